@@ -1,0 +1,14 @@
+// Package latest publishes immutable values to any number of readers.
+//
+// Promise: a reader gets the newest value with one atomic load, and a watcher
+// gets the newest value, never a backlog. A slow watcher skips values; it never
+// delays the publisher or another watcher.
+//
+//	Store(v3) ──► atomic pointer ◄── Load()
+//	     │
+//	     └──────► watcher slots, one value each: v2 is replaced by v3
+//
+// Rules: a stored value must not change any more. Store may be called from
+// several goroutines, but the order in which watchers see two concurrent
+// Stores is then undefined; one owner per Value is the intended use.
+package latest

@@ -1,0 +1,60 @@
+package latest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// Value holds the newest *T. The zero Value holds nil and is ready to use.
+type Value[T any] struct {
+	current atomic.Pointer[T]
+
+	mu       sync.Mutex // guards watchers, and makes Store and Watch take turns
+	watchers map[chan *T]struct{}
+}
+
+// Load returns the newest value, nil before the first Store. It never blocks.
+func (v *Value[T]) Load() *T { return v.current.Load() }
+
+// Store publishes a value to readers and watchers. It never blocks on a watcher.
+func (v *Value[T]) Store(value *T) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.current.Store(value)
+	for ch := range v.watchers {
+		offer(ch, value)
+	}
+}
+
+// Watch returns a channel that delivers the current value, if there is one,
+// and then always the newest. The channel is closed when ctx ends.
+func (v *Value[T]) Watch(ctx context.Context) <-chan *T {
+	ch := make(chan *T, 1)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.watchers == nil {
+		v.watchers = make(map[chan *T]struct{})
+	}
+	v.watchers[ch] = struct{}{}
+	if cur := v.current.Load(); cur != nil {
+		ch <- cur
+	}
+	context.AfterFunc(ctx, func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		delete(v.watchers, ch)
+		close(ch)
+	})
+	return ch
+}
+
+// offer replaces what waits in ch. The caller holds mu, so it is the only
+// sender, and the second send cannot find the slot full.
+func offer[T any](ch chan *T, value *T) {
+	select {
+	case <-ch:
+	default:
+	}
+	ch <- value
+}

@@ -1,0 +1,65 @@
+package latest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+
+	"github.com/ringway/ringway/internal/latest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func Example() {
+	var config latest.Value[string]
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	watch := config.Watch(ctx)
+	for _, s := range []string{"one", "two", "three"} {
+		config.Store(&s)
+	}
+	fmt.Println(*<-watch, *config.Load())
+	// Output: three three
+}
+
+func TestAWatcherGetsTheCurrentValueFirst(t *testing.T) {
+	var v latest.Value[int]
+	one := 1
+	v.Store(&one)
+	if got := <-v.Watch(t.Context()); *got != 1 {
+		t.Fatalf("first value %d, want 1", *got)
+	}
+}
+
+func TestASlowWatcherGetsOnlyTheNewestAndDelaysNobody(t *testing.T) {
+	var v latest.Value[int]
+	slow, quick := v.Watch(t.Context()), v.Watch(t.Context())
+	for i := range 100 {
+		v.Store(&i)
+		if got := <-quick; *got != i {
+			t.Fatalf("quick watcher got %d, want %d", *got, i)
+		}
+	}
+	if got := <-slow; *got != 99 {
+		t.Fatalf("slow watcher got %d, want the newest, 99", *got)
+	}
+}
+
+func TestTheChannelIsClosedWhenTheContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var v latest.Value[int]
+		ctx, cancel := context.WithCancel(t.Context())
+		ch := v.Watch(ctx)
+		cancel()
+		synctest.Wait()
+		if _, open := <-ch; open {
+			t.Fatal("the channel is still open")
+		}
+		n := 1
+		v.Store(&n) // a publisher does not notice that a watcher went
+	})
+}

@@ -1,0 +1,362 @@
+package membership
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// patience bounds every wait of these tests. They wait for events, so it is
+// reached only when something is broken.
+const patience = 30 * time.Second
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+type testNode struct {
+	*Node
+	reg *prometheus.Registry
+	log *logBuffer
+}
+
+// start runs a real node on loopback that is closed with the test.
+func start(t *testing.T, change func(*Config)) *testNode {
+	t.Helper()
+	tn := &testNode{reg: prometheus.NewRegistry(), log: &logBuffer{}}
+	cfg := Config{
+		Cluster: "test", Environment: "ci", ID: "n", Role: RoleRelay, BindAddr: "127.0.0.1:0",
+		Registerer: tn.reg, Logger: slog.New(slog.NewTextHandler(tn.log, nil)),
+	}
+	change(&cfg)
+	n, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	tn.Node = n
+	return tn
+}
+
+// await returns the first snapshot that satisfies cond.
+func (n *testNode) await(t *testing.T, what string, cond func(*Snapshot) bool) *Snapshot {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for s := range n.Watch(ctx) {
+		if cond(s) {
+			return s
+		}
+	}
+	t.Fatalf("%s never saw: %s; it sees %v\n%s", n.ID(), what, n.Snapshot().Members(), n.log)
+	return nil
+}
+
+func sees(ids ...string) func(*Snapshot) bool {
+	return func(s *Snapshot) bool {
+		for _, id := range ids {
+			if _, ok := s.Get(id); !ok {
+				return false
+			}
+		}
+		return len(s.Members()) == len(ids)
+	}
+}
+
+func TestMembersFindEachOtherThroughOneSeedAndAgree(t *testing.T) {
+	seed := start(t, func(c *Config) { c.ID = "r1"; c.ForwardAddr = "127.0.0.1:7420" })
+	w1 := start(t, func(c *Config) {
+		c.ID, c.Role, c.Seeds = "w1", RoleWorker, []string{seed.Addr()}
+		c.Datacenter = "ams1"
+	})
+	w2 := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w2", RoleWorker, []string{seed.Addr()} })
+
+	var sums []uint64
+	for _, n := range []*testNode{seed, w1, w2} {
+		s := n.await(t, "all three", sees("r1", "w1", "w2"))
+		sums = append(sums, s.Checksum())
+		if got, _ := s.Get("r1"); got.ForwardAddr != "127.0.0.1:7420" || got.Role != RoleRelay || got.GossipAddr != seed.Addr() {
+			t.Errorf("%s sees r1 as %+v", n.ID(), got)
+		}
+		if got, _ := s.Get("w1"); got.Datacenter != "ams1" {
+			t.Errorf("%s sees w1 as %+v", n.ID(), got)
+		}
+		if len(s.WithRole(RoleWorker)) != 2 || s.Self().ID != n.ID() {
+			t.Errorf("%s: workers %v, self %v", n.ID(), s.WithRole(RoleWorker), s.Self())
+		}
+	}
+	if sums[0] != sums[1] || sums[1] != sums[2] {
+		t.Errorf("checksums %x differ", sums)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := w1.WaitReady(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAForeignClusterIsRefusedOnBothSidesAndNeverSeen(t *testing.T) {
+	seed := start(t, func(c *Config) { c.ID = "r1" })
+	foreign := start(t, func(c *Config) {
+		c.Cluster, c.ID, c.Role, c.Seeds = "prod", "w1", RoleWorker, []string{seed.Addr()}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for foreign.Status().Err == nil && ctx.Err() == nil {
+		foreign.waitForAttempt(ctx)
+	}
+	want := fmt.Sprintf(`cluster mismatch: ours "prod", theirs "test" (r1, %s)`, seed.Addr())
+	if err := foreign.Status().Err; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("joiner's error is %v, want %s", err, want)
+	}
+	if !strings.Contains(seed.log.String(), `cluster mismatch: ours \"test\", theirs \"prod\" (`) || !strings.Contains(seed.log.String(), "direction=inbound") {
+		t.Errorf("the seed does not say whom it refused:\n%s", seed.log)
+	}
+	if got := testutil.ToFloat64(seed.metrics.refusals.WithLabelValues(inbound, fieldCluster)); got < 1 {
+		t.Errorf("the seed counted %v refusals", got)
+	}
+	// A member of our own cluster that joins afterwards is seen, so what the seed
+	// shows then is not merely late.
+	start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{seed.Addr()} })
+	seed.await(t, "its own kind only", sees("r1", "r2"))
+	if s := foreign.Snapshot(); !sees("w1")(s) {
+		t.Errorf("the foreigner sees %v", s.Members())
+	}
+}
+
+// waitForAttempt returns after the node tried to join once more.
+func (n *testNode) waitForAttempt(ctx context.Context) {
+	c, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	_ = n.WaitReady(c)
+}
+
+func TestARestartWithTheSameIDAndANewAddressReplacesTheOldInstanceAtOnce(t *testing.T) {
+	seed := start(t, func(c *Config) { c.ID = "r1" })
+	first := start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{seed.Addr()} })
+	old, _ := seed.await(t, "r2", sees("r1", "r2")).Get("r2")
+	_ = first.Close() // a crash: it does not leave
+
+	second := start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{seed.Addr()} })
+	seed.await(t, "the new instance", func(s *Snapshot) bool {
+		m, ok := s.Get("r2")
+		return ok && m.Epoch > old.Epoch && m.GossipAddr == second.Addr()
+	})
+}
+
+func TestALeaverIsToldFromACrash(t *testing.T) {
+	seed := start(t, func(c *Config) { c.ID = "r1" })
+	leaver := start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{seed.Addr()} })
+	seed.await(t, "r2", sees("r1", "r2"))
+	leaver.await(t, "r1", sees("r1", "r2"))
+	if err := leaver.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	seed.await(t, "r2 gone", sees("r1"))
+	if n := testutil.ToFloat64(seed.metrics.events.WithLabelValues("left")); n != 1 {
+		t.Errorf("counted %v leaves and %v failures", n, testutil.ToFloat64(seed.metrics.events.WithLabelValues("failed")))
+	}
+}
+
+func TestASecondProcessWithOurIDIsReported(t *testing.T) {
+	first := start(t, func(c *Config) { c.ID = "r1" })
+	start(t, func(c *Config) { c.ID, c.Seeds = "r1", []string{first.Addr()} })
+	first.await(t, "the other r1", func(s *Snapshot) bool { return s.Self().GossipAddr != first.Addr() })
+	if n := testutil.ToFloat64(first.metrics.duplicates); n != 1 {
+		t.Errorf("counted %v", n)
+	}
+	if !strings.Contains(first.log.String(), "give each process its own --id") {
+		t.Errorf("the log does not say so:\n%s", first.log)
+	}
+}
+
+func TestASplitClusterGrowsTogetherAgain(t *testing.T) {
+	// Two nodes that know each other only by a seed that was down when they
+	// started: memberlist would never try again.
+	port := freePort(t)
+	a := start(t, func(c *Config) { c.ID, c.Seeds, c.RejoinInterval = "a", []string{port}, 100*time.Millisecond })
+	start(t, func(c *Config) { c.ID, c.Seeds = "b", []string{a.Addr()} })
+	a.await(t, "b", sees("a", "b"))
+	start(t, func(c *Config) { c.ID, c.BindAddr = "late", port })
+	a.await(t, "the seed that came late", sees("a", "b", "late"))
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	pc, ln, err := bind(Sockets{}, "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
+	heard := make(chan string, 1)
+	a, err := New(Config{Cluster: "test", Environment: "ci", ID: "a", Role: RoleRelay, BindAddr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	a.HandleGossip(FirstTopic, func(b []byte) { heard <- string(b) })
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, func(c *Config) { c.ID, c.Seeds = "b", []string{a.Addr()} })
+	b.await(t, "a", sees("a", "b"))
+	if err := b.Broadcast(FirstTopic, "b", []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-heard:
+		if got != "hello" {
+			t.Fatalf("heard %q", got)
+		}
+	case <-time.After(patience):
+		t.Fatal("nothing heard")
+	}
+	if err := b.Broadcast(FirstTopic, "b", make([]byte, MaxBroadcast+1)); err == nil {
+		t.Fatal("a broadcast that can never be sent was accepted")
+	}
+}
+
+func TestAStreamReachesTheMemberItNames(t *testing.T) {
+	served := make(chan Peer, 1)
+	a, err := New(Config{Cluster: "test", Environment: "ci", ID: "a", Role: RoleRelay, BindAddr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	a.HandleStream(ProtocolSync, func(_ context.Context, p Peer, conn net.Conn) {
+		_, _ = conn.Write([]byte("hi"))
+		served <- p
+	})
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "b", RoleWorker, []string{a.Addr()} })
+	b.await(t, "a", sees("a", "b"))
+	conn, err := b.OpenStream(t.Context(), "a", ProtocolSync)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	buf := make([]byte, 2)
+	if _, err := conn.Read(buf); err != nil || string(buf) != "hi" {
+		t.Fatalf("read %q, %v", buf, err)
+	}
+	if p := <-served; p.ID != "b" || p.Role != RoleWorker || p.Epoch != b.Epoch() {
+		t.Fatalf("served %+v", p)
+	}
+	if _, err := b.OpenStream(t.Context(), "nobody", ProtocolSync); err == nil {
+		t.Fatal("a stream to nobody was opened")
+	}
+	if _, err := a.OpenStream(t.Context(), "b", ProtocolSync); err == nil || !strings.Contains(err.Error(), "protocol mismatch") {
+		t.Fatalf("b serves no such protocol, yet: %v", err)
+	}
+}
+
+func TestGarbageOnBothSocketsIsCountedAndChangesNothing(t *testing.T) {
+	n := start(t, func(c *Config) { c.ID = "r1" })
+	peer := start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{n.Addr()} })
+	n.await(t, "r2", sees("r1", "r2"))
+
+	udp, err := net.Dial("udp", n.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	random := rand.NewChaCha8([32]byte{1})
+	packet := make([]byte, 400)
+	for i := range 500 {
+		_, _ = random.Read(packet)
+		switch i % 3 {
+		case 1: // behind our own label
+			packet[0], packet[1] = labelMagic, byte(len("test/ci"))
+			copy(packet[2:], "test/ci")
+		case 2: // a user message of an unknown topic
+			copy(packet, "\xf4\x07test/ci\x08\x01\xfe")
+		}
+		_, _ = udp.Write(packet[:1+i%len(packet)])
+	}
+	for i := range 20 {
+		conn, err := net.Dial("tcp", n.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = random.Read(packet)
+		if i%2 == 0 {
+			copy(packet, "GET / HTTP/1.1\r\n\r\n")
+		}
+		_, _ = conn.Write(packet)
+		_, _ = conn.Read(packet) // until the node hangs up
+		_ = conn.Close()
+	}
+	if got := testutil.ToFloat64(n.metrics.refusals.WithLabelValues(inbound, fieldMalformed)); got < 20 {
+		t.Errorf("counted %v malformed streams, want 20", got)
+	}
+	if got := testutil.ToFloat64(n.metrics.dropped.WithLabelValues("label")); got == 0 {
+		t.Error("no packet without our label was counted")
+	}
+	// It still gossips: news of a third member passes through it.
+	start(t, func(c *Config) { c.ID, c.Seeds = "r3", []string{n.Addr()} })
+	peer.await(t, "r3", sees("r1", "r2", "r3"))
+}
+
+func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
+	_, err := New(Config{Environment: "a b", Role: "king", BindAddr: "0.0.0.0:7400", AdvertiseAddr: "host:1", Seeds: []string{":1"}, LeaveTimeout: -1})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"cluster is required", `environment "a b"`, "id is required", `role "king"`, `advertise address "host:1"`, `seed ":1"`, "leave timeout -1ns"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not mention %q:\n%v", want, err)
+		}
+	}
+	if _, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: RoleRelay, BindAddr: "0.0.0.0:0"}); err == nil || !strings.Contains(err.Error(), "listens on every interface") {
+		t.Errorf("an unroutable advertise address was accepted: %v", err)
+	}
+	if _, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: RoleRelay, BindAddr: "127.0.0.1:0", Version: strings.Repeat("v", 600)}); err == nil || !strings.Contains(err.Error(), "shorten version") {
+		t.Errorf("metadata that cannot fit was accepted: %v", err)
+	}
+}
+
+func TestTheLifecycleForgivesEveryOrder(t *testing.T) {
+	n, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: RoleRelay, BindAddr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.Snapshot() != nil || n.Leave(t.Context()) != nil || n.Close() != nil || n.Close() != nil {
+		t.Fatal("a node that never started does not go quietly")
+	}
+	if err := n.Start(t.Context()); err == nil {
+		t.Fatal("a closed node started")
+	}
+}

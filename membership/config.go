@@ -1,0 +1,139 @@
+package membership
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// DefaultGossipPort is the port of a seed that names none.
+const DefaultGossipPort = 7400
+
+// Config describes one node. New validates it and fills in the defaults.
+type Config struct {
+	// Cluster and Environment say where the node belongs. Members with another
+	// value in either are refused. Both are required.
+	Cluster, Environment string
+	// ID is the stable name of this node: it survives restarts and is unique in
+	// the cluster. Required; letters, digits, '.', '_', '-', at most 63.
+	ID string
+	// Role is what this node does. Required.
+	Role Role
+	// Datacenter and Region place the node; empty means unknown.
+	Datacenter, Region string
+
+	// BindAddr is the IP:port for gossip, TCP and UDP. Port 0 takes a free one.
+	BindAddr string
+	// AdvertiseAddr is the IP:port the others use. Default: the bound address;
+	// required when that is unspecified (0.0.0.0 or ::).
+	AdvertiseAddr string
+	// ForwardAddr and AdminAddr are told to the others; empty when there is none.
+	ForwardAddr, AdminAddr string
+	// Version is the build version told to the others.
+	Version string
+
+	// Seeds are addresses (host or host:port) through which the node finds the
+	// cluster. Addresses of this node itself are ignored. None means that this
+	// node waits to be found.
+	Seeds []string
+	// RejoinInterval is how often, ± half, the node looks for seeds and lost
+	// members that it does not see alive, and joins one of them: a cluster that
+	// was split does not heal by itself. Default 30 s.
+	RejoinInterval time.Duration
+	// PublishInterval is the least time between two snapshots. Default 50 ms: a
+	// burst of changes costs its consumers one update.
+	PublishInterval time.Duration
+	// LeaveTimeout bounds Leave. Default 5 s.
+	LeaveTimeout time.Duration
+
+	// Network carries packets and streams. Default Sockets{}.
+	Network Network
+	// Logger gets the story of the node's life. Default: discard.
+	Logger *slog.Logger
+	// Registerer takes the metrics. Default: none.
+	Registerer prometheus.Registerer
+}
+
+// withDefaults checks everything at once.
+func (c Config) withDefaults() (Config, error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	for _, f := range []struct{ name, value string }{{"cluster", c.Cluster}, {"environment", c.Environment}, {"id", c.ID}} {
+		if f.value == "" {
+			bad("%s is required", f.name)
+		} else if err := checkID(f.value); err != nil {
+			bad("%s %.80q: allowed are 1 to %d of letters, digits, '.', '_' and '-'", f.name, f.value, maxID)
+		}
+	}
+	if !c.Role.Valid() {
+		bad("role %q: allowed are relay, gate, worker", c.Role)
+	}
+	if bind, err := netip.ParseAddrPort(c.BindAddr); err != nil {
+		bad("gossip address %q: give IP:port", c.BindAddr)
+	} else if bind.Addr().IsUnspecified() && c.AdvertiseAddr == "" {
+		bad("gossip address %s listens on every interface: set the address that other members reach this one at", c.BindAddr)
+	}
+	if c.AdvertiseAddr != "" {
+		if a, err := netip.ParseAddrPort(c.AdvertiseAddr); err != nil || a.Addr().IsUnspecified() || a.Port() == 0 {
+			bad("advertise address %q: give the IP:port that other members reach this one at", c.AdvertiseAddr)
+		}
+	}
+	for _, s := range c.Seeds {
+		if _, _, err := splitSeed(s); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"rejoin interval", c.RejoinInterval}, {"publish interval", c.PublishInterval}, {"leave timeout", c.LeaveTimeout}} {
+		if d.value < 0 {
+			bad("%s %v: must not be negative", d.name, d.value)
+		}
+	}
+
+	c.RejoinInterval = cmp.Or(c.RejoinInterval, 30*time.Second)
+	c.PublishInterval = cmp.Or(c.PublishInterval, 50*time.Millisecond)
+	c.LeaveTimeout = cmp.Or(c.LeaveTimeout, 5*time.Second)
+	if c.Network == nil {
+		c.Network = Sockets{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if c.Registerer == nil {
+		c.Registerer = prometheus.NewRegistry()
+	}
+	if len(errs) > 0 {
+		return c, fmt.Errorf("membership: %w", errors.Join(errs...))
+	}
+	return c, nil
+}
+
+// label goes in front of every packet; memberlist drops packets of any other.
+func (c Config) label() string { return c.Cluster + "/" + c.Environment }
+
+// splitSeed takes host, host:port, [v6]:port or a bare v6 address.
+func splitSeed(seed string) (host string, port uint16, err error) {
+	if ip, err := netip.ParseAddr(seed); err == nil {
+		return ip.String(), DefaultGossipPort, nil
+	}
+	host, portText, err := net.SplitHostPort(seed)
+	if err != nil {
+		host, portText = seed, strconv.Itoa(DefaultGossipPort)
+	}
+	n, err := strconv.ParseUint(portText, 10, 16)
+	if host == "" || err != nil || n == 0 {
+		return "", 0, fmt.Errorf("seed %q: give host or host:port", seed)
+	}
+	return host, uint16(n), nil
+}

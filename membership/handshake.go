@@ -1,0 +1,104 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+)
+
+// helloTimeout bounds the whole exchange: a stranger that connects and says
+// nothing holds a descriptor no longer than this.
+const helloTimeout = 3 * time.Second
+
+// greet is the initiator's half. A refusal by either end is a *RefusalError.
+func (h hello) greet(ctx context.Context, conn net.Conn, protocol string) (Peer, error) {
+	h.protocol, h.format = protocol, helloFormat
+	deadline := time.Now().Add(helloTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		return Peer{}, err
+	}
+	if err := writeFrame(conn, h.append(nil)); err != nil {
+		return Peer{}, fmt.Errorf("send hello to %s: %w", conn.RemoteAddr(), err)
+	}
+	answer, err := readFrame(conn)
+	if err != nil {
+		return Peer{}, fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
+	}
+	if len(answer) == 0 {
+		return Peer{}, fmt.Errorf("read hello of %s: %w: empty", conn.RemoteAddr(), errHello)
+	}
+	verdict := answer[0]
+	other, complete, err := decodeHello(answer[1:])
+	if err != nil {
+		return Peer{}, fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
+	}
+	if refusal := h.judge(other, complete); refusal != nil {
+		return Peer{}, refusal.at(conn)
+	}
+	if verdict != 0 {
+		return Peer{}, h.refusedBy(other, verdict).at(conn)
+	}
+	return other.peer(conn), conn.SetDeadline(time.Time{})
+}
+
+// admit is the acceptor's half. It answers in every case in which the other end
+// said enough to be answered.
+func (h hello) admit(conn net.Conn, serves func(protocol string) bool) (Peer, string, error) {
+	if err := conn.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
+		return Peer{}, "", err
+	}
+	frame, err := readFrame(conn)
+	if err != nil {
+		return Peer{}, "", fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
+	}
+	other, complete, err := decodeHello(frame)
+	if err != nil {
+		return Peer{}, "", fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
+	}
+	refusal := h.judge(other, complete)
+	if refusal == nil && !serves(other.protocol) {
+		refusal = &RefusalError{Field: fieldProtocol, Ours: "one that this member serves", Theirs: other.protocol, Node: other.id}
+	}
+	h.format = helloFormat
+	answer := h.append([]byte{verdictOf(refusal)})
+	if err := writeFrame(conn, answer); err != nil {
+		return Peer{}, "", fmt.Errorf("answer hello of %s: %w", conn.RemoteAddr(), err)
+	}
+	if refusal != nil {
+		return Peer{}, "", refusal.at(conn)
+	}
+	return other.peer(conn), other.protocol, conn.SetDeadline(time.Time{})
+}
+
+func (h hello) peer(conn net.Conn) Peer {
+	return Peer{ID: h.id, Epoch: h.epoch, Role: h.role, Addr: conn.RemoteAddr().String()}
+}
+
+// refusedBy turns the other end's verdict into the error this end reports.
+func (h hello) refusedBy(other hello, verdict byte) *RefusalError {
+	r := &RefusalError{Field: fieldMalformed, Ours: "our hello", Theirs: fmt.Sprintf("verdict %d", verdict), Node: other.id}
+	if int(verdict) >= len(verdictFields) {
+		return r
+	}
+	r.Field = verdictFields[verdict]
+	switch r.Field {
+	case fieldFormat:
+		r.Ours, r.Theirs = fmt.Sprint(helloFormat), fmt.Sprint(other.format)
+	case fieldRole:
+		r.Ours, r.Theirs = string(h.role), "relay, gate or worker"
+	case fieldID:
+		r.Ours, r.Theirs = h.id, "letters, digits, '.', '_', '-'"
+	case fieldProtocol:
+		r.Ours, r.Theirs = h.protocol, "one that the other member serves"
+	}
+	return r
+}
+
+func (e *RefusalError) at(conn net.Conn) *RefusalError {
+	e.Addr = conn.RemoteAddr().String()
+	return e
+}

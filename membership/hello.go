@@ -1,0 +1,171 @@
+package membership
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// The hello is the first thing on every stream, in both directions, before
+// memberlist or anything else sees it:
+//
+//	initiator ──► length u16, "RWY", cluster, environment, format u8, protocol, id, epoch u64, role, fingerprint
+//	acceptor  ──► verdict (0 ok, else a refusal) and its own hello
+//
+// A string is a length byte and that many bytes. Cluster and environment come
+// first and are judged before anything behind them is decoded: whoever belongs
+// elsewhere is told so, whatever else its build sends. Unknown bytes at the end
+// are skipped.
+const (
+	helloMagic  = "RWY"
+	helloFormat = 1
+	maxHello    = 2048
+)
+
+// The protocols a stream can carry.
+const (
+	protocolMemberlist = "ml/1"
+	// ProtocolSync is the anti-entropy protocol of package advertise.
+	ProtocolSync = "adsync/1"
+)
+
+type hello struct {
+	cluster     string
+	environment string
+	format      uint8
+	protocol    string
+	id          string
+	epoch       uint64
+	role        Role
+	fingerprint string // of the gossip key; empty without one
+}
+
+var errHello = errors.New("malformed hello")
+
+func (h hello) append(b []byte) []byte {
+	b = append(b, helloMagic...)
+	b = appendString(b, h.cluster)
+	b = appendString(b, h.environment)
+	b = append(b, h.format)
+	b = appendString(b, h.protocol)
+	b = appendString(b, h.id)
+	b = binary.BigEndian.AppendUint64(b, h.epoch)
+	b = appendString(b, string(h.role))
+	return appendString(b, h.fingerprint)
+}
+
+func appendString(b []byte, s string) []byte {
+	s = s[:min(len(s), 255)]
+	return append(append(b, byte(len(s))), s...)
+}
+
+// decodeHello reads a hello in two steps. A nil error with complete=false means
+// that cluster and environment were read and the rest was not understood: enough
+// to refuse, not enough to admit.
+func decodeHello(b []byte) (h hello, complete bool, err error) {
+	if len(b) < len(helloMagic) || string(b[:len(helloMagic)]) != helloMagic {
+		return h, false, fmt.Errorf("%w: it does not begin with %q: is the other end a Ringway member?", errHello, helloMagic)
+	}
+	r := &fieldReader{rest: b[len(helloMagic):]}
+	h.cluster, h.environment = r.string(), r.string()
+	if r.failed {
+		return h, false, fmt.Errorf("%w: cluster and environment are cut short", errHello)
+	}
+	h.format, h.protocol, h.id = r.byte(), r.string(), r.string()
+	h.epoch, h.role, h.fingerprint = r.uint64(), Role(r.string()), r.string()
+	return h, !r.failed, nil
+}
+
+// fieldReader takes fields off the front of a frame; the first that is not
+// there makes every later one empty.
+type fieldReader struct {
+	rest   []byte
+	failed bool
+}
+
+func (r *fieldReader) take(n int) []byte {
+	if r.failed || len(r.rest) < n {
+		r.failed = true
+		return nil
+	}
+	b := r.rest[:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+func (r *fieldReader) byte() uint8 {
+	if b := r.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *fieldReader) uint64() uint64 {
+	if b := r.take(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (r *fieldReader) string() string { return string(r.take(int(r.byte()))) }
+
+// judge compares the other end's hello with ours. It returns the field that
+// differs, or "".
+func (h hello) judge(other hello, complete bool) *RefusalError {
+	refuse := func(field, ours, theirs string) *RefusalError {
+		return &RefusalError{Field: field, Ours: ours, Theirs: theirs, Node: other.id}
+	}
+	switch {
+	case other.cluster != h.cluster:
+		return refuse(fieldCluster, h.cluster, other.cluster)
+	case other.environment != h.environment:
+		return refuse(fieldEnvironment, h.environment, other.environment)
+	case !complete:
+		return refuse(fieldMalformed, "a complete hello", "one cut short")
+	case other.format != helloFormat:
+		return refuse(fieldFormat, fmt.Sprint(helloFormat), fmt.Sprint(other.format))
+	case !other.role.Valid():
+		return refuse(fieldRole, "relay, gate or worker", string(other.role))
+	case checkID(other.id) != nil:
+		return refuse(fieldID, "letters, digits, '.', '_', '-'", other.id)
+	}
+	return nil
+}
+
+// verdict codes on the wire. The acceptor's hello follows, and from it the
+// initiator makes the same error with the ends swapped.
+var verdictFields = []string{"", fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol, fieldMalformed}
+
+func verdictOf(r *RefusalError) byte {
+	if r != nil {
+		for i, f := range verdictFields {
+			if f == r.Field {
+				return byte(i)
+			}
+		}
+	}
+	return 0
+}
+
+// writeFrame sends one length-prefixed frame in a single write.
+func writeFrame(w io.Writer, payload []byte) error {
+	frame := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(payload)), uint16(len(payload)))
+	_, err := w.Write(append(frame, payload...))
+	return err
+}
+
+// readFrame reads one frame of at most maxHello bytes.
+func readFrame(r io.Reader) ([]byte, error) {
+	var length [2]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint16(length[:]))
+	if n > maxHello {
+		return nil, fmt.Errorf("%w: %d bytes announced, %d are allowed", errHello, n, maxHello)
+	}
+	b := make([]byte, n)
+	_, err := io.ReadFull(r, b)
+	return b, err
+}

@@ -1,0 +1,100 @@
+package membership
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-msgpack/v2/codec"
+)
+
+func sampleMetadata() metadata {
+	return metadata{
+		Format: metadataFormat, Cluster: "prod", Environment: "eu", ID: "relay-1", Epoch: 1_790_000_000_000, Role: "relay",
+		Datacenter: "ams1", Region: "eu-west", ForwardAddr: "10.0.0.1:7420", AdminAddr: "10.0.0.1:7430", Version: "v1.2.3", AdvertiseSequence: 9,
+	}
+}
+
+func TestMetadataSurvivesTheWire(t *testing.T) {
+	want := sampleMetadata()
+	b, err := want.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeMetadata(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("decoded differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestMetadataOfALaterBuildWithMoreFieldsIsRead(t *testing.T) {
+	m := sampleMetadata()
+	later := []any{m.Format, m.Cluster, m.Environment, m.ID, m.Epoch, m.Role, m.Datacenter, m.Region,
+		m.ForwardAddr, m.AdminAddr, m.Version, m.AdvertiseSequence, "a field of tomorrow", 17}
+	var b []byte
+	if err := codec.NewEncoderBytes(&b, msgpack()).Encode(later); err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeMetadata(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(m, got); diff != "" {
+		t.Fatalf("decoded differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestMetadataThatCannotFitNamesTheFieldThatIsTooLong(t *testing.T) {
+	m := sampleMetadata()
+	m.Version = strings.Repeat("v", 600)
+	_, err := m.encode()
+	if err == nil || !strings.Contains(err.Error(), "shorten version (600 bytes") {
+		t.Fatalf("got %v, want an error that names the version", err)
+	}
+}
+
+func TestMetadataFromStrangersIsRefusedNotTrusted(t *testing.T) {
+	for name, change := range map[string]func(*metadata){
+		"another format":       func(m *metadata) { m.Format = 2 },
+		"an unknown role":      func(m *metadata) { m.Role = "king" },
+		"no id":                func(m *metadata) { m.ID = "" },
+		"an id with a newline": func(m *metadata) { m.ID = "a\nb" },
+		"an id of 64 letters":  func(m *metadata) { m.ID = strings.Repeat("a", 64) },
+	} {
+		m := sampleMetadata()
+		change(&m)
+		b, err := m.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeMetadata(b); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if _, err := decodeMetadata(make([]byte, 513)); err == nil {
+		t.Error("513 bytes: accepted")
+	}
+}
+
+func FuzzMetadata(f *testing.F) {
+	b, _ := sampleMetadata().encode()
+	f.Add(b)
+	f.Add([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decodeMetadata(b)
+		if err != nil {
+			return
+		}
+		again, err := m.encode()
+		if err != nil {
+			return // longer in our own form, e.g. numbers that were sent as short ones
+		}
+		back, err := decodeMetadata(again)
+		if err != nil || back != m {
+			t.Fatalf("%+v became %+v (%v)", m, back, err)
+		}
+	})
+}

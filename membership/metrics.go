@@ -1,0 +1,64 @@
+package membership
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics holds every metric of the package. No label value comes from a peer.
+type metrics struct {
+	members    *prometheus.GaugeVec
+	events     *prometheus.CounterVec
+	refusals   *prometheus.CounterVec
+	dropped    *prometheus.CounterVec
+	joins      *prometheus.CounterVec
+	duplicates prometheus.Counter
+	snapshots  prometheus.Counter
+	broadcasts prometheus.GaugeFunc
+	problems   prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
+	f := promauto.With(reg)
+	return &metrics{
+		members: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ringway_membership_members", Help: "Live members in the newest snapshot, this node included, by role.",
+		}, []string{"role"}),
+		events: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_membership_events_total", Help: "Members that joined, left, failed, were superseded by a newer instance of the same id, or changed.",
+		}, []string{"event"}),
+		refusals: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_membership_refusals_total", Help: "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata.",
+		}, []string{"direction", "reason"}),
+		dropped: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_membership_packets_dropped_total", Help: "Gossip packets and messages dropped before they were used, by reason.",
+		}, []string{"reason"}),
+		joins: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_membership_joins_total", Help: "Attempts to join through a seed or a lost member, by result.",
+		}, []string{"result"}),
+		duplicates: f.NewCounter(prometheus.CounterOpts{
+			Name: "ringway_membership_duplicate_ids_total", Help: "Times another live process with this node's id and another address was seen.",
+		}),
+		snapshots: f.NewCounter(prometheus.CounterOpts{
+			Name: "ringway_membership_snapshots_total", Help: "Snapshots published.",
+		}),
+		broadcasts: f.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "ringway_membership_broadcasts_queued", Help: "Broadcasts waiting to be gossiped.",
+		}, queued),
+		problems: f.NewCounter(prometheus.CounterOpts{
+			Name: "ringway_membership_gossip_problems_total", Help: "Warnings and errors that memberlist logged.",
+		}),
+	}
+}
+
+func (m *metrics) refused(direction, reason string) {
+	m.refusals.WithLabelValues(direction, reason).Inc()
+}
+func (m *metrics) packetDropped(reason string) { m.dropped.WithLabelValues(reason).Inc() }
+
+func (m *metrics) published(s *Snapshot) {
+	m.snapshots.Inc()
+	for _, role := range roles {
+		m.members.WithLabelValues(string(role)).Set(float64(len(s.WithRole(role))))
+	}
+}

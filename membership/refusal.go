@@ -1,0 +1,40 @@
+package membership
+
+import (
+	"fmt"
+)
+
+// RefusalError says why two members do not belong together. The hello that
+// begins every stream produces it, on both ends with the ends swapped.
+type RefusalError struct {
+	// Field is what differs: cluster, environment, format, role, id, protocol.
+	Field string
+	// Ours and Theirs are the two values, as the end that holds the error sees
+	// them.
+	Ours, Theirs string
+	// Node and Addr name the other end.
+	Node, Addr string
+}
+
+// Error reads: cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400)
+func (e *RefusalError) Error() string {
+	return fmt.Sprintf("%s mismatch: ours %q, theirs %q (%s, %s)", e.Field, e.Ours, e.Theirs, e.Node, e.Addr)
+}
+
+// Permanent reports whether trying again cannot help until somebody changes a
+// setting.
+func (e *RefusalError) Permanent() bool {
+	return e.Field == fieldCluster || e.Field == fieldEnvironment
+}
+
+// The fields that a hello is judged by. They are label values of a metric, so
+// the set is closed.
+const (
+	fieldCluster     = "cluster"
+	fieldEnvironment = "environment"
+	fieldFormat      = "format"
+	fieldRole        = "role"
+	fieldID          = "id"
+	fieldProtocol    = "protocol"
+	fieldMalformed   = "malformed"
+)

@@ -1,0 +1,342 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	// packetBuffer decouples the socket from memberlist's handler for a burst.
+	packetBuffer = 1024
+	// maxPacket is the largest UDP payload there can be.
+	maxPacket = 65535
+	// maxGreeting bounds connections that have not yet said who they are.
+	maxGreeting = 256
+	// udpReceiveBuffer is asked for; the kernel may give less.
+	udpReceiveBuffer = 2 << 20
+	// The two directions of a refusal, as metric labels.
+	inbound, outbound = "inbound", "outbound"
+	// labelMagic begins every packet that carries a memberlist label.
+	labelMagic = 244
+)
+
+// transport carries memberlist's packets and streams, and our own streams, over
+// one port. It is memberlist's NodeAwareTransport.
+//
+//	UDP ──► label check ──────────────► PacketCh
+//	TCP ──► hello ──► "ml/1" ─────────► StreamCh
+//	             └──► "adsync/1", … ──► the handler registered for it
+//
+// memberlist calls WriteToAddress from its packet loop, so it never blocks for
+// long nor dials, and it returns nil or a bare *net.OpError: any other error
+// would switch off failure detection for that peer.
+type transport struct {
+	network Network
+	hello   hello
+	label   string
+	logger  *slog.Logger
+	metrics *metrics
+
+	packets net.PacketConn
+	streams net.Listener
+
+	packetCh chan *memberlist.Packet
+	streamCh chan net.Conn
+
+	// handlers is written before start and only read afterwards.
+	handlers map[string]func(context.Context, Peer, net.Conn)
+
+	refusals refusals
+
+	ctx    context.Context // ends with shutdown
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu   sync.Mutex // guards open
+	open map[net.Conn]struct{}
+}
+
+// bind opens both sockets on one port. Port 0 takes a port that is free for
+// both, which can need several tries: the kernel picks for TCP alone.
+func bind(network Network, addr string) (net.PacketConn, net.Listener, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, nil, fmt.Errorf("gossip address %q: %w: give IP:port", addr, err)
+	}
+	tries := 1
+	if port == "0" {
+		tries = 10
+	}
+	for range tries {
+		var ln net.Listener
+		if ln, err = network.Listen(addr); err != nil {
+			continue
+		}
+		_, bound, _ := net.SplitHostPort(ln.Addr().String())
+		var pc net.PacketConn
+		if pc, err = network.ListenPacket(net.JoinHostPort(host, bound)); err == nil {
+			return pc, ln, nil
+		}
+		_ = ln.Close()
+	}
+	return nil, nil, fmt.Errorf("listen for gossip on %s: %w", addr, err)
+}
+
+func newTransport(cfg Config, h hello, m *metrics) (*transport, error) {
+	packets, streams, err := bind(cfg.Network, cfg.BindAddr)
+	if err != nil {
+		return nil, err
+	}
+	if udp, ok := packets.(*net.UDPConn); ok {
+		_ = udp.SetReadBuffer(udpReceiveBuffer) // a wish; the default works, too
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &transport{
+		network: cfg.Network, hello: h, label: cfg.label(), logger: cfg.Logger, metrics: m,
+		packets: packets, streams: streams,
+		packetCh: make(chan *memberlist.Packet, packetBuffer),
+		streamCh: make(chan net.Conn),
+		handlers: make(map[string]func(context.Context, Peer, net.Conn)),
+		ctx:      ctx, cancel: cancel,
+		open: make(map[net.Conn]struct{}),
+	}, nil
+}
+
+// start begins to receive. Shutdown waits for everything started here.
+func (t *transport) start() {
+	t.wg.Go(t.receivePackets)
+	t.wg.Go(t.acceptStreams)
+}
+
+func (t *transport) receivePackets() {
+	buf := make([]byte, maxPacket)
+	for {
+		n, from, err := t.packets.ReadFrom(buf)
+		now := time.Now()
+		switch {
+		case t.ctx.Err() != nil:
+			return
+		case err != nil:
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		case !t.labelled(buf[:n]):
+			t.metrics.packetDropped("label")
+			continue
+		}
+		packet := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: now}
+		select {
+		case t.packetCh <- packet:
+		default: // gossip is lossy by contract; blocking here would lose more
+			t.metrics.packetDropped("queue_full")
+		}
+	}
+}
+
+// labelled recognises our cluster's packets before memberlist spends a log line
+// on each of somebody else's.
+func (t *transport) labelled(b []byte) bool {
+	return len(b) > 2+len(t.label) && b[0] == labelMagic && int(b[1]) == len(t.label) && string(b[2:2+len(t.label)]) == t.label
+}
+
+func (t *transport) acceptStreams() {
+	greeting := make(chan struct{}, maxGreeting)
+	for {
+		conn, err := t.streams.Accept()
+		switch {
+		case t.ctx.Err() != nil:
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		case err != nil:
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			t.logger.Warn("accept gossip stream", "err", err)
+			t.pause(50 * time.Millisecond) // out of descriptors, most likely
+			continue
+		}
+		select {
+		case greeting <- struct{}{}:
+		default:
+			t.metrics.refused(inbound, "too_many_greetings")
+			_ = conn.Close()
+			continue
+		}
+		t.wg.Go(func() { t.serve(conn, func() { <-greeting }) })
+	}
+}
+
+func (t *transport) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-t.ctx.Done():
+	}
+}
+
+// serve greets one incoming connection and hands it to whom it is for.
+func (t *transport) serve(conn net.Conn, greeted func()) {
+	t.track(conn)
+	peer, protocol, err := t.hello.admit(conn, t.serves)
+	greeted()
+	if err != nil {
+		t.forget(conn)
+		_ = conn.Close()
+		t.reportRefusal(inbound, conn.RemoteAddr().String(), err)
+		return
+	}
+	if protocol == protocolMemberlist {
+		t.forget(conn) // memberlist closes its own streams
+		select {
+		case t.streamCh <- conn:
+		case <-t.ctx.Done():
+			_ = conn.Close()
+		}
+		return
+	}
+	defer func() {
+		t.forget(conn)
+		_ = conn.Close()
+	}()
+	t.handlers[protocol](t.ctx, peer, conn)
+}
+
+func (t *transport) serves(protocol string) bool {
+	_, ours := t.handlers[protocol]
+	return ours || protocol == protocolMemberlist
+}
+
+// track lets Shutdown close connections that are being greeted or served.
+func (t *transport) track(conn net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		_ = conn.Close()
+		return
+	}
+	t.open[conn] = struct{}{}
+}
+
+func (t *transport) forget(conn net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.open, conn)
+}
+
+// reportRefusal counts and logs what went wrong in a greeting, once for the end
+// that notices. Strangers can cause it, so only a typed refusal is worth a line
+// at warn, and one a minute for each address.
+func (t *transport) reportRefusal(direction, addr string, err error) {
+	var refusal *RefusalError
+	if !errors.As(err, &refusal) {
+		t.metrics.refused(direction, fieldMalformed)
+		t.logger.Debug("gossip stream dropped", "direction", direction, "addr", addr, "err", err)
+		return
+	}
+	t.metrics.refused(direction, refusal.Field)
+	key := addr
+	if direction == inbound {
+		host, _, _ := net.SplitHostPort(addr) // the port is new every time
+		key = host + " " + refusal.Node
+	}
+	level := slog.LevelDebug
+	if t.refusals.note(key, refusal) {
+		level = slog.LevelWarn
+	}
+	t.logger.Log(t.ctx, level, "member refused", "direction", direction, "err", refusal)
+}
+
+// dial opens a stream to addr and greets.
+func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, Peer, error) {
+	conn, err := t.network.Dial(ctx, addr)
+	if err != nil {
+		return nil, Peer{}, err
+	}
+	t.track(conn) // so that a shutdown does not wait for a silent acceptor
+	peer, err := t.hello.greet(ctx, conn, protocol)
+	t.forget(conn)
+	if err != nil {
+		_ = conn.Close()
+		t.reportRefusal(outbound, addr, err)
+		return nil, Peer{}, err
+	}
+	t.refusals.clear(addr)
+	return conn, peer, nil
+}
+
+// FinalAdvertiseAddr is asked by memberlist for what to tell the others.
+func (t *transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return nil, 0, fmt.Errorf("advertise address %q: %w", ip, err)
+	}
+	return net.IP(addr.Unmap().AsSlice()), port, nil
+}
+
+// WriteTo sends one packet.
+func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	return t.WriteToAddress(b, memberlist.Address{Addr: addr})
+}
+
+// WriteToAddress sends one packet. The error is nil or a bare *net.OpError.
+func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	to, err := netip.ParseAddrPort(a.Addr)
+	if err != nil {
+		// Addresses come from gossip and were checked there. Dropping the packet
+		// lets the failure detector draw its conclusion.
+		t.metrics.packetDropped("bad_address")
+		return time.Now(), nil
+	}
+	_, err = t.packets.WriteTo(b, net.UDPAddrFromAddrPort(to))
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return time.Now(), op
+	}
+	if err != nil {
+		t.metrics.packetDropped("write")
+	}
+	return time.Now(), nil
+}
+
+// PacketCh delivers packets that carry our label.
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packetCh }
+
+// DialTimeout opens a stream for memberlist.
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	return t.DialAddressTimeout(memberlist.Address{Addr: addr}, timeout)
+}
+
+// DialAddressTimeout opens a stream for memberlist.
+func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, timeout)
+	defer cancel()
+	conn, _, err := t.dial(ctx, a.Addr, protocolMemberlist)
+	return conn, err
+}
+
+// StreamCh delivers streams of members that were admitted.
+func (t *transport) StreamCh() <-chan net.Conn { return t.streamCh }
+
+// Shutdown closes the sockets and every connection still in a greeting or in a
+// handler, and waits for their goroutines.
+func (t *transport) Shutdown() error {
+	t.mu.Lock()
+	t.cancel()
+	for conn := range t.open {
+		_ = conn.Close()
+	}
+	t.mu.Unlock()
+	err := errors.Join(t.packets.Close(), t.streams.Close())
+	t.wg.Wait()
+	return err
+}
