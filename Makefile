@@ -1,0 +1,88 @@
+# Ringway: everything a developer runs. `make` alone lists the targets.
+
+MAKEFLAGS += --warn-undefined-variables --no-builtin-rules
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Overridable on the command line, for example `make fuzz FUZZTIME=10s`.
+FUZZTIME ?= 60s
+BENCH    ?= .
+# The race detector needs cgo and a C compiler; `make test RACE=` goes without.
+RACE     ?= -race
+# Per package; a test that hangs prints its goroutines and fails.
+TIMEOUT  ?= 8m
+
+# Tools have a module file of their own, so that they are no dependency of ours.
+staticcheck := go tool -modfile=.ci/tools.mod staticcheck
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## a whole fleet in one process, with load and a live table; Ctrl-C ends it
+	go run ./cmd/relay demo
+
+.PHONY: build
+build: ## build the two binaries into bin/
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+
+.PHONY: test
+test: ## all tests, with the race detector; builds and vets sims/compare
+	go test $(RACE) -timeout $(TIMEOUT) ./...
+	@# The comparison with other systems is a module of its own: their
+	@# dependencies must not become ours.
+	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go build ./... && go vet ./...; fi
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, go mod tidy: checks only, changes nothing
+	@unformatted=$$(gofmt -l .); \
+	if [[ -n $$unformatted ]]; then \
+		printf 'not formatted, run `make fmt`:\n%s\n' "$$unformatted" >&2; exit 1; \
+	fi
+	go vet ./...
+	$(staticcheck) ./...
+	go mod tidy -diff
+
+.PHONY: fmt
+fmt: ## format all Go files
+	gofmt -w .
+
+.PHONY: generate
+generate: ## regenerate the generated files, such as docs/reference/flags.md
+	go generate ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (60s), one after the other
+	@go list ./... | while read -r package; do \
+		list=$$(go test -list '^Fuzz' "$$package"); \
+		for target in $$(grep '^Fuzz' <<<"$$list" || true); do \
+			echo "== $$package $$target ($(FUZZTIME))"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
+		done; \
+	done
+
+.PHONY: bench
+bench: ## benchmarks of ring, affinity and selection, then the comparison with other systems
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./ring/... ./affinity/... ./selection/...
+	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go run .; fi
+
+.PHONY: bench-relay
+bench-relay: ## CPU per request of the relay beside HAProxy (needs haproxy and wrk)
+	@missing=(); \
+	for program in haproxy wrk; do \
+		command -v "$$program" >/dev/null || missing+=("$$program"); \
+	done; \
+	if (( $${#missing[@]} )); then \
+		if [[ $$(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then \
+			echo "missing: $${missing[*]}; install them (as root here: apt-get install $${missing[*]})" >&2; exit 1; \
+		fi; \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$${missing[@]}"; \
+	fi
+	go run ./sims/dataplane
+
+.PHONY: clean
+clean: ## remove what build leaves behind
+	rm -rf bin

@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/term"
+)
+
+// LogLevels are the levels that [NewLogger] takes, from most to least talkative.
+func LogLevels() []string { return []string{"debug", "info", "warn", "error"} }
+
+// LogFormats are the formats that [NewLogger] takes.
+func LogFormats() []string { return []string{"auto", "json", "console", "text"} }
+
+// NewLogger returns a logger that writes to w through zerolog: one JSON object
+// per line ("json"), or lines for people ("console", also called "text",
+// coloured on a terminal unless NO_COLOR is set). "auto" is "console" when w is
+// a terminal and "json" otherwise. Records below level are dropped.
+//
+// Times are UTC with milliseconds in JSON, local in console. Durations are
+// written with their unit ("1.5s"). Each record is one Write to w, and Writes
+// never overlap.
+func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+	least, ok := map[string]zerolog.Level{
+		"debug": zerolog.DebugLevel, "info": zerolog.InfoLevel, "warn": zerolog.WarnLevel, "error": zerolog.ErrorLevel,
+	}[level]
+	if !ok {
+		return nil, fmt.Errorf("log level %q is unknown; allowed: %s", level, strings.Join(LogLevels(), ", "))
+	}
+	switch format {
+	case "auto", "json", "console", "text":
+	default:
+		return nil, fmt.Errorf("log format %q is unknown; allowed: %s", format, strings.Join(LogFormats(), ", "))
+	}
+	handler := &logHandler{zone: time.UTC}
+	out := w
+	if forPeople(w, format) {
+		handler.zone = time.Local
+		out = zerolog.ConsoleWriter{
+			Out:        w,
+			NoColor:    !isTerminal(w) || os.Getenv("NO_COLOR") != "",
+			TimeFormat: "15:04:05.000",
+		}
+	}
+	handler.next = zerolog.NewSlogHandler(zerolog.New(zerolog.SyncWriter(out)).Level(least))
+	return slog.New(handler), nil
+}
+
+// forPeople reports whether the format means text for people on w.
+func forPeople(w io.Writer, format string) bool {
+	return format == "console" || format == "text" || format == "auto" && isTerminal(w)
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(interface{ Fd() uintptr })
+	return ok && term.IsTerminal(int(file.Fd()))
+}

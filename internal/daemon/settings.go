@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/membership"
+)
+
+// Settings are what the relay and the worker are both told.
+type Settings struct {
+	Cluster, Environment string
+	ID                   string
+	Role                 membership.Role
+	Datacenter, Region   string
+	GossipAddr           string
+	AdvertiseAddr        string
+	AdminAddr            string
+	Join                 []string
+	Config               string
+	LogLevel             string
+	LogFormat            string
+	Insecure             bool
+}
+
+// Default ports, one for each listener of each binary.
+const (
+	RelayGossipPort  = "7400"
+	WorkerGossipPort = "7401"
+	IngressPort      = "7410"
+	PeerPort         = "7420"
+	RelayAdminPort   = "7430"
+	WorkerAdminPort  = "7431"
+)
+
+// DefaultSettings are those of a member of the given role on this host. Every
+// listener is on loopback until the operator says otherwise.
+func DefaultSettings(role membership.Role) Settings {
+	gossip, admin := RelayGossipPort, RelayAdminPort
+	if role == membership.RoleWorker {
+		gossip, admin = WorkerGossipPort, WorkerAdminPort
+	}
+	return Settings{
+		Role:       role,
+		GossipAddr: net.JoinHostPort("127.0.0.1", gossip), AdminAddr: net.JoinHostPort("127.0.0.1", admin),
+		LogLevel: "info", LogFormat: "auto",
+	}
+}
+
+// Declare adds the shared settings to set.
+func (s *Settings) Declare(set *settings.Set) {
+	const identity, network, operation = "Identity", "Network", "Operation"
+	settings.String(set, &s.Cluster, settings.Spec{Name: "cluster", Group: identity, Required: true,
+		Usage: "cluster this member belongs to; members of another are refused"})
+	settings.String(set, &s.Environment, settings.Spec{Name: "environment", Group: identity, Required: true,
+		Usage: "environment this member belongs to; members of another are refused"})
+	settings.String(set, &s.ID, settings.Spec{Name: "id", Group: identity, DefaultText: "host name and role",
+		Usage: "stable name of this member, unique in the cluster; it survives restarts"})
+	settings.String(set, &s.Datacenter, settings.Spec{Name: "datacenter", Group: identity, Usage: "datacenter this member runs in"})
+	settings.String(set, &s.Region, settings.Spec{Name: "region", Group: identity, Usage: "region this member runs in"})
+	settings.Address(set, &s.GossipAddr, settings.Spec{Name: "gossip-addr", Group: network, Placeholder: "IP:PORT",
+		Usage: "address for gossip, TCP and UDP"})
+	settings.String(set, &s.AdvertiseAddr, settings.Spec{Name: "advertise-addr", Group: network, Placeholder: "IP:PORT", DefaultText: "the gossip address",
+		Usage: "gossip address the other members reach this one at"})
+	settings.Address(set, &s.AdminAddr, settings.Spec{Name: "admin-addr", Group: network, Placeholder: "IP:PORT",
+		Usage: "address of the admin API"})
+	settings.Strings(set, &s.Join, settings.Spec{Name: "join", Group: network, Placeholder: "HOST[:PORT]",
+		Usage: "gossip address of any member to find the cluster through; may be repeated"})
+	settings.Enum(set, &s.LogLevel, settings.Spec{Name: "log-level", Group: operation, Usage: "least level that is logged"}, LogLevels()...)
+	settings.Enum(set, &s.LogFormat, settings.Spec{Name: "log-format", Group: operation, Usage: "form of the log"}, LogFormats()...)
+	settings.Bool(set, &s.Insecure, settings.Spec{Name: "insecure", Group: operation,
+		Usage: "allow gossip and peer addresses that other hosts can reach, without certificates and gossip key"})
+	set.Check(func() []settings.Problem { return s.checkAddresses() })
+	set.Check(func() []settings.Problem { return s.CheckExposed("gossip-addr", s.GossipAddr) })
+}
+
+// checkAddresses refuses what membership would refuse later, by the name of the
+// flag.
+func (s *Settings) checkAddresses() []settings.Problem {
+	var problems []settings.Problem
+	bind, err := ListenAddr(s.GossipAddr)
+	if err != nil {
+		problems = append(problems, settings.Problem{Setting: "gossip-addr", Reason: err.Error(), Allowed: "IP:port"})
+	} else if bind.Addr().IsUnspecified() && s.AdvertiseAddr == "" {
+		problems = append(problems, settings.Problem{Setting: "advertise-addr", Related: []string{"gossip-addr"},
+			Reason: "gossip listens on every interface, so the others must be told where to reach it", Allowed: "the IP:port that the other members reach this one at"})
+	}
+	if s.AdvertiseAddr != "" {
+		if a, err := netip.ParseAddrPort(s.AdvertiseAddr); err != nil || a.Addr().IsUnspecified() || a.Port() == 0 {
+			problems = append(problems, settings.Problem{Setting: "advertise-addr", Reason: "nobody can reach this", Allowed: "the IP:port that the other members reach this one at"})
+		}
+	}
+	return problems
+}
+
+// CheckExposed refuses an address that other hosts can reach while nothing
+// protects it, unless the operator said so.
+func (s *Settings) CheckExposed(flag, addr string) []settings.Problem {
+	if a, err := ListenAddr(addr); err != nil || a.Addr().IsLoopback() || s.Insecure {
+		return nil
+	}
+	return []settings.Problem{{Setting: flag, Related: []string{"insecure"},
+		Reason: "other hosts can reach this address, and this build does not encrypt gossip or forwarding yet", Allowed: "a loopback address, or --insecure"}}
+}
+
+// ListenAddr parses an address to listen at. No host means every interface.
+func ListenAddr(addr string) (netip.AddrPort, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%q is not IP:port", addr)
+	}
+	switch host {
+	case "":
+		host = "0.0.0.0"
+	case "localhost":
+		host = "127.0.0.1"
+	}
+	a, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%q is not IP:port: a name could mean several addresses", addr)
+	}
+	return a, nil
+}
+
+// Reachable is bound as the other members reach it: where it is every interface,
+// the host of the advertised gossip address takes its place.
+func Reachable(bound net.Addr, advertised string) string {
+	a, err := netip.ParseAddrPort(bound.String())
+	if err != nil || !a.Addr().IsUnspecified() {
+		return bound.String()
+	}
+	host, _, err := net.SplitHostPort(advertised)
+	if err != nil {
+		return bound.String()
+	}
+	return net.JoinHostPort(host, fmt.Sprint(a.Port()))
+}
+
+// Membership turns the settings into the configuration of the node.
+func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (membership.Config, error) {
+	bind, err := ListenAddr(s.GossipAddr)
+	if err != nil {
+		return membership.Config{}, fmt.Errorf("--gossip-addr: %w", err)
+	}
+	id := s.ID
+	if id == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return membership.Config{}, fmt.Errorf("no --id given, and the host name is unknown: %w", err)
+		}
+		id = host + "-" + string(s.Role)
+	}
+	return membership.Config{
+		Cluster: s.Cluster, Environment: s.Environment, ID: id, Role: s.Role,
+		Datacenter: s.Datacenter, Region: s.Region,
+		BindAddr: bind.String(), AdvertiseAddr: s.AdvertiseAddr, Seeds: s.Join, Version: Version(),
+		Logger: logger, Registerer: reg,
+	}, nil
+}

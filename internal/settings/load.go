@@ -1,0 +1,220 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Sources are where [Set.Load] looks besides the bound flags.
+type Sources struct {
+	// Environ is the environment as os.Environ returns it; nil reads none.
+	Environ []string
+	// File overrides --config, for example for a command that validates a file.
+	File string
+	// ReadFile reads the file; os.ReadFile when nil.
+	ReadFile func(path string) ([]byte, error)
+}
+
+// Load fills every variable from the flags, the environment, the file and the
+// defaults, in this order of precedence. The error is a [Problems] with every
+// invalid setting, sorted; the variables then hold what they held before.
+// It may be called again, for example to reload.
+func (s *Set) Load(from Sources) error {
+	if len(s.mistakes) > 0 {
+		return errors.New("settings are declared wrongly: " + strings.Join(s.mistakes, "; "))
+	}
+	s.warnings = nil
+	origins := make([]Origin, len(s.settings))
+	for i, st := range s.settings {
+		origins[i] = st.origin
+		st.save()
+		st.reset()
+		st.origin = Origin{}
+	}
+	problems := s.load(from)
+	if len(problems) == 0 {
+		return nil
+	}
+	for i, st := range s.settings {
+		st.restore()
+		st.origin = origins[i]
+	}
+	return problems.sorted()
+}
+
+func (s *Set) load(from Sources) Problems {
+	environ := environment(from.Environ)
+	config := s.byName["config"]
+	problems := s.fill(config, environ, nil)
+	if from.File != "" {
+		s.path = from.File
+		config.origin = Origin{Source: Flag, Name: "--config"}
+	}
+	parsed, fileProblems := s.readFile(from)
+	problems = append(problems, fileProblems...)
+
+	for _, st := range s.settings {
+		// A section needs a file that decodes as a whole.
+		if st != config && (!st.section || len(fileProblems) == 0) {
+			problems = append(problems, s.fill(st, environ, parsed)...)
+		}
+	}
+	problems = append(problems, s.unknownKeys(parsed)...)
+	s.warnUnknownVariables(environ)
+
+	var found Problems
+	for _, check := range s.checks {
+		for _, p := range check() {
+			// A broken file leaves defaults behind: what they break together is no news.
+			if slices.ContainsFunc(append(p.Related, p.Setting), problems.about) || problems.about("config") {
+				continue
+			}
+			if st := s.byName[p.Setting]; st != nil {
+				if p.Value == "" && p.Origin == (Origin{}) {
+					p.Value, p.Origin, p.key = st.text(), st.origin, st.section
+				}
+				if st.Secret && p.Value != "" {
+					p.Value = redacted
+				}
+			}
+			found = append(found, p)
+		}
+	}
+	return append(problems, found...)
+}
+
+// environment turns KEY=VALUE lines into a map; as in a shell, the last wins.
+func environment(lines []string) map[string]string {
+	environ := make(map[string]string, len(lines))
+	for _, line := range lines {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			environ[name] = value
+		}
+	}
+	return environ
+}
+
+func (s *Set) readFile(from Sources) (*file, Problems) {
+	if s.path == "" {
+		return nil, nil
+	}
+	read := from.ReadFile
+	if read == nil {
+		read = os.ReadFile
+	}
+	body, err := read(s.path)
+	if err != nil {
+		var pathErr *fs.PathError
+		if errors.As(err, &pathErr) {
+			err = pathErr.Err // the path is in the problem already
+		}
+		return nil, Problems{{
+			Setting: "config", Value: s.path, Origin: s.byName["config"].origin,
+			Reason: "cannot be read: " + err.Error(), Allowed: "a readable YAML file",
+		}}
+	}
+	return parseFile(s.path, body)
+}
+
+// fill finds the source of highest precedence that gives the setting, parses its
+// value and judges it. After a failure the variable holds the default.
+func (s *Set) fill(st *setting, environ map[string]string, parsed *file) Problems {
+	if st.section {
+		if parsed == nil || parsed.keys[st.Name] == nil || isNull(parsed.keys[st.Name]) {
+			if st.Required {
+				return Problems{{Setting: st.Name, Reason: "required; give it in the file", key: true, missing: true}}
+			}
+			return nil
+		}
+		st.origin = parsed.origin(parsed.line[st.Name])
+		return st.decode(parsed, st.Spec)
+	}
+	raw, origin, err := s.find(st, environ, parsed)
+	st.origin = origin
+	if err == nil && origin.Source != Default {
+		err = st.parse(raw)
+	}
+	if err == nil && st.Required && (origin.Source == Default || st.text() == "") {
+		reason := fmt.Sprintf("required; give --%s, %s or the file key %q", st.Name, s.Variable(st.Name), st.Name)
+		return Problems{{Setting: st.Name, Reason: reason, Allowed: st.allowedText(), missing: true}}
+	}
+	if err == nil {
+		err = st.verify()
+	}
+	if err == nil {
+		if st.Secret && origin.Source == Flag {
+			s.warnings = append(s.warnings, fmt.Sprintf(
+				"--%s: a secret on the command line is visible to every user of this machine; use %s or the file", st.Name, s.Variable(st.Name)))
+		}
+		return nil
+	}
+	st.reset()
+	value, reason := strings.Join(raw, ","), err.Error()
+	if st.Secret {
+		value = redacted
+	}
+	return Problems{{Setting: st.Name, Value: value, Origin: origin, Reason: reason, Allowed: st.allowedText()}}
+}
+
+// find returns the raw text of the source that wins.
+func (s *Set) find(st *setting, environ map[string]string, parsed *file) ([]string, Origin, error) {
+	if st.flag != nil && st.flag.given {
+		return st.flag.raw, Origin{Source: Flag, Name: "--" + st.Name}, nil
+	}
+	if value := environ[s.Variable(st.Name)]; value != "" {
+		origin := Origin{Source: Environment, Name: s.Variable(st.Name)}
+		if st.list {
+			return splitList(value), origin, nil
+		}
+		return []string{value}, origin, nil
+	}
+	if parsed != nil && !st.noFile {
+		if node := parsed.keys[st.Name]; node != nil && !isNull(node) {
+			origin := parsed.origin(parsed.line[st.Name])
+			raw, err := scalars(node, st.list)
+			return raw, origin, err
+		}
+	}
+	return []string{st.text()}, Origin{}, nil
+}
+
+// allowedText says what the setting accepts, by its kind and by its rules.
+func (st *setting) allowedText() string {
+	switch {
+	case st.want == "":
+		return st.allowed
+	case st.allowed == "":
+		return st.want
+	case st.list:
+		return st.want + " of " + st.allowed
+	}
+	return st.want + ", " + st.allowed
+}
+
+func (s *Set) unknownKeys(parsed *file) Problems {
+	if parsed == nil {
+		return nil
+	}
+	var problems Problems
+	for key, line := range parsed.line {
+		st := s.byName[key]
+		if st != nil && !st.noFile {
+			continue
+		}
+		p := Problem{Setting: key, Origin: parsed.origin(line), key: true, Reason: "no such setting"}
+		if st != nil {
+			p.Reason = "can only be a flag or an environment variable"
+		} else if meant := s.Suggest(key); meant != "" {
+			p.Reason += "; did you mean --" + meant + "?"
+			if s.byName[meant].section {
+				p.Reason = "no such setting; did you mean the key " + meant + "?"
+			}
+		}
+		problems = append(problems, p)
+	}
+	return problems
+}

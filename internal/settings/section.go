@@ -1,0 +1,157 @@
+package settings
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Section declares a structured key of the file that is neither a flag nor an
+// environment variable, for example a list of routes. It is decoded strictly
+// into T by the rules of go.yaml.in/yaml/v3 (`yaml:"…"` tags): a field that T
+// does not have is refused, with its line. Checks see the decoded value; each
+// error inside an errors.Join becomes a problem of its own.
+func Section[T any](s *Set, target *T, spec Spec, checks ...func(T) error) {
+	s.declare(&setting{
+		Spec: spec, kind: "section", section: true,
+		variable: &section[T]{
+			typed: typed[T]{
+				target:     target,
+				initial:    *target,
+				parseText:  func([]string) (T, error) { return *target, nil },
+				formatText: formatYAML[T],
+				rules:      func(T) error { return nil },
+			},
+			checks: checks,
+		},
+	})
+}
+
+type section[T any] struct {
+	typed[T]
+	checks []func(T) error
+}
+
+// decode decodes the whole file once more, into a struct made of this one key
+// and a map for the rest. Decoding only the node would lose either strictness
+// (which belongs to the decoder) or the line numbers.
+func (v *section[T]) decode(f *file, spec Spec) Problems {
+	at := func(line int, reason string) Problem {
+		return Problem{Setting: spec.Name, Origin: f.origin(line), Reason: reason, key: true}
+	}
+	wrapper := reflect.New(reflect.StructOf([]reflect.StructField{
+		{Name: "Section", Type: reflect.TypeFor[T](), Tag: reflect.StructTag(`yaml:"` + spec.Name + `"`)},
+		{Name: "Rest", Type: reflect.TypeFor[map[string]yaml.Node](), Tag: `yaml:",inline"`},
+	}))
+	decoder := yaml.NewDecoder(bytes.NewReader(f.body))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(wrapper.Interface()); err != nil && !errors.Is(err, io.EOF) {
+		lines := []string{err.Error()}
+		var typeErr *yaml.TypeError
+		if errors.As(err, &typeErr) {
+			lines = typeErr.Errors
+		}
+		var problems Problems
+		for _, text := range lines {
+			line, reason := splitLine(text)
+			if line == 0 {
+				line = f.line[spec.Name]
+			}
+			problems = append(problems, at(line, v.explain(reason, spec.Secret)))
+		}
+		return problems
+	}
+	decoded := wrapper.Elem().Field(0).Interface().(T)
+	var problems Problems
+	for _, check := range v.checks {
+		for _, err := range flatten(check(decoded)) {
+			problems = append(problems, at(f.line[spec.Name], err.Error()))
+		}
+	}
+	if len(problems) == 0 {
+		*v.target = decoded
+	}
+	return problems
+}
+
+var unknownField = regexp.MustCompile(`^field (.+) not found in type `)
+
+// explain rewords what the YAML decoder says for people who do not read Go.
+func (v *section[T]) explain(text string, secret bool) string {
+	if match := unknownField.FindStringSubmatch(text); match != nil {
+		known := fieldNames(reflect.TypeFor[T](), nil)
+		text = "no such field: " + match[1]
+		if meant := nearest(match[1], known); meant != "" {
+			text += "; did you mean " + meant + "?"
+		} else if len(known) > 0 {
+			text += "; allowed: " + strings.Join(known, ", ")
+		}
+		return text
+	}
+	if secret {
+		return "does not have the right shape"
+	}
+	return text
+}
+
+// fieldNames returns the YAML names of all fields reachable from t, sorted.
+func fieldNames(t reflect.Type, seen []reflect.Type) []string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map || t.Kind() == reflect.Array {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || slices.Contains(seen, t) {
+		return nil
+	}
+	seen = append(seen, t)
+	var names []string
+	for i := range t.NumField() {
+		field := t.Field(i)
+		if !field.IsExported() {
+			continue
+		}
+		name, options, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		if name == "" && !strings.Contains(options, "inline") {
+			name = strings.ToLower(field.Name)
+		}
+		if name != "" && name != "-" {
+			names = append(names, name)
+		}
+		names = append(names, fieldNames(field.Type, seen)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// flatten splits joined errors.
+func flatten(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, part := range joined.Unwrap() {
+			all = append(all, flatten(part)...)
+		}
+		return all
+	}
+	return []error{err}
+}
+
+// formatYAML writes a section as YAML; empty for an empty one.
+func formatYAML[T any](v T) string {
+	if value := reflect.ValueOf(v); !value.IsValid() || value.IsZero() ||
+		(value.Kind() == reflect.Slice || value.Kind() == reflect.Map) && value.Len() == 0 {
+		return ""
+	}
+	text, err := yaml.Marshal(v)
+	if err != nil {
+		return "(cannot be shown: " + err.Error() + ")"
+	}
+	return strings.TrimRight(string(text), "\n")
+}

@@ -1,0 +1,197 @@
+package settings
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Spec describes one setting. Name, Usage and Group are wanted for every
+// setting, the rest where it applies.
+type Spec struct {
+	// Name is the flag name in kebab-case, for example "gossip-addr". The file key
+	// is the same; the environment variable follows from it.
+	Name string
+	// Short is an optional one-letter flag.
+	Short string
+	// Group is the heading under which help and reference list the setting;
+	// "General" when empty. Groups appear in the order of their first setting.
+	Group string
+	// Usage is one sentence without a full stop.
+	Usage string
+	// Placeholder names the value in help, for example "HOST:PORT"; the type when empty.
+	Placeholder string
+	// DefaultText replaces the default in help and reference where the real one
+	// depends on the machine, for example "host name".
+	DefaultText string
+	// Required refuses a setting that no source gives, or that is given empty.
+	Required bool
+	// Secret hides the value everywhere.
+	Secret bool
+}
+
+// setting is one declared setting: its description, and the variable it fills.
+type setting struct {
+	Spec
+	kind    string // "string", "int", …; the type column of the reference
+	want    string // what the kind accepts, in words
+	allowed string // what the rules allow, in words; may be empty
+	list    bool
+	section bool // only a key of the file
+	noFile  bool // no key of the file
+	origin  Origin
+	flag    *flagValue
+	variable
+}
+
+// variable is the typed half of a setting.
+type variable interface {
+	parse(raw []string) error // parses without judging and assigns
+	verify() error            // judges the present value by the rules
+	text() string             // the present value as written in a configuration
+	reset()                   // assigns the default
+	save()                    // remembers the present value …
+	restore()                 // … and brings it back
+	// decode fills a section from a parsed file.
+	decode(f *file, spec Spec) Problems
+}
+
+// Set is the settings of one program. The zero value is not usable; see [New].
+// A Set is for one goroutine.
+type Set struct {
+	name     string
+	prefix   string
+	settings []*setting
+	byName   map[string]*setting
+	foreign  map[string]bool // environment variables that other programs own
+	checks   []func() []Problem
+	mistakes []string // programming mistakes in declarations, reported by Load
+	path     string   // the value of --config
+	warnings []string
+}
+
+// New returns a set that holds one setting, "config": the path of the YAML file.
+// Name heads the generated reference; prefix starts the name of every
+// environment variable, without the underscore.
+func New(name, prefix string) *Set {
+	s := &Set{
+		name:    name,
+		prefix:  prefix + "_",
+		byName:  map[string]*setting{},
+		foreign: map[string]bool{},
+	}
+	String(s, &s.path, Spec{
+		Name:        "config",
+		Group:       "Configuration",
+		Usage:       "YAML file with settings; its keys are the flag names",
+		Placeholder: "FILE",
+	})
+	s.byName["config"].noFile = true
+	return s
+}
+
+// declare adds a setting. Mistakes in declarations are kept for Load, so that a
+// binary with a mistake reports it instead of panicking.
+func (s *Set) declare(st *setting) {
+	if st.Group == "" {
+		st.Group = "General"
+	}
+	if !validName(st.Name) {
+		s.mistakes = append(s.mistakes, fmt.Sprintf("setting %q: the name must be kebab-case (a-z, 0-9, single dashes)", st.Name))
+		return
+	}
+	if s.byName[st.Name] != nil {
+		s.mistakes = append(s.mistakes, fmt.Sprintf("setting %q is declared twice", st.Name))
+		return
+	}
+	s.settings = append(s.settings, st)
+	s.byName[st.Name] = st
+}
+
+func validName(name string) bool {
+	if name == "" || name[0] < 'a' || name[0] > 'z' || strings.HasSuffix(name, "-") || strings.Contains(name, "--") {
+		return false
+	}
+	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// Variable returns the environment variable of the named setting.
+func (s *Set) Variable(name string) string {
+	return s.prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+// AlsoKnown names settings of other programs that share the prefix, so that
+// their environment variables cause no warning here.
+func (s *Set) AlsoKnown(names ...string) {
+	for _, name := range names {
+		s.foreign[s.Variable(name)] = true
+	}
+}
+
+// Names returns the names of all settings, sorted.
+func (s *Set) Names() []string {
+	names := make([]string, len(s.settings))
+	for i, st := range s.settings {
+		names[i] = st.Name
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Check registers a condition across settings. Load calls it after all
+// variables are filled; a setting that is invalid by itself then still holds its
+// default. It must not change anything.
+func (s *Set) Check(check func() []Problem) { s.checks = append(s.checks, check) }
+
+// BindFlags adds a flag for every setting declared so far. Parsing fs only
+// records the values; Load judges them, so that all mistakes are reported at
+// once. Call it once, before fs is parsed.
+func (s *Set) BindFlags(fs *pflag.FlagSet) {
+	for _, st := range s.settings {
+		if st.section {
+			continue
+		}
+		st.flag = &flagValue{setting: st}
+		st.pflag(fs, st.flag)
+	}
+}
+
+// WriteHelp writes the flags under the headings of their groups, wrapped at
+// width columns (0: not wrapped).
+func (s *Set) WriteHelp(w io.Writer, width int) error {
+	for i, group := range s.groups() {
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		fs.SortFlags = false
+		for _, st := range s.settings {
+			if st.Group == group && !st.section {
+				st.pflag(fs, &flagValue{setting: st})
+			}
+		}
+		if !fs.HasFlags() {
+			continue
+		}
+		gap := "\n"
+		if i == 0 {
+			gap = ""
+		}
+		if _, err := fmt.Fprintf(w, "%s%s:\n%s", gap, group, fs.FlagUsagesWrapped(width)); err != nil {
+			return fmt.Errorf("write help: %w", err)
+		}
+	}
+	return nil
+}
+
+// groups returns the groups in the order of their first setting, the
+// configuration file's last: it is the least interesting.
+func (s *Set) groups() []string {
+	var groups []string
+	for _, st := range slices.Concat(s.settings[1:], s.settings[:1]) {
+		if !slices.Contains(groups, st.Group) {
+			groups = append(groups, st.Group)
+		}
+	}
+	return groups
+}
