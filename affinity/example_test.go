@@ -1,0 +1,90 @@
+package affinity_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ringway/ringway/affinity"
+)
+
+// Who connects to whom: three relays and seven workers. With three relays per worker and
+// three relays in all, everybody is connected to everybody.
+func Example() {
+	plan, err := affinity.NewPlan(affinity.PlanConfig{
+		Service: "billing",
+		Relays:  []string{"relay-a", "relay-b", "relay-c"},
+		Workers: []string{"w1", "w2", "w3", "w4", "w5", "w6", "w7"},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("the worker ring:", strings.Join(plan.Workers(), " "))
+	for i, relay := range plan.Affine() {
+		r, _ := plan.Range(i)
+		assignments, _ := plan.Assignments(i)
+		fmt.Printf("%s connects to %v:", relay, r)
+		for _, a := range assignments {
+			fmt.Printf(" %s", a.Worker)
+		}
+		fmt.Printf(", giving each %.3f of its traffic\n", assignments[0].Weight)
+	}
+	c := plan.Coverage()
+	fmt.Printf("every worker has %d relays; %d connections in all\n", c.Min, c.Connections)
+	// Output:
+	// the worker ring: w3 w6 w7 w1 w5 w4 w2
+	// relay-c connects to [0..0) of 7 (all): w3 w6 w7 w1 w5 w4 w2, giving each 0.143 of its traffic
+	// relay-a connects to [2..2) of 7 (all): w7 w1 w5 w4 w2 w3 w6, giving each 0.143 of its traffic
+	// relay-b connects to [5..5) of 7 (all): w4 w2 w3 w6 w7 w1 w5, giving each 0.143 of its traffic
+	// every worker has 3 relays; 21 connections in all
+}
+
+// Two relays more, and each holds a part of the ring only. Ranges differ by one worker;
+// the weights make up for it, so that every worker still carries 5/7 of a relay's traffic.
+func ExamplePlan() {
+	plan, err := affinity.NewPlan(affinity.PlanConfig{
+		Service: "billing",
+		Relays:  []string{"relay-a", "relay-b", "relay-c", "relay-d", "relay-e"},
+		Workers: []string{"w1", "w2", "w3", "w4", "w5", "w6", "w7"},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	load := map[string]float64{}
+	for i, relay := range plan.Affine() {
+		r, _ := plan.Range(i)
+		assignments, _ := plan.Assignments(i)
+		fmt.Printf("%s %v:", relay, r)
+		for _, a := range assignments {
+			fmt.Printf(" %s %.3f", a.Worker, a.Weight)
+			load[a.Worker] += a.Weight
+		}
+		fmt.Println()
+	}
+	fmt.Print("load:")
+	for _, worker := range plan.Workers() {
+		fmt.Printf(" %s %.3f", worker, load[worker])
+	}
+	fmt.Println()
+	// Output:
+	// relay-d [0..4) of 7: w3 0.190 w6 0.274 w7 0.274 w1 0.262
+	// relay-c [1..6) of 7: w6 0.202 w7 0.202 w1 0.190 w5 0.202 w4 0.202
+	// relay-a [3..0) of 7: w1 0.262 w5 0.274 w4 0.274 w2 0.190
+	// relay-e [4..1) of 7: w5 0.238 w4 0.238 w2 0.190 w3 0.333
+	// relay-b [6..3) of 7: w2 0.333 w3 0.190 w6 0.238 w7 0.238
+	// load: w3 0.714 w6 0.714 w7 0.714 w1 0.714 w5 0.714 w4 0.714 w2 0.714
+}
+
+// The arithmetic alone, without names: which of 100 workers the last of 12 relays takes.
+func ExampleShape_Range() {
+	shape := affinity.Shape{Relays: 12, Workers: 100, Minimums: affinity.DefaultMinimums}
+	r, err := shape.Range(11)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(r, r.Len(), r.Contains(99), r.Contains(50))
+	// Output:
+	// [92..17) of 100 25 true false
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package affinity_test
+
+const sweepStride = 1 // every case

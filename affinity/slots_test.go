@@ -1,0 +1,126 @@
+package affinity_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/ring"
+	"pgregory.net/rapid"
+)
+
+func relayIDs(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("relay-%d", i)
+	}
+	return ids
+}
+
+// slowSlots is the dumb reference: sort every pair, take the best pair whose slot and relay
+// are both free, again and again.
+func slowSlots(service string, k int, relays []string) []string {
+	type pair struct {
+		score uint64
+		slot  int
+		relay string
+	}
+	k = min(k, len(relays))
+	var pairs []pair
+	for slot := range k {
+		for _, relay := range relays {
+			pairs = append(pairs, pair{ring.Hash(relay, ring.Hash(fmt.Sprintf("%s~%d", service, slot), 0)), slot, relay})
+		}
+	}
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(-cmp.Compare(a.score, b.score), cmp.Compare(a.relay, b.relay), cmp.Compare(a.slot, b.slot))
+	})
+	out, used := make([]string, k), map[string]bool{}
+	for _, p := range pairs {
+		if out[p.slot] == "" && !used[p.relay] {
+			out[p.slot] = p.relay
+			used[p.relay] = true
+		}
+	}
+	return out
+}
+
+func TestSlotsTakeTheBestPairFirst(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		relays := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z]{1,2}[0-9]{1,2}`), 1, 60, rapid.ID[string]).Draw(t, "relays")
+		k := rapid.IntRange(1, 70).Draw(t, "k")
+		service := rapid.StringMatching(`[a-z]{1,5}`).Draw(t, "service")
+		want := slowSlots(service, k, relays)
+		input := rapid.Permutation(relays).Draw(t, "permuted")
+		kept := slices.Clone(input)
+		if got := affinity.Slots(service, k, input); !slices.Equal(got, want) {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+		if !slices.Equal(input, kept) {
+			t.Fatal("the input was changed")
+		}
+	})
+}
+
+func TestEveryRelayOfASmallFleetHoldsOneSlot(t *testing.T) {
+	for n := range 12 {
+		got := affinity.Slots("billing", 10, relayIDs(n))
+		if len(got) != min(n, 10) {
+			t.Errorf("%d relays hold %d slots", n, len(got))
+		}
+		slices.Sort(got)
+		if len(slices.Compact(got)) != min(n, 10) {
+			t.Errorf("%d relays: one holds two slots: %q", n, got)
+		}
+	}
+	for _, k := range []int{0, -1} {
+		if got := affinity.Slots("billing", k, relayIDs(3)); len(got) != 0 {
+			t.Errorf("%d slots gave %q", k, got)
+		}
+	}
+	if got := affinity.Slots("billing", 10, []string{"a", "b", "a"}); len(got) != 2 {
+		t.Errorf("a relay that is named twice holds %q", got)
+	}
+}
+
+func TestARelayWithoutASlotLeavesUnnoticed(t *testing.T) {
+	relays := relayIDs(40)
+	before := affinity.Slots("billing", 10, relays)
+	for i, relay := range relays {
+		after := affinity.Slots("billing", 10, slices.Delete(slices.Clone(relays), i, i+1))
+		if !slices.Contains(before, relay) && !slices.Equal(before, after) {
+			t.Errorf("%s held no slot, yet its leaving turned %q into %q", relay, before, after)
+		}
+	}
+}
+
+// A cascade of one is the lower bound: the freed slot itself.
+func TestARelayThatLeavesFreesItsSlotWithLittleCascade(t *testing.T) {
+	relays := relayIDs(200)
+	before := affinity.Slots("billing", 50, relays)
+	changed := 0
+	for slot, relay := range before {
+		after := affinity.Slots("billing", 50, slices.DeleteFunc(slices.Clone(relays), func(r string) bool { return r == relay }))
+		if after[slot] == relay {
+			t.Errorf("%s left and still holds slot %d", relay, slot)
+		}
+		for i := range after {
+			if after[i] != before[i] {
+				changed++
+			}
+		}
+	}
+	if mean := float64(changed) / 50; mean < 1 || mean > 1.5 {
+		t.Errorf("a relay that leaves changes %.2f slots on average, want 1 to 1.5", mean)
+	}
+}
+
+// Pinned, so that relays of two builds agree on who serves a service.
+func TestSlotsArePinned(t *testing.T) {
+	want := []string{"relay-2", "relay-7", "relay-5", "relay-4"}
+	if got := affinity.Slots("billing", 4, relayIDs(8)); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
