@@ -1,0 +1,230 @@
+package selection
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Balancer picks endpoints of one range. All methods are safe for concurrent
+// use.
+type Balancer struct {
+	// Read by every pick, written rarely.
+	table     atomic.Pointer[table]
+	medians   atomic.Uint64 // float32 M, float32 R
+	rand      func() uint64 // tests inject a source; nil is math/rand/v2
+	redraws   int
+	alpha     float32
+	slowStart float32 // ns
+	cfg       Config
+
+	_ [128]byte // keep what picks write away from what they only read
+
+	winner winner
+	// failing is the failure share of the range as a whole, float32 bits, an
+	// EWMA with alpha 0.01. Racing updates may be lost.
+	failing atomic.Uint32
+
+	_ [128]byte
+
+	mu      sync.Mutex         // guards what follows and publishing tables
+	members map[string]*member // by endpoint ID
+	scratch []float32          // for medians
+}
+
+// member is the part of an endpoint's record that only the mutex holder uses.
+type member struct {
+	state     *state
+	until     Instant // end of the eviction
+	readmit   Instant // last return from eviction
+	evictions int     // k: consecutive evictions
+	reason    string  // of the last eviction
+}
+
+// NewBalancer returns a balancer with an empty range.
+func NewBalancer(cfg Config) (*Balancer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	b := &Balancer{
+		cfg:       cfg,
+		redraws:   cfg.Redraws,
+		alpha:     float32(cfg.Alpha),
+		slowStart: float32(cfg.SlowStart),
+		members:   make(map[string]*member),
+	}
+	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
+	b.table.Store(newTable(nil))
+	return b, nil
+}
+
+// Update replaces the range. Endpoints known by ID keep their statistics; new
+// ones start at the median latency and ramp up. Endpoints that are gone are
+// forgotten; tickets picked from them may still be given back. On an error
+// (empty or repeated ID, weight negative, infinite or NaN; all reported at once) the old
+// range stays. The slice is copied.
+func (b *Balancer) Update(endpoints []Endpoint, now Instant) error {
+	if err := validateEndpoints(endpoints); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	members := make(map[string]*member, len(endpoints))
+	entries := make([]entry, len(endpoints))
+	for i, e := range endpoints {
+		m := b.members[e.ID]
+		if m == nil {
+			m = &member{state: new(state)}
+			m.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
+		}
+		members[e.ID] = m
+		entries[i] = entry{Endpoint: e, state: m.state, member: m}
+	}
+	b.members = members
+	b.readmitExcess(entries, now)
+	b.table.Store(newTable(entries))
+	return nil
+}
+
+func validateEndpoints(endpoints []Endpoint) error {
+	var errs []error
+	seen := make(map[string]bool, len(endpoints))
+	for i, e := range endpoints {
+		if e.ID == "" {
+			errs = append(errs, fmt.Errorf("selection: endpoint %d has no ID; give each a stable one", i))
+		} else if seen[e.ID] {
+			errs = append(errs, fmt.Errorf("selection: endpoint ID %q is given twice; IDs must be unique within a range", e.ID))
+		}
+		seen[e.ID] = true
+		// The bound keeps sums of weights finite.
+		if !(e.Weight >= 0 && e.Weight <= math.MaxFloat32) {
+			errs = append(errs, fmt.Errorf("selection: endpoint %q has weight %v; allowed is a finite number >= 0", e.ID, e.Weight))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Done gives back a ticket. The time since the pick is the latency sample of a
+// Success. It must be called exactly once for every Pick without an error.
+func (b *Balancer) Done(p Pick, now Instant, o Outcome) {
+	if p.entry == nil {
+		return
+	}
+	s := p.entry.state
+	s.done.Add(1)
+	t := now.tick()
+	switch o.kind() {
+	case Success:
+		storeTick(&s.silenceTick, t)
+		s.succeeded(time.Duration(now-p.start), t, b.alpha)
+		if load, ok := o.load(); ok {
+			s.takeReport(load, t, b.alpha)
+		} else {
+			s.answeredWithoutReport(t)
+		}
+		s.count(0, t)
+		b.countForRange(0)
+		if p.probe {
+			b.readmitProbed(p.entry, now)
+		}
+	case Failure:
+		storeTick(&s.silenceTick, t)
+		consecutive := s.failed(t)
+		failures, requests := s.count(1, t)
+		failing := b.countForRange(1)
+		if p.probe {
+			b.evictProbed(p.entry, now)
+		} else if phase(s.phase.Load()) == active && !b.table.Load().full {
+			if reason := b.evictionReason(consecutive, failures, requests, failing); reason != "" {
+				b.evict(p.entry, now, reason)
+			}
+		}
+	case Shed:
+		storeTick(&s.silenceTick, t)
+		if load, ok := o.load(); ok {
+			s.takeReport(load, t, b.alpha)
+		} else {
+			v := b.view(now)
+			s.shedWithoutReport(&v)
+		}
+	}
+	if p.probe {
+		s.probing.Store(0)
+	}
+}
+
+// countForRange follows the failure share of the whole range.
+func (b *Balancer) countForRange(failure float32) float32 {
+	failing := math.Float32frombits(b.failing.Load())
+	if failing == 0 && failure == 0 {
+		return 0
+	}
+	failing += 0.01 * (failure - failing)
+	if failing < 1e-6 {
+		failing = 0
+	}
+	b.failing.Store(math.Float32bits(failing))
+	return failing
+}
+
+// Refresh recomputes the medians M and R and lets evicted endpoints whose time
+// is over take one request at a time. Call it every 250 ms from one place; it
+// costs one pass over the range and is never on the path of a request.
+func (b *Balancer) Refresh(now Instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.table.Load()
+	changed := false
+	for i := range t.entries {
+		e := &t.entries[i]
+		e.state.freshen(now.tick())
+		if phase(e.state.phase.Load()) == evicted && now >= e.member.until {
+			e.state.probing.Store(0)
+			e.state.phase.Store(uint32(halfOpen))
+			changed = true
+		}
+	}
+	b.refreshMedians(t)
+	if changed {
+		b.table.Store(newTable(t.entries))
+	}
+}
+
+// refreshMedians takes endpoints with at least 3 samples; without any the old
+// values stay. b.mu is held.
+func (b *Balancer) refreshMedians(t *table) {
+	const enough = 3
+	median, queue := unpackPair(b.medians.Load())
+	latencies := b.scratch[:0]
+	for i := range t.entries {
+		if s := t.entries[i].state; s.samples.Load() >= enough {
+			latency, _ := unpack(s.latency.Load())
+			latencies = append(latencies, latency)
+		}
+	}
+	median = middle(latencies, median)
+	queues := latencies[:0]
+	for i := range t.entries {
+		if s := t.entries[i].state; s.samples.Load() >= enough && s.reported.Load() == ownReport {
+			_, average := unpackPair(s.report.Load())
+			queues = append(queues, average)
+		}
+	}
+	queue = middle(queues, queue)
+	b.scratch = queues
+	b.medians.Store(packPair(median, queue))
+}
+
+// middle returns the lower median: of two endpoints the better one is the
+// measure of what the range can do. It sorts values.
+func middle(values []float32, none float32) float32 {
+	if len(values) == 0 {
+		return none
+	}
+	slices.Sort(values)
+	return values[(len(values)-1)/2]
+}

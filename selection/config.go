@@ -1,0 +1,84 @@
+package selection
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Config holds the settings of a [Balancer]. Start from [DefaultConfig]: the
+// zero value is not valid, because 0 redraws has a meaning of its own.
+type Config struct {
+	// Redraws is how many more pairs a pick may draw while the best endpoint
+	// so far is worse than the running winner. 0 is textbook power of two
+	// choices. Range 0 to 8, default 2: one redraw brings most of the gain, a
+	// third almost none.
+	Redraws int
+
+	// Alpha is the largest weight of one new latency sample in the estimate.
+	// Range (0, 1], default 0.2. At more than about one sample per 0.7 s the
+	// time constant of 3 s makes the weight smaller than this.
+	Alpha float64
+
+	// InitialLatency stands in for the median latency of the range until one
+	// is known. Default 10 ms.
+	InitialLatency time.Duration
+
+	// SlowStart is how long an endpoint that joined or came back is held below
+	// its full share. 0 turns the ramp off. Default 3 s.
+	SlowStart time.Duration
+
+	// ConsecutiveFailures is how many failures in a row an endpoint may have;
+	// the next one evicts it. At least 1, default 3 (evicted at the fourth).
+	ConsecutiveFailures int
+
+	// ErrorRateThreshold is the failure share, in (0, 1), that an endpoint's
+	// share must surely exceed (Wilson lower bound, z = 2.58) to be evicted.
+	// Failures in a row evict only while the whole range fails less than this.
+	// Default 0.05.
+	ErrorRateThreshold float64
+
+	// MaxEviction bounds the time an endpoint is out before it is tried again.
+	// At least 1 s, default 30 s.
+	MaxEviction time.Duration
+}
+
+// DefaultConfig returns the measured defaults.
+func DefaultConfig() Config {
+	return Config{
+		Redraws:             2,
+		Alpha:               0.2,
+		InitialLatency:      10 * time.Millisecond,
+		SlowStart:           3 * time.Second,
+		ConsecutiveFailures: 3,
+		ErrorRateThreshold:  0.05,
+		MaxEviction:         30 * time.Second,
+	}
+}
+
+// Validate reports every invalid setting at once, sorted by name, or nil.
+func (c Config) Validate() error {
+	var bad []string
+	check := func(ok bool, name string, value any, allowed string) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf("selection: %s is %v, allowed is %s", name, value, allowed))
+		}
+	}
+	check(c.Redraws >= 0 && c.Redraws <= 8, "Redraws", c.Redraws, "0 to 8")
+	check(c.Alpha > 0 && c.Alpha <= 1, "Alpha", c.Alpha, "more than 0, at most 1")
+	check(c.InitialLatency > 0, "InitialLatency", c.InitialLatency, "more than 0")
+	check(c.SlowStart >= 0, "SlowStart", c.SlowStart, "0 (off) or more")
+	check(c.ConsecutiveFailures >= 1 && c.ConsecutiveFailures <= math.MaxInt32,
+		"ConsecutiveFailures", c.ConsecutiveFailures, "1 or more")
+	check(c.ErrorRateThreshold > 0 && c.ErrorRateThreshold < 1,
+		"ErrorRateThreshold", c.ErrorRateThreshold, "more than 0, less than 1")
+	check(c.MaxEviction >= time.Second, "MaxEviction", c.MaxEviction, "1s or more")
+	slices.Sort(bad)
+	errs := make([]error, len(bad))
+	for i, text := range bad {
+		errs[i] = errors.New(text)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,56 @@
+// Package selection decides which endpoint of a relay's range gets a request.
+//
+// # Promise
+//
+// Each request goes to the better of two endpoints drawn in proportion to
+// their weights, and to the better of four or six when the first ones look bad.
+// "Better" is the lower product of expected latency, expected queue and a
+// penalty for failures. An endpoint that fails fast never looks fast, a new
+// endpoint is neither flooded nor starved, and statistics survive every change
+// of the range.
+//
+// # Picture
+//
+//	            Update (membership, affinity)      Refresh (every 250 ms)
+//	                   |                                 |
+//	                   v                                 v
+//	  +----------- table (immutable) ----------+   medians M and R,
+//	  | alias table -> endpoints that may be    |  half-open transitions
+//	  | drawn; the others only as a last resort |
+//	  +------|----------------|-----------------+
+//	         v                v
+//	     state "a"        state "b"     128 bytes each, atomics, keyed by ID
+//	         ^                ^
+//	         |                |
+//	Pick: draw two, score, count up      Done: latency, load, success, count down
+//
+//	active --4 failures in a row, or a sure failure share--> evicted
+//	evicted --min(30 s, 2^k s) x U(0.5, 1)--> half_open, one request at a time
+//	half_open --success--> active, ramping up for 3 s;  --failure--> evicted, k+1
+//
+// # Rules
+//
+//   - The package reads no clock, starts no goroutine, logs nothing and touches
+//     no network. The caller passes the time in as an [Instant] and reads the
+//     clock once per Pick and once per Done; a clock read costs more than the
+//     whole pick.
+//   - Pick, Done, Update, Refresh and Stats may be called from any goroutine at
+//     the same time. Pick and Done take no lock and allocate nothing; Done takes
+//     the mutex only when it evicts or readmits an endpoint.
+//   - Every Pick that returned no error is given back with exactly one Done.
+//   - Someone calls Refresh about every 250 ms, and at least once a day: it is
+//     what lets evicted endpoints return and keeps the 32-bit time stamps of
+//     idle endpoints from wrapping.
+//   - Endpoint states are written by racing goroutines through atomics. A lost
+//     update costs one sample; it never corrupts a count of requests in flight.
+//
+// # Sources
+//
+// Power of two choices: Mitzenmacher, "The Power of Two Choices in Randomized
+// Load Balancing" (2001). Latency times outstanding requests: Finagle's Peak
+// EWMA balancer. Server reports counted together with own sends: Prequal
+// (NSDI 2024) and C3 (NSDI 2015). Weighted draws: Vose, "A linear algorithm for
+// generating random numbers with a given distribution" (1991). Failure shares:
+// Wilson, "Probable inference, the law of succession, and statistical
+// inference" (1927).
+package selection

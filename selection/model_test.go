@@ -1,0 +1,112 @@
+package selection
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestAnyHistoryKeepsThePromises runs random histories against the plainest
+// bookkeeping there is.
+func TestAnyHistoryKeepsThePromises(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		r := newRig(t, DefaultConfig())
+		inRange := map[string]bool{}
+		out := map[string]int{}
+		var tickets []Pick
+		resize := func(rt *rapid.T) {
+			var endpoints []Endpoint
+			members := map[string]bool{}
+			for i := range rapid.IntRange(0, 12).Draw(rt, "size") {
+				id := fmt.Sprintf("w%d", i)
+				weight := float64(rapid.IntRange(0, 3).Draw(rt, "weight"))
+				endpoints = append(endpoints, Endpoint{ID: id, Weight: weight})
+				members[id] = true
+			}
+			if err := r.Update(endpoints, r.now); err != nil {
+				rt.Fatal(err)
+			}
+			for id := range inRange {
+				if !members[id] { // forgotten; its tickets no longer count
+					delete(out, id)
+					for i := 0; i < len(tickets); {
+						if tickets[i].ID() == id {
+							r.Done(tickets[i], r.now, Failure)
+							tickets = append(tickets[:i], tickets[i+1:]...)
+						} else {
+							i++
+						}
+					}
+				}
+			}
+			inRange = members
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"update": resize,
+			"pick": func(rt *rapid.T) {
+				var tried Exclusion
+				excluded := map[string]bool{}
+				for range rapid.IntRange(1, exclusionSize).Draw(rt, "attempts") {
+					p, err := r.Pick(r.now, &tried)
+					if err != nil {
+						if len(excluded) < len(inRange) {
+							rt.Fatalf("%v with %d of %d excluded", err, len(excluded), len(inRange))
+						}
+						return
+					}
+					if excluded[p.ID()] || !inRange[p.ID()] {
+						rt.Fatalf("picked %q; range %v, excluded %v", p.ID(), inRange, excluded)
+					}
+					tried.Add(p)
+					excluded[p.ID()] = true
+					out[p.ID()]++
+					tickets = append(tickets, p)
+				}
+			},
+			"done": func(rt *rapid.T) {
+				if len(tickets) == 0 {
+					rt.Skip()
+				}
+				i := rapid.IntRange(0, len(tickets)-1).Draw(rt, "ticket")
+				o := rapid.SampledFrom([]Outcome{Cancelled, Success, Success.WithLoad(3), Failure, Failure, Failure, Shed, Shed.WithLoad(9)}).Draw(rt, "outcome")
+				out[tickets[i].ID()]--
+				r.Done(tickets[i], r.now, o)
+				tickets = append(tickets[:i], tickets[i+1:]...)
+			},
+			"fail one": func(rt *rapid.T) {
+				if len(inRange) == 0 {
+					rt.Skip()
+				}
+				id := fmt.Sprintf("w%d", rapid.IntRange(0, len(inRange)-1).Draw(rt, "endpoint"))
+				r.failing.Store(0)
+				r.requests(4, id, 0, Failure)
+			},
+			"wait": func(rt *rapid.T) {
+				r.wait(time.Duration(rapid.Int64Range(0, int64(40*time.Second)).Draw(rt, "time")))
+				r.Refresh(r.now)
+			},
+			"": func(rt *rapid.T) {
+				drawable, gone := 0, 0
+				for _, s := range r.Stats(r.now) {
+					if s.InFlight != out[s.ID] {
+						rt.Fatalf("%s has %d in flight, want %d", s.ID, s.InFlight, out[s.ID])
+					}
+					if !(s.Score > 0) || s.SuccessAverage < 0 || s.SuccessAverage > 1 || s.ErrorRate < 0 || s.ErrorRate > 1 {
+						rt.Fatalf("impossible statistics %+v", s)
+					}
+					if s.Weight > 0 {
+						drawable++
+						if s.State != "active" {
+							gone++
+						}
+					}
+				}
+				if gone > drawable/3 {
+					rt.Fatalf("%d of %d are out", gone, drawable)
+				}
+			},
+		})
+	})
+}

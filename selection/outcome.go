@@ -1,0 +1,35 @@
+package selection
+
+import "math"
+
+// Outcome says how a request ended. The zero value is [Cancelled].
+type Outcome uint64
+
+const (
+	// Cancelled: the caller went away. Nobody is blamed and nothing is learnt;
+	// only the in-flight count is given back.
+	Cancelled Outcome = iota
+	// Success: the endpoint answered. Its latency counts.
+	Success
+	// Failure: no answer, or one that says the endpoint is broken. The latency
+	// of a failure is never used: a peer that fails fast must not look fast.
+	Failure
+	// Shed: the endpoint refused because it is busy (429, or 503 marked as
+	// load). A load signal, neither a failure nor a latency sample.
+	Shed
+
+	outcomeKind    Outcome = 1<<8 - 1
+	outcomeHasLoad Outcome = 1 << 8
+)
+
+// WithLoad adds the number of requests the endpoint reported in flight, not
+// counting the answered one. Only Success and Shed use it. Negative numbers
+// count as 0.
+func (o Outcome) WithLoad(inFlight int) Outcome {
+	load := Outcome(min(max(inFlight, 0), math.MaxInt32))
+	return o&outcomeKind | outcomeHasLoad | load<<32
+}
+
+func (o Outcome) kind() Outcome { return o & outcomeKind }
+
+func (o Outcome) load() (float32, bool) { return float32(o >> 32), o&outcomeHasLoad != 0 }

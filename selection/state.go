@@ -1,0 +1,324 @@
+package selection
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// phase is where an endpoint stands with regard to eviction.
+type phase uint32
+
+const (
+	active phase = iota
+	evicted
+	halfOpen
+)
+
+// state is what one balancer knows about one endpoint. It belongs to an
+// endpoint ID and outlives tables. Every field is atomic; the size is exactly
+// two cache lines (adjacent lines are prefetched in pairs), and the allocator
+// aligns 128-byte objects to 128 bytes, so two endpoints never share a line.
+//
+// A float32 and a tick that belong together share one word, so that a reader
+// never combines a new value with an old time.
+type state struct {
+	// The first line is all that scoring an idle endpoint reads.
+	latency    atomic.Uint64 // float32 ns, tick of the sample; 0 = no sample yet
+	success    atomic.Uint64 // float32 average, tick; 0 = exactly 1, the common case
+	report     atomic.Uint64 // float32 last report, float32 its average
+	picks      atomic.Uint64 // requests sent since the start
+	done       atomic.Uint64 // requests ended since the start
+	mark       atomic.Uint64 // picks at the last report
+	rampUntil  atomic.Int64  // Instant at which the slow start ends
+	reportTick atomic.Uint32
+	reported   atomic.Uint32 // noReport, ownReport or shedReport
+
+	counts      atomic.Uint64 // float32 decayed failures, float32 decayed requests
+	failures    atomic.Uint64 // failures since the start
+	countsTick  atomic.Uint32
+	sendTick    atomic.Uint32 // last send
+	silenceTick atomic.Uint32 // last sign of life, or first send after idleness
+	samples     atomic.Uint32 // latency samples, saturating at maxSamples
+	consecutive atomic.Uint32 // failures since the last success
+	phase       atomic.Uint32
+	probing     atomic.Uint32 // 1 while the one request of a half-open endpoint is out
+
+	_ [20]byte
+}
+
+// What the report word holds.
+const (
+	noReport   = iota
+	ownReport  // the endpoint told us its in-flight count
+	shedReport // it never did, but it shed a request; see shedWithoutReport
+)
+
+// maxSamples is where counting stops: 5 matter to the average, 3 to the median.
+const maxSamples = 16
+
+func pack(value float32, t tick) uint64 {
+	return uint64(math.Float32bits(value))<<32 | uint64(t)
+}
+
+func unpack(word uint64) (float32, tick) {
+	return math.Float32frombits(uint32(word >> 32)), tick(word)
+}
+
+func packPair(a, b float32) uint64 { return pack(a, tick(math.Float32bits(b))) }
+
+func unpackPair(word uint64) (a, b float32) {
+	a, t := unpack(word)
+	return a, math.Float32frombits(uint32(t))
+}
+
+// storeTick avoids the cost of an atomic store while the tick stands still.
+func storeTick(field *atomic.Uint32, t tick) {
+	if field.Load() != uint32(t) {
+		field.Store(uint32(t))
+	}
+}
+
+// view is the time and the medians that one pick scores with.
+type view struct {
+	now       Instant
+	tick      tick
+	median    float32 // M: median latency of the range, ns
+	queue     float32 // R: median average report
+	slowStart float32 // length of the ramp, ns
+}
+
+// score is the cost of sending the next request to the endpoint; lower is
+// better. The formula is the package's contract:
+//
+//	L' · (q + 1) / max(s', 0.05)²  ÷  max(0.1, age/ramp) while younger than the ramp
+func (s *state) score(v *view) float32 {
+	out := s.outstanding()
+
+	// L': only bad estimates relax, and towards the median; an endpoint that is
+	// silent with requests out is at least half as slow as its silence is long.
+	// (L' and q are written out here because calls cost as much as they do.)
+	latency := v.median
+	if word := s.latency.Load(); word != 0 {
+		var at tick
+		latency, at = unpack(word)
+		if latency > v.median {
+			latency = v.median + (latency-v.median)*decay(float32(v.tick.since(at))*perRelaxTau)
+		}
+	}
+	if out > 0 {
+		silence := v.tick.since(tick(s.silenceTick.Load()))
+		latency = max(latency, float32(silence)*(1<<tickShift)/2)
+	}
+
+	// q: the report, ageing towards its average, plus what we sent since, plus
+	// what we have out. An endpoint that never reported is assumed to be as busy
+	// as the median one.
+	queue := max(out, v.queue)
+	if reported := s.reported.Load(); reported != noReport {
+		last, average := unpackPair(s.report.Load())
+		fresh := decay(float32(v.tick.since(tick(s.reportTick.Load()))) * perReportTau)
+		if reported == ownReport {
+			queue = average + (last-average)*fresh + out
+			if s.picks.Load() != s.mark.Load() {
+				queue += s.sentSinceReport(v.tick)
+			}
+		} else {
+			queue += last * fresh
+		}
+	}
+
+	score := latency * (queue + 1)
+	if word := s.success.Load(); word != 0 {
+		success := max(relaxedSuccess(word, v.tick), 0.05)
+		score /= success * success
+	}
+	if left := s.rampUntil.Load() - int64(v.now); left > 0 {
+		score /= max(0.1, 1-float32(left)/v.slowStart)
+	}
+	return score
+}
+
+// outstanding is our own requests in flight. done is read first, so the
+// difference is never negative.
+func (s *state) outstanding() float32 {
+	done := s.done.Load()
+	return float32(int64(s.picks.Load() - done))
+}
+
+// sentSinceReport is sent': it fades over 10 s once nothing was sent for 100 ms,
+// so that an endpoint whose requests fail is tried again some day.
+func (s *state) sentSinceReport(now tick) float32 {
+	mark := s.mark.Load()
+	sent := float32(int64(s.picks.Load() - mark))
+	if sent <= 0 {
+		return 0
+	}
+	if idle := now.since(tick(s.sendTick.Load())); idle > sentHold {
+		sent *= decay(float32(idle) * perRelaxTau)
+	}
+	return sent
+}
+
+func relaxedSuccess(word uint64, now tick) float32 {
+	success, at := unpack(word)
+	return 1 - (1-success)*decay(float32(now.since(at))*perRelaxTau)
+}
+
+// begin counts a request that is about to be sent.
+func (s *state) begin(now tick) {
+	before := s.picks.Add(1) - 1
+	if before == s.done.Load() {
+		storeTick(&s.silenceTick, now)
+	}
+	storeTick(&s.sendTick, now)
+}
+
+// succeeded feeds the latency of a success into the estimate:
+// α = min(alpha, 1 − e^(−Δt/3 s)), at least 1/(n+1) for the first five.
+func (s *state) succeeded(latency time.Duration, now tick, alpha float32) {
+	x := float32(max(latency, 1))
+	samples := s.samples.Load()
+	for range 4 { // a sample lost to contention is harmless
+		word := s.latency.Load()
+		next := x
+		if word != 0 {
+			old, at := unpack(word)
+			a := s.sampleWeight(samples, now.since(at), alpha)
+			if a == 0 {
+				break
+			}
+			next = old + a*(x-old)
+		}
+		if s.latency.CompareAndSwap(word, pack(next, now)) {
+			break
+		}
+	}
+	if samples < maxSamples {
+		s.samples.Add(1)
+	}
+	if s.consecutive.Load() != 0 {
+		s.consecutive.Store(0)
+	}
+	if word := s.success.Load(); word != 0 {
+		// From the relaxed value: a success must never make the average worse.
+		success := relaxedSuccess(word, now)
+		success += 0.05 * (1 - success)
+		if success > 0.9999 {
+			s.success.Store(0)
+		} else {
+			s.success.Store(pack(success, now))
+		}
+	}
+}
+
+func (s *state) sampleWeight(samples uint32, elapsed int32, alpha float32) float32 {
+	a := min(alpha, 1-decay(float32(elapsed)*perLatencyTau))
+	if samples < 5 {
+		a = max(a, 1/float32(samples+1))
+	}
+	return a
+}
+
+// failed takes 5 % off the success average, without relaxing it first: the
+// failure shows that relaxing was premature. Latency, report and sends stay.
+func (s *state) failed(now tick) (consecutive uint32) {
+	success := float32(1)
+	if word := s.success.Load(); word != 0 {
+		success, _ = unpack(word)
+	}
+	s.success.Store(pack(max(success*0.95, 1e-6), now))
+	s.failures.Add(1)
+	return s.consecutive.Add(1)
+}
+
+// count adds one ended request to the counts that decay over 10 s and returns
+// failures and requests.
+func (s *state) count(failure float32, now tick) (failures, requests float32) {
+	failures, requests = s.decayedCounts(now)
+	failures += failure
+	requests++
+	s.counts.Store(packPair(failures, requests))
+	storeTick(&s.countsTick, now)
+	return failures, requests
+}
+
+func (s *state) decayedCounts(now tick) (failures, requests float32) {
+	failures, requests = unpackPair(s.counts.Load())
+	if age := now.since(tick(s.countsTick.Load())); age > 0 {
+		d := decay(float32(age) * perRelaxTau)
+		failures, requests = failures*d, requests*d
+	}
+	return failures, requests
+}
+
+// takeReport notes an in-flight count that the endpoint sent with an answer.
+func (s *state) takeReport(load float32, now tick, alpha float32) {
+	average := load
+	if s.reported.Load() == ownReport {
+		_, average = unpackPair(s.report.Load())
+		age := now.since(tick(s.reportTick.Load()))
+		average += s.sampleWeight(s.samples.Load(), age, alpha) * (load - average)
+	}
+	s.report.Store(packPair(load, average))
+	storeTick(&s.reportTick, now)
+	s.mark.Store(s.picks.Load())
+	if s.reported.Load() != ownReport {
+		s.reported.Store(ownReport)
+	}
+}
+
+// answeredWithoutReport forgets a report that is no longer kept up; otherwise
+// the sends since then would grow for ever and starve the endpoint.
+func (s *state) answeredWithoutReport(now tick) {
+	if s.reported.Load() == ownReport && now.since(tick(s.reportTick.Load())) > reportExpiry {
+		s.reported.Store(noReport)
+	}
+}
+
+// shedWithoutReport stands in for the report that a busy endpoint did not send:
+// twice the queue we believed in and one more, for the 100 ms that a report
+// lives. Without it an endpoint that refuses fast would look idle.
+func (s *state) shedWithoutReport(v *view) {
+	const ceiling = 10_000
+	queue := max(s.outstanding(), v.queue)
+	var average float32
+	reported := s.reported.Load()
+	if reported != noReport {
+		var last float32
+		last, average = unpackPair(s.report.Load())
+		queue = max(queue, last*decay(float32(v.tick.since(tick(s.reportTick.Load())))*perReportTau))
+	}
+	if reported != ownReport {
+		average = 0
+		s.reported.Store(shedReport)
+	}
+	s.report.Store(packPair(min(2*queue+1, ceiling), average))
+	storeTick(&s.reportTick, v.tick)
+}
+
+// restart clears what an eviction was based on. The latency estimate stays: it
+// was fed by successes only.
+func (s *state) restart() {
+	s.success.Store(0)
+	s.counts.Store(0)
+	s.consecutive.Store(0)
+	s.mark.Store(s.picks.Load())
+}
+
+// freshen keeps old stamps within reach of 32-bit arithmetic.
+func (s *state) freshen(now tick) {
+	oldest := now - maxAge
+	for _, word := range []*atomic.Uint64{&s.latency, &s.success} {
+		if w := word.Load(); w != 0 {
+			if value, at := unpack(w); now.since(at) > maxAge {
+				word.CompareAndSwap(w, pack(value, oldest))
+			}
+		}
+	}
+	for _, stamp := range []*atomic.Uint32{&s.reportTick, &s.sendTick, &s.silenceTick, &s.countsTick} {
+		if at := stamp.Load(); now.since(tick(at)) > maxAge {
+			stamp.CompareAndSwap(at, uint32(oldest))
+		}
+	}
+}
