@@ -163,3 +163,15 @@ func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (m
 		Logger: logger, Registerer: reg,
 	}, nil
 }
+
+// Banner are the rows of the start banner that every member has.
+func (s *Settings) Banner() []slog.Attr {
+	security := "none needed: loopback only"
+	if a, err := ListenAddr(s.GossipAddr); err == nil && !a.Addr().IsLoopback() {
+		security = "NONE: --insecure"
+	}
+	return []slog.Attr{
+		slog.String("cluster", s.Cluster), slog.String("environment", s.Environment), slog.String("role", string(s.Role)),
+		slog.String("gossip", s.GossipAddr), slog.String("admin", s.AdminAddr), slog.Any("join", s.Join), slog.String("security", security),
+	}
+}

@@ -1,0 +1,373 @@
+package advertise
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/ring"
+)
+
+func bubble(t *testing.T, loss float64, test func(t *testing.T, n *network)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, loss)
+		defer n.close()
+		test(t, n)
+	})
+}
+
+func offer(t *testing.T, p *node, services []Service) {
+	t.Helper()
+	if err := p.catalogue.Offer(services); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func endpoints(p *node) []Endpoint { return p.catalogue.View().Endpoints("echo") }
+
+func TestMembersAgreeWithin90SecondsAtAFifthOfGossipLost(t *testing.T) {
+	for _, size := range []int{5, 20} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			bubble(t, 0.2, func(t *testing.T, n *network) {
+				relay := n.join("relay-0", membership.RoleRelay)
+				for i := range size - 1 {
+					offer(t, n.join(fmt.Sprintf("worker-%d", i), membership.RoleWorker), echo(1000+i))
+				}
+				settle(90 * time.Second)
+				if got := len(endpoints(relay)); got != size-1 {
+					t.Fatalf("the relay sees %d endpoints, want %d", got, size-1)
+				}
+				for id, p := range n.nodes {
+					if got, want := p.catalogue.View().Checksum(), relay.catalogue.View().Checksum(); got != want {
+						t.Errorf("%s: checksum %x, the relay's is %x", id, got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestExchangesAloneMakeMembersAgree(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network) { // all gossip is lost
+		relay := n.join("relay-0", membership.RoleRelay)
+		for i := range 4 {
+			offer(t, n.join(fmt.Sprintf("worker-%d", i), membership.RoleWorker), echo(1000+i))
+		}
+		settle(5 * time.Minute)
+		if got := len(endpoints(relay)); got != 4 {
+			t.Fatalf("the relay sees %d endpoints, want 4", got)
+		}
+	})
+}
+
+func TestAJoinerKnowsEverythingAtOnce(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		offer(t, n.join("worker-0", membership.RoleWorker), echo(1000))
+		n.join("relay-0", membership.RoleRelay)
+		settle(2 * time.Minute)
+		late := n.join("relay-1", membership.RoleRelay)
+		settle(time.Second)
+		if got := len(endpoints(late)); got != 1 {
+			t.Fatalf("one second after joining the relay sees %d endpoints, want 1", got)
+		}
+	})
+}
+
+func TestEndpointsVanishWithTheirMemberAndReturnWithItsNextLife(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		worker := n.join("worker-0", membership.RoleWorker)
+		offer(t, worker, echo(1000))
+		settle(2 * time.Second)
+		if len(endpoints(relay)) != 1 {
+			t.Fatal("the relay does not see the endpoint")
+		}
+		n.kill("worker-0")
+		n.detect("worker-0")
+		settle(100 * time.Millisecond)
+		v := relay.catalogue.View()
+		if len(v.Endpoints("echo")) != 0 || !v.Known("echo") {
+			t.Fatalf("after the failure: %v, known %t; want no endpoint of a known service", v.Endpoints("echo"), v.Known("echo"))
+		}
+		if _, there := v.Members().Get("worker-0"); there {
+			t.Fatal("the view without the endpoint still has the member")
+		}
+		again := n.join("worker-0", membership.RoleWorker)
+		offer(t, again, echo(2000))
+		settle(2 * time.Second)
+		got := endpoints(relay)
+		if len(got) != 1 || got[0].Address != "127.0.0.1:2000" || got[0].Epoch != again.member.Epoch || got[0].Epoch == worker.member.Epoch {
+			t.Fatalf("after the restart: %+v, want the new life's endpoint", got)
+		}
+		settle(25 * time.Hour)
+		n.kill("worker-0")
+		n.detect("worker-0")
+		settle(25 * time.Hour)
+		if relay.catalogue.View().Known("echo") {
+			t.Fatal("a service without endpoints for 25 h is still known")
+		}
+	})
+}
+
+func TestWithdrawnNeverReturns(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		worker := n.join("worker-0", membership.RoleWorker)
+		offer(t, worker, echo(1000))
+		settle(2 * time.Second)
+		stale, err := Record{NodeID: "worker-0", Epoch: worker.member.Epoch, Sequence: 1, Services: echo(1000)}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		worker.catalogue.Withdraw()
+		settle(2 * time.Second)
+		if len(endpoints(relay)) != 0 {
+			t.Fatal("the withdrawn endpoint is still there")
+		}
+		replay := func(when string) {
+			relay.hear(append([]byte{kindRecord}, stale...))
+			settle(time.Minute)
+			if len(endpoints(relay)) != 0 {
+				t.Fatalf("the withdrawn endpoint is back %s", when)
+			}
+		}
+		replay("while its worker lives")
+		n.kill("worker-0") // and its record leaves the store, which keeps a floor
+		n.detect("worker-0")
+		settle(15 * time.Minute)
+		n.mu.Lock()
+		n.members["worker-0"] = worker.member
+		n.publish()
+		n.mu.Unlock()
+		settle(time.Second)
+		replay("after its record was forgotten")
+	})
+}
+
+func TestDrainingIsSeenAndStays(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		worker := n.join("worker-0", membership.RoleWorker)
+		offer(t, worker, echo(1000))
+		settle(2 * time.Second)
+		worker.catalogue.Drain()
+		if err := worker.catalogue.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		offer(t, worker, echo(1001))
+		settle(3 * time.Second)
+		got := endpoints(relay)
+		if len(got) != 1 || got[0].State != Draining || got[0].Address != "127.0.0.1:1001" {
+			t.Fatalf("got %+v, want one draining endpoint at port 1001", got)
+		}
+	})
+}
+
+func TestAtMostOnePublicationASecondAndTheLatestWins(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		worker := n.join("worker-0", membership.RoleWorker)
+		settle(time.Second)
+		for i := range 50 { // for five seconds
+			offer(t, worker, echo(1000+i))
+			settle(100 * time.Millisecond)
+		}
+		settle(3 * time.Second)
+		if got := worker.catalogue.own.sequence; got < 5 || got > 6 {
+			t.Errorf("%d publications in five seconds, want 5 or 6", got)
+		}
+		if got := endpoints(relay); len(got) != 1 || got[0].Address != "127.0.0.1:1049" {
+			t.Errorf("got %+v, want the last offer", got)
+		}
+		before := worker.catalogue.own.sequence
+		offer(t, worker, echo(1049))
+		settle(3 * time.Second)
+		if worker.catalogue.own.sequence != before {
+			t.Error("the same offer was published again")
+		}
+	})
+}
+
+func TestARecordInOurNameIsAnsweredWithAHigherSequence(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		worker := n.join("worker-0", membership.RoleWorker)
+		offer(t, worker, echo(1000))
+		settle(2 * time.Second)
+		forged, err := Record{NodeID: "worker-0", Epoch: worker.member.Epoch, Sequence: 70, Services: echo(666)}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		relay.hear(append([]byte{kindRecord}, forged...))
+		settle(10 * time.Second)
+		if got := endpoints(relay); len(got) != 1 || got[0].Address != "127.0.0.1:1000" {
+			t.Fatalf("got %+v, want the worker's own record", got)
+		}
+		if got := worker.catalogue.own.sequence; got != 71 {
+			t.Errorf("sequence %d, want 71", got)
+		}
+		if worker.count("records_received_total", "foreign") == 0 {
+			t.Error("the forged record was not counted")
+		}
+	})
+}
+
+func TestALargeRecordIsFetched(t *testing.T) {
+	bubble(t, 0.2, func(t *testing.T, n *network) {
+		relays := []*node{n.join("relay-0", membership.RoleRelay), n.join("relay-1", membership.RoleRelay)}
+		worker := n.join("worker-0", membership.RoleWorker)
+		settle(2 * time.Minute) // until no exchange is due that could carry it first
+		var services []Service
+		for i := range MaxServices {
+			services = append(services, Service{Name: fmt.Sprintf("service-%d", i), Address: "127.0.0.1:1000", Tags: []string{strings.Repeat("x", 40)}})
+		}
+		offer(t, worker, services)
+		settle(5 * time.Second)
+		for _, r := range relays {
+			if got := r.catalogue.View().EndpointCount(); got != MaxServices {
+				t.Errorf("%s sees %d endpoints, want %d", r.member.ID, got, MaxServices)
+			}
+		}
+		if relays[0].count("exchanges_total", resultFetched)+relays[1].count("exchanges_total", resultFetched) == 0 {
+			t.Error("nothing was fetched")
+		}
+	})
+}
+
+func TestAnIdleExchangeIsAFewDozenBytes(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		offer(t, n.join("worker-0", membership.RoleWorker), echo(1000))
+		settle(5 * time.Minute)
+		before, same := relay.count("exchange_bytes_total", "sent"), relay.count("exchanges_total", resultSame)
+		settle(10 * time.Minute)
+		sent, exchanges := relay.count("exchange_bytes_total", "sent")-before, relay.count("exchanges_total", resultSame)-same
+		if exchanges < 20 || sent/exchanges > 64 {
+			t.Fatalf("%v bytes in %v exchanges, want at least 20 of at most 64 bytes", sent, exchanges)
+		}
+	})
+}
+
+func TestAHostilePeerIsCutOffAndChangesNothing(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		worker := n.join("worker-0", membership.RoleWorker)
+		offer(t, worker, echo(1000))
+		settle(2 * time.Second)
+		before := relay.catalogue.View()
+
+		frame := func(kind frameKind, body []byte) []byte {
+			out := binary.BigEndian.AppendUint32(nil, uint32(1+len(body)))
+			return append(append(out, byte(kind)), body...)
+		}
+		for name, bytes := range map[string][]byte{
+			"a frame of 1 GB":            {0x40, 0, 0, 0, byte(frameHello)},
+			"an empty frame":             {0, 0, 0, 0, 0},
+			"a frame of no kind":         frame(99, []byte{0x90}),
+			"records before their turn":  frame(frameRecords, []byte{0x91, 0x90}),
+			"a want of 4 billion":        frame(frameWant, []byte{0x91, 0xdd, 0xff, 0xff, 0xff, 0xff}),
+			"a hello that is not one":    frame(frameHello, []byte("hello")),
+			"a hello nested a mebi deep": frame(frameHello, []byte("\x92\x01"+strings.Repeat("\x91", 1<<20-10))),
+		} {
+			hostile := relay.count("exchanges_total", resultHostile)
+			ours, theirs := net.Pipe()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				relay.serve(t.Context(), membership.Peer{ID: "mallory"}, theirs)
+			}()
+			_, _ = ours.Write(bytes)
+			<-done
+			_ = ours.Close()
+			if relay.count("exchanges_total", resultHostile) != hostile+1 {
+				t.Errorf("%s was not counted as hostile", name)
+			}
+		}
+
+		record := func(r Record) []byte {
+			raw, err := r.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return append([]byte{kindRecord}, raw...)
+		}
+		epoch := worker.member.Epoch
+		for reason, payload := range map[string][]byte{
+			"invalid_malformed":    {kindRecord, 0x95, 1},
+			"invalid_format":       {kindRecord, 0x95, 2, 0xa1, 'w', 1, 1, 0x90},
+			"invalid_services":     append([]byte{kindRecord, 0x95, 1, 0xa1, 'w', 1, 1, 0xdd, 0x00, 0x0f, 0x42, 0x40}, make([]byte, 2000)...),
+			"invalid_future_epoch": record(Record{NodeID: "worker-0", Epoch: uint64(time.Now().Add(time.Hour).UnixMilli()), Sequence: 9}),
+			"applied":              record(Record{NodeID: "worker-0", Epoch: epoch + 1, Sequence: 9, Services: echo(666)}),
+		} {
+			was := relay.count("records_received_total", reason)
+			relay.hear(payload)
+			settle(time.Second)
+			if relay.count("records_received_total", reason) <= was {
+				t.Errorf("not counted as %s", reason)
+			}
+		}
+		if after := relay.catalogue.View(); after.Checksum() != before.Checksum() || len(after.Endpoints("echo")) != 1 {
+			t.Fatalf("the view has changed: %+v", after.Endpoints("echo"))
+		}
+	})
+}
+
+func TestASlowWatcherGetsTheNewestView(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		slow := relay.catalogue.Watch(n.ctx)
+		for i := range 5 {
+			offer(t, n.join(fmt.Sprintf("worker-%d", i), membership.RoleWorker), echo(1000))
+			settle(time.Second)
+		}
+		settle(2 * time.Second)
+		if got := <-slow; got != relay.catalogue.View() || len(got.Endpoints("echo")) != 5 {
+			t.Fatalf("the slow watcher got view %d with %d endpoints", got.Version(), len(got.Endpoints("echo")))
+		}
+	})
+}
+
+func TestOnlyWorkersOffer(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		if err := relay.catalogue.Offer(echo(1000)); err == nil || !strings.Contains(err.Error(), "only workers") {
+			t.Fatalf("a relay's offer: %v", err)
+		}
+		other := n.join("relay-1", membership.RoleRelay)
+		raw, _ := Record{NodeID: "relay-0", Epoch: relay.member.Epoch, Sequence: 1, Services: echo(1)}.Encode()
+		other.hear(append([]byte{kindRecord}, raw...))
+		settle(time.Second)
+		if len(endpoints(other)) != 0 {
+			t.Fatal("a relay's record is visible")
+		}
+	})
+}
+
+func TestEndpointsAreInRingOrder(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		for i := range 12 {
+			offer(t, n.join(fmt.Sprintf("worker-%d", i), membership.RoleWorker), echo(1000))
+			if i%3 == 0 {
+				settle(time.Second)
+			}
+		}
+		settle(40 * time.Second)
+		n.kill("worker-5")
+		n.detect("worker-5")
+		settle(time.Second)
+		var ids []string
+		for _, e := range endpoints(relay) {
+			ids = append(ids, e.NodeID)
+		}
+		if len(ids) != 11 || !ring.IsOrdered("echo", ids) {
+			t.Fatalf("%v are not the 11 workers in ring order", ids)
+		}
+	})
+}

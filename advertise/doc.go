@@ -1,0 +1,40 @@
+// Package advertise knows who offers what.
+//
+// Its promise: every member that hears the same records and sees the same
+// members publishes the same [View]; an endpoint is in a view only while its
+// worker is alive, and nothing withdrawn comes back.
+//
+//	Offer, Drain, Withdraw                            View, Watch
+//	          |                                            ^
+//	          v              Catalogue.Run                 |
+//	 +-----------------+    one goroutine    +-------------------------+
+//	 | own record      |-------------------> | Store ⋈ alive members   |
+//	 | 1 publication/s |                     | = view, at most 1/50 ms |
+//	 +-----------------+                     +-------------------------+
+//	     |                                      ^                ^
+//	     v named broadcast, key = node id       | mailbox        | adsync/1
+//	 ~~~~~~~~~~~~~~~~~~~~~~~ gossip ~~~~~~~~~~~~~~~~        full exchange
+//	       fast, loses some                            slow, repairs everything
+//
+// Rules:
+//
+//   - One writer per record. The record of one life of a worker (node id and
+//     epoch) is replaced by a higher sequence; two different records of one
+//     sequence are settled by the larger hash. Between two lives of one id
+//     membership decides, so that a new life's record, or a forged one, never
+//     hides the endpoints of the life that is running.
+//   - Liveness comes from membership only, content from records only. A member
+//     that fails takes its endpoints out of the next view; its record stays for
+//     ten minutes, its floor for a day.
+//   - Only workers offer. A record of a relay or gate is never visible.
+//   - Everything from the network is hostile until decoded: sizes are bounded
+//     before anything is allocated, and a bad record is counted and dropped.
+//   - Run's goroutine owns the store and the view builder; there is no lock on
+//     them. Exchanges ask that goroutine for what they need. Catalogue.mu guards
+//     only what Offer, Drain and Withdraw hand over, the mailbox's lock only the
+//     mailbox; neither is ever held while the other is taken.
+//   - Views are immutable. Nothing a reader does can slow the writer.
+//
+// A view appears at once after 50 ms without one, and otherwise at the end of
+// those 50 ms, so that a burst costs one view and a single change costs no wait.
+package advertise

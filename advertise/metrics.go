@@ -1,0 +1,49 @@
+package advertise
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics are this package's counters. Every label value is a constant of the
+// code; nothing from the network becomes one.
+type metrics struct {
+	received  *prometheus.CounterVec // by result
+	exchanges *prometheus.CounterVec // by direction, result
+	bytes     *prometheus.CounterVec // by direction: sent, received
+	published prometheus.Counter
+	views     prometheus.Counter
+	services  prometheus.Gauge
+	endpoints prometheus.Gauge
+	records   prometheus.Gauge
+}
+
+func newMetrics() *metrics {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: "ringway", Subsystem: "advertise", Name: name, Help: help}
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringway", Subsystem: "advertise", Name: name, Help: help})
+	}
+	return &metrics{
+		received:  prometheus.NewCounterVec(counter("records_received_total", "Records and hints received, by result: applied, old, foreign, refused, hint, overflow or invalid_<reason>."), []string{"result"}),
+		exchanges: prometheus.NewCounterVec(counter("exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, hostile)."), []string{"direction", "result"}),
+		bytes:     prometheus.NewCounterVec(counter("exchange_bytes_total", "Bytes of record exchanges, by direction (sent, received)."), []string{"direction"}),
+		published: prometheus.NewCounter(counter("published_total", "Publications of this node's own record.")),
+		views:     prometheus.NewCounter(counter("views_total", "Views published to this process.")),
+		services:  gauge("services", "Known services in the newest view."),
+		endpoints: gauge("endpoints", "Endpoints of all services in the newest view."),
+		records:   gauge("records", "Records stored, those of members not alive included."),
+	}
+}
+
+func (m *metrics) register(r prometheus.Registerer) error {
+	if r == nil {
+		return nil
+	}
+	for _, c := range []prometheus.Collector{m.received, m.exchanges, m.bytes, m.published, m.views, m.services, m.endpoints, m.records} {
+		if err := r.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *metrics) receive(result outcome) { m.received.WithLabelValues(string(result)).Inc() }

@@ -1,0 +1,221 @@
+package advertise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/latest"
+	"github.com/ringway/ringway/membership"
+)
+
+// network is a gossip network in memory: lossy broadcasts to three random
+// members every 200 ms, reliable streams, and membership that the test decides.
+type network struct {
+	t       *testing.T
+	ctx     context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	loss    float64
+
+	mu      sync.Mutex
+	version uint64
+	members map[string]membership.Member
+	nodes   map[string]*node
+	streams int
+}
+
+// node is one member's end of the network.
+type node struct {
+	net       *network
+	member    membership.Member
+	stop      context.CancelFunc
+	snapshots latest.Value[membership.Snapshot]
+	hear      func([]byte)
+	serve     func(context.Context, membership.Peer, net.Conn)
+	catalogue *Catalogue
+	registry  *prometheus.Registry
+
+	mu    sync.Mutex
+	queue map[string]*queued
+}
+
+type queued struct {
+	payload []byte
+	left    int
+}
+
+func newNetwork(t *testing.T, loss float64) *network {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &network{t: t, ctx: ctx, stop: cancel, loss: loss, members: map[string]membership.Member{}, nodes: map[string]*node{}}
+}
+
+// close ends every goroutine; a synctest bubble must not keep any.
+func (n *network) close() {
+	n.stop()
+	n.running.Wait()
+}
+
+// join starts a member's process: a new life with a new epoch.
+func (n *network) join(id string, role membership.Role) *node {
+	m := membership.Member{ID: id, Epoch: uint64(time.Now().UnixMilli()), Role: role, Datacenter: "dc-1"}
+	p := &node{net: n, member: m, queue: map[string]*queued{}, registry: prometheus.NewRegistry()}
+	c, err := New(Config{Gossip: p, Registerer: p.registry})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	p.catalogue = c
+	ctx, stop := context.WithCancel(n.ctx)
+	p.stop = stop
+	n.mu.Lock()
+	n.nodes[id] = p
+	n.members[id] = m
+	n.publish()
+	n.mu.Unlock()
+	n.running.Go(func() { _ = c.Run(ctx) })
+	n.running.Go(func() { p.gossip(ctx) })
+	return p
+}
+
+// kill stops the process; detect is when the others notice.
+func (n *network) kill(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.nodes[id].stop()
+	delete(n.nodes, id)
+}
+
+func (n *network) detect(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.members, id)
+	n.publish()
+}
+
+// publish is called with mu held.
+func (n *network) publish() {
+	n.version++
+	for id, p := range n.nodes {
+		var members []membership.Member
+		for _, m := range n.members {
+			members = append(members, m)
+		}
+		p.snapshots.Store(membership.NewSnapshot(n.version, id, members))
+	}
+}
+
+func (n *network) others(id string) []*node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []*node
+	for other, p := range n.nodes {
+		if other != id {
+			out = append(out, p)
+		}
+	}
+	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+func (p *node) gossip(ctx context.Context) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		others := p.net.others(p.member.ID)
+		p.mu.Lock()
+		var batch [][]byte
+		for key, q := range p.queue {
+			batch = append(batch, q.payload)
+			if q.left--; q.left <= 0 {
+				delete(p.queue, key)
+			}
+		}
+		p.mu.Unlock()
+		for _, to := range others[:min(3, len(others))] {
+			for _, payload := range batch {
+				if rand.Float64() >= p.net.loss {
+					to.hear(append([]byte(nil), payload...))
+				}
+			}
+		}
+	}
+}
+
+func (p *node) Snapshot() *membership.Snapshot { return p.snapshots.Load() }
+func (p *node) Watch(ctx context.Context) <-chan *membership.Snapshot {
+	return p.snapshots.Watch(ctx)
+}
+
+func (p *node) Broadcast(_ byte, key string, payload []byte) error {
+	if len(payload) > 1200 {
+		return errors.New("too large")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queue[key] = &queued{payload, 4}
+	return nil
+}
+
+func (p *node) HandleGossip(_ byte, h func([]byte)) { p.hear = h }
+func (p *node) HandleStream(_ string, h func(context.Context, membership.Peer, net.Conn)) {
+	p.serve = h
+}
+
+func (p *node) OpenStream(_ context.Context, id, _ string) (net.Conn, error) {
+	p.net.mu.Lock()
+	to := p.net.nodes[id]
+	p.net.streams++
+	p.net.mu.Unlock()
+	if to == nil {
+		return nil, fmt.Errorf("dial %q: no such process", id)
+	}
+	ours, theirs := net.Pipe()
+	p.net.running.Go(func() {
+		to.serve(p.net.ctx, membership.Peer{ID: p.member.ID, Epoch: p.member.Epoch, Role: p.member.Role}, theirs)
+		_ = theirs.Close()
+	})
+	return ours, nil
+}
+
+// count reads a counter by its name and the value of any of its labels.
+func (p *node) count(name, label string) (total float64) {
+	families, err := p.registry.Gather()
+	if err != nil {
+		p.net.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "ringway_advertise_"+name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetValue() == label {
+					total += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return total
+}
+
+func echo(port int) []Service {
+	return []Service{{Name: "echo", Address: fmt.Sprintf("127.0.0.1:%d", port)}}
+}
+
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

@@ -1,0 +1,182 @@
+package advertise
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ringway/ringway/membership"
+)
+
+// own is this node's record in the making. The loop owns it.
+type own struct {
+	instance  instance // known from the first snapshot on
+	role      membership.Role
+	services  []Service // as last published
+	sequence  uint64
+	published time.Time
+	ever      bool
+	due       bool // something is to be published
+	heal      bool // even if nothing changed
+	waiting   []chan struct{}
+}
+
+func sameServices(a, b []Service) bool {
+	return slices.EqualFunc(a, b, func(a, b Service) bool {
+		tags := slices.Equal(a.Tags, b.Tags)
+		return tags && a.Name == b.Name && a.Address == b.Address && a.Protocol == b.Protocol &&
+			a.Weight == b.Weight && a.Slots == b.Slots && a.State == b.State && a.Version == b.Version
+	})
+}
+
+// Offer replaces what this node offers. It checks everything at once and changes
+// nothing when it returns an error, which names the service, the value and what
+// is allowed; on members that are not workers it always fails. The record goes
+// out at once, or a publish interval after the one before it; of several offers
+// in between the last one goes out, and one equal to what is published never
+// does. Before Run it is kept for Run. Safe for concurrent use.
+func (c *Catalogue) Offer(services []Service) error {
+	if s := c.cfg.Gossip.Snapshot(); s != nil {
+		if self := s.Self(); self.ID != "" && self.Role != membership.RoleWorker {
+			return refuse("role", "member %q is a %s: only workers offer services", self.ID, self.Role)
+		}
+	}
+	raw, err := Record{NodeID: "this node", Services: services}.Encode()
+	if err != nil {
+		return err
+	}
+	const head = MaxNodeIDBytes + 2*9 // what id, epoch and sequence add at most
+	if len(raw)+head > MaxRecordBytes {
+		return refuse("too_large", "the record takes %d bytes, more than %d: offer fewer services or shorter tags", len(raw), MaxRecordBytes-head)
+	}
+	kept := make([]Service, len(services))
+	for i, s := range services {
+		kept[i] = s.withDefaults()
+		kept[i].Tags = slices.Clone(s.Tags)
+	}
+	slices.SortFunc(kept, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
+	c.mu.Lock()
+	c.desired, c.offered = kept, true
+	c.mu.Unlock()
+	c.wakeOwn()
+	return nil
+}
+
+// Drain marks every service of this node draining, now and in every later Offer:
+// the node is going and takes no new work. Safe for concurrent use.
+func (c *Catalogue) Drain() {
+	c.mu.Lock()
+	c.draining = true
+	c.mu.Unlock()
+	c.wakeOwn()
+}
+
+// Withdraw publishes an empty record: this node offers nothing until the next
+// Offer. Safe for concurrent use.
+func (c *Catalogue) Withdraw() {
+	c.mu.Lock()
+	c.desired = nil
+	c.mu.Unlock()
+	c.wakeOwn()
+}
+
+// Flush waits until what was last offered, drained or withdrawn has been handed
+// to gossip, or ctx ends. It says nothing about who has heard it.
+func (c *Catalogue) Flush(ctx context.Context) error {
+	done := make(chan struct{})
+	err := c.ask(ctx, func() {
+		c.noteOwn()
+		if !c.own.due {
+			close(done)
+			return
+		}
+		c.own.waiting = append(c.own.waiting, done)
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-c.stopped:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Catalogue) wakeOwn() {
+	select {
+	case c.ownWake <- struct{}{}:
+	default:
+	}
+}
+
+// noteOwn decides whether there is something to publish.
+func (c *Catalogue) noteOwn() []Service {
+	c.mu.Lock()
+	services, offered, draining := slices.Clone(c.desired), c.offered, c.draining
+	c.mu.Unlock()
+	if draining {
+		for i := range services {
+			services[i].State = Draining
+		}
+	}
+	worker := c.own.role == membership.RoleWorker
+	changed := offered && (!c.own.ever || !sameServices(services, c.own.services))
+	unknown := c.own.instance.id == "" && offered // keep until we know who we are
+	c.own.due = unknown || worker && (changed || c.own.heal)
+	return services
+}
+
+// publishOwn publishes when it is due and the interval has passed; it returns how
+// long to wait for that, 0 when there is nothing to wait for.
+func (c *Catalogue) publishOwn() (wait time.Duration) {
+	services := c.noteOwn()
+	defer c.releaseWaiting()
+	if !c.own.due || c.own.instance.id == "" {
+		return 0
+	}
+	now := c.cfg.Now()
+	if wait := c.own.published.Add(c.cfg.PublishInterval).Sub(now); c.own.ever && wait > 0 {
+		return wait
+	}
+	record := Record{NodeID: c.own.instance.id, Epoch: c.own.instance.epoch, Sequence: c.own.sequence + 1, Services: services}
+	raw, err := record.Encode()
+	if err != nil {
+		// Offer let nothing invalid in; what is left is a sequence driven to its end.
+		c.logger.Error("cannot publish what this worker offers: restart it for a new epoch", "error", err)
+		c.own.due, c.own.heal = false, false
+		c.own.ever, c.own.services, c.own.published = true, services, now
+		return 0
+	}
+	c.own.services, c.own.sequence, c.own.published, c.own.ever = services, record.Sequence, now, true
+	c.own.due, c.own.heal = false, false
+	c.metrics.published.Inc()
+	if e := c.store.write(record, raw, now); e != nil {
+		c.touch(e.record.NodeID)
+		c.spread(e)
+	}
+	return 0
+}
+
+func (c *Catalogue) releaseWaiting() {
+	if c.own.due {
+		return
+	}
+	for _, done := range c.own.waiting {
+		close(done)
+	}
+	c.own.waiting = nil
+}
+
+// healOwn answers a record in our name that we did not write.
+func (c *Catalogue) healOwn(e *entry) {
+	if c.own.role != membership.RoleWorker {
+		return
+	}
+	c.own.sequence = max(c.own.sequence, e.stamp.sequence)
+	c.own.heal = true
+	c.wakeOwn()
+}

@@ -1,0 +1,173 @@
+package advertise
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// reader walks msgpack from the network. Lengths are checked against the caller's
+// bound and against what is left of the input before anything is allocated; a
+// general decoder would first build what the input claims to hold. The first
+// error sticks, and every later read returns zero values.
+type reader struct {
+	rest []byte
+	err  error
+}
+
+var errTruncated = &invalid{reason: "malformed", detail: "encoding ends early"}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+		r.rest = nil
+	}
+}
+
+func (r *reader) take(n uint64) []byte {
+	if r.err != nil || n > uint64(len(r.rest)) {
+		r.fail(errTruncated)
+		return nil
+	}
+	out := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return out
+}
+
+func (r *reader) tag() byte {
+	b := r.take(1)
+	if b == nil {
+		return 0xc1 // the one byte msgpack never uses
+	}
+	return b[0]
+}
+
+// size reads a big-endian unsigned number of 1, 2, 4 or 8 bytes.
+func (r *reader) size(bytes uint64) uint64 {
+	b := r.take(bytes)
+	if b == nil {
+		return 0
+	}
+	var padded [8]byte
+	copy(padded[8-len(b):], b)
+	return binary.BigEndian.Uint64(padded[:])
+}
+
+func (r *reader) uint() uint64 {
+	switch tag := r.tag(); {
+	case tag <= 0x7f:
+		return uint64(tag)
+	case tag >= 0xcc && tag <= 0xcf: // uint 8 to 64
+		return r.size(1 << (tag - 0xcc))
+	case tag >= 0xd0 && tag <= 0xd3: // int 8 to 64, as some encoders write small positives
+		n := r.size(1 << (tag - 0xd0))
+		if bits := uint(8) << (tag - 0xd0); n>>(bits-1) != 0 {
+			r.fail(refuse("malformed", "a negative number where none can be"))
+			return 0
+		}
+		return n
+	default:
+		r.fail(refuse("malformed", "type 0x%02x where a number belongs", tag))
+		return 0
+	}
+}
+
+// smallInt reads a number that fits an int on every platform.
+func (r *reader) smallInt() int {
+	n := r.uint()
+	if n > math.MaxInt32 {
+		return math.MaxInt32 // beyond every limit, so validation names it
+	}
+	return int(n)
+}
+
+// bytes reads a string or binary of at most limit bytes without copying it.
+func (r *reader) bytes(limit int, reason string) []byte {
+	var n uint64
+	switch tag := r.tag(); {
+	case tag >= 0xa0 && tag <= 0xbf:
+		n = uint64(tag & 0x1f)
+	case tag >= 0xc4 && tag <= 0xc6: // bin 8 to 32
+		n = r.size(1 << (tag - 0xc4))
+	case tag >= 0xd9 && tag <= 0xdb: // str 8 to 32
+		n = r.size(1 << (tag - 0xd9))
+	default:
+		r.fail(refuse("malformed", "type 0x%02x where a string belongs", tag))
+	}
+	if n > uint64(limit) {
+		r.fail(refuse(reason, "%d bytes where at most %d may be", n, limit))
+		return nil
+	}
+	return r.take(n)
+}
+
+func (r *reader) string(limit int, reason string) string { return string(r.bytes(limit, reason)) }
+
+// array reads the head of an array of at most limit elements. Nil is empty.
+func (r *reader) array(limit int, reason string) int {
+	var n uint64
+	switch tag := r.tag(); {
+	case tag == 0xc0:
+	case tag >= 0x90 && tag <= 0x9f:
+		n = uint64(tag & 0x0f)
+	case tag == 0xdc || tag == 0xdd: // array 16, 32
+		n = r.size(2 << (tag - 0xdc))
+	default:
+		r.fail(refuse("malformed", "type 0x%02x where a list belongs", tag))
+	}
+	if n > uint64(limit) {
+		r.fail(refuse(reason, "%d elements where at most %d may be", n, limit))
+		return 0
+	}
+	if n > uint64(len(r.rest)) { // every element takes a byte or more
+		r.fail(errTruncated)
+		return 0
+	}
+	return int(n)
+}
+
+// skip passes over n values of any type, however deep, without recursion.
+func (r *reader) skip(n int) {
+	for todo := uint64(max(n, 0)); todo > 0 && r.err == nil; todo-- {
+		switch tag := r.tag(); {
+		case tag <= 0x7f || tag >= 0xe0 || tag == 0xc0 || tag == 0xc2 || tag == 0xc3:
+		case tag <= 0x8f: // map
+			todo += 2 * uint64(tag&0x0f)
+		case tag <= 0x9f: // array
+			todo += uint64(tag & 0x0f)
+		case tag <= 0xbf:
+			r.take(uint64(tag & 0x1f))
+		case tag >= 0xc4 && tag <= 0xc6: // bin
+			r.take(r.size(1 << (tag - 0xc4)))
+		case tag >= 0xc7 && tag <= 0xc9: // ext: length, type, data
+			r.take(r.size(1<<(tag-0xc7)) + 1)
+		case tag == 0xca || tag == 0xcb: // float
+			r.take(4 << (tag - 0xca))
+		case tag >= 0xcc && tag <= 0xcf:
+			r.take(1 << (tag - 0xcc))
+		case tag >= 0xd0 && tag <= 0xd3:
+			r.take(1 << (tag - 0xd0))
+		case tag >= 0xd4 && tag <= 0xd8: // fixext
+			r.take(1 + 1<<(tag-0xd4))
+		case tag >= 0xd9 && tag <= 0xdb:
+			r.take(r.size(1 << (tag - 0xd9)))
+		case tag == 0xdc || tag == 0xdd:
+			todo += r.size(2 << (tag - 0xdc))
+		case tag == 0xde || tag == 0xdf:
+			todo += 2 * r.size(2<<(tag-0xde))
+		default:
+			r.fail(refuse("malformed", "type 0x%02x", tag))
+		}
+		// What is still to come needs a byte each; this also keeps todo small.
+		if todo-1 > uint64(len(r.rest)) {
+			r.fail(errTruncated)
+		}
+	}
+}
+
+// finish reports the first error, or bytes left over.
+func (r *reader) finish() error {
+	if r.err == nil && len(r.rest) > 0 {
+		r.fail(refuse("malformed", "%d bytes after the end", len(r.rest)))
+	}
+	return r.err
+}

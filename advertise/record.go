@@ -1,0 +1,207 @@
+package advertise
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// Protocol is what a worker speaks on an endpoint's address.
+type Protocol string
+
+// The protocols of endpoints. The empty protocol means http1.
+const (
+	HTTP1 Protocol = "http1"
+	H2C   Protocol = "h2c"
+	H2    Protocol = "h2"
+	TCP   Protocol = "tcp"
+)
+
+// State says whether an endpoint takes new work.
+type State string
+
+// The states of endpoints. The empty state means ready.
+const (
+	Ready    State = "ready"
+	Draining State = "draining"
+)
+
+// protocols and states are in wire order: the index is what a record carries.
+// They only ever grow at the end.
+var (
+	protocols = [...]Protocol{HTTP1, H2C, H2, TCP}
+	states    = [...]State{Ready, Draining}
+)
+
+// Limits of a record. A record beyond them is refused by Offer and dropped when
+// it comes from the network.
+const (
+	MaxServices     = 1024      // services per record
+	MaxNameBytes    = 63        // bytes of a service name
+	MaxNodeIDBytes  = 128       // bytes of a node id
+	MaxAddressBytes = 261       // bytes of host:port: a DNS name of 255, a colon, a port
+	MaxVersionBytes = 64        // bytes of a service's version
+	MaxTags         = 16        // tags per service
+	MaxTagBytes     = 64        // bytes per tag
+	MaxRecordBytes  = 256 << 10 // bytes of an encoded record
+	DefaultWeight   = 10
+	MaxWeight       = 100
+	MaxSlots        = 1<<31 - 1
+)
+
+// Service is one worker's offer of one service.
+type Service struct {
+	// Name is [a-zA-Z0-9][a-zA-Z0-9._-]{0,62}, once per record.
+	Name string `json:"name"`
+	// Address is host:port, where relays connect.
+	Address string `json:"address"`
+	// Protocol is http1 (the default), h2c, h2 or tcp.
+	Protocol Protocol `json:"protocol"`
+	// Weight is the share of traffic relative to other endpoints, 1 to 100. 0
+	// means the default, 10.
+	Weight int `json:"weight"`
+	// Slots is how many units of long-lived work fit; 0 is unlimited.
+	Slots int `json:"slots"`
+	// State is ready (the default) or draining.
+	State State `json:"state"`
+	// Version is the service's build, at most 64 bytes.
+	Version string `json:"version,omitempty"`
+	// Tags are at most 16 labels of at most 64 bytes.
+	Tags []string `json:"tags,omitempty"`
+}
+
+// Record is all that one life of one worker offers. Only that worker writes it.
+type Record struct {
+	// NodeID and Epoch name the writer: a member and the boot it belongs to.
+	NodeID string
+	Epoch  uint64 // Unix milliseconds
+	// Sequence grows by at least one with every change, from 1.
+	Sequence uint64
+	// Services is empty once the worker has withdrawn.
+	Services []Service
+}
+
+// maxSequence leaves a worker room to publish above a forged record.
+const maxSequence = 1 << 53
+
+// invalid is a refused record or frame. Reason is a metric label, so the set of
+// reasons is fixed by the code and never taken from input.
+type invalid struct {
+	reason string
+	detail string
+}
+
+func (e *invalid) Error() string { return e.detail }
+
+func refuse(reason, format string, args ...any) error {
+	return &invalid{reason: reason, detail: fmt.Sprintf(format, args...)}
+}
+
+// withDefaults fills what the writer left out.
+func (s Service) withDefaults() Service {
+	if s.Protocol == "" {
+		s.Protocol = HTTP1
+	}
+	if s.Weight == 0 {
+		s.Weight = DefaultWeight
+	}
+	if s.State == "" {
+		s.State = Ready
+	}
+	return s
+}
+
+// validate expects a service with its defaults filled in.
+func (s Service) validate() error {
+	if !validName(s.Name) {
+		return refuse("name", "service name %.80q: want 1 to 63 of a-z A-Z 0-9 . _ -, beginning with a letter or digit", s.Name)
+	}
+	if err := validateAddress(s.Address); err != nil {
+		return refuse("address", "service %q: address %.80q: %v: want host:port with a port from 1 to 65535", s.Name, s.Address, err)
+	}
+	switch s.Protocol {
+	case HTTP1, H2C, H2, TCP:
+	default:
+		return refuse("protocol", "service %q: protocol %.80q: want http1, h2c, h2 or tcp", s.Name, s.Protocol)
+	}
+	if s.Weight < 1 || s.Weight > MaxWeight {
+		return refuse("weight", "service %q: weight %d: want 1 to %d", s.Name, s.Weight, MaxWeight)
+	}
+	if s.Slots < 0 || s.Slots > MaxSlots {
+		return refuse("slots", "service %q: slots %d: want 0 (unlimited) to %d", s.Name, s.Slots, MaxSlots)
+	}
+	if s.State != Ready && s.State != Draining {
+		return refuse("state", "service %q: state %.80q: want ready or draining", s.Name, s.State)
+	}
+	if len(s.Version) > MaxVersionBytes {
+		return refuse("version", "service %q: version of %d bytes: want at most %d", s.Name, len(s.Version), MaxVersionBytes)
+	}
+	if len(s.Tags) > MaxTags {
+		return refuse("tags", "service %q: %d tags: want at most %d", s.Name, len(s.Tags), MaxTags)
+	}
+	for _, tag := range s.Tags {
+		if len(tag) > MaxTagBytes {
+			return refuse("tags", "service %q: tag of %d bytes: want at most %d", s.Name, len(tag), MaxTagBytes)
+		}
+	}
+	return nil
+}
+
+// validate expects a record whose services have their defaults filled in.
+func (r Record) validate() error {
+	if r.NodeID == "" || len(r.NodeID) > MaxNodeIDBytes {
+		return refuse("node_id", "record of node %.40q: want an id of 1 to %d bytes", r.NodeID, MaxNodeIDBytes)
+	}
+	if r.Sequence > maxSequence {
+		return refuse("sequence", "record of %q: sequence %d: want at most %d", r.NodeID, r.Sequence, uint64(maxSequence))
+	}
+	if len(r.Services) > MaxServices {
+		return refuse("services", "record of %q: %d services: want at most %d", r.NodeID, len(r.Services), MaxServices)
+	}
+	seen := make(map[string]struct{}, len(r.Services))
+	for _, s := range r.Services {
+		if err := s.validate(); err != nil {
+			return err
+		}
+		if _, twice := seen[s.Name]; twice {
+			return refuse("duplicate", "record of %q: service %q twice: want one endpoint per service and worker", r.NodeID, s.Name)
+		}
+		seen[s.Name] = struct{}{}
+	}
+	return nil
+}
+
+func validName(name string) bool {
+	if name == "" || len(name) > MaxNameBytes {
+		return false
+	}
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		alphanumeric := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !alphanumeric && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return false
+		}
+	}
+	return true
+}
+
+func validateAddress(address string) error {
+	if len(address) > MaxAddressBytes {
+		return fmt.Errorf("%d bytes are more than %d", len(address), MaxAddressBytes)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if host == "" {
+		return fmt.Errorf("no host")
+	}
+	if strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == '/' || r == '@' || r >= 0x7f }) {
+		return fmt.Errorf("host with a space, slash, at sign or character outside ASCII")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("port %.20q", port)
+	}
+	return nil
+}

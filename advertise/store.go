@@ -1,0 +1,330 @@
+package advertise
+
+import (
+	"cmp"
+	"container/list"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/ringway/ringway/membership"
+)
+
+// How long and how much the store keeps about members that are not alive.
+const (
+	orphanAge   = 10 * time.Minute // longer than a restart, so that a healed partition costs nothing
+	floorAge    = 24 * time.Hour
+	futureEpoch = 10 * time.Minute // how far ahead of our clock a boot time may be
+
+	defaultMaxOrphans     = 16_384
+	defaultMaxOrphanBytes = 64 << 20
+	defaultMaxFloors      = 65_536
+)
+
+// buckets is how many parts the set of records is compared in.
+const buckets = 256
+
+// instance names one life of one member.
+type instance struct {
+	id    string
+	epoch uint64
+}
+
+// stamp orders the records of one instance.
+type stamp struct {
+	sequence uint64
+	hash     uint64 // xxhash of the encoded record
+}
+
+func (a stamp) compare(b stamp) int {
+	if c := cmp.Compare(a.sequence, b.sequence); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.hash, b.hash)
+}
+
+// entry is one stored record. It is never changed, only replaced.
+type entry struct {
+	record Record
+	raw    []byte // as its owner encoded it, fields we do not know included
+	stamp  stamp
+	mix    uint64 // what it adds to the root
+}
+
+func (e *entry) instance() instance { return instance{e.record.NodeID, e.record.Epoch} }
+
+func newEntry(record Record, raw []byte) *entry {
+	e := &entry{record: record, raw: raw, stamp: stamp{record.Sequence, xxhash.Sum64(raw)}}
+	// Plain hashes of similar records could cancel in a sum; a second hash that
+	// covers the instance makes every entry's part of the root independent.
+	var b [24]byte
+	binary.BigEndian.PutUint64(b[0:], record.Epoch)
+	binary.BigEndian.PutUint64(b[8:], record.Sequence)
+	binary.BigEndian.PutUint64(b[16:], e.stamp.hash)
+	h := xxhash.New()
+	_, _ = h.WriteString(record.NodeID)
+	_, _ = h.Write(b[:])
+	e.mix = h.Sum64()
+	return e
+}
+
+func bucketOf(id string) int { return int(xxhash.Sum64String(id) % buckets) }
+
+// outcome says what a merge did; it is the value of a metric label.
+type outcome string
+
+const (
+	applied outcome = "applied" // stored, newer than what was there
+	old     outcome = "old"     // already known, or older
+	foreign outcome = "foreign" // about ourselves, not written by us
+	refused outcome = "refused" // full of records of members that never appeared
+)
+
+// outcomeOf names an error from decoding as a metric label.
+func outcomeOf(err error) outcome {
+	var bad *invalid
+	if errors.As(err, &bad) {
+		return outcome("invalid_" + bad.reason)
+	}
+	return "invalid_malformed"
+}
+
+// storeConfig is the setting of a store. Zero fields mean the defaults.
+type storeConfig struct {
+	maxOrphans     int // records of members that are not alive
+	maxOrphanBytes int // their encoded bytes together
+	maxFloors      int
+}
+
+// store holds the newest record of every instance. It is a state machine without
+// goroutine, lock or clock: the caller serialises and passes the time in.
+//
+// Merging is idempotent, commutative and associative as long as no bound is hit:
+// for every instance the record with the largest (sequence, hash) stays. That is
+// what makes order, loss and repetition on the network harmless.
+//
+// The root covers the records of live workers only. What two members still
+// remember of the dead may differ; what they must agree on is the same.
+type store struct {
+	cfg     storeConfig
+	entries map[instance]*entry
+	alive   map[string]membership.Member // live workers by id
+	root    uint64
+	buckets [buckets]uint64
+
+	orphans     *list.List // of orphan, oldest first
+	orphanAt    map[instance]*list.Element
+	orphanBytes int
+
+	floors  *list.List // of floor, oldest first
+	floorAt map[instance]*list.Element
+
+	self    instance
+	written stamp // the newest record this node wrote itself
+}
+
+type orphan struct {
+	instance instance
+	since    time.Time
+	seen     bool // its member was alive once
+	bytes    int
+}
+
+// floor remembers how far a record had come after the record itself is gone.
+type floor struct {
+	instance instance
+	stamp    stamp
+	since    time.Time
+}
+
+func newStore(cfg storeConfig) *store {
+	cfg.maxOrphans = cmp.Or(cfg.maxOrphans, defaultMaxOrphans)
+	cfg.maxOrphanBytes = cmp.Or(cfg.maxOrphanBytes, defaultMaxOrphanBytes)
+	cfg.maxFloors = cmp.Or(cfg.maxFloors, defaultMaxFloors)
+	return &store{
+		cfg: cfg, entries: map[instance]*entry{}, alive: map[string]membership.Member{},
+		orphans: list.New(), orphanAt: map[instance]*list.Element{},
+		floors: list.New(), floorAt: map[instance]*list.Element{},
+	}
+}
+
+// merge decodes raw and keeps it if it is newer. The slice is kept. The entry is
+// what the store now holds for that instance, nil if nothing.
+func (s *store) merge(raw []byte, now time.Time) (*entry, outcome, error) {
+	record, err := DecodeRecord(raw)
+	if err != nil {
+		return nil, outcomeOf(err), err
+	}
+	if limit := now.Add(futureEpoch).UnixMilli(); limit >= 0 && record.Epoch > uint64(limit) {
+		err := refuse("future_epoch", "record of %q: epoch %d is more than %v ahead of our clock", record.NodeID, record.Epoch, futureEpoch)
+		return nil, outcomeOf(err), err
+	}
+	e := newEntry(record, raw)
+	if e.instance() == s.self && e.stamp.compare(s.written) > 0 {
+		// Somebody wrote in our name. Its sequence is what we must exceed.
+		return e, foreign, nil
+	}
+	e, result := s.put(e, now)
+	return e, result, nil
+}
+
+// write stores this node's own record.
+func (s *store) write(record Record, raw []byte, now time.Time) *entry {
+	e := newEntry(record, raw)
+	s.self, s.written = e.instance(), e.stamp
+	kept, _ := s.put(e, now)
+	return kept
+}
+
+func (s *store) put(e *entry, now time.Time) (*entry, outcome) {
+	key := e.instance()
+	known := s.entries[key]
+	if known != nil && e.stamp.compare(known.stamp) <= 0 {
+		return known, old
+	}
+	seen := false
+	if at, ok := s.orphanAt[key]; ok {
+		seen = at.Value.(orphan).seen
+	}
+	if at, ok := s.floorAt[key]; ok {
+		// Equal is welcome: it is the last record we had, of a member that is back.
+		if e.stamp.compare(at.Value.(floor).stamp) < 0 {
+			return nil, old
+		}
+		s.dropFloor(at)
+		seen = true
+	}
+	if known != nil {
+		s.forget(known)
+	}
+	s.entries[key] = e
+	if s.isAlive(key) {
+		s.addRoot(e)
+		return e, applied
+	}
+	s.addOrphan(e, orphan{instance: key, since: now, seen: seen, bytes: len(e.raw)})
+	s.evictOrphans(now)
+	if s.entries[key] == nil {
+		return nil, refused
+	}
+	return e, applied
+}
+
+// setAlive takes the live members and returns the ids whose part of the view may
+// have changed.
+func (s *store) setAlive(members []membership.Member, now time.Time) (changed []string) {
+	next := make(map[string]membership.Member, len(members))
+	for _, m := range members {
+		if m.Role == membership.RoleWorker {
+			next[m.ID] = m
+		}
+	}
+	previous := s.alive
+	s.alive = next
+	for id, was := range previous {
+		is, still := next[id]
+		if still && is == was {
+			continue
+		}
+		changed = append(changed, id)
+		if e := s.entries[instance{id, was.Epoch}]; e != nil && (!still || is.Epoch != was.Epoch) {
+			s.addRoot(e) // addition is its own inverse
+			s.addOrphan(e, orphan{instance: e.instance(), since: now, seen: true, bytes: len(e.raw)})
+		}
+	}
+	for id, is := range next {
+		was, before := previous[id]
+		if before && was.Epoch == is.Epoch {
+			continue
+		}
+		if !before {
+			changed = append(changed, id)
+		}
+		if e := s.entries[instance{id, is.Epoch}]; e != nil {
+			s.dropOrphan(e.instance())
+			s.addRoot(e)
+		}
+	}
+	s.evictOrphans(now)
+	return changed
+}
+
+// visible is the live record of a worker, nil if it has none.
+func (s *store) visible(id string) (*entry, membership.Member) {
+	m, ok := s.alive[id]
+	if !ok {
+		return nil, m
+	}
+	return s.entries[instance{id, m.Epoch}], m
+}
+
+// expire turns old orphans into floors and forgets old floors.
+func (s *store) expire(now time.Time) {
+	for front := s.orphans.Front(); front != nil && now.Sub(front.Value.(orphan).since) >= orphanAge; front = s.orphans.Front() {
+		s.dropRecord(front.Value.(orphan), now)
+	}
+	for front := s.floors.Front(); front != nil && now.Sub(front.Value.(floor).since) >= floorAge; front = s.floors.Front() {
+		s.dropFloor(front)
+	}
+}
+
+func (s *store) isAlive(key instance) bool {
+	m, ok := s.alive[key.id]
+	return ok && m.Epoch == key.epoch
+}
+
+// addRoot adds or removes an entry: exclusive or does both.
+func (s *store) addRoot(e *entry) {
+	s.root ^= e.mix
+	s.buckets[bucketOf(e.record.NodeID)] ^= e.mix
+}
+
+// forget takes out what an entry contributed, before it is replaced.
+func (s *store) forget(e *entry) {
+	if s.isAlive(e.instance()) {
+		s.addRoot(e)
+		return
+	}
+	s.dropOrphan(e.instance())
+}
+
+func (s *store) addOrphan(e *entry, o orphan) {
+	s.orphanAt[e.instance()] = s.orphans.PushBack(o)
+	s.orphanBytes += o.bytes
+}
+
+func (s *store) dropOrphan(key instance) {
+	if at, ok := s.orphanAt[key]; ok {
+		s.orphanBytes -= at.Value.(orphan).bytes
+		s.orphans.Remove(at)
+		delete(s.orphanAt, key)
+	}
+}
+
+func (s *store) evictOrphans(now time.Time) {
+	for s.orphans.Len() > s.cfg.maxOrphans || s.orphanBytes > s.cfg.maxOrphanBytes {
+		s.dropRecord(s.orphans.Front().Value.(orphan), now)
+	}
+}
+
+// dropRecord leaves a floor where the member was really there: names that never
+// were members must not push out the floors of those that were.
+func (s *store) dropRecord(o orphan, now time.Time) {
+	e := s.entries[o.instance]
+	s.dropOrphan(o.instance)
+	delete(s.entries, o.instance)
+	if !o.seen {
+		return
+	}
+	s.floorAt[o.instance] = s.floors.PushBack(floor{instance: o.instance, stamp: e.stamp, since: now})
+	for s.floors.Len() > s.cfg.maxFloors {
+		s.dropFloor(s.floors.Front())
+	}
+}
+
+func (s *store) dropFloor(at *list.Element) {
+	delete(s.floorAt, at.Value.(floor).instance)
+	s.floors.Remove(at)
+}

@@ -1,0 +1,193 @@
+package advertise
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/ring"
+)
+
+var start = time.UnixMilli(1_800_000_000_000)
+
+// drawRecords makes few instances and sequences, so that records collide.
+func drawRecords(t *rapid.T) [][]byte {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) []byte {
+		r := Record{
+			NodeID:   rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "id"),
+			Epoch:    rapid.Uint64Range(1, 2).Draw(t, "epoch"),
+			Sequence: rapid.Uint64Range(1, 3).Draw(t, "sequence"),
+		}
+		for i := range rapid.IntRange(0, 3).Draw(t, "services") {
+			r.Services = append(r.Services, Service{Name: fmt.Sprint("s", i), Address: fmt.Sprint("h:", rapid.IntRange(1, 2).Draw(t, "port"))})
+		}
+		raw, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}), 0, 12).Draw(t, "records")
+}
+
+func workers(epochs map[string]uint64) (out []membership.Member) {
+	for id, epoch := range epochs {
+		out = append(out, membership.Member{ID: id, Epoch: epoch, Role: membership.RoleWorker})
+	}
+	return out
+}
+
+func contents(s *store) map[instance]stamp {
+	out := map[instance]stamp{}
+	for key, e := range s.entries {
+		out[key] = e.stamp
+	}
+	return out
+}
+
+func TestMergingIsIdempotentCommutativeAndAssociative(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		records := drawRecords(t)
+		alive := workers(map[string]uint64{"a": 1, "b": 2})
+		one, other := newStore(storeConfig{}), newStore(storeConfig{})
+		one.setAlive(alive, start)
+		for _, raw := range records {
+			_, _, _ = one.merge(raw, start)
+		}
+		shuffled := rapid.Permutation(slices.Concat(records, records)).Draw(t, "order")
+		when := rapid.IntRange(0, len(shuffled)).Draw(t, "when the members are known")
+		for i, raw := range shuffled {
+			if i == when {
+				other.setAlive(alive, start)
+			}
+			_, _, _ = other.merge(raw, start)
+		}
+		other.setAlive(alive, start)
+		if got, want := contents(other), contents(one); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("one order gives %v, another %v", want, got)
+		}
+		if one.root != other.root || one.buckets != other.buckets {
+			t.Fatalf("roots %x and %x of the same records", one.root, other.root)
+		}
+	})
+}
+
+func TestTheRootIsThatOfTheLiveRecordsWhateverHappened(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, now := newStore(storeConfig{maxOrphans: 3, maxFloors: 2}), start
+		for _, raw := range drawRecords(t) {
+			now = now.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "minutes")) * time.Minute)
+			epochs := map[string]uint64{}
+			for _, id := range []string{"a", "b", "c"} {
+				if e := rapid.Uint64Range(0, 2).Draw(t, id); e > 0 {
+					epochs[id] = e
+				}
+			}
+			s.setAlive(workers(epochs), now)
+			_, _, _ = s.merge(raw, now)
+			s.expire(now)
+			var root uint64
+			live := 0
+			for id, epoch := range epochs {
+				if e := s.entries[instance{id, epoch}]; e != nil {
+					root ^= e.mix
+					live++
+				}
+			}
+			if s.root != root {
+				t.Fatalf("root %x, the live records make %x", s.root, root)
+			}
+			if s.orphans.Len() != len(s.entries)-live || s.orphans.Len() > 3 || s.floors.Len() > 2 || len(s.floorAt) != s.floors.Len() || len(s.orphanAt) != s.orphans.Len() {
+				t.Fatalf("%d orphans and %d floors beside %d records, %d of them live", s.orphans.Len(), s.floors.Len(), len(s.entries), live)
+			}
+		}
+	})
+}
+
+func TestViewsMadeInStepsEqualViewsMadeAtOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newStore(storeConfig{})
+		b := newViewBuilder(s)
+		for _, raw := range drawRecords(t) {
+			epochs := map[string]uint64{}
+			for _, id := range []string{"a", "b", "c", "d"} {
+				if e := rapid.Uint64Range(0, 2).Draw(t, id); e > 0 {
+					epochs[id] = e
+				}
+			}
+			for _, id := range s.setAlive(workers(epochs), start) {
+				b.touch(id)
+			}
+			if e, result, _ := s.merge(raw, start); result == applied {
+				b.touch(e.record.NodeID)
+			}
+			if rapid.Bool().Draw(t, "publish") {
+				b.build(nil, start)
+			}
+		}
+		last := b.build(nil, start)
+		want, count := map[string][]string{}, 0
+		for id := range s.alive {
+			if e, _ := s.visible(id); e != nil {
+				for _, service := range e.record.Services {
+					want[service.Name] = append(want[service.Name], id+" "+service.Address)
+					count++
+				}
+			}
+		}
+		for _, name := range last.Services() {
+			var ids, got []string
+			for _, e := range last.Endpoints(name) {
+				ids, got = append(ids, e.NodeID), append(got, e.NodeID+" "+e.Address)
+			}
+			if !ring.IsOrdered(name, ids) {
+				t.Fatalf("%s: %v is not in ring order", name, ids)
+			}
+			slices.Sort(got)
+			slices.Sort(want[name])
+			if !slices.Equal(got, want[name]) {
+				t.Fatalf("%s: %v, want %v", name, got, want[name])
+			}
+			delete(want, name)
+		}
+		if len(want) > 0 || last.EndpointCount() != count {
+			t.Fatalf("missing %v; %d endpoints counted, want %d", want, last.EndpointCount(), count)
+		}
+	})
+}
+
+func BenchmarkOneChangeAmong10000Workers(b *testing.B) {
+	s := newStore(storeConfig{})
+	builder := newViewBuilder(s)
+	epochs := map[string]uint64{}
+	record := func(i int, sequence uint64) []byte {
+		r := Record{NodeID: fmt.Sprintf("worker-%d", i), Epoch: 1, Sequence: sequence}
+		for j := range 3 {
+			r.Services = append(r.Services, Service{Name: fmt.Sprintf("service-%d", (i+j)%30), Address: "10.0.0.1:80", Weight: int(1 + sequence%100)})
+		}
+		raw, err := r.Encode()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return raw
+	}
+	for i := range 10_000 {
+		epochs[fmt.Sprintf("worker-%d", i)] = 1
+	}
+	s.setAlive(workers(epochs), start)
+	for i := range 10_000 {
+		e, _, _ := s.merge(record(i, 1), start)
+		builder.touch(e.record.NodeID)
+	}
+	builder.build(nil, start)
+	var sequence uint64 = 1
+	for b.Loop() {
+		sequence++
+		e, _, _ := s.merge(record(int(sequence%10_000), sequence), start)
+		builder.touch(e.record.NodeID)
+		builder.build(nil, start)
+	}
+}

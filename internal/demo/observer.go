@@ -1,0 +1,183 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ringway/ringway/affinity"
+)
+
+const (
+	// observeTimeout bounds one look at a relay.
+	observeTimeout = 2 * time.Second
+	// maxAnswer bounds what is read of one answer.
+	maxAnswer = 16 << 20
+	// retriesMetric and the reason that stands for a retry that was not made.
+	retriesMetric  = "ringway_relay_retries_total"
+	reasonLabel    = "reason"
+	reasonNoBudget = "no_budget"
+)
+
+// relayAddress is where a relay is reached: base URLs.
+type relayAddress struct{ ID, Ingress, Admin string }
+
+// observer looks at the relays through their admin API, as an operator does.
+type observer struct {
+	relays []relayAddress
+	client *http.Client
+}
+
+// relayView is what one relay says of itself.
+type relayView struct {
+	ID           string
+	Ready        bool
+	AffineRelays []string   `json:"affine_relays"`
+	Role         string     `json:"role"`
+	Endpoints    int        `json:"endpoints"`
+	Peers        []peerView `json:"peers"`
+	Retries      uint64     `json:"-"`
+}
+
+// peerView is one connection of a relay, as its admin API tells.
+type peerView struct {
+	Node      string  `json:"node"`
+	Connected bool    `json:"connected"`
+	State     string  `json:"state"`
+	EWMAms    float64 `json:"ewma_ms"`
+	InFlight  int     `json:"in_flight"`
+}
+
+func newObserver(relays []relayAddress) *observer {
+	return &observer{relays: relays, client: &http.Client{Timeout: observeTimeout, Transport: &http.Transport{}}}
+}
+
+func (o *observer) close() { o.client.CloseIdleConnections() }
+
+// look asks all relays at once.
+func (o *observer) look(ctx context.Context) ([]relayView, error) {
+	views := make([]relayView, len(o.relays))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, r := range o.relays {
+		group.Go(func() (err error) {
+			views[i], err = o.lookAt(ctx, r)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return views, nil
+}
+
+func (o *observer) lookAt(ctx context.Context, r relayAddress) (relayView, error) {
+	v := relayView{ID: r.ID}
+	if err := o.get(ctx, r.Admin+"/readyz", func(status int, _ io.Reader) error {
+		v.Ready = status == http.StatusOK
+		return nil
+	}); err != nil {
+		return v, err
+	}
+	if err := o.get(ctx, r.Admin+"/api/v1/services/"+service, func(status int, body io.Reader) error {
+		if status != http.StatusOK { // not known yet
+			return nil
+		}
+		return json.NewDecoder(body).Decode(&v)
+	}); err != nil {
+		return v, err
+	}
+	return v, o.get(ctx, r.Admin+"/metrics", func(_ int, body io.Reader) (err error) {
+		v.Retries, err = retries(body)
+		return err
+	})
+}
+
+func (o *observer) get(ctx context.Context, url string, read func(status int, body io.Reader) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := o.client.Do(req)
+	if err != nil {
+		return err
+	}
+	body := io.LimitReader(resp.Body, maxAnswer)
+	err = read(resp.StatusCode, body)
+	_, _ = io.Copy(io.Discard, body) // so that the connection can be used again
+	_ = resp.Body.Close()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", url, err)
+	}
+	return nil
+}
+
+// retries sums the retries that were made out of a relay's metrics.
+func retries(body io.Reader) (uint64, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(body)
+	if err != nil {
+		return 0, err
+	}
+	var sum float64
+	for _, m := range families[retriesMetric].GetMetric() {
+		made := true
+		for _, l := range m.GetLabel() {
+			made = made && !(l.GetName() == reasonLabel && l.GetValue() == reasonNoBudget)
+		}
+		if made {
+			sum += m.GetCounter().GetValue()
+		}
+	}
+	return uint64(sum), nil
+}
+
+// missing says what a fleet of so many workers still lacks; empty when every
+// relay is ready, knows all workers and relays, and is connected to all that it
+// should be connected to.
+func missing(views []relayView, workers int) string {
+	affine := min(len(views), affinity.DefaultRelaysPerService)
+	for _, v := range views {
+		switch {
+		case !v.Ready:
+			return v.ID + " is not ready"
+		case v.Endpoints != workers:
+			return fmt.Sprintf("%s knows %d of %d workers", v.ID, v.Endpoints, workers)
+		case len(v.AffineRelays) != affine:
+			return fmt.Sprintf("%s knows %d of %d relays", v.ID, len(v.AffineRelays), affine)
+		}
+		for _, p := range v.Peers {
+			if !p.Connected {
+				return v.ID + " is not connected to " + p.Node
+			}
+		}
+	}
+	return ""
+}
+
+// settlePoll is how often await looks.
+const settlePoll = 50 * time.Millisecond
+
+// await looks until nothing is missing, and returns the last look. When ctx ends
+// first the error says what is missing still.
+func (o *observer) await(ctx context.Context, workers int) ([]relayView, error) {
+	for {
+		views, err := o.look(context.WithoutCancel(ctx)) // each look has its timeout
+		if err != nil {
+			return nil, err
+		}
+		lack := missing(views, workers)
+		if lack == "" {
+			return views, nil
+		}
+		if !sleep(ctx, settlePoll) {
+			return views, fmt.Errorf("the fleet is not whole: %s", lack)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package reference
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/worker"
+)
+
+// Metrics writes every metric that a relay or a worker registers.
+func Metrics(w io.Writer) error {
+	relayMetrics, err := relayMetrics()
+	if err != nil {
+		return err
+	}
+	workerMetrics, err := workerMetrics()
+	if err != nil {
+		return err
+	}
+	where := map[metric][]string{}
+	for _, m := range relayMetrics {
+		where[m] = append(where[m], "relay")
+	}
+	for _, m := range workerMetrics {
+		where[m] = append(where[m], "worker")
+	}
+	if _, err := fmt.Fprint(w, generated, "# Metrics\n\n",
+		"Units are base units; labels have values that the code or the catalogue bounds.\n",
+		"The Go runtime's and the process's own metrics are there, too.\n\n",
+		"| metric | labels | on | meaning |\n|---|---|---|---|\n"); err != nil {
+		return err
+	}
+	all := make([]metric, 0, len(where))
+	for m := range where {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	for _, m := range all {
+		if _, err := fmt.Fprintf(w, "| `%s` | %s | %s | %s |\n", m.name, m.labels, strings.Join(where[m], ", "), strings.ReplaceAll(m.help, "|", "\\|")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type metric struct{ name, labels, help string }
+
+// relayMetrics makes a relay on free ports, asks what it registered, and never
+// runs it.
+func relayMetrics() ([]metric, error) {
+	s := relay.DefaultSettings()
+	s.Cluster, s.Environment, s.ID = "reference", "reference", "reference"
+	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	reg := prometheus.NewRegistry()
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), reg)
+	if err != nil {
+		return nil, err
+	}
+	r, err := relay.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	described, err := describe(reg)
+	return described, errors.Join(err, r.Close())
+}
+
+func workerMetrics() ([]metric, error) {
+	s := worker.DefaultSettings()
+	s.Cluster, s.Environment, s.ID, s.Services = "reference", "reference", "reference", []string{"s=127.0.0.1:1"}
+	s.GossipAddr, s.AdminAddr = anyPort, anyPort
+	reg := prometheus.NewRegistry()
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), reg)
+	if err != nil {
+		return nil, err
+	}
+	a, err := worker.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	described, err := describe(reg)
+	return described, errors.Join(err, a.Close())
+}
+
+const anyPort = "127.0.0.1:0"
+
+// descText is the only form in which a Desc shows what it holds.
+var descText = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}`)
+
+func describe(c prometheus.Collector) ([]metric, error) {
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descs)
+		c.Describe(descs)
+	}()
+	var out []metric
+	var err error
+	for d := range descs {
+		parts := descText.FindStringSubmatch(d.String())
+		if parts == nil {
+			err = fmt.Errorf("a metric's description has an unknown form: %s", d)
+			continue
+		}
+		labels := "–"
+		if parts[4] != "" {
+			labels = "`" + strings.ReplaceAll(parts[4], ",", "`, `") + "`"
+		}
+		out = append(out, metric{parts[1], labels, strings.ReplaceAll(parts[2], `\"`, `"`)})
+	}
+	return out, err
+}

@@ -1,0 +1,45 @@
+package relay
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/membership"
+)
+
+// Config is the configuration of a relay. Settings.Config makes one.
+type Config struct {
+	// Membership describes this member; its ForwardAddr and AdminAddr are filled
+	// in by New.
+	Membership membership.Config
+	// IngressAddr, PeerAddr and AdminAddr are bound by New; port 0 takes a free one.
+	IngressAddr, PeerAddr, AdminAddr string
+
+	// Minimums, RelaysPerService and IndexSource go into every plan and must be
+	// alike on all relays.
+	Minimums         affinity.Minimums
+	RelaysPerService int
+	IndexSource      affinity.IndexSource
+
+	// See ingress.Config.
+	Domain             string
+	Routes             []ingress.Route
+	RequestTimeout     time.Duration
+	MaxAttempts        int
+	RetryBudget        float64
+	MaxInFlight        int
+	ExposeRouteHeaders bool
+
+	// DrainTimeout is how long a stop waits for requests in flight.
+	DrainTimeout time.Duration
+	// ProbeDelay is how long a stopping relay stays up after it became unready,
+	// so that load balancers notice. Default 1 s.
+	ProbeDelay time.Duration
+
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+}

@@ -1,0 +1,239 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait of these tests. They wait for states, so it is
+// reached only when something is broken.
+const patience = 30 * time.Second
+
+// fleet is relays and workers of one cluster, in this process, over real
+// sockets.
+type fleet struct {
+	t      *testing.T
+	ctx    context.Context
+	relays []*runningRelay
+}
+
+type runningRelay struct {
+	*Relay
+	id   string
+	stop func() error
+	log  *logBuffer
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	return &fleet{t: t, ctx: t.Context()}
+}
+
+func (f *fleet) seeds() []string {
+	var seeds []string
+	for _, r := range f.relays {
+		seeds = append(seeds, r.GossipAddr())
+	}
+	return seeds
+}
+
+// relay starts a relay that stops with the test.
+func (f *fleet) relay(change func(*Settings)) *runningRelay {
+	f.t.Helper()
+	id := fmt.Sprintf("r%d", len(f.relays)+1)
+	s := DefaultSettings()
+	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", id, f.seeds()
+	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	change(&s)
+	out := &logBuffer{}
+	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	cfg, err := s.Config(logger, prometheus.NewRegistry())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	cfg.ProbeDelay = time.Millisecond
+	r, err := New(cfg)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	rr := &runningRelay{Relay: r, id: id, stop: f.run(r), log: out}
+	f.relays = append(f.relays, rr)
+	return rr
+}
+
+type runner interface {
+	Run(ctx context.Context) error
+}
+
+// run runs r until the returned function, or the end of the test, stops it.
+func (f *fleet) run(r runner) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	var once sync.Once
+	var err error
+	stop = func() error {
+		once.Do(func() {
+			cancel()
+			err = <-done
+		})
+		return err
+	}
+	f.t.Cleanup(func() {
+		if err := stop(); err != nil {
+			f.t.Errorf("run: %v", err)
+		}
+	})
+	return stop
+}
+
+// worker offers services at their addresses.
+func (f *fleet) worker(id string, services ...advertise.Service) (stop func() error) {
+	f.t.Helper()
+	s := worker.DefaultSettings()
+	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", id, f.seeds()
+	s.GossipAddr, s.AdminAddr, s.DrainDelay = anyPort, anyPort, 300*time.Millisecond
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	cfg.Services = services
+	a, err := worker.New(cfg)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return f.run(a)
+}
+
+const anyPort = "127.0.0.1:0"
+
+// echo offers a backend that answers with name.
+func (f *fleet) echo(name string) (stop func() error, backend *httptest.Server) {
+	f.t.Helper()
+	backend = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Worker", name)
+		_, _ = io.WriteString(w, name)
+	}))
+	f.t.Cleanup(backend.Close)
+	return f.worker(name, service("echo", backend)), backend
+}
+
+func service(name string, backend *httptest.Server) advertise.Service {
+	return advertise.Service{Name: name, Address: backend.Listener.Addr().String()}
+}
+
+// settled waits until the relay is ready and sees n endpoints of the service.
+func (r *runningRelay) settled(t *testing.T, name string, n int) {
+	t.Helper()
+	r.await(t, fmt.Sprintf("%d endpoints of %s", n, name), func() bool {
+		s, ok := r.router.Service(name)
+		return ok && len(s.Route().Endpoints) == n && len(r.Reasons()) == 0
+	})
+}
+
+func (r *runningRelay) await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !cond() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s never saw %s; not ready because %v\n%s", r.id, what, r.Reasons(), r.log)
+		}
+		time.Sleep(5 * time.Millisecond) // polls a state; nothing depends on how long
+	}
+}
+
+// call sends one request to the relay's ingress.
+func (r *runningRelay) call(t *testing.T, method, path string, body io.Reader, headers ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.IngressAddr()+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			req.Host = value
+			continue
+		}
+		req.Header.Add(name, value)
+	}
+	return do(t, req)
+}
+
+func do(t *testing.T, req *http.Request) (*http.Response, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(b)
+}
+
+// admin reads a path of the admin API into v, when v is not nil.
+func (r *runningRelay) api(t *testing.T, path string, v any) (status int, text string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.AdminAddr()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, body := do(t, req)
+	if v != nil {
+		if err := json.Unmarshal([]byte(body), v); err != nil {
+			t.Fatalf("%s: %v in %s", path, err, body)
+		}
+	}
+	return resp.StatusCode, body
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// refusing is an address where nobody listens.
+func refusing(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", anyPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}

@@ -1,0 +1,21 @@
+// Package ingress answers requests: it finds out which service a request is for,
+// picks an endpoint, has its bytes carried there and back, and tries another
+// endpoint when that is safe.
+//
+// Promise: a request is carried at most once to an endpoint that may have acted
+// on it, unless repeating it is safe. Every answer of the relay's own is JSON
+// with a code that says who has to act. Overload is refused at once, never
+// queued.
+//
+//	client ──► Handler ── service? ── room? ── pick ──► carry ──► worker      (affine)
+//	                                            ▲         └─────► other relay (forwarding)
+//	                                            └── failed, nothing sent: another one
+//
+// The peer listener runs the same handler with Hop set: what another relay
+// forwarded is carried to a worker or refused, never forwarded again.
+//
+// Rules: Handler is safe for concurrent use and keeps no state of a request. It
+// reads the clock when a request begins and when its answer begins, and no more
+// for answers that fit one read. What it picks with is routing's, what carries is
+// upstream's; neither is known to the other.
+package ingress

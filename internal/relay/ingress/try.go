@@ -1,0 +1,239 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/selection"
+)
+
+// try is one request on its way through its attempts. Times are since the epoch.
+type try struct {
+	handler *Handler
+	service *routing.Service
+	metrics *ServiceMetrics
+	w       http.ResponseWriter
+	r       *http.Request
+	began   time.Duration
+
+	balancer *selection.Balancer
+	hop      bool // to another relay
+	excluded selection.Exclusion
+	failed   []Attempt
+
+	// Of the attempt under way.
+	answered time.Duration // when the answer began
+	headers  [3]upstream.Field
+}
+
+func (t *try) run() {
+	t.balancer = t.service.Endpoints
+	if !t.service.Route().Affine() {
+		if t.handler.cfg.Hop {
+			// The forwarding relay sees other members than this one does. It asks
+			// another relay; forwarding once more could go in circles.
+			t.handler.cfg.Metrics.rejected(t.service.Name, codeMisdirected)
+			t.w.WriteHeader(http.StatusMisdirectedRequest)
+			return
+		}
+		t.balancer, t.hop = t.service.Relays, true
+	}
+	deadline := t.began + t.handler.cfg.Timeout
+	for now, n := t.began, 1; ; n++ {
+		pick, err := t.balancer.Pick(selection.Instant(now), &t.excluded)
+		if err != nil {
+			t.answerNoEndpoint(now)
+			return
+		}
+		target := pick.Value().(*routing.Target)
+		result, err := target.Pool.Carry(t.w, t.r, t.exchange(target, n, deadline))
+		if err == nil && !result.Dropped {
+			t.succeeded(pick, result)
+			return
+		}
+		now = time.Since(t.handler.cfg.Epoch)
+		f := attemptFailure(err)
+		t.balancer.Done(pick, selection.Instant(now), f.outcome())
+		switch {
+		case f.committed:
+			t.metrics.finished(outcomeAborted, now-t.began)
+			// The status line is out: only a broken connection can tell the
+			// client that the rest is missing.
+			panic(http.ErrAbortHandler)
+		case f.client:
+			t.metrics.finished(outcomeCancelled, now-t.began)
+			return
+		}
+		t.failed = append(t.failed, Attempt{Endpoint: target.Node, Error: f.Error()})
+		t.excluded.Add(pick)
+		if !t.mayRetry(f, n, now, deadline) {
+			t.answerFailed(f, now)
+			return
+		}
+		t.metrics.retried(f.stage)
+	}
+}
+
+// exchange says what is changed on the way to target.
+func (t *try) exchange(target *routing.Target, n int, deadline time.Duration) upstream.Exchange {
+	cfg := &t.handler.cfg
+	x := upstream.Exchange{
+		Deadline:   cfg.Epoch.Add(deadline),
+		DropPrefix: dropRingway,
+		Peer:       t.hop,
+		OnHead:     t.onHead,
+	}
+	headers := t.headers[:0]
+	if !cfg.Hop {
+		x.ForwardedFor = addrOnly(t.r.RemoteAddr)
+		proto := "http"
+		if t.r.TLS != nil {
+			proto = "https"
+		}
+		headers = append(headers, upstream.Field{Name: "X-Forwarded-Host", Value: t.r.Host}, upstream.Field{Name: "X-Forwarded-Proto", Value: proto})
+	}
+	if t.hop {
+		x.Header = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name}, upstream.Field{Name: HopHeader, Value: cfg.Self})
+	} else {
+		x.Header = headers
+	}
+	if cfg.ExposeRouteHeaders {
+		// The relay that picked the worker names it; the one that forwarded
+		// lets that stand and says how often it tried itself.
+		if !t.hop {
+			x.ResponseHeader = append(x.ResponseHeader, upstream.Field{Name: EndpointHeader, Value: target.Node})
+		}
+		if !cfg.Hop {
+			x.ResponseHeader = append(x.ResponseHeader, upstream.Field{Name: RelayHeader, Value: cfg.Self}, upstream.Field{Name: AttemptsHeader, Value: strconv.Itoa(n)})
+		}
+	}
+	return x
+}
+
+var dropRingway = []string{"Ringway-"}
+
+// onHead runs when the answer begins. It is the moment that counts as the
+// latency: how long a stream then lasts says nothing about the endpoint.
+func (t *try) onHead(r upstream.Result) bool {
+	if t.hop && r.Status == http.StatusMisdirectedRequest {
+		return false // nothing happened there; ask another
+	}
+	t.answered = time.Since(t.handler.cfg.Epoch)
+	return true
+}
+
+func (t *try) succeeded(pick selection.Pick, r upstream.Result) {
+	outcome := selection.Success
+	switch {
+	case r.Shed:
+		outcome = selection.Shed
+	case r.Status >= http.StatusInternalServerError && !t.hop:
+		// A relay that reports the failure of a worker has not failed itself.
+		outcome = selection.Failure
+	}
+	if r.Load >= 0 {
+		outcome = outcome.WithLoad(r.Load)
+	}
+	t.balancer.Done(pick, selection.Instant(t.answered), outcome)
+	t.metrics.finished(outcomeOfStatus(r.Status), t.answered-t.began)
+}
+
+// mayRetry decides whether another endpoint may see the request.
+func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
+	switch {
+	case n >= t.handler.cfg.MaxAttempts || now >= deadline || f.bodyConsumed:
+		return false
+	case f.sent && !repeatable(t.r):
+		return false
+	}
+	if !t.handler.budget.spend() {
+		t.metrics.retried(stageNoBudget)
+		return false
+	}
+	return true
+}
+
+// repeatable reports whether an endpoint that may have acted on the request does
+// no harm by acting on it again.
+func repeatable(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return r.Body == nil || r.Body == http.NoBody
+	}
+	return false
+}
+
+// answerNoEndpoint is for a request that nobody can take, or that everybody
+// failed.
+func (t *try) answerNoEndpoint(now time.Duration) {
+	f := failure{Text: "no worker offers this service at the moment", Code: CodeNoEndpoint, Service: t.service.Name, Attempts: t.failed}
+	if len(t.failed) > 0 {
+		f.Text, f.Code = "every endpoint that this relay can reach failed", CodeUpstreamFailed
+	}
+	t.answer(f, now)
+}
+
+func (t *try) answerFailed(a attempt, now time.Duration) {
+	f := failure{Text: "the request could not be carried: " + a.Error(), Code: CodeUpstreamFailed, Service: t.service.Name, Attempts: t.failed}
+	if a.timeout {
+		f.Text, f.Code = "no endpoint answered within "+t.handler.cfg.Timeout.String(), CodeTimeout
+	}
+	t.answer(f, now)
+}
+
+func (t *try) answer(f failure, now time.Duration) {
+	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "attempts", len(f.Attempts), "err", f.Text)
+	t.handler.cfg.Metrics.rejected(t.service.Name, f.Code)
+	t.metrics.finished(outcomeFailed, now-t.began)
+	f.write(t.w)
+}
+
+// attempt is what is known of one that failed.
+type attempt struct {
+	err                                            error
+	stage                                          string
+	sent, committed, bodyConsumed, client, timeout bool
+	stale                                          bool
+}
+
+func (a attempt) Error() string { return a.err.Error() }
+
+var errMisdirected = errors.New("the relay does not serve this service; it sees other members")
+
+// attemptFailure takes a failed Carry apart; nil stands for an answer that onHead
+// turned away.
+func attemptFailure(err error) attempt {
+	if err == nil {
+		return attempt{err: errMisdirected, stage: stageMisdirected}
+	}
+	a := attempt{err: err, stage: stageOther}
+	var u *upstream.Error
+	if errors.As(err, &u) {
+		a.stage = u.Stage.String()
+		a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
+		a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
+	}
+	return a
+}
+
+func (a attempt) outcome() selection.Outcome {
+	if a.client || a.stale || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected) {
+		return selection.Cancelled
+	}
+	return selection.Failure
+}
+
+// addrOnly cuts the port off a remote address.
+func addrOnly(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}

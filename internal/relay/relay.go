@@ -1,0 +1,214 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection"
+)
+
+// Relay is one relay or gate.
+type Relay struct {
+	cfg       Config
+	epoch     time.Time
+	members   *membership.Node
+	catalogue *advertise.Catalogue
+	router    *routing.Router
+
+	ingress, peer, admin *listener
+
+	stopping atomic.Bool
+}
+
+// listener is a bound socket and what serves it.
+type listener struct {
+	name   string
+	socket net.Listener
+	server *http.Server
+}
+
+// New validates the configuration and binds every listener. It starts nothing;
+// when it fails, nothing stays bound.
+func New(cfg Config) (_ *Relay, err error) {
+	if cfg.ProbeDelay == 0 {
+		cfg.ProbeDelay = time.Second
+	}
+	r := &Relay{cfg: cfg, epoch: time.Now()}
+	var undo []func() error
+	defer func() {
+		if err != nil {
+			for _, f := range undo {
+				err = errors.Join(err, f())
+			}
+		}
+	}()
+
+	conns := newConnMetrics(cfg.Registry)
+	for _, l := range []struct {
+		to         **listener
+		name, addr string
+	}{{&r.ingress, "ingress", cfg.IngressAddr}, {&r.peer, "peer", cfg.PeerAddr}, {&r.admin, "admin", cfg.AdminAddr}} {
+		socket, err := listen(l.name, l.addr, conns)
+		if err != nil {
+			return nil, err
+		}
+		undo = append(undo, socket.Close)
+		*l.to = &listener{name: l.name, socket: socket}
+	}
+
+	advertised := cfg.Membership.AdvertiseAddr
+	if advertised == "" {
+		advertised = cfg.Membership.BindAddr
+	}
+	cfg.Membership.ForwardAddr = daemon.Reachable(r.peer.socket.Addr(), advertised)
+	cfg.Membership.AdminAddr = daemon.Reachable(r.admin.socket.Addr(), advertised)
+	if r.members, err = membership.New(cfg.Membership); err != nil {
+		return nil, err
+	}
+	undo = append(undo, r.members.Close)
+	if r.catalogue, err = advertise.New(advertise.Config{Gossip: r.members, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+		return nil, err
+	}
+	if r.router, err = routing.New(routing.Config{
+		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
+		RelaysPerService: cfg.RelaysPerService, Minimums: cfg.Minimums, IndexSource: cfg.IndexSource,
+		Selection: selection.DefaultConfig(), Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
+	}); err != nil {
+		return nil, err
+	}
+	metrics := ingress.NewMetrics(cfg.Registry)
+	handler := func(hop bool) http.Handler {
+		return ingress.New(ingress.Config{
+			Self: cfg.Membership.ID, Services: r.router, Epoch: r.epoch, Domain: cfg.Domain, Routes: cfg.Routes,
+			Timeout: cfg.RequestTimeout, MaxAttempts: cfg.MaxAttempts, RetryBudget: cfg.RetryBudget,
+			MaxInFlight: cfg.MaxInFlight, ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,
+			Metrics: metrics, Logger: cfg.Logger,
+		})
+	}
+	r.ingress.server = newServer(handler(false), cfg.Logger)
+	r.peer.server = newServer(handler(true), cfg.Logger)
+	r.admin.server = newServer(r.adminMux(), cfg.Logger)
+	return r, nil
+}
+
+// IngressAddr is where clients connect.
+func (r *Relay) IngressAddr() string { return r.ingress.socket.Addr().String() }
+
+// AdminAddr is where operators connect.
+func (r *Relay) AdminAddr() string { return r.admin.socket.Addr().String() }
+
+// PeerAddr is where other relays connect.
+func (r *Relay) PeerAddr() string { return r.peer.socket.Addr().String() }
+
+// GossipAddr is where other members reach this one.
+func (r *Relay) GossipAddr() string { return r.members.Addr() }
+
+// Run serves until ctx ends, stops in order, and returns when nothing of the
+// relay is left. The error is nil after an orderly stop.
+func (r *Relay) Run(ctx context.Context) error {
+	// What serves outlives ctx until stop has run.
+	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer endServing()
+	group, failed := errgroup.WithContext(serving)
+
+	for _, l := range []*listener{r.ingress, r.peer, r.admin} {
+		group.Go(func() error {
+			if err := l.server.Serve(l.socket); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("serve %s: %w", l.name, err)
+			}
+			return nil
+		})
+	}
+	if err := r.members.Start(failed); err != nil {
+		r.closeServers()
+		return errors.Join(err, group.Wait(), r.members.Close())
+	}
+	group.Go(func() error { return r.catalogue.Run(failed) })
+	group.Go(func() error { return r.router.Run(failed) })
+	group.Go(func() error {
+		r.announceReady(ctx)
+		select {
+		case <-ctx.Done():
+			r.stop()
+		case <-failed.Done(): // a part of the relay broke: the others go, too
+		}
+		endServing()
+		r.closeServers()
+		return nil
+	})
+	err := group.Wait()
+	return errors.Join(err, r.members.Close())
+}
+
+// announceReady logs the moment from which this relay should get traffic.
+func (r *Relay) announceReady(ctx context.Context) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for len(r.Reasons()) > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	r.cfg.Logger.Info("ready", "members", len(r.members.Snapshot().Members()), "services", len(r.router.Services()))
+}
+
+// stop goes through the order of an orderly end.
+func (r *Relay) stop() {
+	r.stopping.Store(true) // /readyz says so from here on
+	ctx := context.Background()
+	if err := r.members.Leave(ctx); err != nil {
+		r.cfg.Logger.Warn("the others were not told that this relay leaves", "err", err)
+	}
+	time.Sleep(r.cfg.ProbeDelay)
+	r.cfg.Logger.Info("draining requests", "timeout", r.cfg.DrainTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.DrainTimeout)
+	defer cancel()
+	if err := errors.Join(r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx)); err != nil {
+		r.cfg.Logger.Warn("requests were still in flight at the end of the drain timeout", "err", err)
+	}
+}
+
+func (r *Relay) closeServers() {
+	for _, l := range []*listener{r.ingress, r.peer, r.admin} {
+		_ = l.server.Close() // it reports only what closing a socket can report
+	}
+}
+
+// Reasons lists why this relay should get no traffic.
+func (r *Relay) Reasons() []string {
+	var reasons []string
+	if r.stopping.Load() {
+		reasons = append(reasons, "stopping")
+	}
+	if status := r.members.Status(); !status.Joined {
+		reason := "not joined yet"
+		if status.Err != nil {
+			reason += ": " + status.Err.Error()
+		}
+		reasons = append(reasons, reason)
+	}
+	if !r.router.Settled() {
+		reasons = append(reasons, "the catalogue is not settled yet")
+	}
+	return reasons
+}
+
+// Close releases what New bound, for a relay that is not run. Run does it by
+// itself.
+func (r *Relay) Close() error {
+	return errors.Join(r.ingress.socket.Close(), r.peer.socket.Close(), r.admin.socket.Close(), r.members.Close())
+}

@@ -1,0 +1,414 @@
+package relay
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/relay/ingress"
+)
+
+func TestARequestReachesAWorkerByHeaderByHostAndByRoute(t *testing.T) {
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) {
+		s.Domain = "svc.test"
+		s.Routes = []ingress.Route{{Host: "shop.test", PathPrefix: "/pay", Service: "echo"}}
+	})
+	f.echo("w1")
+	r.settled(t, "echo", 1)
+	for _, headers := range [][]string{
+		{"Ringway-Service: echo"},
+		{"Host: echo.svc.test:7410"},
+		{"Host: ECHO.svc.test"},
+		{"Host: shop.test"},
+	} {
+		if resp, body := r.call(t, "GET", "/pay/1", nil, headers...); resp.StatusCode != 200 || body != "w1" {
+			t.Errorf("%v: %d %s", headers, resp.StatusCode, body)
+		}
+	}
+	if resp, _ := r.call(t, "GET", "/other", nil, "Host: shop.test"); resp.StatusCode != 400 {
+		t.Errorf("a path without a route: %d, want 400", resp.StatusCode)
+	}
+}
+
+func TestRequestsSpreadOverTheWorkers(t *testing.T) {
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	for i := range 4 {
+		f.echo(fmt.Sprintf("w%d", i))
+	}
+	r.settled(t, "echo", 4)
+	got := map[string]int{}
+	for range 200 {
+		_, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")
+		got[body]++
+	}
+	for i := range 4 {
+		if n := got[fmt.Sprintf("w%d", i)]; n < 10 {
+			t.Errorf("w%d got %d of 200 requests: %v", i, n, got)
+		}
+	}
+}
+
+// answer is the JSON of the relay's own answers.
+type answer struct {
+	Error    string            `json:"error"`
+	Code     string            `json:"code"`
+	Service  string            `json:"service"`
+	Attempts []ingress.Attempt `json:"attempts"`
+}
+
+func decode(t *testing.T, body string) (a answer) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(body), &a); err != nil {
+		t.Fatalf("%v in %q", err, body)
+	}
+	return a
+}
+
+func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.RequestTimeout = 300 * time.Millisecond })
+	release := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		select {
+		case <-release:
+		case <-req.Context().Done():
+		}
+	}))
+	defer slow.Close()
+	defer close(release)
+	f.worker("w1", service("slow", slow), advertise.Service{Name: "dead", Address: refusing(t)})
+	stop, _ := f.echo("w2")
+	r.settled(t, "slow", 1)
+	r.settled(t, "echo", 1)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.settled(t, "echo", 0)
+
+	for _, c := range []struct {
+		service string
+		status  int
+		code    string
+	}{
+		{"", 400, "bad_request"},
+		{"nobody", 404, "unknown_service"},
+		{"echo", 503, "no_endpoint"},
+		{"dead", 502, "upstream_failed"},
+		{"slow", 504, "timeout"},
+	} {
+		resp, body := r.call(t, "POST", "/", strings.NewReader("x"), "Ringway-Service: "+c.service)
+		a := decode(t, body)
+		if resp.StatusCode != c.status || a.Code != c.code || a.Service != c.service || a.Error == "" {
+			t.Errorf("%q: %d %s", c.service, resp.StatusCode, body)
+		}
+		if resp.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%q: content type %q", c.service, resp.Header.Get("Content-Type"))
+		}
+		if wantAttempts := c.service == "dead" || c.service == "slow"; wantAttempts != (len(a.Attempts) > 0) {
+			t.Errorf("%q: attempts %v", c.service, a.Attempts)
+		}
+	}
+	_, metrics := r.api(t, "/metrics", nil)
+	for _, want := range []string{
+		`ringway_relay_rejections_total{code="unknown_service",service=""} 1`,
+		`ringway_relay_rejections_total{code="timeout",service="slow"} 1`,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+}
+
+func TestARequestThatWasNotSentGoesToAnotherWorkerWhateverItsMethod(t *testing.T) {
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
+	f.worker("dead", advertise.Service{Name: "echo", Address: refusing(t)})
+	f.echo("w1")
+	r.settled(t, "echo", 2)
+	retried := false
+	for range 50 {
+		resp, body := r.call(t, "POST", "/", strings.NewReader("x"), "Ringway-Service: echo")
+		if resp.StatusCode != 200 || body != "w1" {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		retried = retried || resp.Header.Get(ingress.AttemptsHeader) == "2"
+	}
+	if !retried {
+		t.Error("the dead worker was never tried, so nothing was shown")
+	}
+}
+
+func TestARequestThatWasSentIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
+	for method, attempts := range map[string]int64{"GET": 2, "DELETE": 2, "POST": 1} {
+		t.Run(method, func(t *testing.T) {
+			f := newFleet(t)
+			r := f.relay(func(*Settings) {})
+			var got atomic.Int64
+			rude := func() *httptest.Server {
+				s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					got.Add(1)
+					conn, _, err := http.NewResponseController(w).Hijack()
+					if err == nil {
+						_ = conn.Close()
+					}
+				}))
+				t.Cleanup(s.Close)
+				return s
+			}
+			f.worker("w1", service("rude", rude()))
+			f.worker("w2", service("rude", rude()))
+			r.settled(t, "rude", 2)
+			resp, body := r.call(t, method, "/", nil, "Ringway-Service: rude")
+			if a := decode(t, body); resp.StatusCode != 502 || a.Code != "upstream_failed" || int64(len(a.Attempts)) != attempts {
+				t.Errorf("%d %s", resp.StatusCode, body)
+			}
+			if got.Load() != attempts {
+				t.Errorf("the workers saw it %d times, want %d", got.Load(), attempts)
+			}
+		})
+	}
+}
+
+func TestWhatPassesBetweenClientAndWorker(t *testing.T) {
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
+	seen := make(chan http.Header, 1)
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		h := req.Header.Clone()
+		h.Set("Host", req.Host)
+		h.Set("Target", req.RequestURI)
+		seen <- h
+		w.Header().Set("Ringway-Load", "3")
+		w.Header().Set("Ringway-Secret", "x")
+		w.Header().Set("Kept", "yes")
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer backend.Close()
+	f.worker("w1", service("echo", backend))
+	r.settled(t, "echo", 1)
+	resp, _ := r.call(t, "GET", "/a%2Fb?q=1", nil, "Ringway-Service: echo", "Ringway-Hop: forged", "Ringway-Load: 9",
+		"X-Forwarded-For: 10.9.8.7", "Connection: X-Private", "X-Private: 1", "Accept-Encoding: br", "Host: shop.test")
+	h := <-seen
+	for name, want := range map[string]string{
+		"Host": "shop.test", "Target": "/a%2Fb?q=1", "X-Forwarded-For": "10.9.8.7, 127.0.0.1", "X-Forwarded-Host": "shop.test",
+		"X-Forwarded-Proto": "http", "Accept-Encoding": "br", "Ringway-Hop": "", "Ringway-Load": "", "Ringway-Service": "", "X-Private": "",
+	} {
+		if got := h.Get(name); got != want {
+			t.Errorf("the worker saw %s: %q, want %q", name, got, want)
+		}
+	}
+	for name, want := range map[string]string{
+		"Kept": "yes", "Ringway-Load": "", "Ringway-Secret": "", ingress.RelayHeader: "r1", ingress.EndpointHeader: "w1", ingress.AttemptsHeader: "1",
+	} {
+		if got := resp.Header.Get(name); got != want {
+			t.Errorf("the client saw %s: %q, want %q", name, got, want)
+		}
+	}
+	if resp.StatusCode != http.StatusTeapot {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+func TestOverloadIsRefusedAtOnce(t *testing.T) {
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.MaxInFlight = 1 })
+	entered, release := make(chan struct{}, 1), make(chan struct{})
+	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-release
+	}))
+	defer backend.Close()
+	f.worker("w1", service("busy", backend))
+	r.settled(t, "busy", 1)
+	first := make(chan int, 1)
+	go func() {
+		req, _ := http.NewRequest("GET", "http://"+r.IngressAddr(), nil)
+		req.Header.Set(ingress.ServiceHeader, "busy")
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			first <- 0
+			return
+		}
+		_ = resp.Body.Close()
+		first <- resp.StatusCode
+	}()
+	<-entered
+	resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: busy")
+	if a := decode(t, body); resp.StatusCode != 503 || a.Code != "overloaded" || resp.Header.Get("Retry-After") != "1" {
+		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)
+	}
+	close(release)
+	if status := <-first; status != 200 {
+		t.Errorf("the request that was there first got %d", status)
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
+	f := newFleet(t)
+	var relays []*runningRelay
+	for range 3 {
+		relays = append(relays, f.relay(func(s *Settings) { s.RelaysPerService, s.ExposeRouteHeaders = 1, true }))
+	}
+	f.echo("w1")
+	var affine, forwarding []*runningRelay
+	for _, r := range relays {
+		r.settled(t, "echo", 1)
+		r.await(t, "all relays", func() bool { return len(r.members.Snapshot().Members()) == 4 })
+	}
+	relays[0].await(t, "one affine relay", func() bool {
+		affine, forwarding = nil, nil
+		for _, r := range relays {
+			s, _ := r.router.Service("echo")
+			if s.Route().Affine() {
+				affine = append(affine, r)
+			} else if len(s.Route().Forward) == 1 {
+				forwarding = append(forwarding, r)
+			}
+		}
+		return len(affine) == 1 && len(forwarding) == 2
+	})
+	for _, r := range forwarding {
+		resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")
+		if resp.StatusCode != 200 || body != "w1" {
+			t.Fatalf("%s: %d %s", r.id, resp.StatusCode, body)
+		}
+		if got := resp.Header.Get(ingress.EndpointHeader); got != "w1" {
+			t.Errorf("%s: the answer names endpoint %q", r.id, got)
+		}
+		// What was forwarded to a relay that forwards itself is refused.
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://"+r.PeerAddr()+"/", nil)
+		req.Header.Set(ingress.ServiceHeader, "echo")
+		req.Header.Set(ingress.HopHeader, "r9")
+		if resp, _ := do(t, req); resp.StatusCode != http.StatusMisdirectedRequest {
+			t.Errorf("%s forwarded a second time: %d", r.id, resp.StatusCode)
+		}
+	}
+}
+
+func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	f.echo("w1")
+	f.echo("w2")
+	r.settled(t, "echo", 2)
+	r.call(t, "GET", "/", nil, "Ringway-Service: echo")
+
+	var d serviceDescription
+	if status, _ := r.api(t, "/api/v1/services/echo", &d); status != 200 || d.Role != "affine" || d.Index != 0 || len(d.Peers) != 2 {
+		t.Errorf("%d %+v", status, d)
+	}
+	var requests uint64
+	for _, p := range d.Peers {
+		requests += p.Requests
+		if !p.Connected || p.State != "active" || p.Weight <= 0 {
+			t.Errorf("peer %+v", p)
+		}
+	}
+	if requests != 1 {
+		t.Errorf("%d requests counted", requests)
+	}
+	var plan planDescription
+	if status, _ := r.api(t, "/api/v1/services/echo/plan", &plan); status != 200 || plan.Connections != 2 || plan.RelaysPerWorker["w1"] != 1 {
+		t.Errorf("%d %+v", status, plan)
+	}
+	var members struct{ Members []struct{ ID string } }
+	r.api(t, "/api/v1/members", &members)
+	var ids []string
+	for _, m := range members.Members {
+		ids = append(ids, m.ID)
+	}
+	if !slices.Equal(ids, []string{"r1", "w1", "w2"}) {
+		t.Errorf("members %v", ids)
+	}
+	for path, want := range map[string]int{
+		"/healthz": 200, "/readyz": 200, "/metrics": 200, "/api/v1/services": 200, "/api/v1/checksum": 200,
+		"/api/v1/services/nobody": 404, "/nothing": 404,
+	} {
+		if status, body := r.api(t, path, nil); status != want {
+			t.Errorf("%s: %d %s, want %d", path, status, body, want)
+		}
+	}
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.AdminAddr()+"/api/v1/members", nil)
+	if resp, _ := do(t, req); resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST to a page that only reads: %d", resp.StatusCode)
+	}
+}
+
+func TestARelayIsUnreadyUntilItHasJoinedAndSaysWhy(t *testing.T) {
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.Join = []string{refusing(t)} })
+	var ready struct {
+		Status  string
+		Reasons []string
+	}
+	r.await(t, "a reason", func() bool {
+		status, _ := r.api(t, "/readyz", &ready)
+		return status == 503 && len(ready.Reasons) > 0 && strings.Contains(ready.Reasons[0], "not joined yet: join ")
+	})
+}
+
+func TestGarbageIsCountedAndTheRelayStillServes(t *testing.T) {
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	f.echo("w1")
+	r.settled(t, "echo", 1)
+	for _, addr := range []string{r.IngressAddr(), r.AdminAddr(), r.PeerAddr()} {
+		for _, garbage := range []string{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"} {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(conn, garbage)
+			if line, _ := bufio.NewReader(conn).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 400") {
+				t.Errorf("%s answered %q to %q", addr, line, garbage)
+			}
+			_ = conn.Close()
+		}
+	}
+	_, metrics := r.api(t, "/metrics", nil)
+	for _, listener := range []string{"ingress", "admin", "peer"} {
+		if want := fmt.Sprintf(`ringway_relay_connections_dropped_total{listener=%q,reason="malformed"} 2`, listener); !strings.Contains(metrics, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	if resp, _ := r.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 200 {
+		t.Errorf("after the garbage: %d", resp.StatusCode)
+	}
+}
+
+func TestAPortThatIsTakenIsAnErrorAndLeavesNothingBound(t *testing.T) {
+	f := newFleet(t)
+	taken := f.relay(func(*Settings) {})
+	free := refusing(t)
+	s := DefaultSettings()
+	s.Cluster, s.Environment, s.ID = "test", "ci", "r2"
+	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, free, anyPort, taken.AdminAddr()
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "listen for admin on "+taken.AdminAddr()) {
+		t.Fatalf("got %v, want the listener and the address", err)
+	}
+	ln, err := net.Listen("tcp", free)
+	if err != nil {
+		t.Fatalf("the ingress address stays bound: %v", err)
+	}
+	_ = ln.Close()
+}

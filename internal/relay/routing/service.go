@@ -1,0 +1,65 @@
+package routing
+
+import (
+	"sync/atomic"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/selection"
+)
+
+// Service is one service as this relay serves it. The value lives as long as the
+// service is known; what changes is behind Route. All methods may be called from
+// any goroutine.
+type Service struct {
+	// Name is the service's name.
+	Name string
+	// Endpoints picks among the workers of this relay's range.
+	Endpoints *selection.Balancer
+	// Relays picks among the affine relays when this relay is not one of them.
+	Relays *selection.Balancer
+	// InFlight counts the requests of this service that this relay carries.
+	InFlight atomic.Int64
+
+	route atomic.Pointer[Route]
+}
+
+// Route is how this relay reaches a service at one moment. It is immutable.
+type Route struct {
+	// Plan is nil while the service has no endpoint that takes requests.
+	Plan *affinity.Plan
+	// Index is this relay's place among the affine relays, -1 when it forwards.
+	Index int
+	// Range are the endpoints this relay connects to, in ring order, when Index
+	// is not negative.
+	Range []*Target
+	// Forward are the affine relays, when Index is negative.
+	Forward []*Target
+	// Endpoints are all endpoints of the service in ring order, draining ones
+	// included.
+	Endpoints []advertise.Endpoint
+}
+
+// Route is the newest route; never nil for a Service that a Router returned.
+func (s *Service) Route() *Route { return s.route.Load() }
+
+// Affine reports whether this relay connects to the service's workers itself.
+func (r *Route) Affine() bool { return r.Index >= 0 }
+
+// Target is where a request can be carried to.
+type Target struct {
+	// ID is the balancer's identity: the instance of a worker or relay, so that a
+	// restarted process starts with a clean record.
+	ID string
+	// Node is the member's stable id.
+	Node string
+	// Address is the IP:port that is dialled.
+	Address string
+	// Weight is the share of this relay's traffic.
+	Weight float64
+	// Pool holds the connections.
+	Pool *upstream.Pool
+
+	key poolKey
+}

@@ -1,0 +1,103 @@
+package relay
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/membership"
+)
+
+// Settings are what an operator can tell a relay.
+type Settings struct {
+	daemon.Settings
+	IngressAddr, PeerAddr string
+
+	Domain string
+	Routes []ingress.Route
+
+	MinPeersPerWorker, MinPeersPerRelay int
+	RelaysPerService                    int
+	IndexSource                         affinity.IndexSource
+	Strategy                            string
+
+	RequestTimeout     time.Duration
+	MaxAttempts        int
+	RetryBudget        float64
+	MaxInFlight        int
+	DrainTimeout       time.Duration
+	ExposeRouteHeaders bool
+}
+
+// strategyProjection is the only strategy of this build.
+const strategyProjection = "projection"
+
+// DefaultSettings are those of a relay on this host.
+func DefaultSettings() Settings {
+	return Settings{
+		Settings:          daemon.DefaultSettings(membership.RoleRelay),
+		IngressAddr:       "127.0.0.1:" + daemon.IngressPort,
+		PeerAddr:          "127.0.0.1:" + daemon.PeerPort,
+		MinPeersPerWorker: affinity.DefaultMinimums.PeersPerWorker,
+		MinPeersPerRelay:  affinity.DefaultMinimums.PeersPerRelay,
+		RelaysPerService:  affinity.DefaultRelaysPerService,
+		IndexSource:       affinity.IndexRank,
+		Strategy:          strategyProjection,
+		RequestTimeout:    30 * time.Second,
+		MaxAttempts:       5,
+		RetryBudget:       0.2,
+		MaxInFlight:       10_000,
+		DrainTimeout:      30 * time.Second,
+	}
+}
+
+// Declare adds every setting of a relay to set.
+func (s *Settings) Declare(set *settings.Set) {
+	const identity, network, plan, requests = "Identity", "Network", "Affinity", "Requests"
+	s.Settings.Declare(set)
+	settings.Enum(set, &s.Role, settings.Spec{Name: "role", Group: identity, Usage: "relay, or gate for a relay that only forwards to relays"},
+		membership.RoleRelay, membership.RoleGate)
+	settings.Address(set, &s.IngressAddr, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests of clients"})
+	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
+
+	settings.Int(set, &s.MinPeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; set it alike on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
+	settings.Int(set, &s.MinPeersPerRelay, settings.Spec{Name: "min-peers-per-relay", Group: plan, Usage: "workers that each relay connects to at least; set it alike on all relays"}, settings.AtLeast(1))
+	settings.Int(set, &s.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Usage: "relays that serve one service, the others forward to them; set it alike on all relays"}, settings.AtLeast(1))
+	settings.Enum(set, &s.IndexSource, settings.Spec{Name: "index-source", Group: plan, Usage: "where a relay's index comes from: its rank, or its slot, which moves fewer connections when relays come and go; set it alike on all relays"},
+		affinity.IndexRank, affinity.IndexSlot)
+	settings.Enum(set, &s.Strategy, settings.Spec{Name: "strategy", Group: plan, Usage: "how workers are shared out among relays"}, strategyProjection)
+
+	settings.String(set, &s.Domain, settings.Spec{Name: "domain", Group: requests, Usage: "domain whose first label names the service: billing.<domain>"})
+	settings.Section(set, &s.Routes, settings.Spec{Name: "routes", Group: requests, Usage: "list of {host, path_prefix, service}; the first that matches names the service"}, ingress.CheckRoutes)
+	settings.Duration(set, &s.RequestTimeout, settings.Spec{Name: "request-timeout", Group: requests, Usage: "time until the answer to a request must begin, all attempts together"}, settings.Above(time.Duration(0)))
+	settings.Int(set, &s.MaxAttempts, settings.Spec{Name: "max-attempts", Group: requests, Usage: "endpoints tried for one request"}, settings.Between(1, 8))
+	settings.Float(set, &s.RetryBudget, settings.Spec{Name: "retry-budget", Group: requests, Usage: "retries as a share of the requests"}, settings.Between(0.0, 1.0))
+	settings.Int(set, &s.MaxInFlight, settings.Spec{Name: "max-in-flight", Group: requests, Usage: "requests of one service that this relay carries at a time; more are refused"}, settings.AtLeast(1))
+	settings.Duration(set, &s.DrainTimeout, settings.Spec{Name: "drain-timeout", Group: requests, Usage: "time for requests in flight when the relay stops"}, settings.AtLeast(time.Duration(0)))
+	settings.Bool(set, &s.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Usage: "tell clients relay, endpoint and attempts in answer headers"})
+
+	set.Check(func() []settings.Problem { return s.CheckExposed("peer-addr", s.PeerAddr) })
+}
+
+// Config turns the settings into the configuration of a relay.
+func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config, error) {
+	members, err := s.Membership(logger, reg)
+	if err != nil {
+		return Config{}, err
+	}
+	return Config{
+		Membership:  members,
+		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr,
+		Minimums:         affinity.Minimums{PeersPerWorker: s.MinPeersPerWorker, PeersPerRelay: s.MinPeersPerRelay},
+		RelaysPerService: s.RelaysPerService, IndexSource: s.IndexSource,
+		Domain: s.Domain, Routes: s.Routes,
+		RequestTimeout: s.RequestTimeout, MaxAttempts: s.MaxAttempts, RetryBudget: s.RetryBudget,
+		MaxInFlight: s.MaxInFlight, DrainTimeout: s.DrainTimeout, ExposeRouteHeaders: s.ExposeRouteHeaders,
+		Logger: logger, Registry: reg,
+	}, nil
+}

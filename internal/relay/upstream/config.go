@@ -1,0 +1,120 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Protocol names the wire protocol spoken to an endpoint.
+type Protocol string
+
+// The protocols an endpoint may advertise. A Pool carries HTTP1 and H2C;
+// H2 and TCP are known names that NewPool refuses.
+const (
+	HTTP1 Protocol = "http1"
+	H2C   Protocol = "h2c"
+	H2    Protocol = "h2"
+	TCP   Protocol = "tcp"
+)
+
+const (
+	defaultDialTimeout            = time.Second
+	defaultIdleTimeout            = 60 * time.Second
+	defaultMaxIdle                = 64
+	defaultKeepIdle               = 1
+	defaultMaxResponseHeaderBytes = 64 << 10
+	defaultExpectContinueTimeout  = time.Second
+	defaultMaxConns               = 8
+)
+
+// Config describes one endpoint and how its connections are kept. The zero
+// value of every field but Address means the default.
+type Config struct {
+	// Address is where the endpoint listens, IP:port or host:port.
+	Address string
+	// Protocol is HTTP1 (the default) or H2C.
+	Protocol Protocol
+	// DialTimeout bounds one connection attempt. Default 1 s: an endpoint
+	// that cannot be reached in that time is worth trying elsewhere.
+	DialTimeout time.Duration
+	// IdleTimeout closes a connection that served nothing for this long
+	// (at most half as long again). Default 60 s.
+	IdleTimeout time.Duration
+	// MaxIdle is how many idle HTTP/1.1 connections are kept. Default 64.
+	MaxIdle int
+	// KeepIdle is how many idle connections IdleTimeout leaves open, so that
+	// an endpoint of the range stays warm. Default 1; negative means none.
+	KeepIdle int
+	// MaxConns is how many H2C connections are opened; each carries as many
+	// streams as the endpoint allows. Default 8. HTTP/1.1 is not bounded
+	// here: the caller bounds its requests in flight.
+	MaxConns int
+	// ResponseHeaderTimeout bounds the wait for the response head after the
+	// request was sent. Default 0: only the request's deadline counts.
+	ResponseHeaderTimeout time.Duration
+	// ExpectContinueTimeout is how long a request with "Expect: 100-continue"
+	// waits for the endpoint's word before the body is sent anyway.
+	// Default 1 s.
+	ExpectContinueTimeout time.Duration
+	// MaxResponseHeaderBytes bounds a response head, and likewise the
+	// trailers. Default 64 KiB.
+	MaxResponseHeaderBytes int
+	// Dial opens a connection; nil means a plain TCP dial. A TLS connection
+	// must be returned with its handshake done.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+func (c *Config) complete() error {
+	if c.Address == "" {
+		return fmt.Errorf("upstream: endpoint address is empty: give IP:port or host:port")
+	}
+	if _, port, err := net.SplitHostPort(c.Address); err != nil || port == "" {
+		return fmt.Errorf("upstream: endpoint address %q is not IP:port or host:port", c.Address)
+	}
+	switch c.Protocol {
+	case "":
+		c.Protocol = HTTP1
+	case HTTP1, H2C:
+	case H2, TCP:
+		return fmt.Errorf("upstream: endpoint %s: protocol %q is not carried yet: advertise http1 or h2c", c.Address, c.Protocol)
+	default:
+		return fmt.Errorf("upstream: endpoint %s: unknown protocol %q: advertise http1 or h2c", c.Address, c.Protocol)
+	}
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		dflt  time.Duration
+	}{
+		{"DialTimeout", &c.DialTimeout, defaultDialTimeout},
+		{"IdleTimeout", &c.IdleTimeout, defaultIdleTimeout},
+		{"ExpectContinueTimeout", &c.ExpectContinueTimeout, defaultExpectContinueTimeout},
+		{"ResponseHeaderTimeout", &c.ResponseHeaderTimeout, 0},
+	} {
+		if *d.value < 0 {
+			return fmt.Errorf("upstream: endpoint %s: %s %v is negative: give 0 for the default or more", c.Address, d.name, *d.value)
+		}
+		if *d.value == 0 {
+			*d.value = d.dflt
+		}
+	}
+	if c.MaxIdle <= 0 {
+		c.MaxIdle = defaultMaxIdle
+	}
+	if c.MaxConns <= 0 {
+		c.MaxConns = defaultMaxConns
+	}
+	if c.KeepIdle == 0 {
+		c.KeepIdle = defaultKeepIdle
+	}
+	if c.MaxResponseHeaderBytes <= 0 {
+		c.MaxResponseHeaderBytes = defaultMaxResponseHeaderBytes
+	}
+	if c.Dial == nil {
+		// DialTimeout is applied by dial through the context.
+		var d net.Dialer
+		c.Dial = d.DialContext
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Stage says how far an exchange had come when it failed.
+type Stage uint8
+
+// The stages in the order in which an exchange passes them. StageClient is
+// not a step but a cause: the client's fault or its cancellation.
+const (
+	StageDial Stage = iota + 1
+	StageSend
+	StageHead
+	StageBody
+	StageClient
+)
+
+func (s Stage) String() string {
+	switch s {
+	case StageDial:
+		return "dial"
+	case StageSend:
+		return "send"
+	case StageHead:
+		return "head"
+	case StageBody:
+		return "body"
+	case StageClient:
+		return "client"
+	}
+	return "unknown"
+}
+
+// ErrClosed is the cause of the error that a closed Pool gives.
+var ErrClosed = errors.New("the pool is closed")
+
+var (
+	errStale         = errors.New("the endpoint closed the idle connection")
+	errEarlyEOF      = errors.New("the endpoint closed the connection before the end of the message")
+	errNoHijack      = errors.New("upgrade refused: the client's connection cannot be taken over")
+	errNotUpgrade    = errors.New("the endpoint switched protocols although nobody asked")
+	errTooMany1xx    = errors.New("more than 16 informational responses")
+	errConnect       = errors.New("method CONNECT is not carried")
+	errBadMethod     = errors.New("the request's method is not a token")
+	errBadTarget     = errors.New("the request's target holds bytes that cannot stand in a request line")
+	errBadHost       = errors.New("the request's host is malformed")
+	errBadField      = errors.New("a request header holds a line break")
+	errUnfinished    = errors.New("the request body ended before its declared length")
+	errTooLong       = errors.New("the request body is longer than its declared length")
+	errBodyStopped   = errors.New("the exchange is over")
+	errNotRepeatable = errors.New("not repeatable")
+)
+
+// Error is what every failed Carry returns.
+type Error struct {
+	// Stage is where it failed.
+	Stage Stage
+	// Address is the endpoint's.
+	Address string
+	// Err is the cause. A passed deadline is context.DeadlineExceeded, a
+	// client that went away context.Canceled.
+	Err error
+
+	sent, committed, bodyConsumed, stale bool
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("upstream %s: %s: %v", e.Address, e.Stage, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Sent reports whether any byte of the request may have reached the endpoint.
+// After false another endpoint may be tried whatever the method, provided
+// that BodyConsumed is false.
+func (e *Error) Sent() bool { return e.sent }
+
+// Committed reports whether the response head was already written to the
+// client. The caller must then abort the client's connection with
+// panic(http.ErrAbortHandler), and never retry.
+func (e *Error) Committed() bool { return e.committed }
+
+// Client reports whether the client is the cause: its request was malformed,
+// its body failed or it went away. It blames no endpoint.
+func (e *Error) Client() bool { return e.Stage == StageClient }
+
+// BodyConsumed reports whether a part of the client's request body was read
+// and is gone, so that the request cannot be repeated.
+func (e *Error) BodyConsumed() bool { return e.bodyConsumed }
+
+// Stale reports whether a reused connection ended before any byte of an
+// answer. Endpoints may close idle connections, so this blames nobody.
+func (e *Error) Stale() bool { return e.stale }
+
+// Timeout reports whether the deadline passed.
+func (e *Error) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
+
+// cause turns the error of a connection into what the reader should see.
+func cause(ctx context.Context, err error) (_ error, client bool) {
+	if cerr := ctx.Err(); cerr != nil {
+		return cerr, errors.Is(cerr, context.Canceled)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return context.DeadlineExceeded, false
+	}
+	return err, false
+}

@@ -1,0 +1,229 @@
+package upstream_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/ringway/ringway/internal/relay/upstream"
+)
+
+type grpcService struct {
+	testpb.UnimplementedTestServiceServer
+}
+
+func (grpcService) UnaryCall(ctx context.Context, in *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+	_ = grpc.SetTrailer(ctx, metadata.Pairs("x-trailer", "t"))
+	_ = grpc.SetHeader(ctx, metadata.Pairs("x-header", "h"))
+	if in.ResponseStatus != nil {
+		return nil, status.Error(codes.Code(in.ResponseStatus.Code), in.ResponseStatus.Message)
+	}
+	return &testpb.SimpleResponse{Payload: in.Payload}, nil
+}
+
+func (grpcService) FullDuplexCall(s testpb.TestService_FullDuplexCallServer) error {
+	for {
+		in, err := s.Recv()
+		if err == io.EOF {
+			s.SetTrailer(metadata.Pairs("x-trailer", "stream"))
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.Send(&testpb.StreamingOutputCallResponse{Payload: in.Payload}); err != nil {
+			return err
+		}
+	}
+}
+
+func startGRPC(t *testing.T) (client testpb.TestServiceClient, in *ingress) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	testpb.RegisterTestServiceServer(srv, grpcService{})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = srv.Serve(ln) })
+	t.Cleanup(func() {
+		srv.Stop()
+		wg.Wait()
+	})
+	in = startIngress(t, newPool(t, upstream.Config{Address: ln.Addr().String(), Protocol: upstream.H2C}), nil)
+	cc, err := grpc.NewClient("passthrough:///"+in.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cc.Close() })
+	return testpb.NewTestServiceClient(cc), in
+}
+
+func TestGRPCCallsPass(t *testing.T) {
+	client, in := startGRPC(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, size := range []int{0, 10, 1 << 20} {
+		var header, trailer metadata.MD
+		resp, err := client.UnaryCall(ctx, &testpb.SimpleRequest{Payload: &testpb.Payload{Body: make([]byte, size)}},
+			grpc.Header(&header), grpc.Trailer(&trailer))
+		if err != nil || len(resp.GetPayload().GetBody()) != size {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		if fmt.Sprint(header["x-header"], trailer["x-trailer"]) != "[h] [t]" {
+			t.Errorf("header %v, trailer %v", header, trailer)
+		}
+	}
+	// An error is a trailers-only answer.
+	_, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseStatus: &testpb.EchoStatus{Code: int32(codes.FailedPrecondition), Message: "no, thanks"}})
+	if status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != "no, thanks" {
+		t.Errorf("error %v", err)
+	}
+	if _, err := client.EmptyCall(ctx, &testpb.Empty{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("error %v", err)
+	}
+	if s := in.pool.Stats(); s.Dials != 1 {
+		t.Errorf("stats %+v: want one connection", s)
+	}
+}
+
+func TestGRPCStreamsAnswerBeforeTheyEnd(t *testing.T) {
+	client, in := startGRPC(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	s, err := client.FullDuplexCall(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		body := fmt.Sprint("message ", i)
+		if err := s.Send(&testpb.StreamingOutputCallRequest{Payload: &testpb.Payload{Body: []byte(body)}}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := s.Recv()
+		if err != nil || string(m.Payload.Body) != body {
+			t.Fatalf("%v %v", m, err)
+		}
+	}
+	_ = s.CloseSend()
+	if _, err := s.Recv(); err != io.EOF {
+		t.Errorf("end: %v", err)
+	}
+	if v := s.Trailer()["x-trailer"]; len(v) != 1 || v[0] != "stream" {
+		t.Errorf("trailer %v", s.Trailer())
+	}
+	if out := within(t, in.outcomes, "outcome"); out.err != nil {
+		t.Error(out.err)
+	}
+}
+
+func TestGRPCCancellationReachesTheEndpoint(t *testing.T) {
+	client, in := startGRPC(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := client.FullDuplexCall(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&testpb.StreamingOutputCallRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if out := within(t, in.outcomes, "outcome"); out.err == nil || !out.err.Client() || !out.err.Committed() {
+		t.Errorf("%v", out.err)
+	}
+}
+
+func TestHTTP1ClientsReachH2CEndpoints(t *testing.T) {
+	addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.ProtoMajor != 2 {
+			t.Errorf("proto %s", r.Proto)
+		}
+		w.Header().Set("Ringway-Load", "3")
+		w.Header().Set("X-Saw", fmt.Sprint(r.Header["X-Forwarded-For"], r.Header["User-Agent"], r.Header["Ringway-Hop"], r.Header["X-Set"], r.Host, r.URL))
+		fmt.Fprintf(w, "%s", body)
+		w.Header().Set(http.TrailerPrefix+"X-T", "end")
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.H2C}), func(*http.Request) upstream.Exchange {
+		return upstream.Exchange{ForwardedFor: "192.0.2.1", DropPrefix: []string{"Ringway-"}, Header: []upstream.Field{{Name: "X-Set", Value: "1"}}}
+	})
+	for _, size := range []int{0, 5, 1 << 20} {
+		req, _ := http.NewRequest("POST", in.url+"/p?q=1", strings.NewReader(strings.Repeat("x", size)))
+		req.Header.Set("User-Agent", "")
+		req.Header.Set("Ringway-Hop", "9")
+		req.Host = "svc.example"
+		resp, err := in.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || len(body) != size {
+			t.Errorf("%d bytes of %d: %v", len(body), size, err)
+		}
+		if got, want := resp.Header.Get("X-Saw"), "[192.0.2.1] [] [] [1] svc.example /p?q=1"; got != want {
+			t.Errorf("the endpoint saw %q, want %q", got, want)
+		}
+		if resp.Trailer.Get("X-T") != "end" || resp.Header.Get("Ringway-Load") != "" {
+			t.Errorf("trailer %v header %v", resp.Trailer, resp.Header)
+		}
+		if out := within(t, in.outcomes, "outcome"); out.err != nil || out.res.Load != 3 {
+			t.Errorf("%+v %v", out.res, out.err)
+		}
+	}
+}
+
+func TestHTTP2ClientsCannotBreakTheRequestLine(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for r, _ := c.request(); r != nil; r, _ = c.request() {
+			c.say(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(r.RequestURI), r.RequestURI))
+		}
+	})
+	p := newPool(t, upstream.Config{Address: addr})
+	defer p.Close()
+	for _, tc := range []struct {
+		method, uri, host string
+		want              string // "" means refused
+	}{
+		{"GET", "/a b HTTP/1.1", "h", "/a%20b%20HTTP/1.1"},
+		{"GET /x", "/", "h", ""},
+		{"G\r\nET", "/", "h", ""},
+		{"CONNECT", "/", "h", ""},
+		{"GET", "/", "h\r\nX: y", ""},
+		{"GET", "/", "h/evil", ""},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Method, r.RequestURI, r.Host = tc.method, tc.uri, tc.host
+		r.URL.Path = strings.TrimSpace(tc.uri)
+		w := httptest.NewRecorder()
+		_, err := p.Carry(w, r, upstream.Exchange{})
+		if tc.want == "" {
+			var e *upstream.Error
+			if e, _ = err.(*upstream.Error); e == nil || !e.Client() || e.Sent() {
+				t.Errorf("%+v: %v", tc, err)
+			}
+			continue
+		}
+		if err != nil || w.Body.String() != tc.want {
+			t.Errorf("%+v: %q %v", tc, w.Body, err)
+		}
+	}
+}

@@ -1,0 +1,529 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// readBuffer takes a head and a body of 16 KiB in one read.
+	readBuffer = 32 << 10
+	// inlineBody is the largest request body that is read before the head is
+	// written and sent with it in one write, without a goroutine.
+	inlineBody = 16 << 10
+	// keptBuffer is the largest write buffer that goes back to the pool.
+	keptBuffer = 64 << 10
+	max1xx     = 16
+	// sendGrace is how long the sender may take for its last write after the
+	// response has ended.
+	sendGrace = 100 * time.Millisecond
+)
+
+// flight is the state of one HTTP/1.1 exchange. It is pooled with its
+// buffers, so idle connections hold none.
+type flight struct {
+	p  *Pool
+	w  http.ResponseWriter
+	r  *http.Request
+	x  Exchange
+	c  *conn
+	in []byte // buffer of the connection; in[from:to] is unread
+
+	from, to int
+	out      []byte
+	head     responseHead
+	body     framing
+	trailers []Field
+	upgrade  string
+	sender   *sender
+	res      Result
+
+	sent, committed, consumed bool
+	heard                     bool // some byte came back
+	answered                  bool // before the body was asked for
+}
+
+var flights = sync.Pool{New: func() any {
+	f := &flight{in: make([]byte, readBuffer), out: make([]byte, 0, 4096)}
+	f.body.trailer = f.trailerField // bound once
+	return f
+}}
+
+func (f *flight) free() {
+	f.p, f.w, f.r, f.c, f.sender = nil, nil, nil, nil, nil
+	f.x = Exchange{}
+	f.upgrade = ""
+	clear(f.trailers)
+	f.trailers = f.trailers[:0]
+	if len(f.in) > readBuffer {
+		f.in = f.in[:readBuffer:readBuffer]
+	}
+	if cap(f.out) > keptBuffer {
+		f.out = make([]byte, 0, 4096)
+	}
+	flights.Put(f)
+}
+
+// repeatable reports whether a request may be sent twice unasked: idempotent
+// (RFC 9110 §9.2.2) and without a body.
+func repeatable(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return !hasBody(r)
+	}
+	return false
+}
+
+func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
+	if !p.enter() {
+		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
+	}
+	defer p.leave()
+	f := flights.Get().(*flight)
+	defer f.free()
+	f.p, f.w, f.r, f.x = p, w, r, x
+	f.upgrade = upgradeOf(r)
+	again := repeatable(r) && f.upgrade == ""
+	ctx := r.Context()
+
+	c := p.takeIdle(ctx, !again)
+	for {
+		f.reset()
+		f.res.Reused = c != nil
+		if c == nil {
+			nc, err := p.dial(ctx, x.Deadline)
+			if err != nil {
+				return f.res, err
+			}
+			c = newConn(nc)
+			p.adopt(c, ctx)
+		}
+		f.c = c
+		err := f.exchange()
+		if err == nil {
+			return f.res, nil
+		}
+		if err.stale && again {
+			// Its neighbours are likely gone as well: a fresh one.
+			again, c = false, nil
+			continue
+		}
+		return f.res, err
+	}
+}
+
+func (f *flight) reset() {
+	f.from, f.to = 0, 0
+	f.out = f.out[:0]
+	f.sender = nil
+	f.trailers = f.trailers[:0]
+	f.res = Result{Load: -1}
+	f.sent, f.committed, f.consumed, f.answered, f.heard = false, false, false, false, false
+}
+
+// exchange runs one attempt on f.c and gives the connection back.
+func (f *flight) exchange() *Error {
+	reusable, err := f.attempt()
+	if err != nil && !f.committed {
+		f.closeUnread() // for the handler's own answer
+	}
+	if f.sender != nil {
+		reusable = f.join() && reusable
+	}
+	f.c.used = true
+	f.p.release(f.c, reusable && err == nil)
+	return err
+}
+
+// attempt reports whether the connection is clean afterwards.
+func (f *flight) attempt() (reusable bool, _ *Error) {
+	if err := f.c.setDeadline(f.x.Deadline); err != nil {
+		return false, f.fail(StageSend, err)
+	}
+	if err := f.send(); err != nil {
+		return false, err
+	}
+	if f.p.cfg.ResponseHeaderTimeout > 0 {
+		f.c.deadline = true
+		_ = f.c.SetReadDeadline(f.headLimit(f.p.cfg.ResponseHeaderTimeout))
+	}
+	if err := f.finalHead(); err != nil {
+		return false, err
+	}
+	if f.p.cfg.ResponseHeaderTimeout > 0 {
+		_ = f.c.SetReadDeadline(f.x.Deadline)
+	}
+	return f.respond()
+}
+
+// headLimit is d from now, or the request's deadline if that is earlier.
+func (f *flight) headLimit(d time.Duration) time.Time {
+	t := time.Now().Add(d)
+	if !f.x.Deadline.IsZero() && f.x.Deadline.Before(t) {
+		return f.x.Deadline
+	}
+	return t
+}
+
+// send writes the request: head and small body at once, a large one by a
+// sender.
+func (f *flight) send() *Error {
+	r := f.r
+	length := int64(0)
+	if hasBody(r) {
+		length = r.ContentLength
+	}
+	var err error
+	if f.out, err = requestHead(f.out, r, &f.x, f.upgrade, length); err != nil {
+		return f.fail(StageClient, err)
+	}
+	expect := length != 0 && expectsContinue(r)
+	inline := length > 0 && length <= inlineBody && !expect
+	if inline {
+		n := len(f.out)
+		f.out = slices.Grow(f.out, int(length))[:n+int(length)]
+		f.consumed = true
+		if _, err := io.ReadFull(r.Body, f.out[n:]); err != nil {
+			return f.fail(StageClient, err)
+		}
+	}
+	n, err := f.c.Write(f.out)
+	f.sent = n > 0
+	if err != nil && !(inline && n > 0) {
+		return f.fail(StageSend, err)
+	}
+	// A write that failed half way may have been cut short by an early
+	// answer: the read that follows tells.
+	if length == 0 || inline {
+		return nil
+	}
+	f.sender = &sender{
+		body: newClientBody(f.w, r), c: f.c,
+		trailer: r.Trailer, chunked: length < 0,
+	}
+	if expect {
+		return f.awaitContinue()
+	}
+	f.sender.start()
+	return nil
+}
+
+// awaitContinue gives the endpoint a while to ask for the body or to answer
+// without it. Unless it answered, the sender is started.
+func (f *flight) awaitContinue() *Error {
+	f.c.deadline = true
+	_ = f.c.SetReadDeadline(f.headLimit(f.p.cfg.ExpectContinueTimeout))
+	for f.from == f.to {
+		if err := f.fillIn(); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) && f.r.Context().Err() == nil {
+				break // send it unasked
+			}
+			return f.fail(StageHead, err)
+		}
+	}
+	_ = f.c.SetReadDeadline(f.x.Deadline)
+	if f.from == f.to {
+		f.sender.start()
+		return nil
+	}
+	for {
+		n, err := f.readHead()
+		if err != nil {
+			return err
+		}
+		if f.head.status >= 200 || f.head.status == http.StatusSwitchingProtocols {
+			f.answered = true // finalHead takes it from here
+			f.sender = nil
+			return nil
+		}
+		if f.head.status == http.StatusContinue {
+			f.from += n
+			f.sender.start()
+			return nil
+		}
+		f.informational(n)
+	}
+}
+
+// finalHead reads up to the final response head and leaves its bytes at
+// f.from.
+func (f *flight) finalHead() *Error {
+	if f.answered {
+		return nil
+	}
+	for range max1xx {
+		n, err := f.readHead()
+		if err != nil {
+			return err
+		}
+		if f.head.status >= 200 || f.head.status == http.StatusSwitchingProtocols {
+			return nil
+		}
+		if f.head.status == http.StatusContinue {
+			f.from += n
+			continue
+		}
+		f.informational(n)
+	}
+	return f.fail(StageHead, errTooMany1xx)
+}
+
+// informational passes a 1xx response on and takes its n bytes.
+func (f *flight) informational(n int) {
+	if f.r.ProtoAtLeast(1, 1) {
+		h := f.w.Header()
+		passed := make(http.Header, len(f.head.fields))
+		f.head.fill(passed, f.in[f.from:f.from+n], &f.x)
+		for name, v := range passed {
+			if framingField(name) {
+				delete(passed, name)
+				continue
+			}
+			if _, ok := h[name]; ok {
+				delete(passed, name) // the handler's own
+				continue
+			}
+			h[name] = v
+		}
+		f.w.WriteHeader(f.head.status)
+		for name := range passed {
+			delete(h, name)
+		}
+	}
+	f.from += n
+}
+
+// readHead reads and parses one head; its n bytes stay at f.from.
+func (f *flight) readHead() (n int, _ *Error) {
+	limit := f.p.cfg.MaxResponseHeaderBytes
+	for next := 0; ; {
+		n, after, err := headEnd(f.in[f.from:f.to], next)
+		if err == nil && (n > limit || n == 0 && f.to-f.from > limit) {
+			err = errHeadTooLarge
+		}
+		if err == nil && n > 0 {
+			if err = f.head.parse(f.in[f.from : f.from+n]); err == nil {
+				return n, nil
+			}
+		}
+		if err != nil {
+			return 0, f.fail(StageHead, err)
+		}
+		next = after
+		if err := f.fillIn(); err != nil {
+			return 0, f.fail(StageHead, err)
+		}
+	}
+}
+
+// fillIn reads more from the endpoint.
+func (f *flight) fillIn() error {
+	if f.from == f.to {
+		f.from, f.to = 0, 0
+	}
+	if f.to == len(f.in) {
+		if f.from > 0 {
+			f.to = copy(f.in, f.in[f.from:f.to])
+			f.from = 0
+		} else {
+			f.in = append(f.in, make([]byte, len(f.in))...) // bounded by the limits on heads and trailers
+		}
+	}
+	n, err := f.c.Read(f.in[f.to:])
+	f.to += n
+	if n > 0 {
+		f.heard = true
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// respond writes the response to the client.
+func (f *flight) respond() (reusable bool, _ *Error) {
+	h := &f.head
+	f.res.Status, f.res.Load = h.status, h.load
+	f.res.Shed = shed(h.status, h.load, h.retryAfter)
+	if h.status == http.StatusSwitchingProtocols {
+		return false, f.switchProtocols()
+	}
+	f.frame()
+	if f.x.OnHead != nil && !f.x.OnHead(f.res) {
+		f.res.Dropped = true
+		f.from += h.size
+		return f.discard(), nil
+	}
+
+	header := f.w.Header()
+	h.fill(header, f.in[f.from:f.from+h.size], &f.x)
+	f.from += h.size
+	f.x.addResponse(header)
+	if _, ok := header["Content-Type"]; !ok {
+		header["Content-Type"] = nil // or net/http guesses one
+	}
+	f.closeUnread()
+	f.committed = true
+	f.w.WriteHeader(h.status)
+	if err := f.copyBody(); err != nil {
+		return false, err
+	}
+	return f.clean(), nil
+}
+
+// closeUnread makes net/http close the client's connection after the response
+// when the request body is not read yet: what the client still sends must
+// never be read as a new request.
+func (f *flight) closeUnread() {
+	if f.r.ProtoMajor == 1 && (f.answered || f.sender != nil && !f.sender.body.ended.Load()) {
+		f.w.Header()["Connection"] = []string{"close"}
+	}
+}
+
+// frame sets the body's framing up (RFC 9112 §6.3).
+func (f *flight) frame() {
+	h, b := &f.head, &f.body
+	b.state, b.remaining, b.excess, b.trailerSize = chunkSize, 0, 0, 0
+	b.maxTrailer = f.p.cfg.MaxResponseHeaderBytes
+	switch {
+	case h.bodyless(f.r.Method):
+		b.kind = bodyNone
+	case h.chunked:
+		b.kind = bodyChunked
+	case h.contentLength != noLength:
+		b.kind, b.remaining = bodyLength, h.contentLength
+	default:
+		b.kind = bodyToClose
+	}
+}
+
+// clean reports whether the connection may carry another request: the body
+// ended where it should and nothing follows it.
+func (f *flight) clean() bool {
+	return !f.head.close && f.body.kind != bodyToClose && f.from == f.to && f.sent && !f.answered
+}
+
+// copyBody passes the body on as it comes. It flushes only before it must
+// wait for more, so that what arrives in one piece leaves in one piece.
+func (f *flight) copyBody() *Error {
+	unflushed := true
+	for {
+		data, used, err := f.body.next(f.in[f.from:f.to])
+		f.from += used
+		switch err {
+		case nil:
+			n, werr := f.w.Write(data)
+			f.res.BytesOut += int64(n)
+			if werr != nil {
+				return f.fail(StageClient, werr)
+			}
+			unflushed = true
+		case errNeedMore:
+			if unflushed {
+				if ferr := http.NewResponseController(f.w).Flush(); ferr != nil && !errors.Is(ferr, http.ErrNotSupported) {
+					return f.fail(StageClient, ferr)
+				}
+				unflushed = false
+			}
+			if rerr := f.fillIn(); rerr != nil {
+				if rerr == io.EOF && f.body.kind == bodyToClose {
+					return nil
+				}
+				return f.fail(StageBody, rerr)
+			}
+		case io.EOF:
+			if len(f.trailers) > 0 {
+				f.writeTrailers(unflushed)
+			}
+			return nil
+		default:
+			return f.fail(StageBody, err)
+		}
+	}
+}
+
+func (f *flight) trailerField(name, value []byte) {
+	key := http.CanonicalHeaderKey(string(name))
+	if framingField(key) || !f.x.keepsResponse(key) {
+		return
+	}
+	f.trailers = append(f.trailers, Field{Name: key, Value: string(value)})
+}
+
+func (f *flight) writeTrailers(unflushed bool) {
+	if unflushed { // or net/http declares a length, and then drops trailers
+		_ = http.NewResponseController(f.w).Flush()
+	}
+	h := f.w.Header()
+	for _, t := range f.trailers {
+		h.Add(http.TrailerPrefix+t.Name, t.Value)
+	}
+}
+
+// discard reads away the body of a response that nobody wants, if it is here
+// already, and reports whether the connection is clean.
+func (f *flight) discard() bool {
+	for {
+		_, used, err := f.body.next(f.in[f.from:f.to])
+		f.from += used
+		if err == io.EOF {
+			return f.clean()
+		}
+		if err != nil {
+			return false
+		}
+	}
+}
+
+// join ends the sender and reports whether it had sent everything.
+func (f *flight) join() bool {
+	s := f.sender
+	f.consumed = f.consumed || s.body.consumed.Load()
+	if s.done == nil { // never started
+		return false
+	}
+	if s.body.ended.Load() {
+		select {
+		case <-s.done:
+			return s.sent
+		case <-time.After(sendGrace):
+		}
+	}
+	_ = f.c.Conn.Close()
+	s.body.stop()
+	<-s.done
+	return false
+}
+
+// fail makes the error of the exchange out of err.
+func (f *flight) fail(stage Stage, err error) *Error {
+	e := &Error{Stage: stage, Address: f.p.cfg.Address, sent: f.sent, committed: f.committed, bodyConsumed: f.consumed}
+	if f.sender != nil {
+		e.bodyConsumed = true
+		if cerr := f.sender.body.failure(); cerr != nil {
+			e.Stage, e.Err = StageClient, cerr
+			return e
+		}
+	}
+	var client bool
+	if e.Err, client = cause(f.r.Context(), err); client {
+		e.Stage = StageClient
+		return e
+	}
+	if e.Err == io.EOF {
+		e.Err = errEarlyEOF
+	}
+	if f.res.Reused && !f.heard && (stage == StageSend || stage == StageHead) && !errors.Is(e.Err, context.DeadlineExceeded) {
+		e.stale = true
+		e.Err = fmt.Errorf("%w: %w", errStale, err)
+	}
+	return e
+}

@@ -1,0 +1,199 @@
+package upstream
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// checkRequest refuses what cannot be written as an HTTP/1.1 request line.
+// net/http has parsed the request, but what came in over HTTP/2 may hold
+// blanks or line breaks that mean nothing there and much here.
+func checkRequest(r *http.Request) error {
+	if r.Method == http.MethodConnect {
+		return errConnect
+	}
+	if !validToken(r.Method) {
+		return errBadMethod
+	}
+	if !validHost(r.Host) {
+		return errBadHost
+	}
+	return nil
+}
+
+func validHost(h string) bool {
+	for i := 0; i < len(h); i++ {
+		c := h[i]
+		if c <= ' ' || c >= 0x7f || c == '/' || c == '\\' || c == '@' || c == '?' || c == '#' || c == ',' {
+			return false
+		}
+	}
+	return true
+}
+
+// target is the request target in origin form.
+func target(r *http.Request) (string, error) {
+	t := r.RequestURI
+	if t == "" || t[0] != '/' && t != "*" {
+		t = r.URL.RequestURI() // absolute form, or a request made by hand
+	}
+	if !all(&isTarget, t) {
+		t = r.URL.RequestURI() // escapes what it can
+	}
+	if t == "" || !all(&isTarget, t) {
+		return "", errBadTarget
+	}
+	return t, nil
+}
+
+// hopRequest reports whether a client's field concerns only its connection to
+// us, or is written from elsewhere: name is canonical.
+func hopRequest(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
+		"Content-Length", "Host", "Expect":
+		return true
+	}
+	return false
+}
+
+// upgradeOf returns the protocol that the client wants to switch to, "" when
+// it does not. A switch to HTTP/2 is ours to make, not the endpoint's.
+func upgradeOf(r *http.Request) string {
+	u := r.Header["Upgrade"]
+	if len(u) != 1 || u[0] == "" || r.ProtoMajor != 1 || !anyHasToken(r.Header["Connection"], "upgrade") || hasToken(u[0], "h2c") {
+		return ""
+	}
+	return u[0]
+}
+
+// headLines counts the lines put into a head, to compare with what is there.
+type headWriter struct {
+	buf   []byte
+	lines int
+}
+
+func (b *headWriter) field(name, value string) {
+	b.buf = append(b.buf, name...)
+	b.buf = append(b.buf, ": "...)
+	b.buf = append(b.buf, value...)
+	b.buf = append(b.buf, "\r\n"...)
+	b.lines++
+}
+
+// requestHead appends the head of the upstream request to buf.
+func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, length int64) ([]byte, error) {
+	uri, err := target(r)
+	if err != nil {
+		return buf, err
+	}
+	start := len(buf)
+	b := headWriter{buf: buf}
+	b.buf = append(b.buf, r.Method...)
+	b.buf = append(b.buf, ' ')
+	b.buf = append(b.buf, uri...)
+	b.buf = append(b.buf, " HTTP/1.1\r\nHost: "...)
+	b.buf = append(b.buf, r.Host...)
+	b.buf = append(b.buf, "\r\n"...)
+	b.lines = 2
+
+	connection := r.Header["Connection"]
+	if len(connection) == 1 && (connection[0] == "keep-alive" || connection[0] == "close") {
+		connection = nil // the usual ones name no field
+	}
+	forwarded := x.ForwardedFor != "" && !x.dropped("X-Forwarded-For")
+	for name, values := range r.Header {
+		if hopRequest(name) || x.dropped(name) {
+			continue
+		}
+		if connection != nil && anyHasToken(connection, name) {
+			continue
+		}
+		if forwarded && name == "X-Forwarded-For" {
+			continue
+		}
+		for _, v := range values {
+			b.field(name, v)
+		}
+	}
+	if anyHasToken(r.Header["Te"], "trailers") {
+		b.field("Te", "trailers")
+	}
+	if upgrade != "" {
+		b.field("Connection", "Upgrade")
+		b.field("Upgrade", upgrade)
+	}
+	if forwarded {
+		b.forwardedFor(r, connection, x.ForwardedFor)
+	}
+	for _, f := range x.Header {
+		if !validToken(f.Name) || !all(&isValue, f.Value) {
+			return buf, errBadField
+		}
+		b.field(f.Name, f.Value)
+	}
+	switch {
+	case length < 0:
+		b.field("Transfer-Encoding", "chunked")
+		if len(r.Trailer) > 0 {
+			b.trailerNames(r.Trailer)
+		}
+	case length > 0 || len(r.Header["Content-Length"]) > 0 ||
+		r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
+		b.buf = append(b.buf, "Content-Length: "...)
+		b.buf = strconv.AppendInt(b.buf, length, 10)
+		b.buf = append(b.buf, "\r\n"...)
+		b.lines++
+	}
+	if length != 0 && expectsContinue(r) {
+		b.field("Expect", "100-continue")
+	}
+	b.buf = append(b.buf, "\r\n"...)
+	b.lines++
+	// Whatever the handler did to the request: no value may add a line.
+	if head := b.buf[start:]; bytes.Count(head, []byte{'\n'}) != b.lines || bytes.Count(head, []byte{'\r'}) != b.lines {
+		return buf, errBadField
+	}
+	return b.buf, nil
+}
+
+func (b *headWriter) forwardedFor(r *http.Request, connection []string, client string) {
+	b.buf = append(b.buf, "X-Forwarded-For: "...)
+	if connection == nil || !anyHasToken(connection, "X-Forwarded-For") {
+		for _, v := range r.Header["X-Forwarded-For"] {
+			b.buf = append(b.buf, v...)
+			b.buf = append(b.buf, ", "...)
+		}
+	}
+	b.buf = append(b.buf, client...)
+	b.buf = append(b.buf, "\r\n"...)
+	b.lines++
+}
+
+func (b *headWriter) trailerNames(t http.Header) {
+	names := make([]string, 0, len(t))
+	for name := range t {
+		if validToken(name) && !framingField(name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		b.field("Trailer", strings.Join(names, ", "))
+	}
+}
+
+func framingField(name string) bool {
+	switch name {
+	case "Content-Length", "Transfer-Encoding", "Trailer", "Host", "Connection":
+		return true
+	}
+	return false
+}
+
+func expectsContinue(r *http.Request) bool {
+	v := r.Header["Expect"]
+	return len(v) > 0 && strings.EqualFold(v[0], "100-continue")
+}

@@ -1,0 +1,322 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// noLength is the content length of a message that does not declare one.
+const noLength = -1
+
+// responseHead is one parsed response head. Its fields point into the bytes
+// it was parsed from by offset, so that it can be pooled.
+type responseHead struct {
+	status        int
+	http10        bool
+	contentLength int64 // noLength when not declared
+	chunked       bool
+	close         bool // the connection ends with this message
+	upgrade       bool // Connection names Upgrade
+	retryAfter    bool
+	hasTrailer    bool
+	load          int
+	size          int // bytes of the head, the empty line included
+	fields        []fieldSpan
+}
+
+// fieldSpan is one header field: name and value by offset.
+type fieldSpan struct {
+	name, nameEnd, value, valueEnd uint32
+	hop                            bool // concerns this connection only
+}
+
+var (
+	errHeadTooLarge  = errors.New("malformed response: the head is too large")
+	errBareLF        = errors.New("malformed response: a line of the head does not end with CR LF")
+	errStatusLine    = errors.New("malformed response: bad status line")
+	errVersion       = errors.New("malformed response: not HTTP/1.0 or HTTP/1.1")
+	errFolded        = errors.New("malformed response: folded header line")
+	errFieldName     = errors.New("malformed response: bad header name")
+	errFieldValue    = errors.New("malformed response: bad byte in a header value")
+	errLength        = errors.New("malformed response: bad Content-Length")
+	errLengths       = errors.New("malformed response: conflicting Content-Length")
+	errLengthAndTE   = errors.New("malformed response: both Transfer-Encoding and Content-Length")
+	errCoding        = errors.New("malformed response: Transfer-Encoding is not chunked")
+	errTrailerNames  = errors.New("malformed response: Trailer announces a framing field")
+	errTrailersLarge = errors.New("malformed response: the trailers are too large")
+)
+
+// headEnd looks for the end of a head in buf and returns the length of the
+// head, 0 when it is not complete. Scanning resumes at from, the returned
+// next of the last call.
+func headEnd(buf []byte, from int) (n, next int, err error) {
+	for {
+		i := bytes.IndexByte(buf[from:], '\n')
+		if i < 0 {
+			return 0, from, nil
+		}
+		end := from + i
+		if end == 0 || buf[end-1] != '\r' {
+			return 0, from, errBareLF
+		}
+		if i == 1 { // an empty line
+			return end + 1, end + 1, nil
+		}
+		from = end + 1
+	}
+}
+
+// parse reads a complete head, as headEnd delimits it (RFC 9112). It is
+// stricter than net/http: line ends are CR LF, no folding, no blank before the
+// colon, no empty name, one framing only, no coding but chunked.
+func (h *responseHead) parse(buf []byte) error {
+	*h = responseHead{contentLength: noLength, load: -1, size: len(buf), fields: h.fields[:0]}
+	eol := bytes.IndexByte(buf, '\r')
+	if err := h.parseStatusLine(buf[:eol]); err != nil {
+		return err
+	}
+	if buf[eol+1] != '\n' {
+		return errStatusLine
+	}
+	connection, keepAlive := false, false
+	for pos := eol + 2; ; {
+		i := bytes.IndexByte(buf[pos:], '\n')
+		line := buf[pos : pos+i-1]
+		if len(line) == 0 {
+			break
+		}
+		f, err := parseField(line)
+		if err != nil {
+			return err
+		}
+		name, value := line[f.name:f.nameEnd], line[f.value:f.valueEnd]
+		switch len(name) {
+		case 2:
+			f.hop = fold(name, "te")
+		case 7:
+			if fold(name, "upgrade") {
+				f.hop = true
+			} else if fold(name, "trailer") {
+				h.hasTrailer = true
+				if t := string(value); hasToken(t, "Content-Length") || hasToken(t, "Transfer-Encoding") || hasToken(t, "Trailer") {
+					return errTrailerNames
+				}
+			}
+		case 10:
+			if fold(name, "connection") {
+				f.hop, connection = true, true
+				v := string(value)
+				h.close = h.close || hasToken(v, "close")
+				h.upgrade = h.upgrade || hasToken(v, "upgrade")
+				keepAlive = keepAlive || hasToken(v, "keep-alive")
+			} else if fold(name, "keep-alive") {
+				f.hop = true
+			}
+		case 11:
+			if fold(name, "retry-after") {
+				h.retryAfter = true
+			}
+		case 12:
+			if fold(name, loadField) {
+				h.load = parseLoad(string(value))
+			}
+		case 14:
+			if fold(name, "content-length") {
+				n, ok := parseLength(value)
+				if !ok {
+					return errLength
+				}
+				if h.contentLength != noLength {
+					if h.contentLength != n {
+						return errLengths
+					}
+					f.hop = true // the same again: written once
+				}
+				h.contentLength = n
+			}
+		case 16:
+			f.hop = fold(name, "proxy-connection")
+		case 17:
+			if fold(name, "transfer-encoding") {
+				if h.chunked || !fold(value, "chunked") {
+					return errCoding
+				}
+				f.hop, h.chunked = true, true
+			}
+		case 18:
+			f.hop = fold(name, "proxy-authenticate")
+		}
+		f.name += uint32(pos)
+		f.nameEnd += uint32(pos)
+		f.value += uint32(pos)
+		f.valueEnd += uint32(pos)
+		h.fields = append(h.fields, f)
+		pos += i + 1
+	}
+	if h.chunked {
+		if h.contentLength != noLength {
+			return errLengthAndTE
+		}
+		if h.http10 {
+			return errCoding
+		}
+	}
+	if h.http10 && !keepAlive {
+		h.close = true
+	}
+	if connection {
+		h.markNamed(buf)
+	}
+	return nil
+}
+
+func (h *responseHead) parseStatusLine(line []byte) error {
+	const prefix = "HTTP/1."
+	if len(line) < len("HTTP/1.1 200") || string(line[:len(prefix)]) != prefix {
+		return h.statusLineError(line)
+	}
+	switch line[7] {
+	case '0':
+		h.http10 = true
+	case '1':
+	default:
+		return errVersion
+	}
+	if line[8] != ' ' || len(line) > 12 && line[12] != ' ' {
+		return h.statusLineError(line)
+	}
+	for _, c := range line[9:12] {
+		if c < '0' || c > '9' {
+			return h.statusLineError(line)
+		}
+		h.status = h.status*10 + int(c-'0')
+	}
+	if h.status < 100 || !allBytes(&isValue, line[12:]) {
+		return h.statusLineError(line)
+	}
+	return nil
+}
+
+func (h *responseHead) statusLineError(line []byte) error {
+	if bytes.HasPrefix(line, []byte("HTTP/")) && !bytes.HasPrefix(line, []byte("HTTP/1.")) {
+		return errVersion
+	}
+	if len(line) > 40 {
+		line = line[:40]
+	}
+	return fmt.Errorf("%w %q", errStatusLine, line)
+}
+
+// parseField splits one header line, without its line end.
+func parseField(line []byte) (f fieldSpan, err error) {
+	if line[0] == ' ' || line[0] == '\t' {
+		return f, errFolded
+	}
+	n := 0
+	for n < len(line) && isToken[line[n]] {
+		n++
+	}
+	if n == 0 || n == len(line) || line[n] != ':' {
+		return f, errFieldName
+	}
+	v, end := n+1, len(line)
+	for v < end && (line[v] == ' ' || line[v] == '\t') {
+		v++
+	}
+	for end > v && (line[end-1] == ' ' || line[end-1] == '\t') {
+		end--
+	}
+	if !allBytes(&isValue, line[v:end]) {
+		return f, errFieldValue
+	}
+	return fieldSpan{nameEnd: uint32(n), value: uint32(v), valueEnd: uint32(end)}, nil
+}
+
+// markNamed marks the fields that Connection names as hop-by-hop. Framing and
+// Trailer stay: they are not the connection's to take away.
+func (h *responseHead) markNamed(buf []byte) {
+	for i := range h.fields {
+		c := &h.fields[i]
+		if !c.hop || !fold(buf[c.name:c.nameEnd], "connection") {
+			continue
+		}
+		for list := string(buf[c.value:c.valueEnd]); list != ""; {
+			var item string
+			item, list, _ = strings.Cut(list, ",")
+			item = strings.Trim(item, " \t")
+			if strings.EqualFold(item, "close") || strings.EqualFold(item, "keep-alive") ||
+				strings.EqualFold(item, "Content-Length") || strings.EqualFold(item, "Trailer") {
+				continue
+			}
+			for j := range h.fields {
+				f := &h.fields[j]
+				if int(f.nameEnd-f.name) == len(item) && strings.EqualFold(string(buf[f.name:f.nameEnd]), item) {
+					f.hop = true
+				}
+			}
+		}
+	}
+}
+
+// fill adds the end-to-end fields to dst. buf is what parse read. One string
+// holds all names and values, one slice all value lists.
+func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
+	text := string(buf)
+	values := make([]string, len(h.fields))
+	for i := range h.fields {
+		f := &h.fields[i]
+		if f.hop {
+			continue
+		}
+		name := http.CanonicalHeaderKey(text[f.name:f.nameEnd])
+		if !x.keepsResponse(name) {
+			continue
+		}
+		values[i] = text[f.value:f.valueEnd]
+		if before, ok := dst[name]; ok {
+			dst[name] = append(before, values[i])
+			continue
+		}
+		dst[name] = values[i : i+1 : i+1]
+	}
+}
+
+// bodyless reports whether a response to method has no body whatever its
+// fields say.
+func (h *responseHead) bodyless(method string) bool {
+	return method == http.MethodHead || h.status < 200 || h.status == http.StatusNoContent || h.status == http.StatusNotModified
+}
+
+func parseLength(v []byte) (int64, bool) {
+	if len(v) == 0 || len(v) > 18 {
+		return 0, false
+	}
+	var n int64
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, true
+}
+
+// fold compares b with s, ASCII letters in any case.
+func fold(b []byte, s string) bool {
+	if len(b) != len(s) {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		c, d := b[i], s[i]
+		if c == d {
+			continue
+		}
+		if c|0x20 != d|0x20 || d|0x20 < 'a' || d|0x20 > 'z' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,97 @@
+package upstream
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+)
+
+// sendBuffer holds one chunk: room for its size line, the data, its line end.
+const (
+	sendData   = 32 << 10
+	chunkFront = 10
+)
+
+var sendBuffers = sync.Pool{New: func() any {
+	b := make([]byte, chunkFront+sendData+2)
+	return &b
+}}
+
+// sender writes a request body to the endpoint on its own goroutine, so that
+// the response may flow meanwhile.
+type sender struct {
+	body    *clientBody
+	c       *conn
+	trailer http.Header // complete once the body has ended
+	chunked bool
+	done    chan struct{}
+	sent    bool // wholly; valid after done
+}
+
+// start starts the goroutine; whoever calls it waits for done.
+func (s *sender) start() {
+	s.done = make(chan struct{})
+	go func() {
+		defer close(s.done)
+		if s.run() == nil {
+			s.sent = true
+		} else if s.body.failed.Load() {
+			// The endpoint waits for what will never come; the exchange is
+			// reading and must hear of it.
+			_ = s.c.Conn.Close()
+		}
+	}()
+}
+
+func (s *sender) run() error {
+	bp := sendBuffers.Get().(*[]byte)
+	defer sendBuffers.Put(bp)
+	buf := *bp
+	for {
+		n, err := s.body.Read(buf[chunkFront : chunkFront+sendData])
+		if n > 0 {
+			if werr := s.write(buf, n); werr != nil {
+				return werr
+			}
+		}
+		if err == io.EOF {
+			return s.end(buf)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *sender) write(buf []byte, n int) error {
+	from, to := chunkFront, chunkFront+n
+	if s.chunked {
+		var front [chunkFront]byte
+		line := append(strconv.AppendInt(front[:0], int64(n), 16), '\r', '\n')
+		from -= len(line)
+		copy(buf[from:], line)
+		to += copy(buf[to:], "\r\n")
+	}
+	_, err := s.c.Write(buf[from:to])
+	return err
+}
+
+func (s *sender) end(buf []byte) error {
+	if !s.chunked {
+		return nil
+	}
+	b := headWriter{buf: append(buf[:0], "0\r\n"...)}
+	for name, values := range s.trailer {
+		if !validToken(name) || framingField(name) {
+			continue
+		}
+		for _, v := range values {
+			if all(&isValue, v) {
+				b.field(name, v)
+			}
+		}
+	}
+	_, err := s.c.Write(append(b.buf, "\r\n"...))
+	return err
+}

@@ -1,0 +1,102 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// switchProtocols answers an upgrade with the endpoint's 101 and joins the
+// two connections until both directions have ended.
+func (f *flight) switchProtocols() *Error {
+	if f.upgrade == "" {
+		return f.fail(StageHead, errNotUpgrade)
+	}
+	if f.x.OnHead != nil && !f.x.OnHead(f.res) {
+		f.res.Dropped = true
+		return nil
+	}
+	head := f.in[f.from : f.from+f.head.size]
+	header := f.w.Header()
+	f.head.fill(header, head, &f.x)
+	for i := range f.head.fields {
+		if s := &f.head.fields[i]; fold(head[s.name:s.nameEnd], "upgrade") {
+			header["Upgrade"] = []string{string(head[s.value:s.valueEnd])}
+		}
+	}
+	header["Connection"] = []string{"Upgrade"}
+	f.x.addResponse(header)
+	f.from += f.head.size
+
+	client, buffered, err := http.NewResponseController(f.w).Hijack()
+	if err != nil {
+		clear(header)
+		return f.fail(StageClient, errNoHijack)
+	}
+	defer client.Close()
+	f.committed = true
+	f.res.Upgraded = true
+	// A tunnel has no deadline and outlives the request's: only its two ends
+	// and Drain end it.
+	f.p.detach(f.c)
+	if err := f.c.SetDeadline(time.Time{}); err != nil {
+		return f.fail(StageBody, err)
+	}
+	_ = client.SetDeadline(time.Time{})
+	if err := writeSwitch(buffered.Writer, header, f.in[f.from:f.to]); err != nil {
+		return f.fail(StageClient, err)
+	}
+	f.res.BytesOut = int64(f.to - f.from)
+	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
+	if len(early) > 0 {
+		if _, err := f.c.Write(early); err != nil {
+			return f.fail(StageBody, err)
+		}
+	}
+	f.res.BytesOut += tunnel(client, f.c.Conn)
+	return nil
+}
+
+func writeSwitch(w *bufio.Writer, header http.Header, early []byte) error {
+	_, _ = w.WriteString("HTTP/1.1 " + strconv.Itoa(http.StatusSwitchingProtocols) + " Switching Protocols\r\n")
+	_ = header.Write(w) // errors stick to w
+	_, _ = w.WriteString("\r\n")
+	_, _ = w.Write(early)
+	return w.Flush()
+}
+
+// detach takes the request's context off a connection that became a tunnel.
+func (p *Pool) detach(c *conn) {
+	p.mu.Lock()
+	c.ctx = context.Background()
+	p.mu.Unlock()
+}
+
+// tunnel copies both ways until both have ended, and returns how many bytes
+// went to the client. An end of one direction is passed on as such; an error
+// ends both.
+func tunnel(client, endpoint net.Conn) int64 {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := io.Copy(endpoint, client)
+		endDirection(endpoint, client, err)
+	}()
+	n, err := io.Copy(client, endpoint)
+	endDirection(client, endpoint, err)
+	<-done
+	return n
+}
+
+func endDirection(dst, src net.Conn, err error) {
+	half, ok := dst.(interface{ CloseWrite() error })
+	if err == nil && ok && half.CloseWrite() == nil {
+		return
+	}
+	_ = dst.Close()
+	_ = src.Close()
+}
