@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -88,6 +89,8 @@ type Catalogue struct {
 	calls   chan func()
 	ownWake chan struct{}
 	stopped chan struct{} // closed when Run has ended
+	// compared is set by the first exchange with another member that succeeded.
+	compared atomic.Bool
 
 	mu       sync.Mutex // guards what follows up to the blank line
 	started  bool
@@ -148,6 +151,14 @@ func New(cfg Config) (*Catalogue, error) {
 
 // View is the newest view: one atomic load, never nil, empty before Run.
 func (c *Catalogue) View() *View { return c.views.Load() }
+
+// Settled reports whether the view can be trusted to be whole: an exchange with
+// another member has succeeded, or there is no other member. Before that, a
+// service that is missing may only not have been heard of yet.
+func (c *Catalogue) Settled() bool {
+	members := c.View().Members()
+	return c.compared.Load() || members != nil && len(members.Members()) <= 1
+}
 
 // Watch delivers the current view, then always the newest; a slow reader skips
 // views and delays nobody. The channel is closed when ctx ends.
@@ -489,6 +500,7 @@ func (c *Catalogue) finish(f finished) {
 	if f.fetch == nil {
 		if f.err == nil {
 			c.failures = 0
+			c.compared.Store(true)
 		} else {
 			c.failures++
 		}

@@ -79,6 +79,25 @@ func TestAJoinerKnowsEverythingAtOnce(t *testing.T) {
 	})
 }
 
+func TestAJoinerIsSettledOnlyAfterItHasComparedRecords(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network) {
+		w := n.join("w1", membership.RoleWorker)
+		settle(time.Second)
+		if !w.catalogue.Settled() {
+			t.Error("a member that is alone has nothing to wait for, and waits")
+		}
+		offer(t, w, echo(1))
+		r := n.join("r1", membership.RoleRelay)
+		if r.catalogue.Settled() {
+			t.Error("settled before it has heard of anybody")
+		}
+		settle(5 * time.Second)
+		if !r.catalogue.Settled() || len(endpoints(r)) != 1 {
+			t.Errorf("settled %v with endpoints %v", r.catalogue.Settled(), endpoints(r))
+		}
+	})
+}
+
 func TestEndpointsVanishWithTheirMemberAndReturnWithItsNextLife(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
 		relay := n.join("relay-0", membership.RoleRelay)

@@ -92,7 +92,7 @@ func workerMetrics() ([]metric, error) {
 const anyPort = "127.0.0.1:0"
 
 // descText is the only form in which a Desc shows what it holds.
-var descText = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}`)
+var descText = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", unit: "[^"]*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}`)
 
 func describe(c prometheus.Collector) ([]metric, error) {
 	descs := make(chan *prometheus.Desc)

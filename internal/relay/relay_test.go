@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 )
 
 func TestARequestReachesAWorkerByHeaderByHostAndByRoute(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) {
 		s.Domain = "svc.test"
@@ -45,20 +47,31 @@ func TestARequestReachesAWorkerByHeaderByHostAndByRoute(t *testing.T) {
 }
 
 func TestRequestsSpreadOverTheWorkers(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(*Settings) {})
-	for i := range 4 {
-		f.echo(fmt.Sprintf("w%d", i))
+	var counts [4]atomic.Int64
+	for i := range counts {
+		backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			counts[i].Add(1)
+			time.Sleep(2 * time.Millisecond) // a service time, so that queues mean something
+		}))
+		t.Cleanup(backend.Close)
+		f.worker(fmt.Sprintf("w%d", i), service("echo", backend))
 	}
-	r.settled(t, "echo", 4)
-	got := map[string]int{}
-	for range 200 {
-		_, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")
-		got[body]++
+	r.settled(t, "echo", len(counts))
+	var clients sync.WaitGroup
+	for range 16 {
+		clients.Go(func() {
+			for range 25 {
+				r.call(t, "GET", "/", nil, "Ringway-Service: echo")
+			}
+		})
 	}
-	for i := range 4 {
-		if n := got[fmt.Sprintf("w%d", i)]; n < 10 {
-			t.Errorf("w%d got %d of 200 requests: %v", i, n, got)
+	clients.Wait()
+	for i := range counts {
+		if n := counts[i].Load(); n < 40 {
+			t.Errorf("w%d got %d of 400 requests, a fair share is 100", i, n)
 		}
 	}
 }
@@ -80,6 +93,7 @@ func decode(t *testing.T, body string) (a answer) {
 }
 
 func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.RequestTimeout = 300 * time.Millisecond })
 	release := make(chan struct{})
@@ -135,6 +149,7 @@ func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
 }
 
 func TestARequestThatWasNotSentGoesToAnotherWorkerWhateverItsMethod(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
 	f.worker("dead", advertise.Service{Name: "echo", Address: refusing(t)})
@@ -154,8 +169,10 @@ func TestARequestThatWasNotSentGoesToAnotherWorkerWhateverItsMethod(t *testing.T
 }
 
 func TestARequestThatWasSentIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
+	t.Parallel()
 	for method, attempts := range map[string]int64{"GET": 2, "DELETE": 2, "POST": 1} {
 		t.Run(method, func(t *testing.T) {
+			t.Parallel()
 			f := newFleet(t)
 			r := f.relay(func(*Settings) {})
 			var got atomic.Int64
@@ -177,14 +194,17 @@ func TestARequestThatWasSentIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
 			if a := decode(t, body); resp.StatusCode != 502 || a.Code != "upstream_failed" || int64(len(a.Attempts)) != attempts {
 				t.Errorf("%d %s", resp.StatusCode, body)
 			}
-			if got.Load() != attempts {
-				t.Errorf("the workers saw it %d times, want %d", got.Load(), attempts)
+			// A warm connection may have been closed by an idle worker, so what may be
+			// repeated is sent to the same worker once more, on a fresh one.
+			if n := got.Load(); n < attempts || n > 2*attempts || attempts == 1 && n > 1 {
+				t.Errorf("the workers saw it %d times in %d attempts", n, attempts)
 			}
 		})
 	}
 }
 
 func TestWhatPassesBetweenClientAndWorker(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
 	seen := make(chan http.Header, 1)
@@ -225,6 +245,7 @@ func TestWhatPassesBetweenClientAndWorker(t *testing.T) {
 }
 
 func TestOverloadIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.MaxInFlight = 1 })
 	entered, release := make(chan struct{}, 1), make(chan struct{})
@@ -239,7 +260,7 @@ func TestOverloadIsRefusedAtOnce(t *testing.T) {
 	go func() {
 		req, _ := http.NewRequest("GET", "http://"+r.IngressAddr(), nil)
 		req.Header.Set(ingress.ServiceHeader, "busy")
-		resp, err := http.DefaultTransport.RoundTrip(req)
+		resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
 		if err != nil {
 			first <- 0
 			return
@@ -256,10 +277,11 @@ func TestOverloadIsRefusedAtOnce(t *testing.T) {
 	if status := <-first; status != 200 {
 		t.Errorf("the request that was there first got %d", status)
 	}
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+
 }
 
 func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	var relays []*runningRelay
 	for range 3 {
@@ -302,6 +324,7 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 }
 
 func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(*Settings) {})
 	f.echo("w1")
@@ -351,6 +374,7 @@ func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
 }
 
 func TestARelayIsUnreadyUntilItHasJoinedAndSaysWhy(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Join = []string{refusing(t)} })
 	var ready struct {
@@ -364,6 +388,7 @@ func TestARelayIsUnreadyUntilItHasJoinedAndSaysWhy(t *testing.T) {
 }
 
 func TestGarbageIsCountedAndTheRelayStillServes(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(*Settings) {})
 	f.echo("w1")
@@ -393,6 +418,7 @@ func TestGarbageIsCountedAndTheRelayStillServes(t *testing.T) {
 }
 
 func TestAPortThatIsTakenIsAnErrorAndLeavesNothingBound(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	taken := f.relay(func(*Settings) {})
 	free := refusing(t)

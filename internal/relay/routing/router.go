@@ -22,6 +22,8 @@ import (
 
 // Catalogue is what the router needs of advertise.Directory.
 type Catalogue interface {
+	// Settled reports whether the newest view is whole.
+	Settled() bool
 	Watch(ctx context.Context) <-chan *advertise.View
 }
 
@@ -109,7 +111,7 @@ func (r *Router) Services() []*Service {
 	return out
 }
 
-// Settled reports whether the first view of the catalogue was routed and every
+// Settled reports whether a whole view of the catalogue was routed and every
 // connection of it was tried once: before that, this relay would answer with
 // errors what another relay can answer well.
 func (r *Router) Settled() bool { return r.settled.Load() }
@@ -159,7 +161,7 @@ func (r *Router) sweep() <-chan time.Time {
 }
 
 func (r *Router) noteSettled() {
-	if r.settled.Load() || r.view == nil {
+	if r.settled.Load() || r.view == nil || !r.cfg.Catalogue.Settled() {
 		return
 	}
 	for _, warm := range r.warming {

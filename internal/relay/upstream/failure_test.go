@@ -175,32 +175,32 @@ func TestStaleConnectionLosesNoRequest(t *testing.T) {
 	}
 }
 
-func TestConnectionThatDiesUnderARepeatableRequestIsReplaced(t *testing.T) {
-	addr := rawEndpoint(t, func(n int, c *rawConn) {
-		for i := 0; ; i++ {
-			r, _ := c.request()
-			if r == nil || n == 0 && i == 1 { // took it, and died
-				return
-			}
-			c.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-		}
-	})
-	for method, ok := range map[string]bool{"GET": true, "POST": false} {
-		in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
-		_ = ok
-		for i := range 2 {
-			req, _ := http.NewRequest(method, in.url, nil)
-			resp, err := in.client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			out := within(t, in.outcomes, "outcome")
-			if method == "GET" || i == 0 {
-				if out.err != nil {
-					t.Errorf("%s %d: %v", method, i, out.err)
+func TestOnlyRepeatableRequestsAreSentAgain(t *testing.T) {
+	for method, again := range map[string]bool{"GET": true, "DELETE": true, "POST": false, "PATCH": false} {
+		addr := rawEndpoint(t, func(n int, c *rawConn) {
+			for i := 0; ; i++ {
+				r, _ := c.request()
+				if r == nil || n == 0 && i == 1 { // took it, and died
+					return
 				}
+				c.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 			}
+		})
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+		in.get(t, "/")
+		within(t, in.outcomes, "outcome")
+		req, _ := http.NewRequest(method, in.url, nil)
+		resp, err := in.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		out := within(t, in.outcomes, "outcome")
+		if again && (out.err != nil || out.res.Reused) {
+			t.Errorf("%s: %+v %v, want an answer over a new connection", method, out.res, out.err)
+		}
+		if !again && (out.err == nil || !out.err.Sent() || !out.err.Stale() || out.err.Committed()) {
+			t.Errorf("%s: %+v, want a stale connection to be told", method, out.err)
 		}
 	}
 }

@@ -159,6 +159,7 @@ func TestHTTP1ClientsReachH2CEndpoints(t *testing.T) {
 		}
 		w.Header().Set("Ringway-Load", "3")
 		w.Header().Set("X-Saw", fmt.Sprint(r.Header["X-Forwarded-For"], r.Header["User-Agent"], r.Header["Ringway-Hop"], r.Header["X-Set"], r.Host, r.URL))
+		w.(http.Flusher).Flush() // no length: trailers need chunks in HTTP/1.1
 		fmt.Fprintf(w, "%s", body)
 		w.Header().Set(http.TrailerPrefix+"X-T", "end")
 	})
@@ -179,7 +180,7 @@ func TestHTTP1ClientsReachH2CEndpoints(t *testing.T) {
 		if err != nil || len(body) != size {
 			t.Errorf("%d bytes of %d: %v", len(body), size, err)
 		}
-		if got, want := resp.Header.Get("X-Saw"), "[192.0.2.1] [] [] [1] svc.example /p?q=1"; got != want {
+		if got, want := resp.Header.Get("X-Saw"), "[192.0.2.1] [] [] [1]svc.example/p?q=1"; got != want {
 			t.Errorf("the endpoint saw %q, want %q", got, want)
 		}
 		if resp.Trailer.Get("X-T") != "end" || resp.Header.Get("Ringway-Load") != "" {

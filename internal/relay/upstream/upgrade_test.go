@@ -81,13 +81,13 @@ func TestTunnelsForwardHalfClose(t *testing.T) {
 	}
 	defer nc.Close()
 	_, _ = io.WriteString(nc, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: raw\r\n\r\nearly ")
-	_, _ = io.WriteString(nc, "late")
-	_ = nc.(*net.TCPConn).CloseWrite()
 	br := bufio.NewReader(nc)
 	resp, err := http.ReadResponse(br, nil)
 	if err != nil || resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "raw" {
 		t.Fatalf("%v %v", resp, err)
 	}
+	_, _ = io.WriteString(nc, "late")
+	_ = nc.(*net.TCPConn).CloseWrite()
 	if got, err := io.ReadAll(br); err != nil || string(got) != "hello you said early late" {
 		t.Errorf("%q %v", got, err)
 	}
