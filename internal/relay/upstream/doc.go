@@ -16,8 +16,8 @@
 // that are pooled, so idle connections hold none. A goroutine is started for
 // a request body that is large or of unknown length and for the second
 // direction of a tunnel; Carry waits for it. HTTP/2 connections (h2c) are
-// golang.org/x/net/http2's and have one reading goroutine each, which ends
-// with the connection.
+// net/http's ClientConns and have one reading goroutine each, which ends with
+// the connection.
 //
 // Rules:
 //   - The handler must not change r or w while Carry runs.

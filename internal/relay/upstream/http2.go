@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,26 +29,34 @@ const (
 // over their streams.
 type h2Conns struct {
 	p         *Pool
-	transport *http2.Transport
-	authority string
-	dialling  sync.Mutex // one dial at a time: a burst needs one connection, not a hundred
+	transport *http.Transport // opens connections; pools none
+	dialling  sync.Mutex      // one dial at a time: a burst needs one connection, not a hundred
 
 	mu    sync.Mutex
-	conns []*http2.ClientConn
+	conns []*http.ClientConn
 }
 
+// deadlineKey carries the request's deadline to the dial.
+type deadlineKey struct{}
+
 func newH2Conns(p *Pool) *h2Conns {
-	return &h2Conns{p: p, authority: p.cfg.Address, transport: &http2.Transport{
-		AllowHTTP:          true,
-		DisableCompression: true, // bodies pass as they are
-		MaxHeaderListSize:  uint32(p.cfg.MaxResponseHeaderBytes),
-		ReadIdleTimeout:    pingAfter,
-		PingTimeout:        pingTimeout,
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	return &h2Conns{p: p, transport: &http.Transport{
+		Protocols:              &protocols,
+		DisableCompression:     true, // bodies pass as they are
+		MaxResponseHeaderBytes: int64(p.cfg.MaxResponseHeaderBytes),
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			deadline, _ := ctx.Value(deadlineKey{}).(time.Time)
+			return p.dial(ctx, deadline)
+		},
 	}}
 }
 
-// reserve returns a connection with a stream reserved on it.
-func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http2.ClientConn, reused bool, _ error) {
+// reserve returns a connection, with a stream reserved on it unless all are
+// full.
+func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http.ClientConn, reused bool, _ error) {
 	if cc := c.reserveOpen(); cc != nil {
 		return cc, true, nil
 	}
@@ -55,66 +65,60 @@ func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http2.Cli
 	if cc := c.reserveOpen(); cc != nil { // opened while we waited
 		return cc, true, nil
 	}
-	c.mu.Lock()
-	full := len(c.conns) >= c.p.cfg.MaxConns
-	var least *http2.ClientConn
-	if full {
-		least = c.leastLoaded()
-	}
-	c.mu.Unlock()
-	if full {
-		return least, true, nil // waits there for a stream
+	if cc := c.leastLoaded(); cc != nil {
+		return cc, true, nil // waits there for a stream
 	}
 	cc, err := c.open(ctx, deadline)
 	if err != nil {
 		return nil, false, err
 	}
-	cc.ReserveNewRequest()
+	_ = cc.Reserve() // when it is lost already, RoundTrip says so
 	return cc, false, nil
 }
 
-// reserveOpen reserves a stream on an open connection, and forgets the
-// connections that have ended.
-func (c *h2Conns) reserveOpen() *http2.ClientConn {
+// reserveOpen reserves a stream on an open connection, if one has room.
+func (c *h2Conns) reserveOpen() *http.ClientConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kept := c.conns[:0]
-	var found *http2.ClientConn
 	for _, cc := range c.conns {
-		if found == nil && cc.ReserveNewRequest() {
-			found = cc
-		} else if found == nil {
-			if s := cc.State(); s.Closed || s.Closing {
-				continue
-			}
+		if cc.Reserve() == nil {
+			return cc
 		}
-		kept = append(kept, cc)
 	}
-	clear(c.conns[len(kept):])
-	c.conns = kept
-	return found
+	return nil
 }
 
-func (c *h2Conns) leastLoaded() *http2.ClientConn {
-	var least *http2.ClientConn
-	fewest := 0
-	for _, cc := range c.conns {
-		s := cc.State()
-		if n := s.StreamsActive + s.StreamsReserved + s.StreamsPending; least == nil || n < fewest {
-			least, fewest = cc, n
+// leastLoaded returns the connection with the fewest requests when there are
+// already as many connections as allowed, else nil.
+func (c *h2Conns) leastLoaded() *http.ClientConn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgetEnded()
+	if len(c.conns) < c.p.cfg.MaxConns {
+		return nil
+	}
+	least := c.conns[0]
+	for _, cc := range c.conns[1:] {
+		if cc.InFlight() < least.InFlight() {
+			least = cc
 		}
 	}
 	return least
 }
 
-func (c *h2Conns) open(ctx context.Context, deadline time.Time) (*http2.ClientConn, error) {
-	nc, err := c.p.dial(ctx, deadline)
+// forgetEnded drops the connections that take no more requests. The lock is
+// held.
+func (c *h2Conns) forgetEnded() {
+	c.conns = slices.DeleteFunc(c.conns, func(cc *http.ClientConn) bool { return cc.Err() != nil })
+}
+
+func (c *h2Conns) open(ctx context.Context, deadline time.Time) (*http.ClientConn, error) {
+	cc, err := c.transport.NewClientConn(context.WithValue(ctx, deadlineKey{}, deadline), "http", c.p.cfg.Address)
 	if err != nil {
-		return nil, err
-	}
-	cc, err := c.transport.NewClientConn(nc)
-	if err != nil {
-		_ = nc.Close()
+		var e *Error // the dial's
+		if errors.As(err, &e) {
+			return nil, e
+		}
 		return nil, &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: err}
 	}
 	c.mu.Lock()
@@ -141,20 +145,13 @@ func (c *h2Conns) warm(ctx context.Context) error {
 func (c *h2Conns) count() (open, idle int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kept := c.conns[:0]
+	c.forgetEnded()
 	for _, cc := range c.conns {
-		s := cc.State()
-		if s.Closed || s.Closing {
-			continue
-		}
-		kept = append(kept, cc)
-		if s.StreamsActive+s.StreamsReserved+s.StreamsPending == 0 {
+		if cc.InFlight() == 0 {
 			idle++
 		}
 	}
-	clear(c.conns[len(kept):])
-	c.conns = kept
-	return len(kept), idle
+	return len(c.conns), idle
 }
 
 // close closes every connection with the streams on it.
@@ -181,6 +178,13 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 		defer cancel()
 	}
 	s.ctx = ctx
+	if upgradeOf(r) != "" {
+		return s.res, s.fail(StageClient, errNoHijack)
+	}
+	out, err := s.request()
+	if err != nil {
+		return s.res, s.fail(StageClient, err)
+	}
 	cc, reused, err := c.reserve(ctx, x.Deadline)
 	if err != nil {
 		return s.res, err
@@ -191,7 +195,7 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 		c.p.reused++
 		c.p.mu.Unlock()
 	}
-	if err := s.run(cc); err != nil {
+	if err := s.run(cc, out); err != nil {
 		return s.res, err
 	}
 	return s.res, nil
@@ -213,14 +217,7 @@ type h2Stream struct {
 	committed bool
 }
 
-func (s *h2Stream) run(cc *http2.ClientConn) *Error {
-	if upgradeOf(s.r) != "" {
-		return s.fail(StageClient, errNoHijack)
-	}
-	out, err := s.request()
-	if err != nil {
-		return s.fail(StageClient, err)
-	}
+func (s *h2Stream) run(cc *http.ClientConn, out *http.Request) *Error {
 	// Nothing may read the client's body once we have returned.
 	if s.body != nil {
 		defer s.body.stop()
@@ -257,9 +254,9 @@ func (s *h2Stream) request() (*http.Request, error) {
 		return nil, err
 	}
 	u := *r.URL
-	u.Scheme, u.Host = "http", s.c.authority
+	u.Scheme, u.Host = "http", s.c.p.cfg.Address
 	if r.RequestURI == "*" {
-		u = url.URL{Scheme: "http", Host: s.c.authority, Opaque: "*"}
+		u = url.URL{Scheme: "http", Host: s.c.p.cfg.Address, Opaque: "*"}
 	}
 	out := &http.Request{
 		Method: r.Method, URL: &u, Host: r.Host,
