@@ -179,6 +179,10 @@ func TestALeaverIsToldFromACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	seed.await(t, "r2 gone", sees("r1"))
+	leaver.await(t, "itself, leaving", func(s *Snapshot) bool { return s.Self().Leaving })
+	if n := testutil.ToFloat64(leaver.metrics.events.WithLabelValues("failed")); n != 0 {
+		t.Error("the leaver takes its own leave for a failure")
+	}
 	if n := testutil.ToFloat64(seed.metrics.events.WithLabelValues("left")); n != 1 {
 		t.Errorf("counted %v leaves and %v failures", n, testutil.ToFloat64(seed.metrics.events.WithLabelValues("failed")))
 	}

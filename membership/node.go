@@ -210,6 +210,9 @@ func (n *Node) loop(ctx context.Context, state *table) {
 
 func (n *Node) apply(state *table, sightings []sighting) (changed bool) {
 	for _, s := range sightings {
+		if s.gone && s.name == n.delegate.self {
+			continue // memberlist's echo of Leave; this node is here until Close
+		}
 		if s.gone {
 			changed = n.report(state.gone(s.name, time.Now())) || changed
 			continue
@@ -301,7 +304,8 @@ func (n *Node) OpenStream(ctx context.Context, memberID, protocol string) (net.C
 	return conn, nil
 }
 
-// hearLeave runs on memberlist's receive goroutine.
+// hearLeave takes an announcement in. It never blocks: it runs on memberlist's
+// receive goroutine.
 func (n *Node) hearLeave(payload []byte) {
 	r := &fieldReader{rest: payload}
 	epoch, id := r.uint64(), r.string()
@@ -330,6 +334,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	if err := n.Broadcast(topicLeave, n.cfg.ID, payload); err != nil {
 		return err
 	}
+	n.hearLeave(payload) // our own view says so, too
 	timeout := n.cfg.LeaveTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline))

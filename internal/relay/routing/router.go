@@ -179,11 +179,10 @@ func (r *Router) noteSettled() {
 func (r *Router) update(ctx context.Context) {
 	r.generation++
 	relays := slices.DeleteFunc(r.snapshot.WithRole(membership.RoleRelay), func(m membership.Member) bool { return m.Leaving })
-	self := func(m membership.Member) bool { return m.ID == r.cfg.Self }
-	if r.cfg.Role == membership.RoleRelay && !slices.ContainsFunc(relays, self) {
+	if r.cfg.Role == membership.RoleRelay && !hasMember(relays, r.cfg.Self) {
 		// Ranges computed without this relay would drop all its workers at once.
-		if slices.ContainsFunc(r.relays, self) {
-			r.cfg.Logger.Warn("this relay does not find itself among the relays: it keeps the connections it has")
+		if _, present := r.snapshot.Get(r.cfg.Self); !present && hasMember(r.relays, r.cfg.Self) {
+			r.cfg.Logger.Warn("this relay does not find itself among the members: it keeps the connections it has")
 		}
 		relays = r.relays
 	}
@@ -274,6 +273,10 @@ func (r *Router) route(ctx context.Context, s *Service, relaysChanged bool) erro
 		r.cfg.Logger.Debug("role for a service changed", "service", s.Name, "role", role, "endpoints", len(endpoints))
 	}
 	return nil
+}
+
+func hasMember(members []membership.Member, id string) bool {
+	return slices.ContainsFunc(members, func(m membership.Member) bool { return m.ID == id })
 }
 
 func (r *Router) relayIDs() []string {
