@@ -101,7 +101,7 @@ func (e *Error) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceede
 
 // cause turns the error of a connection into what the reader should see.
 func cause(ctx context.Context, err error) (_ error, client bool) {
-	if cerr := ctx.Err(); cerr != nil {
+	if cerr := context.Cause(ctx); cerr != nil {
 		return cerr, errors.Is(cerr, context.Canceled)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

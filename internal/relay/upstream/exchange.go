@@ -31,8 +31,10 @@ type Exchange struct {
 	// Peer says that the endpoint is another relay: its Ringway-* response
 	// fields are passed on (but Ringway-Load); an endpoint's own are dropped.
 	Peer bool
-	// Deadline ends the exchange with the endpoint. Zero means the deadline
-	// of the request's context. It spares the handler a derived context.
+	// Deadline is when the final response head must have arrived. What follows
+	// may last as long as the client waits: a stream has no deadline. Zero
+	// means the deadline of the request's context, which in any case ends the
+	// whole exchange. It spares the handler a derived context.
 	Deadline time.Time
 	// OnHead, when not nil, is called once with the final response head,
 	// before anything of it is written to the client. When it returns false

@@ -281,6 +281,30 @@ func TestDeadlineEndsTheWait(t *testing.T) {
 	}
 }
 
+func TestAStreamOutlivesTheDeadlineOfItsHead(t *testing.T) {
+	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+		passed := make(chan struct{})
+		addr := httpEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "first ")
+			_ = http.NewResponseController(w).Flush()
+			<-passed
+			_, _ = io.WriteString(w, "second")
+		})
+		deadline := time.Now().Add(100 * time.Millisecond)
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
+			return upstream.Exchange{Deadline: deadline}
+		})
+		go func() {
+			<-time.After(time.Until(deadline.Add(50 * time.Millisecond)))
+			close(passed)
+		}()
+		_, body := in.get(t, "/")
+		if out := within(t, in.outcomes, "outcome"); out.err != nil || string(body) != "first second" {
+			t.Errorf("%s: %q %v", protocol, body, out.err)
+		}
+	}
+}
+
 func TestDeadlineOfOneRequestSparesTheNext(t *testing.T) {
 	addr := rawEndpoint(t, func(_ int, c *rawConn) {
 		for r, _ := c.request(); r != nil; r, _ = c.request() {

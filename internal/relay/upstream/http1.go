@@ -371,6 +371,11 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 		header["Content-Type"] = nil // or net/http guesses one
 	}
 	f.closeUnread()
+	if !f.bodyArrived() { // the deadline was for the head
+		if err := f.c.setDeadline(time.Time{}); err != nil {
+			return false, f.fail(StageBody, err)
+		}
+	}
 	f.committed = true
 	f.w.WriteHeader(h.status)
 	if err := f.copyBody(); err != nil {
@@ -403,6 +408,17 @@ func (f *flight) frame() {
 	default:
 		b.kind = bodyToClose
 	}
+}
+
+// bodyArrived reports whether the whole body came with the head.
+func (f *flight) bodyArrived() bool {
+	switch f.body.kind {
+	case bodyNone:
+		return true
+	case bodyLength:
+		return f.body.remaining <= int64(f.to-f.from)
+	}
+	return false
 }
 
 // clean reports whether the connection may carry another request: the body

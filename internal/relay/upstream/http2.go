@@ -172,10 +172,14 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 	defer c.p.leave()
 	s := h2Stream{c: c, w: w, r: r, x: x, res: Result{Load: -1}}
 	ctx := r.Context()
-	if d, ok := ctx.Deadline(); !x.Deadline.IsZero() && (!ok || x.Deadline.Before(d)) {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, x.Deadline)
-		defer cancel()
+	if !x.Deadline.IsZero() {
+		// Not context.WithDeadline: the deadline is over with the head, the
+		// context with the last byte.
+		limited, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		s.deadline = time.AfterFunc(time.Until(x.Deadline), func() { cancel(context.DeadlineExceeded) })
+		defer s.deadline.Stop()
+		ctx = limited
 	}
 	s.ctx = ctx
 	if upgradeOf(r) != "" {
@@ -210,6 +214,8 @@ type h2Stream struct {
 	x    Exchange
 	body *clientBody
 	res  Result
+	// deadline cancels the stream unless its head arrives first; nil for none.
+	deadline *time.Timer
 
 	wroteHead atomic.Bool
 	waiting   sync.Mutex // informational against RoundTrip's return
@@ -243,6 +249,9 @@ func (s *h2Stream) run(cc *http.ClientConn, out *http.Request) *Error {
 		return e
 	}
 	defer resp.Body.Close()
+	if s.deadline != nil {
+		s.deadline.Stop()
+	}
 	return s.respond(resp)
 }
 
