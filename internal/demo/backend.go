@@ -79,9 +79,10 @@ func (b *backend) die() {
 // ServeHTTP answers after the service time, or not at all when the client or the
 // backend goes first.
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	load := b.inFlight.Add(1)
-	defer b.inFlight.Add(-1)
-	if !sleep(r.Context(), b.serviceTime()) {
+	b.inFlight.Add(1)
+	served := sleep(r.Context(), b.serviceTime())
+	load := b.inFlight.Add(-1) // without this request, which is over
+	if !served {
 		return
 	}
 	w.Header().Set("Ringway-Load", strconv.FormatInt(load, 10))

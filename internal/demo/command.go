@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"fmt"
 	"log/slog"
 	"os"
 
@@ -52,13 +51,16 @@ func Command() *cobra.Command {
 // them itself, and ignoring one in silence would mislead.
 func refuseDaemonFlags(cmd *cobra.Command) error {
 	var problems settings.Problems
-	cmd.InheritedFlags().Visit(func(f *pflag.Flag) {
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if !f.Changed {
+			return
+		}
 		problems = append(problems, settings.Problem{Setting: f.Name, Value: f.Value.String(),
 			Origin: settings.Origin{Source: settings.Flag, Name: "--" + f.Name},
 			Reason: "the demo configures its members itself", Allowed: "the flags of relay demo --help"})
 	})
 	if len(problems) > 0 {
-		return fmt.Errorf("demo: %w", problems)
+		return problems
 	}
 	return nil
 }

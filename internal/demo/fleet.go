@@ -134,7 +134,7 @@ func (f *fleet) startRelay(id string) (*relayMember, error) {
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
 	s.ExposeRouteHeaders = true // the clients count by worker
 	s.DrainTimeout = drainTimeout
-	cfg, err := s.Config(f.logger.With("member", id), prometheus.NewRegistry())
+	cfg, err := s.Config(f.logger.With("node", id), prometheus.NewRegistry())
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", id, err)
 	}
@@ -161,7 +161,7 @@ func (f *fleet) startWorker(place int) error {
 	s.Cluster, s.Environment, s.ID, s.Join = "demo", "loopback", id, f.seeds()
 	s.GossipAddr, s.AdminAddr = anyPort, anyPort
 	s.DrainDelay = 0 // the load has ended before a worker is told to stop
-	cfg, err := s.Config(f.logger.With("member", id), prometheus.NewRegistry())
+	cfg, err := s.Config(f.logger.With("node", id), prometheus.NewRegistry())
 	if err == nil {
 		cfg.Membership.LeaveTimeout = leaveTimeout
 		cfg.Services = []advertise.Service{{Name: service, Address: b.Addr()}}

@@ -17,7 +17,7 @@ import (
 
 const (
 	// observeTimeout bounds one look at a relay.
-	observeTimeout = 2 * time.Second
+	observeTimeout = 5 * time.Second
 	// maxAnswer bounds what is read of one answer.
 	maxAnswer = 16 << 20
 	// retriesMetric and the reason that stands for a retry that was not made.
@@ -37,14 +37,18 @@ type observer struct {
 
 // relayView is what one relay says of itself.
 type relayView struct {
-	ID           string
-	Ready        bool
+	ID           string     `json:"-"`
+	Ready        bool       `json:"-"`
 	AffineRelays []string   `json:"affine_relays"`
 	Role         string     `json:"role"`
 	Endpoints    int        `json:"endpoints"`
 	Peers        []peerView `json:"peers"`
 	Retries      uint64     `json:"-"`
 }
+
+// affine reports whether the relay connects to workers; another one's peers are
+// relays.
+func (v relayView) affine() bool { return v.Role == "affine" }
 
 // peerView is one connection of a relay, as its admin API tells.
 type peerView struct {

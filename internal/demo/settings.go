@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/ringway/ringway/internal/settings"
@@ -51,10 +52,11 @@ func (s *Settings) declare(set *settings.Set) {
 	const fleet, load, end = "Fleet", "Load", "Output"
 	settings.Int(set, &s.Relays, settings.Spec{Name: "relays", Group: fleet, Usage: "relays to start"}, settings.Between(1, mostRelays))
 	settings.Int(set, &s.Workers, settings.Spec{Name: "workers", Group: fleet, Usage: "workers to start"}, settings.Between(1, mostWorkers))
-	settings.Float(set, &s.Rate, settings.Spec{Name: "rate", Group: load, Usage: "requests per second"}, settings.Above(0.0), settings.Between(0.0, mostRate))
+	settings.Float(set, &s.Rate, settings.Spec{Name: "rate", Group: load, Usage: "requests per second"},
+		settings.Rule[float64]{Allowed: fmt.Sprintf("more than 0, at most %d", mostRate), Holds: func(r float64) bool { return r > 0 && r <= mostRate }})
 	settings.Duration(set, &s.KillEvery, settings.Spec{Name: "kill-every", Group: load, DefaultText: "5s for the live table, otherwise 0",
 		Usage: "time between the sudden deaths of a worker, each replaced a moment later; 0 for none"},
-		settings.Rule[time.Duration]{Allowed: "0, or " + leastKill.String() + " or more", Holds: func(d time.Duration) bool { return d == 0 || d >= leastKill }})
+		settings.Rule[time.Duration]{Allowed: leastKill.String() + " or more, or 0", Holds: func(d time.Duration) bool { return d == 0 || d >= leastKill }})
 	settings.Int(set, &s.Seed, settings.Spec{Name: "seed", Group: load, Usage: "what service times, arrivals and deaths are drawn from"})
 	settings.Duration(set, &s.For, settings.Spec{Name: "for", Group: end, DefaultText: "until Ctrl-C",
 		Usage: "time to send requests for"}, settings.AtLeast(time.Duration(0)))

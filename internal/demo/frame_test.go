@@ -1,0 +1,124 @@
+package demo
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func fixedFrame() frame {
+	return frame{
+		Elapsed: 12 * time.Second, PerSecond: 301.5, Requests: 3618, Errors: 0, Retries: 7,
+		P50: 6300 * time.Microsecond, P99: 12900 * time.Microsecond,
+		Relays: []relayAddress{{"relay-1", "http://127.0.0.1:1001", "http://127.0.0.1:1002"}},
+		Rows: []row{
+			{"worker-01", 3, 43.9, 5.77, 1, "active"},
+			{"worker-02", 2, 0, 19.189, 0, "evicted 1/2"},
+			{"worker-03", 0, 0, 0, 0, "absent"},
+		},
+		Events: []string{"10:00:01 killed worker-03"},
+	}
+}
+
+func TestTheTableShowsEveryWorkerAndWhereToLook(t *testing.T) {
+	const want = `12s   301.5 req/s  0 errors  7 retries  p50 6.3 ms  p99 12.9 ms
+
+relay-1   requests http://127.0.0.1:1001   admin http://127.0.0.1:1002
+try       curl -H 'Ringway-Service: demo' http://127.0.0.1:1001/
+          curl http://127.0.0.1:1002/api/v1/services/demo/plan
+
+WORKER       RELAYS     REQ/S   EWMA MS IN FLIGHT  STATE
+worker-01         3      43.9      5.77         1  active
+worker-02         2       0.0     19.19         0  evicted 1/2
+worker-03         0       0.0      0.00         0  absent
+
+10:00:01 killed worker-03`
+	if got := strings.Join(fixedFrame().table(0, 0), "\n"); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestATableNeverOutgrowsItsTerminal(t *testing.T) {
+	for _, size := range []struct{ width, height int }{{80, 24}, {80, 13}, {80, 12}, {20, 11}, {80, 4}, {1, 24}} {
+		t.Run(fmt.Sprintf("%dx%d", size.width, size.height), func(t *testing.T) {
+			lines := fixedFrame().table(size.width, size.height)
+			if len(lines) >= size.height {
+				t.Errorf("%d lines and the cursor do not fit %d", len(lines), size.height)
+			}
+			for _, l := range lines {
+				if n := len([]rune(l)); n > size.width {
+					t.Errorf("%d characters do not fit %d: %q", n, size.width, l)
+				}
+			}
+		})
+	}
+	text := strings.Join(fixedFrame().table(80, 12), "\n")
+	if !strings.Contains(text, "worker-01") || strings.Contains(text, "worker-02") || !strings.Contains(text, "… and 2 more") {
+		t.Errorf("workers that are left out are not counted:\n%s", text)
+	}
+}
+
+func TestAFrameIsDrawnOverTheOneBefore(t *testing.T) {
+	var out bytes.Buffer
+	s := &screen{out: &out, size: func() (int, int) { return 80, 24 }}
+	if err := s.show(fixedFrame()); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "A12s") {
+		t.Error("the first frame moves the cursor up, over what is not its own")
+	}
+	lines := strings.Count(out.String(), "\n")
+	out.Reset()
+	if err := s.show(fixedFrame()); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("\r\x1b[%dA", lines); !strings.HasPrefix(out.String(), want) {
+		t.Errorf("the second frame begins with %q, want %q", out.String()[:8], want)
+	}
+}
+
+func TestOnlyTheNewestEventsStayInSight(t *testing.T) {
+	s := &screen{}
+	for i := range 3 * shownEvents {
+		_ = s.event(fmt.Sprint(i))
+	}
+	if len(s.events) != shownEvents || s.events[shownEvents-1] != fmt.Sprint(3*shownEvents-1) {
+		t.Errorf("events %q", s.events)
+	}
+}
+
+func TestAWorkersRowIsTheViewOfAllItsRelays(t *testing.T) {
+	peer := func(ewma float64, inFlight int, state string) []peerView {
+		return []peerView{{Node: "worker-01", Connected: true, EWMAms: ewma, InFlight: inFlight, State: state}}
+	}
+	views := []relayView{
+		{Role: "affine", Peers: peer(4, 1, "active")},
+		{Role: "affine", Peers: peer(8, 2, "evicted")},
+		{Role: "forwarding", Peers: []peerView{{Node: "relay-1", Connected: true}}},
+	}
+	w := window{Seconds: 2, Worker: map[string]uint64{"worker-01": 30}}
+	got := newRows([]string{"worker-01", "worker-02"}, w, views)
+	want := []row{{"worker-01", 2, 15, 6, 3, "evicted 1/2"}, {"worker-02", 0, 0, 0, 0, "absent"}}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("row %d: got %+v, want %+v", i, got[i], want[i])
+		}
+	}
+}
+
+func TestTheNewestLogRecordsAreKept(t *testing.T) {
+	var r logRing
+	for i := range keptRecords + 5 {
+		_, _ = fmt.Fprintf(&r, "record %d\n", i)
+	}
+	var out bytes.Buffer
+	if err := r.dump(&out); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if !strings.Contains(got[0], "5 earlier") || got[1] != "record 5" || len(got) != keptRecords+1 {
+		t.Errorf("dump:\n%s", out.String())
+	}
+}

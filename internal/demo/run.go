@@ -1,0 +1,212 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ringway/ringway/internal/daemon"
+)
+
+const (
+	// readyTimeout is far more than a fleet needs: it is there to say what is
+	// missing instead of waiting for ever.
+	readyTimeout = 30 * time.Second
+	// wholeTimeout bounds the wait for the last replaced worker at the end.
+	wholeTimeout = 5 * time.Second
+	// frameInterval is the time between two frames, and the window of the rates.
+	frameInterval = time.Second
+)
+
+// Config describes a demo.
+type Config struct {
+	Settings
+	// Stdout gets the table, or the report; Stderr the rest. Required.
+	Stdout, Stderr io.Writer
+	// Terminal is set where a table can be redrawn in place.
+	Terminal *os.File
+}
+
+// demo is one run.
+type demo struct {
+	cfg      Config
+	workers  []string
+	fleet    *fleet
+	observer *observer
+	load     *load
+	display  display
+	progress io.Writer
+	mute     mute
+	ring     *logRing // nil unless a table has the screen
+	events   chan string
+}
+
+// Run runs a demo until ctx or cfg.For ends, prints the report, and returns when
+// nothing of the fleet is left. The error says so when a request failed or none
+// was sent.
+func Run(ctx context.Context, cfg Config) (err error) {
+	d := &demo{cfg: cfg, progress: cfg.Stdout, events: make(chan string, 16)}
+	if cfg.Output == outputJSON {
+		d.progress = cfg.Stderr
+	}
+	d.mute.out = cfg.Stderr
+	if cfg.Terminal != nil {
+		d.ring = &logRing{}
+		d.mute.out, d.display = d.ring, newScreen(cfg.Terminal)
+		defer func() { err = errors.Join(err, d.ring.dump(cfg.Stderr)) }()
+	} else {
+		d.display = lineDisplay{d.progress}
+	}
+	logger, err := daemon.NewLogger(&d.mute, "warn", "console")
+	if err != nil {
+		return err
+	}
+	for place := range cfg.Workers {
+		d.workers = append(d.workers, workerID(place))
+	}
+
+	began := time.Now()
+	if d.fleet, err = startFleet(fleetConfig{Relays: cfg.Relays, Workers: cfg.Workers, Seed: uint64(cfg.Seed), Logger: logger}); err != nil {
+		return err
+	}
+	d.observer = newObserver(d.fleet.addresses())
+	defer d.observer.close()
+	seen, views, runErr := d.run(ctx, began)
+	d.mute.on.Store(true)
+	if err := errors.Join(runErr, d.fleet.stop()); err != nil {
+		return err
+	}
+	if views == nil {
+		return nil // ended before it was ready
+	}
+	return d.finish(newReport(d.workers, seen, views), seen.Failures)
+}
+
+// run waits for the fleet, puts load on it, shows it, and takes the last look.
+func (d *demo) run(ctx context.Context, began time.Time) (counts, []relayView, error) {
+	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
+	_, err := d.observer.await(waiting, d.cfg.Workers)
+	cancel()
+	if ctx.Err() != nil {
+		return counts{}, nil, nil
+	}
+	if err != nil {
+		return counts{}, nil, fmt.Errorf("not ready after %s: %w", readyTimeout, err)
+	}
+	if _, err := fmt.Fprintf(d.progress, "ready in %.1fs (relays: %d, workers: %d)\n", time.Since(began).Seconds(), d.cfg.Relays, d.cfg.Workers); err != nil {
+		return counts{}, nil, err
+	}
+	err = d.underLoad(ctx)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), wholeTimeout)
+	defer cancel()
+	views, lack := d.observer.await(ending, d.cfg.Workers)
+	if views == nil {
+		return counts{}, nil, errors.Join(err, lack)
+	}
+	if lack != nil { // the report will show it, too
+		_, noteErr := fmt.Fprintln(d.cfg.Stderr, "note:", lack)
+		err = errors.Join(err, noteErr)
+	}
+	return d.load.totals(), views, err
+}
+
+// underLoad sends requests and kills workers until the time is over. What it
+// starts has ended when it returns, and the fleet is complete.
+func (d *demo) underLoad(ctx context.Context) error {
+	var targets []string
+	for _, r := range d.observer.relays {
+		targets = append(targets, r.Ingress)
+	}
+	d.load = newLoad(loadConfig{Targets: targets, Rate: d.cfg.Rate, Seed: uint64(d.cfg.Seed)})
+	if d.cfg.For > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.cfg.For)
+		defer cancel()
+	}
+	killing, spare := context.WithCancel(ctx)
+	defer spare()
+	sending, hush := context.WithCancel(ctx)
+	defer hush()
+
+	var killed, sent sync.WaitGroup
+	var killErr error
+	k := &killer{every: d.cfg.KillEvery, seed: uint64(d.cfg.Seed), places: d.cfg.Workers, fleet: d.fleet, tell: d.tell}
+	killed.Go(func() {
+		if killErr = k.run(killing); killErr != nil {
+			hush() // there is no fleet to show any more
+		}
+	})
+	sent.Go(func() { d.load.run(sending) })
+	showErr := d.watch(sending)
+	spare()
+	killed.Wait()
+	hush()
+	sent.Wait()
+	return errors.Join(killErr, showErr)
+}
+
+// tell passes an event on to the display; one that nobody takes is no loss.
+func (d *demo) tell(event string) {
+	select {
+	case d.events <- time.Now().Format(time.TimeOnly) + " " + event:
+	default:
+	}
+}
+
+// watch shows a frame every interval until ctx ends.
+func (d *demo) watch(ctx context.Context) error {
+	began := time.Now()
+	tick := time.NewTicker(frameInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case event := <-d.events:
+			if err := d.display.event(event); err != nil {
+				return err
+			}
+		case <-tick.C:
+			views, err := d.observer.look(context.WithoutCancel(ctx)) // each look has its timeout
+			if err != nil {
+				return err
+			}
+			if err := d.display.show(d.frame(time.Since(began), views)); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (d *demo) frame(elapsed time.Duration, views []relayView) frame {
+	w, total := d.load.look(), d.load.totals()
+	f := frame{
+		Elapsed: elapsed, Requests: total.Requests, Errors: total.Errors, P50: w.P50, P99: w.P99,
+		Relays: d.observer.relays, Rows: newRows(d.workers, w, views),
+	}
+	if w.Seconds > 0 {
+		f.PerSecond = float64(w.Requests) / w.Seconds
+	}
+	for _, v := range views {
+		f.Retries += v.Retries
+	}
+	return f
+}
+
+// finish prints the report and judges it.
+func (d *demo) finish(r report, failures []string) error {
+	for _, f := range failures {
+		if _, err := fmt.Fprintln(d.cfg.Stderr, "failed:", f); err != nil {
+			return err
+		}
+	}
+	write := r.writeText
+	if d.cfg.Output == outputJSON {
+		write = r.writeJSON
+	}
+	return errors.Join(write(d.cfg.Stdout), r.check())
+}

@@ -1,0 +1,135 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// output is a writer that several goroutines may share, and that tells once when
+// a text has been written.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	want string
+	seen chan struct{}
+}
+
+func expecting(text string) *output { return &output{want: text, seen: make(chan struct{})} }
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Write(p)
+	if o.want != "" && strings.Contains(o.text.String(), o.want) {
+		o.want = ""
+		close(o.seen)
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// A real fleet, real sockets, and workers that die under load.
+func TestNoRequestIsLostWhileWorkersDie(t *testing.T) {
+	const relays, workers = 2, 4
+	var stdout, stderr output
+	cfg := Config{Stdout: &stdout, Stderr: &stderr, Settings: DefaultSettings()}
+	cfg.Relays, cfg.Workers, cfg.Rate, cfg.Output = relays, workers, 100, outputJSON
+	cfg.For, cfg.KillEvery = 3500*time.Millisecond, leastKill
+	if err := Run(t.Context(), cfg); err != nil {
+		t.Fatalf("Run: %v\n%s", err, stderr.String())
+	}
+
+	var r report
+	decoder := json.NewDecoder(strings.NewReader(stdout.String()))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&r); err != nil || decoder.More() {
+		t.Fatalf("stdout is not one report (%v): %s", err, stdout.String())
+	}
+	if r.Requests == 0 || r.Errors != 0 {
+		t.Errorf("%d requests, %d errors; want some and none\n%s", r.Requests, r.Errors, stderr.String())
+	}
+	if least := workers * r.RequestsPerWorker.Max; least < int(r.Requests) {
+		t.Errorf("%d requests, but no worker answered more than %d", r.Requests, r.RequestsPerWorker.Max)
+	}
+	if want := (minMax{relays, relays}); r.RelaysPerWorker != want {
+		t.Errorf("relays per worker %v, want %v", r.RelaysPerWorker, want)
+	}
+	if want := (minMax{workers, workers}); r.WorkersPerRelay != want {
+		t.Errorf("workers per relay %v, want %v", r.WorkersPerRelay, want)
+	}
+	if r.P50 <= 0 || r.P99 < r.P50 {
+		t.Errorf("p50 %v ms, p99 %v ms", r.P50, r.P99)
+	}
+	for _, want := range []string{"ready in ", "killed worker-0", "replaced worker-0"} {
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("the progress does not say %q:\n%s", want, stderr.String())
+		}
+	}
+}
+
+func TestADemoWithoutAnEndEndsWithItsContext(t *testing.T) {
+	stdout := expecting(" req/s")
+	cfg := Config{Stdout: stdout, Stderr: &output{}, Settings: DefaultSettings()}
+	cfg.Relays, cfg.Workers, cfg.Rate = 1, 2, 50
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, cfg) }()
+	select {
+	case <-stdout.seen:
+	case err := <-ended:
+		t.Fatalf("ended by itself: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if !strings.Contains(stdout.String(), "relays per worker 1, workers per relay 2") {
+		t.Errorf("no report at the end:\n%s", stdout.String())
+	}
+}
+
+func TestADemoThatIsStoppedBeforeItIsReadyLeavesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout output
+	cfg := Config{Stdout: &stdout, Stderr: &output{}, Settings: DefaultSettings()}
+	cfg.Relays, cfg.Workers = 1, 1
+	if err := Run(ctx, cfg); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// Other programs read the report: its keys are part of the contract.
+func TestTheReportHasExactlyTheAgreedKeys(t *testing.T) {
+	var out bytes.Buffer
+	if err := (report{}).writeJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(out.Bytes(), &fields); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"errors", "p50_ms", "p99_ms", "relays_per_worker", "requests", "requests_per_worker", "retries", "workers_per_relay"}
+	if got := slices.Sorted(maps.Keys(fields)); !slices.Equal(got, want) {
+		t.Errorf("keys %q, want %q", got, want)
+	}
+	for _, key := range []string{"requests_per_worker", "relays_per_worker", "workers_per_relay"} {
+		inner, _ := fields[key].(map[string]any)
+		if got := slices.Sorted(maps.Keys(inner)); !slices.Equal(got, []string{"max", "min"}) {
+			t.Errorf("%s has the keys %q, want max and min", key, got)
+		}
+	}
+}
