@@ -82,6 +82,7 @@ bench-relay: ## CPU per request of the relay beside HAProxy (needs haproxy and w
 		DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$${missing[@]}"; \
 	fi
 	go run ./sims/dataplane
+	go test -run '^$$' -bench Admission -benchmem ./internal/relay/ingress
 
 .PHONY: clean
 clean: ## remove what build leaves behind

@@ -84,9 +84,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer service.InFlight.Add(-1)
 	h.budget.earn()
-	t := try{
-		handler: h, service: service, metrics: h.cfg.Metrics.of(name), w: w, r: r,
-		began: time.Since(h.cfg.Epoch),
-	}
+	t := tries.Get().(*try)
+	defer t.free()
+	t.handler, t.service, t.metrics, t.w, t.r = h, service, h.cfg.Metrics.of(name), w, r
+	t.began = time.Since(h.cfg.Epoch)
 	t.run()
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -14,6 +15,9 @@ import (
 )
 
 // try is one request on its way through its attempts. Times are since the epoch.
+//
+// Tries are pooled: with the exchange's parts inside, a request that succeeds
+// costs the handler no allocation.
 type try struct {
 	handler *Handler
 	service *routing.Service
@@ -28,8 +32,22 @@ type try struct {
 	failed   []Attempt
 
 	// Of the attempt under way.
-	answered time.Duration // when the answer began
-	headers  [3]upstream.Field
+	answered      time.Duration // when the answer began
+	headers       [4]upstream.Field
+	answerHeaders [3]upstream.Field
+	onHead        func(upstream.Result) bool // t.headArrived, bound once
+}
+
+var tries = sync.Pool{New: func() any {
+	t := new(try)
+	t.onHead = t.headArrived
+	return t
+}}
+
+// free forgets the request and gives the try back.
+func (t *try) free() {
+	*t = try{onHead: t.onHead}
+	tries.Put(t)
 }
 
 func (t *try) run() {
@@ -89,7 +107,7 @@ func (t *try) exchange(target *routing.Target, n int, deadline time.Duration) up
 		Peer:       t.hop,
 		OnHead:     t.onHead,
 	}
-	headers := t.headers[:0]
+	headers, answer := t.headers[:0], t.answerHeaders[:0]
 	if !cfg.Hop {
 		x.ForwardedFor = addrOnly(t.r.RemoteAddr)
 		proto := "http"
@@ -99,28 +117,27 @@ func (t *try) exchange(target *routing.Target, n int, deadline time.Duration) up
 		headers = append(headers, upstream.Field{Name: "X-Forwarded-Host", Value: t.r.Host}, upstream.Field{Name: "X-Forwarded-Proto", Value: proto})
 	}
 	if t.hop {
-		x.Header = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name}, upstream.Field{Name: HopHeader, Value: cfg.Self})
-	} else {
-		x.Header = headers
+		headers = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name}, upstream.Field{Name: HopHeader, Value: cfg.Self})
 	}
 	if cfg.ExposeRouteHeaders {
 		// The relay that picked the worker names it; the one that forwarded
 		// lets that stand and says how often it tried itself.
 		if !t.hop {
-			x.ResponseHeader = append(x.ResponseHeader, upstream.Field{Name: EndpointHeader, Value: target.Node})
+			answer = append(answer, upstream.Field{Name: EndpointHeader, Value: target.Node})
 		}
 		if !cfg.Hop {
-			x.ResponseHeader = append(x.ResponseHeader, upstream.Field{Name: RelayHeader, Value: cfg.Self}, upstream.Field{Name: AttemptsHeader, Value: strconv.Itoa(n)})
+			answer = append(answer, upstream.Field{Name: RelayHeader, Value: cfg.Self}, upstream.Field{Name: AttemptsHeader, Value: strconv.Itoa(n)})
 		}
 	}
+	x.Header, x.ResponseHeader = headers, answer
 	return x
 }
 
 var dropRingway = []string{"Ringway-"}
 
-// onHead runs when the answer begins. It is the moment that counts as the
+// headArrived runs when the answer begins. It is the moment that counts as the
 // latency: how long a stream then lasts says nothing about the endpoint.
-func (t *try) onHead(r upstream.Result) bool {
+func (t *try) headArrived(r upstream.Result) bool {
 	if t.hop && r.Status == http.StatusMisdirectedRequest {
 		return false // nothing happened there; ask another
 	}
@@ -206,8 +223,8 @@ func (a attempt) Error() string { return a.err.Error() }
 
 var errMisdirected = errors.New("the relay does not serve this service; it sees other members")
 
-// attemptFailure takes a failed Carry apart; nil stands for an answer that onHead
-// turned away.
+// attemptFailure takes a failed Carry apart; nil stands for an answer that
+// headArrived turned away.
 func attemptFailure(err error) attempt {
 	if err == nil {
 		return attempt{err: errMisdirected, stage: stageMisdirected}

@@ -195,7 +195,7 @@ func (r *Router) update(ctx context.Context) {
 		s, known := old[name]
 		if !known {
 			var err error
-			if s, err = r.newService(name); err != nil {
+			if s, err = NewService(name, r.cfg.Selection); err != nil {
 				r.cfg.Logger.Error("cannot route a service", "service", name, "err", err)
 				continue
 			}
@@ -208,20 +208,6 @@ func (r *Router) update(ctx context.Context) {
 		}
 	}
 	r.services.Store(&next)
-}
-
-func (r *Router) newService(name string) (*Service, error) {
-	endpoints, err := selection.NewBalancer(r.cfg.Selection)
-	if err != nil {
-		return nil, err
-	}
-	relays, err := selection.NewBalancer(r.cfg.Selection)
-	if err != nil {
-		return nil, err
-	}
-	s := &Service{Name: name, Endpoints: endpoints, Relays: relays}
-	s.route.Store(&Route{Index: -1})
-	return s, nil
 }
 
 // route brings one service up to date.
@@ -260,10 +246,9 @@ func (r *Router) route(ctx context.Context, s *Service, relaysChanged bool) erro
 			return err
 		}
 	}
-	if err := errors.Join(r.fill(s.Endpoints, next.Range), r.fill(s.Relays, next.Forward)); err != nil {
+	if err := s.SetRoute(next, r.now()); err != nil {
 		return err
 	}
-	s.route.Store(next)
 	r.updates.WithLabelValues("ok").Inc()
 	if old.Plan == nil || old.Affine() != next.Affine() {
 		role := "forwarding"
@@ -350,12 +335,4 @@ func (r *Router) target(ctx context.Context, node string, epoch uint64, address 
 		r.warming = append(r.warming, p.warm)
 	}
 	return &Target{ID: fmt.Sprintf("%s.%d", node, epoch), Node: node, Address: address, Pool: p.pool, key: key}, nil
-}
-
-func (r *Router) fill(b *selection.Balancer, targets []*Target) error {
-	endpoints := make([]selection.Endpoint, len(targets))
-	for i, t := range targets {
-		endpoints[i] = selection.Endpoint{ID: t.ID, Weight: t.Weight, Value: t}
-	}
-	return b.Update(endpoints, r.now())
 }

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/ringway/ringway/advertise"
@@ -41,8 +42,41 @@ type Route struct {
 	Endpoints []advertise.Endpoint
 }
 
-// Route is the newest route; never nil for a Service that a Router returned.
+// NewService returns a service without endpoints.
+func NewService(name string, cfg selection.Config) (*Service, error) {
+	endpoints, err := selection.NewBalancer(cfg)
+	if err != nil {
+		return nil, err
+	}
+	relays, err := selection.NewBalancer(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{Name: name, Endpoints: endpoints, Relays: relays}
+	s.route.Store(&Route{Index: -1})
+	return s, nil
+}
+
+// Route is the newest route, never nil.
 func (s *Service) Route() *Route { return s.route.Load() }
+
+// SetRoute publishes a route: the balancers first, so that a request that sees
+// the new route finds its endpoints. A Router does this; one goroutine at a time.
+func (s *Service) SetRoute(route *Route, now selection.Instant) error {
+	if err := errors.Join(fill(s.Endpoints, route.Range, now), fill(s.Relays, route.Forward, now)); err != nil {
+		return err
+	}
+	s.route.Store(route)
+	return nil
+}
+
+func fill(b *selection.Balancer, targets []*Target, now selection.Instant) error {
+	endpoints := make([]selection.Endpoint, len(targets))
+	for i, t := range targets {
+		endpoints[i] = selection.Endpoint{ID: t.ID, Weight: t.Weight, Value: t}
+	}
+	return b.Update(endpoints, now)
+}
 
 // Affine reports whether this relay connects to the service's workers itself.
 func (r *Route) Affine() bool { return r.Index >= 0 }
