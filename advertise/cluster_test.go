@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -94,6 +95,32 @@ func TestAJoinerIsSettledOnlyAfterItHasComparedRecords(t *testing.T) {
 		settle(5 * time.Second)
 		if !r.catalogue.Settled() || len(endpoints(r)) != 1 {
 			t.Errorf("settled %v with endpoints %v", r.catalogue.Settled(), endpoints(r))
+		}
+	})
+}
+
+func TestAViewHasBothHalvesOfAPlan(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		n.join("r1", membership.RoleRelay)
+		for _, id := range []string{"w1", "w2"} {
+			offer(t, n.join(id, membership.RoleWorker), echo(1))
+		}
+		draining := n.join("w3", membership.RoleWorker)
+		offer(t, draining, echo(1))
+		draining.catalogue.Drain()
+		settle(10 * time.Second)
+		v := draining.catalogue.View()
+		if got, want := v.Workers("echo"), ring.Order("echo", []string{"w1", "w2"}); !slices.Equal(got, want) {
+			t.Errorf("workers %v, want %v", got, want)
+		}
+		if got := v.Relays(); !slices.Equal(got, []string{"r1"}) {
+			t.Errorf("relays %v", got)
+		}
+		if e, ok := v.Endpoint("echo", "w3"); !ok || e.State != Draining {
+			t.Errorf("w3 offers %+v, %v", e, ok)
+		}
+		if _, ok := v.Endpoint("echo", "r1"); ok || new(View).Relays() != nil {
+			t.Error("something is offered that is not")
 		}
 	})
 }

@@ -68,3 +68,40 @@ func (v *View) Known(service string) bool {
 
 // EndpointCount is the number of endpoints of all services.
 func (v *View) EndpointCount() int { return v.count }
+
+// Endpoint finds what one worker offers of a service, in O(endpoints).
+func (v *View) Endpoint(service, worker string) (Endpoint, bool) {
+	for _, e := range v.services[service] {
+		if e.NodeID == worker {
+			return e, true
+		}
+	}
+	return Endpoint{}, false
+}
+
+// Workers are the node ids of the endpoints of a service that take new work, in
+// ring order: what a plan is made of.
+func (v *View) Workers(service string) []string {
+	var ids []string
+	for _, e := range v.services[service] {
+		if e.State == Ready {
+			ids = append(ids, e.NodeID)
+		}
+	}
+	return ids
+}
+
+// Relays are the ids of the relays that are alive and stay, sorted: the other
+// half of a plan.
+func (v *View) Relays() []string {
+	if v.members == nil {
+		return nil
+	}
+	var ids []string
+	for _, m := range v.members.WithRole(membership.RoleRelay) {
+		if !m.Leaving {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}

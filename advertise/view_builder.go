@@ -99,6 +99,9 @@ func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) *View {
 func (b *viewBuilder) rebuild(name string, ids idSet, now time.Time) {
 	before, known := b.services[name]
 	fresh := b.current(name, ids)
+	if unchanged(before, ids, fresh) {
+		return // its watchers keep the slice they have
+	}
 	after := make([]Endpoint, 0, len(before)+len(fresh))
 	kept := 0 // before[kept:i] is what is still to be copied
 	seed := ring.Hash(name, 0)
@@ -122,6 +125,27 @@ func (b *viewBuilder) rebuild(name string, ids idSet, now time.Time) {
 		b.services[name] = nil
 		b.remember(name, now)
 	}
+}
+
+// unchanged reports whether the endpoints of ids in before are just those in
+// fresh: the worker's record changed in what it says of other services.
+func unchanged(before []Endpoint, ids idSet, fresh []Endpoint) bool {
+	for i := range before {
+		if _, touched := ids[before[i].NodeID]; !touched {
+			continue
+		}
+		if len(fresh) == 0 || !before[i].equal(&fresh[0]) {
+			return false
+		}
+		fresh = fresh[1:]
+	}
+	return len(fresh) == 0
+}
+
+func (e *Endpoint) equal(o *Endpoint) bool {
+	return e.Service == o.Service && e.NodeID == o.NodeID && e.Epoch == o.Epoch && e.Address == o.Address && e.Protocol == o.Protocol &&
+		e.Weight == o.Weight && e.Slots == o.Slots && e.State == o.State && e.Version == o.Version && slices.Equal(e.Tags, o.Tags) &&
+		e.Datacenter == o.Datacenter && e.Region == o.Region
 }
 
 // mergeRun appends run and those of fresh that belong before its end. A long run

@@ -282,6 +282,7 @@ func TestAStreamReachesTheMemberItNames(t *testing.T) {
 	if _, err := b.OpenStream(t.Context(), "nobody", ProtocolSync); err == nil {
 		t.Fatal("a stream to nobody was opened")
 	}
+	(&testNode{Node: a, log: &logBuffer{}}).await(t, "b", sees("a", "b"))
 	if _, err := a.OpenStream(t.Context(), "b", ProtocolSync); err == nil || !strings.Contains(err.Error(), "protocol mismatch") {
 		t.Fatalf("b serves no such protocol, yet: %v", err)
 	}
@@ -323,12 +324,16 @@ func TestGarbageOnBothSocketsIsCountedAndChangesNothing(t *testing.T) {
 		_, _ = conn.Read(packet) // until the node hangs up
 		_ = conn.Close()
 	}
-	if got := testutil.ToFloat64(n.metrics.refusals.WithLabelValues(inbound, fieldMalformed)); got < 20 {
-		t.Errorf("counted %v malformed streams, want 20", got)
+	counted := func(what string, c prometheus.Counter, least float64) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); testutil.ToFloat64(c) < least; time.Sleep(time.Millisecond) { // polls a state
+			if time.Now().After(deadline) {
+				t.Fatalf("counted %v %s, want %v", testutil.ToFloat64(c), what, least)
+			}
+		}
 	}
-	if got := testutil.ToFloat64(n.metrics.dropped.WithLabelValues("label")); got == 0 {
-		t.Error("no packet without our label was counted")
-	}
+	counted("malformed streams", n.metrics.refusals.WithLabelValues(inbound, fieldMalformed), 20)
+	counted("packets without our label", n.metrics.dropped.WithLabelValues("label"), 1)
 	// It still gossips: news of a third member passes through it.
 	start(t, func(c *Config) { c.ID, c.Seeds = "r3", []string{n.Addr()} })
 	peer.await(t, "r3", sees("r1", "r2", "r3"))

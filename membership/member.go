@@ -55,3 +55,12 @@ type Member struct {
 func (m Member) Instance() string { return instanceName(m.ID, m.Epoch) }
 
 func instanceName(id string, epoch uint64) string { return fmt.Sprintf("%s.%d", id, epoch) }
+
+// IDs lists the ids of members, in their order.
+func IDs(members []Member) []string {
+	ids := make([]string, len(members))
+	for i, m := range members {
+		ids[i] = m.ID
+	}
+	return ids
+}

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	// A probe of memberlist ends by itself within a second of the shutdown.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
 
 // patience bounds every wait of these tests. They wait for states, so it is

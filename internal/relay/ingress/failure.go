@@ -12,7 +12,7 @@ type Code string
 
 // The codes of the relay's own answers, with their HTTP status.
 const (
-	CodeBadRequest     Code = "bad_request"     // 400: the request names no service
+	CodeBadRequest     Code = "bad_request"     // 400: the request names no service, or cannot be carried
 	CodeUnknownService Code = "unknown_service" // 404: nobody offers or offered it
 	CodeUpstreamFailed Code = "upstream_failed" // 502: every attempt failed
 	CodeNoEndpoint     Code = "no_endpoint"     // 503: nobody offers it now

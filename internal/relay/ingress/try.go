@@ -85,6 +85,10 @@ func (t *try) run() {
 			// client that the rest is missing.
 			panic(http.ErrAbortHandler)
 		case f.client:
+			if t.r.Context().Err() == nil { // it is still there, and waits for an answer
+				t.answerBadRequest(f, now)
+				return
+			}
 			t.metrics.finished(outcomeCancelled, now-t.began)
 			return
 		}
@@ -202,6 +206,12 @@ func (t *try) answerFailed(a attempt, now time.Duration) {
 		f.Text, f.Code = "no endpoint answered within "+t.handler.cfg.Timeout.String(), CodeTimeout
 	}
 	t.answer(f, now)
+}
+
+// answerBadRequest is for a request that cannot be carried as it is, whatever the
+// endpoint: an upgrade over HTTP/2, a body that ended too early.
+func (t *try) answerBadRequest(a attempt, now time.Duration) {
+	t.answer(failure{Text: "the request cannot be carried: " + a.Error(), Code: CodeBadRequest, Service: t.service.Name}, now)
 }
 
 func (t *try) answer(f failure, now time.Duration) {

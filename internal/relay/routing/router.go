@@ -230,7 +230,7 @@ func (r *Router) route(ctx context.Context, s *Service, relaysChanged bool) erro
 	}
 	if len(workers) > 0 && len(r.relays) > 0 {
 		plan, err := affinity.NewPlan(affinity.PlanConfig{
-			Service: s.Name, Relays: r.relayIDs(), Workers: workers, WorkersOrdered: true,
+			Service: s.Name, Relays: membership.IDs(r.relays), Workers: workers, WorkersOrdered: true,
 			RelaysPerService: r.cfg.RelaysPerService, Minimums: r.cfg.Minimums, IndexSource: r.cfg.IndexSource,
 		})
 		if err != nil {
@@ -262,14 +262,6 @@ func (r *Router) route(ctx context.Context, s *Service, relaysChanged bool) erro
 
 func hasMember(members []membership.Member, id string) bool {
 	return slices.ContainsFunc(members, func(m membership.Member) bool { return m.ID == id })
-}
-
-func (r *Router) relayIDs() []string {
-	ids := make([]string, len(r.relays))
-	for i, m := range r.relays {
-		ids[i] = m.ID
-	}
-	return ids
 }
 
 func sameSlice(a, b []advertise.Endpoint) bool {

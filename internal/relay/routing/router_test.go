@@ -1,0 +1,239 @@
+package routing_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection"
+)
+
+func TestMain(m *testing.M) {
+	// A probe of memberlist ends by itself within a second of the shutdown.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
+}
+
+// patience bounds every wait; it is reached only when something is broken.
+const patience = 30 * time.Second
+
+// member is one gossiping process of a test, over real sockets.
+type member struct {
+	*membership.Node
+	catalogue *advertise.Catalogue
+	crash     func()
+}
+
+func join(t *testing.T, id string, role membership.Role, seed *member) *member {
+	t.Helper()
+	cfg := membership.Config{Cluster: "test", Environment: "ci", ID: id, Role: role, BindAddr: "127.0.0.1:0", ForwardAddr: "127.0.0.1:1"}
+	if seed != nil {
+		cfg.Seeds = []string{seed.Addr()}
+	}
+	node, err := membership.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue, err := advertise.New(advertise.Config{Gossip: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	if err := node.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	running.Go(func() { _ = catalogue.Run(ctx) })
+	m := &member{Node: node, catalogue: catalogue, crash: sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		_ = node.Close()
+	})}
+	t.Cleanup(m.crash)
+	return m
+}
+
+func route(t *testing.T, self *member, change func(*routing.Config)) *routing.Router {
+	t.Helper()
+	cfg := routing.Config{
+		Self: self.ID(), Role: membership.RoleRelay, Catalogue: self.catalogue,
+		RelaysPerService: 10, Minimums: affinity.DefaultMinimums, IndexSource: affinity.IndexRank,
+		Selection: selection.DefaultConfig(), DrainDelay: time.Millisecond, Epoch: time.Now(),
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	}
+	change(&cfg)
+	r, err := routing.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) { // polls a state
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// backend is a service that listens.
+func backend(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+func nodes(targets []*routing.Target) []string {
+	var out []string
+	for _, t := range targets {
+		out = append(out, t.Node)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestARouteFollowsOffersAndKeepsWhatDidNotChange(t *testing.T) {
+	self := join(t, "r1", membership.RoleRelay, nil)
+	r := route(t, self, func(*routing.Config) {})
+	workers := map[string]*member{}
+	for _, id := range []string{"w1", "w2"} {
+		w := join(t, id, membership.RoleWorker, self)
+		workers[id] = w
+		if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t), Weight: 20}, {Name: "other", Address: backend(t)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	find := func(name string) *routing.Service {
+		s, ok := r.Service(name)
+		if !ok {
+			return &routing.Service{}
+		}
+		return s
+	}
+	has := func(name string, want ...string) func() bool {
+		return func() bool {
+			s, ok := r.Service(name)
+			return ok && s.Route().Affine() && slices.Equal(nodes(s.Route().Range), want)
+		}
+	}
+	await(t, "both workers of echo", has("echo", "w1", "w2"))
+	await(t, "both workers of other", has("other", "w1", "w2"))
+	await(t, "settled", r.Settled)
+	await(t, "a warm connection to each worker", func() bool {
+		for _, target := range find("echo").Route().Range {
+			if target.Pool.Stats().Open == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	echo, other := find("echo"), find("other")
+	if w := echo.Route().Range[0].Weight; w != 0.5*20 {
+		t.Errorf("weight %v, want the plan's half times the endpoint's 20", w)
+	}
+	otherRoute, w1 := other.Route(), echo.Route().Range[slices.IndexFunc(echo.Route().Range, func(t *routing.Target) bool { return t.Node == "w1" })]
+
+	// w2 changes what it offers: echo only, elsewhere.
+	if err := workers["w2"].catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t), State: advertise.Draining}, {Name: "third", Address: backend(t)}}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "w2 to take no new requests of echo", has("echo", "w1"))
+	await(t, "w2 to be gone from other", has("other", "w1"))
+	if find("echo") != echo {
+		t.Error("the service is a new one: its statistics are lost")
+	}
+	if got := echo.Route().Range[0]; got.Pool != w1.Pool {
+		t.Error("the connections to w1 were opened anew")
+	}
+	if len(echo.Route().Endpoints) != 2 {
+		t.Error("a draining endpoint is not shown any more")
+	}
+	if otherRoute == other.Route() {
+		t.Error("the route of other did not change")
+	}
+	before := echo.Route()
+	if err := workers["w1"].catalogue.Offer([]advertise.Service{{Name: "echo", Address: w1.Address, Weight: 20}}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "other to be empty", func() bool { return len(other.Route().Range) == 0 })
+	if echo.Route() != before {
+		t.Error("a change of another service computed echo's route anew")
+	}
+}
+
+func TestAServiceWhoseWorkersAreGoneIsStillKnown(t *testing.T) {
+	self := join(t, "r1", membership.RoleRelay, nil)
+	r := route(t, self, func(*routing.Config) {})
+	w := join(t, "w1", membership.RoleWorker, self)
+	if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t)}}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "echo", func() bool { s, ok := r.Service("echo"); return ok && len(s.Route().Range) == 1 })
+	w.catalogue.Withdraw()
+	await(t, "no endpoint", func() bool { s, ok := r.Service("echo"); return ok && s.Route().Plan == nil })
+	if _, ok := r.Service("nobody"); ok {
+		t.Error("a service that nobody ever offered is known")
+	}
+	if all := r.Services(); len(all) != 1 || all[0].Name != "echo" {
+		t.Errorf("services %v", all)
+	}
+}
+
+func TestAGateForwardsToTheAffineRelays(t *testing.T) {
+	relay := join(t, "r1", membership.RoleRelay, nil)
+	gate := join(t, "g1", membership.RoleGate, relay)
+	r := route(t, gate, func(c *routing.Config) { c.Role = membership.RoleGate })
+	w := join(t, "w1", membership.RoleWorker, relay)
+	if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t)}}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the relay to forward to", func() bool {
+		s, ok := r.Service("echo")
+		return ok && !s.Route().Affine() && slices.Equal(nodes(s.Route().Forward), []string{"r1"}) && len(s.Route().Range) == 0
+	})
+}
+
+func TestAnEndpointThatCannotBeCarriedToCostsNoOther(t *testing.T) {
+	self := join(t, "r1", membership.RoleRelay, nil)
+	r := route(t, self, func(*routing.Config) {})
+	for id, protocol := range map[string]advertise.Protocol{"w1": advertise.HTTP1, "w2": advertise.TCP} {
+		w := join(t, id, membership.RoleWorker, self)
+		if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t), Protocol: protocol}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "w1 alone in the range of two endpoints", func() bool {
+		s, ok := r.Service("echo")
+		return ok && len(s.Route().Endpoints) == 2 && slices.Equal(nodes(s.Route().Range), []string{"w1"})
+	})
+}
+
+func TestMinimumsBelowTheirBoundsAreRefused(t *testing.T) {
+	_, err := routing.New(routing.Config{Minimums: affinity.Minimums{PeersPerWorker: 2, PeersPerRelay: 1}, Selection: selection.DefaultConfig()})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+}

@@ -1,0 +1,132 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/worker"
+	"github.com/ringway/ringway/membership"
+)
+
+const patience = 30 * time.Second
+
+// observer is a relay's eyes: a member that watches the catalogue.
+func observer(t *testing.T) (*membership.Node, *advertise.Catalogue) {
+	t.Helper()
+	node, err := membership.New(membership.Config{Cluster: "test", Environment: "ci", ID: "r1", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue, err := advertise.New(advertise.Config{Gossip: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := node.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = catalogue.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		_ = node.Close()
+	})
+	return node, catalogue
+}
+
+func TestAStoppingAgentDrainsBeforeItLeaves(t *testing.T) {
+	node, catalogue := observer(t)
+	s := worker.DefaultSettings()
+	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "w1", []string{node.Addr()}
+	s.GossipAddr, s.AdminAddr = "127.0.0.1:0", "127.0.0.1:0"
+	s.Services = []string{"echo=127.0.0.1:9000;weight=20"}
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := worker.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(ctx) }()
+
+	// What the observer sees of the endpoint, each state once.
+	var seen []string
+	watching, done := context.WithTimeout(t.Context(), patience)
+	defer done()
+	for view := range catalogue.Watch(watching) {
+		state := "gone"
+		if e, ok := view.Endpoint("echo", "w1"); ok {
+			state = string(e.State)
+			if e.Weight != 20 || e.Address != "127.0.0.1:9000" {
+				t.Errorf("offered %+v", e)
+			}
+		}
+		if len(seen) == 0 || seen[len(seen)-1] != state {
+			seen = append(seen, state)
+		}
+		if state == "ready" {
+			ready(t, agent)
+			stop()
+		}
+		if state == "gone" && len(seen) > 1 {
+			break
+		}
+	}
+	if want := []string{"gone", "ready", "draining", "gone"}; !slices.Equal(seen, want) {
+		t.Errorf("the relay saw %v, want %v", seen, want)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("an orderly stop returned %v", err)
+	}
+}
+
+// ready checks what the agent says of itself while it offers.
+func ready(t *testing.T, agent *worker.Agent) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + agent.AdminAddr() + "/api/v1/services")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer resp.Body.Close()
+	var got struct {
+		Worker   string
+		Draining bool
+		Services []advertise.Service
+	}
+	body, _ := io.ReadAll(resp.Body)
+	if err := json.Unmarshal(body, &got); err != nil || got.Worker != "w1" || got.Draining || len(got.Services) != 1 {
+		t.Errorf("%s: %v", body, err)
+	}
+}
+
+func TestAnAgentThatCannotBindSaysWhich(t *testing.T) {
+	node, _ := observer(t)
+	s := worker.DefaultSettings()
+	s.Cluster, s.Environment, s.ID, s.Services = "test", "ci", "w1", []string{"echo=127.0.0.1:9000"}
+	s.GossipAddr, s.AdminAddr = node.Addr(), "127.0.0.1:0"
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := worker.New(cfg); err == nil || !strings.Contains(err.Error(), "listen for gossip on "+node.Addr()) {
+		t.Errorf("%v", err)
+	}
+}

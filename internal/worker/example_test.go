@@ -1,0 +1,18 @@
+package worker_test
+
+import (
+	"fmt"
+
+	"github.com/ringway/ringway/internal/worker"
+)
+
+// What --service takes.
+func ExampleParseService() {
+	s, err := worker.ParseService("chat=10.0.0.5:9000;protocol=h2c;weight=20;tag=gpu")
+	fmt.Println(s.Name, s.Address, s.Protocol, s.Weight, s.Tags, err)
+	_, err = worker.ParseService("chat=10.0.0.5")
+	fmt.Println(err)
+	// Output:
+	// chat 10.0.0.5:9000 h2c 20 [gpu] <nil>
+	// service "chat=10.0.0.5": service "chat": address "10.0.0.5": address 10.0.0.5: missing port in address: want host:port with a port from 1 to 65535; write name=host:port, or name=host:port;protocol=h2c;weight=20
+}

@@ -1,0 +1,59 @@
+package worker
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ringway/ringway/advertise"
+)
+
+func TestAServiceIsWrittenAsNameAddressAndOptions(t *testing.T) {
+	for text, want := range map[string]advertise.Service{
+		"echo=127.0.0.1:9000": {Name: "echo", Address: "127.0.0.1:9000", Protocol: advertise.HTTP1, Weight: 10, State: advertise.Ready},
+		" echo = h:1 ":        {Name: "echo", Address: "h:1", Protocol: advertise.HTTP1, Weight: 10, State: advertise.Ready},
+		"chat=[::1]:9000;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;tag=blue": {
+			Name: "chat", Address: "[::1]:9000", Protocol: advertise.H2C, Weight: 20, Slots: 100, Version: "v2", Tags: []string{"gpu", "blue"}, State: advertise.Ready},
+	} {
+		got, err := ParseService(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+func TestAServiceThatCannotWorkIsRefusedWithItsReason(t *testing.T) {
+	for text, want := range map[string]string{
+		"echo":                     "no '='",
+		"echo=9000":                "address",
+		"=h:1":                     "service name",
+		"echo=h:0":                 "port",
+		"echo=h:1;weight=101":      "weight 101",
+		"echo=h:1;weight=many":     `weight "many" is not a number`,
+		"echo=h:1;protocol=gopher": "protocol",
+		"echo=h:1;colour=red":      `unknown option "colour"`,
+	} {
+		_, err := ParseService(text)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "write name=host:port") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func FuzzParseService(f *testing.F) {
+	f.Add("echo=127.0.0.1:9000;weight=20")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseService(text)
+		if err != nil {
+			return
+		}
+		if again, err := s.Normalize(); err != nil || again.Name != s.Name {
+			t.Fatalf("%q gave %+v, which is refused: %v", text, s, err)
+		}
+	})
+}
