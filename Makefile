@@ -32,6 +32,9 @@ build: ## build the two binaries into bin/
 .PHONY: test
 test: ## all tests, with the race detector; builds and vets sims/compare
 	go test $(RACE) -timeout $(TIMEOUT) ./...
+	@# What the race detector distorts (allocations) or slows down too much (the
+	@# sweep over every size) runs a second time without it.
+	go test ./affinity ./internal/relay/ingress
 	@# The comparison with other systems is a module of its own: their
 	@# dependencies must not become ours.
 	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go build ./... && go vet ./...; fi

@@ -177,8 +177,30 @@ func (r *Relay) stop() {
 	r.cfg.Logger.Info("draining requests", "timeout", r.cfg.DrainTimeout)
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.DrainTimeout)
 	defer cancel()
-	if err := errors.Join(r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx)); err != nil {
-		r.cfg.Logger.Warn("requests were still in flight at the end of the drain timeout", "err", err)
+	err := errors.Join(r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
+	if left := r.awaitTunnels(ctx); err != nil || left > 0 {
+		r.cfg.Logger.Warn("requests were still in flight at the end of the drain timeout", "in_flight", left)
+	}
+}
+
+// awaitTunnels waits for the requests that net/http does not know of any more:
+// upgraded connections. It returns how many are left when ctx ends.
+func (r *Relay) awaitTunnels(ctx context.Context) (left int64) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left = 0
+		for _, s := range r.router.Services() {
+			left += s.InFlight.Load()
+		}
+		if left == 0 {
+			return 0
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return left
+		}
 	}
 }
 

@@ -74,8 +74,11 @@ func (s *Set) load(from Sources) Problems {
 				continue
 			}
 			if st := s.byName[p.Setting]; st != nil {
-				if p.Value == "" && p.Origin == (Origin{}) {
-					p.Value, p.Origin, p.key = st.text(), st.origin, st.section
+				if p.Origin == (Origin{}) {
+					if p.Value == "" { // else a part of it, which the check chose
+						p.Value = st.text()
+					}
+					p.Origin, p.key = st.origin, st.section
 				}
 				if st.Secret && p.Value != "" {
 					p.Value = redacted

@@ -18,8 +18,8 @@ type Problem struct {
 	// found by [Set.Check] is dropped when one of its settings is already invalid by
 	// itself, because it would only repeat that in other words.
 	Related []string
-	// Value is the offending text, redacted for secrets. Load fills it in for
-	// problems returned by a Check that left Value and Origin empty.
+	// Value is the offending text, redacted for secrets. Load fills in Value and
+	// Origin where a Check left them empty; a Check may name a part of the value.
 	Value string
 	// Origin says where Value came from.
 	Origin Origin

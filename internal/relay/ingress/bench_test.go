@@ -115,21 +115,3 @@ func BenchmarkRefusal(b *testing.B) {
 		h.ServeHTTP(w, r)
 	}
 }
-
-func TestAdmissionAllocatesWhatCarryingDoesAndNoMore(t *testing.T) {
-	h := handlerFor(t, quickEndpoint(t))
-	r := httptest.NewRequest("GET", "/", nil)
-	r.Body = http.NoBody
-	r.Header.Set(ingress.ServiceHeader, "echo")
-	w := discard{http.Header{}}
-	allocs := testing.AllocsPerRun(200, func() {
-		clear(w.header)
-		h.ServeHTTP(w, r)
-	})
-	if allocs > maxAdmissionAllocs {
-		t.Errorf("%v allocations for a request, at most %d are allowed", allocs, maxAdmissionAllocs)
-	}
-}
-
-// maxAdmissionAllocs are the carrying's: the answer's header values and its exchange.
-const maxAdmissionAllocs = 2

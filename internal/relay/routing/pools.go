@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,8 +44,10 @@ type pooled struct {
 	generation uint64
 	// idleSince is set while no route needs the pool.
 	idleSince time.Time
-	// warm is closed after the first attempt to connect.
-	warm chan struct{}
+	// warm is closed after the first attempt to connect; warming is set while one
+	// is under way.
+	warm    chan struct{}
+	warming atomic.Bool
 }
 
 func newPools(open func(poolKey) (*upstream.Pool, error), cfg Config) *pools {
@@ -72,19 +75,36 @@ func (p *pools) need(ctx context.Context, key poolKey, generation uint64) (*pool
 	p.byKey[key] = e
 	p.opened.Inc()
 	p.count.Set(float64(len(p.byKey)))
+	e.warming.Store(true)
 	p.wg.Go(func() {
 		defer close(e.warm)
-		select {
-		case p.warming <- struct{}{}:
-			defer func() { <-p.warming }()
-		case <-ctx.Done():
-			return
-		}
-		if err := pool.Warm(ctx); err != nil && ctx.Err() == nil {
-			p.logger.Debug("cannot warm a connection; the first request will try again", "addr", key.address, "err", err)
-		}
+		p.warm(ctx, key, e)
 	})
 	return e, nil
+}
+
+// warm opens a connection, when a place is free.
+func (p *pools) warm(ctx context.Context, key poolKey, e *pooled) {
+	defer e.warming.Store(false)
+	select {
+	case p.warming <- struct{}{}:
+		defer func() { <-p.warming }()
+	case <-ctx.Done():
+		return
+	}
+	if err := e.pool.Warm(ctx); err != nil && ctx.Err() == nil {
+		p.logger.Debug("cannot warm a connection; the next request will try again", "addr", key.address, "err", err)
+	}
+}
+
+// rewarm connects again where no connection is left: a tunnel took the last one,
+// the endpoint closed it, or it could not be reached before.
+func (p *pools) rewarm(ctx context.Context, generation uint64) {
+	for key, e := range p.byKey {
+		if e.generation == generation && e.pool.Stats().Open == 0 && e.warming.CompareAndSwap(false, true) {
+			p.wg.Go(func() { p.warm(ctx, key, e) })
+		}
+	}
 }
 
 // sweep closes the pools that nothing has needed for the drain delay. It reports

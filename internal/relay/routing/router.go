@@ -48,6 +48,9 @@ type Config struct {
 	// open. It must exceed the time in which the relays come to agree; default
 	// 30 s.
 	DrainDelay time.Duration
+	// RewarmInterval is how often an endpoint of the range without any connection
+	// is connected to again. Default 2 s.
+	RewarmInterval time.Duration
 	// Epoch is the zero of selection.Instant. Required, the same one that the
 	// requests are timed with.
 	Epoch time.Time
@@ -85,6 +88,9 @@ func New(cfg Config) (*Router, error) {
 	if cfg.DrainDelay == 0 {
 		cfg.DrainDelay = 30 * time.Second
 	}
+	if cfg.RewarmInterval == 0 {
+		cfg.RewarmInterval = 2 * time.Second
+	}
 	r := &Router{cfg: cfg, updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_route_updates_total", Help: "Times the route of a service was computed anew, by result.",
 	}, []string{"result"})}
@@ -121,8 +127,9 @@ func (r *Router) Settled() bool { return r.settled.Load() }
 func (r *Router) Run(ctx context.Context) error {
 	defer r.pools.close()
 	views := r.cfg.Catalogue.Watch(ctx)
-	refresh := time.NewTicker(refreshInterval)
+	refresh, rewarm := time.NewTicker(refreshInterval), time.NewTicker(r.cfg.RewarmInterval)
 	defer refresh.Stop()
+	defer rewarm.Stop()
 	var sweep <-chan time.Time
 	for {
 		select {
@@ -140,6 +147,8 @@ func (r *Router) Run(ctx context.Context) error {
 			sweep = r.sweep()
 		case <-sweep:
 			sweep = r.sweep()
+		case <-rewarm.C:
+			r.pools.rewarm(ctx, r.generation)
 		case <-refresh.C:
 			now := r.now()
 			for _, s := range *r.services.Load() {

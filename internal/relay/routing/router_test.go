@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
 )
@@ -229,6 +230,34 @@ func TestAnEndpointThatCannotBeCarriedToCostsNoOther(t *testing.T) {
 		s, ok := r.Service("echo")
 		return ok && len(s.Route().Endpoints) == 2 && slices.Equal(nodes(s.Route().Range), []string{"w1"})
 	})
+}
+
+func TestAConnectionThatIsLostIsOpenedAgain(t *testing.T) {
+	self := join(t, "r1", membership.RoleRelay, nil)
+	r := route(t, self, func(c *routing.Config) { c.RewarmInterval = 10 * time.Millisecond })
+	service := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(service.Close)
+	w := join(t, "w1", membership.RoleWorker, self)
+	if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: service.Listener.Addr().String()}}); err != nil {
+		t.Fatal(err)
+	}
+	stats := func() (open, dials int) {
+		s, ok := r.Service("echo")
+		if !ok || len(s.Route().Range) == 0 {
+			return 0, 0
+		}
+		st := s.Route().Range[0].Pool.Stats()
+		return st.Open, int(st.Dials)
+	}
+	await(t, "the first connection", func() bool { open, _ := stats(); return open == 1 })
+	s, _ := r.Service("echo")
+	answer := httptest.NewRecorder()
+	request := httptest.NewRequest("GET", "/", nil)
+	request.Close = true // the service hangs up after this one
+	request.Header.Set("Connection", "close")
+	service.CloseClientConnections()
+	_, _ = s.Route().Range[0].Pool.Carry(answer, request, upstream.Exchange{}) // meets the closed connection
+	await(t, "a second connection", func() bool { open, dials := stats(); return open == 1 && dials >= 2 })
 }
 
 func TestMinimumsBelowTheirBoundsAreRefused(t *testing.T) {

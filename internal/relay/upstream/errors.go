@@ -42,6 +42,7 @@ var ErrClosed = errors.New("the pool is closed")
 var (
 	errStale       = errors.New("the endpoint closed the idle connection")
 	errEarlyEOF    = errors.New("the endpoint closed the connection before the end of the message")
+	errUpgradeH2   = errors.New("upgrade refused: the way to the endpoint is HTTP/2, which carries none here")
 	errNoHijack    = errors.New("upgrade refused: the client's connection cannot be taken over")
 	errNotUpgrade  = errors.New("the endpoint switched protocols although nobody asked")
 	errTooMany1xx  = errors.New("more than 16 informational responses")

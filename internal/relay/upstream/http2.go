@@ -183,7 +183,7 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 	}
 	s.ctx = ctx
 	if upgradeOf(r) != "" {
-		return s.res, s.fail(StageClient, errNoHijack)
+		return s.res, s.fail(StageClient, errUpgradeH2)
 	}
 	out, err := s.request()
 	if err != nil {

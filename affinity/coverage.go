@@ -1,0 +1,48 @@
+package affinity
+
+// Coverage counts the connections of a plan from both sides.
+type Coverage struct {
+	PerWorker []int // relays per worker, in ring order
+	Min, Max  int   // of PerWorker
+
+	MinPerRelay, MaxPerRelay int // workers per relay
+	Connections              int // in all
+}
+
+// Coverage counts relays per worker and workers per relay over all indexes, in
+// O(R + W). The slice is the caller's.
+func (s Shape) Coverage() (Coverage, error) {
+	if err := s.Validate(); err != nil {
+		return Coverage{}, err
+	}
+	return s.coverage(make([]int, s.Workers+1)), nil
+}
+
+// coverage uses steps, W+1 zeros, as the place for the result.
+func (s Shape) coverage(steps []int) Coverage {
+	c := Coverage{MinPerRelay: s.Workers}
+	// Mark where ranges begin and end, then add up once around the ring.
+	for i := range s.Relays {
+		r := s.project(i)
+		c.Connections += r.len
+		c.MinPerRelay = min(c.MinPerRelay, r.len)
+		c.MaxPerRelay = max(c.MaxPerRelay, r.len)
+		steps[r.start]++
+		if head := r.start - (r.size - r.len); head > 0 { // wraps
+			steps[0]++
+			steps[r.size]--
+			steps[head]--
+		} else {
+			steps[r.start+r.len]--
+		}
+	}
+	for w := 1; w < s.Workers; w++ {
+		steps[w] += steps[w-1]
+	}
+	c.PerWorker = steps[:s.Workers:s.Workers]
+	c.Min, c.Max = c.PerWorker[0], c.PerWorker[0]
+	for _, n := range c.PerWorker {
+		c.Min, c.Max = min(c.Min, n), max(c.Max, n)
+	}
+	return c
+}

@@ -1,0 +1,15 @@
+// Command backend is the service beside a worker in the end-to-end tests. It
+// speaks HTTP/1.1, clear-text HTTP/2, WebSocket and gRPC on one port.
+//
+// Promise: a request that carries an X-Request-Id is in the journal before it is
+// answered, and stays there when the process is killed, so that a test can count
+// how often each was executed.
+//
+//	/              the name                  /events?key=K  two events; K is between them
+//	/echo          the body, and trailers    /websocket     echoes messages
+//	/delay?ms=N    the name, after N ms      gRPC           grpc.health.v1.Health
+//	/hold?key=K    the name, once K is released
+//	/release?key=K ends the waiting for K    /health?service=S  S becomes SERVING
+//
+// Rules: every wait is bounded. SIGTERM ends it after the requests in flight.
+package main

@@ -1,0 +1,179 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const (
+	cluster     = "e2e"
+	environment = "test"
+	// domain makes <service>.svc.test the name of a service.
+	domain = "svc.test"
+)
+
+// fleet is relays and workers of one cluster, each with what it needs, as
+// processes. They belong to the test that started the fleet and end with it.
+type fleet struct {
+	t       *testing.T
+	dir     string
+	client  *client
+	relays  []*relay
+	workers []*worker
+}
+
+type relay struct {
+	*process
+	id                           string
+	gossip, ingress, peer, admin string
+}
+
+// worker is an agent and the backend that it offers.
+type worker struct {
+	*process
+	id            string
+	gossip, admin string
+	backend       *process
+	backendAddr   string
+	journal       string
+}
+
+type fleetConfig struct {
+	// Relays and Workers are how many of each there are.
+	Relays, Workers int
+	// RelayArgs are added to those of every relay.
+	RelayArgs []string
+	// Services are what the n-th worker offers, n from 1: the values of
+	// --service without the address, such as "echo" or "rpc;protocol=h2c".
+	Services func(n int) []string
+}
+
+// startFleet starts everything at once, in no order: that is how fleets start.
+func startFleet(t *testing.T, cfg fleetConfig) *fleet {
+	t.Helper()
+	f := &fleet{t: t, dir: t.TempDir(), client: newClient(t)}
+	for n := range cfg.Relays {
+		f.relays = append(f.relays, &relay{
+			id: fmt.Sprintf("r%d", n+1), gossip: freeAddr(t), ingress: freeAddr(t), peer: freeAddr(t), admin: freeAddr(t),
+		})
+	}
+	for _, r := range f.relays {
+		r.process = start(t, processConfig{Name: r.id, Binary: "relay", Args: append(append([]string{
+			"run", "--cluster", cluster, "--environment", environment, "--id", r.id,
+			"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", r.peer, "--admin-addr", r.admin,
+			"--log-format", "json", "--expose-route-headers", "--domain", domain,
+		}, f.join()...), cfg.RelayArgs...)})
+	}
+	for n := 1; n <= cfg.Workers; n++ {
+		f.startWorker(fmt.Sprintf("w%d", n), cfg.Services(n)...)
+	}
+	return f
+}
+
+func (f *fleet) join() []string {
+	var seeds []string
+	for _, r := range f.relays {
+		seeds = append(seeds, r.gossip)
+	}
+	return []string{"--join", strings.Join(seeds, ",")}
+}
+
+// startWorker starts a backend, and the agent once the backend answers.
+func (f *fleet) startWorker(id string, services ...string) *worker {
+	f.t.Helper()
+	w := &worker{id: id, gossip: freeAddr(f.t), admin: freeAddr(f.t), backendAddr: freeAddr(f.t), journal: filepath.Join(f.dir, id+".journal")}
+	w.backend = start(f.t, processConfig{Name: id + "-backend", Binary: "backend",
+		Args: []string{"-addr", w.backendAddr, "-name", id, "-journal", w.journal}})
+	await(f.t, w.backend.name+" answers", func() bool { return f.client.get(w.backendAddr, "/").status == 200 })
+	w.process = f.startAgent(w, cluster, services)
+	f.workers = slices.DeleteFunc(f.workers, func(old *worker) bool { return old.id == id })
+	f.workers = append(f.workers, w)
+	return w
+}
+
+func (f *fleet) startAgent(w *worker, cluster string, services []string) *process {
+	args := append([]string{
+		"run", "--cluster", cluster, "--environment", environment, "--id", w.id,
+		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--log-format", "json", "--drain-delay", "2s",
+	}, f.join()...)
+	for _, s := range services {
+		name, options, _ := strings.Cut(s, ";")
+		args = append(args, "--service", strings.TrimSuffix(name+"="+w.backendAddr+";"+options, ";"))
+	}
+	return start(f.t, processConfig{Name: w.id, Binary: "worker", Args: args})
+}
+
+func (f *fleet) worker(id string) *worker {
+	i := slices.IndexFunc(f.workers, func(w *worker) bool { return w.id == id })
+	if i < 0 {
+		f.t.Fatalf("there is no worker %q", id)
+	}
+	return f.workers[i]
+}
+
+func (f *fleet) relay(id string) *relay {
+	i := slices.IndexFunc(f.relays, func(r *relay) bool { return r.id == id })
+	if i < 0 {
+		f.t.Fatalf("there is no relay %q", id)
+	}
+	return f.relays[i]
+}
+
+// release opens a gate on every backend: which of them holds a request is the
+// relays' choice.
+func (f *fleet) release(t *testing.T, key string) {
+	t.Helper()
+	for _, w := range f.workers {
+		select {
+		case <-w.backend.done:
+			continue
+		default:
+		}
+		if a := f.client.get(w.backendAddr, "/release?key="+key); a.status != 200 {
+			t.Errorf("release %s on %s: %v", key, w.id, a)
+		}
+	}
+}
+
+// executed counts, over all backends, how often each request was executed. Its
+// keys are "METHOD id".
+func (f *fleet) executed(t *testing.T) map[string]int {
+	t.Helper()
+	counts := make(map[string]int)
+	for _, w := range f.workers {
+		for id, n := range w.executed(t) {
+			counts[id] += n
+		}
+	}
+	return counts
+}
+
+// executed counts for one worker, all that ever had its id.
+func (w *worker) executed(t *testing.T) map[string]int {
+	t.Helper()
+	text, err := os.ReadFile(w.journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := make(map[string]int)
+	for line := range strings.Lines(string(text)) {
+		counts[strings.TrimSuffix(line, "\n")]++
+	}
+	return counts
+}
+
+// stopBackend ends a backend in order.
+func (w *worker) stopBackend(t *testing.T) {
+	t.Helper()
+	w.backend.signal(t, syscall.SIGTERM)
+	if code := w.backend.exit(t); code != 0 {
+		t.Errorf("the backend of %s exited with %d", w.id, code)
+	}
+}

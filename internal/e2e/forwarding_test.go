@@ -1,0 +1,135 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestARelayThatDoesNotServeAServiceForwards has services that one relay of three
+// serves each.
+func TestARelayThatDoesNotServeAServiceForwards(t *testing.T) {
+	t.Parallel()
+	const workers = 2
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: workers,
+		RelayArgs: []string{"--relays-per-service", "1"},
+		Services:  func(int) []string { return []string{echo, rpc + ";protocol=h2c"} }})
+	affine, forwarding := f.roles(t, echo, workers)
+	_, rpcForwarding := f.roles(t, rpc, workers)
+
+	t.Run("while nothing changes", func(t *testing.T) {
+		for _, r := range forwarding {
+			t.Run(r.id+" forwards requests and names who did what", func(t *testing.T) {
+				t.Parallel()
+				f.forwards(t, r, affine)
+			})
+			t.Run(r.id+" forwards server-sent events as they are sent", parallel(f.eventsPass(r, echo)))
+			t.Run(r.id+" forwards chunked bodies and trailers", parallel(f.trailersPass(r, echo)))
+			t.Run(r.id+" forwards large bodies", parallel(f.largeBodiesPass(r, echo)))
+			// The way to the other relay is HTTP/2, which carries no upgrade yet.
+			t.Run(r.id+" refuses a WebSocket with a reason", parallel(f.webSocketIsRefused(r, echo)))
+		}
+		for _, r := range rpcForwarding {
+			t.Run(r.id+" forwards gRPC, unary and streaming", parallel(f.grpcPasses(r, rpc)))
+		}
+		t.Run(affine.id+" carries a WebSocket itself", parallel(f.webSocketPasses(affine, echo)))
+	})
+	t.Run("another relay takes over from one that is killed", func(t *testing.T) { f.takesOver(t, affine, workers) })
+}
+
+func parallel(promise func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Parallel()
+		promise(t)
+	}
+}
+
+// roles waits until the relays that run agree who serves the service, and all
+// know its endpoints.
+func (f *fleet) roles(t *testing.T, service string, endpoints int) (affine *relay, forwarding []*relay) {
+	t.Helper()
+	await(t, "one relay serves "+service, func() bool {
+		var serving []*relay
+		forwarding = nil
+		for _, r := range f.running() {
+			var v serviceView
+			if _, status := f.ready(r.admin); status != 200 || f.api(r.admin, "/api/v1/services/"+service, &v) != 200 || v.Endpoints != endpoints {
+				return false
+			}
+			if v.Role == "affine" {
+				serving = append(serving, r)
+			} else {
+				forwarding = append(forwarding, r)
+			}
+		}
+		if len(serving) != 1 {
+			return false
+		}
+		affine = serving[0]
+		for _, r := range forwarding {
+			var v serviceView
+			f.api(r.admin, "/api/v1/services/"+service, &v)
+			if v.Role != "forwarding" || len(v.Peers) != 1 || v.Peers[0].Node != affine.id {
+				return false
+			}
+		}
+		return true
+	})
+	return affine, forwarding
+}
+
+func (f *fleet) forwards(t *testing.T, r, affine *relay) {
+	const requests = 20
+	for n := range requests {
+		a := f.client.send(request{method: http.MethodPost, addr: r.ingress, path: "/", service: echo, id: fmt.Sprintf("forwarded-%s-%d", r.id, n), payload: strings.NewReader("x")})
+		if a.status != 200 || a.header.Get(relayHeader) != r.id || a.header.Get(endpointHeader) != a.body || a.header.Get(attemptsHeader) != "1" {
+			t.Fatalf("%v", a)
+		}
+		if got := a.header.Get("Seen-Forwarded-For"); got != "127.0.0.1" {
+			t.Errorf("X-Forwarded-For at the worker: %q, want the client alone", got)
+		}
+		if got := a.header.Get("Seen-Reserved"); got != "" {
+			t.Errorf("the worker saw %s", got)
+		}
+	}
+	for id, n := range f.executed(t) {
+		if strings.HasPrefix(id, "POST forwarded-"+r.id) && n != 1 {
+			t.Errorf("%s was executed %d times", id, n)
+		}
+	}
+	var v serviceView
+	f.api(r.admin, "/api/v1/services/"+echo, &v)
+	if v.Role != "forwarding" || len(v.Peers) != 1 || v.Peers[0].Node != affine.id || v.Peers[0].Requests < requests {
+		t.Errorf("%s: %+v, want %d requests forwarded to %s", r.id, v, requests, affine.id)
+	}
+	if n := f.metric(t, affine, `ringway_relay_connections_total{listener="peer"}`); n < 1 {
+		t.Errorf("%s accepted %v connections of relays", affine.id, n)
+	}
+	// What was forwarded is never forwarded again.
+	req, err := request{addr: r.peer, path: "/", service: echo}.http(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Ringway-Hop", "r9")
+	resp, err := f.client.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("a second hop through %s: %d, want 421", r.id, resp.StatusCode)
+	}
+}
+
+func (f *fleet) takesOver(t *testing.T, dead *relay, workers int) {
+	dead.kill(t)
+	affine, forwarding := f.roles(t, echo, workers)
+	for _, r := range append(forwarding, affine) {
+		if a := f.call(r, echo); a.status != 200 || a.header.Get(relayHeader) != r.id {
+			t.Errorf("%v", a)
+		}
+	}
+}

@@ -1,0 +1,8 @@
+//go:build unix && !linux
+
+package e2e
+
+import "syscall"
+
+// ownGroup gives a process a group of its own.
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,0 +1,613 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The services of the fleet: echo on every worker, billing on the first four, rpc
+// (over clear-text HTTP/2) on the others.
+const (
+	echo, billing, rpc = "echo", "billing", "rpc"
+	billingWorkers     = 4
+)
+
+func servicesOf(n int) []string {
+	if n <= billingWorkers {
+		return []string{echo, billing}
+	}
+	return []string{echo, rpc + ";protocol=h2c"}
+}
+
+// TestAFleetKeepsItsPromisesFromStartToEnd takes one fleet through its life. The
+// parts are promises of their own, in an order in which none blurs the next.
+func TestAFleetKeepsItsPromisesFromStartToEnd(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: 7, Services: servicesOf,
+		// A drain may take as long as it likes, so that a process that ends
+		// sooner did not merely run out of time.
+		RelayArgs: []string{"--drain-timeout", "10m"}})
+
+	if !t.Run("every relay becomes ready and sees every member", f.becomesReady) {
+		return
+	}
+	t.Run("every relay answers for every service", f.answersForEveryService)
+	t.Run("every relay computes the same plan, and every worker has three relays", f.planIsOne)
+	t.Run("while nothing changes", func(t *testing.T) {
+		for name, promise := range map[string]func(*testing.T){
+			"a WebSocket passes":                                         f.webSocketPasses(f.relays[0], echo),
+			"gRPC passes, unary and streaming":                           f.grpcPasses(f.relays[1], rpc),
+			"server-sent events arrive as they are sent":                 f.eventsPass(f.relays[2], echo),
+			"chunked bodies and trailers pass":                           f.trailersPass(f.relays[0], echo),
+			"chunked bodies and trailers pass to an HTTP/2 worker":       f.trailersPass(f.relays[1], rpc),
+			"large bodies pass both ways":                                f.largeBodiesPass(f.relays[2], echo),
+			"large bodies pass both ways to an HTTP/2 worker":            f.largeBodiesPass(f.relays[0], rpc),
+			"a WebSocket to an HTTP/2 worker is refused with a reason":   f.webSocketIsRefused(f.relays[1], rpc),
+			"a request that names no known service is refused":           f.unknownServiceIsRefused,
+			"a worker of another cluster is refused and told why":        f.foreignWorkerIsRefused,
+			"garbage on every listener is counted and changes nothing":   f.garbageChangesNothing,
+			"a client that goes away in the middle costs nobody else":    f.abandonedRequestsCostNobody,
+			"the pages of the admin API agree on all relays":             f.adminAgrees,
+			"a port that is taken is an error that names it":             f.takenPortIsAnError,
+			"a client cannot set the headers that belong to the relays":  f.reservedHeadersAreDropped,
+			"many requests at once for one service are carried together": f.carriesManyAtOnce,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				promise(t)
+			})
+		}
+	})
+	t.Run("a worker that joins gets traffic", f.joiningWorkerGetsTraffic("w8", echo))
+	t.Run("requests spread over all workers", f.spreads)
+	t.Run("a worker that stops loses no request", f.stoppingWorkerLosesNothing)
+	t.Run("a worker that is killed loses no request that may be repeated", f.killedWorkerLosesNothing("w2", echo))
+	t.Run("an HTTP/2 worker that is killed loses no request that may be repeated", f.killedWorkerLosesNothing("w7", rpc))
+	t.Run("a worker that comes back under its name gets traffic", f.joiningWorkerGetsTraffic("w2", echo))
+	t.Run("a service without workers is refused at once", f.serviceWithoutWorkersIsRefused)
+	t.Run("a relay that stops finishes what it carries", f.stoppingRelayFinishes)
+	t.Run("a second signal ends a drain at once", f.secondSignalEndsDrain)
+}
+
+func (f *fleet) becomesReady(t *testing.T) {
+	var want []string
+	for _, r := range f.relays {
+		want = append(want, r.id)
+	}
+	for _, w := range f.workers {
+		want = append(want, w.id)
+	}
+	slices.Sort(want)
+	for _, r := range f.relays {
+		await(t, r.id+" is ready", func() bool { _, status := f.ready(r.admin); return status == 200 })
+		await(t, r.id+" sees all members", func() bool { return slices.Equal(f.members(r), want) })
+		for service, n := range map[string]int{echo: len(f.workers), billing: billingWorkers, rpc: len(f.workers) - billingWorkers} {
+			await(t, fmt.Sprintf("%s sees %d endpoints of %s", r.id, n, service), func() bool {
+				var v serviceView
+				return f.api(r.admin, "/api/v1/services/"+service, &v) == 200 && v.Endpoints == n
+			})
+		}
+		// Before the first request it is connected to all whom it would ask.
+		await(t, r.id+" is connected to its whole range", func() bool {
+			var v serviceView
+			f.api(r.admin, "/api/v1/services/"+echo, &v)
+			for _, p := range v.Peers {
+				if !p.Connected {
+					return false
+				}
+			}
+			return v.Role == "affine" && v.Range == len(f.workers) && len(v.Peers) == v.Range
+		})
+	}
+	for _, w := range f.workers {
+		await(t, w.id+" is ready", func() bool { _, status := f.ready(w.admin); return status == 200 })
+	}
+}
+
+func (f *fleet) answersForEveryService(t *testing.T) {
+	for _, r := range f.relays {
+		for _, service := range []string{echo, billing, rpc} {
+			a := f.call(r, service)
+			if a.status != 200 || a.header.Get("Worker") != a.body || a.header.Get(endpointHeader) != a.body ||
+				a.header.Get(relayHeader) != r.id || a.header.Get(attemptsHeader) != "1" {
+				t.Errorf("%s through %s: %v", service, r.id, a)
+			}
+		}
+		a := f.client.send(request{addr: r.ingress, path: "/", service: ""})
+		if a.status != 400 {
+			t.Errorf("no service through %s: %v", r.id, a)
+		}
+	}
+}
+
+func (f *fleet) spreads(t *testing.T) {
+	const clients, each = 7, 100
+	var mu sync.Mutex
+	got := make(map[string]int)
+	var group sync.WaitGroup
+	for c := range clients {
+		group.Go(func() {
+			for n := range each {
+				a := f.client.send(request{addr: f.relays[(c+n)%len(f.relays)].ingress, path: loadPath, service: echo})
+				if a.status != 200 {
+					t.Errorf("%v", a)
+				}
+				mu.Lock()
+				got[a.body]++
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	for _, w := range f.workers {
+		// Not its fair share: a worker that has just joined is given less at first,
+		// and so is one that seems slow on a machine that is busy.
+		if got[w.id] == 0 {
+			t.Errorf("%s got none of %d requests", w.id, clients*each)
+		}
+	}
+	t.Logf("%v", got)
+}
+
+func (f *fleet) planIsOne(t *testing.T) {
+	for service, workers := range map[string]int{echo: 7, billing: 4, rpc: 3} {
+		await(t, "one plan of "+service, func() bool {
+			var plans []plan
+			for _, r := range f.relays {
+				var p plan
+				if f.api(r.admin, "/api/v1/services/"+service+"/plan", &p) != 200 {
+					return false
+				}
+				plans = append(plans, p)
+			}
+			return len(plans[0].RelaysPerWorker) == workers && reflect.DeepEqual(plans[0], plans[1]) && reflect.DeepEqual(plans[1], plans[2])
+		})
+		var p plan
+		f.api(f.relays[0].admin, "/api/v1/services/"+service+"/plan", &p)
+		least := min(3, len(f.relays))
+		counted := make(map[string]int)
+		for _, r := range p.Relays {
+			sum := 0.0
+			for _, w := range r.Workers {
+				counted[w.Worker]++
+				sum += w.Weight
+			}
+			if sum < 0.999 || sum > 1.001 {
+				t.Errorf("the weights of %s for %s add up to %v", r.Relay, service, sum)
+			}
+		}
+		for w, n := range p.RelaysPerWorker {
+			if n < least || counted[w] != n {
+				t.Errorf("%s: %s has %d relays, listed with %d, wants at least %d", service, w, n, counted[w], least)
+			}
+		}
+	}
+}
+
+func (f *fleet) adminAgrees(t *testing.T) {
+	type checksum struct{ Members, Services string }
+	await(t, "equal checksums on all relays", func() bool {
+		var first checksum
+		for i, r := range f.relays {
+			var c checksum
+			if f.api(r.admin, "/api/v1/checksum", &c) != 200 || c.Members == "" || c.Services == "" {
+				return false
+			}
+			if i == 0 {
+				first = c
+			}
+			if c != first {
+				return false
+			}
+		}
+		return true
+	})
+	for _, r := range f.relays {
+		if a := f.client.get(r.admin, "/healthz"); a.status != 200 {
+			t.Errorf("/healthz of %s: %v", r.id, a)
+		}
+	}
+}
+
+func (f *fleet) unknownServiceIsRefused(t *testing.T) {
+	for i := range 200 {
+		service := fmt.Sprintf("nobody-%d", i)
+		a := f.call(f.relays[i%len(f.relays)], service)
+		if got := a.failure(); a.status != 404 || got.Code != "unknown_service" || got.Service != service || a.header.Get("Content-Type") != "application/json" {
+			t.Fatalf("%v", a)
+		}
+	}
+	for _, r := range f.relays {
+		if a := f.call(r, ""); a.status != 400 || a.failure().Code != "bad_request" || !strings.Contains(a.failure().Error, serviceHeader) {
+			t.Errorf("%v", a)
+		}
+	}
+	// The names of strangers become no label.
+	if n := strings.Count(f.client.get(f.relays[0].admin, "/metrics").body, "nobody-"); n > 0 {
+		t.Errorf("/metrics has %d series named by clients", n)
+	}
+}
+
+func (f *fleet) foreignWorkerIsRefused(t *testing.T) {
+	backend := f.workers[0]
+	w := &worker{id: "stranger", gossip: freeAddr(t), admin: freeAddr(t), backendAddr: backend.backendAddr}
+	w.process = f.startAgent(w, "other", []string{echo})
+	defer w.kill(t)
+
+	ours := fmt.Sprintf("cluster mismatch: ours %q, theirs %q (r", "other", cluster)
+	await(t, "the stranger's log has the reason", func() bool { return w.logged("member refused", ours) })
+	theirs := fmt.Sprintf("cluster mismatch: ours %q, theirs %q (stranger", cluster, "other")
+	refused := func(r *relay) bool {
+		return r.logged("member refused", theirs) &&
+			f.metric(t, r, `ringway_membership_refusals_total{direction="inbound",reason="cluster"}`) > 0
+	}
+	await(t, "a relay logs and counts the refusal", func() bool { return slices.ContainsFunc(f.relays, refused) })
+	await(t, "the stranger is unready with the reason", func() bool {
+		r, status := f.ready(w.admin)
+		return status == 503 && slices.ContainsFunc(r.Reasons, func(reason string) bool { return strings.Contains(reason, ours) })
+	})
+	for _, r := range f.relays {
+		if ids := f.members(r); slices.Contains(ids, "stranger") {
+			t.Errorf("%s sees %v", r.id, ids)
+		}
+	}
+	if a := f.client.get(w.admin, "/healthz"); a.status != 200 {
+		t.Errorf("the stranger does not live: %v", a)
+	}
+}
+
+func (f *fleet) garbageChangesNothing(t *testing.T) {
+	r := f.relays[0]
+	const malformed = `ringway_relay_connections_dropped_total{listener=%q,reason="malformed"}`
+	series := map[string]string{
+		"gossip packets": `ringway_membership_packets_dropped_total{reason="label"}`,
+		"gossip streams": `ringway_membership_refusals_total{direction="inbound",reason="malformed"}`,
+		"ingress":        fmt.Sprintf(malformed, "ingress"),
+		"peer":           fmt.Sprintf(malformed, "peer"),
+		"admin":          fmt.Sprintf(malformed, "admin"),
+	}
+	before := make(map[string]float64)
+	for name, s := range series {
+		before[name] = f.metric(t, r, s)
+	}
+	const rounds = 20
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range rounds {
+		garbage := make([]byte, 1+random.IntN(4000))
+		for j := range garbage {
+			garbage[j] = byte(random.UintN(256))
+		}
+		if i%2 == 0 { // a line, so that an HTTP server has something to judge
+			garbage = append([]byte("\x16\x03\x01 ?? \r\n\r\n"), garbage...)
+		}
+		throw(t, "udp", r.gossip, garbage[:min(len(garbage), 1400)])
+		// A packet of our cluster whose inside is garbage reaches memberlist.
+		label := cluster + "/" + environment
+		throw(t, "udp", r.gossip, slices.Concat([]byte{244, byte(len(label))}, []byte(label), garbage[:min(len(garbage), 1000)]))
+		for _, addr := range []string{r.gossip, r.ingress, r.peer, r.admin} {
+			throw(t, "tcp", addr, garbage)
+		}
+	}
+	for name, s := range series {
+		await(t, "garbage on "+name+" is counted", func() bool { return f.metric(t, r, s) >= before[name]+rounds/4 })
+	}
+	if got, status := f.ready(r.admin); status != 200 {
+		t.Errorf("after the garbage: %d %v", status, got)
+	}
+	if a := f.call(r, echo); a.status != 200 {
+		t.Errorf("after the garbage: %v", a)
+	}
+}
+
+// throw sends bytes and closes. What the other side makes of them, a reset
+// included, is no error here.
+func throw(t *testing.T, network, addr string, b []byte) {
+	t.Helper()
+	conn, err := net.Dial(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	_, _ = conn.Write(b)
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.CloseWrite()
+		_, _ = conn.Read(make([]byte, 512)) // let it be judged before the connection goes
+	}
+	_ = conn.Close()
+}
+
+func (f *fleet) abandonedRequestsCostNobody(t *testing.T) {
+	r := f.relays[1]
+	client := newClient(t)
+	const requests = 10
+	var group sync.WaitGroup
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	for n := range requests {
+		req, err := request{addr: r.ingress, path: "/hold?key=never", service: echo, id: fmt.Sprintf("abandoned-%d", n)}.http(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() {
+			if resp, err := client.http.Do(req); err == nil {
+				_ = resp.Body.Close()
+				t.Errorf("answered %d although nobody released it", resp.StatusCode)
+			}
+		})
+	}
+	await(t, "all requests have arrived", func() bool {
+		executed := f.executed(t)
+		for n := range requests {
+			if executed[fmt.Sprintf("GET abandoned-%d", n)] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	cancelled := `ringway_relay_requests_total{outcome="cancelled",service="echo"}`
+	before := f.metric(t, r, cancelled)
+	leave()
+	group.Wait()
+	await(t, "the relay has let them go", func() bool { return f.metric(t, r, cancelled) >= before+requests })
+	var v serviceView
+	if f.api(r.admin, "/api/v1/services/"+echo, &v); len(v.Peers) != len(f.workers) {
+		t.Errorf("%+v", v)
+	}
+	if a := f.call(r, echo); a.status != 200 {
+		t.Errorf("%v", a)
+	}
+}
+
+func (f *fleet) takenPortIsAnError(t *testing.T) {
+	taken := f.relays[0].admin
+	p := start(t, processConfig{Name: "second", Binary: "relay", Args: []string{
+		"--cluster", cluster, "--environment", environment, "--id", "second", "--log-format", "json",
+		"--gossip-addr", freeAddr(t), "--ingress-addr", freeAddr(t), "--peer-addr", freeAddr(t), "--admin-addr", taken}})
+	if code := p.exit(t); code != 1 || !strings.Contains(p.log.String(), "listen for admin on "+taken) {
+		t.Errorf("exit code %d, output:\n%s", code, p.log.String())
+	}
+}
+
+func (f *fleet) reservedHeadersAreDropped(t *testing.T) {
+	for _, service := range []string{echo, rpc} {
+		req, err := request{addr: f.relays[0].ingress, path: "/", service: service}.http(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"Ringway-Hop", "Ringway-Load", "Ringway-Relay", "Ringway-Anything"} {
+			req.Header.Set(name, "forged")
+		}
+		req.Header.Set("X-Forwarded-For", "192.0.2.1")
+		resp, err := f.client.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if got := resp.Header.Get("Seen-Reserved"); resp.StatusCode != 200 || got != "" {
+			t.Errorf("%s: %d, the worker saw %q", service, resp.StatusCode, got)
+		}
+		if got := resp.Header.Get("Seen-Forwarded-For"); got != "192.0.2.1, 127.0.0.1" {
+			t.Errorf("%s: X-Forwarded-For %q", service, got)
+		}
+	}
+}
+
+func (f *fleet) carriesManyAtOnce(t *testing.T) {
+	r := f.relays[2]
+	client := newClient(t)
+	const requests = 100
+	var group sync.WaitGroup
+	for n := range requests {
+		group.Go(func() {
+			if a := client.send(request{addr: r.ingress, path: "/hold?key=many", service: rpc, id: fmt.Sprintf("many-%d", n)}); a.status != 200 {
+				t.Errorf("%v", a)
+			}
+		})
+	}
+	await(t, "all requests are at the workers together", func() bool {
+		n := 0
+		for id := range f.executed(t) {
+			if strings.HasPrefix(id, "GET many-") {
+				n++
+			}
+		}
+		return n == requests
+	})
+	f.release(t, "many")
+	group.Wait()
+}
+
+func (f *fleet) joiningWorkerGetsTraffic(id, service string) func(*testing.T) {
+	return func(t *testing.T) {
+		f.startWorker(id, service)
+		await(t, "every relay sees the new worker", func() bool { return f.sees(id, true) })
+		for _, r := range f.relays {
+			await(t, id+" answers through "+r.id, func() bool {
+				a := f.call(r, service)
+				if a.status != 200 {
+					t.Errorf("%v", a)
+				}
+				return a.body == id
+			})
+		}
+	}
+}
+
+// roundRobin sends the requests of a load through one running relay after the
+// other.
+func (f *fleet) roundRobin(n int) *relay {
+	running := f.running()
+	return running[n%len(running)]
+}
+
+func (f *fleet) stoppingWorkerLosesNothing(t *testing.T) {
+	w := f.worker("w1")
+	load := f.startLoad(t, loadConfig{Name: "stopping", Service: echo, Relay: f.roundRobin})
+	load.more(t, 200)
+	before := make(map[string]float64)
+	const left = `ringway_membership_events_total{event="left"}`
+	for _, r := range f.relays {
+		before[r.id] = f.metric(t, r, left)
+	}
+
+	w.signal(t, syscall.SIGTERM)
+	if code := w.exit(t); code != 0 {
+		t.Errorf("the worker exited with %d", code)
+	}
+	w.stopBackend(t)
+	await(t, "the worker is gone", func() bool { return f.sees(w.id, false) })
+	load.more(t, 200)
+	results := load.stop()
+
+	noneFailed(t, results)
+	f.noPostTwice(t, results)
+	for _, r := range f.relays {
+		await(t, r.id+" counts that it left", func() bool { return f.metric(t, r, left) > before[r.id] })
+		if memberFailed(r, w.id) {
+			t.Errorf("%s took the end of %s for a failure", r.id, w.id)
+		}
+	}
+	if !w.logged("draining", "") || !w.logged("leaving the cluster", "") || !w.logged("stopped", "") {
+		t.Error("the worker's log does not tell that it drained, left and stopped")
+	}
+}
+
+// memberFailed reports whether a relay logged the failure of a member.
+func memberFailed(r *relay, id string) bool {
+	for line := range strings.Lines(r.log.String()) {
+		if strings.Contains(line, `"message":"member failed"`) && strings.Contains(line, fmt.Sprintf(`"member":%q`, id)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fleet) serviceWithoutWorkersIsRefused(t *testing.T) {
+	stopped, killed := f.worker("w3"), f.worker("w4")
+	stopped.signal(t, syscall.SIGTERM)
+	killed.kill(t)
+	killed.backend.kill(t)
+	for _, r := range f.relays {
+		await(t, r.id+" says that there is no endpoint", func() bool {
+			a := f.call(r, billing)
+			got := a.failure()
+			switch {
+			case a.status == 200, a.status == 502 && got.Code == "upstream_failed":
+				return false // not noticed yet
+			case a.status == 503 && got.Code == "no_endpoint" && got.Service == billing:
+				return true
+			}
+			t.Fatalf("%v", a)
+			return false
+		})
+	}
+	if code := stopped.exit(t); code != 0 {
+		t.Errorf("%s exited with %d", stopped.id, code)
+	}
+	stopped.stopBackend(t)
+	for _, r := range f.relays {
+		if a := f.call(r, echo); a.status != 200 {
+			t.Errorf("the other service: %v", a)
+		}
+		if got, status := f.ready(r.admin); status != 200 {
+			t.Errorf("%s: %d %v", r.id, status, got)
+		}
+	}
+}
+
+// hold sends a request that stays in flight until it is released, and returns
+// once it is there.
+func (f *fleet) hold(t *testing.T, client *client, r *relay, key string) (ended <-chan answer) {
+	t.Helper()
+	done := make(chan answer, 1)
+	go func() {
+		done <- client.send(request{method: http.MethodPost, addr: r.ingress, path: "/hold?key=" + key, service: echo, id: "hold-" + key})
+	}()
+	await(t, "the request is in flight", func() bool { return f.executed(t)["POST hold-"+key] == 1 })
+	return done
+}
+
+func (f *fleet) stoppingRelayFinishes(t *testing.T) {
+	r := f.relay("r3")
+	// The load's clients do as a load balancer does: they use the relays that
+	// say that they are ready.
+	var usable atomic.Pointer[[]*relay]
+	usable.Store(&f.relays)
+	load := f.startLoad(t, loadConfig{Name: "relay", Service: echo, Retry: true, Relay: func(n int) *relay {
+		relays := *usable.Load()
+		return relays[n%len(relays)]
+	}})
+	load.more(t, 200)
+	held := map[string]<-chan answer{
+		"http1": f.hold(t, newClient(t), r, "http1"),
+		"http2": f.hold(t, newHTTP2Client(t), r, "http2"),
+	}
+
+	r.signal(t, syscall.SIGTERM)
+	await(t, r.id+" is not ready any more", func() bool {
+		got, status := f.ready(r.admin)
+		return status == 503 && slices.Contains(got.Reasons, "stopping")
+	})
+	usable.Store(&[]*relay{f.relays[0], f.relays[1]})
+	await(t, r.id+" takes no more requests", func() bool {
+		conn, err := net.Dial("tcp", r.ingress)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+	if a := f.client.get(r.admin, "/healthz"); a.status != 200 {
+		t.Errorf("it drains, but does not live: %v", a)
+	}
+	load.more(t, 200)
+	for key, ended := range held {
+		f.release(t, key)
+		if a := <-ended; a.status != 200 || a.header.Get(relayHeader) != r.id {
+			t.Errorf("the request in flight over %s: %v", key, a)
+		}
+	}
+	if code := r.exit(t); code != 0 {
+		t.Errorf("the relay exited with %d", code)
+	}
+	await(t, "the relay is gone", func() bool { return f.sees(r.id, false) })
+	results := load.stop()
+	noneFailed(t, results)
+	f.noPostTwice(t, results)
+	for _, other := range f.running() {
+		if memberFailed(other, r.id) {
+			t.Errorf("%s took the end of %s for a failure", other.id, r.id)
+		}
+		await(t, "the plan has the relays that are left", func() bool {
+			var p plan
+			return f.api(other.admin, "/api/v1/services/"+echo+"/plan", &p) == 200 && len(p.Relays) == len(f.running())
+		})
+	}
+}
+
+func (f *fleet) secondSignalEndsDrain(t *testing.T) {
+	r := f.relay("r2")
+	held := f.hold(t, newClient(t), r, "second")
+	r.signal(t, syscall.SIGTERM)
+	await(t, r.id+" drains", func() bool { return r.logged("draining requests", "") })
+	r.signal(t, syscall.SIGTERM)
+	if code := r.exit(t); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	if a := <-held; a.err == nil {
+		t.Errorf("the request in flight was answered: %v", a)
+	}
+	f.release(t, "second")
+}

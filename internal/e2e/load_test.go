@@ -1,0 +1,163 @@
+//go:build unix
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// load is clients that send one request after the other, half of them GETs and
+// half of them POSTs, over connections that they keep.
+type load struct {
+	name     string
+	finished atomic.Int64 // requests
+	stopping chan struct{}
+	once     sync.Once
+	clients  sync.WaitGroup
+
+	mu      sync.Mutex
+	results []result
+}
+
+// result is one request of a load.
+type result struct {
+	request
+	answer
+	began time.Time
+}
+
+func (r result) ok() bool { return r.err == nil && r.status == http.StatusOK }
+
+func (r result) String() string {
+	return fmt.Sprintf("%s %s through %s: %v", r.method, r.id, r.addr, r.answer)
+}
+
+type loadConfig struct {
+	// Name begins the id of every request.
+	Name string
+	// Service is asked.
+	Service string
+	// Relay says through which relay to send the n-th request of a client.
+	Relay func(n int) *relay
+	// Retry has clients try the next relay when one refuses the connection.
+	Retry bool
+}
+
+const (
+	loadClients = 6
+	// loadPath takes a moment, so that requests are in flight when something
+	// happens, and so that the load does not take the whole machine.
+	loadPath = "/delay?ms=10"
+)
+
+// startLoad sends until stop, or the end of the test.
+func (f *fleet) startLoad(t *testing.T, cfg loadConfig) *load {
+	t.Helper()
+	l := &load{name: cfg.Name, stopping: make(chan struct{})}
+	client := newClient(t)
+	for c := range loadClients {
+		method := http.MethodGet
+		if c%2 == 1 {
+			method = http.MethodPost
+		}
+		l.clients.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-l.stopping:
+					return
+				default:
+				}
+				l.add(l.one(client, cfg, method, c, n))
+			}
+		})
+	}
+	t.Cleanup(func() { l.stop() })
+	return l
+}
+
+func (l *load) one(client *client, cfg loadConfig, method string, c, n int) result {
+	r := result{began: time.Now()}
+	for try := range 3 {
+		r.request = request{method: method, addr: cfg.Relay(c + n + try).ingress, path: loadPath, service: cfg.Service, id: fmt.Sprintf("%s-%d-%d", l.name, c, n)}
+		if method == http.MethodPost {
+			r.payload = strings.NewReader("payload of " + r.id)
+		}
+		r.answer = client.send(r.request)
+		if !cfg.Retry || !errors.Is(r.err, syscall.ECONNREFUSED) {
+			break
+		}
+	}
+	return r
+}
+
+func (l *load) add(r result) {
+	l.mu.Lock()
+	l.results = append(l.results, r)
+	l.mu.Unlock()
+	l.finished.Add(1)
+}
+
+// more waits until n further requests have finished.
+func (l *load) more(t *testing.T, n int64) {
+	t.Helper()
+	target := l.finished.Load() + n
+	await(t, fmt.Sprintf("%d more requests", n), func() bool { return l.finished.Load() >= target })
+}
+
+// stop ends the load and returns what became of its requests.
+func (l *load) stop() []result {
+	l.once.Do(func() { close(l.stopping) })
+	l.clients.Wait()
+	return l.results
+}
+
+// failed are the requests that were not answered with 200.
+func failed(results []result) (bad []result) {
+	for _, r := range results {
+		if !r.ok() {
+			bad = append(bad, r)
+		}
+	}
+	return bad
+}
+
+// noneFailed reports every request that failed, the first few in full.
+func noneFailed(t *testing.T, results []result) {
+	t.Helper()
+	bad := failed(results)
+	for _, r := range bad[:min(5, len(bad))] {
+		t.Errorf("failed: %v", r)
+	}
+	if len(bad) > 0 {
+		t.Errorf("%d of %d requests failed", len(bad), len(results))
+	}
+	t.Logf("%d requests, %d failed", len(results), len(bad))
+}
+
+// noPostTwice checks the journals: a POST is executed at most once, and exactly
+// once when its client was told so. A GET that succeeded was executed.
+func (f *fleet) noPostTwice(t *testing.T, results []result) {
+	t.Helper()
+	executed := f.executed(t)
+	repeated := 0
+	for _, r := range results {
+		n := executed[r.method+" "+r.id]
+		switch {
+		case r.method == http.MethodPost && n > 1:
+			t.Errorf("executed %d times: %v", n, r)
+		case r.ok() && n == 0:
+			t.Errorf("answered and never executed: %v", r)
+		case n > 1:
+			repeated++
+		}
+	}
+	t.Logf("%d GETs were repeated", repeated)
+}

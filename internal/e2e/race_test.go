@@ -1,0 +1,6 @@
+//go:build race && unix
+
+package e2e
+
+// raceDetector says whether the binaries are built with it, as these tests are.
+const raceDetector = true

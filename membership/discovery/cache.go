@@ -1,0 +1,312 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+const (
+	// minTTL is for records with TTL 0: enough to spare the server a burst.
+	minTTL = time.Second
+	// maxEntries bounds the cache: names of SRV targets come from the network.
+	maxEntries = 1024
+	// maxIdle is how long an entry stays that nobody asks for, stale answer and all.
+	maxIdle = 24 * time.Hour
+)
+
+// question is what an entry answers.
+type question struct {
+	name    string
+	service bool // SRV, else A and AAAA
+}
+
+// answer is immutable once it is in an entry.
+type answer struct {
+	addrs   []netip.Addr
+	records []record
+	// along are the hosts of records whose addresses came with them.
+	along map[string]bool
+	// partial says that one of the two address families failed.
+	partial bool
+	// serial grows with every answer that came from a server or the hosts file, so
+	// that one answer seen twice is not taken for two.
+	serial uint64
+}
+
+// resolution is what a lookup outside the cache brought.
+type resolution struct {
+	answer answer
+	ttl    time.Duration
+	drops  []drop
+	err    error
+}
+
+// entry is what is known of one question. Resolver.mu guards it.
+type entry struct {
+	answer  *answer // nil until the first good one
+	expires time.Time
+
+	failure     error // nil after a success
+	failedUntil time.Time
+
+	used     time.Time
+	flight   *flight // the query under way
+	changes  changes
+	staleLog bool   // it was said that this answer is stale
+	fluxLog  bool   // it was said that this name changes too often
+	dropLog  string // what was last said of dropped addresses
+}
+
+// flight is one query that several callers wait for. Its fields other than done
+// are set before done is closed.
+type flight struct {
+	done      chan struct{}
+	found     lookup
+	err       error
+	abandoned bool // the caller that made the query went away
+}
+
+// lookup is an answer as the cache gives it.
+type lookup struct {
+	answer *answer
+	stale  error // why the answer is old; nil when it is not
+}
+
+// CacheStats counts what a Resolver keeps and what it was asked.
+type CacheStats struct {
+	// Positive and Negative are the names with an answer and with a remembered
+	// failure that still count; Pending those with a query under way.
+	Positive, Negative, Pending int
+	// Hits were answered from the cache, NegativeHits with a remembered failure,
+	// Misses with a query, Shared by another caller's query. Stale counts answers
+	// served although a new one failed.
+	Hits, NegativeHits, Misses, Shared, Stale uint64
+}
+
+// Stats says what the cache holds and did.
+func (r *Resolver) Stats() CacheStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.cfg.Now()
+	stats := r.stats
+	for _, e := range r.entries {
+		if e.answer != nil && now.Before(e.expires) {
+			stats.Positive++
+		}
+		if e.failure != nil && now.Before(e.failedUntil) {
+			stats.Negative++
+		}
+		if e.flight != nil {
+			stats.Pending++
+		}
+	}
+	return stats
+}
+
+// Invalidate forgets all that is known of a name: answers, failures, stale answers
+// and its history of changes. A query under way is not remembered.
+func (r *Resolver) Invalidate(name string) {
+	name, err := checkName(name)
+	if err != nil {
+		return // such a name was never kept
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	bare := strings.TrimSuffix(name, ".")
+	for _, form := range []string{bare, bare + "."} { // targets are kept with the dot
+		delete(r.entries, question{name: form})
+		delete(r.entries, question{name: form, service: true})
+	}
+}
+
+// cached answers from the cache, or with resolve: once at a time for a question,
+// whoever asks. The query runs in the goroutine of the first caller, so it needs
+// no owner; when that caller goes away, one of the others takes over.
+func (r *Resolver) cached(ctx context.Context, q question, mode Mode, resolve func(context.Context) resolution) (lookup, error) {
+	for shared := false; ; {
+		r.mu.Lock()
+		e := r.entryOf(q)
+		if f := e.flight; f != nil {
+			if !shared {
+				r.stats.Shared++
+				shared = true
+			}
+			r.mu.Unlock()
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				return lookup{}, gaveUp(ctx, q.name)
+			}
+			if f.abandoned {
+				continue
+			}
+			return f.found, f.err
+		}
+		if mode != SkipCache {
+			if found, err, ok := r.remembered(e, q); ok {
+				r.mu.Unlock()
+				return found, err
+			}
+		}
+		f := &flight{done: make(chan struct{})}
+		e.flight = f
+		r.stats.Misses++
+		r.mu.Unlock()
+
+		started := time.Now()
+		res := resolve(ctx)
+		if res.err != nil && ctx.Err() != nil {
+			r.mu.Lock()
+			e.flight, f.abandoned = nil, true
+			r.mu.Unlock()
+			close(f.done)
+			return lookup{}, gaveUp(ctx, q.name)
+		}
+		r.metrics.duration.Observe(time.Since(started).Seconds())
+		r.metrics.lookups.WithLabelValues(resultOf(res.err)).Inc()
+		f.found, f.err = r.settle(e, q, res)
+		r.mu.Lock()
+		e.flight = nil
+		r.mu.Unlock()
+		close(f.done)
+		return f.found, f.err
+	}
+}
+
+func gaveUp(ctx context.Context, name string) error {
+	return fmt.Errorf("look up %q: %w", name, context.Cause(ctx))
+}
+
+// entryOf finds or makes an entry. The caller holds mu.
+func (r *Resolver) entryOf(q question) *entry {
+	now := r.cfg.Now()
+	e := r.entries[q]
+	if e == nil {
+		r.evict(now)
+		e = &entry{}
+		r.entries[q] = e
+	}
+	e.used = now
+	return e
+}
+
+// evict makes room for one entry. The caller holds mu.
+func (r *Resolver) evict(now time.Time) {
+	var oldest question
+	var since time.Time
+	for q, e := range r.entries {
+		if now.Sub(e.used) > maxIdle {
+			delete(r.entries, q)
+		} else if since.IsZero() || e.used.Before(since) {
+			oldest, since = q, e.used
+		}
+	}
+	if len(r.entries) >= maxEntries {
+		delete(r.entries, oldest)
+	}
+}
+
+// remembered answers from the entry alone. The caller holds mu.
+func (r *Resolver) remembered(e *entry, q question) (found lookup, err error, ok bool) {
+	now := r.cfg.Now()
+	if e.failure != nil && now.Before(e.failedUntil) {
+		r.stats.NegativeHits++
+		r.metrics.hits.WithLabelValues(hitNegative).Inc()
+		r.metrics.lookups.WithLabelValues(resultNegative).Inc()
+		failure := fmt.Errorf("cached failure: %w", e.failure)
+		if e.answer != nil {
+			r.stats.Stale++
+			r.metrics.hits.WithLabelValues(hitStale).Inc()
+			return lookup{answer: e.answer, stale: failure}, nil, true
+		}
+		return lookup{}, fmt.Errorf("look up %q: %w", q.name, failure), true
+	}
+	if e.answer != nil && e.failure == nil && now.Before(e.expires) {
+		r.stats.Hits++
+		r.metrics.hits.WithLabelValues(hitPositive).Inc()
+		return lookup{answer: e.answer}, nil, true
+	}
+	return lookup{}, nil, false
+}
+
+// settle keeps what a query brought and makes the answer for its callers. Log
+// lines are written after mu is released: a logger may be slow.
+func (r *Resolver) settle(e *entry, q question, res resolution) (lookup, error) {
+	var say []func()
+	defer func() {
+		for _, line := range say {
+			line()
+		}
+	}()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.cfg.Now()
+	for _, d := range res.drops {
+		r.metrics.dropped.WithLabelValues(d.reason).Inc()
+	}
+	if text := r.rules.describe(res.drops); text != e.dropLog {
+		e.dropLog = text
+		if text != "" {
+			say = append(say, func() {
+				r.cfg.Logger.Warn("addresses in a DNS answer break a rule", "name", q.name, "addresses", text, "used", r.cfg.ReportOnly)
+			})
+		}
+	}
+	if res.err == nil && !q.service && !res.answer.partial && !r.cfg.IgnoreChanges {
+		r.observe(e, q, &res, now, &say)
+	}
+
+	if res.err != nil {
+		e.failure, e.failedUntil = res.err, now.Add(r.cfg.NegativeTTL)
+		if e.answer == nil {
+			return lookup{}, fmt.Errorf("look up %q: %w", q.name, res.err)
+		}
+		r.stats.Stale++
+		r.metrics.hits.WithLabelValues(hitStale).Inc()
+		if !e.staleLog {
+			e.staleLog = true
+			say = append(say, func() {
+				r.cfg.Logger.Warn("a name does not resolve any more: its last answer stays in use", "name", q.name, "err", res.err)
+			})
+		}
+		return lookup{answer: e.answer, stale: res.err}, nil
+	}
+
+	if e.staleLog {
+		e.staleLog = false
+		say = append(say, func() { r.cfg.Logger.Info("a name resolves again", "name", q.name) })
+	}
+	r.serial++
+	a := res.answer
+	a.serial = r.serial
+	ttl := min(max(res.ttl, minTTL), r.cfg.MaxTTL)
+	if a.partial {
+		ttl = min(ttl, r.cfg.NegativeTTL)
+	}
+	e.answer, e.expires = &a, now.Add(ttl)
+	e.failure = nil
+	return lookup{answer: e.answer}, nil
+}
+
+// observe counts changes of a name's set of addresses and, when told to, turns an
+// answer that changes too often into a failure. The caller holds mu.
+func (r *Resolver) observe(e *entry, q question, res *resolution, now time.Time, say *[]func()) {
+	changed, tooOften := e.changes.see(res.answer.addrs, now, fluxLimits{most: r.cfg.MaxChanges, window: r.cfg.ChangeWindow})
+	if changed {
+		r.metrics.changes.Inc()
+	}
+	if tooOften && !e.fluxLog {
+		*say = append(*say, func() {
+			r.cfg.Logger.Warn("the addresses of a name change too often", "name", q.name, "changes", r.cfg.MaxChanges, "window", r.cfg.ChangeWindow, "rejected", r.cfg.RejectFlux)
+		})
+	}
+	e.fluxLog = tooOften
+	if !tooOften || !r.cfg.RejectFlux || e.answer != nil && sameSet(res.answer.addrs, e.answer.addrs) {
+		return
+	}
+	r.metrics.dropped.WithLabelValues(dropFlux).Add(float64(len(res.answer.addrs)))
+	res.err = fmt.Errorf("its addresses changed more than %d times within %v: %v refused", r.cfg.MaxChanges, r.cfg.ChangeWindow, res.answer.addrs)
+}

@@ -1,0 +1,122 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// udpSize is the largest answer over UDP that is asked for: it crosses every
+// network in one piece (DNS flag day 2020).
+const udpSize = 1232
+
+// noSuchName is an authoritative no: other servers would say the same.
+type noSuchName struct{ text string }
+
+func (e *noSuchName) Error() string { return e.text }
+
+// noAnswer is a server that stayed silent for too long.
+type noAnswer struct {
+	server string
+	after  time.Duration
+}
+
+func (e *noAnswer) Error() string { return fmt.Sprintf("%s: no answer within %v", e.server, e.after) }
+func (e *noAnswer) Timeout() bool { return true }
+
+// query asks the servers in order until one answers yes or no. A *noSuchName says
+// no; any other error has the reason of every server.
+func (r *Resolver) query(ctx context.Context, servers []string, name string, kind uint16) (*dns.Msg, error) {
+	var errs []error
+	for _, server := range servers {
+		reply, err := r.ask(ctx, server, name, kind)
+		if err == nil {
+			return reply, nil
+		}
+		if no := (*noSuchName)(nil); errors.As(err, &no) {
+			return nil, err
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// ask makes one query to one server, over TCP too when the answer was cut short.
+func (r *Resolver) ask(ctx context.Context, server, name string, kind uint16) (*dns.Msg, error) {
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	defer cancel()
+
+	msg := new(dns.Msg).SetQuestion(name, kind)
+	msg.SetEdns0(udpSize, false)
+	reply, err := r.exchange(ctx, "udp", server, msg)
+	if err == nil && reply.Truncated {
+		reply, err = r.exchange(ctx, "tcp", server, msg)
+	}
+	switch {
+	case err != nil:
+		return nil, serverError(server, r.cfg.Timeout, err)
+	case !reply.Response || len(reply.Question) != 1 || !strings.EqualFold(reply.Question[0].Name, name) || reply.Question[0].Qtype != kind:
+		return nil, fmt.Errorf("%s: the answer belongs to another question", server)
+	case reply.Rcode == dns.RcodeNameError:
+		return nil, &noSuchName{text: fmt.Sprintf("no such name, says %s (NXDOMAIN)", server)}
+	case reply.Rcode != dns.RcodeSuccess:
+		return nil, fmt.Errorf("%s: the server failed (%s)", server, rcode(reply.Rcode))
+	}
+	return reply, nil
+}
+
+func (r *Resolver) exchange(ctx context.Context, network, server string, msg *dns.Msg) (*dns.Msg, error) {
+	client := &dns.Client{Net: network, Timeout: r.cfg.Timeout}
+	conn, err := client.DialContext(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	// The client knows deadlines only; closing makes it notice the caller's going.
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	reply, _, err := client.ExchangeWithConnContext(ctx, msg, conn)
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return reply, err
+}
+
+// serverError names the server and the cause, without the ports and addresses of
+// our side, which differ every time.
+func serverError(server string, timeout time.Duration, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return &noAnswer{server: server, after: timeout}
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		err = call.Err
+	}
+	return fmt.Errorf("%s: %w", server, err)
+}
+
+func rcode(code int) string {
+	if text, ok := dns.RcodeToString[code]; ok {
+		return text
+	}
+	return fmt.Sprintf("RCODE %d", code)
+}

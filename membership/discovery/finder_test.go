@@ -1,0 +1,286 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// newFinder makes a Finder on the rig's resolver, with the rig's log.
+func (g *rig) newFinder(t *testing.T, cfg Config) *Finder {
+	t.Helper()
+	cfg.Resolver, cfg.Logger = g.Resolver, g.log.logger()
+	f, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func mustRefresh(t *testing.T, f *Finder) {
+	t.Helper()
+	if err := f.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expect(t *testing.T, f *Finder, want ...string) {
+	t.Helper()
+	if got := f.Addrs(); !slices.Equal(got, addrPorts(want...)) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+}
+
+func TestAddressSeedsAreThereAtOnceAndAlways(t *testing.T) {
+	g := newRig(t, nil)
+	f := g.newFinder(t, Config{Seeds: []string{"10.0.0.9:1", "relay.example", "[::1]:2", "10.0.0.9:1"}})
+	expect(t, f, "10.0.0.9:1", "[::1]:2")
+	for range 5 {
+		if err := f.Refresh(t.Context()); err == nil {
+			t.Fatal("an unknown name resolved")
+		}
+		expect(t, f, "10.0.0.9:1", "[::1]:2")
+	}
+}
+
+func TestSeedsOfEveryKindAreListedInTheirOrder(t *testing.T) {
+	g := newRig(t, nil)
+	g.server.set("relay.example", 60, "10.0.0.2", "10.0.0.1")
+	g.server.set("other.example", 60, "10.0.1.1", "10.0.0.1")
+	g.server.records(gossip, "SRV", gossip+". 60 IN SRV 2 1 7402 relay.example.", gossip+". 60 IN SRV 1 1 7401 other.example.")
+	f := g.newFinder(t, Config{Seeds: []string{"relay.example", "srv+" + gossip, "dns+other.example:7400"}})
+	mustRefresh(t, f)
+	expect(t, f,
+		"10.0.0.2:7400", "10.0.0.1:7400",
+		"10.0.1.1:7401", "10.0.0.1:7401", "10.0.0.2:7402", "10.0.0.1:7402",
+		"10.0.1.1:7400")
+}
+
+func TestANameThatFailsDoesNotStopTheRest(t *testing.T) { // HS-C14
+	g := newRig(t, func(c *ResolverConfig) { c.Timeout = 500 * time.Millisecond })
+	g.server.hang("silent.example")
+	g.server.fail("broken.example", dns.RcodeServerFailure)
+	g.server.set("relay.example", 60, "10.0.0.1")
+	f := g.newFinder(t, Config{Seeds: []string{"silent.example", "absent.example", "broken.example", "relay.example"}})
+	for range 3 {
+		err := f.Refresh(t.Context())
+		for _, want := range []string{"silent.example", "no answer within", "absent.example", "NXDOMAIN", "broken.example", "SERVFAIL"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q in it", err, want)
+			}
+		}
+		expect(t, f, "10.0.0.1:7400")
+	}
+	if n := g.log.lines("a seed does not resolve"); n != 3 {
+		t.Errorf("%d lines for three seeds that fail all the time, want one each", n)
+	}
+	g.server.set("broken.example", 60, "10.0.0.2")
+	_ = f.Refresh(t.Context())
+	if n := g.log.lines("a seed resolves again"); n != 1 {
+		t.Errorf("the recovery was said %d times", n)
+	}
+	for _, s := range f.Seeds() {
+		if ok := strings.HasPrefix(s.Seed.Name, "relay") || strings.HasPrefix(s.Seed.Name, "broken"); ok != (s.Err == nil) || ok != (len(s.Addrs) == 1) {
+			t.Errorf("status %+v", s)
+		}
+	}
+}
+
+func TestAnAddressIsDroppedAfterThreeAnswersWithoutIt(t *testing.T) { // HS-C14
+	g := newRig(t, nil)
+	f := g.newFinder(t, Config{Seeds: []string{"relay.example"}})
+	g.server.set("relay.example", 60, "10.0.0.1", "10.0.0.2")
+	mustRefresh(t, f)
+	g.server.set("relay.example", 60, "10.0.0.2")
+	for range 2 {
+		mustRefresh(t, f)
+		expect(t, f, "10.0.0.2:7400", "10.0.0.1:7400")
+	}
+	g.server.set("relay.example", 60, "10.0.0.2", "10.0.0.1")
+	mustRefresh(t, f) // it came back: the count begins anew
+	g.server.set("relay.example", 60, "10.0.0.2")
+	for range 2 {
+		mustRefresh(t, f)
+		expect(t, f, "10.0.0.2:7400", "10.0.0.1:7400")
+	}
+	mustRefresh(t, f)
+	expect(t, f, "10.0.0.2:7400")
+}
+
+func TestOnlyNewAnswersCountAgainstAnAddress(t *testing.T) {
+	g := newRig(t, func(c *ResolverConfig) { c.Timeout = 500 * time.Millisecond })
+	f := g.newFinder(t, Config{Seeds: []string{"relay.example"}})
+	g.server.set("relay.example", 300, "10.0.0.1", "10.0.0.2")
+	mustRefresh(t, f)
+	g.server.set("relay.example", 300, "10.0.0.2")
+	mustRefresh(t, f) // one
+	for range 10 {    // the same answer from the cache
+		if err := f.refresh(t.Context(), UseCache); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, f, "10.0.0.2:7400", "10.0.0.1:7400")
+	}
+	g.server.stop()
+	for range 4 { // failures
+		if err := f.Refresh(t.Context()); err == nil {
+			t.Fatal("a dead server answered")
+		}
+		expect(t, f, "10.0.0.2:7400", "10.0.0.1:7400")
+	}
+	if s := f.Seeds()[0]; !s.Stale || s.Err == nil {
+		t.Errorf("status %+v, want stale with a reason", s)
+	}
+}
+
+func TestHalfAnAnswerCountsAgainstNobody(t *testing.T) {
+	g := newRig(t, nil)
+	f := g.newFinder(t, Config{Seeds: []string{"relay.example", "srv+" + gossip}})
+	g.server.set("relay.example", 60, "10.0.0.1", "2001:db8::1")
+	g.server.set("a.example", 60, "10.0.1.1")
+	g.server.set("b.example", 60, "10.0.1.2")
+	g.server.records(gossip, "SRV", gossip+". 60 IN SRV 1 1 7401 a.example.", gossip+". 60 IN SRV 2 1 7402 b.example.")
+	mustRefresh(t, f)
+	g.server.fail("relay.example AAAA", dns.RcodeServerFailure)
+	g.server.fail("a.example", dns.RcodeServerFailure)
+	g.Invalidate("a.example")
+	for range 5 {
+		_ = f.Refresh(t.Context())
+		expect(t, f, "10.0.0.1:7400", "[2001:db8::1]:7400", "10.0.1.2:7402", "10.0.1.1:7401")
+	}
+}
+
+func TestAClusterWhoseEveryAddressChangedIsFound(t *testing.T) {
+	g := newRig(t, nil)
+	f := g.newFinder(t, Config{Seeds: []string{"relay.example"}})
+	g.server.set("relay.example", 60, "10.0.0.1", "10.0.0.2")
+	mustRefresh(t, f)
+	g.server.set("relay.example", 60, "10.0.5.1", "10.0.5.2")
+	mustRefresh(t, f)
+	expect(t, f, "10.0.5.1:7400", "10.0.5.2:7400", "10.0.0.1:7400", "10.0.0.2:7400")
+	mustRefresh(t, f)
+	mustRefresh(t, f)
+	expect(t, f, "10.0.5.1:7400", "10.0.5.2:7400")
+}
+
+func TestAnEmptyAnswerNeverEmptiesTheList(t *testing.T) {
+	g := newRig(t, nil)
+	f := g.newFinder(t, Config{Seeds: []string{"relay.example"}})
+	g.server.set("relay.example", 60, "10.0.0.1")
+	mustRefresh(t, f)
+	g.server.set("relay.example", 60)
+	for range 10 {
+		if err := f.Refresh(t.Context()); err == nil {
+			t.Error("no address, and no error")
+		}
+		expect(t, f, "10.0.0.1:7400")
+	}
+}
+
+func TestTheCallersListIsItsOwn(t *testing.T) {
+	f, err := New(Config{Seeds: []string{"10.0.0.1", "10.0.0.2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Reverse(f.Addrs())
+	expect(t, f, "10.0.0.1:7400", "10.0.0.2:7400")
+}
+
+func TestARefreshEndsWithItsContext(t *testing.T) {
+	g := newRig(t, nil)
+	g.server.set("relay.example", 60, "10.0.0.1")
+	f := g.newFinder(t, Config{Seeds: []string{"relay.example"}})
+	mustRefresh(t, f)
+	release := g.server.hold()
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = f.Refresh(ctx) })
+	eventually(t, "the refresh asks", func() bool { return g.server.holding() == 2 })
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if err := f.Refresh(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting for another refresh: %v", err)
+	}
+	cancel()
+	wg.Wait()
+	release()
+	expect(t, f, "10.0.0.1:7400")
+	if s := f.Seeds()[0]; s.Err != nil {
+		t.Errorf("a caller that went away was taken for a failure: %v", s.Err)
+	}
+}
+
+// The hosts file stands in for DNS here: real sockets do not run in a bubble.
+func TestRunRefreshesAtOnceAndEverySixtyToSixtyFiveSeconds(t *testing.T) { // HS-A17
+	path := writeFile(t, "10.0.0.1 relay.example\n")
+	synctest.Test(t, func(t *testing.T) {
+		resolver, err := NewResolver(ResolverConfig{HostsFile: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		var mu sync.Mutex
+		var at []time.Duration // when each refresh published its one address
+		f, err := New(Config{Seeds: []string{"relay.example"}, Resolver: resolver, Exclude: func(netip.AddrPort) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			at = append(at, time.Since(began))
+			return false
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { f.Run(ctx) })
+		synctest.Wait()
+		expect(t, f, "10.0.0.1:7400")
+		if err := os.WriteFile(path, []byte("10.0.0.2 relay.example\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		expect(t, f, "10.0.0.2:7400")
+		cancel()
+		wg.Wait()
+		// The old address is in three of the lists, beside the new one.
+		at = slices.Compact(at)
+		if len(at) < 3600/65 || len(at) > 3600/60+1 || at[0] != 0 {
+			t.Fatalf("%d refreshes in an hour, the first at %v", len(at), at[0])
+		}
+		pauses := make(map[time.Duration]bool)
+		for i := range at[1:] {
+			pause := at[i+1] - at[i]
+			if pause < 60*time.Second || pause > 65*time.Second {
+				t.Errorf("refreshed after %v, want 60 to 65 s", pause)
+			}
+			pauses[pause] = true
+		}
+		if len(pauses) < 10 {
+			t.Errorf("only %d different pauses: no jitter", len(pauses))
+		}
+	})
+}
+
+func TestTheSeedsGaugeFollowsTheList(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	g := newRig(t, nil)
+	g.server.set("relay.example", 60, "10.0.0.1", "10.0.0.2")
+	f := g.newFinder(t, Config{Seeds: []string{"10.0.0.9", "relay.example"}, Registerer: reg, Exclude: func(a netip.AddrPort) bool { return a == addrPorts("10.0.0.2:7400")[0] }})
+	if got := metric(t, reg, "ringway_discovery_seeds", ""); got != 1 {
+		t.Errorf("before a refresh: %v", got)
+	}
+	mustRefresh(t, f)
+	if got := metric(t, reg, "ringway_discovery_seeds", ""); got != 2 {
+		t.Errorf("after it: %v", got)
+	}
+}
