@@ -29,8 +29,7 @@ func TestARelayThatDoesNotServeAServiceForwards(t *testing.T) {
 			t.Run(r.id+" forwards server-sent events as they are sent", parallel(f.eventsPass(r, echo)))
 			t.Run(r.id+" forwards chunked bodies and trailers", parallel(f.trailersPass(r, echo)))
 			t.Run(r.id+" forwards large bodies", parallel(f.largeBodiesPass(r, echo)))
-			// The way to the other relay is HTTP/2, which carries no upgrade yet.
-			t.Run(r.id+" refuses a WebSocket with a reason", parallel(f.webSocketIsRefused(r, echo)))
+			t.Run(r.id+" forwards a WebSocket", parallel(f.webSocketPasses(r, echo)))
 		}
 		for _, r := range rpcForwarding {
 			t.Run(r.id+" forwards gRPC, unary and streaming", parallel(f.grpcPasses(r, rpc)))

@@ -70,7 +70,11 @@ func (t *try) run() {
 			return
 		}
 		target := pick.Value().(*routing.Target)
-		result, err := target.Pool.Carry(t.w, t.r, t.exchange(target, n, deadline))
+		pool := target.Pool
+		if target.Upgrades != nil && t.r.Header["Upgrade"] != nil {
+			pool = target.Upgrades
+		}
+		result, err := pool.Carry(t.w, t.r, t.exchange(target, n, deadline))
 		if err == nil && !result.Dropped {
 			t.succeeded(pick, result)
 			return

@@ -281,7 +281,10 @@ func sameSlice(a, b []advertise.Endpoint) bool {
 func (r *Router) keep(ctx context.Context, route *Route) {
 	for _, targets := range [][]*Target{route.Range, route.Forward} {
 		for _, t := range targets {
-			_, _ = r.pools.need(ctx, t.key, r.generation)
+			_, _ = r.pools.need(ctx, t.key, r.generation) // it is open already
+			if t.Upgrades != nil {
+				_, _ = r.pools.need(ctx, poolKey{t.Address, upstream.HTTP1}, r.generation)
+			}
 		}
 	}
 }
@@ -321,6 +324,11 @@ func (r *Router) peers(ctx context.Context, relays []string) ([]*Target, error) 
 			return nil, err
 		}
 		t.Weight = 1
+		upgrades, err := r.pools.need(ctx, poolKey{m.ForwardAddr, upstream.HTTP1}, r.generation)
+		if err != nil {
+			return nil, err
+		}
+		t.Upgrades = upgrades.pool
 		out = append(out, t)
 	}
 	return out, nil

@@ -94,6 +94,9 @@ type Target struct {
 	Weight float64
 	// Pool holds the connections.
 	Pool *upstream.Pool
+	// Upgrades holds the connections for requests that upgrade theirs, when Pool
+	// cannot carry them because it speaks HTTP/2; nil when it can.
+	Upgrades *upstream.Pool
 
 	key poolKey
 }
