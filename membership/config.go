@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // DefaultGossipPort is the port of a seed that names none.
@@ -54,12 +56,26 @@ type Config struct {
 	// LeaveTimeout bounds Leave. Default 5 s.
 	LeaveTimeout time.Duration
 
+	// Identity has this node's certificate. Streams then run over mutual TLS, and
+	// a member's certificate decides what it is. Its claims must be those of this
+	// configuration. Default: none, streams in clear text.
+	Identity *identity.Source
+	// Keyring has the gossip keys. Packets and memberlist's streams are then
+	// encrypted. Default: none.
+	Keyring *Keyring
+
 	// Network carries packets and streams. Default Sockets{}.
 	Network Network
 	// Logger gets the story of the node's life. Default: discard.
 	Logger *slog.Logger
 	// Registerer takes the metrics. Default: none.
 	Registerer prometheus.Registerer
+
+	// lie changes what this node gossips of itself; tests have members that do not
+	// tell the truth.
+	lie func(*metadata)
+	// clock tells the boot time; tests have hosts whose clocks are wrong.
+	clock func() time.Time
 }
 
 // withDefaults checks everything at once.
@@ -101,6 +117,18 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 
+	if c.Identity != nil {
+		claims := c.Identity.Claims()
+		for _, f := range []struct{ name, ours, certified string }{
+			{"cluster", c.Cluster, claims.Cluster}, {"environment", c.Environment, claims.Environment},
+			{"id", c.ID, claims.Node}, {"role", string(c.Role), string(claims.Role)}, {"datacenter", c.Datacenter, claims.Datacenter},
+		} {
+			if f.ours != f.certified && (f.name != "datacenter" || f.certified != "") {
+				bad("%s is %q, the certificate says %q: the others would refuse this member", f.name, f.ours, f.certified)
+			}
+		}
+	}
+
 	c.RejoinInterval = cmp.Or(c.RejoinInterval, 30*time.Second)
 	c.PublishInterval = cmp.Or(c.PublishInterval, 50*time.Millisecond)
 	c.LeaveTimeout = cmp.Or(c.LeaveTimeout, 5*time.Second)
@@ -109,6 +137,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if c.clock == nil {
+		c.clock = time.Now
 	}
 	if c.Registerer == nil {
 		c.Registerer = prometheus.NewRegistry()

@@ -21,6 +21,11 @@
 //   - A member names itself to memberlist by id and boot time, so a restarted
 //     process with a new address is accepted at once. The table is keyed by id;
 //     the highest boot time wins.
+//   - A boot older than one that was seen is let in only when the newer one is gone
+//     and it has stayed alive for 45 s: a host whose clock went backwards must not
+//     stay out, and the last traces of a dead life must not come in.
+//   - A snapshot is degraded while this node cannot tell whether the others died or
+//     it was cut off itself (see degraded.go). Diff compares two snapshots.
 //   - Every stream begins with a hello both ways (see hello.go). No delegate of
 //     memberlist can refuse a stranger so that both sides know why; the hello
 //     can. Packets carry the label cluster/environment.

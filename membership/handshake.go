@@ -1,19 +1,32 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // helloTimeout bounds the whole exchange: a stranger that connects and says
 // nothing holds a descriptor no longer than this.
 const helloTimeout = 3 * time.Second
 
+// greeting is one exchange of hellos.
+type greeting struct {
+	hello
+	// conn is the connection, over TLS when there are certificates.
+	conn net.Conn
+	// claims are what the other end's certificate says, nil without one.
+	claims *identity.Claims
+}
+
 // greet is the initiator's half. A refusal by either end is a *RefusalError.
-func (h hello) greet(ctx context.Context, conn net.Conn, protocol string) (Peer, error) {
+func (h greeting) greet(ctx context.Context, protocol string) (Peer, error) {
 	h.protocol, h.format = protocol, helloFormat
+	conn := h.conn
 	deadline := time.Now().Add(helloTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
@@ -36,18 +49,19 @@ func (h hello) greet(ctx context.Context, conn net.Conn, protocol string) (Peer,
 	if err != nil {
 		return Peer{}, fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
 	}
-	if refusal := h.judge(other, complete); refusal != nil {
+	if refusal := cmp.Or(h.judge(other, complete), other.vouched(h.claims)); refusal != nil {
 		return Peer{}, refusal.at(conn)
 	}
 	if verdict != 0 {
 		return Peer{}, h.refusedBy(other, verdict).at(conn)
 	}
-	return other.peer(conn), conn.SetDeadline(time.Time{})
+	return h.peer(other), conn.SetDeadline(time.Time{})
 }
 
 // admit is the acceptor's half. It answers in every case in which the other end
 // said enough to be answered.
-func (h hello) admit(conn net.Conn, serves func(protocol string) bool) (Peer, string, error) {
+func (h greeting) admit(serves func(protocol string) bool) (Peer, string, error) {
+	conn := h.conn
 	if err := conn.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return Peer{}, "", err
 	}
@@ -59,7 +73,8 @@ func (h hello) admit(conn net.Conn, serves func(protocol string) bool) (Peer, st
 	if err != nil {
 		return Peer{}, "", fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
 	}
-	refusal := h.judge(other, complete)
+	h.protocol = other.protocol
+	refusal := cmp.Or(h.judge(other, complete), other.vouched(h.claims))
 	if refusal == nil && !serves(other.protocol) {
 		refusal = &RefusalError{Field: fieldProtocol, Ours: "one that this member serves", Theirs: other.protocol, Node: other.id}
 	}
@@ -71,11 +86,11 @@ func (h hello) admit(conn net.Conn, serves func(protocol string) bool) (Peer, st
 	if refusal != nil {
 		return Peer{}, "", refusal.at(conn)
 	}
-	return other.peer(conn), other.protocol, conn.SetDeadline(time.Time{})
+	return h.peer(other), other.protocol, conn.SetDeadline(time.Time{})
 }
 
-func (h hello) peer(conn net.Conn) Peer {
-	return Peer{ID: h.id, Epoch: h.epoch, Role: h.role, Addr: conn.RemoteAddr().String()}
+func (h greeting) peer(other hello) Peer {
+	return Peer{ID: other.id, Epoch: other.epoch, Role: other.role, Certified: h.claims != nil, Addr: h.conn.RemoteAddr().String()}
 }
 
 // refusedBy turns the other end's verdict into the error this end reports.
@@ -92,6 +107,10 @@ func (h hello) refusedBy(other hello, verdict byte) *RefusalError {
 		r.Ours, r.Theirs = string(h.role), "relay, gate or worker"
 	case fieldID:
 		r.Ours, r.Theirs = h.id, "letters, digits, '.', '_', '-'"
+	case fieldKey:
+		r.Ours, r.Theirs = h.keys, other.keys
+	case fieldCertificate:
+		r.Ours, r.Theirs = "what this member says of itself", "what its certificate says"
 	case fieldProtocol:
 		r.Ours, r.Theirs = h.protocol, "one that the other member serves"
 	}

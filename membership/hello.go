@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // The hello is the first thing on every stream, in both directions, before
 // memberlist or anything else sees it:
 //
-//	initiator ──► length u16, "RWY", cluster, environment, format u8, protocol, id, epoch u64, role, fingerprint
+//	initiator ──► length u16, "RWY", cluster, environment, format u8, protocol, id, epoch u64, role, keys
 //	acceptor  ──► verdict (0 ok, else a refusal) and its own hello
 //
 // A string is a length byte and that many bytes. Cluster and environment come
@@ -26,6 +30,7 @@ const (
 // The protocols a stream can carry.
 const (
 	protocolMemberlist = "ml/1"
+	protocolKeys       = "keys/1"
 	// ProtocolSync is the anti-entropy protocol of package advertise.
 	ProtocolSync = "adsync/1"
 )
@@ -38,7 +43,7 @@ type hello struct {
 	id          string
 	epoch       uint64
 	role        Role
-	fingerprint string // of the gossip key; empty without one
+	keys        string // fingerprints of the gossip keys, the one in use first, with commas; empty without keys
 }
 
 var errHello = errors.New("malformed hello")
@@ -52,7 +57,7 @@ func (h hello) append(b []byte) []byte {
 	b = appendString(b, h.id)
 	b = binary.BigEndian.AppendUint64(b, h.epoch)
 	b = appendString(b, string(h.role))
-	return appendString(b, h.fingerprint)
+	return appendString(b, h.keys)
 }
 
 func appendString(b []byte, s string) []byte {
@@ -73,7 +78,7 @@ func decodeHello(b []byte) (h hello, complete bool, err error) {
 		return h, false, fmt.Errorf("%w: cluster and environment are cut short", errHello)
 	}
 	h.format, h.protocol, h.id = r.byte(), r.string(), r.string()
-	h.epoch, h.role, h.fingerprint = r.uint64(), Role(r.string()), r.string()
+	h.epoch, h.role, h.keys = r.uint64(), Role(r.string()), r.string()
 	return h, !r.failed, nil
 }
 
@@ -129,13 +134,38 @@ func (h hello) judge(other hello, complete bool) *RefusalError {
 		return refuse(fieldRole, "relay, gate or worker", string(other.role))
 	case checkID(other.id) != nil:
 		return refuse(fieldID, "letters, digits, '.', '_', '-'", other.id)
+	case h.protocol != protocolKeys && !shareKeys(h.keys, other.keys):
+		return refuse(fieldKey, h.keys, other.keys)
 	}
 	return nil
 }
 
+// shareKeys reports whether two members can read each other: each has the key
+// that the other one uses.
+func shareKeys(ours, theirs string) bool {
+	if ours == "" || theirs == "" {
+		return ours == theirs
+	}
+	a, b := strings.Split(ours, ","), strings.Split(theirs, ",")
+	return slices.Contains(a, b[0]) && slices.Contains(b, a[0])
+}
+
+// vouched compares what a member says of itself with what its certificate says.
+func (h hello) vouched(claims *identity.Claims) *RefusalError {
+	if claims == nil {
+		return nil
+	}
+	said := [...]string{h.cluster, h.environment, h.id, string(h.role)}
+	certified := [...]string{claims.Cluster, claims.Environment, claims.Node, string(claims.Role)}
+	if said == certified {
+		return nil
+	}
+	return &RefusalError{Field: fieldCertificate, Ours: strings.Join(certified[:], " "), Theirs: strings.Join(said[:], " "), Node: h.id}
+}
+
 // verdict codes on the wire. The acceptor's hello follows, and from it the
 // initiator makes the same error with the ends swapped.
-var verdictFields = []string{"", fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol, fieldMalformed}
+var verdictFields = []string{"", fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol, fieldMalformed, fieldKey, fieldCertificate}
 
 func verdictOf(r *RefusalError) byte {
 	if r != nil {

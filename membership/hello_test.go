@@ -15,7 +15,7 @@ func ours() hello {
 
 func TestAHelloSurvivesTheWire(t *testing.T) {
 	want := ours()
-	want.format, want.protocol, want.fingerprint = helloFormat, ProtocolSync, "abcd"
+	want.format, want.protocol, want.keys = helloFormat, ProtocolSync, "abcd"
 	got, complete, err := decodeHello(want.append(nil))
 	if err != nil || !complete || got != want {
 		t.Fatalf("got %+v complete=%v err=%v, want %+v", got, complete, err, want)
@@ -52,6 +52,7 @@ func TestWhoIsRefusedAndWhy(t *testing.T) {
 		{"format of tomorrow", func(h *hello) { h.format = 9 }, fieldFormat},
 		{"unknown role", func(h *hello) { h.role = "client" }, fieldRole},
 		{"bad id", func(h *hello) { h.id = "a b" }, fieldID},
+		{"gossip key that we lack", func(h *hello) { h.keys = "aaaaaaaa" }, fieldKey},
 		{"unserved protocol", func(h *hello) { h.protocol = "chat/1" }, fieldProtocol},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -96,7 +97,7 @@ func exchange(t *testing.T, joiner, seed hello) (joinerErr, seedErr error) {
 			return
 		}
 		defer conn.Close()
-		_, _, err = seed.admit(conn, func(p string) bool { return p == protocolMemberlist })
+		_, _, err = greeting{hello: seed, conn: conn}.admit(func(p string) bool { return p == protocolMemberlist })
 		done <- err
 	}()
 	conn, err := net.Dial("tcp", ln.Addr().String())
@@ -108,7 +109,7 @@ func exchange(t *testing.T, joiner, seed hello) (joinerErr, seedErr error) {
 		t.Fatal(err)
 	}
 	// greet would send its own, correct hello; hand it a connection that swallows it.
-	_, joinerErr = joiner.greet(t.Context(), muted{conn}, joiner.protocol)
+	_, joinerErr = greeting{hello: joiner, conn: muted{conn}}.greet(t.Context(), joiner.protocol)
 	return joinerErr, <-done
 }
 
@@ -150,7 +151,7 @@ func TestAnAcceptorThatIsNoRingwayMemberIsNamedSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_, err = ours().greet(context.Background(), conn, protocolMemberlist)
+	_, err = greeting{hello: ours(), conn: conn}.greet(context.Background(), protocolMemberlist)
 	if err == nil || !strings.Contains(err.Error(), "is the other end a Ringway member?") {
 		t.Fatalf("got %v", err)
 	}

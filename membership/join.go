@@ -174,7 +174,7 @@ func (n *Node) joinAny(ctx context.Context, addrs []string) error {
 	errs := make([]error, len(addrs))
 	var wg sync.WaitGroup
 	for i, addr := range addrs {
-		wg.Go(func() { errs[i] = n.joinOne(addr) })
+		wg.Go(func() { errs[i] = n.joinOne(ctx, addr) })
 	}
 	wg.Wait()
 	if slices.Contains(errs, nil) || ctx.Err() != nil {
@@ -183,7 +183,7 @@ func (n *Node) joinAny(ctx context.Context, addrs []string) error {
 	return errors.Join(errs...)
 }
 
-func (n *Node) joinOne(addr string) error {
+func (n *Node) joinOne(ctx context.Context, addr string) error {
 	_, err := n.list.Join([]string{addr})
 	if err == nil {
 		n.metrics.joins.WithLabelValues("ok").Inc()
@@ -191,6 +191,14 @@ func (n *Node) joinOne(addr string) error {
 	}
 	// memberlist's error is text; the typed reason is the transport's.
 	if refusal := n.transport.refusals.get(addr); refusal != nil {
+		if refusal.Field == fieldKey && n.cfg.Identity != nil && n.cfg.Keyring != nil {
+			if err := n.catchUpKeys(ctx, addr); err != nil {
+				n.logger.Warn("cannot catch up with the fleet's gossip keys", "addr", addr, "err", err)
+			} else if _, err := n.list.Join([]string{addr}); err == nil {
+				n.metrics.joins.WithLabelValues("ok").Inc()
+				return nil
+			}
+		}
 		n.metrics.joins.WithLabelValues("refused").Inc()
 		return refusal
 	}

@@ -16,6 +16,7 @@ type metrics struct {
 	snapshots  prometheus.Counter
 	broadcasts prometheus.GaugeFunc
 	problems   prometheus.Counter
+	degraded   prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
@@ -25,7 +26,7 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 			Name: "ringway_membership_members", Help: "Live members in the newest snapshot, this node included, by role.",
 		}, []string{"role"}),
 		events: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_events_total", Help: "Members that joined, left, failed, were superseded by a newer instance of the same id, or changed.",
+			Name: "ringway_membership_events_total", Help: "Members that joined, left, failed, were superseded by a newer instance of the same id, changed, or were quarantined for gossiping other than their certificate says; outdated is news of an instance older than the one known.",
 		}, []string{"event"}),
 		refusals: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_membership_refusals_total", Help: "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata.",
@@ -38,6 +39,9 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 		}, []string{"result"}),
 		duplicates: f.NewCounter(prometheus.CounterOpts{
 			Name: "ringway_membership_duplicate_ids_total", Help: "Times another live process with this node's id and another address was seen.",
+		}),
+		degraded: f.NewGauge(prometheus.GaugeOpts{
+			Name: "ringway_membership_degraded", Help: "1 while the newest snapshot is degraded: this node may be cut off and keeps its peers.",
 		}),
 		snapshots: f.NewCounter(prometheus.CounterOpts{
 			Name: "ringway_membership_snapshots_total", Help: "Snapshots published.",
@@ -58,6 +62,10 @@ func (m *metrics) packetDropped(reason string) { m.dropped.WithLabelValues(reaso
 
 func (m *metrics) published(s *Snapshot) {
 	m.snapshots.Inc()
+	m.degraded.Set(0)
+	if s.Degraded() {
+		m.degraded.Set(1)
+	}
 	for _, role := range roles {
 		m.members.WithLabelValues(string(role)).Set(float64(len(s.WithRole(role))))
 	}

@@ -5,6 +5,9 @@ type Peer struct {
 	ID    string
 	Epoch uint64
 	Role  Role
+	// Certified is set when a certificate of our authorities says the same of id
+	// and role; otherwise they are claims.
+	Certified bool
 	// Addr is the remote address of the connection.
 	Addr string
 }

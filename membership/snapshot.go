@@ -15,6 +15,8 @@ type Snapshot struct {
 	members  []Member // sorted by ID
 	self     string
 	checksum uint64
+	departed []Departure // sorted by ID
+	degraded bool
 }
 
 // NewSnapshot takes ownership of members, which need not be sorted. A Node makes
@@ -22,6 +24,16 @@ type Snapshot struct {
 func NewSnapshot(version uint64, self string, members []Member) *Snapshot {
 	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
 	return &Snapshot{version: version, members: members, self: self, checksum: checksum(members)}
+}
+
+// WithDepartures returns a copy of s that also remembers who went, and whether it
+// is degraded. It takes ownership of departed, which need not be sorted. Like
+// NewSnapshot it is for tests and simulations of consumers.
+func (s *Snapshot) WithDepartures(departed []Departure, degraded bool) *Snapshot {
+	slices.SortFunc(departed, func(a, b Departure) int { return strings.Compare(a.Member.ID, b.Member.ID) })
+	out := *s
+	out.departed, out.degraded = departed, degraded
+	return &out
 }
 
 // checksum covers what members must agree on: who is there, in which life.
@@ -60,6 +72,32 @@ func (s *Snapshot) Get(id string) (Member, bool) {
 		return Member{}, false
 	}
 	return s.members[i], true
+}
+
+// Degraded reports that this node may be cut off from the cluster: it lost sight
+// of more than 40 % of the members within one suspicion window, or of any while
+// its own probes went unanswered. Consumers then keep the peers that they have.
+// It is cleared when the lost are back (all of them, or all but 40 % of the
+// members for one more window), or when they stayed away for two more windows
+// while this node saw others and its own probes succeeded. A node that sees
+// nobody stays degraded. Members that leave on purpose do not count.
+func (s *Snapshot) Degraded() bool { return s.degraded }
+
+// Departures lists the members that went in the last hour and are not back, at
+// most 1024 of them, sorted by ID. The slice belongs to the snapshot.
+func (s *Snapshot) Departures() []Departure { return s.departed }
+
+// Departed finds how a member went, in O(log n). It knows those that went in the
+// last hour.
+func (s *Snapshot) Departed(id string) (Departure, bool) {
+	if s == nil {
+		return Departure{}, false
+	}
+	i, ok := slices.BinarySearchFunc(s.departed, id, func(d Departure, id string) int { return strings.Compare(d.Member.ID, id) })
+	if !ok {
+		return Departure{}, false
+	}
+	return s.departed[i], true
 }
 
 // WithRole lists the members of one role, sorted by ID.

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -10,13 +11,32 @@ import (
 // table is the event loop's state: who is alive, in which life. It is pure: no
 // lock, no clock, no goroutine.
 type table struct {
+	// self is this node's instance, which needs no proof that it is alive.
+	self string
 	// alive holds one instance of each id, the one with the highest epoch.
 	alive map[string]Member
-	// floor is the highest epoch seen of an id. An older instance never comes
-	// back, however late the news of it arrives.
-	floor map[string]uint64
+	// outdated are instances that memberlist sees alive although a later boot of
+	// the same id was seen: mostly the last traces of a life that ended, else a
+	// process on a host whose clock went backwards, or a second process.
+	outdated map[string]outdatedMember // by instance name
+	// floor is the highest epoch seen of an id. News of an older instance does
+	// not bring it back, however late it arrives; see promote for the exception.
+	floor map[string]lifeFloor
 	// lost are members that went without saying so, worth looking for.
 	lost map[string]lostMember
+	// departures and burst are what snapshots tell beside the members.
+	departures departures
+	burst      burst
+}
+
+type lifeFloor struct {
+	epoch uint64
+	left  bool // that instance said goodbye: it never comes back
+}
+
+type outdatedMember struct {
+	member Member
+	since  time.Time
 }
 
 type lostMember struct {
@@ -33,27 +53,56 @@ const (
 	// is far above any fleet; beyond it the oldest news could resurrect a member
 	// that memberlist itself no longer tells about.
 	maxFloors = 1 << 16
+	// proofOfLife is how long an outdated instance must stay alive in memberlist's
+	// eyes before it takes the place of a later one that is gone. A dead one is
+	// found out sooner: suspicion lasts at most half a minute in a cluster of ten.
+	proofOfLife = 45 * time.Second
 )
 
 // change is what one sighting did, for logs and counters.
 type change struct {
-	event  string // joined, left, failed, superseded, changed
+	event  string // joined, left, failed, superseded, changed, outdated
 	member Member
 }
 
-func newTable() *table {
-	return &table{alive: make(map[string]Member), floor: make(map[string]uint64), lost: make(map[string]lostMember)}
+func newTable(self string) *table {
+	return &table{
+		self: self, alive: make(map[string]Member), outdated: make(map[string]outdatedMember),
+		floor: make(map[string]lifeFloor), lost: make(map[string]lostMember),
+	}
 }
 
 // seen adds or refreshes an instance.
-func (t *table) seen(m Member) []change {
-	if m.Epoch < t.floor[m.ID] {
+func (t *table) seen(m Member, now time.Time) []change {
+	floor := t.floor[m.ID]
+	switch {
+	case m.Epoch < floor.epoch:
+		instance := m.Instance()
+		known, again := t.outdated[instance]
+		if !again {
+			known.since = now
+		}
+		known.member = m
+		t.outdated[instance] = known
+		if again {
+			return nil
+		}
+		return append([]change{{"outdated", m}}, t.promote(now)...)
+	case m.Epoch == floor.epoch && floor.left:
 		return nil
 	}
+	return t.enter(m, now)
+}
+
+// enter makes an instance the visible one of its id.
+func (t *table) enter(m Member, now time.Time) []change {
 	if _, known := t.floor[m.ID]; known || len(t.floor) < maxFloors {
-		t.floor[m.ID] = m.Epoch
+		t.floor[m.ID] = lifeFloor{epoch: m.Epoch}
 	}
 	delete(t.lost, m.ID)
+	delete(t.outdated, m.Instance())
+	t.departures.forget(m.ID)
+	t.burst.returned(m.ID)
 
 	old, known := t.alive[m.ID]
 	m.Leaving = known && old.Leaving && old.Epoch == m.Epoch
@@ -62,6 +111,7 @@ func (t *table) seen(m Member) []change {
 	case !known:
 		return []change{{"joined", m}}
 	case old.Epoch != m.Epoch:
+		t.outdated[old.Instance()] = outdatedMember{old, now}
 		return []change{{"superseded", old}, {"joined", m}}
 	case old != m:
 		return []change{{"changed", m}}
@@ -70,16 +120,22 @@ func (t *table) seen(m Member) []change {
 }
 
 // gone removes an instance. Whether it left or failed is known only from its
-// own announcement.
-func (t *table) gone(instance string, now time.Time) []change {
+// own announcement. health is this node's own score.
+func (t *table) gone(instance string, health int, now time.Time) []change {
+	delete(t.outdated, instance)
 	m, known := t.instance(instance)
 	if !known {
 		return nil
 	}
+	before := len(t.alive)
 	delete(t.alive, m.ID)
 	if m.Leaving {
-		return []change{{"left", m}}
+		t.forgetFailed(m.ID)
+		t.departures.add(Departure{m, Left, now})
+		return append([]change{{"left", m}}, t.promote(now)...)
 	}
+	t.departures.add(Departure{m, Failed, now})
+	t.burst.failure(m.ID, before, health, now)
 	for id, l := range t.lost {
 		if now.Sub(l.since) > lostFor {
 			delete(t.lost, id)
@@ -88,11 +144,57 @@ func (t *table) gone(instance string, now time.Time) []change {
 	if len(t.lost) < maxLost {
 		t.lost[m.ID] = lostMember{addr: m.GossipAddr, since: now}
 	}
-	return []change{{"failed", m}}
+	return append([]change{{"failed", m}}, t.promote(now)...)
 }
 
-// announced notes that an instance is about to leave.
+// forgetFailed marks the last life of an id as one that said goodbye: it is not
+// looked for, never comes back, and is no sign of trouble.
+func (t *table) forgetFailed(id string) {
+	if floor, known := t.floor[id]; known {
+		floor.left = true
+		t.floor[id] = floor
+	}
+	delete(t.lost, id)
+	t.burst.returned(id)
+}
+
+// promote lets outdated instances in whose successor is gone and who have proven
+// that they are alive: a process restarted on a host whose clock went backwards
+// must not stay out for ever. The latest of an id is first.
+func (t *table) promote(now time.Time) []change {
+	var changes []change
+	for _, name := range slices.SortedFunc(maps.Keys(t.outdated), func(a, b string) int {
+		return cmp.Compare(t.outdated[b].member.Epoch, t.outdated[a].member.Epoch)
+	}) {
+		o := t.outdated[name]
+		if _, taken := t.alive[o.member.ID]; taken {
+			continue
+		}
+		if name == t.self || now.Sub(o.since) >= proofOfLife {
+			changes = append(changes, t.enter(o.member, now)...)
+		}
+	}
+	return changes
+}
+
+// tick does what time alone brings about, and reports whether the table needs to
+// be asked again although nothing happens.
+func (t *table) tick(health int, now time.Time) (changes []change, again bool) {
+	changes = t.promote(now)
+	on := t.burst.check(len(t.alive), health, now)
+	return changes, on || len(t.outdated) > 0
+}
+
+// announced notes that an instance is about to leave. The news may come after
+// memberlist's, and then corrects what was taken for a failure.
 func (t *table) announced(id string, epoch uint64) []change {
+	if i := t.departures.find(id); i >= 0 {
+		if d := &t.departures.recent[i]; d.Reason == Failed && d.Member.Epoch == epoch {
+			d.Reason = Left
+			t.forgetFailed(id)
+			return []change{{"left", d.Member}}
+		}
+	}
 	m, known := t.alive[id]
 	if !known || m.Epoch != epoch || m.Leaving {
 		return nil

@@ -19,27 +19,28 @@ func events(changes []change) string {
 
 func TestTheTableTellsWhatHappened(t *testing.T) {
 	now := time.Unix(0, 0)
-	tb := newTable()
+	tb := newTable("self.1")
 	moved := member("w1", 2)
 	moved.ForwardAddr = "127.0.0.1:2"
 	for i, step := range []struct {
 		do   func() []change
 		want string
 	}{
-		{func() []change { return tb.seen(member("w1", 1)) }, "joined "},
-		{func() []change { return tb.seen(member("w1", 1)) }, ""},
-		{func() []change { return tb.seen(member("w1", 2)) }, "superseded joined "},
-		{func() []change { return tb.seen(member("w1", 1)) }, ""}, // late news of the old life
-		{func() []change { return tb.gone("w1.1", now) }, ""},     // its death, too
-		{func() []change { return tb.seen(moved) }, "changed "},
-		{func() []change { return tb.gone("w1.2", now) }, "failed "},
-		{func() []change { return tb.seen(member("w1", 1)) }, ""}, // never back
-		{func() []change { return tb.seen(member("w1", 3)) }, "joined "},
+		{func() []change { return tb.seen(member("w1", 1), now) }, "joined "},
+		{func() []change { return tb.seen(member("w1", 1), now) }, ""},
+		{func() []change { return tb.seen(member("w1", 2), now) }, "superseded joined "},
+		{func() []change { return tb.seen(member("w1", 1), now) }, ""}, // late news of the old life
+		{func() []change { return tb.gone("w1.1", 0, now) }, ""},       // its death, too
+		{func() []change { return tb.seen(moved, now) }, "changed "},
+		{func() []change { return tb.gone("w1.2", 0, now) }, "failed "},
+		{func() []change { return tb.seen(member("w1", 1), now) }, "outdated "}, // not back
+		{func() []change { return tb.seen(member("w1", 3), now) }, "joined "},
 		{func() []change { return tb.announced("w1", 2) }, ""}, // not this life
 		{func() []change { return tb.announced("w1", 3) }, "changed "},
-		{func() []change { return tb.seen(member("w1", 3)) }, ""}, // still leaving
-		{func() []change { return tb.gone("w1.3", now) }, "left "},
-		{func() []change { return tb.gone("nonsense", now) }, ""},
+		{func() []change { return tb.seen(member("w1", 3), now) }, ""}, // still leaving
+		{func() []change { return tb.gone("w1.3", 0, now) }, "left "},
+		{func() []change { return tb.seen(member("w1", 3), now) }, ""}, // who left never comes back
+		{func() []change { return tb.gone("nonsense", 0, now) }, ""},
 	} {
 		if got := events(step.do()); got != step.want {
 			t.Fatalf("step %d: got %q, want %q", i, got, step.want)
@@ -49,23 +50,87 @@ func TestTheTableTellsWhatHappened(t *testing.T) {
 
 func TestOnlyWhoFailedIsLookedFor(t *testing.T) {
 	now := time.Unix(0, 0)
-	tb := newTable()
-	tb.seen(member("failed", 1))
-	tb.seen(member("left", 1))
+	tb := newTable("self.1")
+	tb.seen(member("failed", 1), now)
+	tb.seen(member("left", 1), now)
 	tb.announced("left", 1)
-	tb.gone("failed.1", now)
-	tb.gone("left.1", now)
+	tb.gone("failed.1", 0, now)
+	tb.gone("left.1", 0, now)
 	if _, ok := tb.lost["failed"]; !ok || len(tb.lost) != 1 {
 		t.Fatalf("lost: %v, want only the failed one", tb.lost)
 	}
-	tb.seen(member("failed", 2))
+	tb.seen(member("failed", 2), now)
 	if len(tb.lost) != 0 {
 		t.Fatal("a member that came back is still looked for")
 	}
-	tb.gone("failed.2", now)
-	tb.seen(member("other", 1))
-	tb.gone("other.1", now.Add(lostFor+time.Second))
+	tb.gone("failed.2", 0, now)
+	tb.seen(member("other", 1), now)
+	tb.gone("other.1", 0, now.Add(lostFor+time.Second))
 	if _, ok := tb.lost["failed"]; ok {
 		t.Fatal("a member lost for more than a day is still looked for")
+	}
+}
+
+func TestAnInstanceOfAClockThatWentBackwardsIsLetInOnceItHasProvenItself(t *testing.T) {
+	now := time.Unix(0, 0)
+	tb := newTable("self.1")
+	tb.seen(member("w1", 10), now)
+	if got := events(tb.seen(member("w1", 5), now)); got != "outdated " {
+		t.Fatalf("got %q", got)
+	}
+	if got := events(tb.gone("w1.10", 0, now.Add(time.Second))); got != "failed " {
+		t.Fatalf("got %q", got)
+	}
+	if changes, again := tb.tick(0, now.Add(proofOfLife-time.Second)); len(changes) > 0 || !again {
+		t.Fatalf("let in after less than the proof of life: %v", changes)
+	}
+	changes, _ := tb.tick(0, now.Add(proofOfLife))
+	if events(changes) != "joined " || tb.alive["w1"].Epoch != 5 {
+		t.Fatalf("not let in: %v", changes)
+	}
+	// The later boot was only out of reach: it is the one to follow.
+	if got := events(tb.seen(member("w1", 10), now.Add(time.Hour))); got != "superseded joined " {
+		t.Fatalf("got %q", got)
+	}
+}
+
+func TestTheLastTracesOfAnEarlierLifeAreNotLetIn(t *testing.T) {
+	now := time.Unix(0, 0)
+	tb := newTable("self.1")
+	tb.seen(member("w1", 1), now)
+	tb.seen(member("w1", 2), now) // the first is dead, though memberlist does not know it yet
+	tb.gone("w1.2", 0, now.Add(time.Second))
+	tb.gone("w1.1", 0, now.Add(10*time.Second))
+	if changes, _ := tb.tick(0, now.Add(time.Hour)); len(changes) > 0 || len(tb.alive) > 0 {
+		t.Fatalf("a phantom: %v, %v", changes, tb.alive)
+	}
+}
+
+func TestThisNodeNeedsNoProofThatItLives(t *testing.T) {
+	now := time.Unix(0, 0)
+	tb := newTable("self.1")
+	tb.seen(member("self", 1), now)
+	tb.seen(member("self", 2), now)
+	if got := events(tb.gone("self.2", 0, now)); got != "failed joined " || tb.alive["self"].Epoch != 1 {
+		t.Fatalf("got %q", got)
+	}
+}
+
+func TestALateAnnouncementTurnsAFailureIntoALeave(t *testing.T) {
+	now := time.Unix(0, 0)
+	tb := newTable("self.1")
+	tb.seen(member("w1", 1), now)
+	tb.gone("w1.1", 0, now)
+	if got := events(tb.announced("w1", 2)); got != "" {
+		t.Fatalf("of another life, yet: %q", got)
+	}
+	if got := events(tb.announced("w1", 1)); got != "left " || len(tb.lost) != 0 || len(tb.burst.failed) != 0 {
+		t.Fatalf("got %q, lost %v", got, tb.lost)
+	}
+	if got := events(tb.announced("w1", 1)); got != "" {
+		t.Fatalf("told twice: %q", got)
+	}
+	if got := events(tb.seen(member("w1", 1), now)); got != "" {
+		t.Fatalf("it said goodbye, and is back: %q", got)
 	}
 }

@@ -2,15 +2,20 @@ package membership
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -40,8 +45,12 @@ const (
 // would switch off failure detection for that peer.
 type transport struct {
 	network Network
-	hello   hello
+	hello   func() hello // changes with the keyring
 	label   string
+	// identity is nil when streams are in clear text.
+	identity *identity.Source
+	// vouched hears of every member whose certificate was seen.
+	vouched func(Peer, identity.Claims)
 	logger  *slog.Logger
 	metrics *metrics
 
@@ -90,7 +99,7 @@ func bind(network Network, addr string) (net.PacketConn, net.Listener, error) {
 	return nil, nil, fmt.Errorf("listen for gossip on %s: %w", addr, err)
 }
 
-func newTransport(cfg Config, h hello, m *metrics) (*transport, error) {
+func newTransport(cfg Config, h func() hello, m *metrics) (*transport, error) {
 	packets, streams, err := bind(cfg.Network, cfg.BindAddr)
 	if err != nil {
 		return nil, err
@@ -100,7 +109,7 @@ func newTransport(cfg Config, h hello, m *metrics) (*transport, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &transport{
-		network: cfg.Network, hello: h, label: cfg.label(), logger: cfg.Logger, metrics: m,
+		network: cfg.Network, hello: h, identity: cfg.Identity, label: cfg.label(), logger: cfg.Logger, metrics: m,
 		packets: packets, streams: streams,
 		packetCh: make(chan *memberlist.Packet, packetBuffer),
 		streamCh: make(chan net.Conn),
@@ -187,7 +196,12 @@ func (t *transport) pause(d time.Duration) {
 // serve greets one incoming connection and hands it to whom it is for.
 func (t *transport) serve(conn net.Conn, greeted func()) {
 	t.track(conn)
-	peer, protocol, err := t.hello.admit(conn, t.serves)
+	g, err := t.secureInbound(conn)
+	var peer Peer
+	var protocol string
+	if err == nil {
+		peer, protocol, err = g.admit(t.serves)
+	}
 	greeted()
 	if err != nil {
 		t.forget(conn)
@@ -195,8 +209,11 @@ func (t *transport) serve(conn net.Conn, greeted func()) {
 		t.reportRefusal(inbound, conn.RemoteAddr().String(), err)
 		return
 	}
+	t.vouch(peer, g)
+	raw := conn
+	conn = g.conn
 	if protocol == protocolMemberlist {
-		t.forget(conn) // memberlist closes its own streams
+		t.forget(raw) // memberlist closes its own streams
 		select {
 		case t.streamCh <- conn:
 		case <-t.ctx.Done():
@@ -205,7 +222,7 @@ func (t *transport) serve(conn net.Conn, greeted func()) {
 		return
 	}
 	defer func() {
-		t.forget(conn)
+		t.forget(raw)
 		_ = conn.Close()
 	}()
 	t.handlers[protocol](t.ctx, peer, conn)
@@ -238,6 +255,16 @@ func (t *transport) forget(conn net.Conn) {
 // at warn, and one a minute for each address.
 func (t *transport) reportRefusal(direction, addr string, err error) {
 	var refusal *RefusalError
+	var certificate *identity.RefusalError
+	if errors.As(err, &certificate) {
+		t.metrics.refused(direction, string(certificate.Field))
+		level := slog.LevelDebug
+		if t.refusals.note(addr, &RefusalError{Field: fieldCertificate, Addr: addr, Cause: certificate}) {
+			level = slog.LevelWarn
+		}
+		t.logger.Log(t.ctx, level, "member refused", "direction", direction, "err", certificate)
+		return
+	}
 	if !errors.As(err, &refusal) {
 		t.metrics.refused(direction, fieldMalformed)
 		t.logger.Debug("gossip stream dropped", "direction", direction, "addr", addr, "err", err)
@@ -263,7 +290,11 @@ func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, 
 		return nil, Peer{}, err
 	}
 	t.track(conn) // so that a shutdown does not wait for a silent acceptor
-	peer, err := t.hello.greet(ctx, conn, protocol)
+	g, err := t.secureOutbound(ctx, conn, protocol)
+	var peer Peer
+	if err == nil {
+		peer, err = g.greet(ctx, protocol)
+	}
 	t.forget(conn)
 	if err != nil {
 		_ = conn.Close()
@@ -271,7 +302,54 @@ func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, 
 		return nil, Peer{}, err
 	}
 	t.refusals.clear(addr)
-	return conn, peer, nil
+	t.vouch(peer, g)
+	return g.conn, peer, nil
+}
+
+// secureInbound and secureOutbound put TLS around a connection, when there are
+// certificates. TLS checks chain, time and usage only: who belongs here is judged
+// by the hello behind it, because an initiator never learns why its certificate
+// was refused.
+func (t *transport) secureInbound(conn net.Conn) (greeting, error) {
+	if t.identity == nil {
+		return greeting{hello: t.hello(), conn: conn}, nil
+	}
+	protocols := append(slices.Sorted(maps.Keys(t.handlers)), protocolMemberlist)
+	return t.secure(t.ctx, tls.Server(conn, t.identity.ServerConfig(t.identity.Policy(identity.Hello), protocols...)))
+}
+
+func (t *transport) secureOutbound(ctx context.Context, conn net.Conn, protocol string) (greeting, error) {
+	if t.identity == nil {
+		return greeting{hello: t.hello(), conn: conn}, nil
+	}
+	expected := identity.Expected{Addr: conn.RemoteAddr().String()}
+	return t.secure(ctx, tls.Client(conn, t.identity.ClientConfig(t.identity.Policy(identity.Hello), expected, protocol)))
+}
+
+func (t *transport) secure(ctx context.Context, conn *tls.Conn) (greeting, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		var alert *net.OpError
+		if errors.As(err, &alert) && alert.Op == "remote error" {
+			// It does not trust our authority, as far as an alert can tell.
+			return greeting{}, &RefusalError{Field: fieldCertificate, Addr: conn.RemoteAddr().String(),
+				Cause: fmt.Errorf("certificate refused by the other end (%s): %w: do both have certificates of one authority, and right clocks?", conn.RemoteAddr(), err)}
+		}
+		return greeting{}, fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err)
+	}
+	claims, err := identity.FromCertificate(conn.ConnectionState().PeerCertificates[0]) // the handshake requires one
+	if err != nil {
+		return greeting{}, fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err)
+	}
+	return greeting{hello: t.hello(), conn: conn, claims: &claims}, nil
+}
+
+// vouch passes on what a certificate says of a member that was admitted.
+func (t *transport) vouch(peer Peer, g greeting) {
+	if g.claims != nil {
+		t.vouched(peer, *g.claims)
+	}
 }
 
 // FinalAdvertiseAddr is asked by memberlist for what to tell the others.

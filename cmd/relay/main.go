@@ -41,6 +41,6 @@ func main() {
 		},
 	}
 	root := d.Command()
-	root.AddCommand(demo.Command())
+	root.AddCommand(demo.Command(), command.TLSCommand(), command.KeysCommand())
 	os.Exit(command.Run(root))
 }

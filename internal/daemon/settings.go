@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Settings are what the relay and the worker are both told.
@@ -23,10 +24,12 @@ type Settings struct {
 	AdvertiseAddr        string
 	AdminAddr            string
 	Join                 []string
-	Config               string
 	LogLevel             string
 	LogFormat            string
 	Insecure             bool
+
+	TLSCert, TLSKey, TLSCA string
+	GossipKeyFile          string
 }
 
 // Default ports, one for each listener of each binary.
@@ -74,9 +77,19 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "gossip address of any member to find the cluster through; may be repeated"})
 	settings.Enum(set, &s.LogLevel, settings.Spec{Name: "log-level", Group: operation, Usage: "least level that is logged"}, LogLevels()...)
 	settings.Enum(set, &s.LogFormat, settings.Spec{Name: "log-format", Group: operation, Usage: "form of the log"}, LogFormats()...)
-	settings.Bool(set, &s.Insecure, settings.Spec{Name: "insecure", Group: operation,
+	const security = "Security"
+	settings.String(set, &s.TLSCert, settings.Spec{Name: "tls-cert", Group: security, Placeholder: "FILE",
+		Usage: "this member's certificate, PEM; it is read again when it changes"})
+	settings.String(set, &s.TLSKey, settings.Spec{Name: "tls-key", Group: security, Placeholder: "FILE",
+		Usage: "private key of the certificate, PEM"})
+	settings.String(set, &s.TLSCA, settings.Spec{Name: "tls-ca", Group: security, Placeholder: "FILE",
+		Usage: "authorities that certificates of members must come from, PEM"})
+	settings.String(set, &s.GossipKeyFile, settings.Spec{Name: "gossip-key-file", Group: security, Placeholder: "FILE",
+		Usage: "gossip keys, one a line, the one in use first; rotations are written back to it"})
+	settings.Bool(set, &s.Insecure, settings.Spec{Name: "insecure", Group: security,
 		Usage: "allow gossip and peer addresses that other hosts can reach, without certificates and gossip key"})
 	set.Check(func() []settings.Problem { return s.checkAddresses() })
+	set.Check(func() []settings.Problem { return s.checkCertificate() })
 	set.Check(func() []settings.Problem { return s.CheckExposed("gossip-addr", s.GossipAddr) })
 }
 
@@ -99,14 +112,26 @@ func (s *Settings) checkAddresses() []settings.Problem {
 	return problems
 }
 
+// checkCertificate wants all three files or none.
+func (s *Settings) checkCertificate() []settings.Problem {
+	var problems []settings.Problem
+	for _, f := range []struct{ flag, value string }{{"tls-cert", s.TLSCert}, {"tls-key", s.TLSKey}, {"tls-ca", s.TLSCA}} {
+		if f.value == "" && s.TLSCert+s.TLSKey+s.TLSCA != "" {
+			problems = append(problems, settings.Problem{Setting: f.flag, Reason: "--tls-cert, --tls-key and --tls-ca go together", Allowed: "a PEM file"})
+		}
+	}
+	return problems
+}
+
 // CheckExposed refuses an address that other hosts can reach while nothing
 // protects it, unless the operator said so.
 func (s *Settings) CheckExposed(flag, addr string) []settings.Problem {
-	if a, err := ListenAddr(addr); err != nil || a.Addr().IsLoopback() || s.Insecure {
+	a, err := ListenAddr(addr)
+	if err != nil || a.Addr().IsLoopback() || s.Insecure || s.TLSCert != "" && s.GossipKeyFile != "" {
 		return nil
 	}
-	return []settings.Problem{{Setting: flag, Related: []string{"insecure"},
-		Reason: "other hosts can reach this address, and this build does not encrypt gossip or forwarding yet", Allowed: "a loopback address, or --insecure"}}
+	return []settings.Problem{{Setting: flag, Related: []string{"insecure", "tls-cert", "gossip-key-file"},
+		Reason: "other hosts can reach this address, and nothing protects it", Allowed: "a loopback address, or --tls-cert, --tls-key, --tls-ca and --gossip-key-file, or --insecure"}}
 }
 
 // ListenAddr parses an address to listen at. No host means every interface.
@@ -156,18 +181,40 @@ func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (m
 		}
 		id = host + "-" + string(s.Role)
 	}
-	return membership.Config{
+	cfg := membership.Config{
 		Cluster: s.Cluster, Environment: s.Environment, ID: id, Role: s.Role,
 		Datacenter: s.Datacenter, Region: s.Region,
 		BindAddr: bind.String(), AdvertiseAddr: s.AdvertiseAddr, Seeds: s.Join, Version: Version(),
 		Logger: logger, Registerer: reg,
-	}, nil
+	}
+	if s.TLSCert != "" {
+		cfg.Identity, err = identity.NewSource(identity.Files{Certificate: s.TLSCert, Key: s.TLSKey, Authorities: s.TLSCA},
+			identity.SourceConfig{Logger: logger, Registerer: reg})
+		if err != nil {
+			return cfg, err
+		}
+	}
+	if s.GossipKeyFile != "" {
+		if cfg.Keyring, err = membership.OpenKeyring(s.GossipKeyFile); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, nil
 }
 
 // Banner are the rows of the start banner that every member has.
 func (s *Settings) Banner() []slog.Attr {
-	security := "none needed: loopback only"
-	if a, err := ListenAddr(s.GossipAddr); err == nil && !a.Addr().IsLoopback() {
+	security := "certificates and gossip keys"
+	a, err := ListenAddr(s.GossipAddr)
+	switch {
+	case s.TLSCert != "" && s.GossipKeyFile != "":
+	case s.TLSCert != "":
+		security = "certificates; packets in clear text"
+	case s.GossipKeyFile != "":
+		security = "gossip keys; no certificates"
+	case err == nil && a.Addr().IsLoopback():
+		security = "none; loopback only"
+	default:
 		security = "NONE: --insecure"
 	}
 	return []slog.Attr{

@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -36,6 +38,25 @@ func newServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ErrorLog: log.New(debugWriter{logger}, "", 0),
 	}
+}
+
+// secure puts mutual TLS in front of the peer listener: only relays and gates of
+// this cluster come in.
+func secure(server *http.Server, source *identity.Source) {
+	policy := source.Policy(identity.DataPlane)
+	policy.Only = []identity.Role{identity.RoleRelay, identity.RoleGate}
+	server.TLSConfig = source.ServerConfig(policy, "h2", "http/1.1")
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(true)
+}
+
+// serve answers on the socket until the server is closed.
+func (l *listener) serve() error {
+	if l.server.TLSConfig != nil {
+		return l.server.ServeTLS(l.socket, "", "")
+	}
+	return l.server.Serve(l.socket)
 }
 
 // debugWriter keeps what clients can provoke out of the log of normal days.

@@ -84,7 +84,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	if r.router, err = routing.New(routing.Config{
 		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
 		RelaysPerService: cfg.RelaysPerService, Minimums: cfg.Minimums, IndexSource: cfg.IndexSource,
-		Selection: selection.DefaultConfig(), Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
+		Selection: selection.DefaultConfig(), Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
 	}); err != nil {
 		return nil, err
 	}
@@ -99,6 +99,9 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	r.ingress.server = newServer(handler(false), cfg.Logger)
 	r.peer.server = newServer(handler(true), cfg.Logger)
+	if cfg.Membership.Identity != nil {
+		secure(r.peer.server, cfg.Membership.Identity)
+	}
 	r.admin.server = newServer(r.adminMux(), cfg.Logger)
 	return r, nil
 }
@@ -125,7 +128,7 @@ func (r *Relay) Run(ctx context.Context) error {
 
 	for _, l := range []*listener{r.ingress, r.peer, r.admin} {
 		group.Go(func() error {
-			if err := l.server.Serve(l.socket); !errors.Is(err, http.ErrServerClosed) {
+			if err := l.serve(); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve %s: %w", l.name, err)
 			}
 			return nil
@@ -137,6 +140,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return r.catalogue.Run(failed) })
 	group.Go(func() error { return r.router.Run(failed) })
+	if source := r.cfg.Membership.Identity; source != nil {
+		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
+	}
 	group.Go(func() error {
 		r.announceReady(ctx)
 		select {

@@ -36,6 +36,8 @@ type pools struct {
 type poolKey struct {
 	address  string
 	protocol upstream.Protocol
+	// relay is the id of the relay that must answer, empty for a worker.
+	relay string
 }
 
 type pooled struct {

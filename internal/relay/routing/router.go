@@ -17,6 +17,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -51,6 +52,9 @@ type Config struct {
 	// RewarmInterval is how often an endpoint of the range without any connection
 	// is connected to again. Default 2 s.
 	RewarmInterval time.Duration
+	// Identity has this relay's certificate; other relays are then reached over
+	// mutual TLS. Default: none, clear text.
+	Identity *identity.Source
 	// Epoch is the zero of selection.Instant. Required, the same one that the
 	// requests are timed with.
 	Epoch time.Time
@@ -95,7 +99,7 @@ func New(cfg Config) (*Router, error) {
 		Name: "ringway_relay_route_updates_total", Help: "Times the route of a service was computed anew, by result.",
 	}, []string{"result"})}
 	r.pools = newPools(func(key poolKey) (*upstream.Pool, error) {
-		return upstream.NewPool(upstream.Config{Address: key.address, Protocol: key.protocol})
+		return upstream.NewPool(upstream.Config{Address: key.address, Protocol: key.protocol, Dial: cfg.dialRelay(key)})
 	}, cfg)
 	r.services.Store(&map[string]*Service{})
 	return r, nil
@@ -283,7 +287,7 @@ func (r *Router) keep(ctx context.Context, route *Route) {
 		for _, t := range targets {
 			_, _ = r.pools.need(ctx, t.key, r.generation) // it is open already
 			if t.Upgrades != nil {
-				_, _ = r.pools.need(ctx, poolKey{t.Address, upstream.HTTP1}, r.generation)
+				_, _ = r.pools.need(ctx, poolKey{t.Address, upstream.HTTP1, t.Node}, r.generation)
 			}
 		}
 	}
@@ -299,7 +303,7 @@ func (r *Router) targets(ctx context.Context, plan *affinity.Plan, index int, by
 	out := make([]*Target, 0, len(assignments))
 	for _, a := range assignments {
 		e := byNode[a.Worker]
-		t, err := r.target(ctx, e.NodeID, e.Epoch, e.Address, upstream.Protocol(e.Protocol))
+		t, err := r.target(ctx, e.NodeID, e.Epoch, poolKey{address: e.Address, protocol: upstream.Protocol(e.Protocol)})
 		if err != nil {
 			// One endpoint that cannot be dialled must not cost the others.
 			r.cfg.Logger.Warn("endpoint left out", "service", plan.Service(), "worker", e.NodeID, "err", err)
@@ -319,12 +323,12 @@ func (r *Router) peers(ctx context.Context, relays []string) ([]*Target, error) 
 		if !ok || m.ForwardAddr == "" {
 			continue
 		}
-		t, err := r.target(ctx, m.ID, m.Epoch, m.ForwardAddr, upstream.H2C)
+		t, err := r.target(ctx, m.ID, m.Epoch, poolKey{m.ForwardAddr, upstream.H2C, m.ID})
 		if err != nil {
 			return nil, err
 		}
 		t.Weight = 1
-		upgrades, err := r.pools.need(ctx, poolKey{m.ForwardAddr, upstream.HTTP1}, r.generation)
+		upgrades, err := r.pools.need(ctx, poolKey{m.ForwardAddr, upstream.HTTP1, m.ID}, r.generation)
 		if err != nil {
 			return nil, err
 		}
@@ -334,14 +338,13 @@ func (r *Router) peers(ctx context.Context, relays []string) ([]*Target, error) 
 	return out, nil
 }
 
-func (r *Router) target(ctx context.Context, node string, epoch uint64, address string, protocol upstream.Protocol) (*Target, error) {
-	key := poolKey{address, protocol}
+func (r *Router) target(ctx context.Context, node string, epoch uint64, key poolKey) (*Target, error) {
 	p, err := r.pools.need(ctx, key, r.generation)
 	if err != nil {
-		return nil, fmt.Errorf("%s (%s): %w", node, address, err)
+		return nil, fmt.Errorf("%s (%s): %w", node, key.address, err)
 	}
 	if !r.settled.Load() {
 		r.warming = append(r.warming, p.warm)
 	}
-	return &Target{ID: fmt.Sprintf("%s.%d", node, epoch), Node: node, Address: address, Pool: p.pool, key: key}, nil
+	return &Target{ID: fmt.Sprintf("%s.%d", node, epoch), Node: node, Address: key.address, Pool: p.pool, key: key}, nil
 }

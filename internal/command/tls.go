@@ -1,0 +1,340 @@
+package command
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+const (
+	authorityCert = "ca.crt"
+	authorityKey  = "ca.key"
+	day           = 24 * time.Hour
+	mostDays      = 36500
+)
+
+// nameRule is what certificates may hold; the fleet accepts nothing else.
+var nameRule = settings.Matching(regexp.MustCompile(`[a-zA-Z0-9._-]{1,63}`), "1 to 63 letters, digits, '.', '_' and '-'")
+
+// TLSCommand is `tls`: an authority and certificates for a fleet that has no
+// others, and a look at any certificate.
+func TLSCommand() *cobra.Command {
+	group := func(use, short string, verbs ...*cobra.Command) *cobra.Command {
+		c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+		c.AddCommand(verbs...)
+		return c
+	}
+	root := group("tls", "make and look at certificates",
+		group("ca", "the authority that all members trust", authorityCommand()),
+		group("cert", "certificates of members and clients", certificateCommand()),
+		certificateInfoCommand())
+	root.Long = "Every member and client proves by its certificate who it is: role, cluster,\n" +
+		"environment, datacenter and node are URI names in it. These commands make an\n" +
+		"authority and such certificates; any other authority that writes the same names\n" +
+		"serves as well. Files are never overwritten."
+	// The daemon's flags mean nothing here.
+	root.SetUsageTemplate(tlsUsage)
+	return root
+}
+
+const tlsUsage = `Usage:
+  {{.UseLine}}{{if .HasAvailableSubCommands}} COMMAND
+
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+`
+
+// verb binds a set of settings to a command: all bad flags are reported at once,
+// and flags of the daemon are refused, because to ignore one would mislead.
+func verb(c *cobra.Command, set *settings.Set, run func(stdout io.Writer, args []string) error) *cobra.Command {
+	set.BindFlags(c.Flags())
+	_ = c.Flags().MarkHidden("config") // fails only for a flag that does not exist
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var problems settings.Problems
+		c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Changed {
+				problems = append(problems, settings.Problem{Setting: f.Name, Value: f.Value.String(),
+					Origin: settings.Origin{Source: settings.Flag, Name: "--" + f.Name},
+					Reason: "this command does not know it", Allowed: "the flags of " + c.CommandPath() + " --help"})
+			}
+		})
+		if err := set.Load(settings.Sources{Environ: os.Environ()}); err != nil {
+			var more settings.Problems
+			if !errors.As(err, &more) {
+				return err
+			}
+			problems = append(problems, more...)
+		}
+		if len(problems) > 0 {
+			return problems
+		}
+		return run(c.OutOrStdout(), args)
+	}
+	return c
+}
+
+func authorityCommand() *cobra.Command {
+	set := settings.New("tls ca create", "RINGWAY_CA_CREATE")
+	out, name, days := "", "ringway", 3650
+	settings.String(set, &out, settings.Spec{Name: "out", Required: true, Placeholder: "DIR", Usage: "directory for " + authorityCert + " and " + authorityKey + "; made if it is not there"})
+	settings.Int(set, &days, settings.Spec{Name: "days", Usage: "days that it lasts"}, settings.Between(1, mostDays))
+	settings.String(set, &name, settings.Spec{Name: "name", Usage: "its common name, for people"},
+		settings.Matching(regexp.MustCompile(`[ -~]{1,64}`), "1 to 64 printable ASCII characters"))
+	set.Check(func() []settings.Problem {
+		return taken("out", out, filepath.Join(out, authorityCert), filepath.Join(out, authorityKey))
+	})
+	return verb(&cobra.Command{
+		Use: "create", Short: "make an authority", Args: cobra.NoArgs,
+		Example: "  relay tls ca create --out ca --days 3650 --name shop",
+	}, set, func(stdout io.Writer, _ []string) error {
+		a, err := identity.NewAuthority(identity.AuthorityConfig{Name: name, Validity: time.Duration(days) * day})
+		if err != nil {
+			return err
+		}
+		key, err := a.KeyPEM()
+		if err != nil {
+			return err
+		}
+		files := pair{cert: filepath.Join(out, authorityCert), key: filepath.Join(out, authorityKey)}
+		if err := files.write(a.CertificatePEM(), key); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(stdout, "authority  %s, until %s\ntrust      %s\nkey        %s: keep it away from the fleet; who has it can be anybody\n",
+			a.Certificate().Subject.CommonName, a.Certificate().NotAfter.Format(time.DateOnly), files.cert, files.key)
+		return err
+	})
+}
+
+func certificateCommand() *cobra.Command {
+	set := settings.New("tls cert create", "RINGWAY_CERT_CREATE")
+	var claims identity.Claims
+	var ca, out string
+	days := 365
+	required := func(target *string, name, usage string) {
+		settings.String(set, target, settings.Spec{Name: name, Required: true, Usage: usage}, nameRule)
+	}
+	settings.String(set, &ca, settings.Spec{Name: "ca", Required: true, Placeholder: "DIR", Usage: "directory of the authority, from tls ca create"})
+	settings.Enum(set, &claims.Role, settings.Spec{Name: "role", Required: true, Usage: "what the holder does"}, identity.Roles()...)
+	required(&claims.Node, "node", "stable id of the holder, its --id")
+	required(&claims.Cluster, "cluster", "cluster it belongs to")
+	required(&claims.Environment, "environment", "environment it belongs to")
+	settings.String(set, &claims.Datacenter, settings.Spec{Name: "datacenter", Usage: "datacenter it is in; empty: the certificate does not say"}, nameRule)
+	settings.Int(set, &days, settings.Spec{Name: "days", Usage: "days that it lasts, within the life of the authority"}, settings.Between(1, mostDays))
+	settings.String(set, &out, settings.Spec{Name: "out", Required: true, Placeholder: "PREFIX|DIR/", Usage: "where to write: PREFIX.crt and PREFIX.key, or NODE.crt and NODE.key in a directory"})
+	set.Check(func() []settings.Problem {
+		var problems []settings.Problem
+		if out != "" && claims.Node != "" {
+			files := pairAt(out, claims.Node)
+			problems = taken("out", out, files.cert, files.key)
+		}
+		if ca != "" {
+			a, err := loadAuthority(ca)
+			if err != nil {
+				return append(problems, settings.Problem{Setting: "ca", Reason: err.Error(), Allowed: "the directory that tls ca create --out made"})
+			}
+			if left := int(time.Until(a.Certificate().NotAfter) / day); days > left {
+				problems = append(problems, settings.Problem{Setting: "days", Related: []string{"ca"},
+					Reason: "the certificate would outlive its authority", Allowed: fmt.Sprintf("1 to %d, or a new authority", left)})
+			}
+		}
+		return problems
+	})
+	return verb(&cobra.Command{
+		Use: "create", Short: "issue a certificate", Args: cobra.NoArgs,
+		Example: "  relay tls cert create --ca ca --role relay --node relay-1 --cluster shop --environment prod --out certs/",
+	}, set, func(stdout io.Writer, _ []string) error {
+		a, err := loadAuthority(ca)
+		if err != nil {
+			return err
+		}
+		cert, key, err := a.Issue(claims, time.Duration(days)*day)
+		if err != nil {
+			return fmt.Errorf("--days %d: %w", days, err)
+		}
+		files := pairAt(out, claims.Node)
+		if err := files.write(cert, key); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(stdout, "holder       %s, until %s\ncertificate  %s\nkey          %s\ntrust        %s\n",
+			claims, time.Now().Add(time.Duration(days)*day).UTC().Format(time.DateOnly), files.cert, files.key, filepath.Join(ca, authorityCert))
+		return err
+	})
+}
+
+func loadAuthority(dir string) (*identity.Authority, error) {
+	cert, certErr := os.ReadFile(filepath.Join(dir, authorityCert))
+	key, keyErr := os.ReadFile(filepath.Join(dir, authorityKey))
+	if err := errors.Join(certErr, keyErr); err != nil {
+		return nil, fmt.Errorf("no authority there: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return identity.LoadAuthority(cert, key, nil)
+}
+
+// pair is where a certificate and its key are written.
+type pair struct{ cert, key string }
+
+// pairAt is in the directory, there or written with a slash, or at the prefix as
+// it is.
+func pairAt(out, node string) pair {
+	stat, err := os.Stat(out)
+	if strings.HasSuffix(out, "/") || strings.HasSuffix(out, string(filepath.Separator)) || err == nil && stat.IsDir() {
+		return pair{cert: filepath.Join(out, node+".crt"), key: filepath.Join(out, node+".key")}
+	}
+	return pair{cert: out + ".crt", key: out + ".key"}
+}
+
+// taken reports the files that are there already.
+func taken(setting, value string, paths ...string) []settings.Problem {
+	if value == "" {
+		return nil
+	}
+	var there []string
+	for _, path := range paths {
+		if _, err := os.Lstat(path); err == nil {
+			there = append(there, path)
+		}
+	}
+	if len(there) == 0 {
+		return nil
+	}
+	return []settings.Problem{{Setting: setting, Reason: "nothing is overwritten, and there is already " + strings.Join(there, " and "),
+		Allowed: "another place, or move them away first"}}
+}
+
+// write makes both files, or none. The key is for its owner alone.
+func (p pair) write(cert, key []byte) error {
+	if err := os.MkdirAll(filepath.Dir(p.key), 0o700); err != nil {
+		return fmt.Errorf("make the directory: %w", err)
+	}
+	if err := create(p.key, key, 0o600); err != nil {
+		return err
+	}
+	if err := create(p.cert, cert, 0o644); err != nil {
+		return errors.Join(err, os.Remove(p.key))
+	}
+	return nil
+}
+
+// create writes a file that must not exist; what it could not finish it removes.
+func create(path string, data []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: nothing is overwritten; choose another --out, or move it away first", err)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(path))
+	}
+	return nil
+}
+
+type outputForm string
+
+const (
+	formTable outputForm = "table"
+	formJSON  outputForm = "json"
+)
+
+// fileInfo is one certificate of a file.
+type fileInfo struct {
+	File string `json:"file"`
+	identity.Info
+}
+
+func certificateInfoCommand() *cobra.Command {
+	set := settings.New("tls info", "RINGWAY_TLS_INFO")
+	form := formTable
+	settings.Enum(set, &form, settings.Spec{Name: "output", Short: "o", Usage: "form of the output"}, formTable, formJSON)
+	return verb(&cobra.Command{
+		Use: "info FILE...", Short: "show who a certificate is for, and until when", Args: cobra.MinimumNArgs(1),
+		Example: "  relay tls info certs/relay-1.crt ca/ca.crt\n  relay tls info -o json certs/relay-1.crt",
+	}, set, func(stdout io.Writer, files []string) error {
+		now := time.Now()
+		infos := []fileInfo{} // not nil: JSON shall say []
+		var errs []error
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			certs, err := identity.ParseCertificates(data)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", file, err))
+				continue
+			}
+			for _, cert := range certs {
+				infos = append(infos, fileInfo{file, identity.Describe(cert, now)})
+			}
+		}
+		if form == formJSON {
+			encoder := json.NewEncoder(stdout)
+			encoder.SetIndent("", "  ")
+			errs = append(errs, encoder.Encode(infos))
+		} else {
+			errs = append(errs, writeInfos(stdout, infos))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+func writeInfos(out io.Writer, infos []fileInfo) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i, info := range infos {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		holder := info.Problem
+		switch {
+		case info.Claims != nil:
+			holder = info.Claims.String()
+		case info.Authority:
+			holder = fmt.Sprintf("authority %q", info.Subject)
+		}
+		validity := strings.ReplaceAll(string(info.Validity), "_", " ")
+		switch info.Validity {
+		case identity.Valid:
+			validity += ", " + days(info.Remaining()) + " left"
+		case identity.Expired:
+			validity += " " + days(-info.Remaining()) + " ago"
+		}
+		fmt.Fprintf(w, "file\t%s\nholder\t%s\nvalidity\t%s\nfrom\t%s\nuntil\t%s\nissuer\t%q\nkey\t%s\nserial\t%s\nsha256\t%s\n",
+			info.File, holder, validity, info.NotBefore.Format(time.RFC3339), info.NotAfter.Format(time.RFC3339),
+			info.Issuer, info.Key, info.Serial, info.Fingerprint)
+	}
+	return w.Flush()
+}
+
+// days writes a time as days when there are some, else as hours and minutes.
+func days(d time.Duration) string {
+	if d < day {
+		return d.Truncate(time.Minute).String()
+	}
+	if n := int(d / day); n != 1 {
+		return fmt.Sprintf("%d days", n)
+	}
+	return "1 day"
+}

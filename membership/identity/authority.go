@@ -1,0 +1,177 @@
+package identity
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// backdate is how long before now a new certificate begins, so that a machine
+// whose clock is a little behind accepts it at once.
+const backdate = 5 * time.Minute
+
+// AuthorityConfig describes a new authority.
+type AuthorityConfig struct {
+	// Name is the common name; default "ringway". It decides nothing.
+	Name string
+	// Validity is how long the authority lasts; more than 0.
+	Validity time.Duration
+	// Now is the clock; default time.Now. Tests in a bubble pass their own.
+	Now func() time.Time
+}
+
+// Authority is a small certificate authority: one self-signed certificate and
+// its ECDSA P-256 key, held in memory. It is enough for a demo, for tests, and
+// for a fleet whose operators keep its key in a safe place; it keeps no list of
+// what it issued and revokes nothing. It is safe for concurrent use.
+type Authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	now  func() time.Time
+}
+
+// NewAuthority makes an authority with a new key.
+func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
+	if cfg.Validity <= 0 {
+		return nil, fmt.Errorf("new authority: validity %s: allowed is more than 0", cfg.Validity)
+	}
+	if cfg.Name == "" {
+		cfg.Name = "ringway"
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	key, serial, err := newKey()
+	if err != nil {
+		return nil, fmt.Errorf("new authority: %w", err)
+	}
+	now := cfg.Now()
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: cfg.Name},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(cfg.Validity),
+		// It signs members, never another authority.
+		BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}, &x509.Certificate{Subject: pkix.Name{CommonName: cfg.Name}}, &key.PublicKey, key)
+	if err != nil {
+		return nil, fmt.Errorf("new authority: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("new authority: %w", err)
+	}
+	return &Authority{cert: cert, key: key, now: cfg.Now}, nil
+}
+
+// LoadAuthority takes an authority from its PEM files. Now is the clock, nil for
+// time.Now.
+func LoadAuthority(certPEM, keyPEM []byte, now func() time.Time) (*Authority, error) {
+	if now == nil {
+		now = time.Now
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("load authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("load authority: its key is %s; only ECDSA is supported", keyName(pair.Leaf.PublicKey))
+	case !pair.Leaf.IsCA:
+		return nil, fmt.Errorf("load authority: %q is no authority", pair.Leaf.Subject)
+	case now().After(pair.Leaf.NotAfter):
+		return nil, fmt.Errorf("load authority: %q ended at %s; make a new one", pair.Leaf.Subject, stamp(pair.Leaf.NotAfter))
+	}
+	return &Authority{cert: pair.Leaf, key: key, now: now}, nil
+}
+
+// Certificate returns the authority's own certificate. Do not change it.
+func (a *Authority) Certificate() *x509.Certificate { return a.cert }
+
+// CertificatePEM is the file that every member trusts.
+func (a *Authority) CertificatePEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: a.cert.Raw})
+}
+
+// KeyPEM is the private key. Who holds it can be anybody in the fleet.
+func (a *Authority) KeyPEM() ([]byte, error) { return encodeKey(a.key) }
+
+// Issue makes a key and a certificate for one member or client, for both sides
+// of a connection. Validity counts from now; it must not outlast the authority,
+// because the certificate would fail before its own end.
+func (a *Authority) Issue(claims Claims, validity time.Duration) (certPEM, keyPEM []byte, err error) {
+	if err := claims.Validate(); err != nil {
+		return nil, nil, fmt.Errorf("issue a certificate: %w", err)
+	}
+	now := a.now()
+	end := now.Add(validity)
+	switch {
+	case validity <= 0:
+		return nil, nil, fmt.Errorf("issue a certificate for %s: validity %s: allowed is more than 0", claims.Node, validity)
+	case end.After(a.cert.NotAfter):
+		return nil, nil, fmt.Errorf("issue a certificate for %s: it would end at %s, after its authority (%s): ask for less, or make a new authority",
+			claims.Node, stamp(end), stamp(a.cert.NotAfter))
+	}
+	return a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: claims.Node}, URIs: claims.URIs(),
+		NotBefore: now.Add(-backdate), NotAfter: end,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	})
+}
+
+// sign issues what the template says, with a new key and serial number.
+func (a *Authority) sign(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
+	key, serial, err := newKey()
+	if err != nil {
+		return nil, nil, fmt.Errorf("issue a certificate: %w", err)
+	}
+	template.SerialNumber = serial
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.BasicConstraintsValid = true
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("issue a certificate: %w", err)
+	}
+	if keyPEM, err = encodeKey(key); err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), keyPEM, nil
+}
+
+// Source issues a certificate for the claims and returns it as a Source that
+// lives in memory: for a demo, and for tests. See [NewStaticSource].
+func (a *Authority) Source(claims Claims, validity time.Duration) (*Source, error) {
+	cert, key, err := a.Issue(claims, validity)
+	if err != nil {
+		return nil, err
+	}
+	return NewStaticSource(PEM{Certificate: cert, Key: key, Authorities: a.CertificatePEM()}, SourceConfig{Now: a.now})
+}
+
+func newKey() (*ecdsa.PrivateKey, *big.Int, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate a key: %w", err)
+	}
+	// 120 random bits: RFC 5280 wants a positive number of at most 20 bytes.
+	serial := make([]byte, 15)
+	if _, err := rand.Read(serial); err != nil {
+		return nil, nil, fmt.Errorf("generate a serial number: %w", err)
+	}
+	return key, new(big.Int).SetBytes(append([]byte{1}, serial...)), nil
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode the private key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
+}

@@ -1,0 +1,81 @@
+package identity
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAnAuthoritySurvivesItsFiles(t *testing.T) {
+	a := newAuthority(t)
+	key, err := a.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := LoadAuthority(a.CertificatePEM(), key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := sourceOf(t, a, claimsOf(RoleRelay, "a")), sourceOf(t, again, claimsOf(RoleWorker, "b"))
+	if m := meet(t, one.ClientConfig(one.Policy(DataPlane), Expected{}), two.ServerConfig(two.Policy(DataPlane))); !m.succeeded() {
+		t.Errorf("%v, %v", m.client, m.server)
+	}
+}
+
+func TestAnAuthorityThatCannotIssueIsNotLoaded(t *testing.T) {
+	a := newAuthority(t)
+	key, err := a.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := issued(t, a, claimsOf(RoleRelay, "a"))
+	for name, test := range map[string]struct {
+		cert, key []byte
+		now       func() time.Time
+		want      string
+	}{
+		"no authority":  {member.Certificate, member.Key, nil, "is no authority"},
+		"other key":     {a.CertificatePEM(), member.Key, nil, "does not match"},
+		"nothing":       {nil, key, nil, "load authority"},
+		"already ended": {a.CertificatePEM(), key, func() time.Time { return time.Now().Add(48 * time.Hour) }, "make a new one"},
+	} {
+		if _, err := LoadAuthority(test.cert, test.key, test.now); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v does not say %q", name, err, test.want)
+		}
+	}
+}
+
+func TestNoCertificateOutlivesItsAuthority(t *testing.T) {
+	a := newAuthority(t)
+	for validity, want := range map[time.Duration]string{25 * time.Hour: "after its authority", 0: "more than 0", -time.Hour: "more than 0"} {
+		if _, _, err := a.Issue(claimsOf(RoleRelay, "a"), validity); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v does not say %q", validity, err, want)
+		}
+	}
+	if _, err := NewAuthority(AuthorityConfig{}); err == nil {
+		t.Error("an authority without a life")
+	}
+}
+
+func TestInfoTellsWhatIsInACertificate(t *testing.T) {
+	a := newAuthority(t)
+	s := sourceOf(t, a, claimsOf(RoleRelay, "relay-1"))
+	info := s.Info()
+	if info.Claims == nil || *info.Claims != s.Claims() || info.Validity != Valid || info.Authority || info.Key != "ECDSA P-256" ||
+		info.Issuer != "CN=test" || info.Subject != "CN=relay-1" || len(info.Fingerprint) != 64 || info.Problem != "" {
+		t.Errorf("%+v", info)
+	}
+	if r := info.Remaining(); r <= 0 || r > time.Hour {
+		t.Errorf("remaining %s", r)
+	}
+	if early := Describe(a.cert, a.cert.NotBefore.Add(-time.Second)); early.Validity != NotYetValid || !early.Authority || early.Problem != "" || early.Claims != nil {
+		t.Errorf("%+v", early)
+	}
+	if late := Describe(a.cert, a.cert.NotAfter.Add(1500*time.Millisecond)); late.Validity != Expired || late.RemainingSeconds != -1 {
+		t.Errorf("%+v", late)
+	}
+	bad := a.forge(t, Claims{Role: "boss"}, nil)
+	if d := Describe(bad.Leaf, time.Now()); d.Claims != nil || !strings.Contains(d.Problem, "unknown role") {
+		t.Errorf("%+v", d)
+	}
+}

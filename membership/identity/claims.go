@@ -1,0 +1,190 @@
+package identity
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// scheme is that of every URI that speaks of the fleet. Others are ignored, so
+// that one certificate can carry, say, a SPIFFE id as well.
+const scheme = "ringway"
+
+// The kinds of claim: the host part of a URI.
+const (
+	kindRole        = "role"
+	kindCluster     = "cluster"
+	kindEnvironment = "env"
+	kindDatacenter  = "dc"
+	kindNode        = "node"
+)
+
+const (
+	// maxValue and valueChars are the limits that package membership sets on
+	// ids: claims are compared with them, and end up in logs.
+	maxValue   = 63
+	valueChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	// maxURIs bounds the work, and the size of the error, that one hostile
+	// certificate can cause. An honest one has five.
+	maxURIs = 32
+)
+
+// Claims is what a certificate says about its holder. It is a plain value.
+type Claims struct {
+	// Role is what the holder does.
+	Role Role `json:"role"`
+	// Cluster and Environment are where it belongs.
+	Cluster     string `json:"cluster"`
+	Environment string `json:"environment"`
+	// Datacenter may be empty: the certificate then says nothing about it.
+	Datacenter string `json:"datacenter,omitempty"`
+	// Node is the stable id of the member.
+	Node string `json:"node"`
+}
+
+// ClaimsError lists everything that is wrong with the claims of one
+// certificate.
+type ClaimsError struct {
+	// Problems are in the order of the URIs, then what is missing. Never empty.
+	Problems []string
+}
+
+// Error lists all problems in one line.
+func (e *ClaimsError) Error() string {
+	return "the certificate does not say who its holder is: " + strings.Join(e.Problems, "; ") +
+		" (wanted are the URI names ringway://role/…, ringway://cluster/…, ringway://env/…, ringway://node/… once each, and ringway://dc/… at most once)"
+}
+
+// FromCertificate reads the claims of a certificate. It judges nothing else: not
+// the signature, not the validity. The error is a [ClaimsError] that lists
+// everything that is wrong.
+func FromCertificate(cert *x509.Certificate) (Claims, error) {
+	if cert == nil {
+		return Claims{}, errors.New("no certificate to read claims from")
+	}
+	return FromURIs(cert.URIs)
+}
+
+// FromURIs reads the claims from the URI names of a certificate. Exactly one
+// role, cluster, environment and node and at most one datacenter are required.
+// A kind that this build does not know is refused as well: a misspelt
+// datacenter must not pass for none.
+func FromURIs(uris []*url.URL) (Claims, error) {
+	var problems []string
+	found := make(map[string]string, 5)
+	ours := 0
+	for _, u := range uris {
+		if u == nil || !strings.EqualFold(u.Scheme, scheme) {
+			continue
+		}
+		if ours++; ours > maxURIs {
+			problems = append(problems, fmt.Sprintf("more than %d %s:// names", maxURIs, scheme))
+			break
+		}
+		kind, value, err := splitClaim(u)
+		if err != nil {
+			problems = append(problems, err.Error())
+			if kind != "" && found[kind] == "" {
+				found[kind] = "malformed" // it is there, though wrong: not missing too
+			}
+			continue
+		}
+		if found[kind] != "" {
+			problems = append(problems, fmt.Sprintf("more than one %s", kind))
+			continue
+		}
+		found[kind] = value
+	}
+	for _, kind := range []string{kindRole, kindCluster, kindEnvironment, kindNode} {
+		if found[kind] == "" {
+			problems = append(problems, "no "+kind)
+		}
+	}
+	if len(problems) > 0 {
+		return Claims{}, &ClaimsError{Problems: problems}
+	}
+	return Claims{
+		Role: Role(found[kindRole]), Cluster: found[kindCluster], Environment: found[kindEnvironment],
+		Datacenter: found[kindDatacenter], Node: found[kindNode],
+	}, nil
+}
+
+// splitClaim takes ringway://kind/value apart. With an error, kind is set when
+// at least that much was understood.
+func splitClaim(u *url.URL) (kind, value string, err error) {
+	value = strings.TrimPrefix(u.Path, "/")
+	// The URI has to be exactly what we would write: no port, user, query,
+	// fragment, escape or second path element that another reader could
+	// understand differently.
+	canonical := url.URL{Scheme: scheme, Host: u.Host, Path: "/" + value}
+	wrong := func(why string) error { return fmt.Errorf("%.120q: %s", u.String(), why) }
+	switch u.Host {
+	case kindRole, kindCluster, kindEnvironment, kindDatacenter, kindNode:
+	default:
+		return "", "", wrong("unknown kind of name; known are role, cluster, env, dc and node")
+	}
+	if u.String() != canonical.String() || u.Path != canonical.Path {
+		return u.Host, "", wrong("malformed; the form is " + scheme + "://" + u.Host + "/VALUE")
+	}
+	if !validValue(value) {
+		return u.Host, "", wrong(allowedValue)
+	}
+	if u.Host == kindRole && !Role(value).Valid() {
+		return u.Host, "", wrong("unknown role; known are " + joinRoles(roles[:]))
+	}
+	return u.Host, value, nil
+}
+
+const allowedValue = "allowed are 1 to 63 letters, digits, '.', '_' and '-'"
+
+func validValue(v string) bool {
+	return v != "" && len(v) <= maxValue && strings.Trim(v, valueChars) == ""
+}
+
+// Validate reports everything that would keep a certificate with these claims
+// from being accepted.
+func (c Claims) Validate() error {
+	var errs []error
+	if !c.Role.Valid() {
+		errs = append(errs, fmt.Errorf("role %.80q: allowed are %s", c.Role, joinRoles(roles[:])))
+	}
+	for _, f := range []struct {
+		name, value string
+		optional    bool
+	}{
+		{"cluster", c.Cluster, false}, {"environment", c.Environment, false},
+		{"datacenter", c.Datacenter, true}, {"node", c.Node, false},
+	} {
+		if f.optional && f.value == "" || validValue(f.value) {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s %.80q: %s", f.name, f.value, allowedValue))
+	}
+	return errors.Join(errs...)
+}
+
+// URIs returns the URI names that a certificate with these claims carries. Call
+// Validate first.
+func (c Claims) URIs() []*url.URL {
+	var uris []*url.URL
+	for _, p := range [...][2]string{
+		{kindRole, string(c.Role)}, {kindCluster, c.Cluster}, {kindEnvironment, c.Environment},
+		{kindDatacenter, c.Datacenter}, {kindNode, c.Node},
+	} {
+		if p[1] != "" {
+			uris = append(uris, &url.URL{Scheme: scheme, Host: p[0], Path: "/" + p[1]})
+		}
+	}
+	return uris
+}
+
+// String reads: relay relay-7 of prod/eu, datacenter fra.
+func (c Claims) String() string {
+	s := fmt.Sprintf("%s %s of %s/%s", c.Role, c.Node, c.Cluster, c.Environment)
+	if c.Datacenter != "" {
+		s += ", datacenter " + c.Datacenter
+	}
+	return s
+}

@@ -1,0 +1,120 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"slices"
+)
+
+// ServerConfig is the TLS configuration of a listener: TLS 1.3, our newest
+// certificate, and nobody admitted whom policy refuses. Protocols are offered by
+// ALPN, best first, and are final: what net/http adds to the configuration later
+// has no effect, so name "h2" and "http/1.1" where they are wanted. An initiator
+// that offers no protocol at all is not refused for it, as everywhere in TLS.
+//
+// A refusal is returned by tls.Conn.HandshakeContext as a [RefusalError] with
+// the address of the other end.
+func (s *Source) ServerConfig(policy Policy, protocols ...string) *tls.Config {
+	protocols = slices.Clone(protocols)
+	config := s.base(protocols)
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return &s.current.Load().pair, nil
+	}
+	// Requested, and required in VerifyConnection: crypto/tls's own requirement
+	// would end the handshake with an error that has no type.
+	config.ClientAuth = tls.RequestClientCert
+	verify := func(addr string) func(tls.ConnectionState) error {
+		return func(state tls.ConnectionState) error {
+			return s.admit(state, encounter{policy: policy, direction: Inbound, expected: Expected{Addr: addr}})
+		}
+	}
+	config.VerifyConnection = verify("")
+	// A configuration for each connection, because only here the address of the
+	// other end is known, and a refusal has to name it.
+	perConnection := config.Clone()
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		c := perConnection.Clone()
+		if hello.Conn != nil {
+			c.VerifyConnection = verify(hello.Conn.RemoteAddr().String())
+		}
+		return c, nil
+	}
+	return config
+}
+
+// ClientConfig is the TLS configuration for connections that we open: TLS 1.3,
+// our newest certificate, and no server accepted that policy refuses or that is
+// not who we expected. Protocols are offered by ALPN. A refusal is returned by
+// tls.Conn.HandshakeContext as a [RefusalError] with the expected address.
+func (s *Source) ClientConfig(policy Policy, expected Expected, protocols ...string) *tls.Config {
+	config := s.base(slices.Clone(protocols))
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return &s.current.Load().pair, nil
+	}
+	// This switches off crypto/tls's check of the server, which compares DNS
+	// names, and nothing else: our members are named by URIs, have addresses
+	// that change, and need no DNS names. It is safe because admit makes the
+	// whole check in its place: VerifyConnection is called in every handshake,
+	// resumed ones too, and admit verifies the chain to our own authorities (not
+	// the system's), the time and the key usage, before it looks at a single
+	// name. crypto/tls still verifies by itself that the other end holds the key
+	// of the certificate that it shows.
+	config.InsecureSkipVerify = true
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		return s.admit(state, encounter{policy: policy, direction: Outbound, expected: expected})
+	}
+	return config
+}
+
+func (s *Source) base(protocols []string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Time: s.cfg.Now, NextProtos: protocols,
+		// A resumed session would show the certificate of its first handshake for
+		// days. Connections between members are few and long: nothing is lost.
+		SessionTicketsDisabled: true,
+	}
+}
+
+// encounter is one connection to be judged.
+type encounter struct {
+	policy    Policy
+	direction Direction
+	expected  Expected
+}
+
+// admit is the whole check of the other end, in order: chain, time and usage;
+// claims; policy; expectation. Every refusal is counted here.
+func (s *Source) admit(state tls.ConnectionState, e encounter) error {
+	err := s.judge(state, e)
+	if err == nil {
+		return nil
+	}
+	var refusal *RefusalError
+	if errors.As(err, &refusal) {
+		if refusal.Addr == "" {
+			refusal.Addr = e.expected.Addr
+		}
+		s.metrics.refusals.WithLabelValues(string(e.direction), string(refusal.Field)).Inc()
+	}
+	return err
+}
+
+func (s *Source) judge(state tls.ConnectionState, e encounter) error {
+	use := x509.ExtKeyUsageServerAuth
+	if e.direction == Inbound {
+		use = x509.ExtKeyUsageClientAuth
+	}
+	t := trust{roots: s.current.Load().roots, now: s.cfg.Now()}
+	if err := t.check(state.PeerCertificates, use); err != nil {
+		return err
+	}
+	claims, err := FromCertificate(state.PeerCertificates[0])
+	if err != nil {
+		return &RefusalError{Field: ReasonMalformed, Cause: err}
+	}
+	if err := e.policy.Check(claims, e.direction); err != nil {
+		return err
+	}
+	return e.expected.Check(claims)
+}

@@ -1,0 +1,166 @@
+package identity
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"time"
+)
+
+// Files are the paths of what a process needs to prove who it is.
+type Files struct {
+	// Certificate is a PEM file: our certificate, then intermediates if any.
+	Certificate string
+	// Key is the PEM file with its private key.
+	Key string
+	// Authorities is a PEM bundle of the authorities that we trust. To change
+	// authority, first add the new one everywhere, then renew the certificates,
+	// then remove the old one.
+	Authorities string
+}
+
+// PEM is the same as [Files], read.
+type PEM struct {
+	Certificate, Key, Authorities []byte
+}
+
+// maxFile bounds what is read: a mistyped path must not fill the memory.
+const maxFile = 1 << 20
+
+// read returns the content of all three files, or every error at once.
+func (f Files) read() (PEM, error) {
+	var p PEM
+	var errs []error
+	for _, one := range []struct {
+		what, path string
+		data       *[]byte
+	}{
+		{"certificate", f.Certificate, &p.Certificate},
+		{"key", f.Key, &p.Key},
+		{"authorities", f.Authorities, &p.Authorities},
+	} {
+		var err error
+		if *one.data, err = readFile(one.path); err != nil {
+			errs = append(errs, fmt.Errorf("%s file: %w", one.what, err))
+		}
+	}
+	return p, errors.Join(errs...)
+}
+
+func readFile(path string) ([]byte, error) {
+	if path == "" {
+		return nil, errors.New("no path given; certificate, key and authorities are needed together")
+	}
+	stat, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: write it, or correct the path", err)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%w: let the user of this process read it", err)
+	case err != nil:
+		return nil, err
+	case stat.Size() > maxFile:
+		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: is it the right file?", path, stat.Size(), maxFile)
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%w: let the user of this process read it", err)
+	}
+	return data, err
+}
+
+// keyPermission judges who else can get at the key. Writable by others is
+// refused: they could replace our identity. Readable by others is a warning
+// only, because that is how a Kubernetes secret is mounted unless told
+// otherwise, and refusing it would break a plain deployment.
+func keyPermission(path string) (warning string, err error) {
+	if runtime.GOOS == "windows" {
+		return "", nil // mode bits say nothing there
+	}
+	stat, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("key file: %w", err)
+	}
+	switch mode := stat.Mode().Perm(); {
+	case mode&0o022 != 0:
+		return "", fmt.Errorf("key file: %s can be written by others (mode %04o), who could replace it: chmod 600 %s", path, mode, path)
+	case mode&0o044 != 0:
+		return fmt.Sprintf("key file %s can be read by others (mode %04o): chmod 600, or defaultMode: 0400 for a Kubernetes secret", path, mode), nil
+	}
+	return "", nil
+}
+
+func (p PEM) hash() [sha256.Size]byte {
+	h := sha256.New()
+	for _, b := range [][]byte{p.Certificate, p.Key, p.Authorities} {
+		sum := sha256.Sum256(b)
+		h.Write(sum[:])
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// material is one consistent set: everything a handshake needs. It is never
+// changed after it is published.
+type material struct {
+	hash   [sha256.Size]byte
+	pair   tls.Certificate
+	roots  *x509.CertPool
+	claims Claims
+}
+
+// parse makes a set out of three files' contents, or says everything that is
+// wrong with them. Our own certificate is judged as the others will judge it, so
+// that a mistake is found here and not as their refusal.
+func (p PEM) parse(now time.Time) (*material, error) {
+	var errs []error
+	m := &material{hash: p.hash(), roots: x509.NewCertPool()}
+	authorities, err := ParseCertificates(p.Authorities)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("authorities: %w", err))
+	}
+	usable := 0
+	for _, c := range authorities {
+		if c.IsCA {
+			m.roots.AddCert(c)
+			usable++
+		}
+	}
+	if err == nil && usable == 0 {
+		errs = append(errs, errors.New("authorities: no authority in it: a certificate that may sign others (IsCA) is needed"))
+	}
+	chain, err := ParseCertificates(p.Certificate)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("certificate: %w", err))
+	}
+	if countBegins(p.Key) == 0 {
+		errs = append(errs, errors.New("key: no PEM block in it; a key begins with -----BEGIN PRIVATE KEY-----"))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if m.pair, err = tls.X509KeyPair(p.Certificate, p.Key); err != nil {
+		return nil, fmt.Errorf("certificate and key cannot be used together (half written, or one of them is old): %w", err)
+	}
+	if m.claims, err = FromCertificate(chain[0]); err != nil {
+		errs = append(errs, fmt.Errorf("certificate: %w", err))
+	}
+	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		// A client needs no certificate for the server's side.
+		if use == x509.ExtKeyUsageServerAuth && m.claims.Role == RoleClient {
+			continue
+		}
+		if err := (trust{roots: m.roots, now: now}).check(chain, use); err != nil {
+			errs = append(errs, fmt.Errorf("certificate: the other members would refuse it: %w", err))
+			break
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return m, nil
+}

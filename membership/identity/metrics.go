@@ -1,0 +1,42 @@
+package identity
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics holds every metric of the package. No label value comes from a peer.
+type metrics struct {
+	refusals *prometheus.CounterVec
+	reloads  *prometheus.CounterVec
+}
+
+const (
+	resultReplaced = "replaced"
+	resultFailed   = "failed"
+)
+
+// newMetrics registers with reg; nil registers nowhere. NotAfter is the end of
+// the certificate in use, in Unix seconds.
+func newMetrics(reg prometheus.Registerer, notAfter func() float64) *metrics {
+	f := promauto.With(reg)
+	m := &metrics{
+		refusals: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_identity_refusals_total", Help: "TLS handshakes that this process refused, by direction and reason.",
+		}, []string{"direction", "reason"}),
+		reloads: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_identity_reloads_total", Help: "Changes of the certificate files, by result: replaced, or failed, when the old ones stayed in use. One broken state counts once.",
+		}, []string{"result"}),
+	}
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ringway_identity_certificate_not_after_timestamp_seconds", Help: "End of validity of the certificate in use.",
+	}, notAfter)
+	for _, direction := range []Direction{Inbound, Outbound} {
+		for _, reason := range reasons {
+			m.refusals.WithLabelValues(string(direction), string(reason))
+		}
+	}
+	m.reloads.WithLabelValues(resultReplaced)
+	m.reloads.WithLabelValues(resultFailed)
+	return m
+}

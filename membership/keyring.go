@@ -1,0 +1,270 @@
+package membership
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	// keySize is that of AES-256, the only cipher used.
+	keySize = 32
+	// maxKeys bounds a keyring: a rotation needs two.
+	maxKeys = 8
+	// fingerprintSize is in hex digits: enough to tell keys apart, useless for
+	// finding one.
+	fingerprintSize = 8
+)
+
+// Keyring holds the gossip keys of a node. Everything sent is encrypted with the
+// primary key; what comes in may use any installed key. That allows a rotation
+// without a restart: install the new key everywhere, use it everywhere, remove
+// the old one everywhere.
+//
+// It is safe for concurrent use.
+type Keyring struct {
+	// file keeps the keys over restarts; empty keeps them in memory only.
+	file string
+
+	mu   sync.Mutex
+	keys [][]byte // primary first
+	ring *memberlist.Keyring
+}
+
+// GenerateKey returns a new random key in its text form.
+func GenerateKey() string {
+	key := make([]byte, keySize)
+	_, _ = rand.Read(key) // never fails
+	return base64.StdEncoding.EncodeToString(key)
+}
+
+// ParseKey reads a key of 32 bytes in base64 or hex.
+func ParseKey(text string) ([]byte, error) {
+	text = strings.TrimSpace(text)
+	if key, err := hex.DecodeString(text); err == nil && len(key) == keySize {
+		return key, nil
+	}
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("a gossip key is 32 bytes in base64 or hex; this is neither: make one with `relay keys generate`")
+	}
+	if len(key) != keySize {
+		return nil, fmt.Errorf("a gossip key is %d bytes, this is %d: make one with `relay keys generate`", keySize, len(key))
+	}
+	return key, nil
+}
+
+// Fingerprint names a key in logs and listings without giving it away.
+func Fingerprint(key []byte) string {
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:])[:fingerprintSize]
+}
+
+// NewKeyring holds keys in memory only; the first is the primary one.
+func NewKeyring(keys ...[]byte) (*Keyring, error) { return newKeyring("", keys) }
+
+// OpenKeyring reads a file with one key a line, the primary one first; blank
+// lines and lines that begin with # are skipped. Changes are written back, so a
+// rotation survives a restart.
+func OpenKeyring(file string) (*Keyring, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("gossip keys: %w: write a key of `relay keys generate` into it", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, fmt.Errorf("gossip keys %s: its mode %v lets others read it: chmod 600 it", file, mode)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("gossip keys: %w", err)
+	}
+	var keys [][]byte
+	number := 0
+	for line := range strings.SplitSeq(string(text), "\n") {
+		number++
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, err := ParseKey(line)
+		if err != nil {
+			return nil, fmt.Errorf("gossip keys %s:%d: %w", file, number, err)
+		}
+		keys = append(keys, key)
+	}
+	k, err := newKeyring(file, keys)
+	if err != nil {
+		return nil, fmt.Errorf("gossip keys %s: %w", file, err)
+	}
+	return k, nil
+}
+
+func newKeyring(file string, keys [][]byte) (*Keyring, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("there is no key: make one with `relay keys generate`")
+	}
+	k := &Keyring{file: file}
+	for _, key := range keys {
+		if len(key) != keySize {
+			return nil, fmt.Errorf("a gossip key is %d bytes, this is %d", keySize, len(key))
+		}
+		if !slices.ContainsFunc(k.keys, func(known []byte) bool { return bytes.Equal(known, key) }) {
+			k.keys = append(k.keys, slices.Clone(key))
+		}
+	}
+	if len(k.keys) > maxKeys {
+		return nil, fmt.Errorf("%d keys, at most %d are allowed", len(k.keys), maxKeys)
+	}
+	ring, err := memberlist.NewKeyring(k.keys, k.keys[0])
+	k.ring = ring
+	return k, err
+}
+
+// Fingerprints names the installed keys, the primary one first.
+func (k *Keyring) Fingerprints() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]string, len(k.keys))
+	for i, key := range k.keys {
+		out[i] = Fingerprint(key)
+	}
+	return out
+}
+
+// Primary is the key that is used.
+func (k *Keyring) Primary() []byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.keys[0])
+}
+
+// find returns the key of a fingerprint; mu is held.
+func (k *Keyring) find(fingerprint string) int {
+	return slices.IndexFunc(k.keys, func(key []byte) bool { return Fingerprint(key) == fingerprint })
+}
+
+func (k *Keyring) key(fingerprint string) ([]byte, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := k.find(fingerprint)
+	if i < 0 {
+		return nil, false
+	}
+	return slices.Clone(k.keys[i]), true
+}
+
+// Install adds a key; from then on it can be read, not yet written. A key that is
+// there already is no error.
+func (k *Keyring) Install(key []byte) error {
+	if len(key) != keySize {
+		return fmt.Errorf("a gossip key is %d bytes, this is %d", keySize, len(key))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.find(Fingerprint(key)) >= 0:
+		return nil
+	case len(k.keys) >= maxKeys:
+		return fmt.Errorf("there are %d keys already, as many as are allowed: remove one", len(k.keys))
+	}
+	if err := k.ring.AddKey(key); err != nil {
+		return fmt.Errorf("install key %s: %w", Fingerprint(key), err)
+	}
+	k.keys = append(k.keys, slices.Clone(key))
+	return k.save()
+}
+
+// Use makes an installed key the primary one.
+func (k *Keyring) Use(fingerprint string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := k.find(fingerprint)
+	if i < 0 {
+		return fmt.Errorf("use key %s: it is not installed here: install it first", fingerprint)
+	}
+	if err := k.ring.UseKey(k.keys[i]); err != nil {
+		return fmt.Errorf("use key %s: %w", fingerprint, err)
+	}
+	k.toFront(i)
+	return k.save()
+}
+
+// Remove forgets a key. The primary one cannot be removed; one that is not there
+// is no error.
+func (k *Keyring) Remove(fingerprint string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := k.find(fingerprint)
+	switch {
+	case i < 0:
+		return nil
+	case i == 0:
+		return fmt.Errorf("remove key %s: it is in use: use another one first", fingerprint)
+	}
+	inUse := k.keys[0]
+	// memberlist removes a key by shifting the slice that its receivers read
+	// without a lock. Removing the last one shifts nothing, and using every other
+	// key once, the primary one last, makes it the last.
+	for len(k.keys)-1 > i {
+		if err := k.ring.UseKey(k.keys[len(k.keys)-1]); err != nil {
+			return fmt.Errorf("remove key %s: %w", fingerprint, err)
+		}
+		k.toFront(len(k.keys) - 1)
+		i++
+	}
+	primary := slices.IndexFunc(k.keys, func(key []byte) bool { return bytes.Equal(key, inUse) })
+	if err := k.ring.UseKey(inUse); err != nil {
+		return fmt.Errorf("remove key %s: %w", fingerprint, err)
+	}
+	k.toFront(primary)
+	if err := k.ring.RemoveKey(k.keys[i]); err != nil {
+		return fmt.Errorf("remove key %s: %w", fingerprint, err)
+	}
+	k.keys = k.keys[:i]
+	return k.save()
+}
+
+// toFront moves a key to the front and keeps the order of the others, as
+// memberlist does when a key is used.
+func (k *Keyring) toFront(i int) {
+	key := k.keys[i]
+	k.keys = slices.Insert(slices.Delete(slices.Clone(k.keys), i, i+1), 0, key)
+}
+
+// save replaces the file as a whole; mu is held. A key that is not saved still
+// works until the next restart, so the caller is told but nothing is undone.
+func (k *Keyring) save() error {
+	if k.file == "" {
+		return nil
+	}
+	var text strings.Builder
+	text.WriteString("# Gossip keys of this node, the one in use first. Written by ringway.\n")
+	for _, key := range k.keys {
+		text.WriteString(base64.StdEncoding.EncodeToString(key) + "\n")
+	}
+	temp, err := os.CreateTemp(filepath.Dir(k.file), ".keys-*") // mode 0600
+	if err == nil {
+		_, err = temp.WriteString(text.String())
+		err = errors.Join(err, temp.Sync(), temp.Close())
+		if err == nil {
+			err = os.Rename(temp.Name(), k.file)
+		}
+		if err != nil {
+			err = errors.Join(err, os.Remove(temp.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("the change is in effect, but it was not saved and a restart loses it: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package membership
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func testKey(n int) []byte {
+	sum := sha256.Sum256([]byte{byte(n)})
+	return sum[:]
+}
+
+func prints(keys ...int) []string {
+	var out []string
+	for _, n := range keys {
+		out = append(out, Fingerprint(testKey(n)))
+	}
+	return out
+}
+
+func TestAKeyIsReadInBase64AndInHex(t *testing.T) {
+	key, err := ParseKey(GenerateKey())
+	if err != nil || len(key) != keySize {
+		t.Fatalf("%d bytes, %v", len(key), err)
+	}
+	if again, err := ParseKey(" " + hex.EncodeToString(key) + "\n"); err != nil || !bytes.Equal(again, key) {
+		t.Fatalf("hex: %v", err)
+	}
+	for _, bad := range []string{"", "hello", "aGVsbG8="} {
+		_, err := ParseKey(bad)
+		if err == nil || !strings.Contains(err.Error(), "relay keys generate") {
+			t.Errorf("%q: %v", bad, err)
+		}
+		if bad != "" && strings.Contains(err.Error(), bad) {
+			t.Errorf("the error shows the key: %v", err)
+		}
+	}
+}
+
+func TestARotationInstallsThenUsesThenRemoves(t *testing.T) {
+	k, err := NewKeyring(testKey(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Use(prints(2)[0]); err == nil || !strings.Contains(err.Error(), "install it first") {
+		t.Errorf("a key that is not there was used: %v", err)
+	}
+	for _, step := range []struct {
+		do   func() error
+		want []string
+	}{
+		{func() error { return k.Install(testKey(2)) }, prints(1, 2)},
+		{func() error { return k.Install(testKey(2)) }, prints(1, 2)},
+		{func() error { return k.Use(prints(2)[0]) }, prints(2, 1)},
+		{func() error { return k.Remove(prints(1)[0]) }, prints(2)},
+		{func() error { return k.Remove(prints(1)[0]) }, prints(2)},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := k.Fingerprints(); !slices.Equal(got, step.want) {
+			t.Fatalf("keys %v, want %v", got, step.want)
+		}
+	}
+	if err := k.Remove(prints(2)[0]); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("the key in use was removed: %v", err)
+	}
+	if err := k.Install([]byte("short")); err == nil {
+		t.Error("a short key was installed")
+	}
+}
+
+func TestTheKeyringAndMemberlistAlwaysHoldTheSameKeys(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		k, err := NewKeyring(testKey(0))
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			n := rapid.IntRange(0, 9).Draw(rt, "key")
+			switch rapid.SampledFrom([]string{"install", "use", "remove"}).Draw(rt, "op") {
+			case "install":
+				_ = k.Install(testKey(n))
+			case "use":
+				_ = k.Use(prints(n)[0])
+			case "remove":
+				_ = k.Remove(prints(n)[0])
+			}
+			theirs := k.ring.GetKeys()
+			if len(theirs) != len(k.keys) || len(theirs) == 0 || len(theirs) > maxKeys {
+				rt.Fatalf("%d keys, memberlist has %d", len(k.keys), len(theirs))
+			}
+			for i := range theirs {
+				if !bytes.Equal(theirs[i], k.keys[i]) {
+					rt.Fatalf("key %d differs", i)
+				}
+			}
+		}
+	})
+}
+
+func TestRemovingAKeyWritesNothingThatAReaderMayBeReading(t *testing.T) {
+	k, err := NewKeyring(testKey(0), testKey(1), testKey(2), testKey(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { // reads like memberlist's receivers; the race detector is the judge
+		defer close(done)
+		for range 2000 {
+			for _, key := range k.ring.GetKeys() {
+				_ = key[0]
+			}
+		}
+	}()
+	for n := range 3 {
+		if err := k.Remove(prints(n + 1)[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-done
+}
+
+func TestAFileKeepsTheKeysOverARestart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte("# ours\n\n"+hex.EncodeToString(testKey(1))+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := OpenKeyring(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Install(testKey(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Use(prints(2)[0]); err != nil {
+		t.Fatal(err)
+	}
+	again, err := OpenKeyring(file)
+	if err != nil || !slices.Equal(again.Fingerprints(), prints(2, 1)) {
+		t.Fatalf("%v, %v", again.Fingerprints(), err)
+	}
+	if info, _ := os.Stat(file); info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+}
+
+func TestAKeyFileThatIsNoGoodIsRefusedWithItsLine(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	for _, c := range []struct{ file, want string }{
+		{filepath.Join(dir, "none"), "relay keys generate"},
+		{write("empty", "# nothing\n", 0o600), "there is no key"},
+		{write("bad", "# one\nsecret\n", 0o600), "bad:2: a gossip key is 32 bytes"},
+		{write("open", GenerateKey(), 0o644), "chmod 600"},
+		{write("many", strings.Repeat(GenerateKey()+"\n", 1)+many(9), 0o600), "at most 8"},
+	} {
+		_, err := OpenKeyring(c.file)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", filepath.Base(c.file), err, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error shows what is in the file: %v", err)
+		}
+	}
+}
+
+func many(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(hex.EncodeToString(testKey(i)) + "\n")
+	}
+	return b.String()
+}

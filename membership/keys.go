@@ -1,0 +1,376 @@
+package membership
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The keys/1 protocol changes the keyring of another member:
+//
+//	acceptor  ──► 16 random bytes
+//	initiator ──► request
+//	acceptor  ──► reply
+//
+// Over TLS both are sent as they are. Without certificates they are sealed with
+// a gossip key that both have, bound to the random bytes so that no recording
+// can be played back: whoever holds the key may do this anyway.
+//
+// Only relays and gates may change keys; a worker that was taken over must not
+// rotate the fleet's keys.
+
+// KeyOperation is what can be done to a keyring.
+type KeyOperation string
+
+// The operations on keyrings.
+const (
+	ListKeys   KeyOperation = "list"
+	InstallKey KeyOperation = "install"
+	UseKey     KeyOperation = "use"
+	RemoveKey  KeyOperation = "remove"
+	fetchKeys  KeyOperation = "fetch" // by a member that missed a rotation
+)
+
+const (
+	// keysTimeout bounds the exchange with one member.
+	keysTimeout = 5 * time.Second
+	// useTimeout is how long UseKey waits for members to have the key.
+	useTimeout = 10 * time.Second
+	// keysAtOnce bounds the exchanges under way.
+	keysAtOnce = 16
+)
+
+// KeyResult is how one member answered.
+type KeyResult struct {
+	Member string `json:"member"`
+	// Fingerprints are its keys afterwards, the one in use first.
+	Fingerprints []string `json:"fingerprints,omitempty"`
+	// Error is empty when it did as asked.
+	Error string `json:"error,omitempty"`
+}
+
+type keysRequest struct {
+	Operation   KeyOperation `json:"operation"`
+	Key         string       `json:"key,omitempty"`
+	Fingerprint string       `json:"fingerprint,omitempty"`
+}
+
+type keysReply struct {
+	Fingerprints []string `json:"fingerprints,omitempty"`
+	Keys         []string `json:"keys,omitempty"`
+	Error        string   `json:"error,omitempty"`
+}
+
+// ErrNoKeyring is returned by Keys on a node without gossip keys.
+var ErrNoKeyring = errors.New("this member has no gossip keys: start the fleet with a gossip key file")
+
+// Keys carries an operation out on this member and on every other live one, and
+// reports how each answered, by id. Argument is the key in its text form for
+// InstallKey, a fingerprint for UseKey and RemoveKey. UseKey changes nothing
+// until every live member has the key; after ten seconds it names those that
+// lack it. The error is nil when all did as asked.
+func (n *Node) Keys(ctx context.Context, operation KeyOperation, argument string) ([]KeyResult, error) {
+	if n.cfg.Keyring == nil {
+		return nil, ErrNoKeyring
+	}
+	request := keysRequest{Operation: operation}
+	switch operation {
+	case ListKeys:
+	case InstallKey:
+		key, err := ParseKey(argument)
+		if err != nil {
+			return nil, err
+		}
+		request.Key = base64.StdEncoding.EncodeToString(key)
+	case UseKey, RemoveKey:
+		request.Fingerprint = argument
+	default:
+		return nil, fmt.Errorf("key operation %q: allowed are list, install, use, remove", operation)
+	}
+	if operation == UseKey {
+		if results, err := n.awaitKey(ctx, argument); err != nil {
+			return results, err
+		}
+	}
+	results := n.askAll(ctx, request)
+	var failed []string
+	for _, r := range results {
+		if r.Error != "" {
+			failed = append(failed, r.Member)
+		}
+	}
+	if len(failed) > 0 {
+		return results, fmt.Errorf("key %s failed on %d of %d members: %s", operation, len(failed), len(results), strings.Join(failed, ", "))
+	}
+	return results, nil
+}
+
+// awaitKey waits until every live member has the key.
+func (n *Node) awaitKey(ctx context.Context, fingerprint string) ([]KeyResult, error) {
+	deadline := time.Now().Add(useTimeout)
+	for {
+		results := n.askAll(ctx, keysRequest{Operation: ListKeys})
+		var lacking []string
+		for _, r := range results {
+			if !slices.Contains(r.Fingerprints, fingerprint) {
+				lacking = append(lacking, r.Member)
+			}
+		}
+		if len(lacking) == 0 {
+			return results, nil
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return results, fmt.Errorf("key %s is not in use yet, because these members lack it: %s: install it there first", fingerprint, strings.Join(lacking, ", "))
+		}
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (n *Node) askAll(ctx context.Context, request keysRequest) []KeyResult {
+	members := n.Snapshot().Members()
+	results := make([]KeyResult, len(members))
+	places := make(chan struct{}, keysAtOnce)
+	var wg sync.WaitGroup
+	for i, m := range members {
+		wg.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			reply := keysReply{}
+			if m.ID == n.cfg.ID {
+				reply = n.changeKeys(request)
+			} else if r, err := n.askOne(ctx, m, request); err != nil {
+				reply.Error = err.Error()
+			} else {
+				reply = r
+			}
+			results[i] = KeyResult{Member: m.ID, Fingerprints: reply.Fingerprints, Error: reply.Error}
+		})
+	}
+	wg.Wait()
+	return results
+}
+
+func (n *Node) askOne(ctx context.Context, m Member, request keysRequest) (keysReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
+	defer cancel()
+	conn, err := n.OpenStream(ctx, m.ID, protocolKeys)
+	if err != nil {
+		return keysReply{}, err
+	}
+	defer conn.Close()
+	return n.exchangeKeys(ctx, conn, request)
+}
+
+func (n *Node) exchangeKeys(ctx context.Context, conn net.Conn, request keysRequest) (reply keysReply, err error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return reply, err
+		}
+	}
+	challenge, err := readFrame(conn)
+	if err != nil {
+		return reply, fmt.Errorf("read challenge: %w", err)
+	}
+	if err := n.sendKeys(conn, request, append(challenge, "request"...)); err != nil {
+		return reply, err
+	}
+	return reply, n.receiveKeys(conn, &reply, append(challenge, "reply"...))
+}
+
+// serveKeys is the acceptor's half.
+func (n *Node) serveKeys(_ context.Context, peer Peer, conn net.Conn) {
+	challenge := make([]byte, 16)
+	_, _ = rand.Read(challenge) // never fails
+	var request keysRequest
+	err := conn.SetDeadline(time.Now().Add(keysTimeout))
+	if err == nil {
+		err = writeFrame(conn, challenge)
+	}
+	if err == nil {
+		err = n.receiveKeys(conn, &request, append(challenge, "request"...))
+	}
+	if err != nil {
+		n.metrics.refused(inbound, fieldKey)
+		n.logger.Debug("a request to change gossip keys was not understood", "peer", peer.ID, "err", err)
+		return
+	}
+	var reply keysReply
+	switch {
+	case request.Operation == fetchKeys && !peer.Certified:
+		reply.Error = "keys are given to certified members only"
+	case request.Operation != fetchKeys && request.Operation != ListKeys && peer.Role == RoleWorker:
+		reply.Error = "a worker may not change gossip keys"
+	default:
+		reply = n.changeKeys(request)
+	}
+	if request.Operation != ListKeys {
+		n.logger.Info("gossip keys", "operation", request.Operation, "by", peer.ID, "error", reply.Error, "keys", reply.Fingerprints)
+	}
+	if err := n.sendKeys(conn, reply, append(challenge, "reply"...)); err != nil {
+		n.logger.Debug("cannot answer a request about gossip keys", "peer", peer.ID, "err", err)
+	}
+}
+
+// changeKeys carries an operation out here.
+func (n *Node) changeKeys(request keysRequest) (reply keysReply) {
+	var err error
+	switch request.Operation {
+	case ListKeys:
+	case fetchKeys:
+		n.cfg.Keyring.mu.Lock()
+		for _, key := range n.cfg.Keyring.keys {
+			reply.Keys = append(reply.Keys, base64.StdEncoding.EncodeToString(key))
+		}
+		n.cfg.Keyring.mu.Unlock()
+	case InstallKey:
+		var key []byte
+		if key, err = ParseKey(request.Key); err == nil {
+			err = n.cfg.Keyring.Install(key)
+		}
+	case UseKey:
+		err = n.cfg.Keyring.Use(request.Fingerprint)
+	case RemoveKey:
+		err = n.cfg.Keyring.Remove(request.Fingerprint)
+	default:
+		err = fmt.Errorf("unknown operation %.20q", request.Operation)
+	}
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	reply.Fingerprints = n.cfg.Keyring.Fingerprints()
+	return reply
+}
+
+// catchUpKeys asks a relay or gate that refused us for our keys: this member
+// missed a rotation. It needs certificates: without them nothing distinguishes a
+// member that was away from a stranger.
+func (n *Node) catchUpKeys(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
+	defer cancel()
+	conn, peer, err := n.transport.dial(ctx, addr, protocolKeys)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if !peer.Certified || peer.Role == RoleWorker {
+		return fmt.Errorf("%s is a %s: gossip keys are taken from relays and gates only", peer.ID, peer.Role)
+	}
+	reply, err := n.exchangeKeys(ctx, conn, keysRequest{Operation: fetchKeys})
+	switch {
+	case err != nil:
+		return err
+	case reply.Error != "":
+		return errors.New(reply.Error)
+	case len(reply.Keys) == 0:
+		return fmt.Errorf("%s sent no keys", peer.ID)
+	}
+	var primary string
+	for i, text := range reply.Keys {
+		key, err := ParseKey(text)
+		if err != nil {
+			return fmt.Errorf("%s sent a key that is none: %w", peer.ID, err)
+		}
+		if err := n.cfg.Keyring.Install(key); err != nil {
+			return err
+		}
+		if i == 0 {
+			primary = Fingerprint(key)
+		}
+	}
+	n.logger.Info("caught up with the fleet's gossip keys", "from", peer.ID, "key", primary)
+	return n.cfg.Keyring.Use(primary)
+}
+
+// sendKeys and receiveKeys carry one message: sealed, unless TLS does it.
+func (n *Node) sendKeys(conn net.Conn, message any, bound []byte) error {
+	body, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	if n.cfg.Identity == nil {
+		if body, err = seal(n.cfg.Keyring.Primary(), body, bound); err != nil {
+			return err
+		}
+	}
+	if len(body) > maxHello {
+		return fmt.Errorf("key message of %d bytes, %d are allowed", len(body), maxHello)
+	}
+	return writeFrame(conn, body)
+}
+
+func (n *Node) receiveKeys(conn net.Conn, message any, bound []byte) error {
+	body, err := readFrame(conn)
+	if err != nil {
+		return err
+	}
+	if n.cfg.Identity == nil {
+		if body, err = n.cfg.Keyring.unseal(body, bound); err != nil {
+			return err
+		}
+	}
+	return json.Unmarshal(body, message)
+}
+
+// seal encrypts with a key derived from a gossip key, so that this use and
+// memberlist's never meet. The fingerprint in front says which key.
+func seal(key, plain, bound []byte) ([]byte, error) {
+	box, err := sealer(key)
+	if err != nil {
+		return nil, err
+	}
+	nonce := make([]byte, box.NonceSize())
+	_, _ = rand.Read(nonce) // never fails
+	return box.Seal(append([]byte(Fingerprint(key)), nonce...), nonce, plain, bound), nil
+}
+
+var errSealed = errors.New("sealed with a gossip key that is not installed here, or damaged")
+
+func (k *Keyring) unseal(sealed, bound []byte) ([]byte, error) {
+	if len(sealed) < fingerprintSize {
+		return nil, errSealed
+	}
+	key, ok := k.key(string(sealed[:fingerprintSize]))
+	if !ok {
+		return nil, errSealed
+	}
+	box, err := sealer(key)
+	if err != nil {
+		return nil, err
+	}
+	sealed = sealed[fingerprintSize:]
+	if len(sealed) < box.NonceSize() {
+		return nil, errSealed
+	}
+	plain, err := box.Open(nil, sealed[:box.NonceSize()], sealed[box.NonceSize():], bound)
+	if err != nil {
+		return nil, errSealed
+	}
+	return plain, nil
+}
+
+func sealer(key []byte) (cipher.AEAD, error) {
+	derived, err := hkdf.Key(sha256.New, key, nil, "ringway keys/1", keySize)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(derived)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}

@@ -1,0 +1,91 @@
+package membership
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// Every file in testdata is the history of a cluster; the language is described
+// in scenario_grammar_test.go. Real nodes play it, on unmodified memberlist, under
+// a virtual clock.
+func TestEveryHistoryEndsAsItPromises(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no histories: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			play(t, file, string(text))
+		})
+	}
+}
+
+// Under the race detector the storm is smaller: 200 members take minutes there.
+func TestAJoinStormOf200ConvergesThroughThreeSeeds(t *testing.T) {
+	workers := 197
+	if raceEnabled {
+		workers = 27
+	}
+	play(t, "storm", fmt.Sprintf(`
+		join 3 relays through r1
+		join %d workers through r1, r2, r3 in 2s
+		expect agreement within 60s
+		wait 30s
+		expect agreement
+		expect no false deaths
+	`, workers))
+}
+
+// play runs one history in a bubble of its own.
+func play(t *testing.T, file, text string) {
+	t.Helper()
+	history, err := parseHistory(file, strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(1)
+		defer c.close()
+		for _, s := range history {
+			c.logf("──── %s: %s", s.where, s.text)
+			if err := s.do(c); err != nil {
+				t.Errorf("%s: %s: %v\n%s", s.where, s.text, err, c.tail(60))
+				return
+			}
+			c.mu.Lock()
+			broken := c.broken
+			c.mu.Unlock()
+			if len(broken) > 0 {
+				t.Errorf("%s: while %q ran:\n  %s\n%s", s.where, s.text, strings.Join(broken, "\n  "), c.tail(60))
+				return
+			}
+		}
+		t.Logf("%v virtual; %d false deaths excused; %v", c.elapsed(), len(c.deaths), c.network.Counters())
+	})
+}
+
+func TestAWrongHistoryIsRefusedWithFileAndLine(t *testing.T) {
+	_, err := parseHistory("h.txt", strings.NewReader("join 1 relay\nwiat 3s\n\nwait soon\nexpect happiness within 3s\nloss 101%\n"))
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		`h.txt:2: "wiat 3s": unknown statement "wiat"`,
+		`h.txt:4: "wait soon": not a form of "wait"`,
+		`h.txt:5: "expect happiness within 3s": unknown expectation "happiness"`,
+		`h.txt:6: "loss 101%": loss 101%: allowed are 0 to 100`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("missing %s in:\n%v", want, err)
+		}
+	}
+}

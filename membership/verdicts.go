@@ -1,0 +1,92 @@
+package membership
+
+import (
+	"fmt"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// verdict is what a certificate says of one instance. The event loop holds it
+// against what the instance gossips.
+type verdict struct {
+	instance string
+	claims   identity.Claims
+}
+
+// vouched takes in what a handshake has shown. It never blocks: when the loop is
+// far behind, the next handshake with that member says it again.
+func (n *Node) vouched(peer Peer, claims identity.Claims) {
+	select {
+	case n.verdicts <- verdict{instanceName(peer.ID, peer.Epoch), claims}:
+	default:
+	}
+}
+
+// quarantine keeps members out of the snapshots whose gossip disagrees with
+// their certificate: whoever holds a gossip key can forge gossip, not a
+// certificate. It belongs to the event loop.
+type quarantine struct {
+	certified map[string]identity.Claims // by instance, as shown in a handshake
+	held      map[string]string          // instance to reason, of those kept out
+}
+
+func newQuarantine() *quarantine {
+	return &quarantine{certified: make(map[string]identity.Claims), held: make(map[string]string)}
+}
+
+// note reports whether the verdict is news.
+func (q *quarantine) note(v verdict) bool {
+	if old, known := q.certified[v.instance]; known && old == v.claims {
+		return false
+	}
+	q.certified[v.instance] = v.claims
+	return true
+}
+
+// filter returns the members that may be shown and, of the others, those that
+// were shown until now, with the reason.
+func (q *quarantine) filter(members []Member) (trusted []Member, caught map[Member]string) {
+	alive := make(map[string]bool, len(members))
+	trusted = members[:0]
+	for _, m := range members {
+		instance := m.Instance()
+		alive[instance] = true
+		reason := disagreement(m, q.certified[instance])
+		if reason == "" {
+			delete(q.held, instance)
+			trusted = append(trusted, m)
+			continue
+		}
+		if q.held[instance] != reason {
+			if caught == nil {
+				caught = make(map[Member]string)
+			}
+			caught[m] = reason
+			q.held[instance] = reason
+		}
+	}
+	for instance := range q.certified {
+		if !alive[instance] {
+			delete(q.certified, instance)
+			delete(q.held, instance)
+		}
+	}
+	return trusted, caught
+}
+
+// disagreement says where gossip and certificate differ; "" where they do not. A
+// certificate that names no datacenter agrees with any, and no certificate seen
+// yet with everything.
+func disagreement(m Member, c identity.Claims) string {
+	switch {
+	case c == identity.Claims{}:
+		return ""
+	case m.ID != c.Node:
+		return fmt.Sprintf("it gossips the id %q, its certificate says %q", m.ID, c.Node)
+	case string(m.Role) != string(c.Role):
+		return fmt.Sprintf("it gossips the role %q, its certificate says %q", m.Role, c.Role)
+	case c.Datacenter != "" && m.Datacenter != c.Datacenter:
+		return fmt.Sprintf("it gossips the datacenter %q, its certificate says %q", m.Datacenter, c.Datacenter)
+	}
+	return ""
+}
