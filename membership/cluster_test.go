@@ -190,7 +190,10 @@ func TestALeaverIsToldFromACrash(t *testing.T) {
 
 func TestASecondProcessWithOurIDIsReported(t *testing.T) {
 	first := start(t, func(c *Config) { c.ID = "r1" })
-	start(t, func(c *Config) { c.ID, c.Seeds = "r1", []string{first.Addr()} })
+	start(t, func(c *Config) {
+		c.ID, c.Seeds = "r1", []string{first.Addr()}
+		c.clock = func() time.Time { return time.Now().Add(time.Second) } // never the same millisecond
+	})
 	first.await(t, "the other r1", func(s *Snapshot) bool { return s.Self().GossipAddr != first.Addr() })
 	if n := testutil.ToFloat64(first.metrics.duplicates); n != 1 {
 		t.Errorf("counted %v", n)

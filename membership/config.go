@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/membership/discovery"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -42,10 +41,14 @@ type Config struct {
 	// Version is the build version told to the others.
 	Version string
 
-	// Seeds are addresses (host or host:port) through which the node finds the
-	// cluster. Addresses of this node itself are ignored. None means that this
-	// node waits to be found.
+	// Seeds are where the node finds the cluster: host, host:port,
+	// dns+name[:port] or srv+_gossip._udp.name. Names are resolved again every
+	// minute. Addresses of this node itself are ignored. None means that this node
+	// waits to be found.
 	Seeds []string
+	// Resolver looks seed names up. Default: one that follows the machine's own
+	// configuration.
+	Resolver *discovery.Resolver
 	// RejoinInterval is how often, ± half, the node looks for seeds and lost
 	// members that it does not see alive, and joins one of them: a cluster that
 	// was split does not heal by itself. Default 30 s.
@@ -104,7 +107,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	for _, s := range c.Seeds {
-		if _, _, err := splitSeed(s); err != nil {
+		if _, err := discovery.ParseSeed(s, DefaultGossipPort); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -152,19 +155,3 @@ func (c Config) withDefaults() (Config, error) {
 
 // label goes in front of every packet; memberlist drops packets of any other.
 func (c Config) label() string { return c.Cluster + "/" + c.Environment }
-
-// splitSeed takes host, host:port, [v6]:port or a bare v6 address.
-func splitSeed(seed string) (host string, port uint16, err error) {
-	if ip, err := netip.ParseAddr(seed); err == nil {
-		return ip.String(), DefaultGossipPort, nil
-	}
-	host, portText, err := net.SplitHostPort(seed)
-	if err != nil {
-		host, portText = seed, strconv.Itoa(DefaultGossipPort)
-	}
-	n, err := strconv.ParseUint(portText, 10, 16)
-	if host == "" || err != nil || n == 0 {
-		return "", 0, fmt.Errorf("seed %q: give host or host:port", seed)
-	}
-	return host, uint16(n), nil
-}

@@ -31,6 +31,7 @@ const (
 const (
 	protocolMemberlist = "ml/1"
 	protocolKeys       = "keys/1"
+	protocolProbe      = "probe/1" // only hellos: is this a member that we may join?
 	// ProtocolSync is the anti-entropy protocol of package advertise.
 	ProtocolSync = "adsync/1"
 )

@@ -4,23 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
+	"github.com/ringway/ringway/membership/discovery"
 )
 
 const (
-	// fanout is how many seeds are tried at once while alone: one dead seed must
-	// not cost a timeout, and a storm of joiners must not fall on one seed.
+	// fanout is how many of the seeds that answered are joined: a storm of joiners
+	// must not fall on one seed.
 	fanout = 3
-	// resolveTimeout bounds the lookup of one seed name.
-	resolveTimeout = 2 * time.Second
+	// maxProbed is how many seeds are asked in one attempt.
+	maxProbed = 10
 )
 
 // Status says how this node stands with the cluster.
@@ -106,23 +105,24 @@ func (n *Node) keepJoined(ctx context.Context) {
 // join tries seeds, a few at a time, until it is not alone. It slows down to 15 s
 // and never stops: a seed that refuses today may be reconfigured tomorrow.
 func (n *Node) join(ctx context.Context) {
-	pause := &backoff.ExponentialBackOff{
-		InitialInterval: 500 * time.Millisecond, RandomizationFactor: 0.25,
-		Multiplier: 2, MaxInterval: 15 * time.Second,
-	}
-	pause.Reset()
+	pause := discovery.Backoff()
 	watch := n.Watch(ctx) // being found counts as much as finding
 	for {
-		targets, err := n.seedAddrs(ctx)
+		// Forced: while this node is alone nothing is worth more than a fresh answer,
+		// and the pauses keep the questions few.
+		err := n.seeds.Refresh(ctx)
+		targets := n.seeds.Addrs()
 		if len(targets) == 0 && err == nil {
 			n.status.set(Status{Joined: true})
 			n.logger.Info("no other seed to look for: this node waits to be found")
 			return
 		}
 		rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
-		if joinErr := n.joinAny(ctx, targets[:min(fanout, len(targets))]); joinErr != nil {
+		if len(targets) == 0 {
+			// err says why
+		} else if joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))]); joinErr != nil {
 			err = joinErr
-		} else if len(targets) > 0 {
+		} else {
 			n.status.set(Status{Joined: true})
 			n.logger.Info("joined the cluster", "members", n.alive.Load())
 			return
@@ -156,34 +156,89 @@ func (n *Node) join(ctx context.Context) {
 // rejoin joins one address that should be a member and is not: a seed, or a
 // member that vanished without leaving.
 func (n *Node) rejoin(ctx context.Context) {
-	seeds, _ := n.seedAddrs(ctx)
-	candidates := append(seeds, *n.lost.Load()...)
 	alive := make(map[string]bool)
 	for _, m := range n.Snapshot().Members() {
 		alive[m.GossipAddr] = true
 	}
-	candidates = slices.DeleteFunc(candidates, func(addr string) bool { return alive[addr] })
+	missing := func() (out []netip.AddrPort) {
+		for _, addr := range n.seeds.Addrs() {
+			if !alive[addr.String()] {
+				out = append(out, addr)
+			}
+		}
+		return out
+	}
+	candidates := missing()
+	if len(candidates) > 0 {
+		// Where a seed is missing, its name may mean another address by now.
+		if err := n.seeds.Refresh(ctx); err != nil {
+			n.logger.Debug("cannot resolve every seed", "err", err)
+		}
+		candidates = missing()
+	}
+	for _, text := range *n.lost.Load() {
+		if addr, err := netip.ParseAddrPort(text); err == nil && !alive[text] {
+			candidates = append(candidates, addr)
+		}
+	}
 	if len(candidates) == 0 {
 		return
 	}
-	_ = n.joinAny(ctx, []string{candidates[rand.IntN(len(candidates))]})
+	_ = n.joinAny(ctx, []netip.AddrPort{candidates[rand.IntN(len(candidates))]}) // counted; the next round tries another
 }
 
-// joinAny joins the addresses side by side; one success is success.
-func (n *Node) joinAny(ctx context.Context, addrs []string) error {
-	errs := make([]error, len(addrs))
-	var wg sync.WaitGroup
-	for i, addr := range addrs {
-		wg.Go(func() { errs[i] = n.joinOne(ctx, addr) })
-	}
-	wg.Wait()
-	if slices.Contains(errs, nil) || ctx.Err() != nil {
+// joinAny asks the addresses who they are, all at once, and joins a few of those
+// that answered. One success is success.
+func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) error {
+	reached, errs := discovery.ProbeAll(ctx, addrs, n.probe)
+	if ctx.Err() != nil {
 		return nil
 	}
-	return errors.Join(errs...)
+	if len(reached) == 0 {
+		// A member far away can need more than the half second of a probe.
+		for _, addr := range addrs {
+			var refusal *RefusalError
+			if !errors.As(errs[addr], &refusal) {
+				reached = append(reached, addr)
+				break
+			}
+			n.metrics.joins.WithLabelValues("refused").Inc()
+		}
+	}
+	if len(reached) == 0 {
+		return errors.Join(slices.Collect(maps.Values(errs))...)
+	}
+	reached = reached[:min(fanout, len(reached))]
+	joinErrs := make([]error, len(reached))
+	var wg sync.WaitGroup
+	for i, addr := range reached {
+		wg.Go(func() { joinErrs[i] = n.joinOne(addr.String()) })
+	}
+	wg.Wait()
+	if slices.Contains(joinErrs, nil) || ctx.Err() != nil {
+		return nil
+	}
+	return errors.Join(joinErrs...)
 }
 
-func (n *Node) joinOne(ctx context.Context, addr string) error {
+// probe exchanges hellos with addr. Its error is typed, unlike that of a join.
+func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
+	conn, _, err := n.transport.dial(ctx, addr.String(), protocolProbe)
+	if err == nil {
+		return conn.Close()
+	}
+	var refusal *RefusalError
+	if errors.As(err, &refusal) && refusal.Field == fieldKey && n.cfg.Identity != nil && n.cfg.Keyring != nil {
+		if err := n.catchUpKeys(ctx, addr.String()); err != nil {
+			n.logger.Warn("cannot catch up with the fleet's gossip keys", "addr", addr, "err", err)
+			return refusal
+		}
+		return nil
+	}
+	return err
+}
+
+func (n *Node) joinOne(addr string) error {
 	_, err := n.list.Join([]string{addr})
 	if err == nil {
 		n.metrics.joins.WithLabelValues("ok").Inc()
@@ -191,55 +246,9 @@ func (n *Node) joinOne(ctx context.Context, addr string) error {
 	}
 	// memberlist's error is text; the typed reason is the transport's.
 	if refusal := n.transport.refusals.get(addr); refusal != nil {
-		if refusal.Field == fieldKey && n.cfg.Identity != nil && n.cfg.Keyring != nil {
-			if err := n.catchUpKeys(ctx, addr); err != nil {
-				n.logger.Warn("cannot catch up with the fleet's gossip keys", "addr", addr, "err", err)
-			} else if _, err := n.list.Join([]string{addr}); err == nil {
-				n.metrics.joins.WithLabelValues("ok").Inc()
-				return nil
-			}
-		}
 		n.metrics.joins.WithLabelValues("refused").Inc()
 		return refusal
 	}
 	n.metrics.joins.WithLabelValues("failed").Inc()
 	return fmt.Errorf("join %s: %w", addr, err)
-}
-
-// seedAddrs turns the seeds into IP:port, without this node's own.
-func (n *Node) seedAddrs(ctx context.Context) ([]string, error) {
-	var out []string
-	var errs []error
-	for _, seed := range n.cfg.Seeds {
-		host, port, err := splitSeed(seed)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		addrs, err := lookup(ctx, host)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("resolve seed %q: %w", seed, err))
-			continue
-		}
-		for _, ip := range addrs {
-			if addr := net.JoinHostPort(ip.String(), strconv.Itoa(int(port))); addr != n.Addr() {
-				out = append(out, addr)
-			}
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out), errors.Join(errs...)
-}
-
-func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{ip.Unmap()}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
-	defer cancel()
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	for i := range addrs {
-		addrs[i] = addrs[i].Unmap()
-	}
-	return addrs, err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/ringway/ringway/internal/latest"
+	"github.com/ringway/ringway/membership/discovery"
 )
 
 const (
@@ -59,6 +60,7 @@ type Node struct {
 	metrics   *metrics
 
 	transport *transport
+	seeds     *discovery.Finder
 	delegate  *delegate
 	mailbox   *mailbox
 	leaves    chan leaveNotice // announcements, to the event loop
@@ -128,6 +130,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("membership: %w", err)
 	}
 	n.transport.vouched = n.vouched
+	n.transport.handlers[protocolProbe] = func(context.Context, Peer, net.Conn) {}
 	if cfg.Keyring != nil {
 		n.transport.handlers[protocolKeys] = n.serveKeys
 	}
@@ -138,6 +141,14 @@ func New(cfg Config) (*Node, error) {
 	n.advertise = netip.AddrPortFrom(bound.Addr().Unmap(), bound.Port())
 	if cfg.AdvertiseAddr != "" {
 		n.advertise = netip.MustParseAddrPort(cfg.AdvertiseAddr) // validated
+	}
+	n.seeds, err = discovery.New(discovery.Config{
+		Seeds: cfg.Seeds, AllowNoSeeds: true, DefaultPort: DefaultGossipPort, Resolver: cfg.Resolver,
+		Exclude: func(addr netip.AddrPort) bool { return addr == n.advertise },
+		Logger:  cfg.Logger, Registerer: cfg.Registerer,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("membership: %w", err), n.transport.Shutdown())
 	}
 	return n, nil
 }
@@ -199,6 +210,7 @@ func (n *Node) Start(ctx context.Context) error {
 	state.seen(self, time.Now())
 	n.publish(state)
 	n.wg.Go(func() { n.loop(ctx, state) })
+	n.wg.Go(func() { n.seeds.Run(ctx) })
 	n.wg.Go(func() { n.keepJoined(ctx) })
 	n.logger.Info("gossip started", "id", n.cfg.ID, "addr", n.Addr(), "cluster", n.cfg.Cluster, "environment", n.cfg.Environment, "seeds", n.cfg.Seeds)
 	return nil

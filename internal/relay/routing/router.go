@@ -199,6 +199,9 @@ func (r *Router) update(ctx context.Context) {
 		}
 		relays = r.relays
 	}
+	if r.snapshot.Degraded() {
+		relays = keepFailedRelays(r.relays, relays, r.snapshot)
+	}
 	relaysChanged := !slices.Equal(relays, r.relays)
 	r.relays = relays
 
@@ -227,6 +230,9 @@ func (r *Router) update(ctx context.Context) {
 func (r *Router) route(ctx context.Context, s *Service, relaysChanged bool) error {
 	old := s.Route()
 	endpoints := r.view.Endpoints(s.Name)
+	if r.snapshot.Degraded() {
+		endpoints = keepFailedEndpoints(s.Name, old.Endpoints, endpoints, r.snapshot)
+	}
 	// The catalogue keeps the slice of a service that did not change.
 	if !relaysChanged && old.Plan != nil && sameSlice(old.Endpoints, endpoints) {
 		r.keep(ctx, old)
