@@ -2,6 +2,9 @@
 // each other by gossip over loopback sockets, clients that send requests, and a
 // table that shows where they go.
 //
+// The fleet is as a real one should be: certificates of a throw-away authority,
+// encrypted gossip, mutual TLS between relays.
+//
 // Promise: nothing in it is simulated but the service time of the workers, and
 // what it shows is what the relays' admin API and the clients say. When Run
 // returns, nothing of the fleet is left.

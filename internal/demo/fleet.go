@@ -39,8 +39,9 @@ const (
 
 // fleet is all relays and workers.
 type fleet struct {
-	seed   uint64
-	logger *slog.Logger
+	seed     uint64
+	logger   *slog.Logger
+	security *security
 
 	relays []*relayMember // fixed after start
 	slow   []float64      // by place of the worker
@@ -91,7 +92,11 @@ type workerMember struct {
 // startFleet starts all members, the workers concurrently. It does not wait
 // until they have found each other. When it fails, nothing is left.
 func startFleet(cfg fleetConfig) (*fleet, error) {
-	f := &fleet{seed: cfg.Seed, logger: cfg.Logger, workers: make([]*workerMember, cfg.Workers)}
+	security, err := newSecurity()
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{seed: cfg.Seed, logger: cfg.Logger, security: security, workers: make([]*workerMember, cfg.Workers)}
 	f.slow = slowFactors(cfg.Workers, rand.New(rand.NewPCG(cfg.Seed, streamSlow)))
 	for i := range cfg.Relays {
 		m, err := f.startRelay(fmt.Sprintf("relay-%d", i+1))
@@ -135,6 +140,9 @@ func (f *fleet) startRelay(id string) (*relayMember, error) {
 	s.ExposeRouteHeaders = true // the clients count by worker
 	s.DrainTimeout = drainTimeout
 	cfg, err := s.Config(f.logger.With("node", id), prometheus.NewRegistry())
+	if err == nil {
+		err = f.security.equip(&cfg.Membership)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", id, err)
 	}
@@ -162,6 +170,9 @@ func (f *fleet) startWorker(place int) error {
 	s.GossipAddr, s.AdminAddr = anyPort, anyPort
 	s.DrainDelay = 0 // the load has ended before a worker is told to stop
 	cfg, err := s.Config(f.logger.With("node", id), prometheus.NewRegistry())
+	if err == nil {
+		err = f.security.equip(&cfg.Membership)
+	}
 	if err == nil {
 		cfg.Membership.LeaveTimeout = leaveTimeout
 		cfg.Services = []advertise.Service{{Name: service, Address: b.Addr()}}
