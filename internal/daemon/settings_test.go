@@ -1,0 +1,156 @@
+package daemon_test
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// load reads the shared settings from flags, on top of the two that are required.
+func load(t *testing.T, args ...string) (*daemon.Settings, error) {
+	t.Helper()
+	s := daemon.DefaultSettings(membership.RoleRelay)
+	set := settings.New("relay", "RINGWAY")
+	s.Declare(set)
+	flags := pflag.NewFlagSet("relay", pflag.ContinueOnError)
+	set.BindFlags(flags)
+	if err := flags.Parse(append([]string{"--cluster=shop", "--environment=dev"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	return &s, set.Load(settings.Sources{})
+}
+
+func TestOnLoopbackNothingNeedsSecuring(t *testing.T) {
+	s, err := load(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := s.Membership(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, _ := os.Hostname()
+	if cfg.ID != host+"-relay" || cfg.BindAddr != "127.0.0.1:7400" || cfg.Role != membership.RoleRelay || cfg.Identity != nil || cfg.Keyring != nil {
+		t.Errorf("%+v", cfg)
+	}
+}
+
+func TestAnAddressThatOthersReachIsProtectedOrTheOperatorSaysSo(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string // in the error; "" for none
+	}{
+		{[]string{"--gossip-addr=10.0.0.1:7400"}, "nothing protects it"},
+		{[]string{"--gossip-addr=10.0.0.1:7400", "--insecure"}, ""},
+		{[]string{"--gossip-addr=10.0.0.1:7400", "--tls-cert=c", "--tls-key=k", "--tls-ca=a"}, "nothing protects it"},
+		{[]string{"--gossip-addr=10.0.0.1:7400", "--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--gossip-key-file=g"}, ""},
+		{[]string{"--gossip-addr=[::1]:7400"}, ""},
+		{[]string{"--gossip-addr=localhost:7400"}, ""},
+		{[]string{"--gossip-addr=:7400", "--insecure"}, "where to reach it"},
+		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=10.0.0.1:7400"}, ""},
+		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=0.0.0.0:7400"}, "nobody can reach this"},
+		{[]string{"--gossip-addr=relay.example:7400"}, "a name could mean several addresses"},
+		{[]string{"--tls-cert=c"}, "--tls-cert, --tls-key and --tls-ca go together"},
+	} {
+		_, err := load(t, c.args...)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%v: %v", c.args, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
+func TestCertificateAndKeysAreReadFromTheirFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, content []byte) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := authority.Issue(identity.Claims{Role: identity.RoleRelay, Cluster: "shop", Environment: "dev", Node: "r1"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := load(t, "--id=r1", "--tls-cert="+write("r1.crt", cert), "--tls-key="+write("r1.key", key), "--tls-ca="+write("ca.crt", authority.CertificatePEM()),
+		"--gossip-key-file="+write("gossip", []byte(membership.GenerateKey())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := s.Membership(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Identity == nil || cfg.Identity.Claims().Node != "r1" || len(cfg.Keyring.Fingerprints()) != 1 {
+		t.Errorf("%+v", cfg)
+	}
+	s.GossipKeyFile = filepath.Join(dir, "none")
+	if _, err := s.Membership(slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil || !strings.Contains(err.Error(), "relay keys generate") {
+		t.Errorf("a missing key file: %v", err)
+	}
+}
+
+func TestTheBannerSaysHowSecureTheMemberIs(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "none; loopback only"},
+		{[]string{"--gossip-addr=10.0.0.1:1", "--insecure"}, "NONE: --insecure"},
+		{[]string{"--gossip-key-file=g"}, "gossip keys; no certificates"},
+		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-ca=a"}, "certificates; packets in clear text"},
+		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--gossip-key-file=g"}, "certificates and gossip keys"},
+	} {
+		s, err := load(t, c.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, row := range s.Banner() {
+			if row.Key == "security" {
+				got = row.Value.String()
+			}
+		}
+		if got != c.want {
+			t.Errorf("%v: %q, want %q", c.args, got, c.want)
+		}
+	}
+}
+
+func TestWhatIsBoundEverywhereIsReachedAtTheAdvertisedHost(t *testing.T) {
+	bound := func(text string) net.Addr {
+		a, err := net.ResolveTCPAddr("tcp", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for _, c := range []struct{ bound, advertised, want string }{
+		{"0.0.0.0:7420", "10.0.0.1:7400", "10.0.0.1:7420"},
+		{"[::]:7420", "[2001:db8::1]:7400", "[2001:db8::1]:7420"},
+		{"127.0.0.1:7420", "10.0.0.1:7400", "127.0.0.1:7420"},
+	} {
+		if got := daemon.Reachable(bound(c.bound), c.advertised); got != c.want {
+			t.Errorf("%s advertised as %s: %s, want %s", c.bound, c.advertised, got, c.want)
+		}
+	}
+}

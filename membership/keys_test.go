@@ -1,0 +1,66 @@
+package membership
+
+import (
+	"bytes"
+	"testing"
+)
+
+func TestASealedMessageOpensOnlyWithItsKeyAndItsChallenge(t *testing.T) {
+	ours := keyring(t, 1, 2)
+	sealed, err := seal(testKey(2), []byte("install"), []byte("challenge"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain, err := ours.unseal(sealed, []byte("challenge")); err != nil || string(plain) != "install" {
+		t.Fatalf("%q, %v", plain, err)
+	}
+	for name, attempt := range map[string]func() ([]byte, error){
+		"played back later": func() ([]byte, error) { return ours.unseal(sealed, []byte("another challenge")) },
+		"without the key":   func() ([]byte, error) { return keyring(t, 1).unseal(sealed, []byte("challenge")) },
+		"changed on the way": func() ([]byte, error) {
+			damaged := bytes.Clone(sealed)
+			damaged[len(damaged)-1] ^= 1
+			return ours.unseal(damaged, []byte("challenge"))
+		},
+		"cut short": func() ([]byte, error) { return ours.unseal(sealed[:fingerprintSize+3], []byte("challenge")) },
+		"empty":     func() ([]byte, error) { return ours.unseal(nil, []byte("challenge")) },
+	} {
+		if plain, err := attempt(); err == nil {
+			t.Errorf("%s: opened as %q", name, plain)
+		}
+	}
+}
+
+func FuzzSealedMessage(f *testing.F) {
+	good, err := seal(testKey(1), []byte(`{"operation":"list"}`), nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(Fingerprint(testKey(1)) + "short"))
+	f.Fuzz(func(t *testing.T, sealed []byte) {
+		k, err := NewKeyring(testKey(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plain, err := k.unseal(sealed, nil); err == nil && !bytes.Equal(sealed, good) {
+			t.Fatalf("%x opened as %q without the key", sealed, plain)
+		}
+	})
+}
+
+func FuzzUserMessage(f *testing.F) {
+	f.Add([]byte{messageFormat, topicLeave, 0, 0, 0, 0, 0, 0, 0, 1, 2, 'w', '1'})
+	f.Add([]byte{messageFormat, FirstTopic})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n := &Node{leaves: make(chan leaveNotice, 1), metrics: newMetrics(nil, func() float64 { return 0 })}
+		heard := false
+		d := &delegate{metrics: n.metrics, topics: map[byte]func([]byte){
+			topicLeave: n.hearLeave, FirstTopic: func([]byte) { heard = true },
+		}}
+		d.NotifyMsg(b)
+		if heard && (b[0] != messageFormat || b[1] != FirstTopic) {
+			t.Fatalf("%x reached a topic that it does not name", b)
+		}
+	})
+}
