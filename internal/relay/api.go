@@ -34,6 +34,9 @@ func (r *Relay) adminMux() *http.ServeMux {
 		}
 		admin.WriteJSON(w, http.StatusOK, plan)
 	}))
+	mux.HandleFunc("GET /api/v1/shared-key", func(w http.ResponseWriter, _ *http.Request) {
+		admin.WriteJSON(w, http.StatusOK, r.keeper.Status())
+	})
 	mux.HandleFunc("GET /api/v1/keys", r.listKeys)
 	mux.HandleFunc("POST /api/v1/keys", r.changeKeys)
 	return mux

@@ -34,6 +34,12 @@ type Config struct {
 	MaxInFlight        int
 	ExposeRouteHeaders bool
 
+	// SharedKey and SharedKeyFile give the key that relays sign session cookies
+	// with; without either the relays agree on one by themselves.
+	SharedKey, SharedKeyFile string
+	// Insecure lets relays tell each other the key in clear text.
+	Insecure bool
+
 	// DrainTimeout is how long a stop waits for requests in flight.
 	DrainTimeout time.Duration
 	// ProbeDelay is how long a stopping relay stays up after it became unready,

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/worker"
+	"github.com/ringway/ringway/membership"
 )
 
 func TestMain(m *testing.M) {
@@ -43,6 +44,8 @@ type fleet struct {
 	t      *testing.T
 	ctx    context.Context
 	relays []*runningRelay
+	// secure equips every member; nil for none.
+	secure func(*membership.Config)
 }
 
 type runningRelay struct {
@@ -79,12 +82,15 @@ func (f *fleet) relay(change func(*Settings)) *runningRelay {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	if f.secure != nil {
+		f.secure(&cfg.Membership)
+	}
 	cfg.ProbeDelay = time.Millisecond
 	r, err := New(cfg)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	rr := &runningRelay{Relay: r, id: id, stop: f.run(r), log: out}
+	rr := &runningRelay{Relay: r, id: s.ID, stop: f.run(r), log: out}
 	f.relays = append(f.relays, rr)
 	return rr
 }

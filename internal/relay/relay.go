@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/sharedkey"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -26,6 +27,7 @@ type Relay struct {
 	members   *membership.Node
 	catalogue *advertise.Catalogue
 	router    *routing.Router
+	keeper    *sharedkey.Keeper
 
 	ingress, peer, admin *listener
 
@@ -45,7 +47,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	if cfg.ProbeDelay == 0 {
 		cfg.ProbeDelay = time.Second
 	}
-	r := &Relay{cfg: cfg, epoch: time.Now()}
+	r := &Relay{epoch: time.Now()}
 	var undo []func() error
 	defer func() {
 		if err != nil {
@@ -74,6 +76,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	cfg.Membership.ForwardAddr = daemon.Reachable(r.peer.socket.Addr(), advertised)
 	cfg.Membership.AdminAddr = daemon.Reachable(r.admin.socket.Addr(), advertised)
+	r.cfg = cfg
 	if r.members, err = membership.New(cfg.Membership); err != nil {
 		return nil, err
 	}
@@ -98,7 +101,10 @@ func New(cfg Config) (_ *Relay, err error) {
 		})
 	}
 	r.ingress.server = newServer(handler(false), cfg.Logger)
-	r.peer.server = newServer(handler(true), cfg.Logger)
+	if r.keeper, err = r.newKeeper(); err != nil {
+		return nil, err
+	}
+	r.peer.server = newServer(withSharedKey(r.keeper, handler(true)), cfg.Logger)
 	if cfg.Membership.Identity != nil {
 		secure(r.peer.server, cfg.Membership.Identity)
 	}
@@ -140,6 +146,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return r.catalogue.Run(failed) })
 	group.Go(func() error { return r.router.Run(failed) })
+	group.Go(func() error { return r.keeper.Run(failed) })
 	if source := r.cfg.Membership.Identity; source != nil {
 		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
 	}
@@ -228,6 +235,9 @@ func (r *Relay) Reasons() []string {
 			reason += ": " + status.Err.Error()
 		}
 		reasons = append(reasons, reason)
+	}
+	if err := r.keeper.Ready(); err != nil {
+		reasons = append(reasons, err.Error())
 	}
 	if !r.router.Settled() {
 		reasons = append(reasons, "the catalogue is not settled yet")

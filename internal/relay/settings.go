@@ -32,6 +32,8 @@ type Settings struct {
 	MaxInFlight        int
 	DrainTimeout       time.Duration
 	ExposeRouteHeaders bool
+
+	SharedKey, SharedKeyFile string
 }
 
 // strategyProjection is the only strategy of this build.
@@ -81,6 +83,11 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Duration(set, &s.DrainTimeout, settings.Spec{Name: "drain-timeout", Group: requests, Usage: "time for requests in flight when the relay stops"}, settings.AtLeast(time.Duration(0)))
 	settings.Bool(set, &s.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Usage: "tell clients relay, endpoint and attempts in answer headers"})
 
+	const security = "Security"
+	settings.String(set, &s.SharedKey, settings.Spec{Name: "shared-key", Group: security, Secret: true,
+		Usage: "key that all relays sign session cookies with, at least 32 bytes, hex or raw; without it they agree on one"})
+	settings.String(set, &s.SharedKeyFile, settings.Spec{Name: "shared-key-file", Group: security, Placeholder: "FILE",
+		Usage: "file with the shared key, such as a mounted secret; it may appear later"})
 	set.Check(func() []settings.Problem { return s.CheckExposed("peer-addr", s.PeerAddr) })
 }
 
@@ -98,6 +105,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		Domain: s.Domain, Routes: s.Routes,
 		RequestTimeout: s.RequestTimeout, MaxAttempts: s.MaxAttempts, RetryBudget: s.RetryBudget,
 		MaxInFlight: s.MaxInFlight, DrainTimeout: s.DrainTimeout, ExposeRouteHeaders: s.ExposeRouteHeaders,
+		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,
 		Logger: logger, Registry: reg,
 	}, nil
 }

@@ -1,0 +1,79 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/sharedkey"
+)
+
+// newKeeper makes the keeper of the key that all relays sign session cookies
+// with. It asks, and answers, on the peer listener.
+func (r *Relay) newKeeper() (*sharedkey.Keeper, error) {
+	m := r.cfg.Membership
+	c := sharedkey.DefaultConfig()
+	c.ID, c.Epoch, c.Role, c.Label = m.ID, r.members.Epoch(), m.Role, m.Cluster+"/"+m.Environment
+	c.Members, c.Joined = r.members, func() bool { return r.members.Status().Joined }
+	c.Value, c.File = sharedkey.Secret(r.cfg.SharedKey), r.cfg.SharedKeyFile
+	c.Logger, c.Registerer = r.cfg.Logger, r.cfg.Registry
+	switch {
+	case m.Identity != nil:
+		c.Authorize = func(req *http.Request) error { return authorizePeer(m.Identity, req) }
+		c.Client = func(to membership.Member) *http.Client { return peerClient(m.Identity, to) }
+	case m.Keyring != nil:
+		c.Seal = m.Keyring.Primary()
+	default:
+		addr, err := netip.ParseAddrPort(r.peer.socket.Addr().String())
+		c.Insecure = r.cfg.Insecure || err == nil && addr.Addr().IsLoopback()
+	}
+	return sharedkey.New(c)
+}
+
+// authorizePeer admits relays and gates, by the certificate that the listener
+// has verified.
+func authorizePeer(source *identity.Source, req *http.Request) error {
+	claims, err := identity.PeerClaims(*req.TLS)
+	if err != nil {
+		return err
+	}
+	policy := source.Policy(identity.DataPlane)
+	policy.Only = []identity.Role{identity.RoleRelay, identity.RoleGate}
+	return policy.Check(claims, identity.Inbound)
+}
+
+// peerClient asks exactly the relay that was meant. It keeps no connection:
+// relays are asked rarely.
+func peerClient(source *identity.Source, to membership.Member) *http.Client {
+	expected := identity.Expected{Node: to.ID, Role: identity.Role(to.Role), Addr: to.ForwardAddr}
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			d := tls.Dialer{Config: source.ClientConfig(source.Policy(identity.DataPlane), expected, "http/1.1")}
+			conn, err := d.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, fmt.Errorf("TLS with %s: %w", to.ID, err)
+			}
+			return conn, nil
+		},
+	}}
+}
+
+// withSharedKey answers questions for the key; everything else on the peer
+// listener is a forwarded request, which always names the relay it comes from.
+func withSharedKey(keeper *sharedkey.Keeper, forwarded http.Handler) http.Handler {
+	key := keeper.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == sharedkey.Path && req.Header.Get(ingress.HopHeader) == "" {
+			key.ServeHTTP(w, req)
+			return
+		}
+		forwarded.ServeHTTP(w, req)
+	})
+}

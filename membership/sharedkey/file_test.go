@@ -1,0 +1,129 @@
+package sharedkey
+
+import (
+	"bytes"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAKeyIsHexOrRawBytes(t *testing.T) {
+	raw := append(material(1), '\n') // binary: the line end is part of it
+	for name, c := range map[string]struct {
+		content []byte
+		want    []byte
+		err     string
+	}{
+		"hex":                 {[]byte(hex.EncodeToString(material(1))), material(1), ""},
+		"hex, upper case":     {[]byte(strings.ToUpper(hex.EncodeToString(material(1)))), material(1), ""},
+		"hex with a line end": {[]byte(hex.EncodeToString(material(1)) + "\r\n"), material(1), ""},
+		"raw":                 {raw, raw, ""},
+		"text":                {[]byte("correct horse battery staple, again\n"), []byte("correct horse battery staple, again"), ""},
+		"longest hex":         {[]byte(strings.Repeat("ab", 511) + "cd\r\n"), append(bytes.Repeat([]byte{0xab}, 511), 0xcd), ""},
+		"short hex":           {[]byte(strings.Repeat("ab", 31)), nil, "31 bytes from hex digits, at least 32"},
+		"32 hex digits":       {[]byte(strings.Repeat("a1", 16)), nil, "16 bytes from hex digits, at least 32"},
+		"short raw":           {material(1)[:31], nil, "31 raw bytes, at least 32"},
+		"odd hex":             {[]byte(strings.Repeat("a", 65)), nil, "65 hex digits, an odd number"},
+		"empty":               {nil, nil, "empty"},
+		"a line end":          {[]byte("\n"), nil, "empty"},
+		"too long":            {bytes.Repeat(material(1), 17), nil, "at most 512"},
+		"placeholder":         {make([]byte, 32), nil, "placeholder"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "key")
+			if err := os.WriteFile(path, c.content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := readKeyFile(path)
+			if c.err == "" && (err != nil || !bytes.Equal(got, c.want)) {
+				t.Fatalf("%x, %v", got, err)
+			}
+			if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) ||
+				len(c.content) > 3 && strings.Contains(err.Error(), string(c.content[:4]))) {
+				t.Fatalf("error %v, want %q and nothing of the content", err, c.err)
+			}
+		})
+	}
+}
+
+func TestABadOrUnreadableFileStopsNewAndIsNamed(t *testing.T) { // NG-2
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad")
+	if err := os.WriteFile(bad, []byte("hush"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{bad, dir} {
+		cfg := valid()
+		cfg.File = path
+		_, err := New(cfg)
+		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestAFileMayAppearChangeAndGoWhileTheRelayRuns(t *testing.T) { // NG-2: missing is no fault
+	inFleet(t, func(t *testing.T, f *fleet) {
+		path := filepath.Join(t.TempDir(), "key")
+		write := func(content string) {
+			t.Helper()
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute) // more than one look
+		}
+		r := f.boot("relay-1", func(c *Config) { c.File = path })
+		f.boot("relay-2")
+		time.Sleep(time.Minute)
+		if s := r.keeper.Status(); s.Source != SourceGenerated {
+			t.Fatalf("without the file: %+v", s)
+		}
+		generated := r.keeper.Sign([]byte("m"))
+
+		write(hex.EncodeToString(material(1)))
+		if s := r.keeper.Status(); s.Source != SourceFile || !s.Key.Equal(newKey(material(1), "", 0)) {
+			t.Fatalf("with the file: %+v", s)
+		}
+		f.oneKey() // relay-2 has no file and follows
+		write(hex.EncodeToString(material(2)))
+		if s := r.keeper.Status(); !s.Key.Equal(newKey(material(2), "", 0)) {
+			t.Fatalf("with another file: %+v", s)
+		}
+		f.allVerify("m", generated)
+
+		for range 2 {
+			write("too short")
+		}
+		if s := r.keeper.Status(); !s.Key.Equal(newKey(material(2), "", 0)) {
+			t.Fatalf("with a bad file: %+v", s)
+		}
+		if n := strings.Count(r.log.String(), "shared key file not taken"); n != 1 {
+			t.Fatalf("a bad file was reported %d times", n)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if s := r.keeper.Status(); !s.Key.Equal(newKey(material(2), "", 0)) {
+			t.Fatalf("without a file again: %+v", s)
+		}
+	})
+}
+
+func TestAFileThatAppearsDuringTheAttemptsEndsThem(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		path := filepath.Join(t.TempDir(), "key")
+		r := f.boot("relay-1", func(c *Config) { c.File, c.Joined = path, func() bool { return false } })
+		time.Sleep(time.Second)
+		if err := os.WriteFile(path, material(1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if s := r.keeper.Status(); s.Source != SourceFile {
+			t.Fatalf("status %+v, %v", s, r.keeper.Ready())
+		}
+	})
+}

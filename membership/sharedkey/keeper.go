@@ -1,0 +1,229 @@
+package sharedkey
+
+import (
+	"context"
+	"crypto/hmac"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringway/ringway/internal/latest"
+)
+
+// Keeper holds the shared key of this relay. New makes it, Run works for it, and
+// all other methods may be called from any goroutine at any time.
+type Keeper struct {
+	cfg     Config
+	metrics *metrics
+	running atomic.Bool
+
+	ring   atomic.Pointer[keyring] // never nil; written by New, then by Run only
+	keys   latest.Value[Key]       // the key of ring, for watchers
+	reason atomic.Pointer[string]  // why there is no key yet
+
+	file      fileState       // owned by Run
+	lastView  string          // the relays of the attempt before; owned by Run
+	confirmed map[string]bool // instances that hold our key; owned by Run
+}
+
+// New makes a Keeper and, when it was given a key by value or file, has the key
+// already. It starts nothing. The error lists every field that is wrong, or says
+// what is wrong with the value or the file; it never shows them.
+func New(cfg Config) (*Keeper, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("sharedkey: %w", err)
+	}
+	k := &Keeper{cfg: cfg, confirmed: map[string]bool{}}
+	ring, err := k.given()
+	if err != nil {
+		return nil, err
+	}
+	if k.cfg.Fetch == nil {
+		k.cfg.Fetch = newHTTPFetch(&k.cfg).fetch
+	}
+	k.metrics = newMetrics(cfg.Registerer,
+		func() float64 {
+			if ring := k.ring.Load(); !ring.current.IsZero() {
+				return time.Since(ring.since).Seconds()
+			}
+			return 0
+		},
+		func() float64 { return float64(len(k.ring.Load().expire(k.now()).retired)) })
+	k.explain("it is not being looked for yet")
+	k.ring.Store(&keyring{})
+	k.publish(ring)
+	return k, nil
+}
+
+// given is the key that an operator gave, if there is one.
+func (k *Keeper) given() (keyring, error) {
+	var ring keyring
+	switch {
+	case len(k.cfg.Value) > 0:
+		material, err := parseMaterial(k.cfg.Value)
+		if err != nil {
+			return ring, fmt.Errorf("sharedkey: the configured key is bad: %w", err)
+		}
+		return ring.use(newKey(material, "", 0), SourceValue, k.now(), time.Time{}), nil
+	case k.cfg.File != "":
+		material, err := readKeyFile(k.cfg.File)
+		if errors.Is(err, errNoFile) {
+			k.cfg.Logger.Info("shared key file is not there; asking the other relays, and taking it when it appears", "file", k.cfg.File)
+			return ring, nil
+		}
+		if err != nil {
+			return ring, fmt.Errorf("sharedkey: file %s: %w", k.cfg.File, err)
+		}
+		key := newKey(material, "", 0)
+		k.file.inUse = key
+		return ring.use(key, SourceFile, k.now(), time.Time{}), nil
+	}
+	return ring, nil
+}
+
+// now is the clock: monotonic, so that a step of the wall clock expires nothing.
+func (k *Keeper) now() time.Time { return time.Now() }
+
+// Run gets a key and then keeps looking at the other relays, and at the file,
+// until ctx ends. It returns nil then, after every request that it made has
+// ended. Call it once, on a goroutine of the caller's, when the listener that
+// serves Handler is bound.
+func (k *Keeper) Run(ctx context.Context) error {
+	if k.running.Swap(true) {
+		return errors.New("sharedkey: Run was called twice")
+	}
+	if k.resolve(ctx) {
+		k.keepLooking(ctx)
+	}
+	return nil
+}
+
+// Key is the key that this relay signs with; false while there is none.
+func (k *Keeper) Key() (Key, bool) {
+	key := k.ring.Load().current
+	return key, !key.IsZero()
+}
+
+// Watch delivers the key that this relay signs with, now if there is one, and
+// then whenever it changes; the newest only. The channel is closed when ctx ends.
+func (k *Keeper) Watch(ctx context.Context) <-chan *Key { return k.keys.Watch(ctx) }
+
+// Sign is the HMAC-SHA-256 of message, 32 bytes, under the key in use. It is nil
+// while there is no key, which Verify never accepts: serve when Ready says so.
+// Callers with more than one use of the key put a name of the use into message.
+func (k *Keeper) Sign(message []byte) []byte {
+	key, ok := k.Key()
+	if !ok {
+		return nil
+	}
+	return key.sign(message)
+}
+
+// Verify reports that mac was made by Sign, here or on another relay, under the
+// key in use or a retired one that has not expired. The time it takes does not
+// depend on the content of mac. A caller who wants the session to outlive a
+// retired key compares mac with Sign(message) by hmac.Equal and signs again.
+func (k *Keeper) Verify(message, mac []byte) bool {
+	ring, now := k.ring.Load(), k.now()
+	if ring.current.IsZero() {
+		return false
+	}
+	good := hmac.Equal(ring.current.sign(message), mac)
+	for _, r := range ring.retired {
+		// The first that fits does not end the loop, so that the time does not tell
+		// which key it was.
+		if hmac.Equal(r.key.sign(message), mac) && r.until.After(now) {
+			good = true
+		}
+	}
+	return good
+}
+
+// notResolvedError is what Ready returns while there is no key.
+type notResolvedError struct{ reason string }
+
+func (e *notResolvedError) Error() string { return "Session key not resolved yet: " + e.reason }
+
+// Ready is nil once there is a key, and until then an error with the reason, for
+// /readyz.
+func (k *Keeper) Ready() error {
+	if _, ok := k.Key(); ok {
+		return nil
+	}
+	return &notResolvedError{*k.reason.Load()}
+}
+
+func (k *Keeper) explain(format string, args ...any) {
+	reason := fmt.Sprintf(format, args...)
+	k.reason.Store(&reason)
+}
+
+// Format implements [fmt.Formatter]: what is inside must not be printed.
+func (k *Keeper) Format(f fmt.State, _ rune) {
+	key, _ := k.Key()
+	_, _ = fmt.Fprintf(f, "sharedkey.Keeper(%s)", key)
+}
+
+// Status describes the keys without showing them.
+type Status struct {
+	// Key is the key in use; the zero Key while there is none.
+	Key Key `json:"fingerprint"`
+	// GeneratedBy and Epoch name the instance that made it; empty and 0 when an
+	// operator gave it.
+	GeneratedBy string `json:"generated_by,omitempty"`
+	Epoch       uint64 `json:"epoch,omitempty"`
+	// Source is where this relay has it from; empty while there is none.
+	Source Source `json:"source,omitempty"`
+	// Since is when it came into use here.
+	Since time.Time `json:"since,omitzero"`
+	// Retired are the keys accepted for verification only.
+	Retired []RetiredKey `json:"retired,omitempty"`
+	// Reason says why there is no key yet; empty when there is one.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Status describes the keys as they are now.
+func (k *Keeper) Status() Status {
+	now := k.now()
+	ring := k.ring.Load().expire(now)
+	s := Status{Key: ring.current, Source: ring.source, Since: ring.since}
+	if ring.current.IsZero() {
+		s.Reason = *k.reason.Load()
+		return s
+	}
+	s.GeneratedBy, s.Epoch = ring.current.GeneratedBy()
+	for _, r := range ring.retired {
+		s.Retired = append(s.Retired, RetiredKey{r.key, r.until.Sub(now)})
+	}
+	return s
+}
+
+// publish makes ring what everybody sees, and reports whether the key in use is
+// another one. Only New and Run's goroutine call it.
+func (k *Keeper) publish(ring keyring) (changed bool) {
+	old := k.ring.Load()
+	k.ring.Store(&ring)
+	if ring.current.IsZero() {
+		return false
+	}
+	if ring.source != old.source {
+		k.metrics.setSource(ring.source)
+	}
+	if ring.current.Equal(old.current) {
+		return false
+	}
+	k.keys.Store(&ring.current)
+	clear(k.confirmed)
+	id, epoch := ring.current.GeneratedBy()
+	attrs := []any{"fingerprint", ring.current, "source", ring.source, "generated_by", id, "epoch", epoch}
+	switch {
+	case ring.source == SourceFallback: // told by the caller, as an error
+	case old.current.IsZero():
+		k.cfg.Logger.Info("shared key resolved", attrs...)
+	default:
+		k.cfg.Logger.Warn("shared key replaced; what the old one signed stays good until it expires",
+			append(attrs, "old_fingerprint", old.current, "accepted_for", k.cfg.Retire)...)
+	}
+	return true
+}

@@ -1,0 +1,127 @@
+package sharedkey
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/ringway/ringway/membership"
+)
+
+// sample is how many of the relays that hold our key, as far as we know, a look
+// asks again: news of a fork spreads like gossip, at a cost that does not grow
+// with the fleet.
+const sample = 3
+
+// keepLooking looks for other keys until ctx ends.
+func (k *Keeper) keepLooking(ctx context.Context) {
+	snapshots := k.cfg.Members.Watch(ctx)
+	pause := k.cfg.Interval
+	timer := time.NewTimer(jitter(pause))
+	defer timer.Stop()
+	known := relaysOf(k.cfg.Members.Snapshot())
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s, ok := <-snapshots:
+			if !ok {
+				snapshots = nil // the node has stopped; look on at its last snapshot
+				continue
+			}
+			now := relaysOf(s)
+			if now == known {
+				continue
+			}
+			known = now
+			if pause > k.cfg.Interval { // else a look is near anyway
+				pause = k.cfg.Interval
+				timer.Reset(jitter(pause))
+			}
+		case <-timer.C:
+			old := k.ring.Load()
+			k.checkFile()
+			k.look(ctx)
+			pause = min(2*pause, k.cfg.LookInterval)
+			if ring := k.ring.Load(); !ring.current.Equal(old.current) {
+				pause = k.cfg.Interval // so that the others are told apart soon
+			}
+			timer.Reset(jitter(pause))
+		}
+	}
+}
+
+// jitter is d give or take a quarter, so that the relays of a fleet that started
+// at once do not ask at once for ever.
+func jitter(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2+1) }
+
+// relaysOf names the relays of a snapshot; equal for equal relays.
+func relaysOf(s *membership.Snapshot) string {
+	if s == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, m := range s.WithRole(membership.RoleRelay) {
+		b.WriteString(m.Instance())
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
+
+// look asks the relays that may hold another key.
+func (k *Keeper) look(ctx context.Context) {
+	v := k.view()
+	replies := k.ask(ctx, k.lookAt(v))
+	if ctx.Err() != nil {
+		return
+	}
+	k.learn(replies)
+	ours, _ := k.Key()
+	for _, r := range replies {
+		if r.err == nil {
+			k.confirmed[r.member.Instance()] = r.answer.Key.Equal(ours)
+		}
+	}
+	if k.cfg.Role == membership.RoleGate {
+		k.followRelays(v, replies)
+	}
+}
+
+// lookAt chooses whom to ask: all that are not known to hold our key, and some
+// of the others. It forgets instances that are gone.
+func (k *Keeper) lookAt(v view) []membership.Member {
+	confirmed := make(map[string]bool, len(v.others))
+	var ask, rest []membership.Member
+	for _, m := range v.others {
+		if k.confirmed[m.Instance()] {
+			confirmed[m.Instance()] = true
+			rest = append(rest, m)
+		} else {
+			ask = append(ask, m)
+		}
+	}
+	k.confirmed = confirmed
+	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
+	return append(ask, rest[:min(sample, len(rest))]...)
+}
+
+// followRelays gives up a gate's key when every live relay has another: relays
+// that all restarted never heard of it, and it is they who sign.
+func (k *Keeper) followRelays(v view, replies []reply) {
+	ring := k.ring.Load()
+	if ring.pinned() || len(v.others) == 0 || len(replies) < len(v.others) {
+		return
+	}
+	var theirs Key
+	for _, r := range replies {
+		if r.err != nil || r.answer.Key.Equal(ring.current) {
+			return
+		}
+		if r.answer.Key.Older(theirs) {
+			theirs = r.answer.Key
+		}
+	}
+	now := k.now()
+	k.publish(ring.use(theirs, SourcePeer, now, now.Add(k.cfg.Retire)))
+}
