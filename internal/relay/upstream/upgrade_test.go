@@ -32,15 +32,22 @@ func TestWebSocketsPass(t *testing.T) {
 			}
 		}
 	})
+	heads := make(chan int, 1)
 	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange {
 		// Long over when the last message comes: a tunnel has no deadline.
-		return upstream.Exchange{Deadline: time.Now().Add(time.Second)}
+		return upstream.Exchange{Deadline: time.Now().Add(time.Second), OnHead: func(r upstream.Result) bool {
+			heads <- r.Status
+			return true
+		}}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	c, resp, err := websocket.Dial(ctx, in.url+"/ws", &websocket.DialOptions{Subprotocols: []string{"chat"}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if status := within(t, heads, "head"); status != 101 {
+		t.Errorf("the handler was told of status %d", status)
 	}
 	if resp.Header.Get("Sec-Websocket-Protocol") != "chat" {
 		t.Errorf("header %v", resp.Header)
@@ -62,6 +69,32 @@ func TestWebSocketsPass(t *testing.T) {
 	}
 	if s := in.pool.Stats(); s.Open != 0 {
 		t.Errorf("the tunnel's connection came back: %+v", s)
+	}
+}
+
+func TestAnUpgradeThatTheHandlerTurnsAwayReachesNoClient(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		if r, _ := c.request(); r != nil {
+			c.say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n")
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange {
+		return upstream.Exchange{OnHead: func(upstream.Result) bool { return false }}
+	})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, in.url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "raw")
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	out := within(t, in.outcomes, "outcome")
+	if resp.StatusCode == http.StatusSwitchingProtocols || out.err != nil || !out.res.Dropped || out.res.Upgraded {
+		t.Errorf("client got %d; %+v %v", resp.StatusCode, out.res, out.err)
 	}
 }
 
