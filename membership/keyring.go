@@ -148,6 +148,17 @@ func (k *Keyring) Primary() []byte {
 	return slices.Clone(k.keys[0])
 }
 
+// Keys are the installed keys, the one in use first.
+func (k *Keyring) Keys() [][]byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([][]byte, len(k.keys))
+	for i, key := range k.keys {
+		out[i] = slices.Clone(key)
+	}
+	return out
+}
+
 // find returns the key of a fingerprint; mu is held.
 func (k *Keyring) find(fingerprint string) int {
 	return slices.IndexFunc(k.keys, func(key []byte) bool { return Fingerprint(key) == fingerprint })

@@ -232,11 +232,9 @@ func (n *Node) changeKeys(request keysRequest) (reply keysReply) {
 	switch request.Operation {
 	case ListKeys:
 	case fetchKeys:
-		n.cfg.Keyring.mu.Lock()
-		for _, key := range n.cfg.Keyring.keys {
+		for _, key := range n.cfg.Keyring.Keys() {
 			reply.Keys = append(reply.Keys, base64.StdEncoding.EncodeToString(key))
 		}
-		n.cfg.Keyring.mu.Unlock()
 	case InstallKey:
 		var key []byte
 		if key, err = ParseKey(request.Key); err == nil {

@@ -28,7 +28,12 @@ func (r *Relay) newKeeper() (*sharedkey.Keeper, error) {
 		c.Authorize = func(req *http.Request) error { return authorizePeer(m.Identity, req) }
 		c.Client = func(to membership.Member) *http.Client { return peerClient(m.Identity, to) }
 	case m.Keyring != nil:
-		c.Seal = m.Keyring.Primary()
+		c.Seal = func() (keys []sharedkey.Secret) {
+			for _, key := range m.Keyring.Keys() {
+				keys = append(keys, key)
+			}
+			return keys
+		}
 	default:
 		addr, err := netip.ParseAddrPort(r.peer.socket.Addr().String())
 		c.Insecure = r.cfg.Insecure || err == nil && addr.Addr().IsLoopback()

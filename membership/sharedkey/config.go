@@ -49,9 +49,11 @@ type Config struct {
 	// it answers go over TLS only, and Client must present our certificate. nil:
 	// there are no certificates.
 	Authorize func(*http.Request) error
-	// Seal is the gossip key, at least 32 bytes, which answers are sealed under
-	// where there are no certificates. Empty: none.
-	Seal Secret
+	// Seal returns the gossip keys, of at least 32 bytes each, the one in use
+	// first. Where there are no certificates, answers are sealed under that one
+	// and those of others are opened with any, so that a rotation of the gossip
+	// keys stops nothing. It is called each time. Default: none.
+	Seal func() []Secret
 	// Insecure allows clear answers to everyone where there is neither.
 	Insecure bool
 	// Label is cluster/environment: answers of another are ignored.
@@ -101,7 +103,7 @@ func DefaultConfig() Config {
 }
 
 // sealing reports that answers are sealed: certificates come first.
-func (c *Config) sealing() bool { return c.Authorize == nil && len(c.Seal) > 0 }
+func (c *Config) sealing() bool { return c.Authorize == nil && c.Seal != nil }
 
 // validate lists everything that is wrong.
 func (c *Config) validate() error {
@@ -120,7 +122,7 @@ func (c *Config) validate() error {
 	if c.Authorize != nil && c.Client == nil && c.Fetch == nil {
 		wrong("Client is missing: with Authorize, other relays are asked over TLS with our certificate")
 	}
-	if c.Authorize == nil && len(c.Seal) == 0 && !c.Insecure {
+	if c.Authorize == nil && c.Seal == nil && !c.Insecure {
 		wrong("the shared key would travel in clear text: give certificates (Authorize) or a gossip key (Seal), or allow it (Insecure, --insecure)")
 	}
 	if c.Epoch == 0 {
@@ -138,8 +140,16 @@ func (c *Config) validate() error {
 	if c.Role != membership.RoleRelay && c.Role != membership.RoleGate {
 		wrong("Role is %q: only relay and gate share the key", c.Role)
 	}
-	if n := len(c.Seal); n > 0 && n < minSeal {
-		wrong("Seal has %d bytes: a gossip key has %d", n, minSeal)
+	if c.Seal != nil {
+		secrets := c.Seal()
+		if len(secrets) == 0 {
+			wrong("Seal has no key: give the gossip keys, or leave it out")
+		}
+		for _, secret := range secrets {
+			if n := len(secret); n < minSeal {
+				wrong("Seal has %d bytes: a gossip key has %d", n, minSeal)
+			}
+		}
 	}
 	between("Timeout", c.Timeout, time.Millisecond, time.Minute)
 	if c.Joined == nil {

@@ -51,7 +51,7 @@ func TestNewRefusesWhatItCannotUse(t *testing.T) { // NG-9: 0 and junk never bec
 		"Epoch is 0: use the node's boot time":              func(c *Config) { c.Epoch = 0 },
 		`Role is "worker": only relay and gate`:             func(c *Config) { c.Role = membership.RoleWorker },
 		`Role is ""`:                                        func(c *Config) { c.Role = "" },
-		"Seal has 16 bytes: a gossip key has 32":            func(c *Config) { c.Seal = make([]byte, 16) },
+		"Seal has 16 bytes: a gossip key has 32":            func(c *Config) { c.Seal = seals(make([]byte, 16)) },
 		"would travel in clear text: give certificates":     func(c *Config) { c.Insecure = false },
 		"Client is missing: with Authorize":                 func(c *Config) { c.Authorize = func(*http.Request) error { return nil } },
 		"configured key is bad: 4 bytes from hex digits":    func(c *Config) { c.Value = Secret("abcdef12") },
@@ -83,7 +83,7 @@ func TestEveryProtectionIsEnoughByItself(t *testing.T) {
 			c.Authorize = func(*http.Request) error { return nil }
 			c.Client = func(membership.Member) *http.Client { return http.DefaultClient }
 		},
-		"gossip key": func(c *Config) { c.Seal = material(1) },
+		"gossip key": func(c *Config) { c.Seal = seals(material(1)) },
 		"insecure":   func(c *Config) { c.Insecure = true },
 	} {
 		cfg := valid()

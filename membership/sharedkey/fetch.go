@@ -16,7 +16,7 @@ import (
 type httpFetch struct {
 	scheme string
 	label  string
-	seal   Secret // empty: answers are not sealed
+	seal   func() []Secret // nil: answers are not sealed
 	client func(membership.Member) *http.Client
 }
 
@@ -47,7 +47,7 @@ func (f *httpFetch) fetch(ctx context.Context, m membership.Member) (Answer, err
 		return Answer{}, fmt.Errorf("ask: %w", err)
 	}
 	nonce := make([]byte, nonceBytes)
-	if len(f.seal) > 0 {
+	if f.seal != nil {
 		_, _ = rand.Read(nonce) // never fails
 		req.Header.Set(NonceHeader, hex.EncodeToString(nonce))
 	}
@@ -70,8 +70,8 @@ func (f *httpFetch) fetch(ctx context.Context, m membership.Member) (Answer, err
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound:
 		return Answer{}, fmt.Errorf("%w: status %d", ErrMalformed, resp.StatusCode)
 	}
-	if len(f.seal) > 0 {
-		if body, err = unseal(f.seal, f.label, nonce, body); err != nil {
+	if f.seal != nil {
+		if body, err = unsealAny(f.seal(), f.label, nonce, body); err != nil {
 			return Answer{}, err
 		}
 	}

@@ -47,7 +47,7 @@ func (k *Keeper) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := encodeAnswer(k.cfg.Label, answer)
 	if err == nil && k.cfg.sealing() {
-		body, err = seal(k.cfg.Seal, k.cfg.Label, nonce, body)
+		body, err = seal(k.cfg.Seal()[0], k.cfg.Label, nonce, body)
 	}
 	if err != nil {
 		k.cfg.Logger.Error("shared key not answered", "error", err)

@@ -55,8 +55,32 @@ func fetchFrom(t *testing.T, m membership.Member, change func(*Config)) (Answer,
 	return r.answer, r.err
 }
 
-func sealing(c *Config) { c.Seal, c.Insecure = material(50), false }
-func inClear(*Config)   {}
+func sealing(c *Config) { c.Seal, c.Insecure = seals(material(50)), false }
+
+// seals are gossip keys that do not change.
+func seals(keys ...[]byte) func() []Secret {
+	secrets := make([]Secret, len(keys))
+	for i, key := range keys {
+		secrets[i] = key
+	}
+	return func() []Secret { return secrets }
+}
+
+func TestARotationOfTheGossipKeyStopsNoAnswer(t *testing.T) {
+	before, after := material(50), material(51)
+	nonce := make([]byte, nonceBytes)
+	body, err := seal(Secret(after), "l", nonce, []byte("answer")) // the other side uses the new key already
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain, err := unsealAny(seals(before, after)(), "l", nonce, body); err != nil || string(plain) != "answer" {
+		t.Errorf("%q, %v", plain, err)
+	}
+	if _, err := unsealAny(seals(before)(), "l", nonce, body); err == nil {
+		t.Error("opened without the key")
+	}
+}
+func inClear(*Config) {}
 
 func TestARelayGetsTheKeyOverHTTP(t *testing.T) { // NG-7, NG-8
 	for name, mode := range map[string]func(*Config){"clear": inClear, "sealed": sealing} {
@@ -325,7 +349,7 @@ func TestWithCertificatesOnlyRelaysAndGatesGetTheKey(t *testing.T) { // NG-8, NG
 	cfg := valid()
 	cfg.ID, cfg.Value, cfg.Registerer = "relay-1", material(1), registry
 	certificates(mine)(&cfg)
-	cfg.Seal = material(50) // certificates come first
+	cfg.Seal = seals(material(50)) // certificates come first
 	holder, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ func TestAKeyIsNeverShown(t *testing.T) { // the fingerprint is
 	secret := material(40)
 	key := newKey(bytes.Clone(secret), "relay-1", 7)
 	cfg := valid()
-	cfg.Value, cfg.Seal = secret, secret
+	cfg.Value, cfg.Seal = secret, seals(secret)
 	keeper, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -68,3 +68,19 @@ func unseal(secret Secret, label string, nonce, data []byte) ([]byte, error) {
 	}
 	return plain, nil
 }
+
+// unsealAny opens data with whichever of the secrets it was sealed under. The
+// error is that of the first.
+func unsealAny(secrets []Secret, label string, nonce, data []byte) ([]byte, error) {
+	var first error
+	for _, secret := range secrets {
+		plain, err := unseal(secret, label, nonce, data)
+		if err == nil {
+			return plain, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
