@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -153,8 +152,8 @@ func (n *Node) join(ctx context.Context) {
 	}
 }
 
-// rejoin joins one address that should be a member and is not: a seed, or a
-// member that vanished without leaving.
+// rejoin joins addresses that should be members and are not: a seed, and members
+// that vanished without leaving.
 func (n *Node) rejoin(ctx context.Context) {
 	alive := make(map[string]bool)
 	for _, m := range n.Snapshot().Members() {
@@ -168,23 +167,38 @@ func (n *Node) rejoin(ctx context.Context) {
 		}
 		return out
 	}
-	candidates := missing()
-	if len(candidates) > 0 {
+	seeds := missing()
+	if len(seeds) > 0 {
 		// Where a seed is missing, its name may mean another address by now.
 		if err := n.seeds.Refresh(ctx); err != nil {
 			n.logger.Debug("cannot resolve every seed", "err", err)
 		}
-		candidates = missing()
+		seeds = missing()
 	}
-	for _, text := range *n.lost.Load() {
-		if addr, err := netip.ParseAddrPort(text); err == nil && !alive[text] {
+	var relays, others []netip.AddrPort
+	for _, m := range *n.lost.Load() {
+		if addr, err := netip.ParseAddrPort(m.addr); err != nil || alive[m.addr] {
+			continue
+		} else if m.role == RoleWorker {
+			others = append(others, addr)
+		} else {
+			relays = append(relays, addr)
+		}
+	}
+	// One of each: in a large fleet nearly all of the lost are workers, and only a
+	// relay or gate gives keys to who missed a rotation.
+	var candidates []netip.AddrPort
+	for _, kind := range [][]netip.AddrPort{seeds, relays, others} {
+		if len(kind) == 0 {
+			continue
+		}
+		if addr := kind[rand.IntN(len(kind))]; !slices.Contains(candidates, addr) {
 			candidates = append(candidates, addr)
 		}
 	}
-	if len(candidates) == 0 {
-		return
+	if len(candidates) > 0 {
+		_ = n.joinAny(ctx, candidates) // counted; the next round tries others
 	}
-	_ = n.joinAny(ctx, []netip.AddrPort{candidates[rand.IntN(len(candidates))]}) // counted; the next round tries another
 }
 
 // joinAny asks the addresses who they are, all at once, and joins a few of those
@@ -206,7 +220,13 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) error {
 		}
 	}
 	if len(reached) == 0 {
-		return errors.Join(slices.Collect(maps.Values(errs))...)
+		// In one order, so that the same reasons are not logged as new ones.
+		slices.SortFunc(addrs, netip.AddrPort.Compare)
+		reasons := make([]error, len(addrs))
+		for i, addr := range addrs {
+			reasons[i] = errs[addr]
+		}
+		return errors.Join(reasons...)
 	}
 	reached = reached[:min(fanout, len(reached))]
 	joinErrs := make([]error, len(reached))
@@ -229,7 +249,9 @@ func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 	}
 	var refusal *RefusalError
 	if errors.As(err, &refusal) && refusal.Field == fieldKey && n.cfg.Identity != nil && n.cfg.Keyring != nil {
-		if err := n.catchUpKeys(ctx, addr.String()); err != nil {
+		if err := n.catchUpKeys(ctx, addr.String()); errors.Is(err, errOlderKeys) {
+			return refusal
+		} else if err != nil {
 			n.logger.Warn("cannot catch up with the fleet's gossip keys", "addr", addr, "err", err)
 			return refusal
 		}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -40,7 +41,13 @@ type Keyring struct {
 	mu   sync.Mutex
 	keys [][]byte // primary first
 	ring *memberlist.Keyring
+	// since is when the primary key was put to use, by the clock of the member
+	// that did it for the fleet; zero when it always was.
+	since time.Time
 }
+
+// usedSince begins the line of the file that keeps since.
+const usedSince = "# in use since "
 
 // GenerateKey returns a new random key in its text form.
 func GenerateKey() string {
@@ -90,10 +97,15 @@ func OpenKeyring(file string) (*Keyring, error) {
 		return nil, fmt.Errorf("gossip keys: %w", err)
 	}
 	var keys [][]byte
+	var since time.Time
 	number := 0
 	for line := range strings.SplitSeq(string(text), "\n") {
 		number++
-		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+		line = strings.TrimSpace(line)
+		if stamp, found := strings.CutPrefix(line, usedSince); found {
+			since, _ = time.Parse(time.RFC3339Nano, stamp) // unreadable counts as always
+		}
+		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
 		key, err := ParseKey(line)
@@ -106,6 +118,7 @@ func OpenKeyring(file string) (*Keyring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gossip keys %s: %w", file, err)
 	}
+	k.since = since
 	return k, nil
 }
 
@@ -196,7 +209,28 @@ func (k *Keyring) Install(key []byte) error {
 }
 
 // Use makes an installed key the primary one.
-func (k *Keyring) Use(fingerprint string) error {
+func (k *Keyring) Use(fingerprint string) error { return k.useSince(fingerprint, k.next()) }
+
+// next is a time for a use from now on, later than the last whatever the clock says.
+func (k *Keyring) next() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now().UTC().Round(0)
+	if !now.After(k.since) {
+		now = k.since.Add(time.Millisecond)
+	}
+	return now
+}
+
+// inUseSince is when the primary key was put to use.
+func (k *Keyring) inUseSince() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.since
+}
+
+// useSince is Use, as of when it was done for the whole fleet.
+func (k *Keyring) useSince(fingerprint string, since time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i := k.find(fingerprint)
@@ -205,6 +239,9 @@ func (k *Keyring) Use(fingerprint string) error {
 	}
 	if err := k.ring.UseKey(k.keys[i]); err != nil {
 		return fmt.Errorf("use key %s: %w", fingerprint, err)
+	}
+	if i > 0 || since.After(k.since) {
+		k.since = since
 	}
 	k.toFront(i)
 	return k.save()
@@ -260,6 +297,9 @@ func (k *Keyring) save() error {
 	}
 	var text strings.Builder
 	text.WriteString("# Gossip keys of this node, the one in use first. Written by ringway.\n")
+	if !k.since.IsZero() {
+		text.WriteString(usedSince + k.since.Format(time.RFC3339Nano) + "\n")
+	}
 	for _, key := range k.keys {
 		text.WriteString(base64.StdEncoding.EncodeToString(key) + "\n")
 	}

@@ -148,6 +148,9 @@ func TestAFileKeepsTheKeysOverARestart(t *testing.T) {
 	if err != nil || !slices.Equal(again.Fingerprints(), prints(2, 1)) {
 		t.Fatalf("%v, %v", again.Fingerprints(), err)
 	}
+	if since := again.inUseSince(); since.IsZero() || !since.Equal(k.inUseSince()) {
+		t.Errorf("in use since %v, was %v: a rotation would be undone by whoever missed it", since, k.inUseSince())
+	}
 	if info, _ := os.Stat(file); info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v", info.Mode())
 	}

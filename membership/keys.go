@@ -65,12 +65,15 @@ type keysRequest struct {
 	Operation   KeyOperation `json:"operation"`
 	Key         string       `json:"key,omitempty"`
 	Fingerprint string       `json:"fingerprint,omitempty"`
+	Since       time.Time    `json:"since,omitzero"` // of UseKey: one value for the whole fleet
 }
 
 type keysReply struct {
 	Fingerprints []string `json:"fingerprints,omitempty"`
 	Keys         []string `json:"keys,omitempty"`
-	Error        string   `json:"error,omitempty"`
+	// Since is when the first of Keys was put to use.
+	Since time.Time `json:"since,omitzero"`
+	Error string    `json:"error,omitempty"`
 }
 
 // ErrNoKeyring is returned by Keys on a node without gossip keys.
@@ -103,6 +106,7 @@ func (n *Node) Keys(ctx context.Context, operation KeyOperation, argument string
 		if results, err := n.awaitKey(ctx, argument); err != nil {
 			return results, err
 		}
+		request.Since = n.cfg.Keyring.next()
 	}
 	results := n.askAll(ctx, request)
 	var failed []string
@@ -232,6 +236,7 @@ func (n *Node) changeKeys(request keysRequest) (reply keysReply) {
 	switch request.Operation {
 	case ListKeys:
 	case fetchKeys:
+		reply.Since = n.cfg.Keyring.inUseSince()
 		for _, key := range n.cfg.Keyring.Keys() {
 			reply.Keys = append(reply.Keys, base64.StdEncoding.EncodeToString(key))
 		}
@@ -241,7 +246,7 @@ func (n *Node) changeKeys(request keysRequest) (reply keysReply) {
 			err = n.cfg.Keyring.Install(key)
 		}
 	case UseKey:
-		err = n.cfg.Keyring.Use(request.Fingerprint)
+		err = n.cfg.Keyring.useSince(request.Fingerprint, request.Since)
 	case RemoveKey:
 		err = n.cfg.Keyring.Remove(request.Fingerprint)
 	default:
@@ -253,6 +258,8 @@ func (n *Node) changeKeys(request keysRequest) (reply keysReply) {
 	reply.Fingerprints = n.cfg.Keyring.Fingerprints()
 	return reply
 }
+
+var errOlderKeys = errors.New("that member has to catch up, not this one")
 
 // catchUpKeys asks a relay or gate that refused us for our keys: this member
 // missed a rotation. It needs certificates: without them nothing distinguishes a
@@ -277,6 +284,11 @@ func (n *Node) catchUpKeys(ctx context.Context, addr string) error {
 	case len(reply.Keys) == 0:
 		return fmt.Errorf("%s sent no keys", peer.ID)
 	}
+	// Of two that differ the one that missed the last use follows, not the fleet.
+	// Where neither knows of any, whoever is not in yet follows.
+	if ours := n.cfg.Keyring.inUseSince(); reply.Since.Before(ours) || reply.Since.Equal(ours) && n.Status().Joined {
+		return fmt.Errorf("%w: %s has keys that were in use before ours", errOlderKeys, peer.ID)
+	}
 	var primary string
 	for i, text := range reply.Keys {
 		key, err := ParseKey(text)
@@ -291,7 +303,7 @@ func (n *Node) catchUpKeys(ctx context.Context, addr string) error {
 		}
 	}
 	n.logger.Info("caught up with the fleet's gossip keys", "from", peer.ID, "key", primary)
-	return n.cfg.Keyring.Use(primary)
+	return n.cfg.Keyring.useSince(primary, reply.Since)
 }
 
 // sendKeys and receiveKeys carry one message: sealed, unless TLS does it.

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/bits"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,7 +75,7 @@ type Node struct {
 	snapshots latest.Value[Snapshot]
 	status    statusBoard
 	alive     atomic.Int64 // for memberlist's queue, which must not ask memberlist
-	lost      atomic.Pointer[[]string]
+	lost      atomic.Pointer[[]lostMember]
 
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -257,7 +259,7 @@ func (n *Node) loop(ctx context.Context, state *table) {
 		case notice := <-n.leaves:
 			changed = n.hearOf(state, notice)
 		case v := <-n.verdicts:
-			changed = n.quarantine.note(v)
+			changed = n.quarantine.note(v, time.Now())
 		case <-tick:
 			tick = nil
 		case <-due:
@@ -336,7 +338,7 @@ func (n *Node) publish(state *table) {
 	if old := n.snapshots.Load(); old != nil {
 		version = old.Version() + 1
 	}
-	members, caught := n.quarantine.filter(state.members())
+	members, caught := n.quarantine.filter(state.members(), time.Now())
 	for m, reason := range caught {
 		n.metrics.events.WithLabelValues("quarantined").Inc()
 		n.logger.Warn("member quarantined: its gossip is not to be believed", "member", m.ID, "addr", m.GossipAddr, "reason", reason)
@@ -349,10 +351,7 @@ func (n *Node) publish(state *table) {
 			n.logger.Info("the view of the cluster is trusted again", "members", len(s.Members()))
 		}
 	}
-	lost := make([]string, 0, len(state.lost))
-	for _, l := range state.lost {
-		lost = append(lost, l.addr)
-	}
+	lost := slices.Collect(maps.Values(state.lost))
 	n.lost.Store(&lost)
 	n.alive.Store(int64(len(s.Members())))
 	n.metrics.published(s)

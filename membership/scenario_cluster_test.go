@@ -32,33 +32,54 @@ type process struct {
 	name                 string
 	role                 Role
 	cluster, environment string
+	datacenter           string
 	seeds                []string
+	byName               bool          // its seed is a name in DNS instead
 	skew                 time.Duration // of its clock
 	host                 *memnet.Host
+	keyring              *Keyring // kept over restarts, as its file is
+
+	// outsider is set for who does not belong here, whatever its configuration
+	// says, and liar for who belongs here and gossips what its certificate denies:
+	// nobody may see the one, and the other until it is found out.
+	outsider, liar bool
+	configure      func(*Config) error // what is special about it
+	prepare        func(*Node)         // before it starts
 
 	node    *Node
 	cancel  context.CancelFunc
 	running bool
 	leaving bool
+	unseen  bool      // nobody else may see it now
 	view    *Snapshot // the last that the monitor saw
 }
 
-func (p *process) home() bool { return p.cluster == homeCluster && p.environment == homeEnvironment }
+func (p *process) home() bool { return p.world() == homeCluster+"/"+homeEnvironment && !p.liar }
+
+// world names those who may see each other.
+func (p *process) world() string {
+	if p.outsider {
+		return "outside/" + p.name
+	}
+	return p.cluster + "/" + p.environment
+}
 
 // cluster runs real nodes on a network in memory and watches every snapshot of
 // every node for what must never be in one.
 type cluster struct {
-	network *memnet.Network
-	began   time.Time
-	hosts   int
+	network  *memnet.Network
+	began    time.Time
+	hosts    int
+	security security
+	names    *nameServer // nil where no history asks for one
 
 	mu        sync.Mutex // guards what follows, and the fields of processes
 	processes []*process
-	instances map[string]bool // every instance that ever ran, by cluster/environment/name
+	instances map[string]bool // every instance that ever ran, by world and name
 	fault     bool
 	loss      float64
 	healed    time.Time
-	changed   time.Time // when any view last gained or lost a member
+	changed   time.Time // when a member's view last gained or lost one
 	broken    []string  // invariants that did not hold
 	deaths    []string  // false deaths, excused or not
 	history   bytes.Buffer
@@ -135,8 +156,8 @@ func (c *cluster) start(p *process) error {
 		}
 		seeds = append(seeds, netip.AddrPortFrom(seed.host.IP(), DefaultGossipPort).String())
 	}
-	node, err := New(Config{
-		Cluster: p.cluster, Environment: p.environment, ID: p.name, Role: p.role,
+	cfg := Config{
+		Cluster: p.cluster, Environment: p.environment, ID: p.name, Role: p.role, Datacenter: p.datacenter,
 		BindAddr: netip.AddrPortFrom(p.host.IP(), DefaultGossipPort).String(),
 		Seeds:    seeds, Network: p.host, Registerer: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewTextHandler(nodeLog{c, p.name}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -146,13 +167,30 @@ func (c *cluster) start(p *process) error {
 			return a
 		}})),
 		clock: func() time.Time { return time.Now().Add(p.skew) },
-	})
+	}
+	if err := c.security.arm(p, &cfg); err != nil {
+		return err
+	}
+	if p.byName {
+		if err := c.names.through(&cfg); err != nil {
+			return err
+		}
+	}
+	if p.configure != nil {
+		if err := p.configure(&cfg); err != nil {
+			return err
+		}
+	}
+	node, err := New(cfg)
 	if err != nil {
 		return err
 	}
+	if p.prepare != nil {
+		p.prepare(node)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.mu.Lock()
-	c.instances[p.cluster+"/"+p.environment+"/"+instanceName(p.name, node.Epoch())] = true
+	c.instances[p.world()+"/"+instanceName(p.name, node.Epoch())] = true
 	p.node, p.cancel, p.running, p.leaving, p.view = node, cancel, true, false, nil
 	c.note("start %s at %s, epoch %d", p.name, node.Addr(), node.Epoch())
 	c.mu.Unlock()
@@ -262,14 +300,19 @@ func (c *cluster) inspect(p *process, node *Node, s *Snapshot) {
 		if m.Cluster != p.cluster || m.Environment != p.environment {
 			wrong("%s sees %s of %s/%s", p.name, m.ID, m.Cluster, m.Environment)
 		}
-		if !c.instances[p.cluster+"/"+p.environment+"/"+m.Instance()] {
-			wrong("%s sees %s, which never ran", p.name, m.Instance())
+		if !c.instances[p.world()+"/"+m.Instance()] {
+			wrong("%s sees %s, which never ran here", p.name, m.Instance())
+		}
+		if other := c.byName(m.ID); other != nil && other != p && other.unseen {
+			wrong("%s sees %s, which nobody may see now", p.name, m.ID)
 		}
 	}
 	changes := Diff(p.view, s)
 	p.view = s
 	if len(changes.Joined)+len(changes.Left)+len(changes.Failed)+len(changes.Superseded) > 0 {
-		c.changed = time.Now()
+		if p.home() {
+			c.changed = time.Now()
+		}
 		c.note("%s: %s", p.name, describe(changes))
 	}
 	if p.leaving {
@@ -278,7 +321,7 @@ func (c *cluster) inspect(p *process, node *Node, s *Snapshot) {
 	for _, m := range changes.Failed {
 		other := c.byName(m.ID)
 		switch {
-		case other == nil || other.node.Epoch() != m.Epoch:
+		case other == nil || other.node.Epoch() != m.Epoch || other.liar: // it was found out
 		case other.running && !other.leaving:
 			c.deaths = append(c.deaths, fmt.Sprintf("at %v: %s took %s for dead", time.Since(c.began).Round(time.Millisecond), p.name, m.ID))
 			if !c.excused() {

@@ -22,8 +22,15 @@ import (
 // NAMES is a list such as "r1, w3..w7", or one of the words all (every member of
 // ours), relays, workers. DURATION is 300ms, 10s, 15m, 1h30m.
 //
-//	join COUNT relays, COUNT workers [through NAMES] [in DURATION]
+//	secure with keys [and certificates] the fleet has the gossip key k1, and an authority
+//	join COUNT relays, COUNT workers [through NAMES | by name] [in DURATION]
 //	join stranger from CLUSTER/ENVIRONMENT through NAMES
+//	join stranger with WHAT through NAMES
+//	                                    configured as one of ours; WHAT is one of the
+//	                                    lines of impostors in scenario_outsiders_test.go
+//	join liar about role|datacenter through NAMES
+//	                                    a worker, l1, l2, …, that gossips what its
+//	                                    certificate denies
 //	kill NAMES                          without a goodbye, all at once
 //	leave NAMES                         with one, one after the other
 //	restart NAMES [at new addresses] [with clock ±DURATION] [every DURATION]
@@ -37,7 +44,14 @@ import (
 //	loss PERCENT%                       of packets, from now on
 //	latency DURATION [jitter DURATION]  one way, from now on
 //	ignore NAME                         a consumer watches it and never reads
+//	dns leads to NAMES                  what "by name" finds from now on: where they are now
+//	dns fails | dns is silent           SERVFAIL; no answer at all
+//	keys install|use|remove KEY at NAME [fails "TEXT"]
+//	                                    through one member, for the whole fleet; keys
+//	                                    are called k1, k2, …
+//	install KEY on NAMES by hand        there alone, and use it
 //	wait DURATION
+//	expect nobody sees NAMES for DURATION
 //	expect WHAT [within DURATION]       without a duration: now
 //
 // WHAT is one of
@@ -52,7 +66,10 @@ import (
 //	NAMES failed                        all live members saw them fail
 //	NAMES are degraded                  NAMES are not degraded
 //	NAME is refused "TEXT"              why it is not joined contains TEXT
-//	NAME logged "TEXT"
+//	NAME logged "TEXT"                  {k1} in a text is the fingerprint of a key
+//	NAMES refused somebody for "REASON" counted so, of those who came to it
+//	NAMES have keys KEY, KEY            the one in use first
+//	NAMES quarantined NAMES             saw a certificate that denies what they gossip
 //	no false deaths                     not even such as a fault would excuse
 //
 // Whatever a history says, every snapshot of every member is checked: no
@@ -64,7 +81,10 @@ var statements = []struct {
 	make func(m []string) (step, error)
 }{
 	{form(`join stranger from (\S+)/(\S+) through NAMES`), makeStranger},
-	{form(`join (\d+) (relay|worker|gate)s?(?:, (\d+) (relay|worker|gate)s?)?(?: through NAMES)?(?: in DURATION)?`), makeJoin},
+	{form(`secure with keys( and certificates)?`), makeSecure},
+	{form(`join stranger with (.+) through NAMES`), makeImpostor},
+	{form(`join liar about (role|datacenter) through NAMES`), makeLiar},
+	{form(`join (\d+) (relay|worker|gate)s?(?:, (\d+) (relay|worker|gate)s?)?(?: through NAMES)?( by name)?(?: in DURATION)?`), makeJoin},
 	{form(`kill NAMES`), makeKill},
 	{form(`leave NAMES`), makeLeave},
 	{form(`restart NAMES( at new addresses)?(?: with clock ([+-]\S+))?(?: every DURATION)?`), makeRestart},
@@ -76,7 +96,12 @@ var statements = []struct {
 	{form(`loss (\d+)%`), makeLoss},
 	{form(`latency DURATION(?: jitter DURATION)?`), makeLatency},
 	{form(`ignore NAMES`), makeIgnore},
+	{form(`dns leads to NAMES`), makeNames},
+	{form(`dns (fails|is silent)`), makeNoNames},
+	{form(`keys (install|use|remove) k(\d+) at NAMES(?: fails "(.*)")?`), makeKeys},
+	{form(`install k(\d+) on NAMES by hand`), makeInstallByHand},
 	{form(`wait DURATION`), makeWait},
+	{form(`expect nobody sees NAMES for DURATION`), makeUnseen},
 	{form(`expect (.+?)(?: within DURATION)?`), makeExpect},
 }
 
@@ -92,6 +117,9 @@ var expectations = []struct {
 	{form(`NAMES (?:are|is) (not )?degraded`), expectDegraded},
 	{form(`NAMES is refused "(.*)"`), expectRefused},
 	{form(`NAMES logged "(.*)"`), expectLogged},
+	{form(`NAMES refused somebody for "(.*)"`), expectCounted},
+	{form(`NAMES (?:have|has) keys? (k\d+(?:, k\d+)*)`), expectKeys},
+	{form(`NAMES quarantined NAMES`), expectQuarantined},
 }
 
 type (
@@ -262,12 +290,12 @@ func makeJoin(m []string) (step, error) {
 		batches = append(batches, batch{n, Role(m[i+1])})
 		total += n
 	}
-	seeds, span := names(m[4]), duration(m[5])
+	seeds, byName, span := names(m[4]), m[5] != "", duration(m[6])
 	return func(c *cluster) error {
 		pause := max(10*time.Millisecond, span/time.Duration(total))
 		for _, b := range batches {
 			for range b.count {
-				p := &process{name: c.nextName(string(b.role[:1])), role: b.role, cluster: homeCluster, environment: homeEnvironment}
+				p := &process{name: c.nextName(string(b.role[:1])), role: b.role, cluster: homeCluster, environment: homeEnvironment, byName: byName}
 				own := seeds
 				if seeds == names(p.name) {
 					own = "" // the seed itself is among the first to join
@@ -436,6 +464,36 @@ func makeWait(m []string) (step, error) {
 	return func(*cluster) error { time.Sleep(duration(m[0])); return nil }, nil
 }
 
+func makeUnseen(m []string) (step, error) {
+	return func(c *cluster) error {
+		mark := func(on bool) func(*process) error {
+			return func(p *process) error {
+				c.mu.Lock()
+				p.unseen = on
+				c.mu.Unlock()
+				return nil
+			}
+		}
+		if err := names(m[0]).each(c, mark(true)); err != nil {
+			return err
+		}
+		// The monitor looks at new snapshots; here at those that stay as they are.
+		for _, p := range c.live() {
+			err := names(m[0]).each(c, func(unseen *process) error {
+				if _, seen := p.node.Snapshot().Get(unseen.name); seen && p != unseen {
+					return fmt.Errorf("%s sees %s", p.name, unseen.name)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		time.Sleep(duration(m[1]))
+		return names(m[0]).each(c, mark(false))
+	}, nil
+}
+
 func makeExpect(m []string) (step, error) {
 	within := duration(m[1])
 	if m[0] == "converged" {
@@ -527,7 +585,7 @@ func expectDegraded(m []string) (check, error) {
 func expectRefused(m []string) (check, error) {
 	return func(c *cluster) error {
 		return names(m[0]).each(c, func(p *process) error {
-			if err := p.node.Status().Err; err == nil || !strings.Contains(err.Error(), m[1]) {
+			if err := p.node.Status().Err; err == nil || !strings.Contains(err.Error(), withFingerprints(m[1])) {
 				return fmt.Errorf("%s says %v", p.name, err)
 			}
 			return nil
@@ -541,7 +599,7 @@ func expectLogged(m []string) (check, error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			said := slices.ContainsFunc(strings.Split(c.history.String(), "\n"), func(line string) bool {
-				return strings.Contains(line, "  "+p.name+": ") && strings.Contains(line, m[1])
+				return strings.Contains(line, "  "+p.name+": ") && strings.Contains(strings.ReplaceAll(line, `\"`, `"`), withFingerprints(m[1]))
 			})
 			if !said {
 				return fmt.Errorf("%s did not", p.name)

@@ -52,8 +52,13 @@ func play(t *testing.T, file, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var server *nameServer
+	if strings.Contains(text, "\ndns ") {
+		server = startNameServer(t) // real, so outside of the bubble
+	}
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(1)
+		c.names = server
 		defer c.close()
 		for _, s := range history {
 			c.logf("──── %s: %s", s.where, s.text)

@@ -41,6 +41,7 @@ type outdatedMember struct {
 
 type lostMember struct {
 	addr  string
+	role  Role
 	since time.Time
 }
 
@@ -142,7 +143,7 @@ func (t *table) gone(instance string, health int, now time.Time) []change {
 		}
 	}
 	if len(t.lost) < maxLost {
-		t.lost[m.ID] = lostMember{addr: m.GossipAddr, since: now}
+		t.lost[m.ID] = lostMember{addr: m.GossipAddr, role: m.Role, since: now}
 	}
 	return append([]change{{"failed", m}}, t.promote(now)...)
 }

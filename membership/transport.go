@@ -259,7 +259,11 @@ func (t *transport) reportRefusal(direction, addr string, err error) {
 	if errors.As(err, &certificate) {
 		t.metrics.refused(direction, string(certificate.Field))
 		level := slog.LevelDebug
-		if t.refusals.note(addr, &RefusalError{Field: fieldCertificate, Addr: addr, Cause: certificate}) {
+		key := addr
+		if direction == inbound {
+			key, _, _ = net.SplitHostPort(addr) // the port is new every time
+		}
+		if t.refusals.note(key, &RefusalError{Field: fieldCertificate, Addr: addr, Cause: certificate}) {
 			level = slog.LevelWarn
 		}
 		t.logger.Log(t.ctx, level, "member refused", "direction", direction, "err", certificate)
@@ -297,6 +301,7 @@ func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, 
 	}
 	t.forget(conn)
 	if err != nil {
+		err = refusedByAlert(addr, err)
 		_ = conn.Close()
 		t.reportRefusal(outbound, addr, err)
 		return nil, Peer{}, err
@@ -330,19 +335,25 @@ func (t *transport) secure(ctx context.Context, conn *tls.Conn) (greeting, error
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {
-		var alert *net.OpError
-		if errors.As(err, &alert) && alert.Op == "remote error" {
-			// It does not trust our authority, as far as an alert can tell.
-			return greeting{}, &RefusalError{Field: fieldCertificate, Addr: conn.RemoteAddr().String(),
-				Cause: fmt.Errorf("certificate refused by the other end (%s): %w: do both have certificates of one authority, and right clocks?", conn.RemoteAddr(), err)}
-		}
-		return greeting{}, fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err)
+		return greeting{}, refusedByAlert(conn.RemoteAddr().String(), fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err))
 	}
 	claims, err := identity.FromCertificate(conn.ConnectionState().PeerCertificates[0]) // the handshake requires one
 	if err != nil {
 		return greeting{}, fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err)
 	}
 	return greeting{hello: t.hello(), conn: conn, claims: &claims}, nil
+}
+
+// refusedByAlert gives an alert of the other end its type. In TLS 1.3 the initiator
+// meets it behind the handshake, where it reads the hello.
+func refusedByAlert(addr string, err error) error {
+	var refusal *RefusalError
+	var alert *net.OpError
+	if errors.As(err, &refusal) || !errors.As(err, &alert) || alert.Op != "remote error" {
+		return err
+	}
+	return &RefusalError{Field: fieldCertificate, Addr: addr,
+		Cause: fmt.Errorf("certificate refused by the other end (%s): %w: do both have certificates of one authority, and right clocks?", addr, alert)}
 }
 
 // vouch passes on what a certificate says of a member that was admitted.

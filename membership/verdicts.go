@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -12,6 +13,17 @@ type verdict struct {
 	instance string
 	claims   identity.Claims
 }
+
+// shown is a certificate as it was last shown.
+type shown struct {
+	claims identity.Claims
+	at     time.Time
+}
+
+// shownFor is how long a certificate counts of an instance that gossip does not,
+// or no longer, tell of: the handshake comes before the news, by more than the
+// time between two snapshots when the member is far away.
+const shownFor = 10 * time.Minute
 
 // vouched takes in what a handshake has shown. It never blocks: when the loop is
 // far behind, the next handshake with that member says it again.
@@ -26,32 +38,30 @@ func (n *Node) vouched(peer Peer, claims identity.Claims) {
 // their certificate: whoever holds a gossip key can forge gossip, not a
 // certificate. It belongs to the event loop.
 type quarantine struct {
-	certified map[string]identity.Claims // by instance, as shown in a handshake
-	held      map[string]string          // instance to reason, of those kept out
+	certified map[string]shown  // by instance, as shown in a handshake
+	held      map[string]string // instance to reason, of those kept out
 }
 
 func newQuarantine() *quarantine {
-	return &quarantine{certified: make(map[string]identity.Claims), held: make(map[string]string)}
+	return &quarantine{certified: make(map[string]shown), held: make(map[string]string)}
 }
 
 // note reports whether the verdict is news.
-func (q *quarantine) note(v verdict) bool {
-	if old, known := q.certified[v.instance]; known && old == v.claims {
-		return false
-	}
-	q.certified[v.instance] = v.claims
-	return true
+func (q *quarantine) note(v verdict, now time.Time) bool {
+	old, known := q.certified[v.instance]
+	q.certified[v.instance] = shown{v.claims, now}
+	return !known || old.claims != v.claims
 }
 
 // filter returns the members that may be shown and, of the others, those that
 // were shown until now, with the reason.
-func (q *quarantine) filter(members []Member) (trusted []Member, caught map[Member]string) {
+func (q *quarantine) filter(members []Member, now time.Time) (trusted []Member, caught map[Member]string) {
 	alive := make(map[string]bool, len(members))
 	trusted = members[:0]
 	for _, m := range members {
 		instance := m.Instance()
 		alive[instance] = true
-		reason := disagreement(m, q.certified[instance])
+		reason := disagreement(m, q.certified[instance].claims)
 		if reason == "" {
 			delete(q.held, instance)
 			trusted = append(trusted, m)
@@ -65,8 +75,8 @@ func (q *quarantine) filter(members []Member) (trusted []Member, caught map[Memb
 			q.held[instance] = reason
 		}
 	}
-	for instance := range q.certified {
-		if !alive[instance] {
+	for instance, c := range q.certified {
+		if !alive[instance] && now.Sub(c.at) > shownFor {
 			delete(q.certified, instance)
 			delete(q.held, instance)
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -15,30 +16,35 @@ func TestWhoGossipsOtherThanItsCertificateSaysIsKeptOut(t *testing.T) {
 	unseen := Member{ID: "w4", Epoch: 1, Role: RoleRelay}
 	all := func() []Member { return []Member{honest, liar, moved, unseen} }
 
+	now := time.Unix(1e9, 0)
 	q := newQuarantine()
-	if trusted, caught := q.filter(all()); len(trusted) != 4 || caught != nil {
+	if trusted, caught := q.filter(all(), now); len(trusted) != 4 || caught != nil {
 		t.Fatalf("without any certificate: %v, %v", trusted, caught)
 	}
 	for _, m := range []Member{honest, liar, moved} {
 		claims := identity.Claims{Node: m.ID, Role: "worker", Cluster: "c", Environment: "e", Datacenter: "ams"}
-		if !q.note(verdict{m.Instance(), claims}) {
+		if !q.note(verdict{m.Instance(), claims}, now) {
 			t.Fatalf("%s: no news", m.ID)
 		}
-		if q.note(verdict{m.Instance(), claims}) {
+		if q.note(verdict{m.Instance(), claims}, now) {
 			t.Fatalf("%s: the same verdict is news again", m.ID)
 		}
 	}
-	trusted, caught := q.filter(all())
+	trusted, caught := q.filter(all(), now)
 	if got := IDs(trusted); !slices.Equal(got, []string{"w1", "w4"}) {
 		t.Errorf("shown: %v", got)
 	}
 	if !strings.Contains(caught[liar], `role "relay", its certificate says "worker"`) || !strings.Contains(caught[moved], `datacenter "fra", its certificate says "ams"`) {
 		t.Errorf("caught: %v", caught)
 	}
-	if _, caught := q.filter(all()); caught != nil {
+	if _, caught := q.filter(all(), now); caught != nil {
 		t.Errorf("caught again: %v", caught)
 	}
-	if trusted, _ := q.filter([]Member{honest}); len(trusted) != 1 || len(q.certified) != 1 {
+	// What was shown may be ahead of the news of its holder, but not for ever.
+	if _, _ = q.filter([]Member{honest}, now.Add(shownFor)); len(q.certified) != 3 {
+		t.Errorf("verdicts are forgotten too soon: %v", q.certified)
+	}
+	if trusted, _ := q.filter([]Member{honest}, now.Add(shownFor+1)); len(trusted) != 1 || len(q.certified) != 1 {
 		t.Errorf("verdicts on members that are gone are kept: %v", q.certified)
 	}
 }
