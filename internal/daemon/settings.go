@@ -6,11 +6,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/discovery"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -30,6 +32,11 @@ type Settings struct {
 
 	TLSCert, TLSKey, TLSCA string
 	GossipKeyFile          string
+
+	DNSServers, DNSAllowedCIDRs      []string
+	DNSBlockPrivate, DNSRejectFlux   bool
+	DNSTimeout                       time.Duration
+	DNSCacheTTL, DNSNegativeCacheTTL time.Duration
 }
 
 // Default ports, one for each listener of each binary.
@@ -53,6 +60,7 @@ func DefaultSettings(role membership.Role) Settings {
 		Role:       role,
 		GossipAddr: net.JoinHostPort("127.0.0.1", gossip), AdminAddr: net.JoinHostPort("127.0.0.1", admin),
 		LogLevel: "info", LogFormat: "auto",
+		DNSTimeout: 2 * time.Second, DNSCacheTTL: 30 * time.Second, DNSNegativeCacheTTL: 30 * time.Second,
 	}
 }
 
@@ -74,7 +82,20 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Address(set, &s.AdminAddr, settings.Spec{Name: "admin-addr", Group: network, Placeholder: "IP:PORT",
 		Usage: "address of the admin API"})
 	settings.Strings(set, &s.Join, settings.Spec{Name: "join", Group: network, Placeholder: "HOST[:PORT]",
-		Usage: "gossip address of any member to find the cluster through; may be repeated"})
+		Usage: "where to find the cluster: gossip address of any member, dns+name[:port] or srv+_gossip._udp.name; may be repeated"})
+	const dns = "Discovery"
+	positive := settings.Above(time.Duration(0))
+	settings.Strings(set, &s.DNSServers, settings.Spec{Name: "dns-server", Group: dns, Placeholder: "IP[:PORT]", DefaultText: "those of this host",
+		Usage: "name server for seeds, asked in this order; may be repeated"})
+	settings.Duration(set, &s.DNSTimeout, settings.Spec{Name: "dns-timeout", Group: dns, Usage: "time for one query to one name server"}, positive)
+	settings.Duration(set, &s.DNSCacheTTL, settings.Spec{Name: "dns-cache-ttl", Group: dns, Usage: "how long an answer counts that has no TTL of its own"}, positive)
+	settings.Duration(set, &s.DNSNegativeCacheTTL, settings.Spec{Name: "negative-cache-ttl", Group: dns, Usage: "how long a name that failed is not asked for again"}, positive)
+	settings.Strings(set, &s.DNSAllowedCIDRs, settings.Spec{Name: "dns-allowed-cidr", Group: dns, Placeholder: "NETWORK",
+		Usage: "only use addresses of this network from name servers; may be repeated"})
+	settings.Bool(set, &s.DNSBlockPrivate, settings.Spec{Name: "dns-block-private-for-public", Group: dns,
+		Usage: "drop private addresses that name servers give for public names"})
+	settings.Bool(set, &s.DNSRejectFlux, settings.Spec{Name: "dns-reject-flux", Group: dns,
+		Usage: "keep the last answer for a name whose addresses change more than 5 times in 5 minutes"})
 	settings.Enum(set, &s.LogLevel, settings.Spec{Name: "log-level", Group: operation, Usage: "least level that is logged"}, LogLevels()...)
 	settings.Enum(set, &s.LogFormat, settings.Spec{Name: "log-format", Group: operation, Usage: "form of the log"}, LogFormats()...)
 	const security = "Security"
@@ -90,6 +111,20 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "allow gossip and peer addresses that other hosts can reach, without certificates and gossip key"})
 	set.Check(func() []settings.Problem { return s.checkAddresses() })
 	set.Check(func() []settings.Problem { return s.checkCertificate() })
+	set.Check(func() []settings.Problem {
+		var problems []settings.Problem
+		for _, seed := range s.Join {
+			if _, err := discovery.ParseSeed(seed, membership.DefaultGossipPort); err != nil {
+				problems = append(problems, settings.Problem{Setting: "join", Value: seed, Reason: err.Error()})
+			}
+		}
+		for _, cidr := range s.DNSAllowedCIDRs {
+			if _, err := netip.ParsePrefix(cidr); err != nil {
+				problems = append(problems, settings.Problem{Setting: "dns-allowed-cidr", Value: cidr, Reason: "not a network", Allowed: "a network such as 10.0.0.0/8"})
+			}
+		}
+		return problems
+	})
 	set.Check(func() []settings.Problem { return s.CheckExposed("gossip-addr", s.GossipAddr) })
 }
 
@@ -186,6 +221,14 @@ func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (m
 		Datacenter: s.Datacenter, Region: s.Region,
 		BindAddr: bind.String(), AdvertiseAddr: s.AdvertiseAddr, Seeds: s.Join, Version: Version(),
 		Logger: logger, Registerer: reg,
+	}
+	cfg.Resolver, err = discovery.NewResolver(discovery.ResolverConfig{
+		Servers: s.DNSServers, Timeout: s.DNSTimeout, CacheTTL: s.DNSCacheTTL, NegativeTTL: s.DNSNegativeCacheTTL,
+		AllowedCIDRs: s.DNSAllowedCIDRs, BlockPrivateForPublic: s.DNSBlockPrivate, RejectFlux: s.DNSRejectFlux,
+		Logger: logger, Registerer: reg,
+	})
+	if err != nil {
+		return cfg, err
 	}
 	if s.TLSCert != "" {
 		cfg.Identity, err = identity.NewSource(identity.Files{Certificate: s.TLSCert, Key: s.TLSKey, Authorities: s.TLSCA},

@@ -1,20 +1,24 @@
 package daemon_test
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/discovery"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -62,6 +66,10 @@ func TestAnAddressThatOthersReachIsProtectedOrTheOperatorSaysSo(t *testing.T) {
 		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=10.0.0.1:7400"}, ""},
 		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=0.0.0.0:7400"}, "nobody can reach this"},
 		{[]string{"--gossip-addr=relay.example:7400"}, "a name could mean several addresses"},
+		{[]string{"--join=:1"}, `--join ":1"`},
+		{[]string{"--join=srv+_gossip._udp.shop.example,dns+relays.shop.example:7400,10.0.0.1"}, ""},
+		{[]string{"--dns-allowed-cidr=10.0.0.0"}, "a network such as 10.0.0.0/8"},
+		{[]string{"--dns-timeout=0s"}, "more than 0"},
 		{[]string{"--tls-cert=c"}, "--tls-cert, --tls-key and --tls-ca go together"},
 	} {
 		_, err := load(t, c.args...)
@@ -106,6 +114,76 @@ func TestCertificateAndKeysAreReadFromTheirFiles(t *testing.T) {
 	s.GossipKeyFile = filepath.Join(dir, "none")
 	if _, err := s.Membership(slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil || !strings.Contains(err.Error(), "relay keys generate") {
 		t.Errorf("a missing key file: %v", err)
+	}
+}
+
+// nameServer answers every question with 10.1.2.3, or fails, and counts.
+func nameServer(t *testing.T, fails *atomic.Bool, asked *atomic.Int64) string {
+	t.Helper()
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+		asked.Add(1)
+		m := new(dns.Msg)
+		m.SetReply(r)
+		if fails.Load() {
+			m.Rcode = dns.RcodeServerFailure
+		} else if q := r.Question[0]; q.Qtype == dns.TypeA {
+			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.IPv4(10, 1, 2, 3)}}
+		}
+		_ = w.WriteMsg(m)
+	})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.ActivateAndServe()
+	}()
+	t.Cleanup(func() {
+		_ = pc.Close()
+		<-done
+	})
+	return pc.LocalAddr().String()
+}
+
+func TestTheNameServerSettingsReachTheResolver(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		args  []string
+		fails bool
+		again int64 // questions of a second lookup
+		want  string
+	}{
+		{"as it comes", nil, false, 0, "10.1.2.3"},
+		{"outside the allowed network", []string{"--dns-allowed-cidr=192.168.0.0/16"}, false, 0, ""},
+		{"inside it", []string{"--dns-allowed-cidr=10.0.0.0/8"}, false, 0, "10.1.2.3"},
+		{"private for a public name", []string{"--dns-block-private-for-public"}, false, 0, ""},
+		{"a failure is remembered", nil, true, 0, ""},
+		{"but not for long", []string{"--negative-cache-ttl=1ns"}, true, 2, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var fails atomic.Bool
+			var asked atomic.Int64
+			fails.Store(c.fails)
+			s, err := load(t, append(c.args, "--dns-server="+nameServer(t, &fails, &asked))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg, err := s.Membership(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, err := cfg.Resolver.LookupHost(t.Context(), "relays.example.com", discovery.UseCache)
+			if got := fmt.Sprint(result.Addrs); c.want != "" && (err != nil || got != "["+c.want+"]") || c.want == "" && err == nil {
+				t.Fatalf("%s, %v", got, err)
+			}
+			before := asked.Load()
+			_, _ = cfg.Resolver.LookupHost(t.Context(), "relays.example.com", discovery.UseCache)
+			if got := asked.Load() - before; got != c.again {
+				t.Errorf("the second lookup asked %d questions, want %d", got, c.again)
+			}
+		})
 	}
 }
 
