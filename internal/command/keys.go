@@ -78,7 +78,7 @@ func readKey(cmd *cobra.Command, file string) (string, error) {
 		return "", fmt.Errorf("read the key: %w", err)
 	}
 	if _, err := membership.ParseKey(string(text)); err != nil {
-		return "", err
+		return "", fmt.Errorf("read the key in %s: %w", file, err)
 	}
 	return strings.TrimSpace(string(text)), nil
 }

@@ -22,11 +22,15 @@ const (
 // fleet is relays and workers of one cluster, each with what it needs, as
 // processes. They belong to the test that started the fleet and end with it.
 type fleet struct {
-	t       *testing.T
-	dir     string
-	client  *client
-	relays  []*relay
-	workers []*worker
+	t        *testing.T
+	dir      string
+	client   *client
+	security *security // nil without
+	binaries string
+	seeds    []string // gossip addresses
+	shared   *worker  // whose backend all workers offer; nil: each has its own
+	relays   []*relay
+	workers  []*worker
 }
 
 type relay struct {
@@ -50,6 +54,14 @@ type fleetConfig struct {
 	Relays, Workers int
 	// RelayArgs are added to those of every relay.
 	RelayArgs []string
+	// Seeds is how many of the relays are seeds of everybody; 0: all.
+	Seeds int
+	// Secure gives every process a certificate and a file of gossip keys.
+	Secure bool
+	// SharedBackend has all workers offer one backend.
+	SharedBackend bool
+	// Plain takes binaries without the race detector.
+	Plain bool
 	// Services are what the n-th worker offers, n from 1: the values of
 	// --service without the address, such as "echo" or "rpc;protocol=h2c".
 	Services func(n int) []string
@@ -59,17 +71,33 @@ type fleetConfig struct {
 func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	t.Helper()
 	f := &fleet{t: t, dir: t.TempDir(), client: newClient(t)}
+	if cfg.Plain {
+		f.binaries = plain(t)
+	}
 	for n := range cfg.Relays {
 		f.relays = append(f.relays, &relay{
 			id: fmt.Sprintf("r%d", n+1), gossip: freeAddr(t), ingress: freeAddr(t), peer: freeAddr(t), admin: freeAddr(t),
 		})
 	}
 	for _, r := range f.relays {
-		r.process = start(t, processConfig{Name: r.id, Binary: "relay", Args: append(append([]string{
+		f.seeds = append(f.seeds, r.gossip)
+	}
+	if cfg.Seeds > 0 {
+		f.seeds = f.seeds[:cfg.Seeds]
+	}
+	if cfg.Secure {
+		f.security = newSecurity(t, f.dir)
+		f.security.issueAll(t, cfg.Relays, cfg.Workers)
+	}
+	for _, r := range f.relays {
+		r.process = start(t, processConfig{Name: r.id, Binary: "relay", Dir: f.binaries, Args: slices.Concat([]string{
 			"run", "--cluster", cluster, "--environment", environment, "--id", r.id,
 			"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", r.peer, "--admin-addr", r.admin,
 			"--log-format", "json", "--expose-route-headers", "--domain", domain,
-		}, f.join()...), cfg.RelayArgs...)})
+		}, f.join(), f.secure(t, claims{role: "relay", node: r.id}), cfg.RelayArgs)})
+	}
+	if cfg.SharedBackend {
+		f.shared = f.startBackend("shared")
 	}
 	for n := 1; n <= cfg.Workers; n++ {
 		f.startWorker(fmt.Sprintf("w%d", n), cfg.Services(n)...)
@@ -77,37 +105,44 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	return f
 }
 
-func (f *fleet) join() []string {
-	var seeds []string
-	for _, r := range f.relays {
-		seeds = append(seeds, r.gossip)
-	}
-	return []string{"--join", strings.Join(seeds, ",")}
-}
+func (f *fleet) join() []string { return []string{"--join", strings.Join(f.seeds, ",")} }
 
 // startWorker starts a backend, and the agent once the backend answers.
 func (f *fleet) startWorker(id string, services ...string) *worker {
 	f.t.Helper()
-	w := &worker{id: id, gossip: freeAddr(f.t), admin: freeAddr(f.t), backendAddr: freeAddr(f.t), journal: filepath.Join(f.dir, id+".journal")}
-	w.backend = start(f.t, processConfig{Name: id + "-backend", Binary: "backend",
-		Args: []string{"-addr", w.backendAddr, "-name", id, "-journal", w.journal}})
-	await(f.t, w.backend.name+" answers", func() bool { return f.client.get(w.backendAddr, "/").status == 200 })
+	w := &worker{id: id}
+	if f.shared != nil {
+		w.backend, w.backendAddr, w.journal = f.shared.backend, f.shared.backendAddr, f.shared.journal
+	} else {
+		w = f.startBackend(id)
+	}
+	w.gossip, w.admin = freeAddr(f.t), freeAddr(f.t)
 	w.process = f.startAgent(w, cluster, services)
 	f.workers = slices.DeleteFunc(f.workers, func(old *worker) bool { return old.id == id })
 	f.workers = append(f.workers, w)
 	return w
 }
 
+// startBackend returns a worker that has a backend and no agent yet.
+func (f *fleet) startBackend(id string) *worker {
+	f.t.Helper()
+	w := &worker{id: id, backendAddr: freeAddr(f.t), journal: filepath.Join(f.dir, id+".journal")}
+	w.backend = start(f.t, processConfig{Name: id + "-backend", Binary: "backend",
+		Args: []string{"-addr", w.backendAddr, "-name", id, "-journal", w.journal}})
+	await(f.t, w.backend.name+" answers", func() bool { return f.client.get(w.backendAddr, "/").status == 200 })
+	return w
+}
+
 func (f *fleet) startAgent(w *worker, cluster string, services []string) *process {
-	args := append([]string{
+	args := slices.Concat([]string{
 		"run", "--cluster", cluster, "--environment", environment, "--id", w.id,
 		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--log-format", "json", "--drain-delay", "2s",
-	}, f.join()...)
+	}, f.join(), f.secure(f.t, claims{role: "worker", node: w.id, cluster: cluster}))
 	for _, s := range services {
 		name, options, _ := strings.Cut(s, ";")
 		args = append(args, "--service", strings.TrimSuffix(name+"="+w.backendAddr+";"+options, ";"))
 	}
-	return start(f.t, processConfig{Name: w.id, Binary: "worker", Args: args})
+	return start(f.t, processConfig{Name: w.id, Binary: "worker", Dir: f.binaries, Args: args})
 }
 
 func (f *fleet) worker(id string) *worker {

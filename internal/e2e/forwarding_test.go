@@ -107,19 +107,15 @@ func (f *fleet) forwards(t *testing.T, r, affine *relay) {
 	if n := f.metric(t, affine, `ringway_relay_connections_total{listener="peer"}`); n < 1 {
 		t.Errorf("%s accepted %v connections of relays", affine.id, n)
 	}
-	// What was forwarded is never forwarded again.
-	req, err := request{addr: r.peer, path: "/", service: echo}.http(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Ringway-Hop", "r9")
-	resp, err := f.client.http.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusMisdirectedRequest {
-		t.Errorf("a second hop through %s: %d, want 421", r.id, resp.StatusCode)
+	f.secondHopIsRefused(t, r)
+}
+
+// secondHopIsRefused sends what looks forwarded to a relay that would have to
+// forward it again.
+func (f *fleet) secondHopIsRefused(t *testing.T, r *relay) {
+	a := f.asRelay(t, r, request{path: "/", service: echo})
+	if a.status != http.StatusMisdirectedRequest {
+		t.Errorf("a second hop through %s: %v, want 421", r.id, a)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -15,6 +16,20 @@ import (
 
 // binaries is where the programs are, built once for all tests.
 var binaries string
+
+// plainBinaries is where programs without the race detector are, for what is
+// measured, and for commands that a test runs by the dozen. They are built when
+// first asked for.
+var plainBinaries = sync.OnceValues(func() (string, error) {
+	if !raceDetector {
+		return binaries, nil
+	}
+	dir := filepath.Join(binaries, "plain")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	return dir, build(dir, false)
+})
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -31,7 +46,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := build(dir); err != nil {
+	if err := build(dir, raceDetector); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -46,9 +61,9 @@ func run(m *testing.M) int {
 	return code
 }
 
-func build(dir string) error {
+func build(dir string, race bool) error {
 	args := []string{"build", "-o", dir + string(filepath.Separator)}
-	if raceDetector {
+	if race {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "./cmd/relay", "./cmd/worker", "./internal/e2e/backend")...)

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -23,10 +24,16 @@ const patience = 60 * time.Second
 // await polls until the state is there.
 func await(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	awaitFor(t, patience, what, reached)
+}
+
+// awaitFor is await for states that take longer than most.
+func awaitFor(t *testing.T, bound time.Duration, what string, reached func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(bound)
 	for !reached() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not reached in %v: %s", patience, what)
+			t.Fatalf("not reached in %v: %s", bound, what)
 		}
 		time.Sleep(20 * time.Millisecond) // between two looks at the state
 	}
@@ -34,10 +41,11 @@ func await(t *testing.T, what string, reached func() bool) {
 
 // process is a program that a test started.
 type process struct {
-	name string
-	cmd  *exec.Cmd
-	log  output
-	done chan struct{} // closed when it has ended and its output is complete
+	name   string
+	config processConfig // to start it again
+	cmd    *exec.Cmd
+	log    output
+	done   chan struct{} // closed when it has ended and its output is complete
 
 	mu     sync.Mutex
 	ending bool // a test asked for its end
@@ -47,9 +55,9 @@ type process struct {
 type processConfig struct {
 	// Name is for messages.
 	Name string
-	// Binary is one of those that build made.
-	Binary string
-	Args   []string
+	// Binary is one of those that build made, in Dir; default: in binaries.
+	Binary, Dir string
+	Args        []string
 	// Env is added to an environment without settings of Ringway.
 	Env []string
 }
@@ -57,8 +65,8 @@ type processConfig struct {
 // start starts a process that ends with the test at the latest.
 func start(t *testing.T, cfg processConfig) *process {
 	t.Helper()
-	p := &process{name: cfg.Name, done: make(chan struct{})}
-	p.cmd = exec.Command(filepath.Join(binaries, cfg.Binary), cfg.Args...)
+	p := &process{name: cfg.Name, config: cfg, done: make(chan struct{})}
+	p.cmd = exec.Command(filepath.Join(cmp.Or(cfg.Dir, binaries), cfg.Binary), cfg.Args...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "RINGWAY_") {
 			p.cmd.Env = append(p.cmd.Env, v)

@@ -1,0 +1,133 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestThirtySecuredProcessesConvergeWithin15Seconds runs alone, before the tests
+// that run in parallel: it is the one with a deadline.
+func TestThirtySecuredProcessesConvergeWithin15Seconds(t *testing.T) {
+	const relays, workers, bound = 6, 24, 15 * time.Second
+	f := startFleet(t, fleetConfig{Relays: relays, Workers: workers, Secure: true, SharedBackend: true, Plain: true,
+		Services: func(int) []string { return []string{echo} }})
+	started := time.Now()
+	for !f.agrees(relays + workers) {
+		if time.Since(started) > bound {
+			t.Fatalf("not converged %v after the last start: %v", bound, f.views())
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks at the state
+	}
+	t.Logf("%d processes converged %v after the last start", relays+workers, time.Since(started).Round(10*time.Millisecond))
+
+	for _, r := range f.relays {
+		await(t, r.id+" knows all endpoints", func() bool {
+			var v serviceView
+			return f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == workers
+		})
+		if a := f.call(r, echo); a.status != 200 {
+			t.Errorf("%v", a)
+		}
+	}
+}
+
+type checksums struct{ Members, Services string }
+
+// agrees reports whether all relays that run see that many members, and the same
+// ones.
+func (f *fleet) agrees(members int) bool {
+	var first checksums
+	for i, r := range f.running() {
+		var c checksums
+		if len(f.members(r)) != members || f.api(r.admin, "/api/v1/checksum", &c) != 200 || c.Members == "" {
+			return false
+		}
+		if i == 0 {
+			first = c
+		}
+		if c != first {
+			return false
+		}
+	}
+	return true
+}
+
+// views is for messages: what each relay sees.
+func (f *fleet) views() (views []string) {
+	for _, r := range f.running() {
+		var c checksums
+		f.api(r.admin, "/api/v1/checksum", &c)
+		ids := f.members(r)
+		views = append(views, fmt.Sprintf("%s: %d members, checksums %+v", r.id, len(ids), c))
+	}
+	return views
+}
+
+// TestOneClusterRemainsWhenASeedIsDeadAndEverybodyElseIsRestarted has two seeds,
+// of which one is killed and never comes back while the others are restarted, the
+// second seed among them. That one knows no living address then, and who is
+// restarted after it knows it alone, so the fleet may be split until its parts find
+// each other.
+func TestOneClusterRemainsWhenASeedIsDeadAndEverybodyElseIsRestarted(t *testing.T) {
+	t.Parallel()
+	const workers = 5
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: workers, Seeds: 2, Secure: true, SharedBackend: true,
+		Services: func(int) []string { return []string{echo} }})
+	await(t, "all see each other", func() bool { return f.agrees(3 + workers) })
+
+	seed, second := f.relay("r1"), f.relay("r2")
+	seed.kill(t)
+	restart := func(p **process, admin string) {
+		(*p).kill(t)
+		*p = start(t, (*p).config)
+		await(t, (*p).name+" lives again", func() bool { return f.client.get(admin, "/healthz").status == 200 })
+		if *p != second.process { // nobody is there whom it could look for
+			await(t, (*p).name+" is ready again", func() bool { _, status := f.ready(admin); return status == 200 })
+		}
+	}
+	restart(&f.relay("r3").process, f.relay("r3").admin)
+	for i, w := range f.workers {
+		if i == workers-1 {
+			restart(&second.process, second.admin)
+		}
+		restart(&w.process, w.admin)
+	}
+	restarted := time.Now()
+	// Each member looks for one that it misses every half a minute or so, and the
+	// dead seed is among those it looks for.
+	awaitFor(t, 2*patience, "one cluster remains", func() bool { return f.agrees(2 + workers) })
+	t.Logf("one cluster again %v after the last restart", time.Since(restarted).Round(10*time.Millisecond))
+
+	f.flows(t, workers)
+	seed.process = start(t, seed.config)
+	await(t, "the dead seed is back", func() bool { return f.agrees(3 + workers) })
+	f.flows(t, workers)
+}
+
+// flows waits until every relay knows all workers, and sends through each.
+func (f *fleet) flows(t *testing.T, workers int) {
+	t.Helper()
+	for _, r := range f.running() {
+		await(t, r.id+" is ready and knows all endpoints", func() bool {
+			var v serviceView
+			_, status := f.ready(r.admin)
+			return status == 200 && f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == workers
+		})
+		var through []string
+		for range 3 * workers {
+			a := f.call(r, echo)
+			if a.status != 200 || a.header.Get(relayHeader) != r.id {
+				t.Fatalf("%v", a)
+			}
+			through = append(through, a.header.Get(endpointHeader))
+		}
+		slices.Sort(through)
+		if n := len(slices.Compact(through)); n < 2 {
+			t.Errorf("%s sent to %d of %d workers", r.id, n, workers)
+		}
+	}
+}
