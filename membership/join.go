@@ -249,11 +249,13 @@ func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 	}
 	var refusal *RefusalError
 	if errors.As(err, &refusal) && refusal.Field == fieldKey && n.cfg.Identity != nil && n.cfg.Keyring != nil {
-		if err := n.catchUpKeys(ctx, addr.String()); errors.Is(err, errOlderKeys) {
-			return refusal
-		} else if err != nil {
-			n.logger.Warn("cannot catch up with the fleet's gossip keys", "addr", addr, "err", err)
-			return refusal
+		err := n.catchUpKeys(ctx, addr.String())
+		if errors.Is(err, errOlderKeys) {
+			err = n.bringKeys(ctx, addr.String())
+		}
+		if err != nil {
+			n.logger.Debug("gossip keys stay different", "addr", addr, "err", err)
+			return refusal // which is logged
 		}
 		return nil
 	}

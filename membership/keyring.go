@@ -172,6 +172,62 @@ func (k *Keyring) Keys() [][]byte {
 	return out
 }
 
+// texts are the keys in their text form, the one in use first.
+func (k *Keyring) texts() []string {
+	keys := k.Keys()
+	out := make([]string, len(keys))
+	for i, key := range keys {
+		out[i] = base64.StdEncoding.EncodeToString(key)
+	}
+	return out
+}
+
+// adopt takes over another member's keyring whole, the first key in use since the
+// given time: what was removed there while this node was away is removed here.
+func (k *Keyring) adopt(texts []string, since time.Time) error {
+	if len(texts) == 0 || len(texts) > maxKeys {
+		return fmt.Errorf("a keyring of %d keys: allowed are 1 to %d", len(texts), maxKeys)
+	}
+	keys := make([][]byte, len(texts))
+	theirs := make([]string, len(texts))
+	for i, text := range texts {
+		key, err := ParseKey(text)
+		if err != nil {
+			return err
+		}
+		keys[i], theirs[i] = key, Fingerprint(key)
+	}
+	// Room first: ours and theirs together may be more than fit.
+	drop := func() error {
+		for _, fingerprint := range k.Fingerprints()[1:] {
+			if !slices.Contains(theirs, fingerprint) {
+				if err := k.Remove(fingerprint); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	if err := drop(); err != nil {
+		return err
+	}
+	if err := k.install(keys[0], maxKeys+1); err != nil { // the one in use here goes next
+		return err
+	}
+	if err := k.useSince(theirs[0], since); err != nil {
+		return err
+	}
+	if err := drop(); err != nil { // the one that was in use
+		return err
+	}
+	for _, key := range keys[1:] {
+		if err := k.Install(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // find returns the key of a fingerprint; mu is held.
 func (k *Keyring) find(fingerprint string) int {
 	return slices.IndexFunc(k.keys, func(key []byte) bool { return Fingerprint(key) == fingerprint })
@@ -189,7 +245,9 @@ func (k *Keyring) key(fingerprint string) ([]byte, bool) {
 
 // Install adds a key; from then on it can be read, not yet written. A key that is
 // there already is no error.
-func (k *Keyring) Install(key []byte) error {
+func (k *Keyring) Install(key []byte) error { return k.install(key, maxKeys) }
+
+func (k *Keyring) install(key []byte, most int) error {
 	if len(key) != keySize {
 		return fmt.Errorf("a gossip key is %d bytes, this is %d", keySize, len(key))
 	}
@@ -198,7 +256,7 @@ func (k *Keyring) Install(key []byte) error {
 	switch {
 	case k.find(Fingerprint(key)) >= 0:
 		return nil
-	case len(k.keys) >= maxKeys:
+	case len(k.keys) >= most:
 		return fmt.Errorf("there are %d keys already, as many as are allowed: remove one", len(k.keys))
 	}
 	if err := k.ring.AddKey(key); err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -86,7 +87,19 @@ func TestTheKeyringAndMemberlistAlwaysHoldTheSameKeys(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			n := rapid.IntRange(0, 9).Draw(rt, "key")
-			switch rapid.SampledFrom([]string{"install", "use", "remove"}).Draw(rt, "op") {
+			switch rapid.SampledFrom([]string{"install", "use", "remove", "adopt"}).Draw(rt, "op") {
+			case "adopt":
+				from := keyring(t, rapid.SliceOfNDistinct(rapid.IntRange(0, 9), 1, maxKeys, rapid.ID[int]).Draw(rt, "theirs")...)
+				if err := k.adopt(from.texts(), time.Now()); err != nil {
+					rt.Fatal(err)
+				}
+				got, want := k.Fingerprints(), from.Fingerprints()
+				inUse := got[0] == want[0]
+				slices.Sort(got) // the order of the others decides nothing
+				slices.Sort(want)
+				if !inUse || !slices.Equal(got, want) {
+					rt.Fatalf("adopted %v as %v", want, got)
+				}
 			case "install":
 				_ = k.Install(testKey(n))
 			case "use":

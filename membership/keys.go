@@ -41,6 +41,7 @@ const (
 	UseKey     KeyOperation = "use"
 	RemoveKey  KeyOperation = "remove"
 	fetchKeys  KeyOperation = "fetch" // by a member that missed a rotation
+	giveKeys   KeyOperation = "give"  // to one that knows of nobody to ask
 )
 
 const (
@@ -65,7 +66,10 @@ type keysRequest struct {
 	Operation   KeyOperation `json:"operation"`
 	Key         string       `json:"key,omitempty"`
 	Fingerprint string       `json:"fingerprint,omitempty"`
-	Since       time.Time    `json:"since,omitzero"` // of UseKey: one value for the whole fleet
+	// Since is one value for the whole fleet, of UseKey and giveKeys.
+	Since time.Time `json:"since,omitzero"`
+	// Keys are all keys of the giver, the one in use first.
+	Keys []string `json:"keys,omitempty"`
 }
 
 type keysReply struct {
@@ -215,14 +219,17 @@ func (n *Node) serveKeys(_ context.Context, peer Peer, conn net.Conn) {
 	}
 	var reply keysReply
 	switch {
-	case request.Operation == fetchKeys && !peer.Certified:
-		reply.Error = "keys are given to certified members only"
+	case (request.Operation == fetchKeys || request.Operation == giveKeys) && !peer.Certified:
+		reply.Error = "whole keyrings are exchanged between certified members only"
 	case request.Operation != fetchKeys && request.Operation != ListKeys && peer.Role == RoleWorker:
 		reply.Error = "a worker may not change gossip keys"
 	default:
 		reply = n.changeKeys(request)
 	}
-	if request.Operation != ListKeys {
+	switch {
+	case request.Operation == giveKeys && reply.Error == "":
+		n.logger.Info("caught up with the fleet's gossip keys", "from", peer.ID, "keys", reply.Fingerprints)
+	case request.Operation != ListKeys:
 		n.logger.Info("gossip keys", "operation", request.Operation, "by", peer.ID, "error", reply.Error, "keys", reply.Fingerprints)
 	}
 	if err := n.sendKeys(conn, reply, append(challenge, "reply"...)); err != nil {
@@ -236,9 +243,12 @@ func (n *Node) changeKeys(request keysRequest) (reply keysReply) {
 	switch request.Operation {
 	case ListKeys:
 	case fetchKeys:
-		reply.Since = n.cfg.Keyring.inUseSince()
-		for _, key := range n.cfg.Keyring.Keys() {
-			reply.Keys = append(reply.Keys, base64.StdEncoding.EncodeToString(key))
+		reply.Keys, reply.Since = n.cfg.Keyring.texts(), n.cfg.Keyring.inUseSince()
+	case giveKeys:
+		if !request.Since.After(n.cfg.Keyring.inUseSince()) {
+			err = errors.New("the keys in use here are no older")
+		} else {
+			err = n.cfg.Keyring.adopt(request.Keys, request.Since)
 		}
 	case InstallKey:
 		var key []byte
@@ -289,21 +299,37 @@ func (n *Node) catchUpKeys(ctx context.Context, addr string) error {
 	if ours := n.cfg.Keyring.inUseSince(); reply.Since.Before(ours) || reply.Since.Equal(ours) && n.Status().Joined {
 		return fmt.Errorf("%w: %s has keys that were in use before ours", errOlderKeys, peer.ID)
 	}
-	var primary string
-	for i, text := range reply.Keys {
-		key, err := ParseKey(text)
-		if err != nil {
-			return fmt.Errorf("%s sent a key that is none: %w", peer.ID, err)
-		}
-		if err := n.cfg.Keyring.Install(key); err != nil {
-			return err
-		}
-		if i == 0 {
-			primary = Fingerprint(key)
-		}
+	if err := n.cfg.Keyring.adopt(reply.Keys, reply.Since); err != nil {
+		return fmt.Errorf("keys of %s: %w", peer.ID, err)
 	}
-	n.logger.Info("caught up with the fleet's gossip keys", "from", peer.ID, "key", primary)
-	return n.cfg.Keyring.useSince(primary, reply.Since)
+	n.logger.Info("caught up with the fleet's gossip keys", "from", peer.ID, "keys", n.cfg.Keyring.Fingerprints())
+	return nil
+}
+
+// bringKeys gives this node's keys to a member that missed a rotation and does
+// not look for anybody who could give them, such as a seed of all the others.
+func (n *Node) bringKeys(ctx context.Context, addr string) error {
+	if n.cfg.Role == RoleWorker {
+		return errors.New("workers give no keys")
+	}
+	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
+	defer cancel()
+	conn, peer, err := n.transport.dial(ctx, addr, protocolKeys)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if !peer.Certified {
+		return fmt.Errorf("%s has no certificate", peer.ID)
+	}
+	reply, err := n.exchangeKeys(ctx, conn, keysRequest{Operation: giveKeys, Keys: n.cfg.Keyring.texts(), Since: n.cfg.Keyring.inUseSince()})
+	if err == nil && reply.Error != "" {
+		err = errors.New(reply.Error)
+	}
+	if err == nil {
+		n.logger.Info("brought the fleet's gossip keys to a member that missed a rotation", "member", peer.ID)
+	}
+	return err
 }
 
 // sendKeys and receiveKeys carry one message: sealed, unless TLS does it.

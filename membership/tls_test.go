@@ -212,8 +212,34 @@ func TestAMemberThatMissedARotationCatchesUp(t *testing.T) {
 		certified(t, a, c, nil)
 	})
 	relay.await(t, "the one that was away", sees("r1", "w1"))
-	if got := lagging.cfg.Keyring.Fingerprints(); !slices.Equal(got, prints(2, 1)) {
-		t.Errorf("its keys are %v", got)
+	if got := lagging.cfg.Keyring.Fingerprints(); !slices.Equal(got, prints(2)) {
+		t.Errorf("its keys are %v, want only the fleet's: the other one was removed", got)
+	}
+}
+
+func TestASeedThatMissedARotationIsBroughtTheKeys(t *testing.T) {
+	a := authority(t)
+	used := func(since time.Time, keys ...int) *Keyring {
+		k := keyring(t, keys...)
+		k.since = since
+		return k
+	}
+	seed := start(t, func(c *Config) { c.ID, c.Keyring = "r1", used(time.Time{}, 1); certified(t, a, c, nil) }) // looks for nobody
+	relay := start(t, func(c *Config) {
+		c.ID, c.Seeds, c.Keyring = "r2", []string{seed.Addr()}, used(time.Now(), 2, 3)
+		certified(t, a, c, nil)
+	})
+	seed.await(t, "the relay", sees("r1", "r2"))
+	if got := seed.cfg.Keyring.Fingerprints(); !slices.Equal(got, prints(2, 3)) {
+		t.Errorf("the seed's keys are %v", got)
+	}
+	// A worker must not do the same.
+	start(t, func(c *Config) {
+		c.ID, c.Role, c.Seeds, c.Keyring = "w1", RoleWorker, []string{seed.Addr()}, used(time.Now().Add(time.Hour), 4)
+		certified(t, a, c, nil)
+	}).refusedFor(t)
+	if got := relay.cfg.Keyring.Fingerprints(); !slices.Equal(got, prints(2, 3)) {
+		t.Errorf("a worker changed the keys to %v", got)
 	}
 }
 
