@@ -33,9 +33,9 @@ build: ## build the two binaries into bin/
 test: ## all tests, with the race detector; builds and vets sims/compare
 	go test $(RACE) -timeout $(TIMEOUT) ./...
 	@# What the race detector distorts (allocations) or slows down too much (the
-	@# sweep over every size, a million random packets) runs again without it.
+	@# sweep over every size, a million packets, 200 joiners) runs again without it.
 	go test ./affinity ./internal/relay/ingress
-	go test -run RandomPackets ./membership
+	go test -run "RandomPackets|Storm" ./membership
 	@# The comparison with other systems is a module of its own: their
 	@# dependencies must not become ours.
 	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go build ./... && go vet ./...; fi
