@@ -32,7 +32,8 @@ func TestASealedMessageOpensOnlyWithItsKeyAndItsChallenge(t *testing.T) {
 }
 
 func FuzzSealedMessage(f *testing.F) {
-	good, err := seal(testKey(1), []byte(`{"operation":"list"}`), nil)
+	const said = `{"operation":"list"}`
+	good, err := seal(testKey(1), []byte(said), nil) // another nonce in each process
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -43,8 +44,8 @@ func FuzzSealedMessage(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if plain, err := k.unseal(sealed, nil); err == nil && !bytes.Equal(sealed, good) {
-			t.Fatalf("%x opened as %q without the key", sealed, plain)
+		if plain, err := k.unseal(sealed, nil); err == nil && string(plain) != said {
+			t.Fatalf("%x opened as %q, which nobody sealed", sealed, plain)
 		}
 	})
 }

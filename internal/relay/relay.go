@@ -151,7 +151,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
 	}
 	group.Go(func() error {
-		r.announceReady(ctx)
+		r.announceReady(ctx, failed)
 		select {
 		case <-ctx.Done():
 			r.stop()
@@ -165,14 +165,17 @@ func (r *Relay) Run(ctx context.Context) error {
 	return errors.Join(err, r.members.Close())
 }
 
-// announceReady logs the moment from which this relay should get traffic.
-func (r *Relay) announceReady(ctx context.Context) {
+// announceReady logs the moment from which this relay should get traffic. It
+// gives up when one of the contexts ends.
+func (r *Relay) announceReady(ctx, failed context.Context) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for len(r.Reasons()) > 0 {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+			return
+		case <-failed.Done():
 			return
 		}
 	}

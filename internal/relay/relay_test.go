@@ -413,6 +413,34 @@ func TestGarbageIsCountedAndTheRelayStillServes(t *testing.T) {
 	}
 }
 
+func TestARelayThatLosesAListenerEndsWithTheReasonEvenBeforeItIsReady(t *testing.T) {
+	t.Parallel()
+	s := DefaultSettings()
+	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "r1", []string{refusing(t)} // never ready
+	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context()) }()
+	if err := r.ingress.socket.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "serve ingress") {
+			t.Errorf("%v, want the listener's name", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+}
+
 func TestAPortThatIsTakenIsAnErrorAndLeavesNothingBound(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
