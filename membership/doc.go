@@ -6,7 +6,7 @@
 // joins within a second and crashes within about ten. A cluster that was split
 // grows together again by itself.
 //
-//	 UDP, TCP            memberlist goroutines          one goroutine
+//	 UDP, TCP (mTLS)     memberlist goroutines          one goroutine
 //	───────────► transport ──► memberlist ──► delegate ──► mailbox ──► loop ──► Snapshot
 //	             │ hello:        (SWIM)       copies and    newest     table    atomic load
 //	             │ cluster?                   returns       wins                or Watch
@@ -29,6 +29,13 @@
 //   - Every stream begins with a hello both ways (see hello.go). No delegate of
 //     memberlist can refuse a stranger so that both sides know why; the hello
 //     can. Packets carry the label cluster/environment.
+//   - With certificates streams run over mutual TLS. TLS checks the chain, the hello
+//     whether a member belongs here and is who its certificate says; a member that
+//     gossips otherwise is quarantined (see verdicts.go).
+//   - With a Keyring packets are encrypted. Keys rotate across the fleet without a
+//     restart, and who missed a rotation catches up (see keys.go).
+//   - Seeds are package discovery's, certificates package identity's; package
+//     sharedkey builds on snapshots.
 //   - Locks, none held while another is taken: Node.state (lifecycle),
-//     mailbox.mu, transport.mu, refusals.mu, statusBoard.mu.
+//     mailbox.mu, transport.mu, refusals.mu, statusBoard.mu, Keyring.mu.
 package membership
