@@ -20,8 +20,8 @@ func (f *fleet) killedWorkerLosesNothing(id, service string) func(*testing.T) {
 	return func(t *testing.T) {
 		w := f.worker(id)
 		load := f.startLoad(t, loadConfig{Name: "killed-" + id, Service: service, Relay: f.roundRobin})
-		held := f.holdOn(t, w, service)
 		stream := f.streamFrom(t, w, service)
+		held := f.holdOn(t, w, service)
 		load.more(t, 300)
 
 		w.signal(t, syscall.SIGKILL)
@@ -128,7 +128,8 @@ func (f *fleet) holdOn(t *testing.T, w *worker, service string) *held {
 	return nil
 }
 
-// streamFrom returns the body of an endless answer of the worker.
+// streamFrom returns the body of an endless answer of the worker. The streams of
+// other workers stay open until it has one: they make those workers the busier.
 func (f *fleet) streamFrom(t *testing.T, w *worker, service string) io.Reader {
 	t.Helper()
 	client := newClient(t)
@@ -147,7 +148,7 @@ func (f *fleet) streamFrom(t *testing.T, w *worker, service string) io.Reader {
 			t.Cleanup(func() { _ = resp.Body.Close() })
 			return resp.Body
 		}
-		_ = resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 	}
 	t.Fatalf("none of 100 streams came from %s", w.id)
 	return nil
