@@ -24,12 +24,19 @@ type zone struct {
 
 func startZone(t *testing.T) *zone {
 	t.Helper()
+	z := &zone{}
+	z.addr = serveDNS(t, z)
+	return z
+}
+
+// serveDNS answers on loopback until the test ends, and returns where.
+func serveDNS(t *testing.T, h dns.Handler) string {
+	t.Helper()
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	z := &zone{addr: pc.LocalAddr().String()}
-	server := &dns.Server{PacketConn: pc, Handler: z}
+	server := &dns.Server{PacketConn: pc, Handler: h}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -39,7 +46,7 @@ func startZone(t *testing.T) *zone {
 		_ = pc.Close()
 		<-done
 	})
-	return z
+	return pc.LocalAddr().String()
 }
 
 func (z *zone) set(broken bool, addrs ...string) {

@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"net"
 	"net/netip"
 	"sync"
 	"testing"
@@ -34,21 +33,8 @@ type nameServer struct {
 
 func startNameServer(t *testing.T) *nameServer {
 	t.Helper()
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &nameServer{addr: pc.LocalAddr().String()}
-	server := &dns.Server{PacketConn: pc, Handler: s}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.ActivateAndServe()
-	}()
-	t.Cleanup(func() {
-		_ = pc.Close()
-		<-done
-	})
+	s := &nameServer{}
+	s.addr = serveDNS(t, s)
 	return s
 }
 

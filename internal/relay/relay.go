@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,10 +71,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		*l.to = &listener{name: l.name, socket: socket}
 	}
 
-	advertised := cfg.Membership.AdvertiseAddr
-	if advertised == "" {
-		advertised = cfg.Membership.BindAddr
-	}
+	advertised := cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr)
 	cfg.Membership.ForwardAddr = daemon.Reachable(r.peer.socket.Addr(), advertised)
 	cfg.Membership.AdminAddr = daemon.Reachable(r.admin.socket.Addr(), advertised)
 	r.cfg = cfg

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,11 +42,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("listen for admin on %s: %w: is another process on this port?", cfg.AdminAddr, err)
 	}
 	a := &Agent{cfg: cfg, socket: socket, killed: make(chan struct{})}
-	advertised := cfg.Membership.AdvertiseAddr
-	if advertised == "" {
-		advertised = cfg.Membership.BindAddr
-	}
-	cfg.Membership.AdminAddr = daemon.Reachable(socket.Addr(), advertised)
+	cfg.Membership.AdminAddr = daemon.Reachable(socket.Addr(), cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr))
 	if a.members, err = membership.New(cfg.Membership); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}

@@ -1,7 +1,6 @@
 package ingress
 
 import (
-	"net/http"
 	"sync"
 	"time"
 
@@ -40,12 +39,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
-// The outcomes of a request besides the classes of status.
+// outcome is how a request ended: the class of its status, or what stands behind
+// the classes. It is an index, so that counting looks up no label.
+type outcome int
+
 const (
-	outcomeCancelled = "cancelled"
-	outcomeAborted   = "aborted"
-	outcomeFailed    = "failed"
+	outcomeCancelled outcome = iota + 6 // behind 0xx to 5xx
+	outcomeAborted
+	outcomeFailed
 )
+
+var outcomes = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "cancelled", "aborted", "failed"}
 
 // Reasons of retries besides the stages of upstream.
 const (
@@ -57,13 +61,8 @@ const (
 // codeMisdirected is only between relays: 421, and the sender asks another.
 const codeMisdirected Code = "misdirected"
 
-var statusClasses = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx"}
-
-func outcomeOfStatus(status int) string {
-	if class := status / 100; class > 0 && class < len(statusClasses) {
-		return statusClasses[class]
-	}
-	return statusClasses[http.StatusInternalServerError/100] // 6xx and above are no statuses
+func outcomeOfStatus(status int) outcome {
+	return outcome(min(max(status/100, 0), 5)) // 6xx and above are no statuses
 }
 
 func (m *Metrics) rejected(service string, code Code) {
@@ -76,8 +75,8 @@ func (m *Metrics) of(service string) *ServiceMetrics {
 		return s.(*ServiceMetrics)
 	}
 	s := &ServiceMetrics{metrics: m, service: service, duration: m.durations.WithLabelValues(service)}
-	for i, class := range statusClasses {
-		s.byClass[i] = m.requests.WithLabelValues(service, class)
+	for i, name := range outcomes {
+		s.byOutcome[i] = m.requests.WithLabelValues(service, name)
 	}
 	stored, _ := m.services.LoadOrStore(service, s)
 	return stored.(*ServiceMetrics)
@@ -85,21 +84,15 @@ func (m *Metrics) of(service string) *ServiceMetrics {
 
 // ServiceMetrics are the counters of one service.
 type ServiceMetrics struct {
-	metrics  *Metrics
-	service  string
-	duration prometheus.Observer
-	byClass  [len(statusClasses)]prometheus.Counter
+	metrics   *Metrics
+	service   string
+	duration  prometheus.Observer
+	byOutcome [len(outcomes)]prometheus.Counter
 }
 
-func (s *ServiceMetrics) finished(outcome string, took time.Duration) {
+func (s *ServiceMetrics) finished(o outcome, took time.Duration) {
 	s.duration.Observe(took.Seconds())
-	for i, class := range statusClasses {
-		if class == outcome {
-			s.byClass[i].Inc()
-			return
-		}
-	}
-	s.metrics.requests.WithLabelValues(s.service, outcome).Inc()
+	s.byOutcome[o].Inc()
 }
 
 func (s *ServiceMetrics) retried(reason string) {
