@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
-	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -33,6 +32,14 @@ type Config struct {
 	// member, give or take 30 %. Default 30 s: what gossip loses is repaired
 	// within about three intervals everywhere.
 	Interval time.Duration
+	// ExchangeRate is the most that all exchanges of this node send together, in
+	// bytes a second. Default 1 MB/s: a cluster that grows together again must not
+	// crowd out its own requests. At least 128 kB/s, or the largest record would
+	// not pass in the time that a frame may take.
+	ExchangeRate int
+	// Seed decides with whom and when this node compares its records. Default: a
+	// random one.
+	Seed uint64
 	// PublishInterval is the least time between two publications of this node's
 	// record. Default 1 s: a flapping worker must not fill the gossip queue.
 	PublishInterval time.Duration
@@ -48,6 +55,15 @@ func (c *Config) validate() error {
 	}
 	if c.Interval < 0 || c.PublishInterval < 0 || c.ViewInterval < 0 {
 		return fmt.Errorf("advertise: negative interval (%v, %v, %v): use 0 for the default", c.Interval, c.PublishInterval, c.ViewInterval)
+	}
+	if c.ExchangeRate == 0 {
+		c.ExchangeRate = 1_000_000
+	}
+	if c.ExchangeRate < minExchangeRate {
+		return fmt.Errorf("advertise: exchange rate of %d bytes a second: use at least %d, or 0 for the default", c.ExchangeRate, minExchangeRate)
+	}
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()
 	}
 	fill := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {
@@ -74,6 +90,10 @@ const (
 	fetchAttempts  = 4    // the owner first, then other members
 	joinExchanges  = 3    // exchanges when this node finds company
 	spreadLimit    = 16   // records of one exchange frame that are gossiped on
+	complaintBurst = 16   // log lines about peers at once; then one a second
+
+	minExchangeRate = 128 << 10 // bytes a second
+
 	expireInterval = time.Minute
 )
 
@@ -83,7 +103,7 @@ type Catalogue struct {
 	cfg     Config
 	logger  *slog.Logger
 	metrics *metrics
-	views   latest.Value[View]
+	watches viewWatches
 	mailbox *mailbox
 	inbound inbound
 	calls   chan func()
@@ -91,6 +111,8 @@ type Catalogue struct {
 	stopped chan struct{} // closed when Run has ended
 	// compared is set by the first exchange with another member that succeeded.
 	compared atomic.Bool
+	// rate bounds what exchanges send, complaints what peers can make this node log.
+	rate, complaints *rate.Limiter
 
 	mu       sync.Mutex // guards what follows up to the blank line
 	started  bool
@@ -105,27 +127,12 @@ type Catalogue struct {
 	own       own
 	dirty     bool
 	viewed    time.Time
+	random    *rand.Rand
+	partners  *partners
 	outbound  map[string]struct{} // members with an exchange of ours
 	finished  chan finished
 	exchanges sync.WaitGroup
-	partners  []string // members to exchange with as soon as there is a place
-	joining   int      // exchanges left to do since this node was alone
-	failures  int      // exchanges failed in a row
 	fetches   map[instance]*pendingFetch
-}
-
-type pendingFetch struct {
-	stamp    stamp
-	attempts int
-	running  bool
-}
-
-// finished is how an exchange of ours ended.
-type finished struct {
-	peer   string
-	fetch  *instance // nil for a comparison
-	result string
-	err    error
 }
 
 // New registers a catalogue's handlers on the gossip node. It starts nothing.
@@ -137,20 +144,23 @@ func New(cfg Config) (*Catalogue, error) {
 		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(), mailbox: newMailbox(mailboxLimit),
 		calls: make(chan func()), ownWake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		store: newStore(storeConfig{}), outbound: map[string]struct{}{}, finished: make(chan finished),
-		fetches: map[instance]*pendingFetch{}, joining: joinExchanges,
+		fetches: map[instance]*pendingFetch{}, random: rand.New(rand.NewPCG(cfg.Seed, 0)),
+		rate:       rate.NewLimiter(rate.Limit(cfg.ExchangeRate), sendBurst),
+		complaints: rate.NewLimiter(rate.Every(time.Second), complaintBurst),
 	}
+	c.partners = newPartners(cfg.Interval, c.random)
 	c.builder = newViewBuilder(c.store)
 	if err := c.metrics.register(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("advertise: register metrics: %w", err)
 	}
-	c.views.Store(&View{})
+	c.watches.views.Store(&View{})
 	cfg.Gossip.HandleGossip(GossipTopic, c.hear)
 	cfg.Gossip.HandleStream(StreamProtocol, c.serve)
 	return c, nil
 }
 
 // View is the newest view: one atomic load, never nil, empty before Run.
-func (c *Catalogue) View() *View { return c.views.Load() }
+func (c *Catalogue) View() *View { return c.watches.views.Load() }
 
 // Settled reports whether the view can be trusted to be whole: an exchange with
 // another member has succeeded, or there is no other member. Before that, a
@@ -162,7 +172,15 @@ func (c *Catalogue) Settled() bool {
 
 // Watch delivers the current view, then always the newest; a slow reader skips
 // views and delays nobody. The channel is closed when ctx ends.
-func (c *Catalogue) Watch(ctx context.Context) <-chan *View { return c.views.Watch(ctx) }
+func (c *Catalogue) Watch(ctx context.Context) <-chan *View { return c.watches.views.Watch(ctx) }
+
+// WatchService delivers the endpoints of one service as they are, then, each time
+// they have changed, the newest. What happens to other services wakes nobody here;
+// when the last endpoint goes, empty Endpoints come. A slow reader skips what has
+// been replaced and delays nobody. The channel is closed when ctx ends.
+func (c *Catalogue) WatchService(ctx context.Context, service string) <-chan *Endpoints {
+	return c.watches.service(ctx, service)
+}
 
 // Run owns all goroutines of the catalogue and returns, with nil, when ctx has
 // ended and they have. It runs once; a second call returns an error. The gossip
@@ -191,7 +209,7 @@ func (c *Catalogue) loop(ctx context.Context) {
 	viewTimer, ownTimer := stoppedTimer(), stoppedTimer()
 	defer viewTimer.Stop()
 	defer ownTimer.Stop()
-	compare := time.NewTimer(c.compareDelay())
+	compare := time.NewTimer(c.partners.delay())
 	defer compare.Stop()
 	expire := time.NewTicker(expireInterval)
 	defer expire.Stop()
@@ -215,18 +233,17 @@ func (c *Catalogue) loop(ctx context.Context) {
 		case <-ownTimer.C:
 			c.armOwn(ownTimer)
 		case f := <-c.finished:
-			c.finish(f)
-			if f.result == resultFailed || f.result == resultBusy {
-				compare.Reset(c.compareDelay())
+			if c.finish(f) {
+				compare.Reset(c.partners.delay())
 			}
 		case <-compare.C:
-			c.addPartner(c.randomMember())
-			compare.Reset(c.compareDelay())
+			c.partners.add(c.randomMember())
+			compare.Reset(c.partners.delay())
 		case <-expire.C:
 			now := c.cfg.Now()
 			c.store.expire(now)
 			c.dirty = c.dirty || c.builder.expiring(now)
-			maps.DeleteFunc(c.fetches, func(_ instance, f *pendingFetch) bool { return !f.running })
+			c.expireFetches()
 		case <-viewTimer.C:
 		}
 		c.startExchanges(ctx)
@@ -256,13 +273,13 @@ func (c *Catalogue) publishView(timer *time.Timer) {
 		timer.Reset(wait)
 		return
 	}
-	v := c.builder.build(c.members, now)
+	v, changed := c.builder.build(c.members, now)
 	c.dirty, c.viewed = false, now
 	c.metrics.views.Inc()
-	c.metrics.services.Set(float64(len(v.names)))
-	c.metrics.endpoints.Set(float64(v.count))
+	c.metrics.services.Set(float64(v.ServiceCount()))
+	c.metrics.endpoints.Set(float64(v.EndpointCount()))
 	c.metrics.records.Set(float64(len(c.store.entries)))
-	c.views.Store(v)
+	c.watches.publish(v, changed)
 }
 
 func (c *Catalogue) touch(id string) {
@@ -286,42 +303,11 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 		}
 		c.mu.Unlock()
 	}
-	for _, id := range c.store.setAlive(s.Members(), c.cfg.Now()) {
+	for _, id := range c.store.setMembers(s, c.cfg.Now()) {
 		c.touch(id)
 	}
 	c.dirty = true // a view carries its snapshot
-	c.greet(before, s)
-}
-
-// greet plans exchanges with members that have appeared: three when this node
-// was alone, and later about three in the whole cluster per newcomer, so that a
-// join, or a partition that heals, does not wait for the next interval.
-func (c *Catalogue) greet(before, after *membership.Snapshot) {
-	others, fresh := 0, []string(nil)
-	for _, m := range after.Members() {
-		if m.ID == c.own.instance.id {
-			continue
-		}
-		others++
-		if before != nil {
-			if was, ok := before.Get(m.ID); ok && was.Epoch == m.Epoch {
-				continue
-			}
-		}
-		fresh = append(fresh, m.ID)
-	}
-	if others == 0 {
-		c.joining = joinExchanges
-		return
-	}
-	for _, i := range rand.Perm(len(fresh)) {
-		if c.joining > 0 {
-			c.joining--
-			c.addPartner(fresh[i])
-		} else if rand.IntN(others+1) < joinExchanges {
-			c.addPartner(fresh[i])
-		}
-	}
+	c.partners.greet(s.Self(), before, s)
 }
 
 // readMail merges what gossip brought and gossips on what was new.
@@ -331,46 +317,33 @@ func (c *Catalogue) readMail() {
 			c.hearHint(m)
 			continue
 		}
-		if e, result := c.mergeOne(m.raw); result == applied {
+		e, result, err := c.mergeOne(m.raw)
+		switch {
+		case err != nil:
+			c.logger.Debug("dropped a record", "error", err)
+		case result == foreign:
+			c.logger.Warn("heard a record in our name that we did not write, publishing ours again", "sequence", e.stamp.sequence)
+		case result == applied:
 			c.spread(e)
 		}
 	}
 }
 
-// mergeAll merges one frame of an exchange. A few new records are gossiped on:
-// they are news that gossip lost. Many are what a joiner has to catch up with.
-func (c *Catalogue) mergeAll(raws [][]byte) {
-	var news []*entry
-	for _, raw := range raws {
-		if e, result := c.mergeOne(raw); result == applied {
-			news = append(news, e)
-		}
-	}
-	if len(news) <= spreadLimit {
-		for _, e := range news {
-			c.spread(e)
-		}
-	}
-}
-
-func (c *Catalogue) mergeOne(raw []byte) (*entry, outcome) {
+func (c *Catalogue) mergeOne(raw []byte) (*entry, outcome, error) {
 	e, result, err := c.store.merge(raw, c.cfg.Now())
 	c.metrics.receive(result)
-	switch {
-	case err != nil:
-		c.logger.Debug("dropped a record", "error", err)
-	case result == foreign:
-		c.logger.Warn("heard a record in our name that we did not write, publishing ours again", "sequence", e.stamp.sequence)
+	switch result {
+	case foreign:
 		c.healOwn(e)
-	case result == applied:
+	case applied:
 		c.touch(e.record.NodeID)
 	}
-	return e, result
+	return e, result, err
 }
 
 // spread gossips a record, or a hint of it, unless its worker lives a later life.
 func (c *Catalogue) spread(e *entry) {
-	if m, ok := c.store.alive[e.record.NodeID]; ok && m.Epoch > e.record.Epoch {
+	if m, ok := c.store.worker(e.record.NodeID); ok && m.Epoch > e.record.Epoch {
 		return
 	}
 	message, err := e.message()
@@ -379,27 +352,6 @@ func (c *Catalogue) spread(e *entry) {
 	}
 	if err != nil {
 		c.logger.Debug("could not gossip a record, exchanges will carry it", "node", e.record.NodeID, "error", err)
-	}
-}
-
-// hearHint plans to fetch a record that is too large for gossip.
-func (c *Catalogue) hearHint(m mail) {
-	c.metrics.receive("hint")
-	if e := c.store.entries[m.from]; e != nil && m.stamp.compare(e.stamp) <= 0 {
-		return
-	}
-	if m.from.epoch > uint64(c.cfg.Now().Add(futureEpoch).UnixMilli()) {
-		c.metrics.receive("invalid_future_epoch")
-		return
-	}
-	if f := c.fetches[m.from]; f != nil {
-		if m.stamp.compare(f.stamp) > 0 {
-			f.stamp, f.attempts = m.stamp, 0
-		}
-		return
-	}
-	if len(c.fetches) < maxFetches {
-		c.fetches[m.from] = &pendingFetch{stamp: m.stamp}
 	}
 }
 
@@ -414,103 +366,5 @@ func (c *Catalogue) ask(ctx context.Context, f func()) error {
 		return ErrStopped
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// compareDelay is the interval ± 30 %, and shorter after failures: a member that
-// could not reach the first partner tries the next within seconds.
-func (c *Catalogue) compareDelay() time.Duration {
-	d := c.cfg.Interval
-	if c.failures > 0 && c.failures < 16 {
-		d = min(d, time.Second<<(c.failures-1))
-	}
-	return time.Duration(float64(d) * (0.7 + 0.6*rand.Float64()))
-}
-
-func (c *Catalogue) randomMember() string {
-	if c.members == nil {
-		return ""
-	}
-	all := c.members.Members()
-	for range 8 { // ourselves is one of them
-		if len(all) == 0 {
-			break
-		}
-		if id := all[rand.IntN(len(all))].ID; id != c.own.instance.id {
-			return id
-		}
-	}
-	return ""
-}
-
-func (c *Catalogue) addPartner(id string) {
-	if id == "" || len(c.partners) >= 2*joinExchanges {
-		return
-	}
-	c.partners = append(c.partners, id)
-}
-
-// startExchanges fills the free places with fetches, then comparisons.
-func (c *Catalogue) startExchanges(ctx context.Context) {
-	for key, f := range c.fetches {
-		if len(c.outbound) >= maxOutbound {
-			return
-		}
-		if f.running {
-			continue
-		}
-		peer := key.id
-		if _, alive := c.store.alive[peer]; !alive || f.attempts > 0 {
-			peer = c.randomMember()
-		}
-		if _, busy := c.outbound[peer]; busy || peer == "" || peer == c.own.instance.id {
-			continue
-		}
-		f.running = true
-		c.start(ctx, finished{peer: peer, fetch: &key}, func(ctx context.Context, fr *frames) (string, error) {
-			return c.fetch(ctx, fr, []instance{key})
-		})
-	}
-	for len(c.partners) > 0 && len(c.outbound) < maxOutbound {
-		peer := c.partners[0]
-		c.partners = c.partners[1:]
-		if _, busy := c.outbound[peer]; !busy {
-			c.start(ctx, finished{peer: peer}, c.sync)
-		}
-	}
-}
-
-func (c *Catalogue) start(ctx context.Context, end finished, talk func(context.Context, *frames) (string, error)) {
-	c.outbound[end.peer] = struct{}{}
-	c.exchanges.Go(func() {
-		end.result, end.err = c.connect(ctx, end.peer, func(f *frames) (string, error) { return talk(ctx, f) })
-		select {
-		case c.finished <- end:
-		case <-c.stopped:
-		}
-	})
-}
-
-func (c *Catalogue) finish(f finished) {
-	delete(c.outbound, f.peer)
-	c.metrics.exchanges.WithLabelValues("out", f.result).Inc()
-	if f.err != nil {
-		c.logger.Debug("record exchange failed", "peer", f.peer, "result", f.result, "error", f.err)
-	}
-	if f.fetch == nil {
-		if f.err == nil {
-			c.failures = 0
-			c.compared.Store(true)
-		} else {
-			c.failures++
-		}
-		return
-	}
-	pending := c.fetches[*f.fetch]
-	pending.running = false
-	pending.attempts++
-	e := c.store.entries[*f.fetch]
-	if pending.attempts >= fetchAttempts || e != nil && pending.stamp.compare(e.stamp) <= 0 {
-		delete(c.fetches, *f.fetch)
 	}
 }

@@ -1,9 +1,7 @@
 package advertise
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +28,12 @@ func offer(t *testing.T, p *node, services []Service) {
 	}
 }
 
-func endpoints(p *node) []Endpoint { return p.catalogue.View().Endpoints("echo") }
+func endpoints(p *node) (all []Endpoint) {
+	for e := range p.catalogue.View().Endpoints("echo").All() {
+		all = append(all, *e)
+	}
+	return all
+}
 
 func TestMembersAgreeWithin90SecondsAtAFifthOfGossipLost(t *testing.T) {
 	for _, size := range []int{5, 20} {
@@ -88,9 +91,11 @@ func TestAJoinerIsSettledOnlyAfterItHasComparedRecords(t *testing.T) {
 			t.Error("a member that is alone has nothing to wait for, and waits")
 		}
 		offer(t, w, echo(1))
+		n.dialTime = time.Second
 		r := n.join("r1", membership.RoleRelay)
+		settle(900 * time.Millisecond)
 		if r.catalogue.Settled() {
-			t.Error("settled before it has heard of anybody")
+			t.Error("settled before it has compared anything")
 		}
 		settle(5 * time.Second)
 		if !r.catalogue.Settled() || len(endpoints(r)) != 1 {
@@ -138,7 +143,7 @@ func TestEndpointsVanishWithTheirMemberAndReturnWithItsNextLife(t *testing.T) {
 		n.detect("worker-0")
 		settle(100 * time.Millisecond)
 		v := relay.catalogue.View()
-		if len(v.Endpoints("echo")) != 0 || !v.Known("echo") {
+		if v.Endpoints("echo").Len() != 0 || !v.Known("echo") {
 			t.Fatalf("after the failure: %v, known %t; want no endpoint of a known service", v.Endpoints("echo"), v.Known("echo"))
 		}
 		if _, there := v.Members().Get("worker-0"); there {
@@ -300,41 +305,13 @@ func TestAnIdleExchangeIsAFewDozenBytes(t *testing.T) {
 	})
 }
 
-func TestAHostilePeerIsCutOffAndChangesNothing(t *testing.T) {
+func TestBadGossipIsDroppedAndChangesNothing(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
 		relay := n.join("relay-0", membership.RoleRelay)
 		worker := n.join("worker-0", membership.RoleWorker)
 		offer(t, worker, echo(1000))
 		settle(2 * time.Second)
 		before := relay.catalogue.View()
-
-		frame := func(kind frameKind, body []byte) []byte {
-			out := binary.BigEndian.AppendUint32(nil, uint32(1+len(body)))
-			return append(append(out, byte(kind)), body...)
-		}
-		for name, bytes := range map[string][]byte{
-			"a frame of 1 GB":            {0x40, 0, 0, 0, byte(frameHello)},
-			"an empty frame":             {0, 0, 0, 0, 0},
-			"a frame of no kind":         frame(99, []byte{0x90}),
-			"records before their turn":  frame(frameRecords, []byte{0x91, 0x90}),
-			"a want of 4 billion":        frame(frameWant, []byte{0x91, 0xdd, 0xff, 0xff, 0xff, 0xff}),
-			"a hello that is not one":    frame(frameHello, []byte("hello")),
-			"a hello nested a mebi deep": frame(frameHello, []byte("\x92\x01"+strings.Repeat("\x91", 1<<20-10))),
-		} {
-			hostile := relay.count("exchanges_total", resultHostile)
-			ours, theirs := net.Pipe()
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				relay.serve(t.Context(), membership.Peer{ID: "mallory"}, theirs)
-			}()
-			_, _ = ours.Write(bytes)
-			<-done
-			_ = ours.Close()
-			if relay.count("exchanges_total", resultHostile) != hostile+1 {
-				t.Errorf("%s was not counted as hostile", name)
-			}
-		}
 
 		record := func(r Record) []byte {
 			raw, err := r.Encode()
@@ -358,7 +335,7 @@ func TestAHostilePeerIsCutOffAndChangesNothing(t *testing.T) {
 				t.Errorf("not counted as %s", reason)
 			}
 		}
-		if after := relay.catalogue.View(); after.Checksum() != before.Checksum() || len(after.Endpoints("echo")) != 1 {
+		if after := relay.catalogue.View(); after.Checksum() != before.Checksum() || after.Endpoints("echo").Len() != 1 {
 			t.Fatalf("the view has changed: %+v", after.Endpoints("echo"))
 		}
 	})
@@ -373,8 +350,8 @@ func TestASlowWatcherGetsTheNewestView(t *testing.T) {
 			settle(time.Second)
 		}
 		settle(2 * time.Second)
-		if got := <-slow; got != relay.catalogue.View() || len(got.Endpoints("echo")) != 5 {
-			t.Fatalf("the slow watcher got view %d with %d endpoints", got.Version(), len(got.Endpoints("echo")))
+		if got := <-slow; got != relay.catalogue.View() || got.Endpoints("echo").Len() != 5 {
+			t.Fatalf("the slow watcher got view %d with %d endpoints", got.Version(), got.Endpoints("echo").Len())
 		}
 	})
 }

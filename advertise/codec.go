@@ -30,12 +30,20 @@ type wireService struct {
 	State    int
 	Version  string
 	Tags     []string
+	// What follows came later; a record may end before any of it.
+	Flags     int
+	Relays    int
+	Selection string
 }
 
 const (
-	recordFields  = 5
-	serviceFields = 8
+	recordFields       = 5
+	serviceFields      = 8  // in every record
+	serviceFieldsKnown = 11 // to this build
 )
+
+// flagSecured is a bit of wireService.Flags. Bits that are not known are ignored.
+const flagSecured = 1
 
 // handle returns the encoding that all messages of this package share.
 func handle() *codec.MsgpackHandle {
@@ -66,9 +74,14 @@ func (r Record) Encode() ([]byte, error) {
 		return nil, err
 	}
 	for _, s := range full.Services {
+		flags := 0
+		if s.Secured {
+			flags |= flagSecured
+		}
 		wire.Services = append(wire.Services, wireService{
 			Name: s.Name, Address: s.Address, Protocol: index(protocols[:], s.Protocol), Weight: s.Weight,
 			Slots: s.Slots, State: index(states[:], s.State), Version: s.Version, Tags: s.Tags,
+			Flags: flags, Relays: s.Relays, Selection: s.Selection,
 		})
 	}
 	raw, err := encode(wire)
@@ -149,7 +162,16 @@ func readService(r *reader) Service {
 	} else {
 		s.State = states[state]
 	}
-	r.skip(fields - serviceFields)
+	if fields > serviceFields {
+		s.Secured = r.uint()&flagSecured != 0
+	}
+	if fields > serviceFields+1 {
+		s.Relays = r.smallInt()
+	}
+	if fields > serviceFields+2 {
+		s.Selection = r.string(MaxSelection, "selection")
+	}
+	r.skip(fields - serviceFieldsKnown)
 	return s
 }
 

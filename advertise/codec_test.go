@@ -1,6 +1,7 @@
 package advertise
 
 import (
+	"bytes"
 	"reflect"
 	"strings"
 	"testing"
@@ -9,7 +10,8 @@ import (
 )
 
 var full = Record{NodeID: "worker-1", Epoch: 1_800_000_000_000, Sequence: 7, Services: []Service{
-	{Name: "a", Address: "[::1]:80", Protocol: H2C, Weight: 100, Slots: 70_000, State: Draining, Version: "v1", Tags: []string{"x", ""}},
+	{Name: "a", Address: "[::1]:80", Protocol: H2C, Weight: 100, Slots: 70_000, State: Draining, Version: "v1", Tags: []string{"x", ""},
+		Secured: true, Relays: 1024, Selection: "slots(k=3)"},
 	{Name: "b", Address: "host:65535", Protocol: HTTP1, Weight: 10, State: Ready},
 }}
 
@@ -24,18 +26,83 @@ func TestARecordSurvivesItsEncoding(t *testing.T) {
 	}
 }
 
-func TestFieldsOfLaterBuildsAreSkipped(t *testing.T) {
-	raw, err := full.Encode()
+// fieldsOf takes an encoded record apart.
+func fieldsOf(t *testing.T, r Record) (record, services []any) {
+	t.Helper()
+	raw, err := r.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fields []any
 	h := handle()
 	h.RawToString = true
-	if err := codec.NewDecoderBytes(raw, h).Decode(&fields); err != nil {
+	if err := codec.NewDecoderBytes(raw, h).Decode(&record); err != nil {
 		t.Fatal(err)
 	}
-	services := fields[4].([]any)
+	return record, record[4].([]any)
+}
+
+func TestARecordOfAnEarlierBuildIsWithoutTheLaterFields(t *testing.T) {
+	later := full.Services[0]
+	for n, want := range map[int]Service{
+		serviceFields:     func(s Service) Service { s.Secured, s.Relays, s.Selection = false, 0, ""; return s }(later),
+		serviceFields + 1: func(s Service) Service { s.Relays, s.Selection = 0, ""; return s }(later),
+		serviceFields + 2: func(s Service) Service { s.Selection = ""; return s }(later),
+	} {
+		fields, services := fieldsOf(t, full)
+		services[0] = services[0].([]any)[:n]
+		earlier, err := encode(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := DecodeRecord(earlier); err != nil || !got.Services[0].equal(want) {
+			t.Errorf("with %d fields: got %+v, %v", n, got.Services, err)
+		}
+	}
+	fields, services := fieldsOf(t, full)
+	services[0] = services[0].([]any)[:serviceFields-1]
+	short, err := encode(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := DecodeRecord(short); err == nil {
+		t.Errorf("a service without its tags was accepted: %+v", got)
+	}
+}
+
+// A signature over the fields before it can then be checked by every member that
+// hears the record, however many of them that do not know it passed it on.
+func TestFieldsOfLaterBuildsArePassedOnUnchanged(t *testing.T) {
+	fields, services := fieldsOf(t, full)
+	services[1] = append(services[1].([]any), "later")
+	signed, err := encode(append(fields, []byte("signature")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, want := newStore(storeConfig{}), bytes.Clone(signed)
+	e, result, err := s.merge(signed, start)
+	if err != nil || result != applied || !bytes.Equal(e.raw, want) {
+		t.Fatalf("stored % x (%s, %v), want % x", e.raw, result, err, want)
+	}
+	payload, err := e.message()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := decodeMail(payload)
+	if err != nil || !bytes.Equal(m.raw, want) {
+		t.Errorf("gossiped % x, %v", m.raw, err)
+	}
+	frame, err := encode(wireRecords{[][]byte{e.raw}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raws, err := decodeRecords(frame)
+	if err != nil || len(raws) != 1 || !bytes.Equal(raws[0], want) {
+		t.Errorf("exchanged % x, %v", raws, err)
+	}
+}
+
+func TestFieldsOfLaterBuildsAreSkipped(t *testing.T) {
+	fields, services := fieldsOf(t, full)
 	services[0] = append(services[0].([]any), map[string]any{"later": []any{1.5, nil, true, -7}})
 	later, err := encode(append(fields, []byte("signature"), [][]string{{"deep"}}))
 	if err != nil {
@@ -71,6 +138,9 @@ func TestInvalidServicesAreRefusedOnBothSides(t *testing.T) {
 		{"version", func(s *Service) { s.Version = strings.Repeat("v", 65) }},
 		{"tags", func(s *Service) { s.Tags = make([]string, 17) }},
 		{"tags", func(s *Service) { s.Tags = []string{strings.Repeat("t", 65)} }},
+		{"relays", func(s *Service) { s.Relays = -1 }},
+		{"relays", func(s *Service) { s.Relays = 1025 }},
+		{"selection", func(s *Service) { s.Selection = strings.Repeat("s", 257) }},
 	} {
 		s := ok
 		test.change(&s)
@@ -79,7 +149,7 @@ func TestInvalidServicesAreRefusedOnBothSides(t *testing.T) {
 			t.Errorf("%+v: %v, want a refusal of its %s", s, err, test.reason)
 		}
 		s = s.withDefaults()
-		raw, err := encode(wireRecord{recordFormat, "n", 1, 1, []wireService{{s.Name, s.Address, index(protocols[:], s.Protocol), s.Weight, s.Slots, index(states[:], s.State), s.Version, s.Tags}}})
+		raw, err := encode(wireRecord{recordFormat, "n", 1, 1, []wireService{{s.Name, s.Address, index(protocols[:], s.Protocol), s.Weight, s.Slots, index(states[:], s.State), s.Version, s.Tags, 0, s.Relays, s.Selection}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,51 +183,6 @@ func FuzzRecord(f *testing.F) {
 		}
 		if twice, err := DecodeRecord(again); err != nil || twice.NodeID != got.NodeID || !sameServices(twice.Services, got.Services) {
 			t.Fatalf("%+v became %+v, %v", got, twice, err)
-		}
-	})
-}
-
-func FuzzFrame(f *testing.F) {
-	raw, err := full.Encode()
-	if err != nil {
-		f.Fatal(err)
-	}
-	for kind, v := range map[frameKind]any{
-		frameHello: wireHello{1}, frameBuckets: wireBuckets{make([]byte, 8*buckets)}, frameWant: wireWant{[]wireInstance{{"a", 1}}},
-		frameList: wireList{make([]byte, 32), []wireListed{{"a", 1, 2, 3}}}, frameRecords: wireRecords{[][]byte{raw}},
-	} {
-		b, err := encode(v)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(byte(kind), b)
-	}
-	f.Add(byte(0), append([]byte{kindRecord}, raw...))
-	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
-		switch frameKind(kind) {
-		case frameHello:
-			_, _ = decodeHello(b)
-		case frameBuckets:
-			_, _ = decodeBuckets(b)
-		case frameList:
-			if _, list, err := decodeList(b); err == nil && len(list) > listedPerFrame {
-				t.Fatalf("%d entries", len(list))
-			}
-		case frameWant:
-			if wanted, err := decodeWant(b); err == nil && len(wanted) > listedPerFrame {
-				t.Fatalf("%d instances", len(wanted))
-			}
-		case frameRecords:
-			raws, _ := decodeRecords(b)
-			total := 0
-			for _, raw := range raws {
-				total += len(raw)
-			}
-			if total > len(b) {
-				t.Fatalf("%d bytes out of %d", total, len(b))
-			}
-		default:
-			_, _ = decodeMail(b)
 		}
 	})
 }

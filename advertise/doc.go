@@ -4,7 +4,7 @@
 // members publishes the same [View]; an endpoint is in a view only while its
 // worker is alive, and nothing withdrawn comes back.
 //
-//	Offer, Drain, Withdraw                            View, Watch
+//	Offer, Drain, Withdraw                  View, Watch, WatchService
 //	          |                                            ^
 //	          v              Catalogue.Run                 |
 //	 +-----------------+    one goroutine    +-------------------------+
@@ -32,8 +32,11 @@
 //   - Run's goroutine owns the store and the view builder; there is no lock on
 //     them. Exchanges ask that goroutine for what they need. Catalogue.mu guards
 //     only what Offer, Drain and Withdraw hand over, the mailbox's lock only the
-//     mailbox; neither is ever held while the other is taken.
-//   - Views are immutable. Nothing a reader does can slow the writer.
+//     mailbox, the watches' lock only who watches which service; none of them is
+//     ever held while another is taken.
+//   - Views are immutable. Nothing a reader does can slow the writer, and looking
+//     something up takes no lock. Two views share all that did not change between
+//     them: a change copies the path to its services and an arc of their rings.
 //
 // A view appears at once after 50 ms without one, and otherwise at the end of
 // those 50 ms, so that a burst costs one view and a single change costs no wait.

@@ -54,8 +54,8 @@ func Example() {
 		return
 	}
 	for view := range relay.Watch(ctx) {
-		for _, e := range view.Endpoints("echo") {
-			fmt.Println(e.NodeID, e.Service, e.Address, e.Protocol, e.State)
+		for e := range view.Endpoints("echo").All() {
+			fmt.Println(e.NodeID, e.Name, e.Address, e.Protocol, e.State)
 			if e.State == advertise.Draining {
 				return
 			}

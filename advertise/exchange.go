@@ -1,11 +1,11 @@
 package advertise
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
-	"net"
-	"sync"
-	"sync/atomic"
+	"os"
 
 	"github.com/ringway/ringway/membership"
 )
@@ -14,18 +14,24 @@ import (
 const StreamProtocol = "adsync/1"
 
 // An exchange makes two members equal in three turns; an idle one ends after the
-// first answer and costs some thirty bytes.
+// first answer and costs 18 bytes.
 //
 //	initiator                        responder
 //	hello(root) ------------------->
 //	            <------------------- same                     (done), or
-//	            <------------------- buckets
+//	            <------------------- digest(salt, 256 short hashes)
 //	list of differing buckets, end ->
 //	            <------------------- records newer here, want, end
 //	records wanted, end ----------->
 //	            <------------------- end
 //
 // A fetch is the initiator's want, answered by records and end.
+
+// Who opened an exchange, as metric labels.
+const (
+	outward = "out"
+	inward  = "in"
+)
 
 // Results of exchanges, as metric labels.
 const (
@@ -34,52 +40,92 @@ const (
 	resultFetched = "fetched"
 	resultBusy    = "busy"
 	resultFailed  = "failed"
+	resultSlow    = "slow"
 	resultHostile = "hostile"
 )
 
 var errBusy = errors.New("the member is busy with other exchanges")
 
-func resultOf(err error) string {
+// judge sorts an exchange's error: what to count it as and, if the other side is
+// to blame, for what.
+func judge(err error) (result, offence string) {
 	var bad *invalid
 	switch {
 	case errors.Is(err, errBusy):
-		return resultBusy
+		return resultBusy, ""
 	case errors.As(err, &bad):
-		return resultHostile
+		return resultHostile, bad.reason
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return resultSlow, resultSlow
 	default:
-		return resultFailed
+		return resultFailed, ""
 	}
 }
 
-// connect opens a stream to a member and runs talk on it.
-func (c *Catalogue) connect(ctx context.Context, id string, talk func(f *frames) (string, error)) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
+// open opens a stream to a member and runs our side of an exchange on it.
+func (c *Catalogue) open(ctx context.Context, id string, side func(context.Context, *frames) (string, error)) error {
+	dial, cancel := context.WithTimeout(ctx, frameTimeout)
 	defer cancel()
-	conn, err := c.cfg.Gossip.OpenStream(ctx, id, StreamProtocol)
+	conn, err := c.cfg.Gossip.OpenStream(dial, id, StreamProtocol)
 	if err != nil {
-		return resultFailed, err
+		c.metrics.exchanges.WithLabelValues(outward, resultFailed).Inc()
+		c.logger.Debug("could not open a record exchange", "peer", id, "error", err)
+		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	// The greeting has shown that it is this member who answers.
+	peer := membership.Peer{ID: id, Addr: conn.RemoteAddr().String()}
+	return c.talk(ctx, c.newFrames(outward, peer, conn), side)
+}
+
+// talk runs one side of an exchange and closes the connection. How it ended is
+// counted and logged here and nowhere else.
+func (c *Catalogue) talk(ctx context.Context, f *frames, side func(context.Context, *frames) (string, error)) error {
+	defer func() { _ = f.conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = f.conn.Close() })
 	defer stop()
-	defer func() { _ = conn.Close() }()
-	result, err := talk(newFrames(conn, c))
+	limited, cancel := context.WithDeadline(ctx, f.end)
+	defer cancel()
+
+	result, err := side(limited, f)
+	offence := ""
 	if err != nil {
-		result = resultOf(err)
+		result, offence = judge(err)
 	}
-	return result, err
+	c.metrics.exchanges.WithLabelValues(f.direction, result).Inc()
+	if offence != "" {
+		c.metrics.cutOffs.WithLabelValues(offence).Inc()
+		c.complain(f, "cut off a record exchange", "reason", offence, "error", err)
+	} else if err != nil {
+		c.logger.Debug("record exchange failed", "peer", f.peer.ID, "direction", f.direction, "result", result, "error", err)
+	}
+	if f.firstBad != nil {
+		_, reason := judge(f.firstBad)
+		c.complain(f, "dropped bad records of an exchange", "records", f.dropped, "reason", reason, "error", f.firstBad)
+	}
+	if f.forged != nil {
+		c.complain(f, "got a record in our name that we did not write, publishing ours again", "sequence", f.forged.stamp.sequence)
+	}
+	return err
+}
+
+// complain warns of a peer. The counters count everything; of the log nobody can
+// take more than a line a second.
+func (c *Catalogue) complain(f *frames, what string, args ...any) {
+	if c.complaints.Allow() {
+		c.logger.Warn(what, append([]any{"peer", f.peer.ID, "addr", f.peer.Addr, "direction", f.direction}, args...)...)
+	}
 }
 
 // sync is the initiator's side.
 func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 	var root uint64
-	var ours [buckets]uint64
-	if err := c.ask(ctx, func() { root, ours = c.store.root, c.store.buckets }); err != nil {
+	if err := c.ask(ctx, func() { root = c.store.root }); err != nil {
 		return "", err
 	}
-	if err := f.send(frameHello, wireHello{root}); err != nil {
+	if err := f.send(ctx, frameHello, binary.BigEndian.AppendUint64(nil, root)); err != nil {
 		return "", err
 	}
-	kind, b, err := f.receive()
+	kind, b, err := f.receive(maxFrameBytes)
 	switch {
 	case err != nil:
 		return "", err
@@ -87,24 +133,19 @@ func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 		return resultSame, nil
 	case kind == frameBusy:
 		return "", errBusy
-	case kind != frameBuckets:
+	case kind != frameDigest:
 		return "", unexpected(kind)
 	}
-	theirs, err := decodeBuckets(b)
+	theirs, err := decodeDigest(b)
 	if err != nil {
 		return "", err
 	}
 	var differing bitmap
-	for i := range ours {
-		if ours[i] != theirs[i] {
-			differing.set(i)
-		}
-	}
 	var list []listed
-	if err := c.ask(ctx, func() { list = c.store.list(differing) }); err != nil {
+	if err := c.ask(ctx, func() { differing = c.store.differing(theirs); list = c.store.list(differing) }); err != nil {
 		return "", err
 	}
-	if err := f.sendList(differing, list); err != nil {
+	if err := f.sendList(ctx, differing, list); err != nil {
 		return "", err
 	}
 	wanted, err := c.takeRecords(ctx, f)
@@ -114,7 +155,7 @@ func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 	if err := c.giveRecords(ctx, f, wanted); err != nil {
 		return "", err
 	}
-	if kind, _, err := f.receive(); err != nil {
+	if kind, _, err := f.receive(maxFrameBytes); err != nil {
 		return "", err
 	} else if kind != frameEnd {
 		return "", unexpected(kind)
@@ -124,7 +165,7 @@ func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 
 // fetch asks for single records.
 func (c *Catalogue) fetch(ctx context.Context, f *frames, wanted []instance) (string, error) {
-	if err := f.sendWant(wanted); err != nil {
+	if err := f.sendWant(ctx, wanted); err != nil {
 		return "", err
 	}
 	if _, err := c.takeRecords(ctx, f); err != nil {
@@ -136,8 +177,8 @@ func (c *Catalogue) fetch(ctx context.Context, f *frames, wanted []instance) (st
 // takeRecords merges what the other side sends until it ends its turn, and
 // collects what it wants. A bad record is counted and the rest goes on.
 func (c *Catalogue) takeRecords(ctx context.Context, f *frames) (wanted []instance, err error) {
-	for {
-		kind, b, err := f.receive()
+	for taken := 0; ; {
+		kind, b, err := f.receive(maxFrameBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -151,17 +192,48 @@ func (c *Catalogue) takeRecords(ctx context.Context, f *frames) (wanted []instan
 			if err != nil {
 				return nil, err
 			}
-			wanted = append(wanted, more...)
+			if wanted = append(wanted, more...); len(wanted) > maxItems {
+				return nil, refuse("endless", "more than %d records wanted", maxItems)
+			}
 		case frameRecords:
 			raws, err := decodeRecords(b)
 			if err != nil {
 				return nil, err
 			}
-			if err := c.ask(ctx, func() { c.mergeAll(raws) }); err != nil {
+			if taken += len(raws); taken > maxItems {
+				return nil, refuse("endless", "more than %d records", maxItems)
+			}
+			if err := c.ask(ctx, func() { c.mergeAll(raws, f) }); err != nil {
 				return nil, err
+			}
+			if f.dropped > maxBadRecords {
+				return nil, refuse("bad_records", "more than %d bad records, the first: %v", maxBadRecords, f.firstBad)
 			}
 		default:
 			return nil, unexpected(kind)
+		}
+	}
+}
+
+// mergeAll merges one frame of an exchange. A few new records are gossiped on:
+// they are news that gossip lost. Many are what a joiner has to catch up with.
+func (c *Catalogue) mergeAll(raws [][]byte, f *frames) {
+	var news []*entry
+	for _, raw := range raws {
+		e, result, err := c.mergeOne(raw)
+		switch {
+		case err != nil:
+			f.dropped++
+			f.firstBad = cmp.Or(f.firstBad, err)
+		case result == foreign:
+			f.forged = e
+		case result == applied:
+			news = append(news, e)
+		}
+	}
+	if len(news) <= spreadLimit {
+		for _, e := range news {
+			c.spread(e)
 		}
 	}
 }
@@ -170,8 +242,11 @@ func (c *Catalogue) takeRecords(ctx context.Context, f *frames) (wanted []instan
 func (c *Catalogue) giveRecords(ctx context.Context, f *frames, wanted []instance) error {
 	var raws [][]byte
 	err := c.ask(ctx, func() {
+		given := make(map[instance]struct{}, min(len(wanted), len(c.store.entries)))
 		for _, i := range wanted {
-			if e := c.store.entries[i]; e != nil {
+			_, twice := given[i]
+			if e := c.store.entries[i]; e != nil && !twice {
+				given[i] = struct{}{}
 				raws = append(raws, e.raw)
 			}
 		}
@@ -179,10 +254,10 @@ func (c *Catalogue) giveRecords(ctx context.Context, f *frames, wanted []instanc
 	if err != nil {
 		return err
 	}
-	if err := f.sendRecords(raws); err != nil {
+	if err := f.sendRecords(ctx, raws); err != nil {
 		return err
 	}
-	return f.send(frameEnd, nil)
+	return f.send(ctx, frameEnd, nil)
 }
 
 // answer is the responder's side, from the frame that opened the exchange.
@@ -202,15 +277,19 @@ func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []b
 	if err != nil {
 		return "", err
 	}
-	var root uint64
-	var ours [buckets]uint64
-	if err := c.ask(ctx, func() { root, ours = c.store.root, c.store.buckets }); err != nil {
+	same, ours := false, []byte(nil)
+	err = c.ask(ctx, func() {
+		if same = c.store.root == theirs; !same {
+			ours = c.store.digest(c.random.Uint64()).encode()
+		}
+	})
+	if err != nil {
 		return "", err
 	}
-	if root == theirs {
-		return resultSame, f.send(frameSame, nil)
+	if same {
+		return resultSame, f.send(ctx, frameSame, nil)
 	}
-	if err := f.send(frameBuckets, wireBuckets{packHashes(ours)}); err != nil {
+	if err := f.send(ctx, frameDigest, ours); err != nil {
 		return "", err
 	}
 	marked, list, err := receiveList(f)
@@ -222,24 +301,24 @@ func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []b
 	if err := c.ask(ctx, func() { newer, wanted = c.store.compare(marked, list) }); err != nil {
 		return "", err
 	}
-	if err := f.sendRecords(newer); err != nil {
+	if err := f.sendRecords(ctx, newer); err != nil {
 		return "", err
 	}
-	if err := f.sendWant(wanted); err != nil {
+	if err := f.sendWant(ctx, wanted); err != nil {
 		return "", err
 	}
-	if err := f.send(frameEnd, nil); err != nil {
+	if err := f.send(ctx, frameEnd, nil); err != nil {
 		return "", err
 	}
 	if _, err := c.takeRecords(ctx, f); err != nil {
 		return "", err
 	}
-	return resultSynced, f.send(frameEnd, nil)
+	return resultSynced, f.send(ctx, frameEnd, nil)
 }
 
 func receiveList(f *frames) (marked bitmap, list []listed, err error) {
 	for {
-		kind, b, err := f.receive()
+		kind, b, err := f.receive(maxFrameBytes)
 		if err != nil {
 			return marked, nil, err
 		}
@@ -254,106 +333,11 @@ func receiveList(f *frames) (marked bitmap, list []listed, err error) {
 			for i := range m {
 				marked[i] |= m[i]
 			}
-			list = append(list, more...)
+			if list = append(list, more...); len(list) > maxItems {
+				return marked, nil, refuse("endless", "more than %d instances listed", maxItems)
+			}
 		default:
 			return marked, nil, unexpected(kind)
 		}
 	}
-}
-
-// inbound admits the exchanges that others open.
-type inbound struct {
-	waiting atomic.Int32 // streams whose first frame has not come yet
-
-	mu    sync.Mutex
-	ctx   context.Context // nil while Run does not run
-	peers map[string]struct{}
-	open  sync.WaitGroup // added to under mu while ctx is set
-}
-
-// Bounds of inbound streams.
-const (
-	maxInbound = 2  // exchanges at once
-	maxWaiting = 64 // streams that have yet to say what they want
-)
-
-// enter returns false while Run does not run.
-func (in *inbound) enter() (context.Context, bool) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.ctx == nil {
-		return nil, false
-	}
-	in.open.Add(1)
-	return in.ctx, true
-}
-
-// start takes one of the places for a peer; false means busy.
-func (in *inbound) start(peer string) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if _, twice := in.peers[peer]; twice || len(in.peers) >= maxInbound {
-		return false
-	}
-	in.peers[peer] = struct{}{}
-	return true
-}
-
-func (in *inbound) finish(peer string) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	delete(in.peers, peer)
-}
-
-func (in *inbound) run(ctx context.Context) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.ctx, in.peers = ctx, map[string]struct{}{}
-}
-
-// stop refuses new streams and waits for the open ones, whose connections the
-// end of the context has closed.
-func (in *inbound) stop() {
-	in.mu.Lock()
-	in.ctx = nil
-	in.mu.Unlock()
-	in.open.Wait()
-}
-
-// serve handles one inbound stream, on the goroutine of membership.
-func (c *Catalogue) serve(_ context.Context, peer membership.Peer, conn net.Conn) {
-	ctx, running := c.inbound.enter()
-	if !running {
-		return
-	}
-	defer c.inbound.open.Done()
-	defer func() { _ = conn.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-
-	result, err := c.respond(ctx, peer, newFrames(conn, c))
-	if err != nil {
-		result = resultOf(err)
-	}
-	c.metrics.exchanges.WithLabelValues("in", result).Inc()
-	if result == resultHostile {
-		c.logger.Warn("cut off a record exchange that broke the protocol", "peer", peer.ID, "addr", peer.Addr, "error", err)
-	}
-}
-
-func (c *Catalogue) respond(ctx context.Context, peer membership.Peer, f *frames) (string, error) {
-	if c.inbound.waiting.Add(1) > maxWaiting {
-		c.inbound.waiting.Add(-1)
-		return "", errBusy
-	}
-	kind, b, err := f.receive()
-	c.inbound.waiting.Add(-1)
-	if err != nil {
-		return "", err
-	}
-	if !c.inbound.start(peer.ID) {
-		return resultBusy, f.send(frameBusy, nil)
-	}
-	defer c.inbound.finish(peer.ID)
-	return c.answer(ctx, f, kind, b)
 }

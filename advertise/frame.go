@@ -2,6 +2,9 @@ package advertise
 
 import (
 	"bufio"
+	"bytes"
+	"compress/flate"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -10,31 +13,44 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"github.com/ringway/ringway/membership"
 )
 
-// The bounds of one exchange.
+// The bounds of one exchange. Sizes are those after inflating.
 const (
-	maxFrameBytes    = 1 << 20  // one frame
-	maxExchangeBytes = 64 << 20 // all frames of one direction
-	frameTimeout     = 10 * time.Second
-	exchangeTimeout  = 60 * time.Second
-	listedPerFrame   = 4096      // at most 170 bytes each
-	recordsPerFrame  = 512 << 10 // bytes after which a frame of records is sent
+	maxFrameBytes       = 512 << 10 // one frame
+	maxOpeningBytes     = 1 << 10   // the first frame of a stranger: a root, or what it fetches
+	maxExchangeBytes    = 64 << 20  // all frames of one direction
+	minFrameCharge      = 16 << 10  // what a frame counts at least: endless tiny ones end, too
+	maxItems            = 1 << 17   // instances in all lists or wants, or records, of one direction
+	maxBadRecords       = 1 << 10   // that a later build may have sent; after them nothing good is expected
+	frameTimeout        = 10 * time.Second
+	exchangeTimeout     = 60 * time.Second
+	itemsPerFrame       = 1024     // instances, of at most 170 bytes each, or records
+	recordBytesPerFrame = 64 << 10 // bytes after which a frame of records is sent
+	sendBurst           = 64 << 10 // bytes sent at once under the rate
+	deflateFrom         = 256      // bytes from which a frame is worth deflating
 )
 
 // frameKind says what a frame holds. On the wire a frame is its length (4 bytes,
-// big endian, kind and body), its kind (1 byte) and its body, a msgpack array.
+// big endian, kind and body), its kind (1 byte) and its body: msgpack, but for
+// hello and digest. Whatever a later build adds at the end of a body is skipped.
 type frameKind byte
 
 const (
-	frameHello   frameKind = 1 + iota // [root]: the initiator's, first
-	frameSame                         // []: the roots are equal
-	frameBuckets                      // [256 hashes of 8 bytes]
+	frameHello   frameKind = 1 + iota // the initiator's root, first
+	frameSame                         // the roots are equal
+	frameDigest                       // salt and 256 hashes of 4 bytes
 	frameList                         // [bitmap of buckets, [[id, epoch, sequence, hash]…]]
 	frameWant                         // [[[id, epoch]…]]; as the first frame it fetches
 	frameRecords                      // [[record…]]
-	frameEnd                          // []: it is the other side's turn
-	frameBusy                         // []: try again later, or another member
+	frameEnd                          // it is the other side's turn
+	frameBusy                         // try again later, or another member
+
+	// deflated marks a frame whose body is compressed.
+	deflated frameKind = 0x80
 )
 
 // bitmap marks buckets.
@@ -50,9 +66,7 @@ type listed struct {
 }
 
 type (
-	wireHello   struct{ Root uint64 }
-	wireBuckets struct{ Hashes []byte }
-	wireList    struct {
+	wireList struct {
 		Buckets []byte
 		Entries []wireListed
 	}
@@ -68,21 +82,34 @@ type (
 	wireRecords struct{ Records [][]byte }
 )
 
+func decodeHello(b []byte) (root uint64, err error) {
+	if len(b) < 8 {
+		return 0, errTruncated
+	}
+	return binary.BigEndian.Uint64(b), nil
+}
+
+func decodeDigest(b []byte) (d digest, err error) {
+	if len(b) < digestBytes {
+		return d, errTruncated
+	}
+	d.salt = binary.BigEndian.Uint64(b)
+	for i := range d.hashes {
+		d.hashes[i] = binary.BigEndian.Uint32(b[8+4*i:])
+	}
+	return d, nil
+}
+
 // body opens a frame's array and skips, when done, what a later build added.
 func body(b []byte, fields int, read func(r *reader)) error {
 	r := &reader{rest: b}
-	n := r.array(math.MaxInt32, "frame")
-	if r.err == nil && n < fields {
-		r.fail(errTruncated)
-	}
-	read(r)
-	r.skip(n - fields)
+	tuple(r, fields, func() { read(r) })
 	return r.finish()
 }
 
 // tuple is the same for an array inside a body.
 func tuple(r *reader, fields int, read func()) {
-	n := r.array(math.MaxInt32, "frame")
+	n := r.array(math.MaxInt32, "malformed")
 	if r.err == nil && n < fields {
 		r.fail(errTruncated)
 	}
@@ -90,29 +117,10 @@ func tuple(r *reader, fields int, read func()) {
 	r.skip(n - fields)
 }
 
-func decodeHello(b []byte) (root uint64, err error) {
-	err = body(b, 1, func(r *reader) { root = r.uint() })
-	return root, err
-}
-
-func decodeBuckets(b []byte) (hashes [buckets]uint64, err error) {
-	err = body(b, 1, func(r *reader) {
-		raw := r.bytes(8*buckets, "frame")
-		if r.err == nil && len(raw) != 8*buckets {
-			r.fail(refuse("frame", "%d bytes of bucket hashes: want %d", len(raw), 8*buckets))
-			return
-		}
-		for i := 0; i < len(raw); i += 8 {
-			hashes[i/8] = binary.BigEndian.Uint64(raw[i:])
-		}
-	})
-	return hashes, err
-}
-
 func decodeList(b []byte) (marked bitmap, entries []listed, err error) {
 	err = body(b, 2, func(r *reader) {
-		copy(marked[:], r.bytes(len(marked), "frame"))
-		for range r.array(listedPerFrame, "frame") {
+		copy(marked[:], r.bytes(len(marked), "malformed"))
+		for range r.array(itemsPerFrame, "endless") {
 			var l listed
 			tuple(r, 4, func() {
 				l.instance = instance{r.string(MaxNodeIDBytes, "node_id"), r.uint()}
@@ -129,7 +137,7 @@ func decodeList(b []byte) (marked bitmap, entries []listed, err error) {
 
 func decodeWant(b []byte) (wanted []instance, err error) {
 	err = body(b, 1, func(r *reader) {
-		for range r.array(listedPerFrame, "frame") {
+		for range r.array(itemsPerFrame, "endless") {
 			var i instance
 			tuple(r, 2, func() { i = instance{r.string(MaxNodeIDBytes, "node_id"), r.uint()} })
 			if r.err != nil {
@@ -144,7 +152,7 @@ func decodeWant(b []byte) (wanted []instance, err error) {
 // decodeRecords copies, so that one record kept does not keep the whole frame.
 func decodeRecords(b []byte) (raws [][]byte, err error) {
 	err = body(b, 1, func(r *reader) {
-		for range r.array(maxFrameBytes, "frame") {
+		for range r.array(itemsPerFrame, "endless") {
 			raw := r.bytes(MaxRecordBytes, "too_large")
 			if r.err != nil {
 				return
@@ -157,15 +165,27 @@ func decodeRecords(b []byte) (raws [][]byte, err error) {
 
 // frames reads and writes frames on one connection, within its bounds.
 type frames struct {
-	conn           net.Conn
-	in             *bufio.Reader
-	end            time.Time // when the whole exchange must be over
-	sent, received int
-	counter        *prometheus.CounterVec
+	direction string // who opened it
+	peer      membership.Peer
+	conn      net.Conn
+	in        *bufio.Reader
+	end       time.Time // when the whole exchange must be over
+	rate      *rate.Limiter
+	counter   *prometheus.CounterVec
+
+	dropped        int           // bad records received
+	firstBad       error         // why the first of them was dropped
+	forged         *entry        // a record received that claims to be ours
+	sent, received int           // of maxExchangeBytes
+	deflater       *flate.Writer // made when first needed: most exchanges are idle
+	inflater       io.ReadCloser
 }
 
-func newFrames(conn net.Conn, c *Catalogue) *frames {
-	return &frames{conn: conn, in: bufio.NewReader(conn), end: time.Now().Add(exchangeTimeout), counter: c.metrics.bytes}
+func (c *Catalogue) newFrames(direction string, peer membership.Peer, conn net.Conn) *frames {
+	return &frames{
+		direction: direction, peer: peer, conn: conn, in: bufio.NewReader(conn),
+		end: time.Now().Add(exchangeTimeout), rate: c.rate, counter: c.metrics.bytes,
+	}
 }
 
 func (f *frames) deadline() time.Time {
@@ -175,32 +195,58 @@ func (f *frames) deadline() time.Time {
 	return f.end
 }
 
-func (f *frames) send(kind frameKind, v any) error {
-	out := []byte{0, 0, 0, 0, byte(kind)}
-	if v == nil {
-		out = append(out, 0x90) // an empty array
-	} else {
-		b, err := encode(v)
-		if err != nil {
-			return err
-		}
-		out = append(out, b...)
+// send writes one frame, deflated if that makes it smaller, at the node's rate.
+func (f *frames) send(ctx context.Context, kind frameKind, body []byte) error {
+	if f.sent += max(1+len(body), minFrameCharge); 1+len(body) > maxFrameBytes || f.sent > maxExchangeBytes {
+		return fmt.Errorf("send frame of %d bytes, %d with those before: at most %d and %d fit, the next exchange brings the rest", 1+len(body), f.sent, maxFrameBytes, maxExchangeBytes)
 	}
-	if len(out)-4 > maxFrameBytes || f.sent+len(out) > maxExchangeBytes {
-		return fmt.Errorf("send frame of %d bytes after %d: want at most %d per frame and %d in all", len(out), f.sent, maxFrameBytes, maxExchangeBytes)
-	}
-	binary.BigEndian.PutUint32(out, uint32(len(out)-4))
-	if err := f.conn.SetWriteDeadline(f.deadline()); err != nil {
+	kind, body, err := f.squeeze(kind, body)
+	if err != nil {
 		return err
 	}
-	f.sent += len(out)
-	f.counter.WithLabelValues("sent").Add(float64(len(out)))
-	_, err := f.conn.Write(out)
-	return err
+	out := binary.BigEndian.AppendUint32(make([]byte, 0, 5+len(body)), uint32(1+len(body)))
+	out = append(append(out, byte(kind)), body...)
+	for len(out) > 0 {
+		n := min(len(out), f.rate.Burst())
+		if err := f.rate.WaitN(ctx, n); err != nil {
+			return fmt.Errorf("wait to send at %v bytes a second: %w", f.rate.Limit(), err)
+		}
+		if err := f.conn.SetWriteDeadline(f.deadline()); err != nil {
+			return err
+		}
+		if _, err := f.conn.Write(out[:n]); err != nil {
+			return err
+		}
+		f.counter.WithLabelValues("sent").Add(float64(n))
+		out = out[n:]
+	}
+	return nil
 }
 
-// receive returns the next frame. Its length is judged before it is read.
-func (f *frames) receive() (frameKind, []byte, error) {
+func (f *frames) squeeze(kind frameKind, body []byte) (frameKind, []byte, error) {
+	if len(body) < deflateFrom || kind == frameDigest { // hashes do not compress
+		return kind, body, nil
+	}
+	var out bytes.Buffer
+	if f.deflater == nil {
+		f.deflater, _ = flate.NewWriter(nil, flate.DefaultCompression) // fails for levels that do not exist
+	}
+	f.deflater.Reset(&out)
+	if _, err := f.deflater.Write(body); err != nil {
+		return 0, nil, err
+	}
+	if err := f.deflater.Close(); err != nil {
+		return 0, nil, err
+	}
+	if out.Len() >= len(body) {
+		return kind, body, nil
+	}
+	return kind | deflated, out.Bytes(), nil
+}
+
+// receive returns the next frame, of at most limit bytes. Its length is judged
+// before it is read, and again while it is inflated.
+func (f *frames) receive(limit int) (frameKind, []byte, error) {
 	if err := f.conn.SetReadDeadline(f.deadline()); err != nil {
 		return 0, nil, err
 	}
@@ -209,46 +255,72 @@ func (f *frames) receive() (frameKind, []byte, error) {
 		return 0, nil, err
 	}
 	n := int64(binary.BigEndian.Uint32(head[:4]))
-	if n < 1 || n > maxFrameBytes {
-		return 0, nil, refuse("frame", "frame of %d bytes: want 1 to %d", n, maxFrameBytes)
+	if n < 1 || n > int64(limit) {
+		return 0, nil, refuse("frame_size", "frame of %d bytes: want 1 to %d", n, limit)
 	}
-	f.received += 4 + int(n)
-	if f.received > maxExchangeBytes {
-		return 0, nil, refuse("frame", "exchange of more than %d bytes", maxExchangeBytes)
-	}
-	f.counter.WithLabelValues("received").Add(float64(4 + n))
 	b := make([]byte, n-1)
 	if _, err := io.ReadFull(f.in, b); err != nil {
 		return 0, nil, err
 	}
-	return frameKind(head[4]), b, nil
+	f.counter.WithLabelValues("received").Add(float64(4 + n))
+	kind := frameKind(head[4])
+	if kind&deflated != 0 {
+		var err error
+		if b, err = f.inflate(b, limit); err != nil {
+			return 0, nil, err
+		}
+	}
+	if f.received += max(1+len(b), minFrameCharge); f.received > maxExchangeBytes {
+		return 0, nil, refuse("endless", "frames of more than %d bytes in one exchange", maxExchangeBytes)
+	}
+	return kind &^ deflated, b, nil
 }
 
-func unexpected(kind frameKind) error { return refuse("frame", "frame of kind %d out of turn", kind) }
+// inflate never makes more than limit bytes, whatever b would become.
+func (f *frames) inflate(b []byte, limit int) ([]byte, error) {
+	if f.inflater == nil {
+		f.inflater = flate.NewReader(nil)
+	}
+	if err := f.inflater.(flate.Resetter).Reset(bytes.NewReader(b), nil); err != nil {
+		return nil, err
+	}
+	out, err := io.ReadAll(io.LimitReader(f.inflater, int64(limit)))
+	switch {
+	case err != nil:
+		return nil, refuse("malformed", "inflate frame of %d bytes: %v", len(b), err)
+	case len(out) >= limit:
+		return nil, refuse("bomb", "frame of %d bytes inflates to %d or more", len(b), limit)
+	}
+	return out, nil
+}
 
-func (f *frames) sendList(marked bitmap, entries []listed) error {
+func unexpected(kind frameKind) error {
+	return refuse("out_of_turn", "frame of kind %d out of turn", kind)
+}
+
+func (f *frames) sendList(ctx context.Context, marked bitmap, entries []listed) error {
 	for first := true; first || len(entries) > 0; first = false {
-		n := min(len(entries), listedPerFrame)
+		n := min(len(entries), itemsPerFrame)
 		w := wireList{Buckets: marked[:]}
 		for _, l := range entries[:n] {
 			w.Entries = append(w.Entries, wireListed{l.instance.id, l.instance.epoch, l.stamp.sequence, l.stamp.hash})
 		}
-		if err := f.send(frameList, w); err != nil {
+		if err := f.sendEncoded(ctx, frameList, w); err != nil {
 			return err
 		}
 		entries = entries[n:]
 	}
-	return f.send(frameEnd, nil)
+	return f.send(ctx, frameEnd, nil)
 }
 
-func (f *frames) sendWant(wanted []instance) error {
+func (f *frames) sendWant(ctx context.Context, wanted []instance) error {
 	for len(wanted) > 0 {
-		n := min(len(wanted), listedPerFrame)
+		n := min(len(wanted), itemsPerFrame)
 		var w wireWant
 		for _, i := range wanted[:n] {
 			w.Instances = append(w.Instances, wireInstance{i.id, i.epoch})
 		}
-		if err := f.send(frameWant, w); err != nil {
+		if err := f.sendEncoded(ctx, frameWant, w); err != nil {
 			return err
 		}
 		wanted = wanted[n:]
@@ -256,17 +328,25 @@ func (f *frames) sendWant(wanted []instance) error {
 	return nil
 }
 
-func (f *frames) sendRecords(raws [][]byte) error {
+func (f *frames) sendRecords(ctx context.Context, raws [][]byte) error {
 	for len(raws) > 0 {
 		n, size := 0, 0
-		for n < len(raws) && size < recordsPerFrame {
+		for n < min(len(raws), itemsPerFrame) && size < recordBytesPerFrame {
 			size += len(raws[n]) + 5
 			n++
 		}
-		if err := f.send(frameRecords, wireRecords{raws[:n]}); err != nil {
+		if err := f.sendEncoded(ctx, frameRecords, wireRecords{raws[:n]}); err != nil {
 			return err
 		}
 		raws = raws[n:]
 	}
 	return nil
+}
+
+func (f *frames) sendEncoded(ctx context.Context, kind frameKind, v any) error {
+	b, err := encode(v)
+	if err != nil {
+		return err
+	}
+	return f.send(ctx, kind, b)
 }

@@ -7,6 +7,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type metrics struct {
 	received  *prometheus.CounterVec // by result
 	exchanges *prometheus.CounterVec // by direction, result
+	cutOffs   *prometheus.CounterVec // by reason
 	bytes     *prometheus.CounterVec // by direction: sent, received
 	published prometheus.Counter
 	views     prometheus.Counter
@@ -24,7 +25,8 @@ func newMetrics() *metrics {
 	}
 	return &metrics{
 		received:  prometheus.NewCounterVec(counter("records_received_total", "Records and hints received, by result: applied, old, foreign, refused, hint, overflow or invalid_<reason>."), []string{"result"}),
-		exchanges: prometheus.NewCounterVec(counter("exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, hostile)."), []string{"direction", "result"}),
+		exchanges: prometheus.NewCounterVec(counter("exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, slow, hostile)."), []string{"direction", "result"}),
+		cutOffs:   prometheus.NewCounterVec(counter("exchange_cut_offs_total", "Record exchanges ended here because of what the peer sent, by reason (frame_size, bomb, endless, out_of_turn, malformed, slow or a field)."), []string{"reason"}),
 		bytes:     prometheus.NewCounterVec(counter("exchange_bytes_total", "Bytes of record exchanges, by direction (sent, received)."), []string{"direction"}),
 		published: prometheus.NewCounter(counter("published_total", "Publications of this node's own record.")),
 		views:     prometheus.NewCounter(counter("views_total", "Views published to this process.")),
@@ -38,7 +40,7 @@ func (m *metrics) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	for _, c := range []prometheus.Collector{m.received, m.exchanges, m.bytes, m.published, m.views, m.services, m.endpoints, m.records} {
+	for _, c := range []prometheus.Collector{m.received, m.exchanges, m.cutOffs, m.bytes, m.published, m.views, m.services, m.endpoints, m.records} {
 		if err := r.Register(c); err != nil {
 			return err
 		}

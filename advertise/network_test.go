@@ -30,7 +30,11 @@ type network struct {
 	version uint64
 	members map[string]membership.Member
 	nodes   map[string]*node
-	streams int
+	// onStream hears, with mu held, of every stream that is opened (+1) or closed
+	// (-1) by its initiator. Nil for nobody.
+	onStream func(from, to string, change int)
+	// dialTime is how long it takes to open a stream.
+	dialTime time.Duration
 }
 
 // node is one member's end of the network.
@@ -66,9 +70,15 @@ func (n *network) close() {
 
 // join starts a member's process: a new life with a new epoch.
 func (n *network) join(id string, role membership.Role) *node {
+	return n.joinWith(id, role, func(*Config) {})
+}
+
+func (n *network) joinWith(id string, role membership.Role, change func(*Config)) *node {
 	m := membership.Member{ID: id, Epoch: uint64(time.Now().UnixMilli()), Role: role, Datacenter: "dc-1"}
 	p := &node{net: n, member: m, queue: map[string]*queued{}, registry: prometheus.NewRegistry()}
-	c, err := New(Config{Gossip: p, Registerer: p.registry})
+	cfg := Config{Gossip: p, Registerer: p.registry}
+	change(&cfg)
+	c, err := New(cfg)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -175,19 +185,38 @@ func (p *node) HandleStream(_ string, h func(context.Context, membership.Peer, n
 }
 
 func (p *node) OpenStream(_ context.Context, id, _ string) (net.Conn, error) {
+	time.Sleep(p.net.dialTime)
 	p.net.mu.Lock()
+	defer p.net.mu.Unlock()
 	to := p.net.nodes[id]
-	p.net.streams++
-	p.net.mu.Unlock()
 	if to == nil {
 		return nil, fmt.Errorf("dial %q: no such process", id)
 	}
+	serve := to.serve
 	ours, theirs := net.Pipe()
 	p.net.running.Go(func() {
-		to.serve(p.net.ctx, membership.Peer{ID: p.member.ID, Epoch: p.member.Epoch, Role: p.member.Role}, theirs)
+		serve(p.net.ctx, membership.Peer{ID: p.member.ID, Epoch: p.member.Epoch, Role: p.member.Role}, theirs)
 		_ = theirs.Close()
 	})
-	return ours, nil
+	if p.net.onStream == nil {
+		return ours, nil
+	}
+	p.net.onStream(p.member.ID, id, +1)
+	return &watchedConn{Conn: ours, closed: sync.OnceFunc(func() {
+		p.net.mu.Lock()
+		defer p.net.mu.Unlock()
+		p.net.onStream(p.member.ID, id, -1)
+	})}, nil
+}
+
+type watchedConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *watchedConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
 }
 
 // count reads a counter by its name and the value of any of its labels.

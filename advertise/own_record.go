@@ -23,11 +23,7 @@ type own struct {
 }
 
 func sameServices(a, b []Service) bool {
-	return slices.EqualFunc(a, b, func(a, b Service) bool {
-		tags := slices.Equal(a.Tags, b.Tags)
-		return tags && a.Name == b.Name && a.Address == b.Address && a.Protocol == b.Protocol &&
-			a.Weight == b.Weight && a.Slots == b.Slots && a.State == b.State && a.Version == b.Version
-	})
+	return slices.EqualFunc(a, b, Service.equal)
 }
 
 // Offer replaces what this node offers. It checks everything at once and changes

@@ -3,6 +3,7 @@ package advertise
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,6 +45,8 @@ const (
 	MaxVersionBytes = 64        // bytes of a service's version
 	MaxTags         = 16        // tags per service
 	MaxTagBytes     = 64        // bytes per tag
+	MaxRelays       = 1024      // affine relays that a service may ask for
+	MaxSelection    = 256       // bytes of a selection strategy
 	MaxRecordBytes  = 256 << 10 // bytes of an encoded record
 	DefaultWeight   = 10
 	MaxWeight       = 100
@@ -69,6 +72,21 @@ type Service struct {
 	Version string `json:"version,omitempty"`
 	// Tags are at most 16 labels of at most 64 bytes.
 	Tags []string `json:"tags,omitempty"`
+	// Secured says that the address is a listener that speaks mutual TLS and
+	// proves the worker's node id.
+	Secured bool `json:"secured,omitempty"`
+	// Relays is how many relays shall serve this service, 1 to 1024; 0 is the
+	// fleet's setting.
+	Relays int `json:"relays,omitempty"`
+	// Selection is the strategy, with its parameters, that picks an endpoint, at
+	// most 256 bytes; empty is the relay's own. The relays judge what it means.
+	Selection string `json:"selection,omitempty"`
+}
+
+func (s Service) equal(o Service) bool {
+	return s.Name == o.Name && s.Address == o.Address && s.Protocol == o.Protocol && s.Weight == o.Weight &&
+		s.Slots == o.Slots && s.State == o.State && s.Version == o.Version && slices.Equal(s.Tags, o.Tags) &&
+		s.Secured == o.Secured && s.Relays == o.Relays && s.Selection == o.Selection
 }
 
 // Record is all that one life of one worker offers. Only that worker writes it.
@@ -144,6 +162,12 @@ func (s Service) validate() error {
 		if len(tag) > MaxTagBytes {
 			return refuse("tags", "service %q: tag of %d bytes: want at most %d", s.Name, len(tag), MaxTagBytes)
 		}
+	}
+	if s.Relays < 0 || s.Relays > MaxRelays {
+		return refuse("relays", "service %q: relays %d: want 0 (the fleet's setting) to %d", s.Name, s.Relays, MaxRelays)
+	}
+	if len(s.Selection) > MaxSelection {
+		return refuse("selection", "service %q: selection of %d bytes: want at most %d", s.Name, len(s.Selection), MaxSelection)
 	}
 	return nil
 }

@@ -1,10 +1,12 @@
 package advertise
 
 import (
+	"bytes"
 	"cmp"
 	"container/list"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -16,7 +18,7 @@ import (
 const (
 	orphanAge   = 10 * time.Minute // longer than a restart, so that a healed partition costs nothing
 	floorAge    = 24 * time.Hour
-	futureEpoch = 10 * time.Minute // how far ahead of our clock a boot time may be
+	futureEpoch = 10 * time.Minute // how far ahead of our clock a life that nobody knows may have begun
 
 	defaultMaxOrphans     = 16_384
 	defaultMaxOrphanBytes = 64 << 20
@@ -47,27 +49,45 @@ func (a stamp) compare(b stamp) int {
 
 // entry is one stored record. It is never changed, only replaced.
 type entry struct {
-	record Record
+	record origin
 	raw    []byte // as its owner encoded it, fields we do not know included
 	stamp  stamp
-	mix    uint64 // what it adds to the root
+}
+
+// origin is the part of a record that the store works with. The services are kept
+// once, in the view: decoding them again for it costs microseconds, keeping them
+// twice half a kilobyte each.
+type origin struct {
+	NodeID string
+	Epoch  uint64
 }
 
 func (e *entry) instance() instance { return instance{e.record.NodeID, e.record.Epoch} }
 
+// services are what the record offers.
+func (e *entry) services() []Service {
+	record, _ := DecodeRecord(e.raw) // cannot fail: it was decoded, or encoded, to get here
+	return record.Services
+}
+
 func newEntry(record Record, raw []byte) *entry {
-	e := &entry{record: record, raw: raw, stamp: stamp{record.Sequence, xxhash.Sum64(raw)}}
-	// Plain hashes of similar records could cancel in a sum; a second hash that
-	// covers the instance makes every entry's part of the root independent.
+	// A copy, because raw may be a piece of a whole frame.
+	return &entry{origin{record.NodeID, record.Epoch}, bytes.Clone(raw), stamp{record.Sequence, xxhash.Sum64(raw)}}
+}
+
+// mix is what an entry adds to the root. Plain hashes of similar records could
+// cancel in a sum; a second hash that covers the instance makes every entry's part
+// of the root independent.
+func (e *entry) mix() uint64 {
 	var b [24]byte
-	binary.BigEndian.PutUint64(b[0:], record.Epoch)
-	binary.BigEndian.PutUint64(b[8:], record.Sequence)
+	binary.BigEndian.PutUint64(b[0:], e.record.Epoch)
+	binary.BigEndian.PutUint64(b[8:], e.stamp.sequence)
 	binary.BigEndian.PutUint64(b[16:], e.stamp.hash)
-	h := xxhash.New()
-	_, _ = h.WriteString(record.NodeID)
+	var h xxhash.Digest
+	h.Reset()
+	_, _ = h.WriteString(e.record.NodeID)
 	_, _ = h.Write(b[:])
-	e.mix = h.Sum64()
-	return e
+	return h.Sum64()
 }
 
 func bucketOf(id string) int { return int(xxhash.Sum64String(id) % buckets) }
@@ -110,7 +130,7 @@ type storeConfig struct {
 type store struct {
 	cfg     storeConfig
 	entries map[instance]*entry
-	alive   map[string]membership.Member // live workers by id
+	members *membership.Snapshot
 	root    uint64
 	buckets [buckets]uint64
 
@@ -144,20 +164,20 @@ func newStore(cfg storeConfig) *store {
 	cfg.maxOrphanBytes = cmp.Or(cfg.maxOrphanBytes, defaultMaxOrphanBytes)
 	cfg.maxFloors = cmp.Or(cfg.maxFloors, defaultMaxFloors)
 	return &store{
-		cfg: cfg, entries: map[instance]*entry{}, alive: map[string]membership.Member{},
+		cfg: cfg, entries: map[instance]*entry{}, members: membership.NewSnapshot(0, "", nil),
 		orphans: list.New(), orphanAt: map[instance]*list.Element{},
 		floors: list.New(), floorAt: map[instance]*list.Element{},
 	}
 }
 
-// merge decodes raw and keeps it if it is newer. The slice is kept. The entry is
+// merge decodes raw and keeps a copy if it is newer. The entry is
 // what the store now holds for that instance, nil if nothing.
 func (s *store) merge(raw []byte, now time.Time) (*entry, outcome, error) {
 	record, err := DecodeRecord(raw)
 	if err != nil {
 		return nil, outcomeOf(err), err
 	}
-	if limit := now.Add(futureEpoch).UnixMilli(); limit >= 0 && record.Epoch > uint64(limit) {
+	if s.fromTheFuture(instance{record.NodeID, record.Epoch}, now) {
 		err := refuse("future_epoch", "record of %q: epoch %d is more than %v ahead of our clock", record.NodeID, record.Epoch, futureEpoch)
 		return nil, outcomeOf(err), err
 	}
@@ -212,48 +232,53 @@ func (s *store) put(e *entry, now time.Time) (*entry, outcome) {
 	return e, applied
 }
 
-// setAlive takes the live members and returns the ids whose part of the view may
-// have changed.
-func (s *store) setAlive(members []membership.Member, now time.Time) (changed []string) {
-	next := make(map[string]membership.Member, len(members))
-	for _, m := range members {
-		if m.Role == membership.RoleWorker {
-			next[m.ID] = m
-		}
+// setMembers takes the newest snapshot and returns the ids whose part of the view
+// may have changed.
+func (s *store) setMembers(next *membership.Snapshot, now time.Time) (changed []string) {
+	changes := membership.Diff(s.members, next)
+	s.members = next
+	for _, m := range slices.Concat(changes.Left, changes.Failed) {
+		changed = append(changed, m.ID)
+		s.sink(m, now)
 	}
-	previous := s.alive
-	s.alive = next
-	for id, was := range previous {
-		is, still := next[id]
-		if still && is == was {
-			continue
-		}
-		changed = append(changed, id)
-		if e := s.entries[instance{id, was.Epoch}]; e != nil && (!still || is.Epoch != was.Epoch) {
-			s.addRoot(e) // addition is its own inverse
-			s.addOrphan(e, orphan{instance: e.instance(), since: now, seen: true, bytes: len(e.raw)})
-		}
+	for _, r := range slices.Concat(changes.Superseded, changes.Changed) {
+		changed = append(changed, r.New.ID)
+		s.sink(r.Old, now)
+		s.lift(r.New)
 	}
-	for id, is := range next {
-		was, before := previous[id]
-		if before && was.Epoch == is.Epoch {
-			continue
-		}
-		if !before {
-			changed = append(changed, id)
-		}
-		if e := s.entries[instance{id, is.Epoch}]; e != nil {
-			s.dropOrphan(e.instance())
-			s.addRoot(e)
-		}
+	for _, m := range changes.Joined {
+		changed = append(changed, m.ID)
+		s.lift(m)
 	}
 	s.evictOrphans(now)
 	return changed
 }
 
+// lift makes the record of a worker that has appeared count.
+func (s *store) lift(m membership.Member) {
+	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == membership.RoleWorker {
+		s.dropOrphan(e.instance())
+		s.addRoot(e)
+	}
+}
+
+// sink makes the record of a worker that is gone an orphan.
+func (s *store) sink(m membership.Member, now time.Time) {
+	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == membership.RoleWorker {
+		s.addRoot(e) // addition is its own inverse
+		s.addOrphan(e, orphan{instance: e.instance(), since: now, seen: true, bytes: len(e.raw)})
+	}
+}
+
+// worker finds a live worker.
+func (s *store) worker(id string) (membership.Member, bool) {
+	m, ok := s.members.Get(id)
+	return m, ok && m.Role == membership.RoleWorker
+}
+
 // visible is the live record of a worker, nil if it has none.
 func (s *store) visible(id string) (*entry, membership.Member) {
-	m, ok := s.alive[id]
+	m, ok := s.worker(id)
 	if !ok {
 		return nil, m
 	}
@@ -270,15 +295,24 @@ func (s *store) expire(now time.Time) {
 	}
 }
 
+// fromTheFuture reports an epoch that no boot can have had yet. Of a life that
+// membership knows our clock is no judge: it may be the one that is wrong, and a
+// relay whose clock is behind would find no endpoint any more.
+func (s *store) fromTheFuture(key instance, now time.Time) bool {
+	limit := now.Add(futureEpoch).UnixMilli()
+	return limit >= 0 && key.epoch > uint64(limit) && !s.isAlive(key)
+}
+
 func (s *store) isAlive(key instance) bool {
-	m, ok := s.alive[key.id]
+	m, ok := s.worker(key.id)
 	return ok && m.Epoch == key.epoch
 }
 
 // addRoot adds or removes an entry: exclusive or does both.
 func (s *store) addRoot(e *entry) {
-	s.root ^= e.mix
-	s.buckets[bucketOf(e.record.NodeID)] ^= e.mix
+	mix := e.mix()
+	s.root ^= mix
+	s.buckets[bucketOf(e.record.NodeID)] ^= mix
 }
 
 // forget takes out what an entry contributed, before it is replaced.

@@ -1,35 +1,20 @@
 package advertise
 
 import (
+	"iter"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+
 	"github.com/ringway/ringway/membership"
 )
 
-// Endpoint is one live worker's offer of one service.
-type Endpoint struct {
-	Service string `json:"service"`
-	// NodeID and Epoch name the worker and the life it is in.
-	NodeID   string   `json:"node_id"`
-	Epoch    uint64   `json:"epoch"` // Unix milliseconds
-	Address  string   `json:"address"`
-	Protocol Protocol `json:"protocol"`
-	Weight   int      `json:"weight"`
-	Slots    int      `json:"slots"` // 0 is unlimited
-	// State is draining as well when the worker itself has said that it leaves.
-	State   State    `json:"state"`
-	Version string   `json:"version,omitempty"`
-	Tags    []string `json:"tags,omitempty"`
-	// Datacenter and Region are the worker's, as membership knows them.
-	Datacenter string `json:"datacenter,omitempty"`
-	Region     string `json:"region,omitempty"`
-}
-
 // View is what is on offer at one moment. It is immutable: hold it as long as
-// you like, share it between goroutines, never write to it.
+// you like, share it between goroutines, never write to it. Finding a service or
+// an endpoint takes no lock and allocates nothing.
 type View struct {
 	version  uint64
 	checksum uint64
-	services map[string][]Endpoint // known services; no endpoints where all are gone
-	names    []string              // the keys of services, sorted
+	services *iradix.Tree[*Endpoints] // known services; empty where all endpoints are gone
 	count    int
 	members  *membership.Snapshot
 }
@@ -47,43 +32,61 @@ func (v *View) Checksum() uint64 { return v.checksum }
 // snapshot has arrived.
 func (v *View) Members() *membership.Snapshot { return v.members }
 
-// Services lists the known services in the sense of [View.Known], sorted. The
-// slice belongs to the view: do not change it.
-func (v *View) Services() []string { return v.names }
+// Services goes through the known services in the sense of [View.Known], sorted.
+func (v *View) Services() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if v.services != nil {
+			v.services.Root().Walk(func(_ []byte, e *Endpoints) bool { return !yield(e.service) })
+		}
+	}
+}
 
-// Endpoints lists a service's endpoints in ring order, that of [ring.Order]
-// keyed by the service over node ids, draining ones included. It is empty for a
-// service whose workers are all gone and for one nobody ever offered; Known
-// tells them apart. The slice belongs to the view: do not change it.
-//
-// [ring.Order]: https://pkg.go.dev/github.com/ringway/ringway/ring#Order
-func (v *View) Endpoints(service string) []Endpoint { return v.services[service] }
+// ServiceCount is the number of known services.
+func (v *View) ServiceCount() int {
+	if v.services == nil {
+		return 0
+	}
+	return v.services.Len()
+}
+
+// Endpoints are a service's, never nil. They are empty for a service whose
+// workers are all gone and for one nobody ever offered; Known tells them apart.
+func (v *View) Endpoints(service string) *Endpoints {
+	if e, known := v.find(service); known {
+		return e
+	}
+	return noEndpoints
+}
 
 // Known reports whether the service has an endpoint, or had one here within the
 // last 24 hours (as far as the newest 4,096 vanished names go).
 func (v *View) Known(service string) bool {
-	_, ok := v.services[service]
-	return ok
+	_, known := v.find(service)
+	return known
+}
+
+func (v *View) find(service string) (*Endpoints, bool) {
+	if v.services == nil || len(service) > MaxNameBytes {
+		return nil, false
+	}
+	var key [MaxNameBytes]byte // on the stack
+	return v.services.Get(key[:copy(key[:], service)])
 }
 
 // EndpointCount is the number of endpoints of all services.
 func (v *View) EndpointCount() int { return v.count }
 
-// Endpoint finds what one worker offers of a service, in O(endpoints).
-func (v *View) Endpoint(service, worker string) (Endpoint, bool) {
-	for _, e := range v.services[service] {
-		if e.NodeID == worker {
-			return e, true
-		}
-	}
-	return Endpoint{}, false
+// Endpoint finds what one worker offers of a service, in O(log endpoints).
+func (v *View) Endpoint(service, worker string) (*Endpoint, bool) {
+	e := v.Endpoints(service).Of(worker)
+	return e, e != nil
 }
 
 // Workers are the node ids of the endpoints of a service that take new work, in
 // ring order: what a plan is made of.
 func (v *View) Workers(service string) []string {
 	var ids []string
-	for _, e := range v.services[service] {
+	for e := range v.Endpoints(service).All() {
 		if e.State == Ready {
 			ids = append(ids, e.NodeID)
 		}

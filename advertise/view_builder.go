@@ -1,15 +1,15 @@
 package advertise
 
 import (
-	"cmp"
 	"container/list"
-	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unique"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/ring"
 )
 
 const (
@@ -17,17 +17,15 @@ const (
 	maxVanished = 4096           // how many such names are remembered
 )
 
-// viewBuilder joins the store with the live members, one service at a time: a
+// viewBuilder joins the store with the live members, one worker at a time: a
 // change costs in proportion to the services it touches, not to the cluster.
-// Published slices are never written again; a touched service gets a new one.
+// What a view holds is never written again; a touched service gets new endpoints.
 type viewBuilder struct {
 	store    *store
-	services map[string][]Endpoint
-	names    []string
-	namesOld bool                     // names must be made anew
-	shared   bool                     // a view holds the services map
-	offers   map[string][]string      // service names by worker, as in services now
-	dirty    map[string]idSet         // service -> workers whose offer may have changed
+	hidden   hidden                   // endpoints that this node cannot connect to
+	services *iradix.Tree[*Endpoints] // as in the last view
+	offers   map[string][]*Endpoint   // by worker, sorted by name: what services has of it
+	touched  idSet                    // workers whose offer may have changed since
 	vanished *list.List               // of vanishedService, oldest first
 	gone     map[string]*list.Element // the same by name
 	version  uint64
@@ -43,170 +41,110 @@ type vanishedService struct {
 
 func newViewBuilder(s *store) *viewBuilder {
 	return &viewBuilder{
-		store: s, services: map[string][]Endpoint{}, offers: map[string][]string{}, dirty: map[string]idSet{},
+		store: s, services: iradix.New[*Endpoints](), offers: map[string][]*Endpoint{}, touched: idSet{},
 		vanished: list.New(), gone: map[string]*list.Element{},
 	}
 }
 
 // touch notes that what the worker offers may have changed.
-func (b *viewBuilder) touch(id string) {
-	mark := func(service string) {
-		ids := b.dirty[service]
-		if ids == nil {
-			ids = idSet{}
-			b.dirty[service] = ids
+func (b *viewBuilder) touch(id string) { b.touched[id] = struct{}{} }
+
+// build returns the next view, and of the services that it shows differently what
+// they are now.
+func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) (v *View, changed []*Endpoints) {
+	services := b.services.Txn()
+	for name, changes := range b.changes() {
+		before, known := services.Get([]byte(name))
+		if !known {
+			before = newEndpoints(name)
 		}
-		ids[id] = struct{}{}
-	}
-	for _, name := range b.offers[id] {
-		mark(name)
-	}
-	e, _ := b.store.visible(id)
-	if e == nil {
-		delete(b.offers, id)
-		return
-	}
-	names := make([]string, len(e.record.Services))
-	for i, s := range e.record.Services {
-		names[i] = s.Name
-		mark(s.Name)
-	}
-	b.offers[id] = names
-}
-
-// build returns the next view.
-func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) *View {
-	if b.shared && (len(b.dirty) > 0 || b.expiring(now)) {
-		b.services = maps.Clone(b.services)
-		b.shared = false
-	}
-	for name, ids := range b.dirty {
-		b.rebuild(name, ids, now)
-	}
-	clear(b.dirty)
-	b.expire(now)
-	if b.namesOld {
-		b.names = slices.Sorted(maps.Keys(b.services))
-		b.namesOld = false
-	}
-	b.version++
-	b.shared = true
-	return &View{version: b.version, checksum: b.store.root, services: b.services, names: b.names, count: b.count, members: members}
-}
-
-// rebuild takes the endpoints of ids out of the service's list and merges in what
-// they are now. Both lists are in ring order, so one pass does.
-func (b *viewBuilder) rebuild(name string, ids idSet, now time.Time) {
-	before, known := b.services[name]
-	fresh := b.current(name, ids)
-	if unchanged(before, ids, fresh) {
-		return // its watchers keep the slice they have
-	}
-	after := make([]Endpoint, 0, len(before)+len(fresh))
-	kept := 0 // before[kept:i] is what is still to be copied
-	seed := ring.Hash(name, 0)
-	for i := range before {
-		if _, touched := ids[before[i].NodeID]; touched {
-			after, fresh = mergeRun(after, before[kept:i], fresh, seed)
-			kept = i + 1
+		after := before.with(changes)
+		services.Insert([]byte(name), after)
+		changed = append(changed, after)
+		b.count += after.Len() - before.Len()
+		if after.Len() == 0 {
+			b.remember(name, now)
+		} else {
+			b.recall(name)
 		}
 	}
-	after, fresh = mergeRun(after, before[kept:], fresh, seed)
-	after = append(after, fresh...)
-
-	b.count += len(after) - len(before)
-	if len(after) > 0 {
-		b.services[name] = slices.Clip(after)
+	for b.expiring(now) || b.vanished.Len() > maxVanished {
+		name := b.vanished.Front().Value.(vanishedService).name
 		b.recall(name)
-		b.namesOld = b.namesOld || !known
-		return
+		services.Delete([]byte(name))
 	}
-	if known {
-		b.services[name] = nil
-		b.remember(name, now)
-	}
+	b.services = services.Commit()
+	b.version++
+	return &View{version: b.version, checksum: b.store.root, services: b.services, count: b.count, members: members}, changed
 }
 
-// unchanged reports whether the endpoints of ids in before are just those in
-// fresh: the worker's record changed in what it says of other services.
-func unchanged(before []Endpoint, ids idSet, fresh []Endpoint) bool {
-	for i := range before {
-		if _, touched := ids[before[i].NodeID]; !touched {
-			continue
+// changes sets what the touched workers offer now against what the last view has
+// of them, by service. What is equal stays as it was, so that its service does too.
+func (b *viewBuilder) changes() map[string][]change {
+	changes := make(map[string][]change)
+	note := func(service string, c change) { changes[service] = append(changes[service], c) }
+	for id := range b.touched {
+		was, is := b.offers[id], b.join(id)
+		for _, e := range was {
+			if _, still := findOffer(is, e.Name); !still {
+				note(e.Name, change{worker: id, was: e})
+			}
 		}
-		if len(fresh) == 0 || !before[i].equal(&fresh[0]) {
-			return false
+		for i, e := range is {
+			at, before := findOffer(was, e.Name)
+			switch {
+			case !before:
+				note(e.Name, change{worker: id, is: e})
+			case was[at].equal(e):
+				is[i] = was[at]
+			default:
+				note(e.Name, change{worker: id, was: was[at], is: e})
+			}
 		}
-		fresh = fresh[1:]
+		if len(is) > 0 {
+			b.offers[id] = is
+		} else {
+			delete(b.offers, id)
+		}
 	}
-	return len(fresh) == 0
+	b.touched = idSet{} // to clear a set that was large once costs its size for ever
+	return changes
 }
 
-func (e *Endpoint) equal(o *Endpoint) bool {
-	return e.Service == o.Service && e.NodeID == o.NodeID && e.Epoch == o.Epoch && e.Address == o.Address && e.Protocol == o.Protocol &&
-		e.Weight == o.Weight && e.Slots == o.Slots && e.State == o.State && e.Version == o.Version && slices.Equal(e.Tags, o.Tags) &&
-		e.Datacenter == o.Datacenter && e.Region == o.Region
+func findOffer(offers []*Endpoint, service string) (at int, found bool) {
+	return slices.BinarySearchFunc(offers, service, func(e *Endpoint, name string) int { return strings.Compare(e.Name, name) })
 }
 
-// mergeRun appends run and those of fresh that belong before its end. A long run
-// is copied in pieces: only the places where something goes in are searched.
-func mergeRun(to, run, fresh []Endpoint, seed uint64) (merged, rest []Endpoint) {
-	for len(fresh) > 0 {
-		at, _ := slices.BinarySearchFunc(run, fresh[0].NodeID, func(e Endpoint, id string) int {
-			return compareOnRing(e.NodeID, id, seed)
-		})
-		if at == len(run) {
-			break
-		}
-		to = append(append(to, run[:at]...), fresh[0])
-		run, fresh = run[at:], fresh[1:]
+// join makes the endpoints of a worker, sorted by service: its record and what
+// membership knows of it. There are none unless it is alive and has a record.
+func (b *viewBuilder) join(id string) []*Endpoint {
+	e, m := b.store.visible(id)
+	if e == nil {
+		return nil
 	}
-	return append(to, run...), fresh
-}
-
-// compareOnRing is the order of ring.Order under the seed of its key.
-func compareOnRing(a, b string, seed uint64) int {
-	if c := cmp.Compare(ring.Hash(a, seed), ring.Hash(b, seed)); c != 0 {
-		return c
-	}
-	return strings.Compare(a, b)
-}
-
-// current lists the endpoints of one service on those workers, in ring order.
-func (b *viewBuilder) current(name string, ids idSet) []Endpoint {
-	offering := make(map[string]Endpoint, len(ids))
-	for id := range ids {
-		e, m := b.store.visible(id)
-		if e == nil {
-			continue
-		}
-		i := slices.IndexFunc(e.record.Services, func(s Service) bool { return s.Name == name })
-		if i < 0 {
-			continue
-		}
-		s := e.record.Services[i]
+	worker := &Worker{NodeID: m.ID, Epoch: m.Epoch, Datacenter: m.Datacenter, Region: m.Region}
+	services := e.services()
+	offers := make([]*Endpoint, len(services))
+	for i, s := range services {
 		if m.Leaving {
 			s.State = Draining
 		}
-		offering[id] = Endpoint{
-			Service: name, NodeID: id, Epoch: m.Epoch, Address: s.Address, Protocol: s.Protocol, Weight: s.Weight,
-			Slots: s.Slots, State: s.State, Version: s.Version, Tags: s.Tags, Datacenter: m.Datacenter, Region: m.Region,
+		// Thousands of workers say these alike: each text is kept once.
+		s.Name, s.Version = unique.Make(s.Name).Value(), unique.Make(s.Version).Value()
+		offers[i] = &Endpoint{s, worker}
+		if b.hidden.has(target{e.instance(), s.Name, s.Address}, e.stamp.sequence) {
+			unreachable := *worker
+			unreachable.Unreachable = true
+			offers[i].Worker = &unreachable
 		}
 	}
-	out := make([]Endpoint, 0, len(offering))
-	for _, id := range ring.Order(name, slices.Collect(maps.Keys(offering))) {
-		out = append(out, offering[id])
-	}
-	return out
+	slices.SortFunc(offers, func(a, b *Endpoint) int { return strings.Compare(a.Name, b.Name) })
+	return offers
 }
 
 func (b *viewBuilder) remember(name string, now time.Time) {
-	if _, already := b.gone[name]; already {
-		return
-	}
-	b.gone[name] = b.vanished.PushBack(vanishedService{name, now})
-	if b.vanished.Len() > maxVanished {
-		b.forgetOldest()
+	if _, already := b.gone[name]; !already {
+		b.gone[name] = b.vanished.PushBack(vanishedService{name, now})
 	}
 }
 
@@ -217,20 +155,9 @@ func (b *viewBuilder) recall(name string) {
 	}
 }
 
+// expiring reports whether a service without endpoints has been known for too
+// long.
 func (b *viewBuilder) expiring(now time.Time) bool {
 	front := b.vanished.Front()
 	return front != nil && now.Sub(front.Value.(vanishedService).since) >= knownAge
-}
-
-func (b *viewBuilder) expire(now time.Time) {
-	for b.expiring(now) {
-		b.forgetOldest()
-	}
-}
-
-func (b *viewBuilder) forgetOldest() {
-	name := b.vanished.Front().Value.(vanishedService).name
-	b.recall(name)
-	delete(b.services, name)
-	b.namesOld = true
 }

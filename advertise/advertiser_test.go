@@ -1,0 +1,390 @@
+package advertise
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/ring"
+)
+
+// seed is a relay on real sockets.
+type seed struct {
+	node      *membership.Node
+	catalogue *Catalogue
+	stop      func()
+}
+
+func startSeed(t *testing.T, change func(*membership.Config)) *seed {
+	t.Helper()
+	cfg := membership.Config{Cluster: "prod", Environment: "eu", ID: "relay-1", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0"}
+	if change != nil {
+		change(&cfg)
+	}
+	node, err := membership.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue, err := New(Config{Gossip: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := node.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = catalogue.Run(ctx) }()
+	s := &seed{node, catalogue, sync.OnceFunc(func() { cancel(); <-ended; _ = node.Close() })}
+	t.Cleanup(s.stop)
+	return s
+}
+
+// sees waits until the seed's view is as wanted.
+func (s *seed) sees(t *testing.T, what string, want func(*View) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for v := range s.catalogue.Watch(ctx) {
+		if want(v) {
+			return
+		}
+	}
+	t.Fatalf("the seed never saw %s", what)
+}
+
+// service is an Advertiser that runs, and what it tells of itself.
+type service struct {
+	*Advertiser
+	t      *testing.T
+	events chan Event
+	stop   func() // and wait
+}
+
+func startService(t *testing.T, change func(*AdvertiserConfig)) *service {
+	t.Helper()
+	s := &service{t: t, events: make(chan Event, 64)}
+	cfg := AdvertiserConfig{
+		Cluster: "prod", Environment: "eu", ID: "echo-1", BindAddr: "127.0.0.1:0", Services: echo(8080),
+		DrainDelay: 100 * time.Millisecond, OnEvent: func(e Event) { s.events <- e },
+	}
+	change(&cfg)
+	var err error
+	if s.Advertiser, err = NewAdvertiser(cfg); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		_ = s.node.Close() // as a crash: a goodbye takes seconds, and one test is about it
+		s.stop()
+	})
+	return s
+}
+
+// next waits for an event.
+func (s *service) next() Event {
+	s.t.Helper()
+	select {
+	case e := <-s.events:
+		return e
+	case <-time.After(30 * time.Second):
+		s.t.Fatal("no event")
+		return Event{}
+	}
+}
+
+func (s *service) wants(kind EventKind) Event {
+	s.t.Helper()
+	e := s.next()
+	if e.Kind != kind {
+		s.t.Fatalf("%s (%v), want %s", e.Kind, e.Cause, kind)
+	}
+	return e
+}
+
+func TestAnAdvertiserOffersChangesDrainsAndWithdraws(t *testing.T) {
+	t.Parallel()
+	relay := startSeed(t, nil)
+	s := startService(t, func(c *AdvertiserConfig) {
+		c.Seeds, c.Datacenter, c.Region = []string{relay.node.Addr()}, "dc-1", "eu-west"
+	})
+	s.wants(EventAdvertised)
+	relay.sees(t, "the endpoint", func(v *View) bool {
+		e, ok := v.Endpoint("echo", "echo-1")
+		return ok && e.Address == "127.0.0.1:8080" && e.Datacenter == "dc-1" && e.Region == "eu-west"
+	})
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want func(*View) bool
+	}{
+		{"another port", func() error { return s.Set(echo(8081)...) }, func(v *View) bool {
+			e, ok := v.Endpoint("echo", "echo-1")
+			return ok && e.Address == "127.0.0.1:8081"
+		}},
+		{"draining", func() error { s.Drain(); return nil }, func(v *View) bool {
+			e, ok := v.Endpoint("echo", "echo-1")
+			return ok && e.State == Draining
+		}},
+		{"nothing", func() error { s.Withdraw(); return nil }, func(v *View) bool {
+			return v.EndpointCount() == 0
+		}},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		s.wants(EventReadvertised)
+		relay.sees(t, step.name, step.want)
+	}
+}
+
+func TestSettingWhatIsOfferedAlreadyIsNoEvent(t *testing.T) {
+	t.Parallel()
+	relay := startSeed(t, nil)
+	s := startService(t, func(c *AdvertiserConfig) { c.Seeds, c.Services = []string{relay.node.Addr()}, nil })
+	for _, port := range []int{1, 1, 1, 2} { // the first is what it advertises, the last what it readvertises
+		if err := s.Set(echo(port)...); err != nil {
+			t.Fatal(err)
+		}
+		relay.sees(t, "the offer", func(v *View) bool {
+			e, ok := v.Endpoint("echo", "echo-1")
+			return ok && e.Address == echo(port)[0].Address
+		})
+	}
+	s.wants(EventAdvertised)
+	s.wants(EventReadvertised)
+	s.stop()
+	if len(s.events) > 0 {
+		t.Errorf("one more event: %+v", <-s.events)
+	}
+}
+
+func TestAnAdvertiserLeavesAndIsNotTakenToHaveFailed(t *testing.T) {
+	t.Parallel()
+	relay := startSeed(t, nil)
+	s := startService(t, func(c *AdvertiserConfig) { c.Seeds, c.DrainDelay = []string{relay.node.Addr()}, 500*time.Millisecond })
+	s.wants(EventAdvertised)
+	if err := s.Set(echo(8081)...); err != nil {
+		t.Fatal(err)
+	}
+	s.wants(EventReadvertised) // from here it takes a second until it may publish again
+	relay.sees(t, "the endpoint", func(v *View) bool { return v.EndpointCount() == 1 })
+	views := relay.catalogue.Watch(t.Context())
+	go s.stop()
+	drained := false
+	for v := range views {
+		e, there := v.Endpoint("echo", "echo-1")
+		m, _ := v.Members().Get("echo-1")
+		drained = drained || there && e.State == Draining && !m.Leaving // it says so in its record, in good time
+		if !there {
+			d, _ := v.Members().Departed("echo-1")
+			if !drained || d.Reason != membership.Left {
+				t.Errorf("it went %q, draining before: %t; want left after draining", d.Reason, drained)
+			}
+			return
+		}
+	}
+}
+
+func TestASeedThatComesLaterIsFound(t *testing.T) {
+	t.Parallel()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := startService(t, func(c *AdvertiserConfig) { c.Seeds = []string{addr} })
+	if e := s.wants(EventError); !e.WillRetry || e.Cause == nil || !strings.Contains(e.Cause.Error(), addr) {
+		t.Errorf("%+v, want one that names %s and is retried", e, addr)
+	}
+	startSeed(t, func(c *membership.Config) { c.BindAddr = addr })
+	for { // reasons may differ from attempt to attempt
+		if e := s.next(); e.Kind == EventAdvertised {
+			break
+		} else if e.Kind != EventError {
+			t.Fatalf("%+v before it advertised", e)
+		}
+	}
+}
+
+func TestASeedOfAnotherClusterIsAnEventThatNamesBoth(t *testing.T) {
+	t.Parallel()
+	relay := startSeed(t, func(c *membership.Config) { c.Cluster = "staging" })
+	s := startService(t, func(c *AdvertiserConfig) { c.Seeds = []string{relay.node.Addr()} })
+	e := s.wants(EventError)
+	var refusal *membership.RefusalError
+	if !errors.As(e.Cause, &refusal) || refusal.Ours != "prod" || refusal.Theirs != "staging" || refusal.Field != "cluster" || !e.WillRetry {
+		t.Errorf("%+v, want a refusal for the cluster that names prod and staging", e)
+	}
+	s.stop()
+	if relay.catalogue.View().EndpointCount() > 0 {
+		t.Error("the other cluster sees the endpoint")
+	}
+}
+
+func TestAnAdvertiserThatIsLeftAloneSaysSoAndReadvertises(t *testing.T) {
+	t.Parallel()
+	relay := startSeed(t, nil)
+	s := startService(t, func(c *AdvertiserConfig) { c.Seeds = []string{relay.node.Addr()} })
+	s.wants(EventAdvertised)
+	if err := relay.node.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	relay.stop()
+	if e := s.wants(EventError); !errors.Is(e.Cause, ErrAlone) || !e.WillRetry {
+		t.Errorf("%+v, want %v", e, ErrAlone)
+	}
+	next := startSeed(t, func(c *membership.Config) { c.ID, c.Seeds = "relay-2", []string{s.Addr()} })
+	s.wants(EventReadvertised)
+	next.sees(t, "the endpoint", func(v *View) bool { return v.EndpointCount() == 1 })
+}
+
+func TestAnAdvertiserWithCertificateAndKeysTalksToItsLikeOnly(t *testing.T) {
+	t.Parallel()
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := func(role identity.Role, node string) *identity.Source {
+		s, err := authority.Source(identity.Claims{Role: role, Cluster: "prod", Environment: "eu", Node: node}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	keyring := func() *membership.Keyring {
+		k, err := membership.NewKeyring(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	relay := startSeed(t, func(c *membership.Config) {
+		c.Identity, c.Keyring = source(identity.RoleRelay, "relay-1"), keyring()
+	})
+	secured := startService(t, func(c *AdvertiserConfig) {
+		c.Seeds, c.Identity, c.Keyring = []string{relay.node.Addr()}, source(identity.RoleWorker, "echo-1"), keyring()
+	})
+	secured.wants(EventAdvertised)
+	plain := startService(t, func(c *AdvertiserConfig) { c.Seeds, c.ID = []string{relay.node.Addr()}, "echo-2" })
+	plain.wants(EventError)
+}
+
+func TestABadAdvertiserIsRefusedWithAllItsFaults(t *testing.T) {
+	_, err := NewAdvertiser(AdvertiserConfig{
+		Cluster: "prod", ID: "not an id", BindAddr: "0.0.0.0:0", DrainDelay: -1,
+		Services: []Service{
+			{Name: "a b", Address: "127.0.0.1:80"},
+			{Name: "nowhere", Address: "127.0.0.1:0"},
+			{Name: "everywhere", Address: "[::]:80"},
+		},
+	})
+	for _, want := range []string{
+		`advertiser "not an id"`, "environment is required", `id "not an id"`, "listens on every interface", "no seeds", "nothing protects it", "drain delay -1ns",
+		`service name "a b"`, `service "nowhere": address "127.0.0.1:0"`, `service "everywhere": address "[::]:80"`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error that says %s, got:\n%v", want, err)
+		}
+	}
+	good := AdvertiserConfig{Cluster: "prod", Environment: "eu", ID: "echo-1", BindAddr: "127.0.0.1:0", Seeds: []string{"127.0.0.1:7400"}}
+	for name, change := range map[string]func(*AdvertiserConfig){
+		"seed":              func(c *AdvertiserConfig) { c.Seeds = append(c.Seeds, "[::1") },
+		"other hosts":       func(c *AdvertiserConfig) { c.BindAddr, c.AdvertiseAddr = "0.0.0.0:0", "127.0.0.1:1" },
+		`"echo" twice`:      func(c *AdvertiserConfig) { c.Services = append(echo(1), echo(2)...) },
+		"advertise address": func(c *AdvertiserConfig) { c.AdvertiseAddr = "127.0.0.1:0" },
+	} {
+		c := good
+		change(&c)
+		if _, err := NewAdvertiser(c); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("want an error about %s, got: %v", name, err)
+		}
+	}
+	said := good
+	said.BindAddr, said.AdvertiseAddr, said.Insecure = "0.0.0.0:0", "127.0.0.1:1", true
+	a, err := NewAdvertiser(said)
+	if err != nil {
+		t.Fatalf("insecure said out loud: %v", err)
+	}
+	if err := a.Set(Service{Name: "x", Address: "0.0.0.0:80"}, Service{Name: "y"}); err == nil || !strings.Contains(err.Error(), `"x"`) || !strings.Contains(err.Error(), `"y"`) {
+		t.Errorf("Set says %v, want both faults", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnAdvertiserRunsOnceAndSaysWhenItCannot(t *testing.T) {
+	t.Parallel()
+	s := startService(t, func(c *AdvertiserConfig) { c.Seeds = []string{"127.0.0.1:1"} })
+	s.wants(EventError)
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Errorf("a second Run: %v", err)
+	}
+	s.stop()
+
+	var events []Event
+	closed, err := NewAdvertiser(AdvertiserConfig{
+		Cluster: "prod", Environment: "eu", ID: "echo-1", BindAddr: "127.0.0.1:0", Seeds: []string{"127.0.0.1:1"},
+		OnEvent: func(e Event) { events = append(events, e) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err = closed.Run(t.Context())
+	if err == nil || len(events) != 1 || events[0].WillRetry || !errors.Is(err, events[0].Cause) {
+		t.Errorf("after Close Run returned %v and told of %+v; want one error that is not retried", err, events)
+	}
+}
+
+func TestDiscoverSaysWhyThereIsNoEndpoint(t *testing.T) {
+	offer := func(id string, s State) Endpoint {
+		return Endpoint{Service{State: s}, &Worker{NodeID: id, Unreachable: id == "far"}}
+	}
+	v := viewOf(map[string][]Endpoint{
+		"up":    {offer("a", Ready), offer("b", Draining), offer("c", Ready)},
+		"going": {offer("a", Draining), offer("far", Ready)},
+		"gone":  nil,
+	})
+	got, err := v.Discover("up")
+	if want := ring.Order("up", []string{"a", "c"}); err != nil || len(got) != 2 || got[0].NodeID != want[0] || got[1].NodeID != want[1] {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	for name, c := range map[string]struct {
+		is  error
+		say string
+	}{
+		"going":   {ErrNoEndpoint, "draining"},
+		"gone":    {ErrNoEndpoint, "workers are gone"},
+		"unheard": {ErrNoEndpoint, "nobody is known"},
+		"":        {ErrServiceName, "want 1 to 63"},
+		"a/b":     {ErrServiceName, `"a/b"`},
+	} {
+		if _, err := v.Discover(name); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.say) {
+			t.Errorf("%q: %v, want %v and %q", name, err, c.is, c.say)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package advertise
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/ringway/ringway/membership"
+)
+
+// life is what one instance ever offered, by generation; nothing when withdrawn.
+type life struct {
+	world  string
+	offers map[int][]Service
+}
+
+// withdrawal is the first withdrawal after a generation, 0 if there was none.
+func (l *life) withdrawal(after int) int {
+	first := 0
+	for generation, services := range l.offers {
+		if len(services) == 0 && generation > after && (first == 0 || generation < first) {
+			first = generation
+		}
+	}
+	return first
+}
+
+// sight is what the monitor remembers of one observer.
+type sight struct {
+	view   *View
+	shown  map[instance]int // generations in that view
+	newest map[instance]int // the newest that was ever shown, or seen withdrawn
+}
+
+func newSight() sight {
+	return sight{shown: map[instance]int{}, newest: map[instance]int{}}
+}
+
+// forgedAddress is in every forged record and in no other.
+const forgedAddress = "192.0.2.66:666"
+
+// generations lists what a view shows of each worker, and who is shown with what
+// was forged.
+func generations(v *View) (shown map[instance]int, forged []instance) {
+	shown = make(map[instance]int, 64)
+	for name := range v.Services() {
+		for e := range v.Endpoints(name).All() {
+			key := instance{e.NodeID, e.Epoch}
+			if e.Address == forgedAddress {
+				forged = append(forged, key)
+				continue
+			}
+			generation, _ := strconv.Atoi(e.Version)
+			shown[key] = max(shown[key], generation)
+		}
+	}
+	return shown, forged
+}
+
+// inspect checks one view against what must always hold:
+//
+//   - every view is checked: versions have no gaps;
+//   - its snapshot is not older than the one of the view before;
+//   - every endpoint is of a worker that is alive in that snapshot, in that life;
+//   - it is what that life really offered, all services of one offer or none;
+//   - an offer is never followed by an older one of the same life, nor a
+//     withdrawal by an offer that it withdrew;
+//   - an offer vanishes only with its worker or by a withdrawal;
+//   - what was forged about a worker is never believed by itself, and what was
+//     forged about others than live workers by nobody.
+func (f *flotilla) inspect(p *process, c *Catalogue, v *View) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.catalogue != c || !p.running {
+		return // of an earlier life
+	}
+	f.views++
+	wrong := func(format string, args ...any) {
+		f.breach("%s, view %d: %s", p.name, v.Version(), fmt.Sprintf(format, args...))
+	}
+	members := v.Members()
+	if members == nil {
+		if v.EndpointCount() != 0 {
+			wrong("endpoints before the first snapshot")
+		}
+		return
+	}
+	if before := p.sees.view; before != nil {
+		if v.Version() != before.Version()+1 {
+			wrong("it follows view %d", before.Version())
+		}
+		if members.Version() < before.Members().Version() {
+			wrong("snapshot %d after %d", members.Version(), before.Members().Version())
+		}
+	}
+	count := make(map[instance]int, len(p.sees.shown))
+	shown := make(map[instance]int, len(p.sees.shown))
+	for name := range v.Services() {
+		for e := range v.Endpoints(name).All() {
+			key := instance{e.NodeID, e.Epoch}
+			m, alive := members.Get(key.id)
+			if !alive || m.Epoch != key.epoch || m.Role != membership.RoleWorker {
+				wrong("endpoint of %s.%d, which is no live worker: %+v", key.id, key.epoch, m)
+			}
+			if e.Address == forgedAddress {
+				if key.id == p.name || !f.forged[key] {
+					wrong("a forged offer of %s", key.id)
+				}
+				shown[key] = p.sees.shown[key] // judged again when the truth is back
+				continue
+			}
+			state := Ready
+			if m.Leaving {
+				state = Draining
+			}
+			generation, err := strconv.Atoi(e.Version)
+			offered := f.offered(p, key, generation, name)
+			if err != nil || offered == nil || e.Name != name || e.Address != offered.Address || e.Weight != offered.Weight || e.State != state {
+				wrong("%s.%d never offered this: %v", key.id, key.epoch, e)
+				continue
+			}
+			if other, twice := shown[key]; twice && other != generation {
+				wrong("offers %d and %d of %s at once", other, generation, key.id)
+			}
+			shown[key] = generation
+			count[key]++
+		}
+	}
+	for key, n := range count {
+		if want := len(f.ledger[key].offers[shown[key]]); n != want {
+			wrong("%d of the %d services of %s", n, want, key.id)
+		}
+		if newest := p.sees.newest[key]; shown[key] < newest {
+			wrong("offer %d of %s is back, after %d", shown[key], key.id, newest)
+		}
+		p.sees.newest[key] = shown[key]
+	}
+	for key, generation := range p.sees.shown {
+		if _, still := shown[key]; still {
+			continue
+		}
+		if m, alive := members.Get(key.id); alive && m.Epoch == key.epoch {
+			withdrawn := f.ledger[key].withdrawal(generation)
+			if withdrawn == 0 {
+				wrong("the offer of %s is gone, which is alive and did not withdraw it", key.id)
+			}
+			p.sees.newest[key] = max(p.sees.newest[key], withdrawn)
+		}
+	}
+	p.sees.view, p.sees.shown = v, shown
+}
+
+// offered is what an instance offered of a service in one generation, nil if it
+// did not, or belongs to another cluster.
+func (f *flotilla) offered(p *process, key instance, generation int, service string) *Service {
+	l := f.ledger[key]
+	if l == nil || l.world != p.world() {
+		return nil
+	}
+	for i := range l.offers[generation] {
+		if s := &l.offers[generation][i]; s.Name == service {
+			return s
+		}
+	}
+	return nil
+}
+
+func (f *flotilla) breach(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	f.note("BROKEN: %s", text)
+	if len(f.broken) < 10 {
+		f.broken = append(f.broken, fmt.Sprintf("at %v: %s", time.Since(f.began).Round(time.Millisecond), text))
+	}
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package advertise
+
+const raceEnabled = true
