@@ -1,10 +1,10 @@
 package affinity_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/ring"
 )
 
 var large = affinity.Shape{Relays: 300, Workers: 10_000, Minimums: affinity.DefaultMinimums}
@@ -39,15 +39,37 @@ func BenchmarkAllRangesAndWeights(b *testing.B) {
 	}
 }
 
+func largePlan(change func(*affinity.PlanConfig)) affinity.PlanConfig {
+	cfg := affinity.PlanConfig{Service: "billing", Relays: someRelays(300), RelaysPerService: 300,
+		Workers: inRingOrder("billing", someWorkers(10_000)), WorkersOrdered: true}
+	change(&cfg)
+	return cfg
+}
+
+var largePlans = map[string]affinity.PlanConfig{
+	"rank":       largePlan(func(cfg *affinity.PlanConfig) {}),
+	"unordered":  largePlan(func(cfg *affinity.PlanConfig) { cfg.Workers, cfg.WorkersOrdered = someWorkers(10_000), false }),
+	"slot":       largePlan(func(cfg *affinity.PlanConfig) { cfg.IndexSource = affinity.IndexSlot }),
+	"rendezvous": largePlan(func(cfg *affinity.PlanConfig) { cfg.Strategy = affinity.Rendezvous }),
+	"weights": largePlan(func(cfg *affinity.PlanConfig) {
+		for i := range cfg.Workers {
+			cfg.Workers[i].Weight = 10 + 10*(i%2*i%3)
+		}
+	}),
+	"places": largePlan(func(cfg *affinity.PlanConfig) {
+		for i := range cfg.Relays {
+			cfg.Relays[i].Datacenter = fmt.Sprint("dc", i%6)
+		}
+		for i := range cfg.Workers {
+			cfg.Workers[i].Datacenter = fmt.Sprint("dc", i%7)
+		}
+	}),
+}
+
 // A relay's own part of a change of membership: the plan and its own assignments.
 func BenchmarkPlanOfOneRelay(b *testing.B) {
-	for name, cfg := range map[string]affinity.PlanConfig{
-		"ordered":   {Workers: ring.Order("billing", workerIDs(10_000)), WorkersOrdered: true},
-		"unordered": {Workers: workerIDs(10_000)},
-		"slots":     {Workers: ring.Order("billing", workerIDs(10_000)), WorkersOrdered: true, IndexSource: affinity.IndexSlot},
-	} {
+	for name, cfg := range largePlans {
 		b.Run(name, func(b *testing.B) {
-			cfg.Service, cfg.Relays, cfg.RelaysPerService = "billing", relayIDs(300), 300
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := mustPlan(b, cfg).Assignments(137); err != nil {
@@ -59,18 +81,17 @@ func BenchmarkPlanOfOneRelay(b *testing.B) {
 }
 
 func BenchmarkPlanOfAllRelays(b *testing.B) {
-	cfg := affinity.PlanConfig{Service: "billing", Relays: relayIDs(300), RelaysPerService: 300,
-		Workers: ring.Order("billing", workerIDs(10_000)), WorkersOrdered: true}
-	var weights []float64
-	b.ReportAllocs()
-	for b.Loop() {
-		p := mustPlan(b, cfg)
-		for i := range p.Affine() {
-			if _, err := p.Range(i); err != nil {
-				b.Fatal(err)
+	for name, cfg := range largePlans {
+		b.Run(name, func(b *testing.B) {
+			var assignments []affinity.Assignment
+			b.ReportAllocs()
+			for b.Loop() {
+				p := mustPlan(b, cfg)
+				for i := range p.Affine() {
+					assignments, _ = p.AppendAssignments(assignments[:0], i)
+				}
 			}
-			weights, _ = p.AppendWeights(weights[:0], i)
-		}
+		})
 	}
 }
 

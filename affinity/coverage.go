@@ -15,11 +15,7 @@ func (s Shape) Coverage() (Coverage, error) {
 	if err := s.Validate(); err != nil {
 		return Coverage{}, err
 	}
-	return s.coverage(make([]int, s.Workers+1)), nil
-}
-
-// coverage uses steps, W+1 zeros, as the place for the result.
-func (s Shape) coverage(steps []int) Coverage {
+	steps := make([]int, s.Workers+1)
 	c := Coverage{MinPerRelay: s.Workers}
 	// Mark where ranges begin and end, then add up once around the ring.
 	for i := range s.Relays {
@@ -44,5 +40,5 @@ func (s Shape) coverage(steps []int) Coverage {
 	for _, n := range c.PerWorker {
 		c.Min, c.Max = min(c.Min, n), max(c.Max, n)
 	}
-	return c
+	return c, nil
 }

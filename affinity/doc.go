@@ -7,13 +7,22 @@
 // members. With R relays, W workers, at least m relays per worker and at least p
 // workers per relay:
 //
+//   - every worker has min(m, R) relays or more, wherever it runs, and no relay is without
+//     workers;
+//   - the weights of a range sum to 1 and, when relays carry equal traffic, give every
+//     worker the load that its own weight asks for, as nearly as the connections allow.
+//
+// With projection, in a fleet of one place and workers of equal weight:
+//
 //   - every worker has exactly m relays where m·W ≥ p·R and m ≤ R; elsewhere their
 //     number differs by at most one and is never below min(m, R);
 //   - the sizes of any two ranges differ by at most one and none is below min(p, W);
 //   - the fleet holds max(m·W, p·R) connections (never more than R·W), the fewest that
 //     satisfy both;
-//   - the weights of a range sum to 1 and, when relays carry equal traffic, give every
-//     worker the same load (the one exception is with [Shape.AppendWeights]).
+//   - loads are exactly equal (the one exception is with [Shape.AppendWeights]).
+//
+// With rendezvous, a member that joins or leaves moves its own connections only; ranges
+// differ in size, and loads are equal to one part in a million.
 //
 // # Picture
 //
@@ -27,15 +36,22 @@
 //	relay 2                    [----------------+-- ...
 //	relay 3  -----------------)           [-----+-- ...
 //
+// Members that name their datacenter are put in groups, each with a ring of its own:
+//
+//	fra: 4 relays, 8 workers    enough of both: nobody else's business
+//	par: 3 relays, 1 worker     its relays are at home in fra, too (the same region)
+//	nyc: 1 relay,  6 workers    two of any relays make up the number for each worker
+//
 // Layers, from the arithmetic up: [Range] is one relay's slice, [Shape] the arithmetic
 // of counts (no names), [Slots] the choice of the relays that serve a service, [Plan]
-// all of it for one service, with names.
+// all of it for one service, with names, places, weights and either [Strategy].
 //
 // # Rules
 //
 // Everything here is pure: no goroutine, no clock, no logging, no lock. Values are
 // immutable and safe for concurrent use. Ranges are computed in integers only: floating
 // point rounds neighbouring boundaries apart on some sizes and some processors, and
-// would leave a worker one relay short (10 relays, 61 workers, m = 3).
+// would leave a worker one relay short (10 relays, 61 workers, m = 3). Where weights
+// decide a fallback, the floating point is of the kind that is the same everywhere.
 // What to do about connections that are already open is not decided here.
 package affinity

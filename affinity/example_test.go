@@ -12,8 +12,8 @@ import (
 func Example() {
 	plan, err := affinity.NewPlan(affinity.PlanConfig{
 		Service: "billing",
-		Relays:  []string{"relay-a", "relay-b", "relay-c"},
-		Workers: []string{"w1", "w2", "w3", "w4", "w5", "w6", "w7"},
+		Relays:  affinity.Relays([]string{"relay-a", "relay-b", "relay-c"}),
+		Workers: affinity.Workers([]string{"w1", "w2", "w3", "w4", "w5", "w6", "w7"}),
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -21,9 +21,9 @@ func Example() {
 	}
 	fmt.Println("the worker ring:", strings.Join(plan.Workers(), " "))
 	for i, relay := range plan.Affine() {
-		r, _ := plan.Range(i)
+		ranges, _ := plan.Ranges(i)
 		assignments, _ := plan.Assignments(i)
-		fmt.Printf("%s connects to %v:", relay, r)
+		fmt.Printf("%s connects to %v:", relay, ranges[0])
 		for _, a := range assignments {
 			fmt.Printf(" %s", a.Worker)
 		}
@@ -44,8 +44,8 @@ func Example() {
 func ExamplePlan() {
 	plan, err := affinity.NewPlan(affinity.PlanConfig{
 		Service: "billing",
-		Relays:  []string{"relay-a", "relay-b", "relay-c", "relay-d", "relay-e"},
-		Workers: []string{"w1", "w2", "w3", "w4", "w5", "w6", "w7"},
+		Relays:  affinity.Relays([]string{"relay-a", "relay-b", "relay-c", "relay-d", "relay-e"}),
+		Workers: affinity.Workers([]string{"w1", "w2", "w3", "w4", "w5", "w6", "w7"}),
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -53,9 +53,9 @@ func ExamplePlan() {
 	}
 	load := map[string]float64{}
 	for i, relay := range plan.Affine() {
-		r, _ := plan.Range(i)
+		ranges, _ := plan.Ranges(i)
 		assignments, _ := plan.Assignments(i)
-		fmt.Printf("%s %v:", relay, r)
+		fmt.Printf("%s %v:", relay, ranges[0])
 		for _, a := range assignments {
 			fmt.Printf(" %s %.3f", a.Worker, a.Weight)
 			load[a.Worker] += a.Weight
@@ -74,6 +74,37 @@ func ExamplePlan() {
 	// relay-e [4..1) of 7: w5 0.238 w4 0.238 w2 0.190 w3 0.333
 	// relay-b [6..3) of 7: w2 0.333 w3 0.190 w6 0.238 w7 0.238
 	// load: w3 0.714 w6 0.714 w7 0.714 w1 0.714 w5 0.714 w4 0.714 w2 0.714
+}
+
+// A datacenter with too few workers takes in the rest of its region.
+func ExamplePlan_Explain() {
+	fra, par := affinity.Place{Datacenter: "fra", Region: "eu"}, affinity.Place{Datacenter: "par", Region: "eu"}
+	cfg := affinity.PlanConfig{Service: "billing", Workers: []affinity.Worker{{ID: "par-1", Place: par}}}
+	for i := range 4 {
+		cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprint("relay-fra-", i), Place: fra})
+	}
+	cfg.Relays = append(cfg.Relays, affinity.Relay{ID: "relay-par-0", Place: par})
+	for i := range 9 {
+		cfg.Workers = append(cfg.Workers, affinity.Worker{ID: fmt.Sprint("fra-", i), Place: fra})
+	}
+	plan, err := affinity.NewPlan(cfg)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(plan.Explain("relay-par-0", "fra-3"))
+	fmt.Print(plan.Draw("relay-par-0", "fra-3"))
+	// Output:
+	// fra-3 is at position 5, inside the range [5..2) of 9 of relay-par-0
+	// billing: ring of 9 workers, 5 relays (home)
+	//   relay-fra-2 #####....
+	//   relay-fra-3 ..#####..
+	//   relay-fra-0 ....#####
+	// > relay-par-0 ##...####
+	//   relay-fra-1 ####...##
+	//                    ^ fra-3, position 5
+	// billing: ring of 1 worker, 1 relay (home)
+	// > relay-par-0 #
 }
 
 // The arithmetic alone, without names: which of 100 workers the last of 12 relays takes.

@@ -1,52 +1,44 @@
 package affinity
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"slices"
+	"sort"
+	"strings"
 
 	"github.com/ringway/ringway/ring"
 )
 
-// DefaultRelaysPerService is the number of relays that serve one service (k),
-// the same as Hyperbahn's.
-const DefaultRelaysPerService = 10
-
-// PlanConfig is what a plan depends on; two relays that agree on it have the same plan.
-type PlanConfig struct {
-	// Service is the name of the service; see [ValidateService].
-	Service string
-
-	// Relays are the ids of all relays of the fleet, in any order. The affine ones are
-	// chosen from them.
-	Relays []string
-
-	// Workers are the ids of the endpoints of the service. NewPlan copies them, unless
-	// WorkersOrdered is set.
-	Workers []string
-
-	// WorkersOrdered says that Workers is already ring.Order(Service, …). The slice is then
-	// kept and must not change any more. The order is still checked, in one pass, because
-	// relays that disagree on it would leave workers without connections.
-	WorkersOrdered bool
-
-	// RelaysPerService is the number of affine relays: 1 or more, 0 for
-	// [DefaultRelaysPerService]. A smaller fleet serves the service whole.
-	RelaysPerService int
-
-	// Minimums defaults to [DefaultMinimums] when it is the zero value.
-	Minimums Minimums
-
-	// IndexSource defaults to [IndexRank].
-	IndexSource IndexSource
-}
-
 // Plan says, for one service, which relays serve it and which workers each of them
 // connects to. It is immutable and safe for concurrent use.
 type Plan struct {
-	service string
-	affine  []string
-	workers []string
-	shape   Shape
+	service  string
+	skip     []string
+	affine   []string
+	workers  []string
+	minimums Minimums
+	strategy Strategy
+	fallback string
+
+	relayPlaces  places
+	workerPlaces places
+	groups       []group
+	groupOf      []int32  // by place of workers
+	seats        [][]seat // by relay
+
+	// pull is how strongly each worker draws traffic: a relay splits its own over its
+	// workers in proportion to it. It is 0 where the weights have a closed form, and nil
+	// where all have.
+	pull []float64
+}
+
+// seat is one relay's part in one group.
+type seat struct {
+	group *group
+	band  *band
+	local int // index in band.relays
 }
 
 // Assignment is one connection that a relay should hold.
@@ -55,100 +47,104 @@ type Assignment struct {
 	Weight float64 // share of the relay's traffic, 0 to 1; 0 is a warm standby
 }
 
-// NewPlan picks the affine relays and puts relays and workers in ring order. It returns
-// [ErrNoRelays] or [ErrNoWorkers] for an empty side, and an error for ids that are empty
-// or repeated, for a bad service name, and for settings out of bounds.
+// NewPlan picks the affine relays, puts relays and workers in ring order and in groups by
+// datacenter, and decides on all connections. It returns [ErrNoRelays] or [ErrNoWorkers]
+// for an empty side, and an error for ids that are empty or repeated, for a bad service
+// name, and for settings out of bounds.
 //
-// It costs a sort of the workers, unless WorkersOrdered is set, and one hash per slot and
-// relay where there are more relays than slots.
+// With projection it costs a sort of the workers, unless WorkersOrdered is set, and a few
+// nanoseconds per slot and relay where the slots matter. Weights are then worked out relay
+// by relay, on demand, except where workers have unequal weights or several groups share
+// relays. With rendezvous it costs a few nanoseconds per relay and worker, and weights are
+// always worked out here.
 func NewPlan(cfg PlanConfig) (*Plan, error) {
-	if err := ValidateService(cfg.Service); err != nil {
+	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	source, err := ParseIndexSource(string(cfg.IndexSource))
+	workers, ids, err := cfg.orderedWorkers()
 	if err != nil {
-		return nil, fmt.Errorf("service %q: %w", cfg.Service, err)
+		return nil, err
 	}
-	k := cfg.RelaysPerService
-	if k == 0 {
-		k = DefaultRelaysPerService
+	loads, err := loadsOf(workers)
+	if err != nil {
+		return nil, cfg.named(err)
 	}
-	if k < 0 {
-		return nil, fmt.Errorf("affinity: service %q: relays per service %d: allowed are 1 or more, or 0 for the default of %d",
-			cfg.Service, k, DefaultRelaysPerService)
+	relays, err := cfg.affine()
+	if err != nil {
+		return nil, err
 	}
-	if cfg.Minimums == (Minimums{}) {
-		cfg.Minimums = DefaultMinimums
+	p := &Plan{
+		service: cfg.Service, skip: slices.Clone(cfg.Skip), workers: ids, minimums: cfg.Minimums, strategy: cfg.Strategy,
+		relayPlaces:  placesOf(len(relays), func(i int) Place { return relays[i].Place }),
+		workerPlaces: placesOf(len(workers), func(i int) Place { return workers[i].Place }),
 	}
-	shape := Shape{Relays: min(k, len(cfg.Relays)), Workers: len(cfg.Workers), Minimums: cfg.Minimums}
-	if err := shape.Validate(); err != nil {
-		return nil, fmt.Errorf("service %q: %w", cfg.Service, err)
+	for _, relay := range relays {
+		p.affine = append(p.affine, relay.ID)
 	}
-
-	workers := cfg.Workers
-	switch {
-	case !cfg.WorkersOrdered:
-		workers = ring.Order(cfg.Service, workers)
-		if err := checkIDs("worker", workers); err != nil {
-			return nil, fmt.Errorf("service %q: %w", cfg.Service, err)
-		}
-	case !ring.IsOrdered(cfg.Service, workers):
-		return nil, fmt.Errorf("affinity: service %q: the %d workers are said to be in ring order but are not, or one is repeated: pass ring.Order(service, workers) or leave WorkersOrdered unset",
-			cfg.Service, len(workers))
-	case slices.Contains(workers, ""):
-		return nil, checkIDs("worker", []string{""})
+	p.groups, p.groupOf = locality{p.relayPlaces, p.workerPlaces, cfg.Minimums, cfg.PeersPerTier}.groups()
+	p.sit()
+	if p.strategy == Rendezvous {
+		p.link()
 	}
-	ordered := ring.Order(cfg.Service, cfg.Relays)
-	if err := checkIDs("relay", ordered); err != nil {
-		return nil, fmt.Errorf("service %q: %w", cfg.Service, err)
-	}
-	return &Plan{
-		service: cfg.Service,
-		affine:  affineRelays(cfg.Service, ordered, k, source),
-		workers: slices.Clip(workers),
-		shape:   shape,
-	}, nil
+	p.balance(loads)
+	return p, nil
 }
 
-// affineRelays returns the relays of a service by index; ordered is the fleet in ring
-// order.
-func affineRelays(service string, ordered []string, k int, source IndexSource) []string {
-	if source == IndexRank && k >= len(ordered) {
-		return ordered // whoever gets which slot, all of them serve
+// sit notes the seats of every relay.
+func (p *Plan) sit() {
+	p.seats = make([][]seat, len(p.affine))
+	first := make([]seat, len(p.affine)) // most relays have one
+	for i := range p.groups {
+		g := &p.groups[i]
+		for b := range g.bands {
+			for local, relay := range g.bands[b].relays {
+				if p.seats[relay] == nil {
+					p.seats[relay] = first[relay : relay : relay+1]
+				}
+				p.seats[relay] = append(p.seats[relay], seat{g, &g.bands[b], local})
+			}
+		}
 	}
-	affine := Slots(service, k, ordered)
-	if source == IndexRank {
-		affine = ring.Order(service, affine)
-	}
-	return slices.Clip(affine)
 }
 
-// checkIDs refuses empty and repeated ids. In ring order repeats stand side by side.
-func checkIDs(kind string, ordered []string) error {
-	for i, id := range ordered {
-		if id == "" {
-			return fmt.Errorf("affinity: the id of a %s is empty: give every %s a stable id", kind, kind)
+// link decides on all connections by rendezvous. A relay's own hash is keyed otherwise than
+// a worker's, so that a relay and a worker of one id are not special to each other.
+func (p *Plan) link() {
+	relays, workers := ring.Hash(p.service, 0), ring.Hash(p.service+"~", 0)
+	for i := range p.groups {
+		g := &p.groups[i]
+		workerHashes := make([]uint64, len(g.workers))
+		for w, pos := range g.workers {
+			workerHashes[w] = ring.Hash(p.workers[pos], workers)
 		}
-		if i > 0 && ordered[i-1] == id {
-			return fmt.Errorf("affinity: %s %q is listed twice: list each %s once", kind, id, kind)
+		for b := range g.bands {
+			relayHashes := make([]uint64, len(g.bands[b].relays))
+			for r, index := range g.bands[b].relays {
+				relayHashes[r] = ring.Hash(p.affine[index], relays)
+			}
+			g.bands[b].rendezvous(relayHashes, workerHashes)
 		}
 	}
-	return nil
 }
 
 // Service returns the name of the service.
 func (p *Plan) Service() string { return p.service }
 
+// Strategy returns the strategy of the plan: the one asked for, unless Fallback says why
+// not.
+func (p *Plan) Strategy() Strategy { return p.strategy }
+
+// Fallback says why the plan does not use the strategy that was asked for; it is empty when
+// it does.
+func (p *Plan) Fallback() string { return p.fallback }
+
 // Affine returns the relays that serve the service, by index. The slice is the plan's and
 // must not be changed.
 func (p *Plan) Affine() []string { return p.affine }
 
-// Workers returns the workers in ring order: the positions of every [Range] refer to it.
-// The slice is the plan's and must not be changed.
+// Workers returns the workers in ring order. The slice is the plan's and must not be
+// changed.
 func (p *Plan) Workers() []string { return p.workers }
-
-// Shape returns the counts and minimums of the plan.
-func (p *Plan) Shape() Shape { return p.shape }
 
 // Index returns the index of a relay, and false if it does not serve the service.
 func (p *Plan) Index(relay string) (int, bool) {
@@ -156,43 +152,177 @@ func (p *Plan) Index(relay string) (int, bool) {
 	return i, i >= 0
 }
 
-// Range returns the positions in [Plan.Workers] that the relay at index connects to.
-func (p *Plan) Range(index int) (Range, error) {
-	r, err := p.shape.Range(index)
-	return r, p.named(err)
-}
-
-// AppendWeights appends the weights of the relay at index, in the order of its range; see
-// [Shape.AppendWeights].
-func (p *Plan) AppendWeights(dst []float64, index int) ([]float64, error) {
-	dst, err := p.shape.AppendWeights(dst, index)
-	return dst, p.named(err)
-}
-
-// Assignments returns the connections of the relay at index with their weights, in ring
-// order from the start of its range. The slice is the caller's.
-func (p *Plan) Assignments(index int) ([]Assignment, error) {
-	r, err := p.Range(index)
-	if err != nil {
+// Ranges returns the runs of workers that the relay at index connects to, one for each ring
+// that it has a part in. In a fleet without places the one ring is that of [Plan.Workers];
+// otherwise it is the workers of one group, in the same order. With rendezvous a relay's
+// workers are scattered and there are no ranges.
+func (p *Plan) Ranges(index int) ([]Range, error) {
+	if err := p.check(index); err != nil || p.strategy == Rendezvous {
 		return nil, err
 	}
-	weights := p.shape.appendWeights(make([]float64, 0, r.Len()), index)
-	out := make([]Assignment, 0, r.Len())
-	for pos := range r.All() {
-		out = append(out, Assignment{Worker: p.workers[pos], Weight: weights[len(out)]})
+	var out []Range
+	for _, s := range p.seats[index] {
+		out = append(out, s.band.shape.project(s.local))
 	}
 	return out, nil
 }
 
-// Coverage counts the connections of all affine relays, in O(R + W). The result is the
-// caller's.
-func (p *Plan) Coverage() Coverage {
-	return p.shape.coverage(make([]int, p.shape.Workers+1))
+// Assignments returns the connections of the relay at index with their weights, group by
+// group, in ring order from the start of each range. The slice is the caller's.
+func (p *Plan) Assignments(index int) ([]Assignment, error) {
+	return p.AppendAssignments(nil, index)
 }
 
-func (p *Plan) named(err error) error {
-	if err != nil {
-		return fmt.Errorf("service %q: %w", p.service, err)
+// AppendAssignments appends what [Plan.Assignments] returns to dst.
+func (p *Plan) AppendAssignments(dst []Assignment, index int) ([]Assignment, error) {
+	if err := p.check(index); err != nil {
+		return dst, err
+	}
+	if seat := p.seats[index][0]; p.pull == nil || p.pull[seat.group.workers[0]] == 0 {
+		return p.appendRange(dst, seat), nil
+	}
+	first, sum := len(dst), 0.0
+	for pos := range p.connections(index) {
+		dst = append(dst, Assignment{Worker: p.workers[pos], Weight: p.pull[pos]})
+		sum += p.pull[pos]
+	}
+	for i := range dst[first:] {
+		dst[first+i].Weight /= sum
+	}
+	return dst, nil
+}
+
+// appendRange is AppendAssignments where the weights have a closed form.
+func (p *Plan) appendRange(dst []Assignment, s seat) []Assignment {
+	r := s.band.shape.project(s.local)
+	dst = slices.Grow(dst, r.len)
+	pos := r.start
+	s.band.shape.eachWeight(s.local, func(workers int, weight float64) {
+		for range workers {
+			dst = append(dst, Assignment{Worker: p.workers[s.group.workers[pos]], Weight: weight})
+			if pos++; pos == r.size {
+				pos = 0
+			}
+		}
+	})
+	return dst
+}
+
+// connections yields the positions of the workers that the relay at index connects to.
+func (p *Plan) connections(index int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for _, s := range p.seats[index] {
+			for pos := range s.positions() {
+				if !yield(int(s.group.workers[pos])) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// positions yields positions in the group.
+func (s seat) positions() iter.Seq[int] {
+	if s.band.links == nil {
+		return s.band.shape.project(s.local).All()
+	}
+	return func(yield func(int) bool) {
+		for _, pos := range s.band.links[s.local] {
+			if !yield(int(pos)) {
+				return
+			}
+		}
+	}
+}
+
+// Coverage counts the connections of all affine relays, in O(connections). The result is
+// the caller's.
+func (p *Plan) Coverage() Coverage {
+	perWorker := make([]int, len(p.workers))
+	c := Coverage{PerWorker: perWorker, MinPerRelay: len(p.workers)}
+	for i := range p.affine {
+		n := 0
+		for pos := range p.connections(i) {
+			perWorker[pos]++
+			n++
+		}
+		c.Connections += n
+		c.MinPerRelay, c.MaxPerRelay = min(c.MinPerRelay, n), max(c.MaxPerRelay, n)
+	}
+	c.Min, c.Max = slices.Min(perWorker), slices.Max(perWorker)
+	return c
+}
+
+// Distance returns how many places outside the range of the relay at index a worker lies:
+// 0 where they are to be connected, 1 next to it. It is meant for keeping a connection that
+// has just dropped out of the range. With rendezvous it is how many other relays would have
+// to go before this one is chosen. It is -1 where the two have nothing to do with each
+// other: the worker does not offer the service, or is of a group that the relay has no part
+// in, or there is no relay at index.
+func (p *Plan) Distance(index int, worker string) int {
+	w, ok := p.position(worker)
+	if !ok || p.check(index) != nil {
+		return -1
+	}
+	s, pos := p.seatAt(index, w)
+	if s == nil {
+		return -1
+	}
+	return p.distance(*s, pos)
+}
+
+func (p *Plan) distance(s seat, pos int) int {
+	if s.band.links == nil {
+		return s.band.shape.project(s.local).Distance(pos)
+	}
+	if _, linked := slices.BinarySearch(s.band.links[s.local], int32(pos)); linked {
+		return 0
+	}
+	return p.rank(s, pos) - s.band.shape.PeersPerWorker + 1
+}
+
+// rank returns how many relays of the band hash better with the worker at pos of the group.
+func (p *Plan) rank(s seat, pos int) int {
+	worker := ring.Hash(p.workers[s.group.workers[pos]], ring.Hash(p.service+"~", 0))
+	seed := ring.Hash(p.service, 0)
+	at := func(local int) bid {
+		return bid{pairHash(ring.Hash(p.affine[s.band.relays[local]], seed), worker), local}
+	}
+	own, ahead := at(s.local), 0
+	for local := range s.band.relays {
+		if at(local).ahead(own) {
+			ahead++
+		}
+	}
+	return ahead
+}
+
+// position finds a worker in ring order.
+func (p *Plan) position(worker string) (int, bool) {
+	seed := ring.Hash(p.service, 0)
+	hash := ring.Hash(worker, seed)
+	return sort.Find(len(p.workers), func(i int) int {
+		return cmp.Or(cmp.Compare(hash, ring.Hash(p.workers[i], seed)), strings.Compare(worker, p.workers[i]))
+	})
+}
+
+// seatAt returns the relay's seat in the group of the worker at a position, nil if it has
+// none, and the worker's position in the group.
+func (p *Plan) seatAt(index, worker int) (*seat, int) {
+	g := &p.groups[p.groupOf[p.workerPlaces.of[worker]]]
+	for i := range p.seats[index] {
+		if s := &p.seats[index][i]; s.group == g {
+			pos, _ := slices.BinarySearch(g.workers, int32(worker))
+			return s, pos
+		}
+	}
+	return nil, 0
+}
+
+func (p *Plan) check(index int) error {
+	if index < 0 || index >= len(p.affine) {
+		return fmt.Errorf("affinity: service %q: relay index %d: allowed are 0 to %d for %d relays",
+			p.service, index, len(p.affine)-1, len(p.affine))
 	}
 	return nil
 }

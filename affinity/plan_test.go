@@ -3,7 +3,7 @@ package affinity_test
 import (
 	"errors"
 	"fmt"
-	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -30,12 +30,31 @@ func mustPlan(t testing.TB, cfg affinity.PlanConfig) *affinity.Plan {
 	return p
 }
 
+func someRelays(n int) []affinity.Relay { return affinity.Relays(relayIDs(n)) }
+
+func someWorkers(n int) []affinity.Worker { return affinity.Workers(workerIDs(n)) }
+
+// inRingOrder returns the workers as WorkersOrdered wants them.
+func inRingOrder(service string, workers []affinity.Worker) []affinity.Worker {
+	byID := map[string]affinity.Worker{}
+	var ids []string
+	for _, w := range workers {
+		byID[w.ID] = w
+		ids = append(ids, w.ID)
+	}
+	var out []affinity.Worker
+	for _, id := range ring.Order(service, ids) {
+		out = append(out, byID[id])
+	}
+	return out
+}
+
 // samePlan compares everything that a plan shows.
 func samePlan(a, b *affinity.Plan) error {
-	if a.Service() != b.Service() || a.Shape() != b.Shape() ||
+	if a.Service() != b.Service() || a.Strategy() != b.Strategy() || a.Fallback() != b.Fallback() ||
 		!slices.Equal(a.Affine(), b.Affine()) || !slices.Equal(a.Workers(), b.Workers()) {
-		return fmt.Errorf("%q %v %q %q\nis not\n%q %v %q %q", a.Service(), a.Shape(), a.Affine(), a.Workers(),
-			b.Service(), b.Shape(), b.Affine(), b.Workers())
+		return fmt.Errorf("%q %v %q %q %q\nis not\n%q %v %q %q %q", a.Service(), a.Strategy(), a.Fallback(), a.Affine(), a.Workers(),
+			b.Service(), b.Strategy(), b.Fallback(), b.Affine(), b.Workers())
 	}
 	for i := range a.Affine() {
 		x, errX := a.Assignments(i)
@@ -50,13 +69,7 @@ func samePlan(a, b *affinity.Plan) error {
 // Every relay computes alone; what it hears first must not matter (HB-A1).
 func TestTheOrderOfMembersDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := affinity.PlanConfig{
-			Service:          rapid.StringMatching(`[a-z]{1,6}`).Draw(t, "service"),
-			Relays:           relayIDs(rapid.IntRange(1, 30).Draw(t, "relays")),
-			Workers:          workerIDs(rapid.IntRange(1, 80).Draw(t, "workers")),
-			RelaysPerService: rapid.IntRange(0, 40).Draw(t, "k"),
-			IndexSource:      rapid.SampledFrom([]affinity.IndexSource{"", affinity.IndexRank, affinity.IndexSlot}).Draw(t, "index source"),
-		}
+		cfg := anyFleet.Draw(t, "fleet")
 		a, err := affinity.NewPlan(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +87,7 @@ func TestTheOrderOfMembersDoesNotMatter(t *testing.T) {
 		if !slices.Equal(relays, cfg.Relays) || !slices.Equal(workers, cfg.Workers) {
 			t.Fatal("the input was changed")
 		}
-		cfg.Workers, cfg.WorkersOrdered = ring.Order(cfg.Service, cfg.Workers), true
+		cfg.Workers, cfg.WorkersOrdered = inRingOrder(cfg.Service, cfg.Workers), true
 		c, err := affinity.NewPlan(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -86,23 +99,25 @@ func TestTheOrderOfMembersDoesNotMatter(t *testing.T) {
 }
 
 func TestAPlanIsItsShapeWithNames(t *testing.T) {
+	shape := affinity.Shape{Relays: 7, Workers: 97, Minimums: affinity.DefaultMinimums}
 	for _, source := range []affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot} {
-		p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: relayIDs(30), Workers: workerIDs(97),
+		p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(30), Workers: someWorkers(97),
 			RelaysPerService: 7, IndexSource: source})
-		if len(p.Affine()) != 7 || p.Shape().Relays != 7 || p.Shape().Workers != 97 {
-			t.Fatalf("%s: %d affine relays, shape %+v", source, len(p.Affine()), p.Shape())
+		if len(p.Affine()) != 7 || p.Strategy() != affinity.Projection || p.Fallback() != "" {
+			t.Fatalf("%s: %d affine relays, strategy %v %s", source, len(p.Affine()), p.Strategy(), p.Fallback())
 		}
-		load := map[string]float64{}
-		relaysOf := map[string]int{}
 		for i, relay := range p.Affine() {
 			if index, ok := p.Index(relay); !ok || index != i {
 				t.Errorf("%s: the index of %s is %d, %v; want %d", source, relay, index, ok, i)
 			}
-			r, err := p.Range(i)
+			want, err := shape.Range(i)
 			if err != nil {
 				t.Fatal(err)
 			}
-			weights, err := p.AppendWeights(nil, i)
+			if got, err := p.Ranges(i); err != nil || !slices.Equal(got, []affinity.Range{want}) {
+				t.Errorf("%s: relay %d has the ranges %v, %v; want %v", source, i, got, err, want)
+			}
+			weights, err := shape.AppendWeights(nil, i)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,40 +126,33 @@ func TestAPlanIsItsShapeWithNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			j := 0
-			for pos := range r.All() {
+			for pos := range want.All() {
 				if want := (affinity.Assignment{Worker: p.Workers()[pos], Weight: weights[j]}); assignments[j] != want {
 					t.Errorf("%s: relay %d: assignment %d is %v, want %v", source, i, j, assignments[j], want)
 				}
-				load[assignments[j].Worker] += assignments[j].Weight
-				relaysOf[assignments[j].Worker]++
 				j++
 			}
 			if j != len(assignments) {
-				t.Errorf("%s: relay %d: %d assignments for %v", source, i, len(assignments), r)
+				t.Errorf("%s: relay %d: %d assignments for %v", source, i, len(assignments), want)
 			}
 		}
-		coverage := p.Coverage()
-		if coverage.Min != 3 || coverage.Max != 3 || coverage.Connections != 3*97 {
-			t.Errorf("%s: coverage %+v", source, coverage)
+		want, err := shape.Coverage()
+		if err != nil {
+			t.Fatal(err)
 		}
-		for pos, worker := range p.Workers() {
-			if math.Abs(load[worker]-7.0/97) > 1e-12 {
-				t.Errorf("%s: %s carries %v, want %v", source, worker, load[worker], 7.0/97)
-			}
-			if relaysOf[worker] != coverage.PerWorker[pos] {
-				t.Errorf("%s: %s has %d relays, coverage says %d", source, worker, relaysOf[worker], coverage.PerWorker[pos])
-			}
+		if got := p.Coverage(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: coverage %+v, want %+v", source, got, want)
 		}
 	}
 }
 
 func TestBothIndexSourcesPickTheSameRelays(t *testing.T) {
 	for _, relays := range []int{1, 5, 10, 11, 40} {
-		cfg := affinity.PlanConfig{Service: "billing", Relays: relayIDs(relays), Workers: workerIDs(20)}
+		cfg := affinity.PlanConfig{Service: "billing", Relays: someRelays(relays), Workers: someWorkers(20)}
 		byRank := mustPlan(t, cfg).Affine()
 		cfg.IndexSource = affinity.IndexSlot
 		bySlot := mustPlan(t, cfg).Affine()
-		if !slices.Equal(bySlot, affinity.Slots("billing", 10, cfg.Relays)) {
+		if !slices.Equal(bySlot, affinity.Slots("billing", 10, relayIDs(relays))) {
 			t.Errorf("%d relays: slots give %q, want those of Slots", relays, bySlot)
 		}
 		if !slices.Equal(byRank, ring.Order("billing", bySlot)) {
@@ -188,13 +196,13 @@ func moved(before, after map[[2]string]bool) int {
 func TestSlotIndexesKeepConnectionsWhenARelayLeaves(t *testing.T) {
 	mean := map[affinity.IndexSource]float64{}
 	for _, source := range []affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot} {
-		cfg := affinity.PlanConfig{Service: "billing", Relays: relayIDs(200), Workers: workerIDs(1000),
+		cfg := affinity.PlanConfig{Service: "billing", Relays: someRelays(200), Workers: someWorkers(1000),
 			RelaysPerService: 50, IndexSource: source}
 		plan := mustPlan(t, cfg)
 		before := connections(t, plan)
 		const trials = 10
 		for _, gone := range plan.Affine()[:trials] {
-			cfg.Relays = slices.DeleteFunc(relayIDs(200), func(r string) bool { return r == gone })
+			cfg.Relays = slices.DeleteFunc(someRelays(200), func(r affinity.Relay) bool { return r.ID == gone })
 			mean[source] += float64(moved(before, connections(t, mustPlan(t, cfg)))) / trials
 		}
 	}
@@ -209,9 +217,9 @@ func TestSlotIndexesKeepConnectionsWhenARelayLeaves(t *testing.T) {
 
 // A worker that joins or leaves shifts a boundary by at most one place (HB-A11).
 func TestOneWorkerMoreMovesFewConnections(t *testing.T) {
-	cfg := affinity.PlanConfig{Service: "billing", Relays: relayIDs(10), Workers: workerIDs(500)}
+	cfg := affinity.PlanConfig{Service: "billing", Relays: someRelays(10), Workers: someWorkers(500)}
 	before := connections(t, mustPlan(t, cfg))
-	cfg.Workers = workerIDs(501)
+	cfg.Workers = someWorkers(501)
 	n := moved(before, connections(t, mustPlan(t, cfg)))
 	// Its own 3, and at most one place at each of 20 range ends.
 	if n < 3 || n > 3+20 {
@@ -225,7 +233,7 @@ func TestWorkersOfOneRackAreSpreadOverTheRelays(t *testing.T) {
 	for i := range 1000 {
 		workers = append(workers, fmt.Sprintf("10.0.%d.%d:7401", i/100, i%100))
 	}
-	p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: relayIDs(50), Workers: workers, RelaysPerService: 50})
+	p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(50), Workers: affinity.Workers(workers), RelaysPerService: 50})
 	for i := range p.Affine() {
 		assignments, err := p.Assignments(i)
 		if err != nil {
@@ -244,15 +252,14 @@ func TestWorkersOfOneRackAreSpreadOverTheRelays(t *testing.T) {
 }
 
 func TestARelayOutsideTheServiceHasNoIndex(t *testing.T) {
-	p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: relayIDs(3), Workers: workerIDs(7)})
+	p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(3), Workers: someWorkers(7)})
 	if i, ok := p.Index("relay-99"); ok {
 		t.Errorf("an unknown relay has index %d", i)
 	}
 	for _, i := range []int{-1, 3} {
-		_, rangeErr := p.Range(i)
-		_, weightsErr := p.AppendWeights(nil, i)
+		_, rangesErr := p.Ranges(i)
 		_, assignmentsErr := p.Assignments(i)
-		for _, err := range []error{rangeErr, weightsErr, assignmentsErr} {
+		for _, err := range []error{rangesErr, assignmentsErr} {
 			if err == nil || !strings.Contains(err.Error(), `"billing"`) || !strings.Contains(err.Error(), "0 to 2") {
 				t.Errorf("index %d: error %v", i, err)
 			}
@@ -262,7 +269,7 @@ func TestARelayOutsideTheServiceHasNoIndex(t *testing.T) {
 
 func TestBadPlansAreRefused(t *testing.T) {
 	good := func() affinity.PlanConfig {
-		return affinity.PlanConfig{Service: "billing", Relays: relayIDs(3), Workers: workerIDs(7)}
+		return affinity.PlanConfig{Service: "billing", Relays: someRelays(3), Workers: someWorkers(7)}
 	}
 	for _, c := range []struct {
 		name   string
@@ -272,21 +279,26 @@ func TestBadPlansAreRefused(t *testing.T) {
 	}{
 		{"no relays", func(c *affinity.PlanConfig) { c.Relays = nil }, "7 workers", affinity.ErrNoRelays},
 		{"no workers", func(c *affinity.PlanConfig) { c.Workers = nil }, "3 relays", affinity.ErrNoWorkers},
-		{"relay twice", func(c *affinity.PlanConfig) { c.Relays = []string{"a", "b", "a"} }, `relay "a" is listed twice`, nil},
-		{"worker twice", func(c *affinity.PlanConfig) { c.Workers = []string{"a", "b", "a"} }, `worker "a" is listed twice`, nil},
-		{"empty relay", func(c *affinity.PlanConfig) { c.Relays = []string{"a", ""} }, "id of a relay is empty", nil},
-		{"empty worker", func(c *affinity.PlanConfig) { c.Workers = []string{"a", ""} }, "id of a worker is empty", nil},
-		{"empty ordered worker", func(c *affinity.PlanConfig) { c.Workers, c.WorkersOrdered = []string{""}, true }, "id of a worker is empty", nil},
+		{"relay twice", func(c *affinity.PlanConfig) { c.Relays = affinity.Relays([]string{"a", "b", "a"}) }, `relay "a" is listed twice`, nil},
+		{"worker twice", func(c *affinity.PlanConfig) { c.Workers = affinity.Workers([]string{"a", "b", "a"}) }, `worker "a" is listed twice`, nil},
+		{"empty relay", func(c *affinity.PlanConfig) { c.Relays = affinity.Relays([]string{"a", ""}) }, "id of a relay is empty", nil},
+		{"empty worker", func(c *affinity.PlanConfig) { c.Workers = affinity.Workers([]string{"a", ""}) }, "id of a worker is empty", nil},
+		{"empty ordered worker", func(c *affinity.PlanConfig) { c.Workers, c.WorkersOrdered = affinity.Workers([]string{""}), true }, "id of a worker is empty", nil},
 		{"out of order", func(c *affinity.PlanConfig) {
-			c.Workers = ring.Order("other", c.Workers)
+			c.Workers = affinity.Workers(ring.Order("other", workerIDs(7)))
 			c.WorkersOrdered = true
 		}, "said to be in ring order", nil},
 		{"ordered twice", func(c *affinity.PlanConfig) {
-			c.Workers, c.WorkersOrdered = []string{"a", "a"}, true
+			c.Workers, c.WorkersOrdered = affinity.Workers([]string{"a", "a"}), true
 		}, "or one is repeated", nil},
 		{"minimums", func(c *affinity.PlanConfig) { c.Minimums = affinity.Minimums{PeersPerWorker: 2, PeersPerRelay: 3} }, "per worker 2", nil},
 		{"half the minimums", func(c *affinity.PlanConfig) { c.Minimums = affinity.Minimums{PeersPerWorker: 3} }, "per relay 0", nil},
 		{"relays per service", func(c *affinity.PlanConfig) { c.RelaysPerService = -1 }, "relays per service -1", nil},
+		{"peers per tier", func(c *affinity.PlanConfig) { c.PeersPerTier = -1 }, "peers per tier -1", nil},
+		{"all skipped", func(c *affinity.PlanConfig) { c.Skip = relayIDs(3) }, "skip list", affinity.ErrNoRelays},
+		{"weight", func(c *affinity.PlanConfig) { c.Workers[2].Weight = 101 }, "weight 101", nil},
+		{"negative weight", func(c *affinity.PlanConfig) { c.Workers[2].Weight = -1 }, "weight -1", nil},
+		{"strategy", func(c *affinity.PlanConfig) { c.Strategy = "modulo" }, `"projection" and "rendezvous"`, nil},
 		{"index source", func(c *affinity.PlanConfig) { c.IndexSource = "ordinal" }, `"rank" and "slot"`, nil},
 	} {
 		cfg := good()
@@ -314,7 +326,7 @@ func TestServiceNames(t *testing.T) {
 		if err := affinity.ValidateService(name); (err == nil) != valid {
 			t.Errorf("ValidateService(%q) = %v, want valid: %v", name, err, valid)
 		}
-		_, err := affinity.NewPlan(affinity.PlanConfig{Service: name, Relays: relayIDs(1), Workers: workerIDs(1)})
+		_, err := affinity.NewPlan(affinity.PlanConfig{Service: name, Relays: someRelays(1), Workers: someWorkers(1)})
 		if (err == nil) != valid {
 			t.Errorf("a plan for service %q: %v, want valid: %v", name, err, valid)
 		}
@@ -323,7 +335,7 @@ func TestServiceNames(t *testing.T) {
 
 // Pinned, so that relays of two builds agree on who connects to whom.
 func TestThePlanIsPinned(t *testing.T) {
-	p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: relayIDs(4), Workers: workerIDs(6)})
+	p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(4), Workers: someWorkers(6)})
 	if got, want := fmt.Sprint(p.Affine(), p.Workers()), "[relay-1 relay-2 relay-0 relay-3] [worker-1 worker-2 worker-3 worker-0 worker-5 worker-4]"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -28,28 +28,34 @@ func Slots(service string, k int, relays []string) []string {
 		return nil
 	}
 
-	bidders := make([]bidder, k)
-	for slot := range bidders {
-		bidders[slot].seed = ring.Hash(service+"~"+strconv.Itoa(slot), 0)
-		bidders[slot].slot = slot
+	seed := ring.Hash(service, 0)
+	hashes := make([]uint64, len(relays))
+	for i, relay := range relays {
+		hashes[i] = ring.Hash(relay, seed)
+	}
+	slots := make([]slot, k)
+	lists := make([]bid, k*lookAhead)
+	for i := range slots {
+		slots[i].hash = ring.Hash(service+"~"+strconv.Itoa(i), 0)
+		slots[i].given = lists[i*lookAhead : i*lookAhead : (i+1)*lookAhead]
 	}
 	// Deferred acceptance (Gale and Shapley, 1962): a slot asks relays from its best down;
 	// a relay keeps the best that has asked so far and sends the other on.
 	type holding struct {
-		bid   bid
+		bid   bid // of the slot, by its number
 		taken bool
 	}
 	held := make([]holding, len(relays))
-	for slot := range bidders {
-		for asking := slot; ; {
-			next := bidders[asking].next(relays)
-			owner := &held[next.relay]
+	for i := range slots {
+		for asking := i; ; {
+			next := slots[asking].next(hashes)
+			owner, offer := &held[next.index], bid{next.score, asking}
 			if !owner.taken {
-				*owner = holding{next, true}
+				*owner = holding{offer, true}
 				break
 			}
-			if next.ahead(owner.bid) {
-				asking, owner.bid = owner.bid.slot, next
+			if offer.ahead(owner.bid) {
+				asking, owner.bid = owner.bid.index, offer
 			}
 		}
 	}
@@ -57,73 +63,47 @@ func Slots(service string, k int, relays []string) []string {
 	out := make([]string, k)
 	for i, h := range held {
 		if h.taken {
-			out[h.bid.slot] = relays[i]
+			out[h.bid.index] = relays[i]
 		}
 	}
 	return out
 }
 
-// bid is a pair of slot and relay with its hash.
-type bid struct {
-	score uint64
-	slot  int
-	relay int // in the sorted relays
-}
-
-// ahead orders all pairs: by score, ties by relay id, then by slot.
-func (a bid) ahead(b bid) bool {
-	if a.score != b.score {
-		return a.score > b.score
-	}
-	if a.relay != b.relay {
-		return a.relay < b.relay
-	}
-	return a.slot < b.slot
-}
-
-// bidder yields a slot's bids from the best down. Few are ever asked for, so it looks a
-// handful ahead instead of sorting all relays.
-type bidder struct {
-	seed  uint64
-	slot  int
-	ahead [4]bid // the next best bids; [at:fill] are still to be given out
+// slot yields its bids for relays from the best down. Few are ever asked for, so it looks
+// a handful ahead instead of sorting all relays.
+type slot struct {
+	hash  uint64
+	given []bid // the next best bids; those from at on are still to be given out
 	at    int
-	fill  int
-	begun bool
 }
+
+// lookAhead costs a pass over the relays each time it runs out: long enough for nearly
+// every slot when as many slots as relays compete.
+const lookAhead = 8
 
 // next returns the best bid not yet given out. The caller asks at most once per relay.
-func (b *bidder) next(relays []string) bid {
-	if b.at == b.fill {
-		b.refill(relays)
+func (s *slot) next(relays []uint64) bid {
+	if s.at == len(s.given) {
+		s.refill(relays)
 	}
-	b.at++
-	return b.ahead[b.at-1]
+	s.at++
+	return s.given[s.at-1]
 }
 
-func (b *bidder) refill(relays []string) {
+func (s *slot) refill(relays []uint64) {
+	begun := len(s.given) > 0
 	var last bid
-	if b.begun {
-		last = b.ahead[b.fill-1]
+	if begun {
+		last = s.given[len(s.given)-1]
 	}
-	n := 0
+	best, worst := s.given[:0], uint64(0)
 	for i, relay := range relays {
-		candidate := bid{ring.Hash(relay, b.seed), b.slot, i}
-		if b.begun && !last.ahead(candidate) {
-			continue // given out before
+		candidate := bid{pairHash(s.hash, relay), i}
+		if len(best) == lookAhead && candidate.score < worst || begun && !last.ahead(candidate) {
+			continue // too low, or given out before
 		}
-		if n == len(b.ahead) {
-			if !candidate.ahead(b.ahead[n-1]) {
-				continue
-			}
-			n--
-		}
-		at := n
-		for ; at > 0 && candidate.ahead(b.ahead[at-1]); at-- {
-			b.ahead[at] = b.ahead[at-1]
-		}
-		b.ahead[at] = candidate
-		n++
+		best = keepBest(best, lookAhead, candidate)
+		worst = best[len(best)-1].score
 	}
-	b.at, b.fill, b.begun = 0, n, true
+	s.given, s.at = best, 0
 }

@@ -33,19 +33,23 @@ func (s Shape) AppendWeights(dst []float64, index int) ([]float64, error) {
 
 // appendWeights is [Shape.AppendWeights] for arguments that have been checked.
 func (s Shape) appendWeights(dst []float64, index int) []float64 {
+	s.eachWeight(index, func(workers int, weight float64) {
+		for range workers {
+			dst = append(dst, weight)
+		}
+	})
+	return dst
+}
+
+// eachWeight yields runs of workers that have the same weight, over the whole range.
+func (s Shape) eachWeight(index int, yield func(workers int, weight float64)) {
 	rest := s.project(index).len
 	denominator := s.denominator()
 	s.eachShare(index, func(share share) {
-		weight := float64(share.numerator) / (denominator * float64(share.divisor))
-		for range share.workers {
-			dst = append(dst, weight)
-		}
+		yield(share.workers, float64(share.numerator)/(denominator*float64(share.divisor)))
 		rest -= share.workers
 	})
-	for range rest {
-		dst = append(dst, 0)
-	}
-	return dst
+	yield(rest, 0)
 }
 
 // share gives each of the next workers of a range the weight

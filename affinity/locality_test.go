@@ -1,0 +1,256 @@
+package affinity_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/ringway/ringway/affinity"
+	"pgregory.net/rapid"
+)
+
+var anyPlace = rapid.Custom(func(t *rapid.T) affinity.Place {
+	return affinity.Place{
+		Datacenter: rapid.SampledFrom([]string{"", "a", "a", "b", "b", "c", "d"}).Draw(t, "dc"),
+		Region:     rapid.SampledFrom([]string{"", "x", "x", "y"}).Draw(t, "region"),
+	}
+})
+
+// anyFleet has members in random places, of random weights, under random settings.
+var anyFleet = rapid.Custom(func(t *rapid.T) affinity.PlanConfig {
+	cfg := affinity.PlanConfig{
+		Service:          rapid.StringMatching(`[a-z]{1,4}`).Draw(t, "service"),
+		Relays:           someRelays(rapid.IntRange(1, 25).Draw(t, "relays")),
+		Workers:          someWorkers(rapid.IntRange(1, 60).Draw(t, "workers")),
+		RelaysPerService: rapid.IntRange(1, 25).Draw(t, "k"),
+		Minimums:         affinity.Minimums{PeersPerWorker: rapid.IntRange(3, 5).Draw(t, "m"), PeersPerRelay: rapid.IntRange(1, 5).Draw(t, "p")},
+		PeersPerTier:     rapid.IntRange(1, 6).Draw(t, "per tier"),
+		IndexSource:      rapid.SampledFrom([]affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot}).Draw(t, "index source"),
+		Strategy:         rapid.SampledFrom([]affinity.Strategy{affinity.Projection, affinity.Rendezvous}).Draw(t, "strategy"),
+	}
+	if rapid.Bool().Draw(t, "placed") {
+		for i := range cfg.Relays {
+			cfg.Relays[i].Place = anyPlace.Draw(t, "place")
+		}
+		for i := range cfg.Workers {
+			cfg.Workers[i].Place = anyPlace.Draw(t, "place")
+		}
+	}
+	if rapid.Bool().Draw(t, "weighted") {
+		for i := range cfg.Workers {
+			cfg.Workers[i].Weight = rapid.IntRange(0, affinity.MaxWeight).Draw(t, "weight")
+		}
+	}
+	return cfg
+})
+
+// TestEveryWorkerIsServedWhereverItRuns compares every connection with a dumb account of
+// the rules, member by member.
+func TestEveryWorkerIsServedWhereverItRuns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := anyFleet.Draw(t, "fleet")
+		p, err := affinity.NewPlan(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		placeOf := map[string]affinity.Place{}
+		for _, r := range cfg.Relays {
+			placeOf[r.ID] = r.Place
+		}
+		for _, w := range cfg.Workers {
+			placeOf[w.ID] = w.Place
+		}
+		tier := func(relay, worker string) affinity.Tier { return placeOf[relay].Tier(placeOf[worker]) }
+		within := func(relay string, far affinity.Tier) (n int) {
+			for _, worker := range p.Workers() {
+				if tier(relay, worker) <= far {
+					n++
+				}
+			}
+			return n
+		}
+		atHome := func(relay, worker string) bool {
+			far := affinity.SameDatacenter
+			for far < affinity.Global && within(relay, far) < cfg.PeersPerTier {
+				far++
+			}
+			return tier(relay, worker) <= far
+		}
+		connected := map[[2]string]bool{}
+		for i, relay := range p.Affine() {
+			assignments, err := p.Assignments(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := 0.0
+			for _, a := range assignments {
+				pair := [2]string{relay, a.Worker}
+				if connected[pair] {
+					t.Fatalf("%v twice", pair)
+				}
+				connected[pair] = true
+				sum += a.Weight
+				if !(a.Weight >= 0) {
+					t.Fatalf("%v has the weight %v", pair, a.Weight)
+				}
+			}
+			if math.Abs(sum-1) > 1e-9 {
+				t.Fatalf("the weights of %s sum to %v", relay, sum)
+			}
+			// Its own workers up to p, however few they are, and never none.
+			own := 0
+			for _, worker := range p.Workers() {
+				if atHome(relay, worker) {
+					own++
+				}
+			}
+			if len(assignments) < min(cfg.Minimums.PeersPerRelay, own) || len(assignments) == 0 {
+				t.Fatalf("%s has %d workers of the %d at home", relay, len(assignments), own)
+			}
+		}
+		m := cfg.Minimums.PeersPerWorker
+		for pos, worker := range p.Workers() {
+			// Homes first, then the region, then anyone: each up to what is missing.
+			var have, there [4]int
+			for _, relay := range p.Affine() {
+				band := 0
+				if !atHome(relay, worker) {
+					band = int(tier(relay, worker))
+				}
+				there[band]++
+				if connected[[2]string{relay, worker}] {
+					have[band]++
+				}
+			}
+			missing := m
+			for band := range 3 {
+				want := min(missing, there[band])
+				missing -= want
+				if have[band] < want || band > 0 && have[band] > want {
+					t.Fatalf("%s (%v) has %v relays of %v by band: want %d of band %d", worker, placeOf[worker], have, there, want, band)
+				}
+			}
+			if total := have[0] + have[1] + have[2]; total != p.Coverage().PerWorker[pos] || total < min(m, len(p.Affine())) {
+				t.Fatalf("%s has %d relays, coverage says %d, wanted at least %d", worker, total, p.Coverage().PerWorker[pos], m)
+			}
+		}
+	})
+}
+
+// A fleet that says nothing of places is one ring, and so is one that is all in one place:
+// the connections are the same.
+func TestOnePlaceForAllChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := anyFleet.Draw(t, "fleet")
+		place := anyPlace.Draw(t, "the place")
+		for i := range cfg.Relays {
+			cfg.Relays[i].Place = affinity.Place{}
+		}
+		for i := range cfg.Workers {
+			cfg.Workers[i].Place = affinity.Place{}
+		}
+		before, err := affinity.NewPlan(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range cfg.Relays {
+			cfg.Relays[i].Place = place
+		}
+		for i := range cfg.Workers {
+			cfg.Workers[i].Place = place
+		}
+		after, err := affinity.NewPlan(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := samePlan(before, after); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A datacenter that has enough of both keeps its connections to itself; one that has not
+// takes in others without making them do the same.
+func TestADatacenterThatHasEnoughKeepsToItself(t *testing.T) {
+	cfg := threeDatacenters()
+	p := mustPlan(t, cfg)
+	for pair := range connections(t, p) {
+		relay, worker := pair[0][2:5], pair[1][2:5]
+		if relay == "fra" && worker == "par" || relay == "nyc" && worker != "nyc" {
+			t.Errorf("%s is connected to %s", pair[0], pair[1])
+		}
+	}
+	seen := map[string]bool{}
+	for pair := range connections(t, p) {
+		seen[pair[0][2:5]+" "+pair[1][2:5]] = true
+	}
+	for _, want := range []string{"fra fra", "par fra", "par par", "fra nyc", "nyc nyc"} {
+		if !seen[want] {
+			t.Errorf("no relay to worker connection %q, only %v", want, seen)
+		}
+	}
+}
+
+// HS-D3: union, not replacement. The number of peers that makes a tier enough decides.
+func TestADatacenterWithTooFewWorkersTakesInTheNextTier(t *testing.T) {
+	cfg := affinity.PlanConfig{Service: "billing", Relays: []affinity.Relay{{ID: "r", Place: affinity.Place{Datacenter: "fra", Region: "eu"}}}}
+	for i := range 9 {
+		w := affinity.Worker{ID: fmt.Sprint("w", i), Place: affinity.Place{Datacenter: "fra", Region: "eu"}}
+		if i >= 2 {
+			w.Datacenter = "ams"
+		}
+		if i >= 7 {
+			w.Region = "us"
+		}
+		cfg.Workers = append(cfg.Workers, w)
+	}
+	// Another relay far away, so that workers elsewhere are not this one's to serve.
+	for i := range 5 {
+		cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprint("other", i), Place: affinity.Place{Datacenter: "ams", Region: "us"}})
+	}
+	for perTier, want := range map[int]int{1: 2, 2: 2, 3: 7, 7: 7, 8: 9} {
+		cfg.PeersPerTier = perTier
+		p := mustPlan(t, cfg)
+		i, _ := p.Index("r")
+		reach := 0
+		for _, worker := range p.Workers() {
+			if p.Explain("r", worker).Home {
+				reach++
+			}
+		}
+		if reach != want {
+			t.Errorf("%d peers per tier: relay %d is at home with %d workers, want %d", perTier, i, reach, want)
+		}
+	}
+}
+
+// HS-D6: nothing of a place is remembered.
+func TestAWorkerThatMovesChangesItsRing(t *testing.T) {
+	cfg := threeDatacenters()
+	if e := mustPlan(t, cfg).Explain("r-nyc-0", "w-fra-0"); e.Tier != "global" || e.Distance != -1 {
+		t.Errorf("before the move: %+v", e)
+	}
+	at := slices.IndexFunc(cfg.Workers, func(w affinity.Worker) bool { return w.ID == "w-fra-0" })
+	cfg.Workers[at].Place = affinity.Place{Datacenter: "nyc", Region: "us"}
+	if e := mustPlan(t, cfg).Explain("r-nyc-0", "w-fra-0"); e.Tier != "same_dc" || !e.Connected {
+		t.Errorf("after the move: %+v", e)
+	}
+}
+
+// HB-B4.
+func TestASkippedRelayServesOtherServicesOnly(t *testing.T) {
+	cfg := affinity.PlanConfig{Service: "billing", Relays: someRelays(12), Workers: someWorkers(50), RelaysPerService: 5}
+	for _, source := range []affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot} {
+		cfg.IndexSource, cfg.Skip = source, nil
+		before := mustPlan(t, cfg).Affine()
+		cfg.Skip = []string{before[1], "nobody"}
+		after := mustPlan(t, cfg).Affine()
+		if slices.Contains(after, before[1]) || len(after) != 5 {
+			t.Errorf("%s: skipping %s of %q leaves %q", source, before[1], before, after)
+		}
+		if kept := len(slices.DeleteFunc(slices.Clone(after), func(id string) bool { return !slices.Contains(before, id) })); kept != 4 {
+			t.Errorf("%s: %q became %q: %d kept, want all others", source, before, after, kept)
+		}
+	}
+}

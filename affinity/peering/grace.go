@@ -1,0 +1,62 @@
+package peering
+
+import (
+	"slices"
+	"time"
+)
+
+// Grace keeps members that have vanished in the plan for a while, at the place they
+// had: a process that restarts then finds its range as it left it, and nobody else
+// has moved.
+type Grace[M any] struct {
+	period time.Duration
+	id     func(M) string
+	known  map[string]M
+	gone   []vanished[M] // longest gone first
+}
+
+type vanished[M any] struct {
+	member M
+	since  time.Time
+}
+
+// NewGrace returns a Grace of the given period, zero or less for none. id names a
+// member over restarts.
+func NewGrace[M any](period time.Duration, id func(M) string) *Grace[M] {
+	return &Grace[M]{period: period, id: id, known: map[string]M{}}
+}
+
+// Update takes the members that are there now. It returns those that are not and
+// still count, longest gone first, and when the first of them stops to count, zero
+// for never. The slice is the caller's.
+func (g *Grace[M]) Update(present []M, now time.Time) (absent []M, next time.Time) {
+	there := make(map[string]M, len(present))
+	for _, m := range present {
+		there[g.id(m)] = m
+	}
+	g.gone = slices.DeleteFunc(g.gone, func(v vanished[M]) bool {
+		_, back := there[g.id(v.member)]
+		return back || now.Sub(v.since) >= g.period
+	})
+	var fresh []vanished[M]
+	for id, m := range g.known {
+		if _, still := there[id]; !still && g.period > 0 {
+			fresh = append(fresh, vanished[M]{m, now})
+		}
+	}
+	slices.SortFunc(fresh, func(a, b vanished[M]) int { // a map has no order, plans must have one
+		if g.id(a.member) < g.id(b.member) {
+			return -1
+		}
+		return 1
+	})
+	g.gone = append(g.gone, fresh...)
+	g.known = there
+	for _, v := range g.gone {
+		absent = append(absent, v.member)
+	}
+	if len(g.gone) > 0 {
+		next = g.gone[0].since.Add(g.period)
+	}
+	return absent, next
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package peering_test
+
+const raceEnabled = true

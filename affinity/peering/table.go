@@ -1,0 +1,320 @@
+package peering
+
+import (
+	"slices"
+	"time"
+)
+
+// Table decides which connections are opened and closed. K identifies a far end:
+// what two services must have in common to share a connection.
+type Table[K comparable] struct {
+	cfg      Config
+	now      time.Time
+	services map[string]wish[K]
+	needs    map[K]need
+	links    map[K]*link
+
+	queue    []K            // to be opened, first come first served
+	opening  int            // links that are opening
+	retries  map[K]struct{} // waiting for their time
+	draining map[K]struct{}
+	dropped  map[K]struct{} // forgotten without a drain; the next Step says so
+	counts   Counts
+}
+
+// wish is what one service needs.
+type wish[K comparable] struct{ in, near []K }
+
+// Counts are the events of a table since it was made.
+type Counts struct {
+	Opened          uint64 // openings that succeeded
+	Failed          uint64 // openings that failed
+	Lost            uint64 // open connections that broke
+	Closed          uint64 // connections closed because nobody needed them
+	DrainsStarted   uint64
+	DrainsCancelled uint64 // needed again before they closed
+	Missing         uint64 // audits: believed open, were not
+	Surplus         uint64 // audits: open, but not in the table
+}
+
+// NewTable checks the configuration and returns an empty table.
+func NewTable[K comparable](cfg Config) (*Table[K], error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	return &Table[K]{
+		cfg: cfg, services: map[string]wish[K]{}, needs: map[K]need{}, links: map[K]*link{},
+		retries: map[K]struct{}{}, draining: map[K]struct{}{}, dropped: map[K]struct{}{},
+	}, nil
+}
+
+// Want says what a service needs from now on: in, the far ends of its range, which
+// are opened, and near, those within slack of it, which are only kept open. Both
+// slices are kept and must not change any more. Empty ones forget the service.
+func (t *Table[K]) Want(service string, in, near []K, now time.Time) {
+	t.advance(now)
+	before, after := t.services[service], wish[K]{in, near}
+	if slices.Equal(before.in, in) && slices.Equal(before.near, near) {
+		return
+	}
+	t.services[service] = after
+	if len(in)+len(near) == 0 {
+		delete(t.services, service)
+	}
+	t.count(after, 1)
+	t.count(before, -1)
+	for _, list := range [...][]K{in, near, before.in, before.near} {
+		for _, k := range list {
+			t.settle(k)
+		}
+	}
+}
+
+func (t *Table[K]) count(w wish[K], by int) {
+	add := func(k K, in, near int) {
+		n := t.needs[k]
+		n.in += in
+		n.near += near
+		t.needs[k] = n
+		if n == (need{}) {
+			delete(t.needs, k)
+		}
+	}
+	for _, k := range w.in {
+		add(k, by, 0)
+	}
+	for _, k := range w.near {
+		add(k, 0, by)
+	}
+}
+
+// settle brings one link into line with what is needed.
+func (t *Table[K]) settle(k K) {
+	n, l := t.needs[k], t.links[k]
+	switch {
+	case l == nil && n.in > 0:
+		t.links[k] = &link{}
+		t.queue = append(t.queue, k)
+		delete(t.dropped, k)
+	case l == nil:
+	case n.in > 0 || l.open && n.near > 0:
+		if !l.closesAt.IsZero() {
+			l.closesAt = time.Time{}
+			delete(t.draining, k)
+			t.counts.DrainsCancelled++
+		}
+	case !l.open:
+		t.drop(k)
+	case l.closesAt.IsZero():
+		l.closesAt = t.now.Add(t.cfg.DrainDelay)
+		t.draining[k] = struct{}{}
+		t.counts.DrainsStarted++
+	}
+}
+
+// drop forgets a link that is not open.
+func (t *Table[K]) drop(k K) {
+	if t.links[k].opening {
+		t.opening--
+	}
+	t.dropped[k] = struct{}{}
+	delete(t.retries, k)
+	delete(t.links, k)
+}
+
+// Actions are what the caller has to do now.
+type Actions[K comparable] struct {
+	Open []K
+	// Close lists what the table has forgotten, open or not: an opening that is
+	// under way is to be given up.
+	Close []K
+	// Next is when Step has something to do without a call before; zero for never.
+	Next time.Time
+}
+
+// Step returns what is due. It costs in proportion to what is queued, draining and
+// waiting to be tried again, not to what is open.
+func (t *Table[K]) Step(now time.Time) Actions[K] {
+	t.advance(now)
+	var a Actions[K]
+	for k := range t.dropped {
+		a.Close = append(a.Close, k)
+	}
+	clear(t.dropped)
+	sooner := func(at time.Time) {
+		if a.Next.IsZero() || at.Before(a.Next) {
+			a.Next = at
+		}
+	}
+	for k := range t.retries {
+		if l := t.links[k]; l.retryAt.After(t.now) {
+			sooner(l.retryAt)
+		} else {
+			delete(t.retries, k)
+			t.queue = append(t.queue, k)
+		}
+	}
+	for len(t.queue) > 0 && t.opening < t.cfg.MaxOpening {
+		k := t.queue[0]
+		t.queue = t.queue[1:]
+		l := t.links[k]
+		if l == nil || l.opening || l.open {
+			continue // dropped, perhaps wanted again, since it was queued
+		}
+		if _, later := t.retries[k]; later {
+			continue
+		}
+		l.opening = true
+		t.opening++
+		a.Open = append(a.Open, k)
+	}
+	for k := range t.draining {
+		l := t.links[k]
+		if l.closesAt.After(t.now) {
+			sooner(l.closesAt)
+			continue
+		}
+		delete(t.draining, k)
+		delete(t.links, k)
+		t.counts.Closed++
+		a.Close = append(a.Close, k)
+	}
+	return a
+}
+
+// Opened reports that an opening has succeeded.
+func (t *Table[K]) Opened(k K, now time.Time) {
+	t.advance(now)
+	if l := t.links[k]; l != nil && l.opening {
+		t.opening--
+		t.counts.Opened++
+		*l = link{open: true, failures: l.failures, openedAt: t.now}
+	}
+}
+
+// Failed reports that an opening has failed. It is tried again after a delay.
+func (t *Table[K]) Failed(k K, now time.Time) {
+	t.advance(now)
+	if l := t.links[k]; l != nil && l.opening {
+		t.opening--
+		t.counts.Failed++
+		t.retry(k, l.failures+1)
+	}
+}
+
+// Lost reports that an open connection broke. One that is in a range is opened
+// again: at once, unless it broke sooner than RetryDelay after it was opened. A far
+// end that accepts and hangs up would otherwise be called in a circle.
+func (t *Table[K]) Lost(k K, now time.Time) {
+	t.advance(now)
+	l := t.links[k]
+	if l == nil || !l.open {
+		return
+	}
+	t.counts.Lost++
+	delete(t.draining, k)
+	lived, failures := t.now.Sub(l.openedAt), l.failures
+	*l = link{}
+	switch {
+	case t.needs[k].in == 0:
+		t.drop(k)
+	case lived < t.cfg.RetryDelay:
+		t.retry(k, failures+1)
+	default:
+		t.queue = append(t.queue, k)
+	}
+}
+
+// Renewed reports that the process at a far end is another one than before, at the
+// same place. What failed with the old one says nothing about it: a link that waits
+// to be tried again is tried at once.
+func (t *Table[K]) Renewed(k K, now time.Time) {
+	t.advance(now)
+	l := t.links[k]
+	if l == nil {
+		return
+	}
+	l.failures = 0
+	if _, waits := t.retries[k]; waits {
+		l.retryAt = t.now
+	}
+}
+
+func (t *Table[K]) retry(k K, failures int) {
+	delay := t.cfg.MaxRetryDelay
+	if d := t.cfg.RetryDelay << (failures - 1); failures < 32 && d > 0 && d < delay {
+		delay = d
+	}
+	*t.links[k] = link{failures: failures, retryAt: t.now.Add(delay)}
+	t.retries[k] = struct{}{}
+}
+
+// Audit compares the table with reality: open lists the connections that are
+// really open. It reports those that the table believed open and takes them for
+// lost, and those that the table knows nothing of, which the caller must close.
+func (t *Table[K]) Audit(open map[K]struct{}, now time.Time) (missing, surplus []K) {
+	for k, l := range t.links {
+		if _, there := open[k]; l.open && !there {
+			missing = append(missing, k)
+		}
+	}
+	for k := range open {
+		if t.links[k] == nil {
+			surplus = append(surplus, k)
+		}
+	}
+	for _, k := range missing {
+		t.Lost(k, now)
+	}
+	t.counts.Missing += uint64(len(missing))
+	t.counts.Surplus += uint64(len(surplus))
+	return missing, surplus
+}
+
+// State reports how far a far end's link has come.
+func (t *Table[K]) State(k K) State {
+	l := t.links[k]
+	switch {
+	case l == nil:
+		return None
+	case !l.closesAt.IsZero():
+		return Draining
+	case l.open && t.needs[k].in == 0:
+		return Spare
+	case l.open:
+		return Open
+	case l.opening:
+		return Opening
+	default:
+		return Waiting
+	}
+}
+
+// Tried reports whether an opening of every wanted far end has ended, well or not.
+func (t *Table[K]) Tried() bool {
+	for _, l := range t.links {
+		if !l.open && l.failures == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Count returns the number of links in each state.
+func (t *Table[K]) Count() map[State]int {
+	n := map[State]int{}
+	for k := range t.links {
+		n[t.State(k)]++
+	}
+	return n
+}
+
+// Counts returns what has happened so far.
+func (t *Table[K]) Counts() Counts { return t.counts }
+
+func (t *Table[K]) advance(now time.Time) {
+	if now.After(t.now) {
+		t.now = now
+	}
+}

@@ -1,0 +1,236 @@
+package peering
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const drain = 30 * time.Second
+
+// rig drives a table the way a caller does, with a clock that the test moves.
+type rig struct {
+	t *testing.T
+	*Table[string]
+	now time.Time
+}
+
+func newRig(t *testing.T, cfg Config) *rig {
+	t.Helper()
+	table, err := NewTable[string](cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t, table, time.Unix(1000, 0)}
+}
+
+func (r *rig) after(d time.Duration) *rig { r.now = r.now.Add(d); return r }
+
+func (r *rig) want(service string, in, near []string) *rig {
+	r.Want(service, in, near, r.now)
+	return r
+}
+
+// connect takes a step and opens what it says.
+func (r *rig) connect() *rig {
+	for _, k := range r.Step(r.now).Open {
+		r.Opened(k, r.now)
+	}
+	return r
+}
+
+// step takes a step and checks what it says.
+func (r *rig) step(open, closed []string) *rig {
+	r.t.Helper()
+	a := r.Step(r.now)
+	slices.Sort(a.Close)
+	if diff := cmp.Diff([][]string{open, closed}, [][]string{a.Open, a.Close}); diff != "" {
+		r.t.Errorf("step at %v: opened and closed (-want +got):\n%s", r.now.Unix(), diff)
+	}
+	return r
+}
+
+func (r *rig) states(want map[State]int) *rig {
+	r.t.Helper()
+	if diff := cmp.Diff(want, r.Count()); diff != "" {
+		r.t.Errorf("links by state (-want +got):\n%s", diff)
+	}
+	return r
+}
+
+func list(k ...string) []string { return k }
+
+func TestWhatIsInARangeIsOpenedInOrder(t *testing.T) {
+	newRig(t, Config{}).want("s", list("b", "a", "c"), nil).
+		states(map[State]int{Waiting: 3}).
+		step(list("b", "a", "c"), nil).
+		states(map[State]int{Opening: 3}).
+		step(nil, nil)
+}
+
+func TestNoMoreThanMaxOpeningAreOpenedAtOneTime(t *testing.T) {
+	r := newRig(t, Config{MaxOpening: 2}).want("s", list("a", "b", "c", "d"), nil).step(list("a", "b"), nil)
+	r.Opened("a", r.now)
+	r.step(list("c"), nil)
+	r.Failed("b", r.now)
+	r.step(list("d"), nil)
+}
+
+func TestAConnectionThatNobodyNeedsClosesAfterTheDrainDelay(t *testing.T) {
+	r := newRig(t, Config{}).want("s", list("a", "b"), nil).connect()
+	r.want("s", list("b", "c"), nil).step(list("c"), nil)
+	r.states(map[State]int{Open: 1, Opening: 1, Draining: 1})
+	if next := r.Step(r.now).Next; !next.Equal(r.now.Add(drain)) {
+		t.Errorf("next step at %v: want the end of the drain, %v", next, r.now.Add(drain))
+	}
+	r.after(drain-1).step(nil, nil)
+	r.after(1).step(nil, list("a"))
+	r.after(time.Hour).step(nil, nil)
+}
+
+func TestTheDrainDelayIsASetting(t *testing.T) {
+	newRig(t, Config{DrainDelay: time.Second}).want("s", list("a"), nil).connect().
+		want("s", nil, nil).after(time.Second).step(nil, list("a"))
+	newRig(t, Config{DrainDelay: -1}).want("s", list("a"), nil).connect().
+		want("s", nil, nil).step(nil, list("a"))
+}
+
+func TestAConnectionNeededAgainWhileDrainingStaysOpen(t *testing.T) {
+	r := newRig(t, Config{}).want("s", list("a"), nil).connect()
+	r.want("s", nil, nil).after(drain/2).want("s", list("a"), nil)
+	r.states(map[State]int{Open: 1}).after(drain).step(nil, nil)
+	if got, want := r.Counts(), (Counts{Opened: 1, DrainsStarted: 1, DrainsCancelled: 1}); got != want {
+		t.Errorf("counts are %+v: want %+v", got, want)
+	}
+}
+
+func TestAConnectionThatAnotherServiceNeedsDoesNotDrain(t *testing.T) {
+	r := newRig(t, Config{}).want("s", list("a"), nil).want("t", list("a"), nil).step(list("a"), nil)
+	r.Opened("a", r.now)
+	r.want("s", nil, nil).states(map[State]int{Open: 1}).after(drain).step(nil, nil)
+	r.want("t", nil, nil).states(map[State]int{Draining: 1}).after(drain).step(nil, list("a"))
+}
+
+func TestWithinSlackAConnectionIsKeptButNotOpened(t *testing.T) {
+	r := newRig(t, Config{}).want("s", list("a", "b"), list("z")).step(list("a", "b"), nil)
+	r.Opened("a", r.now)
+	r.Opened("b", r.now)
+	r.want("s", list("b"), list("a", "z")).states(map[State]int{Open: 1, Spare: 1})
+	r.after(time.Hour).step(nil, nil)
+	r.want("s", list("b"), list("z")).states(map[State]int{Open: 1, Draining: 1})
+	r.after(drain).step(nil, list("a"))
+	if got := r.State("z"); got != None {
+		t.Errorf("z, never in range, is %v: want %v", got, None)
+	}
+}
+
+func TestAnOpeningThatIsNotWantedAnyMoreIsGivenUp(t *testing.T) {
+	r := newRig(t, Config{MaxOpening: 1}).want("s", list("a", "b"), nil).step(list("a"), nil)
+	r.want("s", list("b"), list("a")).step(list("b"), list("a"))
+	r.Opened("a", r.now) // too late
+	r.states(map[State]int{Opening: 1})
+}
+
+func TestAFailedOpeningIsTriedAgainLaterAndLater(t *testing.T) {
+	r := newRig(t, Config{RetryDelay: time.Second, MaxRetryDelay: 5 * time.Second}).want("s", list("a"), nil)
+	for _, wait := range []time.Duration{1, 2, 4, 5, 5} {
+		r.step(list("a"), nil)
+		r.Failed("a", r.now)
+		if next := r.Step(r.now).Next; !next.Equal(r.now.Add(wait * time.Second)) {
+			t.Errorf("the next attempt is due in %v: want %ds", next.Sub(r.now), wait)
+		}
+		r.after(wait*time.Second-1).step(nil, nil).after(1)
+	}
+}
+
+func TestALostConnectionIsOpenedAgainAtOnce(t *testing.T) {
+	r := newRig(t, Config{}).want("s", list("a"), nil).connect().after(time.Minute)
+	r.Lost("a", r.now)
+	r.step(list("a"), nil)
+}
+
+func TestAFarEndThatAcceptsAndHangsUpIsNotCalledInACircle(t *testing.T) {
+	r := newRig(t, Config{}).want("s", list("a"), nil)
+	for _, wait := range []time.Duration{1, 2, 4} {
+		r.connect()
+		r.Lost("a", r.now)
+		r.step(nil, nil).after(wait*time.Second-1).step(nil, nil).after(1)
+	}
+}
+
+func TestALostConnectionThatWasOnlyKeptIsForgotten(t *testing.T) {
+	for _, near := range [][]string{nil, {"a"}} {
+		r := newRig(t, Config{}).want("s", list("a"), nil).connect().want("s", nil, near)
+		r.Lost("a", r.now)
+		r.states(map[State]int{}).step(nil, list("a")).after(time.Hour).step(nil, nil)
+	}
+}
+
+func TestAnAuditRepairsWhatTableAndRealityDisagreeOn(t *testing.T) {
+	r := newRig(t, Config{}).want("s", list("a", "b"), nil).connect().after(time.Minute)
+	missing, surplus := r.Audit(map[string]struct{}{"b": {}, "x": {}}, r.now)
+	if diff := cmp.Diff([][]string{{"a"}, {"x"}}, [][]string{missing, surplus}); diff != "" {
+		t.Errorf("missing and surplus (-want +got):\n%s", diff)
+	}
+	r.step(list("a"), nil)
+	if c := r.Counts(); c.Missing != 1 || c.Surplus != 1 || c.Lost != 1 {
+		t.Errorf("counts are %+v: want one missing, which is lost, and one surplus", c)
+	}
+}
+
+func TestASettingOutOfBoundsIsRefusedAllAtOnce(t *testing.T) {
+	_, err := NewTable[string](Config{MaxOpening: -1, RetryDelay: -1})
+	want := "peering: MaxOpening -1 is negative: give 0 for the default of 16, or more\n" +
+		"peering: retry delays -1ns and 0s: want none negative, 0 for the defaults of 1s and 30s"
+	if err == nil || err.Error() != want {
+		t.Errorf("error is\n%v\nwant\n%s", err, want)
+	}
+}
+
+func BenchmarkOneServiceChangesAmongAThousand(b *testing.B) {
+	table, _ := NewTable[string](Config{MaxOpening: 1 << 20})
+	now := time.Unix(1000, 0)
+	for s := range 1000 {
+		in := make([]string, 100)
+		for i := range in {
+			in[i] = strconv.Itoa(s*50 + i) // half of them shared with the next service
+		}
+		table.Want(strconv.Itoa(s), in, nil, now)
+	}
+	for _, k := range table.Step(now).Open {
+		table.Opened(k, now)
+	}
+	one, other := list("0", "1", "2"), list("1", "2", "3")
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%2 == 0 {
+			table.Want("0", one, nil, now)
+		} else {
+			table.Want("0", other, nil, now)
+		}
+		table.Step(now)
+	}
+}
+
+func TestTriedIsTrueWhenEveryOpeningHasEndedWellOrNot(t *testing.T) {
+	r := newRig(t, Config{MaxOpening: 2})
+	for _, step := range []struct {
+		what string
+		do   func()
+		want bool
+	}{
+		{"nothing is wanted", func() {}, true},
+		{"two are waiting", func() { r.want("s", list("a", "b"), nil) }, false},
+		{"two are being opened", func() { r.Step(r.now) }, false},
+		{"one is open", func() { r.Opened("a", r.now) }, false},
+		{"the other has failed", func() { r.Failed("b", r.now) }, true},
+		{"it is being tried again", func() { r.after(time.Minute).Step(r.now) }, true},
+	} {
+		if step.do(); r.Tried() != step.want {
+			t.Errorf("%s: tried is %v", step.what, r.Tried())
+		}
+	}
+}
