@@ -16,7 +16,7 @@ type Balancer struct {
 	// Read by every pick, written rarely.
 	table     atomic.Pointer[table]
 	medians   atomic.Uint64 // float32 M, float32 R
-	rand      func() uint64 // tests inject a source; nil is math/rand/v2
+	rand      func() uint64 // nil is math/rand/v2
 	redraws   int
 	alpha     float32
 	slowStart float32 // ns
@@ -52,6 +52,7 @@ func NewBalancer(cfg Config) (*Balancer, error) {
 	}
 	b := &Balancer{
 		cfg:       cfg,
+		rand:      cfg.Rand,
 		redraws:   cfg.Redraws,
 		alpha:     float32(cfg.Alpha),
 		slowStart: float32(cfg.SlowStart),
@@ -120,7 +121,8 @@ func (b *Balancer) Done(p Pick, now Instant, o Outcome) {
 	switch o.kind() {
 	case Success:
 		storeTick(&s.silenceTick, t)
-		s.succeeded(time.Duration(now-p.start), t, b.alpha)
+		median, _ := unpackPair(b.medians.Load())
+		s.succeeded(time.Duration(now-p.start), t, b.alpha, median)
 		if load, ok := o.load(); ok {
 			s.takeReport(load, t, b.alpha)
 		} else {

@@ -35,7 +35,7 @@ type Config struct {
 	ConsecutiveFailures int
 
 	// ErrorRateThreshold is the failure share, in (0, 1), that an endpoint's
-	// share must surely exceed (Wilson lower bound, z = 2.58) to be evicted.
+	// share must surely exceed (Wilson lower bound, z = 4) to be evicted.
 	// Failures in a row evict only while the whole range fails less than this.
 	// Default 0.05.
 	ErrorRateThreshold float64
@@ -43,6 +43,11 @@ type Config struct {
 	// MaxEviction bounds the time an endpoint is out before it is tried again.
 	// At least 1 s, default 30 s.
 	MaxEviction time.Duration
+
+	// Rand replaces the random source, so that a simulation can repeat a run to
+	// the byte. Whoever calls the balancer's methods from several goroutines
+	// gives one that is safe for that. Default nil: math/rand/v2.
+	Rand func() uint64
 }
 
 // DefaultConfig returns the measured defaults.

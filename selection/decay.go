@@ -29,14 +29,16 @@ func decay(x float32) float32 {
 
 // Time constants of the score, as factors from ticks to e-folds.
 const (
-	perLatencyTau = 1 / (3 * ticksPerSecond)   // weight of a latency sample
-	perRelaxTau   = 1 / (10 * ticksPerSecond)  // bad estimates, sends, success, failure counts
+	perLatencyTau = 1 / (3 * ticksPerSecond)   // weight of a latency sample; bad estimates
+	perRelaxTau   = 1 / (10 * ticksPerSecond)  // sends, success, failure counts
 	perReportTau  = 1 / (0.1 * ticksPerSecond) // a reported load, towards its average
 )
 
 const (
 	// reportExpiry, 10 s: answers without reports make an older report void.
 	reportExpiry = int32(10_000_000_000 >> tickShift)
+	// staleAge, 1 s: an older latency estimate gives way to a better sample.
+	staleAge = int32(1_000_000_000 >> tickShift)
 	// sentHold, 100 ms: sends start to fade when none was made for so long.
 	sentHold = int32(100_000_000 >> tickShift)
 )

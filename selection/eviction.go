@@ -8,7 +8,7 @@ import (
 )
 
 // An endpoint's own failure share counts only from so many recent requests.
-const minRequests = 5
+const minRequests = 20
 
 // evictionReason says why an endpoint that just failed should be evicted, or "".
 //
@@ -35,10 +35,10 @@ func (b *Balancer) evictionReason(consecutive uint32, failures, requests, failin
 	return ""
 }
 
-// wilsonLowerBound is the lower end of Wilson's score interval at z = 2.58
-// (99 %, two-sided): the failure share is surely at least this.
+// wilsonLowerBound is the lower end of Wilson's score interval at z = 4
+// (one in 30,000): the failure share is surely at least this.
 func wilsonLowerBound(failures, requests float64) float64 {
-	const z = 2.58
+	const z = 4
 	p := failures / requests
 	centre := p + z*z/(2*requests)
 	spread := z * math.Sqrt(p*(1-p)/requests+z*z/(4*requests*requests))

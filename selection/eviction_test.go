@@ -323,8 +323,8 @@ func TestNobodyIsEvictedWhenAllFailAlike(t *testing.T) {
 }
 
 func TestTheWilsonBoundIsBelowTheShareAndTightens(t *testing.T) {
-	// Reference values from the closed form, z = 2.58.
-	near(t, "1 of 10", wilsonLowerBound(1, 10), 0.01177, 0.02)
-	near(t, "10 of 100", wilsonLowerBound(10, 100), 0.04554, 0.02)
-	near(t, "100 of 1000", wilsonLowerBound(100, 1000), 0.07825, 0.02)
+	// Reference values from the closed form, z = 4.
+	near(t, "1 of 10", wilsonLowerBound(1, 10), 0.0056009, 0.02)
+	near(t, "10 of 100", wilsonLowerBound(10, 100), 0.030843, 0.02)
+	near(t, "100 of 1000", wilsonLowerBound(100, 1000), 0.068129, 0.02)
 }

@@ -58,9 +58,9 @@ func TestOnlyBadEstimatesRelaxAndTowardsTheMedian(t *testing.T) {
 	r.median(20 * ms)
 	r.request("w0", 100*ms, Success)
 	r.request("w1", 5*ms, Success)
-	r.wait(10 * time.Second)
-	near(t, "slow endpoint after 10 s", r.score("w0"), float64(20*ms)+float64(80*ms)/math.E, 0.01)
-	near(t, "fast endpoint after 10 s", r.score("w1"), float64(5*ms), 0.001)
+	r.wait(3 * time.Second)
+	near(t, "slow endpoint after 3 s", r.score("w0"), float64(20*ms)+float64(80*ms)/math.E, 0.01)
+	near(t, "fast endpoint after 3 s", r.score("w1"), float64(5*ms), 0.001)
 	r.wait(10 * time.Minute)
 	near(t, "slow endpoint after 10 min", r.score("w0"), float64(20*ms), 0.001)
 }
@@ -193,6 +193,25 @@ func TestLatencySamplesWeighAlphaOrLessWhenFrequent(t *testing.T) {
 	r.request("w0", 300*ms, Success) // 300 ms after the last
 	want := 100 + 200*(1-math.Exp(-0.1))
 	near(t, "frequent samples weigh less", float64(r.stats("w0").Latency), want*float64(ms), 0.005)
+}
+
+// An endpoint that was slow gets so few requests that each good answer must count.
+func TestGoodNewsOfAStaleEndpointCountsFromWhereItHasRelaxedTo(t *testing.T) {
+	r := one(t)
+	r.median(20 * ms)
+	r.requests(5, "w0", 100*ms, Success)
+	r.wait(3*time.Second - 10*ms)
+	r.request("w0", 10*ms, Success)
+	relaxed := 20 + 80/math.E
+	near(t, "after a good answer", float64(r.stats("w0").Latency), float64(ms)*(10+(relaxed-10)/math.E), 0.01)
+
+	r.requests(5, "w1", 100*ms, Success)
+	r.wait(3*time.Second - 200*ms)
+	r.request("w1", 200*ms, Success)
+	near(t, "after a worse one, which weighs alpha", float64(r.stats("w1").Latency), float64(120*ms), 0.01)
+	r.wait(900*ms - 20*ms)
+	r.request("w1", 20*ms, Success)
+	near(t, "after a good one that comes soon, which weighs alpha too", float64(r.stats("w1").Latency), float64(100*ms), 0.01)
 }
 
 func TestSamplesWithinOneTickAreNotLostForEver(t *testing.T) {

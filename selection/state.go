@@ -103,7 +103,7 @@ func (s *state) score(v *view) float32 {
 		var at tick
 		latency, at = unpack(word)
 		if latency > v.median {
-			latency = v.median + (latency-v.median)*decay(float32(v.tick.since(at))*perRelaxTau)
+			latency = v.median + (latency-v.median)*decay(float32(v.tick.since(at))*perLatencyTau)
 		}
 	}
 	if out > 0 {
@@ -175,8 +175,11 @@ func (s *state) begin(now tick) {
 }
 
 // succeeded feeds the latency of a success into the estimate:
-// α = min(alpha, 1 − e^(−Δt/3 s)), at least 1/(n+1) for the first five.
-func (s *state) succeeded(latency time.Duration, now tick, alpha float32) {
+// α = min(alpha, 1 − e^(−Δt/3 s)), at least 1/(n+1) for the first five. A latency
+// below a stale estimate may weigh more than alpha, and changes the estimate as
+// the score sees it, relaxed towards the median: a bad estimate keeps requests
+// away, so that of an endpoint that has recovered only few samples come.
+func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32) {
 	x := float32(max(latency, 1))
 	samples := s.samples.Load()
 	for range 4 { // a sample lost to contention is harmless
@@ -184,7 +187,15 @@ func (s *state) succeeded(latency time.Duration, now tick, alpha float32) {
 		next := x
 		if word != 0 {
 			old, at := unpack(word)
-			a := s.sampleWeight(samples, now.since(at), alpha)
+			age := now.since(at)
+			limit := alpha
+			if x < old && age > staleAge {
+				limit = 1
+				if old > median {
+					old = max(x, median+(old-median)*decay(float32(age)*perLatencyTau))
+				}
+			}
+			a := s.sampleWeight(samples, age, limit)
 			if a == 0 {
 				break
 			}

@@ -1,0 +1,237 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/net/http2"
+
+	"github.com/ringway/ringway/selection/pool"
+)
+
+// ServiceHeader names the service that a request is for.
+const ServiceHeader = "Ringway-Service"
+
+// RoundTrip sends a request to a relay, and to another one where that is safe and
+// the first did not answer. The error has every attempt in it.
+func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
+	t := trip{client: c, req: req}
+	resp, err := t.run()
+	if !t.handed && req.Body != nil {
+		_ = req.Body.Close() // a RoundTripper must; nobody else had it
+	}
+	return resp, err
+}
+
+// trip is one request on its way through its attempts.
+type trip struct {
+	client *Client
+	req    *http.Request
+	handed bool // the request's own body was given to a connection
+	tried  []string
+	failed []error
+}
+
+func (t *trip) run() (*http.Response, error) {
+	ctx, c := t.req.Context(), t.client
+	select {
+	case <-c.known:
+	default:
+		if err := c.awaitRelays(ctx); err != nil {
+			return nil, t.fail(err)
+		}
+	}
+	key, _ := ctx.Value(keyOfKey{}).(string)
+	c.budget.earn()
+	for {
+		lease, err := c.pool.Acquire(ctx, pool.Request{Key: key, Exclude: t.tried})
+		if errors.Is(err, pool.ErrExcluded) { // once more round: a new connection may do
+			lease, err = c.pool.Acquire(ctx, pool.Request{Key: key})
+		}
+		if err != nil {
+			return nil, t.fail(err)
+		}
+		resp, sent, err := t.attempt(lease)
+		if err == nil {
+			return resp, nil
+		}
+		t.failed = append(t.failed, fmt.Errorf("relay %s: %w", lease.Peer().ID, err))
+		if err != errRetired {
+			t.tried = append(t.tried, lease.Peer().ID)
+		}
+		if ctx.Err() != nil {
+			return nil, t.fail(context.Cause(ctx))
+		}
+		if why := t.mayNotRepeat(sent); why != "" {
+			c.metrics.refused.WithLabelValues(why).Inc()
+			return nil, t.fail(nil)
+		}
+		reason := retryFailed
+		if !sent {
+			reason = retryUnsent
+		}
+		c.metrics.retries.WithLabelValues(reason).Inc()
+	}
+}
+
+// awaitRelays waits for the first look at the seeds.
+func (c *Client) awaitRelays(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Pool.ConnectTimeout,
+		fmt.Errorf("no relay was looked for within %v: is Run running?", c.cfg.Pool.ConnectTimeout))
+	defer cancel()
+	select {
+	case <-c.known:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// fail joins what went wrong.
+func (t *trip) fail(err error) error {
+	return fmt.Errorf("client: %d attempts: %w", len(t.failed), errors.Join(append(t.failed, err)...))
+}
+
+// errRetired: the relay asked for no more requests on this connection.
+var errRetired = errors.New("the connection takes no more requests")
+
+// attempt sends the request once. sent says that the relay may have seen a part of
+// it.
+func (t *trip) attempt(lease *pool.Lease[*relayConn]) (_ *http.Response, sent bool, _ error) {
+	conn, c := lease.Conn(), t.client
+	// HTTP/2 says here whether it takes another stream; HTTP/1.1 may still be
+	// putting the last answer away, and RoundTrip waits for that.
+	if !c.cfg.HTTP1 && conn.Reserve() != nil {
+		conn.lost(errRetired)
+		lease.Release()
+		return nil, false, errRetired
+	}
+	var wrote atomic.Bool
+	ctx := httptrace.WithClientTrace(t.req.Context(), &httptrace.ClientTrace{
+		WroteHeaders: func() { wrote.Store(true) },
+	})
+	out := t.req.Clone(ctx)
+	out.URL.Scheme = c.scheme()
+	if host := t.req.URL.Hostname(); out.Header.Get(ServiceHeader) == "" && !strings.Contains(host, ".") {
+		out.Header.Set(ServiceHeader, host)
+	}
+	if t.handed && hasBody(t.req) {
+		body, err := t.req.GetBody()
+		if err != nil {
+			conn.Release()
+			lease.Release()
+			return nil, false, fmt.Errorf("read the body again: %w", err)
+		}
+		out.Body = body
+	}
+	t.handed = true
+	resp, err := conn.RoundTrip(out)
+	lease.Report(t.outcome(resp, err))
+	if err != nil {
+		lease.Release()
+		return nil, wrote.Load() && !unseen(err), err
+	}
+	resp.Request = t.req
+	resp.Body = hold(resp, lease)
+	return resp, true, nil
+}
+
+// goAway is net/http's error for a request that reached a relay after it had said
+// that it takes no more. It has no type.
+const goAway = "http2: Transport received Server's graceful shutdown GOAWAY"
+
+// unseen says whether HTTP/2 guarantees that the relay did nothing with the request
+// (RFC 9113, 8.7).
+func unseen(err error) bool {
+	var stream http2.StreamError
+	return err.Error() == goAway || errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
+}
+
+func (t *trip) outcome(resp *http.Response, err error) pool.Outcome {
+	switch {
+	case errors.Is(t.req.Context().Err(), context.Canceled):
+		return pool.Cancelled
+	case err != nil && err.Error() == goAway: // it leaves in good order
+		return pool.Cancelled
+	case err != nil:
+		return pool.Failure
+	case resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests:
+		return pool.Shed
+	}
+	return pool.Success
+}
+
+// mayNotRepeat says why the request may not be sent once more, or "".
+func (t *trip) mayNotRepeat(sent bool) string {
+	switch {
+	case t.handed && hasBody(t.req) && t.req.GetBody == nil, sent && !idempotent(t.req):
+		return refusedUnsafe
+	case len(t.failed) >= t.client.cfg.Attempts:
+		return refusedAttempts
+	case !t.client.budget.spend():
+		return refusedBudget
+	}
+	return ""
+}
+
+func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
+
+// idempotent is net/http's own rule, with the methods of RFC 9110.
+func idempotent(r *http.Request) bool {
+	switch r.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	_, key := r.Header["Idempotency-Key"]
+	_, xkey := r.Header["X-Idempotency-Key"]
+	return key || xkey
+}
+
+// held is a response body that gives the place on the connection back when it ends.
+type held struct {
+	io.ReadCloser
+	lease *pool.Lease[*relayConn]
+	ended atomic.Bool // Read and Close may come from two goroutines
+}
+
+func (b *held) end() {
+	if !b.ended.Swap(true) {
+		b.lease.Release()
+	}
+}
+
+func (b *held) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+func (b *held) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}
+
+// heldUpgrade is what remains of an upgraded connection: it can be written, too.
+type heldUpgrade struct {
+	*held
+	io.Writer
+}
+
+func hold(resp *http.Response, lease *pool.Lease[*relayConn]) io.ReadCloser {
+	b := &held{ReadCloser: resp.Body, lease: lease}
+	if w, ok := resp.Body.(io.Writer); ok {
+		return heldUpgrade{b, w}
+	}
+	if resp.Body == http.NoBody {
+		b.end()
+	}
+	return b
+}

@@ -1,0 +1,526 @@
+package pool
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Table decides who is connected, who gets a request and who has to go.
+type Table struct {
+	cfg   Config
+	now   time.Time
+	peers map[string]*peer
+
+	candidates []*peer // best first
+	reach      Tier    // how far they may be
+	rankAt     time.Time
+	barred     []*peer
+
+	primaries, backups []*member
+	joining            []*member // being connected, without a place yet
+	turn               int       // of the primaries
+	due                []time.Time
+
+	links    map[LinkID]*link
+	lastLink LinkID
+	bindings bindings
+
+	opens  []Opening
+	closes []LinkID
+	events []Event
+	idled  bool // a connection may be idle for too long sooner than Next said
+}
+
+// NewTable checks the configuration and returns a table without peers.
+func NewTable(cfg Config) (*Table, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Uint64
+	}
+	t := &Table{cfg: cfg, peers: map[string]*peer{}, links: map[LinkID]*link{}}
+	t.bindings = newBindings(&t.cfg)
+	return t, nil
+}
+
+// Actions are what the caller has to do now, and has to know.
+type Actions struct {
+	Open   []Opening
+	Close  []LinkID // one that is being opened is given up
+	Events []Event  // in order
+	// Next is when Step has something to do without a call before; zero for never.
+	Next time.Time
+}
+
+// Update takes the peers that there are from now on. What is known of a peer stays
+// known. One that is gone loses its place; its connections end with their last
+// requests. On an error (an empty or repeated id, all reported at once) nothing
+// changes.
+func (t *Table) Update(peers []Peer, now time.Time) error {
+	if err := checkPeers(peers); err != nil {
+		return err
+	}
+	t.advance(now)
+	var gone []*peer
+	var fresh []Peer
+	moved := false
+	next := make(map[string]Peer, len(peers))
+	for _, p := range peers {
+		next[p.ID] = p
+		known := t.peers[p.ID]
+		switch {
+		case known == nil || known.Address != p.Address:
+			fresh = append(fresh, p)
+		case known.Peer != p:
+			known.Peer, moved = p, true
+		}
+	}
+	for id, p := range t.peers {
+		if q, still := next[id]; !still || q.Address != p.Address {
+			gone = append(gone, p)
+			delete(t.peers, id)
+		}
+	}
+	// Primaries last: nobody who goes, too, is promoted.
+	slices.SortFunc(gone, func(a, b *peer) int {
+		return cmp.Or(cmp.Compare(t.turnOf(a), t.turnOf(b)), strings.Compare(a.ID, b.ID))
+	})
+	slices.SortFunc(fresh, func(a, b Peer) int { return strings.Compare(a.ID, b.ID) })
+	for _, p := range gone {
+		t.unbar(p)
+		t.note(Event{Kind: PeerRemoved, Peer: p.ID, Detail: p.Address})
+		if p.member != nil {
+			t.dismiss(p.member, Removed, "it is no peer any more")
+		}
+	}
+	for _, p := range fresh {
+		t.peers[p.ID] = t.meet(p)
+		t.note(Event{Kind: PeerAdded, Peer: p.ID, Detail: p.Address})
+	}
+	var reasons []Reason
+	if len(fresh) > 0 {
+		reasons = append(reasons, ByAddition)
+	}
+	if len(gone) > 0 {
+		reasons = append(reasons, ByRemoval)
+	}
+	if moved {
+		reasons = append(reasons, ByMove)
+	}
+	t.rank(reasons...)
+	return nil
+}
+
+// turnOf is the peer's place among the primaries, −1 for one that is none.
+func (t *Table) turnOf(p *peer) int {
+	return slices.IndexFunc(t.primaries, func(m *member) bool { return m.peer == p })
+}
+
+// meet begins the record of a peer. One that went and is back may still have
+// connections that end their last requests.
+func (t *Table) meet(p Peer) *peer {
+	known := &peer{Peer: p}
+	for _, l := range t.links {
+		if l.member == nil && l.peer.ID == p.ID && l.peer.Address == p.Address {
+			l.peer = known
+			known.links++
+		}
+	}
+	return known
+}
+
+// Step returns what is due.
+func (t *Table) Step(now time.Time) Actions {
+	t.advance(now)
+	t.readmit()
+	if !t.rankAt.After(t.now) {
+		t.rank(ByHealth)
+		t.rankAt = t.now.Add(t.cfg.RefreshInterval + t.between(0, t.cfg.RefreshJitter))
+	}
+	t.moveNearer()
+	for m := range t.members() {
+		if m.renewing || m.renewAt.After(t.now) {
+			continue
+		}
+		options := t.eligible()
+		if len(options) == 0 || slices.Contains(t.candidates, m.peer) {
+			options = append(options, m.peer)
+		}
+		t.renew(m, Stale, options)
+	}
+	t.fill()
+	for m := range t.members() {
+		for l := range m.spare() {
+			if !l.idleAt.Add(t.cfg.IdleTimeout).After(t.now) {
+				t.drain(l)
+			}
+		}
+	}
+	a := Actions{Open: t.opens, Close: t.closes, Events: t.events, Next: t.next()}
+	t.opens, t.closes, t.events, t.idled = nil, nil, nil, false
+	// One that was given up before anybody heard of it need not be heard of.
+	a.Open = slices.DeleteFunc(a.Open, func(o Opening) bool {
+		_, wanted := t.links[o.Link]
+		return !wanted
+	})
+	return a
+}
+
+// pending says whether Step would say something that it did not say the last time.
+func (t *Table) pending() bool {
+	return t.idled || len(t.opens)+len(t.closes)+len(t.events) > 0
+}
+
+// shut gives everything up without a word.
+func (t *Table) shut() {
+	for _, m := range slices.Concat(t.primaries, t.backups, t.joining) {
+		for _, l := range slices.Clone(m.links) {
+			t.drain(l)
+		}
+	}
+	t.primaries, t.backups, t.joining, t.barred, t.candidates = nil, nil, nil, nil, nil
+	t.peers = map[string]*peer{}
+}
+
+// readmit lets peers whose time is over be candidates again.
+func (t *Table) readmit() {
+	before := len(t.barred)
+	for _, p := range slices.Clone(t.barred) {
+		if !p.barredUntil.After(t.now) {
+			t.unbar(p)
+			t.note(Event{Kind: Readmitted, Peer: p.ID})
+		}
+	}
+	if len(t.barred) != before {
+		t.rank(ByHealth)
+	}
+}
+
+// moveNearer replaces members that are farther than candidates have to be: those
+// that stood in while nearer ones were gone.
+func (t *Table) moveNearer() {
+	for m := range t.members() {
+		if m.renewing || m.peer.tier(t.cfg.Datacenter, t.cfg.Region) <= t.reach {
+			continue
+		}
+		if options := t.eligible(); len(options) > 0 {
+			t.renew(m, Locality, options)
+		}
+	}
+}
+
+// renew connects a successor for a member, drawn from options; the member goes when
+// that one is connected, and not before.
+func (t *Table) renew(m *member, because Reason, options []*peer) {
+	options = slices.DeleteFunc(options, func(p *peer) bool { return p.links >= t.cfg.MaxPerPeer })
+	if len(options) == 0 || !t.makeRoom() {
+		m.renewAt = t.now.Add(t.cfg.ReplenishMax)
+		return
+	}
+	m.renewing = true
+	if p, how := t.draw(options); p != m.peer {
+		t.join(p, how, m, because)
+	} else {
+		t.note(Event{Kind: Chosen, Peer: p.ID, Tier: p.tier(t.cfg.Datacenter, t.cfg.Region), Role: m.role, Detail: how + ", to replace itself"})
+		t.newLink(m).renews = true
+	}
+}
+
+// vacancies is how many places nobody holds or is on the way to.
+func (t *Table) vacancies() int {
+	n := t.cfg.Primaries + t.cfg.Backups - len(t.primaries) - len(t.backups)
+	for _, m := range t.joining {
+		if m.replaces == nil {
+			n--
+		}
+	}
+	return n
+}
+
+// fill draws peers for the vacancies that have waited long enough.
+func (t *Table) fill() {
+	t.due = slices.DeleteFunc(t.due, func(at time.Time) bool { return !at.After(t.now) })
+	for n := t.vacancies() - len(t.due); n > 0; n-- {
+		options := t.eligible()
+		if len(options) == 0 || !t.makeRoom() {
+			return
+		}
+		p, how := t.draw(options)
+		t.join(p, how, nil, "")
+	}
+}
+
+// eligible are the candidates that have no place.
+func (t *Table) eligible() []*peer {
+	var out []*peer
+	for _, p := range t.candidates {
+		if p.member == nil && !p.barred() && p.links < t.cfg.MaxPerPeer {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (t *Table) join(p *peer, how string, replaces *member, because Reason) {
+	m := &member{peer: p, replaces: replaces, because: because}
+	p.member = m
+	t.joining = append(t.joining, m)
+	t.note(Event{Kind: Chosen, Peer: p.ID, Tier: p.tier(t.cfg.Datacenter, t.cfg.Region), Detail: how})
+	t.newLink(m)
+}
+
+// Opened reports that a connection is open.
+func (t *Table) Opened(id LinkID, now time.Time) {
+	t.advance(now)
+	l := t.links[id]
+	if l == nil || l.open {
+		return
+	}
+	l.open, l.openedAt, l.idleAt = true, t.now, t.now
+	m := l.member
+	if m.role == NoRole {
+		t.admit(m)
+		return
+	}
+	if !l.renews {
+		return
+	}
+	for _, other := range slices.Clone(m.links) {
+		if other != l && other.open {
+			t.drain(other)
+		}
+	}
+	t.settle(m)
+	t.note(Event{Kind: Refreshed, Peer: m.peer.ID, Role: m.role, Reason: Stale, Detail: "a new connection to the same peer"})
+}
+
+// admit gives a newly connected member its place.
+func (t *Table) admit(m *member) {
+	t.joining = without(t.joining, m)
+	m.peer.health.forgive()
+	t.settle(m)
+	if old := m.replaces; old != nil {
+		m.replaces, m.role = nil, old.role
+		list := t.list(m.role)
+		(*list)[slices.Index(*list, old)] = m
+		t.note(Event{Kind: Connected, Peer: m.peer.ID, Role: m.role, Detail: "in place of " + old.peer.ID})
+		t.release(old, m.because, "replaced by "+m.peer.ID)
+		return
+	}
+	m.role = Primary
+	if len(t.primaries) >= t.cfg.Primaries {
+		m.role = Backup
+	}
+	list := t.list(m.role)
+	*list = append(*list, m)
+	t.note(Event{Kind: Connected, Peer: m.peer.ID, Role: m.role})
+}
+
+// settle starts the time of a place.
+func (t *Table) settle(m *member) {
+	m.since, m.renewing = t.now, false
+	m.renewAt = t.now.Add(t.between(t.cfg.MaxAge/10*9, t.cfg.MaxAge))
+}
+
+// OpenFailed reports that a connection could not be opened.
+func (t *Table) OpenFailed(id LinkID, err error, now time.Time) {
+	t.advance(now)
+	l := t.links[id]
+	if l == nil || l.open {
+		return
+	}
+	m := l.member
+	l.unlink()
+	t.drop(l)
+	t.note(Event{Kind: ConnectFailed, Peer: m.peer.ID, Role: m.role, Err: err})
+	switch {
+	case m.role == NoRole:
+		t.joining = without(t.joining, m)
+		m.peer.member = nil
+		if m.replaces != nil {
+			t.postpone(m.replaces)
+		} else {
+			t.vacate()
+		}
+		t.bar(m.peer, fmt.Sprintf("connecting failed: %v", err))
+		t.rank(ByHealth)
+	case l.renews:
+		t.postpone(m)
+	default:
+		m.peer.health.failure(t.now)
+		t.judge(m, t.failing)
+	}
+}
+
+// postpone lets a renewal be tried again after a while.
+func (t *Table) postpone(m *member) {
+	m.renewing, m.renewAt = false, t.now.Add(t.cfg.ReplenishMax)
+}
+
+// minLife is how long a connection must have lived for its peer to be called again
+// at once: one that accepts and hangs up would otherwise be called in a circle.
+const minLife = time.Second
+
+// Lost reports that an open connection broke or takes no more requests. Those that
+// are under way may go on. A peer without another one loses its place.
+func (t *Table) Lost(id LinkID, err error, now time.Time) {
+	t.advance(now)
+	l := t.links[id]
+	if l == nil || !l.open || l.member == nil {
+		return
+	}
+	m := l.member
+	t.drain(l)
+	if m.connected() {
+		return
+	}
+	why := fmt.Sprintf("connection lost: %v", err)
+	if t.now.Sub(l.openedAt) < minLife {
+		t.bar(m.peer, why)
+	}
+	t.dismiss(m, Lost, why)
+	t.rank(ByHealth)
+}
+
+// bar makes a peer no candidate for min(MaxEviction, 2^k s)·U(0.5, 1).
+func (t *Table) bar(p *peer, why string) {
+	p.bars++
+	p.reason = why
+	out := t.cfg.MaxEviction
+	if p.bars < 16 {
+		out = min(out, time.Second<<p.bars)
+	}
+	p.barredUntil = t.now.Add(t.between(out/2, out))
+	t.barred = append(t.barred, p)
+}
+
+func (t *Table) unbar(p *peer) {
+	t.barred = without(t.barred, p)
+	p.barredUntil = time.Time{}
+}
+
+// evict takes a connected member's place for the sake of its health.
+func (t *Table) evict(m *member, why Reason, detail string) {
+	if t.now.Sub(m.since) > t.cfg.MaxEviction {
+		m.peer.bars = 0 // it held out: this is a new story
+	}
+	t.bar(m.peer, detail)
+	t.dismiss(m, why, detail)
+	t.rank(ByHealth)
+}
+
+// dismiss takes a member out; a backup is promoted at once, and the place that is
+// vacant then waits to be filled.
+func (t *Table) dismiss(m *member, why Reason, detail string) {
+	switch m.role {
+	case NoRole:
+		t.joining = without(t.joining, m)
+		if m.replaces != nil {
+			t.postpone(m.replaces)
+		}
+	case Primary:
+		i := slices.Index(t.primaries, m)
+		if len(t.backups) > 0 {
+			t.primaries[i], t.backups = t.backups[0], t.backups[1:]
+			t.primaries[i].role = Primary
+			t.release(m, why, detail)
+			t.note(Event{Kind: Promoted, Peer: t.primaries[i].peer.ID, Role: Primary, Detail: "in place of " + m.peer.ID})
+			t.vacate()
+			return
+		}
+		t.primaries = slices.Delete(t.primaries, i, i+1)
+	case Backup:
+		t.backups = without(t.backups, m)
+	}
+	t.release(m, why, detail)
+	t.vacate()
+}
+
+// release frees the peer of a member that is in no list any more.
+func (t *Table) release(m *member, why Reason, detail string) {
+	if m.role != NoRole {
+		t.note(Event{Kind: Evicted, Peer: m.peer.ID, Role: m.role, Reason: why, Detail: detail})
+	}
+	m.role = NoRole
+	m.peer.member = nil
+	t.bindings.forget(m.peer)
+	for _, l := range slices.Clone(m.links) {
+		t.drain(l)
+	}
+	for _, j := range t.joining {
+		if j.replaces == m {
+			j.replaces = nil // it fills the vacancy
+		}
+	}
+}
+
+// vacate makes the next place that is to be filled wait.
+func (t *Table) vacate() {
+	t.due = append(t.due, t.now.Add(t.between(t.cfg.ReplenishMin, t.cfg.ReplenishMax)))
+}
+
+func (t *Table) list(role Role) *[]*member {
+	if role == Primary {
+		return &t.primaries
+	}
+	return &t.backups
+}
+
+// members yields those that have a place, primaries first. The loop may change
+// the lists.
+func (t *Table) members() iter.Seq[*member] {
+	return slices.Values(slices.Concat(t.primaries, t.backups))
+}
+
+// next is when something is due by itself.
+func (t *Table) next() time.Time {
+	at := t.rankAt
+	sooner := func(other time.Time) {
+		if other.Before(at) {
+			at = other
+		}
+	}
+	for _, p := range t.barred {
+		sooner(p.barredUntil)
+	}
+	for _, d := range t.due {
+		sooner(d)
+	}
+	for m := range t.members() {
+		if !m.renewing {
+			sooner(m.renewAt)
+		}
+		for l := range m.spare() {
+			sooner(l.idleAt.Add(t.cfg.IdleTimeout))
+		}
+	}
+	return at
+}
+
+func (t *Table) note(e Event) {
+	e.Time = t.now
+	t.events = append(t.events, e)
+}
+
+func (t *Table) advance(now time.Time) {
+	if now.After(t.now) {
+		t.now = now
+	}
+}
+
+func (t *Table) random(n int) int { return int(t.cfg.Rand() % uint64(n)) }
+
+func (t *Table) between(low, high time.Duration) time.Duration {
+	const unit = 1.0 / (1 << 53)
+	return low + time.Duration(float64(t.cfg.Rand()>>11)*unit*float64(high-low))
+}
+
+func without[T comparable](list []T, x T) []T {
+	return slices.DeleteFunc(list, func(other T) bool { return other == x })
+}

@@ -1,0 +1,126 @@
+package strategy
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// result is how a pick ended.
+type result uint8
+
+const (
+	picked result = iota
+	noEndpoints
+	allExcluded
+	noMeasurement
+	allStale
+	resultCount
+)
+
+var resultNames = [resultCount]string{"picked", "no_endpoints", "all_excluded", "no_measurement", "all_stale"}
+
+func resultOf(err error) result {
+	switch {
+	case err == nil:
+		return picked
+	case errors.Is(err, ErrAllExcluded):
+		return allExcluded
+	case errors.Is(err, ErrNoMeasurement):
+		return noMeasurement
+	case errors.Is(err, ErrAllStale):
+		return allStale
+	}
+	return noEndpoints
+}
+
+// Results of a probe.
+const (
+	probeOK      = "ok"
+	probeTimeout = "timeout"
+	probeRefused = "error"
+)
+
+// Metrics count for any number of strategies. The labels are names of strategies
+// and results, resolved once; neither a service nor an endpoint becomes one. How
+// long a pick takes is for benchmarks: two clock reads would cost more than it.
+type Metrics struct {
+	collectors []prometheus.Collector
+
+	picks   map[string]*[resultCount]prometheus.Counter // by strategy
+	keyless map[string]prometheus.Counter               // by strategy
+
+	scanDepth        prometheus.Histogram
+	wraps            prometheus.Counter
+	stale            prometheus.Counter
+	budgetExhausted  prometheus.Counter
+	samplesEffective prometheus.Histogram
+	dedupes          prometheus.Counter
+	ties             prometheus.Counter
+
+	probes       map[string]prometheus.Counter // by result
+	connectTimes prometheus.Histogram
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	m := newMetrics()
+	for _, c := range m.collectors {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func newMetrics() *Metrics {
+	m := &Metrics{
+		picks:   make(map[string]*[resultCount]prometheus.Counter),
+		keyless: make(map[string]prometheus.Counter),
+		probes:  make(map[string]prometheus.Counter),
+	}
+	picks := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_selection_picks_total", Help: "Picks by strategies other than p2c, by result: picked, no_endpoints (none that the strategy may use), all_excluded (the request excludes them all), no_measurement (none was connected to yet), all_stale.",
+	}, []string{"strategy", "result"})
+	keyless := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_selection_keyless_total", Help: "Picks by a strategy that goes by the request's key, of a request without one: it went anywhere.",
+	}, []string{"strategy"})
+	probes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_selection_probes_total", Help: "Connections opened to measure how near an endpoint is, by result: ok, timeout, error.",
+	}, []string{"result"})
+	m.collectors = append(m.collectors, picks, keyless, probes)
+	for _, name := range names {
+		if name == P2C {
+			continue
+		}
+		m.picks[name] = new([resultCount]prometheus.Counter)
+		for i, label := range resultNames {
+			m.picks[name][i] = picks.WithLabelValues(name, label)
+		}
+	}
+	for _, name := range []string{Stable, StableSHA256} {
+		m.keyless[name] = keyless.WithLabelValues(name)
+	}
+	for _, label := range []string{probeOK, probeTimeout, probeRefused} {
+		m.probes[label] = probes.WithLabelValues(label)
+	}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		m.collectors = append(m.collectors, c)
+		return c
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+		m.collectors = append(m.collectors, h)
+		return h
+	}
+	m.scanDepth = histogram("ringway_selection_scan_depth", "Places of the ring that a pick by slots looked at, all samples together.", prometheus.ExponentialBuckets(1, 2, 10))
+	m.wraps = counter("ringway_selection_wraps_total", "Times a scan of slots went on at the beginning of the ring.")
+	m.stale = counter("ringway_selection_stale_total", "Stale endpoints that slots passed over, each place of an endpoint counted.")
+	m.budgetExhausted = counter("ringway_selection_scan_budget_exhausted_total", "Picks by slots that met as many stale endpoints as maxscan allows.")
+	m.samplesEffective = histogram("ringway_selection_samples_effective", "Different endpoints that a pick by slots compared; none with samples=1.", prometheus.LinearBuckets(0, 1, maxSamples+1))
+	m.dedupes = counter("ringway_selection_sample_dedupes_total", "Samples of slots that led to an endpoint sampled already.")
+	m.ties = counter("ringway_selection_ties_total", "Picks by slots that chance decided among equal loads.")
+	m.connectTimes = histogram("ringway_selection_connect_duration_seconds", "Times to connect that closest and farthest measured.", prometheus.ExponentialBuckets(0.0001, 2.5, 12)) // 100 µs to 2.4 s
+	return m
+}

@@ -1,0 +1,7 @@
+//go:build race
+
+package strategy
+
+// raceDetector says that the tests run with the race detector, which
+// slows them about tenfold, and under which crypto/rand allocates.
+const raceDetector = true
