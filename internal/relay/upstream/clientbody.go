@@ -1,11 +1,17 @@
 package upstream
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 )
+
+// lingerTime bounds how long the rest of a body that nobody wants may take; it is
+// what net/http grants a client to read its answer.
+const lingerTime = 500 * time.Millisecond
 
 // clientBody is the client's request body while another goroutine sends it.
 // It can be stopped, so that nothing reads from the client after Carry has
@@ -18,6 +24,9 @@ type clientBody struct {
 	consumed atomic.Bool // something was read
 	ended    atomic.Bool // it was read to its end; set before the reader hears of it
 	failed   atomic.Bool // the client broke off
+	cut      atomic.Bool // a read under way is being interrupted, by us and not by the client
+
+	stopping sync.Mutex // held while stopping, before mu
 
 	mu      sync.Mutex // held while reading
 	read    int64
@@ -67,6 +76,9 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	if err == io.EOF {
 		b.ended.Store(true)
 	} else if err != nil {
+		if b.cut.Load() {
+			return n, errBodyStopped
+		}
 		b.err = err
 		b.failed.Store(true)
 	}
@@ -81,19 +93,45 @@ func (b *clientBody) Close() error {
 
 // stop interrupts a read under way and refuses later ones. The client's
 // connection is of no use afterwards unless the body had ended, which is why
-// the response then says "Connection: close".
+// the response then says "Connection: close". The transport may call it as well,
+// on a goroutine of its own: once one call has returned none touches the client
+// any more, who may be gone by then.
 func (b *clientBody) stop() {
-	if b.ended.Load() {
+	b.stopping.Lock()
+	defer b.stopping.Unlock()
+	if b.ended.Load() || b.stopped { // which is written only below
 		return
 	}
 	if !b.mu.TryLock() {
-		if http.NewResponseController(b.w).SetReadDeadline(past) != nil {
+		b.cut.Store(true)
+		client := http.NewResponseController(b.w)
+		if client.SetReadDeadline(past) != nil {
 			_ = b.body.Close()
 		}
 		b.mu.Lock()
+		// The server reads a short rest away before it closes the connection. If
+		// it could not, the client would get a reset in place of its answer.
+		_ = client.SetReadDeadline(time.Now().Add(lingerTime))
 	}
 	b.stopped = true
 	b.mu.Unlock()
+}
+
+// apart is ctx, the context of an HTTP/1 request, until stop interrupts a read.
+// net/http watches a connection whose request has been read to its end, and takes
+// our interruption for the client's leaving, if the last byte comes just then. It
+// cannot see the client leave after that, so nothing is missed.
+func (b *clientBody) apart(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	detach := context.AfterFunc(ctx, func() {
+		if !b.cut.Load() {
+			cancel(context.Cause(ctx))
+		}
+	})
+	return own, func() {
+		detach()
+		cancel(nil)
+	}
 }
 
 // failure is the client's error, nil when it did not fail by itself.

@@ -25,6 +25,8 @@
 //     http.ErrAbortHandler; the client has seen a part of the answer.
 //   - Connections are used newest first. One goes back to the pool only when
 //     its response was read to the exact end and nothing follows.
+//   - Where the endpoint is a worker's sidecar, how far the exchange got is how
+//     far it got with the service behind it, as the sidecar reports it.
 //   - Before a request that may not be repeated, the idle socket is looked at.
 //     A repeatable one whose connection dies before any answer is sent once
 //     more over a new connection, inside Carry.

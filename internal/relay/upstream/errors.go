@@ -11,13 +11,15 @@ import (
 type Stage uint8
 
 // The stages in the order in which an exchange passes them. StageClient is
-// not a step but a cause: the client's fault or its cancellation.
+// not a step but a cause: the client's fault or its cancellation. StageService
+// stands for all that lies between a sidecar and its service.
 const (
 	StageDial Stage = iota + 1
 	StageSend
 	StageHead
 	StageBody
 	StageClient
+	StageService // beyond the endpoint: its sidecar reports it
 )
 
 func (s Stage) String() string {
@@ -32,6 +34,8 @@ func (s Stage) String() string {
 		return "body"
 	case StageClient:
 		return "client"
+	case StageService:
+		return "service"
 	}
 	return "unknown"
 }
@@ -54,6 +58,8 @@ var (
 	errUnfinished  = errors.New("the request body ended before its declared length")
 	errTooLong     = errors.New("the request body is longer than its declared length")
 	errBodyStopped = errors.New("the exchange is over")
+	errUnsent      = errors.New("the worker's sidecar could not reach the service; nothing was sent to it")
+	errBroken      = errors.New("the service did not answer the worker's sidecar, which had sent it the request")
 )
 
 // Error is what every failed Carry returns.
@@ -75,7 +81,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Sent reports whether any byte of the request may have reached the endpoint.
+// Sent reports whether any byte of the request may have reached the endpoint,
+// or the service behind it where the endpoint is a sidecar.
 // After false another endpoint may be tried whatever the method, provided
 // that BodyConsumed is false.
 func (e *Error) Sent() bool { return e.sent }
@@ -109,4 +116,17 @@ func cause(ctx context.Context, err error) (_ error, client bool) {
 		return context.DeadlineExceeded, false
 	}
 	return err, false
+}
+
+// fromSidecar makes e the failure that a sidecar reported with this value of
+// FailedHeader. A value that is not known is taken for the worse case.
+func (e *Error) fromSidecar(failed string) *Error {
+	if e.Stage != StageService { // the client failed meanwhile
+		return e
+	}
+	e.sent, e.stale, e.Err = failed != FailedUnsent, false, errBroken
+	if !e.sent {
+		e.Err = errUnsent
+	}
+	return e
 }

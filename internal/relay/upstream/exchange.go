@@ -29,8 +29,13 @@ type Exchange struct {
 	// fields of the same name.
 	ResponseHeader []Field
 	// Peer says that the endpoint is another relay: its Ringway-* response
-	// fields are passed on (but Ringway-Load); an endpoint's own are dropped.
+	// fields are passed on (but Ringway-Load and Ringway-Failed); an endpoint's
+	// own are dropped.
 	Peer bool
+	// Sidecar says that the endpoint is a worker's sidecar, and trusted: when it
+	// reports in FailedHeader that it could not carry the request to its service,
+	// that is the exchange's own error, and nothing of the answer is passed on.
+	Sidecar bool
 	// Deadline is when the final response head must have arrived. What follows
 	// may last as long as the client waits: a stream has no deadline. Zero
 	// means the deadline of the request's context, which in any case ends the
@@ -64,7 +69,19 @@ type Result struct {
 	BytesOut int64
 }
 
-const loadField = "Ringway-Load"
+const loadField = LoadHeader
+
+// The headers with which endpoints speak to relays. They never reach a client.
+const (
+	// LoadHeader is how many other requests an endpoint has in flight.
+	LoadHeader = "Ringway-Load"
+	// FailedHeader is on a sidecar's own answer to a request that its service did
+	// not answer: FailedUnsent when no byte of it had been sent to the service,
+	// anything else when the service may have acted on it.
+	FailedHeader = "Ringway-Failed"
+	FailedUnsent = "unsent"
+	FailedSent   = "sent"
+)
 
 // reservedPrefix is the name space of header fields that belong to relays.
 const reservedPrefix = "Ringway-"
@@ -87,7 +104,7 @@ func (x *Exchange) dropped(name string) bool {
 // client. Hop-by-hop fields are sorted out before.
 func (x *Exchange) keepsResponse(name string) bool {
 	if len(name) > len(reservedPrefix) && name[:len(reservedPrefix)] == reservedPrefix {
-		if !x.Peer || name == loadField {
+		if !x.Peer || name == loadField || name == FailedHeader {
 			return false
 		}
 	}

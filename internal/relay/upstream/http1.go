@@ -138,11 +138,12 @@ func (f *flight) exchange() *Error {
 		reusable = f.join() && reusable
 	}
 	f.c.used = true
-	f.p.release(f.c, reusable && err == nil)
+	f.p.release(f.c, reusable)
 	return err
 }
 
-// attempt reports whether the connection is clean afterwards.
+// attempt reports whether the connection is clean afterwards; with an error it
+// is where the endpoint itself did well.
 func (f *flight) attempt() (reusable bool, _ *Error) {
 	if err := f.c.setDeadline(f.x.Deadline); err != nil {
 		return false, f.fail(StageSend, err)
@@ -357,6 +358,11 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 		return false, f.switchProtocols()
 	}
 	f.frame()
+	if f.x.Sidecar && h.failed != "" {
+		e := f.fail(StageService, errBroken).fromSidecar(h.failed)
+		f.from += h.size
+		return f.discard(), e
+	}
 	if f.x.OnHead != nil && !f.x.OnHead(f.res) {
 		f.res.Dropped = true
 		f.from += h.size

@@ -171,7 +171,16 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 	}
 	defer c.p.leave()
 	s := h2Stream{c: c, w: w, r: r, x: x, res: Result{Load: -1}}
+	upgrade := upgradeOf(r) != ""
 	ctx := r.Context()
+	if hasBody(r) && !upgrade {
+		s.body = newClientBody(w, r)
+		if r.ProtoMajor == 1 {
+			apart, cancel := s.body.apart(ctx)
+			defer cancel()
+			ctx = apart
+		}
+	}
 	if !x.Deadline.IsZero() {
 		// Not context.WithDeadline: the deadline is over with the head, the
 		// context with the last byte.
@@ -182,7 +191,7 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 		ctx = limited
 	}
 	s.ctx = ctx
-	if upgradeOf(r) != "" {
+	if upgrade {
 		return s.res, s.fail(StageClient, errUpgradeH2)
 	}
 	out, err := s.request()
@@ -191,6 +200,7 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 	}
 	cc, reused, err := c.reserve(ctx, x.Deadline)
 	if err != nil {
+		s.closeUnread() // for the handler's own answer
 		return s.res, err
 	}
 	s.res.Reused = reused
@@ -295,8 +305,7 @@ func (s *h2Stream) request() (*http.Request, error) {
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = nil // or the transport names itself
 	}
-	if hasBody(r) {
-		s.body = newClientBody(s.w, r)
+	if s.body != nil {
 		out.Body, out.ContentLength, out.Trailer = s.body, r.ContentLength, r.Trailer
 	}
 	return out, nil
@@ -338,6 +347,10 @@ func (s *h2Stream) respond(resp *http.Response) *Error {
 		s.res.Load = parseLoad(v[0])
 	}
 	s.res.Shed = shed(s.res.Status, s.res.Load, len(resp.Header["Retry-After"]) > 0)
+	if failed := resp.Header.Get(FailedHeader); s.x.Sidecar && failed != "" {
+		s.closeUnread()
+		return s.fail(StageService, errBroken).fromSidecar(failed)
+	}
 	if s.x.OnHead != nil && !s.x.OnHead(s.res) {
 		s.res.Dropped = true
 		return nil

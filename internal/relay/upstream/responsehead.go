@@ -22,6 +22,7 @@ type responseHead struct {
 	upgrade       bool // Connection names Upgrade
 	retryAfter    bool
 	hasTrailer    bool
+	failed        string // of FailedHeader
 	load          int
 	size          int // bytes of the head, the empty line included
 	fields        []fieldSpan
@@ -124,7 +125,9 @@ func (h *responseHead) parse(buf []byte) error {
 				h.load = parseLoad(string(value))
 			}
 		case 14:
-			if fold(name, "content-length") {
+			if fold(name, FailedHeader) {
+				h.failed = string(value)
+			} else if fold(name, "content-length") {
 				n, ok := parseLength(value)
 				if !ok {
 					return errLength
