@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -19,11 +19,9 @@ type Config struct {
 	// IngressAddr, PeerAddr and AdminAddr are bound by New; port 0 takes a free one.
 	IngressAddr, PeerAddr, AdminAddr string
 
-	// Minimums, RelaysPerService and IndexSource go into every plan and must be
-	// alike on all relays.
-	Minimums         affinity.Minimums
-	RelaysPerService int
-	IndexSource      affinity.IndexSource
+	// Plans and Links are about who connects to whom; see package routing.
+	Plans routing.PlanConfig
+	Links routing.LinkConfig
 
 	// See ingress.Config.
 	Domain             string

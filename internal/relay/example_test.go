@@ -39,7 +39,7 @@ func Example() {
 	ws.Cluster, ws.Environment, ws.ID, ws.Join = "shop", "dev", "worker-1", []string{r.GossipAddr()}
 	ws.GossipAddr, ws.AdminAddr = "127.0.0.1:0", "127.0.0.1:0"
 	wc, _ := ws.Config(quiet, prometheus.NewRegistry())
-	wc.Services = []advertise.Service{{Name: "greeter", Address: service.Listener.Addr().String()}}
+	wc.Services = []worker.Service{{Service: advertise.Service{Name: "greeter", Address: service.Listener.Addr().String()}}}
 	w, err := worker.New(wc)
 	if err != nil {
 		fmt.Println(err)

@@ -131,7 +131,9 @@ func (f *fleet) worker(id string, services ...advertise.Service) (stop func() er
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	cfg.Services = services
+	for _, service := range services {
+		cfg.Services = append(cfg.Services, worker.Service{Service: service})
+	}
 	a, err := worker.New(cfg)
 	if err != nil {
 		f.t.Fatal(err)

@@ -27,6 +27,7 @@ type Relay struct {
 	epoch     time.Time
 	members   *membership.Node
 	catalogue *advertise.Catalogue
+	expirer   *advertise.Expirer
 	router    *routing.Router
 	keeper    *sharedkey.Keeper
 
@@ -84,9 +85,12 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	if r.router, err = routing.New(routing.Config{
 		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
-		RelaysPerService: cfg.RelaysPerService, Minimums: cfg.Minimums, IndexSource: cfg.IndexSource,
+		Plans: cfg.Plans, Links: cfg.Links,
 		Selection: selection.DefaultConfig(), Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
 	}); err != nil {
+		return nil, err
+	}
+	if r.expirer, err = advertise.NewExpirer(advertise.ExpirerConfig{Catalogue: r.catalogue, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, err
 	}
 	metrics := ingress.NewMetrics(cfg.Registry)
@@ -95,7 +99,8 @@ func New(cfg Config) (_ *Relay, err error) {
 			Self: cfg.Membership.ID, Services: r.router, Epoch: r.epoch, Domain: cfg.Domain, Routes: cfg.Routes,
 			Timeout: cfg.RequestTimeout, MaxAttempts: cfg.MaxAttempts, RetryBudget: cfg.RetryBudget,
 			MaxInFlight: cfg.MaxInFlight, ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,
-			Metrics: metrics, Logger: cfg.Logger,
+			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
+			Metrics:     metrics, Logger: cfg.Logger,
 		})
 	}
 	r.ingress.server = newServer(handler(false), cfg.Logger)
@@ -143,6 +148,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return errors.Join(err, group.Wait(), r.members.Close())
 	}
 	group.Go(func() error { return r.catalogue.Run(failed) })
+	group.Go(func() error { return r.expirer.Run(failed) })
 	group.Go(func() error { return r.router.Run(failed) })
 	group.Go(func() error { return r.keeper.Run(failed) })
 	if source := r.cfg.Membership.Identity; source != nil {

@@ -342,7 +342,7 @@ func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
 	if requests != 1 {
 		t.Errorf("%d requests counted", requests)
 	}
-	var plan planDescription
+	var plan PlanAnswer
 	if status, _ := r.api(t, "/api/v1/services/echo/plan", &plan); status != 200 || plan.Connections != 2 || plan.RelaysPerWorker["w1"] != 1 {
 		t.Errorf("%d %+v", status, plan)
 	}

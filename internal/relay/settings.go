@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"cmp"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,6 +11,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
 )
@@ -24,7 +27,11 @@ type Settings struct {
 	MinPeersPerWorker, MinPeersPerRelay int
 	RelaysPerService                    int
 	IndexSource                         affinity.IndexSource
-	Strategy                            string
+	Strategy                            affinity.Strategy
+	MinPeersPerTier                     int
+	SkipRelays                          []string
+	PeerSlack                           int
+	PeerDrainDelay, MemberGrace         time.Duration
 
 	RequestTimeout     time.Duration
 	MaxAttempts        int
@@ -36,9 +43,6 @@ type Settings struct {
 	SharedKey, SharedKeyFile string
 }
 
-// strategyProjection is the only strategy of this build.
-const strategyProjection = "projection"
-
 // DefaultSettings are those of a relay on this host.
 func DefaultSettings() Settings {
 	return Settings{
@@ -49,7 +53,11 @@ func DefaultSettings() Settings {
 		MinPeersPerRelay:  affinity.DefaultMinimums.PeersPerRelay,
 		RelaysPerService:  affinity.DefaultRelaysPerService,
 		IndexSource:       affinity.IndexRank,
-		Strategy:          strategyProjection,
+		Strategy:          affinity.Projection,
+		MinPeersPerTier:   affinity.DefaultPeersPerTier,
+		PeerSlack:         2,
+		PeerDrainDelay:    30 * time.Second,
+		MemberGrace:       15 * time.Second,
 		RequestTimeout:    30 * time.Second,
 		MaxAttempts:       5,
 		RetryBudget:       0.2,
@@ -72,7 +80,13 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Int(set, &s.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Usage: "relays that serve one service, the others forward to them; set it alike on all relays"}, settings.AtLeast(1))
 	settings.Enum(set, &s.IndexSource, settings.Spec{Name: "index-source", Group: plan, Usage: "where a relay's index comes from: its rank, or its slot, which moves fewer connections when relays come and go; set it alike on all relays"},
 		affinity.IndexRank, affinity.IndexSlot)
-	settings.Enum(set, &s.Strategy, settings.Spec{Name: "strategy", Group: plan, Usage: "how workers are shared out among relays"}, strategyProjection)
+	settings.Enum(set, &s.Strategy, settings.Spec{Name: "strategy", Group: plan, Usage: "how workers are shared out among relays: projection for even ranges, rendezvous for the fewest connections moved; set it alike on all relays"},
+		affinity.Projection, affinity.Rendezvous)
+	settings.Int(set, &s.MinPeersPerTier, settings.Spec{Name: "min-peers-per-tier", Group: plan, Usage: "workers of its own datacenter below which a relay also connects to those of its region, and then to all; set it alike on all relays"}, settings.AtLeast(1))
+	settings.Strings(set, &s.SkipRelays, settings.Spec{Name: "skip-relay", Group: plan, Placeholder: "SERVICE=RELAY", Usage: "relay that must not serve a service; set it alike on all relays; may be repeated"})
+	settings.Int(set, &s.PeerSlack, settings.Spec{Name: "peer-slack", Group: plan, Usage: "places outside the range within which an open connection is kept"}, settings.AtLeast(0))
+	settings.Duration(set, &s.PeerDrainDelay, settings.Spec{Name: "peer-drain-delay", Group: plan, Usage: "time for which a connection that is not needed any more stays open; longer than the relays need to agree"}, settings.AtLeast(time.Duration(0)))
+	settings.Duration(set, &s.MemberGrace, settings.Spec{Name: "member-grace", Group: plan, Usage: "time for which a relay or worker that vanished keeps its place, so that a restart moves no connection"}, settings.AtLeast(time.Duration(0)))
 
 	settings.String(set, &s.Domain, settings.Spec{Name: "domain", Group: requests, Usage: "domain whose first label names the service: billing.<domain>"})
 	settings.Section(set, &s.Routes, settings.Spec{Name: "routes", Group: requests, Usage: "list of {host, path_prefix, service}; the first that matches names the service"}, ingress.CheckRoutes)
@@ -89,6 +103,25 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.String(set, &s.SharedKeyFile, settings.Spec{Name: "shared-key-file", Group: security, Placeholder: "FILE",
 		Usage: "file with the shared key, such as a mounted secret; it may appear later"})
 	set.Check(func() []settings.Problem { return s.CheckExposed("peer-addr", s.PeerAddr) })
+	set.Check(func() []settings.Problem {
+		var problems []settings.Problem
+		for _, text := range s.SkipRelays {
+			if service, relay, ok := strings.Cut(text, "="); !ok || relay == "" || affinity.ValidateService(service) != nil {
+				problems = append(problems, settings.Problem{Setting: "skip-relay", Value: text, Reason: "not a service and a relay", Allowed: "SERVICE=RELAY"})
+			}
+		}
+		return problems
+	})
+}
+
+// skip is what SkipRelays says, by service.
+func (s *Settings) skip() map[string][]string {
+	out := map[string][]string{}
+	for _, text := range s.SkipRelays {
+		service, relay, _ := strings.Cut(text, "=")
+		out[service] = append(out[service], relay)
+	}
+	return out
 }
 
 // Config turns the settings into the configuration of a relay.
@@ -100,8 +133,12 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	return Config{
 		Membership:  members,
 		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr,
-		Minimums:         affinity.Minimums{PeersPerWorker: s.MinPeersPerWorker, PeersPerRelay: s.MinPeersPerRelay},
-		RelaysPerService: s.RelaysPerService, IndexSource: s.IndexSource,
+		Plans: routing.PlanConfig{
+			Minimums:         affinity.Minimums{PeersPerWorker: s.MinPeersPerWorker, PeersPerRelay: s.MinPeersPerRelay},
+			RelaysPerService: s.RelaysPerService, PeersPerTier: s.MinPeersPerTier, IndexSource: s.IndexSource, Strategy: s.Strategy, Skip: s.skip(),
+		},
+		// Zero means the default there and no delay here.
+		Links:  routing.LinkConfig{DrainDelay: cmp.Or(s.PeerDrainDelay, -1), Slack: s.PeerSlack, Grace: s.MemberGrace},
 		Domain: s.Domain, Routes: s.Routes,
 		RequestTimeout: s.RequestTimeout, MaxAttempts: s.MaxAttempts, RetryBudget: s.RetryBudget,
 		MaxInFlight: s.MaxInFlight, DrainTimeout: s.DrainTimeout, ExposeRouteHeaders: s.ExposeRouteHeaders,

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/relay/routing"
 )
 
@@ -37,6 +38,9 @@ type Config struct {
 	ExposeRouteHeaders bool
 	// Hop is set on the peer listener: requests come from relays.
 	Hop bool
+	// Unreachable is told of an endpoint that refused a connection. Default: nobody
+	// is. It must not block.
+	Unreachable func(advertise.Endpoint)
 	// Metrics counts. Required; a relay shares one between its listeners.
 	Metrics *Metrics
 	// Logger gets the detail of failed requests at debug. Required.
@@ -52,6 +56,9 @@ type Handler struct {
 
 // New returns a handler.
 func New(cfg Config) *Handler {
+	if cfg.Unreachable == nil {
+		cfg.Unreachable = func(advertise.Endpoint) {}
+	}
 	h := &Handler{cfg: cfg, budget: newBudget(cfg.RetryBudget)}
 	if !cfg.Hop { // between relays only the header counts: the first one decided
 		h.namer.routes = cfg.Routes

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/selection"
@@ -30,6 +31,7 @@ type try struct {
 	hop      bool // to another relay
 	excluded selection.Exclusion
 	failed   []Attempt
+	body     replay // in use once an endpoint passes requests on
 
 	// Of the attempt under way.
 	answered      time.Duration // when the answer began
@@ -46,7 +48,8 @@ var tries = sync.Pool{New: func() any {
 
 // free forgets the request and gives the try back.
 func (t *try) free() {
-	*t = try{onHead: t.onHead}
+	t.body.end(t.r)
+	*t = try{onHead: t.onHead, body: t.body}
 	tries.Put(t)
 }
 
@@ -74,6 +77,9 @@ func (t *try) run() {
 		if target.Upgrades != nil && t.r.Header["Upgrade"] != nil {
 			pool = target.Upgrades
 		}
+		if (t.hop || target.Secured) && t.body.body == nil {
+			t.body.begin(t.r)
+		}
 		result, err := pool.Carry(t.w, t.r, t.exchange(target, n, deadline))
 		if err == nil && !result.Dropped {
 			t.succeeded(pick, result)
@@ -95,6 +101,9 @@ func (t *try) run() {
 			}
 			t.metrics.finished(outcomeCancelled, now-t.began)
 			return
+		}
+		if f.stage == upstream.StageDial.String() && target.Endpoint != nil && advertise.Refused(err) {
+			t.handler.cfg.Unreachable(*target.Endpoint)
 		}
 		t.failed = append(t.failed, Attempt{Endpoint: target.Node, Error: f.Error()})
 		t.excluded.Add(pick)
@@ -123,6 +132,10 @@ func (t *try) exchange(target *routing.Target, n int, deadline time.Duration) up
 			proto = "https"
 		}
 		headers = append(headers, upstream.Field{Name: "X-Forwarded-Host", Value: t.r.Host}, upstream.Field{Name: "X-Forwarded-Proto", Value: proto})
+	}
+	if target.Secured {
+		x.Sidecar = true
+		headers = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name})
 	}
 	if t.hop {
 		headers = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name}, upstream.Field{Name: HopHeader, Value: cfg.Self})
@@ -172,9 +185,9 @@ func (t *try) succeeded(pick selection.Pick, r upstream.Result) {
 // mayRetry decides whether another endpoint may see the request.
 func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
 	switch {
-	case n >= t.handler.cfg.MaxAttempts || now >= deadline || f.bodyConsumed:
+	case n >= t.handler.cfg.MaxAttempts || now >= deadline:
 		return false
-	case f.sent && !repeatable(t.r):
+	case f.sent && !repeatable(t.r) || !t.bodyWhole(f):
 		return false
 	}
 	if !t.handler.budget.spend() {
@@ -184,12 +197,22 @@ func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
 	return true
 }
 
+// bodyWhole reports whether the next attempt can send the whole body, and makes
+// it begin at its beginning.
+func (t *try) bodyWhole(f attempt) bool {
+	if t.body.body != nil {
+		return t.body.rewind()
+	}
+	return !f.bodyConsumed
+}
+
 // repeatable reports whether an endpoint that may have acted on the request does
-// no harm by acting on it again.
+// no harm by acting on it again, and can get all of it again.
 func repeatable(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
-		return r.Body == nil || r.Body == http.NoBody
+		_, kept := r.Body.(*replay)
+		return kept || r.Body == nil || r.Body == http.NoBody
 	}
 	return false
 }

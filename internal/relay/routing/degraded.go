@@ -31,26 +31,24 @@ func keepFailedRelays(before, now []membership.Member, s *membership.Snapshot) [
 	return now
 }
 
-// keepFailedEndpoints does the same for the endpoints of a service, in ring order.
-func keepFailedEndpoints(service string, before, now []advertise.Endpoint, s *membership.Snapshot) []advertise.Endpoint {
-	byID := make(map[string]advertise.Endpoint, len(now))
-	for _, e := range now {
-		byID[e.NodeID] = e
-	}
-	kept := false
+// failedEndpoints are those of before that failed and are not in now.
+func failedEndpoints(before []*advertise.Endpoint, now *advertise.Endpoints, s *membership.Snapshot) (out []*advertise.Endpoint) {
 	for _, e := range before {
-		if _, there := byID[e.NodeID]; !there && failed(s, e.NodeID) {
-			byID[e.NodeID], kept = e, true
+		if now.Of(e.NodeID) == nil && failed(s, e.NodeID) {
+			out = append(out, e)
 		}
 	}
-	if !kept {
-		return now
+	return out
+}
+
+// inRingOrder sorts the endpoints of a service, one for each worker.
+func inRingOrder(service string, endpoints []*advertise.Endpoint) []*advertise.Endpoint {
+	byID := make(map[string]*advertise.Endpoint, len(endpoints))
+	ids := make([]string, len(endpoints))
+	for i, e := range endpoints {
+		byID[e.NodeID], ids[i] = e, e.NodeID
 	}
-	ids := make([]string, 0, len(byID))
-	for id := range byID {
-		ids = append(ids, id)
-	}
-	out := make([]advertise.Endpoint, 0, len(ids))
+	out := make([]*advertise.Endpoint, 0, len(ids))
 	for _, id := range ring.Order(service, ids) {
 		out = append(out, byID[id])
 	}

@@ -23,19 +23,23 @@ func TestWhileCutOffWhatFailedStaysAndWhatLeftIsGone(t *testing.T) {
 		t.Errorf("relays %v", got)
 	}
 
-	before := []advertise.Endpoint{{NodeID: "w1", Address: "old"}, {NodeID: "w2"}, {NodeID: "w3", Address: "old"}, {NodeID: "w4"}}
-	now := []advertise.Endpoint{{NodeID: "w3", Address: "new"}, {NodeID: "w5"}}
-	var ids []string
-	for _, e := range keepFailedEndpoints("echo", before, now, s) {
-		ids = append(ids, e.NodeID)
-		if e.NodeID == "w3" && e.Address != "new" {
-			t.Error("an endpoint that is still there is shown as it was")
+	of := func(ids ...string) (out []*advertise.Endpoint) {
+		for _, id := range ids {
+			out = append(out, &advertise.Endpoint{Worker: &advertise.Worker{NodeID: id}})
 		}
+		return out
 	}
-	if want := ring.Order("echo", []string{"w1", "w3", "w5"}); !slices.Equal(ids, want) {
-		t.Errorf("endpoints %v, want %v: w1 failed, w2 left, w4 withdrew", ids, want)
+	ids := func(endpoints []*advertise.Endpoint) (out []string) {
+		for _, e := range endpoints {
+			out = append(out, e.NodeID)
+		}
+		return out
 	}
-	if same := keepFailedEndpoints("echo", now, now, s); !sameSlice(same, now) {
-		t.Error("the slice was copied although nothing is missing")
+	nothing := new(advertise.View).Endpoints("echo")
+	if got := ids(failedEndpoints(of("w1", "w2", "w4"), nothing, s)); !slices.Equal(got, []string{"w1"}) {
+		t.Errorf("kept %v, want w1 alone: it failed, w2 left, w4 withdrew", got)
+	}
+	if got, want := ids(inRingOrder("echo", of("w1", "w3", "w5"))), ring.Order("echo", []string{"w1", "w3", "w5"}); !slices.Equal(got, want) {
+		t.Errorf("endpoints %v, want %v", got, want)
 	}
 }

@@ -11,18 +11,26 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// dialRelay returns how to connect to another relay over mutual TLS: it must be
-// a relay, and the one that was meant. It is nil, for a plain connection, without
-// certificates and for workers, which are reached at the service itself.
-func (c Config) dialRelay(key poolKey) func(ctx context.Context, network, address string) (net.Conn, error) {
-	if c.Identity == nil || key.relay == "" {
-		return nil
+// errNoCertificate is why a secured endpoint is of no use to this relay.
+var errNoCertificate = errors.New("the endpoint wants mutual TLS and this relay has no certificate: give it one, it never sends clear text there")
+
+// dial returns how to connect to a relay or a worker's sidecar over mutual TLS:
+// the other end must be the one that was meant. It is nil, for a plain
+// connection, for services and for relays when there are no certificates.
+func (c Config) dial(key poolKey) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
+	switch {
+	case key.role == "":
+		return nil, nil
+	case c.Identity == nil && key.role == identity.RoleWorker:
+		return nil, errNoCertificate
+	case c.Identity == nil:
+		return nil, nil
 	}
 	protocol := "http/1.1"
 	if key.protocol == upstream.H2C {
 		protocol = "h2"
 	}
-	expected := identity.Expected{Node: key.relay, Role: identity.RoleRelay, Addr: key.address}
+	expected := identity.Expected{Node: key.node, Role: key.role, Addr: key.address}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		var d net.Dialer
 		plain, err := d.DialContext(ctx, network, address)
@@ -31,8 +39,8 @@ func (c Config) dialRelay(key poolKey) func(ctx context.Context, network, addres
 		}
 		conn := tls.Client(plain, c.Identity.ClientConfig(c.Identity.Policy(identity.DataPlane), expected, protocol))
 		if err := conn.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("TLS with relay %s: %w", key.relay, err), plain.Close())
+			return nil, errors.Join(fmt.Errorf("TLS with %s %s: %w", key.role, key.node, err), plain.Close())
 		}
 		return conn, nil
-	}
+	}, nil
 }

@@ -8,12 +8,15 @@
 // service recomputes that service only.
 //
 //	advertise.View ─► Router.Run: plan ─┬─► range  ─► balancer   (affine)
-//	                                    └─► relays ─► balancer   (forwarding)
-//	                                           │
-//	                                        pools: open first, close after a drain delay
+//	  changes of 100 ms     with who    └─► relays ─► balancer   (forwarding)
+//	  at one time         just vanished        │
+//	                                        links: affinity/peering says what to
+//	                                        open and when to close, upstream does it
 //
-// Rules: Run is the only writer. It opens pools before it publishes the route
-// that needs them, and closes a pool only when no route has needed it for the
-// drain delay, so a request that still holds an old route finds its connection.
-// There is no lock on the path of a request.
+// Rules: Run is the only writer. It makes the pools of a route before it publishes
+// it, and closes one only when no route has needed it for the drain delay, so a
+// request that still holds an old route finds its connection.
+// There is no lock on the path of a request. Relays and secured endpoints are
+// dialled over mutual TLS and must prove to be who was meant; a secured endpoint is
+// never spoken to in clear text.
 package routing

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/affinity/peering"
 	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -38,22 +40,21 @@ type Config struct {
 	// relays and endpoints always fit together. Required.
 	Catalogue Catalogue
 
-	// RelaysPerService, Minimums and IndexSource go into every plan.
-	RelaysPerService int
-	Minimums         affinity.Minimums
-	IndexSource      affinity.IndexSource
+	// Plans go into every plan; Links say what becomes of connections then.
+	Plans PlanConfig
+	Links LinkConfig
 	// Selection configures the balancers.
 	Selection selection.Config
 
-	// DrainDelay is how long a connection that is no longer in the range stays
-	// open. It must exceed the time in which the relays come to agree; default
-	// 30 s.
-	DrainDelay time.Duration
-	// RewarmInterval is how often an endpoint of the range without any connection
-	// is connected to again. Default 2 s.
-	RewarmInterval time.Duration
-	// Identity has this relay's certificate; other relays are then reached over
-	// mutual TLS. Default: none, clear text.
+	// CoalesceDelay is how long changes are collected before they are planned
+	// with. Default 100 ms: a burst costs one plan, and nobody waits long.
+	CoalesceDelay time.Duration
+	// AuditInterval is how often the connections there are, are compared with
+	// those there should be. Default 2 s.
+	AuditInterval time.Duration
+	// Identity has this relay's certificate; other relays and secured endpoints
+	// are reached over mutual TLS. Default: none; relays are then reached in clear
+	// text and secured endpoints not at all.
 	Identity *identity.Source
 	// Epoch is the zero of selection.Instant. Required, the same one that the
 	// requests are timed with.
@@ -64,43 +65,87 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
+// PlanConfig goes into every plan. All relays must have the same, or their ranges do
+// not fit together. The zero value of every field means the default of
+// affinity.PlanConfig.
+type PlanConfig struct {
+	// RelaysPerService is for services whose endpoints do not ask for more or fewer
+	// relays; the largest number that one of them asks for counts.
+	RelaysPerService int
+	Minimums         affinity.Minimums
+	PeersPerTier     int
+	IndexSource      affinity.IndexSource
+	Strategy         affinity.Strategy
+	// Skip lists, by service, the relays that must not serve it.
+	Skip map[string][]string
+}
+
+// LinkConfig says how little connections move when plans do.
+type LinkConfig struct {
+	// DrainDelay is how long a connection that is no longer in the range stays
+	// open. It must exceed the time in which the relays come to agree. Default
+	// 30 s; negative closes at once.
+	DrainDelay time.Duration
+	// Slack is how many places outside the range an open connection is kept. 0 is
+	// none.
+	Slack int
+	// Grace is how long a relay or worker that has vanished keeps its place in the
+	// plans, so that its restart moves nothing. 0 is none.
+	Grace time.Duration
+}
+
 // refreshInterval is how often the medians of each range are taken anew.
 const refreshInterval = 250 * time.Millisecond
 
 // Router follows the catalogue and publishes routes.
 type Router struct {
 	cfg     Config
-	pools   *pools
 	updates *prometheus.CounterVec
+	leftOut *prometheus.CounterVec
 
 	services atomic.Pointer[map[string]*Service]
 	settled  atomic.Bool
+	calls    chan func()
+	stopped  chan struct{} // closed when Run has ended
 
 	// Run's own state.
-	snapshot   *membership.Snapshot
-	view       *advertise.View
-	relays     []membership.Member
-	generation uint64
-	warming    []<-chan struct{}
+	links    *links
+	view     *advertise.View
+	snapshot *membership.Snapshot // the view's
+	fleet    fleet
+	plans    map[string]*planning // by service
+	// saidNoCertificate and saidAlone keep the log from repeating itself.
+	saidNoCertificate, saidAlone bool
 }
 
 // New checks the configuration. It starts nothing.
 func New(cfg Config) (*Router, error) {
-	if err := errors.Join(cfg.Minimums.Validate(), cfg.Selection.Validate()); err != nil {
+	if cfg.Plans.Minimums == (affinity.Minimums{}) {
+		cfg.Plans.Minimums = affinity.DefaultMinimums
+	}
+	if err := errors.Join(cfg.Plans.Minimums.Validate(), cfg.Selection.Validate()); err != nil {
 		return nil, err
 	}
-	if cfg.DrainDelay == 0 {
-		cfg.DrainDelay = 30 * time.Second
+	if cfg.Links.Slack < 0 || cfg.Links.Grace < 0 {
+		return nil, fmt.Errorf("routing: slack %d and grace %v: want none negative, 0 for none", cfg.Links.Slack, cfg.Links.Grace)
 	}
-	if cfg.RewarmInterval == 0 {
-		cfg.RewarmInterval = 2 * time.Second
-	}
-	r := &Router{cfg: cfg, updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
+	cfg.CoalesceDelay = cmp.Or(cfg.CoalesceDelay, 100*time.Millisecond)
+	cfg.AuditInterval = cmp.Or(cfg.AuditInterval, 2*time.Second)
+	r := &Router{cfg: cfg, calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_route_updates_total", Help: "Times the route of a service was computed anew, by result.",
-	}, []string{"result"})}
-	r.pools = newPools(func(key poolKey) (*upstream.Pool, error) {
-		return upstream.NewPool(upstream.Config{Address: key.address, Protocol: key.protocol, Dial: cfg.dialRelay(key)})
-	}, cfg)
+	}, []string{"result"}), leftOut: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_relay_endpoints_left_out_total", Help: "Endpoints left out of a route that was computed, by reason: protocol, or no_certificate, when the endpoint is secured and this relay has no certificate.",
+	}, []string{"reason"})}
+	var err error
+	if r.links, err = newLinks(func(key poolKey) (*upstream.Pool, error) {
+		dial, err := cfg.dial(key)
+		if err != nil {
+			return nil, err
+		}
+		return upstream.NewPool(upstream.Config{Address: key.address, Protocol: key.protocol, Dial: dial})
+	}, cfg); err != nil {
+		return nil, err
+	}
 	r.services.Store(&map[string]*Service{})
 	return r, nil
 }
@@ -126,15 +171,32 @@ func (r *Router) Services() []*Service {
 // errors what another relay can answer well.
 func (r *Router) Settled() bool { return r.settled.Load() }
 
-// Run follows the catalogue until ctx ends, then closes every
-// connection and waits for all that it started.
+// Link reports how far the connection to an endpoint has come, while Run runs.
+func (r *Router) Link(ctx context.Context, e *advertise.Endpoint) (peering.State, error) {
+	state := peering.None
+	done := make(chan struct{})
+	select {
+	case r.calls <- func() { state = r.links.table.State(endpointKey(e)); close(done) }:
+		<-done
+		return state, nil
+	case <-r.stopped:
+		return state, errors.New("routing: the router has stopped")
+	case <-ctx.Done():
+		return state, ctx.Err()
+	}
+}
+
+// Run follows the catalogue until ctx ends, then closes every connection and waits
+// for all that it started. It is called once.
 func (r *Router) Run(ctx context.Context) error {
-	defer r.pools.close()
+	defer close(r.stopped)
+	defer r.links.close()
 	views := r.cfg.Catalogue.Watch(ctx)
-	refresh, rewarm := time.NewTicker(refreshInterval), time.NewTicker(r.cfg.RewarmInterval)
+	refresh, audit := time.NewTicker(refreshInterval), time.NewTicker(r.cfg.AuditInterval)
 	defer refresh.Stop()
-	defer rewarm.Stop()
-	var sweep <-chan time.Time
+	defer audit.Stop()
+	// Timers that are not set never fire.
+	var coalesced, due, graceOver <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -147,67 +209,68 @@ func (r *Router) Run(ctx context.Context) error {
 				continue // nothing is known yet
 			}
 			r.view, r.snapshot = v, v.Members()
-			r.update(ctx)
-			sweep = r.sweep()
-		case <-sweep:
-			sweep = r.sweep()
-		case <-rewarm.C:
-			r.pools.rewarm(ctx, r.generation)
+			if coalesced == nil {
+				coalesced = time.After(r.cfg.CoalesceDelay)
+			}
+			continue
+		case <-coalesced:
+			coalesced = nil
+			graceOver = after(r.update())
+		case <-graceOver:
+			graceOver = after(r.update())
+		case o := <-r.links.ended:
+			r.links.finish(o, time.Now())
+		case <-due:
+		case <-audit.C:
+			r.links.audit(time.Now())
+		case call := <-r.calls:
+			call()
+			continue
 		case <-refresh.C:
 			now := r.now()
 			for _, s := range *r.services.Load() {
 				s.Endpoints.Refresh(now)
 				s.Relays.Refresh(now)
 			}
-			r.noteSettled()
+			if coalesced == nil {
+				r.noteSettled()
+			}
+			continue
 		}
+		due = after(r.links.act(ctx, time.Now()))
 	}
+}
+
+// after is a timer for a moment, nil for the zero moment.
+func after(at time.Time) <-chan time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(at))
 }
 
 func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.cfg.Epoch)) }
 
-func (r *Router) sweep() <-chan time.Time {
-	if next := r.pools.sweep(r.generation, time.Now()); next > 0 {
-		return time.After(next)
-	}
-	return nil
-}
-
 func (r *Router) noteSettled() {
-	if r.settled.Load() || r.view == nil || !r.cfg.Catalogue.Settled() {
-		return
+	if !r.settled.Load() && r.view != nil && r.cfg.Catalogue.Settled() && r.links.table.Tried() {
+		r.settled.Store(true)
 	}
-	for _, warm := range r.warming {
-		select {
-		case <-warm:
-		default:
-			return
-		}
-	}
-	r.warming = nil
-	r.settled.Store(true)
 }
 
-// update recomputes what changed and publishes it.
-func (r *Router) update(ctx context.Context) {
-	r.generation++
-	relays := slices.DeleteFunc(r.snapshot.WithRole(membership.RoleRelay), func(m membership.Member) bool { return m.Leaving })
-	if r.cfg.Role == membership.RoleRelay && !hasMember(relays, r.cfg.Self) {
-		// Ranges computed without this relay would drop all its workers at once.
-		if _, present := r.snapshot.Get(r.cfg.Self); !present && hasMember(r.relays, r.cfg.Self) {
-			r.cfg.Logger.Warn("this relay does not find itself among the members: it keeps the connections it has")
+// update recomputes what changed and publishes it. It returns when a vanished member
+// loses its place, zero if there is none.
+func (r *Router) update() (next time.Time) {
+	now := time.Now()
+	relaysChanged := r.updateFleet(now)
+	sooner := func(at time.Time) {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
 		}
-		relays = r.relays
 	}
-	if r.snapshot.Degraded() {
-		relays = keepFailedRelays(r.relays, relays, r.snapshot)
-	}
-	relaysChanged := !slices.Equal(relays, r.relays)
-	r.relays = relays
-
+	sooner(r.fleet.graceOver)
 	old := *r.services.Load()
-	next := make(map[string]*Service, len(old))
-	for _, name := range r.view.Services() {
+	services := make(map[string]*Service, len(old))
+	for name := range r.view.Services() {
 		s, known := old[name]
 		if !known {
 			var err error
@@ -215,142 +278,22 @@ func (r *Router) update(ctx context.Context) {
 				r.cfg.Logger.Error("cannot route a service", "service", name, "err", err)
 				continue
 			}
+			r.plans[name] = newPlanning(r.cfg.Links.Grace)
 		}
-		next[name] = s
-		if err := r.route(ctx, s, relaysChanged); err != nil {
+		services[name] = s
+		if err := r.route(s, relaysChanged, now); err != nil {
 			// The last good route stays: stale peers beat none.
 			r.updates.WithLabelValues("failed").Inc()
 			r.cfg.Logger.Error("cannot plan a service; its last route stays", "service", name, "err", err)
 		}
+		sooner(r.plans[name].graceOver)
 	}
-	r.services.Store(&next)
-}
-
-// route brings one service up to date.
-func (r *Router) route(ctx context.Context, s *Service, relaysChanged bool) error {
-	old := s.Route()
-	endpoints := r.view.Endpoints(s.Name)
-	if r.snapshot.Degraded() {
-		endpoints = keepFailedEndpoints(s.Name, old.Endpoints, endpoints, r.snapshot)
-	}
-	// The catalogue keeps the slice of a service that did not change.
-	if !relaysChanged && old.Plan != nil && sameSlice(old.Endpoints, endpoints) {
-		r.keep(ctx, old)
-		return nil
-	}
-	next := &Route{Index: -1, Endpoints: endpoints}
-	byNode := make(map[string]advertise.Endpoint, len(endpoints))
-	var workers []string
-	for _, e := range endpoints {
-		if e.State == advertise.Ready {
-			workers = append(workers, e.NodeID)
-			byNode[e.NodeID] = e
+	for name := range old {
+		if services[name] == nil {
+			delete(r.plans, name)
+			r.links.table.Want(name, nil, nil, now)
 		}
 	}
-	if len(workers) > 0 && len(r.relays) > 0 {
-		plan, err := affinity.NewPlan(affinity.PlanConfig{
-			Service: s.Name, Relays: membership.IDs(r.relays), Workers: workers, WorkersOrdered: true,
-			RelaysPerService: r.cfg.RelaysPerService, Minimums: r.cfg.Minimums, IndexSource: r.cfg.IndexSource,
-		})
-		if err != nil {
-			return err
-		}
-		next.Plan = plan
-		if i, ok := plan.Index(r.cfg.Self); ok {
-			next.Index = i
-			if next.Range, err = r.targets(ctx, plan, i, byNode); err != nil {
-				return err
-			}
-		} else if next.Forward, err = r.peers(ctx, plan.Affine()); err != nil {
-			return err
-		}
-	}
-	if err := s.SetRoute(next, r.now()); err != nil {
-		return err
-	}
-	r.updates.WithLabelValues("ok").Inc()
-	if old.Plan == nil || old.Affine() != next.Affine() {
-		role := "forwarding"
-		if next.Affine() {
-			role = "affine"
-		}
-		r.cfg.Logger.Debug("role for a service changed", "service", s.Name, "role", role, "endpoints", len(endpoints))
-	}
-	return nil
-}
-
-func hasMember(members []membership.Member, id string) bool {
-	return slices.ContainsFunc(members, func(m membership.Member) bool { return m.ID == id })
-}
-
-func sameSlice(a, b []advertise.Endpoint) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
-
-// keep marks the pools of an unchanged route as needed.
-func (r *Router) keep(ctx context.Context, route *Route) {
-	for _, targets := range [][]*Target{route.Range, route.Forward} {
-		for _, t := range targets {
-			_, _ = r.pools.need(ctx, t.key, r.generation) // it is open already
-			if t.Upgrades != nil {
-				_, _ = r.pools.need(ctx, poolKey{t.Address, upstream.HTTP1, t.Node}, r.generation)
-			}
-		}
-	}
-}
-
-// targets are the endpoints of this relay's range. An endpoint's own weight
-// multiplies its share.
-func (r *Router) targets(ctx context.Context, plan *affinity.Plan, index int, byNode map[string]advertise.Endpoint) ([]*Target, error) {
-	assignments, err := plan.Assignments(index)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]*Target, 0, len(assignments))
-	for _, a := range assignments {
-		e := byNode[a.Worker]
-		t, err := r.target(ctx, e.NodeID, e.Epoch, poolKey{address: e.Address, protocol: upstream.Protocol(e.Protocol)})
-		if err != nil {
-			// One endpoint that cannot be dialled must not cost the others.
-			r.cfg.Logger.Warn("endpoint left out", "service", plan.Service(), "worker", e.NodeID, "err", err)
-			continue
-		}
-		t.Weight = a.Weight * float64(e.Weight)
-		out = append(out, t)
-	}
-	return out, nil
-}
-
-// peers are the relays to forward to.
-func (r *Router) peers(ctx context.Context, relays []string) ([]*Target, error) {
-	var out []*Target
-	for _, id := range relays {
-		m, ok := r.snapshot.Get(id)
-		if !ok || m.ForwardAddr == "" {
-			continue
-		}
-		t, err := r.target(ctx, m.ID, m.Epoch, poolKey{m.ForwardAddr, upstream.H2C, m.ID})
-		if err != nil {
-			return nil, err
-		}
-		t.Weight = 1
-		upgrades, err := r.pools.need(ctx, poolKey{m.ForwardAddr, upstream.HTTP1, m.ID}, r.generation)
-		if err != nil {
-			return nil, err
-		}
-		t.Upgrades = upgrades.pool
-		out = append(out, t)
-	}
-	return out, nil
-}
-
-func (r *Router) target(ctx context.Context, node string, epoch uint64, key poolKey) (*Target, error) {
-	p, err := r.pools.need(ctx, key, r.generation)
-	if err != nil {
-		return nil, fmt.Errorf("%s (%s): %w", node, key.address, err)
-	}
-	if !r.settled.Load() {
-		r.warming = append(r.warming, p.warm)
-	}
-	return &Target{ID: fmt.Sprintf("%s.%d", node, epoch), Node: node, Address: key.address, Pool: p.pool, key: key}, nil
+	r.services.Store(&services)
+	return next
 }

@@ -39,7 +39,12 @@ type Route struct {
 	Forward []*Target
 	// Endpoints are all endpoints of the service in ring order, draining ones
 	// included.
-	Endpoints []advertise.Endpoint
+	Endpoints []*advertise.Endpoint
+
+	// absentRelays and absentWorkers have vanished; the plan may count them still.
+	absentRelays, absentWorkers map[string]bool
+
+	offered *advertise.Endpoints // what the catalogue had, nil when Endpoints are more
 }
 
 // NewService returns a service without endpoints.
@@ -81,6 +86,14 @@ func fill(b *selection.Balancer, targets []*Target, now selection.Instant) error
 // Affine reports whether this relay connects to the service's workers itself.
 func (r *Route) Affine() bool { return r.Index >= 0 }
 
+// RelayAbsent reports whether a relay of the plan has vanished and only keeps its
+// place.
+func (r *Route) RelayAbsent(id string) bool { return r.absentRelays[id] }
+
+// WorkerAbsent reports whether a worker of the plan takes no requests now, or has
+// vanished, and only keeps its place.
+func (r *Route) WorkerAbsent(id string) bool { return r.absentWorkers[id] }
+
 // Target is where a request can be carried to.
 type Target struct {
 	// ID is the balancer's identity: the instance of a worker or relay, so that a
@@ -92,6 +105,11 @@ type Target struct {
 	Address string
 	// Weight is the share of this relay's traffic.
 	Weight float64
+	// Secured says that a worker's sidecar answers at the address, over mutual
+	// TLS: it asks for the service's name and reports failures behind it.
+	Secured bool
+	// Endpoint is the worker's offer, nil for a relay.
+	Endpoint *advertise.Endpoint
 	// Pool holds the connections.
 	Pool *upstream.Pool
 	// Upgrades holds the connections for requests that upgrade theirs, when Pool

@@ -1,0 +1,85 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection"
+)
+
+type serviceSummary struct {
+	Service   string `json:"service"`
+	Role      string `json:"role"`
+	Endpoints int    `json:"endpoints"`
+	Range     int    `json:"range"`
+	InFlight  int64  `json:"in_flight"`
+}
+
+func summarize(s *routing.Service) serviceSummary {
+	route := s.Route()
+	return serviceSummary{Service: s.Name, Role: role(route), Endpoints: len(route.Endpoints), Range: len(route.Range), InFlight: s.InFlight.Load()}
+}
+
+func role(route *routing.Route) string {
+	if route.Affine() {
+		return "affine"
+	}
+	return "forwarding"
+}
+
+// serviceDescription is one service as this relay serves it.
+type serviceDescription struct {
+	serviceSummary
+	Relay        string                `json:"relay"`
+	Index        int                   `json:"index"` // -1 when forwarding
+	AffineRelays []string              `json:"affine_relays"`
+	RangeText    string                `json:"range_text,omitempty"`
+	Peers        []peerDescription     `json:"peers"`
+	Catalogue    []*advertise.Endpoint `json:"catalogue"`
+}
+
+// peerDescription is one endpoint of the range, or one relay to forward to.
+type peerDescription struct {
+	Node       string  `json:"node"`
+	Address    string  `json:"address"`
+	Connected  bool    `json:"connected"`
+	Weight     float64 `json:"weight"`
+	State      string  `json:"state"`
+	EWMAms     float64 `json:"ewma_ms"`
+	InFlight   int     `json:"in_flight"`
+	Requests   uint64  `json:"requests"`
+	Failures   uint64  `json:"failures"`
+	ErrorRate  float64 `json:"error_rate"`
+	Score      float64 `json:"score"`
+	LastReason string  `json:"last_reason,omitempty"`
+}
+
+func (r *Relay) describe(s *routing.Service) serviceDescription {
+	route := s.Route()
+	d := serviceDescription{
+		serviceSummary: summarize(s), Relay: r.cfg.Membership.ID, Index: route.Index,
+		Peers: []peerDescription{}, Catalogue: route.Endpoints,
+	}
+	balancer, targets := s.Endpoints, route.Range
+	if !route.Affine() {
+		balancer, targets = s.Relays, route.Forward
+	}
+	if route.Plan != nil {
+		d.AffineRelays = route.Plan.Affine()
+		d.RangeText = rangeText(route.Plan, route.Index)
+	}
+	stats := make(map[string]selection.EndpointStats)
+	for _, st := range balancer.Stats(selection.Instant(time.Since(r.epoch))) {
+		stats[st.ID] = st
+	}
+	for _, t := range targets {
+		st := stats[t.ID]
+		d.Peers = append(d.Peers, peerDescription{
+			Node: t.Node, Address: t.Address, Connected: t.Pool.Stats().Open > 0, Weight: t.Weight, State: st.State,
+			EWMAms: float64(st.Latency) / float64(time.Millisecond), InFlight: st.InFlight, Requests: st.Picks,
+			Failures: st.Failures, ErrorRate: st.ErrorRate, Score: st.Score, LastReason: st.LastReason,
+		})
+	}
+	return d
+}

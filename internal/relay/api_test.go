@@ -1,0 +1,150 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
+)
+
+// Four relays and four workers: every relay connects to three of them.
+func TestThePlanAndItsExplanationSayWhoConnectsToWhomAndWhoIsAbsent(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	for range 4 {
+		f.relay(func(s *Settings) {
+			s.PeerSlack, s.PeerDrainDelay, s.MemberGrace, s.MinPeersPerRelay = 0, 0, time.Hour, 1
+		})
+	}
+	stop := map[string]func() error{}
+	for i := range 4 {
+		id := fmt.Sprintf("w%d", i+1)
+		stop[id], _ = f.echo(id)
+	}
+	r := f.relays[0]
+	r.settled(t, "echo", 4)
+	plan := func() (a PlanAnswer) {
+		if status, text := r.api(t, "/api/v1/services/echo/plan", &a); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		return a
+	}
+	explain := func(worker string) (a ExplainAnswer) {
+		if status, text := r.api(t, "/api/v1/services/echo/explain?worker="+worker, &a); status != 200 || a.Worker == nil {
+			t.Fatalf("%d %s", status, text)
+		}
+		return a
+	}
+	r.await(t, "all relays in the plan", func() bool { return len(plan().Relays) == 4 })
+
+	p := plan()
+	if p.Strategy != affinity.Projection || p.IndexSource != affinity.IndexRank || p.Fallback != "" || p.Connections != 12 ||
+		p.Coverage != (Coverage{MinMax{3, 3}, MinMax{3, 3}}) || len(p.Absent.Relays)+len(p.Absent.Workers) != 0 {
+		t.Errorf("%+v", p)
+	}
+	own := p.Relays[slices.IndexFunc(p.Relays, func(p PlannedRelay) bool { return p.Relay == "r1" })]
+	inRange := 0
+	for id := range stop {
+		has := slices.ContainsFunc(own.Workers, func(w PlannedWorker) bool { return w.Worker == id })
+		link, connected := "none", false
+		if has {
+			link, connected = "open", true
+			inRange++
+		}
+		r.await(t, fmt.Sprintf("%s with its link %s", id, link), func() bool {
+			x := explain(id).Worker
+			return x.Link == link && x.Connected == connected
+		})
+		a := explain(id)
+		x := a.Worker
+		if a.Role != "affine" || a.Index != own.Index || a.Range != own.Range || !strings.Contains(a.Reason, "one of the 4 relays") ||
+			!strings.Contains(a.Drawing, "> r1") || !strings.Contains(a.Drawing, "^ "+id) {
+			t.Errorf("%+v", a)
+		}
+		if x.InRange != has || x.Offer != "ready" || x.Ring != 4 || x.Tier != "global" || x.Group != "home" || x.Address == "" ||
+			has != (x.Distance == 0) || has != (x.Weight > 0) || has != (x.Balancer == "active") || !strings.Contains(x.Reason, "the range "+own.Range+" of r1") {
+			t.Errorf("%s, to be connected: %v: %+v", id, has, x)
+		}
+	}
+	if inRange != 3 {
+		t.Errorf("%d workers in range, want 3", inRange)
+	}
+
+	// Who vanishes keeps its place, and is not counted.
+	if err := stop["w1"](); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, "w1 absent", func() bool { return slices.Equal(plan().Absent.Workers, []string{"w1"}) })
+	p = plan()
+	if _, counted := p.RelaysPerWorker["w1"]; counted || p.Connections != 9 || p.Coverage.RelaysPerWorker != (MinMax{3, 3}) || p.Coverage.WorkersPerRelay != (MinMax{2, 3}) {
+		t.Errorf("without w1: %+v", p)
+	}
+	for _, relay := range p.Relays {
+		for _, w := range relay.Workers {
+			if w.Absent != (w.Worker == "w1") {
+				t.Errorf("%+v in the range of %s", w, relay.Relay)
+			}
+		}
+	}
+	if x := explain("w1").Worker; x.Offer != "absent" || x.Link != "none" || x.Connected || x.Position < 0 {
+		t.Errorf("w1: %+v", x)
+	}
+}
+
+func TestARelayThatForwardsSaysWhyAndAnAbsentRelayIsNotCounted(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	for range 3 {
+		f.relay(func(s *Settings) { s.MemberGrace, s.SkipRelays = time.Hour, []string{"echo=r1"} })
+	}
+	f.echo("w1")
+	r := f.relays[0]
+	r.settled(t, "echo", 1)
+	var p PlanAnswer
+	absent := func(want ...string) func() bool {
+		return func() bool {
+			p = PlanAnswer{}
+			status, _ := r.api(t, "/api/v1/services/echo/plan", &p)
+			return status == 200 && len(p.Relays) == 2 && slices.Equal(p.Absent.Relays, want)
+		}
+	}
+	r.await(t, "two relays", absent([]string{}...))
+	var a ExplainAnswer
+	if r.api(t, "/api/v1/services/echo/explain", &a); a.Role != "forwarding" || a.Index != -1 || a.Drawing != "" || a.Range != "" || a.Worker != nil ||
+		!strings.Contains(a.Reason, "r1 does not serve echo: it is on the skip list") {
+		t.Errorf("%+v", a)
+	}
+	if err := f.relays[1].stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, "r2 absent", absent("r2"))
+	if p.RelaysPerWorker["w1"] != 1 || p.Connections != 1 || p.Coverage.WorkersPerRelay != (MinMax{1, 1}) || p.Relays[slices.IndexFunc(p.Relays, func(p PlannedRelay) bool { return p.Relay == "r2" })].Absent != true {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestWhatCannotBeExplainedIsSaid(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	f.worker("w1", advertise.Service{Name: "echo", Address: refusing(t), State: advertise.Draining})
+	r.settled(t, "echo", 1)
+	for path, want := range map[string]int{
+		"echo/plan": 503, "nobody/plan": 404, "nobody/explain": 404, "echo/explain?worker=w9": 404,
+		"echo/explain": 200, "echo/explain?worker=w1": 200,
+	} {
+		var answer struct{ Error, Reason string }
+		status, text := r.api(t, "/api/v1/services/"+path, &answer)
+		if status != want || answer.Error == "" && !strings.Contains(answer.Reason, "nothing to plan") {
+			t.Errorf("%s: %d %s, want %d", path, status, text, want)
+		}
+	}
+	var a ExplainAnswer
+	if r.api(t, "/api/v1/services/echo/explain?worker=w1", &a); a.Worker == nil || a.Worker.Offer != "draining" || a.Worker.InRange || a.Worker.Position != -1 {
+		t.Errorf("%+v", a.Worker)
+	}
+}

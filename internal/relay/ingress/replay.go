@@ -1,0 +1,77 @@
+package ingress
+
+import (
+	"io"
+	"net/http"
+)
+
+// ReplayLimit is how many bytes of a body are kept, so that it can be sent again.
+// A sidecar awaits as much before it says that it sent nothing.
+const ReplayLimit = 16 << 10
+
+// replay is the body of a request whose endpoint passes it on: a relay or a
+// sidecar. Such an endpoint takes the body before it knows that nobody behind it
+// will; small bodies are kept until that is clear.
+//
+// Only one attempt reads at a time, and none after its Carry has returned.
+type replay struct {
+	body   io.ReadCloser
+	length int64 // as declared, negative when it is not
+
+	kept  []byte
+	at    int  // what the attempt has read of kept
+	begun bool // something was asked of body
+	ended bool // kept is all there is
+	lost  bool // too long: only body has the rest
+}
+
+// begin wraps the body of r, if it has one. The buffer is used again.
+func (b *replay) begin(r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return
+	}
+	*b = replay{body: r.Body, length: r.ContentLength, kept: b.kept[:0]}
+	r.Body = b
+}
+
+// end gives r its own body back.
+func (b *replay) end(r *http.Request) {
+	if b.body != nil {
+		r.Body = b.body
+	}
+	*b = replay{kept: b.kept[:0]}
+}
+
+// rewind makes the next attempt read from the beginning, if that is possible. A
+// body that was still coming is not: the attempt may have been cut off in the
+// middle of a read.
+func (b *replay) rewind() bool {
+	b.at = 0
+	return !b.lost && (b.ended || !b.begun)
+}
+
+func (b *replay) Read(p []byte) (int, error) {
+	if b.at < len(b.kept) {
+		n := copy(p, b.kept[b.at:])
+		b.at += n
+		return n, nil
+	}
+	if b.ended {
+		return 0, io.EOF
+	}
+	b.begun = true
+	n, err := b.body.Read(p)
+	if b.lost {
+		return n, err
+	}
+	if len(b.kept)+n > ReplayLimit {
+		b.kept, b.at, b.lost = b.kept[:0], 0, true
+		return n, err
+	}
+	b.kept = append(b.kept, p[:n]...)
+	b.at = len(b.kept)
+	b.ended = err == io.EOF || err == nil && b.at == int(b.length)
+	return n, err
+}
+
+func (b *replay) Close() error { return b.body.Close() }

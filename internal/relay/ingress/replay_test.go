@@ -1,0 +1,113 @@
+package ingress
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"testing"
+	"testing/iotest"
+
+	"pgregory.net/rapid"
+)
+
+// begun is the replay of a body; known says whether its length is declared.
+func begun(body io.Reader, length int, known bool) (*replay, *http.Request) {
+	r := &http.Request{Body: io.NopCloser(body), ContentLength: -1}
+	if known {
+		r.ContentLength = int64(length)
+	}
+	var b replay
+	b.begin(r)
+	return &b, r
+}
+
+// Whatever an attempt reads, and however the body arrives: what is read is the
+// body, and after a rewind all of it.
+func TestABodyIsReplayedWholeOrNotAtAll(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.OneOf(rapid.IntRange(1, 100), rapid.IntRange(ReplayLimit-2, ReplayLimit+2)).Draw(t, "size")
+		content := make([]byte, size)
+		for i := range content {
+			content[i] = byte(i % 251)
+		}
+		var body io.Reader = bytes.NewReader(content)
+		switch rapid.IntRange(0, 2).Draw(t, "arrival") {
+		case 1:
+			body = iotest.HalfReader(body)
+		case 2:
+			body = iotest.DataErrReader(body)
+		}
+		known := rapid.Bool().Draw(t, "length is declared")
+		b, r := begun(body, size, known)
+		for range rapid.IntRange(1, 3).Draw(t, "attempts") {
+			want := rapid.IntRange(0, size).Draw(t, "bytes read")
+			got := make([]byte, want)
+			if _, err := io.ReadFull(r.Body, got); err != nil || !bytes.Equal(got, content[:want]) {
+				t.Fatalf("read %d of %d bytes: %v", want, size, err)
+			}
+			whole := rapid.Bool().Draw(t, "reads on to the end")
+			if whole {
+				if rest, err := io.ReadAll(r.Body); err != nil || !bytes.Equal(rest, content[want:]) {
+					t.Fatalf("the other %d of %d bytes: %d, %v", size-want, size, len(rest), err)
+				}
+			}
+			again := b.rewind()
+			switch {
+			case whole && size <= ReplayLimit && !again:
+				t.Fatalf("a body of %d bytes that has arrived is not replayed", size)
+			case again && b.begun && !b.ended:
+				t.Fatal("a body that is still coming is replayed")
+			case again && size > ReplayLimit && b.begun:
+				t.Fatalf("a body of %d bytes is replayed", size)
+			}
+			if !again {
+				return
+			}
+		}
+		if all, err := io.ReadAll(r.Body); err != nil || !bytes.Equal(all, content) {
+			t.Fatalf("the last attempt read %d of %d bytes, %v", len(all), size, err)
+		}
+	})
+}
+
+// net/http's parsers, and ours, stop at the declared length without asking for
+// the end.
+func TestABodyOfDeclaredLengthHasEndedWithItsLastByte(t *testing.T) {
+	b, r := begun(bytes.NewReader(make([]byte, 10)), 10, true)
+	if _, err := io.ReadFull(r.Body, make([]byte, 10)); err != nil || !b.rewind() {
+		t.Errorf("not replayed: %v", err)
+	}
+}
+
+func TestABodyThatFailedIsNotReplayed(t *testing.T) {
+	b, r := begun(io.MultiReader(bytes.NewReader(make([]byte, 5)), iotest.ErrReader(io.ErrUnexpectedEOF)), 0, false)
+	if _, err := io.ReadAll(r.Body); err != io.ErrUnexpectedEOF {
+		t.Fatal(err)
+	}
+	if b.rewind() {
+		t.Error("replayed although the rest never came")
+	}
+}
+
+func TestARequestHasItsOwnBodyBackInTheEnd(t *testing.T) {
+	own := io.NopCloser(bytes.NewReader([]byte("x")))
+	r := &http.Request{Body: own, ContentLength: 1}
+	var b replay
+	b.begin(r)
+	_, _ = io.ReadAll(r.Body)
+	b.end(r)
+	if r.Body != own {
+		t.Error("it still has the replay")
+	}
+	for _, none := range []*http.Request{{}, {Body: http.NoBody, ContentLength: -1}, {Body: own}} {
+		before := none.Body
+		b.begin(none)
+		if none.Body != before {
+			t.Errorf("a request without a body got one: %+v", none)
+		}
+		b.end(none)
+		if none.Body != before {
+			t.Errorf("a request without a body lost what it had: %+v", none)
+		}
+	}
+}

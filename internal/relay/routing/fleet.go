@@ -1,0 +1,58 @@
+package routing
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/membership"
+)
+
+// fleet are the relays that plans are made with.
+type fleet struct {
+	relays    []membership.Member // there and staying, by id
+	absent    []membership.Member // vanished, but their place is kept
+	grace     *peering.Grace[membership.Member]
+	graceOver time.Time
+}
+
+func newFleet(grace time.Duration) fleet {
+	return fleet{grace: peering.NewGrace(grace, func(m membership.Member) string { return m.ID })}
+}
+
+// updateFleet takes the relays of the newest snapshot and reports whether anything
+// about them has changed.
+func (r *Router) updateFleet(now time.Time) (changed bool) {
+	before := r.fleet
+	relays := slices.DeleteFunc(r.snapshot.WithRole(membership.RoleRelay), func(m membership.Member) bool { return m.Leaving })
+	if alone := r.cfg.Role == membership.RoleRelay && !hasMember(relays, r.cfg.Self); alone {
+		// Ranges computed without this relay would drop all its workers at once.
+		if _, present := r.snapshot.Get(r.cfg.Self); !present && hasMember(before.relays, r.cfg.Self) && !r.saidAlone {
+			r.saidAlone = true
+			r.cfg.Logger.Warn("this relay does not find itself among the members: it keeps the connections it has")
+		}
+		relays = before.relays
+	} else {
+		r.saidAlone = false
+	}
+	if r.snapshot.Degraded() {
+		relays = keepFailedRelays(before.relays, relays, r.snapshot)
+	}
+	r.fleet.relays = relays
+	r.fleet.absent, r.fleet.graceOver = r.fleet.grace.Update(relays, now)
+	return !slices.Equal(before.relays, relays) || !slices.Equal(before.absent, r.fleet.absent)
+}
+
+// candidates are members as plans want them.
+func candidates(members []membership.Member) []affinity.Relay {
+	out := make([]affinity.Relay, len(members))
+	for i, m := range members {
+		out[i] = affinity.Relay{ID: m.ID, Place: affinity.Place{Datacenter: m.Datacenter, Region: m.Region}}
+	}
+	return out
+}
+
+func hasMember(members []membership.Member, id string) bool {
+	return slices.ContainsFunc(members, func(m membership.Member) bool { return m.ID == id })
+}

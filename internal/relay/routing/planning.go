@@ -1,0 +1,160 @@
+package routing
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/affinity/peering"
+)
+
+// planning is what the router remembers of a service from plan to plan.
+type planning struct {
+	grace     *peering.Grace[affinity.Worker]
+	graceOver time.Time
+	linked    []linked // in the range or within slack of it
+}
+
+// linked is a worker, or relay, and where it is connected to.
+type linked struct {
+	node string
+	id   string    // of the instance
+	keys []poolKey // one more for upgrades where that needs another
+}
+
+func newPlanning(grace time.Duration) *planning {
+	return &planning{grace: peering.NewGrace(grace, func(w affinity.Worker) string { return w.ID })}
+}
+
+// route brings one service up to date.
+func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
+	old, planned := s.Route(), r.plans[s.Name]
+	offered := r.view.Endpoints(s.Name)
+	var kept []*advertise.Endpoint
+	if r.snapshot.Degraded() {
+		kept = failedEndpoints(old.Endpoints, offered, r.snapshot)
+	}
+	// The catalogue keeps the endpoints of a service that did not change.
+	graceOver := !planned.graceOver.IsZero() && !now.Before(planned.graceOver)
+	if !relaysChanged && !graceOver && old.Plan != nil && old.offered == offered && len(kept) == 0 {
+		return nil
+	}
+	endpoints := slices.Collect(offered.All())
+	if len(kept) > 0 {
+		endpoints, offered = inRingOrder(s.Name, append(endpoints, kept...)), nil
+	}
+	next := &Route{Index: -1, Endpoints: endpoints, offered: offered}
+	ready := make(map[string]*advertise.Endpoint, len(endpoints))
+	relaysPerService := 0
+	var workers []affinity.Worker
+	for _, e := range endpoints {
+		if e.State == advertise.Ready {
+			workers = append(workers, affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: e.Weight})
+			ready[e.NodeID] = e
+			relaysPerService = max(relaysPerService, e.Relays)
+		}
+	}
+	if relaysPerService == 0 {
+		relaysPerService = r.cfg.Plans.RelaysPerService
+	}
+	absent := peering.Absent{Relays: candidates(r.fleet.absent)}
+	absent.Workers, planned.graceOver = planned.grace.Update(workers, now)
+	next.absentRelays = idSet(absent.Relays, func(r affinity.Relay) string { return r.ID })
+	next.absentWorkers = idSet(absent.Workers, func(w affinity.Worker) string { return w.ID })
+	if len(workers) > 0 && len(r.fleet.relays) > 0 {
+		plan, err := peering.Plan(affinity.PlanConfig{
+			Service: s.Name, Relays: candidates(r.fleet.relays), Workers: workers, WorkersOrdered: true, Skip: r.cfg.Plans.Skip[s.Name],
+			RelaysPerService: relaysPerService, Minimums: r.cfg.Plans.Minimums, PeersPerTier: r.cfg.Plans.PeersPerTier,
+			IndexSource: r.cfg.Plans.IndexSource, Strategy: r.cfg.Plans.Strategy,
+		}, absent)
+		if err != nil {
+			return err
+		}
+		next.Plan = plan
+		if i, ok := plan.Index(r.cfg.Self); ok {
+			next.Index = i
+			if next.Range, err = r.targets(plan, i, ready); err != nil {
+				return err
+			}
+		} else if next.Forward, err = r.peers(plan.Affine()); err != nil {
+			return err
+		}
+	}
+	if err := s.SetRoute(next, r.now()); err != nil {
+		return err
+	}
+	r.want(s.Name, next, ready, now)
+	r.updates.WithLabelValues("ok").Inc()
+	r.tell(s.Name, old, next)
+	return nil
+}
+
+func idSet[M any](members []M, id func(M) string) map[string]bool {
+	out := make(map[string]bool, len(members))
+	for _, m := range members {
+		out[id(m)] = true
+	}
+	return out
+}
+
+// want asks for the connections of a route, and for those that lie within slack of
+// its range to be kept.
+func (r *Router) want(service string, route *Route, ready map[string]*advertise.Endpoint, now time.Time) {
+	var in, near []poolKey
+	var links []linked
+	inRange := map[string]bool{}
+	planned := r.plans[service]
+	before := make(map[string]string, len(planned.linked))
+	for _, l := range planned.linked {
+		before[l.node] = l.id
+	}
+	for _, targets := range [][]*Target{route.Range, route.Forward} {
+		for _, t := range targets {
+			keys := t.keys()
+			if id := before[t.Node]; id != "" && id != t.ID {
+				// What failed with the last instance says nothing about this one.
+				for _, key := range keys {
+					r.links.table.Renewed(key, now)
+				}
+			}
+			in = append(in, keys...)
+			links = append(links, linked{t.Node, t.ID, keys})
+			inRange[t.Node] = true
+		}
+	}
+	if route.Affine() && r.cfg.Links.Slack > 0 {
+		for _, l := range planned.linked {
+			e := ready[l.node]
+			if e == nil || inRange[l.node] || endpointKey(e) != l.keys[0] {
+				continue
+			}
+			if d := route.Plan.Distance(route.Index, l.node); d > 0 && d <= r.cfg.Links.Slack {
+				near = append(near, l.keys...)
+				links = append(links, l)
+			}
+		}
+	}
+	planned.linked = links
+	r.links.table.Want(service, in, near, now)
+}
+
+// tell logs what an operator should know of a new route.
+func (r *Router) tell(service string, old, next *Route) {
+	if next.Plan == nil {
+		return
+	}
+	role := "forwarding"
+	if next.Affine() {
+		role = "affine"
+	}
+	switch {
+	case old.Plan == nil: // with thousands of services, a start would be nothing but this
+		r.cfg.Logger.Debug("service found", "service", service, "role", role, "endpoints", len(next.Endpoints))
+	case old.Affine() != next.Affine():
+		r.cfg.Logger.Info("role for a service changed", "service", service, "role", role, "endpoints", len(next.Endpoints))
+	}
+	if reason := next.Plan.Fallback(); reason != "" && (old.Plan == nil || old.Plan.Fallback() == "") {
+		r.cfg.Logger.Warn("service is planned by projection instead", "service", service, "strategy", r.cfg.Plans.Strategy, "reason", reason)
+	}
+}

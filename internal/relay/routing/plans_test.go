@@ -1,0 +1,154 @@
+package routing_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/membership"
+)
+
+func TestTheRelaysThatEndpointsAskForWinOverTheSettingAndChangeAtRunTime(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 4, 2)
+	one := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.RelaysPerService = 1 })
+	two := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.RelaysPerService = 2 })
+	for _, step := range []struct{ asked, one, two int }{{0, 1, 2}, {3, 3, 3}, {4, 4, 4}, {0, 1, 2}} {
+		changed := c.offers["w1"]
+		changed.Relays = step.asked
+		offer(t, c.workers["w1"], changed)
+		await(t, "as many relays as asked for", func() bool {
+			a, b := one.of("echo").Plan, two.of("echo").Plan
+			return a != nil && b != nil && len(a.Affine()) == step.one && len(b.Affine()) == step.two
+		})
+	}
+}
+
+func TestARelayOnTheSkipListForwardsThatServiceOnly(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 2, 1)
+	offer(t, c.workers["w1"], c.offers["w1"], advertise.Service{Name: "other", Address: backend(t)})
+	r := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.Skip = map[string][]string{"echo": {"r1"}} })
+	await(t, "echo at r2 alone, other here, too", func() bool {
+		echo, other := r.of("echo"), r.of("other")
+		return !echo.Affine() && len(echo.Range) == 0 && slices.Equal(nodes(echo.Forward), []string{"r2"}) && other.Affine() && len(other.Plan.Affine()) == 2
+	})
+}
+
+func TestTheStrategyDecidesOnTheRange(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 4, 8)
+	for _, strategy := range []affinity.Strategy{affinity.Projection, affinity.Rendezvous} {
+		r := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.Strategy = strategy })
+		await(t, "all are connected", r.connected("echo", 4, 8))
+		plan := r.of("echo").Plan
+		if ranges, err := plan.Ranges(r.of("echo").Index); plan.Strategy() != strategy || err != nil || (len(ranges) > 0) != (strategy == affinity.Projection) {
+			t.Errorf("asked for %s: %s because %q, ranges %v, %v", strategy, plan.Strategy(), plan.Fallback(), ranges, err)
+		}
+		assignments, err := plan.Assignments(r.of("echo").Index)
+		var want []string
+		for _, a := range assignments {
+			want = append(want, a.Worker)
+		}
+		slices.Sort(want)
+		if got := nodes(r.of("echo").Range); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: connected to %v, planned %v, %v", strategy, got, want, err)
+		}
+	}
+}
+
+// Three relays in each of two datacenters of a region, two workers in one, three in
+// the other.
+func TestTooFewWorkersInItsDatacenterHaveARelayLookBeyondIt(t *testing.T) {
+	t.Parallel()
+	in := func(dc string) func(*membership.Config) {
+		return func(c *membership.Config) { c.Datacenter, c.Region = dc, "eu" }
+	}
+	self := join(t, "r1", membership.RoleRelay, nil, in("fra"))
+	for id, dc := range map[string]string{"r2": "fra", "r3": "fra", "r4": "par", "r5": "par", "r6": "par"} {
+		join(t, id, membership.RoleRelay, self, in(dc))
+	}
+	for id, dc := range map[string]string{"w1": "fra", "w2": "fra", "w3": "par", "w4": "par", "w5": "par"} {
+		offer(t, join(t, id, membership.RoleWorker, self, in(dc)), advertise.Service{Name: "echo", Address: backend(t)})
+	}
+	two := watch(t, self, func(c *routing.Config) { c.Plans.PeersPerTier = 2 })
+	three := watch(t, self, func(c *routing.Config) { c.Plans.PeersPerTier = 3 })
+	await(t, "all are connected", two.connected("echo", 6, 5))
+	await(t, "all are connected", three.connected("echo", 6, 5))
+	if got := nodes(two.of("echo").Range); !slices.Equal(got, []string{"w1", "w2"}) {
+		t.Errorf("two are enough: connected to %v, want those of its own datacenter", got)
+	}
+	if got := nodes(three.of("echo").Range); len(got) < 3 || !slices.Contains(got, "w1") || !slices.Contains(got, "w2") {
+		t.Errorf("two are not enough: connected to %v, want w1, w2 and more", got)
+	}
+}
+
+// replay gives views that were real, when the test wants it.
+type replay chan *advertise.View
+
+func (replay) Settled() bool                                  { return true }
+func (r replay) Watch(context.Context) <-chan *advertise.View { return r }
+
+func TestABurstOfChangesCostsOnePlan(t *testing.T) {
+	t.Parallel()
+	self := join(t, "r1", membership.RoleRelay, nil)
+	views := []*advertise.View{}
+	const workers = 8
+	for i := range workers {
+		id := "w" + string(rune('1'+i))
+		offer(t, join(t, id, membership.RoleWorker, self), advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
+		await(t, id+" in the catalogue", func() bool { return self.catalogue.View().Endpoints("echo").Len() == i+1 })
+		views = append(views, self.catalogue.View())
+	}
+	follow := func(delay time.Duration) (*rig, replay) {
+		source := make(replay)
+		return watch(t, self, func(c *routing.Config) { c.Catalogue, c.CoalesceDelay = source, delay }), source
+	}
+
+	burst, source := follow(2 * time.Second)
+	for _, v := range views {
+		source <- v
+	}
+	await(t, "all workers", func() bool { return len(burst.of("echo").Endpoints) == workers })
+	if n := burst.plans(); n != 1 {
+		t.Errorf("%d plans for a burst of %d views, want 1", n, workers)
+	}
+
+	single, source := follow(time.Nanosecond)
+	for i, v := range views {
+		source <- v
+		await(t, "the next worker", func() bool { return len(single.of("echo").Endpoints) == i+1 })
+	}
+	await(t, "a plan for each", func() bool { return single.plans() == workers })
+}
+
+// r2's router follows what r1 sees, and then r1 sees r2 no more.
+func TestARelayThatDoesNotFindItselfChangesNothingAndSaysSoOnce(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 5, 4)
+	r := watch(t, c.relays[0], func(c *routing.Config) { c.Self = "r2" })
+	await(t, "all are connected", r.connected("echo", 5, 4))
+	before := r.events()
+	was := r.of("echo")
+
+	c.stop(c.relays[1])
+	await(t, "a warning", func() bool { return strings.Contains(r.log.String(), "does not find itself") })
+	c.stop(c.relays[4]) // what others do is not followed either
+	await(t, "r5 is gone", func() bool { _, there := c.relays[0].Snapshot().Get("r5"); return !there })
+	offer(t, c.workers["w1"], c.offers["w1"], advertise.Service{Name: "other", Address: backend(t)})
+	await(t, "a change after that", r.connected("other", 5, 1))
+	if now := r.of("echo"); now.Index != was.Index || !slices.Equal(nodes(now.Range), nodes(was.Range)) || len(now.Plan.Affine()) != 5 {
+		t.Errorf("the route has changed: %+v", now)
+	}
+	if now := r.events(); now["closed"] != before["closed"] || now["drain_started"] != before["drain_started"] {
+		t.Errorf("connections have moved: %v, before %v", now, before)
+	}
+	if n := strings.Count(r.log.String(), "does not find itself"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, r.log)
+	}
+}

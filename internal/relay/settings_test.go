@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"errors"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/ringway/ringway/internal/settings"
+)
+
+func load(t *testing.T, args ...string) (Settings, error) {
+	t.Helper()
+	s := DefaultSettings()
+	set := settings.New("relay", "RINGWAY")
+	s.Declare(set)
+	flags := pflag.NewFlagSet("relay", pflag.ContinueOnError)
+	set.BindFlags(flags)
+	if err := flags.Parse(append([]string{"--cluster", "test", "--environment", "ci", "--id", "r1"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	err := set.Load(settings.Sources{})
+	return s, err
+}
+
+func TestTheSkipListIsReadByService(t *testing.T) {
+	for text, want := range map[string]map[string][]string{
+		"":                              {},
+		"echo=r1":                       {"echo": {"r1"}},
+		"echo=r1,echo=r2,billing.v2=r1": {"echo": {"r1", "r2"}, "billing.v2": {"r1"}},
+		"echo=r=1":                      {"echo": {"r=1"}}, // no relay has such an id, and none is skipped
+	} {
+		var args []string
+		for part := range strings.SplitSeq(text, ",") {
+			if part != "" {
+				args = append(args, "--skip-relay", part)
+			}
+		}
+		s, err := load(t, args...)
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		if err != nil || !reflect.DeepEqual(cfg.Plans.Skip, want) {
+			t.Errorf("%q: %v, %v, want %v", text, cfg.Plans.Skip, err, want)
+		}
+	}
+}
+
+func TestWhatCannotBeSkippedIsRefusedWithItsReason(t *testing.T) {
+	for _, text := range []string{"echo", "=r1", "echo=", "no service=r1", "-echo=r1", "="} {
+		_, err := load(t, "--skip-relay", "good=r1", "--skip-relay", text)
+		var problems settings.Problems
+		if !errors.As(err, &problems) || len(problems) != 1 || problems[0].Setting != "skip-relay" || problems[0].Value != text || problems[0].Allowed != "SERVICE=RELAY" {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// Zero means "none" to an operator, and the default to some of the packages below.
+func TestAZeroTurnsOffWhatKeepsConnections(t *testing.T) {
+	s, err := load(t, "--peer-drain-delay", "0s", "--peer-slack", "0", "--member-grace", "0s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil || cfg.Links.DrainDelay >= 0 || cfg.Links.Slack != 0 || cfg.Links.Grace != 0 {
+		t.Errorf("%+v, %v", cfg.Links, err)
+	}
+	s, err = load(t, "--peer-drain-delay", "7s", "--peer-slack", "4", "--member-grace", "9s", "--min-peers-per-tier", "5", "--strategy", "rendezvous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err = s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil || cfg.Links.DrainDelay != 7*time.Second || cfg.Links.Slack != 4 || cfg.Links.Grace != 9*time.Second || cfg.Plans.PeersPerTier != 5 || cfg.Plans.Strategy != "rendezvous" {
+		t.Errorf("%+v %+v, %v", cfg.Links, cfg.Plans, err)
+	}
+	for _, args := range [][]string{{"--peer-slack", "-1"}, {"--member-grace", "-1s"}, {"--peer-drain-delay", "-1s"}, {"--min-peers-per-tier", "0"}, {"--strategy", "dice"}} {
+		if _, err := load(t, args...); err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(args[0], "--")) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
