@@ -16,6 +16,8 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/admin"
 	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/worker/health"
+	"github.com/ringway/ringway/internal/worker/sidecar"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -24,11 +26,18 @@ type Agent struct {
 	cfg       Config
 	members   *membership.Node
 	catalogue *advertise.Catalogue
+	offering  *offering
+	metrics   *metrics
+	sidecar   *sidecar.Sidecar // nil: relays connect to the services
 	socket    net.Listener
 	server    *http.Server
 	stopping  atomic.Bool
 	killed    chan struct{} // closed by Kill
 	kill      sync.Once
+
+	reloading  sync.Mutex // one reload at a time; guards what follows
+	file       servicesFile
+	configured []Service // those of the settings
 }
 
 // ErrKilled is what Run returns after Kill.
@@ -41,24 +50,35 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for admin on %s: %w: is another process on this port?", cfg.AdminAddr, err)
 	}
-	a := &Agent{cfg: cfg, socket: socket, killed: make(chan struct{})}
+	a := &Agent{cfg: cfg, socket: socket, killed: make(chan struct{}), file: servicesFile{path: cfg.ServicesFile}}
 	cfg.Membership.AdminAddr = daemon.Reachable(socket.Addr(), cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr))
 	if a.members, err = membership.New(cfg.Membership); err != nil {
-		return nil, errors.Join(err, socket.Close())
+		return nil, errors.Join(err, a.Close())
 	}
 	if a.catalogue, err = advertise.New(advertise.Config{Gossip: a.members, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
-		return nil, errors.Join(err, socket.Close(), a.members.Close())
+		return nil, errors.Join(err, a.Close())
 	}
-	if err := a.catalogue.Offer(cfg.Services); err != nil {
-		return nil, errors.Join(err, socket.Close(), a.members.Close())
+	if source := cfg.Membership.Identity; source != nil && cfg.SidecarAddr != "" {
+		if a.sidecar, err = sidecar.New(sidecar.Config{Addr: cfg.SidecarAddr, Identity: source, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+			return nil, errors.Join(err, a.Close())
+		}
+	}
+	a.metrics = newMetrics(cfg.Registry)
+	a.offering = newOffering(offeringConfig{
+		Offer: a.catalogue.Offer, SidecarAddress: a.sidecarAddress, Logger: cfg.Logger, Checks: health.NewMetrics(cfg.Registry), Metrics: a.metrics,
+	})
+	services, err := normalized(cfg.Services)
+	if err == nil {
+		_, err = a.replace(services, nil)
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.Close())
 	}
 	mux := admin.NewMux(admin.Config{
 		Snapshot: a.members.Snapshot, Reasons: a.Reasons, Gatherer: cfg.Registry,
 		Catalogue: func() uint64 { return a.catalogue.View().Checksum() },
 	})
-	mux.HandleFunc("GET /api/v1/services", func(w http.ResponseWriter, _ *http.Request) {
-		admin.WriteJSON(w, http.StatusOK, map[string]any{"worker": cfg.Membership.ID, "services": cfg.Services, "draining": a.stopping.Load()})
-	})
+	a.handle(mux)
 	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 	return a, nil
 }
@@ -82,7 +102,7 @@ func (a *Agent) Reasons() []string {
 		}
 		reasons = append(reasons, reason)
 	}
-	return reasons
+	return append(reasons, a.offering.reasons()...)
 }
 
 // Run offers the services until ctx ends, withdraws them in order, and returns
@@ -99,15 +119,25 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	if err := a.members.Start(failed); err != nil {
 		_ = a.server.Close()
-		return errors.Join(err, group.Wait(), a.members.Close())
+		return errors.Join(err, group.Wait(), a.Close())
 	}
 	group.Go(func() error { return a.catalogue.Run(failed) })
+	group.Go(func() error { return a.offering.run(failed) })
+	if a.sidecar != nil {
+		group.Go(func() error { return a.sidecar.Run(failed) }) // which finishes what is in flight
+	}
+	if a.cfg.ServicesFile != "" {
+		group.Go(func() error { return a.watchFile(failed) })
+	}
 	if source := a.cfg.Membership.Identity; source != nil {
 		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
 	}
 	group.Go(func() error {
 		select {
 		case <-a.killed:
+			if a.sidecar != nil {
+				_ = a.sidecar.Close()
+			}
 			return ErrKilled
 		case <-failed.Done():
 			return nil
@@ -118,7 +148,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer giveUp()
 		defer context.AfterFunc(failed, giveUp)()
 		if a.members.WaitReady(joining) == nil {
-			a.cfg.Logger.Info("ready", "services", len(a.cfg.Services), "members", len(a.members.Snapshot().Members()))
+			a.cfg.Logger.Info("ready", "services", len(a.offering.status()), "members", len(a.members.Snapshot().Members()))
 		}
 		select {
 		case <-ctx.Done():
@@ -142,7 +172,8 @@ func (a *Agent) Kill() { a.kill.Do(func() { close(a.killed) }) }
 func (a *Agent) stop() {
 	a.stopping.Store(true)
 	a.cfg.Logger.Info("draining: relays are told to send nothing new", "delay", a.cfg.DrainDelay)
-	a.catalogue.Drain()
+	_ = a.offering.drain(true, nil) // it fails for names only, and there is none
+	a.catalogue.Drain()             // and nobody takes it back
 	time.Sleep(a.cfg.DrainDelay)
 	if err := a.members.Leave(context.Background()); err != nil {
 		a.cfg.Logger.Warn("the others were not told that this worker leaves", "err", err)
@@ -156,4 +187,16 @@ const leaveDelay = time.Second
 
 // Close releases what New bound, for an agent that is not run. Run does it by
 // itself.
-func (a *Agent) Close() error { return errors.Join(a.socket.Close(), a.members.Close()) }
+func (a *Agent) Close() error {
+	var errs []error
+	if a.sidecar != nil {
+		errs = append(errs, a.sidecar.Close())
+	}
+	if a.members != nil {
+		errs = append(errs, a.members.Close())
+	}
+	if err := a.socket.Close(); !errors.Is(err, net.ErrClosed) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

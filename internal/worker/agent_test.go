@@ -99,22 +99,33 @@ func TestAStoppingAgentDrainsBeforeItLeaves(t *testing.T) {
 // ready checks what the agent says of itself while it offers.
 func ready(t *testing.T, agent *worker.Agent) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get("http://" + agent.AdminAddr() + "/api/v1/services")
+	var got worker.ServicesAnswer
+	if status := ask(t, agent, "GET", "/api/v1/services", "", &got); status != 200 {
+		t.Errorf("%d", status)
+	}
+	if got.Worker != "w1" || got.Draining || len(got.Services) != 1 || got.Services[0].State != worker.Offered || got.Services[0].Source != worker.FromSettings {
+		t.Errorf("%+v", got)
+	}
+}
+
+// ask calls the admin API and decodes what it answers.
+func ask(t *testing.T, agent *worker.Agent, method, path, body string, into any) (status int) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+agent.AdminAddr()+path, strings.NewReader(body))
 	if err != nil {
-		t.Error(err)
-		return
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var got struct {
-		Worker   string
-		Draining bool
-		Services []advertise.Service
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || json.Unmarshal(text, into) != nil {
+		t.Errorf("%s %s: %s (%v)", method, path, text, err)
 	}
-	body, _ := io.ReadAll(resp.Body)
-	if err := json.Unmarshal(body, &got); err != nil || got.Worker != "w1" || got.Draining || len(got.Services) != 1 {
-		t.Errorf("%s: %v", body, err)
-	}
+	return resp.StatusCode
 }
 
 func TestAnAgentThatCannotBindSaysWhich(t *testing.T) {

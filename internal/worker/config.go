@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
@@ -18,8 +17,18 @@ type Config struct {
 	Membership membership.Config
 	// AdminAddr is bound by New; port 0 takes a free one.
 	AdminAddr string
-	// Services are offered.
-	Services []advertise.Service
+	// SidecarAddr is bound by New when Membership has an identity; port 0 takes a
+	// free one. Relays then reach the services there, over mutual TLS. Empty: they
+	// connect to the services themselves.
+	SidecarAddr string
+	// Services are offered, each while its check passes.
+	Services []Service
+	// ServicesFile is a file of more services, read by New, watched by Run: see
+	// ParseServices. Empty: there is none.
+	ServicesFile string
+	// ReadSettings reads Services anew for a reload, and names what else has
+	// changed. It is called once at a time. Nil: they do not change.
+	ReadSettings func() (services []Service, needsRestart []string, err error)
 	// DrainDelay is how long a stopping agent offers its services as draining
 	// before it leaves: the time in which the news reaches every relay. Requests
 	// that were picked before it arrived still find the service. Default 2 s.
@@ -32,8 +41,10 @@ type Config struct {
 // Settings are what an operator can tell an agent.
 type Settings struct {
 	daemon.Settings
-	Services   []string
-	DrainDelay time.Duration
+	Services     []string
+	ServicesFile string
+	SidecarAddr  string
+	DrainDelay   time.Duration
 }
 
 // DefaultSettings are those of an agent on this host.
@@ -46,26 +57,57 @@ func (s *Settings) Declare(set *settings.Set) {
 	const service = "Service"
 	s.Settings.Declare(set)
 	settings.Strings(set, &s.Services, settings.Spec{Name: "service", Group: service, Placeholder: "NAME=HOST:PORT",
-		Usage: "service to offer and where it listens, with options: name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu; may be repeated"})
+		Usage: "service to offer and where it listens, with options: name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;relays=5;selection=stable;" +
+			"check=http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s; it is offered while its check (tcp, http:/path, grpc:name) passes; may be repeated"})
+	settings.Address(set, &s.SidecarAddr, settings.Spec{Name: "sidecar-addr", Group: service, Placeholder: "IP:PORT", DefaultText: "port 7421 beside the gossip address",
+		Usage: "where relays reach the services of a worker that has a certificate, over mutual TLS; without one they connect to the services themselves"})
+	settings.String(set, &s.ServicesFile, settings.Spec{Name: "services-file", Group: service, Placeholder: "FILE",
+		Usage: "YAML file of more services, which a scheduler writes; it is read again when it changes"})
 	settings.Duration(set, &s.DrainDelay, settings.Spec{Name: "drain-delay", Group: service,
 		Usage: "time for which a stopping agent is still there, so that no relay sends to it any more when it goes"}, settings.AtLeast(time.Duration(0)))
-	set.Check(func() []settings.Problem {
-		var problems []settings.Problem
-		if len(s.Services) == 0 {
-			problems = append(problems, settings.Problem{Setting: "service", Reason: "a worker without a service has nothing to do", Allowed: "at least one NAME=HOST:PORT"})
+	set.Check(s.checkServices)
+}
+
+// checkServices judges the services of the flags and of the file, and both
+// together.
+func (s *Settings) checkServices() []settings.Problem {
+	var problems []settings.Problem
+	if len(s.Services) == 0 && s.ServicesFile == "" {
+		problems = append(problems, settings.Problem{Setting: "service", Related: []string{"services-file"},
+			Reason: "a worker without a service has nothing to do", Allowed: "at least one NAME=HOST:PORT, or --services-file"})
+	}
+	var services []Service
+	seen := map[string]bool{}
+	for _, text := range s.Services {
+		parsed, err := ParseService(text)
+		if err != nil {
+			problems = append(problems, settings.Problem{Setting: "service", Value: text, Reason: err.Error()})
+		} else if seen[parsed.Name] {
+			problems = append(problems, settings.Problem{Setting: "service", Value: text, Reason: "service " + parsed.Name + " is given twice", Allowed: "one address for each service"})
 		}
-		seen := map[string]bool{}
-		for _, text := range s.Services {
-			parsed, err := ParseService(text)
-			if err != nil {
-				problems = append(problems, settings.Problem{Setting: "service", Value: text, Reason: err.Error()})
-			} else if seen[parsed.Name] {
-				problems = append(problems, settings.Problem{Setting: "service", Value: text, Reason: "service " + parsed.Name + " is given twice", Allowed: "one address for each service"})
-			}
-			seen[parsed.Name] = true
-		}
-		return problems
-	})
+		seen[parsed.Name] = true
+		services = append(services, parsed)
+	}
+	file := servicesFile{path: s.ServicesFile}
+	imported, err := file.read()
+	if err == nil && len(problems) == 0 {
+		err = checkTogether(append(services, imported...))
+	}
+	for _, err := range each(err) {
+		problems = append(problems, settings.Problem{Setting: "services-file", Value: s.ServicesFile, Reason: err.Error()})
+	}
+	return problems
+}
+
+// each are the errors that were joined.
+func each(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
 }
 
 // Config turns the settings into the configuration of an agent.
@@ -74,13 +116,44 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	if err != nil {
 		return Config{}, err
 	}
-	cfg := Config{Membership: members, AdminAddr: s.AdminAddr, DrainDelay: s.DrainDelay, Logger: logger, Registry: reg}
+	services, err := s.services()
+	if err != nil {
+		return Config{}, err
+	}
+	return Config{
+		Membership: members, AdminAddr: s.AdminAddr, SidecarAddr: s.SidecarAddress(), DrainDelay: s.DrainDelay, Logger: logger, Registry: reg,
+		Services: services, ServicesFile: s.ServicesFile,
+	}, nil
+}
+
+// services are those of the flags.
+func (s *Settings) services() (services []Service, err error) {
 	for _, text := range s.Services {
 		service, err := ParseService(text)
 		if err != nil {
-			return Config{}, err
+			return nil, err
 		}
-		cfg.Services = append(cfg.Services, service)
+		services = append(services, service)
 	}
-	return cfg, nil
+	return services, nil
+}
+
+// Reader returns what Config.ReadSettings calls: it has load fill these settings,
+// which set declares, again, and compares them with what they are now. The
+// settings are no longer the caller's.
+func (s *Settings) Reader(set *settings.Set, load func() error) func() ([]Service, []string, error) {
+	inEffect := set.Values()
+	return func() ([]Service, []string, error) {
+		if err := load(); err != nil {
+			return nil, nil, err
+		}
+		var needsRestart []string
+		for i, v := range set.Values() {
+			if v.Name != "service" && v.Value != inEffect[i].Value {
+				needsRestart = append(needsRestart, v.Name)
+			}
+		}
+		services, err := s.services()
+		return services, needsRestart, err
+	}
 }

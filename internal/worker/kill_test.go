@@ -24,7 +24,7 @@ func TestAKilledAgentEndsEvenBeforeItHasJoined(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Services = []advertise.Service{{Name: "demo", Address: "127.0.0.1:2"}}
+	cfg.Services = []worker.Service{{Service: advertise.Service{Name: "demo", Address: "127.0.0.1:2"}}}
 	agent, err := worker.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func TestAServiceIsWrittenAsNameAddressAndOptions(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 			continue
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, got.Service); diff != "" || got.Checked() || got.Source != FromSettings {
 			t.Errorf("%q (-want +got):\n%s", text, diff)
 		}
 	}
@@ -37,6 +37,11 @@ func TestAServiceThatCannotWorkIsRefusedWithItsReason(t *testing.T) {
 		"echo=h:1;weight=many":     `weight "many" is not a number`,
 		"echo=h:1;protocol=gopher": "protocol",
 		"echo=h:1;colour=red":      `unknown option "colour"`,
+		"echo=h:1;relays=few":      `relays "few" is not a number`,
+		"echo=h:1;fall=3":          "fall=3 belongs to a check, and there is none: add check=",
+		"echo=h:1;check=gopher":    `kind "gopher"`,
+		"echo=h:1;check=tcp;fall=": "fall",
+		"echo=h:1;check=":          "check is empty",
 	} {
 		_, err := ParseService(text)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "write name=host:port") {

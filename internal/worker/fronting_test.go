@@ -1,0 +1,132 @@
+package worker_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/worker"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+func TestAnAgentWithACertificateFrontsItsServices(t *testing.T) {
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := func(role identity.Role, node string) *identity.Source {
+		s, err := authority.Source(identity.Claims{Role: role, Cluster: "test", Environment: "ci", Node: node}, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	relay := member(identity.RoleRelay, "r1")
+	node, err := membership.New(membership.Config{Cluster: "test", Environment: "ci", ID: "r1", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0", Identity: relay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue, err := advertise.New(advertise.Config{Gossip: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watching, done := context.WithTimeout(context.Background(), patience)
+	var running sync.WaitGroup
+	if err := node.Start(watching); err != nil {
+		t.Fatal(err)
+	}
+	running.Go(func() { _ = catalogue.Run(watching) })
+	t.Cleanup(func() {
+		done()
+		running.Wait()
+		_ = node.Close()
+	})
+
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	t.Cleanup(backend.Close)
+	address := backend.Listener.Addr().String()
+	s := worker.DefaultSettings()
+	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "w1", []string{node.Addr()}
+	s.GossipAddr, s.AdminAddr, s.SidecarAddr, s.DrainDelay = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", 0
+	s.Services = []string{"echo=" + address, "raw=" + address + ";protocol=tcp"}
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Membership.Identity = member(identity.RoleWorker, "w1")
+	services := cfg.Services
+	cfg.ReadSettings = func() ([]worker.Service, []string, error) { return services, nil, nil }
+	agent, err := worker.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(ctx) }()
+
+	tr := &http.Transport{TLSClientConfig: relay.ClientConfig(relay.Policy(identity.DataPlane), identity.Expected{Node: "w1"}, "http/1.1")}
+	defer tr.CloseIdleConnections()
+	ask := func() (int, string) {
+		req, err := http.NewRequestWithContext(watching, "GET", "https://"+agent.SidecarAddr(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Ringway-Service", "echo")
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(body)
+	}
+	for view := range catalogue.Watch(watching) {
+		echo, ok := view.Endpoint("echo", "w1")
+		if !ok {
+			continue
+		}
+		if !echo.Secured || echo.Address != agent.SidecarAddr() {
+			t.Errorf("offered %+v, want the sidecar at %s", echo, agent.SidecarAddr())
+		}
+		if raw, ok := view.Endpoint("raw", "w1"); !ok || raw.Secured || raw.Address != address {
+			t.Errorf("what the sidecar cannot carry is offered as %+v", raw)
+		}
+		break
+	}
+	if status, body := ask(); status != 200 || body != "hello" {
+		t.Errorf("a relay got %d %q", status, body)
+	}
+	services = services[1:]
+	agent.Reload()
+	if status, _ := ask(); status != http.StatusNotFound {
+		t.Errorf("a service that is gone answers %d", status)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("an orderly stop returned %v", err)
+	}
+}
+
+func TestTheSidecarIsBesideTheGossipAddressUnlessSaid(t *testing.T) {
+	for _, c := range []struct{ gossip, sidecar, cert, want string }{
+		{"10.0.0.1:7401", "", "cert.pem", "10.0.0.1:7421"},
+		{":7401", "", "cert.pem", ":7421"},
+		{"[::1]:7401", "10.0.0.1:9000", "cert.pem", "10.0.0.1:9000"},
+		{"10.0.0.1:7401", "", "", ""},
+	} {
+		s := worker.DefaultSettings()
+		s.GossipAddr, s.SidecarAddr, s.TLSCert = c.gossip, c.sidecar, c.cert
+		if got := s.SidecarAddress(); got != c.want {
+			t.Errorf("gossip at %s, --sidecar-addr %q, certificate %q: %q, want %q", c.gossip, c.sidecar, c.cert, got, c.want)
+		}
+	}
+}

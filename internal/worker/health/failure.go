@@ -1,0 +1,61 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+)
+
+// Results of probes, as the metrics count them.
+const (
+	resultSuccess      = "success"
+	resultRefused      = "refused"           // nobody listens
+	resultUnresolved   = "unresolved"        // the host has no address
+	resultTimeout      = "timeout"           // no connection, or no whole answer, in time
+	resultClosed       = "closed"            // the connection ended before the answer did
+	resultGarbage      = "garbage"           // an answer in another protocol
+	resultStatus       = "status"            // an HTTP status, or a gRPC one, that is no success
+	resultNotServing   = "not_serving"       // the gRPC service says so
+	resultUnknown      = "unknown_service"   // the gRPC server does not know the name
+	resultNoHealth     = "no_health_service" // the gRPC server cannot be asked
+	resultUnclassified = "other"
+)
+
+// failure is why a probe failed: what was asked, what came and what to do.
+type failure struct {
+	result              string
+	asked, came, remedy string
+	cause               error
+}
+
+// Error is one printable line: what came is quoted where it is not ours.
+func (f *failure) Error() string { return f.asked + ": " + f.came + ": " + f.remedy }
+
+func (f *failure) Unwrap() error { return f.cause }
+
+const otherEnd = "see its log, and whether the kind of check is right; if it takes only TLS, use a tcp check"
+
+// broken explains an error of the connection. During says what was waited for.
+func (c Check) broken(during string, err error) *failure {
+	f := &failure{cause: err}
+	var dns *net.DNSError
+	var network net.Error
+	switch {
+	case errors.As(err, &dns):
+		f.result, f.came, f.remedy = resultUnresolved, err.Error(), "correct the host, or give an IP address"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.result, f.came, f.remedy = resultRefused, "connection refused", "nothing listens there; start the service, or correct its address"
+	case errors.As(err, &network) && network.Timeout():
+		f.result, f.came = resultTimeout, fmt.Sprintf("no %s within %v", during, c.Timeout)
+		f.remedy = "see whether the service hangs; if it is only slow, raise timeout (and interval)"
+	case errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
+		f.result, f.came, f.remedy = resultClosed, "the service reset the connection", otherEnd
+	case errors.Is(err, io.EOF):
+		f.result, f.came, f.remedy = resultClosed, "the service closed the connection in the middle of its answer, or without one", otherEnd
+	default:
+		f.result, f.came, f.remedy = resultUnclassified, err.Error(), "correct the address, or the network of this host"
+	}
+	return f
+}

@@ -1,0 +1,53 @@
+package health
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Metrics are shared by all checkers of a process. Service names come from the
+// configuration, which bounds how many there are; results are constants.
+type Metrics struct {
+	checks    *prometheus.CounterVec
+	durations prometheus.Histogram
+	healthy   *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics; a nil Registerer makes them without.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	f := promauto.With(reg)
+	return &Metrics{
+		checks: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_worker_health_checks_total", Help: "Probes of the services of this worker, by result: success, refused, unresolved, timeout, closed, garbage (another protocol), status (an answer that is no success), not_serving, unknown_service, no_health_service, other.",
+		}, []string{"service", "result"}),
+		durations: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "ringway_worker_health_check_duration_seconds", Help: "Time of a probe, from opening its connection to closing it.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
+		healthy: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ringway_worker_service_healthy", Help: "1 while a service is healthy and therefore offered, 0 while it is not.",
+		}, []string{"service"}),
+	}
+}
+
+// Forget removes the series of a service that is no longer checked. Call it after
+// its Checker.Run has returned, which would make them again.
+func (m *Metrics) Forget(service string) {
+	m.checks.DeletePartialMatch(prometheus.Labels{"service": service})
+	m.healthy.DeleteLabelValues(service)
+}
+
+func (m *Metrics) probed(service string, err error, took time.Duration) {
+	m.checks.WithLabelValues(service, resultOf(err)).Inc()
+	m.durations.Observe(took.Seconds())
+}
+
+func (m *Metrics) verdict(service string, healthy bool) {
+	value := 0.0
+	if healthy {
+		value = 1
+	}
+	m.healthy.WithLabelValues(service).Set(value)
+}

@@ -1,0 +1,92 @@
+package health
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+)
+
+// serve answers every connection to a loopback address with handle, which gets it
+// until it returns, and waits for all of them at the end of the test.
+func serve(t *testing.T, handle func(*net.TCPConn)) (address string) {
+	t.Helper()
+	return serveOn(t, "127.0.0.1:0", handle)
+}
+
+func serveOn(t *testing.T, listen string, handle func(*net.TCPConn)) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		t.Skipf("listen on %s: %v", listen, err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer conn.Close()
+				handle(conn.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		wg.Wait()
+	})
+	return listener.Addr().String()
+}
+
+// refusing is an address where nobody listens, nor can by chance: it is that of
+// the client of another connection.
+func refusing(t *testing.T) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", serve(t, hang))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn.LocalAddr().String()
+}
+
+// hang accepts and never answers.
+func hang(conn *net.TCPConn) { _, _ = io.Copy(io.Discard, conn) }
+
+// reset reads the beginning of a request and breaks the connection.
+func reset(conn *net.TCPConn) {
+	_, _ = conn.Read(make([]byte, 1))
+	_ = conn.SetLinger(0)
+}
+
+// say reads an HTTP request and answers with these bytes.
+func say(answer string) func(*net.TCPConn) {
+	return func(conn *net.TCPConn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			_, _ = io.WriteString(conn, answer)
+		}
+	}
+}
+
+// sayAndHang is say, with the connection left open.
+func sayAndHang(answer string) func(*net.TCPConn) {
+	return func(conn *net.TCPConn) {
+		say(answer)(conn)
+		hang(conn)
+	}
+}
+
+// serveHTTP runs a real HTTP server for HTTP/1 and clear HTTP/2.
+func serveHTTP(t *testing.T, handler http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	return server
+}

@@ -1,0 +1,89 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// watchInterval is how often the file of services is looked at.
+const watchInterval = time.Second
+
+// Reload reads the settings and the file of services again and applies what
+// changed, as SIGHUP asks for; it logs what came of it. It may be called from any
+// goroutine.
+func (a *Agent) Reload() { _, _ = a.reload() }
+
+func (a *Agent) reload() (Change, error) {
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	var needsRestart []string
+	var err error
+	services := a.configured
+	if a.cfg.ReadSettings != nil {
+		services, needsRestart, err = a.cfg.ReadSettings()
+	}
+	if len(needsRestart) > 0 {
+		a.cfg.Logger.Warn("settings have changed that take effect at the next start", "settings", needsRestart)
+	}
+	change, err := a.apply(services, err)
+	change.NeedsRestart = needsRestart
+	return change, err
+}
+
+// watchFile applies the file of services whenever it has changed, until ctx ends.
+// The settings are left alone: a scheduler must not wait for an operator who is in
+// the middle of editing them.
+func (a *Agent) watchFile(ctx context.Context) error {
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			a.reloading.Lock()
+			if a.file.changed() {
+				_, _ = a.apply(a.configured, nil) // which logs
+			}
+			a.reloading.Unlock()
+		}
+	}
+}
+
+// apply makes the services of the settings, unless reading them failed, and of the
+// file the ones that are offered. It logs and counts what came of it.
+// a.reloading is held.
+func (a *Agent) apply(configured []Service, err error) (Change, error) {
+	change, err := a.replace(configured, err)
+	switch {
+	case err != nil:
+		a.metrics.reloads.WithLabelValues(reloadRefused).Inc()
+		a.cfg.Logger.Error("reload refused, nothing has changed", "err", err)
+	case change.Empty():
+		a.metrics.reloads.WithLabelValues(reloadUnchanged).Inc()
+		a.cfg.Logger.Info("reloaded: no service has changed")
+	default:
+		a.metrics.reloads.WithLabelValues(reloadApplied).Inc()
+		a.cfg.Logger.Info("reloaded", "added", change.Added, "changed", change.Changed, "removed", change.Removed)
+	}
+	return change, err
+}
+
+func (a *Agent) replace(configured []Service, err error) (Change, error) {
+	imported, fileErr := a.file.read()
+	if err := errors.Join(err, fileErr); err != nil {
+		return Change{}, err
+	}
+	services := slices.Concat(configured, imported)
+	if err := checkTogether(services); err != nil {
+		return Change{}, err
+	}
+	change, err := a.offering.replace(services)
+	if err == nil {
+		a.configured = configured
+		err = a.front(services)
+	}
+	return change, err
+}

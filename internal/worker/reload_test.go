@@ -1,0 +1,314 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/internal/worker"
+)
+
+// rig is an agent at work, an observer of what it offers, and the files that it
+// reads.
+type rig struct {
+	t                  *testing.T
+	agent              *worker.Agent
+	views              <-chan *advertise.View
+	log                *output
+	registry           *prometheus.Registry
+	settings, services string // paths
+}
+
+// output is a log that is read while it is written.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(b)
+}
+
+func (o *output) count(text string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Count(o.buf.String(), text)
+}
+
+func startRig(t *testing.T, settingsText, servicesText string) *rig {
+	t.Helper()
+	node, catalogue := observer(t)
+	dir := t.TempDir()
+	r := &rig{t: t, log: &output{}, registry: prometheus.NewRegistry(), settings: filepath.Join(dir, "settings.yaml"), services: filepath.Join(dir, "services.yaml")}
+	r.write(r.settings, settingsText)
+	r.write(r.services, servicesText)
+	s := worker.DefaultSettings()
+	set := settings.New("worker", "RINGWAY")
+	s.Declare(set)
+	load := func() error {
+		return set.Load(settings.Sources{File: r.settings, Environ: []string{
+			"RINGWAY_CLUSTER=test", "RINGWAY_ENVIRONMENT=ci", "RINGWAY_ID=w1", "RINGWAY_JOIN=" + node.Addr(), "RINGWAY_SERVICES_FILE=" + r.services,
+			"RINGWAY_GOSSIP_ADDR=127.0.0.1:0", "RINGWAY_ADMIN_ADDR=127.0.0.1:0"}})
+	}
+	if err := load(); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := s.Config(slog.New(slog.NewTextHandler(r.log, nil)), r.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ReadSettings, cfg.DrainDelay = s.Reader(set, load), 0
+	if r.agent, err = worker.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.agent.Run(ctx) }()
+	t.Cleanup(func() {
+		r.agent.Kill() // what an orderly stop does is another test's
+		if err := <-ended; !errors.Is(err, worker.ErrKilled) {
+			t.Error(err)
+		}
+		stop()
+	})
+	watching, done := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(done)
+	r.views = catalogue.Watch(watching)
+	return r
+}
+
+// write replaces a file as a scheduler should: in one step.
+func (r *rig) write(path, text string) {
+	r.t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// await waits until the observer sees exactly these services, a draining one with
+// a tilde.
+func (r *rig) await(want ...string) {
+	r.t.Helper()
+	var got []string
+	for view := range r.views {
+		got = nil
+		for name := range view.Services() {
+			for e := range view.Endpoints(name).All() {
+				if e.State == advertise.Draining {
+					name += "~"
+				}
+				got = append(got, name)
+			}
+		}
+		if slices.Equal(got, want) {
+			return
+		}
+	}
+	r.t.Fatalf("the relay sees %v, want %v", got, want)
+}
+
+func (r *rig) reloads(result string) float64 {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "ringway_worker_reloads_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == result {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	r.t.Fatalf("no reloads %s", result)
+	return 0
+}
+
+func TestTheFileOfServicesIsAppliedWhenItChangesAndOnlyWhenItIsRight(t *testing.T) {
+	r := startRig(t, "service: a=127.0.0.1:1\n", "services: []\n")
+	r.await("a")
+	r.write(r.services, "services: [{name: b, address: '127.0.0.1:2'}]\n")
+	r.await("a", "b")
+
+	r.write(r.services, "services: [{name: c, address: '127.0.0.1:2'}, {name: d, adress: '127.0.0.1:2'}]\n")
+	r.eventually("a mistake is counted", func() bool { return r.reloads("refused") == 1 })
+	// It is not looked at again and again. The next change tells when a look has passed.
+	r.write(r.services, "services: [{name: a, address: '127.0.0.1:2'}]\n")
+	r.eventually("a name that the settings have is refused", func() bool { return r.reloads("refused") == 2 })
+	for text, times := range map[string]int{"reload refused, nothing has changed": 2, "did you mean address?": 1, "by flag and by file": 1} {
+		if got := r.log.count(text); got != times {
+			t.Errorf("%q is logged %d times, want %d", text, got, times)
+		}
+	}
+	var got worker.ServicesAnswer
+	ask(t, r.agent, "GET", "/api/v1/services", "", &got)
+	if len(got.Services) != 2 || got.Services[0].Name != "a" || got.Services[1].Name != "b" || got.Services[1].Source != worker.FromFile {
+		t.Errorf("%+v", got)
+	}
+	if err := os.Remove(r.services); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("a file that is gone is refused", func() bool { return r.reloads("refused") == 3 })
+	r.write(r.services, "services: [{name: c, address: '127.0.0.1:3'}]\n")
+	r.await("a", "c")
+	r.write(r.services, "services: []\n")
+	r.await("a")
+	if r.reloads("applied") != 3 || r.reloads("unchanged") != 0 {
+		t.Errorf("%v applied, %v unchanged", r.reloads("applied"), r.reloads("unchanged"))
+	}
+}
+
+// eventually polls a state that the agent reaches by itself.
+func (r *rig) eventually(what string, reached func() bool) {
+	r.t.Helper()
+	for range 3000 {
+		if reached() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond) // between two looks
+	}
+	r.t.Fatalf("not reached: %s", what)
+}
+
+func TestAReloadReadsSettingsAndFileTogether(t *testing.T) {
+	r := startRig(t, "service: [a=127.0.0.1:1]\n", "services: [{name: b, address: '127.0.0.1:2'}]\n")
+	r.await("a", "b")
+	reload := func(want int, into any) {
+		t.Helper()
+		if status := ask(t, r.agent, "POST", "/api/v1/reload", "", into); status != want {
+			t.Errorf("%d, want %d: %v", status, want, into)
+		}
+	}
+	var change worker.Change
+	// b moves from one to the other, which only both together can mean.
+	r.write(r.settings, "service: [b=127.0.0.1:2, c=127.0.0.1:3]\ndrain-delay: 7s\nlog-level: debug\n")
+	r.write(r.services, "services: [{name: a, address: '127.0.0.1:1'}]\n")
+	reload(200, &change)
+	if got := fmt.Sprint(change); got != "{[c] [a b] [] [log-level drain-delay]}" {
+		t.Errorf("%s", got)
+	}
+	r.await("a", "b", "c")
+	if r.log.count("take effect at the next start") != 1 {
+		t.Error("what needs a restart is not logged")
+	}
+
+	var failure struct{ Error string }
+	r.write(r.settings, "service: [b=127.0.0.1:2, d=nowhere]\ncolour: blue\n")
+	reload(422, &failure)
+	for _, want := range []string{"d=nowhere", `"colour"`} {
+		if !strings.Contains(failure.Error, want) {
+			t.Errorf("lacks %q: %s", want, failure.Error)
+		}
+	}
+	// The file goes on while the settings are broken.
+	r.write(r.services, "services: [{name: e, address: '127.0.0.1:5'}]\n")
+	r.await("b", "c", "e")
+
+	r.write(r.settings, "service: [b=127.0.0.1:2]\n")
+	r.agent.Reload() // what a signal does
+	r.await("b", "e")
+	reload(200, &change)
+	if !change.Empty() || r.reloads("unchanged") != 1 || r.reloads("refused") != 1 {
+		t.Errorf("%+v", change)
+	}
+}
+
+func TestDrainsThroughTheAdminAPIReachTheRelays(t *testing.T) {
+	r := startRig(t, "service: [a=127.0.0.1:1, b=127.0.0.1:2]\n", "services: []\n")
+	r.await("a", "b")
+	var got worker.ServicesAnswer
+	drain := func(verb, query, body string) {
+		t.Helper()
+		got = worker.ServicesAnswer{}
+		if status := ask(t, r.agent, "POST", "/api/v1/"+verb+query, body, &got); status != 200 || got.Announced == nil || !*got.Announced {
+			t.Errorf("%d %+v", status, got)
+		}
+	}
+	drain("drain", "", `{"services": ["a"]}`)
+	r.await("a~", "b")
+	if got.Services[0].State != worker.Draining || got.Services[1].State != worker.Offered {
+		t.Errorf("%+v", got.Services)
+	}
+	drain("undrain", "?service=a", "")
+	r.await("a", "b")
+	drain("drain", "", "")
+	r.await("a~", "b~")
+	var ready struct{ Reasons []string }
+	if status := ask(t, r.agent, "GET", "/readyz", "", &ready); status != 503 || !slices.Equal(ready.Reasons, []string{"service a is drained", "service b is drained"}) {
+		t.Errorf("%d %q", status, ready.Reasons)
+	}
+	var failure struct{ Error string }
+	for body, want := range map[string]int{`{"services": ["x"]}`: 404, `{"service": "a"}`: 400, `[`: 400} {
+		if status := ask(t, r.agent, "POST", "/api/v1/undrain", body, &failure); status != want || failure.Error == "" {
+			t.Errorf("%s: %d %q, want %d", body, status, failure.Error, want)
+		}
+	}
+	drain("undrain", "", "{}")
+	r.await("a", "b")
+	if status := ask(t, r.agent, "GET", "/readyz", "", &ready); status != 200 {
+		t.Errorf("%d %q", status, ready.Reasons)
+	}
+	if n, err := testutil.GatherAndCount(r.registry, "ringway_worker_services"); err != nil || n != 3 {
+		t.Errorf("%d series, %v", n, err)
+	}
+}
+
+func TestSettingsOfServicesAreJudgedTogether(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "services.yaml")
+	if err := os.WriteFile(file, []byte("services: [{name: a, address: '127.0.0.1:2'}, {name: b, address: '127.0.0.1:2'}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(dir, "bad.yaml")
+	if err := os.WriteFile(bad, []byte("services: [{name: a, colour: 1}]\nsize: 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		service, file string
+		want          []string // of the problems; none: it is valid
+	}{
+		"neither":           {"", "", []string{"a worker without a service", "or --services-file"}},
+		"only a flag":       {"c=127.0.0.1:1", "", nil},
+		"only a file":       {"", file, nil},
+		"both":              {"c=127.0.0.1:1", file, nil},
+		"one name in both":  {"a=127.0.0.1:1", file, []string{`--services-file "` + file + `"`, `"a" is given twice, by flag and by file`}},
+		"a file with flaws": {"", bad, []string{"--services-file", "bad.yaml:1", "no such field: colour", "bad.yaml:2", `"size"`}},
+		"no file":           {"x", filepath.Join(dir, "none"), []string{"--service ", "--services-file", "no such file"}},
+	} {
+		s := worker.DefaultSettings()
+		set := settings.New("worker", "RINGWAY")
+		s.Declare(set)
+		err := set.Load(settings.Sources{Environ: []string{"RINGWAY_CLUSTER=c", "RINGWAY_ENVIRONMENT=e", "RINGWAY_SERVICE=" + c.service, "RINGWAY_SERVICES_FILE=" + c.file}})
+		if (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: lacks %q: %v", name, want, err)
+			}
+		}
+	}
+}

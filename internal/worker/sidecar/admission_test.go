@@ -1,0 +1,174 @@
+package sidecar
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+func TestOnlyRelaysOfThisClusterComeIn(t *testing.T) {
+	var served atomic.Int64
+	s := start(t, nil, serve(t, "echo", advertise.HTTP1, func(http.ResponseWriter, *http.Request) { served.Add(1) }))
+	elsewhere := func(change func(*identity.Claims)) identity.Claims {
+		c := claims(identity.RoleRelay, "r9")
+		change(&c)
+		return c
+	}
+	ours := func(c identity.Claims) *tls.Config { return tlsAs(source(t, s.authority, c), "http/1.1") }
+	for _, c := range []struct {
+		who    string
+		config *tls.Config
+		reason identity.Reason
+	}{
+		{"a worker", ours(claims(identity.RoleWorker, "w2")), identity.ReasonMatrix},
+		{"a gate", ours(claims(identity.RoleGate, "g1")), identity.ReasonMatrix},
+		{"a client", ours(claims(identity.RoleClient, "c1")), identity.ReasonMatrix},
+		{"a relay of another cluster", ours(elsewhere(func(c *identity.Claims) { c.Cluster = "other" })), identity.ReasonCluster},
+		{"a relay of another environment", ours(elsewhere(func(c *identity.Claims) { c.Environment = "prod" })), identity.ReasonEnvironment},
+		{"a relay by another authority", tlsAs(source(t, newAuthority(t), claims(identity.RoleRelay, "r1"))), identity.ReasonUnknownAuthority},
+		{"somebody without a certificate", &tls.Config{InsecureSkipVerify: true}, identity.ReasonNoCertificate},
+	} {
+		before, _ := metric(t, s.registry, "ringway_sidecar_refused_total", string(c.reason))
+		// In TLS 1.3 the refused one learns of it at its first read.
+		conn, err := tls.Dial("tcp", s.Addr().String(), c.config)
+		if err == nil {
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n%s: echo\r\n\r\n", ingress.ServiceHeader)
+			var n int
+			if n, err = conn.Read(make([]byte, 512)); n > 0 {
+				t.Errorf("%s got %d bytes of an answer", c.who, n)
+			}
+			_ = conn.Close()
+		}
+		if err == nil || os.IsTimeout(err) {
+			t.Errorf("%s: %v, want its refusal", c.who, err)
+		}
+		await(t, c.who+" is counted as "+string(c.reason), func() bool {
+			after, _ := metric(t, s.registry, "ringway_sidecar_refused_total", string(c.reason))
+			return after == before+1
+		})
+	}
+	if n := s.log.lines("connection refused"); n != 1 {
+		t.Errorf("%d lines for 7 refusals in a row, want 1:\n%s", n, s.log)
+	}
+	if !strings.Contains(s.log.String(), "w2") || !strings.Contains(s.log.String(), "127.0.0.1:") {
+		t.Errorf("the line does not say who was refused:\n%s", s.log)
+	}
+	if served.Load() != 0 {
+		t.Errorf("%d requests of strangers reached the service", served.Load())
+	}
+	if resp, _ := answer(t, s.relay(t), s.request(t, "GET", "echo", nil)); resp.StatusCode != 200 || served.Load() != 1 {
+		t.Errorf("a relay of ours got %s", resp.Status)
+	}
+}
+
+func TestWhoDoesNotSpeakTLSIsCountedAndLearnsNothing(t *testing.T) {
+	s := start(t, nil)
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	got, err := io.ReadAll(conn)
+	if os.IsTimeout(err) || strings.Contains(string(got), "HTTP") {
+		t.Errorf("got %q, %v", got, err)
+	}
+	await(t, "the refusal is counted", func() bool {
+		n, _ := metric(t, s.registry, "ringway_sidecar_refused_total", reasonHandshake)
+		return n == 1
+	})
+}
+
+func TestAHandshakeThatStallsIsEnded(t *testing.T) {
+	s := start(t, func(c *Config) { c.HandshakeTimeout = time.Millisecond })
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+		t.Errorf("%v, want the connection closed", err)
+	}
+	await(t, "the refusal is counted", func() bool {
+		n, _ := metric(t, s.registry, "ringway_sidecar_refused_total", reasonTimeout)
+		return n == 1
+	})
+}
+
+func TestHandshakesUnderWayAreBounded(t *testing.T) {
+	s := start(t, nil)
+	for range maxHandshakes {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	await(t, "every place is taken", func() bool { return len(s.admission.places) == maxHandshakes })
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+		t.Errorf("one too many: %v, want the connection closed", err)
+	}
+	if n, _ := metric(t, s.registry, "ringway_sidecar_refused_total", reasonTooMany); n != 1 {
+		t.Errorf("%v counted", n)
+	}
+}
+
+func TestARenewedCertificateIsShownAndNoConnectionIsDropped(t *testing.T) {
+	authority, dir := newAuthority(t), t.TempDir()
+	files := identity.Files{Certificate: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Authorities: filepath.Join(dir, "ca")}
+	issue := func() {
+		cert, key, err := authority.Issue(claims(identity.RoleWorker, "w1"), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range map[string][]byte{files.Certificate: cert, files.Key: key, files.Authorities: authority.CertificatePEM()} {
+			if err := os.WriteFile(name, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	issue()
+	worker, err := identity.NewSource(files, identity.SourceConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(c *Config) { c.Identity = worker }, serve(t, "echo", "", func(http.ResponseWriter, *http.Request) {}))
+	s.authority = authority
+
+	old, fresh := s.relay(t), s.relay(t)
+	before, _ := answer(t, old, s.request(t, "GET", "echo", nil))
+	issue()
+	if replaced, err := worker.Reload(); !replaced || err != nil {
+		t.Fatal(replaced, err)
+	}
+	kept, _ := answer(t, old, s.request(t, "GET", "echo", nil))
+	renewed, _ := answer(t, fresh, s.request(t, "GET", "echo", nil))
+	serial := func(r *http.Response) string { return r.TLS.PeerCertificates[0].SerialNumber.String() }
+	if serial(kept) != serial(before) {
+		t.Error("the connection was dropped for the new certificate")
+	}
+	if serial(renewed) == serial(before) || renewed.StatusCode != 200 {
+		t.Error("a new connection was shown the old certificate")
+	}
+}
