@@ -1,0 +1,147 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/sims/internal/queueing"
+)
+
+// Prequal asks three workers for their load with every request and keeps the answers in a
+// pool. Answers with a load above the given quantile of recent ones are hot: the fastest of
+// the others is taken, or the least loaded if all are hot. It has no defence against workers
+// that fail fast.
+func Prequal(quantile float64) queueing.Policy {
+	return queueing.Policy{Name: fmt.Sprintf("prequal-%v", quantile), New: func(env queueing.Env) queueing.Client {
+		return &prequal{peers: peers[struct{}]{rand: env.Rand}, env: env, quantile: quantile}
+	}}
+}
+
+const (
+	probesPerPick = 3.0
+	removePerPick = 1.0
+	poolSize      = 16 // and never more than half of the range, or answers would be reused without end
+	poolAge       = selection.Instant(time.Second)
+	minPool       = 2
+	reuseMargin   = 1.0 // delta of the paper
+	recentLoads   = 64
+)
+
+type prequal struct {
+	passive
+	peers[struct{}]
+	env      queueing.Env
+	quantile float64
+	pool     []pooled // oldest first
+	loads    [recentLoads]int
+	nLoads   int
+	oldest   bool // which kind of answer was removed last
+}
+
+type pooled struct {
+	queueing.Probe
+	at   selection.Instant
+	uses float64 // left
+}
+
+func (c *prequal) size() int { return min(poolSize, max(minPool, len(c.list)/2)) }
+
+// uses is how often one answer is used on average, so that the pool stays filled.
+func (c *prequal) uses() float64 {
+	share := float64(c.size()) / float64(len(c.list))
+	return max(1, (1+reuseMargin)/((1-share)*probesPerPick-removePerPick))
+}
+
+func (c *prequal) Pick(now selection.Instant) queueing.Ticket {
+	c.ask()
+	c.pool = slices.DeleteFunc(c.pool, func(p pooled) bool {
+		return now-p.at > poolAge || p.uses <= 0 || c.byWorker[int32(p.Worker)] == nil
+	})
+	ticket := c.draw().ticket()
+	if len(c.pool) >= minPool {
+		i := c.best(c.threshold())
+		p := &c.pool[i]
+		ticket.Worker = int32(p.Worker)
+		p.Load++ // ours is on its way
+		p.uses--
+	}
+	c.remove()
+	return ticket
+}
+
+// ask sends the probes, to workers that differ.
+func (c *prequal) ask() {
+	var asked [int(probesPerPick)]int32
+	for i := range asked {
+		q := c.draw()
+		for len(c.list) > len(asked) && slices.Contains(asked[:i], q.worker) {
+			q = c.draw()
+		}
+		asked[i] = q.worker
+		c.env.Fleet.Probe(c.env.Index, int(q.worker))
+	}
+}
+
+// best is the hot-cold rule.
+func (c *prequal) best(hot int) int {
+	best := 0
+	for i := range c.pool {
+		p, b := &c.pool[i], &c.pool[best]
+		coldP, coldB := p.Load <= hot, b.Load <= hot
+		switch {
+		case coldP != coldB:
+			if coldP {
+				best = i
+			}
+		case coldP && p.Latency < b.Latency, !coldP && p.Load < b.Load:
+			best = i
+		}
+	}
+	return best
+}
+
+// threshold is the load above which an answer is hot.
+func (c *prequal) threshold() int {
+	loads := c.loads
+	known := loads[:min(c.nLoads, recentLoads)]
+	if len(known) == 0 {
+		return math.MaxInt
+	}
+	slices.Sort(known)
+	return known[min(int(c.quantile*float64(len(known))), len(known)-1)]
+}
+
+// remove takes one answer out for each request, the oldest and the worst in turn.
+func (c *prequal) remove() {
+	if len(c.pool) <= minPool {
+		return
+	}
+	c.oldest = !c.oldest
+	worst := 0
+	if !c.oldest {
+		hot := c.threshold()
+		for i := range c.pool {
+			p, w := &c.pool[i], &c.pool[worst]
+			hotP, hotW := p.Load > hot, w.Load > hot
+			if hotP != hotW && hotP || hotP && hotW && p.Load > w.Load || !hotP && !hotW && p.Latency > w.Latency {
+				worst = i
+			}
+		}
+	}
+	c.pool = slices.Delete(c.pool, worst, worst+1)
+}
+
+func (c *prequal) Probed(p queueing.Probe, now selection.Instant) {
+	c.loads[c.nLoads%recentLoads] = p.Load
+	c.nLoads++
+	if len(c.pool) >= c.size() {
+		c.pool = slices.Delete(c.pool, 0, 1)
+	}
+	// A fraction of a use is had by chance.
+	c.pool = append(c.pool, pooled{p, now, math.Floor(c.uses() + c.rand.Float64())})
+}
+
+func (*prequal) Done(queueing.Ticket, queueing.Answer) {}

@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"strconv"
+
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/sims/internal/queueing"
+)
+
+// Ringway is the balancer of package selection. The random source of cfg is replaced by the
+// run's.
+func Ringway(name string, cfg selection.Config) queueing.Policy {
+	return queueing.Policy{Name: name, New: func(env queueing.Env) queueing.Client {
+		cfg := cfg
+		cfg.Rand = env.Rand.Uint64
+		balancer, err := selection.NewBalancer(cfg)
+		if err != nil {
+			panic(err) // a configuration of this program
+		}
+		return &ringway{Balancer: balancer, out: map[string]bool{}}
+	}}
+}
+
+type ringway struct {
+	*selection.Balancer
+	tickets []selection.Pick
+	free    []uint32
+	// An eviction lasts a second at least, so looking at every refresh misses none. (A worker
+	// that fails again when tried may be counted once for both.)
+	failed    bool // something did, so that somebody may be out
+	out       map[string]bool
+	evictions int
+}
+
+func (r *ringway) Update(endpoints []queueing.Endpoint, now selection.Instant) {
+	list := make([]selection.Endpoint, len(endpoints))
+	for i, e := range endpoints {
+		list[i] = selection.Endpoint{ID: "worker-" + strconv.Itoa(e.Worker), Weight: e.Weight, Value: int32(e.Worker)}
+	}
+	if err := r.Balancer.Update(list, now); err != nil {
+		panic(err) // ranges come from package affinity
+	}
+}
+
+func (r *ringway) Pick(now selection.Instant) queueing.Ticket {
+	pick, err := r.Balancer.Pick(now, nil)
+	if err != nil {
+		panic(err) // a range is never empty
+	}
+	if len(r.free) == 0 {
+		r.free = append(r.free, uint32(len(r.tickets)))
+		r.tickets = append(r.tickets, selection.Pick{})
+	}
+	handle := r.free[len(r.free)-1]
+	r.free = r.free[:len(r.free)-1]
+	r.tickets[handle] = pick
+	return queueing.Ticket{Worker: pick.Value().(int32), Handle: handle}
+}
+
+func (r *ringway) Done(t queueing.Ticket, a queueing.Answer) {
+	outcome := selection.Success
+	switch a.Outcome {
+	case queueing.Failure:
+		outcome = selection.Failure
+		r.failed = true
+	case queueing.Shed:
+		outcome = selection.Shed
+	}
+	r.Balancer.Done(r.tickets[t.Handle], a.Now, outcome.WithLoad(a.Load))
+	r.free = append(r.free, t.Handle)
+}
+
+func (r *ringway) Refresh(now selection.Instant) {
+	if r.failed {
+		r.failed = false
+		for _, s := range r.Stats(now) {
+			gone := s.State == "evicted"
+			if gone && !r.out[s.ID] {
+				r.evictions++
+			}
+			r.out[s.ID] = gone
+			r.failed = r.failed || gone
+		}
+	}
+	r.Balancer.Refresh(now)
+}
+
+func (r *ringway) Evictions() int { return r.evictions }

@@ -1,0 +1,320 @@
+package queueing
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ringway/ringway/selection"
+)
+
+// Config is one run.
+type Config struct {
+	Topology Topology
+	Scenario Scenario
+	Policy   Policy
+	// Load is the rate of arrivals as a share of capacity, more than 0.
+	Load float64
+	Seed uint64
+}
+
+// Fleet is a run in progress.
+type Fleet struct {
+	Config
+	now      selection.Instant
+	workers  []worker
+	clients  []Client
+	victim   int
+	rate     float64 // arrivals per ns
+	result   Result
+	watched  int64 // requests sent while the victim was watched, and those to it
+	toVictim int64
+
+	arrivals, work, luck *rand.Rand
+
+	requests  []request
+	free      []int32
+	toWorker  queue[event]
+	toClient  queue[event]
+	running   timetable
+	arrival   selection.Instant
+	tick      selection.Instant
+	turnsDone int
+}
+
+// request is a request, or a probe, from the client until it is back there.
+type request struct {
+	ticket  Ticket
+	client  int32
+	load    int32 // met on arrival, then reported
+	work    float32
+	outcome Outcome
+	unlucky bool
+	probe   bool
+	start   selection.Instant
+	reached selection.Instant // the worker
+}
+
+const never = selection.Instant(math.MaxInt64)
+
+// Run simulates one fleet until every request has its answer.
+func Run(cfg Config) (Result, error) {
+	f := &Fleet{Config: cfg, result: newResult()}
+	if err := f.build(); err != nil {
+		return Result{}, err
+	}
+	for f.step() {
+	}
+	for _, c := range f.clients {
+		f.result.Evictions += c.Evictions()
+	}
+	if f.watched > 0 {
+		fair := float64(f.watched) / float64(len(f.workers))
+		f.result.VictimShares = []float64{float64(f.toVictim) / fair}
+	}
+	return f.result, nil
+}
+
+func (f *Fleet) build() error {
+	if !(f.Load > 0) {
+		return fmt.Errorf("queueing: load is %v; allowed is more than 0", f.Load)
+	}
+	ranges, err := f.Topology.ranges(f.Topology.Workers)
+	if err != nil {
+		return err
+	}
+	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(f.Seed, n)) }
+	// Streams of their own keep policies, which differ in what they ask, in step.
+	f.arrivals, f.work, f.luck = stream(1), stream(2), stream(3)
+	f.workers = make([]worker, f.Topology.Workers)
+	slow := int(math.Round(f.Scenario.SlowShare * float64(len(f.workers))))
+	for i, n := range stream(4).Perm(len(f.workers)) {
+		f.workers[n] = worker{slow: 1, turn: Turn{Slow: 1}}
+		if i < slow {
+			f.workers[n].slow = f.Scenario.SlowBy
+		}
+	}
+	covered := make([]int, len(f.workers))
+	for _, endpoints := range ranges {
+		for _, e := range endpoints {
+			covered[e.Worker]++
+		}
+	}
+	f.victim = -1
+	for i, w := range f.workers {
+		if covered[i] > 0 {
+			f.rate += f.Load * Slots / (w.slow * float64(MeanService))
+		}
+		if w.slow == 1 && (f.victim < 0 || covered[i] > covered[f.victim]) {
+			f.victim = i
+		}
+	}
+	for i, endpoints := range ranges {
+		c := f.Policy.New(Env{Index: i, Rand: stream(100 + uint64(i)), Fleet: f})
+		c.Update(endpoints, 0)
+		f.clients = append(f.clients, c)
+	}
+	if _, probing := f.clients[0].(Prober); probing {
+		for i := range f.workers {
+			f.workers[i].recent = new(recentLatencies)
+		}
+	}
+	f.arrive()
+	return nil
+}
+
+// arrive draws the time of the next arrival.
+func (f *Fleet) arrive() {
+	f.arrival += selection.Instant(f.arrivals.ExpFloat64() / f.rate)
+	if f.arrival >= f.Scenario.End {
+		f.arrival = never
+	}
+}
+
+// step does what comes next, and reports false when nothing does.
+func (f *Fleet) step() bool {
+	next, do := f.arrival, (*Fleet).send
+	earlier := func(at selection.Instant, what func(*Fleet)) {
+		if at < next {
+			next, do = at, what
+		}
+	}
+	if f.toWorker.len() > 0 {
+		earlier(f.toWorker.front().at, (*Fleet).reach)
+	}
+	if len(f.running) > 0 {
+		earlier(f.running[0].at, (*Fleet).complete)
+	}
+	if f.toClient.len() > 0 {
+		earlier(f.toClient.front().at, (*Fleet).answer)
+	}
+	if next == never {
+		return false
+	}
+	earlier(f.tick, (*Fleet).refresh)
+	f.now = next
+	do(f)
+	return true
+}
+
+// refresh lets scenario and clients move on.
+func (f *Fleet) refresh() {
+	for turns := f.Scenario.Turns; f.turnsDone < len(turns) && turns[f.turnsDone].At <= f.now; f.turnsDone++ {
+		f.workers[f.victim].turn = turns[f.turnsDone]
+	}
+	if join := f.Scenario.Join; join > 0 && join <= f.now && len(f.workers) == f.Topology.Workers {
+		f.join()
+	}
+	for _, c := range f.clients {
+		c.Refresh(f.now)
+	}
+	f.tick += RefreshEvery
+}
+
+func (f *Fleet) join() {
+	f.victim = len(f.workers)
+	newcomer := worker{slow: 1, turn: Turn{Slow: 1}, joined: f.now}
+	if f.workers[0].recent != nil {
+		newcomer.recent = new(recentLatencies)
+	}
+	f.workers = append(f.workers, newcomer)
+	ranges, err := f.Topology.ranges(len(f.workers))
+	if err != nil {
+		panic(err) // one worker more than what was fine at the start
+	}
+	for i, c := range f.clients {
+		c.Update(ranges[i], f.now)
+	}
+}
+
+// send is an arrival at a client.
+func (f *Fleet) send() {
+	client := f.arrivals.IntN(len(f.clients))
+	r := request{client: int32(client), start: f.now, work: f.demand(), unlucky: f.luck.Float64() < f.Scenario.Background}
+	f.arrive()
+	r.ticket = f.clients[client].Pick(f.now)
+	f.workers[r.ticket.Worker].assigned++
+	if watch := f.Scenario.Watch; f.now >= watch[0] && f.now < watch[1] {
+		f.watched++
+		if int(r.ticket.Worker) == f.victim {
+			f.toVictim++
+		}
+	}
+	f.launch(r)
+}
+
+// demand draws the work in a request, in ns.
+func (f *Fleet) demand() float32 {
+	if f.Scenario.Bimodal {
+		if f.work.IntN(10) == 0 {
+			return float32(137_500 * time.Microsecond)
+		}
+		return float32(12_500 * time.Microsecond)
+	}
+	return float32(float64(MeanService) * math.Exp(f.work.NormFloat64()-0.5))
+}
+
+// Probe asks a worker for its load; the answer comes to Probed of the client.
+func (f *Fleet) Probe(client, worker int) {
+	f.launch(request{client: int32(client), ticket: Ticket{Worker: int32(worker)}, probe: true})
+}
+
+func (f *Fleet) launch(r request) {
+	if len(f.free) == 0 {
+		f.free = append(f.free, int32(len(f.requests)))
+		f.requests = append(f.requests, request{})
+	}
+	id := f.free[len(f.free)-1]
+	f.free = f.free[:len(f.free)-1]
+	f.requests[id] = r
+	f.toWorker.push(event{f.now + selection.Instant(OneWay), id})
+}
+
+// reach is the arrival of a request at its worker.
+func (f *Fleet) reach() {
+	id := f.toWorker.pop().request
+	r := &f.requests[id]
+	w := &f.workers[r.ticket.Worker]
+	r.reached, r.load = f.now, int32(w.load())
+	switch {
+	case r.probe:
+		r.work = float32(w.recent.near(w.load()))
+		f.toClient.push(event{f.now + selection.Instant(OneWay), id})
+	case w.turn.Failing || r.unlucky:
+		f.leave(id, Failure)
+	case w.running < Slots:
+		f.start(id)
+	case w.waiting.len() < QueueBound:
+		w.waiting.push(id)
+	default:
+		f.leave(id, Shed)
+	}
+}
+
+func (f *Fleet) start(id int32) {
+	r := &f.requests[id]
+	w := &f.workers[r.ticket.Worker]
+	w.running++
+	f.running.push(event{f.now + selection.Instant(float64(r.work)*w.factor(f.now)), id})
+}
+
+// complete is the end of a service.
+func (f *Fleet) complete() {
+	id := f.running.pop().request
+	r := &f.requests[id]
+	w := &f.workers[r.ticket.Worker]
+	w.running--
+	if w.recent != nil {
+		w.recent.add(int(r.load), float32(f.now-r.reached))
+	}
+	r.load = int32(w.load())
+	f.leave(id, Success)
+	if w.waiting.len() > 0 {
+		f.start(w.waiting.pop())
+	}
+}
+
+// leave sends an answer back.
+func (f *Fleet) leave(id int32, o Outcome) {
+	r := &f.requests[id]
+	r.outcome = o
+	f.workers[r.ticket.Worker].assigned--
+	f.toClient.push(event{f.now + selection.Instant(OneWay), id})
+}
+
+// answer is the arrival of an answer at its client.
+func (f *Fleet) answer() {
+	id := f.toClient.pop().request
+	r := f.requests[id]
+	f.free = append(f.free, id)
+	c := f.clients[r.client]
+	if r.probe {
+		c.(Prober).Probed(Probe{Worker: int(r.ticket.Worker), Load: int(r.load), Latency: float64(r.work)}, f.now)
+		return
+	}
+	c.Done(r.ticket, Answer{Outcome: r.outcome, Load: int(r.load), Start: r.start, Now: f.now})
+	if r.start < Warmup {
+		return
+	}
+	f.result.Requests++
+	switch r.outcome {
+	case Success:
+		f.result.served(time.Duration(f.now - r.start))
+	case Failure:
+		f.result.Failed++
+	case Shed:
+		f.result.Shed++
+	}
+}
+
+// ExpectedDelay is how long one more request would take at a worker, in ns, all requests on
+// their way included; infinite while the worker fails.
+func (f *Fleet) ExpectedDelay(worker int) float64 {
+	w := &f.workers[worker]
+	if w.turn.Failing {
+		return math.Inf(1)
+	}
+	ahead := max(0, w.assigned+1-Slots)
+	return float64(MeanService) * w.factor(f.now) * (1 + float64(ahead)/Slots)
+}
