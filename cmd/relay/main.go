@@ -41,6 +41,6 @@ func main() {
 		},
 	}
 	root := d.Command()
-	root.AddCommand(demo.Command(), command.TLSCommand(), command.KeysCommand())
+	root.AddCommand(demo.Command(), command.TLSCommand(), command.KeysCommand(), command.PlanCommand(), command.ExplainCommand())
 	os.Exit(command.Run(root))
 }

@@ -35,6 +35,16 @@ type Runner interface {
 	Run(ctx context.Context) error
 }
 
+// Reloader is a Runner that can read its settings again while it runs, which is
+// what SIGHUP then asks for. Reload logs what came of it.
+type Reloader interface {
+	Reload()
+}
+
+// ErrNothingMatched is wrapped by the error of a command that was asked for
+// something which is not there. The exit code is 2 then.
+var ErrNothingMatched = errors.New("nothing matched")
+
 // Command is the root command. Without a verb it does what run does.
 func (d *Daemon) Command() *cobra.Command {
 	root := &cobra.Command{
@@ -86,7 +96,11 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := daemon.Signals(cmd.Context(), daemon.SignalConfig{Logger: logger, Exit: os.Exit})
+	signals := daemon.SignalConfig{Logger: logger, Exit: os.Exit}
+	if r, ok := runner.(Reloader); ok {
+		signals.Reload = r.Reload
+	}
+	ctx, stop := daemon.Signals(cmd.Context(), signals)
 	defer stop()
 	if err := runner.Run(ctx); err != nil {
 		return fmt.Errorf("%s: %w", d.Name, err)
@@ -156,6 +170,9 @@ func Run(root *cobra.Command) int {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), problems)
 	} else {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
+	}
+	if errors.Is(err, ErrNothingMatched) {
+		return 2
 	}
 	return 1
 }

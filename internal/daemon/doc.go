@@ -12,11 +12,12 @@
 //	running ──────────────────────────────► stopping ─────────────► exit 1, at once
 //	   │        context cancelled, the signal   │
 //	   │        is its cause                    └─► done ─► exit 0
+//	   ├─ SIGHUP: reload, where the daemon can
 //	   └─ log: JSON lines to a pipe, coloured text to a terminal
 //
 // # Rules
 //
-//   - Only [Signals] starts a goroutine; the stop function it returns waits for it.
+//   - Only [Signals] starts goroutines; the stop function it returns waits for them.
 //   - Only main calls os.Exit: [Signals] is given the exit function.
 //   - A logger may be used by any number of goroutines; lines are never mixed.
 package daemon

@@ -27,15 +27,20 @@ type SignalConfig struct {
 	Exit func(code int)
 	// On are the signals; SIGTERM and SIGINT when empty.
 	On []os.Signal
+	// Reload is called for each SIGHUP, on a goroutine of Signals and one at a
+	// time; those that arrive meanwhile call it once more. Default: SIGHUP is left
+	// to the system, which ends the process.
+	Reload func()
 }
 
 // Signals returns a context that the first signal cancels, with a *[SignalError]
 // as its cause. The second signal calls cfg.Exit(1) at once, so that an operator
 // is never stuck with a stop that hangs.
 //
-// It starts one goroutine. The stop function cancels the context, gives the
-// signals back to the system and waits for that goroutine; it may be called more
-// than once, but not from inside cfg.Exit.
+// It starts a goroutine, and one for reloads, so that they hold up no stop. The
+// stop function cancels the context, gives the signals back to the system and
+// waits for both; it may be called more than once, but not from inside cfg.Exit or
+// cfg.Reload.
 func Signals(parent context.Context, cfg SignalConfig) (ctx context.Context, stop func()) {
 	logger := cfg.Logger
 	if logger == nil {
@@ -48,10 +53,10 @@ func Signals(parent context.Context, cfg SignalConfig) (ctx context.Context, sto
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2) // a quick second signal must not be lost
 	signal.Notify(signals, on...)
-	stopped, done := make(chan struct{}), make(chan struct{})
+	stopped := make(chan struct{})
+	var running sync.WaitGroup
 
-	go func() {
-		defer close(done)
+	running.Go(func() {
 		for first := true; ; first = false {
 			select {
 			case received := <-signals:
@@ -66,15 +71,31 @@ func Signals(parent context.Context, cfg SignalConfig) (ctx context.Context, sto
 				return
 			}
 		}
-	}()
+	})
+	reloads := make(chan os.Signal, 1) // the next one stands for all that come meanwhile
+	if cfg.Reload != nil {
+		signal.Notify(reloads, syscall.SIGHUP)
+		running.Go(func() {
+			for {
+				select {
+				case received := <-reloads:
+					logger.Info("reloading", "signal", received.String())
+					cfg.Reload()
+				case <-stopped:
+					return
+				}
+			}
+		})
+	}
 
 	var once sync.Once
 	return ctx, func() {
 		once.Do(func() {
 			signal.Stop(signals)
+			signal.Stop(reloads)
 			close(stopped)
 			cancel(context.Canceled)
 		})
-		<-done
+		running.Wait()
 	}
 }

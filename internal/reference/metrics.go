@@ -8,11 +8,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Metrics writes every metric that a relay or a worker registers.
@@ -64,6 +66,9 @@ func relayMetrics() ([]metric, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Membership.Identity, err = certificate(reg, identity.RoleRelay); err != nil {
+		return nil, err
+	}
 	r, err := relay.New(cfg)
 	if err != nil {
 		return nil, err
@@ -75,10 +80,13 @@ func relayMetrics() ([]metric, error) {
 func workerMetrics() ([]metric, error) {
 	s := worker.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Services = "reference", "reference", "reference", []string{"s=127.0.0.1:1"}
-	s.GossipAddr, s.AdminAddr = anyPort, anyPort
+	s.GossipAddr, s.AdminAddr, s.SidecarAddr = anyPort, anyPort, anyPort
 	reg := prometheus.NewRegistry()
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), reg)
 	if err != nil {
+		return nil, err
+	}
+	if cfg.Membership.Identity, err = certificate(reg, identity.RoleWorker); err != nil {
 		return nil, err
 	}
 	a, err := worker.New(cfg)
@@ -87,6 +95,21 @@ func workerMetrics() ([]metric, error) {
 	}
 	described, err := describe(reg)
 	return described, errors.Join(err, a.Close())
+}
+
+// certificate is a member's, whose source registers its metrics, too. A worker has
+// a sidecar only with one.
+func certificate(reg prometheus.Registerer, role identity.Role) (*identity.Source, error) {
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Name: "reference", Validity: 2 * time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	claims := identity.Claims{Role: role, Cluster: "reference", Environment: "reference", Node: "reference"}
+	cert, key, err := authority.Issue(claims, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	return identity.NewStaticSource(identity.PEM{Certificate: cert, Key: key, Authorities: authority.CertificatePEM()}, identity.SourceConfig{Registerer: reg})
 }
 
 const anyPort = "127.0.0.1:0"

@@ -1,0 +1,206 @@
+package command_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/worker"
+)
+
+// startRelay is a relay with one worker that offers echo, connected to it.
+func startRelay(t *testing.T) (admin string) {
+	t.Helper()
+	quiet, anyPort := slog.New(slog.DiscardHandler), "127.0.0.1:0"
+	run := func(r command.Runner) {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	rs := relay.DefaultSettings()
+	rs.Cluster, rs.Environment, rs.ID = "test", "ci", "r1"
+	rs.GossipAddr, rs.IngressAddr, rs.PeerAddr, rs.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	rc, err := rs.Config(quiet, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rc.ProbeDelay = time.Millisecond
+	r, err := relay.New(rc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(r)
+
+	backend := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(backend.Close)
+	ws := worker.DefaultSettings()
+	ws.Cluster, ws.Environment, ws.ID, ws.Join = "test", "ci", "w1", []string{r.GossipAddr()}
+	ws.GossipAddr, ws.AdminAddr, ws.DrainDelay = anyPort, anyPort, 0
+	wc, err := ws.Config(quiet, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wc.Services = []worker.Service{{Service: advertise.Service{Name: "echo", Address: backend.Listener.Addr().String()}}}
+	w, err := worker.New(wc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(w)
+
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) { // polls a state
+		out, _, _ := execute(t, command.ExplainCommand(), "echo", "--worker", "w1", "-o", "json", "--admin-addr", r.AdminAddr())
+		if strings.Contains(out, `"link": "open"`) {
+			return r.AdminAddr()
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("never connected:\n%s", out)
+		}
+	}
+}
+
+func TestPlanAndExplainAreReadable(t *testing.T) {
+	admin := startRelay(t)
+	for _, c := range []struct {
+		verb *cobra.Command
+		args []string
+		want string
+	}{
+		{command.PlanCommand(), []string{"echo"}, `service      echo
+strategy     projection, index by rank
+relays       1, each connected to 1 worker
+workers      1, each connected to 1 relay
+connections  1
+
+INDEX  RELAY  STATE  WORKERS  RANGE
+0      r1     there  1        [0..0) of 1 (all)
+`},
+		{command.ExplainCommand(), []string{"echo"}, `service   echo
+relay     r1, affine
+reason    r1 is one of the 1 relays that serve echo; its index is its rank among them
+strategy  projection, index by rank
+index     0
+range     [0..0) of 1 (all)
+
+echo: ring of 1 worker, 1 relay (home)
+> r1 #
+`},
+		{command.ExplainCommand(), []string{"echo", "--worker", "w1"}, `service   echo
+relay     r1, affine
+reason    r1 is one of the 1 relays that serve echo; its index is its rank among them
+strategy  projection, index by rank
+index     0
+range     [0..0) of 1 (all)
+
+worker     w1, ready
+in range   yes
+reason     all relays of this ring (1) connect to all of its workers (1)
+position   0 of 1
+distance   0
+tier       global, home
+address    ADDRESS
+connected  yes, link open
+weight     1.0000
+balancer   active
+
+echo: ring of 1 worker, 1 relay (home)
+> r1 #
+     ^ w1, position 0
+`},
+	} {
+		got, errs, err := execute(t, c.verb, append(c.args, "--admin-addr", admin)...)
+		if err != nil || errs != "" {
+			t.Fatalf("%v %s", err, errs)
+		}
+		var lines []string
+		for line := range strings.Lines(got) {
+			if name, address, ok := strings.Cut(line, "    127.0.0.1:"); ok && name == "address" && address != "\n" {
+				line = "address    ADDRESS\n"
+			}
+			lines = append(lines, line)
+		}
+		if got := strings.Join(lines, ""); got != c.want {
+			t.Errorf("%s %v:\n%s\nwant:\n%s", c.verb.Name(), c.args, got, c.want)
+		}
+	}
+}
+
+func TestPlanAndExplainSayTheSameInJSONAndInYAML(t *testing.T) {
+	admin := startRelay(t)
+	for _, args := range [][]string{{"plan", "echo"}, {"explain", "echo", "--worker", "w1"}} {
+		root := &cobra.Command{}
+		root.AddCommand(command.PlanCommand(), command.ExplainCommand())
+		ask := func(form string) string {
+			out, _, err := execute(t, root, append(args, "-o", form, "--admin-addr", admin)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		inJSON, inYAML := ask("json"), ask("yaml")
+		var a, b any
+		if err := errors.Join(json.Unmarshal([]byte(inJSON), &a), yaml.Unmarshal([]byte(inYAML), &b)); err != nil {
+			t.Fatalf("%v\n%s\n%s", err, inJSON, inYAML)
+		}
+		again, err := json.Marshal(b)
+		first, _ := json.Marshal(a)
+		if err != nil || string(first) != string(again) {
+			t.Errorf("%v\n%s\n%s", err, first, again)
+		}
+		if !strings.HasPrefix(inYAML, "service: echo\n") {
+			t.Errorf("the keys have lost their order:\n%s", inYAML)
+		}
+	}
+}
+
+func TestPlanAndExplainOfWhatIsNotThereSayNothingMatched(t *testing.T) {
+	admin := startRelay(t)
+	for want, c := range map[string][]string{
+		`the service "nobody"`:                  {"plan", "nobody"},
+		`offered the service "nobody"`:          {"explain", "nobody"},
+		`the worker "w9" does not offer`:        {"explain", "echo", "--worker", "w9"},
+		`offered the service "a/b?c"`:           {"plan", "a/b?c"},
+		`the worker "a&b" does not offer the s`: {"explain", "echo", "--worker", "a&b"},
+	} {
+		root := &cobra.Command{}
+		root.AddCommand(command.PlanCommand(), command.ExplainCommand())
+		if out, _, err := execute(t, root, append(c, "--admin-addr", admin)...); !errors.Is(err, command.ErrNothingMatched) || !strings.Contains(err.Error(), want) || out != "" {
+			t.Errorf("%v: %q, %v", c, out, err)
+		}
+	}
+}
+
+func TestWhatIsNoRelayIsAnErrorThatSaysSo(t *testing.T) {
+	stranger := httptest.NewServer(http.NotFoundHandler())
+	defer stranger.Close()
+	addr := stranger.Listener.Addr().String()
+	for want, args := range map[string][]string{
+		"is this the admin address of a relay?": {"--admin-addr", addr},
+		"is it running":                         {"--admin-addr", "127.0.0.1:1"},
+		"allowed are table, json, yaml":         {"--admin-addr", addr, "-o", "xml"},
+	} {
+		for _, c := range []*cobra.Command{command.PlanCommand(), command.ExplainCommand()} {
+			if _, _, err := execute(t, c, append(args, "echo")...); err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, command.ErrNothingMatched) {
+				t.Errorf("%s: %v, want %q", c.Name(), err, want)
+			}
+		}
+	}
+}

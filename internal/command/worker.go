@@ -1,0 +1,85 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/worker"
+)
+
+// DrainCommand is `drain`: relays send nothing new to services of a worker.
+func DrainCommand() *cobra.Command {
+	return drainCommand("drain", "tell the relays to send nothing new to services, all of them when none is named",
+		"Requests in flight finish, and the worker stays a member. Draining all of a\nworker's services drains those, too, that a reload adds. It ends with undrain, for\na service that a reload removes, or with the worker.")
+}
+
+// UndrainCommand is `undrain`, which takes a drain back.
+func UndrainCommand() *cobra.Command {
+	return drainCommand("undrain", "offer drained services again, all of them when none is named",
+		"A service whose check fails is offered when it passes.")
+}
+
+func drainCommand(verb, short, long string) *cobra.Command {
+	c := &cobra.Command{Use: verb + " [SERVICE...]", Short: short, Long: long + "\n\nThe exit code is 2 when the worker has no such service; nothing has changed then."}
+	call := workerCall(c.Flags(), "table", "json")
+	c.RunE = func(cmd *cobra.Command, names []string) error {
+		body, err := json.Marshal(worker.DrainRequest{Services: names})
+		if err != nil {
+			return err
+		}
+		var answer worker.ServicesAnswer
+		if err := call.call(cmd, http.MethodPost, verb, body, &answer, func(w io.Writer) error { return drainTable(w, &answer) }); err != nil || call.output == "json" {
+			return err
+		}
+		if answer.Announced == nil || !*answer.Announced {
+			fmt.Fprintln(cmd.ErrOrStderr(), "the worker has not told the relays yet; it will when it has joined: see its /readyz")
+		}
+		return nil
+	}
+	return c
+}
+
+func drainTable(out io.Writer, a *worker.ServicesAnswer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SERVICE\tADDRESS\tSTATE\tSINCE\tERROR")
+	for _, s := range a.Services {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.Address, s.State, s.Since.Format(time.RFC3339), s.Error)
+	}
+	return w.Flush()
+}
+
+// ReloadCommand is `reload`: a worker reads its services again.
+func ReloadCommand() *cobra.Command {
+	c := &cobra.Command{Use: "reload", Short: "read the settings and the file of services again", Args: cobra.NoArgs,
+		Long: "What SIGHUP does, with an answer. Services are added, changed and removed without\ntouching the others. If anything is invalid, nothing changes."}
+	call := workerCall(c.Flags(), "table", "json")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		var change worker.Change
+		return call.call(cmd, http.MethodPost, "reload", nil, &change, func(w io.Writer) error { return changeTable(w, change) })
+	}
+	return c
+}
+
+func changeTable(w io.Writer, change worker.Change) error {
+	var b strings.Builder
+	for _, list := range []struct {
+		what  string
+		names []string
+	}{{"added", change.Added}, {"changed", change.Changed}, {"removed", change.Removed}, {"needs a restart", change.NeedsRestart}} {
+		if len(list.names) > 0 {
+			fmt.Fprintf(&b, "%s: %s\n", list.what, strings.Join(list.names, ", "))
+		}
+	}
+	if change.Empty() {
+		b.WriteString("no service has changed\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
