@@ -48,7 +48,7 @@ func main() {
 
 // slice is what this relay connects to, and the share of its traffic each gets.
 func slice(view *advertise.View) (slice []selection.Endpoint) {
-	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "echo", Relays: view.Relays(), Workers: view.Workers("echo")})
+	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "echo", Relays: affinity.Relays(view.Relays()), Workers: affinity.Workers(view.Workers("echo"))})
 	if err != nil {
 		return nil // no workers yet
 	}
