@@ -33,9 +33,11 @@ build: ## build the two binaries into bin/
 test: ## all tests, with the race detector; builds and vets sims/compare
 	go test $(RACE) -timeout $(TIMEOUT) ./...
 	@# What the race detector distorts (allocations) or slows down too much (the
-	@# sweep over every size, a million packets, 200 joiners) runs again without it.
-	go test ./affinity ./internal/relay/ingress
+	@# sweep over every size, a million packets, 200 joiners or workers) runs again
+	@# without it.
+	go test ./affinity ./sims/affinity ./sims/internal/latency ./internal/relay/ingress ./internal/worker/sidecar
 	go test -run "RandomPackets|Storm" ./membership
+	go test -timeout $(TIMEOUT) -run "History/.*/N=.0|Kilobyte|CostsTheSame|AllocateNothing" ./advertise
 	@# The comparison with other systems is a module of its own: their
 	@# dependencies must not become ours.
 	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go build ./... && go vet ./...; fi
@@ -69,9 +71,13 @@ fuzz: ## every fuzz target for FUZZTIME (60s), one after the other
 	done
 
 .PHONY: bench
-bench: ## benchmarks of ring, affinity and selection, then the comparison with other systems
-	go test -run '^$$' -bench '$(BENCH)' -benchmem ./ring/... ./affinity/... ./selection/...
+bench: ## benchmarks of ring, affinity, advertise and selection, then the comparison with other systems
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./ring/... ./affinity/... ./advertise/... ./selection/...
 	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go run .; fi
+
+.PHONY: bench-affinity
+bench-affinity: ## who connects to whom, beside what others do; fails when a promise does not hold
+	go run ./sims/affinity --check --update docs/concepts/affinity.md
 
 .PHONY: bench-relay
 bench-relay: ## CPU per request of the relay beside HAProxy (needs haproxy and wrk)

@@ -175,7 +175,7 @@ func (f *fleet) startWorker(place int) error {
 	}
 	if err == nil {
 		cfg.Membership.LeaveTimeout = leaveTimeout
-		cfg.Services = []advertise.Service{{Name: service, Address: b.Addr()}}
+		cfg.Services = []worker.Service{{Service: advertise.Service{Name: service, Address: b.Addr()}}}
 		var agent *worker.Agent
 		if agent, err = worker.New(cfg); err == nil {
 			f.mu.Lock()

@@ -43,7 +43,11 @@ type relayView struct {
 	Role         string     `json:"role"`
 	Endpoints    int        `json:"endpoints"`
 	Peers        []peerView `json:"peers"`
-	Retries      uint64     `json:"-"`
+	Catalogue    []struct {
+		Node        string `json:"node_id"`
+		Unreachable bool   `json:"unreachable"`
+	} `json:"catalogue"`
+	Retries uint64 `json:"-"`
 }
 
 // affine reports whether the relay connects to workers; another one's peers are
@@ -155,6 +159,11 @@ func missing(views []relayView, workers int) string {
 			return fmt.Sprintf("%s knows %d of %d workers", v.ID, v.Endpoints, workers)
 		case len(v.AffineRelays) != affine:
 			return fmt.Sprintf("%s knows %d of %d relays", v.ID, len(v.AffineRelays), affine)
+		}
+		for _, e := range v.Catalogue {
+			if e.Unreachable { // killed, and not missed by membership yet
+				return v.ID + " cannot reach " + e.Node
+			}
 		}
 		for _, p := range v.Peers {
 			if !p.Connected {

@@ -136,7 +136,7 @@ func (f *fleet) startBackend(id string) *worker {
 func (f *fleet) startAgent(w *worker, cluster string, services []string) *process {
 	args := slices.Concat([]string{
 		"run", "--cluster", cluster, "--environment", environment, "--id", w.id,
-		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--log-format", "json", "--drain-delay", "2s",
+		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--sidecar-addr", "127.0.0.1:0", "--log-format", "json", "--drain-delay", "2s",
 	}, f.join(), f.secure(f.t, claims{role: "worker", node: w.id, cluster: cluster}))
 	for _, s := range services {
 		name, options, _ := strings.Cut(s, ";")

@@ -1,0 +1,277 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestAServiceThatFailsItsCheckIsGoneFromEveryRelayInTime runs alone, before the
+// tests that run in parallel: it is one with a deadline.
+func TestAServiceThatFailsItsCheckIsGoneFromEveryRelayInTime(t *testing.T) {
+	const (
+		interval   = 500 * time.Millisecond
+		rise, fall = 2, 3
+		spread     = 2 * time.Second // of the news, to all relays
+	)
+	f := startFleet(t, fleetConfig{Relays: 3, Plain: true})
+	var sick atomic.Bool
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if sick.Load() && req.URL.Path == "/healthz" {
+			http.Error(w, "the database is gone", http.StatusServiceUnavailable)
+		}
+	}))
+	defer service.Close()
+	w := &worker{id: "w1", gossip: freeAddr(t), admin: freeAddr(t), backendAddr: service.Listener.Addr().String()}
+	w.process = f.startAgent(w, cluster, []string{
+		fmt.Sprintf("%s;check=http:/healthz;interval=%v;timeout=%v;rise=%d;fall=%d", echo, interval, interval, rise, fall), billing})
+	known := func(service string, want int) func() bool {
+		return func() bool {
+			for _, r := range f.relays {
+				var v serviceView
+				if f.api(r.admin, "/api/v1/services/"+service, &v) != 200 || v.Endpoints != want {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	await(t, "every relay knows both services", func() bool { return known(echo, 1)() && known(billing, 1)() })
+	for round := range 2 {
+		changed := time.Now()
+		sick.Store(true)
+		awaitFor(t, fall*interval+spread, "every relay has forgotten the service", known(echo, 0))
+		t.Logf("round %d: gone everywhere after %v", round, time.Since(changed).Round(time.Millisecond))
+		if a := f.call(f.relays[round], echo); a.failure().Code != "no_endpoint" {
+			t.Errorf("%v", a)
+		}
+		if !known(billing, 1)() {
+			t.Error("the other service of the worker went, too")
+		}
+		var got agentServices
+		f.api(w.admin, "/api/v1/services", &got)
+		if s := got.Services[1]; s.Name != echo || s.State != "unhealthy" || !strings.Contains(s.Error, "503") {
+			t.Errorf("the worker says %+v", got)
+		}
+
+		changed = time.Now()
+		sick.Store(false)
+		awaitFor(t, rise*interval+spread, "every relay knows the service again", known(echo, 1))
+		t.Logf("round %d: back everywhere after %v", round, time.Since(changed).Round(time.Millisecond))
+		for _, r := range f.relays {
+			await(t, "it is used through "+r.id, func() bool { return f.call(r, echo).status == 200 })
+		}
+	}
+}
+
+// agentServices is what a worker's /api/v1/services answers.
+type agentServices struct {
+	Services []agentService
+}
+
+type agentService struct {
+	Name, State, Error, Source string
+	Since                      time.Time
+}
+
+// TestAWorkerIsDrivenByAFileOfServices takes one worker through the life of its
+// file.
+func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
+	t.Parallel()
+	const services = 200
+	f := startFleet(t, fleetConfig{Relays: 3, Plain: true})
+	w := f.startBackend("w1")
+	file := filepath.Join(f.dir, "services.yaml")
+	name := func(n int) string { return fmt.Sprintf("s%03d", n) }
+	write := func(numbers []int) {
+		t.Helper()
+		var b strings.Builder
+		b.WriteString("services:\n")
+		for _, n := range numbers {
+			fmt.Fprintf(&b, "  - {name: %s, address: %q, tags: [batch-%d], check: {kind: http, path: /}}\n", name(n), w.backendAddr, n/10)
+		}
+		if len(numbers) == 0 {
+			b.Reset()
+			b.WriteString("services: []\n")
+		}
+		if err := os.WriteFile(file+".new", []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	numbers := func(from, to int) (list []int) {
+		for n := from; n < to; n++ {
+			list = append(list, n)
+		}
+		return list
+	}
+	everywhere := func(want []int) {
+		t.Helper()
+		for _, r := range f.relays {
+			await(t, fmt.Sprintf("%s knows these %d services", r.id, len(want)), func() bool {
+				var got struct {
+					Services []struct {
+						Service   string
+						Endpoints int
+					}
+				}
+				f.api(r.admin, "/api/v1/services", &got)
+				var there []string
+				for _, s := range got.Services {
+					if s.Endpoints == 1 {
+						there = append(there, s.Service)
+					}
+				}
+				slices.Sort(there)
+				return slices.EqualFunc(there, want, func(s string, n int) bool { return s == name(n) })
+			})
+		}
+	}
+
+	write(nil)
+	w.gossip, w.admin = freeAddr(t), freeAddr(t)
+	w.process = start(t, processConfig{Name: w.id, Binary: "worker", Dir: f.binaries, Args: append([]string{
+		"run", "--cluster", cluster, "--environment", environment, "--id", w.id, "--log-format", "json",
+		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--services-file", file}, f.join()...)})
+	f.workers = append(f.workers, w)
+	await(t, "the worker says that it has nothing to offer yet", func() bool {
+		r, status := f.ready(w.admin)
+		return status == 503 && slices.Equal(r.Reasons, []string{"no service is configured yet"})
+	})
+
+	write(numbers(0, services))
+	everywhere(numbers(0, services))
+	await(t, "the worker is ready", func() bool { _, status := f.ready(w.admin); return status == 200 })
+	for n := 0; n < services; n += 37 {
+		await(t, name(n)+" answers", func() bool { return f.call(f.relays[n%3], name(n)).status == 200 })
+	}
+
+	var before, after agentServices
+	f.api(w.admin, "/api/v1/services", &before)
+	load := f.startLoad(t, loadConfig{Name: "reload", Service: name(100), Relay: f.roundRobin})
+	held := f.holdOn(t, w, name(0))
+	load.more(t, 50)
+	write(numbers(50, services+20)) // fifty go, twenty come
+	everywhere(numbers(50, services+20))
+	load.more(t, 50)
+	f.release(t, held.key)
+	for _, r := range held.wait() {
+		if !r.ok() {
+			t.Errorf("in flight when the service was removed: %v", r)
+		}
+	}
+
+	write([]int{1, 1})
+	await(t, "a file with a mistake is refused", func() bool { return w.logged("reload refused, nothing has changed", "given twice") })
+	everywhere(numbers(50, services+20))
+
+	write(numbers(60, services+20))
+	if err := syscall.Kill(w.cmd.Process.Pid, syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	everywhere(numbers(60, services+20))
+	load.more(t, 50)
+	noneFailed(t, load.stop())
+
+	f.api(w.admin, "/api/v1/services", &after)
+	for _, s := range after.Services {
+		was := slices.IndexFunc(before.Services, func(b agentService) bool { return b.Name == s.Name })
+		if s.State != "offered" || s.Source != "file" || was >= 0 && !s.Since.Equal(before.Services[was].Since) {
+			t.Errorf("a reload touched %+v", s)
+		}
+	}
+	if p := runWorker(t, 0, "reload", "--admin-addr", w.admin); !strings.Contains(p, "no service has changed") {
+		t.Errorf("%s", p)
+	}
+	write([]int{1, 1})
+	if p := runWorker(t, 1, "reload", "--admin-addr", w.admin); !strings.Contains(p, "given twice") {
+		t.Errorf("%s", p)
+	}
+}
+
+// runWorker runs a command of worker to its end and returns what it says.
+func runWorker(t *testing.T, wantCode int, args ...string) string {
+	t.Helper()
+	p := start(t, processConfig{Name: "worker " + args[0], Binary: "worker", Dir: plain(t), Args: args})
+	if code := p.exit(t); code != wantCode {
+		t.Errorf("worker %s: exit code %d, want %d:\n%s", strings.Join(args, " "), code, wantCode, p.log.String())
+	}
+	return p.log.String()
+}
+
+// TestADrainAndItsEndLoseNoRequest drains a service of one of two workers and
+// takes it back, with requests flowing, some of them in flight on that worker.
+func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: 2, Services: func(int) []string { return []string{echo, billing} }})
+	w := f.worker("w1")
+	everywhere := func(service, want string) {
+		t.Helper()
+		for _, r := range f.relays {
+			await(t, fmt.Sprintf("%s sees that %s of %s is %s", r.id, service, w.id, want), func() bool {
+				var v struct {
+					Catalogue []struct {
+						NodeID string `json:"node_id"`
+						State  string
+					}
+				}
+				f.api(r.admin, "/api/v1/services/"+service, &v)
+				for _, e := range v.Catalogue {
+					if e.NodeID == w.id {
+						return e.State == want && len(v.Catalogue) == 2
+					}
+				}
+				return false
+			})
+		}
+	}
+	everywhere(echo, "ready")
+	load := f.startLoad(t, loadConfig{Name: "drain", Service: echo, Relay: f.roundRobin})
+	held := f.holdOn(t, w, echo)
+	load.more(t, 200)
+
+	if out := runWorker(t, 2, "drain", echo, "nothing", "--admin-addr", w.admin); !strings.Contains(out, `no such service: ["nothing"]; this worker has billing, echo`) {
+		t.Errorf("%s", out)
+	}
+	everywhere(echo, "ready") // nothing has changed
+	if out := runWorker(t, 1, "drain", "--admin-addr", freeAddr(t)); !strings.Contains(out, "is it running") {
+		t.Errorf("%s", out)
+	}
+	if out := runWorker(t, 0, "drain", echo, "--admin-addr", w.admin); !strings.Contains(out, "draining") || !strings.Contains(out, "offered") {
+		t.Errorf("%s", out)
+	}
+	everywhere(echo, "draining")
+	everywhere(billing, "ready")
+	load.more(t, 2*loadClients) // what was sent before the relays knew
+	drained := len(w.executed(t))
+	load.more(t, 300)
+	if n := len(w.executed(t)); n != drained {
+		t.Errorf("%d requests were sent to a drained service", n-drained)
+	}
+	f.release(t, held.key)
+	for _, r := range held.wait() {
+		if !r.ok() {
+			t.Errorf("in flight when the service was drained: %v", r)
+		}
+	}
+
+	runWorker(t, 0, "undrain", "--admin-addr", w.admin)
+	everywhere(echo, "ready")
+	await(t, "the service is used again", func() bool { return len(w.executed(t)) > drained })
+	load.more(t, 200)
+	results := load.stop()
+	noneFailed(t, results)
+	f.noPostTwice(t, results)
+}
