@@ -311,7 +311,7 @@ func (f *fleet) keyCommandsExplain(t *testing.T) {
 	}
 	t.Run("a worker's admin address", func(t *testing.T) {
 		t.Parallel()
-		refusedCommand(t, []string{"is this its admin address?"}, "keys", "list", "--admin-addr", f.workers[0].admin)
+		refusedCommand(t, []string{"is this the admin address of a relay?"}, "keys", "list", "--admin-addr", f.workers[0].admin)
 	})
 }
 
