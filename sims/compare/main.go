@@ -7,114 +7,139 @@ import (
 	"io"
 	"os"
 	"slices"
-	"syscall"
-	"testing"
 	"text/tabwriter"
 	"time"
 )
 
 func main() {
-	testing.Init() // testing.Benchmark reads its flags
-	rounds := flag.Int("rounds", 7, "measurements of each side, taken in turn; the median counts")
-	span := flag.Duration("span", 200*time.Millisecond, "length of one measurement")
+	cfg := config{procs: []int{1, 2}}
+	flag.IntVar(&cfg.rounds, "rounds", 7, "measurements of each side, taken in turn; the medians count")
+	flag.DurationVar(&cfg.span, "span", 100*time.Millisecond, "length of one measurement")
+	flag.BoolVar(&cfg.check, "check", false, "fail when ours, with the time given, takes more than half of go-kratos' processor time or allocates")
 	flag.Parse()
-	if err := run(os.Stdout, *rounds, *span); err != nil {
+	if err := run(os.Stdout, cfg); err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
 		os.Exit(1)
 	}
 }
 
-// figure is one measurement.
-type figure struct {
-	cpu    float64 // ns of processor time per operation, garbage collection included
-	wall   float64 // ns
-	allocs int64
+type config struct {
+	procs  []int
+	rounds int
+	span   time.Duration
+	check  bool
 }
 
-func run(out io.Writer, rounds int, span time.Duration) error {
-	if rounds < 1 || span <= 0 {
-		return fmt.Errorf("rounds is %d and span %v; both must be positive", rounds, span)
+// cell is what was measured at one size and number of processors: figures by
+// side and round.
+type cell struct {
+	endpoints, procs int
+	figures          [][]figure
+}
+
+func run(out io.Writer, cfg config) error {
+	if cfg.rounds < 1 || cfg.span <= 0 {
+		return fmt.Errorf("rounds is %d and span %v; both must be positive", cfg.rounds, cfg.span)
 	}
-	if err := flag.Set("test.benchtime", span.String()); err != nil {
-		return fmt.Errorf("set the length of a measurement: %w", err)
+	cells, err := measureAll(cfg)
+	if err != nil {
+		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "endpoints\tours cpu ns\tkratos cpu ns\tratio cpu\tours wall ns\tkratos wall ns\tratio wall\tours allocs\tkratos allocs\t")
+	if err := printTable(out, cells); err != nil {
+		return err
+	}
+	if !cfg.check {
+		return nil
+	}
+	var broken []error
+	for _, c := range cells {
+		broken = append(broken, c.judge())
+	}
+	return errors.Join(broken...)
+}
+
+func measureAll(cfg config) ([]cell, error) {
+	var cells []cell
 	for _, n := range sizes {
-		ours, err := ringway(n)
-		if err != nil {
-			return fmt.Errorf("prepare ours with %d endpoints: %w", n, err)
-		}
-		theirs, err := kratos(n)
-		if err != nil {
-			return fmt.Errorf("prepare kratos with %d endpoints: %w", n, err)
-		}
-		var a, b []figure
-		for range rounds { // in turn, so that a noisy neighbour hits both
-			fa, errA := measure(ours)
-			fb, errB := measure(theirs)
-			if err := errors.Join(errA, errB); err != nil {
-				return err
+		operations := make([]func() operation, len(sides))
+		times := make([]int, len(sides))
+		for i, s := range sides {
+			var err error
+			if operations[i], err = s.prepare(n); err != nil {
+				return nil, fmt.Errorf("prepare %s with %d endpoints: %w", s.name, n, err)
 			}
-			a, b = append(a, fa), append(b, fb)
+			if times[i], err = timesFor(operations[i](), cfg.span); err != nil {
+				return nil, fmt.Errorf("%s with %d endpoints: %w", s.name, n, err)
+			}
 		}
-		cpuA, cpuB := median(a, figure.cpuTime), median(b, figure.cpuTime)
-		wallA, wallB := median(a, figure.wallTime), median(b, figure.wallTime)
-		fmt.Fprintf(w, "%d\t%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t%.2f\t%d\t%d\t\n",
-			n, cpuA, cpuB, cpuA/cpuB, wallA, wallB, wallA/wallB, a[0].allocs, b[0].allocs)
+		for _, procs := range cfg.procs {
+			c := cell{endpoints: n, procs: procs, figures: make([][]figure, len(sides))}
+			for range cfg.rounds { // in turn, so that a noisy neighbour hits all
+				for i, s := range sides {
+					f, err := measure(operations[i], procs, times[i])
+					if err != nil {
+						return nil, fmt.Errorf("%s with %d endpoints: %w", s.name, n, err)
+					}
+					c.figures[i] = append(c.figures[i], f)
+				}
+			}
+			cells = append(cells, c)
+		}
+	}
+	return cells, nil
+}
+
+func printTable(out io.Writer, cells []cell) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "endpoints\tprocessors\tselector\tcpu ns\twall ns\tallocs\tours ÷ it\tours with clock ÷ it")
+	for _, c := range cells {
+		for i, s := range sides {
+			fmt.Fprintf(w, "%d\t%d\t%s\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\n", c.endpoints, c.procs, s.name,
+				c.median(i, func(f figure) float64 { return f.cpu }),
+				c.median(i, func(f figure) float64 { return f.wall }),
+				c.median(i, func(f figure) float64 { return f.allocs }),
+				c.ratio(timeGiven, i), c.ratio(clockRead, i))
+		}
 	}
 	return w.Flush()
 }
 
-func (f figure) cpuTime() float64  { return f.cpu }
-func (f figure) wallTime() float64 { return f.wall }
+// mostOfKratos is the share of go-kratos' processor time that ours may take.
+const mostOfKratos = 0.5
 
-func median(figures []figure, of func(figure) float64) float64 {
-	values := make([]float64, len(figures))
-	for i, f := range figures {
+// judge returns what does not hold in this cell.
+func (c cell) judge() error {
+	var broken []error
+	if r := c.ratio(timeGiven, goKratos); r > mostOfKratos {
+		broken = append(broken, fmt.Errorf("%d endpoints, %d processors: ours takes %.2f of go-kratos' time; at most %.2f is promised", c.endpoints, c.procs, r, mostOfKratos))
+	}
+	for _, i := range []int{timeGiven, clockRead} {
+		// What the runtime allocates meanwhile is far below one in a thousand.
+		if a := c.median(i, func(f figure) float64 { return f.allocs }); a > 0.001 {
+			broken = append(broken, fmt.Errorf("%d endpoints, %d processors: %s allocates %.3f times per request; 0 is promised", c.endpoints, c.procs, sides[i].name, a))
+		}
+	}
+	return errors.Join(broken...)
+}
+
+func (c cell) median(side int, of func(figure) float64) float64 {
+	values := make([]float64, len(c.figures[side]))
+	for i, f := range c.figures[side] {
 		values[i] = of(f)
 	}
+	return middle(values)
+}
+
+// ratio is the median over the rounds of what side a takes of side b.
+func (c cell) ratio(a, b int) float64 {
+	values := make([]float64, len(c.figures[a]))
+	for i := range values {
+		values[i] = c.figures[a][i].cpu / c.figures[b][i].cpu
+	}
+	return middle(values)
+}
+
+func middle(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]
-}
-
-// measure runs the operation through testing.Benchmark. The processor time is
-// taken around the timed loop of the last, longest run.
-func measure(op operation) (figure, error) {
-	var cpu time.Duration
-	var failed error
-	result := testing.Benchmark(func(b *testing.B) {
-		b.ReportAllocs()
-		before, err := cpuTime()
-		if err == nil {
-			err = repeat(op, b.N)
-		}
-		after, err2 := cpuTime()
-		if err := errors.Join(err, err2); err != nil {
-			failed = err
-			b.FailNow()
-		}
-		cpu = after - before
-	})
-	if failed != nil {
-		return figure{}, failed
-	}
-	if result.N == 0 {
-		return figure{}, errors.New("the benchmark did not run")
-	}
-	return figure{
-		cpu:    float64(cpu) / float64(result.N),
-		wall:   float64(result.T) / float64(result.N),
-		allocs: result.AllocsPerOp(),
-	}, nil
-}
-
-// cpuTime is what this process has used so far, user and system. It is steadier
-// than wall time on a shared machine.
-func cpuTime() (time.Duration, error) {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0, fmt.Errorf("read the processor time: %w", err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }

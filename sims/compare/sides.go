@@ -8,56 +8,120 @@ import (
 	"github.com/go-kratos/kratos/v2/registry"
 	"github.com/go-kratos/kratos/v2/selector"
 	"github.com/go-kratos/kratos/v2/selector/p2c"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
 
 	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/sims/compare/gozero"
 )
 
 // sizes are the numbers of endpoints measured.
 var sizes = []int{8, 100, 1000}
 
-// operation is one pick and its end.
+// operation is one pick and its end, as a success.
 type operation func() error
+
+// side is one selector.
+type side struct {
+	name string
+	// prepare returns a warm selector over n endpoints: a function that gives
+	// every goroutine an operation of its own on that one selector.
+	prepare func(n int) (func() operation, error)
+}
+
+// The first is the one that is judged, against the third.
+const (
+	timeGiven = iota
+	clockRead
+	goKratos
+)
+
+var sides = []side{
+	timeGiven: {"ringway, time given", ringwayTimeGiven},
+	clockRead: {"ringway, clock read", ringwayClockRead},
+	goKratos:  {"go-kratos p2c", kratos},
+	{"go-zero p2c_ewma (port)", goZero},
+	{"grpc-go least request", leastRequest},
+}
 
 // warmup is how many operations run before measuring, per endpoint, so that
 // every endpoint has statistics.
 const warmup = 50
 
-func ringway(n int) (operation, error) {
-	balancer, err := selection.NewBalancer(selection.DefaultConfig())
+// ringwayTimeGiven lets time pass as in a relay: 100 µs between requests, 1 to
+// 16 ms per request.
+func ringwayTimeGiven(n int) (func() operation, error) {
+	b, err := newBalancer(n)
+	if err != nil {
+		return nil, err
+	}
+	latest := func() selection.Instant { return 0 }
+	newOperation := func() operation {
+		// No goroutine starts before the time that an earlier one has reached.
+		now, i := max(selection.Instant(4*time.Second), latest()), 0 // after the slow start
+		before := latest
+		latest = func() selection.Instant { return max(now, before()) }
+		return func() error {
+			now += selection.Instant(100 * time.Microsecond)
+			i++
+			p, err := b.Pick(now, nil)
+			if err != nil {
+				return err
+			}
+			b.Done(p, now+selection.Instant(1+i&15)*selection.Instant(time.Millisecond), selection.Success.WithLoad(i&3))
+			return nil
+		}
+	}
+	if err := repeat(newOperation(), warmup*n); err != nil {
+		return nil, err
+	}
+	b.Refresh(latest())
+	return newOperation, nil
+}
+
+func ringwayClockRead(n int) (func() operation, error) {
+	b, err := newBalancer(n)
+	if err != nil {
+		return nil, err
+	}
+	// The epoch lies back so that no slow start falls into the measurement.
+	epoch := time.Now().Add(-time.Minute)
+	newOperation := func() operation {
+		i := 0
+		return func() error {
+			p, err := b.Pick(selection.Instant(time.Since(epoch)), nil)
+			if err != nil {
+				return err
+			}
+			i++
+			b.Done(p, selection.Instant(time.Since(epoch)), selection.Success.WithLoad(i&3))
+			return nil
+		}
+	}
+	if err := repeat(newOperation(), warmup*n); err != nil {
+		return nil, err
+	}
+	b.Refresh(selection.Instant(time.Since(epoch)))
+	return newOperation, nil
+}
+
+func newBalancer(n int) (*selection.Balancer, error) {
+	b, err := selection.NewBalancer(selection.DefaultConfig())
 	if err != nil {
 		return nil, err
 	}
 	endpoints := make([]selection.Endpoint, n)
 	for i := range endpoints {
-		endpoints[i] = selection.Endpoint{ID: fmt.Sprintf("10.0.%d.%d:80", i/256, i%256), Weight: 1}
+		endpoints[i] = selection.Endpoint{ID: address(i), Weight: 1}
 	}
-	// The epoch lies back so that no slow start falls into the measurement.
-	epoch := time.Now().Add(-time.Minute)
-	if err := balancer.Update(endpoints, 0); err != nil {
-		return nil, err
-	}
-	load := 0
-	op := func() error {
-		p, err := balancer.Pick(selection.Instant(time.Since(epoch)), nil)
-		if err != nil {
-			return err
-		}
-		load++
-		balancer.Done(p, selection.Instant(time.Since(epoch)), selection.Success.WithLoad(load&3))
-		return nil
-	}
-	if err := repeat(op, warmup*n); err != nil {
-		return nil, err
-	}
-	balancer.Refresh(selection.Instant(time.Since(epoch)))
-	return op, nil
+	return b, b.Update(endpoints, 0)
 }
 
-func kratos(n int) (operation, error) {
+func kratos(n int) (func() operation, error) {
 	s := p2c.New()
 	nodes := make([]selector.Node, n)
 	for i := range nodes {
-		nodes[i] = selector.NewNode("http", fmt.Sprintf("10.0.%d.%d:80", i/256, i%256), &registry.ServiceInstance{Name: "echo"})
+		nodes[i] = selector.NewNode("http", address(i), &registry.ServiceInstance{Name: "echo"})
 	}
 	s.Apply(nodes)
 	ctx := context.Background()
@@ -69,8 +133,25 @@ func kratos(n int) (operation, error) {
 		done(ctx, selector.DoneInfo{})
 		return nil
 	}
-	return op, repeat(op, warmup*n)
+	return func() operation { return op }, repeat(op, warmup*n)
 }
+
+func goZero(n int) (func() operation, error) {
+	op := grpcOperation(goZeroPicker(n))
+	return func() operation { return op }, repeat(op, warmup*n)
+}
+
+func goZeroPicker(n int) balancer.Picker {
+	ready := make(map[balancer.SubConn]base.SubConnInfo, n)
+	for i := range n {
+		var info base.SubConnInfo
+		info.Address.Addr = address(i)
+		ready[&offlineConn{}] = info
+	}
+	return new(gozero.Builder).Build(base.PickerBuildInfo{ReadySCs: ready})
+}
+
+func address(i int) string { return fmt.Sprintf("10.0.%d.%d:80", i/256, i%256) }
 
 func repeat(op operation, times int) error {
 	for range times {
