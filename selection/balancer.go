@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Balancer picks endpoints of one range. All methods are safe for concurrent
@@ -33,7 +32,8 @@ type Balancer struct {
 
 	mu      sync.Mutex         // guards what follows and publishing tables
 	members map[string]*member // by endpoint ID
-	scratch []float32          // for medians
+	breadth breadth
+	scratch []float32 // for medians
 }
 
 // member is the part of an endpoint's record that only the mutex holder uses.
@@ -42,6 +42,8 @@ type member struct {
 	until     Instant // end of the eviction
 	readmit   Instant // last return from eviction
 	evictions int     // k: consecutive evictions
+	slow      spell   // of too high latency
+	counted   uint64  // picks that the rate of requests has counted
 	reason    string  // of the last eviction
 }
 
@@ -59,17 +61,35 @@ func NewBalancer(cfg Config) (*Balancer, error) {
 		members:   make(map[string]*member),
 	}
 	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
-	b.table.Store(newTable(nil))
+	b.table.Store(newTable(nil, nil, b.breadth.shape(&b.cfg, 0)))
 	return b, nil
 }
 
-// Update replaces the range. Endpoints known by ID keep their statistics; new
+// Range is what a balancer picks from.
+type Range struct {
+	// Endpoints are in the order of the relay's range in the ring.
+	Endpoints []Endpoint
+	// MinEffective is how many of them, from the first on, get traffic however
+	// little there is: so many that with those of the other relays no worker is
+	// left out, ⌈workers/relays⌉. At least 3 are used anyway. 0 means that
+	// nobody knows; then all are.
+	MinEffective int
+}
+
+// Update is UpdateRange of endpoints that all get traffic.
+func (b *Balancer) Update(endpoints []Endpoint, now Instant) error {
+	return b.UpdateRange(Range{Endpoints: endpoints}, now)
+}
+
+// UpdateRange replaces the range. Endpoints known by ID keep their statistics; new
 // ones start at the median latency and ramp up. Endpoints that are gone are
 // forgotten; tickets picked from them may still be given back. On an error
-// (empty or repeated ID, weight negative, infinite or NaN; all reported at once) the old
+// (empty or repeated ID, weight negative, infinite or NaN, MinEffective
+// negative; all reported at once) the old
 // range stays. The slice is copied.
-func (b *Balancer) Update(endpoints []Endpoint, now Instant) error {
-	if err := validateEndpoints(endpoints); err != nil {
+func (b *Balancer) UpdateRange(r Range, now Instant) error {
+	endpoints := r.Endpoints
+	if err := errors.Join(validateEndpoints(endpoints), r.validateFloor()); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -85,9 +105,18 @@ func (b *Balancer) Update(endpoints []Endpoint, now Instant) error {
 		members[e.ID] = m
 		entries[i] = entry{Endpoint: e, state: m.state, member: m}
 	}
+	weighOut(entries)
 	b.members = members
+	b.breadth.floor = r.MinEffective
 	b.readmitExcess(entries, now)
-	b.table.Store(newTable(entries))
+	b.table.Store(newTable(entries, index(entries), b.breadth.shape(&b.cfg, len(entries))))
+	return nil
+}
+
+func (r *Range) validateFloor() error {
+	if r.MinEffective < 0 {
+		return fmt.Errorf("selection: MinEffective is %d; allowed is 0 (all endpoints) or more", r.MinEffective)
+	}
 	return nil
 }
 
@@ -109,56 +138,6 @@ func validateEndpoints(endpoints []Endpoint) error {
 	return errors.Join(errs...)
 }
 
-// Done gives back a ticket. The time since the pick is the latency sample of a
-// Success. It must be called exactly once for every Pick without an error.
-func (b *Balancer) Done(p Pick, now Instant, o Outcome) {
-	if p.entry == nil {
-		return
-	}
-	s := p.entry.state
-	s.done.Add(1)
-	t := now.tick()
-	switch o.kind() {
-	case Success:
-		storeTick(&s.silenceTick, t)
-		median, _ := unpackPair(b.medians.Load())
-		s.succeeded(time.Duration(now-p.start), t, b.alpha, median)
-		if load, ok := o.load(); ok {
-			s.takeReport(load, t, b.alpha)
-		} else {
-			s.answeredWithoutReport(t)
-		}
-		s.count(0, t)
-		b.countForRange(0)
-		if p.probe {
-			b.readmitProbed(p.entry, now)
-		}
-	case Failure:
-		storeTick(&s.silenceTick, t)
-		consecutive := s.failed(t)
-		failures, requests := s.count(1, t)
-		failing := b.countForRange(1)
-		if p.probe {
-			b.evictProbed(p.entry, now)
-		} else if phase(s.phase.Load()) == active && !b.table.Load().full {
-			if reason := b.evictionReason(consecutive, failures, requests, failing); reason != "" {
-				b.evict(p.entry, now, reason)
-			}
-		}
-	case Shed:
-		storeTick(&s.silenceTick, t)
-		if load, ok := o.load(); ok {
-			s.takeReport(load, t, b.alpha)
-		} else {
-			v := b.view(now)
-			s.shedWithoutReport(&v)
-		}
-	}
-	if p.probe {
-		s.probing.Store(0)
-	}
-}
-
 // countForRange follows the failure share of the whole range.
 func (b *Balancer) countForRange(failure float32) float32 {
 	failing := math.Float32frombits(b.failing.Load())
@@ -173,8 +152,9 @@ func (b *Balancer) countForRange(failure float32) float32 {
 	return failing
 }
 
-// Refresh recomputes the medians M and R and lets evicted endpoints whose time
-// is over take one request at a time. Call it every 250 ms from one place; it
+// Refresh recomputes the medians M and R, evicts endpoints that have been slow for
+// too long, lets evicted ones whose time is over take one request at a time, and
+// fits the effective range to the rate of requests. Call it every 250 ms from one place; it
 // costs one pass over the range and is never on the path of a request.
 func (b *Balancer) Refresh(now Instant) {
 	b.mu.Lock()
@@ -191,8 +171,13 @@ func (b *Balancer) Refresh(now Instant) {
 		}
 	}
 	b.refreshMedians(t)
-	if changed {
-		b.table.Store(newTable(t.entries))
+	if b.evictSlow(t, now) {
+		changed = true
+	}
+	b.breadth.follow(b.sent(t), now, b.cfg.EndpointRate)
+	shape := b.breadth.shape(&b.cfg, len(t.entries))
+	if changed || shape != t.shape {
+		b.table.Store(newTable(t.entries, t.byID, shape))
 	}
 }
 

@@ -40,9 +40,26 @@ type Config struct {
 	// Default 0.05.
 	ErrorRateThreshold float64
 
+	// LatencyFactor is how many times the median latency of the range an
+	// endpoint's estimate must stay above, for 3 s, to be evicted. 0 turns it off;
+	// otherwise at least 1.5. Default 3.
+	LatencyFactor float64
+
 	// MaxEviction bounds the time an endpoint is out before it is tried again.
 	// At least 1 s, default 30 s.
 	MaxEviction time.Duration
+
+	// EndpointRate is how many requests per second an endpoint should get for its
+	// estimates to be worth something. A relay that sends less uses so many of its
+	// range, in ring order, that they get this, but no fewer than
+	// [Range.MinEffective] and 3. 0 turns it off: all are used. Default 1; below
+	// about one the 99th percentile multiplies.
+	EndpointRate float64
+
+	// Overprovisioning is how many times its fair share a healthy endpoint may be
+	// loaded before traffic goes to a farther tier: at 1.4 the nearest tier gets
+	// everything down to 72 % of healthy endpoints. At least 1, default 1.4.
+	Overprovisioning float64
 
 	// Rand replaces the random source, so that a simulation can repeat a run to
 	// the byte. Whoever calls the balancer's methods from several goroutines
@@ -59,7 +76,10 @@ func DefaultConfig() Config {
 		SlowStart:           3 * time.Second,
 		ConsecutiveFailures: 3,
 		ErrorRateThreshold:  0.05,
+		LatencyFactor:       3,
 		MaxEviction:         30 * time.Second,
+		EndpointRate:        1,
+		Overprovisioning:    1.4,
 	}
 }
 
@@ -79,7 +99,13 @@ func (c Config) Validate() error {
 		"ConsecutiveFailures", c.ConsecutiveFailures, "1 or more")
 	check(c.ErrorRateThreshold > 0 && c.ErrorRateThreshold < 1,
 		"ErrorRateThreshold", c.ErrorRateThreshold, "more than 0, less than 1")
+	check(c.LatencyFactor == 0 || c.LatencyFactor >= 1.5 && c.LatencyFactor <= math.MaxInt32,
+		"LatencyFactor", c.LatencyFactor, "0 (off), or 1.5 or more")
 	check(c.MaxEviction >= time.Second, "MaxEviction", c.MaxEviction, "1s or more")
+	check(c.EndpointRate >= 0 && c.EndpointRate <= math.MaxInt32,
+		"EndpointRate", c.EndpointRate, "0 (off) or more")
+	check(c.Overprovisioning >= 1 && c.Overprovisioning <= math.MaxInt32,
+		"Overprovisioning", c.Overprovisioning, "1 or more")
 	slices.Sort(bad)
 	errs := make([]error, len(bad))
 	for i, text := range bad {

@@ -22,7 +22,7 @@ func TestEveryInvalidSettingIsReportedAtOnceAndSorted(t *testing.T) {
 	if !slices.IsSorted(lines) {
 		t.Errorf("not sorted:\n%v", err)
 	}
-	names := []string{"Alpha", "ConsecutiveFailures", "ErrorRateThreshold", "InitialLatency", "MaxEviction", "Redraws"}
+	names := []string{"Alpha", "ConsecutiveFailures", "ErrorRateThreshold", "InitialLatency", "MaxEviction", "Overprovisioning", "Redraws"}
 	if len(lines) != len(names) {
 		t.Fatalf("%d errors, want %d:\n%v", len(lines), len(names), err)
 	}

@@ -7,31 +7,32 @@ const (
 	decayLimit        = 16 // e^-16 is 1e-7, the resolution of a float32
 )
 
-// decayTable holds e^-x at x = i/16. With linear interpolation the error stays
-// below 0.0005, and a lookup costs a tenth of math.Exp.
-var decayTable = func() (t [decayLimit*decayStepsPerUnit + 2]float32) {
+// decayTable holds e^-x at x = i/16, and how far it falls to the next. With linear
+// interpolation the error stays below 0.0005, and a lookup costs a tenth of
+// math.Exp.
+var decayTable = func() (t [decayLimit * decayStepsPerUnit]struct{ value, slope float32 }) {
+	at := func(i int) float64 { return math.Exp(-float64(i) / decayStepsPerUnit) }
 	for i := range t {
-		t[i] = float32(math.Exp(-float64(i) / decayStepsPerUnit))
+		t[i].value, t[i].slope = float32(at(i)), float32(at(i+1)-at(i))
 	}
 	return t
 }()
 
-// decay returns e^-x for x >= 0.
-func decay(x float32) float32 {
-	if x >= decayLimit {
+// decay returns e^(-steps/16) for steps >= 0.
+func decay(steps float32) float32 {
+	i := uint(steps)
+	if i >= uint(len(decayTable)) {
 		return 0
 	}
-	x *= decayStepsPerUnit
-	i := int(x)
-	low := decayTable[i]
-	return low + (decayTable[i+1]-low)*(x-float32(i))
+	e := &decayTable[i]
+	return e.value + e.slope*(steps-float32(i))
 }
 
-// Time constants of the score, as factors from ticks to e-folds.
+// Time constants of the score, as factors from ticks to steps of decay.
 const (
-	perLatencyTau = 1 / (3 * ticksPerSecond)   // weight of a latency sample; bad estimates
-	perRelaxTau   = 1 / (10 * ticksPerSecond)  // sends, success, failure counts
-	perReportTau  = 1 / (0.1 * ticksPerSecond) // a reported load, towards its average
+	perLatencyTau = decayStepsPerUnit / (3 * ticksPerSecond)   // weight of a latency sample; bad estimates
+	perRelaxTau   = decayStepsPerUnit / (10 * ticksPerSecond)  // sends, success, failure counts
+	perReportTau  = decayStepsPerUnit / (0.1 * ticksPerSecond) // a reported load, towards its average
 )
 
 const (

@@ -2,13 +2,11 @@ package selection
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
-)
 
-// An endpoint's own failure share counts only from so many recent requests.
-const minRequests = 20
+	"github.com/ringway/ringway/selection/internal/wilson"
+)
 
 // evictionReason says why an endpoint that just failed should be evicted, or "".
 //
@@ -22,27 +20,17 @@ func (b *Balancer) evictionReason(consecutive uint32, failures, requests, failin
 	if int64(consecutive) > int64(b.cfg.ConsecutiveFailures) && float64(failing) < threshold {
 		return fmt.Sprintf("%d consecutive failures", consecutive)
 	}
-	if requests < minRequests {
+	if requests < wilson.Enough {
 		return ""
 	}
 	share := float64(failures) / float64(requests)
 	if panicking := float64(failing) > threshold && float64(failing) > share/3; panicking {
 		return ""
 	}
-	if wilsonLowerBound(float64(failures), float64(requests)) > threshold {
+	if wilson.LowerBound(float64(failures), float64(requests), wilson.Sure) > threshold {
 		return fmt.Sprintf("error rate %.0f%% of %.0f recent requests", 100*share, requests)
 	}
 	return ""
-}
-
-// wilsonLowerBound is the lower end of Wilson's score interval at z = 4
-// (one in 30,000): the failure share is surely at least this.
-func wilsonLowerBound(failures, requests float64) float64 {
-	const z = 4
-	p := failures / requests
-	centre := p + z*z/(2*requests)
-	spread := z * math.Sqrt(p*(1-p)/requests+z*z/(4*requests*requests))
-	return (centre - spread) / (1 + z*z/requests)
 }
 
 // maxOut is how many of n endpoints may be evicted or half-open at once: a
@@ -77,25 +65,24 @@ func (b *Balancer) evict(e *entry, now Instant, reason string) {
 	if t.full || i < 0 || t.entries[i].Weight <= 0 {
 		return
 	}
-	m := e.member
-	// An endpoint that held out for as long as the longest eviction starts anew.
-	if m.evictions > 0 && now-m.readmit > Instant(b.cfg.MaxEviction) {
-		m.evictions = 0
-	}
-	b.putOut(m, now, reason)
-	b.table.Store(newTable(t.entries))
+	b.putOut(e.member, now, reason)
+	b.table.Store(t.again())
 }
 
 // putOut sets the eviction and its end, min(MaxEviction, 2^k s)·U(0.5, 1).
 // b.mu is held; the caller publishes.
 func (b *Balancer) putOut(m *member, now Instant, reason string) {
+	// An endpoint that held out for as long as the longest eviction starts anew.
+	if phase(m.state.phase.Load()) == active && m.evictions > 0 && now-m.readmit > Instant(b.cfg.MaxEviction) {
+		m.evictions = 0
+	}
 	m.evictions++
 	m.reason = reason
 	out := b.cfg.MaxEviction
 	if m.evictions < 16 {
 		out = min(out, time.Second<<m.evictions)
 	}
-	m.until = now + Instant(float64(out)*(0.5+0.5*unit(b.random())))
+	m.until = now + Instant(float64(out)*(0.5+0.5*unit(b.random(nil))))
 	m.state.phase.Store(uint32(evicted))
 }
 
@@ -107,7 +94,7 @@ func (b *Balancer) evictProbed(e *entry, now Instant) {
 		return
 	}
 	b.putOut(e.member, now, "failed again when tried after eviction")
-	b.table.Store(newTable(b.table.Load().entries))
+	b.table.Store(b.table.Load().again())
 }
 
 // readmitProbed handles its success.
@@ -118,7 +105,7 @@ func (b *Balancer) readmitProbed(e *entry, now Instant) {
 		return
 	}
 	b.readmit(e.member, now)
-	b.table.Store(newTable(b.table.Load().entries))
+	b.table.Store(b.table.Load().again())
 }
 
 // readmit makes an endpoint active again with a clean record and the ramp of a

@@ -321,10 +321,3 @@ func TestNobodyIsEvictedWhenAllFailAlike(t *testing.T) {
 		t.Errorf("%d of 20 active while all fail alike", got)
 	}
 }
-
-func TestTheWilsonBoundIsBelowTheShareAndTightens(t *testing.T) {
-	// Reference values from the closed form, z = 4.
-	near(t, "1 of 10", wilsonLowerBound(1, 10), 0.0056009, 0.02)
-	near(t, "10 of 100", wilsonLowerBound(10, 100), 0.030843, 0.02)
-	near(t, "100 of 1000", wilsonLowerBound(100, 1000), 0.068129, 0.02)
-}

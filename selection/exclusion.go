@@ -14,10 +14,10 @@ type Exclusion struct {
 
 // Add excludes the endpoint of p. The set remembers the last eight.
 func (e *Exclusion) Add(p Pick) {
-	if p.entry == nil || e.contains(p.entry.state) {
+	if p.state == nil || e.contains(p.state) {
 		return
 	}
-	e.tried[e.n%exclusionSize] = p.entry.state
+	e.tried[e.n%exclusionSize] = p.state
 	e.n++
 }
 

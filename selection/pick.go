@@ -7,7 +7,8 @@ import (
 	"math/rand/v2"
 )
 
-// ErrNoEndpoint is wrapped by every error of [Balancer.Pick].
+// ErrNoEndpoint is wrapped by every error of [Balancer.Pick] and
+// [Balancer.Take].
 var ErrNoEndpoint = errors.New("no endpoint to pick")
 
 var (
@@ -18,9 +19,12 @@ var (
 // Pick is the ticket of one request: which endpoint it goes to and when it
 // started. It is a small value; give it back with [Balancer.Done] exactly once.
 type Pick struct {
+	state *state // of entry, which Done need not read then
 	entry *entry
 	start Instant
 	probe bool // the one request of a half-open endpoint
+	// answered says that Answered has learnt from the head of the answer.
+	answered bool
 }
 
 // Endpoint returns the endpoint as the last Update before the pick gave it.
@@ -39,106 +43,164 @@ func (p Pick) Value() any { return p.entry.Value }
 // the range is empty or entirely excluded. No lock, no allocation, no scan; only
 // a request whose exclusions leave nearly nothing looks through the range.
 func (b *Balancer) Pick(now Instant, excluded *Exclusion) (Pick, error) {
+	return b.pick(now, excluded, nil)
+}
+
+func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
 	t := b.table.Load()
-	if t.halfOpen || excluded.Len() > 0 || len(t.drawn) == 0 {
-		return b.pickAround(t, now, excluded)
+	if t.halfOpen || excluded.Len() > 0 || len(t.near.drawn) == 0 {
+		return b.pickAround(t, now, excluded, d)
 	}
-	if len(t.drawn) == 1 {
-		return t.drawn[0].begin(now), nil
+	c := &t.near
+	if len(t.spill) > 0 {
+		c = t.choose(b.random(d))
+	}
+	d.among(c)
+	if len(c.drawn) == 1 {
+		d.only()
+		return b.begin(&c.drawn[0], now, d), nil
 	}
 	v := b.view(now)
 	winner := b.winner.load()
-	var best drawn
+	redraws := b.redraws
+	if c.dominant >= 0 {
+		redraws = 0 // another pair would take from the dominant one what weight gives it
+	}
+	var best *drawn
 	lowest := float32(math.Inf(1))
-	for range b.redraws + 1 {
-		random := b.random()
-		i := t.alias.draw(uint32(random >> 32))
-		j := t.alias.draw(uint32(random))
-		if i == j {
-			j = t.alias.drawOther(i, b.random())
+	for {
+		i, j, favoured := c.pair(b, b.random(d), d)
+		first, second := &c.drawn[i], &c.drawn[j]
+		// Ties go to the first of the pair, which is either by chance.
+		one := combine(first.state.parts(&v))
+		other := combine(second.state.parts(&v))
+		d.pair(first, second, &v, favoured)
+		if favoured {
+			one /= dominance
 		}
-		// Ties go to the first drawn, whose order is random already.
-		if score := t.drawn[i].state.score(&v); score < lowest {
-			best, lowest = t.drawn[i], score
+		if one < lowest {
+			best, lowest = first, one
 		}
-		if score := t.drawn[j].state.score(&v); score < lowest {
-			best, lowest = t.drawn[j], score
+		if other < lowest {
+			best, lowest = second, other
 		}
-		if lowest <= winner || winner == 0 {
+		if lowest <= winner || winner == 0 || redraws == 0 {
 			break
 		}
+		redraws--
 	}
-	if best.state == nil { // every score overflowed to +Inf or NaN
-		best = t.drawn[0]
-	} else {
+	if best == nil { // every score overflowed to +Inf or NaN
+		best = &c.drawn[0]
+	} else if c.dominant < 0 && d.real() {
 		b.winner.follow(winner, lowest)
 	}
-	return best.begin(now), nil
+	return b.begin(best, now, d), nil
 }
 
-func (d drawn) begin(now Instant) Pick {
-	d.state.begin(now.tick())
-	return Pick{entry: d.entry, start: now}
+// begin makes the ticket and counts the request as sent.
+func (b *Balancer) begin(best *drawn, now Instant, d *Decision) Pick {
+	if d.real() {
+		best.state.begin(now.tick())
+	}
+	d.won(best, b, now)
+	return Pick{state: best.state, entry: best.entry, start: now}
 }
 
 // drawTries bounds the draws that may hit excluded or busy half-open endpoints
 // before pickAround looks through the range instead.
 const drawTries = 8
 
-// pickAround is Pick where some endpoints must be passed over.
-func (b *Balancer) pickAround(t *table, now Instant, excluded *Exclusion) (Pick, error) {
+// pickAround is pick where some endpoints must be passed over.
+func (b *Balancer) pickAround(t *table, now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
 	if len(t.entries) == 0 {
 		return Pick{}, errEmptyRange
 	}
+	chosen := &t.near
+	if len(t.spill) > 0 {
+		chosen = t.choose(b.random(d))
+	}
+	if p, ok := b.pickAmong(t, chosen, now, excluded, d); ok {
+		return p, nil
+	}
+	for i := -1; i < len(t.spill); i++ { // nearest first
+		c := &t.near
+		if i >= 0 {
+			c = &t.spill[i]
+		}
+		if c == chosen {
+			continue
+		}
+		if p, ok := b.pickAmong(t, c, now, excluded, d); ok {
+			return p, nil
+		}
+	}
+	return b.pickLast(t, now, excluded, d)
+}
+
+// pickAmong draws pairs by weight from what may be picked among the candidates.
+func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exclusion, d *Decision) (Pick, bool) {
+	d.among(c)
 	v := b.view(now)
 	winner := b.winner.load()
-	var best drawn
+	var best *drawn
 	lowest := float32(math.Inf(1))
 	for range b.redraws + 1 {
-		var first *state
+		var first, second *drawn
 		for range drawTries {
-			if len(t.drawn) == 0 {
+			if len(c.drawn) == 0 {
 				break
 			}
-			d := t.drawn[t.alias.draw(uint32(b.random()>>32))]
-			if d.state == first || excluded.contains(d.state) {
+			one := c.one(uint32(b.random(d) >> 32))
+			if one == first || excluded.contains(one.state) {
 				continue
 			}
-			if t.halfOpen && phase(d.state.phase.Load()) != active {
+			if t.halfOpen && phase(one.state.phase.Load()) != active {
 				// A half-open endpoint must be chosen, not merely admitted:
 				// beside healthy ones it would hardly ever win.
-				if d.state.claimProbe() {
-					p := d.begin(now)
+				if one.state.claimProbe(d.real()) {
+					d.probe()
+					p := b.begin(one, now, d)
 					p.probe = true
-					return p, nil
+					return p, true
 				}
 				continue
 			}
-			if score := d.state.score(&v); score < lowest || best.state == nil {
-				best, lowest = d, score
+			if score := one.state.score(&v); score < lowest || best == nil {
+				best, lowest = one, score
 			}
 			if first != nil {
+				second = one
+				d.pair(first, second, &v, false)
 				break
 			}
-			first = d.state
+			first = one
 		}
-		if best.state == nil || lowest <= winner || winner == 0 {
+		if first != nil && second == nil {
+			d.pair(first, nil, &v, false)
+		}
+		if best == nil || lowest <= winner || winner == 0 {
 			break
 		}
 	}
-	if best.state != nil {
-		b.winner.follow(winner, lowest)
-		return best.begin(now), nil
+	if best == nil {
+		return Pick{}, false
 	}
-	return b.pickLast(t, now, excluded)
+	if d.real() {
+		b.winner.follow(winner, lowest)
+	}
+	if d != nil && len(d.Pairs) == 0 {
+		d.only()
+	}
+	return b.begin(best, now, d), true
 }
 
-// pickLast is the last resort: any active endpoint that is not excluded, in
-// proportion to weight, else any of weight 0, else any evicted one.
-func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion) (Pick, error) {
-	const ranks = 3
-	var chosen [ranks]*entry
-	var total [ranks]float64
+// pickLast is the last resort: any candidate that is not excluded, in proportion
+// to weight, else any other active endpoint, else any of weight 0, else any
+// evicted one; of the nearest tier each time.
+func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
+	var chosen *entry
+	var total float64
+	best := math.MaxInt
 	for i := range t.entries {
 		e := &t.entries[i]
 		if excluded.contains(e.state) {
@@ -147,38 +209,54 @@ func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion) (Pick, e
 		rank, weight := 0, e.Weight
 		switch {
 		case phase(e.state.phase.Load()) != active:
-			rank, weight = 2, 1
+			rank, weight = 3, 1
 		case e.Weight <= 0:
-			rank, weight = 1, 1
+			rank, weight = 2, 1
+		case !t.routed[i]:
+			rank = 1
+		}
+		if rank = rank<<8 | int(e.Tier); rank > best {
+			continue
+		}
+		if rank < best {
+			best, total = rank, 0
 		}
 		// Weighted reservoir of one: a newcomer replaces the choice with
 		// probability weight / total so far.
-		total[rank] += weight
-		if unit(b.random())*total[rank] < weight {
-			chosen[rank] = e
+		total += weight
+		if unit(b.random(d))*total < weight {
+			chosen = e
 		}
 	}
-	for _, e := range chosen {
-		if e == nil {
-			continue
-		}
-		p := drawn{e.state, e}.begin(now)
-		p.probe = phase(e.state.phase.Load()) == halfOpen && e.state.claimProbe()
-		return p, nil
+	if chosen == nil {
+		return Pick{}, errAllExcluded
 	}
-	return Pick{}, errAllExcluded
+	one := chosen.drawn()
+	d.last(best >> 8)
+	p := b.begin(&one, now, d)
+	p.probe = chosen.state.claimProbe(d.real())
+	return p, nil
 }
 
-// claimProbe takes the one place of a half-open endpoint.
-func (s *state) claimProbe() bool {
-	return phase(s.phase.Load()) == halfOpen && s.probing.CompareAndSwap(0, 1)
+// claimProbe takes the one place of a half-open endpoint; unless really, it only
+// says whether it is free.
+func (s *state) claimProbe(really bool) bool {
+	if phase(s.phase.Load()) != halfOpen {
+		return false
+	}
+	if !really {
+		return s.probing.Load() == 0
+	}
+	return s.probing.CompareAndSwap(0, 1)
 }
 
-func (b *Balancer) random() uint64 {
-	if b.rand != nil {
-		return b.rand()
+// random returns 64 random bits. An explanation does not disturb the sequence of a
+// given source.
+func (b *Balancer) random(d *Decision) uint64 {
+	if b.rand == nil || !d.real() {
+		return rand.Uint64()
 	}
-	return rand.Uint64()
+	return b.rand()
 }
 
 func (b *Balancer) view(now Instant) view {

@@ -60,15 +60,11 @@ func (r *rig) pick(excluded *Exclusion) Pick {
 // pickFrom makes a ticket of the named endpoint without drawing.
 func (r *rig) pickFrom(id string) Pick {
 	r.t.Helper()
-	for i := range r.table.Load().entries {
-		if e := &r.table.Load().entries[i]; e.ID == id {
-			p := drawn{e.state, e}.begin(r.now)
-			p.probe = e.state.claimProbe()
-			return p
-		}
+	p, err := r.Take(id, r.now)
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	r.t.Fatalf("no endpoint %q", id)
-	return Pick{}
+	return p
 }
 
 // request sends one request to the named endpoint.

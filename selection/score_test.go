@@ -345,7 +345,7 @@ func TestAnInstantFromAnotherGoroutineMayBeSlightlyOlder(t *testing.T) {
 func TestTheDecayTableFollowsTheExponential(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := rapid.Float32Range(0, 40).Draw(t, "x")
-		if got, want := float64(decay(x)), math.Exp(-float64(x)); math.Abs(got-want) > 0.0006 {
+		if got, want := float64(decay(x*decayStepsPerUnit)), math.Exp(-float64(x)); math.Abs(got-want) > 0.0006 {
 			t.Fatalf("decay(%v) = %v, want %v", x, got, want)
 		}
 	})

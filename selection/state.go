@@ -38,13 +38,15 @@ type state struct {
 	failures    atomic.Uint64 // failures since the start
 	countsTick  atomic.Uint32
 	sendTick    atomic.Uint32 // last send
-	silenceTick atomic.Uint32 // last sign of life, or first send after idleness
+	silenceTick atomic.Uint32 // last sign of life, or first send while none waited
 	samples     atomic.Uint32 // latency samples, saturating at maxSamples
 	consecutive atomic.Uint32 // failures since the last success
 	phase       atomic.Uint32
 	probing     atomic.Uint32 // 1 while the one request of a half-open endpoint is out
+	streaming   atomic.Int32  // requests in flight whose answer has begun
+	perOut      atomic.Uint32 // float32: what an own request in flight adds to the queue
 
-	_ [20]byte
+	_ [12]byte
 }
 
 // What the report word holds.
@@ -92,21 +94,39 @@ type view struct {
 // better. The formula is the package's contract:
 //
 //	L' · (q + 1) / max(s', 0.05)²  ÷  max(0.1, age/ramp) while younger than the ramp
+//
+// An own request in flight counts as 1 in q, or less for endpoints of more than the
+// mean weight.
 func (s *state) score(v *view) float32 {
+	return combine(s.parts(v))
+}
+
+func combine(latency, queue, success, ramp float32) float32 {
+	score := latency * (queue + 1)
+	if factor := success * success * ramp; factor != 1 {
+		score /= factor
+	}
+	return score
+}
+
+// parts are L', q, s' (bounded) and the ramp of the score.
+func (s *state) parts(v *view) (latency, queue, success, ramp float32) {
 	out := s.outstanding()
 
 	// L': only bad estimates relax, and towards the median; an endpoint that is
-	// silent with requests out is at least half as slow as its silence is long.
+	// silent while requests wait for it is at least half as slow as its silence is
+	// long. Those that are being answered do not wait, however long it takes.
 	// (L' and q are written out here because calls cost as much as they do.)
-	latency := v.median
+	latency = v.median
 	if word := s.latency.Load(); word != 0 {
 		var at tick
 		latency, at = unpack(word)
-		if latency > v.median {
-			latency = v.median + (latency-v.median)*decay(float32(v.tick.since(at))*perLatencyTau)
-		}
+		// Half of the estimates are above the median, so a branch would be
+		// guessed wrong half of the time.
+		above := max(latency-v.median, 0)
+		latency += above * (decay(float32(v.tick.since(at))*perLatencyTau) - 1)
 	}
-	if out > 0 {
+	if out > 0 && out > float32(s.streaming.Load()) {
 		silence := v.tick.since(tick(s.silenceTick.Load()))
 		latency = max(latency, float32(silence)*(1<<tickShift)/2)
 	}
@@ -114,30 +134,34 @@ func (s *state) score(v *view) float32 {
 	// q: the report, ageing towards its average, plus what we sent since, plus
 	// what we have out. An endpoint that never reported is assumed to be as busy
 	// as the median one.
-	queue := max(out, v.queue)
+	if out > 0 {
+		out *= s.weighed()
+	}
+	queue = max(out, v.queue)
 	if reported := s.reported.Load(); reported != noReport {
 		last, average := unpackPair(s.report.Load())
 		fresh := decay(float32(v.tick.since(tick(s.reportTick.Load()))) * perReportTau)
 		if reported == ownReport {
 			queue = average + (last-average)*fresh + out
 			if s.picks.Load() != s.mark.Load() {
-				queue += s.sentSinceReport(v.tick)
+				queue += s.sentSinceReport(v.tick) * s.weighed()
 			}
 		} else {
 			queue += last * fresh
 		}
 	}
 
-	score := latency * (queue + 1)
+	success, ramp = 1, 1
 	if word := s.success.Load(); word != 0 {
-		success := max(relaxedSuccess(word, v.tick), 0.05)
-		score /= success * success
+		success = max(relaxedSuccess(word, v.tick), 0.05)
 	}
 	if left := s.rampUntil.Load() - int64(v.now); left > 0 {
-		score /= max(0.1, 1-float32(left)/v.slowStart)
+		ramp = max(0.1, 1-float32(left)/v.slowStart)
 	}
-	return score
+	return latency, queue, success, ramp
 }
+
+func (s *state) weighed() float32 { return math.Float32frombits(s.perOut.Load()) }
 
 // outstanding is our own requests in flight. done is read first, so the
 // difference is never negative.
@@ -168,7 +192,7 @@ func relaxedSuccess(word uint64, now tick) float32 {
 // begin counts a request that is about to be sent.
 func (s *state) begin(now tick) {
 	before := s.picks.Add(1) - 1
-	if before == s.done.Load() {
+	if waiting := int64(before-s.done.Load()) - int64(s.streaming.Load()); waiting <= 0 {
 		storeTick(&s.silenceTick, now)
 	}
 	storeTick(&s.sendTick, now)

@@ -1,5 +1,7 @@
 package selection
 
+import "math"
+
 // Endpoint is one member of a relay's range, as the caller describes it.
 type Endpoint struct {
 	// ID is the identity: statistics are carried over table changes by it.
@@ -8,22 +10,37 @@ type Endpoint struct {
 	// endpoints; finite and >= 0. An endpoint of weight 0 is connected but
 	// drawn only when nothing else is left.
 	Weight float64
+	// Tier is how far away the endpoint is, 0 nearest. A farther tier gets what
+	// the healthy endpoints of the nearer ones cannot take; see
+	// [Config.Overprovisioning].
+	Tier uint8
 	// Value is opaque to selection: the relay keeps its connection pool here.
 	Value any
 }
 
 // table is the immutable picture that picks read. A new one is published when
-// the range changes and when an endpoint is evicted, half-opened or readmitted.
+// the range changes, when an endpoint is evicted, half-opened or readmitted, and
+// when the effective range grows or shrinks.
 type table struct {
+	near  candidates   // of the nearest tier that gets traffic
+	spill []candidates // of the farther ones that get some, rarely any
+
 	entries []entry // the whole range, in the caller's order
-	drawn   []drawn // active and half-open endpoints of weight > 0
-	alias   aliasTable
-	// halfOpen says that drawn holds a half-open endpoint, so that a pick must
+	byID    map[string]*entry
+	routed  []bool // by entry: whether it is among the candidates
+	shape   shape
+	// halfOpen says that there is a half-open candidate, so that a pick must
 	// look at phases. It is false nearly always.
 	halfOpen bool
 	// full says that no further endpoint may be evicted. It spares a failing
 	// range the mutex on every failure.
 	full bool
+}
+
+// shape is what a table is made by, beside the endpoints.
+type shape struct {
+	width            int     // effective range: so many endpoints get traffic
+	overprovisioning float64 // see Config
 }
 
 type entry struct {
@@ -32,28 +49,89 @@ type entry struct {
 	member *member
 }
 
-// drawn repeats the state pointer to save a cache line per draw.
-type drawn struct {
-	state *state
-	entry *entry
-}
-
-func newTable(entries []entry) *table {
-	t := &table{entries: entries}
-	var weights []float64
-	for i := range entries {
-		e := &entries[i]
-		if e.Weight <= 0 || phase(e.state.phase.Load()) == evicted {
-			continue
-		}
-		if phase(e.state.phase.Load()) == halfOpen {
-			t.halfOpen = true
-		}
-		t.drawn = append(t.drawn, drawn{e.state, e})
-		weights = append(weights, e.Weight)
-	}
+// newTable takes the entries and their index, which tables of one range share.
+func newTable(entries []entry, byID map[string]*entry, s shape) *table {
+	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s}
 	drawable, out := countOut(entries)
 	t.full = out+1 > maxOut(drawable)
-	t.alias = newAliasTable(weights)
+	for _, share := range tierShares(entries, s.overprovisioning) {
+		if c := t.candidates(share); len(c.drawn) > 0 {
+			// A tier without traffic may have somebody to try, once in a while.
+			if c.load == 0 {
+				c.load = float64(len(c.drawn)) / float64(len(entries))
+			}
+			if len(t.near.drawn) == 0 {
+				t.near = c
+			} else {
+				t.spill = append(t.spill, c)
+			}
+		}
+	}
 	return t
+}
+
+// again is the table of the same range after phases have changed.
+func (t *table) again() *table { return newTable(t.entries, t.byID, t.shape) }
+
+// candidates are the first active endpoints of the tier, in ring order, as many as
+// its part of the effective range has. Half-open endpoints come on top, wherever
+// they are: else they would never be tried, and count as out for ever.
+func (t *table) candidates(share tierShare) candidates {
+	width := ceil(share.load * float64(t.shape.width))
+	var drawn []drawn
+	var weights []float64
+	for i := range t.entries {
+		e := &t.entries[i]
+		if e.Weight <= 0 || e.Tier != share.tier {
+			continue
+		}
+		switch phase(e.state.phase.Load()) {
+		case evicted:
+			continue
+		case halfOpen:
+			t.halfOpen = true
+		default:
+			if width == 0 {
+				continue
+			}
+			width--
+		}
+		t.routed[i] = true
+		drawn = append(drawn, e.drawn())
+		weights = append(weights, e.Weight)
+	}
+	return newCandidates(share, drawn, weights)
+}
+
+func (e *entry) drawn() drawn { return drawn{e.state, e} }
+
+// index finds the entries by ID.
+func index(entries []entry) map[string]*entry {
+	byID := make(map[string]*entry, len(entries))
+	for i := range entries {
+		byID[entries[i].ID] = &entries[i]
+	}
+	return byID
+}
+
+// weighOut tells the states what one own request in flight adds to the queue: the
+// mean weight of the tier over the endpoint's. So an endpoint of twice the weight is
+// as busy with twice as many.
+func weighOut(entries []entry) {
+	var sums [256]float64
+	var counts [256]int
+	for i := range entries {
+		if e := &entries[i]; e.Weight > 0 {
+			sums[e.Tier] += e.Weight
+			counts[e.Tier]++
+		}
+	}
+	for i := range entries {
+		e := &entries[i]
+		perOut := float32(1)
+		if e.Weight > 0 {
+			perOut = float32(sums[e.Tier] / float64(counts[e.Tier]) / e.Weight)
+		}
+		e.state.perOut.Store(math.Float32bits(perOut))
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,7 +74,8 @@ func (t Ticket) Done(o Outcome) {
 }
 
 // Allow decides whether a request may be sent now. An error is a
-// [NotHealthyError]: exclude the endpoint for this request and pick another.
+// [NotHealthyError]: exclude the endpoint for this request and pick another. An empty
+// endpoint stands for all of the service's: the request is then refused.
 func (b *Breakers) Allow(caller, service, endpoint string) (Ticket, error) {
 	if b == nil || b.exempt[service] {
 		return Ticket{}, nil
@@ -104,6 +106,8 @@ func (b *Breakers) circuit(k key) *circuit {
 		oldest.forget()
 		b.metrics.forgotten.Inc()
 	}
+	// Not the rest of the request that the names are a part of.
+	k = key{strings.Clone(k.caller), strings.Clone(k.service), strings.Clone(k.endpoint)}
 	c := newCircuit(k, &b.cfg, b.metrics)
 	b.byKey[k] = b.order.PushFront(c)
 	return c

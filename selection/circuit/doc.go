@@ -4,9 +4,9 @@
 // # Promise
 //
 // Eviction in package selection looks at an endpoint as a whole. A circuit looks at
-// one caller's requests for one service at one endpoint: a caller whose every
-// request makes an endpoint fail is stopped without costing anybody else the
-// endpoint. Off, which is the default, it costs nothing: a nil *Breakers allows
+// one caller's requests for one service at one endpoint, or for a service as a whole
+// where the endpoint is left empty, as a relay does: a caller whose every request
+// makes endpoints fail is stopped without costing anybody else the endpoints. Off, which is the default, it costs nothing: a nil *Breakers allows
 // everything and does not allocate.
 //
 //	          more than 5 requests, and more than 50 %

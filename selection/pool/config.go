@@ -40,7 +40,7 @@ type Config struct {
 	Alpha float64
 
 	// ErrorRateThreshold is the share of failures that a peer must surely exceed
-	// (Wilson lower bound, z = 2.58, of counts that decay over 10 s) to be evicted.
+	// (Wilson lower bound, z = 4, of counts that decay over 10 s) to be evicted.
 	// More than 0, less than 1, default 0.05.
 	ErrorRateThreshold float64
 

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/ringway/ringway/selection/internal/wilson"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 	maxPenalty = 10 * time.Second
 
 	// minRequests is from how many recent requests a failure share is judged.
-	minRequests = 5
+	minRequests = wilson.Enough
 	// percentileSamples is how many latencies the 99th percentile is taken from.
 	percentileSamples = 100
 	// latencyStep: percentile and average are compared at every tenth sample.
@@ -139,12 +141,7 @@ func (h *health) lastMedian() time.Duration {
 	return last[latencyStep/2]
 }
 
-// wilsonLowerBound is the lower end of Wilson's score interval at z = 2.58 (99 %,
-// two-sided): the failure share is surely at least this.
+// wilsonLowerBound is the share of failures that is sure.
 func wilsonLowerBound(failures, requests float64) float64 {
-	const z = 2.58
-	p := failures / requests
-	centre := p + z*z/(2*requests)
-	spread := z * math.Sqrt(p*(1-p)/requests+z*z/(4*requests*requests))
-	return (centre - spread) / (1 + z*z/requests)
+	return wilson.LowerBound(failures, requests, wilson.Sure)
 }

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -110,20 +109,6 @@ func TestAnUntriedPeerCountsAsTypicalAndOneThatOnlyFailedNeverAsFree(t *testing.
 	failed.success(time.Millisecond, 0.2, start)
 	if got := failed.estimate(typical, baseline, start); got != time.Millisecond {
 		t.Errorf("after a success: %v", got)
-	}
-}
-
-// Wilson's bound is where a share p would have to be for what was seen to be 2.58
-// standard deviations above it.
-func TestTheLowerBoundIsWilsons(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 1000 {
-		requests := 1 + math.Floor(1000*rng.Float64())
-		failures := math.Floor(requests * rng.Float64())
-		p := wilsonLowerBound(failures, requests)
-		if z := failures/requests - p - 2.58*math.Sqrt(p*(1-p)/requests); math.Abs(z) > 1e-9 {
-			t.Fatalf("%v of %v: bound %v is off by %v", failures, requests, p, z)
-		}
 	}
 }
 

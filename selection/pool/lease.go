@@ -78,6 +78,10 @@ func (p *Pool[C]) Acquire(ctx context.Context, r Request) (*Lease[C], error) {
 func (p *Pool[C]) acquire(ctx context.Context, r Request) (_ *Lease[C], reason string, _ error) {
 	var failed error // why connections that we waited for were not opened
 	var patience <-chan time.Time
+	wait := p.cfg.ConnectTimeout
+	if r.Patience > 0 {
+		wait = min(wait, r.Patience)
+	}
 	for {
 		if ctx.Err() != nil {
 			return nil, rejectedCancelled, waitError(context.Cause(ctx), failed)
@@ -90,7 +94,7 @@ func (p *Pool[C]) acquire(ctx context.Context, r Request) (_ *Lease[C], reason s
 			return nil, reasonOf(err), errors.Join(err, failed)
 		}
 		if patience == nil {
-			timer := time.NewTimer(p.cfg.ConnectTimeout)
+			timer := time.NewTimer(wait)
 			defer timer.Stop()
 			patience = timer.C
 		}
@@ -111,7 +115,7 @@ func (p *Pool[C]) acquire(ctx context.Context, r Request) (_ *Lease[C], reason s
 		case <-ctx.Done():
 			err, reason = context.Cause(ctx), rejectedCancelled
 		case <-patience:
-			err, reason = fmt.Errorf("%w: waited %v for a connection", ErrUnavailable, p.cfg.ConnectTimeout), rejectedTimeout
+			err, reason = fmt.Errorf("%w: waited %v for a connection", ErrUnavailable, wait), rejectedTimeout
 		}
 		if ready != nil {
 			p.finish(func(now time.Time) { p.table.Release(ticket, now) })

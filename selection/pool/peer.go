@@ -13,6 +13,10 @@ type Peer struct {
 	// Address is for whoever opens the connection. A peer that comes back under
 	// another one is a new peer.
 	Address string
+	// Instance tells the processes apart that ran under the ID one after the other,
+	// where the caller knows: with another one it is a new peer, and what the last
+	// one did is forgotten. Empty is an instance like any other.
+	Instance string
 	// Datacenter and Region are where it is; empty ones match nothing.
 	Datacenter, Region string
 }
@@ -49,9 +53,16 @@ type peer struct {
 	member *member // its place in the pool, or the one it is being connected for
 	links  int     // its connections, opening and draining ones included
 
+	requests, failures uint64 // since it was met
+
 	bars        int       // k: evictions and failed openings in a row
 	barredUntil time.Time // zero unless it is barred
 	reason      string    // why it was barred last
+}
+
+// same says whether q is the same process as p.
+func (p *Peer) same(q Peer) bool {
+	return p.ID == q.ID && p.Address == q.Address && p.Instance == q.Instance
 }
 
 func (p *peer) barred() bool { return !p.barredUntil.IsZero() }

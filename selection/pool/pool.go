@@ -98,6 +98,14 @@ func (p *Pool[C]) Status() Status {
 	return p.table.Status(time.Now())
 }
 
+// Tried says whether everybody who can be connected to at the moment was; see
+// [Table.Tried].
+func (p *Pool[C]) Tried() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.table.Tried()
+}
+
 // errGivenUp is what a request learns that waited for a connection which nobody
 // wants any more.
 var errGivenUp = errors.New("the connection was given up while it was being opened")

@@ -13,6 +13,9 @@ type Request struct {
 	Key string
 	// Exclude are the ids of peers that this request has tried.
 	Exclude []string
+	// Patience is how long the request waits at most while nobody is connected, and
+	// somebody will be. Default, and at most, ConnectTimeout.
+	Patience time.Duration
 }
 
 // Outcome says how a request ended.
@@ -120,6 +123,7 @@ func (t *Table) acquireElsewhere(excluded func(*member) bool) (Ticket, error) {
 
 func (t *Table) take(l *link) Ticket {
 	l.inFlight++
+	l.peer.requests++
 	return Ticket{Link: l.id, Peer: l.peer.Peer, Ready: l.open}
 }
 
@@ -142,6 +146,7 @@ func (t *Table) Report(tk Ticket, o Outcome, latency time.Duration, now time.Tim
 		h.success(max(latency, 0), t.cfg.Alpha, t.now)
 		judge(t.slow)
 	case Failure:
+		l.peer.failures++
 		h.failure(t.now)
 		judge(t.failing)
 	case Shed:

@@ -60,6 +60,8 @@ type PeerStatus struct {
 	Consecutive int           // failures since the last answer
 	InFlight    int
 	Connections int
+	Requests    uint64    // since it became a peer
+	Failures    uint64    // of these
 	Reason      string    // why it was evicted last
 	OutUntil    time.Time // zero unless it is evicted
 }
@@ -89,7 +91,7 @@ func (t *Table) Status(now time.Time) Status {
 			Peer: p.Peer, Tier: p.tier(t.cfg.Datacenter, t.cfg.Region), Health: t.healthOf(p),
 			Weight: l.weight(p), Latency: h.latency, Percentile: h.p99, Estimate: l.estimate(p),
 			ErrorRate: h.errorRate(t.now), Consecutive: h.consecutive,
-			InFlight: inFlight[p], Connections: p.links, Reason: p.reason, OutUntil: p.barredUntil,
+			InFlight: inFlight[p], Connections: p.links, Requests: p.requests, Failures: p.failures, Reason: p.reason, OutUntil: p.barredUntil,
 		}
 		if p.member != nil {
 			ps.Role = p.member.role

@@ -75,14 +75,14 @@ func (t *Table) Update(peers []Peer, now time.Time) error {
 		next[p.ID] = p
 		known := t.peers[p.ID]
 		switch {
-		case known == nil || known.Address != p.Address:
+		case known == nil || !known.same(p):
 			fresh = append(fresh, p)
 		case known.Peer != p:
 			known.Peer, moved = p, true
 		}
 	}
 	for id, p := range t.peers {
-		if q, still := next[id]; !still || q.Address != p.Address {
+		if q, still := next[id]; !still || !p.same(q) {
 			gone = append(gone, p)
 			delete(t.peers, id)
 		}
@@ -127,7 +127,7 @@ func (t *Table) turnOf(p *peer) int {
 func (t *Table) meet(p Peer) *peer {
 	known := &peer{Peer: p}
 	for _, l := range t.links {
-		if l.member == nil && l.peer.ID == p.ID && l.peer.Address == p.Address {
+		if l.member == nil && l.peer.same(p) {
 			l.peer = known
 			known.links++
 		}
@@ -170,6 +170,12 @@ func (t *Table) Step(now time.Time) Actions {
 		return !wanted
 	})
 	return a
+}
+
+// Tried says whether everybody who can be connected to at the moment was: there is
+// a primary and nobody is on the way to a place, or there is nobody to connect to.
+func (t *Table) Tried() bool {
+	return len(t.joining) == 0 && (len(t.primaries) > 0 || len(t.eligible()) == 0)
 }
 
 // pending says whether Step would say something that it did not say the last time.

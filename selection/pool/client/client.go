@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership/discovery"
+	"github.com/ringway/ringway/selection/budget"
 	"github.com/ringway/ringway/selection/pool"
 )
 
@@ -20,7 +21,7 @@ type Client struct {
 	finder    *discovery.Finder
 	pool      *pool.Pool[*relayConn]
 	transport *http.Transport // opens connections; pools none
-	budget    budget
+	budget    *budget.Budget
 	metrics   *metrics
 
 	known  chan struct{} // closed, by looked, when relays have been looked for once
@@ -33,7 +34,7 @@ type Client struct {
 func New(cfg Config) (*Client, error) {
 	cfg, err := cfg.withDefaults()
 	c := &Client{
-		cfg: cfg, transport: newTransport(cfg), budget: newBudget(cfg.RetryBudget),
+		cfg: cfg, transport: newTransport(cfg), budget: budget.New(cfg.RetryBudget, savings),
 		known: make(chan struct{}), hungry: make(chan struct{}, 1),
 	}
 	c.looked = sync.OnceFunc(func() { close(c.known) })
@@ -70,6 +71,9 @@ func (c *Client) Run(ctx context.Context) error {
 
 // Status says which relays there are, how they do, and which are used.
 func (c *Client) Status() pool.Status { return c.pool.Status() }
+
+// savings is how many retries a quiet client can have at once.
+const savings = 100
 
 // minPause is how soon seeds are looked up again where none leads to a relay, or
 // because one was lost.
@@ -119,7 +123,9 @@ func (c *Client) onEvent(e pool.Event) {
 type keyOfKey struct{}
 
 // WithKey makes requests with this context go to the relay that the last one with
-// the same key went to, as long as it keeps its place among the primaries.
+// the same key went to, as long as it keeps its place among the primaries, and tells
+// the relays the key. A request with a KeyHeader has the key in it, unless its context
+// has one.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyOfKey{}, key)
 }

@@ -330,6 +330,32 @@ func TestAKeySticksToItsRelay(t *testing.T) {
 	}
 }
 
+func TestRelaysLearnTheKey(t *testing.T) {
+	relays := newRelays(t, 3, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get(KeyHeader)) })
+	c, web := running(t, Config{Seeds: addrs(relays)})
+	settled(t, c, 3)
+	for _, keys := range []struct{ context, header, want string }{
+		{"", "", ""}, {"a", "", "a"}, {"", "b", "b"}, {"a", "b", "a"},
+	} {
+		req, _ := http.NewRequestWithContext(WithKey(t.Context(), keys.context), "GET", "http://billing/a", nil)
+		if keys.header != "" {
+			req.Header.Set(KeyHeader, keys.header)
+		}
+		resp, err := web.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(body) != keys.want || req.Header.Get(KeyHeader) != keys.header {
+			t.Errorf("%+v: the relay learns %q", keys, body)
+		}
+	}
+	if n := c.Status().Bindings; n != 2 {
+		t.Errorf("%d keys stick, want a and b", n)
+	}
+}
+
 func TestManyRequestsShareFewConnectionsOverHTTP2AndTakeTurnsOverHTTP1(t *testing.T) {
 	for _, http1 := range []bool{false, true} {
 		gate := make(chan struct{})

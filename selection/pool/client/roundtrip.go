@@ -15,8 +15,14 @@ import (
 	"github.com/ringway/ringway/selection/pool"
 )
 
-// ServiceHeader names the service that a request is for.
-const ServiceHeader = "Ringway-Service"
+// The headers that relays go by.
+const (
+	// ServiceHeader names the service that a request is for.
+	ServiceHeader = "Ringway-Service"
+	// KeyHeader is what is WithKey's to the relays: with a strategy that goes by keys
+	// they send all requests with one key to one worker.
+	KeyHeader = "Ringway-Key"
+)
 
 // RoundTrip sends a request to a relay, and to another one where that is safe and
 // the first did not answer. The error has every attempt in it.
@@ -33,6 +39,7 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 type trip struct {
 	client *Client
 	req    *http.Request
+	key    string
 	handed bool // the request's own body was given to a connection
 	tried  []string
 	failed []error
@@ -47,12 +54,14 @@ func (t *trip) run() (*http.Response, error) {
 			return nil, t.fail(err)
 		}
 	}
-	key, _ := ctx.Value(keyOfKey{}).(string)
-	c.budget.earn()
+	if t.key, _ = ctx.Value(keyOfKey{}).(string); t.key == "" {
+		t.key = t.req.Header.Get(KeyHeader)
+	}
+	c.budget.Earn()
 	for {
-		lease, err := c.pool.Acquire(ctx, pool.Request{Key: key, Exclude: t.tried})
+		lease, err := c.pool.Acquire(ctx, pool.Request{Key: t.key, Exclude: t.tried})
 		if errors.Is(err, pool.ErrExcluded) { // once more round: a new connection may do
-			lease, err = c.pool.Acquire(ctx, pool.Request{Key: key})
+			lease, err = c.pool.Acquire(ctx, pool.Request{Key: t.key})
 		}
 		if err != nil {
 			return nil, t.fail(err)
@@ -121,6 +130,9 @@ func (t *trip) attempt(lease *pool.Lease[*relayConn]) (_ *http.Response, sent bo
 	if host := t.req.URL.Hostname(); out.Header.Get(ServiceHeader) == "" && !strings.Contains(host, ".") {
 		out.Header.Set(ServiceHeader, host)
 	}
+	if t.key != "" {
+		out.Header.Set(KeyHeader, t.key)
+	}
 	if t.handed && hasBody(t.req) {
 		body, err := t.req.GetBody()
 		if err != nil {
@@ -174,7 +186,7 @@ func (t *trip) mayNotRepeat(sent bool) string {
 		return refusedUnsafe
 	case len(t.failed) >= t.client.cfg.Attempts:
 		return refusedAttempts
-	case !t.client.budget.spend():
+	case !t.client.budget.Spend():
 		return refusedBudget
 	}
 	return ""

@@ -1,0 +1,75 @@
+package selection
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAnEvictedEndpointIsUsableAgainForOneRequestAtATime(t *testing.T) {
+	b, err := NewBalancer(DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Update([]Endpoint{{ID: "a", Weight: 1}, {ID: "b", Weight: 1}, {ID: "c", Weight: 1}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	usable := func(want bool, when string) {
+		t.Helper()
+		if b.Usable("a") != want || !b.Usable("b") {
+			t.Errorf("%s: a %v, b %v, want %v, true", when, b.Usable("a"), b.Usable("b"), want)
+		}
+	}
+	take := func() Pick {
+		t.Helper()
+		p, err := b.Take("a", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	usable(true, "at first")
+	for range 4 {
+		b.Done(take(), 0, Failure)
+	}
+	usable(false, "evicted")
+	now := Instant(time.Minute)
+	b.Refresh(now)
+	usable(true, "half-open")
+	p := take()
+	usable(false, "being tried")
+	b.Done(p, now, Success)
+	usable(true, "back")
+	if b.Usable("nobody") {
+		t.Error("what is not in the range is usable")
+	}
+}
+
+func TestOnlyWaitingRequestsMakeAnEndpointSilent(t *testing.T) {
+	b, err := NewBalancer(DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Update([]Endpoint{{ID: "a", Weight: 1}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	const s = Instant(time.Second)
+	silence := func(now Instant, want time.Duration) {
+		t.Helper()
+		if got := b.Silence("a", now); got < want-time.Millisecond || got > want+time.Millisecond {
+			t.Errorf("silent for %v, want %v", got, want)
+		}
+	}
+	silence(60*s, 0) // idle
+	stream, _ := b.Take("a", 60*s)
+	silence(63*s, 3*time.Second)
+	stream = b.Answered(stream, 64*s, Success)
+	silence(90*s, 0) // a long answer
+	waits, _ := b.Take("a", 90*s)
+	silence(95*s, 5*time.Second)
+	b.Done(waits, 95*s, Success)
+	silence(99*s, 0)
+	b.Done(stream, 99*s, Success)
+	if b.Silence("nobody", 99*s) != 0 {
+		t.Error("what is not in the range is silent")
+	}
+}

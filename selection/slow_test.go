@@ -1,0 +1,139 @@
+package selection
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// trickle sends ten requests per second to each of ten endpoints, whatever their
+// scores, of which those named first take the given time, all others 20 ms.
+func (r *rig) trickle(during, took time.Duration, slow int) {
+	r.t.Helper()
+	for range during / (250 * ms) {
+		for i := range 10 {
+			one := 20 * ms
+			if i < slow {
+				one = took
+			}
+			for range 3 {
+				p := r.pickFrom(fmt.Sprintf("w%d", i))
+				p.start = r.now - Instant(one)
+				r.Done(p, r.now, Success)
+			}
+		}
+		r.wait(250 * ms)
+		r.Refresh(r.now)
+	}
+}
+
+func TestAnEndpointThatStaysSlowIsEvicted(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(rangeOf(10))
+	r.trickle(5*time.Second, 20*ms, 1)
+	r.trickle(9*time.Second, 200*ms, 1)
+	if got := r.stats("w0"); got.State != "active" {
+		t.Fatalf("%s after 9 s: %s", got.State, got.LastReason)
+	}
+	r.trickle(3*time.Second, 200*ms, 1)
+	got := r.stats("w0")
+	if !strings.HasPrefix(got.LastReason, "latency ") || !strings.Contains(got.LastReason, "the median of the range is 20ms") {
+		t.Fatalf("after 12 s it is %s: %q", got.State, got.LastReason)
+	}
+	if n := r.inState("evicted") + r.inState("half_open"); n > 1 {
+		t.Errorf("%d are out", n)
+	}
+	// It recovers and comes back as from any eviction.
+	r.trickle(40*time.Second, 20*ms, 1)
+	if got := r.stats("w0").State; got != "active" {
+		t.Errorf("%s after it recovered", got)
+	}
+}
+
+func TestASlowSpellIsForgivenWhenItEndsInTime(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(rangeOf(10))
+	r.trickle(5*time.Second, 20*ms, 1)
+	for range 5 {
+		r.trickle(8*time.Second, 200*ms, 1)
+		r.trickle(10*time.Second, 20*ms, 1)
+	}
+	if got := r.stats("w0").LastReason; got != "" {
+		t.Error(got)
+	}
+}
+
+func TestTheLatencyFactorIsRead(t *testing.T) {
+	for factor, want := range map[float64]bool{0: false, 3: true, 20: false} {
+		cfg := DefaultConfig()
+		cfg.LatencyFactor = factor
+		r := newRig(t, cfg)
+		r.update(rangeOf(10))
+		r.trickle(20*time.Second, 200*ms, 1)
+		if got := r.stats("w0").LastReason != ""; got != want {
+			t.Errorf("factor %v: 10 times slower, evicted is %v, want %v", factor, got, want)
+		}
+	}
+}
+
+func TestALatencyThatNobodyConfirmsEvictsNobody(t *testing.T) {
+	r := fleet(t, 10, DefaultConfig())
+	r.median(25 * ms)
+	for range 2 * slowSamples {
+		r.request("w0", 2*time.Second, Success)
+	}
+	for range 120 { // no further answer
+		r.wait(250 * ms)
+		r.Refresh(r.now)
+	}
+	if got := r.stats("w0"); got.LastReason != "" {
+		t.Errorf("evicted by an old estimate: %+v", got)
+	}
+	// Nor does a request without an answer: the floor of a silence is no measurement.
+	p := r.pickFrom("w0")
+	for range 120 {
+		r.wait(250 * ms)
+		r.Refresh(r.now)
+	}
+	if got := r.stats("w0"); got.LastReason != "" {
+		t.Errorf("evicted by a silence: %+v", got)
+	}
+	r.Done(p, r.now, Cancelled)
+}
+
+func TestLatencyRespectsTheCapAndThePanic(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(rangeOf(10))
+	r.trickle(11*time.Second, 200*ms, 4)
+	if n := r.inState("evicted") + r.inState("half_open"); n != 3 {
+		t.Errorf("%d of 10 are out, want 3", n)
+	}
+	r = newRig(t, DefaultConfig())
+	r.update(rangeOf(10))
+	for range 20 {
+		r.failing.Store(math.Float32bits(0.2))
+		r.trickle(time.Second, 200*ms, 1)
+	}
+	if got := r.stats("w0").LastReason; got != "" {
+		t.Errorf("evicted while the range fails: %s", got)
+	}
+}
+
+// Twice as slow is no reason, however long it lasts and however service times vary.
+func TestEndpointsThatAreSomewhatSlowerStay(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(rangeOf(20))
+	r.drive(load{800, 5 * time.Minute, func(id string, _ Instant) (time.Duration, Outcome) {
+		if id == "w0" || id == "w1" || id == "w2" {
+			return 5*ms + time.Duration(r.rng.ExpFloat64()*50e6), Success
+		}
+		return 5*ms + time.Duration(r.rng.ExpFloat64()*25e6), Success
+	}})
+	for _, s := range r.Stats(r.now) {
+		if s.LastReason != "" {
+			t.Errorf("%s was evicted: %s", s.ID, s.LastReason)
+		}
+	}
+}
