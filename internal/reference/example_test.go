@@ -15,6 +15,7 @@ func ExampleFiles() {
 	}
 	// Output:
 	// docs/projection.svg
+	// docs/reference/cli.md
 	// docs/reference/flags.md
 	// docs/reference/metrics.md
 }

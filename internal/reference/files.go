@@ -15,6 +15,7 @@ import (
 // Files are the generated files, by their path in the repository.
 func Files() map[string]func(io.Writer) error {
 	return map[string]func(io.Writer) error{
+		"docs/reference/cli.md":     CLI,
 		"docs/reference/flags.md":   Flags,
 		"docs/reference/metrics.md": Metrics,
 		"docs/projection.svg": func(w io.Writer) error {

@@ -61,6 +61,7 @@ func relayMetrics() ([]metric, error) {
 	s := relay.DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "reference", "reference", "reference"
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	s.Circuit.Mode = "on" // circuits that are off register nothing
 	reg := prometheus.NewRegistry()
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), reg)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay/routing"
 )
 
@@ -13,23 +14,22 @@ func (r *Relay) adminMux() *http.ServeMux {
 		Snapshot: r.members.Snapshot, Reasons: r.Reasons, Gatherer: r.cfg.Registry,
 		Catalogue: func() uint64 { return r.catalogue.View().Checksum() },
 	})
-	mux.HandleFunc("GET /api/v1/services", func(w http.ResponseWriter, _ *http.Request) {
-		services := []serviceSummary{}
-		for _, s := range r.router.Services() {
-			services = append(services, summarize(s))
-		}
-		admin.WriteJSON(w, http.StatusOK, map[string]any{"relay": r.cfg.Membership.ID, "services": services})
-	})
+	mux.HandleFunc("GET /api/v1/services", r.listServices)
 	mux.HandleFunc("GET /api/v1/services/{name}", r.withService(func(w http.ResponseWriter, _ *http.Request, s *routing.Service) {
 		admin.WriteJSON(w, http.StatusOK, r.describe(s))
 	}))
 	mux.HandleFunc("GET /api/v1/services/{name}/plan", r.withService(r.showPlan))
 	mux.HandleFunc("GET /api/v1/services/{name}/explain", r.withService(r.explain))
+	mux.HandleFunc("GET /api/v1/services/{name}/route", r.withService(r.showRoute))
 	mux.HandleFunc("GET /api/v1/shared-key", func(w http.ResponseWriter, _ *http.Request) {
 		admin.WriteJSON(w, http.StatusOK, r.keeper.Status())
 	})
 	mux.HandleFunc("GET /api/v1/keys", r.listKeys)
 	mux.HandleFunc("POST /api/v1/keys", r.changeKeys)
+	mux.HandleFunc("POST /api/v1/drain", r.handleDrain(true))
+	mux.HandleFunc("POST /api/v1/undrain", r.handleDrain(false))
+	mux.HandleFunc("POST /api/v1/reload", r.handleReload)
+	daemon.Handle(mux, daemon.APIConfig{ID: r.cfg.Membership.ID, Snapshot: r.members.Snapshot, Running: r.cfg.Running})
 	return mux
 }
 

@@ -31,12 +31,14 @@ func role(route *routing.Route) string {
 // serviceDescription is one service as this relay serves it.
 type serviceDescription struct {
 	serviceSummary
-	Relay        string                `json:"relay"`
-	Index        int                   `json:"index"` // -1 when forwarding
-	AffineRelays []string              `json:"affine_relays"`
-	RangeText    string                `json:"range_text,omitempty"`
-	Peers        []peerDescription     `json:"peers"`
-	Catalogue    []*advertise.Endpoint `json:"catalogue"`
+	Relay        string                 `json:"relay"`
+	Index        int                    `json:"index"` // -1 when forwarding
+	AffineRelays []string               `json:"affine_relays"`
+	RangeText    string                 `json:"range_text,omitempty"`
+	Selection    SelectionAnswer        `json:"selection"`
+	Forwarding   *forwardingDescription `json:"forwarding,omitempty"`
+	Peers        []peerDescription      `json:"peers"`
+	Catalogue    []*advertise.Endpoint  `json:"catalogue"`
 }
 
 // peerDescription is one endpoint of the range, or one relay to forward to.
@@ -53,27 +55,28 @@ type peerDescription struct {
 	ErrorRate  float64 `json:"error_rate"`
 	Score      float64 `json:"score"`
 	LastReason string  `json:"last_reason,omitempty"`
+	relayDescription
 }
 
 func (r *Relay) describe(s *routing.Service) serviceDescription {
 	route := s.Route()
 	d := serviceDescription{
 		serviceSummary: summarize(s), Relay: r.cfg.Membership.ID, Index: route.Index,
-		Peers: []peerDescription{}, Catalogue: route.Endpoints,
-	}
-	balancer, targets := s.Endpoints, route.Range
-	if !route.Affine() {
-		balancer, targets = s.Relays, route.Forward
+		Selection: describeSelection(s), Peers: []peerDescription{}, Catalogue: route.Endpoints,
 	}
 	if route.Plan != nil {
 		d.AffineRelays = route.Plan.Affine()
 		d.RangeText = rangeText(route.Plan, route.Index)
 	}
+	if !route.Affine() {
+		d.Forwarding, d.Peers = describeForwarding(s)
+		return d
+	}
 	stats := make(map[string]selection.EndpointStats)
-	for _, st := range balancer.Stats(selection.Instant(time.Since(r.epoch))) {
+	for _, st := range s.Endpoints.Stats(selection.Instant(time.Since(r.epoch))) {
 		stats[st.ID] = st
 	}
-	for _, t := range targets {
+	for _, t := range route.Range {
 		st := stats[t.ID]
 		d.Peers = append(d.Peers, peerDescription{
 			Node: t.Node, Address: t.Address, Connected: t.Pool.Stats().Open > 0, Weight: t.Weight, State: st.State,

@@ -6,9 +6,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection/circuit"
 )
 
 // Config is the configuration of a relay. Settings.Config makes one.
@@ -22,6 +24,9 @@ type Config struct {
 	// Plans and Links are about who connects to whom; see package routing.
 	Plans routing.PlanConfig
 	Links routing.LinkConfig
+	// Choosing says with which strategies endpoints are picked; Stale is filled in by
+	// New.
+	Choosing routing.ChoosingConfig
 
 	// See ingress.Config.
 	Domain             string
@@ -31,6 +36,9 @@ type Config struct {
 	RetryBudget        float64
 	MaxInFlight        int
 	ExposeRouteHeaders bool
+	// Circuit is how the circuits of callers open and close; its Registerer is filled
+	// in by New. Default nil: there are none.
+	Circuit *circuit.Config
 
 	// SharedKey and SharedKeyFile give the key that relays sign session cookies
 	// with; without either the relays agree on one by themselves.
@@ -43,6 +51,11 @@ type Config struct {
 	// ProbeDelay is how long a stopping relay stays up after it became unready,
 	// so that load balancers notice. Default 1 s.
 	ProbeDelay time.Duration
+
+	// Running are the settings in effect; a reload reads them again and has Tune put
+	// what can change while the relay runs into a Config. Nil: there is no reload.
+	Running *daemon.Running
+	Tune    func(*Config)
 
 	Logger   *slog.Logger
 	Registry *prometheus.Registry

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
@@ -33,6 +35,15 @@ type Relay struct {
 
 	ingress, peer, admin *listener
 
+	// What a reload changes: the configuration that requests are served by, and what
+	// serves them.
+	reloading               sync.Mutex
+	tuned                   atomic.Pointer[Config]
+	newHandler              func(cfg Config, hop bool) http.Handler
+	ingressFront, peerFront front
+	reloads                 *prometheus.CounterVec
+
+	drain    *drain
 	stopping atomic.Bool
 }
 
@@ -75,6 +86,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	advertised := cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr)
 	cfg.Membership.ForwardAddr = daemon.Reachable(r.peer.socket.Addr(), advertised)
 	cfg.Membership.AdminAddr = daemon.Reachable(r.admin.socket.Addr(), advertised)
+	cfg.Choosing.Stale = func(e advertise.Endpoint) { r.expirer.Observe(e) }
 	r.cfg = cfg
 	if r.members, err = membership.New(cfg.Membership); err != nil {
 		return nil, err
@@ -85,7 +97,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	if r.router, err = routing.New(routing.Config{
 		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
-		Plans: cfg.Plans, Links: cfg.Links,
+		Plans: cfg.Plans, Links: cfg.Links, Choosing: cfg.Choosing, Datacenter: cfg.Membership.Datacenter, Region: cfg.Membership.Region,
 		Selection: selection.DefaultConfig(), Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
 	}); err != nil {
 		return nil, err
@@ -94,20 +106,28 @@ func New(cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	metrics := ingress.NewMetrics(cfg.Registry)
-	handler := func(hop bool) http.Handler {
+	circuits, err := newCircuits(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
+	r.newHandler = func(cfg Config, hop bool) http.Handler {
 		return ingress.New(ingress.Config{
 			Self: cfg.Membership.ID, Services: r.router, Epoch: r.epoch, Domain: cfg.Domain, Routes: cfg.Routes,
 			Timeout: cfg.RequestTimeout, MaxAttempts: cfg.MaxAttempts, RetryBudget: cfg.RetryBudget,
 			MaxInFlight: cfg.MaxInFlight, ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,
+			Circuits:    edge(circuits, hop),
 			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
 			Metrics:     metrics, Logger: cfg.Logger,
 		})
 	}
-	r.ingress.server = newServer(handler(false), cfg.Logger)
+	r.ingressFront.closing = r.drain.on
+	r.tune(&cfg)
+	r.ingress.server = newServer(&r.ingressFront, cfg.Logger)
 	if r.keeper, err = r.newKeeper(); err != nil {
 		return nil, err
 	}
-	r.peer.server = newServer(withSharedKey(r.keeper, handler(true)), cfg.Logger)
+	r.peer.server = newServer(withSharedKey(r.keeper, &r.peerFront), cfg.Logger)
 	if cfg.Membership.Identity != nil {
 		secure(r.peer.server, cfg.Membership.Identity)
 	}
@@ -194,8 +214,9 @@ func (r *Relay) stop() {
 		r.cfg.Logger.Warn("the others were not told that this relay leaves", "err", err)
 	}
 	time.Sleep(r.cfg.ProbeDelay)
-	r.cfg.Logger.Info("draining requests", "timeout", r.cfg.DrainTimeout)
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.DrainTimeout)
+	timeout := r.tuned.Load().DrainTimeout
+	r.cfg.Logger.Info("draining requests", "timeout", timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := errors.Join(r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
 	if left := r.awaitTunnels(ctx); err != nil || left > 0 {
@@ -209,11 +230,7 @@ func (r *Relay) awaitTunnels(ctx context.Context) (left int64) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		left = 0
-		for _, s := range r.router.Services() {
-			left += s.InFlight.Load()
-		}
-		if left == 0 {
+		if left = r.inFlight(); left == 0 {
 			return 0
 		}
 		select {
@@ -222,6 +239,14 @@ func (r *Relay) awaitTunnels(ctx context.Context) (left int64) {
 			return left
 		}
 	}
+}
+
+// inFlight counts the requests under way.
+func (r *Relay) inFlight() (n int64) {
+	for _, s := range r.router.Services() {
+		n += s.InFlight.Load()
+	}
+	return n
 }
 
 func (r *Relay) closeServers() {
@@ -235,6 +260,9 @@ func (r *Relay) Reasons() []string {
 	var reasons []string
 	if r.stopping.Load() {
 		reasons = append(reasons, "stopping")
+	}
+	if r.drain.on() {
+		reasons = append(reasons, "draining")
 	}
 	if status := r.members.Status(); !status.Joined {
 		reason := "not joined yet"

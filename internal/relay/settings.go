@@ -33,12 +33,16 @@ type Settings struct {
 	PeerSlack                           int
 	PeerDrainDelay, MemberGrace         time.Duration
 
+	Selection []string
+
 	RequestTimeout     time.Duration
 	MaxAttempts        int
 	RetryBudget        float64
 	MaxInFlight        int
 	DrainTimeout       time.Duration
 	ExposeRouteHeaders bool
+
+	Circuit circuitSettings
 
 	SharedKey, SharedKeyFile string
 }
@@ -63,6 +67,7 @@ func DefaultSettings() Settings {
 		RetryBudget:       0.2,
 		MaxInFlight:       10_000,
 		DrainTimeout:      30 * time.Second,
+		Circuit:           defaultCircuitSettings(),
 	}
 }
 
@@ -90,12 +95,15 @@ func (s *Settings) Declare(set *settings.Set) {
 
 	settings.String(set, &s.Domain, settings.Spec{Name: "domain", Group: requests, Usage: "domain whose first label names the service: billing.<domain>"})
 	settings.Section(set, &s.Routes, settings.Spec{Name: "routes", Group: requests, Usage: "list of {host, path_prefix, service}; the first that matches names the service"}, ingress.CheckRoutes)
+	settings.Strings(set, &s.Selection, settings.Spec{Name: "selection", Group: requests, Placeholder: "[SERVICE=]STRATEGY", Usage: "strategy that picks the worker for a request, such as stable, slots;vnodes=16 or ordered;preferred=w2,w1: of one service, whatever it advertises, or of all services that advertise none (p2c without it); set it alike on all relays; may be repeated"})
 	settings.Duration(set, &s.RequestTimeout, settings.Spec{Name: "request-timeout", Group: requests, Usage: "time until the answer to a request must begin, all attempts together"}, settings.Above(time.Duration(0)))
 	settings.Int(set, &s.MaxAttempts, settings.Spec{Name: "max-attempts", Group: requests, Usage: "endpoints tried for one request"}, settings.Between(1, 8))
 	settings.Float(set, &s.RetryBudget, settings.Spec{Name: "retry-budget", Group: requests, Usage: "retries as a share of the requests"}, settings.Between(0.0, 1.0))
 	settings.Int(set, &s.MaxInFlight, settings.Spec{Name: "max-in-flight", Group: requests, Usage: "requests of one service that this relay carries at a time; more are refused"}, settings.AtLeast(1))
 	settings.Duration(set, &s.DrainTimeout, settings.Spec{Name: "drain-timeout", Group: requests, Usage: "time for requests in flight when the relay stops"}, settings.AtLeast(time.Duration(0)))
 	settings.Bool(set, &s.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Usage: "tell clients relay, endpoint and attempts in answer headers"})
+
+	s.Circuit.declare(set)
 
 	const security = "Security"
 	settings.String(set, &s.SharedKey, settings.Spec{Name: "shared-key", Group: security, Secret: true,
@@ -112,6 +120,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		}
 		return problems
 	})
+	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Selection); return problems })
 }
 
 // skip is what SkipRelays says, by service.
@@ -130,7 +139,11 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	if err != nil {
 		return Config{}, err
 	}
-	return Config{
+	choosing, problems := parseSelection(s.Selection)
+	if len(problems) > 0 {
+		return Config{}, settings.Problems(problems)
+	}
+	cfg := Config{
 		Membership:  members,
 		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr,
 		Plans: routing.PlanConfig{
@@ -138,11 +151,12 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 			RelaysPerService: s.RelaysPerService, PeersPerTier: s.MinPeersPerTier, IndexSource: s.IndexSource, Strategy: s.Strategy, Skip: s.skip(),
 		},
 		// Zero means the default there and no delay here.
-		Links:  routing.LinkConfig{DrainDelay: cmp.Or(s.PeerDrainDelay, -1), Slack: s.PeerSlack, Grace: s.MemberGrace},
-		Domain: s.Domain, Routes: s.Routes,
-		RequestTimeout: s.RequestTimeout, MaxAttempts: s.MaxAttempts, RetryBudget: s.RetryBudget,
-		MaxInFlight: s.MaxInFlight, DrainTimeout: s.DrainTimeout, ExposeRouteHeaders: s.ExposeRouteHeaders,
+		Links:     routing.LinkConfig{DrainDelay: cmp.Or(s.PeerDrainDelay, -1), Slack: s.PeerSlack, Grace: s.MemberGrace},
+		Choosing:  choosing,
 		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,
-		Logger: logger, Registry: reg,
-	}, nil
+		Circuit: s.Circuit.config(),
+		Logger:  logger, Registry: reg, Tune: s.Tune,
+	}
+	s.Tune(&cfg)
+	return cfg, nil
 }

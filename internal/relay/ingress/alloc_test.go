@@ -6,11 +6,14 @@ package ingress_test
 // counted without it; make test runs this package both ways.
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/upstream"
 )
 
 func TestAdmissionAllocatesWhatCarryingDoesAndNoMore(t *testing.T) {
@@ -25,6 +28,41 @@ func TestAdmissionAllocatesWhatCarryingDoesAndNoMore(t *testing.T) {
 	})
 	if allocs > maxAdmissionAllocs {
 		t.Errorf("%v allocations for a request, at most %d are allowed", allocs, maxAdmissionAllocs)
+	}
+}
+
+func TestAStrategyAllocatesNoMore(t *testing.T) {
+	f := newFront(t, 0, http.NotFoundHandler())
+	pool, err := upstream.NewPool(upstream.Config{Address: quickEndpoint(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	route := &routing.Route{}
+	for _, node := range []string{"w1", "w2", "w3"} {
+		route.Range = append(route.Range, &routing.Target{ID: node + ".1", Node: node, Weight: 1, Pool: pool})
+	}
+	if err := f.SetRoute(route, 0); err != nil {
+		t.Fatal(err)
+	}
+	h := f.handlerWith(slog.LevelInfo)
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Body = http.NoBody
+	r.Header.Set(ingress.ServiceHeader, "echo")
+	r.Header.Set(ingress.KeyHeader, "alice")
+	w := discard{http.Header{}}
+	measure := func(text string) float64 {
+		f.choose(text)
+		return testing.AllocsPerRun(200, func() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		})
+	}
+	normal := measure("p2c")
+	for _, text := range []string{"stable", "stable-sha256", "ordered;preferred=w2", "random", "slots"} {
+		if allocs := measure(text); allocs > normal {
+			t.Errorf("%s: %v allocations for a request, p2c makes %v", text, allocs, normal)
+		}
 	}
 }
 

@@ -11,6 +11,9 @@
 //	                                            ▲         └─────► other relay (forwarding)
 //	                                            └── failed, nothing sent: another one
 //
+// Where circuits are on, a caller whose requests to a service fail too often is
+// refused that service for a while, and nobody else is.
+//
 // The peer listener runs the same handler with Hop set: what another relay
 // forwarded is carried to a worker or refused, never forwarded again.
 //

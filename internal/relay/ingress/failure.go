@@ -18,12 +18,14 @@ const (
 	CodeNoEndpoint     Code = "no_endpoint"     // 503: nobody offers it now
 	CodeOverloaded     Code = "overloaded"      // 503: too much in flight; see Retry-After
 	CodeTimeout        Code = "timeout"         // 504: no answer within the time
+	CodeCircuitOpen    Code = "circuit_open"    // 503: the caller's requests failed too often; see Retry-After
 )
 
 var statusOf = map[Code]int{
 	CodeBadRequest: http.StatusBadRequest, CodeUnknownService: http.StatusNotFound,
 	CodeUpstreamFailed: http.StatusBadGateway, CodeNoEndpoint: http.StatusServiceUnavailable,
 	CodeOverloaded: http.StatusServiceUnavailable, CodeTimeout: http.StatusGatewayTimeout,
+	CodeCircuitOpen: http.StatusServiceUnavailable,
 }
 
 // Attempt is one try, as reported to the client.
@@ -38,6 +40,8 @@ type failure struct {
 	Code     Code      `json:"code"`
 	Service  string    `json:"service,omitempty"`
 	Attempts []Attempt `json:"attempts,omitempty"`
+
+	after time.Duration // Retry-After, rounded up; none if 0
 }
 
 // retryAfter is what an overloaded relay asks for. A second lets a burst pass.
@@ -47,8 +51,8 @@ func (f failure) write(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	if f.Code == CodeOverloaded {
-		h.Set("Retry-After", strconv.Itoa(int(retryAfter/time.Second)))
+	if f.after > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((f.after+time.Second-1)/time.Second)))
 	}
 	body, _ := json.Marshal(f) // strings always encode
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))

@@ -8,6 +8,8 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection/budget"
+	"github.com/ringway/ringway/selection/circuit"
 )
 
 // Services is what a handler needs of routing.Router.
@@ -38,6 +40,8 @@ type Config struct {
 	ExposeRouteHeaders bool
 	// Hop is set on the peer listener: requests come from relays.
 	Hop bool
+	// Circuits are per caller and service. Nil, the default, lets everything pass.
+	Circuits *circuit.Breakers
 	// Unreachable is told of an endpoint that refused a connection. Default: nobody
 	// is. It must not block.
 	Unreachable func(advertise.Endpoint)
@@ -47,11 +51,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// savings is how many retries a quiet relay can have at once.
+const savings = 500
+
 // Handler answers requests. It is safe for concurrent use.
 type Handler struct {
 	cfg    Config
 	namer  namer
-	budget *budget
+	budget *budget.Budget
 }
 
 // New returns a handler.
@@ -59,7 +66,7 @@ func New(cfg Config) *Handler {
 	if cfg.Unreachable == nil {
 		cfg.Unreachable = func(advertise.Endpoint) {}
 	}
-	h := &Handler{cfg: cfg, budget: newBudget(cfg.RetryBudget)}
+	h := &Handler{cfg: cfg, budget: budget.New(cfg.RetryBudget, savings)}
 	if !cfg.Hop { // between relays only the header counts: the first one decided
 		h.namer.routes = cfg.Routes
 		if cfg.Domain != "" {
@@ -86,14 +93,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		service.InFlight.Add(-1)
 		h.cfg.Metrics.rejected(name, CodeOverloaded)
 		failure{Text: fmt.Sprintf("relay %s carries %d requests of this service, as many as it takes", h.cfg.Self, h.cfg.MaxInFlight),
-			Code: CodeOverloaded, Service: name}.write(w)
+			Code: CodeOverloaded, Service: name, after: retryAfter}.write(w)
 		return
 	}
 	defer service.InFlight.Add(-1)
-	h.budget.earn()
+	h.budget.Earn()
 	t := tries.Get().(*try)
 	defer t.free()
 	t.handler, t.service, t.metrics, t.w, t.r = h, service, h.cfg.Metrics.of(name), w, r
+	t.key = keyOf(r)
 	t.began = time.Since(h.cfg.Epoch)
+	if h.cfg.Circuits != nil {
+		t.guarded(h.cfg.Circuits)
+		return
+	}
 	t.run()
 }

@@ -10,10 +10,15 @@ import (
 )
 
 // The headers between clients, relays and workers. Clients cannot set any but
-// ServiceHeader: the rest is dropped at the edge.
+// ServiceHeader, KeyHeader and CallerHeader: the rest is dropped at the edge.
 const (
 	// ServiceHeader names the service that a request is for.
 	ServiceHeader = "Ringway-Service"
+	// KeyHeader is what strategies that go by a key hold together: all requests with
+	// one key go to one worker. It is passed on to other relays and not to workers.
+	KeyHeader = "Ringway-Key"
+	// CallerHeader names who sends a request, for the circuits.
+	CallerHeader = "Ringway-Caller"
 	// HopHeader carries the id of the relay that forwarded a request.
 	HopHeader = "Ringway-Hop"
 	// RelayHeader, EndpointHeader and AttemptsHeader are on answers when they are
@@ -37,6 +42,14 @@ type Route struct {
 type namer struct {
 	suffix string // "." + domain; empty when host names say nothing
 	routes []Route
+}
+
+// keyOf is the key of a request, empty if it has none.
+func keyOf(r *http.Request) string {
+	if values := r.Header[KeyHeader]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 func (n namer) service(r *http.Request) string {

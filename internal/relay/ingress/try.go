@@ -6,13 +6,15 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/circuit"
+	"github.com/ringway/ringway/selection/pool"
 )
 
 // try is one request on its way through its attempts. Times are since the epoch.
@@ -27,15 +29,19 @@ type try struct {
 	r       *http.Request
 	began   time.Duration
 
-	balancer *selection.Balancer
-	hop      bool // to another relay
-	excluded selection.Exclusion
-	failed   []Attempt
-	body     replay // in use once an endpoint passes requests on
+	route   *routing.Route // when the way was decided
+	hop     bool           // to another relay
+	key     string         // KeyHeader's
+	tried   routing.Tried
+	relays  []string // tried
+	failed  []Attempt
+	verdict circuit.Outcome // for the caller's circuit
+	body    replay          // in use once an endpoint passes requests on
 
 	// Of the attempt under way.
+	at            chosen
 	answered      time.Duration // when the answer began
-	headers       [4]upstream.Field
+	headers       [5]upstream.Field
 	answerHeaders [3]upstream.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once
 }
@@ -54,43 +60,42 @@ func (t *try) free() {
 }
 
 func (t *try) run() {
-	t.balancer = t.service.Endpoints
-	if !t.service.Route().Affine() {
-		if t.handler.cfg.Hop {
-			// The forwarding relay sees other members than this one does. It asks
-			// another relay; forwarding once more could go in circles.
-			t.handler.cfg.Metrics.rejected(t.service.Name, codeMisdirected)
-			t.w.WriteHeader(http.StatusMisdirectedRequest)
-			return
-		}
-		t.balancer, t.hop = t.service.Relays, true
+	if !t.decideWay() {
+		return
 	}
 	deadline := t.began + t.handler.cfg.Timeout
 	for now, n := t.began, 1; ; n++ {
-		pick, err := t.balancer.Pick(selection.Instant(now), &t.excluded)
-		if err != nil {
-			t.answerNoEndpoint(now)
+		if err := t.choose(now, deadline); err != nil {
+			if t.wayChanged() {
+				if !t.decideWay() {
+					return
+				}
+				n--
+				continue
+			}
+			t.answerNoEndpoint(err)
 			return
 		}
-		target := pick.Value().(*routing.Target)
-		pool := target.Pool
+		target := t.at.target
+		carrier := target.Pool
 		if target.Upgrades != nil && t.r.Header["Upgrade"] != nil {
-			pool = target.Upgrades
+			carrier = target.Upgrades
 		}
 		if (t.hop || target.Secured) && t.body.body == nil {
 			t.body.begin(t.r)
 		}
-		result, err := pool.Carry(t.w, t.r, t.exchange(target, n, deadline))
+		result, err := carrier.Carry(t.w, t.r, t.exchange(target, n, deadline))
 		if err == nil && !result.Dropped {
-			t.succeeded(pick, result)
+			t.succeeded(result)
 			return
 		}
 		now = time.Since(t.handler.cfg.Epoch)
 		f := attemptFailure(err)
-		t.balancer.Done(pick, selection.Instant(now), f.outcome())
+		t.gaveUp(f, now)
 		switch {
 		case f.committed:
 			t.metrics.finished(outcomeAborted, now-t.began)
+			t.verdict = circuit.Failure
 			// The status line is out: only a broken connection can tell the
 			// client that the rest is missing.
 			panic(http.ErrAbortHandler)
@@ -102,17 +107,34 @@ func (t *try) run() {
 			t.metrics.finished(outcomeCancelled, now-t.began)
 			return
 		}
-		if f.stage == upstream.StageDial.String() && target.Endpoint != nil && advertise.Refused(err) {
-			t.handler.cfg.Unreachable(*target.Endpoint)
-		}
 		t.failed = append(t.failed, Attempt{Endpoint: target.Node, Error: f.Error()})
-		t.excluded.Add(pick)
 		if !t.mayRetry(f, n, now, deadline) {
 			t.answerFailed(f, now)
 			return
 		}
-		t.metrics.retried(f.stage)
+		t.metrics.retried(f.reason)
 	}
+}
+
+// choose picks where the next attempt goes.
+func (t *try) choose(now, deadline time.Duration) (err error) {
+	if t.hop {
+		if t.at, err = t.chooseRelay(now, deadline); err == nil && t.tracing() {
+			t.traceRelay()
+		}
+		return err
+	}
+	t.at, err = t.chooseWorker(now)
+	return err
+}
+
+// gaveUp ends an attempt that failed.
+func (t *try) gaveUp(f attempt, now time.Duration) {
+	if t.hop {
+		t.relayFailed(f)
+		return
+	}
+	t.workerFailed(f, now)
 }
 
 // exchange says what is changed on the way to target.
@@ -139,6 +161,9 @@ func (t *try) exchange(target *routing.Target, n int, deadline time.Duration) up
 	}
 	if t.hop {
 		headers = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name}, upstream.Field{Name: HopHeader, Value: cfg.Self})
+		if t.key != "" {
+			headers = append(headers, upstream.Field{Name: KeyHeader, Value: t.key})
+		}
 	}
 	if cfg.ExposeRouteHeaders {
 		// The relay that picked the worker names it; the one that forwarded
@@ -163,22 +188,21 @@ func (t *try) headArrived(r upstream.Result) bool {
 		return false // nothing happened there; ask another
 	}
 	t.answered = time.Since(t.handler.cfg.Epoch)
+	if t.hop {
+		t.relayAnswered(r)
+	} else {
+		t.workerAnswered(r)
+	}
 	return true
 }
 
-func (t *try) succeeded(pick selection.Pick, r upstream.Result) {
-	outcome := selection.Success
-	switch {
-	case r.Shed:
-		outcome = selection.Shed
-	case r.Status >= http.StatusInternalServerError && !t.hop:
-		// A relay that reports the failure of a worker has not failed itself.
-		outcome = selection.Failure
+func (t *try) succeeded(r upstream.Result) {
+	if t.hop {
+		t.at.relay.Release()
+	} else {
+		t.workerEnded()
 	}
-	if r.Load >= 0 {
-		outcome = outcome.WithLoad(r.Load)
-	}
-	t.balancer.Done(pick, selection.Instant(t.answered), outcome)
+	t.verdict = verdictOf(r)
 	t.metrics.finished(outcomeOfStatus(r.Status), t.answered-t.began)
 }
 
@@ -190,7 +214,7 @@ func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
 	case f.sent && !repeatable(t.r) || !t.bodyWhole(f):
 		return false
 	}
-	if !t.handler.budget.spend() {
+	if !t.handler.budget.Spend() {
 		t.metrics.retried(stageNoBudget)
 		return false
 	}
@@ -219,10 +243,19 @@ func repeatable(r *http.Request) bool {
 
 // answerNoEndpoint is for a request that nobody can take, or that everybody
 // failed.
-func (t *try) answerNoEndpoint(now time.Duration) {
+func (t *try) answerNoEndpoint(err error) {
+	now := time.Since(t.handler.cfg.Epoch)
 	f := failure{Text: "no worker offers this service at the moment", Code: CodeNoEndpoint, Service: t.service.Name, Attempts: t.failed}
-	if len(t.failed) > 0 {
+	switch {
+	case t.r.Context().Err() != nil: // it waited for a connection to a relay, and is gone
+		t.metrics.finished(outcomeCancelled, now-t.began)
+		return
+	case len(t.failed) > 0:
 		f.Text, f.Code = "every endpoint that this relay can reach failed", CodeUpstreamFailed
+	case t.hop && !errors.Is(err, pool.ErrNoPeers):
+		f.Text = "this relay is connected to none of those that serve this service: " + err.Error()
+	case !t.hop && !errors.Is(err, selection.ErrNoEndpoint):
+		f.Text = "no endpoint can be picked: " + strings.TrimPrefix(err.Error(), "selection: ")
 	}
 	t.answer(f, now)
 }
@@ -243,6 +276,7 @@ func (t *try) answerBadRequest(a attempt, now time.Duration) {
 
 func (t *try) answer(f failure, now time.Duration) {
 	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "attempts", len(f.Attempts), "err", f.Text)
+	t.verdict = f.Code.verdict()
 	t.handler.cfg.Metrics.rejected(t.service.Name, f.Code)
 	t.metrics.finished(outcomeFailed, now-t.began)
 	f.write(t.w)
@@ -251,7 +285,8 @@ func (t *try) answer(f failure, now time.Duration) {
 // attempt is what is known of one that failed.
 type attempt struct {
 	err                                            error
-	stage                                          string
+	reason                                         string         // for metrics: the stage, or why there is none
+	stage                                          upstream.Stage // 0 where it failed in none
 	sent, committed, bodyConsumed, client, timeout bool
 	stale                                          bool
 }
@@ -264,12 +299,12 @@ var errMisdirected = errors.New("the relay does not serve this service; it sees 
 // headArrived turned away.
 func attemptFailure(err error) attempt {
 	if err == nil {
-		return attempt{err: errMisdirected, stage: stageMisdirected}
+		return attempt{err: errMisdirected, reason: stageMisdirected}
 	}
-	a := attempt{err: err, stage: stageOther}
+	a := attempt{err: err, reason: stageOther}
 	var u *upstream.Error
 	if errors.As(err, &u) {
-		a.stage = u.Stage.String()
+		a.stage, a.reason = u.Stage, u.Stage.String()
 		a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
 		a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
 	}

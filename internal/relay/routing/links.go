@@ -14,7 +14,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// links owns the connections to workers and relays. What to open and close is the
+// links owns the connections to workers. What to open and close is the
 // table's business; here it is done. Only the router's goroutine calls it. A
 // connection is opened by a goroutine of its own, whose result comes on ended.
 type links struct {
@@ -73,7 +73,7 @@ func newLinks(open func(poolKey) (*upstream.Pool, error), cfg Config) (*links, e
 	return &links{
 		table: table, open: open, pools: map[poolKey]*upstream.Pool{}, ended: make(chan opening), logger: cfg.Logger,
 		byState: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ringway_peering_links", Help: "Workers and relays that this relay connects to, by state: waiting, opening, open, spare (out of range but within slack), draining.",
+			Name: "ringway_peering_links", Help: "Workers that this relay connects to, by state: waiting, opening, open, spare (out of range but within slack), draining.",
 		}, []string{"state"}),
 		events: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_peering_events_total", Help: "What happened to connections: opened, failed, lost, closed, drain_started, drain_cancelled, and what audits repaired: missing, surplus.",
@@ -111,7 +111,7 @@ func (l *links) act(ctx context.Context, now time.Time) time.Time {
 			}
 		})
 	}
-	l.count()
+	l.countEvents()
 	return actions.Next
 }
 
@@ -143,12 +143,17 @@ func (l *links) audit(now time.Time) {
 	}
 }
 
-// count brings the metrics up to date.
+// count brings the states in the metrics up to date. It looks at every link, so it is
+// for now and then.
 func (l *links) count() {
 	byState := l.table.Count()
 	for _, state := range []peering.State{peering.Waiting, peering.Opening, peering.Open, peering.Spare, peering.Draining} {
 		l.byState.WithLabelValues(state.String()).Set(float64(byState[state]))
 	}
+}
+
+// countEvents brings the events up to date, and looks at no link.
+func (l *links) countEvents() {
 	before, now := l.counted, l.table.Counts()
 	l.counted = now
 	for _, e := range []struct {
@@ -176,4 +181,6 @@ func (l *links) close() {
 		pool.Close()
 	}
 	l.wg.Wait()
+	l.count()
+	l.countEvents()
 }

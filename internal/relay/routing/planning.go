@@ -14,9 +14,10 @@ type planning struct {
 	grace     *peering.Grace[affinity.Worker]
 	graceOver time.Time
 	linked    []linked // in the range or within slack of it
+	chosen             // how its endpoints are picked
 }
 
-// linked is a worker, or relay, and where it is connected to.
+// linked is a worker and where it is connected to.
 type linked struct {
 	node string
 	id   string    // of the instance
@@ -58,6 +59,8 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 	if relaysPerService == 0 {
 		relaysPerService = r.cfg.Plans.RelaysPerService
 	}
+	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints)
+	minimums := r.choosing.minimums(r.cfg.Plans.Minimums, spec, len(r.fleet.relays)+len(r.fleet.absent))
 	absent := peering.Absent{Relays: candidates(r.fleet.absent)}
 	absent.Workers, planned.graceOver = planned.grace.Update(workers, now)
 	next.absentRelays = idSet(absent.Relays, func(r affinity.Relay) string { return r.ID })
@@ -65,7 +68,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 	if len(workers) > 0 && len(r.fleet.relays) > 0 {
 		plan, err := peering.Plan(affinity.PlanConfig{
 			Service: s.Name, Relays: candidates(r.fleet.relays), Workers: workers, WorkersOrdered: true, Skip: r.cfg.Plans.Skip[s.Name],
-			RelaysPerService: relaysPerService, Minimums: r.cfg.Plans.Minimums, PeersPerTier: r.cfg.Plans.PeersPerTier,
+			RelaysPerService: relaysPerService, Minimums: minimums, PeersPerTier: r.cfg.Plans.PeersPerTier,
 			IndexSource: r.cfg.Plans.IndexSource, Strategy: r.cfg.Plans.Strategy,
 		}, absent)
 		if err != nil {
@@ -77,11 +80,15 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 			if next.Range, err = r.targets(plan, i, ready); err != nil {
 				return err
 			}
-		} else if next.Forward, err = r.peers(plan.Affine()); err != nil {
-			return err
+			next.MinEffective = leastEffective(plan, i)
+		} else {
+			next.Forward = r.peers(plan.Affine())
 		}
 	}
-	if err := s.SetRoute(next, r.now()); err != nil {
+	if err := r.publish(s, next); err != nil {
+		return err
+	}
+	if err := r.apply(s, spec, origin); err != nil {
 		return err
 	}
 	r.want(s.Name, next, ready, now)
@@ -109,19 +116,17 @@ func (r *Router) want(service string, route *Route, ready map[string]*advertise.
 	for _, l := range planned.linked {
 		before[l.node] = l.id
 	}
-	for _, targets := range [][]*Target{route.Range, route.Forward} {
-		for _, t := range targets {
-			keys := t.keys()
-			if id := before[t.Node]; id != "" && id != t.ID {
-				// What failed with the last instance says nothing about this one.
-				for _, key := range keys {
-					r.links.table.Renewed(key, now)
-				}
+	for _, t := range route.Range {
+		keys := t.keys()
+		if id := before[t.Node]; id != "" && id != t.ID {
+			// What failed with the last instance says nothing about this one.
+			for _, key := range keys {
+				r.links.table.Renewed(key, now)
 			}
-			in = append(in, keys...)
-			links = append(links, linked{t.Node, t.ID, keys})
-			inRange[t.Node] = true
 		}
+		in = append(in, keys...)
+		links = append(links, linked{t.Node, t.ID, keys})
+		inRange[t.Node] = true
 	}
 	if route.Affine() && r.cfg.Links.Slack > 0 {
 		for _, l := range planned.linked {

@@ -36,7 +36,7 @@ func TestARelayOnTheSkipListForwardsThatServiceOnly(t *testing.T) {
 	r := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.Skip = map[string][]string{"echo": {"r1"}} })
 	await(t, "echo at r2 alone, other here, too", func() bool {
 		echo, other := r.of("echo"), r.of("other")
-		return !echo.Affine() && len(echo.Range) == 0 && slices.Equal(nodes(echo.Forward), []string{"r2"}) && other.Affine() && len(other.Plan.Affine()) == 2
+		return !echo.Affine() && len(echo.Range) == 0 && slices.Equal(relayIDs(echo.Forward), []string{"r2"}) && other.Affine() && len(other.Plan.Affine()) == 2
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/pool"
 )
 
 // Catalogue is what the router needs of advertise.Directory.
@@ -45,6 +46,14 @@ type Config struct {
 	Links LinkConfig
 	// Selection configures the balancers.
 	Selection selection.Config
+	// Choosing says with which strategies endpoints are picked.
+	Choosing ChoosingConfig
+	// Forwarding says how the few relays are chosen, out of those that serve a
+	// service, to which this relay is connected and forwards it. Selector, Streams
+	// and the place are the router's. Default: pool.DefaultConfig.
+	Forwarding pool.Config
+	// Datacenter and Region are where this relay is: it forwards to near relays.
+	Datacenter, Region string
 
 	// CoalesceDelay is how long changes are collected before they are planned
 	// with. Default 100 ms: a burst costs one plan, and nobody waits long.
@@ -109,11 +118,13 @@ type Router struct {
 	stopped  chan struct{} // closed when Run has ended
 
 	// Run's own state.
-	links    *links
-	view     *advertise.View
-	snapshot *membership.Snapshot // the view's
-	fleet    fleet
-	plans    map[string]*planning // by service
+	links      *links
+	forwarding *forwarding
+	choosing   *choosing
+	view       *advertise.View
+	snapshot   *membership.Snapshot // the view's
+	fleet      fleet
+	plans      map[string]*planning // by service
 	// saidNoCertificate and saidAlone keep the log from repeating itself.
 	saidNoCertificate, saidAlone bool
 }
@@ -136,14 +147,21 @@ func New(cfg Config) (*Router, error) {
 	}, []string{"result"}), leftOut: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_endpoints_left_out_total", Help: "Endpoints left out of a route that was computed, by reason: protocol, or no_certificate, when the endpoint is secured and this relay has no certificate.",
 	}, []string{"reason"})}
-	var err error
-	if r.links, err = newLinks(func(key poolKey) (*upstream.Pool, error) {
+	open := func(key poolKey) (*upstream.Pool, error) {
 		dial, err := cfg.dial(key)
 		if err != nil {
 			return nil, err
 		}
 		return upstream.NewPool(upstream.Config{Address: key.address, Protocol: key.protocol, Dial: dial})
-	}, cfg); err != nil {
+	}
+	var err error
+	if r.links, err = newLinks(open, cfg); err != nil {
+		return nil, err
+	}
+	if r.forwarding, err = newForwarding(cfg, open); err != nil {
+		return nil, err
+	}
+	if r.choosing, err = newChoosing(cfg); err != nil {
 		return nil, err
 	}
 	r.services.Store(&map[string]*Service{})
@@ -191,6 +209,8 @@ func (r *Router) Link(ctx context.Context, e *advertise.Endpoint) (peering.State
 func (r *Router) Run(ctx context.Context) error {
 	defer close(r.stopped)
 	defer r.links.close()
+	defer r.forwarding.start(ctx)()
+	defer r.choosing.start(ctx)()
 	views := r.cfg.Catalogue.Watch(ctx)
 	refresh, audit := time.NewTicker(refreshInterval), time.NewTicker(r.cfg.AuditInterval)
 	defer refresh.Stop()
@@ -223,17 +243,23 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-due:
 		case <-audit.C:
 			r.links.audit(time.Now())
+			r.forwarding.conns.audit()
 		case call := <-r.calls:
 			call()
 			continue
 		case <-refresh.C:
 			now := r.now()
 			for _, s := range *r.services.Load() {
-				s.Endpoints.Refresh(now)
-				s.Relays.Refresh(now)
+				s.Refresh(now)
 			}
 			if coalesced == nil {
 				r.noteSettled()
+			}
+			r.links.count()
+			if r.Settled() {
+				for name, s := range *r.services.Load() {
+					r.choosing.tellUnknown(s, &r.plans[name].chosen)
+				}
 			}
 			continue
 		}
@@ -252,7 +278,7 @@ func after(at time.Time) <-chan time.Time {
 func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.cfg.Epoch)) }
 
 func (r *Router) noteSettled() {
-	if !r.settled.Load() && r.view != nil && r.cfg.Catalogue.Settled() && r.links.table.Tried() {
+	if !r.settled.Load() && r.view != nil && r.cfg.Catalogue.Settled() && r.links.table.Tried() && r.forwardingTried() {
 		r.settled.Store(true)
 	}
 }
@@ -288,8 +314,10 @@ func (r *Router) update() (next time.Time) {
 		}
 		sooner(r.plans[name].graceOver)
 	}
-	for name := range old {
+	for name, s := range old {
 		if services[name] == nil {
+			_ = r.forwarding.to(s, nil) // nobody: that cannot fail
+			r.plans[name].end()
 			delete(r.plans, name)
 			r.links.table.Want(name, nil, nil, now)
 		}

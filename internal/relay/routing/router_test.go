@@ -226,7 +226,7 @@ func TestAGateForwardsToTheAffineRelays(t *testing.T) {
 	}
 	await(t, "the relay to forward to", func() bool {
 		s, ok := r.Service("echo")
-		return ok && !s.Route().Affine() && slices.Equal(nodes(s.Route().Forward), []string{"r1"}) && len(s.Route().Range) == 0
+		return ok && !s.Route().Affine() && slices.Equal(relayIDs(s.Route().Forward), []string{"r1"}) && len(s.Route().Range) == 0
 	})
 }
 

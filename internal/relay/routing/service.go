@@ -8,6 +8,8 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/pool"
+	"github.com/ringway/ringway/selection/strategy"
 )
 
 // Service is one service as this relay serves it. The value lives as long as the
@@ -18,12 +20,12 @@ type Service struct {
 	Name string
 	// Endpoints picks among the workers of this relay's range.
 	Endpoints *selection.Balancer
-	// Relays picks among the affine relays when this relay is not one of them.
-	Relays *selection.Balancer
 	// InFlight counts the requests of this service that this relay carries.
 	InFlight atomic.Int64
 
-	route atomic.Pointer[Route]
+	route  atomic.Pointer[Route]
+	relays atomic.Pointer[relaysOf]
+	choice atomic.Pointer[Choice]
 }
 
 // Route is how this relay reaches a service at one moment. It is immutable.
@@ -35,8 +37,12 @@ type Route struct {
 	// Range are the endpoints this relay connects to, in ring order, when Index
 	// is not negative.
 	Range []*Target
-	// Forward are the affine relays, when Index is negative.
-	Forward []*Target
+	// MinEffective is how many of Range, from the first on, get requests however few
+	// there are, so that with those of the other relays no worker is left out; 0: all.
+	MinEffective int
+	// Forward are the affine relays, when Index is negative. Service.Relays keeps
+	// connected to a few of them.
+	Forward []pool.Peer
 	// Endpoints are all endpoints of the service in ring order, draining ones
 	// included.
 	Endpoints []*advertise.Endpoint
@@ -53,34 +59,65 @@ func NewService(name string, cfg selection.Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	relays, err := selection.NewBalancer(cfg)
-	if err != nil {
-		return nil, err
-	}
-	s := &Service{Name: name, Endpoints: endpoints, Relays: relays}
+	s := &Service{Name: name, Endpoints: endpoints}
 	s.route.Store(&Route{Index: -1})
+	s.choice.Store(&Choice{Spec: strategy.Default(strategy.P2C), Origin: FromDefault})
 	return s, nil
 }
 
 // Route is the newest route, never nil.
 func (s *Service) Route() *Route { return s.route.Load() }
 
-// SetRoute publishes a route: the balancers first, so that a request that sees
-// the new route finds its endpoints. A Router does this; one goroutine at a time.
+// Relays picks among the affine relays when this relay is not one of them. It is nil
+// when this relay is, or when there is none.
+func (s *Service) Relays() *Relays {
+	if of := s.relays.Load(); of != nil {
+		return of.pool
+	}
+	return nil
+}
+
+// Choice is how endpoints are picked now, never nil.
+func (s *Service) Choice() *Choice { return s.choice.Load() }
+
+// SetChoice has another choice pick the endpoints from now on. What the balancer
+// knows of them, and requests under way, stay as they are. A Router does this; one
+// goroutine at a time.
+func (s *Service) SetChoice(c *Choice) error {
+	if err := c.update(s.Endpoints, s.Route().Range); err != nil {
+		return err
+	}
+	s.choice.Store(c)
+	return nil
+}
+
+// Refresh takes medians and evictions anew. Call it every 250 ms.
+func (s *Service) Refresh(now selection.Instant) {
+	s.Endpoints.Refresh(now)
+	s.Choice().refresh(s.Endpoints, now)
+}
+
+// SetRoute publishes a route: the balancer first, so that a request that sees
+// the new route finds its endpoints, or last when it has none. A request that still
+// holds the last route may find none and has to look again. A Router does this; one
+// goroutine at a time.
 func (s *Service) SetRoute(route *Route, now selection.Instant) error {
-	if err := errors.Join(fill(s.Endpoints, route.Range, now), fill(s.Relays, route.Forward, now)); err != nil {
+	if !route.Affine() {
+		s.route.Store(route)
+	}
+	if err := errors.Join(fill(s.Endpoints, route, now), s.Choice().update(s.Endpoints, route.Range)); err != nil {
 		return err
 	}
 	s.route.Store(route)
 	return nil
 }
 
-func fill(b *selection.Balancer, targets []*Target, now selection.Instant) error {
-	endpoints := make([]selection.Endpoint, len(targets))
-	for i, t := range targets {
+func fill(b *selection.Balancer, route *Route, now selection.Instant) error {
+	endpoints := make([]selection.Endpoint, len(route.Range))
+	for i, t := range route.Range {
 		endpoints[i] = selection.Endpoint{ID: t.ID, Weight: t.Weight, Value: t}
 	}
-	return b.Update(endpoints, now)
+	return b.UpdateRange(selection.Range{Endpoints: endpoints, MinEffective: route.MinEffective}, now)
 }
 
 // Affine reports whether this relay connects to the service's workers itself.

@@ -73,24 +73,6 @@ func (r *Router) leaveOut(e *advertise.Endpoint, err error) {
 	r.cfg.Logger.Warn("endpoint left out", "service", e.Name, "worker", e.NodeID, "err", err)
 }
 
-// peers are the relays to forward to.
-func (r *Router) peers(relays []string) ([]*Target, error) {
-	var out []*Target
-	for _, id := range relays {
-		m, ok := r.snapshot.Get(id)
-		if !ok || m.Leaving || m.ForwardAddr == "" {
-			continue
-		}
-		t, err := r.target(m.ID, m.Epoch, relayKey(m.ForwardAddr, upstream.H2C, m.ID))
-		if err != nil {
-			return nil, err
-		}
-		t.Weight = 1
-		out = append(out, t)
-	}
-	return out, nil
-}
-
 func (r *Router) target(node string, epoch uint64, key poolKey) (*Target, error) {
 	fail := func(err error) (*Target, error) { return nil, fmt.Errorf("%s (%s): %w", node, key.address, err) }
 	pool, err := r.links.pool(key)

@@ -1,0 +1,145 @@
+package relay
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/relay/routing"
+)
+
+// named offers a service of a backend that answers with its own name.
+func (f *fleet) named(id string, service advertise.Service) (stop func() error) {
+	f.t.Helper()
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Ringway-Key") != "" {
+			w.WriteHeader(http.StatusTeapot)
+		}
+		_, _ = io.WriteString(w, id)
+	}))
+	f.t.Cleanup(backend.Close)
+	service.Address = backend.Listener.Addr().String()
+	return f.worker(id, service)
+}
+
+// r1 only forwards; r2 and r3 serve the service.
+func TestTheAnswerAboutARouteIsWhatHappens(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	for range 3 {
+		f.relay(func(s *Settings) { s.SkipRelays = []string{"echo=r1"} })
+	}
+	for i := range 4 {
+		f.named(fmt.Sprintf("w%d", i+1), advertise.Service{Name: "echo", Selection: "stable"})
+	}
+	for _, r := range f.relays {
+		r.settled(t, "echo", 4)
+	}
+	route := func(r *runningRelay, key string) (a RouteAnswer) {
+		if status, text := r.api(t, "/api/v1/services/echo/route?key="+key, &a); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		return a
+	}
+	r1, r2 := f.relays[0], f.relays[1]
+	r2.await(t, "four candidates", func() bool {
+		a := route(r2, "alice")
+		return a.Decision != nil && len(a.Decision.Candidates) == 4
+	})
+	workers := map[string]bool{}
+	for i := range 12 {
+		key := fmt.Sprint("key", i)
+		a := route(r2, key)
+		d := a.Decision
+		if a.Role != "affine" || a.Key != key || d.Key != key || d.Strategy != "stable" || d.Origin != routing.FromAdvertisement || d.Candidates[0].Node != d.Winner || d.Candidates[0].Address == "" || a.Relays != nil {
+			t.Errorf("%+v %+v", a, d)
+		}
+		workers[d.Winner] = true
+		for _, r := range f.relays {
+			if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo", "Ringway-Key: "+key); resp.StatusCode != 200 || body != d.Winner {
+				t.Errorf("%s through %s: %s %q, said was %s", key, r.id, resp.Status, body, d.Winner)
+			}
+		}
+	}
+	if len(workers) < 2 {
+		t.Errorf("12 keys go to %v", workers)
+	}
+
+	a := route(r1, "alice")
+	var relays []string
+	for _, to := range a.Relays {
+		relays = append(relays, to.Relay)
+	}
+	slices.Sort(relays)
+	if a.Role != "forwarding" || a.Decision != nil || !slices.Equal(relays, []string{"r2", "r3"}) || a.Relays[0].Role != "primary" || a.Relays[0].Address == "" {
+		t.Errorf("%+v", a)
+	}
+	for _, line := range []string{"picked a relay", "key=key3"} {
+		if !strings.Contains(r1.log.String(), line) {
+			t.Errorf("the log of r1 lacks %q", line)
+		}
+	}
+	if log := r2.log.String() + f.relays[2].log.String(); !strings.Contains(log, "picked a worker") || !strings.Contains(log, "strategy=stable") {
+		t.Error("no decision is in the logs of those that serve the service")
+	}
+	if status, _ := r1.api(t, "/api/v1/services/nobody/route", nil); status != 404 {
+		t.Errorf("a service that nobody knows: %d", status)
+	}
+}
+
+func TestAServiceShowsItsStrategy(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) {
+		s.Selection = []string{"echo=ordered;preferred=w9,w2", "closest;expiry=1m"}
+	})
+	f.named("w1", advertise.Service{Name: "echo", Selection: "stable"})
+	f.named("w2", advertise.Service{Name: "echo", Selection: "stable"})
+	f.named("w3", advertise.Service{Name: "slotted", Selection: "slots;vnodes=16"})
+	f.named("w4", advertise.Service{Name: "plain"})
+	r.settled(t, "echo", 2)
+	r.settled(t, "slotted", 1)
+	r.settled(t, "plain", 1)
+	for name, want := range map[string]SelectionAnswer{
+		"echo": {Strategy: "ordered", Text: "ordered;preferred=w9,w2", Origin: routing.FromServiceSetting,
+			Parameters: map[string]string{"preferred": "w9,w2"}, UnknownPreferred: []string{"w9"}},
+		"slotted": {Strategy: "slots", Text: "slots;vnodes=16", Origin: routing.FromAdvertisement,
+			Parameters: map[string]string{"vnodes": "16", "samples": "2", "maxscan": "16", "jitter": "4", "fresh": "10s"}},
+		"plain": {Strategy: "closest", Text: "closest;expiry=1m0s", Origin: routing.FromSetting,
+			Parameters: map[string]string{"preferred": "", "expiry": "1m0s", "timeout": "2s"}},
+	} {
+		var got struct{ Selection SelectionAnswer }
+		r.await(t, "the strategy of "+name, func() bool {
+			status, _ := r.api(t, "/api/v1/services/"+name, &got)
+			return status == 200 && fmt.Sprint(got.Selection) == fmt.Sprint(want)
+		})
+	}
+	r.await(t, "the warning", func() bool { return strings.Contains(r.log.String(), "unknown=w9\n") })
+	if _, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo"); body != "w2" {
+		t.Errorf("%q, want the preferred one that is there", body)
+	}
+	if n := strings.Count(r.log.String(), "unknown=w9\n"); n != 1 { // before w2 came they were two
+		t.Errorf("said %d times", n)
+	}
+}
+
+func TestARelayWhoseStrategyFindsNobodySaysSo(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.Selection = []string{"manual;preferred=w9"} })
+	f.named("w1", advertise.Service{Name: "echo"})
+	r.settled(t, "echo", 1)
+	resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")
+	if resp.StatusCode != 503 || !strings.Contains(body, "no_endpoint") || !strings.Contains(body, "w9") {
+		t.Errorf("%s %s", resp.Status, body)
+	}
+	var a RouteAnswer
+	if status, _ := r.api(t, "/api/v1/services/echo/route", &a); status != 200 || a.Decision.Winner != "" || !strings.Contains(a.Decision.Reason, "w9") {
+		t.Errorf("%d %+v", status, a.Decision)
+	}
+}

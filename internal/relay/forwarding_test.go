@@ -1,0 +1,170 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/membership"
+)
+
+// gateOf starts n relays, a worker of echo and a gate, and waits until the gate
+// forwards to three primaries with backups behind them.
+func gateOf(t *testing.T, f *fleet, n, backups int) *runningRelay {
+	t.Helper()
+	for range n {
+		f.relay(func(*Settings) {})
+	}
+	gate := f.relay(func(s *Settings) { s.Role = membership.RoleGate })
+	f.echo("w1")
+	for _, r := range f.relays {
+		r.settled(t, "echo", 1)
+		r.await(t, "all members", func() bool { return len(r.members.Snapshot().Members()) == n+2 })
+	}
+	gate.await(t, "primaries and backups", func() bool {
+		d := gate.forwarding(t)
+		return len(d.AffineRelays) == n && d.Forwarding != nil && len(d.Forwarding.Primaries) == 3 && len(d.Forwarding.Backups) == backups
+	})
+	return gate
+}
+
+// forwarding is what the relay says of echo.
+func (r *runningRelay) forwarding(t *testing.T) (d serviceDescription) {
+	t.Helper()
+	r.api(t, "/api/v1/services/echo", &d)
+	return d
+}
+
+func (f *fleet) find(id string) *runningRelay {
+	return f.relays[slices.IndexFunc(f.relays, func(r *runningRelay) bool { return r.id == id })]
+}
+
+// keepAsking sends requests from several clients until stopped. Every one must be
+// answered by the worker.
+func (r *runningRelay) keepAsking(t *testing.T) (sent *atomic.Int64, stop func()) {
+	t.Helper()
+	sent = &atomic.Int64{}
+	ctx, cancel := context.WithCancel(context.Background())
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for ctx.Err() == nil && !t.Failed() {
+				// Not with ctx: each is to be answered.
+				req, _ := http.NewRequest(http.MethodGet, "http://"+r.IngressAddr()+"/", nil)
+				req.Header.Set(ingress.ServiceHeader, "echo")
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Errorf("request %d: %v", sent.Load(), err)
+					return
+				}
+				body, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if err != nil || resp.StatusCode != 200 || string(body) != "w1" {
+					t.Errorf("request %d: %d %s, %v", sent.Load(), resp.StatusCode, body, err)
+					return
+				}
+				sent.Add(1)
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() { cancel(); clients.Wait(); client.CloseIdleConnections() })
+	t.Cleanup(stop)
+	return sent, stop
+}
+
+func TestAGateLosesNoRequestWhenARelayDiesOrLeavesAndABackupIsPromoted(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	gate := gateOf(t, f, 7, 2)
+	sent, stop := gate.keepAsking(t)
+	more := func() func() bool {
+		before := sent.Load()
+		return func() bool { return t.Failed() || sent.Load() >= before+50 }
+	}
+	gate.await(t, "load", more())
+
+	before := gate.forwarding(t).Forwarding
+	victim, heir := before.Primaries[1], before.Backups[0]
+	_ = f.find(victim).peer.server.Close() // gossip goes on: nobody is told
+	gate.await(t, heir+" in the place of "+victim, func() bool {
+		now := gate.forwarding(t).Forwarding
+		return t.Failed() || slices.Contains(now.Primaries, heir) && !slices.Contains(now.Primaries, victim)
+	})
+	gate.await(t, "the place of the backup to be filled", func() bool {
+		now := gate.forwarding(t).Forwarding
+		return t.Failed() || len(now.Primaries) == 3 && len(now.Backups) == 2 && !slices.Contains(slices.Concat(now.Primaries, now.Backups), victim)
+	})
+	gate.await(t, "more load", more())
+
+	leaver := gate.forwarding(t).Forwarding.Primaries[0]
+	if err := f.find(leaver).stop(); err != nil {
+		t.Fatal(err)
+	}
+	gate.await(t, leaver+" to be no peer any more", func() bool {
+		return t.Failed() || !slices.ContainsFunc(gate.forwarding(t).Peers, func(p peerDescription) bool { return p.Node == leaver })
+	})
+	gate.await(t, "more load", more())
+	stop()
+
+	_, metrics := gate.api(t, "/metrics", nil)
+	for _, line := range []string{"ringway_pool_promotions_total 0\n", `ringway_pool_evictions_total{reason="lost"} 0` + "\n", `ringway_pool_evictions_total{reason="removed"} 0` + "\n"} {
+		if strings.Contains(metrics, line) {
+			t.Errorf("the metrics say %s", line)
+		}
+	}
+	for _, p := range gate.forwarding(t).Peers {
+		if p.Node == victim && (p.Role == "primary" || p.LastReason == "" && p.State == "evicted") {
+			t.Errorf("of the dead one: %+v", p)
+		}
+	}
+}
+
+func TestAGateShowsItsPrimariesTakingTurnsAndAKeyStaysWithOne(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	gate := gateOf(t, f, 5, 2)
+	const requests = 31
+	for range requests {
+		if resp, body := gate.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 200 {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+	}
+	d := gate.forwarding(t)
+	byRole := map[string]int{}
+	for _, p := range d.Peers {
+		byRole[p.Role]++
+		want := map[string]uint64{"primary": requests / 3}[p.Role]
+		if p.Requests < want || p.Requests > want+1 || p.Role == "backup" && p.Requests > 0 {
+			t.Errorf("%s, a %s, got %d of %d requests", p.Node, p.Role, p.Requests, requests)
+		}
+		wantHealth := map[string]string{"primary": "healthy", "backup": "unknown"}[p.Role]
+		if p.Health != wantHealth || p.Tier != "global" || !p.Connected {
+			t.Errorf("%+v", p)
+		}
+	}
+	if got := fmt.Sprint(byRole); got != "map[backup:2 primary:3]" {
+		t.Error(got)
+	}
+
+	for range 6 {
+		gate.call(t, "GET", "/", nil, "Ringway-Service: echo", "Ringway-Key: session-7")
+	}
+	var grown []uint64
+	now := gate.forwarding(t)
+	for i, p := range now.Peers {
+		if p.Requests > d.Peers[i].Requests {
+			grown = append(grown, p.Requests-d.Peers[i].Requests)
+		}
+	}
+	if !slices.Equal(grown, []uint64{6}) || now.Forwarding.Bindings != 1 {
+		t.Errorf("six requests with one key went to relays %v, %d bindings", grown, now.Forwarding.Bindings)
+	}
+}

@@ -1,0 +1,54 @@
+package ingress
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection"
+)
+
+// tracing reports whether decisions are logged. Only then are they made up.
+func (t *try) tracing() bool {
+	return t.handler.cfg.Logger.Enabled(t.r.Context(), slog.LevelDebug)
+}
+
+// chooseWorkerTraced is chooseWorker and says how it went.
+func (t *try) chooseWorkerTraced(now time.Duration) (chosen, error) {
+	pick, decision, err := t.service.PickExplained(t.key, selection.Instant(now), &t.tried)
+	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
+		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
+		slog.Int("tried", len(t.failed)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
+		slog.String("candidates", candidatesText(decision.Candidates)))
+	if err != nil {
+		return chosen{}, err
+	}
+	return chosen{target: pick.Value().(*routing.Target), pick: pick}, nil
+}
+
+// traceRelay says where a request is forwarded.
+func (t *try) traceRelay() {
+	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a relay",
+		slog.String("service", t.service.Name), slog.String("key", t.key), slog.Int("tried", len(t.failed)),
+		slog.String("winner", t.at.target.Node), slog.String("address", t.at.target.Address))
+}
+
+// candidatesText is one line: "w1 0.31 (2.1 ms, queue 3, success 0.98); w2 …".
+func candidatesText(candidates []routing.Candidate) string {
+	var b strings.Builder
+	for i, c := range candidates {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s %.4g", c.Node, c.Score)
+		if p := c.Parts; p != nil {
+			fmt.Fprintf(&b, " (%.4g ms, queue %.3g, success %.3g, ramp %.3g)", p.LatencyMs, p.Queue, p.Success, p.Ramp)
+		}
+		if c.Note != "" {
+			b.WriteString(" " + c.Note)
+		}
+	}
+	return b.String()
+}

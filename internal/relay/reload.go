@@ -1,0 +1,103 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/settings"
+)
+
+// ReloadAnswer is what POST /api/v1/reload answers with.
+type ReloadAnswer struct {
+	Relay string `json:"relay"`
+	// Applied are in effect now, NeedsRestart at the next start.
+	Applied      []settings.Change `json:"applied"`
+	NeedsRestart []settings.Change `json:"needs_restart"`
+}
+
+// The results of reloads.
+const (
+	reloadApplied   = "applied"
+	reloadUnchanged = "unchanged"
+	reloadRefused   = "refused"
+)
+
+func newReloads(reg prometheus.Registerer) *prometheus.CounterVec {
+	reloads := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_relay_reloads_total", Help: "Reloads of the settings, by a signal or the admin API: applied, unchanged, refused (nothing changed).",
+	}, []string{"result"})
+	for _, result := range []string{reloadApplied, reloadUnchanged, reloadRefused} {
+		reloads.WithLabelValues(result)
+	}
+	return reloads
+}
+
+var errNoSettings = errors.New("this relay was not started from settings: there is nothing to read again")
+
+// Reload reads the settings again and applies those that can change while the relay
+// runs, as SIGHUP asks for; it logs what came of it. It may be called from any
+// goroutine.
+func (r *Relay) Reload() { _, _ = r.reload() }
+
+// reload changes nothing when it fails. Requests that began before it end as they
+// began.
+func (r *Relay) reload() (ReloadAnswer, error) {
+	r.reloading.Lock()
+	defer r.reloading.Unlock()
+	running := r.cfg.Running
+	if running == nil {
+		return ReloadAnswer{}, errNoSettings
+	}
+	needRestart, err := running.Read(tunable...)
+	if err != nil {
+		r.reloads.WithLabelValues(reloadRefused).Inc()
+		r.cfg.Logger.Error("reload refused, nothing has changed", "err", err)
+		return ReloadAnswer{}, err
+	}
+	tuned := *r.tuned.Load()
+	r.cfg.Tune(&tuned)
+	applied := running.Accept()
+	if slices.ContainsFunc(applied, func(c settings.Change) bool { return slices.Contains(tunable, c.Name) }) {
+		r.tune(&tuned) // which gives back what was saved up for retries, so not for nothing
+	}
+	result := reloadApplied
+	if len(applied) == 0 {
+		result = reloadUnchanged
+	}
+	r.reloads.WithLabelValues(result).Inc()
+	r.cfg.Logger.Info("reloaded", "applied", texts(applied), "needs_restart", texts(needRestart))
+	return ReloadAnswer{Relay: r.cfg.Membership.ID, Applied: applied, NeedsRestart: needRestart}, nil
+}
+
+// tune makes cfg what new requests are served by.
+func (r *Relay) tune(cfg *Config) {
+	r.tuned.Store(cfg)
+	r.ingressFront.serve(r.newHandler(*cfg, false))
+	r.peerFront.serve(r.newHandler(*cfg, true))
+}
+
+func texts(changes []settings.Change) []string {
+	out := make([]string, len(changes))
+	for i, c := range changes {
+		out[i] = c.String()
+	}
+	return out
+}
+
+func (r *Relay) handleReload(w http.ResponseWriter, _ *http.Request) {
+	answer, err := r.reload()
+	switch {
+	case errors.Is(err, errNoSettings):
+		admin.WriteError(w, http.StatusConflict, err.Error())
+	case err != nil:
+		admin.WriteError(w, http.StatusUnprocessableEntity, fmt.Sprintf("nothing has changed: %v", err))
+	default:
+		admin.WriteJSON(w, http.StatusOK, answer)
+	}
+}

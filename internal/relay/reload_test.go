@@ -1,0 +1,232 @@
+package relay
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/settings"
+)
+
+// reloadable is a relay that is not run, with the file that it was made from.
+type reloadable struct {
+	*Relay
+	t     *testing.T
+	file  string
+	log   *logBuffer
+	level *slog.LevelVar
+}
+
+const leastSettings = "cluster: test\nenvironment: ci\nid: r1\ngossip-addr: 127.0.0.1:0\ningress-addr: 127.0.0.1:0\npeer-addr: 127.0.0.1:0\nadmin-addr: 127.0.0.1:0\n"
+
+func newReloadable(t *testing.T) *reloadable {
+	t.Helper()
+	r := &reloadable{t: t, file: filepath.Join(t.TempDir(), "relay.yaml"), log: &logBuffer{}, level: new(slog.LevelVar)}
+	r.write("")
+	s := DefaultSettings()
+	set := settings.New("relay", "RINGWAY")
+	s.Declare(set)
+	load := func() error { return set.Load(settings.Sources{File: r.file}) }
+	if err := load(); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := s.Config(slog.New(slog.NewTextHandler(r.log, nil)), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Running = daemon.NewRunning(daemon.RunningConfig{Set: set, Load: load, Level: r.level})
+	if r.Relay, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// write adds text to the least settings.
+func (r *reloadable) write(text string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.file, []byte(leastSettings+text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// post asks for a reload as an operator does.
+func (r *reloadable) post() (int, string) {
+	w := httptest.NewRecorder()
+	r.admin.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/v1/reload", nil))
+	return w.Code, w.Body.String()
+}
+
+// Each of them is what another handler is made with, and nothing else changes.
+func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
+	for name, c := range map[string]struct {
+		text  string
+		field func(Config) any
+		want  string // as JSON
+	}{
+		"domain":               {"domain: example.org", func(c Config) any { return c.Domain }, `"example.org"`},
+		"routes":               {"routes: [{host: a, service: b}]", func(c Config) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Service":"b"}]`},
+		"request-timeout":      {"request-timeout: 7s", func(c Config) any { return c.RequestTimeout.String() }, `"7s"`},
+		"max-attempts":         {"max-attempts: 2", func(c Config) any { return c.MaxAttempts }, `2`},
+		"retry-budget":         {"retry-budget: 0.5", func(c Config) any { return c.RetryBudget }, `0.5`},
+		"max-in-flight":        {"max-in-flight: 3", func(c Config) any { return c.MaxInFlight }, `3`},
+		"expose-route-headers": {"expose-route-headers: true", func(c Config) any { return c.ExposeRouteHeaders }, `true`},
+		"drain-timeout":        {"drain-timeout: 4s", func(c Config) any { return c.DrainTimeout.String() }, `"4s"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReloadable(t)
+			before := r.tuned.Load()
+			made := map[bool]Config{} // by whether they serve relays
+			r.newHandler = func(cfg Config, hop bool) http.Handler {
+				made[hop] = cfg
+				return http.NotFoundHandler()
+			}
+			r.write(c.text)
+			answer, err := r.reload()
+			if err != nil || len(answer.Applied) != 1 || answer.Applied[0].Name != name || len(answer.NeedsRestart) != 0 {
+				t.Fatalf("%+v, %v", answer, err)
+			}
+			for _, cfg := range []Config{made[false], made[true], *r.tuned.Load()} {
+				if got, _ := json.Marshal(c.field(cfg)); string(got) != c.want {
+					t.Errorf("got %s, want %s", got, c.want)
+				}
+			}
+			if reflect.DeepEqual(c.field(*before), c.field(*r.tuned.Load())) {
+				t.Error("the test changes nothing")
+			}
+		})
+	}
+	if len(tunable) != 8 {
+		t.Errorf("%d settings are tunable; show the others here, too", len(tunable))
+	}
+}
+
+func TestAReloadChangesWhatRequestsMeetAndKeepsTheRest(t *testing.T) {
+	r := newReloadable(t)
+	ask := func() string {
+		w := httptest.NewRecorder()
+		r.ingress.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://shop.example/", nil))
+		return w.Body.String()
+	}
+	if text := ask(); !strings.Contains(text, "bad_request") {
+		t.Fatal(text)
+	}
+	r.write("routes: [{host: shop.example, service: billing}]\npeer-slack: 9\nlog-level: warn\n")
+	status, text := r.post()
+	if status != http.StatusOK || !strings.Contains(text, `"name": "peer-slack"`) {
+		t.Fatalf("%d %s", status, text)
+	}
+	if text := ask(); !strings.Contains(text, `"billing"`) || !strings.Contains(text, "unknown_service") {
+		t.Error(text)
+	}
+	if r.level.Level() != slog.LevelWarn {
+		t.Errorf("log level %s", r.level.Level())
+	}
+	for _, want := range []string{`applied="[log-level: \"info\" is now \"warn\"`, `needs_restart="[peer-slack: \"2\" is now \"9\"]"`} {
+		if strings.Count(r.log.String(), want) != 1 {
+			t.Errorf("the log does not say once %s:\n%s", want, r.log)
+		}
+	}
+}
+
+func TestABadFileChangesNothing(t *testing.T) {
+	r := newReloadable(t)
+	before, handler := r.tuned.Load(), r.ingressFront.handler.Load()
+	r.write("request-timeout: 1s\nmax-attempts: 99\nlog-level: debug\nlog-levle: debug\n")
+	status, text := r.post()
+	if status != http.StatusUnprocessableEntity || !strings.Contains(text, "2 settings are invalid") || !strings.Contains(text, "did you mean --log-level?") {
+		t.Errorf("%d %s", status, text)
+	}
+	if r.tuned.Load() != before || r.ingressFront.handler.Load() != handler || r.level.Level() != slog.LevelInfo {
+		t.Error("something has changed")
+	}
+	for _, v := range r.cfg.Running.Values() {
+		if v.Name == "request-timeout" && v.Value != "30s" {
+			t.Errorf("the settings in effect have changed: %+v", v)
+		}
+	}
+	if strings.Count(r.log.String(), "reload refused, nothing has changed") != 1 {
+		t.Errorf("logged\n%s", r.log)
+	}
+}
+
+func TestASecretThatChangesIsNamedAndNeverShown(t *testing.T) {
+	r := newReloadable(t)
+	for _, secret := range []string{"correct-horse-battery-staple-0123", "correct-horse-battery-staple-4567"} {
+		r.write("shared-key: " + secret + "\n")
+		status, text := r.post()
+		if status != http.StatusOK || !strings.Contains(text, `"name": "shared-key"`) || strings.Contains(text, "correct-horse") {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+	w := httptest.NewRecorder()
+	r.admin.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/config", nil))
+	if strings.Contains(w.Body.String()+r.log.String(), "correct-horse") || !strings.Contains(w.Body.String(), `"name": "shared-key"`) {
+		t.Errorf("%s\n%s", w.Body, r.log)
+	}
+}
+
+func TestReloadsAreCountedByWhatCameOfThem(t *testing.T) {
+	r := newReloadable(t)
+	r.Reload()
+	r.write("max-attempts: 2\n")
+	r.Reload()
+	r.Reload()
+	r.write("max-attempts: none\n")
+	r.Reload()
+	want := bytes.NewBufferString(`
+		# HELP ringway_relay_reloads_total Reloads of the settings, by a signal or the admin API: applied, unchanged, refused (nothing changed).
+		# TYPE ringway_relay_reloads_total counter
+		ringway_relay_reloads_total{result="applied"} 1
+		ringway_relay_reloads_total{result="refused"} 1
+		ringway_relay_reloads_total{result="unchanged"} 2
+	`)
+	if err := testutil.GatherAndCompare(r.cfg.Registry, want, "ringway_relay_reloads_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARelayThatWasNotMadeFromSettingsSaysSo(t *testing.T) {
+	t.Parallel()
+	r := newFleet(t).relay(func(*Settings) {})
+	if status, text := r.post(t, "/api/v1/reload"); status != http.StatusConflict || !strings.Contains(text, "not started from settings") {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := r.api(t, "/api/v1/config", nil); status != http.StatusConflict || !strings.Contains(text, "not started from settings") {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+func TestTheListOfServicesCountsWhatTheMetricsCount(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	f.echo("w1")
+	f.echo("w2")
+	r.settled(t, "echo", 2)
+	for range 3 {
+		r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo")
+	}
+	var answer ServicesAnswer
+	r.api(t, "/api/v1/services", &answer)
+	i := slices.IndexFunc(answer.Services, func(s ListedService) bool { return s.Service == "echo" })
+	if s := answer.Services[i]; answer.Relay != r.id || s.Ready != 2 || s.Endpoints != 2 || s.Relays != 1 || s.Range != 2 || s.Requests != 3 || s.Role != "affine" {
+		t.Errorf("%+v", answer)
+	}
+}

@@ -1,0 +1,174 @@
+package routing
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/strategy"
+)
+
+// chooser is a service whose endpoints advertise what a test says.
+type chooser struct {
+	*choosing
+	t       *testing.T
+	service *Service
+	of      chosen
+	log     bytes.Buffer
+}
+
+func newChooser(t *testing.T, cfg ChoosingConfig) *chooser {
+	t.Helper()
+	c := &chooser{t: t}
+	var err error
+	if c.choosing, err = newChoosing(Config{Choosing: cfg, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&c.log, nil))}); err != nil {
+		t.Fatal(err)
+	}
+	if c.service, err = NewService("echo", selection.DefaultConfig()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// decides is what the service uses when its endpoints advertise these.
+func (c *chooser) decides(advertised ...string) string {
+	c.t.Helper()
+	var endpoints []*advertise.Endpoint
+	for _, text := range advertised {
+		endpoints = append(endpoints, &advertise.Endpoint{Service: advertise.Service{Name: "echo", Selection: text, State: advertise.Ready}, Worker: &advertise.Worker{}})
+	}
+	spec, origin := c.decide(c.service, &c.of, endpoints)
+	return spec.String() + " " + string(origin)
+}
+
+func (c *chooser) problemsOf(reason string) int {
+	return int(testutil.ToFloat64(c.problems.WithLabelValues(reason)))
+}
+
+func TestTheSettingForTheServiceBeatsItsAdvertisementBeatsTheSettingForAll(t *testing.T) {
+	all := strategy.Default(strategy.Random)
+	own := map[string]strategy.Spec{"echo": strategy.Default(strategy.Slots)}
+	other := map[string]strategy.Spec{"billing": strategy.Default(strategy.Slots)}
+	for _, c := range []struct {
+		cfg        ChoosingConfig
+		advertised []string
+		want       string
+	}{
+		{ChoosingConfig{}, nil, "p2c default"},
+		{ChoosingConfig{}, []string{"", ""}, "p2c default"},
+		{ChoosingConfig{Default: &all}, []string{"", ""}, "random setting"},
+		{ChoosingConfig{Default: &all}, []string{"stable", ""}, "stable advertisement"},
+		{ChoosingConfig{Default: &all, ByService: other}, []string{"stable", ""}, "stable advertisement"},
+		{ChoosingConfig{Default: &all, ByService: own}, []string{"stable", "stable"}, "slots service_setting"},
+		{ChoosingConfig{ByService: own}, nil, "slots service_setting"},
+		// The most frequent one of those that say anything; then the first by text.
+		{ChoosingConfig{}, []string{"stable", "random", "", "", "", "random"}, "random advertisement"},
+		{ChoosingConfig{}, []string{"stable", "random"}, "random advertisement"},
+		{ChoosingConfig{}, []string{"stable", "slots;vnodes=8", "slots", "slots;vnodes=9", "stable"}, "slots advertisement"},
+		{ChoosingConfig{}, []string{"p2c", "p2c", "stable"}, "p2c advertisement"},
+		// What makes no sense has no vote.
+		{ChoosingConfig{Default: &all}, []string{"nearest", "nearest"}, "random setting"},
+		{ChoosingConfig{Default: &all}, []string{"nearest", "manual", "stable"}, "stable advertisement"},
+	} {
+		if got := newChooser(t, c.cfg).decides(c.advertised...); got != c.want {
+			t.Errorf("%+v, advertised %q: %s, want %s", c.cfg, c.advertised, got, c.want)
+		}
+	}
+}
+
+func TestProblemsOfAnAdvertisementAreSaidOnceUntilTheyChange(t *testing.T) {
+	c := newChooser(t, ChoosingConfig{})
+	said := func(when string, invalid, disagreement int) {
+		t.Helper()
+		if i, d := c.problemsOf(problemInvalid), c.problemsOf(problemDisagreement); i != invalid || d != disagreement {
+			t.Errorf("%s: %d invalid, %d disagreements, want %d, %d", when, i, d, invalid, disagreement)
+		}
+		if n := strings.Count(c.log.String(), "\n"); n != invalid+disagreement {
+			t.Errorf("%s: %d lines:\n%s", when, n, c.log.String())
+		}
+	}
+	c.decides("stable", "stable")
+	said("all agree", 0, 0)
+	for range 3 {
+		c.decides("nearest", "stable")
+	}
+	said("one is invalid", 1, 0)
+	if !strings.Contains(c.log.String(), "nearest") || !strings.Contains(c.log.String(), "must be one of") {
+		t.Errorf("%s", c.log.String())
+	}
+	for range 3 {
+		c.decides("nearest", "stable", "random")
+	}
+	said("two disagree", 1, 1)
+	c.decides("stable", "random", "random")
+	said("the invalid one is gone", 1, 2)
+	c.decides("stable")
+	c.decides("slots", "slots;vnodes=8")
+	said("different texts, one meaning", 1, 2)
+	c.decides("nearest")
+	said("it is back", 2, 2)
+}
+
+// A service whose last worker restarts does not change its strategy for that.
+func TestAStrategyOutlivesTheEndpointsThatAdvertisedIt(t *testing.T) {
+	c := newChooser(t, ChoosingConfig{})
+	choice, err := NewChoice(ChoiceConfig{Spec: strategy.Default(strategy.Stable), Origin: FromAdvertisement})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.service.SetChoice(choice); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.decides(); got != "stable advertisement" {
+		t.Errorf("nobody is left: %s", got)
+	}
+	if got := c.decides(""); got != "p2c default" {
+		t.Errorf("somebody advertises none: %s", got)
+	}
+}
+
+func TestOnlyWhatMustReachEveryWorkerIsConnectedToAll(t *testing.T) {
+	want := map[string]bool{
+		strategy.P2C: false, strategy.Random: false, strategy.Slots: false,
+		strategy.Stable: true, strategy.StableSHA256: true, strategy.Manual: true, strategy.Ordered: true, strategy.Closest: true, strategy.Farthest: true,
+	}
+	for _, name := range strategy.Names() {
+		if all, known := want[name]; !known || everywhere(name) != all {
+			t.Errorf("%s: %v", name, everywhere(name))
+		}
+	}
+}
+
+func TestAStrategyThatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(t *testing.T) {
+	c := newChooser(t, ChoosingConfig{})
+	cfg := affinity.PlanConfig{Service: "echo", RelaysPerService: 9}
+	for i := range 12 {
+		cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprint("r", i), Place: affinity.Place{Datacenter: fmt.Sprint("dc", i%3), Region: fmt.Sprint("region", i%2)}})
+	}
+	for i := range 20 {
+		cfg.Workers = append(cfg.Workers, affinity.Worker{ID: fmt.Sprint("w", i), Weight: 10, Place: affinity.Place{Datacenter: fmt.Sprint("dc", i%4), Region: fmt.Sprint("region", i%2)}})
+	}
+	for _, s := range []affinity.Strategy{affinity.Projection, affinity.Rendezvous} {
+		cfg.Strategy = s
+		for name, all := range map[string]bool{strategy.Stable: true, strategy.P2C: false} {
+			cfg.Minimums = c.minimums(affinity.DefaultMinimums, strategy.Default(name), len(cfg.Relays))
+			plan, err := affinity.NewPlan(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range plan.Affine() {
+				if assignments, err := plan.Assignments(i); err != nil || (len(assignments) == 20) != all {
+					t.Errorf("%s, %s: relay %d has %d of 20 workers, %v", s, name, i, len(assignments), err)
+				}
+			}
+		}
+	}
+}
