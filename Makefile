@@ -14,8 +14,28 @@ RACE     ?= -race
 # Per package; a test that hangs prints its goroutines and fails.
 TIMEOUT  ?= 8m
 
+# Names and tag of the images; what `version` in them says.
+IMAGE   ?= ringway
+TAG     ?= devel
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+
 # Tools have a module file of their own, so that they are no dependency of ours.
 staticcheck := go tool -modfile=.ci/tools.mod staticcheck
+
+# need: the program $(1), of the Debian package $(2) or of its own name, is there, or
+# is installed where that is possible.
+need = program=$(firstword $(1)) package=$(lastword $(1)); \
+	if ! command -v "$$program" >/dev/null; then \
+		if [[ $$(id -u) != 0 || $$program == docker ]] || ! command -v apt-get >/dev/null; then \
+			echo "missing: $$program; install it (Debian package: $$package)" >&2; exit 1; \
+		fi; \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$$package"; \
+	fi
+# compose of either generation. Whoever is not root cannot give away the secrets that
+# are mounted, and runs the containers as the owner.
+compose = if (( EUID )); then export RINGWAY_USER="$$(id -u):$$(id -g)"; fi; \
+	RINGWAY_IMAGE=$(IMAGE) RINGWAY_TAG=$(TAG) \
+	$$(docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose) -p ringway -f deploy/compose.yaml
 
 .PHONY: help
 help: ## list the targets
@@ -35,7 +55,7 @@ test: ## all tests, with the race detector; builds and vets sims/compare
 	@# What the race detector distorts (allocations) or slows down too much (the
 	@# sweep over every size, a million packets, 200 joiners or workers) runs again
 	@# without it.
-	go test ./affinity ./sims/affinity ./sims/internal/latency ./internal/relay/ingress ./internal/worker/sidecar
+	go test ./affinity ./sims/internal/scenarios/... ./internal/relay/ingress ./internal/worker/sidecar
 	go test -run "RandomPackets|Storm" ./membership
 	go test -timeout $(TIMEOUT) -run "History/.*/N=.0|Kilobyte|CostsTheSame|AllocateNothing" ./advertise
 	@# The comparison with other systems is a module of its own: their
@@ -77,7 +97,17 @@ bench: ## benchmarks of ring, affinity, advertise and selection, then the compar
 
 .PHONY: bench-affinity
 bench-affinity: ## who connects to whom, beside what others do; fails when a promise does not hold
-	go run ./sims/affinity --check --update docs/concepts/affinity.md
+	go run ./sims run affinity churn --update docs/concepts/affinity.md
+
+.PHONY: sims
+sims: ## every simulation and its promises, one page: bin/sims.html; some minutes
+	@mkdir -p bin
+	go run ./sims report --out bin/sims.html
+
+.PHONY: sims-quick
+sims-quick: ## a fraction of every simulation; fails when a promise does not hold
+	@mkdir -p bin
+	go run ./sims report --quick --out bin/sims.html
 
 .PHONY: bench-relay
 bench-relay: ## CPU per request of the relay beside HAProxy (needs haproxy and wrk)
@@ -93,6 +123,39 @@ bench-relay: ## CPU per request of the relay beside HAProxy (needs haproxy and w
 	fi
 	go run ./sims/dataplane
 	go test -run '^$$' -bench Admission -benchmem ./internal/relay/ingress
+
+.PHONY: image
+image: ## build the container images ringway-relay, -worker and -echo, each from scratch
+	@$(call need,docker docker.io)
+	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '-s -w -X github.com/ringway/ringway/internal/daemon.version=$(VERSION)' \
+		-o bin/image/ ./cmd/relay ./cmd/worker ./deploy/echo
+	for target in relay worker echo; do \
+		docker build --quiet --target "$$target" --tag "$(IMAGE)-$$target:$(TAG)" --label org.opencontainers.image.version='$(VERSION)' \
+			--file deploy/Dockerfile bin/image; \
+	done
+
+.PHONY: up
+up: image ## the fleet of deploy/compose.yaml: 3 relays, a gate, 9 workers; `make down` ends it
+	deploy/secrets.sh bin/image/relay deploy/.secrets
+	$(compose) up -d
+	@echo "try: curl -H 'Ringway-Service: echo' http://127.0.0.1:7410/"
+
+.PHONY: down
+down: ## end the fleet that `make up` started
+	$(compose) down --volumes
+
+.PHONY: test-containers
+test-containers: ## the compose fleet survives the loss of each of its parts (needs docker)
+	@$(call need,docker docker.io)
+	CONTAINER_TESTS=1 go test -count=1 -timeout 8m -v ./deploy/containers
+
+.PHONY: test-deploy
+test-deploy: ## alert rules, metrics and systemd units, judged by their own tools (promtool, systemd-analyze)
+	@$(call need,promtool prometheus) && $(call need,systemd-analyze systemd)
+	promtool check rules deploy/prometheus/alerts.yaml
+	promtool test rules deploy/prometheus/alerts_test.yaml
+	promtool check config deploy/prometheus/prometheus.yml
+	DEPLOY_TOOLS=1 go test -count=1 -run Tool -v ./deploy
 
 .PHONY: clean
 clean: ## remove what build leaves behind

@@ -2,20 +2,19 @@ package command
 
 import (
 	"bytes"
-	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
-	"slices"
-	"strings"
+	"reflect"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/ringway/ringway/internal/daemon"
 )
@@ -24,14 +23,21 @@ import (
 // have.
 const adminTimeout = 30 * time.Second
 
+// adminVariable is the environment variable of --admin-addr, the daemon's own.
+const adminVariable = "RINGWAY_ADMIN_ADDR"
+
 // adminCall asks one process over its admin API. It needs that address and no other
 // setting of the process.
 type adminCall struct {
-	process       string // relay or worker
-	outputs       []string
-	admin, output string
+	form
+	watch
+	process string      // relay or worker
+	admin   *pflag.Flag // --admin-addr; nil where at says where to ask
+	at      string
 }
 
+// relayCall and workerCall add the flags of a call: where to ask, and the forms of the
+// answer, all of them when none is named.
 func relayCall(flags *pflag.FlagSet, outputs ...string) *adminCall {
 	return newAdminCall("relay", daemon.RelayAdminPort, flags, outputs)
 }
@@ -40,94 +46,105 @@ func workerCall(flags *pflag.FlagSet, outputs ...string) *adminCall {
 	return newAdminCall("worker", daemon.WorkerAdminPort, flags, outputs)
 }
 
+// callOf is the call of a verb that both processes have.
+func callOf(process string, flags *pflag.FlagSet) *adminCall {
+	if process == "worker" {
+		return workerCall(flags)
+	}
+	return relayCall(flags)
+}
+
 func newAdminCall(process, port string, flags *pflag.FlagSet, outputs []string) *adminCall {
-	c := &adminCall{process: process, outputs: outputs}
-	flags.StringVar(&c.admin, "admin-addr", cmp.Or(os.Getenv("RINGWAY_ADMIN_ADDR"), "127.0.0.1:"+port),
-		"address of the "+process+"'s admin API, or RINGWAY_ADMIN_ADDR")
-	flags.StringVarP(&c.output, "output", "o", outputs[0], strings.Join(outputs, " or "))
+	c := &adminCall{process: process}
+	flags.String("admin-addr", "127.0.0.1:"+port, "address of the "+process+"'s admin API, or "+adminVariable)
+	c.admin = flags.Lookup("admin-addr")
+	c.bind(flags, outputs...)
 	return c
 }
 
-// ask sends a request for a path below /api/v1, without a body a GET, and returns
-// the answer, whatever its status.
-func (c *adminCall) ask(cmd *cobra.Command, method, path string, body []byte) (*http.Response, []byte, error) {
-	if !slices.Contains(c.outputs, c.output) {
-		return nil, nil, fmt.Errorf("--output %q: allowed are %s", c.output, strings.Join(c.outputs, ", "))
+// addr is where to ask: the flag, the environment, the default. The default of the
+// flag does not depend on the environment, or help and reference would.
+func (c *adminCall) addr() string {
+	if c.admin == nil {
+		return c.at
 	}
+	if env := os.Getenv(adminVariable); env != "" && !c.admin.Changed {
+		return env
+	}
+	return c.admin.Value.String()
+}
+
+// ask sends a request for a path below /api/v1, without a body a GET, and
+// returns the answer, whatever its status.
+func (c *adminCall) ask(ctx context.Context, method, path string, body []byte) (*http.Response, []byte, error) {
 	client := http.Client{Timeout: adminTimeout}
-	req, err := http.NewRequestWithContext(cmd.Context(), method, "http://"+c.admin+"/api/v1/"+path, bytes.NewReader(body))
+	addr := c.addr()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+onThisHost(addr)+"/api/v1/"+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("--admin-addr %q: %w: want HOST:PORT", addr, err)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask the %s at %s: %w: is it running, and is --admin-addr right?", c.process, c.admin, err)
+		var wrapped *url.Error
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err // the address is said already
+		}
+		return nil, nil, fmt.Errorf("ask the %s at %s: %w: is it running, and is --admin-addr right?", c.process, addr, err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the answer of the %s at %s: %w", c.process, c.admin, err)
+		return nil, nil, fmt.Errorf("read the answer of the %s at %s: %w", c.process, addr, err)
 	}
 	return resp, text, nil
 }
 
-// call asks, decodes the answer into answer and shows it: by table, or as it is.
+// call asks, decodes the answer into answer and shows it: by table, or as it is. With
+// --watch it goes on until it is told to end.
 func (c *adminCall) call(cmd *cobra.Command, method, path string, body []byte, answer any, table func(io.Writer) error) error {
-	resp, text, err := c.ask(cmd, method, path, body)
-	if err != nil {
+	return c.read(cmd, func(ctx context.Context) ([]byte, error) { return c.fetch(ctx, method, path, body, answer) }, table)
+}
+
+// read shows what fetch gives: a document, an error, or both where there is something
+// to show and the exit code must say more.
+func (c *adminCall) read(cmd *cobra.Command, fetch func(context.Context) ([]byte, error), table func(io.Writer) error) error {
+	if err := errors.Join(c.form.check(), c.watch.check(cmd)); err != nil {
 		return err
+	}
+	if c.watch.on {
+		return c.watching(cmd, fetch, table)
+	}
+	text, err := fetch(cmd.Context())
+	if text == nil {
+		return err
+	}
+	return errors.Join(c.show(cmd, text, table), err)
+}
+
+// fetch asks once and decodes what was answered. The text is nil with an error.
+func (c *adminCall) fetch(ctx context.Context, method, path string, body []byte, answer any) ([]byte, error) {
+	resp, text, err := c.ask(ctx, method, path, body)
+	if err != nil {
+		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		var failed struct{ Error string }
 		switch {
 		case json.Unmarshal(text, &failed) != nil || failed.Error == "":
-			return c.misdirected(resp)
+			return nil, c.misdirected(resp)
 		case resp.StatusCode == http.StatusNotFound:
-			return fmt.Errorf("%w: %s", ErrNothingMatched, failed.Error)
+			return nil, fmt.Errorf("%w: %s", ErrNothingMatched, failed.Error)
 		}
-		return errors.New(failed.Error)
+		return nil, errors.New(failed.Error)
 	}
+	reflect.ValueOf(answer).Elem().SetZero() // a watch decodes into it again
 	if err := json.Unmarshal(text, answer); err != nil {
-		return c.misdirected(resp)
+		return nil, c.misdirected(resp)
 	}
-	return c.show(cmd, text, table)
+	return text, nil
 }
 
 // misdirected is the error of an answer that no admin API gives.
 func (c *adminCall) misdirected(resp *http.Response) error {
-	return fmt.Errorf("the process at %s answered %s: is this the admin address of a %s?", c.admin, resp.Status, c.process)
-}
-
-func (c *adminCall) show(cmd *cobra.Command, text []byte, table func(io.Writer) error) error {
-	out := cmd.OutOrStdout()
-	switch c.output {
-	case "json":
-		_, err := out.Write(text)
-		return err
-	case "yaml":
-		return writeYAML(out, text)
-	}
-	return table(out)
-}
-
-// writeYAML writes JSON as YAML, keys in the order that they have.
-func writeYAML(w io.Writer, text []byte) error {
-	var doc yaml.Node // JSON is YAML, in flow style
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return fmt.Errorf("read the relay's answer: %w", err)
-	}
-	plainStyle(&doc)
-	enc := yaml.NewEncoder(w)
-	enc.SetIndent(2)
-	if err := enc.Encode(&doc); err != nil {
-		return err
-	}
-	return enc.Close()
-}
-
-func plainStyle(n *yaml.Node) {
-	n.Style = 0
-	for _, child := range n.Content {
-		plainStyle(child)
-	}
+	return fmt.Errorf("the process at %s answered %s: is this the admin address of a %s?", c.addr(), resp.Status, c.process)
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -107,8 +108,8 @@ func TestConfigShowSaysWhereAValueComesFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"name: x  # flag --name", "times: 3  # file " + file + ":1"} {
-		if !strings.Contains(out, want) {
+	for _, want := range []string{`(?m)^name +x +flag --name$`, `(?m)^times +3 +file ` + file + `:1$`} {
+		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
 	}

@@ -18,8 +18,11 @@ func ExplainCommand() *cobra.Command {
 	c := &cobra.Command{Use: "explain SERVICE", Short: "say why a relay serves a service, and why it connects to a worker or not", Args: cobra.ExactArgs(1),
 		Long: "In the drawing, every line is a relay and every column a place on the ring of workers:\n" +
 			"# where the relay connects to all workers of the column, + to some, . to none.\n\n" +
-			"The exit code is 2 when the relay knows no such service, or the worker does not offer it."}
-	call := relayCall(c.Flags(), "table", "json", "yaml")
+			"The exit code is 2 when the relay knows no such service, or the worker does not offer it.",
+		Example: "  relay explain billing\n  relay explain billing --worker billing-7"}
+	call := relayCall(c.Flags())
+	call.watchable(c.Flags())
+	c.ValidArgsFunction = call.completeServices
 	worker := c.Flags().String("worker", "", "id of a worker to explain")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		path := "services/" + url.PathEscape(args[0]) + "/explain"

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,10 +24,11 @@ func KeysCommand() *cobra.Command {
 		Long: "A rotation needs no restart: generate a key, install it, use it, remove the old one.\n" +
 			"Each step goes to every live member; use waits until all of them have the key.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	call := relayCall(root.PersistentFlags(), "table", "json")
+	root.Example = "  relay keys generate > next.key\n  relay keys install next.key\n  relay keys list"
+	call := relayCall(root.PersistentFlags())
 
-	change := func(operation membership.KeyOperation, use, short string, argument func(*cobra.Command, string) (string, error)) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+	change := func(operation membership.KeyOperation, use, short, example string, argument func(*cobra.Command, string) (string, error)) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Example: example, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := argument(cmd, args[0])
 			if err != nil {
 				return err
@@ -39,17 +41,22 @@ func KeysCommand() *cobra.Command {
 		}}
 	}
 	asIs := func(_ *cobra.Command, text string) (string, error) { return text, nil }
+	list := &cobra.Command{Use: "list", Short: "which member has which keys", Example: "  relay keys list\n  relay keys list --watch", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return callKeys(cmd, call, http.MethodGet, nil)
+	}}
+	call.watchable(list.Flags())
+	importing := importKeysCommand()
+	importing.Example = "  relay keys import /run/secrets/gossip.key /var/lib/ringway/gossip.key"
 	root.AddCommand(
-		&cobra.Command{Use: "generate", Short: "print a new key", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		&cobra.Command{Use: "generate", Short: "print a new key", Example: "  relay keys generate > next.key", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), membership.GenerateKey())
 			return err
 		}},
-		&cobra.Command{Use: "list", Short: "which member has which keys", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			return callKeys(cmd, call, http.MethodGet, nil)
-		}},
-		change(membership.InstallKey, "install FILE", "give every member the key in FILE (- for standard input)", readKey),
-		change(membership.UseKey, "use FINGERPRINT", "encrypt with an installed key", asIs),
-		change(membership.RemoveKey, "remove FINGERPRINT", "forget a key that is no longer used", asIs),
+		list,
+		change(membership.InstallKey, "install FILE", "give every member the key in FILE (- for standard input)", "  relay keys install next.key", readKey),
+		change(membership.UseKey, "use FINGERPRINT", "encrypt with an installed key", "  relay keys use 3f9a1c0b5e7d2468", asIs),
+		change(membership.RemoveKey, "remove FINGERPRINT", "forget a key that is no longer used", "  relay keys remove 0b5e7d24683f9a1c", asIs),
+		importing,
 	)
 	return root
 }
@@ -75,21 +82,23 @@ func readKey(cmd *cobra.Command, file string) (string, error) {
 
 // callKeys shows how far an operation came even when it failed.
 func callKeys(cmd *cobra.Command, call *adminCall, method string, body []byte) error {
-	resp, text, err := call.ask(cmd, method, "keys", body)
-	if err != nil {
-		return err
-	}
 	var answer relay.KeysAnswer
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return call.misdirected(resp)
-	}
-	if err := call.show(cmd, text, func(w io.Writer) error { return keysTable(w, &answer) }); err != nil {
-		return err
-	}
-	if answer.Error != "" {
-		return errors.New(answer.Error)
-	}
-	return nil
+	return call.read(cmd, func(ctx context.Context) ([]byte, error) {
+		resp, text, err := call.ask(ctx, method, "keys", body)
+		if err != nil {
+			return nil, err
+		}
+		answer = relay.KeysAnswer{}
+		switch {
+		case json.Unmarshal(text, &answer) != nil:
+			return nil, call.misdirected(resp)
+		case answer.Error != "" && len(answer.Members) == 0: // nothing was tried
+			return nil, errors.New(answer.Error)
+		case answer.Error != "":
+			return text, errors.New(answer.Error)
+		}
+		return text, nil
+	}, func(w io.Writer) error { return keysTable(w, &answer) })
 }
 
 func keysTable(out io.Writer, a *relay.KeysAnswer) error {

@@ -17,16 +17,19 @@ func PlanCommand() *cobra.Command {
 	c := &cobra.Command{Use: "plan SERVICE", Short: "show which relays serve a service and which workers they connect to", Args: cobra.ExactArgs(1),
 		Long: "Every relay computes the same plan. Members that have vanished may keep their place\n" +
 			"in it for a while: they are marked absent, and nothing counts them.\n\n" +
-			"The exit code is 2 when the relay knows no such service."}
-	call := relayCall(c.Flags(), "table", "json", "yaml")
+			"The exit code is 2 when the relay knows no such service.",
+		Example: "  relay plan billing\n  relay plan billing -o wide\n  relay plan billing -o json | jq .coverage"}
+	call := relayCall(c.Flags())
+	call.watchable(c.Flags())
+	c.ValidArgsFunction = call.completeServices
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		var answer relay.PlanAnswer
-		return call.call(cmd, http.MethodGet, "services/"+url.PathEscape(args[0])+"/plan", nil, &answer, func(w io.Writer) error { return planTable(w, &answer) })
+		return call.call(cmd, http.MethodGet, "services/"+url.PathEscape(args[0])+"/plan", nil, &answer, func(w io.Writer) error { return planTable(w, &answer, call.wide()) })
 	}
 	return c
 }
 
-func planTable(out io.Writer, a *relay.PlanAnswer) error {
+func planTable(out io.Writer, a *relay.PlanAnswer, wide bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "service\t%s\n", a.Service)
 	fmt.Fprintf(w, "strategy\t%s, index by %s\n", a.Strategy, a.IndexSource)
@@ -45,10 +48,7 @@ func planTable(out io.Writer, a *relay.PlanAnswer) error {
 	}
 	fmt.Fprintln(w, "INDEX\tRELAY\tSTATE\tWORKERS\tRANGE")
 	for _, r := range a.Relays {
-		state, connected := "there", 0
-		if r.Absent {
-			state = "absent"
-		}
+		state, connected := thereOr(r.Absent), 0
 		for _, worker := range r.Workers {
 			if !worker.Absent {
 				connected++
@@ -60,7 +60,22 @@ func planTable(out io.Writer, a *relay.PlanAnswer) error {
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\n", r.Index, r.Relay, state, connected, text)
 	}
+	if wide {
+		fmt.Fprintln(w, "\nRELAY\tWORKER\tWEIGHT\tSTATE")
+		for _, r := range a.Relays {
+			for _, worker := range r.Workers {
+				fmt.Fprintf(w, "%s\t%s\t%.4f\t%s\n", r.Relay, worker.Worker, worker.Weight, thereOr(r.Absent || worker.Absent))
+			}
+		}
+	}
 	return w.Flush()
+}
+
+func thereOr(absent bool) string {
+	if absent {
+		return "absent"
+	}
+	return "there"
 }
 
 // span says "3 workers" or "3 to 4 workers".

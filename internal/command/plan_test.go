@@ -1,81 +1,22 @@
 package command_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/command"
-	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/worker"
 )
 
-// startRelay is a relay with one worker that offers echo, connected to it.
-func startRelay(t *testing.T) (admin string) {
-	t.Helper()
-	quiet, anyPort := slog.New(slog.DiscardHandler), "127.0.0.1:0"
-	run := func(r command.Runner) {
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
-		t.Cleanup(func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	rs := relay.DefaultSettings()
-	rs.Cluster, rs.Environment, rs.ID = "test", "ci", "r1"
-	rs.GossipAddr, rs.IngressAddr, rs.PeerAddr, rs.AdminAddr = anyPort, anyPort, anyPort, anyPort
-	rc, err := rs.Config(quiet, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	rc.ProbeDelay = time.Millisecond
-	r, err := relay.New(rc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	run(r)
-
-	backend := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(backend.Close)
-	ws := worker.DefaultSettings()
-	ws.Cluster, ws.Environment, ws.ID, ws.Join = "test", "ci", "w1", []string{r.GossipAddr()}
-	ws.GossipAddr, ws.AdminAddr, ws.DrainDelay = anyPort, anyPort, 0
-	wc, err := ws.Config(quiet, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	wc.Services = []worker.Service{{Service: advertise.Service{Name: "echo", Address: backend.Listener.Addr().String()}}}
-	w, err := worker.New(wc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	run(w)
-
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) { // polls a state
-		out, _, _ := execute(t, command.ExplainCommand(), "echo", "--worker", "w1", "-o", "json", "--admin-addr", r.AdminAddr())
-		if strings.Contains(out, `"link": "open"`) {
-			return r.AdminAddr()
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("never connected:\n%s", out)
-		}
-	}
-}
+// startRelay is a relay with one worker that offers echo, connected to it. No test
+// changes them.
+func startRelay(*testing.T) (admin string) { return fleet.relay }
 
 func TestPlanAndExplainAreReadable(t *testing.T) {
 	admin := startRelay(t)

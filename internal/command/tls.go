@@ -1,7 +1,6 @@
 package command
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
@@ -32,7 +30,7 @@ var nameRule = settings.Matching(regexp.MustCompile(`[a-zA-Z0-9._-]{1,63}`), "1 
 
 // TLSCommand is `tls`: an authority and certificates for a fleet that has no
 // others, and a look at any certificate.
-func TLSCommand() *cobra.Command {
+func TLSCommand(process string) *cobra.Command {
 	group := func(use, short string, verbs ...*cobra.Command) *cobra.Command {
 		c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 		c.AddCommand(verbs...)
@@ -42,51 +40,24 @@ func TLSCommand() *cobra.Command {
 		group("ca", "the authority that all members trust", authorityCommand()),
 		group("cert", "certificates of members and clients", certificateCommand()),
 		certificateInfoCommand())
+	walk(root, func(c *cobra.Command) bool { // the examples name the binary that shows them
+		c.Example = strings.ReplaceAll(c.Example, "  relay ", "  "+process+" ")
+		return true
+	})
 	root.Long = "Every member and client proves by its certificate who it is: role, cluster,\n" +
 		"environment, datacenter and node are URI names in it. These commands make an\n" +
 		"authority and such certificates; any other authority that writes the same names\n" +
 		"serves as well. Files are never overwritten."
-	// The daemon's flags mean nothing here.
-	root.SetUsageTemplate(tlsUsage)
 	return root
 }
 
-const tlsUsage = `Usage:
-  {{.UseLine}}{{if .HasAvailableSubCommands}} COMMAND
-
-Commands:{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasExample}}
-
-Examples:
-{{.Example}}{{end}}{{if .HasAvailableLocalFlags}}
-
-Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
-`
-
-// verb binds a set of settings to a command: all bad flags are reported at once,
-// and flags of the daemon are refused, because to ignore one would mislead.
+// verb binds a set of settings to a command: all bad flags are reported at once.
 func verb(c *cobra.Command, set *settings.Set, run func(stdout io.Writer, args []string) error) *cobra.Command {
 	set.BindFlags(c.Flags())
 	_ = c.Flags().MarkHidden("config") // fails only for a flag that does not exist
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var problems settings.Problems
-		c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Changed {
-				problems = append(problems, settings.Problem{Setting: f.Name, Value: f.Value.String(),
-					Origin: settings.Origin{Source: settings.Flag, Name: "--" + f.Name},
-					Reason: "this command does not know it", Allowed: "the flags of " + c.CommandPath() + " --help"})
-			}
-		})
 		if err := set.Load(settings.Sources{Environ: os.Environ()}); err != nil {
-			var more settings.Problems
-			if !errors.As(err, &more) {
-				return err
-			}
-			problems = append(problems, more...)
-		}
-		if len(problems) > 0 {
-			return problems
+			return err
 		}
 		return run(c.OutOrStdout(), args)
 	}
@@ -251,13 +222,6 @@ func create(path string, data []byte, mode os.FileMode) error {
 	return nil
 }
 
-type outputForm string
-
-const (
-	formTable outputForm = "table"
-	formJSON  outputForm = "json"
-)
-
 // fileInfo is one certificate of a file.
 type fileInfo struct {
 	File string `json:"file"`
@@ -266,8 +230,8 @@ type fileInfo struct {
 
 func certificateInfoCommand() *cobra.Command {
 	set := settings.New("tls info", "RINGWAY_TLS_INFO")
-	form := formTable
-	settings.Enum(set, &form, settings.Spec{Name: "output", Short: "o", Usage: "form of the output"}, formTable, formJSON)
+	form := form{output: formTable}
+	settings.Enum(set, &form.output, settings.Spec{Name: "output", Short: "o", Usage: "form of the output"}, forms...)
 	return verb(&cobra.Command{
 		Use: "info FILE...", Short: "show who a certificate is for, and until when", Args: cobra.MinimumNArgs(1),
 		Example: "  relay tls info certs/relay-1.crt ca/ca.crt\n  relay tls info -o json certs/relay-1.crt",
@@ -290,13 +254,11 @@ func certificateInfoCommand() *cobra.Command {
 				infos = append(infos, fileInfo{file, identity.Describe(cert, now)})
 			}
 		}
-		if form == formJSON {
-			encoder := json.NewEncoder(stdout)
-			encoder.SetIndent("", "  ")
-			errs = append(errs, encoder.Encode(infos))
-		} else {
-			errs = append(errs, writeInfos(stdout, infos))
+		text, err := document(infos)
+		if err != nil {
+			return err
 		}
+		errs = append(errs, form.write(stdout, text, func(w io.Writer) error { return writeInfos(w, infos) }))
 		return errors.Join(errs...)
 	})
 }

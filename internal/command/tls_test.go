@@ -8,20 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// runTLS runs the command below a root with flags of the same names, as the
-// daemon has them.
+// runTLS runs the command of the relay.
 func runTLS(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	root := &cobra.Command{Use: "relay", SilenceErrors: true, SilenceUsage: true}
-	for _, name := range []string{"cluster", "role", "gossip-addr", "config"} {
-		root.PersistentFlags().String(name, "", "of the daemon")
-	}
-	root.AddCommand(TLSCommand())
+	root := Relay()
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&out)
@@ -144,14 +137,17 @@ func TestAllBadFlagsOfACertificateAreReportedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := runTLS(t, "cert", "create", "--ca", filepath.Join(dir, "none"), "--role", "boss", "--node", "a", "--cluster", "",
-		"--datacenter", "ü", "--days", "0", "--out", filepath.Join(dir, "old"), "--gossip-addr", "127.0.0.1:1")
+		"--datacenter", "ü", "--days", "0", "--out", filepath.Join(dir, "old"))
 	for _, want := range []string{
 		"--ca", "tls ca create", `--role "boss"`, "client, gate, relay, worker", "--cluster", "--environment: required",
-		`--datacenter "ü"`, `--days "0"`, "1 to 36500", "nothing is overwritten", "--gossip-addr", "does not know it",
+		`--datacenter "ü"`, `--days "0"`, "1 to 36500", "nothing is overwritten",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)
 		}
+	}
+	if _, err := runTLS(t, "ca", "create", "--gossip-addr", "127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "--gossip-addr: this command does not know it") {
+		t.Errorf("got %v", err)
 	}
 	if _, err := runTLS(t, "ca", "create", "--days", "-1", "--name", "ä"); err == nil || !strings.Contains(err.Error(), "3 settings are invalid") {
 		t.Errorf("got %v", err)

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,14 +26,18 @@ func UndrainCommand() *cobra.Command {
 
 func drainCommand(verb, short, long string) *cobra.Command {
 	c := &cobra.Command{Use: verb + " [SERVICE...]", Short: short, Long: long + "\n\nThe exit code is 2 when the worker has no such service; nothing has changed then."}
-	call := workerCall(c.Flags(), "table", "json")
+	c.Example = "  worker " + verb + "\n  worker " + verb + " billing"
+	call := workerCall(c.Flags())
+	c.ValidArgsFunction = call.completeServices
 	c.RunE = func(cmd *cobra.Command, names []string) error {
 		body, err := json.Marshal(worker.DrainRequest{Services: names})
 		if err != nil {
 			return err
 		}
 		var answer worker.ServicesAnswer
-		if err := call.call(cmd, http.MethodPost, verb, body, &answer, func(w io.Writer) error { return drainTable(w, &answer) }); err != nil || call.output == "json" {
+		if err := call.call(cmd, http.MethodPost, verb, body, &answer, func(w io.Writer) error {
+			return workerServicesTable(w, &answer, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
+		}); err != nil || call.output == formJSON || call.output == formYAML {
 			return err
 		}
 		if answer.Announced == nil || !*answer.Announced {
@@ -46,20 +48,12 @@ func drainCommand(verb, short, long string) *cobra.Command {
 	return c
 }
 
-func drainTable(out io.Writer, a *worker.ServicesAnswer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SERVICE\tADDRESS\tSTATE\tSINCE\tERROR")
-	for _, s := range a.Services {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.Address, s.State, s.Since.Format(time.RFC3339), s.Error)
-	}
-	return w.Flush()
-}
-
 // ReloadCommand is `reload`: a worker reads its services again.
 func ReloadCommand() *cobra.Command {
 	c := &cobra.Command{Use: "reload", Short: "read the settings and the file of services again", Args: cobra.NoArgs,
-		Long: "What SIGHUP does, with an answer. Services are added, changed and removed without\ntouching the others. If anything is invalid, nothing changes."}
-	call := workerCall(c.Flags(), "table", "json")
+		Long:    "What SIGHUP does, with an answer. Services are added, changed and removed without\ntouching the others; of the settings the log level is applied, and the others that\nhave changed are named: they need a restart. If anything is invalid, nothing changes.",
+		Example: "  worker reload"}
+	call := workerCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var change worker.Change
 		return call.call(cmd, http.MethodPost, "reload", nil, &change, func(w io.Writer) error { return changeTable(w, change) })
@@ -77,7 +71,8 @@ func changeTable(w io.Writer, change worker.Change) error {
 			fmt.Fprintf(&b, "%s: %s\n", list.what, strings.Join(list.names, ", "))
 		}
 	}
-	if change.Empty() {
+	changes(&b, "applied", change.Settings)
+	if change.Empty() && len(change.Settings) == 0 {
 		b.WriteString("no service has changed\n")
 	}
 	_, err := io.WriteString(w, b.String())

@@ -13,6 +13,7 @@
 //	   │        context cancelled, the signal   │
 //	   │        is its cause                    └─► done ─► exit 0
 //	   ├─ SIGHUP: reload, where the daemon can
+//	   ├─ ready, reloading, stopping: told to the service manager that asks
 //	   └─ log: JSON lines to a pipe, coloured text to a terminal
 //
 // # Rules

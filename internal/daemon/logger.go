@@ -27,18 +27,33 @@ func LogFormats() []string { return []string{"auto", "json", "console", "text"} 
 // written with their unit ("1.5s"). Each record is one Write to w, and Writes
 // never overlap.
 func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
-	least, ok := map[string]zerolog.Level{
-		"debug": zerolog.DebugLevel, "info": zerolog.InfoLevel, "warn": zerolog.WarnLevel, "error": zerolog.ErrorLevel,
+	least, err := ParseLevel(level)
+	if err != nil {
+		return nil, err
+	}
+	return NewLeveledLogger(w, format, least)
+}
+
+// ParseLevel reads one of [LogLevels].
+func ParseLevel(level string) (slog.Level, error) {
+	least, ok := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 	}[level]
 	if !ok {
-		return nil, fmt.Errorf("log level %q is unknown; allowed: %s", level, strings.Join(LogLevels(), ", "))
+		return 0, fmt.Errorf("log level %q is unknown; allowed: %s", level, strings.Join(LogLevels(), ", "))
 	}
+	return least, nil
+}
+
+// NewLeveledLogger is [NewLogger] with a level that may change while it logs, such
+// as a [slog.LevelVar].
+func NewLeveledLogger(w io.Writer, format string, least slog.Leveler) (*slog.Logger, error) {
 	switch format {
 	case "auto", "json", "console", "text":
 	default:
 		return nil, fmt.Errorf("log format %q is unknown; allowed: %s", format, strings.Join(LogFormats(), ", "))
 	}
-	handler := &logHandler{zone: time.UTC}
+	handler := &logHandler{zone: time.UTC, least: least}
 	out := w
 	if forPeople(w, format) {
 		handler.zone = time.Local
@@ -48,7 +63,7 @@ func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 			TimeFormat: "15:04:05.000",
 		}
 	}
-	handler.next = zerolog.NewSlogHandler(zerolog.New(zerolog.SyncWriter(out)).Level(least))
+	handler.next = zerolog.NewSlogHandler(zerolog.New(zerolog.SyncWriter(out)).Level(zerolog.DebugLevel))
 	return slog.New(handler), nil
 }
 

@@ -18,12 +18,13 @@ const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 // earlier ones too).
 type logHandler struct {
 	next   slog.Handler
+	least  slog.Leveler // records below it are dropped; it may change
 	zone   *time.Location
 	prefix string // the open groups, each followed by a dot
 }
 
 func (h *logHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.next.Enabled(ctx, level)
+	return level >= h.least.Level() && h.next.Enabled(ctx, level)
 }
 
 func (h *logHandler) Handle(ctx context.Context, record slog.Record) error {
@@ -43,14 +44,14 @@ func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, attr := range attrs {
 		flat = append(flat, h.rewrite(h.prefix, attr)...)
 	}
-	return &logHandler{next: h.next.WithAttrs(flat), zone: h.zone, prefix: h.prefix}
+	return &logHandler{next: h.next.WithAttrs(flat), least: h.least, zone: h.zone, prefix: h.prefix}
 }
 
 func (h *logHandler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
 	}
-	return &logHandler{next: h.next, zone: h.zone, prefix: h.prefix + name + "."}
+	return &logHandler{next: h.next, least: h.least, zone: h.zone, prefix: h.prefix + name + "."}
 }
 
 // rewrite flattens groups into dotted keys and writes durations with a unit.

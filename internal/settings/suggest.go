@@ -9,6 +9,10 @@ func (s *Set) Suggest(name string) string {
 	return nearest(name, s.Names())
 }
 
+// Nearest returns the candidate that was most probably meant by a mistyped name,
+// such as a flag; empty when nothing is near.
+func Nearest(name string, candidates []string) string { return nearest(name, candidates) }
+
 // nearest returns the candidate nearest to name: equal but for case and
 // separators, else few typing mistakes away, else the shortest one that contains
 // all words of name. Ties go to the first candidate.

@@ -20,8 +20,9 @@ import (
 
 const (
 	// pingAfter and pingTimeout find a connection whose other side is gone
-	// without a word.
-	pingAfter   = 15 * time.Second
+	// without a word: a request on it fails over after ten seconds at the latest. Shorter
+	// times would cut off a peer that is merely starved.
+	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
 )
 

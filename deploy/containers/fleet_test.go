@@ -1,0 +1,209 @@
+package containers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	service = "echo"
+	workers = 9
+	members = 3 + 1 + workers
+	// relaysPerWorker is what three relays promise with the default minimum.
+	relaysPerWorker = 3
+)
+
+// fleet is the compose fleet.
+type fleet struct {
+	t      *testing.T
+	client http.Client
+	prefix string // of its addresses
+	entries
+}
+
+// entry is a relay or the gate, as it is reached from outside.
+type entry struct {
+	name           string
+	ingress, admin string
+	role           string
+}
+
+type entries []entry
+
+// except are all but the one of this name.
+func (e entries) except(name string) entries {
+	return slices.DeleteFunc(slices.Clone(e), func(one entry) bool { return one.name == name })
+}
+
+// startFleet builds the images, makes the secrets and starts everything, as `make up`
+// does. It is all gone when the test ends.
+func startFleet(t *testing.T) *fleet {
+	t.Helper()
+	if !enabled {
+		t.Skip("needs a container engine: make test-containers")
+	}
+	f := &fleet{t: t, prefix: freeNet(t), client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
+	t.Cleanup(f.client.CloseIdleConnections)
+	secrets := filepath.Join(t.TempDir(), "secrets")
+	vars := []string{"RINGWAY_IMAGE=" + project, "RINGWAY_TAG=" + tag, "RINGWAY_NET=" + f.prefix, "RINGWAY_SECRETS=" + secrets}
+	if os.Geteuid() != 0 {
+		vars = append(vars, fmt.Sprintf("RINGWAY_USER=%d:%d", os.Getuid(), os.Getgid()))
+	}
+	ports := freePorts(t, 8)
+	for i, name := range []string{"gate-1", "relay-1", "relay-2", "relay-3"} {
+		role, _, _ := strings.Cut(name, "-")
+		f.entries = append(f.entries, entry{name, fmt.Sprintf("127.0.0.1:%d", ports[2*i]), fmt.Sprintf("127.0.0.1:%d", ports[2*i+1]), role})
+		v := strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		vars = append(vars, fmt.Sprintf("%s_PORT=%d", v, ports[2*i]), fmt.Sprintf("%s_ADMIN_PORT=%d", v, ports[2*i+1]))
+	}
+	composeEnv.Lock()
+	composeEnv.vars = vars
+	composeEnv.Unlock()
+
+	t.Cleanup(f.end)
+	must(t, "make", "image", "IMAGE="+project, "TAG="+tag)
+	must(t, "deploy/secrets.sh", "bin/image/relay", secrets)
+	must(t, compose("up", "--detach", "--no-build")...)
+	f.awaitWhole()
+	return f
+}
+
+// end judges how the containers lived, and removes all.
+func (f *fleet) end() {
+	if logs, err := command(compose("logs", "--no-color")...); err == nil {
+		for _, bad := range []string{"panic: ", "fatal error: ", "DATA RACE"} {
+			if strings.Contains(logs, bad) {
+				f.t.Errorf("%q in the logs", bad)
+			}
+		}
+		if f.t.Failed() {
+			ps, _ := command(compose("ps")...)
+			f.t.Logf("%s\n%s", ps, logs[max(0, len(logs)-64<<10):])
+		}
+	}
+	if err := remove(); err != nil {
+		f.t.Error(err)
+	}
+	if left := leftovers(f.t); len(left) > 0 {
+		f.t.Errorf("left behind: %v", left)
+	}
+}
+
+// container is the id of the container of a compose service.
+func (f *fleet) container(name string) string {
+	f.t.Helper()
+	return must(f.t, compose("ps", "--quiet", name)...)
+}
+
+// get returns status and body; the status is 0 when there is no answer.
+func (f *fleet) get(url, service string) (status int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	if service != "" {
+		req.Header.Set("Ringway-Service", service)
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
+}
+
+// api decodes an answer of the admin API and reports whether there was one.
+func (f *fleet) api(e entry, path string, into any) bool {
+	status, body, err := f.get("http://"+e.admin+path, "")
+	return err == nil && status == http.StatusOK && json.Unmarshal(body, into) == nil
+}
+
+func (f *fleet) ready(e entry) bool {
+	var ignored struct{}
+	return f.api(e, "/readyz", &ignored)
+}
+
+// sees reports whether a relay has a member in its view, and how many it has.
+func (f *fleet) sees(e entry, id string) (there bool, n int) {
+	var got struct{ Members []struct{ ID string } }
+	f.api(e, "/api/v1/members", &got)
+	for _, m := range got.Members {
+		there = there || m.ID == id
+	}
+	return there, len(got.Members)
+}
+
+// offered reports whether a relay knows a worker's endpoint.
+func (f *fleet) offered(e entry, worker string) (there, known bool) {
+	var got struct {
+		Catalogue []struct {
+			NodeID string `json:"node_id"`
+		}
+	}
+	known = f.api(e, "/api/v1/services/"+service, &got)
+	for _, one := range got.Catalogue {
+		there = there || one.NodeID == worker
+	}
+	return there, known
+}
+
+// awaitWhole waits until every relay and gate is ready, sees everybody and has every
+// worker covered, and every relay is connected to all of its range.
+func (f *fleet) awaitWhole() {
+	f.t.Helper()
+	for _, e := range f.entries {
+		await(f.t, e.name+" is ready", func() bool { return f.ready(e) })
+		await(f.t, fmt.Sprintf("%s sees %d members", e.name, members), func() bool { _, n := f.sees(e, ""); return n == members })
+		await(f.t, fmt.Sprintf("in the plan of %s every worker has %d relays", e.name, relaysPerWorker), func() bool {
+			var plan struct {
+				Connections     int
+				RelaysPerWorker map[string]int                     `json:"relays_per_worker"`
+				Absent          struct{ Relays, Workers []string } // gone, and their places kept
+			}
+			if !f.api(e, "/api/v1/services/"+service+"/plan", &plan) || len(plan.RelaysPerWorker) != workers {
+				return false
+			}
+			for _, n := range plan.RelaysPerWorker {
+				if n != relaysPerWorker {
+					return false
+				}
+			}
+			return plan.Connections == relaysPerWorker*workers && len(plan.Absent.Relays)+len(plan.Absent.Workers) == 0
+		})
+		await(f.t, e.name+" is connected to all that it should be", func() bool {
+			var got struct{ Peers []struct{ Connected bool } }
+			want := workers // three relays: each has all workers
+			if e.role == "gate" {
+				want = 3
+			}
+			if !f.api(e, "/api/v1/services/"+service, &got) || len(got.Peers) != want {
+				return false
+			}
+			return !slices.ContainsFunc(got.Peers, func(p struct{ Connected bool }) bool { return !p.Connected })
+		})
+	}
+	var views []string
+	await(f.t, "all views have the same checksums", func() bool {
+		views = nil
+		for _, e := range f.entries {
+			var sum struct{ Members, Services string }
+			if !f.api(e, "/api/v1/checksum", &sum) {
+				return false
+			}
+			views = append(views, sum.Members+" "+sum.Services)
+		}
+		slices.Sort(views)
+		return len(slices.Compact(views)) == 1
+	})
+}

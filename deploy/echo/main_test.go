@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+func TestEveryRequestIsAnsweredWithTheName(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Millisecond} {
+		w := httptest.NewRecorder()
+		echo{"echo-1", delay}.ServeHTTP(w, httptest.NewRequest("GET", "/any/path", nil))
+		if w.Code != 200 || w.Body.String() != "echo-1\n" {
+			t.Errorf("%v: %d %q", delay, w.Code, w.Body)
+		}
+	}
+}
+
+func TestAServiceTimeEndsWithItsClient(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	echo{"echo-1", time.Hour}.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+	if w.Body.Len() > 0 {
+		t.Errorf("answered %q", w.Body)
+	}
+}
+
+func TestServingEndsInOrderAndAPortThatIsTakenIsAnError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := serve(ctx, "127.0.0.1:0", echo{}); err != nil {
+		t.Error(err)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	if err := serve(t.Context(), taken.Addr().String(), echo{}); err == nil {
+		t.Error("two servers on one port")
+	}
+}

@@ -1,0 +1,244 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// reference is docs/reference/metrics.md: the labels of every metric.
+func reference(t *testing.T) map[string][]string {
+	t.Helper()
+	metrics := map[string][]string{}
+	for line := range strings.Lines(string(read(t, "../docs/reference/metrics.md"))) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 5 || !strings.HasPrefix(cells[1], " `ringway_") {
+			continue
+		}
+		var labels []string
+		for _, quoted := range quotedLabel.FindAllStringSubmatch(cells[2], -1) {
+			labels = append(labels, quoted[1])
+		}
+		metrics[strings.Trim(cells[1], " `")] = labels
+	}
+	if len(metrics) < 50 {
+		t.Fatalf("%d metrics in the reference", len(metrics))
+	}
+	return metrics
+}
+
+var (
+	quotedLabel = regexp.MustCompile("`([a-z_]+)`")
+	series      = regexp.MustCompile(`\b(ringway_[a-z0-9_]+)(?:\{([^}]*)\})?`)
+	matcher     = regexp.MustCompile(`([a-zA-Z_]+)\s*(?:=~|!~|!=|=)\s*"`)
+	targets     = []string{"job", "instance"} // labels that Prometheus adds
+)
+
+// unknown are the metrics and labels in a query that no process has.
+func unknown(metrics map[string][]string, query string) (mistakes []string) {
+	for _, s := range series.FindAllStringSubmatch(query, -1) {
+		name, of := s[1], targets
+		labels, ok := metrics[name]
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if base, cut := strings.CutSuffix(name, suffix); !ok && cut {
+				if labels, ok = metrics[base]; ok {
+					of = append(slices.Clone(of), "le")
+				}
+			}
+		}
+		if !ok {
+			mistakes = append(mistakes, name)
+			continue
+		}
+		for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
+			if !slices.Contains(labels, m[1]) && !slices.Contains(of, m[1]) {
+				mistakes = append(mistakes, name+"{"+m[1]+"}")
+			}
+		}
+	}
+	return mistakes
+}
+
+func TestAQueryOfWhatIsNotMeasuredIsFound(t *testing.T) {
+	metrics := map[string][]string{"ringway_a_total": {"service"}, "ringway_b_seconds": nil}
+	for query, want := range map[string]int{
+		`rate(ringway_a_total{service="x",instance=~"r.*"}[5m])`: 0, `ringway_b_seconds_bucket{le="1"}`: 0,
+		`ringway_c`: 1, `ringway_a_total{servise="x"}`: 1, `ringway_a_total_bucket{le="1"}`: 0 + 1 - 1, `ringway_b_seconds{le="1"}`: 1,
+	} {
+		if got := unknown(metrics, query); len(got) != want {
+			t.Errorf("%s: %v", query, got)
+		}
+	}
+}
+
+type ruleFile struct {
+	Groups []struct {
+		Name  string
+		Rules []rule
+	}
+}
+
+type rule struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+func alerts(t *testing.T) (all []rule) {
+	t.Helper()
+	var file ruleFile
+	strict(t, read(t, "prometheus/alerts.yaml"), &file)
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all
+}
+
+var capital = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+
+// page is where the runbook of an alert is: RingwayNoRelayUp has no-relay-up.md.
+func page(alert string) string {
+	return strings.ToLower(capital.ReplaceAllString(strings.TrimPrefix(alert, "Ringway"), "$1-$2")) + ".md"
+}
+
+func TestAlertsAskForWhatIsMeasuredAndHaveARunbookAndATest(t *testing.T) {
+	metrics := reference(t)
+	tests := string(read(t, "prometheus/alerts_test.yaml"))
+	index := string(read(t, "../docs/operations/README.md"))
+	pages := map[string]bool{"README.md": true}
+	for _, a := range alerts(t) {
+		if !strings.HasPrefix(a.Alert, "Ringway") || pages[page(a.Alert)] {
+			t.Errorf("%s: the name is there twice, or not ours", a.Alert)
+		}
+		pages[page(a.Alert)] = true
+		for _, m := range unknown(metrics, a.Expr) {
+			t.Errorf("%s asks for %s", a.Alert, m)
+		}
+		if !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) || a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
+			t.Errorf("%s: %v %v", a.Alert, a.Labels, a.Annotations)
+		}
+		if want := "https://github.com/ringway/ringway/blob/main/docs/operations/" + page(a.Alert); a.Annotations["runbook_url"] != want {
+			t.Errorf("%s: runbook_url %s, want %s", a.Alert, a.Annotations["runbook_url"], want)
+		}
+		if !strings.Contains(index, "["+a.Alert+"]("+page(a.Alert)+") | "+a.Labels["severity"]+" |") {
+			t.Errorf("docs/operations/README.md does not list %s (%s) with its severity", a.Alert, page(a.Alert))
+		}
+		if !strings.Contains(tests, "alertname: "+a.Alert+"\n        exp_alerts:\n          - exp_labels:") || !strings.Contains(tests, "alertname: "+a.Alert+"}") {
+			t.Errorf("alerts_test.yaml does not show when %s fires, and when it does not", a.Alert)
+		}
+		text, err := os.ReadFile(filepath.Join("../docs/operations", page(a.Alert)))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		at := 0
+		for _, part := range []string{"# " + a.Alert + "\n", "Severity: " + a.Labels["severity"] + ".", "\n## Meaning\n", "\n## Impact\n", "\n## Diagnose\n", "\n## Remedy\n"} {
+			i := strings.Index(string(text)[at:], part)
+			if i < 0 {
+				t.Errorf("%s lacks %q, or has it in another order", page(a.Alert), strings.TrimSpace(part))
+				break
+			}
+			at += i
+		}
+		if !strings.Contains(oneLine(string(text)), oneLine(a.Expr)) {
+			t.Errorf("%s shows another query than the alert has", page(a.Alert))
+		}
+	}
+	there, err := os.ReadDir("../docs/operations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range there {
+		if !pages[e.Name()] {
+			t.Errorf("docs/operations/%s belongs to no alert", e.Name())
+		}
+	}
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// dashboard is the part of Grafana's format that is judged here.
+type dashboard struct {
+	UID, Title string
+	Templating struct{ List []struct{ Name string } }
+	Panels     []panel
+}
+
+type panel struct {
+	ID                 int
+	Type               string
+	Title, Description string
+	Datasource         struct{ UID string }
+	GridPos            struct{ H, W, X, Y int }
+	FieldConfig        struct{ Defaults struct{ Unit string } }
+	Targets            []struct{ RefID, Expr, LegendFormat string }
+}
+
+var placeholder = regexp.MustCompile(`\$\{?([a-zA-Z_]+)`)
+
+func TestTheDashboardShowsWhatIsMeasuredWithUnitsAndWithoutOverlap(t *testing.T) {
+	var d dashboard
+	if err := json.Unmarshal(read(t, "grafana/ringway.json"), &d); err != nil {
+		t.Fatal(err)
+	}
+	metrics := reference(t)
+	variables := map[string]bool{"__rate_interval": true, "__all": true}
+	for _, v := range d.Templating.List {
+		variables[v.Name] = true
+	}
+	ids, cells, rows := map[int]bool{}, map[[2]int]string{}, []string{}
+	for _, p := range d.Panels {
+		if ids[p.ID] {
+			t.Errorf("two panels have the id %d", p.ID)
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := cells[[2]int{x, y}]; other != "" || x >= 24 {
+					t.Errorf("%q lies over %q or beside the page", p.Title, other)
+				}
+				cells[[2]int{x, y}] = p.Title
+			}
+		}
+		if p.Type == "row" {
+			rows = append(rows, p.Title)
+			continue
+		}
+		if p.Title == "" || p.Description == "" || p.FieldConfig.Defaults.Unit == "" || len(p.Targets) == 0 || p.Datasource.UID != "${datasource}" {
+			t.Errorf("panel %q lacks a description, a unit or a query", p.Title)
+		}
+		for _, target := range p.Targets {
+			for _, m := range unknown(metrics, strings.ReplaceAll(target.Expr, "$__rate_interval", "5m")) {
+				t.Errorf("%q asks for %s", p.Title, m)
+			}
+			for _, v := range placeholder.FindAllStringSubmatch(target.Expr, -1) {
+				if !variables[v[1]] {
+					t.Errorf("%q uses the variable %s, which is not defined", p.Title, v[1])
+				}
+			}
+		}
+	}
+	if want := []string{"Overview", "Service: $service", "Membership", "Advertising", "Peering", "Selection"}; !slices.Equal(rows, want) {
+		t.Errorf("rows %v, want %v", rows, want)
+	}
+	if d.UID == "" || d.Title == "" {
+		t.Error("the dashboard has no name")
+	}
+}
+
+// queries that the dashboard makes, for promtool to judge their syntax.
+func (d dashboard) rules() string {
+	var text strings.Builder
+	text.WriteString("groups:\n- name: dashboard\n  rules:\n")
+	for _, p := range d.Panels {
+		for i, target := range p.Targets {
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$service", ".*", "$instance", ".*").Replace(target.Expr)
+			fmt.Fprintf(&text, "  - record: panel_%d_%d\n    expr: %q\n", p.ID, i, expr)
+		}
+	}
+	return text.String()
+}

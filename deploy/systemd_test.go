@@ -1,0 +1,120 @@
+package deploy_test
+
+import (
+	"bufio"
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/worker"
+)
+
+// unit are the settings of a unit file, by section and key, all values of each.
+type unit map[string][]string
+
+func readUnit(t *testing.T, path string) unit {
+	t.Helper()
+	u, section := unit{}, ""
+	lines := bufio.NewScanner(bytes.NewReader(read(t, path)))
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		key, value, ok := strings.Cut(line, "=")
+		switch {
+		case line == "" || line[0] == '#':
+		case line[0] == '[':
+			section = strings.Trim(line, "[]")
+		case ok:
+			u[section+"."+key] = append(u[section+"."+key], value)
+		default:
+			t.Errorf("%s: %q", path, line)
+		}
+	}
+	return u
+}
+
+func (u unit) one(t *testing.T, key string) string {
+	t.Helper()
+	if len(u[key]) != 1 {
+		t.Errorf("%s is set %d times", key, len(u[key]))
+		return ""
+	}
+	return u[key][0]
+}
+
+// environFile are the variables of an environment file of systemd.
+func environFile(t *testing.T, path string) (environ []string) {
+	t.Helper()
+	for line := range strings.Lines(string(read(t, path))) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			environ = append(environ, line)
+		}
+	}
+	return environ
+}
+
+// Both daemons can be reloaded, which a unit may therefore ask for: a SIGHUP ends a
+// process that cannot.
+var (
+	_ command.Reloader = (*relay.Relay)(nil)
+	_ command.Reloader = (*worker.Agent)(nil)
+	_ command.Readier  = (*relay.Relay)(nil)
+	_ command.Readier  = (*worker.Agent)(nil)
+)
+
+func TestUnitsStartMembersWithValidSettingsAndWaitUntilTheyAreReady(t *testing.T) {
+	for _, binary := range []string{"relay", "worker"} {
+		u := readUnit(t, "systemd/ringway-"+binary+".service")
+		for key, want := range map[string]string{
+			"Service.Type": "notify", "Service.TimeoutStartSec": "infinity", "Service.Restart": "always", "Service.User": "ringway",
+			"Service.ConfigurationDirectory": "ringway", "Service.StateDirectory": "ringway", "Service.ExecReload": "/bin/kill -HUP $MAINPID",
+			"Service.EnvironmentFile": "/etc/ringway/" + binary + ".env", "Install.WantedBy": "multi-user.target",
+		} {
+			if got := u.one(t, key); got != want {
+				t.Errorf("%s: %s=%s, want %s", binary, key, got, want)
+			}
+		}
+		words := strings.Fields(u.one(t, "Service.ExecStart"))
+		if _, err := commandLine(words); err != nil || filepath.Base(words[0]) != binary || !filepath.IsAbs(words[0]) {
+			t.Errorf("%s runs %v: %v", binary, words, err)
+		}
+		stop, err := strconv.Atoi(u.one(t, "Service.TimeoutStopSec"))
+		if drain := relay.DefaultSettings().DrainTimeout; err != nil || time.Duration(stop)*time.Second < drain+10*time.Second {
+			t.Errorf("%s is killed after %d s, while draining takes %v", binary, stop, drain)
+		}
+		m := load(t, binary, environFile(t, "systemd/"+binary+".env"))
+		m.secured(t)
+		if !onlyFor(m.gossip) {
+			t.Errorf("%s gossips at %s", binary, m.gossip)
+		}
+		for _, file := range []string{m.cert, m.key, m.authorities} {
+			if filepath.Dir(file) != "/etc/ringway" {
+				t.Errorf("%s: %s is not in the directory of the unit", binary, file)
+			}
+		}
+		if filepath.Dir(m.keyed) != "/var/lib/ringway" {
+			t.Errorf("%s cannot write rotated keys to %s", binary, m.keyed)
+		}
+	}
+}
+
+func TestUnitsOfBothDaemonsAreHardenedAlike(t *testing.T) {
+	a, b := readUnit(t, "systemd/ringway-relay.service"), readUnit(t, "systemd/ringway-worker.service")
+	differ := []string{"Unit.Description", "Service.EnvironmentFile", "Service.ExecStart"}
+	for key := range a {
+		if !slices.Equal(a[key], b[key]) && !slices.Contains(differ, key) {
+			t.Errorf("%s: %v and %v", key, a[key], b[key])
+		}
+	}
+	if len(a) != len(b) {
+		t.Errorf("%d and %d settings", len(a), len(b))
+	}
+	if got := strings.Fields(string(read(t, "systemd/ringway.sysusers"))); len(got) < 2 || got[0] != "u" || got[1] != a.one(t, "Service.User") {
+		t.Errorf("the user is not made: %v", got)
+	}
+}

@@ -1,0 +1,46 @@
+package command
+
+import (
+	"log/slog"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/internal/worker"
+)
+
+// Worker is the command line of the worker binary.
+func Worker() *cobra.Command {
+	s := worker.DefaultSettings()
+	set := settings.New("worker", "RINGWAY")
+	s.Declare(set)
+	d := &Daemon{
+		Name: "worker", Short: "offers the services of this host to the relays",
+		Long: "A worker runs beside the instances of one or more services and tells the relays\n" +
+			"where they are. With a certificate, relays reach them through it, over mutual TLS;\n" +
+			"otherwise traffic does not pass through it. Without a verb it runs.",
+		Example:  "  worker run --cluster shop --environment prod --join 10.0.0.1:7400 --service billing=127.0.0.1:9000\n  worker --config worker.yaml",
+		Settings: set, AdminPort: daemon.WorkerAdminPort,
+		Log: func() (string, string) { return s.LogLevel, s.LogFormat },
+		Banner: func() []slog.Attr {
+			return append(s.Banner(), slog.String("services", strings.Join(s.Services, " ")), slog.String("services file", s.ServicesFile))
+		},
+	}
+	d.Start = func(logger *slog.Logger, reg *prometheus.Registry) (Runner, error) {
+		cfg, err := s.Config(logger, reg)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Running = d.Running()
+		cfg.ReadSettings = s.Reader(cfg.Running)
+		return worker.New(cfg)
+	}
+	root := d.Command()
+	grouped(root, groupLook, MembersCommand("worker"), WorkerServicesCommand(), healthVerb("worker", daemon.WorkerAdminPort))
+	grouped(root, groupAct, DrainCommand(), UndrainCommand(), ReloadCommand())
+	grouped(root, groupSetUp, TLSCommand("worker"))
+	return root
+}

@@ -1,0 +1,176 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/settings"
+)
+
+// shownSetting is one setting of `config show`, read here or from a process.
+type shownSetting struct {
+	Name   string `json:"name"`
+	Group  string `json:"group"`
+	Type   string `json:"type"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+	Secret bool   `json:"secret,omitempty"`
+}
+
+// shownConfig is what `config show -o json` writes.
+type shownConfig struct {
+	// ID is the process that was asked; empty without --running.
+	ID       string         `json:"id,omitempty"`
+	Settings []shownSetting `json:"settings"`
+}
+
+// configCommand is `config`: the settings, with and without a process.
+func (d *Daemon) configCommand() *cobra.Command {
+	c := &cobra.Command{Use: "config", Short: "check and show the settings", Args: cobra.NoArgs,
+		Long: "Flags beat the environment, the environment beats the file, the file beats the default.\n" +
+			"Every setting of " + d.Name + " run is a flag here, too.",
+		Example: fmt.Sprintf("  %[1]s config validate %[1]s.yaml\n  %[1]s config show --origin", d.Name),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c.AddCommand(d.configShowCommand(), d.configValidateCommand())
+	return c
+}
+
+func (d *Daemon) configValidateCommand() *cobra.Command {
+	return &cobra.Command{Use: "validate [FILE]", Short: "check the settings and exit", Args: cobra.MaximumNArgs(1),
+		Long: "Checks flags, environment and file together, as " + d.Name + " run would read them, and\n" +
+			"reports everything that is wrong at once. Nothing needs to run. FILE stands for\n" +
+			"--config. The exit code is 1 when anything is wrong.",
+		Example: fmt.Sprintf("  %[1]s config validate %[1]s.yaml\n  %[1]s config validate --config %[1]s.yaml --cluster shop", d.Name),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from := settings.Sources{Environ: os.Environ()}
+			if len(args) > 0 {
+				from.File = args[0]
+			}
+			if err := d.Settings.Load(from); err != nil {
+				return err
+			}
+			for _, warning := range d.Settings.Warnings() {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+warning)
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "the settings are valid")
+			return err
+		}}
+}
+
+func (d *Daemon) configShowCommand() *cobra.Command {
+	c := &cobra.Command{Use: "show [SETTING...]", Short: "show every setting and its value",
+		Long: "Shows the settings as " + d.Name + " run would read them here and now or, with --running,\n" +
+			"those in effect in the process at --admin-addr. Secrets are never shown.\n\n" +
+			"The exit code is 2 when there is no such setting.",
+		Example: fmt.Sprintf("  %[1]s config show --origin\n  %[1]s config show log-level --running", d.Name)}
+	call := &adminCall{process: d.Name}
+	call.bind(c.Flags())
+	origin, running := false, false
+	c.Flags().BoolVar(&origin, "origin", false, "say where each value comes from: flag, environment, line of the file, default")
+	c.Flags().BoolVar(&running, "running", false, "ask the running "+d.Name+" what is in effect")
+	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return d.Settings.Names(), cobra.ShellCompDirectiveNoFileComp
+	}
+	c.RunE = func(cmd *cobra.Command, names []string) error {
+		var doc shownConfig
+		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
+			var err error
+			if running {
+				call.at, _ = d.Settings.Lookup("admin-addr", settings.Sources{Environ: os.Environ()})
+				call.at = cmp.Or(call.at, "127.0.0.1:"+d.AdminPort)
+				_, err = call.fetch(ctx, http.MethodGet, "config", nil, &doc)
+			} else {
+				doc.Settings, err = d.load()
+			}
+			if err != nil {
+				return nil, err
+			}
+			if doc.Settings, err = named(doc.Settings, names); err != nil {
+				return nil, err
+			}
+			return document(doc)
+		}, func(w io.Writer) error {
+			return configTable(w, doc, origin, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
+		})
+	}
+	return c
+}
+
+// load are the settings as run would read them.
+func (d *Daemon) load() ([]shownSetting, error) {
+	if err := d.Load(); err != nil {
+		return nil, err
+	}
+	var shown []shownSetting
+	for _, v := range d.Settings.Values() {
+		shown = append(shown, shownSetting{v.Name, v.Group, v.Type, v.Value, v.Origin.String(), v.Secret})
+	}
+	return shown, nil
+}
+
+// named keeps the settings that were asked for, all when none was.
+func named(all []shownSetting, names []string) ([]shownSetting, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var kept []shownSetting
+	known := make([]string, len(all))
+	for i, s := range all {
+		known[i] = s.Name
+	}
+	for _, name := range names {
+		found := false
+		for _, s := range all {
+			if s.Name == name {
+				kept, found = append(kept, s), true
+			}
+		}
+		if found {
+			continue
+		}
+		err := fmt.Errorf("%w: no setting %q", ErrNothingMatched, name)
+		if meant := settings.Nearest(name, known); meant != "" {
+			err = fmt.Errorf("%w; did you mean %s?", err, meant)
+		}
+		return nil, err
+	}
+	return kept, nil
+}
+
+func configTable(out io.Writer, doc shownConfig, origin bool, style tableStyle) error {
+	columns := []string{"SETTING", "VALUE"}
+	if origin || style.wide {
+		columns = append(columns, "ORIGIN")
+	}
+	if style.wide {
+		columns = append(columns, "GROUP", "TYPE")
+	}
+	t := newTable(style.colour, columns...)
+	for _, s := range doc.Settings {
+		row := []any{s.Name, oneLine(s.Value)}
+		if origin || style.wide {
+			row = append(row, s.Origin)
+		}
+		if style.wide {
+			row = append(row, s.Group, s.Type)
+		}
+		t.add(row...)
+	}
+	return t.writeTo(out)
+}
+
+// oneLine is the value of a section, which has several lines, in a table.
+func oneLine(value string) string {
+	lines := strings.Split(value, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, "; ")
+}

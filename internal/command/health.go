@@ -1,0 +1,79 @@
+package command
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// probeTimeout is less than what container engines and orchestrators grant a probe.
+const probeTimeout = 2 * time.Second
+
+// HealthCommand is `health`: one probe of the process on this host, for container
+// engines and orchestrators, which have no curl in an image from scratch.
+func HealthCommand(process, port string) *cobra.Command {
+	c := &cobra.Command{Use: "health", Short: "ask the running " + process + " whether it lives or, with --ready, whether it shall get traffic", Args: cobra.NoArgs,
+		Long: "The exit code is 0 when it does and 1 otherwise, with the reasons. A process that\n" +
+			"lives and is not ready, because it finds no seed for example, must not be restarted."}
+	addr, ready, timeout := "", false, probeTimeout
+	c.Flags().StringVar(&addr, "admin-addr", cmp.Or(os.Getenv("RINGWAY_ADMIN_ADDR"), "127.0.0.1:"+port),
+		"address of the "+process+"'s admin API, or RINGWAY_ADMIN_ADDR; where that is every interface, loopback is asked")
+	c.Flags().BoolVar(&ready, "ready", false, "ask /readyz instead of /healthz")
+	c.Flags().DurationVar(&timeout, "timeout", timeout, "time for the answer")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		path := "/healthz"
+		if ready {
+			path = "/readyz"
+		}
+		client := http.Client{Timeout: timeout}
+		req, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, "http://"+onThisHost(addr)+path, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return fmt.Errorf("ask the %s at %s: %w: is it running, and is --admin-addr right?", process, addr, err)
+		}
+		defer resp.Body.Close()
+		return judgeHealth(cmd.OutOrStdout(), resp)
+	}
+	return c
+}
+
+// judgeHealth prints the status that was answered. Whatever is no answer of an
+// admin API is a failure.
+func judgeHealth(w io.Writer, resp *http.Response) error {
+	var answer struct {
+		Status  string
+		Reasons []string
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil || answer.Status == "" {
+		return fmt.Errorf("answered %s and nothing that an admin API answers: is --admin-addr right?", resp.Status)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", answer.Status, strings.Join(answer.Reasons, "; "))
+	}
+	_, err := fmt.Fprintln(w, answer.Status)
+	return err
+}
+
+// onThisHost is where a process that listens at addr is reached from the same
+// host.
+func onThisHost(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}

@@ -1,0 +1,183 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/membership"
+)
+
+// memberState is what has become of a member.
+type memberState string
+
+const (
+	memberAlive   memberState = "alive"
+	memberLeaving memberState = "leaving"
+	memberLeft    memberState = "left"
+	memberFailed  memberState = "failed"
+)
+
+// MembersDocument is what `members -o json` writes.
+type MembersDocument struct {
+	// Self is the member that was asked, Version counts its views. Degraded: it may be
+	// cut off from the cluster.
+	Self     string `json:"self"`
+	Version  uint64 `json:"version"`
+	Degraded bool   `json:"degraded"`
+	// Members are those that were asked for, by id: the living ones, and those that
+	// went in the last hour.
+	Members []ListedMember `json:"members"`
+}
+
+// ListedMember is a member in the list of all.
+type ListedMember struct {
+	membership.Member
+	State memberState `json:"state"`
+	// Since is when a living member started and when another went.
+	Since time.Time `json:"since"`
+}
+
+// memberFilter says which members to list; an empty part lets all pass.
+type memberFilter struct{ roles, states, datacenters []string }
+
+func (f memberFilter) passes(m ListedMember) bool {
+	in := func(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
+	return in(f.roles, string(m.Role)) && in(f.states, string(m.State)) && in(f.datacenters, m.Datacenter)
+}
+
+// empty reports whether nothing in particular was asked for.
+func (f memberFilter) empty() bool { return len(f.roles)+len(f.states)+len(f.datacenters) == 0 }
+
+func (f memberFilter) check() error {
+	return errors.Join(
+		oneOf("--role", f.roles, string(membership.RoleRelay), string(membership.RoleGate), string(membership.RoleWorker)),
+		oneOf("--state", f.states, string(memberAlive), string(memberLeaving), string(memberLeft), string(memberFailed)))
+}
+
+// oneOf refuses what a flag does not take.
+func oneOf(flag string, values []string, allowed ...string) error {
+	for _, v := range values {
+		if !slices.Contains(allowed, v) {
+			return fmt.Errorf("%s %q: allowed are %s", flag, v, strings.Join(allowed, ", "))
+		}
+	}
+	return nil
+}
+
+// MembersCommand is `members`: who is in the cluster, as one process sees it.
+func MembersCommand(process string) *cobra.Command {
+	c := &cobra.Command{Use: "members", Short: "list the members of the cluster, and those that went in the last hour", Args: cobra.NoArgs,
+		Long: "Lists the cluster as the " + process + " sees it. Members that left or failed stay in the list\n" +
+			"for an hour, unless they come back.\n\n" +
+			"The exit code is 2 when no member is of the role, state and datacenter asked for.",
+		Example: fmt.Sprintf("  %[1]s members\n  %[1]s members --role worker --state failed,left\n  %[1]s members --watch -o json | jq -c '[.members[].id]'", process)}
+	call := callOf(process, c.Flags())
+	call.watchable(c.Flags())
+	var filter memberFilter
+	c.Flags().StringSliceVar(&filter.roles, "role", nil, "only members of this role: relay, gate or worker; may be repeated")
+	c.Flags().StringSliceVar(&filter.states, "state", nil, "only members in this state: alive, leaving, left or failed; may be repeated")
+	c.Flags().StringSliceVar(&filter.datacenters, "datacenter", nil, "only members in this datacenter; may be repeated")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := filter.check(); err != nil {
+			return err
+		}
+		var doc MembersDocument
+		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
+			var err error
+			if doc, err = call.members(ctx, filter); err != nil {
+				return nil, err
+			}
+			text, err := document(doc)
+			if err == nil && len(doc.Members) == 0 && !filter.empty() {
+				err = fmt.Errorf("%w: no member is of the role, state and datacenter asked for", ErrNothingMatched)
+			}
+			return text, err
+		}, func(w io.Writer) error {
+			if doc.Degraded {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s may be cut off from the cluster: see its log\n", doc.Self)
+			}
+			return membersTable(w, doc, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
+		})
+	}
+	return c
+}
+
+// tableStyle is how much a table shows, and how.
+type tableStyle struct{ wide, colour bool }
+
+// members asks for the living and for the departed. A member that came back in
+// between is alive.
+func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDocument, error) {
+	var departures daemon.DeparturesAnswer
+	if _, err := c.fetch(ctx, http.MethodGet, "departures", nil, &departures); err != nil {
+		return MembersDocument{}, err
+	}
+	var living struct {
+		Version uint64
+		Self    string
+		Members []membership.Member
+	}
+	if _, err := c.fetch(ctx, http.MethodGet, "members", nil, &living); err != nil {
+		return MembersDocument{}, err
+	}
+	doc := MembersDocument{Self: living.Self, Version: living.Version, Degraded: departures.Degraded, Members: []ListedMember{}}
+	seen := map[string]bool{}
+	add := func(m ListedMember) {
+		if seen[m.ID] = true; filter.passes(m) {
+			doc.Members = append(doc.Members, m)
+		}
+	}
+	for _, m := range living.Members {
+		state := memberAlive
+		if m.Leaving {
+			state = memberLeaving
+		}
+		add(ListedMember{m, state, time.UnixMilli(int64(m.Epoch)).UTC()})
+	}
+	for _, d := range departures.Departed {
+		if !seen[d.Member.ID] {
+			add(ListedMember{d.Member, memberState(d.Reason), d.At})
+		}
+	}
+	slices.SortFunc(doc.Members, func(a, b ListedMember) int { return cmp.Compare(a.ID, b.ID) })
+	return doc, nil
+}
+
+func membersTable(out io.Writer, doc MembersDocument, style tableStyle) error {
+	columns := []string{"ID", "ROLE", "STATE", ">FOR", "DATACENTER", "GOSSIP"}
+	if style.wide {
+		columns = append(columns, "REGION", "PEER", "ADMIN", "VERSION", "EPOCH")
+	}
+	t := newTable(style.colour, columns...)
+	for _, m := range doc.Members {
+		row := []any{m.ID, string(m.Role), stateCell(string(m.State)), age(time.Since(m.Since)), m.Datacenter, m.GossipAddr}
+		if style.wide {
+			row = append(row, m.Region, m.ForwardAddr, m.AdminAddr, m.Version, fmt.Sprint(m.Epoch))
+		}
+		t.add(row...)
+	}
+	return t.writeTo(out)
+}
+
+// stateCell colours the states of members, services and peers.
+func stateCell(state string) cell {
+	switch state {
+	case "alive", "ready", "offered", "active", "primary", "backup":
+		return cell{state, good}
+	case "leaving", "left", "draining", "half_open", "joining":
+		return cell{state, fair}
+	case "failed", "unhealthy", "evicted", "unreachable", "out":
+		return cell{state, bad}
+	}
+	return cell{state, plain}
+}

@@ -1,0 +1,149 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/worker"
+)
+
+// ServicesCommand is `services [SERVICE]` of a relay: what it knows, and how it does
+// with the peers of one service.
+func ServicesCommand() *cobra.Command {
+	c := &cobra.Command{Use: "services [SERVICE]", Short: "list the services that a relay knows, or the peers of one", Args: cobra.MaximumNArgs(1),
+		Long: "RANGE is the number of workers that this relay connects to; a relay that forwards\n" +
+			"a service has none. REQUESTS counts since the relay started. For one service, the\n" +
+			"peers are the workers of the range or, where the service is forwarded, relays.\n\n" +
+			"The exit code is 2 when the relay knows no such service.",
+		Example: "  relay services\n  relay services billing --watch\n  relay services billing -o json | jq '.peers[] | select(.state != \"active\")'"}
+	call := relayCall(c.Flags())
+	call.watchable(c.Flags())
+	c.ValidArgsFunction = call.completeServices
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		style := tableStyle{call.wide(), coloured(cmd.OutOrStdout())}
+		if len(args) == 0 {
+			var answer relay.ServicesAnswer
+			return call.call(cmd, http.MethodGet, "services", nil, &answer, func(w io.Writer) error { return servicesTable(w, &answer, style) })
+		}
+		var answer relay.ServiceAnswer
+		return call.call(cmd, http.MethodGet, "services/"+url.PathEscape(args[0]), nil, &answer, func(w io.Writer) error { return serviceTable(w, &answer, style) })
+	}
+	return c
+}
+
+func servicesTable(out io.Writer, a *relay.ServicesAnswer, style tableStyle) error {
+	columns := []string{"SERVICE", "ROLE", ">ENDPOINTS", ">READY", ">RELAYS", ">RANGE", ">IN FLIGHT", ">REQUESTS"}
+	if style.wide {
+		columns = append(columns, "PLACES")
+	}
+	t := newTable(style.colour, columns...)
+	for _, s := range a.Services {
+		ready := cell{fmt.Sprint(s.Ready), plain}
+		if s.Ready == 0 {
+			ready.style = bad
+		}
+		requests := count(s.Requests)
+		if style.wide {
+			requests = fmt.Sprint(s.Requests)
+		}
+		row := []any{s.Service, s.Role, fmt.Sprint(s.Endpoints), ready, fmt.Sprint(s.Relays), fmt.Sprint(s.Range), fmt.Sprint(s.InFlight), requests}
+		if style.wide {
+			row = append(row, s.RangeText)
+		}
+		t.add(row...)
+	}
+	return t.writeTo(out)
+}
+
+func serviceTable(out io.Writer, a *relay.ServiceAnswer, style tableStyle) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "service    %s\nrelay      %s, %s\n", a.Service, a.Relay, a.Role)
+	if a.Index >= 0 {
+		fmt.Fprintf(&b, "index      %d of %d relays\n", a.Index, len(a.AffineRelays))
+	}
+	if a.RangeText != "" {
+		fmt.Fprintf(&b, "range      %s\n", a.RangeText)
+	}
+	fmt.Fprintf(&b, "endpoints  %d\nin flight  %d\n\n", a.Endpoints, a.InFlight)
+	if _, err := io.WriteString(out, b.String()); err != nil {
+		return err
+	}
+	columns := []string{"PEER", "STATE", "CONNECTED", ">WEIGHT", ">LATENCY", ">IN FLIGHT", ">REQUESTS", ">FAILURES", ">ERRORS"}
+	if style.wide {
+		columns = append(columns, ">SCORE", "ADDRESS", "LAST REASON")
+	}
+	t := newTable(style.colour, columns...)
+	for _, p := range a.Peers {
+		connected := cell{yesNo(p.Connected), plain}
+		if !p.Connected {
+			connected.style = fair
+		}
+		row := []any{p.Node, stateCell(p.State), connected, fmt.Sprintf("%.4f", p.Weight), latency(p.EWMAms), fmt.Sprint(p.InFlight),
+			count(p.Requests), count(p.Failures), percent(p.ErrorRate)}
+		if style.wide {
+			row = append(row, fmt.Sprintf("%.4g", p.Score), p.Address, p.LastReason)
+		}
+		t.add(row...)
+	}
+	return t.writeTo(out)
+}
+
+// WorkerServicesCommand is `services [SERVICE...]` of a worker: what it offers.
+func WorkerServicesCommand() *cobra.Command {
+	c := &cobra.Command{Use: "services [SERVICE...]", Short: "list the services of a worker and what becomes of them",
+		Long: "offered: relays know the service; unhealthy: its check fails; draining: relays send\n" +
+			"nothing new.\n\nThe exit code is 2 when the worker has none of the services that are named.",
+		Example: "  worker services\n  worker services billing -o json"}
+	call := workerCall(c.Flags())
+	call.watchable(c.Flags())
+	c.ValidArgsFunction = call.completeServices
+	c.RunE = func(cmd *cobra.Command, names []string) error {
+		var answer worker.ServicesAnswer
+		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
+			text, err := call.fetch(ctx, http.MethodGet, "services", nil, &answer)
+			if err != nil || len(names) == 0 {
+				return text, err
+			}
+			kept := []worker.ServiceStatus{}
+			for _, s := range answer.Services {
+				for _, name := range names {
+					if s.Name == name {
+						kept = append(kept, s)
+					}
+				}
+			}
+			answer.Services = kept
+			if text, err = document(answer); err == nil && len(kept) == 0 {
+				err = fmt.Errorf("%w: this worker has no service %s", ErrNothingMatched, strings.Join(names, ", "))
+			}
+			return text, err
+		}, func(w io.Writer) error {
+			return workerServicesTable(w, &answer, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
+		})
+	}
+	return c
+}
+
+func workerServicesTable(out io.Writer, a *worker.ServicesAnswer, style tableStyle) error {
+	columns := []string{"SERVICE", "ADDRESS", "STATE", ">FOR", "CHECK", "ERROR"}
+	if style.wide {
+		columns = append(columns, "PROTOCOL", ">WEIGHT", ">SLOTS", "VERSION", "TAGS", "SOURCE")
+	}
+	t := newTable(style.colour, columns...)
+	for _, s := range a.Services {
+		row := []any{s.Name, s.Address, stateCell(string(s.State)), age(time.Since(s.Since)), string(s.Check), s.Error}
+		if style.wide {
+			row = append(row, string(s.Protocol), fmt.Sprint(s.Weight), fmt.Sprint(s.Slots), s.Version, strings.Join(s.Tags, ","), string(s.Source))
+		}
+		t.add(row...)
+	}
+	return t.writeTo(out)
+}

@@ -1,0 +1,124 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+)
+
+const (
+	watchEvery = 2 * time.Second
+	// leastInterval keeps a watch from loading the process that it looks at.
+	leastInterval = 50 * time.Millisecond
+)
+
+// watch is whether a verb goes on looking.
+type watch struct {
+	on       bool
+	interval time.Duration
+	bound    bool
+}
+
+// watchable adds --watch.
+func (w *watch) watchable(flags *pflag.FlagSet) {
+	w.bound = true
+	flags.BoolVarP(&w.on, "watch", "w", false, "look again until Ctrl-C: a terminal is redrawn, otherwise only what has changed is written, whole")
+	flags.DurationVar(&w.interval, "interval", watchEvery, "with --watch: time between two looks")
+}
+
+func (w *watch) check(cmd *cobra.Command) error {
+	switch {
+	case !w.bound:
+	case w.interval < leastInterval:
+		return fmt.Errorf("--interval %q: allowed are %s and more", w.interval, leastInterval)
+	case !w.on && cmd.Flags().Changed("interval"):
+		return fmt.Errorf("--interval %q: it belongs to --watch", w.interval)
+	}
+	return nil
+}
+
+// watching shows what fetch gives whenever it changes, and on a terminal with every
+// look. It ends well with Ctrl-C. A first look that fails is an error; a later one is
+// told and tried again: to see a process come back is what one watches for.
+func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]byte, error), table func(io.Writer) error) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	screen, redraw := terminal(out)
+	tick := time.NewTicker(c.interval)
+	defer tick.Stop()
+	var last []byte
+	said := ""
+	for first := true; ; first = false {
+		text, err := fetch(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case text == nil && first:
+			return err
+		case text == nil:
+			if redraw {
+				err = c.draw(screen, fmt.Sprintf("%v\n", err))
+			} else if said != err.Error() {
+				said = err.Error()
+				_, err = fmt.Fprintln(errs, said+"; still watching")
+			} else {
+				err = nil
+			}
+			last = nil
+		case redraw:
+			var b bytes.Buffer
+			if err = c.write(&b, text, table); err == nil {
+				err = c.draw(screen, b.String())
+			}
+		case !bytes.Equal(text, last):
+			if err = c.separate(out, first); err == nil {
+				err = c.write(out, text, table)
+			}
+			last, said = text, ""
+		default:
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// separate sets documents apart where their form does not do it by itself.
+func (c *adminCall) separate(out io.Writer, first bool) error {
+	text := map[string]string{formTable: "\n", formWide: "\n", formYAML: "---\n"}[c.output]
+	if first || text == "" {
+		return nil
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}
+
+// draw writes one screen over the last one, in one go: it does not flicker.
+func (c *adminCall) draw(screen *os.File, text string) error {
+	text = fmt.Sprintf("%s at %s, every %s, now %s; Ctrl-C ends\n\n%s", c.process, c.addr(), c.interval, time.Now().Format(time.TimeOnly), text)
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	if _, height, err := term.GetSize(int(screen.Fd())); err == nil && height > 2 && len(lines) >= height {
+		left := len(lines) - (height - 2)
+		lines = append(lines[:height-2], fmt.Sprintf("and %d lines more", left))
+	}
+	const home, clearLine, clearBelow = "\x1b[H", "\x1b[K\n", "\x1b[J"
+	_, err := io.WriteString(screen, home+strings.Join(lines, clearLine)+clearLine+clearBelow)
+	return err
+}
