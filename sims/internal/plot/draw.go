@@ -1,0 +1,258 @@
+package plot
+
+import (
+	"fmt"
+	"image/color"
+	"math"
+	"strconv"
+
+	gonum "gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/ringway/ringway/sims/internal/scenario"
+)
+
+const (
+	width, height = 24 * vg.Centimeter, 10.5 * vg.Centimeter
+	textSize      = 10
+)
+
+// Colours that Inline replaces. Black itself is left out of an SVG and could not be found.
+var (
+	ink  = color.RGBA{1, 2, 3, 255}
+	grid = color.RGBA{221, 223, 225, 255}
+)
+
+// palette is told apart by colour-blind readers (after Okabe and Ito) and readable on light
+// and dark ground.
+var palette = []color.RGBA{
+	{0, 125, 195, 255}, {222, 120, 0, 255}, {0, 150, 110, 255}, {200, 100, 155, 255},
+	{130, 110, 200, 255}, {205, 75, 40, 255}, {60, 165, 225, 255}, {150, 140, 0, 255},
+	{125, 125, 125, 255}, {160, 95, 50, 255},
+}
+
+// marks are filled: outlines are lost on dark ground.
+var marks = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}}
+
+// markUpTo is how many points of a line get marks; more would be a caterpillar.
+const markUpTo = 40
+
+func sans(size vg.Length) text.Style {
+	return text.Style{
+		Color: ink, Handler: gonum.DefaultTextHandler,
+		Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, size),
+	}
+}
+
+// drawOn draws a plot with its legend on the right.
+func drawOn(c draw.Canvas, p *scenario.Plot) error {
+	g := gonum.New()
+	g.BackgroundColor = color.Transparent
+	prepare(&g.X, p.X)
+	prepare(&g.Y, p.Y)
+	lines := plotter.NewGrid()
+	lines.Horizontal.Color, lines.Vertical.Color = grid, grid
+	if len(p.Categories) > 0 {
+		lines.Vertical.Width = 0
+	}
+	g.Add(lines)
+	legend := &legend{}
+	for i, s := range p.Series {
+		var err error
+		if len(p.Categories) > 0 {
+			err = addBars(g, legend, p, i)
+		} else {
+			err = addLine(g, legend, s, i)
+		}
+		if err != nil {
+			return fmt.Errorf("plot %q, series %q: %w", p.Name, s.Name, err)
+		}
+	}
+	if len(p.Categories) > 0 {
+		g.NominalX(p.Categories...)
+		g.X.Width, g.X.Tick.Label.Rotation = 0, 0
+		g.X.Min, g.X.Max = -0.6, float64(len(p.Categories))-0.4
+		if slanted := len(p.Categories) > 6; slanted {
+			g.X.Tick.Label.Rotation = math.Pi / 6
+			g.X.Tick.Label.XAlign, g.X.Tick.Label.YAlign = draw.XRight, draw.YCenter
+		}
+	}
+	headroom(&g.Y, p.Y)
+	aside := vg.Length(0)
+	if len(p.Series) > 1 {
+		aside = legend.width()
+		legend.draw(draw.Crop(c, c.Size().X-aside, 0, 0, 0))
+	}
+	c = draw.Crop(c, 0, -aside, 0, 0)
+	// gonum/plot would place the label of a logarithmic axis by the mean of its ends, which
+	// is near the top, and squeeze the picture to make room for it.
+	g.Y.Label.Text = ""
+	name := sans(textSize + 1)
+	name.Rotation, name.XAlign, name.YAlign = math.Pi/2, draw.XCenter, draw.YTop
+	c.FillText(name, vg.Point{X: c.Min.X, Y: c.Center().Y}, p.Y.String())
+	g.Draw(draw.Crop(c, 1.6*textSize, 0, 0, 0))
+	return nil
+}
+
+// prepare sets up an axis.
+func prepare(axis *gonum.Axis, a scenario.Axis) {
+	axis.Label.Text = a.String()
+	axis.Label.TextStyle = styled(axis.Label.TextStyle, textSize+1)
+	axis.Tick.Label = styled(axis.Tick.Label, textSize)
+	axis.Color, axis.Tick.Color = ink, ink
+	axis.Tick.Marker = ticks{}
+	if a.Log {
+		axis.Scale, axis.Tick.Marker = gonum.LogScale{}, logTicks{}
+	}
+}
+
+func styled(s text.Style, size vg.Length) text.Style {
+	own := sans(size)
+	own.XAlign, own.YAlign, own.Rotation = s.XAlign, s.YAlign, s.Rotation
+	return own
+}
+
+// headroom lets a linear axis begin at zero where that costs little, and ends it above the
+// highest point.
+func headroom(axis *gonum.Axis, a scenario.Axis) {
+	if a.Log {
+		if axis.Min == axis.Max {
+			axis.Min, axis.Max = axis.Min/2, axis.Max*2
+		}
+		return
+	}
+	if span := axis.Max - axis.Min; axis.Min > 0 && axis.Min < 2*span || span == 0 && axis.Min > 0 {
+		axis.Min = 0
+	}
+	axis.Max += 0.05 * (axis.Max - axis.Min)
+	if axis.Max == axis.Min {
+		axis.Max++
+	}
+}
+
+func addLine(g *gonum.Plot, l *legend, s *scenario.Series, number int) error {
+	points := make(plotter.XYs, len(s.Points))
+	for i, at := range s.Points {
+		points[i].X, points[i].Y = at[0], at[1]
+	}
+	hue := palette[number%len(palette)]
+	line, err := plotter.NewLine(points)
+	if err != nil {
+		return err
+	}
+	line.Color, line.Width = hue, 1.5
+	if s.Style == scenario.Dashed {
+		line.Dashes = []vg.Length{5, 3}
+	}
+	scatter, err := plotter.NewScatter(points)
+	if err != nil {
+		return err
+	}
+	scatter.Color, scatter.Radius, scatter.Shape = hue, 2.2, marks[number%len(marks)]
+	switch {
+	case s.Style == scenario.Points:
+		g.Add(bare{scatter, scatter})
+		l.add(s.Name, scatter)
+	case s.Style == scenario.Dashed || len(points) > markUpTo:
+		g.Add(line)
+		l.add(s.Name, line)
+	default:
+		g.Add(line, bare{scatter, scatter})
+		l.add(s.Name, line, scatter)
+	}
+	return nil
+}
+
+func addBars(g *gonum.Plot, l *legend, p *scenario.Plot, number int) error {
+	values := make(plotter.Values, len(p.Categories))
+	for _, at := range p.Series[number].Points {
+		values[int(at[0])] = at[1]
+	}
+	hue, n := palette[number%len(palette)], vg.Length(len(p.Series))
+	if p.Y.Log { // where a bar would have no foot to stand on
+		return addMarks(g, l, p, number)
+	}
+	each := min(24, 0.6*width/vg.Length(len(p.Categories))/n*0.8)
+	bars, err := plotter.NewBarChart(values, each)
+	if err != nil {
+		return err
+	}
+	bars.Color, bars.LineStyle.Width = hue, 0
+	bars.Offset = each * (vg.Length(number) - (n-1)/2)
+	g.Add(bare{bars, bars})
+	l.add(p.Series[number].Name, bars)
+	return nil
+}
+
+// addMarks draws a series of categories as single points, those of one category side by
+// side.
+func addMarks(g *gonum.Plot, l *legend, p *scenario.Plot, number int) error {
+	s := &scenario.Series{Name: p.Series[number].Name, Style: scenario.Points}
+	aside := 0.12 * (float64(number) - float64(len(p.Series)-1)/2)
+	for _, at := range p.Series[number].Points {
+		s.At(at[0]+aside, at[1])
+	}
+	return addLine(g, l, s, number)
+}
+
+// bare is a plotter without boxes around its marks: the padding that gonum/plot derives
+// from them leaves little of a logarithmic axis.
+type bare struct {
+	gonum.Plotter
+	gonum.DataRanger
+}
+
+// ticks are the default ones with numbers of one kind.
+type ticks struct{}
+
+func (ticks) Ticks(low, high float64) []gonum.Tick {
+	out := gonum.DefaultTicks{}.Ticks(low, high)
+	for i := range out {
+		if out[i].Label != "" {
+			out[i].Label = label(out[i].Value)
+		}
+	}
+	return out
+}
+
+// logTicks label 1, 2 and 5 of each decade where there are few decades, 1 where many.
+type logTicks struct{}
+
+func (logTicks) Ticks(low, high float64) []gonum.Tick {
+	var out []gonum.Tick
+	few := high/low < 300
+	for decade := math.Pow(10, math.Floor(math.Log10(low))); decade <= high*1.0001; decade *= 10 {
+		for digit := 1; digit < 10; digit++ {
+			v := decade * float64(digit)
+			if v < low*0.9999 || v > high*1.0001 {
+				continue
+			}
+			t := gonum.Tick{Value: v}
+			if digit == 1 || few && (digit == 2 || digit == 5) {
+				t.Label = label(v)
+			}
+			out = append(out, t)
+		}
+	}
+	if len(out) == 0 || high/low < 2 {
+		out = append(out, gonum.Tick{Value: low, Label: label(low)}, gonum.Tick{Value: high, Label: label(high)})
+	}
+	return out
+}
+
+// label writes a tick short: 20000 as 20k.
+func label(v float64) string {
+	switch size := math.Abs(v); {
+	case size >= 1e9:
+		return strconv.FormatFloat(v/1e9, 'g', 4, 64) + "G"
+	case size >= 1e6:
+		return strconv.FormatFloat(v/1e6, 'g', 4, 64) + "M"
+	case size >= 1e4:
+		return strconv.FormatFloat(v/1e3, 'g', 4, 64) + "k"
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64)
+}

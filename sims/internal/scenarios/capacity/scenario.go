@@ -1,0 +1,196 @@
+// Package capacity plans a fleet: connections and descriptors of a process, gossip, memory
+// and the time to notice a crash, and whether the settings fit each other.
+//
+// Who connects to whom is asked of package affinity, service by service. What gossip and
+// memory cost is worked out with the formulas that the table shows, from constants that were
+// measured (constants.go says where each comes from).
+//
+//	connections.go  plans of all services, added up by process
+//	gossip.go       bytes and times of a cluster of N members
+//	constants.go    what was measured
+package capacity
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/sims/internal/scenario"
+)
+
+// The promises, by name.
+const (
+	relayFiles  = "descriptors of the fullest relay ÷ limit"
+	workerFiles = "descriptors of the fullest worker ÷ limit"
+	relayMemory = "memory of the fullest relay"
+	bandwidth   = "gossip of one member, sent and received"
+	packets     = "gossip packets that changes take"
+	detection   = "time until every member knows of a crash"
+	draining    = "drain delay ÷ time until every member knows of a change"
+	busy        = "slots of workers in use"
+	redundancy  = "relays of a service beyond m"
+)
+
+// New returns the scenario.
+func New() scenario.Scenario {
+	whole := func(name, help, unit string, standard, least, most int) scenario.Setting {
+		return scenario.Setting{Name: name, Help: help, Unit: unit, Default: standard, Min: least, Max: most}
+	}
+	return scenario.Scenario{
+		Name: "capacity",
+		Asks: "What does a fleet of this size cost each process, and do the settings fit each other?",
+		Settings: []scenario.Setting{
+			whole("relays", "relays of the fleet", "relays", 300, 1, 10_000),
+			whole("workers", "workers of the fleet", "workers", 10_000, 1, 100_000),
+			whole("services", "services", "services", 50, 1, 5_000),
+			whole("services-per-worker", "services that a worker offers", "services", 1, 1, 100),
+			whole("relays-per-service", "relays that serve a service (k)", "relays", affinity.DefaultRelaysPerService, 1, 1000),
+			whole("m", "relays per worker, at least", "relays", affinity.DefaultMinimums.PeersPerWorker, affinity.LeastPeersPerWorker, 100),
+			whole("p", "workers per relay, at least", "workers", affinity.DefaultMinimums.PeersPerRelay, affinity.LeastPeersPerRelay, 1000),
+			{Name: "strategy", Help: "how ranges are cut", Default: string(affinity.Projection), OneOf: []string{string(affinity.Projection), string(affinity.Rendezvous)}},
+			{Name: "index", Help: "where the index of a relay comes from", Default: string(affinity.IndexRank), OneOf: []string{string(affinity.IndexRank), string(affinity.IndexSlot)}},
+			whole("slack", "places outside the range at which a connection is kept", "places", 2, 0, 1000),
+			{Name: "requests", Help: "requests of the whole fleet", Unit: "requests/s", Default: 50_000.0, Min: 0.0, Max: 1e9},
+			{Name: "latency", Help: "mean time that a worker needs for a request", Default: 25 * time.Millisecond, Min: time.Microsecond, Max: time.Hour},
+			whole("slots", "requests that a worker serves at a time", "requests", 4, 1, 100_000),
+			{Name: "peak", Help: "the busiest moment ÷ the mean", Default: 3.0, Min: 1.0, Max: 100.0},
+			whole("clients", "client connections of the whole fleet", "connections", 60_000, 0, 100_000_000),
+			{Name: "changes", Help: "records that change in the whole fleet", Unit: "changes/min", Default: 30.0, Min: 0.0, Max: 1e6},
+			whole("record", "size of a record as gossip carries it", "bytes", 200, 50, 1200),
+			{Name: "tls", Help: "whether gossip streams run over mutual TLS", Default: true},
+			{Name: "drain", Help: "how long a connection that nobody needs stays", Default: 30 * time.Second, Min: time.Millisecond, Max: time.Hour},
+			whole("descriptors", "descriptors that a process may have", "descriptors", 65_536, 64, 10_000_000),
+			whole("memory", "memory that a relay may take", "MiB", 1024, 1, 1_000_000),
+			{Name: "bandwidth", Help: "gossip that one member may send and receive", Unit: "kB/s", Default: 64.0, Min: 0.1, Max: 1e6},
+			{Name: "detect", Help: "how long a crash may go unnoticed by gossip", Default: 30 * time.Second, Min: time.Second, Max: time.Hour},
+		},
+		Promises: []scenario.Promise{
+			{Name: relayFiles, Relation: scenario.AtMost, Bound: 0.8, Why: "what is left is for a relay that takes over; raise LimitNOFILE or add relays"},
+			{Name: workerFiles, Relation: scenario.AtMost, Bound: 0.8, Why: "as for relays"},
+			{Name: relayMemory, Relation: scenario.AtMost, Unit: "MiB", Why: "the setting memory"},
+			{Name: bandwidth, Relation: scenario.AtMost, Unit: "kB/s", Why: "the setting bandwidth; fewer members in one cluster, or fewer changes"},
+			{Name: packets, Relation: scenario.AtMost, Bound: 0.5, Why: "gossip carries membership first, and loses records where it is full"},
+			{Name: detection, Relation: scenario.AtMost, Unit: "s", Why: "the setting detect; until then, eviction keeps requests off the dead"},
+			{Name: draining, Relation: scenario.AtLeast, Bound: 5, Why: "or a worker waits without relays for the slowest of them"},
+			{Name: busy, Relation: scenario.AtMost, Bound: 0.8, Why: "requests · latency ÷ (workers · slots): beyond it queues grow without end"},
+			{Name: redundancy, Relation: scenario.AtLeast, Bound: 1, Unit: "relays", Why: "with only m relays each of them is connected to everybody"},
+		},
+		Takes: 2 * time.Second, TakesQuick: 2 * time.Second,
+		Run: run,
+	}
+}
+
+func run(r *scenario.Run) error {
+	f := fleetOf(r)
+	// The fleet and what it may grow to, or shrink.
+	factors := []float64{0.25, 0.5, 1, 2, 4}
+	const own = 2
+	sizes := make([]connections, len(factors))
+	if err := r.Parallel(len(factors), func(i int) (err error) {
+		sizes[i], err = f.scaled(factors[i]).connect()
+		return err
+	}); err != nil {
+		return err
+	}
+	c := sizes[own]
+	g := gossipOf(f)
+	relay, worker := c.relay(f), c.worker(f)
+	memory := relayBytes(f, relay) / (1 << 20)
+
+	t := r.Table(scenario.Table{
+		Name: "process", Title: fmt.Sprintf("%d relays, %d workers, %d services: one process", f.relays, f.workers, f.services),
+		Columns: []scenario.Column{{Name: "what", Key: true}, {Name: "fewest", Digits: 1}, {Name: "mean", Digits: 1}, {Name: "most", Digits: 1}, {Name: "unit"}, {Name: "formula"}},
+	})
+	t.Add("services that a relay serves", c.served.least, c.served.mean(), c.served.most, "services", "affinity.Slots, k slots for each service")
+	t.Add("workers of a relay", c.ofRelay.least, c.ofRelay.mean(), c.ofRelay.most, "connections", "affinity.Plan, added up over services")
+	t.Add("everybody to everybody", nil, float64(f.workers), nil, "connections", "W")
+	t.Add("relays of a worker", c.ofWorker.least, c.ofWorker.mean(), c.ofWorker.most, "connections", "affinity.Plan, added up over services")
+	t.Add("connections to workers, at peak", nil, nil, relay.upstream, "descriptors", "max(workers + 2·slack·services, requests · peak · latency · relay's share)")
+	t.Add("connections to and from other relays", nil, nil, relay.peers, "descriptors", "2 · min(R − 1, (3 primaries + 2 backups) · services not served)")
+	t.Add("client connections", nil, nil, relay.clients, "descriptors", "clients ÷ R")
+	t.Add("descriptors of a relay", nil, nil, relay.sum(), "descriptors", fmt.Sprintf("sum + %d for listeners, gossip and logs", fixedDescriptors))
+	t.Add("descriptors of a worker", nil, nil, worker.sum(), "descriptors", fmt.Sprintf("2 · max(relays, requests · peak · latency ÷ W) + %d", fixedDescriptors))
+	t.Add("memory of a relay", nil, nil, memory, "MiB", fmt.Sprintf("%d MiB + N · (%d + %d) B + descriptors · %d KiB", baseMemory/(1<<20), perMember, perRecord, perConnection>>10))
+
+	cluster := r.Table(scenario.Table{
+		Name: "gossip", Title: fmt.Sprintf("N = %d members: gossip of one member", f.members()),
+		Columns: []scenario.Column{{Name: "what", Key: true}, {Name: "value", Digits: 2}, {Name: "unit"}, {Name: "formula"}},
+	})
+	cluster.Add("probes and acknowledgements", g.probes/1000, "kB/min", fmt.Sprintf("%d B/s, measured at 50 to 500 members", probeBytes))
+	cluster.Add("list of members", g.members/1000, "kB/min", fmt.Sprintf("4 · N · %d B every 60 s · (⌈log₂ N − 5⌉ + 1)", memberBytes))
+	cluster.Add("changes of records", g.changes/1000, "kB/min", "2 · changes · record · 8 · ⌈log₁₀(N+1)⌉")
+	cluster.Add("anti-entropy, nothing to do", g.repair/1000, "kB/min", fmt.Sprintf("%d B, and %d exchanges of %d B in clear or %d B with TLS", idleRepair, exchangesAMinute, greeting, handshake))
+	cluster.Add("all of it", g.sum()/60/1000, "kB/s", "sum ÷ 60")
+	cluster.Add("gossip packets that changes take", 100*g.packets, "%", "changes/s · 8 · ⌈log₁₀(N+1)⌉ ÷ (20 packets/s · records in a packet)")
+	cluster.Add("a change is known to all", g.spread.Seconds(), "s", "200 ms · ⌈log₅ N⌉")
+	cluster.Add("a crash is known to the first", g.suspect.Seconds(), "s", "1 s + 4 · log₁₀ N · 1 s")
+	cluster.Add("a crash is known to all", g.detect.Seconds(), "s", "3 s + 4 · log₁₀ N · 1 s + spread")
+
+	inUse := f.requests * f.latency.Seconds() / float64(f.workers*f.slots)
+	perPair := f.requests / float64(max(1, c.ofRelay.sum))
+	advice := r.Table(scenario.Table{
+		Name: "traffic", Title: "Traffic",
+		Columns: []scenario.Column{{Name: "what", Key: true}, {Name: "value", Digits: 2}, {Name: "unit"}, {Name: "what it means"}},
+	})
+	advice.Add("slots of workers in use", 100*inUse, "%", "requests · latency ÷ (workers · slots)")
+	advice.Add("requests of a relay", f.requests/float64(f.relays), "requests/s", "requests ÷ relays")
+	advice.Add("forwarded to an affine relay", 100*(1-c.served.mean()/float64(f.services)), "%", "1 − services served ÷ services: one more hop")
+	pair := "enough for steady latency estimates"
+	if perPair < 1 {
+		pair = "below one, estimates grow stale: a relay uses a prefix of its range; fewer relays per service, or a smaller m, make them better"
+	}
+	advice.Add("requests of a relay to one worker", perPair, "requests/s", pair)
+
+	r.Check(relayFiles, relay.sum()/float64(r.Int("descriptors")), fmt.Sprintf("%.0f descriptors", relay.sum()))
+	r.Check(workerFiles, worker.sum()/float64(r.Int("descriptors")), fmt.Sprintf("%.0f descriptors", worker.sum()))
+	r.Require(scenario.Measurement{Promise: relayMemory, Value: memory, Bound: float64(r.Int("memory"))})
+	r.Require(scenario.Measurement{Promise: bandwidth, Value: g.sum() / 60 / 1000, Bound: r.Float("bandwidth"), Where: fmt.Sprintf("N = %d", f.members())})
+	r.Check(packets, g.packets, fmt.Sprintf("%g changes/min", f.changes))
+	r.Require(scenario.Measurement{Promise: detection, Value: g.detect.Seconds(), Bound: r.Duration("detect").Seconds(), Where: fmt.Sprintf("N = %d", f.members())})
+	r.Check(draining, r.Duration("drain").Seconds()/g.spread.Seconds(), fmt.Sprintf("drain %v, a change needs %v", r.Duration("drain"), g.spread))
+	r.Check(busy, inUse, "")
+	r.Check(redundancy, float64(min(f.perService, f.relays)-f.m), fmt.Sprintf("k = %d, R = %d, m = %d", f.perService, f.relays, f.m))
+	draw(r, f, factors, sizes)
+	return nil
+}
+
+// draw shows what growing does.
+func draw(r *scenario.Run, f fleet, factors []float64, sizes []connections) {
+	p := r.Plot(scenario.Plot{
+		Name: "connections", Title: "Workers that a relay connects to, as the fleet grows",
+		X: scenario.Axis{Label: "workers of the fleet", Unit: "workers", Log: true}, Y: scenario.Axis{Label: "connections of a relay", Unit: "connections", Log: true},
+	})
+	most, mean, all := p.Line("fullest relay"), p.Line("mean"), p.Dashed("everybody to everybody")
+	traffic := r.Plot(scenario.Plot{
+		Name: "gossip", Title: "Gossip of one member, as the fleet grows",
+		X: scenario.Axis{Label: "members of the cluster", Unit: "members", Log: true}, Y: scenario.Axis{Label: "sent and received", Unit: "kB/s"},
+	})
+	parts := []*scenario.Series{traffic.Line("all of it"), traffic.Line("list of members"), traffic.Line("changes of records"), traffic.Line("anti-entropy"), traffic.Line("probes")}
+	for i, factor := range factors {
+		g := f.scaled(factor)
+		x := float64(g.workers)
+		most.At(x, max(1, sizes[i].ofRelay.most))
+		mean.At(x, max(1, sizes[i].ofRelay.mean()))
+		all.At(x, x)
+		cost := gossipOf(g)
+		for j, v := range []float64{cost.sum(), cost.members, cost.changes, cost.repair, cost.probes} {
+			parts[j].At(float64(g.members()), v/60/1000)
+		}
+	}
+	p.Conclusion = fmt.Sprintf("The fullest relay connects to %.0f workers of %d; with four times the workers, to %.0f.", sizes[2].ofRelay.most, f.workers, sizes[len(sizes)-1].ofRelay.most)
+	now, later := gossipOf(f), gossipOf(f.scaled(4))
+	traffic.Conclusion = fmt.Sprintf("One member sends and receives %.1f kB/s of gossip, and %.1f kB/s in a fleet four times as large.", now.sum()/60000, later.sum()/60000)
+}
+
+// members is how many there are in the cluster.
+func (f fleet) members() int { return f.relays + f.workers }
+
+// scaled is the fleet with more or fewer of everything but relays per service and services.
+func (f fleet) scaled(factor float64) fleet {
+	times := func(n int) int { return max(1, int(math.Round(float64(n)*factor))) }
+	f.relays, f.workers = times(f.relays), times(f.workers)
+	f.requests, f.changes = f.requests*factor, f.changes*factor
+	f.clients *= factor
+	return f
+}

@@ -1,0 +1,123 @@
+// Package churn asks how many connections move when a worker or a relay comes or goes.
+//
+// What moves in the plans is counted for every strategy, ours and those of others, beside
+// the fewest that could. What package peering makes of it is counted with real tables:
+// pairs that leave and join with slack, rolling restarts with grace, and the time in which
+// half of the relays know of a change and the other half does not.
+//
+//	plans.go      one member more or less, in the plan
+//	exchanges.go  pairs over a long time, with slack
+//	rollouts.go   everybody restarts once, with grace
+//	splits.go     half of the relays know
+package churn
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/sims/internal/fleet"
+	"github.com/ringway/ringway/sims/internal/scenario"
+)
+
+// The promises, by name.
+const (
+	slotNear   = "connections that a relay event moves by slot ÷ lower bound"
+	rendezNear = "connections that an event moves with rendezvous ÷ lower bound"
+	slackSaves = "connections opened for a pair of workers at 50x1000x3, by slot"
+	graceHolds = "connections opened by a rolling restart ÷ connections of the fleet"
+	splitHolds = "relays that a worker lacks, beyond the one that left, while half of the relays know"
+)
+
+// subject is what is put to the test.
+type subject struct {
+	strategies []fleet.Strategy
+}
+
+// New returns the scenario.
+func New() scenario.Scenario { return with(subject{fleet.Strategies()}) }
+
+func with(sub subject) scenario.Scenario {
+	return scenario.Scenario{
+		Name: "churn",
+		Asks: "How many connections move when a worker or a relay comes or goes, and what do slack, grace and draining spare?",
+		Settings: []scenario.Setting{
+			{Name: "fleets", Help: "fleets for the plans, relays x workers x m", Default: fleet.Sizes, Quick: fleet.Sizes[:2]},
+			{Name: "trials", Help: "how often each event happens to a plan, and in a split view", Default: 50, Min: 5, Max: 1000},
+			{Name: "strategy", Help: "the strategy under peering", Default: string(affinity.Projection), OneOf: []string{string(affinity.Projection), string(affinity.Rendezvous)}},
+			{Name: "index", Help: "index sources under peering", Default: []string{string(affinity.IndexRank), string(affinity.IndexSlot)}, OneOf: []string{string(affinity.IndexRank), string(affinity.IndexSlot)}},
+			{Name: "slack", Help: "places outside the range at which a connection is kept, of what is judged", Default: 2, Min: 0, Max: 100},
+			{Name: "slacks", Help: "the slacks of the table", Default: []int{0, 1, 2, 4}, Quick: []int{0, 2}, Min: 0, Max: 100},
+			{Name: "grace", Help: "how long a member that vanished keeps its place", Default: 15 * time.Second, Min: time.Duration(0), Max: 10 * time.Minute},
+			{Name: "drain", Help: "how long a connection that nobody needs stays; 0s closes at once", Default: 30 * time.Second, Min: time.Duration(0), Max: 10 * time.Minute},
+			{Name: "pairs", Help: "pairs of workers that leave and join; the figures are noisy below some hundred", Default: 400, Quick: 60, Min: 5, Max: 10000},
+			{Name: "rollout-fleets", Help: "fleets of the rolling restarts", Default: []string{"10x100x3", "50x1000x3"}},
+			{Name: "split-fleets", Help: "fleets of the split views", Default: []string{"7x1000x3", "50x1000x3", "101x997x3"}, Quick: []string{"7x100x3", "50x500x3"}},
+			{Name: "large", Help: "also a fleet of 300x10000x3 under peering", Default: true, Quick: false},
+		},
+		Promises: []scenario.Promise{
+			{Name: slotNear, Relation: scenario.AtMost, Bound: 1.3, Why: "50x1000x3 and 300x10000x3: a relay that is replaced disturbs its own range, and chains of slots are short"},
+			{Name: rendezNear, Relation: scenario.AtMost, Bound: 1.1, Why: "a member moves its own connections and no others"},
+			{Name: slackSaves, Relation: scenario.AtMost, Bound: 12, Why: "28 without slack; ten runs of 400 pairs gave 8.5 to 10.0, and 50 pairs up to 10.9"},
+			{Name: graceHolds, Relation: scenario.AtMost, Bound: 1.1, Why: "each process that restarts connects once; nobody else moves"},
+			{Name: splitHolds, Relation: scenario.AtMost, Bound: 0, Unit: "relays", Why: "what is opened is opened before anything is closed"},
+		},
+		Takes: 25 * time.Second, TakesQuick: 4 * time.Second,
+		Run: func(r *scenario.Run) error {
+			sizes, err := fleet.ParseSizes(r.Texts("fleets"))
+			if err != nil {
+				return err
+			}
+			if err := plans(r, sub, sizes); err != nil {
+				return err
+			}
+			for _, part := range []func(*scenario.Run) error{exchanges, rollouts, splits} {
+				if err := part(r); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// size is a fleet of the tables under peering.
+func size(relays, workers, m int) fleet.Size {
+	return fleet.Size{Relays: relays, Workers: workers, PerWorker: m, PerRelay: affinity.DefaultMinimums.PeersPerRelay}
+}
+
+// sizeName is how a size is written in settings.
+func sizeName(s fleet.Size) string { return fmt.Sprintf("%dx%dx%d", s.Relays, s.Workers, s.PerWorker) }
+
+// indexes are the index sources of a run; rendezvous has no index, so that one will do.
+func indexes(r *scenario.Run) []affinity.IndexSource {
+	var out []affinity.IndexSource
+	for _, text := range r.Texts("index") {
+		out = append(out, affinity.IndexSource(text))
+	}
+	if r.Text("strategy") == string(affinity.Rendezvous) {
+		return out[:1]
+	}
+	return out
+}
+
+// gentleness are the settings of a run, with an index source and no slack or grace.
+func gentleness(r *scenario.Run, index affinity.IndexSource) fleet.Gentleness {
+	return fleet.Gentleness{Strategy: affinity.Strategy(r.Text("strategy")), Index: index, Drain: drain(r.Duration("drain"))}
+}
+
+// drain is the delay as package peering takes it: zero would be its default.
+func drain(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+// spares says how many relays the fleet has for each one that serves.
+func spares(index affinity.IndexSource) int {
+	if index == affinity.IndexSlot {
+		return 2
+	}
+	return 1
+}
