@@ -39,7 +39,7 @@ func Relay() *cobra.Command {
 	}
 	root := d.Command()
 	grouped(root, groupRun, demo.Command())
-	grouped(root, groupLook, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), healthVerb("relay", daemon.RelayAdminPort))
+	grouped(root, groupLook, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), CheckCommand(), healthVerb("relay", daemon.RelayAdminPort))
 	grouped(root, groupAct, KeysCommand(), RelayDrainCommand(), RelayUndrainCommand(), RelayReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("relay"))
 	return root

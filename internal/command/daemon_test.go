@@ -10,12 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -119,5 +121,52 @@ func TestVersionNamesTheProgram(t *testing.T) {
 	out, err := run(t, "version")
 	if err != nil || !strings.HasPrefix(out, "greeter ") {
 		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func TestTheLogLevelIsThatOfTheSettingsAndFollowsAReload(t *testing.T) {
+	cfg := struct{ Level string }{Level: "info"}
+	set := settings.New("greeter", "GREETER")
+	settings.Enum(set, &cfg.Level, settings.Spec{Name: "log-level"}, daemon.LogLevels()...)
+	var enabled []bool
+	d := &command.Daemon{
+		Name: "greeter", Settings: set,
+		Log:    func() (string, string) { return cfg.Level, "json" },
+		Banner: func() []slog.Attr { return nil },
+	}
+	d.Start = func(logger *slog.Logger, _ *prometheus.Registry) (command.Runner, error) {
+		look := func() { enabled = append(enabled, logger.Enabled(t.Context(), slog.LevelWarn)) }
+		look()
+		running := d.Running()
+		t.Setenv("GREETER_LOG_LEVEL", "warn")
+		if _, err := running.Read(); err != nil {
+			return nil, err
+		}
+		look() // not yet
+		running.Accept()
+		look()
+		return greeter{"", io.Discard}, nil
+	}
+	t.Setenv("GREETER_LOG_LEVEL", "error")
+	root := d.Command()
+	root.SetArgs(nil)
+	root.SetErr(io.Discard)
+	if err := root.Execute(); err != nil || !slices.Equal(enabled, []bool{false, false, true}) {
+		t.Errorf("%v, %v", enabled, err)
+	}
+}
+
+func TestAMistypedVerbOrFlagIsAnsweredWithTheRightOne(t *testing.T) {
+	for args, want := range map[string]string{
+		"versoin":                "did you mean version?",
+		"--tiems=3":              "did you mean --times?",
+		"version --times=3":      "--times: this command does not know it: it is a setting of greeter run",
+		"version --outptu=json":  "did you mean --output?",
+		"config validate --naem": "did you mean --name?",
+		"quite-something-else":   `unknown command "quite-something-else" for "greeter"`,
+	} {
+		if _, err := run(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--help") {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
 	}
 }

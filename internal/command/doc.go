@@ -1,16 +1,19 @@
-// Package command builds the command lines of the two binaries: a root command
-// that runs the daemon, its settings as flags, and what both binaries have in
-// common: version, config, completion; and the commands of an operator: tls, keys,
-// plan and explain of a relay, drain, undrain and reload of a worker.
+// Package command is the command lines of the two binaries: [Relay] and [Worker] run
+// the daemons and have the verbs of an operator, which ask a running process over its
+// admin API or need none.
 //
 // Promise: all that is wrong with the settings is reported at once, before
 // anything is bound or announced; flags beat environment beats file beats
-// default.
+// default. Every verb that reads shows a table for people, or JSON or YAML that
+// programs can rely on, and can watch. The exit code is 0 for done, 1 for an error and
+// 2 for nothing matched.
 //
-//	cmd/relay ─┐                      ┌─ settings: declare, bind, load
-//	           ├─► command.Daemon ────┤
-//	cmd/worker ┘                      └─ daemon: logger, banner, signals
+//	cmd/relay ─┐              ┌─ Daemon ──── settings, logger, banner, signals
+//	           ├─► cobra tree ┤
+//	cmd/worker ┘      │       └─ adminCall ─ fetch ─► form (table, JSON, YAML) ─► once, or watch
+//	                  └─► help, man pages, docs/reference/cli.md
 //
-// Rules: only main calls os.Exit; commands return errors, and Run prints them
-// once.
+// Rules: only main calls os.Exit; commands return errors, and Run prints them once.
+// The settings of a daemon are flags of run and config alone. Help and reference
+// depend on the code, never on the environment. Colours go to terminals only.
 package command

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,10 +180,17 @@ func TestScripts(t *testing.T) {
 			env.Setenv("LONE_CONFIG", fleet.loneConfig)
 			env.Setenv("LONE_INGRESS", fleet.ingress)
 			env.Setenv("NOBODY", "127.0.0.1:1")
+			for _, name := range []string{"FREE1", "FREE2", "FREE3", "FREE4"} {
+				addr, err := free()
+				if err != nil {
+					return err
+				}
+				env.Setenv(name, addr)
+			}
 			env.Setenv("GORACE", os.Getenv("GORACE"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitsWith},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitsWith, "await": await, "hangup": hangUp},
 	})
 }
 
@@ -199,4 +209,38 @@ func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
 	if fmt.Sprint(code) != args[0] {
 		ts.Fatalf("%v ended with %d, want %s", args[1:], code, args[0])
 	}
+}
+
+// await is `await PATTERN command …`: the command ends well and says so, in the end.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: await pattern command [arg...]")
+	}
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) { // polls a state
+		err := ts.Exec(args[1], args[2:]...)
+		if err == nil && pattern.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("never: %v said %q and %q, %v", args[1:], ts.ReadFile("stdout"), ts.ReadFile("stderr"), err)
+		}
+	}
+}
+
+// hangUp is `hangup`: a SIGHUP for what runs in the background.
+func hangUp(ts *testscript.TestScript, _ bool, _ []string) {
+	for _, cmd := range ts.BackgroundCmds() {
+		ts.Check(cmd.Process.Signal(syscall.SIGHUP))
+	}
+}
+
+// free is an address where nobody listens now.
+func free() (string, error) {
+	ln, err := net.Listen("tcp", anyPort)
+	if err != nil {
+		return "", err
+	}
+	return ln.Addr().String(), ln.Close()
 }

@@ -135,7 +135,7 @@ func defaultText(f *pflag.Flag) string {
 	return " (default " + f.DefValue + ")"
 }
 
-// roff escapes what troff would read as its own.
+// roff escapes what troff would read as its own, and what it would not read at all.
 func roff(text string) string {
 	lines := strings.Split(strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text), "\n")
 	for i, l := range lines {
@@ -146,5 +146,13 @@ func roff(text string) string {
 			lines[i] = `\&` + l
 		}
 	}
-	return strings.Join(lines, "\n")
+	var b strings.Builder
+	for _, r := range strings.Join(lines, "\n") {
+		if r < 0x80 {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, `\[u%04X]`, r)
+		}
+	}
+	return b.String()
 }

@@ -63,10 +63,12 @@ type changingAPI struct {
 	requests atomic.Int64  // of the service
 	looked   chan struct{} // gets one for each look that somebody waits for
 	broken   atomic.Bool
+	extra    atomic.Value // JSON text: more fields of the service
 }
 
-func newAdmin(t *testing.T) *changingAPI {
+func newChangingAPI(t *testing.T) *changingAPI {
 	a := &changingAPI{looked: make(chan struct{})}
+	a.extra.Store("")
 	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		select {
 		case a.looked <- struct{}{}:
@@ -75,7 +77,7 @@ func newAdmin(t *testing.T) *changingAPI {
 		if a.broken.Load() {
 			panic(http.ErrAbortHandler)
 		}
-		fmt.Fprintf(w, `{"relay":"r1","services":[{"service":"echo","role":"affine","requests":%d}]}`+"\n", a.requests.Load())
+		fmt.Fprintf(w, `{"relay":"r1","services":[{"service":"echo","role":"affine","requests":%d%s}]}`+"\n", a.requests.Load(), a.extra.Load())
 	}))
 	t.Cleanup(a.Close)
 	return a
@@ -91,7 +93,7 @@ func (a *changingAPI) looks(n int) {
 func (a *changingAPI) addr() string { return a.Listener.Addr().String() }
 
 func TestAWatchInJSONWritesOneDocumentForEachChange(t *testing.T) {
-	a := newAdmin(t)
+	a := newChangingAPI(t)
 	w := startWatch(t, command.ServicesCommand(), "-o", "json", "--admin-addr", a.addr())
 	documents := json.NewDecoder(w.out)
 	for i := range int64(3) {
@@ -108,7 +110,7 @@ func TestAWatchInJSONWritesOneDocumentForEachChange(t *testing.T) {
 }
 
 func TestAWatchOfATableRepeatsItAfterAnEmptyLine(t *testing.T) {
-	a := newAdmin(t)
+	a := newChangingAPI(t)
 	w := startWatch(t, command.ServicesCommand(), "--admin-addr", a.addr())
 	line := func() string {
 		t.Helper()
@@ -128,8 +130,30 @@ func TestAWatchOfATableRepeatsItAfterAnEmptyLine(t *testing.T) {
 	w.end()
 }
 
+func TestAWatchForgetsWhatAnAnswerNoLongerSays(t *testing.T) {
+	a := newChangingAPI(t)
+	a.extra.Store(`,"range_text":"[0..3) of 9"`)
+	w := startWatch(t, command.ServicesCommand(), "-o", "wide", "--admin-addr", a.addr())
+	line := func() string {
+		t.Helper()
+		text, err := w.out.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	if _, row := line(), line(); !strings.HasSuffix(row, " [0..3) of 9\n") {
+		t.Errorf("%q", row)
+	}
+	a.extra.Store("")
+	if _, _, row := line(), line(), line(); !strings.HasSuffix(row, " -\n") {
+		t.Errorf("%q", row)
+	}
+	w.end()
+}
+
 func TestAWatchOutlivesTheProcessAndTellsOnce(t *testing.T) {
-	a := newAdmin(t)
+	a := newChangingAPI(t)
 	w := startWatch(t, command.ServicesCommand(), "-o", "json", "--admin-addr", a.addr())
 	documents := json.NewDecoder(w.out)
 	var doc struct{}

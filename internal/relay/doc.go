@@ -10,6 +10,8 @@
 //	peer ─────┘                         └── upstream pools ──► workers, relays
 //	admin ──► readiness, metrics, /api/v1/…
 //
+//	drain: not ready, answers to clients end their connection; undrain takes it back
+//	reload: settings of single requests and the log level; the rest is named
 //	stop: not ready ─► leave gossip ─► probes see it ─► requests end ─► close
 //
 // Rules: New and Run are called once each. Every goroutine is started by Run and

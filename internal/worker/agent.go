@@ -78,6 +78,7 @@ func New(cfg Config) (*Agent, error) {
 		Snapshot: a.members.Snapshot, Reasons: a.Reasons, Gatherer: cfg.Registry,
 		Catalogue: func() uint64 { return a.catalogue.View().Checksum() },
 	})
+	daemon.Handle(mux, daemon.APIConfig{ID: cfg.Membership.ID, Snapshot: a.members.Snapshot, Running: cfg.Running})
 	a.handle(mux)
 	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 	return a, nil

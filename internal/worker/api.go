@@ -38,6 +38,7 @@ type ServicesAnswer struct {
 }
 
 func (a *Agent) handle(mux *http.ServeMux) {
+	a.handleStatusPage(mux)
 	mux.HandleFunc("GET /api/v1/services", func(w http.ResponseWriter, _ *http.Request) {
 		admin.WriteJSON(w, http.StatusOK, a.servicesAnswer())
 	})

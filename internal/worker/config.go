@@ -29,6 +29,9 @@ type Config struct {
 	// ReadSettings reads Services anew for a reload, and names what else has
 	// changed. It is called once at a time. Nil: they do not change.
 	ReadSettings func() (services []Service, needsRestart []string, err error)
+	// Running are the settings in effect, which it hears of accepted reloads. Nil: the
+	// agent was not started from settings.
+	Running *daemon.Running
 	// DrainDelay is how long a stopping agent offers its services as draining
 	// before it leaves: the time in which the news reaches every relay. Requests
 	// that were picked before it arrived still find the service. Default 2 s.
@@ -56,7 +59,7 @@ func DefaultSettings() Settings {
 func (s *Settings) Declare(set *settings.Set) {
 	const service = "Service"
 	s.Settings.Declare(set)
-	settings.Strings(set, &s.Services, settings.Spec{Name: "service", Group: service, Placeholder: "NAME=HOST:PORT",
+	settings.Strings(set, &s.Services, settings.Spec{Name: serviceSetting, Group: service, Placeholder: "NAME=HOST:PORT",
 		Usage: "service to offer and where it listens, with options: name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;relays=5;selection=stable;" +
 			"check=http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s; it is offered while its check (tcp, http:/path, grpc:name) passes; may be repeated"})
 	settings.Address(set, &s.SidecarAddr, settings.Spec{Name: "sidecar-addr", Group: service, Placeholder: "IP:PORT", DefaultText: "port 7421 beside the gossip address",
@@ -138,22 +141,18 @@ func (s *Settings) services() (services []Service, err error) {
 	return services, nil
 }
 
-// Reader returns what Config.ReadSettings calls: it has load fill these settings,
-// which set declares, again, and compares them with what they are now. The
-// settings are no longer the caller's.
-func (s *Settings) Reader(set *settings.Set, load func() error) func() ([]Service, []string, error) {
-	inEffect := set.Values()
+// Reader returns what Config.ReadSettings calls: it has running, whose settings these
+// are, read them again. The settings are no longer the caller's.
+func (s *Settings) Reader(running *daemon.Running) func() ([]Service, []string, error) {
 	return func() ([]Service, []string, error) {
-		if err := load(); err != nil {
+		needRestart, err := running.Read(serviceSetting)
+		if err != nil {
 			return nil, nil, err
 		}
-		var needsRestart []string
-		for i, v := range set.Values() {
-			if v.Name != "service" && v.Value != inEffect[i].Value {
-				needsRestart = append(needsRestart, v.Name)
-			}
-		}
 		services, err := s.services()
-		return services, needsRestart, err
+		return services, daemon.Names(needRestart), err
 	}
 }
+
+// serviceSetting is the setting that lists services.
+const serviceSetting = "service"

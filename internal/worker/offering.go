@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker/health"
 )
 
@@ -65,6 +66,8 @@ type Change struct {
 	Added   []string `json:"added"`
 	Changed []string `json:"changed"`
 	Removed []string `json:"removed"`
+	// Settings are those, besides the services, that a reload changed.
+	Settings []settings.Change `json:"settings,omitempty"`
 	// NeedsRestart names the settings whose change takes effect at the next start.
 	NeedsRestart []string `json:"needs_restart,omitempty"`
 }

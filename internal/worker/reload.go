@@ -29,6 +29,14 @@ func (a *Agent) reload() (Change, error) {
 	}
 	change, err := a.apply(services, err)
 	change.NeedsRestart = needsRestart
+	if err == nil && a.cfg.Running != nil {
+		for _, c := range a.cfg.Running.Accept() {
+			if c.Name != serviceSetting { // which the services speak for
+				change.Settings = append(change.Settings, c)
+				a.cfg.Logger.Info("a setting has changed", "setting", c.Name, "from", c.From, "to", c.To)
+			}
+		}
+	}
 	return change, err
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -31,6 +32,7 @@ type rig struct {
 	log                *output
 	registry           *prometheus.Registry
 	settings, services string // paths
+	level              slog.LevelVar
 }
 
 // output is a log that is read while it is written.
@@ -73,7 +75,8 @@ func startRig(t *testing.T, settingsText, servicesText string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.ReadSettings, cfg.DrainDelay = s.Reader(set, load), 0
+	cfg.Running = daemon.NewRunning(daemon.RunningConfig{Set: set, Load: load, Level: &r.level})
+	cfg.ReadSettings, cfg.DrainDelay = s.Reader(cfg.Running), 0
 	if r.agent, err = worker.New(cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -203,10 +206,10 @@ func TestAReloadReadsSettingsAndFileTogether(t *testing.T) {
 	}
 	var change worker.Change
 	// b moves from one to the other, which only both together can mean.
-	r.write(r.settings, "service: [b=127.0.0.1:2, c=127.0.0.1:3]\ndrain-delay: 7s\nlog-level: debug\n")
+	r.write(r.settings, "service: [b=127.0.0.1:2, c=127.0.0.1:3]\ndrain-delay: 7s\nlog-level: debug\nregion: eu\n")
 	r.write(r.services, "services: [{name: a, address: '127.0.0.1:1'}]\n")
 	reload(200, &change)
-	if got := fmt.Sprint(change); got != "{[c] [a b] [] [log-level drain-delay]}" {
+	if got := fmt.Sprint(change); got != `{[c] [a b] [] [log-level: "info" is now "debug"] [region drain-delay]}` {
 		t.Errorf("%s", got)
 	}
 	r.await("a", "b", "c")
@@ -309,6 +312,40 @@ func TestSettingsOfServicesAreJudgedTogether(t *testing.T) {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: lacks %q: %v", name, want, err)
 			}
+		}
+	}
+}
+
+func TestAReloadSetsTheLogLevelUnlessItIsRefused(t *testing.T) {
+	r := startRig(t, "service: a=127.0.0.1:1\n", "services: []\n")
+	r.await("a")
+	reload := func(want int, into any) {
+		t.Helper()
+		if status := ask(t, r.agent, "POST", "/api/v1/reload", "", into); status != want {
+			t.Fatalf("status %d, want %d", status, want)
+		}
+	}
+	// A service that cannot be offered beside those of the file refuses all of it.
+	r.write(r.services, "services: [{name: b, address: '127.0.0.1:2'}]\n")
+	r.await("a", "b")
+	r.write(r.settings, "service: b=127.0.0.1:1\nlog-level: debug\n")
+	var failed struct{ Error string }
+	if reload(422, &failed); r.level.Level() != slog.LevelInfo || !strings.Contains(failed.Error, "by flag and by file") {
+		t.Errorf("level %s, %q", r.level.Level(), failed.Error)
+	}
+	r.write(r.settings, "service: a=127.0.0.1:1\nlog-level: debug\ndatacenter: fra\n")
+	var change worker.Change
+	reload(200, &change)
+	if r.level.Level() != slog.LevelDebug || len(change.Settings) != 1 || change.Settings[0].Name != "log-level" || !slices.Equal(change.NeedsRestart, []string{"datacenter"}) || !change.Empty() {
+		t.Errorf("level %s, %+v", r.level.Level(), change)
+	}
+	var config struct {
+		Settings []struct{ Name, Value string }
+	}
+	ask(t, r.agent, "GET", "/api/v1/config", "", &config)
+	for _, s := range config.Settings {
+		if want, known := map[string]string{"log-level": "debug", "datacenter": "", "service": "a=127.0.0.1:1"}[s.Name]; known && s.Value != want {
+			t.Errorf("%s is %q, want %q", s.Name, s.Value, want)
 		}
 	}
 }

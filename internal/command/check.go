@@ -1,0 +1,77 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/relay/check"
+)
+
+// CheckCommand is `check`: what is wrong with the fleet, as one relay sees it.
+func CheckCommand() *cobra.Command {
+	c := &cobra.Command{Use: "check", Short: "look for what is wrong with the fleet, and say what to do", Args: cobra.NoArgs,
+		Long: "One relay asks all others what they are set to, see and are connected to, tries to\n" +
+			"reach members over UDP, and compares. What may be over in a moment, because news\n" +
+			"travels, is looked at three times before it is reported. Nothing is changed.\n\n" +
+			"Every finding says what is the case, why that matters, what to do, and where to read\n" +
+			"more: ✓ all is well, ! a margin is smaller than it should be, ✗ something is broken.\n\n" +
+			"The exit code is 1 when something is broken, with --strict also for warnings.",
+		Example: "  relay check\n  relay check --strict -o json | jq -r '.findings[] | select(.status != \"ok\") | .remedy'"}
+	call := relayCall(c.Flags(), formTable, formJSON, formYAML)
+	strict := c.Flags().Bool("strict", false, "end with exit code 1 for warnings, too")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		var report check.Report
+		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
+			text, err := call.fetch(ctx, http.MethodGet, "check", nil, &report)
+			if err == nil && (report.Failures > 0 || *strict && report.Warnings > 0) {
+				err = fmt.Errorf("check: %s", tally(&report))
+			}
+			return text, err
+		}, func(w io.Writer) error { return checkText(w, &report, coloured(w)) })
+	}
+	return c
+}
+
+// marks are what a finding begins with.
+var marks = map[check.Status]cell{check.OK: {"✓", good}, check.Warning: {"!", fair}, check.Failed: {"✗", bad}}
+
+func checkText(w io.Writer, r *check.Report, colour bool) error {
+	var b strings.Builder
+	width := 0
+	for _, f := range r.Findings {
+		width = max(width, len(f.Check))
+	}
+	for _, f := range r.Findings {
+		mark := marks[f.Status]
+		if mark.text == "" {
+			mark = cell{"?", fair} // of a later version
+		}
+		if colour {
+			mark.text = string(mark.style) + mark.text + reset
+		}
+		fmt.Fprintf(&b, "%s %-*s  %s\n", mark.text, width, f.Check, f.Text)
+		for _, more := range []struct{ name, text string }{{"why", f.Cause}, {"do", f.Remedy}, {"see", f.Page}} {
+			if more.text != "" {
+				fmt.Fprintf(&b, "  %*s  %-3s  %s\n", width, "", more.name, more.text)
+			}
+		}
+	}
+	fmt.Fprintf(&b, "\n%s: %s\n", r.Relay, tally(r))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func tally(r *check.Report) string {
+	fine := 0
+	for _, f := range r.Findings {
+		if f.Status == check.OK {
+			fine++
+		}
+	}
+	return fmt.Sprintf("%d fine, %d to watch, %d broken", fine, r.Warnings, r.Failures)
+}
