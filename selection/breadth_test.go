@@ -96,14 +96,14 @@ func TestTheEffectiveRangeIsSteadyWhileTheRateIs(t *testing.T) {
 	r.updateRange(60, 1)
 	r.used(20, time.Minute)
 	changes, last := 0, r.table.Load().shape
-	for range 10 * 60 {
+	for range 5 * 60 {
 		r.used(20, time.Second)
 		if s := r.table.Load().shape; s != last {
 			changes, last = changes+1, s
 		}
 	}
-	if changes > 20 {
-		t.Errorf("changed %d times in ten minutes of the same traffic", changes)
+	if changes > 10 {
+		t.Errorf("changed %d times in five minutes of the same traffic", changes)
 	}
 }
 
@@ -147,13 +147,16 @@ func TestARequestThatHasTriedThePrefixGoesBeyondIt(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.updateRange(12, 4)
 	r.used(0.2, time.Minute)
-	var tried Exclusion
-	for i := range exclusionSize {
-		p := r.pick(&tried)
-		if within := p.Value().(int) < 4; within != (i < 4) {
-			t.Errorf("attempt %d went to %s", i, p.ID())
+	for range 200 { // the draws may miss the last one of the prefix
+		var tried Exclusion
+		for i := range exclusionSize {
+			p := r.pick(&tried)
+			if within := p.Value().(int) < 4; within != (i < 4) {
+				t.Fatalf("attempt %d went to %s", i, p.ID())
+			}
+			tried.Add(p)
+			r.Done(p, r.now, Cancelled)
 		}
-		tried.Add(p)
 	}
 }
 
@@ -164,8 +167,8 @@ func TestANegativeFloorIsRefused(t *testing.T) {
 	}
 }
 
-// The reason for all this. 300 relays, each with a range of all 60 workers in an
-// order of its own, send one request in 40 s to each: every estimate is stale. Workers take one request at a time, a fifth of them is three times as slow.
+// The reason for all this. 100 relays, each with a range of all 40 workers in an
+// order of its own, send one request in half a minute to each: every estimate is stale. Workers take one request at a time, a fifth of them is three times as slow.
 func TestAtALowRateTheTailIsFarShorterWithinAPrefix(t *testing.T) {
 	within, whole := lowRateTail(t, 1), lowRateTail(t, 0)
 	t.Logf("p99 %v within a prefix, %v with the whole range", within, whole)
@@ -178,11 +181,11 @@ func TestAtALowRateTheTailIsFarShorterWithinAPrefix(t *testing.T) {
 // with so many requests per second and endpoint.
 func lowRateTail(t *testing.T, endpointRate float64) time.Duration {
 	const (
-		relays, workers = 300, 60
-		service         = 100 * ms
+		relays, workers = 100, 40
+		service         = 200 * ms
 		way             = 10 * ms // from the relay to the worker, and back
 		load            = 0.8
-		end             = Instant(80 * time.Second)
+		end             = Instant(60 * time.Second)
 	)
 	rng := rand.New(rand.NewPCG(3, 4))
 	cfg := DefaultConfig()

@@ -41,8 +41,8 @@ type Config struct {
 	ErrorRateThreshold float64
 
 	// LatencyFactor is how many times the median latency of the range an
-	// endpoint's estimate must stay above, for 3 s, to be evicted. 0 turns it off;
-	// otherwise at least 1.5. Default 3.
+	// endpoint's estimate must surely exceed, for 10 s and in more than 20 answers,
+	// to be evicted. 0 turns it off; otherwise at least 1.5. Default 3.
 	LatencyFactor float64
 
 	// MaxEviction bounds the time an endpoint is out before it is tried again.

@@ -7,7 +7,8 @@
 // "Better" is the lower product of expected latency, expected queue and a
 // penalty for failures. An endpoint that fails fast never looks fast, a new
 // endpoint is neither flooded nor starved, and statistics survive every change
-// of the range.
+// of the range. Little traffic goes to as many endpoints as it can teach something
+// about, and none leaves the nearest tier but for want of healthy endpoints.
 //
 // # Picture
 //
@@ -15,16 +16,17 @@
 //	                   |                                 |
 //	                   v                                 v
 //	  +----------- table (immutable) ----------+   medians M and R,
-//	  | alias table -> endpoints that may be    |  half-open transitions
-//	  | drawn; the others only as a last resort |
+//	  | by tier: alias table -> endpoints that  |  slow and half-open endpoints,
+//	  | may be drawn; others as a last resort   |  the effective range
 //	  +------|----------------|-----------------+
 //	         v                v
 //	     state "a"        state "b"     128 bytes each, atomics, keyed by ID
 //	         ^                ^
 //	         |                |
-//	Pick: draw two, score, count up      Done: latency, load, success, count down
+//	Pick: draw two, score, count up      Answered, Done: latency, load, success;
+//	Take: the named one, count up        Done: count down
 //
-//	active --4 failures in a row, or a sure failure share--> evicted
+//	active --4 failures in a row, a sure failure share, surely slow--> evicted
 //	evicted --min(30 s, 2^k s) x U(0.5, 1)--> half_open, one request at a time
 //	half_open --success--> active, ramping up for 3 s;  --failure--> evicted, k+1
 //
@@ -34,10 +36,14 @@
 //     no network. The caller passes the time in as an [Instant] and reads the
 //     clock once per Pick and once per Done; a clock read costs more than the
 //     whole pick.
-//   - Pick, Done, Update, Refresh and Stats may be called from any goroutine at
-//     the same time. Pick and Done take no lock and allocate nothing; Done takes
-//     the mutex only when it evicts or readmits an endpoint.
-//   - Every Pick that returned no error is given back with exactly one Done.
+//   - Everything may be called from any goroutine at the same time. Pick, Take,
+//     Answered and Done take no lock and allocate nothing; Answered and Done take
+//     the mutex only when they evict or readmit an endpoint.
+//   - Every Pick and Take that returned no error is given back with exactly one
+//     Done. Where a body may be long, Answered comes before it, with its head: a
+//     stream is neither a slow answer nor a silence.
+//   - Weights are shares of this relay's traffic: endpoints that are equally good
+//     get what their weights say, and no weight saves an endpoint that is bad.
 //   - Someone calls Refresh about every 250 ms, and at least once a day: it is
 //     what lets evicted endpoints return and keeps the 32-bit time stamps of
 //     idle endpoints from wrapping.
@@ -52,5 +58,7 @@
 // (NSDI 2024) and C3 (NSDI 2015). Weighted draws: Vose, "A linear algorithm for
 // generating random numbers with a given distribution" (1991). Failure shares:
 // Wilson, "Probable inference, the law of succession, and statistical
-// inference" (1927).
+// inference" (1927). Pairs by unequal weights: Brewer, "A model of systematic
+// sampling with unequal probabilities" (1963). Tiers: the priority levels of Envoy,
+// with their overprovisioning factor.
 package selection

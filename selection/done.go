@@ -11,12 +11,12 @@ import "time"
 // it Done learns. With Cancelled, or for a ticket that is answered already,
 // nothing happens.
 func (b *Balancer) Answered(p Pick, now Instant, o Outcome) Pick {
-	if p.state == nil || p.answered || o.kind() == Cancelled {
+	if p.state == nil || p.is == answered || o.kind() == Cancelled {
 		return p
 	}
 	p.state.streaming.Add(1)
 	b.learn(p, now, o)
-	p.answered, p.probe = true, false
+	p.is = answered
 	return p
 }
 
@@ -32,7 +32,7 @@ func (b *Balancer) Done(p Pick, now Instant, o Outcome) {
 	}
 	s := p.state
 	s.done.Add(1)
-	if p.answered {
+	if p.is == answered {
 		s.streaming.Add(-1)
 		if o.kind() != Failure {
 			return
@@ -57,7 +57,7 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 		}
 		s.count(0, t)
 		b.countForRange(0)
-		if p.probe {
+		if p.is == probing {
 			b.readmitProbed(p.entry, now)
 		}
 	case Failure:
@@ -65,7 +65,7 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 		consecutive := s.failed(t)
 		failures, requests := s.count(1, t)
 		failing := b.countForRange(1)
-		if p.probe {
+		if p.is == probing {
 			b.evictProbed(p.entry, now)
 		} else if phase(s.phase.Load()) == active && !b.table.Load().full {
 			if reason := b.evictionReason(consecutive, failures, requests, failing); reason != "" {
@@ -81,7 +81,7 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 			s.shedWithoutReport(&v)
 		}
 	}
-	if p.probe {
+	if p.is == probing {
 		s.probing.Store(0)
 	}
 }

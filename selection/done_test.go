@@ -119,6 +119,22 @@ func TestTheHeadDecidesAboutAHalfOpenEndpoint(t *testing.T) {
 	}
 }
 
+func TestABodyOfATryThatProvedNothingDoesNotEndTheNextTry(t *testing.T) {
+	r := fleet(t, 5, DefaultConfig())
+	r.requests(4, "w0", 0, Failure)
+	r.evictedFor()
+	first := r.Answered(r.pickFrom("w0"), r.now, Shed)
+	second := r.pickFrom("w0")
+	r.Done(first, r.now, Failure)
+	if got := r.stats("w0").State; got != "half_open" || r.state("w0").probing.Load() != 1 {
+		t.Errorf("%s, and the place of the second try is free", got)
+	}
+	r.Done(second, r.now, Success)
+	if got := r.stats("w0").State; got != "active" {
+		t.Errorf("%s after the second try succeeded", got)
+	}
+}
+
 func TestAnsweredDoesNotAllocate(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(50))

@@ -161,6 +161,10 @@ func TestTheReasonSaysWhy(t *testing.T) {
 	if !seen[`it has a half of all weight or more, and "w1" is not 3 times better`] {
 		t.Errorf("one is dominant: %v", seen)
 	}
+	r.winner.bits.Store(math.Float32bits(1)) // nobody is as good as that
+	if d, err := r.Explain(r.now, nil); err != nil || len(d.Pairs) != 1 {
+		t.Errorf("drawn again beside a dominant endpoint: %+v, %v", d.Pairs, err)
+	}
 	r.request("w1", 10*time.Microsecond, Success)
 	r.median(time.Second)
 	r.wait(time.Minute)

@@ -18,14 +18,20 @@ var (
 
 // Pick is the ticket of one request: which endpoint it goes to and when it
 // started. It is a small value; give it back with [Balancer.Done] exactly once.
-type Pick struct {
+type Pick struct { // more than four fields would not travel in registers
 	state *state // of entry, which Done need not read then
 	entry *entry
 	start Instant
-	probe bool // the one request of a half-open endpoint
-	// answered says that Answered has learnt from the head of the answer.
-	answered bool
+	is    ticketKind
 }
+
+type ticketKind uint8
+
+const (
+	ordinary ticketKind = iota
+	probing             // the one request of a half-open endpoint
+	answered            // Answered has learnt from the head of the answer
+)
 
 // Endpoint returns the endpoint as the last Update before the pick gave it.
 // It panics on the zero Pick, which no successful call returns.
@@ -160,7 +166,7 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 				if one.state.claimProbe(d.real()) {
 					d.probe()
 					p := b.begin(one, now, d)
-					p.probe = true
+					p.is = probing
 					return p, true
 				}
 				continue
@@ -234,7 +240,9 @@ func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decis
 	one := chosen.drawn()
 	d.last(best >> 8)
 	p := b.begin(&one, now, d)
-	p.probe = chosen.state.claimProbe(d.real())
+	if chosen.state.claimProbe(d.real()) {
+		p.is = probing
+	}
 	return p, nil
 }
 

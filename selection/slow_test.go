@@ -91,6 +91,15 @@ func TestALatencyThatNobodyConfirmsEvictsNobody(t *testing.T) {
 	if got := r.stats("w0"); got.LastReason != "" {
 		t.Errorf("evicted by an old estimate: %+v", got)
 	}
+	r.wait(time.Minute)
+	r.trickle(3*time.Second, 2*time.Second, 1) // a hundred times as slow, and then nothing
+	for range 40 {
+		r.wait(250 * ms)
+		r.Refresh(r.now)
+	}
+	if got := r.stats("w0"); got.LastReason != "" {
+		t.Errorf("evicted though nothing was heard for 10 s: %+v", got)
+	}
 	// Nor does a request without an answer: the floor of a silence is no measurement.
 	p := r.pickFrom("w0")
 	for range 120 {
@@ -121,11 +130,29 @@ func TestLatencyRespectsTheCapAndThePanic(t *testing.T) {
 	}
 }
 
+func TestALatencyIsHeldAgainstAnEndpointAsTheScoreSeesIt(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(rangeOf(10))
+	r.trickle(5*time.Second, 20*ms, 1)
+	for range 20 { // 4.6 times as slow, but by now relaxed
+		for range 10 {
+			p := r.pickFrom("w0")
+			p.start = r.now - Instant(92*ms)
+			r.Done(p, r.now, Success)
+		}
+		r.wait(900 * ms)
+		r.Refresh(r.now)
+	}
+	if got := r.stats("w0"); got.LastReason != "" {
+		t.Errorf("evicted: %s", got.LastReason)
+	}
+}
+
 // Twice as slow is no reason, however long it lasts and however service times vary.
 func TestEndpointsThatAreSomewhatSlowerStay(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(20))
-	r.drive(load{800, 5 * time.Minute, func(id string, _ Instant) (time.Duration, Outcome) {
+	r.drive(load{400, 2 * time.Minute, func(id string, _ Instant) (time.Duration, Outcome) {
 		if id == "w0" || id == "w1" || id == "w2" {
 			return 5*ms + time.Duration(r.rng.ExpFloat64()*50e6), Success
 		}

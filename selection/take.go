@@ -12,7 +12,11 @@ func (b *Balancer) Take(id string, now Instant) (Pick, error) {
 		return Pick{}, fmt.Errorf("selection: %w: %q is not in the range; choose again from the present one", ErrNoEndpoint, id)
 	}
 	e.state.begin(now.tick())
-	return Pick{state: e.state, entry: e, start: now, probe: e.state.claimProbe(true)}, nil
+	p := Pick{state: e.state, entry: e, start: now}
+	if e.state.claimProbe(true) {
+		p.is = probing
+	}
+	return p, nil
 }
 
 // Load returns how many requests the named endpoint has in flight. sampled says

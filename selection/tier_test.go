@@ -56,7 +56,7 @@ func TestATierSpillsWhatItsHealthyEndpointsCannotTake(t *testing.T) {
 			continue
 		}
 		for i, want := range c.want {
-			if math.Abs(shares[i].load-want) > 1e-9 {
+			if !(math.Abs(shares[i].load-want) <= 1e-9) { // NaN is wrong, too
 				t.Errorf("%s: tier %d gets %v, want %v", c.name, shares[i].tier, shares[i].load, want)
 			}
 		}

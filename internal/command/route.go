@@ -25,7 +25,7 @@ func RouteCommand() *cobra.Command {
 			"The exit code is 2 when the relay knows no such service, or when nobody could be\n" +
 			"picked.",
 		Example: "  relay route billing\n  relay route billing --key alice\n  relay route billing --key alice -o json | jq -r .decision.winner"}
-	call := relayCall(c.Flags(), formTable, formJSON, formYAML)
+	call := relayCall(c.Flags())
 	call.watchable(c.Flags())
 	c.ValidArgsFunction = call.completeServices
 	key := c.Flags().String("key", "", "key of the request, as in its Ringway-Key header")
@@ -45,12 +45,14 @@ func RouteCommand() *cobra.Command {
 				err = fmt.Errorf("%w: %s forwards %s and knows no relay that serves it", ErrNothingMatched, a.Relay, a.Service)
 			}
 			return text, err
-		}, func(w io.Writer) error { return routeTable(w, &a) })
+		}, func(w io.Writer) error {
+			return routeTable(w, &a, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
+		})
 	}
 	return c
 }
 
-func routeTable(out io.Writer, a *relay.RouteAnswer) error {
+func routeTable(out io.Writer, a *relay.RouteAnswer, style tableStyle) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, values ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", values...) }
 	row("service", "%s", a.Service)
@@ -64,7 +66,7 @@ func routeTable(out io.Writer, a *relay.RouteAnswer) error {
 		if err := w.Flush(); err != nil {
 			return err
 		}
-		return relaysTable(out, a.Relays)
+		return relaysTable(out, a.Relays, style)
 	}
 	row("strategy", "%s (%s)", d.Strategy, originText[d.Origin])
 	row("winner", "%s", cmp.Or(d.Winner, "nobody"))
@@ -73,7 +75,7 @@ func routeTable(out io.Writer, a *relay.RouteAnswer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return candidatesTable(out, d)
+	return candidatesTable(out, d, style)
 }
 
 // originText says where a strategy comes from.
@@ -84,23 +86,31 @@ var originText = map[routing.Origin]string{
 	routing.FromDefault:        "the default",
 }
 
-func candidatesTable(out io.Writer, d *routing.Decision) error {
+func candidatesTable(out io.Writer, d *routing.Decision, style tableStyle) error {
 	if len(d.Candidates) == 0 {
 		return nil
 	}
 	figure := func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
-	columns := []string{"WON", "CANDIDATE", "ADDRESS", ">SCORE"}
+	columns := []string{"WON", "CANDIDATE"}
+	if style.wide {
+		columns = append(columns, "INSTANCE", "ADDRESS")
+	}
+	columns = append(columns, ">SCORE")
 	parts := d.Candidates[0].Parts != nil
 	if parts {
 		columns = append(columns, ">LATENCY", ">QUEUE", ">SUCCESS", ">RAMP")
 	}
-	t := newTable(coloured(out), append(columns, "NOTE")...)
+	t := newTable(style.colour, append(columns, "NOTE")...)
 	for _, c := range d.Candidates {
 		won := cell{"", plain}
 		if c.Node == d.Winner {
 			won = cell{"yes", good}
 		}
-		row := []any{won, c.Node, c.Address, figure(c.Score)}
+		row := []any{won, c.Node}
+		if style.wide {
+			row = append(row, c.ID, c.Address)
+		}
+		row = append(row, figure(c.Score))
 		if p := c.Parts; p != nil {
 			row = append(row, figure(p.LatencyMs)+" ms", figure(p.Queue), figure(p.Success), figure(p.Ramp))
 		} else if parts {
@@ -114,11 +124,11 @@ func candidatesTable(out io.Writer, d *routing.Decision) error {
 	return t.writeTo(out)
 }
 
-func relaysTable(out io.Writer, relays []relay.RouteRelay) error {
+func relaysTable(out io.Writer, relays []relay.RouteRelay, style tableStyle) error {
 	if len(relays) == 0 {
 		return nil
 	}
-	t := newTable(coloured(out), "RELAY", "ADDRESS", "ROLE", "HEALTH", ">ESTIMATE", ">IN FLIGHT")
+	t := newTable(style.colour, "RELAY", "ADDRESS", "ROLE", "HEALTH", ">ESTIMATE", ">IN FLIGHT")
 	for _, r := range relays {
 		t.add(r.Relay, r.Address, r.Role, r.Health, strconv.FormatFloat(r.EstimateMs, 'g', 4, 64)+" ms", strconv.Itoa(r.InFlight))
 	}

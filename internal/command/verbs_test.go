@@ -52,7 +52,7 @@ func understands(t *testing.T, root *cobra.Command, line string) {
 
 func TestEveryVerbThatReadsHasEveryFormAndCanWatch(t *testing.T) {
 	reads := map[string][]string{
-		"relay":  {"members", "services", "plan", "explain", "keys list"},
+		"relay":  {"members", "services", "plan", "explain", "route", "keys list"},
 		"worker": {"members", "services"},
 	}
 	for _, root := range []*cobra.Command{command.Relay(), command.Worker()} {

@@ -53,7 +53,7 @@ type peerDescription struct {
 	Requests   uint64  `json:"requests"`
 	Failures   uint64  `json:"failures"`
 	ErrorRate  float64 `json:"error_rate"`
-	Score      float64 `json:"score"`
+	Score      float64 `json:"score"` // milliseconds
 	LastReason string  `json:"last_reason,omitempty"`
 	relayDescription
 }
@@ -81,7 +81,7 @@ func (r *Relay) describe(s *routing.Service) serviceDescription {
 		d.Peers = append(d.Peers, peerDescription{
 			Node: t.Node, Address: t.Address, Connected: t.Pool.Stats().Open > 0, Weight: t.Weight, State: st.State,
 			EWMAms: float64(st.Latency) / float64(time.Millisecond), InFlight: st.InFlight, Requests: st.Picks,
-			Failures: st.Failures, ErrorRate: st.ErrorRate, Score: st.Score, LastReason: st.LastReason,
+			Failures: st.Failures, ErrorRate: st.ErrorRate, Score: st.Score / float64(time.Millisecond), LastReason: st.LastReason,
 		})
 	}
 	return d

@@ -1,0 +1,204 @@
+package relay
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/statuspage"
+	"github.com/ringway/ringway/membership"
+)
+
+// notices are what an operator should know first, the worst first.
+func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.Service, f *statuspage.Focus, reasons []string) []statuspage.Notice {
+	var problems, warnings, notes []statuspage.Notice
+	for _, reason := range reasons {
+		problems = append(problems, readinessNotice(reason))
+	}
+	found := s.signals.read(s.cfg.Registry)
+	if found.duplicates > 0 {
+		problems = append(problems, statuspage.Notice{
+			Severity: statuspage.Problem, Runbook: "duplicate-id",
+			Text:   "Another live process has the id of this relay: seen " + times(found.duplicates) + " since the start.",
+			Remedy: "Give each process an --id of its own.",
+		})
+	}
+	if found.quarantined > 0 {
+		problems = append(problems, statuspage.Notice{
+			Severity: statuspage.Problem, Runbook: "member-quarantined",
+			Text:   "This relay left out members whose certificate says something else than their gossip: " + times(found.quarantined) + " since the start.",
+			Remedy: "Compare id, role and datacenter in their settings with `relay tls info` of their certificates.",
+		})
+	}
+	if snapshot != nil && snapshot.Degraded() {
+		problems = append(problems, statuspage.Notice{
+			Severity: statuspage.Problem, Runbook: "view-degraded",
+			Text:   "Much of the cluster vanished at once, as this relay sees it; it keeps the peers that it had.",
+			Remedy: "Look whether this relay's network is cut off, UDP included. Nothing has to be restarted.",
+		})
+	}
+	if alone(snapshot) && len(reasons) == 0 {
+		warnings = append(warnings, statuspage.Notice{
+			Severity: statuspage.Warning, Runbook: "alone",
+			Text: "This relay sees no other member.", Remedy: "Start workers and relays with --join " + s.GossipAddr() + ", or give this one --join.",
+		})
+	}
+	if f != nil {
+		p, w := serviceNotices(service.Route(), f)
+		problems, warnings = append(problems, p...), append(warnings, w...)
+	}
+	if lost := failedLately(snapshot); lost != "" {
+		notes = append(notes, statuspage.Notice{
+			Severity: statuspage.Note, Text: "Gone without leaving, within the last hour: " + lost + ".",
+		})
+	}
+	return append(append(problems, warnings...), notes...)
+}
+
+// readinessNotice says what to do about a reason of Reasons.
+func readinessNotice(reason string) statuspage.Notice {
+	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason[:1]) + reason[1:] + "."}
+	switch {
+	case reason == "stopping":
+		n.Remedy = "It finishes the requests in flight, then it exits."
+	case reason == "draining":
+		n.Remedy, n.Runbook = "`relay undrain` takes it back.", "drain-forgotten"
+	case strings.HasPrefix(reason, "not joined"):
+		n.Remedy, n.Runbook = "Check the addresses of --join, and that their gossip port is reachable, over TCP and UDP.", "alone"
+	case strings.Contains(reason, "catalogue"):
+		n.Remedy = "It takes a few seconds after a start."
+	case strings.Contains(reason, "key"):
+		n.Remedy, n.Runbook = "It is asked for again by itself; other relays must be reachable on their peer address.", "shared-key-missing"
+	}
+	return n
+}
+
+// serviceNotices are about the service that is looked at.
+func serviceNotices(route *routing.Route, f *statuspage.Focus) (problems, warnings []statuspage.Notice) {
+	if f.Ready == 0 {
+		return []statuspage.Notice{{
+			Severity: statuspage.Problem, Runbook: "no-endpoint",
+			Text: fmt.Sprintf("No worker takes requests of %s.", f.Name), Remedy: "See what the workers say: worker services, and their checks.",
+		}}, nil
+	}
+	tally := f.Ring.Tally()
+	relays := 0
+	for _, a := range f.Ring.Arcs {
+		if !a.Absent {
+			relays++
+		}
+	}
+	if tally.Below > 0 {
+		n := statuspage.Notice{
+			Severity: statuspage.Warning, Runbook: "too-few-relays",
+			Text: fmt.Sprintf("Of %d workers of %s, %d should have %d relays and %s fewer.", len(f.Ring.Workers), f.Name, tally.Below, f.Ring.Minimum, hasHave(tally.Below)),
+		}
+		if relays < f.Ring.Minimum {
+			n.Remedy = fmt.Sprintf("Only %d serve it: start at least %d more.", relays, f.Ring.Minimum-relays)
+		} else {
+			n.Remedy = "A relay has vanished; its place is given away when its grace is over."
+		}
+		warnings = append(warnings, n)
+	}
+	if n := tally.States[statuspage.Unreachable]; n > 0 {
+		warnings = append(warnings, statuspage.Notice{
+			Severity: statuspage.Warning, Runbook: "endpoints-unreachable",
+			Text:   fmt.Sprintf("This relay cannot connect to %s of %s that the cluster has as alive.", workers(n), f.Name),
+			Remedy: "Check that the addresses that they advertise are reachable from here.",
+		})
+	}
+	if n := tally.States[statuspage.Evicted]; n > 0 {
+		warnings = append(warnings, statuspage.Notice{
+			Severity: statuspage.Warning, Runbook: "peers-evicted",
+			Text:   fmt.Sprintf("%s of %s evicted here, for failures or for being far slower than the others.", workers(n), f.Name),
+			Remedy: "It is tried again by itself; the last column of the table says why.",
+		})
+	}
+	if route.Plan != nil && route.Plan.Fallback() != "" {
+		warnings = append(warnings, statuspage.Notice{
+			Severity: statuspage.Warning, Text: fmt.Sprintf("%s is not planned as --strategy asks for: %s.", f.Name, route.Plan.Fallback()),
+		})
+	}
+	return problems, warnings
+}
+
+// mostNamedLost is how many of those that failed are named.
+const mostNamedLost = 5
+
+func failedLately(s *membership.Snapshot) string {
+	if s == nil {
+		return ""
+	}
+	var ids []string
+	for _, d := range s.Departures() {
+		if d.Reason == membership.Failed {
+			ids = append(ids, d.Member.ID)
+		}
+	}
+	if len(ids) > mostNamedLost {
+		return fmt.Sprintf("%s and %d more", strings.Join(ids[:mostNamedLost], ", "), len(ids)-mostNamedLost)
+	}
+	return strings.Join(ids, ", ")
+}
+
+// signals are counters that say that members disagree.
+type signals struct {
+	mu   sync.Mutex
+	at   time.Time
+	last found
+}
+
+type found struct{ duplicates, quarantined int }
+
+// signalAge is how old they may be: gathering all metrics costs a millisecond.
+const signalAge = 5 * time.Second
+
+func (s *signals) read(g prometheus.Gatherer) found {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.at.IsZero() && time.Since(s.at) < signalAge {
+		return s.last
+	}
+	families, _ := g.Gather() // those that could be gathered are there beside an error
+	s.at, s.last = time.Now(), found{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			switch f.GetName() {
+			case "ringway_membership_duplicate_ids_total":
+				s.last.duplicates += int(m.GetCounter().GetValue())
+			case "ringway_membership_events_total":
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "event" && l.GetValue() == "quarantined" {
+						s.last.quarantined += int(m.GetCounter().GetValue())
+					}
+				}
+			}
+		}
+	}
+	return s.last
+}
+
+func workers(n int) string {
+	if n == 1 {
+		return "1 worker"
+	}
+	return fmt.Sprintf("%d workers", n)
+}
+
+func hasHave(n int) string {
+	if n == 1 {
+		return "has"
+	}
+	return "have"
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}

@@ -1,0 +1,232 @@
+package statuspage
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/admin"
+)
+
+// Config says what a page shows and how much it may cost.
+type Config struct {
+	// Document describes the process now, with a closer look at the service of the
+	// name; for the empty name it chooses one. Where there is no such service, Focus is
+	// nil. It is called from several goroutines at once. Required.
+	Document func(ctx context.Context, service string) Document
+	// Interval is the least time between two events to one listener. Default 500 ms:
+	// what happens is seen at once, and numbers can still be read.
+	Interval time.Duration
+	// Heartbeat is the longest time between two events. Default 15 s: a listener that
+	// hears nothing for three of them looks for a new connection.
+	Heartbeat time.Duration
+	// Listeners is how many may listen at a time. Default 16: more than there are
+	// people who look at one relay.
+	Listeners int
+	// Rows is how many rows of a table are shown unless all are asked for. Default 200.
+	Rows int
+	// Registerer takes the metrics. Required.
+	Registerer prometheus.Registerer
+}
+
+const (
+	defaultInterval  = 500 * time.Millisecond
+	defaultHeartbeat = 15 * time.Second
+	defaultListeners = 16
+	defaultRows      = 200
+	// writeTimeout ends a listener that takes nothing more.
+	writeTimeout = 10 * time.Second
+	// restFactor times as long as drawing took, a listener rests: a page costs a fifth
+	// of a core at most, whatever the size of the fleet.
+	restFactor = 4
+)
+
+// policy lets the page load from this process only, and run no script that is
+// written into it.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+type handler struct {
+	cfg       Config
+	listeners atomic.Int64
+	listening prometheus.Gauge
+	refused   *prometheus.CounterVec
+}
+
+// The reasons to refuse a listener.
+const (
+	refusedFull      = "too_many"
+	refusedCrossSite = "cross_site"
+)
+
+// Handle adds the page to a mux: GET /, /events and /assets/. It starts no goroutine.
+// It panics where the metrics are registered already, as promauto does.
+func Handle(mux *http.ServeMux, cfg Config) {
+	if cfg.Interval == 0 {
+		cfg.Interval = defaultInterval
+	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = defaultHeartbeat
+	}
+	if cfg.Listeners == 0 {
+		cfg.Listeners = defaultListeners
+	}
+	if cfg.Rows == 0 {
+		cfg.Rows = defaultRows
+	}
+	f := promauto.With(cfg.Registerer)
+	h := &handler{
+		cfg: cfg,
+		listening: f.NewGauge(prometheus.GaugeOpts{
+			Name: "ringway_status_page_listeners", Help: "Browsers that the status page is kept up to date for.",
+		}),
+		refused: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_status_page_refused_total", Help: "Listeners of the status page refused, by reason: too_many, or cross_site, when another site's page asked.",
+		}, []string{"reason"}),
+	}
+	for _, reason := range []string{refusedFull, refusedCrossSite} {
+		h.refused.WithLabelValues(reason)
+	}
+	mux.HandleFunc("GET /{$}", h.page)
+	mux.HandleFunc("GET /events", h.events)
+	for _, name := range assetNames() {
+		mux.HandleFunc("GET /assets/"+name, asset(name))
+	}
+}
+
+func secure(header http.Header) {
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+}
+
+func asset(name string) http.HandlerFunc {
+	text, err := assets.ReadFile("assets/" + name)
+	if err != nil {
+		panic(err) // it was embedded by the compiler
+	}
+	return func(w http.ResponseWriter, req *http.Request) {
+		secure(w.Header())
+		w.Header().Set("Content-Type", assetTypes[name])
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", `"`+version+`"`)
+		http.ServeContent(w, req, name, time.Time{}, bytes.NewReader(text))
+	}
+}
+
+func (h *handler) look(ctx context.Context, q query) *view {
+	d := h.cfg.Document(ctx, q.Service)
+	if q.Service != "" && d.Focus == nil && !d.worker() {
+		d.Notices = append(d.Notices, Notice{Severity: Note, Text: fmt.Sprintf("No worker offers, or recently offered, the service %q.", q.Service)})
+	}
+	return newView(&d, q, h.cfg.Rows)
+}
+
+func (h *handler) page(w http.ResponseWriter, req *http.Request) {
+	q := readQuery(req.URL.Query())
+	v := h.look(req.Context(), q)
+	text, err := v.drawPage()
+	if err != nil {
+		admin.WriteError(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	secure(w.Header())
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	if q.Service != "" && v.Document.Focus == nil && !v.Document.worker() {
+		w.WriteHeader(http.StatusNotFound)
+	}
+	_, _ = w.Write(text) // the client's connection is its own affair
+}
+
+// events sends the sections that changed until the client, or the server, ends the
+// request.
+func (h *handler) events(w http.ResponseWriter, req *http.Request) {
+	secure(w.Header())
+	if req.Header.Get("Sec-Fetch-Site") == "cross-site" {
+		h.refused.WithLabelValues(refusedCrossSite).Inc()
+		admin.WriteError(w, http.StatusForbidden, "the page of another site must not listen here")
+		return
+	}
+	if h.listeners.Add(1) > int64(h.cfg.Listeners) {
+		h.listeners.Add(-1)
+		h.refused.WithLabelValues(refusedFull).Inc()
+		w.Header().Set("Retry-After", "10")
+		admin.WriteError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d browsers listen already, which is the most: close one of them", h.cfg.Listeners))
+		return
+	}
+	h.listening.Inc()
+	defer func() { h.listening.Dec(); h.listeners.Add(-1) }()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no")
+	s := stream{w, http.NewResponseController(w)}
+	_ = h.send(req.Context(), s, readQuery(req.URL.Query())) // the client went
+}
+
+// send returns when ctx ends, or nothing can be sent any more.
+func (h *handler) send(ctx context.Context, s stream, q query) error {
+	var last map[string]string
+	var lastSent time.Time
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+		began := time.Now()
+		now, err := h.look(ctx, q).drawSections()
+		if err != nil {
+			return err
+		}
+		took := time.Since(began)
+		switch news := changed(last, now); {
+		case len(news) > 0:
+			if err := s.event("sections", news); err != nil {
+				return err
+			}
+			last, lastSent = now, time.Now()
+		case time.Since(lastSent) >= h.cfg.Heartbeat:
+			if err := s.event("beat", struct{}{}); err != nil {
+				return err
+			}
+			lastSent = time.Now()
+		}
+		timer.Reset(max(h.cfg.Interval, restFactor*took))
+	}
+}
+
+// stream is one answer of server-sent events:
+// https://html.spec.whatwg.org/multipage/server-sent-events.html
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+// event sends one. JSON has no line ends, so the data is one line.
+func (s stream) event(name string, v any) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "event: %s\ndata: ", name)
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // it is no HTML before the script has read the JSON
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	b.WriteByte('\n')                                            // the second: Encode wrote one
+	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has one
+	if _, err := s.w.Write(b.Bytes()); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}

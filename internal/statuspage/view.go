@@ -1,0 +1,210 @@
+package statuspage
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// query is what a reader asks to see.
+type query struct {
+	// Service is the one to look at closely; empty: the process chooses.
+	Service string
+	// All lifts the limit on the rows of a table.
+	All bool
+}
+
+// longestService is the longest name that a service can have: what is longer is not
+// looked for.
+const longestService = 63
+
+func readQuery(values url.Values) query {
+	q := query{Service: values.Get("service"), All: values.Get("all") == "1"}
+	if len(q.Service) > longestService {
+		q.Service = q.Service[:longestService]
+	}
+	return q
+}
+
+func (q query) link() string {
+	values := url.Values{}
+	if q.Service != "" {
+		values.Set("service", q.Service)
+	}
+	if q.All {
+		values.Set("all", "1")
+	}
+	return "?" + values.Encode()
+}
+
+// view is what the template shows: a document, with what follows from it.
+type view struct {
+	Document *Document
+	Version  string // of the assets
+	Sections []html // of the whole page only
+	Services rows[Service]
+	Peers    rows[Peer]
+	Workers  rows[RingWorker]
+	Members  rows[Member]
+	Tally    Tally
+	Drawing  *drawing
+}
+
+// rows are those of a table that are shown.
+type rows[T any] struct {
+	Rows   []T
+	Total  int
+	Hidden bool
+	All    string // the link to all
+}
+
+// limit shows the first most of a table, after it sorted the pressing ones to the
+// front. What fits is shown in the order it has.
+func limit[T any](list []T, q query, most int, pressing func(T) bool) rows[T] {
+	r := rows[T]{Rows: list, Total: len(list)}
+	if q.All || len(list) <= most {
+		return r
+	}
+	r.Hidden = true
+	q.All = true
+	r.All = q.link()
+	sorted := slices.Clone(list)
+	slices.SortStableFunc(sorted, func(a, b T) int { return cmp.Compare(rank(pressing(a)), rank(pressing(b))) })
+	r.Rows = sorted[:most]
+	return r
+}
+
+func rank(pressing bool) int {
+	if pressing {
+		return 0
+	}
+	return 1
+}
+
+func newView(d *Document, q query, most int) *view {
+	v := &view{Document: d}
+	members := slices.Clone(d.Members)
+	slices.SortStableFunc(members, func(a, b Member) int { return cmp.Compare(a.place(), b.place()) })
+	v.Members = limit(members, q, most, func(m Member) bool { return m.State != Alive || m.Self })
+	v.Services = limit(d.Services, q, most, func(s Service) bool { return s.Ready == 0 || v.Chosen(s.Name) })
+	if f := d.Focus; f != nil {
+		v.Peers = limit(f.Peers, q, most, func(p Peer) bool { return p.State.troubled() })
+		v.Workers = limit(f.Ring.Workers, q, most, func(w RingWorker) bool { return w.State.troubled() || f.Ring.coverage(w) == "below" })
+		v.Tally = f.Ring.Tally()
+		drawn := f.Ring.draw()
+		if f.Forwarding {
+			drawn = drawForwarding(f.Peers, d.Role)
+		}
+		v.Drawing = &drawn
+	}
+	return v
+}
+
+// place puts those in front who went or go, and relays before the many workers.
+func (m Member) place() int {
+	switch {
+	case m.State == Failed:
+		return 0
+	case m.State == Leaving:
+		return 1
+	case m.State == Left:
+		return 4
+	case m.Role == "worker":
+		return 3
+	}
+	return 2
+}
+
+// Worker and Gate report what the process is, where a relay is usual.
+func (v *view) Worker() bool { return v.Document.worker() }
+
+func (v *view) Gate() bool { return v.Document.Role == "gate" }
+
+// Chosen reports whether the service is the one that is shown closely.
+func (v *view) Chosen(service string) bool {
+	return v.Document.Focus != nil && v.Document.Focus.Name == service
+}
+
+// Present counts the members that are there.
+func (v *view) Present() (n int) {
+	for _, m := range v.Document.Members {
+		if !m.State.gone() {
+			n++
+		}
+	}
+	return n
+}
+
+func (s MemberState) gone() bool { return s == Failed || s == Left }
+
+// Roles says how many members there are of each role.
+func (v *view) Roles() string {
+	counts := map[string]int{}
+	for _, m := range v.Document.Members {
+		if !m.State.gone() {
+			counts[m.Role]++
+		}
+	}
+	var parts []string
+	for _, role := range []string{"relay", "gate", "worker"} {
+		if n := counts[role]; n > 0 {
+			parts = append(parts, number(n)+" "+plural(n, role))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Affine says how many services this relay serves itself.
+func (v *view) Affine() string {
+	serves := 0
+	for _, s := range v.Document.Services {
+		if s.Index >= 0 {
+			serves++
+		}
+	}
+	return fmt.Sprintf("%s served here, %s forwarded", number(serves), number(len(v.Document.Services)-serves))
+}
+
+// Summary is the state of the service in one line, which changes only when something
+// has happened.
+func (v *view) Summary() string {
+	f := v.Document.Focus
+	if f.Forwarding {
+		primaries, backups, out := 0, 0, 0
+		for _, p := range f.Peers {
+			switch p.State {
+			case Active:
+				primaries++
+			case Backup:
+				backups++
+			case Evicted:
+				out++
+			}
+		}
+		text := fmt.Sprintf("%s and %s of %s %s", counted(primaries, "primary", "primaries"), counted(backups, "backup", "backups"), number(len(f.Peers)), plural(len(f.Peers), "relay"))
+		if out > 0 {
+			text += fmt.Sprintf(", %s out", number(out))
+		}
+		return text
+	}
+	parts := []string{fmt.Sprintf("%s of %s workers active", number(v.Tally.States[Active]), number(len(f.Ring.Workers)))}
+	parts = append(parts, v.Tally.Troubles()...)
+	if v.Tally.Below > 0 {
+		parts = append(parts, fmt.Sprintf("%s below %d relays", number(v.Tally.Below), f.Ring.Minimum))
+	}
+	return strings.Join(parts, " · ")
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return number(n) + " " + many
+}
+
+// HasInner reports whether arcs of other relays are drawn.
+func (v *view) HasInner() bool {
+	return slices.ContainsFunc(v.Drawing.Arcs, func(a drawnArc) bool { return !strings.HasPrefix(a.Class, "arc self") })
+}
