@@ -154,8 +154,19 @@ test-deploy: ## alert rules, metrics and systemd units, judged by their own tool
 	@$(call need,promtool prometheus) && $(call need,systemd-analyze systemd)
 	promtool check rules deploy/prometheus/alerts.yaml
 	promtool test rules deploy/prometheus/alerts_test.yaml
-	promtool check config deploy/prometheus/prometheus.yml
+	promtool check config --syntax-only deploy/prometheus/prometheus.yml # the token is made by make up
 	DEPLOY_TOOLS=1 go test -count=1 -run Tool -v ./deploy
+
+.PHONY: test-browser
+test-browser: ## the status page in a real browser (needs chromium); pictures in BROWSER_ARTEFACTS
+	@$(call need,chromium)
+	cd internal/e2e/browser && go mod tidy -diff && go vet ./... && go test -count=1 -timeout 8m ./...
+
+.PHONY: screenshots
+screenshots: ## the pictures of docs/images, of fleets that run (needs chromium and prometheus)
+	@$(call need,chromium) && $(call need,prometheus)
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+	cd internal/e2e/browser && go run ./screenshots $(CURDIR)/docs/images $(CURDIR)/bin
 
 .PHONY: clean
 clean: ## remove what build leaves behind

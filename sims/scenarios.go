@@ -6,6 +6,8 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenarios/balance"
 	"github.com/ringway/ringway/sims/internal/scenarios/capacity"
 	"github.com/ringway/ringway/sims/internal/scenarios/churn"
+	"github.com/ringway/ringway/sims/internal/scenarios/failover"
+	"github.com/ringway/ringway/sims/internal/scenarios/gossip"
 	"github.com/ringway/ringway/sims/internal/scenarios/latency"
 	"github.com/ringway/ringway/sims/internal/scenarios/retrystorm"
 	"github.com/ringway/ringway/sims/internal/scenarios/surge"
@@ -20,7 +22,9 @@ func scenarios() []scenario.Scenario {
 		churn.New(),
 		surge.New(),
 		latency.New(),
+		failover.New(),
 		retrystorm.New(),
+		gossip.New(),
 		capacity.New(),
 	}
 }

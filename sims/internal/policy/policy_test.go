@@ -241,3 +241,11 @@ func TestRingwayIsTheBalancerThatItIsGiven(t *testing.T) {
 		t.Errorf("median without redraws is %v, with them %v", plain.Percentile(50), full.Percentile(50))
 	}
 }
+
+func TestWhoeverIsNotToldOfLoadKnowsLess(t *testing.T) {
+	cfg := selection.DefaultConfig()
+	told := run(t, Ringway("told", cfg), queueing.Hetero, 0.9)
+	if not := run(t, Unreported("not told", Ringway("told", cfg)), queueing.Hetero, 0.9); not.Percentile(50) <= told.Percentile(50) {
+		t.Errorf("median without reports is %v, with them %v", not.Percentile(50), told.Percentile(50))
+	}
+}

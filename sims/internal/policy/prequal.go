@@ -38,7 +38,8 @@ type prequal struct {
 	pool     []pooled // oldest first
 	loads    [recentLoads]int
 	nLoads   int
-	oldest   bool // which kind of answer was removed last
+	counts   []int // of recent loads, by load
+	oldest   bool  // which kind of answer was removed last
 }
 
 type pooled struct {
@@ -61,14 +62,15 @@ func (c *prequal) Pick(now selection.Instant) queueing.Ticket {
 		return now-p.at > poolAge || p.uses <= 0 || c.byWorker[int32(p.Worker)] == nil
 	})
 	ticket := c.draw().ticket()
+	hot := c.threshold()
 	if len(c.pool) >= minPool {
-		i := c.best(c.threshold())
+		i := c.best(hot)
 		p := &c.pool[i]
 		ticket.Worker = int32(p.Worker)
 		p.Load++ // ours is on its way
 		p.uses--
 	}
-	c.remove()
+	c.remove(hot)
 	return ticket
 }
 
@@ -103,26 +105,29 @@ func (c *prequal) best(hot int) int {
 	return best
 }
 
-// threshold is the load above which an answer is hot.
+// threshold is the load above which an answer is hot. Loads are small, so that counting
+// beats sorting.
 func (c *prequal) threshold() int {
-	loads := c.loads
-	known := loads[:min(c.nLoads, recentLoads)]
-	if len(known) == 0 {
+	known := min(c.nLoads, recentLoads)
+	if known == 0 {
 		return math.MaxInt
 	}
-	slices.Sort(known)
-	return known[min(int(c.quantile*float64(len(known))), len(known)-1)]
+	left := min(int(c.quantile*float64(known)), known-1)
+	load := 0
+	for ; left >= c.counts[load]; load++ {
+		left -= c.counts[load]
+	}
+	return load
 }
 
 // remove takes one answer out for each request, the oldest and the worst in turn.
-func (c *prequal) remove() {
+func (c *prequal) remove(hot int) {
 	if len(c.pool) <= minPool {
 		return
 	}
 	c.oldest = !c.oldest
 	worst := 0
 	if !c.oldest {
-		hot := c.threshold()
 		for i := range c.pool {
 			p, w := &c.pool[i], &c.pool[worst]
 			hotP, hotW := p.Load > hot, w.Load > hot
@@ -135,13 +140,26 @@ func (c *prequal) remove() {
 }
 
 func (c *prequal) Probed(p queueing.Probe, now selection.Instant) {
-	c.loads[c.nLoads%recentLoads] = p.Load
-	c.nLoads++
+	c.count(p.Load)
 	if len(c.pool) >= c.size() {
 		c.pool = slices.Delete(c.pool, 0, 1)
 	}
 	// A fraction of a use is had by chance.
 	c.pool = append(c.pool, pooled{p, now, math.Floor(c.uses() + c.rand.Float64())})
+}
+
+// count takes a load in, and the oldest of many out.
+func (c *prequal) count(load int) {
+	at := &c.loads[c.nLoads%recentLoads]
+	if c.nLoads >= recentLoads {
+		c.counts[*at]--
+	}
+	for len(c.counts) <= load {
+		c.counts = append(c.counts, 0)
+	}
+	c.counts[load]++
+	*at = load
+	c.nLoads++
 }
 
 func (*prequal) Done(queueing.Ticket, queueing.Answer) {}

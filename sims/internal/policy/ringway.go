@@ -17,12 +17,13 @@ func Ringway(name string, cfg selection.Config) queueing.Policy {
 		if err != nil {
 			panic(err) // a configuration of this program
 		}
-		return &ringway{Balancer: balancer, out: map[string]bool{}}
+		return &ringway{Balancer: balancer, least: env.MinEffective, out: map[string]bool{}}
 	}}
 }
 
 type ringway struct {
 	*selection.Balancer
+	least   int
 	tickets []selection.Pick
 	free    []uint32
 	// An eviction lasts a second at least, so looking at every refresh misses none. (A worker
@@ -35,9 +36,9 @@ type ringway struct {
 func (r *ringway) Update(endpoints []queueing.Endpoint, now selection.Instant) {
 	list := make([]selection.Endpoint, len(endpoints))
 	for i, e := range endpoints {
-		list[i] = selection.Endpoint{ID: "worker-" + strconv.Itoa(e.Worker), Weight: e.Weight, Value: int32(e.Worker)}
+		list[i] = selection.Endpoint{ID: "worker-" + strconv.Itoa(e.Worker), Weight: e.Weight, Tier: e.Tier, Value: int32(e.Worker)}
 	}
-	if err := r.Balancer.Update(list, now); err != nil {
+	if err := r.UpdateRange(selection.Range{Endpoints: list, MinEffective: r.least}, now); err != nil {
 		panic(err) // ranges come from package affinity
 	}
 }
@@ -66,7 +67,10 @@ func (r *ringway) Done(t queueing.Ticket, a queueing.Answer) {
 	case queueing.Shed:
 		outcome = selection.Shed
 	}
-	r.Balancer.Done(r.tickets[t.Handle], a.Now, outcome.WithLoad(a.Load))
+	if a.Load >= 0 {
+		outcome = outcome.WithLoad(a.Load)
+	}
+	r.Balancer.Done(r.tickets[t.Handle], a.Now, outcome)
 	r.free = append(r.free, t.Handle)
 }
 
@@ -86,3 +90,15 @@ func (r *ringway) Refresh(now selection.Instant) {
 }
 
 func (r *ringway) Evictions() int { return r.evictions }
+
+// Unreported is a policy to which workers do not report their load.
+func Unreported(name string, p queueing.Policy) queueing.Policy {
+	return queueing.Policy{Name: name, New: func(env queueing.Env) queueing.Client { return unreported{p.New(env)} }}
+}
+
+type unreported struct{ queueing.Client }
+
+func (u unreported) Done(t queueing.Ticket, a queueing.Answer) {
+	a.Load = -1
+	u.Client.Done(t, a)
+}

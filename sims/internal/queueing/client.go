@@ -29,6 +29,7 @@ type Prober interface {
 type Endpoint struct {
 	Worker int
 	Weight float64
+	Tier   uint8 // 0 is nearest; policies other than ours do not look at it
 }
 
 // Ticket says where a request goes; Handle is the client's own.
@@ -49,7 +50,8 @@ const (
 // Answer is what a client learns from a request.
 type Answer struct {
 	Outcome Outcome
-	// Load is the requests at the worker when the answer left, without this one.
+	// Load is the requests at the worker when the answer left, without this one; negative
+	// when the worker does not say.
 	Load       int
 	Start, Now selection.Instant
 }
@@ -71,7 +73,10 @@ type Policy struct {
 
 // Env is what a client may use.
 type Env struct {
-	Index int        // of the client
-	Rand  *rand.Rand // its own
-	Fleet *Fleet     // for the omniscient, and for probes
+	Index int // of the client
+	// MinEffective is how many workers of its range a client must use, however little it
+	// sends, so that with the others no worker is left out: ⌈workers/clients⌉.
+	MinEffective int
+	Rand         *rand.Rand // its own
+	Fleet        *Fleet     // for the omniscient, and for probes
 }

@@ -14,8 +14,10 @@
 //	            Client.Done ◄──0.25 ms──────┘ the answer, with the worker's load
 //
 // A request carries 25 ms of work on average: log-normal with sigma 1, or bimodal (90 % of
-// 12.5 ms, 10 % of 137.5 ms). A slow worker takes a multiple of it. Clients do not retry and
-// do not give up. Load is a share of the capacity of the workers that some client reaches.
+// 12.5 ms, 10 % of 137.5 ms). A slow worker takes a multiple of it. Load is a share of the
+// capacity of the workers that some client reaches. Without [Callers] nobody retries and
+// nobody gives up; with them an attempt that takes too long is given up, served all the same,
+// and made again. A script may change workers, ranges and who sends.
 //
 // Only completions need a heap: what takes equally long arrives in the order it was sent, so
 // the two directions of the network are queues.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/ringway/ringway/selection"
@@ -17,6 +18,21 @@ type Config struct {
 	// Load is the rate of arrivals as a share of capacity, more than 0.
 	Load float64
 	Seed uint64
+	// Ranges, if not nil, are the clients' ranges in place of those of Topology.
+	Ranges [][]Endpoint
+	// Script is what else happens, in the order of time.
+	Script []Step
+	// Callers retry and give up; nil do neither.
+	Callers *Callers
+	// QueueBound is how many requests wait at a worker before it sheds, 0 for the
+	// default of 128. It must be that while somebody probes.
+	QueueBound int
+}
+
+// Step is one event of a script. It is done at the first Refresh that is not earlier.
+type Step struct {
+	At selection.Instant
+	Do func(*Fleet)
 }
 
 // Fleet is a run in progress.
@@ -27,6 +43,7 @@ type Fleet struct {
 	clients  []Client
 	victim   int
 	rate     float64 // arrivals per ns
+	sending  []int   // clients that have arrivals
 	result   Result
 	watched  int64 // requests sent while the victim was watched, and those to it
 	toVictim int64
@@ -41,6 +58,9 @@ type Fleet struct {
 	arrival   selection.Instant
 	tick      selection.Instant
 	turnsDone int
+	stepsDone int
+
+	callers callers
 }
 
 // request is a request, or a probe, from the client until it is back there.
@@ -54,6 +74,7 @@ type request struct {
 	probe   bool
 	start   selection.Instant
 	reached selection.Instant // the worker
+	trial   trial
 }
 
 const never = selection.Instant(math.MaxInt64)
@@ -69,6 +90,7 @@ func Run(cfg Config) (Result, error) {
 	for _, c := range f.clients {
 		f.result.Evictions += c.Evictions()
 	}
+	f.callers.finish(&f.result)
 	if f.watched > 0 {
 		fair := float64(f.watched) / float64(len(f.workers))
 		f.result.VictimShares = []float64{float64(f.toVictim) / fair}
@@ -80,9 +102,15 @@ func (f *Fleet) build() error {
 	if !(f.Load > 0) {
 		return fmt.Errorf("queueing: load is %v; allowed is more than 0", f.Load)
 	}
-	ranges, err := f.Topology.ranges(f.Topology.Workers)
-	if err != nil {
-		return err
+	ranges := f.Ranges
+	if ranges == nil {
+		var err error
+		if ranges, err = f.Topology.ranges(f.Topology.Workers); err != nil {
+			return err
+		}
+	}
+	if f.QueueBound == 0 {
+		f.QueueBound = QueueBound
 	}
 	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(f.Seed, n)) }
 	// Streams of their own keep policies, which differ in what they ask, in step.
@@ -110,12 +138,18 @@ func (f *Fleet) build() error {
 			f.victim = i
 		}
 	}
+	least := (f.Topology.Workers + f.Topology.Clients - 1) / f.Topology.Clients
 	for i, endpoints := range ranges {
-		c := f.Policy.New(Env{Index: i, Rand: stream(100 + uint64(i)), Fleet: f})
+		c := f.Policy.New(Env{Index: i, MinEffective: least, Rand: stream(100 + uint64(i)), Fleet: f})
 		c.Update(endpoints, 0)
 		f.clients = append(f.clients, c)
+		f.sending = append(f.sending, i)
 	}
+	f.callers.build(f)
 	if _, probing := f.clients[0].(Prober); probing {
+		if f.QueueBound != QueueBound {
+			return fmt.Errorf("queueing: QueueBound is %d; %s probes, and allowed is %d, or 0 for that", f.QueueBound, f.Policy.Name, QueueBound)
+		}
 		for i := range f.workers {
 			f.workers[i].recent = new(recentLatencies)
 		}
@@ -126,7 +160,11 @@ func (f *Fleet) build() error {
 
 // arrive draws the time of the next arrival.
 func (f *Fleet) arrive() {
-	f.arrival += selection.Instant(f.arrivals.ExpFloat64() / f.rate)
+	rate := f.rate
+	if rush := f.Scenario.Rush; f.arrival >= rush.From && f.arrival < rush.To {
+		rate *= rush.Factor
+	}
+	f.arrival += selection.Instant(f.arrivals.ExpFloat64() / rate)
 	if f.arrival >= f.Scenario.End {
 		f.arrival = never
 	}
@@ -149,6 +187,12 @@ func (f *Fleet) step() bool {
 	if f.toClient.len() > 0 {
 		earlier(f.toClient.front().at, (*Fleet).answer)
 	}
+	if f.callers.patience.len() > 0 {
+		earlier(f.callers.patience.front().at, (*Fleet).losePatience)
+	}
+	if len(f.callers.waiting) > 0 {
+		earlier(f.callers.waiting[0].at, (*Fleet).again)
+	}
 	if next == never {
 		return false
 	}
@@ -162,6 +206,9 @@ func (f *Fleet) step() bool {
 func (f *Fleet) refresh() {
 	for turns := f.Scenario.Turns; f.turnsDone < len(turns) && turns[f.turnsDone].At <= f.now; f.turnsDone++ {
 		f.workers[f.victim].turn = turns[f.turnsDone]
+	}
+	for ; f.stepsDone < len(f.Script) && f.Script[f.stepsDone].At <= f.now; f.stepsDone++ {
+		f.Script[f.stepsDone].Do(f)
 	}
 	if join := f.Scenario.Join; join > 0 && join <= f.now && len(f.workers) == f.Topology.Workers {
 		f.join()
@@ -190,10 +237,19 @@ func (f *Fleet) join() {
 
 // send is an arrival at a client.
 func (f *Fleet) send() {
-	client := f.arrivals.IntN(len(f.clients))
+	client := f.sending[f.arrivals.IntN(len(f.sending))]
 	r := request{client: int32(client), start: f.now, work: f.demand(), unlucky: f.luck.Float64() < f.Scenario.Background}
 	f.arrive()
-	r.ticket = f.clients[client].Pick(f.now)
+	f.callers.begin(f, &r)
+	f.attempt(r)
+}
+
+// attempt sends a request to a worker.
+func (f *Fleet) attempt(r request) {
+	if f.callers.refuses(f, &r) {
+		return
+	}
+	r.ticket = f.clients[r.client].Pick(f.now)
 	f.workers[r.ticket.Worker].assigned++
 	if watch := f.Scenario.Watch; f.now >= watch[0] && f.now < watch[1] {
 		f.watched++
@@ -201,7 +257,7 @@ func (f *Fleet) send() {
 			f.toVictim++
 		}
 	}
-	f.launch(r)
+	f.callers.wait(f, f.launch(r))
 }
 
 // demand draws the work in a request, in ns.
@@ -220,7 +276,14 @@ func (f *Fleet) Probe(client, worker int) {
 	f.launch(request{client: int32(client), ticket: Ticket{Worker: int32(worker)}, probe: true})
 }
 
-func (f *Fleet) launch(r request) {
+func (f *Fleet) launch(r request) int32 {
+	id := f.keep(r)
+	f.toWorker.push(event{f.now + selection.Instant(OneWay), id})
+	return id
+}
+
+// keep gives a request a place.
+func (f *Fleet) keep(r request) int32 {
 	if len(f.free) == 0 {
 		f.free = append(f.free, int32(len(f.requests)))
 		f.requests = append(f.requests, request{})
@@ -228,7 +291,7 @@ func (f *Fleet) launch(r request) {
 	id := f.free[len(f.free)-1]
 	f.free = f.free[:len(f.free)-1]
 	f.requests[id] = r
-	f.toWorker.push(event{f.now + selection.Instant(OneWay), id})
+	return id
 }
 
 // reach is the arrival of a request at its worker.
@@ -245,7 +308,7 @@ func (f *Fleet) reach() {
 		f.leave(id, Failure)
 	case w.running < Slots:
 		f.start(id)
-	case w.waiting.len() < QueueBound:
+	case w.waiting.len() < f.QueueBound:
 		w.waiting.push(id)
 	default:
 		f.leave(id, Shed)
@@ -293,6 +356,10 @@ func (f *Fleet) answer() {
 		c.(Prober).Probed(Probe{Worker: int(r.ticket.Worker), Load: int(r.load), Latency: float64(r.work)}, f.now)
 		return
 	}
+	if f.Callers != nil {
+		f.callers.answered(f, c, r)
+		return
+	}
 	c.Done(r.ticket, Answer{Outcome: r.outcome, Load: int(r.load), Start: r.start, Now: f.now})
 	if r.start < Warmup {
 		return
@@ -307,6 +374,15 @@ func (f *Fleet) answer() {
 		f.result.Shed++
 	}
 }
+
+// Turn changes a worker, for scripts.
+func (f *Fleet) Turn(worker int, t Turn) { f.workers[worker].turn = t }
+
+// Range gives a client another range, for scripts.
+func (f *Fleet) Range(client int, endpoints []Endpoint) { f.clients[client].Update(endpoints, f.now) }
+
+// Send lets arrivals come to these clients only, for scripts.
+func (f *Fleet) Send(clients []int) { f.sending = slices.Clone(clients) }
 
 // ExpectedDelay is how long one more request would take at a worker, in ns, all requests on
 // their way included; infinite while the worker fails.

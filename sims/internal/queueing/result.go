@@ -13,6 +13,8 @@ type Result struct {
 	Requests, Failed, Shed int64
 	// Evictions by all clients.
 	Evictions int
+	// Seconds are those of a run with Callers, nil without.
+	Seconds []Second
 	// VictimShares are, per run, the victim's requests as a multiple of the fair share.
 	VictimShares []float64
 }

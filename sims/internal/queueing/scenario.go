@@ -36,8 +36,16 @@ type Scenario struct {
 	Join selection.Instant
 	// Watch is when the victim's traffic is counted, from and to.
 	Watch [2]selection.Instant
+	// Rush is a time with more arrivals.
+	Rush Rush
 	// End is when arrivals end.
 	End selection.Instant
+}
+
+// Rush is a time in which there are Factor times the usual arrivals.
+type Rush struct {
+	From, To selection.Instant
+	Factor   float64
 }
 
 // Turn changes the victim from a time on.

@@ -55,7 +55,7 @@ func (t Topology) ranges(workers int) ([][]Endpoint, error) {
 			return nil, err
 		}
 		for _, a := range assignments {
-			out[i] = append(out[i], Endpoint{number(a.Worker), a.Weight})
+			out[i] = append(out[i], Endpoint{Worker: number(a.Worker), Weight: a.Weight})
 		}
 		if workers == t.Workers && len(out[i]) != t.Range {
 			return nil, fmt.Errorf("queueing: %v: a client has %d workers; choose a range that is a multiple of workers/clients, at least 3 times, or all workers", t, len(out[i]))
@@ -76,7 +76,7 @@ func (t Topology) rendezvous(workers int) ([][]Endpoint, error) {
 	out := make([][]Endpoint, t.Clients)
 	for i, name := range names("relay", t.Clients) {
 		for _, id := range all.Top(name, t.Range) {
-			out[i] = append(out[i], Endpoint{number(id), 1})
+			out[i] = append(out[i], Endpoint{Worker: number(id), Weight: 1})
 		}
 	}
 	return out, nil

@@ -1,0 +1,132 @@
+package queueing
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/selection"
+)
+
+func rushed(c Callers, rush float64) Config {
+	return Config{
+		Scenario: Scenario{Name: "rush", End: at(16), Rush: Rush{From: at(8), To: at(12), Factor: rush}},
+		Load:     0.3, Seed: 1, Callers: &c,
+	}
+}
+
+func total(seconds []Second) (s Second) {
+	for _, one := range seconds {
+		s.Requests += one.Requests
+		s.Served += one.Served
+		s.Attempts += one.Attempts
+		s.Refused += one.Refused
+		s.Wasted += one.Wasted
+	}
+	return s
+}
+
+func TestARushBringsSoManyTimesTheArrivals(t *testing.T) {
+	seconds := mustRun(t, rushed(Callers{Timeout: time.Hour, Attempts: 1}, 2)).Seconds
+	before, rush, after := total(seconds[:8]).Requests, total(seconds[8:12]).Requests, total(seconds[12:]).Requests
+	for what, ratio := range map[string]float64{"before": float64(rush) / float64(before), "after": float64(rush) / float64(after)} {
+		if want := map[string]float64{"before": 1, "after": 2}[what]; math.Abs(ratio/want-1) > 0.05 {
+			t.Errorf("%d, %d and %d requests", before, rush, after)
+		}
+	}
+}
+
+func TestCallersWithPatienceChangeNothing(t *testing.T) {
+	cfg := Config{Scenario: Equal, Load: 0.7, Seed: 3}
+	plain := mustRun(t, cfg)
+	cfg.Callers = &Callers{Timeout: time.Hour, Attempts: 5}
+	patient := mustRun(t, cfg)
+	if !plain.latency.Equals(patient.latency) || plain.Requests != patient.Requests {
+		t.Errorf("%d requests, p99 %v; with callers %d and %v", plain.Requests, plain.Percentile(99), patient.Requests, patient.Percentile(99))
+	}
+	if s := total(patient.Seconds); s.Requests != s.Served || s.Attempts != s.Requests || s.Wasted+s.Refused > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestEachRequestIsTriedAsOftenAsAllowed(t *testing.T) {
+	// Everything takes longer than anybody waits.
+	for attempts := 1; attempts <= 4; attempts++ {
+		r := mustRun(t, rushed(Callers{Timeout: time.Microsecond, Attempts: attempts}, 1))
+		if s := total(r.Seconds); s.Attempts != attempts*s.Requests || s.Served != 0 || s.Wasted != s.Attempts || r.ErrorShare() != 1 {
+			t.Errorf("%d attempts: %+v", attempts, s)
+		}
+	}
+}
+
+func TestABudgetBoundsWhatIsTriedAgain(t *testing.T) {
+	const savings = 100
+	for _, share := range []float64{0, 0.2, 0.5} {
+		s := total(mustRun(t, rushed(Callers{Timeout: time.Microsecond, Attempts: 100, Budgeted: true, Share: share, Savings: savings}, 1)).Seconds)
+		least, most := share*float64(s.Requests)-5, share*float64(s.Requests)+5*(savings+1)
+		if retries := float64(s.Attempts - s.Requests); retries < least || retries > most {
+			t.Errorf("share %v: %v retries for %d requests", share, retries, s.Requests)
+		}
+	}
+}
+
+func TestNoMoreIsInFlightThanAllowed(t *testing.T) {
+	cfg := rushed(Callers{Timeout: time.Hour, Attempts: 1, MaxInFlight: 30}, 10)
+	cfg.QueueBound = math.MaxInt
+	r := mustRun(t, cfg)
+	s := total(r.Seconds)
+	if s.Refused == 0 || s.Served != s.Requests-s.Refused {
+		t.Errorf("%+v", s)
+	}
+	// 150 requests for 80 slots: on average two rounds of 25 ms, at random workers.
+	if p50 := r.Percentile(50); p50 > 150*time.Millisecond {
+		t.Errorf("half take longer than %v", p50)
+	}
+}
+
+func TestAScriptChangesWorkersRangesAndWhoSends(t *testing.T) {
+	seen := map[int32]int{}
+	outcomes := map[Outcome]int{}
+	cfg := Config{Scenario: Scenario{Name: "script", End: at(20)}, Load: 0.2, Seed: 1, Policy: telling(func(t Ticket, a Answer) {
+		if a.Start >= at(12) {
+			seen[t.Worker]++
+			outcomes[a.Outcome]++
+		}
+	})}
+	cfg.Script = []Step{
+		{at(10), func(f *Fleet) { f.Turn(3, Turn{Slow: 1, Failing: true}) }},
+		{at(11), func(f *Fleet) { f.Range(2, []Endpoint{{Worker: 3, Weight: 1}, {Worker: 4, Weight: 1}}) }},
+		{at(12), func(f *Fleet) { f.Send([]int{2}) }},
+	}
+	mustRun(t, cfg)
+	if len(seen) != 2 || seen[3] == 0 || seen[4] == 0 || outcomes[Failure] != seen[3] {
+		t.Errorf("requests at %v, outcomes %v", seen, outcomes)
+	}
+}
+
+func TestRangesMayBeGiven(t *testing.T) {
+	seen := map[int32]int{}
+	cfg := Config{Topology: Topology{Clients: 2, Workers: 4}, Scenario: Equal, Load: 0.1, Seed: 1, Policy: telling(func(t Ticket, _ Answer) { seen[t.Worker]++ })}
+	cfg.Ranges = [][]Endpoint{{{Worker: 1, Weight: 1}}, {{Worker: 2, Weight: 1}}}
+	mustRun(t, cfg)
+	if len(seen) != 2 || seen[1] == 0 || seen[2] == 0 {
+		t.Errorf("requests at %v", seen)
+	}
+}
+
+// probing never probes, but could.
+type probing struct{ *anyone }
+
+func (probing) Probed(Probe, selection.Instant) {}
+
+func TestWhoeverProbesCannotHaveLongerQueues(t *testing.T) {
+	p := telling(nil)
+	plain := p.New
+	p.New = func(env Env) Client { return probing{plain(env).(*anyone)} }
+	for bound, want := range map[int]bool{0: true, QueueBound: true, 1000: false} {
+		_, err := Run(Config{Topology: small, Scenario: Scenario{End: at(1)}, Load: 0.1, Seed: 1, Policy: p, QueueBound: bound})
+		if (err == nil) != want {
+			t.Errorf("QueueBound %d: %v", bound, err)
+		}
+	}
+}

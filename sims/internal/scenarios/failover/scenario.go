@@ -1,0 +1,83 @@
+// Package failover asks what happens when much is lost at once: a datacenter, a region, a
+// rack.
+//
+// Three parts. Plans of package affinity for a fleet that loses whole places: who takes
+// over, what moves, and what does not. Traffic of relays with the real
+// balancer whose near workers are sick or lost: how far it spills to the region and beyond,
+// and when it is back. And workers lost whose addresses stand side by side: whom it hits.
+//
+//	scenario.go  what it varies and what must hold
+//	plans.go     a datacenter lost, a region lost
+//	traffic.go   tiers spill and return
+//	adjacent.go  a rack lost
+package failover
+
+import (
+	"time"
+
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/sims/internal/scenario"
+)
+
+// The promises, by name.
+const (
+	covered   = "relays of a worker while a place is lost"
+	busy      = "workers of a relay while a place is lost"
+	untouched = "connections opened in the region that lost nothing"
+	spread    = "worst relay's loss, adjacent workers lost"
+	spills    = "share of the traffic that stays near, off what the healthy can take"
+	fails     = "share of the attempts that fail, 10 s after something happened"
+	returns   = "time from the end of it until the traffic is near again"
+)
+
+// subject is what is put to the test.
+type subject struct {
+	// homeOnly relays stay with the workers of their own datacenter.
+	homeOnly bool
+	ranges   rangesOf
+}
+
+// New returns the scenario.
+func New() scenario.Scenario { return with(subject{ranges: hashed}) }
+
+func with(s subject) scenario.Scenario {
+	normal := selection.DefaultConfig()
+	return scenario.Scenario{
+		Name: "failover",
+		Asks: "What happens when a datacenter, a region or a rack is lost, and when it is back?",
+		Settings: []scenario.Setting{
+			{Name: "relays", Help: "relays of each of 4 datacenters, in the plans", Default: 6, Min: 3, Max: 100},
+			{Name: "workers", Help: "workers of each of them", Default: 60, Min: 3, Max: 5000},
+			{Name: "places", Help: "members say in which datacenter and region they are", Default: true},
+			{Name: "adjacent-relays", Help: "relays, where adjacent workers are lost", Default: 50, Min: 3, Max: 1000},
+			{Name: "adjacent-workers", Help: "workers of them", Default: 1000, Min: 10, Max: 20_000},
+			{Name: "adjacent-share", Help: "share of the workers that is lost", Default: 0.1, Min: 0.01, Max: 0.9},
+			{Name: "load", Help: "arrivals ÷ capacity of a datacenter, for the traffic", Default: 0.5, Min: 0.05, Max: 0.95},
+			{Name: "tiers", Help: "the balancer is told how far away a worker is", Default: true},
+			{Name: "overprovisioning", Help: "times its fair share that a healthy worker may be loaded before traffic goes farther", Default: normal.Overprovisioning, Min: 1.0, Max: 100.0},
+			{Name: "consecutive-failures", Help: "failures in a row that are allowed", Default: normal.ConsecutiveFailures, Min: 1, Max: 1_000_000},
+			{Name: "error-rate-threshold", Help: "share of failures above which a worker is evicted", Default: normal.ErrorRateThreshold, Min: 1e-6, Max: 0.999},
+			{Name: "latency-factor", Help: "times the median above which a worker is evicted for being slow, 0 for never", Default: normal.LatencyFactor, Min: 0.0, Max: 1000.0},
+			{Name: "max-eviction", Help: "the longest eviction", Default: normal.MaxEviction, Min: time.Second, Max: time.Hour},
+			{Name: "after", Help: "how long the traffic is watched afterwards", Default: 45 * time.Second, Min: 10 * time.Second, Max: 10 * time.Minute},
+		},
+		Promises: []scenario.Promise{
+			{Name: covered, Relation: scenario.AtLeast, Bound: 3, Unit: "relays", Why: "relays of the region, then any, fill up the number"},
+			{Name: busy, Relation: scenario.AtLeast, Bound: 3, Unit: "workers", Why: "a relay without workers of its own takes those of the region, then any"},
+			{Name: untouched, Relation: scenario.AtMost, Bound: 0, Unit: "connections", Why: "a datacenter that has enough of both sees no connection to another"},
+			{Name: spread, Relation: scenario.AtMost, Bound: 0.3, Why: "on average over the places; a tenth lost is a tenth of each range, and chance"},
+			{Name: spills, Relation: scenario.AtMost, Bound: 0.1, Why: "healthy share times overprovisioning, all of it at most"},
+			{Name: fails, Relation: scenario.AtMost, Bound: 0.02, Why: "who is evicted is tried once in a while"},
+			{Name: returns, Relation: scenario.AtMost, Bound: 20, Unit: "s", Why: "the eviction that was under way, and the ramp after it"},
+		},
+		Takes: time.Second, TakesQuick: time.Second,
+		Run: func(r *scenario.Run) error {
+			for _, part := range []func(*scenario.Run, subject) error{plans, adjacent} {
+				if err := part(r, s); err != nil {
+					return err
+				}
+			}
+			return traffic(r)
+		},
+	}
+}

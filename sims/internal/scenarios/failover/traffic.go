@@ -1,0 +1,252 @@
+package failover
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/sims/internal/policy"
+	"github.com/ringway/ringway/sims/internal/queueing"
+	"github.com/ringway/ringway/sims/internal/scenario"
+)
+
+// The relays of one datacenter know the workers of three: their own, one of the region, and
+// one far away.
+var places = []affinity.Place{
+	{Datacenter: "fra", Region: "eu"}, {Datacenter: "par", Region: "eu"}, {Datacenter: "nyc", Region: "us"},
+}
+
+const (
+	tiers      = 3
+	relays     = 4
+	perPlace   = 12 // workers
+	begins     = 10 // s, after which something happens
+	happens    = 20 // s, for which it lasts
+	membership = 5  // s, until members that are gone are seen to be
+)
+
+// misfortune is what happens to workers of the nearest datacenters.
+type misfortune struct {
+	name string
+	hit  []int // workers that are hit, by place
+	gone bool  // they crash: membership takes them out, and back in
+	near float64
+	// load in place of the setting, 0 for that.
+	load float64
+	// open is a question that is left open: shown, not judged.
+	open bool
+}
+
+// misfortunes are told with the share of the traffic that should stay near while they last.
+func misfortunes(overprovisioning float64) []misfortune {
+	sick := func(n int) float64 { return min(1, overprovisioning*float64(perPlace-n)/perPlace) }
+	return []misfortune{
+		{name: "a quarter is sick", hit: []int{perPlace / 4, 0, 0}, near: sick(perPlace / 4)},
+		{name: "half is sick", hit: []int{perPlace / 2, 0, 0}, near: sick(perPlace / 2)},
+		// Whoever is asked fails, so that the balancer takes it for a fault elsewhere, and
+		// evicts nobody. The workers' own health checks take them out.
+		{name: "all are sick", hit: []int{perPlace, 0, 0}, open: true},
+		// The healthy half is loaded to 98 %: it is slow beside idle workers far away, and
+		// being evicted for that leaves even fewer.
+		{name: "half is sick, 70 % load", hit: []int{perPlace / 2, 0, 0}, near: sick(perPlace / 2), load: 0.7, open: true},
+		{name: "datacenter lost", hit: []int{perPlace, 0, 0}, gone: true},
+		{name: "region lost", hit: []int{perPlace, perPlace, 0}, gone: true},
+	}
+}
+
+// second is what one second has seen.
+type second struct {
+	sent   [tiers]int
+	failed int // of those that began in it
+}
+
+func (s *second) total() (n int) {
+	for _, k := range s.sent {
+		n += k
+	}
+	return n
+}
+
+// watched is a client that notes where its requests go.
+type watched struct {
+	queueing.Client
+	seconds []second
+}
+
+func (w *watched) at(i selection.Instant) *second {
+	return &w.seconds[min(int(i/selection.Instant(time.Second)), len(w.seconds)-1)]
+}
+
+func (w *watched) Pick(now selection.Instant) queueing.Ticket {
+	t := w.Client.Pick(now)
+	w.at(now).sent[int(t.Worker)/perPlace]++
+	return t
+}
+
+func (w *watched) Done(t queueing.Ticket, a queueing.Answer) {
+	if a.Outcome == queueing.Failure {
+		w.at(a.Start).failed++
+	}
+	w.Client.Done(t, a)
+}
+
+// rangeWithout is the range of every relay while some workers of each place are gone.
+func rangeWithout(r *scenario.Run, gone []int) (out []queueing.Endpoint) {
+	for p, place := range places {
+		for i := range perPlace {
+			if i >= gone[p] {
+				e := queueing.Endpoint{Worker: p*perPlace + i, Weight: 1}
+				if r.Bool("tiers") {
+					e.Tier = uint8(places[0].Tier(place))
+				}
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// suffer runs one misfortune and returns what every second has seen.
+func suffer(r *scenario.Run, m misfortune) ([]second, error) {
+	cfg := selection.DefaultConfig()
+	cfg.Overprovisioning, cfg.MaxEviction = r.Float("overprovisioning"), r.Duration("max-eviction")
+	cfg.LatencyFactor = r.Float("latency-factor")
+	cfg.ConsecutiveFailures, cfg.ErrorRateThreshold = r.Int("consecutive-failures"), r.Float("error-rate-threshold")
+	end := begins + happens + int(r.Duration("after").Seconds())
+	seconds := make([]second, end)
+	turn := func(f *queueing.Fleet, t queueing.Turn) {
+		for p, n := range m.hit {
+			for i := range n {
+				f.Turn(p*perPlace+i, t)
+			}
+		}
+	}
+	at := func(seconds int) selection.Instant {
+		return selection.Instant(seconds) * selection.Instant(time.Second)
+	}
+	move := func(gone []int) func(*queueing.Fleet) {
+		return func(f *queueing.Fleet) {
+			for c := range relays {
+				f.Range(c, rangeWithout(r, gone))
+			}
+		}
+	}
+	script := []queueing.Step{{At: at(begins), Do: func(f *queueing.Fleet) { turn(f, queueing.Turn{Slow: 1, Failing: true}) }}}
+	if m.gone {
+		script = append(script, queueing.Step{At: at(begins + membership), Do: move(m.hit)})
+	}
+	script = append(script, queueing.Step{At: at(begins + happens), Do: func(f *queueing.Fleet) { turn(f, queueing.Turn{Slow: 1}) }})
+	if m.gone {
+		script = append(script, queueing.Step{At: at(begins + happens + 1), Do: move([]int{0, 0, 0})})
+	}
+	ranges := make([][]queueing.Endpoint, relays)
+	for i := range ranges {
+		ranges[i] = rangeWithout(r, []int{0, 0, 0})
+	}
+	ringway := policy.Ringway("ringway", cfg)
+	_, err := queueing.Run(queueing.Config{
+		Topology: queueing.Topology{Clients: relays, Workers: len(places) * perPlace, Range: len(places) * perPlace},
+		Ranges:   ranges, Script: script, Seed: r.Seed(),
+		Load:     cmp.Or(m.load, r.Float("load")) / float64(len(places)), // of the nearest datacenter
+		Scenario: queueing.Scenario{Name: m.name, End: at(end)},
+		Policy: queueing.Policy{Name: ringway.Name, New: func(env queueing.Env) queueing.Client {
+			return &watched{ringway.New(env), seconds}
+		}},
+	})
+	return seconds, err
+}
+
+// course is what became of the traffic.
+type course struct {
+	near   [3]float64 // share that stays near: before, at last while it lasts, at last after it
+	failed float64    // share of the requests of the last 10 s of it
+	until  float64    // s from its beginning until less than 1 % fails
+	back   float64    // s from its end until 95 % is near again
+}
+
+func courseOf(seconds []second) course {
+	share := func(from, to int) (near, failed float64) {
+		total := 0
+		for _, s := range seconds[from:to] {
+			total += s.total()
+			near += float64(s.sent[0])
+			failed += float64(s.failed)
+		}
+		return near / float64(total), failed / float64(total)
+	}
+	var c course
+	c.near[0], _ = share(begins-5, begins)
+	c.near[1], c.failed = share(begins+happens-10, begins+happens)
+	c.near[2], _ = share(len(seconds)-5, len(seconds))
+	for i := begins + happens - 1; i >= begins; i-- {
+		if float64(seconds[i].failed) >= 0.01*float64(seconds[i].total()) {
+			c.until = float64(i + 1 - begins)
+			break
+		}
+	}
+	for i := len(seconds) - 1; i >= begins+happens; i-- {
+		if float64(seconds[i].sent[0]) < 0.95*float64(seconds[i].total()) {
+			c.back = float64(i + 1 - begins - happens)
+			break
+		}
+	}
+	return c
+}
+
+func traffic(r *scenario.Run) error {
+	all := misfortunes(r.Float("overprovisioning"))
+	seconds := make([][]second, len(all))
+	if err := r.Parallel(len(all), func(i int) (err error) {
+		seconds[i], err = suffer(r, all[i])
+		return err
+	}); err != nil {
+		return err
+	}
+	t := r.Table(scenario.Table{
+		Name:  "traffic",
+		Title: fmt.Sprintf("traffic of the relays of a datacenter, whose %d workers it loads to %.0f %%, with as many in the region and far away", perPlace, 100*r.Float("load")),
+		Note:  "Sick workers fail every request and stay members. Lost ones are taken out by membership after 5 s. Two rows are shown and not judged: while all near ones are sick nobody is evicted, for it looks like a fault elsewhere; and at 70 % load the healthy half is so busy that it is evicted for being slow.",
+		Columns: []scenario.Column{
+			{Name: "workers near", Key: true}, {Name: "stays near", Unit: "%", Digits: 1}, {Name: "expected", Unit: "%", Digits: 1},
+			{Name: "fails, after 10 s", Unit: "%", Digits: 2}, {Name: "until less than 1 % fails", Unit: "s"}, {Name: "until 95 % is near again", Unit: "s"},
+		},
+	})
+	p := r.Plot(scenario.Plot{
+		Name: "near", Title: "Traffic that stays in the datacenter; something happens from 10 to 30 s",
+		X: scenario.Axis{Label: "time", Unit: "s"}, Y: scenario.Axis{Label: "traffic in the datacenter", Unit: "%"},
+	})
+	f := r.Plot(scenario.Plot{
+		Name: "failed", Title: "Attempts that fail; something happens from 10 to 30 s",
+		X: scenario.Axis{Label: "time", Unit: "s"}, Y: scenario.Axis{Label: "failed", Unit: "%"},
+	})
+	slowest := 0.0
+	var open []string // what is not judged and off
+	for i, m := range all {
+		c := courseOf(seconds[i])
+		t.Add(m.name, 100*c.near[1], 100*m.near, 100*c.failed, int(c.until), int(c.back))
+		if !m.open {
+			r.Check(spills, math.Abs(c.near[1]-m.near), m.name)
+			r.Check(fails, c.failed, m.name)
+			r.Check(returns, c.back, m.name)
+			slowest = max(slowest, c.back)
+		} else if math.Abs(c.near[1]-m.near) > 0.1 {
+			open = append(open, m.name)
+		}
+		line, errors := p.Line(m.name), f.Line(m.name)
+		for s, seen := range seconds[i] {
+			line.At(float64(s), 100*float64(seen.sent[0])/float64(seen.total()))
+			errors.At(float64(s), 100*float64(seen.failed)/float64(seen.total()))
+		}
+	}
+	p.Conclusion = fmt.Sprintf("Traffic leaves a datacenter as far as its healthy workers, times %.1f, cannot take it, and is back %.0f s after they are well", r.Float("overprovisioning"), slowest)
+	if len(open) > 0 {
+		p.Conclusion += fmt.Sprintf(", but not where %s: these are not judged yet", strings.Join(open, ", nor where "))
+	}
+	p.Conclusion += "."
+	f.Conclusion = "Failures end when those who fail are evicted; if all near ones fail at once nobody is, and only membership ends it."
+	return nil
+}

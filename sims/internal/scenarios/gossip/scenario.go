@@ -1,0 +1,155 @@
+package gossip
+
+import (
+	"fmt"
+	"math"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/ringway/ringway/sims/internal/scenario"
+)
+
+// The promises, by name.
+const (
+	joined   = "a join is seen by 95 % of the members"
+	left     = "a leave is seen by 95 % of the members"
+	crashed  = "a crash is seen by 95 % of the members"
+	everyone = "the last member has seen a join, a leave or a burst of changes"
+	noDeath  = "members taken for dead that have left or are alive, of those to be told of"
+	quiet    = "bytes sent by an idle member, at every size"
+	quietAt  = "bytes sent by an idle member, extrapolated"
+	timesFit = "the law of the smaller fleets, off the times of the largest"
+	bytesFit = "the law of the smaller fleets, off the bytes of the largest"
+)
+
+// New returns the scenario.
+func New() scenario.Scenario { return with(Measure) }
+
+func with(measure func(Config) (Result, error)) scenario.Scenario {
+	return scenario.Scenario{
+		Name: "gossip",
+		Asks: "How soon do all members know, and how many bytes does it cost each, when one joins, leaves or dies and when many change what they offer?",
+		Settings: []scenario.Setting{
+			{Name: "members", Help: "sizes of the fleets, from small to large; one member in twenty is a relay", Unit: "members", Default: []int{50, 200, 500}, Quick: []int{12, 24, 48}, Min: 10, Max: 2000},
+			{Name: "events", Help: "how often each event happens in the largest fleet, joins twice as often; in smaller ones up to three times that", Unit: "events", Default: 2, Min: 1, Max: 100},
+			{Name: "burst", Help: "share of the workers that change what they offer at one time", Unit: "1", Default: 0.1, Min: 0.0, Max: 1.0},
+			{Name: "loss", Help: "share of the packets that vanish once the fleet is formed", Unit: "1", Default: 0.0, Min: 0.0, Max: 1.0},
+			{Name: "exchange-interval", Help: "how often a member compares its records with another one", Default: 30 * time.Second, Min: 10 * time.Millisecond, Max: time.Hour},
+			{Name: "encrypted", Help: "whether packets are encrypted", Default: false},
+			{Name: "predict", Help: "size that is extrapolated to", Unit: "members", Default: 10000, Min: 10, Max: 1000000},
+		},
+		Promises: []scenario.Promise{
+			{Name: joined, Relation: scenario.AtMost, Bound: 2, Unit: "s", Why: "membership promises a second, and the view comes after the record"},
+			{Name: left, Relation: scenario.AtMost, Bound: 5, Unit: "s", Why: "a leaver stays for as long; whoever has not heard of it by then sends requests to a closed door"},
+			{Name: crashed, Relation: scenario.AtMost, Unit: "s", Why: "the suspicion of 4·log10 n s that memberlist waits, the failed probe of 1 s, 7 s until one of all members probes the dead (longer once in a thousand crashes), 3 s to tell"},
+			{Name: everyone, Relation: scenario.AtMost, Bound: 117, Unit: "s", Why: "what gossip loses, three exchanges of records repair, of 30 s + 30 %"},
+			{Name: noDeath, Relation: scenario.AtMost, Bound: 0.05, Why: "in parts of members × leaves: an announcement misses a few members in ten thousand, and a crash is what they see; a member that is alive would be missed by all of them"},
+			{Name: quiet, Relation: scenario.AtMost, Bound: 60_000, Unit: "bytes/min", Why: "a kilobyte a second is nothing to a host"},
+			{Name: quietAt, Relation: scenario.AtMost, Bound: 600_000, Unit: "bytes/min", Why: "ten kilobytes a second are next to nothing"},
+			{Name: timesFit, Relation: scenario.AtMost, Bound: 0.5, Why: "in parts of what was measured; a handful of events differ by as much from the next handful"},
+			{Name: bytesFit, Relation: scenario.AtMost, Bound: 0.35, Why: "in parts of what was measured"},
+		},
+		Takes: 3 * time.Minute, TakesQuick: 6 * time.Second,
+		Run: func(r *scenario.Run) error { return run(r, measure) },
+	}
+}
+
+func run(r *scenario.Run, measure func(Config) (Result, error)) error {
+	// Most of the memory is short-lived: collecting it less often halves the time.
+	defer debug.SetGCPercent(debug.SetGCPercent(300))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1700 << 20))
+
+	sizes := r.Ints("members")
+	slices.Sort(sizes)
+	slices.Reverse(sizes) // the largest takes longest and begins
+	configs := make([]Config, len(sizes))
+	for i, n := range sizes {
+		configs[i] = Config{
+			Members: n, Events: r.Int("events") * min(3, sizes[0]/n), Burst: r.Float("burst"), Loss: r.Float("loss"),
+			Encrypted: r.Bool("encrypted"), Interval: r.Duration("exchange-interval"), Seed: r.Seed(), Step: r.Step,
+		}
+		r.Steps(configs[i].Steps())
+	}
+	fleets := make([]Result, len(sizes))
+	err := r.Parallel(len(sizes), func(i int) (err error) {
+		fleets[i], err = measure(configs[i])
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.Reverse(fleets)
+
+	judgeEvents(r, fleets)
+	showIdle(r, fleets)
+	laws := findLaws(fleets)
+	showLaws(r, laws, fleets)
+	plotTimes(r, laws)
+	plotBytes(r, laws)
+	return nil
+}
+
+func judgeEvents(r *scenario.Run, fleets []Result) {
+	t := r.Table(scenario.Table{
+		Name: "events", Title: "Until members have seen an event, and what it costs each of them",
+		Note:  "Means of all events of a kind, but for the worst. Bytes are those of gossip beyond an idle member's. A leave counts from the first word of the leaver, a crash from the death.",
+		Group: 1,
+		Columns: []scenario.Column{
+			{Name: "members", Key: true}, {Name: "event", Key: true}, {Name: "seen", Unit: "times"},
+			{Name: "95 % know", Unit: "s", Digits: 2}, {Name: "all know", Unit: "s", Digits: 2}, {Name: "worst", Unit: "s", Digits: 2},
+			{Name: "gossip per member", Unit: "kB", Digits: 1},
+		},
+	})
+	for _, f := range fleets {
+		for _, kind := range Kinds() {
+			var worst time.Duration
+			for n, e := range f.Events[kind] {
+				worst = max(worst, e.Last)
+				where := fmt.Sprintf("%s %d of %d members", kind, n+1, f.Members)
+				switch kind {
+				case Join:
+					r.Check(joined, e.Most.Seconds(), where)
+				case Leave:
+					r.Check(left, e.Most.Seconds(), where)
+				case Crash:
+					r.Require(scenario.Measurement{Promise: crashed, Value: e.Most.Seconds(), Bound: 11 + 4*math.Log10(float64(f.Members)), Where: where})
+				}
+				if kind != Crash {
+					r.Check(everyone, e.Last.Seconds(), where)
+				}
+			}
+			t.Add(f.Members, string(kind), len(f.Events[kind]), f.mean(kind, most), f.mean(kind, last), worst.Seconds(), f.mean(kind, gossiped)/1000)
+		}
+		r.Check(noDeath, float64(f.WrongDeaths)/float64(f.Members*len(f.Events[Leave])), fmt.Sprintf("%d of %d members", f.WrongDeaths, f.Members))
+	}
+}
+
+func most(e Event) float64     { return e.Most.Seconds() }
+func last(e Event) float64     { return e.Last.Seconds() }
+func gossiped(e Event) float64 { return e.Gossip }
+func streamed(e Event) float64 { return e.Streamed }
+
+// mean of something over all events of a kind.
+func (f Result) mean(kind Kind, of func(Event) float64) float64 {
+	sum := 0.0
+	for _, e := range f.Events[kind] {
+		sum += of(e)
+	}
+	return sum / float64(len(f.Events[kind]))
+}
+
+func showIdle(r *scenario.Run, fleets []Result) {
+	t := r.Table(scenario.Table{
+		Name: "idle", Title: "What one member sends in a minute in which nothing happens",
+		Note: "Payloads; IP and UDP add 28 bytes to each packet. Probes are all of the packets, full exchanges of members nearly all of the streams.",
+		Columns: []scenario.Column{
+			{Name: "members", Key: true}, {Name: "packets"}, {Name: "in packets", Unit: "kB", Digits: 1}, {Name: "in streams", Unit: "kB", Digits: 1},
+			{Name: "a joiner's streams", Unit: "kB", Digits: 0},
+		},
+	})
+	for _, f := range fleets {
+		t.Add(f.Members, int(math.Round(f.Idle.Packets)), f.Idle.PacketBytes/1000, f.Idle.StreamBytes/1000, f.mean(Join, streamed)/1000)
+		r.Check(quiet, f.Idle.Bytes(), fmt.Sprintf("%d members", f.Members))
+	}
+}

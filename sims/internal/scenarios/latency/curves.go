@@ -1,0 +1,110 @@
+package latency
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/ringway/ringway/sims/internal/policy"
+	"github.com/ringway/ringway/sims/internal/queueing"
+	"github.com/ringway/ringway/sims/internal/scenario"
+)
+
+// curves draws the means, and the whole latency curve of each scenario that is compared.
+func curves(r *scenario.Run, rows []row, judged string) {
+	all := groups(rows)
+	if len(all) == 0 {
+		return
+	}
+	meansPlot(r, rows, all, judged)
+	// One topology and one load: the middle topology, if it is run, is most like a fleet.
+	at := slices.MinFunc(all, func(a, b group) int {
+		other := func(g group) bool { return g.place != topologies[1].name }
+		if other(a) != other(b) {
+			if other(a) {
+				return 1
+			}
+			return -1
+		}
+		want := r.Float("curves-load")
+		return cmp.Compare(math.Abs(a.load-want), math.Abs(b.load-want))
+	})
+	for _, s := range queueing.Compared() {
+		of := slices.DeleteFunc(slices.Clone(rows), func(row row) bool { return !at.has(&row) || row.scenario.Name != s.Name })
+		if len(of) > 0 {
+			curve(r, of, judged)
+		}
+	}
+}
+
+func meansPlot(r *scenario.Run, rows []row, all []group, judged string) {
+	p := r.Plot(scenario.Plot{
+		Name: "means", Title: "p99 ÷ the omniscient policy's, geometric mean over the scenarios",
+		X: scenario.Axis{Label: "topology and load"}, Y: scenario.Axis{Label: "p99 ÷ the omniscient policy's", Unit: "1", Log: true},
+	})
+	for _, g := range all {
+		p.Categories = append(p.Categories, fmt.Sprintf("%s, %d %%", g.place, percent(g.load)))
+	}
+	p99 := func(name string, has func(*row) bool) float64 {
+		return geometricMean(rows, func(row *row) bool { return row.compared && row.policy == name && has(row) }, func(row *row) float64 { return row.p99Ratio })
+	}
+	best, lowest := "", math.Inf(1)
+	for _, name := range policyNames(rows) {
+		if name == policy.Omniscient.Name {
+			continue
+		}
+		var values []float64
+		for _, g := range all {
+			values = append(values, p99(name, g.has))
+		}
+		p.Bars(name, values)
+		if mean := p99(name, func(*row) bool { return true }); name != judged && mean < lowest {
+			best, lowest = name, mean
+		}
+	}
+	p.Conclusion = fmt.Sprintf("Over everything, the p99 of %s is %.2f times that of one who knows all", judged, p99(judged, func(*row) bool { return true }))
+	if best != "" {
+		p.Conclusion += fmt.Sprintf("; of the others %s is nearest with %.2f", best, lowest)
+	}
+	p.Conclusion += "."
+}
+
+// curve draws one cell.
+func curve(r *scenario.Run, rows []row, judged string) {
+	c := rows[0].cell
+	p := scenario.Plot{
+		Name:  "curve-" + c.scenario.Name,
+		Title: fmt.Sprintf("Latency: %s, %s, %d %% load", explain[c.scenario.Name], c.place, percent(c.load)),
+		X:     scenario.Axis{Label: "one in so many takes longer", Unit: "requests", Log: true},
+		Y:     scenario.Axis{Label: "latency", Unit: "ms", Log: true},
+	}
+	var mine, least *row
+	for i := range rows {
+		row := &rows[i]
+		if row.policy == judged {
+			mine = row
+		} else if row.policy != policy.Omniscient.Name && (least == nil || row.p99 < least.p99) {
+			least = row
+		}
+		if len(row.curve) == 0 {
+			continue
+		}
+		line := p.Line(row.policy)
+		if row.policy == policy.Omniscient.Name {
+			line.Style = scenario.Dashed
+		}
+		for k, ms := range row.curve {
+			line.At(curveAt[k], max(ms, 0.001))
+		}
+	}
+	if len(p.Series) == 0 {
+		return
+	}
+	p.Conclusion = fmt.Sprintf("One request in a hundred takes longer than %.0f ms with %s", mine.p99, judged)
+	if least != nil {
+		p.Conclusion += fmt.Sprintf(", than %.0f ms with %s, the best of the others", least.p99, least.policy)
+	}
+	p.Conclusion += fmt.Sprintf(", and than %.0f ms with one that knows everything.", mine.p99/mine.p99Ratio)
+	r.Plot(p)
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package retrystorm
+
+const raceDetector = false

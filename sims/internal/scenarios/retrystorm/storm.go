@@ -1,0 +1,173 @@
+package retrystorm
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/sims/internal/policy"
+	"github.com/ringway/ringway/sims/internal/queueing"
+	"github.com/ringway/ringway/sims/internal/scenario"
+)
+
+// topologyOf is a fleet in which each relay knows 15 workers, each worker 3 relays.
+func topologyOf(relays int) queueing.Topology {
+	return queueing.Topology{Clients: relays, Workers: 5 * relays, Range: 15}
+}
+
+const (
+	// begins is when the rush begins.
+	begins = 10 * time.Second
+	// savings are those of a relay.
+	savings = 500
+	// enough of the requests answered in time are all but for the odd one.
+	enough = 0.99
+)
+
+// defence is what is done against a storm.
+type defence struct{ retries, budget, shedding bool }
+
+func (d defence) String() string {
+	switch {
+	case !d.retries:
+		return "no retries"
+	case d.budget && d.shedding:
+		return "budget and shedding"
+	case d.budget:
+		return "budget alone"
+	case d.shedding:
+		return "shedding alone"
+	}
+	return "neither"
+}
+
+// outcome is what came of it.
+type outcome struct {
+	seconds   []queueing.Second
+	goodput   float64 // in the rush ÷ capacity
+	amplified float64 // attempts ÷ requests in the rush
+	after     float64 // answered in time ÷ requests, after the rush
+	stays     float64 // attempts ÷ requests in the last 5 s
+	recovers  float64 // s; the whole time after the rush if it never does
+	wasted    int     // answers that nobody waited for
+}
+
+func run(r *scenario.Run) error {
+	judged := defence{true, r.Bool("budget"), r.Bool("shedding")}
+	defences := []defence{{}, {true, false, false}, {true, true, false}, {true, false, true}, {true, true, true}}
+	results := make([]outcome, len(defences))
+	if err := r.Parallel(len(defences), func(i int) (err error) {
+		results[i], err = storm(r, defences[i])
+		return err
+	}); err != nil {
+		return err
+	}
+	t := r.Table(scenario.Table{
+		Name: "storms", Title: fmt.Sprintf("%.2f times the arrivals for %v at %.0f %% load, up to %d attempts of %v", r.Float("rush"), r.Duration("rush-time"), 100*r.Float("load"), r.Int("attempts"), r.Duration("timeout")),
+		Columns: []scenario.Column{
+			{Name: "against it", Key: true}, {Name: "judged"}, {Name: "in time in the rush ÷ capacity", Digits: 2}, {Name: "attempts ÷ requests in the rush", Digits: 2},
+			{Name: "in time after it", Unit: "%", Digits: 1}, {Name: "attempts ÷ requests at the end", Digits: 2}, {Name: "until all are in time", Unit: "s"}, {Name: "answers that nobody waited for"},
+		},
+	})
+	served := r.Plot(scenario.Plot{
+		Name: "in-time", Title: "Requests answered in time ÷ requests, by the second in which they began",
+		X: scenario.Axis{Label: "time", Unit: "s"}, Y: scenario.Axis{Label: "answered in time", Unit: "%"},
+	})
+	sent := r.Plot(scenario.Plot{
+		Name: "attempts", Title: "Attempts ÷ requests",
+		X: scenario.Axis{Label: "time", Unit: "s"}, Y: scenario.Axis{Label: "attempts ÷ requests", Unit: "1"},
+	})
+	byName := map[string]*outcome{}
+	for i, d := range defences {
+		o := &results[i]
+		byName[d.String()] = o
+		mark := ""
+		if d == judged {
+			mark = "these settings"
+			where := d.String()
+			r.Check(goodput, o.goodput, where)
+			r.Check(recovers, o.recovers, where)
+			r.Check(amplified, o.amplified, where)
+		}
+		var until any = int(o.recovers)
+		if o.recovers >= r.Duration("after").Seconds() {
+			until = "never"
+		}
+		t.Add(d.String(), mark, o.goodput, o.amplified, 100*o.after, o.stays, until, o.wasted)
+		in, out := served.Line(d.String()), sent.Line(d.String())
+		for s, at := range o.seconds[:len(o.seconds)-1] { // the last one has what came late
+			if at.Requests > 0 {
+				in.At(float64(s), 100*float64(at.Served)/float64(at.Requests))
+				out.At(float64(s), float64(at.Attempts)/float64(at.Requests))
+			}
+		}
+	}
+	neither, both := byName["neither"], byName["budget and shedding"]
+	t.Note = "Capacity is what the workers can serve. A request counts in the second in which it began, at whichever attempt it was answered."
+	served.Conclusion = fmt.Sprintf("With a budget and shedding %.0f %% of the requests after the rush are answered in time, with neither %.0f %%.", 100*both.after, 100*neither.after)
+	sent.Conclusion = fmt.Sprintf("Unbounded retries multiply the traffic by %.1f in the rush, a budget by %.1f.", neither.amplified, both.amplified)
+	return nil
+}
+
+func at(d time.Duration) selection.Instant { return selection.Instant(d) }
+
+// storm runs one case.
+func storm(r *scenario.Run, d defence) (outcome, error) {
+	from, to := begins, begins+r.Duration("rush-time")
+	end := to + r.Duration("after")
+	callers := &queueing.Callers{Timeout: r.Duration("timeout"), Attempts: 1, Backoff: r.Duration("backoff")}
+	if d.retries {
+		callers.Attempts = r.Int("attempts")
+	}
+	if d.budget {
+		callers.Budgeted, callers.Share, callers.Savings = true, r.Float("share"), savings
+	}
+	if d.shedding {
+		callers.MaxInFlight = r.Int("max-in-flight")
+	}
+	result, err := queueing.Run(queueing.Config{
+		Topology: topologyOf(r.Int("relays")), Load: r.Float("load"), Seed: r.Seed(),
+		Scenario: queueing.Scenario{Name: "rush", End: at(end), Rush: queueing.Rush{From: at(from), To: at(to), Factor: r.Float("rush")}},
+		Policy:   policy.Ringway("ringway", selection.DefaultConfig()),
+		Callers:  callers,
+		// The services queue without end: what is refused, relays refuse.
+		QueueBound: 1 << 30,
+	})
+	if err != nil {
+		return outcome{}, err
+	}
+	return judge(result.Seconds, int(from.Seconds()), int(to.Seconds()), capacity(r.Int("relays"))), nil
+}
+
+// capacity of the fleet, in requests per second.
+func capacity(relays int) float64 {
+	return float64(topologyOf(relays).Workers*queueing.Slots) / queueing.MeanService.Seconds()
+}
+
+// judge takes the seconds of a rush apart.
+func judge(seconds []queueing.Second, from, to int, capacity float64) outcome {
+	o := outcome{seconds: seconds}
+	sum := func(seconds []queueing.Second) (s queueing.Second) {
+		for _, one := range seconds {
+			s.Requests += one.Requests
+			s.Served += one.Served
+			s.Attempts += one.Attempts
+			s.Wasted += one.Wasted
+		}
+		return s
+	}
+	last := len(seconds) - 1 // it has no arrivals, but all that came late
+	rush, after, end := sum(seconds[from:to]), sum(seconds[to:last]), sum(seconds[max(to, last-5):last])
+	o.goodput = float64(rush.Served) / (capacity * float64(to-from))
+	o.amplified = float64(rush.Attempts) / float64(rush.Requests)
+	o.after = float64(after.Served) / float64(after.Requests)
+	o.stays = float64(end.Attempts) / float64(end.Requests)
+	o.wasted = sum(seconds).Wasted
+	for s := last - 1; s >= to; s-- {
+		if float64(seconds[s].Served) < enough*float64(seconds[s].Requests) {
+			o.recovers = float64(s + 1 - to)
+			break
+		}
+	}
+	return o
+}

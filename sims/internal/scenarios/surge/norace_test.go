@@ -1,0 +1,5 @@
+//go:build !race
+
+package surge
+
+const raceDetector = false

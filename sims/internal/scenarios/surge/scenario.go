@@ -1,0 +1,86 @@
+// Package surge asks what thousands of allocators do that take slots at the same time, on
+// loads that are old.
+//
+// Relays run the real strategy slots and read loads as relays do: from the real balancer,
+// the last report of a worker and what the relay itself has sent since. Between two reports
+// nobody hears of anybody else. So whoever looks emptiest in a report is chosen by all: the
+// herd. How large it gets is up to the number of endpoints that are compared, not to their
+// number; the jitter acts only where loads differ by a few slots.
+//
+//	fleet.go   relays, allocators, workers, and the time between two reports
+//	storms.go  many allocators, report after report: K and jitter
+//	cold.go    an empty pool with loads that are counted; a worker that is full
+package surge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ringway/ringway/ring"
+	"github.com/ringway/ringway/selection/strategy"
+	"github.com/ringway/ringway/sims/internal/scenario"
+)
+
+// The promises, by name.
+const (
+	herd     = "slots that the busiest worker gets between two reports ÷ mean"
+	fullest  = "slots of the fullest worker ÷ mean, on old loads"
+	jitters  = "herd of 8 samples with the jitter ÷ without, few allocators"
+	coldPool = "a cold pool with counted loads: slots of the fullest worker above the mean"
+	avoids   = "share of the slots that a worker with 50 taken gets"
+)
+
+// New returns the scenario.
+func New() scenario.Scenario {
+	normal := strategy.Default(strategy.Slots)
+	return scenario.Scenario{
+		Name: "surge",
+		Asks: "What do thousands of allocators do that take slots at once, on loads that are old?",
+		Settings: []scenario.Setting{
+			{Name: "workers", Help: "workers", Default: 100, Min: 10, Max: 1000},
+			{Name: "relays", Help: "relays, each with an own view of the loads", Default: 20, Min: 1, Max: 1000},
+			{Name: "allocators", Help: "allocators of all relays; each takes a slot between two reports", Default: 2000, Min: 10, Max: 100_000},
+			{Name: "reports", Help: "reports of each worker; the first third is not judged", Default: 60, Quick: 24, Min: 6, Max: 10_000},
+			{Name: "stay", Help: "how long a slot is held on average", Unit: "reports", Default: 10, Min: 2, Max: 1000},
+			{Name: "blind", Help: "relays read the reports alone and do not count what they sent since", Default: false},
+			{Name: "samples", Help: "endpoints that are compared (K), of what is judged", Default: normal.Samples, Min: 1, Max: 8},
+			{Name: "jitter", Help: "the most that is added to a load by chance, of what is judged", Unit: "slots", Default: normal.SlotJitter, Min: 0, Max: 64},
+			{Name: "vnodes", Help: "places of an endpoint on the ring (V)", Default: normal.VirtualNodes, Min: 1, Max: ring.MaxVirtualNodes},
+			{Name: "trials", Help: "cold pools that are filled", Default: 100, Quick: 20, Min: 1, Max: 10_000},
+		},
+		Promises: []scenario.Promise{
+			{Name: herd, Relation: scenario.AtMost, Bound: 3, Why: "whoever looks emptiest wins each comparison it is in: K of K times the mean, and chance"},
+			{Name: fullest, Relation: scenario.AtMost, Bound: 1.25, Why: "with slots held for ten reports; what one report does the next undoes"},
+			{Name: jitters, Relation: scenario.AtMost, Bound: 0.9, Why: "where loads differ by a few slots only, the jitter spreads who looks emptiest"},
+			{Name: coldPool, Relation: scenario.AtMost, Bound: 2, Unit: "slots", Why: "on average over the pools, without the jitter; with it, see the table"},
+			{Name: avoids, Relation: scenario.AtMost, Bound: 0.01, Why: "it is picked only when every sample leads to it"},
+		},
+		Takes: 2 * time.Second, TakesQuick: time.Second,
+		Run: func(r *scenario.Run) error {
+			for _, part := range []func(*scenario.Run) error{storms, cold} {
+				if err := part(r); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// setupOf is the surge that the settings of a run describe.
+func setupOf(r *scenario.Run) setup {
+	return setup{
+		workers: r.Int("workers"), relays: min(r.Int("relays"), r.Int("allocators")), allocators: r.Int("allocators"),
+		stay: r.Int("stay"), blind: r.Bool("blind"), spec: specOf(r, r.Int("samples"), r.Int("jitter")),
+	}
+}
+
+func specOf(r *scenario.Run, samples, jitter int) strategy.Spec {
+	spec := strategy.Default(strategy.Slots)
+	spec.VirtualNodes, spec.Samples, spec.SlotJitter = r.Int("vnodes"), samples, jitter
+	return spec
+}
+
+func (s setup) String() string {
+	return fmt.Sprintf("%d allocators, %d workers, K = %d, jitter %d", s.allocators, s.workers, s.spec.Samples, s.spec.SlotJitter)
+}
