@@ -97,7 +97,8 @@ func (d *demo) run(ctx context.Context, began time.Time) (counts, []relayView, e
 	if err != nil {
 		return counts{}, nil, fmt.Errorf("not ready after %s: %w", readyTimeout, err)
 	}
-	if _, err := fmt.Fprintf(d.progress, "ready in %.1fs (relays: %d, workers: %d)\n", time.Since(began).Seconds(), d.cfg.Relays, d.cfg.Workers); err != nil {
+	if _, err := fmt.Fprintf(d.progress, "ready in %.1fs (relays: %d, workers: %d)\nstatus page of %s: %s/\n",
+		time.Since(began).Seconds(), d.cfg.Relays, d.cfg.Workers, d.observer.relays[0].ID, d.observer.relays[0].Admin); err != nil {
 		return counts{}, nil, err
 	}
 	err = d.underLoad(ctx)

@@ -72,7 +72,7 @@ func TestNoRequestIsLostWhileWorkersDie(t *testing.T) {
 	if r.P50 <= 0 || r.P99 < r.P50 {
 		t.Errorf("p50 %v ms, p99 %v ms", r.P50, r.P99)
 	}
-	for _, want := range []string{"ready in ", "killed worker-0", "replaced worker-0"} {
+	for _, want := range []string{"ready in ", "status page of relay-1: http://127.0.0.1:", "killed worker-0", "replaced worker-0"} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("the progress does not say %q:\n%s", want, stderr.String())
 		}

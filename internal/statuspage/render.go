@@ -14,8 +14,8 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// html is what a template of this package has drawn.
-type html = template.HTML
+// markup is what a template of this package has drawn.
+type markup = template.HTML
 
 // runbooks is where the pages of docs/operations are read.
 const runbooks = "https://github.com/ringway/ringway/blob/main/docs/operations/"
@@ -110,9 +110,9 @@ func (d *Document) worker() bool { return d.Role == "worker" }
 // for the life of a process.
 func (d *Document) sections() []string {
 	if d.worker() {
-		return []string{"state", "figures", "offers", "members"}
+		return []string{"state", "figures", "offers", "members", "links"}
 	}
-	return []string{"state", "figures", "ring", "services", "peers", "members"}
+	return []string{"state", "figures", "ring", "services", "peers", "members", "links"}
 }
 
 // drawSections draws every section.
@@ -136,7 +136,7 @@ func (v *view) drawPage() ([]byte, error) {
 		return nil, err
 	}
 	for _, name := range v.Document.sections() {
-		v.Sections = append(v.Sections, html(drawn[name])) // by a template: escaped already
+		v.Sections = append(v.Sections, markup(drawn[name])) // by a template: escaped already
 	}
 	v.Version = version
 	var b bytes.Buffer

@@ -42,8 +42,8 @@ func (q query) link() string {
 // view is what the template shows: a document, with what follows from it.
 type view struct {
 	Document *Document
-	Version  string // of the assets
-	Sections []html // of the whole page only
+	Version  string   // of the assets
+	Sections []markup // of the whole page only
 	Services rows[Service]
 	Peers    rows[Peer]
 	Workers  rows[RingWorker]

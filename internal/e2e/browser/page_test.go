@@ -1,0 +1,168 @@
+package browser_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/ringway/ringway/internal/e2e/browser"
+)
+
+func TestThePageShowsAWorkerDieAndComeBackWithoutAReload(t *testing.T) {
+	f, b := small(t), startBrowser(t)
+	p := tab(t, b, browser.TabConfig{}, f.RelayURL("relay-1")+"?service=checkout")
+	await(t, p, "the page is live", live)
+	await(t, p, "six workers are active", six)
+	// What the reader does must outlive the updates.
+	evaluate[bool](t, p, `(window.mine = "kept", document.querySelector("details").open = true, document.querySelector("#services a").focus(), true)`)
+
+	if err := f.Kill("worker-3"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p, "worker-3 is no active peer", `!document.querySelector('#peers tr[data-key="worker-3"][data-state=active]')`)
+	await(t, p, "worker-3 is marked on the ring by its shape", `document.querySelector('#ring g[data-key="worker-3"]:not(.s-active)') || document.querySelectorAll("#ring svg.ring g").length === 5`)
+	await(t, p, "worker-3 is listed as failed", `document.querySelector('#members tr[data-key="worker-3"][data-state=failed]')`)
+	await(t, p, "the notices name it", `document.querySelector("#state").textContent.includes("worker-3")`)
+	await(t, p, "its place is given away", `document.querySelectorAll("#ring svg.ring g").length === 5`)
+	picture(t, p, "worker-dead")
+
+	if err := f.StartWorker(browser.WorkerConfig{ID: "worker-3", Services: []string{"checkout", "search"}}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p, "worker-3 is alive", `document.querySelector('#members tr[data-key="worker-3"][data-state=alive]')`)
+	await(t, p, "six workers are active again", six)
+	await(t, p, "worker-3 is on the ring", `document.querySelector('#ring g[data-key="worker-3"].s-active')`)
+	await(t, p, "the notices forgot it", `!document.querySelector("#state").textContent.includes("worker-3")`)
+	picture(t, p, "worker-back")
+
+	if got := evaluate[string](t, p, `window.mine`); got != "kept" {
+		t.Error("the page was loaded again")
+	}
+	if !evaluate[bool](t, p, `document.querySelector("details").open`) {
+		t.Error("what the reader opened was closed")
+	}
+	if got := evaluate[string](t, p, `document.activeElement.textContent`); got != "checkout" {
+		t.Errorf("the focus moved to %q", got)
+	}
+	// Page, style, script, icon, events: nothing is polled.
+	if n := p.Requests(); n > 6 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestEverythingCanBeReachedWithTheKeyboard(t *testing.T) {
+	f, b := small(t), startBrowser(t)
+	p := tab(t, b, browser.TabConfig{}, f.RelayURL("relay-1"))
+	await(t, p, "the page is live", live)
+	await(t, p, "both services are there", `document.querySelectorAll("#services a").length === 2`)
+	await(t, p, "six workers are active", six)
+
+	want := evaluate[[]string](t, p, `[...document.querySelectorAll("a[href], summary, [tabindex='0']")].filter(e => !e.closest("details:not([open]) > :not(summary)")).map(e => e.textContent.slice(0, 40))`)
+	var got []string
+	for range want {
+		if err := p.Do(chromedp.KeyEvent(kb.Tab)); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, evaluate[string](t, p, `document.activeElement.textContent.slice(0, 40)`))
+		if outline := evaluate[string](t, p, `getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth`); outline != "solid3px" {
+			t.Errorf("%q has the focus, and its outline is %s", got[len(got)-1], outline)
+		}
+	}
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("tab went\n%q, want\n%q", got, want)
+	}
+	if want[0] != "Skip to the content" || len(want) < 12 {
+		t.Errorf("there is %q", want)
+	}
+
+	// Choosing another service, by keys alone.
+	evaluate[bool](t, p, `(document.querySelector("#services a").focus(), true)`)
+	if err := p.Do(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p, "the other service is shown", `location.search === "?service=search" && document.querySelector("#ring-title").textContent === "search"`)
+	await(t, p, "the page is live", live)
+	// Opening the table of workers.
+	evaluate[bool](t, p, `(document.querySelector("summary").focus(), true)`)
+	if err := p.Do(chromedp.KeyEvent(kb.Enter)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p, "the table is open", `document.querySelector("details").open`)
+}
+
+func TestThePageIsWholeWithoutJavaScript(t *testing.T) {
+	f, b := small(t), startBrowser(t)
+	with := tab(t, b, browser.TabConfig{}, f.RelayURL("relay-2")+"?service=search")
+	await(t, with, "six workers are active", six)
+	p := tab(t, b, browser.TabConfig{NoScript: true}, f.RelayURL("relay-2")+"?service=search")
+	if got := evaluate[string](t, p, `document.querySelector("#live").innerText`); got != "As of the last reload" {
+		t.Errorf("the page says %q", got)
+	}
+	if n := evaluate[int](t, p, `document.querySelectorAll("#peers tbody tr").length`); n != 6 {
+		t.Errorf("%d peers", n)
+	}
+	if n := evaluate[int](t, p, `document.querySelectorAll("#members tbody tr").length`); n != 9 {
+		t.Errorf("%d members", n)
+	}
+	picture(t, p, "no-script")
+	if err := p.Do(chromedp.Click(chromedp.CSS(`#services a[href="?service=checkout"]`))); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p, "the other service is shown", `document.querySelector("#ring-title").textContent === "checkout"`)
+}
+
+func TestThePageFollowsThePreferredScheme(t *testing.T) {
+	f, b := small(t), startBrowser(t)
+	backgrounds := map[string]bool{}
+	for name, cfg := range map[string]browser.TabConfig{"light": {}, "dark": {Dark: true}} {
+		p := tab(t, b, cfg, f.RelayURL("relay-1"))
+		await(t, p, "six workers are active", six)
+		backgrounds[evaluate[string](t, p, `getComputedStyle(document.body).backgroundColor`)] = true
+		picture(t, p, "scheme-"+name)
+	}
+	if len(backgrounds) != 2 {
+		t.Errorf("the background is %v in both", backgrounds)
+	}
+}
+
+func TestNothingMovesForThoseWhoPreferThat(t *testing.T) {
+	f, b := small(t), startBrowser(t)
+	for still, want := range map[bool]string{true: "none", false: "changed"} {
+		p := tab(t, b, browser.TabConfig{Still: still}, f.RelayURL("relay-1"))
+		await(t, p, "six workers are active", six)
+		if got := evaluate[string](t, p, `(() => { const row = document.querySelector("#peers tbody tr"); row.setAttribute("data-changed", ""); return getComputedStyle(row.firstElementChild).animationName; })()`); got != want {
+			t.Errorf("less motion: %v: the animation is %q, want %q", still, got, want)
+		}
+	}
+}
+
+func TestANarrowScreenScrollsNothingSideways(t *testing.T) {
+	f, b := small(t), startBrowser(t)
+	p := tab(t, b, browser.TabConfig{Width: 360, Height: 780}, f.RelayURL("relay-1"))
+	await(t, p, "six workers are active", six)
+	if wide := evaluate[int](t, p, `document.documentElement.scrollWidth`); wide > 360 {
+		t.Errorf("the page is %d wide on a screen of 360", wide)
+	}
+	picture(t, p, "narrow")
+}
+
+func TestAGateAndAWorkerHavePagesToo(t *testing.T) {
+	f, b := small(t), startBrowser(t)
+	if err := f.StartRelay(browser.RelayConfig{ID: "gate-1", Gate: true}); err != nil {
+		t.Fatal(err)
+	}
+	gate := tab(t, b, browser.TabConfig{}, f.RelayURL("gate-1"))
+	await(t, gate, "the gate forwards to three relays", `document.querySelectorAll("#ring line.s-active").length === 3`)
+	picture(t, gate, "gate")
+	worker := tab(t, b, browser.TabConfig{}, f.WorkerURL("worker-1"))
+	await(t, worker, "the worker offers two services", `document.querySelectorAll("#offers tr[data-state=offered]").length === 2`)
+	await(t, worker, "the page is live", live)
+	if err := f.Drain(t.Context(), "worker-1"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, worker, "they are draining", `document.querySelectorAll("#offers tr[data-state=draining]").length === 2`)
+	await(t, gate, "the gate sees it on the ring", `[...document.querySelectorAll("#ring details tr")].some(r => r.dataset.key === "worker-1" && r.dataset.state === "draining")`)
+	picture(t, worker, "worker")
+}

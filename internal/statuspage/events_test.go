@@ -1,0 +1,363 @@
+package statuspage
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// changing is a process whose document tests change.
+type changing struct {
+	mu    sync.Mutex
+	d     Document
+	looks int
+	takes time.Duration // to describe it
+}
+
+func (c *changing) config() Config {
+	return Config{Registerer: prometheus.NewRegistry(), Document: func(context.Context, string) Document {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.looks++
+		time.Sleep(c.takes)
+		return c.d
+	}}
+}
+
+func (c *changing) change(f func(*Document)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.d)
+}
+
+// event is one that came, and when.
+type event struct {
+	Name string
+	// Sections are the ids of those that it has.
+	Sections []string
+	At       time.Duration
+}
+
+// listener is a browser without the network.
+type listener struct {
+	header http.Header
+	status int
+	began  time.Time
+	events []event
+	broken bool
+}
+
+func (l *listener) Header() http.Header    { return l.header }
+func (l *listener) WriteHeader(status int) { l.status = status }
+func (l *listener) Flush()                 {}
+
+func (l *listener) Write(b []byte) (int, error) {
+	if l.broken {
+		return 0, errors.New("the client went")
+	}
+	name, data, ok := strings.Cut(string(b), "\ndata: ")
+	if ok && strings.HasSuffix(data, "\n\n") && strings.Count(data, "\n") == 2 {
+		var sections map[string]string
+		if err := json.Unmarshal([]byte(data), &sections); err != nil {
+			return 0, err
+		}
+		l.events = append(l.events, event{strings.TrimPrefix(name, "event: "), slices.Sorted(maps.Keys(sections)), time.Since(l.began)})
+	}
+	return len(b), nil
+}
+
+// listen connects to /events, until the returned function ends it and waits.
+func listen(mux http.Handler, header ...string) (l *listener, stop func()) {
+	l = &listener{header: http.Header{}, began: time.Now()}
+	ctx, cancel := context.WithCancel(context.Background())
+	req := httptest.NewRequestWithContext(ctx, "GET", "/events", nil)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		mux.ServeHTTP(l, req)
+	}()
+	return l, func() { cancel(); <-done }
+}
+
+func serve(cfg Config) *http.ServeMux {
+	mux := http.NewServeMux()
+	Handle(mux, cfg)
+	return mux
+}
+
+// pass lets time pass, and what happens in it be seen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestAListenerGetsTheWholePageThenWhatChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &changing{d: relayDocument(4)}
+		l, stop := listen(serve(c.config()))
+		pass(1250 * time.Millisecond)
+		c.change(func(d *Document) { d.InFlight = 99 })
+		c.change(func(d *Document) { d.InFlight = 100 }) // before the next event: one has both
+		pass(time.Second)
+		c.change(func(d *Document) { d.Members[0].State = Leaving; d.Ready = false })
+		pass(time.Second)
+		stop()
+		want := []event{
+			{"sections", []string{"figures", "links", "members", "peers", "ring", "services", "state"}, 0},
+			{"sections", []string{"figures"}, 1500 * time.Millisecond},
+			{"sections", []string{"members", "state"}, 2500 * time.Millisecond},
+		}
+		if diff := cmp.Diff(want, l.events); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if l.header.Get("Content-Type") != "text/event-stream" || l.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%v", l.header)
+		}
+	})
+}
+
+func TestNoListenerGetsMoreThanOneEventInAnInterval(t *testing.T) {
+	for _, interval := range []time.Duration{0, 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &changing{d: relayDocument(4)}
+			cfg := c.config()
+			document, n := cfg.Document, int64(0)
+			cfg.Interval = interval
+			cfg.Document = func(ctx context.Context, s string) Document { // new each time
+				d := document(ctx, s)
+				n++
+				d.InFlight = n
+				return d
+			}
+			l, stop := listen(serve(cfg))
+			pass(10*time.Second + time.Millisecond)
+			stop()
+			least := interval
+			if least == 0 {
+				least = 500 * time.Millisecond
+			}
+			if want := int(10*time.Second/least) + 1; len(l.events) != want {
+				t.Errorf("interval %v: %d events, want %d", interval, len(l.events), want)
+			}
+			for i := 1; i < len(l.events); i++ {
+				if gap := l.events[i].At - l.events[i-1].At; gap < least {
+					t.Errorf("interval %v: two events within %v", interval, gap)
+				}
+			}
+		})
+	}
+}
+
+func TestAQuietListenerHearsAHeartbeat(t *testing.T) {
+	for _, heartbeat := range []time.Duration{0, 5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &changing{d: relayDocument(4)}
+			cfg := c.config()
+			cfg.Heartbeat = heartbeat
+			l, stop := listen(serve(cfg))
+			pass(31 * time.Second)
+			stop()
+			every := heartbeat
+			if every == 0 {
+				every = 15 * time.Second
+			}
+			if want := 1 + int(31*time.Second/every); len(l.events) != want || l.events[1].Name != "beat" || l.events[1].At != every {
+				t.Errorf("heartbeat %v: %v", heartbeat, l.events)
+			}
+		})
+	}
+}
+
+func TestAListenerThatIsSlowToDrawRestsLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &changing{d: relayDocument(4), takes: time.Second}
+		_, stop := listen(serve(c.config()))
+		pass(20*time.Second - time.Millisecond)
+		if c.looks != 4 {
+			t.Errorf("looked %d times in 20 s, want 4: one second of work in five", c.looks)
+		}
+		stop()
+	})
+}
+
+func TestNothingIsDrawnWhileNobodyListens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &changing{d: relayDocument(4)}
+		mux := serve(c.config())
+		pass(time.Hour)
+		if c.looks != 0 {
+			t.Errorf("looked %d times", c.looks)
+		}
+		_, stop := listen(mux)
+		pass(time.Second)
+		stop()
+		before := c.looks
+		pass(time.Hour)
+		if before == 0 || c.looks != before {
+			t.Errorf("%d looks became %d after the listener went", before, c.looks)
+		}
+	})
+}
+
+func TestAListenerThatTakesNothingMoreIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &changing{d: relayDocument(4)}
+		cfg := c.config()
+		l, stop := listen(serve(cfg))
+		pass(time.Second)
+		l.broken = true
+		c.change(func(d *Document) { d.InFlight++ })
+		pass(time.Second)
+		before := c.looks
+		pass(time.Minute)
+		if c.looks != before {
+			t.Error("it is still drawn for")
+		}
+		if n := gauge(t, cfg, "ringway_status_page_listeners"); n != 0 {
+			t.Errorf("%v listeners are counted", n)
+		}
+		stop()
+	})
+}
+
+func TestListenersAreBounded(t *testing.T) {
+	for _, most := range []int{0, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &changing{d: relayDocument(4)}
+			cfg := c.config()
+			cfg.Listeners = most
+			mux := serve(cfg)
+			want := most
+			if want == 0 {
+				want = 16
+			}
+			var stops []func()
+			for range want {
+				_, stop := listen(mux)
+				stops = append(stops, stop)
+			}
+			synctest.Wait()
+			over, _ := listen(mux)
+			synctest.Wait()
+			if over.status != http.StatusServiceUnavailable || over.header.Get("Retry-After") == "" {
+				t.Errorf("number %d: %d %v", want+1, over.status, over.header)
+			}
+			if n := gauge(t, cfg, "ringway_status_page_listeners"); n != float64(want) {
+				t.Errorf("%v listeners are counted, want %d", n, want)
+			}
+			stops[0]()
+			next, stop := listen(mux) // there is room again
+			pass(time.Second)
+			if len(next.events) == 0 {
+				t.Errorf("after one went: %d", next.status)
+			}
+			for _, stop := range append(stops[1:], stop) {
+				stop()
+			}
+			if n := gauge(t, cfg, `ringway_status_page_refused_total`); n != 1 {
+				t.Errorf("%v are counted as refused", n)
+			}
+		})
+	}
+}
+
+func TestThePageOfAnotherSiteMustNotListen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &changing{d: relayDocument(4)}
+		cfg := c.config()
+		l, stop := listen(serve(cfg), "Sec-Fetch-Site", "cross-site")
+		synctest.Wait()
+		if l.status != http.StatusForbidden || c.looks != 0 || gauge(t, cfg, "ringway_status_page_refused_total") != 1 {
+			t.Errorf("%d, %d looks", l.status, c.looks)
+		}
+		stop()
+	})
+}
+
+// gauge sums the values of a metric.
+func gauge(t *testing.T, cfg Config, name string) (sum float64) {
+	t.Helper()
+	families, err := cfg.Registerer.(*prometheus.Registry).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// Over a real connection: goleak sees what is left when the server, or the client, ends.
+func TestTheStreamEndsWithTheServerAndWithTheClient(t *testing.T) {
+	for _, end := range []string{"server", "client"} {
+		t.Run(end, func(t *testing.T) {
+			c := &changing{d: relayDocument(4)}
+			cfg := c.config()
+			server := httptest.NewServer(serve(cfg))
+			defer server.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/events", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := server.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewReader(answer.Body)
+			first, err := lines.ReadString('\n')
+			if err != nil || first != "event: sections\n" {
+				t.Fatalf("%q %v", first, err)
+			}
+			if end == "server" {
+				server.Config.Close()
+			} else {
+				cancel()
+			}
+			for err == nil {
+				_, err = lines.ReadString('\n')
+			}
+			_ = answer.Body.Close() // it has failed
+			deadline := time.Now().Add(30 * time.Second)
+			for gauge(t, cfg, "ringway_status_page_listeners") != 0 {
+				if time.Now().After(deadline) {
+					t.Fatal("the listener is still there")
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
+func TestMetricsFollowTheConventions(t *testing.T) {
+	c := &changing{d: relayDocument(4)}
+	cfg := c.config()
+	serve(cfg)
+	problems, err := testutil.GatherAndLint(cfg.Registerer.(*prometheus.Registry))
+	if err != nil || len(problems) > 0 {
+		t.Error(err, fmt.Sprint(problems))
+	}
+}

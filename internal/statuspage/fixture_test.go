@@ -1,0 +1,155 @@
+package statuspage
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/html"
+)
+
+// relayDocument is a relay with a service of n workers, of which it connects to the
+// first half.
+func relayDocument(n int) Document {
+	d := Document{
+		ID: "relay-1", Role: "relay", Cluster: "shop", Environment: "production", Datacenter: "ams", Build: "v1.2.3", Uptime: 3 * time.Hour, Ready: true,
+		MembersChecksum: "00112233aabbccdd", ServicesChecksum: "ddccbbaa33221100", InFlight: 7,
+		Members: []Member{
+			{ID: "relay-1", Role: "relay", State: Alive, Address: "127.0.0.1:7400", Self: true},
+			{ID: "worker-lost", Role: "worker", State: Failed, Address: "127.0.0.1:7401"},
+		},
+		Notices:  []Notice{{Severity: Warning, Text: "Something is odd.", Remedy: "Look.", Runbook: "alone"}},
+		Services: []Service{{Name: "echo", Index: 0, Ready: n, Endpoints: n, Range: fmt.Sprintf("[0..%d) of %d", n/2, n), Strategy: "p2c"}, {Name: "other", Index: -1, Ready: 1, Endpoints: 2, Strategy: "stable"}},
+	}
+	f := &Focus{Service: d.Services[0], Role: "Served by 2 relays."}
+	f.Ring = Ring{Minimum: 3, Arcs: []Arc{{Relay: "relay-1", Self: true, Runs: []Run{{0, n / 2}}}, {Relay: "relay-2", Runs: []Run{{n / 2, n - n/2}}}}}
+	for i := range n {
+		id := fmt.Sprintf("w%d", i)
+		f.Ring.Workers = append(f.Ring.Workers, RingWorker{ID: id, State: Active, Relays: 3, Mine: i < n/2})
+		d.Members = append(d.Members, Member{ID: id, Role: "worker", State: Alive, Address: "127.0.0.1:1"})
+		if i < n/2 {
+			f.Peers = append(f.Peers, Peer{ID: id, Address: "127.0.0.1:2", State: Active, Tier: "same_dc", Weight: 2 / float64(n), Latency: 1500 * time.Microsecond, InFlight: i})
+		}
+	}
+	d.Focus = f
+	return d
+}
+
+// gateDocument forwards to four relays.
+func gateDocument() Document {
+	d := relayDocument(4)
+	d.ID, d.Role = "gate-1", "gate"
+	d.Focus.Forwarding, d.Focus.Ring.Arcs = true, nil
+	d.Focus.Peers = []Peer{{ID: "relay-1", State: Active}, {ID: "relay-2", State: Backup}, {ID: "relay-3", State: Evicted, LastReason: "error_rate"}, {ID: "relay-4", State: Candidate}}
+	return d
+}
+
+func workerDocument() Document {
+	return Document{
+		ID: "worker-1", Role: "worker", Cluster: "shop", Environment: "production", Build: "v1.2.3",
+		Offers: []Offer{
+			{Name: "echo", Address: "127.0.0.1:9000", Protocol: "http1", State: "offered", Good: true, Check: "http", Weight: 10},
+			{Name: "slow", Address: "127.0.0.1:9001", Protocol: "h2c", State: "unhealthy", Weight: 10, Error: "connection refused"},
+		},
+		Members: []Member{{ID: "relay-1", Role: "relay", State: Alive}},
+	}
+}
+
+// config serves one document for every service.
+func config(d Document) Config {
+	return Config{Document: func(context.Context, string) Document { return d }, Registerer: prometheus.NewRegistry()}
+}
+
+func get(t *testing.T, cfg Config, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	mux := http.NewServeMux()
+	Handle(mux, cfg)
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	return w
+}
+
+// parse reads what a browser would.
+func parse(t *testing.T, text []byte) *html.Node {
+	t.Helper()
+	root, err := html.Parse(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func attr(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+func hasClass(n *html.Node, class string) bool {
+	for _, c := range strings.Fields(attr(n, "class")) {
+		if c == class {
+			return true
+		}
+	}
+	return false
+}
+
+// all are the elements of a name, in document order; "*" is every name.
+func all(root *html.Node, name string) (out []*html.Node) {
+	for n := range root.Descendants() {
+		if n.Type == html.ElementNode && (name == "*" || n.Data == name) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func byID(t *testing.T, root *html.Node, id string) *html.Node {
+	t.Helper()
+	for _, n := range all(root, "*") {
+		if attr(n, "id") == id {
+			return n
+		}
+	}
+	t.Fatalf("there is no #%s", id)
+	return nil
+}
+
+// text is what a reader reads, with single spaces.
+func text(n *html.Node) string {
+	var b strings.Builder
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode {
+			b.WriteString(d.Data + " ")
+		}
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+// table is the rows of the first table in n, with the cells parted by bars.
+func table(t *testing.T, n *html.Node) (rows []string) {
+	t.Helper()
+	tables := all(n, "table")
+	if len(tables) == 0 {
+		t.Fatalf("#%s has no table", attr(n, "id"))
+	}
+	for _, tr := range all(tables[0], "tr") {
+		var cells []string
+		for c := range tr.ChildNodes() {
+			if c.Type == html.ElementNode {
+				cells = append(cells, text(c))
+			}
+		}
+		rows = append(rows, strings.Join(cells, " | "))
+	}
+	return rows
+}

@@ -1,0 +1,351 @@
+package statuspage
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/html"
+)
+
+// A process describes itself; the page and its updates follow from that.
+func Example() {
+	mux := http.NewServeMux()
+	Handle(mux, Config{
+		Document: func(context.Context, string) Document {
+			return Document{ID: "relay-1", Role: "relay", Notices: []Notice{{Severity: Problem, Text: "Not joined yet.", Remedy: "Check --join."}}}
+		},
+		Registerer: prometheus.NewRegistry(),
+	})
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	root, err := html.Parse(w.Body)
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, name := range []string{"h1", "li"} {
+		for _, n := range all(root, name) {
+			fmt.Println(text(n))
+		}
+	}
+	// Output:
+	// relay-1 relay
+	// Problem: Not joined yet. Check --join.
+}
+
+func TestTheTablesSayWhatTheDocumentSays(t *testing.T) {
+	root := parse(t, get(t, config(relayDocument(4)), "/?service=echo").Body.Bytes())
+	for id, want := range map[string][]string{
+		"services": {
+			"Service | This relay | Ready | Range | In flight | Strategy",
+			"echo | serves, index 0 | 4 | [0..2) of 4 | 0 | p2c",
+			"other | forwards | 1 of 2 | – | 0 | stable",
+		},
+		"peers": {
+			"Worker | State | Tier | Share % | EWMA ms | In flight | Errors % | Score | Last eviction",
+			"w0 | active | datacenter | 50.0 | 1.50 | 0 | 0.0 | 0.00 | –",
+			"w1 | active | datacenter | 50.0 | 1.50 | 1 | 0.0 | 0.00 | –",
+		},
+		"ring": {
+			"Worker | State | Relays | This relay",
+			"w0 | active | 3 | connects", "w1 | active | 3 | connects", "w2 | active | 3 | –", "w3 | active | 3 | –",
+		},
+		"members": { // who went first, relays before workers
+			"Member | Role | State | Datacenter | Gossip address | Age | Version",
+			"worker-lost | worker | failed | – | 127.0.0.1:7401 | < 1 min ago | –",
+			"relay-1 this one | relay | alive | – | 127.0.0.1:7400 | < 1 min | –",
+			"w0 | worker | alive | – | 127.0.0.1:1 | < 1 min | –", "w1 | worker | alive | – | 127.0.0.1:1 | < 1 min | –",
+			"w2 | worker | alive | – | 127.0.0.1:1 | < 1 min | –", "w3 | worker | alive | – | 127.0.0.1:1 | < 1 min | –",
+		},
+	} {
+		if diff := cmp.Diff(want, table(t, byID(t, root, id))); diff != "" {
+			t.Errorf("#%s (-want +got):\n%s", id, diff)
+		}
+	}
+	for id, want := range map[string]string{
+		"state":   "✓ Ready up for 3 h Warning: Something is odd. Look. Runbook",
+		"figures": "Members 5 1 relay, 4 workers Services 2 1 served here, 1 forwarded In flight 7 requests Relays per worker 3 at least 3 wanted, echo Checksums members 00112233aabbccdd services ddccbbaa33221100 equal on all that agree",
+	} {
+		if got := text(byID(t, root, id)); got != want {
+			t.Errorf("#%s: %q, want %q", id, got, want)
+		}
+	}
+}
+
+func TestAGateShowsTheRelaysThatItForwardsTo(t *testing.T) {
+	root := parse(t, get(t, config(gateDocument()), "/").Body.Bytes())
+	want := []string{
+		"Relay | State | Tier | EWMA ms | In flight | Errors % | Score | Last eviction",
+		"relay-1 | primary | – | – | 0 | 0.0 | 0.00 | –",
+		"relay-2 | backup | – | – | 0 | 0.0 | 0.00 | –",
+		"relay-3 | evicted | – | – | 0 | 0.0 | 0.00 | error rate",
+		"relay-4 | candidate | – | – | 0 | 0.0 | 0.00 | –",
+	}
+	if diff := cmp.Diff(want, table(t, byID(t, root, "peers"))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var spokes []string
+	for _, n := range all(byID(t, root, "ring"), "line") {
+		spokes = append(spokes, attr(n, "class"))
+	}
+	if diff := cmp.Diff([]string{"spoke s-active", "spoke s-backup", "spoke s-evicted"}, spokes); diff != "" {
+		t.Errorf("spokes (-want +got):\n%s", diff)
+	}
+}
+
+func TestAWorkerShowsItsOffersAndNoRing(t *testing.T) {
+	root := parse(t, get(t, config(workerDocument()), "/").Body.Bytes())
+	want := []string{
+		"Service | State | For | Check | Address | Protocol | Weight | Last error",
+		"echo | offered | < 1 min | http | 127.0.0.1:9000 | http1 | 10 | –",
+		"slow | unhealthy | < 1 min | none | 127.0.0.1:9001 | h2c | 10 | connection refused",
+	}
+	if diff := cmp.Diff(want, table(t, byID(t, root, "offers"))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, n := range all(root, "section") {
+		if id := attr(n, "id"); id == "ring" || id == "peers" {
+			t.Errorf("a worker has #%s", id)
+		}
+	}
+}
+
+func TestAServiceIsChosenByALinkThatNeedsNoScript(t *testing.T) {
+	asked := ""
+	cfg := config(Document{})
+	cfg.Document = func(_ context.Context, service string) Document {
+		asked = service
+		return relayDocument(4)
+	}
+	root := parse(t, get(t, cfg, "/?service=echo").Body.Bytes())
+	if asked != "echo" {
+		t.Errorf("asked for %q", asked)
+	}
+	links := all(byID(t, root, "services"), "a")
+	if len(links) != 2 || attr(links[1], "href") != "?service=other" || attr(links[0], "aria-current") != "true" || attr(links[1], "aria-current") != "" {
+		t.Errorf("%v", links)
+	}
+}
+
+func TestAnUnknownServiceIsNotFoundAndThePageSaysSo(t *testing.T) {
+	d := relayDocument(4)
+	d.Focus = nil
+	w := get(t, config(d), "/?service=nobody")
+	if w.Code != http.StatusNotFound || !strings.Contains(text(byID(t, parse(t, w.Body.Bytes()), "state")), `offered, the service "nobody"`) {
+		t.Errorf("%d", w.Code)
+	}
+	if w := get(t, config(d), "/"); w.Code != http.StatusOK { // there is none at all
+		t.Errorf("%d", w.Code)
+	}
+}
+
+// Everything that a machine must find: landmarks, names, scopes, what can be focused.
+func TestThePageIsAccessible(t *testing.T) {
+	for name, d := range map[string]Document{"relay": relayDocument(40), "gate": gateDocument(), "worker": workerDocument()} {
+		t.Run(name, func(t *testing.T) {
+			root := parse(t, get(t, config(d), "/").Body.Bytes())
+			if lang := attr(all(root, "html")[0], "lang"); lang != "en" {
+				t.Errorf("lang %q", lang)
+			}
+			for _, one := range []string{"h1", "main", "title", "header"} {
+				if n := len(all(root, one)); one != "title" && n != 1 {
+					t.Errorf("%d <%s>", n, one)
+				}
+			}
+			ids := map[string]bool{}
+			for _, n := range all(root, "*") {
+				if id := attr(n, "id"); id != "" {
+					if ids[id] {
+						t.Errorf("the id %q is there twice", id)
+					}
+					ids[id] = true
+				}
+			}
+			for _, th := range all(root, "th") {
+				if s := attr(th, "scope"); s != "col" && s != "row" {
+					t.Errorf("the header %q has the scope %q", text(th), s)
+				}
+			}
+			for _, n := range all(root, "*") {
+				if by := attr(n, "aria-labelledby"); by != "" && !ids[by] {
+					t.Errorf("<%s> is labelled by #%s, which is not there", n.Data, by)
+				}
+				if hasClass(n, "scroll") && (attr(n, "tabindex") != "0" || attr(n, "role") != "region" || attr(n, "aria-label")+attr(n, "aria-labelledby") == "") {
+					t.Errorf("a part that scrolls cannot be reached or has no name: %v", n.Attr)
+				}
+				if n.Data == "section" && attr(n, "aria-label")+attr(n, "aria-labelledby") == "" {
+					t.Errorf("#%s has no name", attr(n, "id"))
+				}
+				if n.Data == "img" && !slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == "alt" }) {
+					t.Error("an image without an alternative")
+				}
+				if n.Data == "svg" && attr(n, "aria-hidden") != "true" && (attr(n, "role") != "img" || attr(n, "aria-labelledby") == "") {
+					t.Errorf("a drawing without an alternative: %v", n.Attr)
+				}
+			}
+			live := false
+			for _, n := range all(byID(t, root, "state"), "*") {
+				live = live || attr(n, "aria-live") == "polite" && text(n) == text(all(byID(t, root, "state"), "div")[0])
+			}
+			if !live {
+				t.Error("notices are not announced")
+			}
+		})
+	}
+}
+
+// hostile tries to break out of texts, attributes and links.
+const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)></title></svg><a href="javascript:alert(1)">`
+
+func TestHostileNamesStayInTheirPlace(t *testing.T) {
+	for name, d := range map[string]Document{"relay": relayDocument(6), "gate": gateDocument(), "worker": workerDocument()} {
+		t.Run(name, func(t *testing.T) {
+			honest := elements(parse(t, get(t, config(d), "/").Body.Bytes()))
+			poison(reflect.ValueOf(&d).Elem(), 0)
+			w := get(t, config(d), "/?service="+hostileQuery)
+			root := parse(t, w.Body.Bytes())
+			if diff := cmp.Diff(honest, elements(root)); diff != "" {
+				t.Errorf("elements or attributes (-honest +hostile):\n%s", diff)
+			}
+			for _, n := range all(root, "*") {
+				for _, a := range n.Attr {
+					if strings.HasPrefix(a.Key, "on") || a.Key == "style" || strings.HasPrefix(strings.TrimSpace(strings.ToLower(a.Val)), "javascript:") {
+						t.Errorf("<%s %s=%q>", n.Data, a.Key, a.Val)
+					}
+				}
+			}
+			if !strings.Contains(text(root), hostile) {
+				t.Error("the names themselves are not shown")
+			}
+		})
+	}
+}
+
+const hostileQuery = "%22%3E%3Cscript%3Ealert(1)%3C/script%3E"
+
+// elements counts elements, and the names of their attributes.
+func elements(root *html.Node) map[string]int {
+	counts := map[string]int{}
+	for _, n := range all(root, "*") {
+		var names []string
+		for _, a := range n.Attr {
+			// These say which row is chosen, and depend on names on purpose.
+			if a.Key != "aria-current" && a.Key != "class" {
+				names = append(names, a.Key)
+			}
+		}
+		counts[n.Data+" "+strings.Join(names, " ")]++
+	}
+	return counts
+}
+
+// poison puts hostile text into every field that is free text.
+func poison(v reflect.Value, n int) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			poison(v.Elem(), n)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			name := v.Type().Field(i).Name
+			if !v.Field(i).CanSet() || name == "Role" && v.Type() != reflect.TypeFor[Focus]() || name == "Tier" || name == "Runbook" {
+				continue // fixed words; a name of a page of the handbook
+			}
+			poison(v.Field(i), n)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			poison(v.Index(i), i)
+		}
+	case reflect.String:
+		if v.Type() == reflect.TypeFor[string]() && v.String() != "" {
+			v.SetString(fmt.Sprintf("%s %d", hostile, n))
+		}
+	}
+}
+
+func TestThePolicyAllowsNothingFromElsewhereAndNothingInline(t *testing.T) {
+	for _, path := range []string{"/", "/assets/page.css", "/assets/page.js", "/assets/icon.svg"} {
+		w := get(t, config(relayDocument(4)), path)
+		policy := w.Header().Get("Content-Security-Policy")
+		if w.Code != 200 || !strings.HasPrefix(policy, "default-src 'none';") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") || strings.Contains(policy, "*") {
+			t.Errorf("%s: %d %q", path, w.Code, policy)
+		}
+		if w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: the type may be guessed", path)
+		}
+	}
+	w := get(t, config(relayDocument(4)), "/")
+	for _, n := range all(parse(t, w.Body.Bytes()), "*") {
+		inline := n.Data == "style" || n.Data == "script" && (attr(n, "src") == "" || n.FirstChild != nil)
+		if inline {
+			t.Errorf("<%s> inside of the page", n.Data)
+		}
+		for _, a := range n.Attr {
+			loads := a.Key == "src" || a.Key == "href" && n.Data == "link"
+			if loads && !strings.HasPrefix(a.Val, "assets/") {
+				t.Errorf("<%s> loads %s", n.Data, a.Val)
+			}
+		}
+	}
+	if w.Header().Get("Cache-Control") != "no-store" {
+		t.Error("the page may be kept")
+	}
+}
+
+func TestAssetsAreFetchedOnce(t *testing.T) {
+	first := get(t, config(relayDocument(4)), "/assets/page.js")
+	mux := http.NewServeMux()
+	Handle(mux, config(relayDocument(4)))
+	again := httptest.NewRequest("GET", "/assets/page.js", nil)
+	again.Header.Set("If-None-Match", first.Header().Get("ETag"))
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, again)
+	if w.Code != http.StatusNotModified || first.Header().Get("Content-Type") != "text/javascript; charset=utf-8" {
+		t.Errorf("%d %v", w.Code, first.Header())
+	}
+	for _, path := range []string{"/assets/page.html", "/assets/", "/nothing"} {
+		if w := get(t, config(relayDocument(4)), path); w.Code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
+
+func TestManyRowsAreCutAndThoseInTroubleStay(t *testing.T) {
+	d := relayDocument(1000)
+	d.Focus.Peers[400].State = Evicted
+	d.Focus.Ring.Workers[900].State = Unreachable
+	cfg := config(d)
+	root := parse(t, get(t, cfg, "/?service=echo").Body.Bytes())
+	rows := table(t, byID(t, root, "peers"))
+	if len(rows) != 1+defaultRows || !strings.HasPrefix(rows[1], "w400 | evicted") || !strings.HasPrefix(rows[2], "w0 |") {
+		t.Errorf("%d rows, %q", len(rows), rows[1:3])
+	}
+	if rows := table(t, byID(t, root, "ring")); !strings.HasPrefix(rows[1], "w900 | unreachable") {
+		t.Errorf("%q", rows[1])
+	}
+	rest := ""
+	for _, n := range all(byID(t, root, "peers"), "a") {
+		rest = attr(n, "href")
+	}
+	if rest != "?all=1&service=echo" {
+		t.Errorf("the rest is at %q", rest)
+	}
+	cfg = config(d)
+	if rows := table(t, byID(t, parse(t, get(t, cfg, "/"+rest).Body.Bytes()), "peers")); len(rows) != 501 || !strings.HasPrefix(rows[1], "w0 |") {
+		t.Errorf("all: %d rows", len(rows))
+	}
+	cfg = config(d)
+	cfg.Rows = 10
+	if rows := table(t, byID(t, parse(t, get(t, cfg, "/").Body.Bytes()), "peers")); len(rows) != 11 {
+		t.Errorf("with 10 rows: %d", len(rows))
+	}
+}
