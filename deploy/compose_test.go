@@ -176,13 +176,19 @@ func TestPrometheusScrapesEveryMemberOfTheComposeFleet(t *testing.T) {
 		Global  any
 		Rules   []string `yaml:"rule_files"`
 		Scrapes []struct {
-			Job    string                       `yaml:"job_name"`
-			Static []struct{ Targets []string } `yaml:"static_configs"`
+			Job           string                       `yaml:"job_name"`
+			Static        []struct{ Targets []string } `yaml:"static_configs"`
+			Authorization struct {
+				File string `yaml:"credentials_file"`
+			}
 		} `yaml:"scrape_configs"`
 	}
 	strict(t, read(t, "prometheus/prometheus.yml"), &config)
 	scraped := map[string]string{}
 	for _, s := range config.Scrapes {
+		if s.Authorization.File != "/secrets/admin.token" { // where compose.yaml mounts it
+			t.Errorf("%s is scraped without the token", s.Job)
+		}
 		for _, target := range s.Static[0].Targets {
 			scraped[target] = s.Job
 		}

@@ -4,7 +4,7 @@
 //
 // Promise: these files fit the binaries of the same commit. Every flag, environment
 // variable, port, path of a probe, verb and metric in them exists, every alert has
-// its page below docs/operations, and no other page is there.
+// its page below docs/operations, and other pages are there for `relay check` only.
 //
 //	Dockerfile   one image from scratch for each binary: make image
 //	compose.yaml 3 relays, a gate and 9 workers, secured: make up

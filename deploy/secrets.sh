@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes what the members of compose.yaml prove themselves with: an authority, a
-# certificate for each member, and a gossip key. One folder for each member, which
+# certificate for each member, a gossip key, and a token for the admin API. One folder for each member, which
 # is mounted into its container. What is there already is kept.
 #
 #   deploy/secrets.sh RELAY_BINARY DIRECTORY
@@ -27,6 +27,14 @@ fi
 if [[ ! -s $dir/gossip.keys ]]; then
 	"$relay" keys generate >"$dir/gossip.keys"
 fi
+if [[ ! -s $dir/admin.token ]]; then
+	"$relay" keys generate >"$dir/admin.token" # 32 random bytes are a token as well
+fi
+# Prometheus runs as somebody else in its container, and asks with the token, too.
+mkdir -p "$dir/prometheus"
+cp "$dir/admin.token" "$dir/prometheus/admin.token"
+chmod 755 "$dir/prometheus"
+chmod 644 "$dir/prometheus/admin.token"
 
 member() { # role id
 	local role=$1 id=$2
@@ -36,6 +44,7 @@ member() { # role id
 			--cluster "$cluster" --environment "$environment" --out "$dir/$id/tls" >/dev/null
 	fi
 	cp "$dir/ca/ca.crt" "$dir/$id/ca.crt"
+	cp "$dir/admin.token" "$dir/$id/admin.token"
 	# Rotations are written back to the member's own file: it is not replaced.
 	if [[ ! -s $dir/$id/gossip.keys ]]; then
 		cp "$dir/gossip.keys" "$dir/$id/gossip.keys"

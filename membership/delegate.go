@@ -36,12 +36,12 @@ const messageFormat = 1
 // NotifyMsg hands a message to its topic. The buffer is memberlist's.
 func (d *delegate) NotifyMsg(b []byte) {
 	if len(b) < 2 || b[0] != messageFormat {
-		d.metrics.packetDropped("message_format")
+		d.metrics.packetDropped(dropMessageFormat)
 		return
 	}
 	handle, ok := d.topics[b[1]]
 	if !ok {
-		d.metrics.packetDropped("message_topic")
+		d.metrics.packetDropped(dropMessageTopic)
 		return
 	}
 	handle(append([]byte(nil), b[2:]...))

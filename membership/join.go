@@ -216,7 +216,7 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) error {
 				reached = append(reached, addr)
 				break
 			}
-			n.metrics.joins.WithLabelValues("refused").Inc()
+			n.metrics.joins.WithLabelValues(joinRefused).Inc()
 		}
 	}
 	if len(reached) == 0 {
@@ -265,14 +265,14 @@ func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 func (n *Node) joinOne(addr string) error {
 	_, err := n.list.Join([]string{addr})
 	if err == nil {
-		n.metrics.joins.WithLabelValues("ok").Inc()
+		n.metrics.joins.WithLabelValues(joinOK).Inc()
 		return nil
 	}
 	// memberlist's error is text; the typed reason is the transport's.
 	if refusal := n.transport.refusals.get(addr); refusal != nil {
-		n.metrics.joins.WithLabelValues("refused").Inc()
+		n.metrics.joins.WithLabelValues(joinRefused).Inc()
 		return refusal
 	}
-	n.metrics.joins.WithLabelValues("failed").Inc()
+	n.metrics.joins.WithLabelValues(joinFailed).Inc()
 	return fmt.Errorf("join %s: %w", addr, err)
 }

@@ -149,8 +149,26 @@ func (n *Node) awaitKey(ctx context.Context, fingerprint string) ([]KeyResult, e
 	}
 }
 
+// KeyFingerprints asks the named live members for the fingerprints of their gossip
+// keys, and answers as Keys does. Who is not alive is left out.
+func (n *Node) KeyFingerprints(ctx context.Context, ids []string) ([]KeyResult, error) {
+	if n.cfg.Keyring == nil {
+		return nil, ErrNoKeyring
+	}
+	var members []Member
+	for _, id := range ids {
+		if m, alive := n.Snapshot().Get(id); alive {
+			members = append(members, m)
+		}
+	}
+	return n.askEach(ctx, members, keysRequest{Operation: ListKeys}), nil
+}
+
 func (n *Node) askAll(ctx context.Context, request keysRequest) []KeyResult {
-	members := n.Snapshot().Members()
+	return n.askEach(ctx, n.Snapshot().Members(), request)
+}
+
+func (n *Node) askEach(ctx context.Context, members []Member, request keysRequest) []KeyResult {
 	results := make([]KeyResult, len(members))
 	places := make(chan struct{}, keysAtOnce)
 	var wg sync.WaitGroup

@@ -1,8 +1,12 @@
 package membership
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // metrics holds every metric of the package. No label value comes from a peer.
@@ -21,7 +25,7 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 	f := promauto.With(reg)
-	return &metrics{
+	m := &metrics{
 		members: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringway_membership_members", Help: "Live members in the newest snapshot, this node included, by role.",
 		}, []string{"role"}),
@@ -53,10 +57,60 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 			Name: "ringway_membership_gossip_problems_total", Help: "Warnings and errors that memberlist logged.",
 		}),
 	}
+	m.initialise()
+	return m
 }
 
-func (m *metrics) refused(direction, reason string) {
-	m.refusals.WithLabelValues(direction, reason).Inc()
+// initialise makes every series of the counters, at 0: rates do not see the first
+// event of a series that begins with it.
+func (m *metrics) initialise() {
+	for _, event := range eventNames {
+		m.events.WithLabelValues(event)
+	}
+	for _, direction := range []string{inbound, outbound} {
+		for _, field := range refusalFields {
+			m.refusals.WithLabelValues(direction, reasonOf(field))
+		}
+		for _, reason := range identity.Reasons() {
+			m.refusals.WithLabelValues(direction, string(reason))
+		}
+	}
+	for _, reason := range dropReasons {
+		m.dropped.WithLabelValues(reason)
+	}
+	for _, result := range []string{joinOK, joinRefused, joinFailed} {
+		m.joins.WithLabelValues(result)
+	}
+}
+
+// eventNames are what the table and the quarantine report.
+var eventNames = [...]string{"joined", "left", "failed", "superseded", "changed", "outdated", "quarantined"}
+
+// Why packets and messages are dropped.
+const (
+	dropLabel         = "label"
+	dropQueueFull     = "queue_full"
+	dropMessageFormat = "message_format"
+	dropMessageTopic  = "message_topic"
+	dropMetadata      = "metadata"
+	dropBadAddress    = "bad_address"
+	dropWrite         = "write"
+)
+
+var dropReasons = [...]string{dropLabel, dropQueueFull, dropMessageFormat, dropMessageTopic, dropMetadata, dropBadAddress, dropWrite}
+
+// The results of attempts to join.
+const (
+	joinOK      = "ok"
+	joinRefused = "refused"
+	joinFailed  = "failed"
+)
+
+// reasonOf is a field as a label value.
+func reasonOf(field string) string { return strings.ReplaceAll(field, " ", "_") }
+
+func (m *metrics) refused(direction, field string) {
+	m.refusals.WithLabelValues(direction, reasonOf(field)).Inc()
 }
 func (m *metrics) packetDropped(reason string) { m.dropped.WithLabelValues(reason).Inc() }
 

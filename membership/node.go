@@ -76,6 +76,7 @@ type Node struct {
 	status    statusBoard
 	alive     atomic.Int64 // for memberlist's queue, which must not ask memberlist
 	lost      atomic.Pointer[[]lostMember]
+	held      atomic.Pointer[[]Quarantined] // of the newest snapshot
 
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -301,7 +302,7 @@ func (n *Node) apply(state *table, sightings []sighting) (changed bool) {
 		}
 		m, err := decodeMetadata(s.meta)
 		if err != nil || instanceName(m.ID, m.Epoch) != s.name {
-			n.metrics.packetDropped("metadata") // NotifyAlive refuses these; an update slipped by
+			n.metrics.packetDropped(dropMetadata) // NotifyAlive refuses these; an update slipped by
 			continue
 		}
 		changed = n.report(state.seen(m.member(s.addr), now)) || changed
@@ -343,6 +344,8 @@ func (n *Node) publish(state *table) {
 		n.metrics.events.WithLabelValues("quarantined").Inc()
 		n.logger.Warn("member quarantined: its gossip is not to be believed", "member", m.ID, "addr", m.GossipAddr, "reason", reason)
 	}
+	held := n.quarantine.among(state.members())
+	n.held.Store(&held)
 	s := NewSnapshot(version, n.cfg.ID, members).WithDepartures(state.departures.list(time.Now()), state.burst.on)
 	if old := n.snapshots.Load(); old != nil && old.Degraded() != s.Degraded() {
 		if s.Degraded() {
@@ -406,13 +409,13 @@ func (n *Node) hearLeave(payload []byte) {
 	r := &fieldReader{rest: payload}
 	epoch, id := r.uint64(), r.string()
 	if r.failed {
-		n.metrics.packetDropped("message_format")
+		n.metrics.packetDropped(dropMessageFormat)
 		return
 	}
 	select {
 	case n.leaves <- leaveNotice{id, epoch}:
 	default:
-		n.metrics.packetDropped("queue_full") // the member is then taken to have failed
+		n.metrics.packetDropped(dropQueueFull) // the member is then taken to have failed
 	}
 }
 

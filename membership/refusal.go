@@ -49,4 +49,11 @@ const (
 	fieldMalformed   = "malformed"
 	fieldKey         = "gossip key"
 	fieldCertificate = "certificate"
+	// fieldGreetings: more streams than a node greets at a time; nothing was compared.
+	fieldGreetings = "too_many_greetings"
 )
+
+var refusalFields = [...]string{
+	fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol,
+	fieldMalformed, fieldKey, fieldCertificate, fieldGreetings,
+}

@@ -134,6 +134,14 @@ func TestAMemberThatGossipsAnotherRoleThanItsCertificateIsQuarantined(t *testing
 			t.Fatalf("never quarantined; the seed sees %v\n%s", seed.Snapshot().Members(), seed.log)
 		}
 	}
+	for deadline := time.Now().Add(patience); len(seed.Quarantined()) == 0; time.Sleep(time.Millisecond) { // it is published with the next snapshot
+		if time.Now().After(deadline) {
+			t.Fatal("the quarantine is not listed")
+		}
+	}
+	if got := seed.Quarantined(); len(got) != 1 || !strings.Contains(got[0].Reason, "role") {
+		t.Errorf("listed: %+v", got)
+	}
 	seed.await(t, "itself only", sees("r1"))
 	if !strings.Contains(seed.log.String(), `it gossips the role \"relay\", its certificate says \"worker\"`) {
 		t.Errorf("the log does not say why:\n%s", seed.log)

@@ -139,14 +139,14 @@ func (t *transport) receivePackets() {
 			}
 			continue
 		case !t.labelled(buf[:n]):
-			t.metrics.packetDropped("label")
+			t.metrics.packetDropped(dropLabel)
 			continue
 		}
 		packet := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: now}
 		select {
 		case t.packetCh <- packet:
 		default: // gossip is lossy by contract; blocking here would lose more
-			t.metrics.packetDropped("queue_full")
+			t.metrics.packetDropped(dropQueueFull)
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (t *transport) acceptStreams() {
 		select {
 		case greeting <- struct{}{}:
 		default:
-			t.metrics.refused(inbound, "too_many_greetings")
+			t.metrics.refused(inbound, fieldGreetings)
 			_ = conn.Close()
 			continue
 		}
@@ -383,7 +383,7 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 	if err != nil {
 		// Addresses come from gossip and were checked there. Dropping the packet
 		// lets the failure detector draw its conclusion.
-		t.metrics.packetDropped("bad_address")
+		t.metrics.packetDropped(dropBadAddress)
 		return time.Now(), nil
 	}
 	_, err = t.packets.WriteTo(b, net.UDPAddrFromAddrPort(to))
@@ -392,7 +392,7 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 		return time.Now(), op
 	}
 	if err != nil {
-		t.metrics.packetDropped("write")
+		t.metrics.packetDropped(dropWrite)
 	}
 	return time.Now(), nil
 }

@@ -84,6 +84,33 @@ func (q *quarantine) filter(members []Member, now time.Time) (trusted []Member, 
 	return trusted, caught
 }
 
+// Quarantined is a member that gossip knows and no snapshot shows.
+type Quarantined struct {
+	// ID is what it gossips to be, Reason where its certificate disagrees.
+	ID     string `json:"id"`
+	Reason string `json:"reason"`
+}
+
+// Quarantined lists the members kept out of the newest snapshot, in no order. The
+// slice is not to be changed. One atomic load.
+func (n *Node) Quarantined() []Quarantined {
+	if held := n.held.Load(); held != nil {
+		return *held
+	}
+	return nil
+}
+
+// among lists those of the members that are kept out.
+func (q *quarantine) among(members []Member) []Quarantined {
+	var out []Quarantined
+	for _, m := range members {
+		if reason := q.held[m.Instance()]; reason != "" {
+			out = append(out, Quarantined{m.ID, reason})
+		}
+	}
+	return out
+}
+
 // disagreement says where gossip and certificate differ; "" where they do not. A
 // certificate that names no datacenter agrees with any, and no certificate seen
 // yet with everything.

@@ -26,6 +26,7 @@ type fleet struct {
 	t      *testing.T
 	client http.Client
 	prefix string // of its addresses
+	token  string // file of that for the admin API
 	entries
 }
 
@@ -53,6 +54,7 @@ func startFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, prefix: freeNet(t), client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
 	t.Cleanup(f.client.CloseIdleConnections)
 	secrets := filepath.Join(t.TempDir(), "secrets")
+	f.token = filepath.Join(secrets, "admin.token")
 	vars := []string{"RINGWAY_IMAGE=" + project, "RINGWAY_TAG=" + tag, "RINGWAY_NET=" + f.prefix, "RINGWAY_SECRETS=" + secrets}
 	if os.Geteuid() != 0 {
 		vars = append(vars, fmt.Sprintf("RINGWAY_USER=%d:%d", os.Getuid(), os.Getgid()))
@@ -125,8 +127,24 @@ func (f *fleet) get(url, service string) (status int, body []byte, err error) {
 
 // api decodes an answer of the admin API and reports whether there was one.
 func (f *fleet) api(e entry, path string, into any) bool {
-	status, body, err := f.get("http://"+e.admin+path, "")
-	return err == nil && status == http.StatusOK && json.Unmarshal(body, into) == nil
+	token, err := os.ReadFile(f.token)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.admin+path, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	return err == nil && resp.StatusCode == http.StatusOK && json.Unmarshal(body, into) == nil
 }
 
 func (f *fleet) ready(e entry) bool {

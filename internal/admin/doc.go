@@ -9,5 +9,7 @@
 //	GET /api/v1/members          GET /api/v1/checksum
 //
 // Rules: handlers only read immutable snapshots, so they need no lock and cannot
-// delay the data plane. Access is the listener's business: loopback by default.
+// delay the data plane. On loopback everybody may; elsewhere Access asks for a token
+// or a certificate, of everybody but probes. A page of another site that a browser
+// shows may change nothing anywhere. Profiles are there only when asked for.
 package admin

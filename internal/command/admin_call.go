@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,7 @@ const adminVariable = "RINGWAY_ADMIN_ADDR"
 type adminCall struct {
 	form
 	watch
+	adminAccess
 	process string      // relay or worker
 	admin   *pflag.Flag // --admin-addr; nil where at says where to ask
 	at      string
@@ -58,6 +60,7 @@ func newAdminCall(process, port string, flags *pflag.FlagSet, outputs []string) 
 	c := &adminCall{process: process}
 	flags.String("admin-addr", "127.0.0.1:"+port, "address of the "+process+"'s admin API, or "+adminVariable)
 	c.admin = flags.Lookup("admin-addr")
+	c.declare(flags)
 	c.bind(flags, outputs...)
 	return c
 }
@@ -74,14 +77,24 @@ func (c *adminCall) addr() string {
 	return c.admin.Value.String()
 }
 
-// ask sends a request for a path below /api/v1, without a body a GET, and
+// ask sends a request for a path below /api/v1, or for one that begins with a slash, and
 // returns the answer, whatever its status.
 func (c *adminCall) ask(ctx context.Context, method, path string, body []byte) (*http.Response, []byte, error) {
-	client := http.Client{Timeout: adminTimeout}
+	scheme, client, err := c.client(c.process)
+	if err != nil {
+		return nil, nil, err
+	}
+	client.Timeout = adminTimeout
 	addr := c.addr()
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+onThisHost(addr)+"/api/v1/"+path, bytes.NewReader(body))
+	if !strings.HasPrefix(path, "/") {
+		path = "/api/v1/" + path
+	}
+	req, err := http.NewRequestWithContext(ctx, method, scheme+"://"+onThisHost(addr)+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, fmt.Errorf("--admin-addr %q: %w: want HOST:PORT", addr, err)
+	}
+	if err := c.authorize(req); err != nil {
+		return nil, nil, err
 	}
 	resp, err := client.Do(req)
 	if err != nil {

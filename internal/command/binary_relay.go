@@ -34,12 +34,12 @@ func Relay() *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		cfg.Running = d.Running()
+		cfg.Running, cfg.Monitor = d.Running(), d.Monitor()
 		return relay.New(cfg)
 	}
 	root := d.Command()
 	grouped(root, groupRun, demo.Command())
-	grouped(root, groupLook, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), CheckCommand(), healthVerb("relay", daemon.RelayAdminPort))
+	grouped(root, groupLook, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), CheckCommand(), MonitorCommand("relay"), DebugCommand("relay"), healthVerb("relay", daemon.RelayAdminPort))
 	grouped(root, groupAct, KeysCommand(), RelayDrainCommand(), RelayUndrainCommand(), RelayReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("relay"))
 	return root
@@ -51,5 +51,6 @@ func healthVerb(process, port string) *cobra.Command {
 	c := HealthCommand(process, port)
 	c.Example = "  " + process + " health\n  " + process + " health --ready"
 	c.Flags().Lookup("admin-addr").DefValue = "127.0.0.1:" + port
+	c.Flags().Lookup("admin-tls").DefValue = "false"
 	return c
 }

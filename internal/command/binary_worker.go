@@ -34,12 +34,12 @@ func Worker() *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		cfg.Running = d.Running()
+		cfg.Running, cfg.Monitor = d.Running(), d.Monitor()
 		cfg.ReadSettings = s.Reader(cfg.Running)
 		return worker.New(cfg)
 	}
 	root := d.Command()
-	grouped(root, groupLook, MembersCommand("worker"), WorkerServicesCommand(), healthVerb("worker", daemon.WorkerAdminPort))
+	grouped(root, groupLook, MembersCommand("worker"), WorkerServicesCommand(), MonitorCommand("worker"), DebugCommand("worker"), healthVerb("worker", daemon.WorkerAdminPort))
 	grouped(root, groupAct, DrainCommand(), UndrainCommand(), ReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("worker"))
 	return root

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/gossipmetrics"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -35,7 +36,8 @@ type Daemon struct {
 	// Start builds the daemon from the loaded settings.
 	Start func(*slog.Logger, *prometheus.Registry) (Runner, error)
 
-	level slog.LevelVar // of the log; a reload may change it
+	level   slog.LevelVar // of the log; a reload may change it
+	monitor *daemon.Monitor
 }
 
 // Runner is a daemon that is ready to run.
@@ -124,6 +126,9 @@ func (d *Daemon) Load() error {
 	return d.Settings.Load(settings.Sources{Environ: os.Environ()})
 }
 
+// Monitor lets operators read the log, for Start.
+func (d *Daemon) Monitor() *daemon.Monitor { return d.monitor }
+
 // Running are the settings in effect, for Start: the settings were just loaded.
 func (d *Daemon) Running() *daemon.Running {
 	return daemon.NewRunning(daemon.RunningConfig{Set: d.Settings, Load: d.Load, Level: &d.level})
@@ -144,6 +149,8 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	d.monitor = daemon.NewMonitor()
+	logger = d.monitor.Tap(logger)
 	banner := daemon.Banner{Title: d.Name + " " + daemon.Version(), Rows: d.Banner()}
 	if err := banner.Show(stderr, logger, format); err != nil {
 		return err
@@ -152,7 +159,10 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 		logger.Warn(warning)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), daemon.BuildInfo())
+	if err := gossipmetrics.New(registry).Install(); err != nil {
+		return err
+	}
 	runner, err := d.Start(logger, registry)
 	if err != nil {
 		return err
@@ -176,16 +186,6 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 	}
 	logger.Info("stopped")
 	return nil
-}
-
-func buildInfo() prometheus.Collector {
-	b := daemon.ReadBuild()
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "ringway_build_info", Help: "1, with the version of the running build in its labels.",
-		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "go_version": b.Go},
-	})
-	g.Set(1)
-	return g
 }
 
 // Run executes root with the process's arguments and returns the exit code.

@@ -46,9 +46,9 @@ winner    w2
 reason    the highest score
 score     rendezvous score
 
-WON  CANDIDATE  ADDRESS      SCORE  NOTE
--    w1         10.0.0.1:80  12.25  evicted for its failures
-yes  w2         10.0.0.2:80    3.5  usable
+WON  CANDIDATE  SCORE  NOTE
+-    w1         12.25  evicted for its failures
+yes  w2           3.5  usable
 `, ""},
 		"by score": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "affine", Decision: &routing.Decision{
 			Strategy: "p2c", Origin: routing.FromDefault, Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
@@ -63,9 +63,9 @@ winner    w1
 reason    it scores lower
 score     expected cost
 
-WON  CANDIDATE  ADDRESS      SCORE  LATENCY  QUEUE  SUCCESS  RAMP  NOTE
-yes  w1         10.0.0.1:80      2   1.5 ms   0.25        1     1  pair 1
--    w2         10.0.0.2:80     40    20 ms      1     0.98   0.5  pair 1
+WON  CANDIDATE  SCORE  LATENCY  QUEUE  SUCCESS  RAMP  NOTE
+yes  w1             2   1.5 ms   0.25        1     1  pair 1
+-    w2            40    20 ms      1     0.98   0.5  pair 1
 `, ""},
 		"nobody": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "affine", Decision: &routing.Decision{
 			Strategy: "manual;preferred=w9", Origin: routing.FromServiceSetting, Reason: "w9 is not there", Measure: "place",
@@ -128,10 +128,14 @@ func TestRouteAsksARelayForWhatItWouldDo(t *testing.T) {
 	if err != nil || !strings.HasPrefix(out, "service: echo\n") || !strings.Contains(out, "winner: w1\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
+	out, _, err = execute(t, command.RouteCommand(), "echo", "-o", "wide", "--admin-addr", addr)
+	if err != nil || !strings.Contains(out, "INSTANCE") || !strings.Contains(out, "ADDRESS") {
+		t.Errorf("%v\n%s", err, out)
+	}
 	if _, _, err := execute(t, command.RouteCommand(), "nobody", "--admin-addr", addr); !errors.Is(err, command.ErrNothingMatched) {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := execute(t, command.RouteCommand(), "echo", "-o", "wide", "--admin-addr", addr); err == nil || !strings.Contains(err.Error(), "allowed are table, json, yaml") {
+	if _, _, err := execute(t, command.RouteCommand(), "echo", "-o", "broad", "--admin-addr", addr); err == nil || !strings.Contains(err.Error(), "allowed are table, json, yaml, wide") {
 		t.Errorf("%v", err)
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"net/http"
+	"runtime/pprof"
 
 	"github.com/ringway/ringway/internal/admin"
 	"github.com/ringway/ringway/internal/settings"
@@ -31,6 +32,8 @@ type APIConfig struct {
 	// Running has the settings in effect; nil where the daemon was not started from
 	// settings.
 	Running *Running
+	// Monitor streams the log; nil where there is none.
+	Monitor *Monitor
 }
 
 // Handle adds the paths of the admin API that relay and worker have in common, on
@@ -43,6 +46,13 @@ func Handle(mux *http.ServeMux, cfg APIConfig) {
 		}
 		admin.WriteJSON(w, http.StatusOK, ConfigAnswer{ID: cfg.ID, Settings: cfg.Running.Values()})
 	})
+	if cfg.Monitor != nil {
+		mux.Handle("GET /api/v1/monitor", cfg.Monitor)
+	}
+	mux.HandleFunc("GET /api/v1/version", func(w http.ResponseWriter, _ *http.Request) {
+		admin.WriteJSON(w, http.StatusOK, ReadBuild())
+	})
+	mux.HandleFunc("GET /api/v1/goroutines", writeGoroutines)
 	mux.HandleFunc("GET /api/v1/departures", func(w http.ResponseWriter, _ *http.Request) {
 		answer := DeparturesAnswer{Departed: []membership.Departure{}}
 		if s := cfg.Snapshot(); s != nil {
@@ -51,4 +61,11 @@ func Handle(mux *http.ServeMux, cfg APIConfig) {
 		}
 		admin.WriteJSON(w, http.StatusOK, answer)
 	})
+}
+
+// writeGoroutines writes where every goroutine is: functions and lines, no values. It
+// stops the process for as long as it looks, milliseconds with thousands of them.
+func writeGoroutines(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_ = pprof.Lookup("goroutine").WriteTo(w, 1) // the client's connection is its own affair
 }

@@ -26,6 +26,10 @@ type Settings struct {
 	AdvertiseAddr        string
 	AdminAddr            string
 	Join                 []string
+	AdminTokenFile       string
+	AdminTLS             bool
+	AdminOperators       []string
+	Pprof                bool
 	LogLevel             string
 	LogFormat            string
 	Insecure             bool
@@ -59,7 +63,8 @@ func DefaultSettings(role membership.Role) Settings {
 	return Settings{
 		Role:       role,
 		GossipAddr: net.JoinHostPort("127.0.0.1", gossip), AdminAddr: net.JoinHostPort("127.0.0.1", admin),
-		LogLevel: "info", LogFormat: "auto",
+		AdminOperators: []string{"operator"},
+		LogLevel:       "info", LogFormat: "auto",
 		DNSTimeout: 2 * time.Second, DNSCacheTTL: 30 * time.Second, DNSNegativeCacheTTL: 30 * time.Second,
 	}
 }
@@ -98,7 +103,14 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "keep the last answer for a name whose addresses change more than 5 times in 5 minutes"})
 	settings.Enum(set, &s.LogLevel, settings.Spec{Name: "log-level", Group: operation, Usage: "least level that is logged"}, LogLevels()...)
 	settings.Enum(set, &s.LogFormat, settings.Spec{Name: "log-format", Group: operation, Usage: "form of the log"}, LogFormats()...)
+	settings.Bool(set, &s.Pprof, settings.Spec{Name: "pprof", Group: operation, Usage: "serve profiles of the Go runtime on the admin address, below /debug/pprof/"})
 	const security = "Security"
+	settings.String(set, &s.AdminTokenFile, settings.Spec{Name: "admin-token-file", Group: security, Placeholder: "FILE",
+		Usage: "tokens that open the admin API, one a line; they are read again when they change"})
+	settings.Bool(set, &s.AdminTLS, settings.Spec{Name: "admin-tls", Group: security,
+		Usage: "serve the admin API over TLS with this member's certificate, to the operators, and to whoever has a token"})
+	settings.Strings(set, &s.AdminOperators, settings.Spec{Name: "admin-operator", Group: security, Placeholder: "NODE",
+		Usage: "with --admin-tls: node in the client certificate of somebody who may use the admin API; may be repeated"})
 	settings.String(set, &s.TLSCert, settings.Spec{Name: "tls-cert", Group: security, Placeholder: "FILE",
 		Usage: "this member's certificate, PEM; it is read again when it changes"})
 	settings.String(set, &s.TLSKey, settings.Spec{Name: "tls-key", Group: security, Placeholder: "FILE",
@@ -108,7 +120,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.String(set, &s.GossipKeyFile, settings.Spec{Name: "gossip-key-file", Group: security, Placeholder: "FILE",
 		Usage: "gossip keys, one a line, the one in use first; rotations are written back to it"})
 	settings.Bool(set, &s.Insecure, settings.Spec{Name: "insecure", Group: security,
-		Usage: "allow gossip and peer addresses that other hosts can reach, without certificates and gossip key"})
+		Usage: "allow gossip, peer and admin addresses that other hosts can reach, with nothing to protect them"})
 	set.Check(func() []settings.Problem { return s.checkAddresses() })
 	set.Check(func() []settings.Problem { return s.checkCertificate() })
 	set.Check(func() []settings.Problem {
@@ -126,6 +138,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		return problems
 	})
 	set.Check(func() []settings.Problem { return s.CheckExposed("gossip-addr", s.GossipAddr) })
+	set.Check(func() []settings.Problem { return s.checkAdmin() })
 }
 
 // checkAddresses refuses what membership would refuse later, by the name of the
@@ -167,6 +180,27 @@ func (s *Settings) CheckExposed(flag, addr string) []settings.Problem {
 	}
 	return []settings.Problem{{Setting: flag, Related: []string{"insecure", "tls-cert", "gossip-key-file"},
 		Reason: "other hosts can reach this address, and nothing protects it", Allowed: "a loopback address, or --tls-cert, --tls-key, --tls-ca and --gossip-key-file, or --insecure"}}
+}
+
+// checkAdmin refuses an admin address that other hosts can reach while it asks nobody
+// who they are: whoever reaches it can drain this process and see all that it knows.
+func (s *Settings) checkAdmin() []settings.Problem {
+	var problems []settings.Problem
+	if s.AdminTLS && s.TLSCert == "" {
+		problems = append(problems, settings.Problem{Setting: "admin-tls", Related: []string{"tls-cert"}, Reason: "there is no certificate to serve with", Allowed: "true with --tls-cert, --tls-key and --tls-ca"})
+	}
+	a, err := ListenAddr(s.AdminAddr)
+	if err != nil || a.Addr().IsLoopback() || s.AdminTokenFile != "" || s.AdminTLS || s.Insecure {
+		return problems
+	}
+	return append(problems, settings.Problem{Setting: "admin-addr", Related: []string{"admin-token-file", "admin-tls", "insecure"},
+		Reason:  "other hosts can reach this address, and whoever does can change this process",
+		Allowed: "a loopback address, or --admin-token-file FILE with a token (head -c 32 /dev/urandom | base64), or --admin-tls, or --insecure"})
+}
+
+// Admin is what the settings say of the admin API.
+func (s *Settings) Admin() AdminConfig {
+	return AdminConfig{TokenFile: s.AdminTokenFile, TLS: s.AdminTLS, Operators: s.AdminOperators, Pprof: s.Pprof}
 }
 
 // ListenAddr parses an address to listen at. No host means every interface.

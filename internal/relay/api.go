@@ -24,12 +24,14 @@ func (r *Relay) adminMux() *http.ServeMux {
 	mux.HandleFunc("GET /api/v1/shared-key", func(w http.ResponseWriter, _ *http.Request) {
 		admin.WriteJSON(w, http.StatusOK, r.keeper.Status())
 	})
+	mux.HandleFunc("GET /api/v1/check", r.handleCheck)
 	mux.HandleFunc("GET /api/v1/keys", r.listKeys)
 	mux.HandleFunc("POST /api/v1/keys", r.changeKeys)
 	mux.HandleFunc("POST /api/v1/drain", r.handleDrain(true))
 	mux.HandleFunc("POST /api/v1/undrain", r.handleDrain(false))
 	mux.HandleFunc("POST /api/v1/reload", r.handleReload)
-	daemon.Handle(mux, daemon.APIConfig{ID: r.cfg.Membership.ID, Snapshot: r.members.Snapshot, Running: r.cfg.Running})
+	r.handleStatusPage(mux)
+	daemon.Handle(mux, daemon.APIConfig{ID: r.cfg.Membership.ID, Snapshot: r.members.Snapshot, Running: r.cfg.Running, Monitor: r.cfg.Monitor})
 	return mux
 }
 

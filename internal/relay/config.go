@@ -9,6 +9,7 @@ import (
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection/circuit"
 )
@@ -20,6 +21,9 @@ type Config struct {
 	Membership membership.Config
 	// IngressAddr, PeerAddr and AdminAddr are bound by New; port 0 takes a free one.
 	IngressAddr, PeerAddr, AdminAddr string
+
+	// Admin says who may use the admin API.
+	Admin daemon.AdminConfig
 
 	// Plans and Links are about who connects to whom; see package routing.
 	Plans routing.PlanConfig
@@ -39,6 +43,9 @@ type Config struct {
 	// Circuit is how the circuits of callers open and close; its Registerer is filled
 	// in by New. Default nil: there are none.
 	Circuit *circuit.Config
+	// Tracing says where spans of requests go; the rest of it is filled in by New.
+	// Without an Endpoint there are none.
+	Tracing tracing.Config
 
 	// SharedKey and SharedKeyFile give the key that relays sign session cookies
 	// with; without either the relays agree on one by themselves.
@@ -56,6 +63,8 @@ type Config struct {
 	// what can change while the relay runs into a Config. Nil: there is no reload.
 	Running *daemon.Running
 	Tune    func(*Config)
+	// Monitor lets operators read the log; nil: nobody can.
+	Monitor *daemon.Monitor
 
 	Logger   *slog.Logger
 	Registry *prometheus.Registry

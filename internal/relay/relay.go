@@ -18,9 +18,9 @@ import (
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/sharedkey"
-	"github.com/ringway/ringway/selection"
 )
 
 // Relay is one relay or gate.
@@ -32,6 +32,7 @@ type Relay struct {
 	expirer   *advertise.Expirer
 	router    *routing.Router
 	keeper    *sharedkey.Keeper
+	tracing   *tracing.Tracing // nil: requests are not traced
 
 	ingress, peer, admin *listener
 
@@ -45,6 +46,7 @@ type Relay struct {
 
 	drain    *drain
 	stopping atomic.Bool
+	checking chan struct{} // holds one while a check is under way
 }
 
 // listener is a bound socket and what serves it.
@@ -60,7 +62,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	if cfg.ProbeDelay == 0 {
 		cfg.ProbeDelay = time.Second
 	}
-	r := &Relay{epoch: time.Now()}
+	r := &Relay{epoch: time.Now(), checking: make(chan struct{}, 1)}
 	var undo []func() error
 	defer func() {
 		if err != nil {
@@ -95,22 +97,29 @@ func New(cfg Config) (_ *Relay, err error) {
 	if r.catalogue, err = advertise.New(advertise.Config{Gossip: r.members, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, err
 	}
+	metrics := ingress.NewMetrics(cfg.Registry)
 	if r.router, err = routing.New(routing.Config{
 		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
 		Plans: cfg.Plans, Links: cfg.Links, Choosing: cfg.Choosing, Datacenter: cfg.Membership.Datacenter, Region: cfg.Membership.Region,
-		Selection: selection.DefaultConfig(), Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
+		Selection: selectionConfig(cfg.Registry), Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
+		Appeared: metrics.Expect,
 	}); err != nil {
 		return nil, err
 	}
 	if r.expirer, err = advertise.NewExpirer(advertise.ExpirerConfig{Catalogue: r.catalogue, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, err
 	}
-	metrics := ingress.NewMetrics(cfg.Registry)
 	circuits, err := newCircuits(cfg)
 	if err != nil {
 		return nil, err
 	}
+	tracer, err := r.startTracing()
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, r.endTracing)
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
+	newCoverage(cfg.Registry, r.router.Services)
 	r.newHandler = func(cfg Config, hop bool) http.Handler {
 		return ingress.New(ingress.Config{
 			Self: cfg.Membership.ID, Services: r.router, Epoch: r.epoch, Domain: cfg.Domain, Routes: cfg.Routes,
@@ -118,6 +127,7 @@ func New(cfg Config) (_ *Relay, err error) {
 			MaxInFlight: cfg.MaxInFlight, ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,
 			Circuits:    edge(circuits, hop),
 			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
+			Tracer:      tracer,
 			Metrics:     metrics, Logger: cfg.Logger,
 		})
 	}
@@ -127,11 +137,15 @@ func New(cfg Config) (_ *Relay, err error) {
 	if r.keeper, err = r.newKeeper(); err != nil {
 		return nil, err
 	}
-	r.peer.server = newServer(withSharedKey(r.keeper, &r.peerFront), cfg.Logger)
+	r.peer.server = newServer(r.withFacts(withSharedKey(r.keeper, &r.peerFront)), cfg.Logger)
 	if cfg.Membership.Identity != nil {
 		secure(r.peer.server, cfg.Membership.Identity)
 	}
-	r.admin.server = newServer(r.adminMux(), cfg.Logger)
+	r.admin.server = newServer(nil, cfg.Logger)
+	if err = cfg.Admin.Serve(r.admin.server, r.adminMux(), cfg.Membership.Identity, cfg.Registry); err != nil {
+		return nil, err
+	}
+	daemon.RegisterReady(cfg.Registry, r.Reasons)
 	return r, nil
 }
 
@@ -165,7 +179,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	if err := r.members.Start(failed); err != nil {
 		r.closeServers()
-		return errors.Join(err, group.Wait(), r.members.Close())
+		return errors.Join(err, group.Wait(), r.members.Close(), r.endTracing())
 	}
 	group.Go(func() error { return r.catalogue.Run(failed) })
 	group.Go(func() error { return r.expirer.Run(failed) })
@@ -186,7 +200,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return nil
 	})
 	err := group.Wait()
-	return errors.Join(err, r.members.Close())
+	return errors.Join(err, r.members.Close(), r.endTracing())
 }
 
 // announceReady logs the moment from which this relay should get traffic. It
@@ -283,5 +297,5 @@ func (r *Relay) Reasons() []string {
 // Close releases what New bound, for a relay that is not run. Run does it by
 // itself.
 func (r *Relay) Close() error {
-	return errors.Join(r.ingress.socket.Close(), r.peer.socket.Close(), r.admin.socket.Close(), r.members.Close())
+	return errors.Join(r.ingress.socket.Close(), r.peer.socket.Close(), r.admin.socket.Close(), r.members.Close(), r.endTracing())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
 )
@@ -44,6 +45,9 @@ type Settings struct {
 
 	Circuit circuitSettings
 
+	OTLPEndpoint     string
+	TraceSampleRatio float64
+
 	SharedKey, SharedKeyFile string
 }
 
@@ -68,6 +72,7 @@ func DefaultSettings() Settings {
 		MaxInFlight:       10_000,
 		DrainTimeout:      30 * time.Second,
 		Circuit:           defaultCircuitSettings(),
+		TraceSampleRatio:  0.01,
 	}
 }
 
@@ -104,6 +109,12 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Bool(set, &s.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Usage: "tell clients relay, endpoint and attempts in answer headers"})
 
 	s.Circuit.declare(set)
+
+	const traces = "Tracing"
+	settings.String(set, &s.OTLPEndpoint, settings.Spec{Name: "otlp-endpoint", Group: traces, Placeholder: "URL",
+		Usage: "collector that gets spans of requests by OTLP over HTTP, such as http://127.0.0.1:4318; without it requests are not traced and the trace headers of callers pass as they are"}, collectorURL)
+	settings.Float(set, &s.TraceSampleRatio, settings.Spec{Name: "trace-sample-ratio", Group: traces,
+		Usage: "share of the requests that are traced; a caller's traceparent header decides for itself"}, settings.Between(0.0, 1.0))
 
 	const security = "Security"
 	settings.String(set, &s.SharedKey, settings.Spec{Name: "shared-key", Group: security, Secret: true,
@@ -145,7 +156,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	}
 	cfg := Config{
 		Membership:  members,
-		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr,
+		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
 		Plans: routing.PlanConfig{
 			Minimums:         affinity.Minimums{PeersPerWorker: s.MinPeersPerWorker, PeersPerRelay: s.MinPeersPerRelay},
 			RelaysPerService: s.RelaysPerService, PeersPerTier: s.MinPeersPerTier, IndexSource: s.IndexSource, Strategy: s.Strategy, Skip: s.skip(),
@@ -155,6 +166,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		Choosing:  choosing,
 		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,
 		Circuit: s.Circuit.config(),
+		Tracing: tracing.Config{Endpoint: s.OTLPEndpoint, SampleRatio: s.TraceSampleRatio},
 		Logger:  logger, Registry: reg, Tune: s.Tune,
 	}
 	s.Tune(&cfg)

@@ -43,6 +43,30 @@ func (s *Source) ServerConfig(policy Policy, protocols ...string) *tls.Config {
 	return config
 }
 
+// OpenServerConfig is ServerConfig for a listener that serves people and probes, too:
+// who shows no certificate gets in, and PeerClaims then fails. A certificate that is
+// shown must be of our authorities and of now; whose it is, is judged behind the
+// handshake.
+func (s *Source) OpenServerConfig(protocols ...string) *tls.Config {
+	config := s.ServerConfig(s.Policy(Hello), protocols...)
+	perConnection := config.GetConfigForClient
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		c, err := perConnection(hello)
+		if err != nil {
+			return nil, err
+		}
+		verify := c.VerifyConnection
+		c.VerifyConnection = func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return nil
+			}
+			return verify(state)
+		}
+		return c, nil
+	}
+	return config
+}
+
 // ClientConfig is the TLS configuration for connections that we open: TLS 1.3,
 // our newest certificate, and no server accepted that policy refuses or that is
 // not who we expected. Protocols are offered by ALPN. A refusal is returned by

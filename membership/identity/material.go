@@ -111,6 +111,8 @@ type material struct {
 	pair   tls.Certificate
 	roots  *x509.CertPool
 	claims Claims
+	// authority is the certificate above ours that ends first.
+	authority *x509.Certificate
 }
 
 // parse makes a set out of three files' contents, or says everything that is
@@ -162,5 +164,33 @@ func (p PEM) parse(now time.Time) (*material, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	m.authority = m.lastingAuthority(chain, now)
 	return m, nil
+}
+
+// lastingAuthority is, of the chain from our certificate to an authority that lasts
+// longest, the certificate above ours that ends first: from then on nobody accepts us,
+// however long our own certificate lasts. Other authorities of the bundle do not
+// matter: in a rotation an old one may end any day.
+func (m *material) lastingAuthority(chain []*x509.Certificate, now time.Time) *x509.Certificate {
+	intermediates := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		intermediates.AddCert(c)
+	}
+	chains, _ := chain[0].Verify(x509.VerifyOptions{ // there is one: check has found it
+		Roots: m.roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	var lasting *x509.Certificate
+	for _, c := range chains {
+		first := c[len(c)-1]
+		for _, above := range c[1:] {
+			if above.NotAfter.Before(first.NotAfter) {
+				first = above
+			}
+		}
+		if lasting == nil || first.NotAfter.After(lasting.NotAfter) {
+			lasting = first
+		}
+	}
+	return lasting
 }

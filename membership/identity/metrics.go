@@ -16,9 +16,10 @@ const (
 	resultFailed   = "failed"
 )
 
-// newMetrics registers with reg; nil registers nowhere. NotAfter is the end of
-// the certificate in use, in Unix seconds.
-func newMetrics(reg prometheus.Registerer, notAfter func() float64) *metrics {
+// newMetrics registers with reg; nil registers nowhere. NotAfter and authority are the
+// ends of the certificate in use and of the authority that it rests on, in Unix
+// seconds.
+func newMetrics(reg prometheus.Registerer, notAfter, authority func() float64) *metrics {
 	f := promauto.With(reg)
 	m := &metrics{
 		refusals: f.NewCounterVec(prometheus.CounterOpts{
@@ -31,6 +32,12 @@ func newMetrics(reg prometheus.Registerer, notAfter func() float64) *metrics {
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ringway_identity_certificate_not_after_timestamp_seconds", Help: "End of validity of the certificate in use.",
 	}, notAfter)
+	for kind, end := range map[string]func() float64{"leaf": notAfter, "authority": authority} {
+		f.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "ringway_certificate_expiry_timestamp_seconds", Help: "End of validity, by kind: leaf, the certificate in use, or authority, what it rests on; of several the first to end.",
+			ConstLabels: prometheus.Labels{"kind": kind},
+		}, end)
+	}
 	for _, direction := range []Direction{Inbound, Outbound} {
 		for _, reason := range reasons {
 			m.refusals.WithLabelValues(string(direction), string(reason))

@@ -3,6 +3,7 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -40,6 +41,9 @@ var reasons = [...]Reason{
 	ReasonCluster, ReasonEnvironment, ReasonRole, ReasonDatacenter, ReasonNode, ReasonMatrix,
 	ReasonExpired, ReasonNotYetValid, ReasonUnknownAuthority, ReasonKeyUsage, ReasonNoCertificate, ReasonMalformed,
 }
+
+// Reasons lists all of them, for metrics.
+func Reasons() []Reason { return slices.Clone(reasons[:]) }
 
 // RefusalError says why an end was refused. It has the form of the refusals of
 // package membership, so that both read the same in a log.

@@ -97,6 +97,8 @@ func newSource(cfg SourceConfig) *Source {
 func (s *Source) register() {
 	s.metrics = newMetrics(s.cfg.Registerer, func() float64 {
 		return float64(s.current.Load().pair.Leaf.NotAfter.Unix())
+	}, func() float64 {
+		return float64(s.current.Load().authority.NotAfter.Unix())
 	})
 }
 
@@ -106,6 +108,10 @@ func (s *Source) Claims() Claims { return s.current.Load().claims }
 
 // Info describes the certificate in use.
 func (s *Source) Info() Info { return Describe(s.current.Load().pair.Leaf, s.cfg.Now()) }
+
+// Authority describes what our certificate rests on: of the certificates above it the
+// one that ends first. When it ends nobody accepts ours any more.
+func (s *Source) Authority() Info { return Describe(s.current.Load().authority, s.cfg.Now()) }
 
 // Policy is the policy for this process in the given mode.
 func (s *Source) Policy(mode Mode) Policy { return Policy{Self: s.Claims(), Mode: mode} }

@@ -2,6 +2,7 @@ package ingress_test
 
 import (
 	"bufio"
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/selection"
 )
@@ -60,7 +62,7 @@ func quickEndpoint(tb testing.TB) string {
 	return ln.Addr().String()
 }
 
-func handlerFor(tb testing.TB, addr string) *ingress.Handler {
+func handlerFor(tb testing.TB, addr string, change ...func(*ingress.Config)) *ingress.Handler {
 	tb.Helper()
 	pool, err := upstream.NewPool(upstream.Config{Address: addr})
 	if err != nil {
@@ -75,10 +77,14 @@ func handlerFor(tb testing.TB, addr string) *ingress.Handler {
 	if err := service.SetRoute(&routing.Route{Range: targets}, 0); err != nil {
 		tb.Fatal(err)
 	}
-	return ingress.New(ingress.Config{
+	cfg := ingress.Config{
 		Self: "r1", Services: one{service}, Epoch: time.Now(), Timeout: time.Minute, MaxAttempts: 5, MaxInFlight: 100,
 		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return ingress.New(cfg)
 }
 
 // discard is a client that costs nothing.
@@ -100,6 +106,33 @@ func BenchmarkAdmission(b *testing.B) {
 	for b.Loop() {
 		clear(w.header)
 		h.ServeHTTP(w, r)
+	}
+}
+
+// BenchmarkAdmissionTraced is the same where requests are traced: those that are not
+// drawn, and those that are. Nobody takes the spans.
+func BenchmarkAdmissionTraced(b *testing.B) {
+	for name, ratio := range map[string]float64{"not sampled": 0, "sampled": 1} {
+		b.Run(name, func(b *testing.B) {
+			spans, err := tracing.Start(tracing.Config{
+				Endpoint: "http://127.0.0.1:1", SampleRatio: ratio, Delay: time.Hour,
+				Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = spans.Close(context.Background()) }()
+			h := handlerFor(b, quickEndpoint(b), func(cfg *ingress.Config) { cfg.Tracer = spans.Tracer() })
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Body = http.NoBody
+			r.Header.Set(ingress.ServiceHeader, "echo")
+			w := discard{http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				h.ServeHTTP(w, r)
+			}
+		})
 	}
 }
 

@@ -14,6 +14,11 @@
 // Where circuits are on, a caller whose requests to a service fail too often is
 // refused that service for a while, and nobody else is.
 //
+// Where requests are traced, each is a span below its caller's and each attempt one
+// below that, whose context goes out in the headers; where they are not, nobody looks
+// at such headers and nothing is paid. What a span says of candidates is made up only
+// for requests that are sampled.
+//
 // The peer listener runs the same handler with Hop set: what another relay
 // forwarded is carried to a worker or refused, never forwarded again.
 //

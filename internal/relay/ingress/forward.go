@@ -26,7 +26,10 @@ func (t *try) decideWay() bool {
 	if t.hop && t.handler.cfg.Hop {
 		// The forwarding relay sees other members than this one does. It asks
 		// another relay; forwarding once more could go in circles.
-		t.handler.cfg.Metrics.rejected(t.service.Name, codeMisdirected)
+		t.metrics.rejected(codeMisdirected)
+		if t.spans != nil {
+			t.spans.outcome, t.spans.status, t.spans.code = outcomeFailed, http.StatusMisdirectedRequest, codeMisdirected
+		}
 		t.w.WriteHeader(http.StatusMisdirectedRequest)
 		return false
 	}

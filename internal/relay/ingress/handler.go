@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection/budget"
@@ -45,6 +47,9 @@ type Config struct {
 	// Unreachable is told of an endpoint that refused a connection. Default: nobody
 	// is. It must not block.
 	Unreachable func(advertise.Endpoint)
+	// Tracer makes spans of requests and of their attempts. Default nil: requests are
+	// not traced, and the headers of their callers' traces pass as they are.
+	Tracer trace.Tracer
 	// Metrics counts. Required; a relay shares one between its listeners.
 	Metrics *Metrics
 	// Logger gets the detail of failed requests at debug. Required.
@@ -85,15 +90,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if name == "" {
 			f = failure{Text: "the request names no service: set the " + ServiceHeader + " header, or use a host or path that the relay has a route for", Code: CodeBadRequest}
 		}
-		h.cfg.Metrics.rejected("", f.Code)
+		h.cfg.Metrics.unnamed(f.Code)
+		h.traceRefusal(r, f)
 		f.write(w)
 		return
 	}
 	if service.InFlight.Add(1) > int64(h.cfg.MaxInFlight) {
 		service.InFlight.Add(-1)
-		h.cfg.Metrics.rejected(name, CodeOverloaded)
-		failure{Text: fmt.Sprintf("relay %s carries %d requests of this service, as many as it takes", h.cfg.Self, h.cfg.MaxInFlight),
-			Code: CodeOverloaded, Service: name, after: retryAfter}.write(w)
+		h.cfg.Metrics.of(name).rejected(CodeOverloaded)
+		f := failure{Text: fmt.Sprintf("relay %s carries %d requests of this service, as many as it takes", h.cfg.Self, h.cfg.MaxInFlight),
+			Code: CodeOverloaded, Service: name, after: retryAfter}
+		h.traceRefusal(r, f)
+		f.write(w)
 		return
 	}
 	defer service.InFlight.Add(-1)
@@ -103,6 +111,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.handler, t.service, t.metrics, t.w, t.r = h, service, h.cfg.Metrics.of(name), w, r
 	t.key = keyOf(r)
 	t.began = time.Since(h.cfg.Epoch)
+	if h.cfg.Tracer != nil {
+		t.beginSpans()
+		defer t.endSpans()
+	}
 	if h.cfg.Circuits != nil {
 		t.guarded(h.cfg.Circuits)
 		return

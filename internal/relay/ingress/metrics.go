@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/relay/upstream"
 )
 
 // Metrics counts requests. Service names come from the catalogue, which bounds
@@ -22,7 +24,7 @@ type Metrics struct {
 // NewMetrics registers the metrics.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
-	return &Metrics{
+	m := &Metrics{
 		requests: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_relay_requests_total", Help: "Requests carried or refused, by service and outcome: the class of the status, or cancelled, aborted (the answer broke off), failed (answered by the relay itself).",
 		}, []string{"service", "outcome"}),
@@ -37,6 +39,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "ringway_relay_rejections_total", Help: "Requests that the relay answered itself, by code; service is empty when it is unknown.",
 		}, []string{"service", "code"}),
 	}
+	for _, code := range []Code{CodeUnknownService, CodeBadRequest} {
+		m.rejections.WithLabelValues("", string(code))
+	}
+	return m
 }
 
 // outcome is how a request ended: the class of its status, or what stands behind
@@ -65,29 +71,49 @@ func outcomeOfStatus(status int) outcome {
 	return outcome(min(max(status/100, 0), 5)) // 6xx and above are no statuses
 }
 
-func (m *Metrics) rejected(service string, code Code) {
-	m.rejections.WithLabelValues(service, string(code)).Inc()
-}
+// unnamed counts a request that is for no service that there is.
+func (m *Metrics) unnamed(code Code) { m.rejections.WithLabelValues("", string(code)).Inc() }
+
+// Expect makes the counters of a service, at 0: rates do not see the first event of a
+// series that begins with it. The first request would make them as well.
+func (m *Metrics) Expect(service string) { m.of(service) }
 
 // of returns the counters of one service.
 func (m *Metrics) of(service string) *ServiceMetrics {
 	if s, ok := m.services.Load(service); ok {
 		return s.(*ServiceMetrics)
 	}
-	s := &ServiceMetrics{metrics: m, service: service, duration: m.durations.WithLabelValues(service)}
+	s := &ServiceMetrics{
+		duration: m.durations.WithLabelValues(service),
+		retries:  map[string]prometheus.Counter{}, rejections: map[Code]prometheus.Counter{},
+	}
 	for i, name := range outcomes {
 		s.byOutcome[i] = m.requests.WithLabelValues(service, name)
+	}
+	for _, stage := range upstream.Stages() {
+		s.retries[stage.String()] = m.retries.WithLabelValues(service, stage.String())
+	}
+	for _, reason := range []string{stageMisdirected, stageOther, stageNoBudget} {
+		s.retries[reason] = m.retries.WithLabelValues(service, reason)
+	}
+	for _, code := range codesOfAService {
+		s.rejections[code] = m.rejections.WithLabelValues(service, string(code))
 	}
 	stored, _ := m.services.LoadOrStore(service, s)
 	return stored.(*ServiceMetrics)
 }
 
+// codesOfAService are those of answers to requests for a service that there is.
+var codesOfAService = [...]Code{
+	CodeBadRequest, CodeUpstreamFailed, CodeNoEndpoint, CodeOverloaded, CodeTimeout, CodeCircuitOpen, codeMisdirected,
+}
+
 // ServiceMetrics are the counters of one service.
 type ServiceMetrics struct {
-	metrics   *Metrics
-	service   string
-	duration  prometheus.Observer
-	byOutcome [len(outcomes)]prometheus.Counter
+	duration   prometheus.Observer
+	byOutcome  [len(outcomes)]prometheus.Counter
+	retries    map[string]prometheus.Counter // by reason
+	rejections map[Code]prometheus.Counter
 }
 
 func (s *ServiceMetrics) finished(o outcome, took time.Duration) {
@@ -96,5 +122,11 @@ func (s *ServiceMetrics) finished(o outcome, took time.Duration) {
 }
 
 func (s *ServiceMetrics) retried(reason string) {
-	s.metrics.retries.WithLabelValues(s.service, reason).Inc()
+	c, known := s.retries[reason]
+	if !known {
+		c = s.retries[stageOther]
+	}
+	c.Inc()
 }
+
+func (s *ServiceMetrics) rejected(code Code) { s.rejections[code].Inc() }

@@ -37,11 +37,12 @@ type try struct {
 	failed  []Attempt
 	verdict circuit.Outcome // for the caller's circuit
 	body    replay          // in use once an endpoint passes requests on
+	spans   *spans          // nil where requests are not traced
 
 	// Of the attempt under way.
 	at            chosen
 	answered      time.Duration // when the answer began
-	headers       [5]upstream.Field
+	headers       [7]upstream.Field
 	answerHeaders [3]upstream.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once
 }
@@ -84,6 +85,9 @@ func (t *try) run() {
 		if (t.hop || target.Secured) && t.body.body == nil {
 			t.body.begin(t.r)
 		}
+		if t.spans != nil {
+			t.beginAttempt(n)
+		}
 		result, err := carrier.Carry(t.w, t.r, t.exchange(target, n, deadline))
 		if err == nil && !result.Dropped {
 			t.succeeded(result)
@@ -92,9 +96,12 @@ func (t *try) run() {
 		now = time.Since(t.handler.cfg.Epoch)
 		f := attemptFailure(err)
 		t.gaveUp(f, now)
+		if t.spans != nil {
+			t.spans.failAttempt(f, target.Node)
+		}
 		switch {
 		case f.committed:
-			t.metrics.finished(outcomeAborted, now-t.began)
+			t.finished(outcomeAborted, now-t.began)
 			t.verdict = circuit.Failure
 			// The status line is out: only a broken connection can tell the
 			// client that the rest is missing.
@@ -104,7 +111,7 @@ func (t *try) run() {
 				t.answerBadRequest(f, now)
 				return
 			}
-			t.metrics.finished(outcomeCancelled, now-t.began)
+			t.finished(outcomeCancelled, now-t.began)
 			return
 		}
 		t.failed = append(t.failed, Attempt{Endpoint: target.Node, Error: f.Error()})
@@ -119,8 +126,8 @@ func (t *try) run() {
 // choose picks where the next attempt goes.
 func (t *try) choose(now, deadline time.Duration) (err error) {
 	if t.hop {
-		if t.at, err = t.chooseRelay(now, deadline); err == nil && t.tracing() {
-			t.traceRelay()
+		if t.at, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
+			t.logRelay()
 		}
 		return err
 	}
@@ -175,6 +182,9 @@ func (t *try) exchange(target *routing.Target, n int, deadline time.Duration) up
 			answer = append(answer, upstream.Field{Name: RelayHeader, Value: cfg.Self}, upstream.Field{Name: AttemptsHeader, Value: strconv.Itoa(n)})
 		}
 	}
+	if t.spans != nil {
+		headers, x.DropPrefix = t.spans.headers(headers), dropTraced
+	}
 	x.Header, x.ResponseHeader = headers, answer
 	return x
 }
@@ -203,7 +213,19 @@ func (t *try) succeeded(r upstream.Result) {
 		t.workerEnded()
 	}
 	t.verdict = verdictOf(r)
-	t.metrics.finished(outcomeOfStatus(r.Status), t.answered-t.began)
+	if t.spans != nil {
+		t.spans.endAttempt(r)
+		t.spans.status = r.Status
+	}
+	t.finished(outcomeOfStatus(r.Status), t.answered-t.began)
+}
+
+// finished counts how the request ended.
+func (t *try) finished(o outcome, took time.Duration) {
+	t.metrics.finished(o, took)
+	if t.spans != nil {
+		t.spans.outcome = o
+	}
 }
 
 // mayRetry decides whether another endpoint may see the request.
@@ -248,7 +270,7 @@ func (t *try) answerNoEndpoint(err error) {
 	f := failure{Text: "no worker offers this service at the moment", Code: CodeNoEndpoint, Service: t.service.Name, Attempts: t.failed}
 	switch {
 	case t.r.Context().Err() != nil: // it waited for a connection to a relay, and is gone
-		t.metrics.finished(outcomeCancelled, now-t.began)
+		t.finished(outcomeCancelled, now-t.began)
 		return
 	case len(t.failed) > 0:
 		f.Text, f.Code = "every endpoint that this relay can reach failed", CodeUpstreamFailed
@@ -277,8 +299,11 @@ func (t *try) answerBadRequest(a attempt, now time.Duration) {
 func (t *try) answer(f failure, now time.Duration) {
 	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "attempts", len(f.Attempts), "err", f.Text)
 	t.verdict = f.Code.verdict()
-	t.handler.cfg.Metrics.rejected(t.service.Name, f.Code)
-	t.metrics.finished(outcomeFailed, now-t.began)
+	t.metrics.rejected(f.Code)
+	t.finished(outcomeFailed, now-t.began)
+	if t.spans != nil {
+		t.spans.status, t.spans.code = statusOf[f.Code], f.Code
+	}
 	f.write(t.w)
 }
 

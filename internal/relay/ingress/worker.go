@@ -12,8 +12,8 @@ import (
 
 // chooseWorker picks an endpoint of this relay's range.
 func (t *try) chooseWorker(now time.Duration) (chosen, error) {
-	if t.tracing() {
-		return t.chooseWorkerTraced(now)
+	if t.logging() || t.spans.explaining() {
+		return t.chooseWorkerExplained(now)
 	}
 	pick, err := t.service.Pick(t.key, selection.Instant(now), &t.tried)
 	if err != nil {

@@ -92,7 +92,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 		return err
 	}
 	r.want(s.Name, next, ready, now)
-	r.updates.WithLabelValues("ok").Inc()
+	r.updates.WithLabelValues(routeOK).Inc()
 	r.tell(s.Name, old, next)
 	return nil
 }

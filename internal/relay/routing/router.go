@@ -68,6 +68,9 @@ type Config struct {
 	// Epoch is the zero of selection.Instant. Required, the same one that the
 	// requests are timed with.
 	Epoch time.Time
+	// Appeared is told of each service that becomes known, before it is routed, from
+	// the goroutine of Run. Default: nobody is. It must not block.
+	Appeared func(service string)
 	// Logger gets a line when this relay's role for a service changes. Required.
 	Logger *slog.Logger
 	// Registerer takes the metrics. Required.
@@ -106,6 +109,14 @@ type LinkConfig struct {
 // refreshInterval is how often the medians of each range are taken anew.
 const refreshInterval = 250 * time.Millisecond
 
+// Label values of the router's counters.
+const (
+	routeOK              = "ok"
+	routeFailed          = "failed"
+	leftOutProtocol      = "protocol"
+	leftOutNoCertificate = "no_certificate"
+)
+
 // Router follows the catalogue and publishes routes.
 type Router struct {
 	cfg     Config
@@ -140,6 +151,9 @@ func New(cfg Config) (*Router, error) {
 	if cfg.Links.Slack < 0 || cfg.Links.Grace < 0 {
 		return nil, fmt.Errorf("routing: slack %d and grace %v: want none negative, 0 for none", cfg.Links.Slack, cfg.Links.Grace)
 	}
+	if cfg.Appeared == nil {
+		cfg.Appeared = func(string) {}
+	}
 	cfg.CoalesceDelay = cmp.Or(cfg.CoalesceDelay, 100*time.Millisecond)
 	cfg.AuditInterval = cmp.Or(cfg.AuditInterval, 2*time.Second)
 	r := &Router{cfg: cfg, calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
@@ -147,6 +161,12 @@ func New(cfg Config) (*Router, error) {
 	}, []string{"result"}), leftOut: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_endpoints_left_out_total", Help: "Endpoints left out of a route that was computed, by reason: protocol, or no_certificate, when the endpoint is secured and this relay has no certificate.",
 	}, []string{"reason"})}
+	for _, result := range []string{routeOK, routeFailed} {
+		r.updates.WithLabelValues(result)
+	}
+	for _, reason := range []string{leftOutProtocol, leftOutNoCertificate} {
+		r.leftOut.WithLabelValues(reason)
+	}
 	open := func(key poolKey) (*upstream.Pool, error) {
 		dial, err := cfg.dial(key)
 		if err != nil {
@@ -305,11 +325,12 @@ func (r *Router) update() (next time.Time) {
 				continue
 			}
 			r.plans[name] = newPlanning(r.cfg.Links.Grace)
+			r.cfg.Appeared(name)
 		}
 		services[name] = s
 		if err := r.route(s, relaysChanged, now); err != nil {
 			// The last good route stays: stale peers beat none.
-			r.updates.WithLabelValues("failed").Inc()
+			r.updates.WithLabelValues(routeFailed).Inc()
 			r.cfg.Logger.Error("cannot plan a service; its last route stays", "service", name, "err", err)
 		}
 		sooner(r.plans[name].graceOver)

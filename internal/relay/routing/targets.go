@@ -62,9 +62,9 @@ func (r *Router) targets(plan *affinity.Plan, index int, ready map[string]*adver
 // certificate that would be every secured one: the first stands for all.
 func (r *Router) leaveOut(e *advertise.Endpoint, err error) {
 	if !errors.Is(err, errNoCertificate) {
-		r.leftOut.WithLabelValues("protocol").Inc()
+		r.leftOut.WithLabelValues(leftOutProtocol).Inc()
 	} else {
-		r.leftOut.WithLabelValues("no_certificate").Inc()
+		r.leftOut.WithLabelValues(leftOutNoCertificate).Inc()
 		if r.saidNoCertificate {
 			return
 		}

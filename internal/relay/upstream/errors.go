@@ -22,6 +22,11 @@ const (
 	StageService // beyond the endpoint: its sidecar reports it
 )
 
+// Stages lists all of them, for metrics.
+func Stages() []Stage {
+	return []Stage{StageDial, StageSend, StageHead, StageBody, StageClient, StageService}
+}
+
 func (s Stage) String() string {
 	switch s {
 	case StageDial:

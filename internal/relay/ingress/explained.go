@@ -10,26 +10,35 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// tracing reports whether decisions are logged. Only then are they made up.
-func (t *try) tracing() bool {
+// logging reports whether decisions are logged. Only then are they made up.
+func (t *try) logging() bool {
 	return t.handler.cfg.Logger.Enabled(t.r.Context(), slog.LevelDebug)
 }
 
-// chooseWorkerTraced is chooseWorker and says how it went.
-func (t *try) chooseWorkerTraced(now time.Duration) (chosen, error) {
+// chooseWorkerExplained is chooseWorker and says how it went.
+func (t *try) chooseWorkerExplained(now time.Duration) (chosen, error) {
 	pick, decision, err := t.service.PickExplained(t.key, selection.Instant(now), &t.tried)
-	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
-		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
-		slog.Int("tried", len(t.failed)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
-		slog.String("candidates", candidatesText(decision.Candidates)))
+	if t.spans != nil {
+		t.spans.decision = &decision
+	}
+	if t.logging() {
+		t.logDecision(decision)
+	}
 	if err != nil {
 		return chosen{}, err
 	}
 	return chosen{target: pick.Value().(*routing.Target), pick: pick}, nil
 }
 
-// traceRelay says where a request is forwarded.
-func (t *try) traceRelay() {
+func (t *try) logDecision(decision routing.Decision) {
+	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
+		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
+		slog.Int("tried", len(t.failed)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
+		slog.String("candidates", candidatesText(decision.Candidates)))
+}
+
+// logRelay says where a request is forwarded.
+func (t *try) logRelay() {
 	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a relay",
 		slog.String("service", t.service.Name), slog.String("key", t.key), slog.Int("tried", len(t.failed)),
 		slog.String("winner", t.at.target.Node), slog.String("address", t.at.target.Address))

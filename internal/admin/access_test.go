@@ -1,0 +1,284 @@
+package admin_test
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+const (
+	token = "0123456789abcdefghij-token"
+	other = "0123456789abcdefghij-other"
+)
+
+func tokenFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	write(t, file, text)
+	return file
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func guard(t *testing.T, cfg admin.AccessConfig) http.Handler {
+	t.Helper()
+	a, err := admin.NewAccess(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Guard(api())
+}
+
+// api is the common API and one path that changes something.
+func api() http.Handler {
+	mux := admin.NewMux(config())
+	mux.HandleFunc("POST /api/v1/drain", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	return mux
+}
+
+func ask(h http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestATokenOpensEverythingAndNothingElseDoes(t *testing.T) {
+	file, reg := tokenFile(t, "# of the fleet\n"+token+"\n\n"+other+"\n"), prometheus.NewRegistry()
+	h := guard(t, admin.AccessConfig{TokenFile: file, Registerer: reg})
+	basic := func(password string) string {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.SetBasicAuth("anybody", password)
+		return "Authorization: " + r.Header.Get("Authorization")
+	}
+	for _, c := range []struct {
+		name, method, path, header string
+		want                       int
+	}{
+		{"a probe", "GET", "/healthz", "", 200},
+		{"a probe of readiness", "GET", "/readyz", "", 200},
+		{"a change dressed as a probe", "POST", "/healthz", "", 401},
+		{"nothing", "GET", "/api/v1/members", "", 401},
+		{"nothing, for metrics", "GET", "/metrics", "", 401},
+		{"nothing, for a page that there is not", "GET", "/nowhere", "", 401},
+		{"nothing, past a probe", "GET", "/healthz/../metrics", "", 401},
+		{"the token", "GET", "/api/v1/members", "Authorization: Bearer " + token, 200},
+		{"the other token", "GET", "/api/v1/members", "Authorization: bearer " + other, 200},
+		{"the token of a browser", "GET", "/metrics", basic(token), 200},
+		{"the token, for a change", "POST", "/api/v1/drain", "Authorization: Bearer " + token, 200},
+		{"a wrong one", "GET", "/api/v1/members", "Authorization: Bearer " + token + "x", 401},
+		{"a part of it", "GET", "/api/v1/members", "Authorization: Bearer " + token[:10], 401},
+		{"an empty one", "GET", "/api/v1/members", "Authorization: Bearer ", 401},
+		{"the comment", "GET", "/api/v1/members", "Authorization: Bearer # of the fleet", 401},
+		{"a wrong one of a browser", "GET", "/metrics", basic("guess"), 401},
+		{"another scheme", "GET", "/metrics", "Authorization: Digest " + token, 401},
+	} {
+		headers := []string{"X: y"}
+		if c.header != "" {
+			headers = append(headers, c.header)
+		}
+		w := ask(h, c.method, c.path, headers...)
+		if w.Code != c.want {
+			t.Errorf("%s: %d %s, want %d", c.name, w.Code, w.Body, c.want)
+		}
+		if w.Code == 401 && (!strings.Contains(w.Body.String(), "admin-token-file") || len(w.Header()["Www-Authenticate"]) != 2) {
+			t.Errorf("%s: it does not say what to do: %v %s", c.name, w.Header(), w.Body)
+		}
+	}
+	if n := testutil.ToFloat64(counter(t, reg, "wrong_token")); n != 4 {
+		t.Errorf("%v wrong tokens counted", n)
+	}
+	if n := testutil.ToFloat64(counter(t, reg, "no_token")); n != 7 {
+		t.Errorf("%v missing tokens counted", n)
+	}
+}
+
+// counter is one series of the refusals.
+func counter(t *testing.T, reg *prometheus.Registry, reason string) prometheus.Collector {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "found"})
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "ringway_admin_refused_total" && m.GetLabel()[0].GetValue() == reason {
+				g.Set(m.GetCounter().GetValue())
+			}
+		}
+	}
+	return g
+}
+
+func TestTokensChangeWithoutARestart(t *testing.T) {
+	file := tokenFile(t, token)
+	h := guard(t, admin.AccessConfig{TokenFile: file})
+	opens := func(token string) bool {
+		return ask(h, "GET", "/api/v1/members", "Authorization: Bearer "+token).Code == 200
+	}
+	write(t, file, other)
+	if opens(token) || !opens(other) {
+		t.Error("the old token opens, or the new one does not")
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if !opens(other) || opens(token) || opens("") {
+		t.Error("without a file the last tokens count")
+	}
+}
+
+func TestATokenFileThatProtectsNothingIsRefused(t *testing.T) {
+	long := strings.Repeat("x", 70<<10)
+	for name, c := range map[string]struct{ file, want string }{
+		"missing":     {filepath.Join(t.TempDir(), "none"), "head -c 32 /dev/urandom"},
+		"empty":       {tokenFile(t, "\n# nothing\n"), "no token in it"},
+		"short":       {tokenFile(t, "secret\n"), "can be guessed"},
+		"a wrong one": {tokenFile(t, long), "is it the right file"},
+	} {
+		if _, err := admin.NewAccess(admin.AccessConfig{TokenFile: c.file}); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "--admin-token-file") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	open := tokenFile(t, token)
+	if err := os.Chmod(open, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.NewAccess(admin.AccessConfig{TokenFile: open}); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("a file that everybody writes: %v", err)
+	}
+	if _, err := admin.NewAccess(admin.AccessConfig{TLS: true}); err == nil || !strings.Contains(err.Error(), "--tls-cert") {
+		t.Errorf("TLS without a certificate: %v", err)
+	}
+}
+
+func TestAPageOfAnotherSiteChangesNothing(t *testing.T) {
+	h := guard(t, admin.AccessConfig{})
+	for _, c := range []struct {
+		method, header string
+		want           int
+	}{
+		{"POST", "Sec-Fetch-Site: cross-site", 403}, {"POST", "Origin: https://evil.example", 403},
+		{"POST", "Sec-Fetch-Site: same-origin", 200}, {"POST", "X: y", 200},
+	} {
+		if w := ask(h, c.method, "/api/v1/drain", c.header); w.Code != c.want {
+			t.Errorf("%s %s: %d, want %d", c.method, c.header, w.Code, c.want)
+		}
+	}
+	if w := ask(h, "GET", "/api/v1/drain"); w.Code != 405 {
+		t.Errorf("a GET that changes something: %d", w.Code)
+	}
+}
+
+func TestProfilesAreThereOnlyWhenAskedFor(t *testing.T) {
+	mux := admin.NewMux(config())
+	if w := ask(mux, "GET", "/debug/pprof/"); w.Code != 404 {
+		t.Errorf("%d", w.Code)
+	}
+	admin.HandlePprof(mux)
+	if w := ask(mux, "GET", "/debug/pprof/goroutine?debug=1"); w.Code != 200 || !strings.Contains(w.Body.String(), "goroutine profile") {
+		t.Errorf("%d", w.Code)
+	}
+}
+
+func TestOverTLSOperatorsAndTheProcessItselfAreLetIn(t *testing.T) {
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := identity.NewAuthority(identity.AuthorityConfig{Validity: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := func(role identity.Role, node, cluster string) identity.Claims {
+		return identity.Claims{Role: role, Node: node, Cluster: cluster, Environment: "prod"}
+	}
+	source := func(a *identity.Authority, c identity.Claims) *identity.Source {
+		s, err := a.Source(c, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	own := source(authority, claims(identity.RoleRelay, "r1", "shop"))
+	for _, withToken := range []bool{false, true} {
+		cfg := admin.AccessConfig{TLS: true, Identity: own, Operators: []string{"operator", "eve"}}
+		if withToken {
+			cfg.TokenFile = tokenFile(t, token)
+		}
+		access, err := admin.NewAccess(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(access.Guard(api()))
+		access.Secure(server.Config)
+		server.TLS = server.Config.TLSConfig
+		server.StartTLS()
+		t.Cleanup(server.Close)
+
+		call := func(s *identity.Source, path, token string) int {
+			config := &tls.Config{InsecureSkipVerify: true}
+			if s != nil {
+				config = s.ClientConfig(s.Policy(identity.Hello), identity.Expected{Node: "r1"}, "http/1.1")
+			}
+			req, _ := http.NewRequest("GET", server.URL+path, nil)
+			if token != "" {
+				req.Header.Set("Authorization", "Bearer "+token)
+			}
+			resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}).Do(req)
+			if err != nil {
+				return 0
+			}
+			defer resp.Body.Close()
+			_, _ = io.Copy(io.Discard, resp.Body)
+			return resp.StatusCode
+		}
+		refused := map[bool]int{false: 403, true: 401}[withToken]
+		for _, c := range []struct {
+			name  string
+			who   *identity.Source
+			path  string
+			token string
+			want  int
+		}{
+			{"a probe without anything", nil, "/healthz", "", 200},
+			{"nobody", nil, "/metrics", "", refused},
+			{"nobody with a token", nil, "/metrics", token, map[bool]int{false: 403, true: 200}[withToken]},
+			{"the operator", source(authority, claims(identity.RoleClient, "operator", "shop")), "/metrics", "", 200},
+			{"the other operator", source(authority, claims(identity.RoleClient, "eve", "shop")), "/metrics", "", 200},
+			{"the process itself", own, "/metrics", "", 200},
+			{"another client", source(authority, claims(identity.RoleClient, "shop-7", "shop")), "/metrics", "", 403},
+			{"another client with the token", source(authority, claims(identity.RoleClient, "shop-7", "shop")), "/metrics", token, map[bool]int{false: 403, true: 200}[withToken]},
+			{"a worker of that name", source(authority, claims(identity.RoleWorker, "operator", "shop")), "/metrics", "", 403},
+			{"another relay", source(authority, claims(identity.RoleRelay, "r2", "shop")), "/metrics", "", 403},
+			{"the operator of another cluster", source(authority, claims(identity.RoleClient, "operator", "bank")), "/metrics", "", 403},
+			{"an operator of another authority", source(stranger, claims(identity.RoleClient, "operator", "shop")), "/metrics", "", 0},
+		} {
+			if got := call(c.who, c.path, c.token); got != c.want {
+				t.Errorf("token %v: %s: %d, want %d", withToken, c.name, got, c.want)
+			}
+		}
+	}
+}

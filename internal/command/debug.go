@@ -1,0 +1,249 @@
+package command
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/daemon"
+)
+
+const (
+	// bundleServices bounds the services whose details go into a bundle.
+	bundleServices = 200
+	// bundleFile bounds one answer.
+	bundleFile = 64 << 20
+)
+
+// DebugCommand is `debug`: what helps somebody who was not there.
+func DebugCommand(process string) *cobra.Command {
+	c := &cobra.Command{Use: "debug", Short: "gather what is needed to find a fault", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c.AddCommand(bundleCommand(process))
+	return c
+}
+
+func bundleCommand(process string) *cobra.Command {
+	c := &cobra.Command{Use: "bundle", Short: "write what the running " + process + " knows of itself into one file", Args: cobra.NoArgs,
+		Long: "The bundle has the version, the settings in effect without their secrets, readiness,\n" +
+			"members, services, plans, a check of the fleet (of a relay), metrics, where every\n" +
+			"goroutine is, and some seconds of the log at level debug. It has no keys, tokens or\n" +
+			"certificates, and nothing of requests; names of members and services and addresses\n" +
+			"are in it. MANIFEST.json lists the files, and what could not be had and why.",
+		Example: fmt.Sprintf("  %[1]s debug bundle -o %[1]s.tar.gz\n  %[1]s debug bundle -o %[1]s.tar.gz --log-for 30s", process)}
+	call := callFor(process, c.Flags(), "")
+	call.output = ""
+	// -o is the file here, not a form.
+	form := c.Flags().Lookup("output")
+	form.Usage, form.DefValue = "file to write; it must not exist", ""
+	logFor := c.Flags().Duration("log-for", 2*time.Second, "how long the log is read; 0: not at all")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case call.output == "":
+			return errors.New("--output: required: the file to write, such as " + process + ".tar.gz")
+		case *logFor < 0 || *logFor > 10*time.Minute:
+			return fmt.Errorf("--log-for %v: allowed are 0 to 10m", *logFor)
+		}
+		b := &bundle{call: call, took: time.Now().UTC()}
+		if err := b.gather(cmd.Context(), *logFor); err != nil {
+			return err
+		}
+		if err := b.write(call.output); err != nil {
+			return fmt.Errorf("--output %q: %w", call.output, err)
+		}
+		for _, f := range b.files {
+			if f.Error != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "not in it: %s: %s\n", f.Name, f.Error)
+			}
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %d files\n", call.output, b.there()+1)
+		return err
+	}
+	return c
+}
+
+// bundle is what was gathered.
+type bundle struct {
+	call  *adminCall
+	took  time.Time
+	files []bundled
+}
+
+// bundled is one file of a bundle, as its manifest lists it.
+type bundled struct {
+	Name   string `json:"name"`
+	Size   int    `json:"size"`
+	SHA256 string `json:"sha256,omitempty"`
+	// Error is why it is not there.
+	Error string `json:"error,omitempty"`
+	data  []byte
+}
+
+func (b *bundle) add(name string, data []byte, err error) {
+	f := bundled{Name: name}
+	if err != nil {
+		f.Error = err.Error()
+	} else {
+		sum := sha256.Sum256(data)
+		f.Size, f.SHA256, f.data = len(data), hex.EncodeToString(sum[:]), data
+	}
+	b.files = append(b.files, f)
+}
+
+func (b *bundle) there() (n int) {
+	for _, f := range b.files {
+		if f.Error == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// gather asks for everything. It fails only when nobody answers at all.
+func (b *bundle) gather(ctx context.Context, logFor time.Duration) error {
+	version, err := b.get(ctx, "/api/v1/version")
+	if err != nil {
+		return err
+	}
+	b.add("version.json", version, nil)
+	paths := []struct{ name, path string }{
+		{"config.json", "/api/v1/config"}, {"readyz.json", "/readyz"}, {"members.json", "/api/v1/members"},
+		{"departures.json", "/api/v1/departures"}, {"checksum.json", "/api/v1/checksum"}, {"services.json", "/api/v1/services"},
+	}
+	if b.call.process == "relay" {
+		paths = append(paths, struct{ name, path string }{"check.json", "/api/v1/check"}, struct{ name, path string }{"shared-key.json", "/api/v1/shared-key"})
+	}
+	var services []byte
+	for _, p := range paths {
+		data, err := b.get(ctx, p.path)
+		if p.name == "services.json" {
+			services = data
+		}
+		b.add(p.name, data, err)
+	}
+	if b.call.process == "relay" {
+		b.gatherServices(ctx, services)
+	}
+	for _, p := range []struct{ name, path string }{{"metrics.txt", "/metrics"}, {"goroutines.txt", "/api/v1/goroutines"}} {
+		data, err := b.get(ctx, p.path)
+		b.add(p.name, data, err)
+	}
+	if logFor > 0 {
+		var log bytes.Buffer
+		reading, stop := context.WithTimeout(ctx, logFor)
+		defer stop()
+		err := b.call.follow(reading, "monitor?level=debug", func(line []byte) error {
+			log.Write(line)
+			log.WriteByte('\n')
+			if log.Len() > bundleFile {
+				return errors.New("the log is longer than a bundle may be")
+			}
+			return nil
+		})
+		if reading.Err() != nil {
+			err = nil // its time was over
+		}
+		b.add("log.ndjson", log.Bytes(), err)
+	}
+	return ctx.Err()
+}
+
+func (b *bundle) gatherServices(ctx context.Context, text []byte) {
+	var list struct {
+		Services []struct{ Service string }
+	}
+	if json.Unmarshal(text, &list) != nil {
+		return // why is said of services.json
+	}
+	for i, s := range list.Services {
+		if i == bundleServices {
+			b.add("services/", nil, fmt.Errorf("%d services more are left out", len(list.Services)-bundleServices))
+			return
+		}
+		for _, what := range []string{"", "plan"} {
+			name, path := "services/"+s.Service+".json", "/api/v1/services/"+url.PathEscape(s.Service)
+			if what != "" {
+				name, path = "services/"+s.Service+"."+what+".json", path+"/"+what
+			}
+			data, err := b.get(ctx, path)
+			b.add(name, data, err)
+		}
+	}
+}
+
+// get asks for one file. Readiness that is denied is an answer.
+func (b *bundle) get(ctx context.Context, path string) ([]byte, error) {
+	resp, text, err := b.call.ask(ctx, http.MethodGet, path, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode == http.StatusOK, resp.StatusCode == http.StatusServiceUnavailable && path == "/readyz":
+		return text, nil
+	}
+	var failed struct{ Error string }
+	if json.Unmarshal(text, &failed) != nil || failed.Error == "" {
+		return nil, b.call.misdirected(resp)
+	}
+	return nil, errors.New(failed.Error)
+}
+
+// manifest is what MANIFEST.json holds.
+type manifest struct {
+	Process string       `json:"process"`
+	Addr    string       `json:"admin_addr"`
+	Time    time.Time    `json:"time"`
+	By      daemon.Build `json:"gathered_by"`
+	Files   []bundled    `json:"files"`
+}
+
+func (b *bundle) write(path string) error {
+	list, err := document(manifest{Process: b.call.process, Addr: b.call.addr(), Time: b.took, By: daemon.ReadBuild(), Files: b.files})
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(b.archive(f, list), f.Close())
+	if err != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
+func (b *bundle) archive(out io.Writer, list []byte) error {
+	zip := gzip.NewWriter(out)
+	w := tar.NewWriter(zip)
+	put := func(name string, data []byte) error {
+		err := w.WriteHeader(&tar.Header{Name: "ringway/" + name, Mode: 0o600, Size: int64(len(data)), ModTime: b.took})
+		if err == nil {
+			_, err = w.Write(data)
+		}
+		return err
+	}
+	if err := put("MANIFEST.json", list); err != nil {
+		return err
+	}
+	for _, f := range b.files {
+		if f.Error == "" {
+			if err := put(f.Name, f.data); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(w.Close(), zip.Close())
+}

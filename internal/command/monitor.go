@@ -1,0 +1,123 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ringway/ringway/internal/daemon"
+)
+
+// MonitorCommand is `monitor`: the log of a running process, live.
+func MonitorCommand(process string) *cobra.Command {
+	c := &cobra.Command{Use: "monitor", Short: "show the log of the running " + process + " as it is written, at any level", Args: cobra.NoArgs,
+		Long: "The process's own log and its level stay as they are. A reader that is too slow loses\n" +
+			"lines, and a line says how many. Ctrl-C ends it, which is no failure; the end of the\n" +
+			"process is one.",
+		Example: fmt.Sprintf("  %[1]s monitor --level debug\n  %[1]s monitor --level debug -o json | jq -r 'select(.member) | .message'", process)}
+	call := callFor(process, c.Flags(), formText, formJSON)
+	level := c.Flags().String("level", "info", "least level: "+strings.Join(daemon.LogLevels(), ", "))
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := call.form.check(); err != nil {
+			return err
+		}
+		if !slices.Contains(daemon.LogLevels(), *level) {
+			return fmt.Errorf("--level %q: allowed are %s", *level, strings.Join(daemon.LogLevels(), ", "))
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		err := call.follow(ctx, "monitor?level="+*level, call.lineWriter(cmd.OutOrStdout()))
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	return c
+}
+
+// formText is lines for people.
+const formText = "text"
+
+// callFor is a call of either process, with the named forms only.
+func callFor(process string, flags *pflag.FlagSet, outputs ...string) *adminCall {
+	if process == "worker" {
+		return workerCall(flags, outputs...)
+	}
+	return relayCall(flags, outputs...)
+}
+
+// lineWriter writes lines of JSON in the form that was asked for.
+func (c *adminCall) lineWriter(out io.Writer) func(line []byte) error {
+	if c.output == formJSON {
+		return func(line []byte) error {
+			_, err := out.Write(append(line, '\n'))
+			return err
+		}
+	}
+	people := zerolog.ConsoleWriter{Out: out, NoColor: !coloured(out), TimeFormat: "15:04:05.000"}
+	return func(line []byte) error {
+		_, err := people.Write(line)
+		return err
+	}
+}
+
+// follow asks for a stream of lines and hands on each, until ctx or the stream ends.
+func (c *adminCall) follow(ctx context.Context, path string, take func(line []byte) error) error {
+	resp, err := c.open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if err := take(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("the %s at %s ended the stream: %w", c.process, c.addr(), err)
+	}
+	return fmt.Errorf("the %s at %s ended the stream", c.process, c.addr())
+}
+
+// open sends a GET for a path below /api/v1 whose answer has no end that is known.
+func (c *adminCall) open(ctx context.Context, path string) (*http.Response, error) {
+	scheme, client, err := c.client(c.process)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+onThisHost(c.addr())+"/api/v1/"+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("--admin-addr %q: %w: want HOST:PORT", c.addr(), err)
+	}
+	if err := c.authorize(req); err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the %s at %s: %w: is it running, and is --admin-addr right?", c.process, c.addr(), err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		var failed struct{ Error string }
+		if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&failed) != nil || failed.Error == "" {
+			return nil, c.misdirected(resp)
+		}
+		return nil, errors.New(failed.Error)
+	}
+	return resp, nil
+}

@@ -1,0 +1,173 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/membership"
+)
+
+const (
+	// checkRounds is how often the fleet is looked at before something is reported
+	// that may be over in a moment; settle is the time between two looks.
+	checkRounds = 3
+	settle      = time.Second
+	// checkTimeout bounds a check: less than the command line waits.
+	checkTimeout = 25 * time.Second
+	// askedAtOnce bounds the questions under way, workersAsked how many workers are
+	// asked over UDP and for their keys: a sample finds what concerns many, and in a
+	// fleet of thousands all of them would be a storm.
+	askedAtOnce  = 16
+	workersAsked = 32
+	// workerGoneFor is how long a worker that vanished is told of.
+	workerGoneFor = 10 * time.Minute
+)
+
+// handleCheck judges the fleet as this relay sees it. It sends questions and pings and
+// changes nothing. One check runs at a time; another waits for it.
+func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
+	ctx, cancel := context.WithTimeout(req.Context(), checkTimeout)
+	defer cancel()
+	select {
+	case r.checking <- struct{}{}:
+		defer func() { <-r.checking }()
+	case <-ctx.Done():
+		admin.WriteError(w, http.StatusServiceUnavailable, "another check is under way: try again")
+		return
+	}
+	report, err := r.Check(ctx)
+	if err != nil {
+		admin.WriteError(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	admin.WriteJSON(w, http.StatusOK, report)
+}
+
+// Check looks at the fleet, and looks again before it reports what may pass by itself.
+// It takes as long as the slowest relay needs to answer, at most four seconds for each
+// look, and is safe for concurrent use while Run runs.
+func (r *Relay) Check(ctx context.Context) (*check.Report, error) {
+	for round := 1; ; round++ {
+		fleet, err := r.look(ctx)
+		if err != nil {
+			return nil, err
+		}
+		report := check.Judge(fleet)
+		if !report.Passing() || round == checkRounds {
+			return report, nil
+		}
+		select {
+		case <-time.After(settle):
+		case <-ctx.Done():
+			return report, nil
+		}
+	}
+}
+
+// look gathers what is judged.
+func (r *Relay) look(ctx context.Context) (*check.Fleet, error) {
+	snapshot := r.members.Snapshot()
+	if snapshot == nil {
+		return nil, errors.New("gossip is not started yet")
+	}
+	f := &check.Fleet{Now: time.Now(), Addresses: map[string]string{}}
+	var asked []membership.Member // relays and gates, those that vanished behind the others
+	var workers []membership.Member
+	for _, m := range snapshot.Members() {
+		f.Addresses[m.ID] = m.GossipAddr
+		switch {
+		case m.ID == r.cfg.Membership.ID:
+		case m.Role == membership.RoleWorker:
+			workers = append(workers, m)
+		default:
+			asked = append(asked, m)
+		}
+	}
+	pinged := slices.Clone(asked)
+	gone := map[string]time.Time{}
+	for _, d := range snapshot.Departures() {
+		switch {
+		case d.Reason != membership.Failed:
+		case d.Member.Role != membership.RoleWorker:
+			gone[d.Member.ID] = d.At
+			asked = append(asked, d.Member)
+		case f.Now.Sub(d.At) < workerGoneFor:
+			f.FailedWorkers = append(f.FailedWorkers, check.Gone{ID: d.Member.ID, At: d.At})
+		}
+	}
+	rand.Shuffle(len(workers), func(i, j int) { workers[i], workers[j] = workers[j], workers[i] })
+	workers = workers[:min(len(workers), workersAsked)]
+	slices.SortFunc(workers, func(a, b membership.Member) int { return strings.Compare(a.ID, b.ID) })
+	pinged = append(pinged, workers...)
+
+	f.Peers, f.Pings = make([]check.Peer, len(asked)), make([]check.Ping, len(pinged))
+	slots := make(chan struct{}, askedAtOnce)
+	var wg sync.WaitGroup
+	for i, m := range asked {
+		slots <- struct{}{}
+		wg.Go(func() {
+			f.Peers[i] = r.askFacts(ctx, m)
+			f.Peers[i].Gone = gone[m.ID]
+			<-slots
+		})
+	}
+	for i, m := range pinged {
+		slots <- struct{}{}
+		wg.Go(func() {
+			_, err := r.members.Ping(ctx, m.ID)
+			f.Pings[i] = check.Ping{ID: m.ID, Role: string(m.Role), Addr: m.GossipAddr, Err: err}
+			<-slots
+		})
+	}
+	if r.cfg.Membership.Keyring != nil {
+		wg.Go(func() { f.Keys = r.workerKeys(ctx, workers) })
+	}
+	wg.Wait()
+	for _, s := range r.router.Services() {
+		f.Services = append(f.Services, r.plannedService(s))
+	}
+	f.Self = r.facts()
+	return f, nil
+}
+
+func (r *Relay) workerKeys(ctx context.Context, workers []membership.Member) (out []check.Keys) {
+	results, _ := r.members.KeyFingerprints(ctx, membership.IDs(workers)) // it fails without a keyring only
+	for _, k := range results {
+		out = append(out, check.Keys{ID: k.Member, Fingerprints: k.Fingerprints, Err: k.Error})
+	}
+	return out
+}
+
+func (r *Relay) plannedService(s *routing.Service) check.Service {
+	out := check.Service{Name: s.Name, Wanted: r.cfg.Plans.Minimums.PeersPerWorker}
+	route := s.Route()
+	if route.Plan == nil {
+		return out
+	}
+	plan, err := describePlan(route)
+	if err != nil {
+		return out // the plan's own indexes are in the plan
+	}
+	out.Planned, out.RelaysPerWorker = true, plan.RelaysPerWorker
+	out.Relays = len(plan.Relays) - len(plan.Absent.Relays)
+	return out
+}
+
+// unwrapURL takes off what repeats the address.
+func unwrapURL(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
+}

@@ -1,0 +1,381 @@
+package check_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/relay/check"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const day = 24 * time.Hour
+
+// healthy is a fleet in which all is well: three relays, two workers, certificates and
+// gossip keys.
+func healthy() *check.Fleet {
+	f := &check.Fleet{
+		Now: now, Self: facts("r1"),
+		Services:  []check.Service{{Name: "echo", Planned: true, Relays: 3, Wanted: 3, RelaysPerWorker: map[string]int{"w1": 3, "w2": 3}}},
+		Keys:      []check.Keys{{ID: "w1", Fingerprints: []string{"aaaa"}}, {ID: "w2", Fingerprints: []string{"aaaa"}}},
+		Addresses: map[string]string{"r1": "10.0.0.1:7400", "r2": "10.0.0.2:7400", "r3": "10.0.0.3:7400", "w1": "10.0.1.1:7401", "w2": "10.0.1.2:7401"},
+	}
+	for _, id := range []string{"r2", "r3"} {
+		theirs := facts(id)
+		theirs.Back = &check.Back{}
+		f.Peers = append(f.Peers, check.Peer{ID: id, Addr: theirs.PeerAddr, Facts: &theirs, Asked: now.Add(-2 * time.Millisecond), Took: 2 * time.Millisecond})
+		f.Pings = append(f.Pings, check.Ping{ID: id, Role: "relay", Addr: theirs.GossipAddr})
+	}
+	for _, id := range []string{"w1", "w2"} {
+		f.Pings = append(f.Pings, check.Ping{ID: id, Role: "worker", Addr: f.Addresses[id]})
+	}
+	return f
+}
+
+func facts(id string) check.Facts {
+	return check.Facts{
+		Relay: id, Role: "relay", Version: "v1.2.3", Time: now.Add(-time.Millisecond),
+		Settings:   []check.Setting{{Name: "min-peers-per-worker", Value: "3"}, {Name: "strategy", Value: "projection"}, {Name: "skip-relay"}},
+		MembersSum: "1111", ServicesSum: "2222", Members: []string{"r1", "r2", "r3", "w1", "w2"}, MemberCount: 5,
+		GossipKeys: []string{"aaaa"}, SharedKey: "ssss",
+		Certificate: &check.Certificate{NotBefore: now.Add(-10 * day), NotAfter: now.Add(80 * day), AuthorityBefore: now.Add(-300 * day), AuthorityAfter: now.Add(3350 * day)},
+		Descriptors: check.Descriptors{Open: 40, Limit: 65536, Links: 2, Requests: 10_000},
+		GossipAddr:  "10.0.0." + id[1:] + ":7400", PeerAddr: "10.0.0." + id[1:] + ":7420",
+	}
+}
+
+var refusal = &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+
+// TestEachTroubleIsFoundAndHasARemedy breaks one thing of a healthy fleet at a time.
+// What is expected is "check status subject: a part of the text", and nothing else may
+// be found.
+func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		wound func(*check.Fleet)
+		want  []string
+		// remedy is a part of that of the first finding.
+		remedy string
+	}{
+		{"nothing", func(*check.Fleet) {}, nil, ""},
+		{"no other relay", func(f *check.Fleet) { f.Peers, f.Pings = nil, nil }, nil, ""},
+		{"no certificates, no keys", func(f *check.Fleet) {
+			f.Keys = nil
+			for _, one := range all(f) {
+				one.Certificate, one.GossipKeys, one.SharedKey = nil, nil, ""
+			}
+		}, nil, ""},
+
+		{"a relay that hangs", func(f *check.Fleet) { f.Peers[1].Facts, f.Peers[1].Err = nil, errors.New("deadline exceeded") },
+			[]string{"relays-answer failed r3: does not answer at 10.0.0.3:7420: deadline exceeded"}, "let TCP through"},
+		{"a relay that was partitioned away", func(f *check.Fleet) {
+			f.Peers[1].Facts, f.Peers[1].Err, f.Peers[1].Gone = nil, errors.New("deadline exceeded"), now.Add(-time.Minute)
+		}, []string{"relays-answer failed r3: vanished 1m0s ago"}, "network of r3"},
+		{"one that was partitioned long ago", func(f *check.Fleet) {
+			f.Peers[1].Facts, f.Peers[1].Err, f.Peers[1].Gone = nil, errors.New("deadline exceeded"), now.Add(-20*time.Minute)
+		}, []string{"relays-answer warning r3: vanished 20 minutes ago"}, "network of r3"},
+		{"a partition of gossip alone", func(f *check.Fleet) { f.Peers[1].Gone = now.Add(-time.Minute) },
+			[]string{"relays-answer failed r3: runs and is not in the view"}, "run `relay check` on r3"},
+		{"a relay that crashed", func(f *check.Fleet) {
+			f.Peers[1].Facts, f.Peers[1].Err, f.Peers[1].Gone = nil, fmt.Errorf("ask: %w", refusal), now.Add(-time.Minute)
+		}, []string{"relays-answer warning r3: nothing listens at"}, "start r3 again"},
+		{"a relay of an older version", func(f *check.Fleet) {
+			f.Peers[1].Facts, f.Peers[1].Err = nil, fmt.Errorf("%w: it answers 404", check.ErrNoFacts)
+		}, []string{"relays-answer warning r3: does not answer facts (older version?)"}, "upgrade r3"},
+		{"a worker that crashed", func(f *check.Fleet) { f.FailedWorkers = []check.Gone{{ID: "w3", At: now.Add(-time.Minute)}} },
+			[]string{"relays-answer warning w3: vanished 1m0s ago"}, "start w3 again"},
+
+		{"a relay that is not ready", func(f *check.Fleet) { f.Peers[0].Facts.Reasons = []string{"not joined yet"} },
+			[]string{"ready failed r2: not joined yet"}, "relay health --ready"},
+		{"a relay that is drained", func(f *check.Fleet) { f.Self.Reasons = []string{"draining"} },
+			[]string{"ready warning r1: draining"}, "relay undrain"},
+
+		{"another minimum", func(f *check.Fleet) { f.Peers[1].Facts.Settings[0].Value = "5" },
+			[]string{"settings-agree failed r3: --min-peers-per-worker is 5 on r3, and 3 on r1, r2"}, "set --min-peers-per-worker 3 on r3 (RINGWAY_MIN_PEERS_PER_WORKER"},
+		{"this relay is the odd one", func(f *check.Fleet) { f.Self.Settings[1].Value = "rendezvous" },
+			[]string{"settings-agree failed r1: --strategy is rendezvous on r1, and projection on r2, r3"}, "set --strategy projection on r1"},
+		{"a setting of one relay only", func(f *check.Fleet) { f.Self.Settings[2].Value = "echo=r9" },
+			[]string{"settings-agree failed r1: --skip-relay is echo=r9 on r1, and not set on r2, r3"}, ""},
+		{"a tie counts this relay's", func(f *check.Fleet) {
+			f.Peers = f.Peers[:1]
+			f.Peers[0].Facts.Settings[0].Value = "2"
+		}, []string{"settings-agree failed r2: --min-peers-per-worker is 2 on r2, and 3 on r1"}, ""},
+		{"a setting that a later version does not have", func(f *check.Fleet) { f.Peers[0].Facts.Settings = f.Peers[0].Facts.Settings[:1] }, nil, ""},
+
+		{"other members", func(f *check.Fleet) {
+			f.Peers[1].Facts.MembersSum, f.Peers[1].Facts.ServicesSum = "9999", "8888"
+			f.Peers[1].Facts.Members, f.Peers[1].Facts.MemberCount = []string{"r1", "r2", "r3", "w9"}, 4
+		}, []string{"members-agree failed r3: it lacks w1, w2; it alone has w9"}, "--advertise-addr"},
+		{"another life of a member", func(f *check.Fleet) { f.Peers[1].Facts.MembersSum = "9999" },
+			[]string{"members-agree failed r3: one of them restarted"}, ""},
+		{"other services", func(f *check.Fleet) { f.Peers[1].Facts.ServicesSum = "9999" },
+			[]string{"services-agree failed r3: knows other services than r1"}, "exchanges"},
+		{"a view that is not trusted", func(f *check.Fleet) { f.Self.Degraded = true },
+			[]string{"view-trusted failed r1: lost sight"}, "let gossip through"},
+		{"a member in quarantine", func(f *check.Fleet) {
+			f.Peers[0].Facts.Quarantined = []check.Quarantine{{Member: "w7", Reason: "it gossips the role \"relay\""}}
+		}, []string{"quarantine failed w7: r2 keeps w7 out"}, "certificate for its --id"},
+
+		{"a worker that one relay lacks", func(f *check.Fleet) { lack(f.Peers[0].Facts, "w2") },
+			[]string{"coverage failed w2: has 2 of 3 relays connected, and needs 3: not r2"}, "relay explain echo --worker w2"},
+		{"a worker that has enough without one", func(f *check.Fleet) {
+			f.Services[0].RelaysPerWorker["w2"] = 4
+			lack(f.Peers[0].Facts, "w2")
+		}, []string{"coverage warning w2: has 3 of 4 relays connected"}, ""},
+		{"a worker that nobody reaches", func(f *check.Fleet) {
+			for _, one := range all(f) {
+				lack(one, "w2")
+			}
+		}, []string{"coverage failed w2: has 0 of 3 relays connected, and needs 3: not r1, r2, r3"}, "start the service behind w2"},
+		{"more missing than told", func(f *check.Fleet) { f.Self.MissingCount = 7 },
+			[]string{"coverage failed : 7 connections more"}, ""},
+		{"a place kept for a relay that vanished", func(f *check.Fleet) { f.Services[0].RelaysPerWorker["w1"] = 2 },
+			[]string{"coverage failed w1: in the plan of 2 relays, and needs 3"}, "--member-grace"},
+		{"two relays only", func(f *check.Fleet) {
+			f.Services[0].Relays, f.Services[0].RelaysPerWorker = 2, map[string]int{"w1": 2, "w2": 2}
+		}, []string{"coverage warning echo: served by 2 relays, and each worker should have 3"}, "start 1 relay more"},
+		{"a service without endpoints", func(f *check.Fleet) { f.Services[0] = check.Service{Name: "echo", Wanted: 3} },
+			[]string{"coverage warning echo: no endpoint"}, "worker services"},
+
+		{"a certificate of 90 days with 17 left", func(f *check.Fleet) {
+			f.Self.Certificate.NotAfter = now.Add(17 * day)
+			f.Self.Certificate.NotBefore = now.Add(-73 * day)
+		},
+			[]string{"certificates warning r1: ends in 17 days"}, "relay tls cert create"},
+		{"one of a peer with half a day left", func(f *check.Fleet) { f.Peers[1].Facts.Certificate.NotAfter = now.Add(day / 2) },
+			[]string{"certificates failed r3: ends in 12 hours"}, "renew it"},
+		{"one that has ended", func(f *check.Fleet) { f.Peers[1].Facts.Certificate.NotAfter = now.Add(-time.Hour) },
+			[]string{"certificates failed r3: ended 60 minutes ago"}, "renew it"},
+		{"an authority that ends", func(f *check.Fleet) { f.Self.Certificate.AuthorityAfter = now.Add(day / 3) },
+			[]string{"certificates failed r1: the authority of the certificate of r1 ends in 8 hours"}, "--tls-ca"},
+		{"files that cannot be used", func(f *check.Fleet) { f.Self.Certificate.Problem = "half written" },
+			[]string{"certificates warning r1: half written"}, "relay tls info"},
+		{"a relay without a certificate", func(f *check.Fleet) { f.Peers[1].Facts.Certificate = nil },
+			[]string{"certificates failed r3: has no certificate"}, "--tls-cert"},
+
+		{"a clock that is ahead", func(f *check.Fleet) { f.Peers[1].Facts.Time = now.Add(90 * time.Second) },
+			[]string{"clocks warning r3: at least 1m30s ahead"}, "synchronise"},
+		{"a clock that is far behind", func(f *check.Fleet) { f.Peers[1].Facts.Time = now.Add(-time.Hour) },
+			[]string{"clocks failed r3: 59 minutes behind"}, "synchronise"},
+		{"an answer so slow that it tells nothing", func(f *check.Fleet) {
+			f.Peers[1].Took, f.Peers[1].Asked, f.Peers[1].Facts.Time = 4*time.Second, now.Add(-4*time.Second), now
+		}, nil, ""},
+
+		{"another gossip key in use", func(f *check.Fleet) { f.Peers[1].Facts.GossipKeys = []string{"bbbb", "aaaa"} },
+			[]string{"gossip-keys failed r3: encrypts gossip with the key bbbb, r1 with aaaa"}, "relay keys use"},
+		{"a rotation that is not finished", func(f *check.Fleet) { f.Keys[1].Fingerprints = []string{"aaaa", "bbbb"} },
+			[]string{"gossip-keys warning w2: has the gossip keys aaaa bbbb"}, "relay keys remove"},
+		{"keys in another order", func(f *check.Fleet) {
+			f.Self.GossipKeys = []string{"aaaa", "bbbb", "cccc"}
+			f.Peers[0].Facts.GossipKeys, f.Peers[1].Facts.GossipKeys = []string{"aaaa", "cccc", "bbbb"}, f.Self.GossipKeys
+			f.Keys = nil
+		}, nil, ""},
+		{"no gossip key", func(f *check.Fleet) { f.Peers[1].Facts.GossipKeys = nil },
+			[]string{"gossip-keys failed r3: with the key none"}, ""},
+		{"a worker that does not tell", func(f *check.Fleet) { f.Keys[0] = check.Keys{ID: "w1", Err: "refused"} },
+			[]string{"gossip-keys warning w1: refused"}, "let TCP through"},
+		{"another shared key", func(f *check.Fleet) { f.Peers[1].Facts.SharedKey = "tttt" },
+			[]string{"shared-key warning r3: with the key tttt, r1 with ssss"}, "--shared-key-file"},
+		{"a shared key that is not told", func(f *check.Fleet) { f.Peers[1].Facts.SharedKey = "" }, nil, ""},
+
+		{"a member that UDP does not reach", func(f *check.Fleet) { f.Pings[2].Err = errors.New("no answer") },
+			[]string{"udp failed w1: worker w1 does not answer over UDP at 10.0.1.1:7401"}, "let UDP through"},
+		{"UDP that does not come back", func(f *check.Fleet) { f.Peers[1].Facts.Back.UDP = "no answer" },
+			[]string{"udp failed r1: r3 does not reach r1 over UDP at 10.0.0.1:7400"}, "--advertise-addr here"},
+		{"a peer address that others do not reach", func(f *check.Fleet) { f.Peers[1].Facts.Back.Peer = "no route to host" },
+			[]string{"addresses failed r1: r3 cannot connect to r1 at 10.0.0.1:7420: no route to host"}, "--peer-addr"},
+		{"loopback, and others are elsewhere", func(f *check.Fleet) { f.Self.PeerAddr = "127.0.0.1:7420" },
+			[]string{"addresses failed r1: the peer address 127.0.0.1:7420, and r1 is on another host"}, ""},
+		{"everybody on loopback", func(f *check.Fleet) {
+			for id := range f.Addresses {
+				f.Addresses[id] = "127.0.0.1:7400"
+			}
+			f.Self.GossipAddr, f.Self.PeerAddr = "127.0.0.1:7400", "127.0.0.1:7420"
+		}, nil, ""},
+		{"every interface", func(f *check.Fleet) { f.Peers[0].Facts.PeerAddr = "0.0.0.0:7420" },
+			[]string{"addresses failed r2: 0.0.0.0:7420, which is nowhere"}, "--peer-addr"},
+
+		{"too few descriptors for the plan", func(f *check.Fleet) {
+			f.Self.Descriptors = check.Descriptors{Open: 90, Limit: 256, Links: 200, Requests: 1}
+		},
+			[]string{"descriptors failed r1: may have 256 files open"}, "LimitNOFILE="},
+		{"nearly all in use", func(f *check.Fleet) { f.Self.Descriptors.Open = 60_000 },
+			[]string{"descriptors warning r1: 60000 of 65536"}, "raise the limit"},
+		{"too few for the requests", func(f *check.Fleet) { f.Self.Descriptors.Limit = 4096 },
+			[]string{"descriptors warning r1: 10000 requests at a time"}, "--max-in-flight"},
+		{"a system that does not tell", func(f *check.Fleet) { f.Self.Descriptors = check.Descriptors{Links: 9999} }, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := healthy()
+			c.wound(f)
+			report := check.Judge(f)
+			var trouble []check.Finding
+			said := map[string]bool{}
+			for _, one := range report.Findings {
+				said[one.Check] = true
+				if one.Status == check.OK {
+					continue
+				}
+				trouble = append(trouble, one)
+				if one.Text == "" || one.Cause == "" || one.Remedy == "" {
+					t.Errorf("it does not say all: %+v", one)
+				}
+				if _, err := os.Stat(filepath.Join("..", "..", "..", one.Page)); one.Page == "" || err != nil {
+					t.Errorf("%s: page %q: %v", one.Check, one.Page, err)
+				}
+			}
+			for _, name := range check.Names() {
+				if !said[name] {
+					t.Errorf("check %s passed in silence", name)
+				}
+			}
+			if len(trouble) != len(c.want) {
+				t.Fatalf("found %+v, want %q", trouble, c.want)
+			}
+			for i, want := range c.want {
+				head, part, _ := strings.Cut(want, ": ")
+				got := trouble[i]
+				if fmt.Sprintf("%s %s %s", got.Check, got.Status, got.Subject) != head || !strings.Contains(got.Text, part) {
+					t.Errorf("found %+v, want %q", got, want)
+				}
+				if i == 0 && !strings.Contains(got.Remedy, c.remedy) {
+					t.Errorf("remedy %q lacks %q", got.Remedy, c.remedy)
+				}
+			}
+			worst := check.OK
+			for _, one := range trouble {
+				if worst != check.Failed {
+					worst = one.Status
+				}
+			}
+			if report.Status != worst || report.Warnings+report.Failures != len(trouble) {
+				t.Errorf("status %s with %d and %d, want %s", report.Status, report.Warnings, report.Failures, worst)
+			}
+		})
+	}
+}
+
+func all(f *check.Fleet) []*check.Facts {
+	return []*check.Facts{&f.Self, f.Peers[0].Facts, f.Peers[1].Facts}
+}
+
+func lack(one *check.Facts, worker string) {
+	one.Missing, one.MissingCount = append(one.Missing, check.Missing{Service: "echo", Worker: worker}), one.MissingCount+1
+}
+
+func TestALifeIsJudgedByItsLength(t *testing.T) {
+	for _, c := range []struct {
+		life, left time.Duration
+		want       check.Status
+	}{
+		{365 * day, 74 * day, check.OK}, {365 * day, 72 * day, check.Warning}, {365 * day, 25 * time.Hour, check.Warning}, {365 * day, 23 * time.Hour, check.Failed},
+		{30 * day, 8 * day, check.OK}, {30 * day, 6 * day, check.Warning}, {30 * day, 23 * time.Hour, check.Failed},
+		{day, 23 * time.Hour, check.OK}, {day, 5 * time.Hour, check.Warning}, {day, time.Hour, check.Failed},
+		{time.Hour, 50 * time.Minute, check.OK}, {time.Hour, time.Minute, check.Failed}, {time.Hour, -time.Minute, check.Failed},
+	} {
+		f := healthy()
+		f.Self.Certificate.NotAfter = now.Add(c.left)
+		f.Self.Certificate.NotBefore = f.Self.Certificate.NotAfter.Add(-c.life)
+		report := check.Judge(f)
+		i := slices.IndexFunc(report.Findings, func(one check.Finding) bool { return one.Check == "certificates" })
+		if got := report.Findings[i].Status; got != c.want {
+			t.Errorf("%v left of %v: %s, want %s", c.left, c.life, got, c.want)
+		}
+	}
+}
+
+func TestOnlyWhatMayPassIsWorthAnotherLook(t *testing.T) {
+	f := healthy()
+	if check.Judge(f).Passing() {
+		t.Error("a healthy fleet is looked at again")
+	}
+	f.Self.Certificate.NotAfter = now
+	if check.Judge(f).Passing() {
+		t.Error("a certificate does not come back to life")
+	}
+	f.Self.MembersSum = "9999"
+	if !check.Judge(f).Passing() {
+		t.Error("views that differ may be on their way to each other")
+	}
+}
+
+func TestFactsTravelWholeAndBounded(t *testing.T) {
+	f := facts("r1")
+	for i := range 10_000 {
+		f.Members = append(f.Members, fmt.Sprintf("%063d", i))
+		f.Missing = append(f.Missing, check.Missing{Service: strings.Repeat("s", 63), Worker: strings.Repeat("w", 63)})
+	}
+	f.MissingCount = len(f.Missing)
+	body, err := f.Encode()
+	if err != nil || len(body) > check.MaxFacts {
+		t.Fatalf("%d bytes, %v", len(body), err)
+	}
+	got, err := check.DecodeFacts(strings.NewReader(string(body)))
+	if err != nil || got.Relay != "r1" || len(got.Missing) != check.MaxMissing || got.MissingCount != 10_000 || !got.Certificate.NotAfter.Equal(f.Certificate.NotAfter) {
+		t.Errorf("%v %v", got, err)
+	}
+	for name, body := range map[string]string{
+		"nothing": "", "garbage": "<html>", "too much": `{"relay":"` + strings.Repeat("x", check.MaxFacts) + `"}`, "another format": `{"format":2}`, "no format": `{}`,
+	} {
+		if _, err := check.DecodeFacts(strings.NewReader(body)); err == nil {
+			t.Errorf("%s was taken for facts", name)
+		}
+	}
+}
+
+func TestWhatAnotherRelaySaysCannotWriteOnATerminal(t *testing.T) {
+	f := healthy()
+	f.Peers[0].Facts.Reasons = []string{"\x1b[2J\r\nall is well" + strings.Repeat("x", 1<<20)}
+	for _, one := range check.Judge(f).Findings {
+		if strings.ContainsAny(one.Text, "\x1b\r\n") || len(one.Text) > 4096 {
+			t.Errorf("%.100q", one.Text)
+		}
+	}
+}
+
+// A relay with another setting than the others is found, and the remedy names it.
+func Example() {
+	fleet := healthy()
+	fleet.Peers[1].Facts.Settings[0].Value = "5"
+	report := check.Judge(fleet)
+	for _, f := range report.Findings {
+		if f.Status != check.OK {
+			fmt.Println(f.Check, f.Status)
+			fmt.Println(f.Text)
+			fmt.Println(f.Page)
+		}
+	}
+	fmt.Println(report.Status, report.Failures)
+	// Output:
+	// settings-agree failed
+	// --min-peers-per-worker is 5 on r3, and 3 on r1, r2
+	// docs/operations/settings-differ.md
+	// failed 1
+}
+
+// The fields of a report are for scripts: they do not change their names.
+func TestTheReportAsJSON(t *testing.T) {
+	f := healthy()
+	f.Peers[1].Facts.Settings[0].Value = "5"
+	got, err := json.MarshalIndent(check.Judge(f), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/report.json")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		err = os.WriteFile("testdata/report.json", append(got, '\n'), 0o600)
+		want = append(got, '\n')
+	}
+	if err != nil || string(want) != string(got)+"\n" {
+		t.Errorf("%v: the report is now\n%s", err, got)
+	}
+}

@@ -1,0 +1,53 @@
+package check
+
+import "fmt"
+
+// reserve are descriptors for listeners, gossip, files and the admin API.
+const reserve = 64
+
+// busy is the share of the descriptors in use from which on it is worth a warning.
+const busy = 0.8
+
+// descriptors: each process may open what its plans need. A request holds two, that of
+// the client and that of the worker.
+func descriptors(f *Fleet) (found []Finding) {
+	for _, one := range f.all() {
+		d := one.Descriptors
+		if d.Limit <= 0 {
+			continue
+		}
+		finding := Finding{
+			Subject: one.Relay, Page: page("open-files"),
+			Remedy: fmt.Sprintf("raise the limit of open files for %s to %d or more: LimitNOFILE= in its unit, ulimits in its container, `ulimit -n`", one.Relay, suggested(d)),
+		}
+		switch {
+		case d.Limit < d.Links+reserve:
+			finding.Status = Failed
+			finding.Text = fmt.Sprintf("%s may have %d files open, has %d, and its plans want %s", one.Relay, d.Limit, d.Open, plural(d.Links, "connection", "connections"))
+			finding.Cause = "connections that the plans want fail for want of descriptors, and so do those of clients"
+		case float64(d.Open) > busy*float64(d.Limit):
+			finding.Status = Warning
+			finding.Text = fmt.Sprintf("%s has %d of %d files open", one.Relay, d.Open, d.Limit)
+			finding.Cause = "at the limit it accepts no connection any more"
+		case d.Limit < d.Links+2*d.Requests:
+			finding.Status = Warning
+			finding.Text = fmt.Sprintf("%s may have %d files open: fewer than %s of its plans and %d requests at a time need", one.Relay, d.Limit, plural(d.Links, "connection", "connections"), d.Requests)
+			finding.Cause = "each request holds a connection of the client and one of the worker; it fails at the limit of files before --max-in-flight refuses it well"
+			finding.Remedy += ", or lower --max-in-flight"
+		default:
+			continue
+		}
+		found = append(found, finding)
+	}
+	return found
+}
+
+func suggested(d Descriptors) int { return max(2*d.Open, d.Links+2*d.Requests+1000) }
+
+func fineDescriptors(f *Fleet) string {
+	d := f.Self.Descriptors
+	if d.Limit <= 0 {
+		return "this system does not tell how many files may be open"
+	}
+	return fmt.Sprintf("every relay may open what it needs; this one has %d of %d files open", d.Open, d.Limit)
+}

@@ -1,0 +1,119 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// membersAgree: all relays see the same members, in the same lives.
+func membersAgree(f *Fleet) (found []Finding) {
+	for _, odd := range disagreeing(f, func(one *Facts) string { return one.MembersSum }) {
+		text := fmt.Sprintf("%s sees other members than %s", odd.facts.Relay, odd.usual.Relay)
+		if only := difference(odd.usual, odd.facts); only != "" {
+			text += ": " + only
+		}
+		found = append(found, Finding{
+			Status: Failed, Subject: odd.facts.Relay, Passing: true, Text: text,
+			Cause:  "a partition, traffic that passes one way only, or a member that some keep out; their plans differ as long as it lasts",
+			Remedy: fmt.Sprintf("let TCP and UDP through between the gossip addresses of %s and all others; is --advertise-addr what the others can reach? Run `relay check` on %s", odd.facts.Relay, odd.facts.Relay),
+			Page:   page("members-disagree"),
+		})
+	}
+	return found
+}
+
+func fineMembers(f *Fleet) string {
+	if len(f.all()) == 1 {
+		return fmt.Sprintf("this relay sees %s; no other to compare with", plural(f.Self.MemberCount, "member", "members"))
+	}
+	return fmt.Sprintf("%d relays see the same %s", len(f.all()), plural(f.Self.MemberCount, "member", "members"))
+}
+
+// servicesAgree: all relays know the same offers. It says nothing of relays that see
+// other members: then it could not be otherwise.
+func servicesAgree(f *Fleet) (found []Finding) {
+	apart := map[string]bool{}
+	for _, odd := range disagreeing(f, func(one *Facts) string { return one.MembersSum }) {
+		apart[odd.facts.Relay] = true
+	}
+	for _, odd := range disagreeing(f, func(one *Facts) string { return one.ServicesSum }) {
+		if apart[odd.facts.Relay] {
+			continue
+		}
+		found = append(found, Finding{
+			Status: Failed, Subject: odd.facts.Relay, Passing: true,
+			Text:   fmt.Sprintf("%s knows other services than %s, and sees the same members", odd.facts.Relay, odd.usual.Relay),
+			Cause:  "records of workers do not get through: exchanges between members fail, or a record was refused",
+			Remedy: fmt.Sprintf("on %s, look for exchanges that fail (ringway_advertise_exchanges_total) and let TCP through to its gossip address", odd.facts.Relay),
+			Page:   page("catalogue-disagrees"),
+		})
+	}
+	return found
+}
+
+func fineServices(f *Fleet) string {
+	if len(f.all()) == 1 {
+		return fmt.Sprintf("this relay knows %s; no other to compare with", plural(len(f.Services), "service", "services"))
+	}
+	return fmt.Sprintf("%d relays know the same %s", len(f.all()), plural(len(f.Services), "service", "services"))
+}
+
+// oddOne is a relay whose value is not the usual one, and one that has the usual.
+type oddOne struct{ facts, usual *Facts }
+
+// disagreeing are the relays whose value is not the one that most have; among equals
+// this relay's counts.
+func disagreeing(f *Fleet, value func(*Facts) string) (out []oddOne) {
+	all := f.all()
+	count := map[string]int{}
+	for _, one := range all {
+		count[value(one)]++
+	}
+	usual := all[0]
+	for _, one := range all {
+		if count[value(one)] > count[value(usual)] {
+			usual = one
+		}
+	}
+	for _, one := range all {
+		if value(one) != value(usual) {
+			out = append(out, oddOne{one, usual})
+		}
+	}
+	return out
+}
+
+// difference says whom only one of two relays sees, where both tell.
+func difference(usual, odd *Facts) string {
+	if len(usual.Members) == 0 || len(odd.Members) == 0 || len(usual.Members) != usual.MemberCount || len(odd.Members) != odd.MemberCount {
+		return ""
+	}
+	missing, surplus := set(usual.Members), set(odd.Members)
+	for _, id := range odd.Members {
+		delete(missing, id)
+	}
+	for _, id := range usual.Members {
+		delete(surplus, id)
+	}
+	var parts []string
+	if len(missing) > 0 {
+		parts = append(parts, "it lacks "+list(slices.Collect(maps.Keys(missing))))
+	}
+	if len(surplus) > 0 {
+		parts = append(parts, "it alone has "+list(slices.Collect(maps.Keys(surplus))))
+	}
+	if len(parts) == 0 {
+		return "the same ids, one of them restarted and not everybody knows"
+	}
+	return strings.Join(parts, "; ")
+}
+
+func set(ids []string) map[string]bool {
+	out := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		out[id] = true
+	}
+	return out
+}

@@ -1,0 +1,285 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection/strategy"
+)
+
+const (
+	// factsPath is where a relay tells others of itself, on the peer listener. The
+	// query ?back=ID asks how it reaches the relay of that id, too.
+	factsPath = "/ringway/v1/facts"
+	// factsAtOnce bounds the questions that are answered at a time: they are few, and
+	// each may wait for a ping.
+	factsAtOnce = 8
+	// backTimeout bounds the connection that is tried back.
+	backTimeout = time.Second
+	// factsTimeout bounds one question. Pings need up to 1.5 s of it.
+	factsTimeout = 4 * time.Second
+)
+
+// withFacts answers questions for the facts of this relay; like the shared key they
+// are no forwarded request.
+func (r *Relay) withFacts(next http.Handler) http.Handler {
+	slots := make(chan struct{}, factsAtOnce)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path != factsPath || req.Header.Get(ingress.HopHeader) != "" {
+			next.ServeHTTP(w, req)
+			return
+		}
+		r.serveFacts(w, req, slots)
+	})
+}
+
+func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, slots chan struct{}) {
+	if req.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		admin.WriteError(w, http.StatusMethodNotAllowed, "only GET is allowed")
+		return
+	}
+	if source := r.cfg.Membership.Identity; source != nil {
+		if req.TLS == nil {
+			admin.WriteError(w, http.StatusForbidden, "facts do not travel in clear text here: use TLS")
+			return
+		}
+		if err := authorizePeer(source, req); err != nil {
+			admin.WriteError(w, http.StatusForbidden, "not authorised: "+err.Error())
+			return
+		}
+	}
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	default:
+		admin.WriteError(w, http.StatusTooManyRequests, "too many ask for facts at a time")
+		return
+	}
+	back := r.reachBack(req.Context(), req.URL.Query().Get("back"))
+	facts := r.facts()
+	facts.Back = back
+	if !r.private() {
+		facts = public(facts)
+	}
+	body, err := facts.Encode()
+	if err != nil {
+		admin.WriteError(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(body) // the asker may be gone
+}
+
+// private reports that only members read what the peer listener answers: they show
+// certificates or are on this host; or that gossip is as open as this.
+func (r *Relay) private() bool {
+	m := r.cfg.Membership
+	addr, err := netip.ParseAddrPort(r.peer.socket.Addr().String())
+	return m.Identity != nil || m.Keyring == nil || err == nil && addr.Addr().IsLoopback()
+}
+
+// public are the facts without what gossip would not tell whoever has no key: ids,
+// reasons, and the fingerprint of a key that somebody may have chosen badly.
+func public(f check.Facts) check.Facts {
+	f.Members, f.Quarantined, f.Missing, f.SharedKey = nil, nil, nil, ""
+	if len(f.Reasons) > 0 {
+		f.Reasons = []string{"its reasons do not travel in clear text"}
+	}
+	if f.Certificate != nil && f.Certificate.Problem != "" {
+		f.Certificate.Problem = "the reason does not travel in clear text"
+	}
+	return f
+}
+
+// facts are those of this relay now.
+func (r *Relay) facts() check.Facts {
+	m := r.cfg.Membership
+	f := check.Facts{
+		Relay: m.ID, Role: string(m.Role), Version: daemon.Version(), Settings: planSettings(r.cfg),
+		ServicesSum: fmt.Sprintf("%016x", r.catalogue.View().Checksum()),
+		Reasons:     r.Reasons(), Descriptors: openFiles(), GossipAddr: r.members.Addr(), PeerAddr: r.cfg.Membership.ForwardAddr,
+	}
+	if s := r.members.Snapshot(); s != nil {
+		f.MembersSum, f.Members, f.MemberCount = fmt.Sprintf("%016x", s.Checksum()), membership.IDs(s.Members()), len(s.Members())
+		f.Degraded = s.Degraded()
+	}
+	for _, q := range r.members.Quarantined() {
+		f.Quarantined = append(f.Quarantined, check.Quarantine{Member: q.ID, Reason: q.Reason})
+	}
+	if m.Keyring != nil {
+		f.GossipKeys = m.Keyring.Fingerprints()
+	}
+	if status := r.keeper.Status(); !status.Key.IsZero() {
+		f.SharedKey = status.Key.Fingerprint()
+	}
+	if source := m.Identity; source != nil {
+		leaf, authority := source.Info(), source.Authority()
+		f.Certificate = &check.Certificate{NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, AuthorityBefore: authority.NotBefore, AuthorityAfter: authority.NotAfter}
+		if err := source.Problem(); err != nil {
+			f.Certificate.Problem = err.Error()
+		}
+	}
+	addresses := map[string]bool{}
+	for _, s := range r.router.Services() {
+		missing := missingLinks(s, addresses)
+		f.MissingCount += len(missing)
+		f.Missing = append(f.Missing, missing[:min(len(missing), check.MaxMissing-len(f.Missing))]...)
+	}
+	f.Descriptors.Links, f.Descriptors.Requests = len(addresses), r.tuned.Load().MaxInFlight
+	f.Time = time.Now() // last: it is compared
+	return f
+}
+
+// missingLinks are the workers that the plan connects this relay to and that it is not
+// connected to. It notes the addresses of those in range.
+func missingLinks(s *routing.Service, addresses map[string]bool) (missing []check.Missing) {
+	route := s.Route()
+	if !route.Affine() || route.Plan == nil {
+		return nil
+	}
+	open := map[string]bool{}
+	for _, t := range route.Range {
+		addresses[t.Address] = true
+		open[t.Node] = t.Pool.Stats().Open > 0
+	}
+	assignments, err := route.Plan.Assignments(route.Index)
+	if err != nil {
+		return nil // the index is the plan's own
+	}
+	for _, a := range assignments {
+		if !open[a.Worker] && !route.WorkerAbsent(a.Worker) {
+			missing = append(missing, check.Missing{Service: s.Name, Worker: a.Worker})
+		}
+	}
+	return missing
+}
+
+// planSettings are what all relays must have alike, by the names of the settings.
+func planSettings(cfg Config) []check.Setting {
+	p := cfg.Plans
+	minimums := p.Minimums
+	if minimums == (affinity.Minimums{}) {
+		minimums = affinity.DefaultMinimums
+	}
+	var skip, selection []string
+	for service, relays := range p.Skip {
+		for _, relay := range relays {
+			skip = append(skip, service+"="+relay)
+		}
+	}
+	slices.Sort(skip)
+	if cfg.Choosing.Default != nil {
+		selection = append(selection, cfg.Choosing.Default.String())
+	}
+	for _, service := range slices.Sorted(maps.Keys(cfg.Choosing.ByService)) {
+		selection = append(selection, service+"="+cfg.Choosing.ByService[service].String())
+	}
+	if cfg.Choosing.Default == nil {
+		selection = append([]string{strategy.P2C}, selection...) // what services without one get
+	}
+	return []check.Setting{
+		{Name: "min-peers-per-worker", Value: fmt.Sprint(minimums.PeersPerWorker)},
+		{Name: "min-peers-per-relay", Value: fmt.Sprint(minimums.PeersPerRelay)},
+		{Name: "min-peers-per-tier", Value: fmt.Sprint(cmp.Or(p.PeersPerTier, affinity.DefaultPeersPerTier))},
+		{Name: "relays-per-service", Value: fmt.Sprint(cmp.Or(p.RelaysPerService, affinity.DefaultRelaysPerService))},
+		{Name: "index-source", Value: string(cmp.Or(p.IndexSource, affinity.IndexRank))},
+		{Name: "strategy", Value: string(cmp.Or(p.Strategy, affinity.Projection))},
+		{Name: "skip-relay", Value: strings.Join(skip, ",")},
+		{Name: "selection", Value: strings.Join(selection, ",")},
+	}
+}
+
+// reachBack tries to reach a relay of this relay's own view; whatever else is asked
+// for is not tried. Nil: there is nobody to try.
+func (r *Relay) reachBack(ctx context.Context, id string) *check.Back {
+	snapshot := r.members.Snapshot()
+	if snapshot == nil || id == "" {
+		return nil
+	}
+	m, known := snapshot.Get(id)
+	if !known || m.Role == membership.RoleWorker || id == r.cfg.Membership.ID {
+		return nil
+	}
+	back := &check.Back{}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := r.members.Ping(ctx, id); err != nil {
+			back.UDP = err.Error()
+		}
+	})
+	wg.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, backTimeout)
+		defer cancel()
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.ForwardAddr)
+		if err != nil {
+			back.Peer = err.Error()
+			return
+		}
+		_ = conn.Close()
+	})
+	wg.Wait()
+	return back
+}
+
+// askFacts asks another relay, and says when the question was sent and how long the
+// answer took, for the comparison of clocks.
+func (r *Relay) askFacts(ctx context.Context, m membership.Member) check.Peer {
+	p := check.Peer{ID: m.ID, Addr: m.ForwardAddr}
+	p.Facts, p.Err = r.fetchFacts(ctx, m, &p)
+	if p.Facts != nil && p.Facts.Relay != m.ID {
+		p.Facts, p.Err = nil, fmt.Errorf("%.80q answers there: the address has a new owner", p.Facts.Relay)
+	}
+	return p
+}
+
+func (r *Relay) fetchFacts(ctx context.Context, m membership.Member, p *check.Peer) (*check.Facts, error) {
+	if m.ForwardAddr == "" {
+		return nil, errors.New("it gossips no peer address")
+	}
+	scheme, client := "http", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // and no proxy
+	if source := r.cfg.Membership.Identity; source != nil {
+		scheme, client = "https", peerClient(source, m)
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
+	defer cancel()
+	p.Asked = time.Now()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { p.Asked = time.Now() }})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+m.ForwardAddr+factsPath+"?back="+r.cfg.Membership.ID, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	p.Took = time.Since(p.Asked)
+	if err != nil {
+		return nil, unwrapURL(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return check.DecodeFacts(resp.Body)
+	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusInternalServerError:
+		return nil, fmt.Errorf("it answers %s", resp.Status)
+	}
+	return nil, fmt.Errorf("%w: it answers %s", check.ErrNoFacts, resp.Status)
+}

@@ -1,0 +1,210 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+func TestRelaysTellEachOtherFactsWhateverSecuresThem(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"certificates", "a gossip key", "nothing, on loopback"} {
+		t.Run("with "+how, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.secure = secured(t, how)
+			r1 := f.relay(func(s *Settings) { s.MinPeersPerTier = 7 })
+			r2 := f.relay(func(s *Settings) {
+				s.SkipRelays, s.Selection = []string{"b=r9", "a=r9"}, []string{"slots", "echo=stable"}
+			})
+			agree(t, r1, r2)
+			r1.await(t, "r2", func() bool { _, there := r1.members.Snapshot().Get("r2"); return there })
+			m, _ := r1.members.Snapshot().Get("r2")
+			p := r1.askFacts(t.Context(), m)
+			if p.Err != nil || p.Facts == nil {
+				t.Fatalf("%+v", p)
+			}
+			got := p.Facts
+			values := map[string]string{}
+			for _, s := range got.Settings {
+				values[s.Name] = s.Value
+			}
+			if got.Relay != "r2" || values["min-peers-per-tier"] != "3" || values["skip-relay"] != "a=r9,b=r9" || !strings.HasPrefix(values["selection"], "slots") || !strings.Contains(values["selection"], ",echo=stable") {
+				t.Errorf("%+v", got)
+			}
+			if own := r1.facts(); own.Settings[2].Value != "7" || own.SharedKey == "" || own.SharedKey != got.SharedKey {
+				t.Errorf("own %+v, theirs %+v", own, got)
+			}
+			if (got.Certificate != nil) != (how == "certificates") || (len(got.GossipKeys) > 0) != (how == "a gossip key") {
+				t.Errorf("%+v", got)
+			}
+			if got.Back == nil || got.Back.Peer != "" {
+				t.Errorf("the way back: %+v", got.Back)
+			}
+			if skew := got.Time.Sub(p.Asked); skew < -time.Second || skew > p.Took+time.Second {
+				t.Errorf("asked at %v for %v, and answered at %v", p.Asked, p.Took, got.Time)
+			}
+		})
+	}
+}
+
+func TestFactsAreForRelaysAndNothingElseIsTaken(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	_, _ = f.echo("w1")
+	r.settled(t, "echo", 1)
+	get := func(method, query string, header ...string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.PeerAddr()+factsPath+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(header) > 0 {
+			req.Header.Set(header[0], header[1])
+		}
+		resp, _ := do(t, req)
+		return resp
+	}
+	if got := get("POST", "").StatusCode; got != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", got)
+	}
+	if got := get("GET", "", ingress.HopHeader, "r2"); got.StatusCode == http.StatusOK {
+		t.Error("a request that a relay forwards was taken for a question")
+	}
+	if got := get("GET", "").StatusCode; got != http.StatusOK {
+		t.Errorf("%d", got)
+	}
+	// Nobody has this relay connect to where he wants.
+	for _, id := range []string{"", "127.0.0.1:1", "r9", "r1", "w1"} {
+		if back := r.reachBack(t.Context(), id); back != nil {
+			t.Errorf("back to %q: %+v", id, back)
+		}
+	}
+}
+
+func TestWithCertificatesAWorkerIsToldNoFacts(t *testing.T) {
+	t.Parallel()
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := func(role identity.Role, node string) *identity.Source {
+		s, err := authority.Source(identity.Claims{Role: role, Cluster: "test", Environment: "ci", Node: node}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	f := newFleet(t)
+	f.secure = func(c *membership.Config) { c.Identity = source(identity.RoleRelay, c.ID) }
+	r := f.relay(func(*Settings) {})
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://"+r.PeerAddr()+factsPath, nil)
+	m := membership.Member{ID: "r1", Role: membership.RoleRelay, ForwardAddr: r.PeerAddr()}
+	for _, c := range []struct {
+		role identity.Role
+		want bool
+	}{{identity.RoleRelay, true}, {identity.RoleWorker, false}, {identity.RoleClient, false}} {
+		resp, err := peerClient(source(c.role, "other"), m).Do(req)
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		if told := err == nil && resp.StatusCode == http.StatusOK; told != c.want {
+			t.Errorf("%s: %v %v", c.role, resp, err)
+		}
+	}
+}
+
+func TestWithoutCertificatesStrangersLearnNothingThatGossipHides(t *testing.T) {
+	f := public(check.Facts{
+		Members: []string{"w1"}, MemberCount: 1, Missing: []check.Missing{{Service: "s", Worker: "w1"}}, MissingCount: 1, SharedKey: "ssss",
+		Quarantined: []check.Quarantine{{Member: "w1"}}, Reasons: []string{"seed 10.0.0.1 refused"}, Certificate: &check.Certificate{Problem: "/etc/key"},
+	})
+	body, err := f.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"w1", "ssss", "10.0.0.1", "/etc/key"} {
+		if strings.Contains(string(body), secret) {
+			t.Errorf("%q in %s", secret, body)
+		}
+	}
+	if len(f.Reasons) != 1 || f.MissingCount != 1 || f.MemberCount != 1 {
+		t.Errorf("that there is something wrong is told: %+v", f)
+	}
+}
+
+// TestWhoTellsNoFactsIsAFinding asks what is no relay of this version.
+func TestWhoTellsNoFactsIsAFinding(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	answering := func(status int, body string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(body))
+		}))
+		t.Cleanup(s.Close)
+		return s.Listener.Addr().String()
+	}
+	silent, err := net.Listen("tcp", anyPort) // connects, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	other := r.PeerAddr()
+	for _, c := range []struct {
+		name, addr string
+		older      bool
+		want       string
+	}{
+		{"an older version", answering(404, "{}"), true, "404"},
+		{"one that refuses", answering(403, "{}"), false, "403"},
+		{"garbage", answering(200, "<html>"), false, "no facts"},
+		{"too much", answering(200, `{"format":1,"relay":"`+strings.Repeat("x", check.MaxFacts)+`"}`), false, "more than"},
+		{"nobody", refusing(t), false, "refused"},
+		{"no address", "", false, "no peer address"},
+		{"somebody else", other, false, "new owner"},
+		{"silence", silent.Addr().String(), false, "deadline"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx := t.Context()
+			if c.name == "silence" {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
+				defer cancel()
+			}
+			p := r.askFacts(ctx, membership.Member{ID: "r9", Role: membership.RoleRelay, ForwardAddr: c.addr})
+			if p.Facts != nil || p.Err == nil || errors.Is(p.Err, check.ErrNoFacts) != c.older || !strings.Contains(p.Err.Error(), c.want) {
+				t.Errorf("%+v", p)
+			}
+		})
+	}
+}
+
+func TestACheckIsAnsweredOverTheAdminAPI(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.MaxInFlight = 1 })
+	_, _ = f.echo("w1")
+	r.settled(t, "echo", 1)
+	var report check.Report
+	if status, body := r.api(t, "/api/v1/check", &report); status != http.StatusOK || report.Relay != "r1" || len(report.Findings) < len(check.Names()) {
+		t.Fatalf("%d %s", status, body)
+	}
+	// One relay is fewer than three, and that is all.
+	for _, one := range report.Findings {
+		if one.Status != check.OK && one.Page != "docs/operations/too-few-relays.md" {
+			t.Errorf("%+v", one)
+		}
+	}
+}
