@@ -1,0 +1,117 @@
+package docs_test
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// deadLinks are the links of p that lead nowhere: to no file, or to no heading of one.
+// exists answers for paths of the repository, anchors for those of a page.
+func deadLinks(p *page, exists func(string) bool, anchors func(string) ([]string, bool)) (problems []string) {
+	for _, link := range p.links {
+		if strings.Contains(link.text, "://") || strings.HasPrefix(link.text, "mailto:") {
+			continue
+		}
+		file, fragment, _ := strings.Cut(link.text, "#")
+		target := p.path
+		if file != "" {
+			target = path.Join(path.Dir(p.path), file)
+		}
+		if strings.HasPrefix(target, "..") || path.IsAbs(file) || !exists(target) {
+			problems = append(problems, fmt.Sprintf("%s:%d: %s: there is no %s", p.path, link.line, link.text, target))
+			continue
+		}
+		if known, ok := anchors(target); fragment != "" && ok && !slices.Contains(known, fragment) {
+			problems = append(problems, fmt.Sprintf("%s:%d: %s: %s has no heading of that name", p.path, link.line, link.text, target))
+		}
+	}
+	return problems
+}
+
+func inTree(name string) bool {
+	_, err := os.Stat(filepath.Join(repository, filepath.FromSlash(name)))
+	return err == nil
+}
+
+func TestEveryLinkLeadsSomewhere(t *testing.T) {
+	all := pages(t)
+	anchors := func(name string) ([]string, bool) {
+		p, ok := all[name]
+		if !ok {
+			return nil, false
+		}
+		return p.titles, true
+	}
+	links := 0
+	for _, p := range all {
+		links += len(p.links)
+		for _, problem := range deadLinks(p, inTree, anchors) {
+			t.Error(problem)
+		}
+	}
+	if links < 200 {
+		t.Errorf("only %d links were looked at", links)
+	}
+}
+
+func TestEveryPageCanBeReachedFromTheIndex(t *testing.T) {
+	all := pages(t)
+	reached := map[string]bool{}
+	var follow func(string)
+	follow = func(name string) {
+		if reached[name] {
+			return
+		}
+		reached[name] = true
+		if all[name] == nil { // of a folder GitHub shows a list of its files
+			for other := range all {
+				if path.Dir(other) == name {
+					follow(other)
+				}
+			}
+			return
+		}
+		for _, link := range all[name].links {
+			file, _, _ := strings.Cut(link.text, "#")
+			if file != "" && !strings.Contains(file, "://") {
+				follow(path.Join(path.Dir(name), file))
+			}
+		}
+	}
+	follow("docs/README.md")
+	for name := range all {
+		if !reached[name] {
+			t.Errorf("nothing leads from docs/README.md to %s", name)
+		}
+	}
+}
+
+func TestDeadLinksAreFound(t *testing.T) {
+	exists := func(name string) bool { return name == "docs/a.md" || name == "docs/b.md" || name == "docs" }
+	anchors := func(name string) ([]string, bool) { return []string{"known", "twice", "twice-1"}, name != "docs" }
+	for source, want := range map[string]string{
+		"[a](b.md)":                    "",
+		"[a](b.md#known)":              "",
+		"[a](#twice-1)":                "",
+		"[a](../docs)":                 "",
+		"[a](https://example.com/x)":   "",
+		"`[a](nowhere.md)`":            "",
+		"```\n[a](nowhere.md)\n```":    "",
+		"[a](nowhere.md)":              "docs/a.md:1: nowhere.md: there is no docs/nowhere.md",
+		"\n\nx [a](b.md), [c](c.md) y": "docs/a.md:3: c.md: there is no docs/c.md",
+		"[a](b.md#unknown)":            "docs/a.md:1: b.md#unknown: docs/b.md has no heading of that name",
+		"[a](#unknown)":                "docs/a.md:1: #unknown: docs/a.md has no heading of that name",
+		"[a](../../secret.md)":         "docs/a.md:1: ../../secret.md: there is no ../secret.md",
+		`<img src="gone.png" alt="">`:  "docs/a.md:1: gone.png: there is no docs/gone.png",
+		"![a](gone.png \"title\")":     "docs/a.md:1: gone.png: there is no docs/gone.png",
+	} {
+		if got := strings.Join(deadLinks(parse("docs/a.md", source), exists, anchors), "; "); got != want {
+			t.Errorf("%q: %q, want %q", source, got, want)
+		}
+	}
+}
