@@ -29,7 +29,7 @@ need = program=$(firstword $(1)) package=$(lastword $(1)); \
 		if [[ $$(id -u) != 0 || $$program == docker ]] || ! command -v apt-get >/dev/null; then \
 			echo "missing: $$program; install it (Debian package: $$package)" >&2; exit 1; \
 		fi; \
-		DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$$package"; \
+		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$$package"; \
 	fi
 # compose of either generation. Whoever is not root cannot give away the secrets that
 # are mounted, and runs the containers as the owner.
@@ -39,7 +39,7 @@ compose = if (( EUID )); then export RINGWAY_USER="$$(id -u):$$(id -g)"; fi; \
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## a whole fleet in one process, with load and a live table; Ctrl-C ends it
@@ -50,7 +50,7 @@ build: ## build the two binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
 .PHONY: test
-test: ## all tests, with the race detector; builds and vets sims/compare
+test: ## all tests, with the race detector; and those of sims/compare
 	go test $(RACE) -timeout $(TIMEOUT) ./...
 	@# What the race detector distorts (allocations) or slows down too much (the
 	@# sweep over every size, a million packets, 200 joiners or workers) runs again
@@ -60,7 +60,7 @@ test: ## all tests, with the race detector; builds and vets sims/compare
 	go test -timeout $(TIMEOUT) -run "History/.*/N=.0|Kilobyte|CostsTheSame|AllocateNothing" ./advertise
 	@# The comparison with other systems is a module of its own: their
 	@# dependencies must not become ours.
-	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go build ./... && go vet ./...; fi
+	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go vet ./... && go test ./...; fi
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, go mod tidy: checks only, changes nothing
