@@ -14,7 +14,7 @@ type pendingFetch struct {
 
 // hearHint plans to fetch a record that is too large for gossip.
 func (c *Catalogue) hearHint(m mail) {
-	c.metrics.receive("hint")
+	c.metrics.receive(hinted)
 	if e := c.store.entries[m.from]; e != nil && m.stamp.compare(e.stamp) <= 0 {
 		return
 	}

@@ -100,6 +100,6 @@ func (c *Catalogue) hear(payload []byte) {
 	case err != nil:
 		c.metrics.receive(outcomeOf(err))
 	case !c.mailbox.put(m):
-		c.metrics.receive("overflow")
+		c.metrics.receive(overflowed)
 	}
 }

@@ -1,6 +1,10 @@
 package advertise
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // metrics are this package's counters. Every label value is a constant of the
 // code; nothing from the network becomes one.
@@ -23,7 +27,7 @@ func newMetrics() *metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringway", Subsystem: "advertise", Name: name, Help: help})
 	}
-	return &metrics{
+	m := &metrics{
 		received:  prometheus.NewCounterVec(counter("records_received_total", "Records and hints received, by result: applied, old, foreign, refused, hint, overflow or invalid_<reason>."), []string{"result"}),
 		exchanges: prometheus.NewCounterVec(counter("exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, slow, hostile)."), []string{"direction", "result"}),
 		cutOffs:   prometheus.NewCounterVec(counter("exchange_cut_offs_total", "Record exchanges ended here because of what the peer sent, by reason (frame_size, bomb, endless, out_of_turn, malformed, slow or a field)."), []string{"reason"}),
@@ -34,7 +38,39 @@ func newMetrics() *metrics {
 		endpoints: gauge("endpoints", "Endpoints of all services in the newest view."),
 		records:   gauge("records", "Records stored, those of members not alive included."),
 	}
+	m.initialise()
+	return m
 }
+
+// initialise makes every series of the counters, at 0: rates do not see the first
+// event of a series that begins with it.
+func (m *metrics) initialise() {
+	for _, result := range []outcome{applied, old, foreign, refused, hinted, overflowed} {
+		m.received.WithLabelValues(string(result))
+	}
+	for _, reason := range recordReasons {
+		m.received.WithLabelValues("invalid_" + reason)
+	}
+	for _, direction := range []string{outward, inward} {
+		for _, result := range []string{resultSame, resultSynced, resultFetched, resultBusy, resultFailed, resultSlow, resultHostile} {
+			m.exchanges.WithLabelValues(direction, result)
+		}
+	}
+	for _, reason := range slices.Concat(recordReasons, frameReasons, []string{resultSlow}) {
+		m.cutOffs.WithLabelValues(reason)
+	}
+	m.bytes.WithLabelValues("sent")
+	m.bytes.WithLabelValues("received")
+}
+
+// recordReasons are why a record is refused, frameReasons why an exchange is, besides.
+var (
+	recordReasons = []string{
+		"address", "duplicate", "format", "future_epoch", "malformed", "name", "node_id", "protocol", "relays",
+		"selection", "sequence", "services", "slots", "state", "tags", "too_large", "version", "weight",
+	}
+	frameReasons = []string{"bad_records", "bomb", "endless", "frame_size", "out_of_turn"}
+)
 
 func (m *metrics) register(r prometheus.Registerer) error {
 	if r == nil {

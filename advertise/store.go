@@ -100,6 +100,10 @@ const (
 	old     outcome = "old"     // already known, or older
 	foreign outcome = "foreign" // about ourselves, not written by us
 	refused outcome = "refused" // full of records of members that never appeared
+
+	// What never came to a merge.
+	hinted     outcome = "hint"     // news of a record too large for gossip
+	overflowed outcome = "overflow" // more than could be taken in
 )
 
 // outcomeOf names an error from decoding as a metric label.

@@ -24,14 +24,11 @@ type Balancer struct {
 	_ [128]byte // keep what picks write away from what they only read
 
 	winner winner
-	// failing is the failure share of the range as a whole, float32 bits, an
-	// EWMA with alpha 0.01. Racing updates may be lost.
-	failing atomic.Uint32
 
-	_ [128]byte
-
-	mu      sync.Mutex         // guards what follows and publishing tables
-	members map[string]*member // by endpoint ID
+	mu      sync.Mutex            // guards what follows and publishing tables
+	members map[string]*member    // by endpoint ID
+	tiers   map[uint8]*tierHealth // where there are several, else nil
+	whole   *tierHealth           // of the range, where it is one tier
 	breadth breadth
 	scratch []float32 // for medians
 }
@@ -44,6 +41,7 @@ type member struct {
 	evictions int     // k: consecutive evictions
 	slow      spell   // of too high latency
 	counted   uint64  // picks that the rate of requests has counted
+	ended     uint64  // requests that its tier has counted
 	reason    string  // of the last eviction
 }
 
@@ -59,6 +57,7 @@ func NewBalancer(cfg Config) (*Balancer, error) {
 		alpha:     float32(cfg.Alpha),
 		slowStart: float32(cfg.SlowStart),
 		members:   make(map[string]*member),
+		whole:     newTierHealth(),
 	}
 	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
 	b.table.Store(newTable(nil, nil, b.breadth.shape(&b.cfg, 0)))
@@ -106,9 +105,11 @@ func (b *Balancer) UpdateRange(r Range, now Instant) error {
 		entries[i] = entry{Endpoint: e, state: m.state, member: m}
 	}
 	weighOut(entries)
+	b.assignTiers(entries)
 	b.members = members
 	b.breadth.floor = r.MinEffective
 	b.readmitExcess(entries, now)
+	b.compareTiers(entries, now)
 	b.table.Store(newTable(entries, index(entries), b.breadth.shape(&b.cfg, len(entries))))
 	return nil
 }
@@ -138,20 +139,6 @@ func validateEndpoints(endpoints []Endpoint) error {
 	return errors.Join(errs...)
 }
 
-// countForRange follows the failure share of the whole range.
-func (b *Balancer) countForRange(failure float32) float32 {
-	failing := math.Float32frombits(b.failing.Load())
-	if failing == 0 && failure == 0 {
-		return 0
-	}
-	failing += 0.01 * (failure - failing)
-	if failing < 1e-6 {
-		failing = 0
-	}
-	b.failing.Store(math.Float32bits(failing))
-	return failing
-}
-
 // Refresh recomputes the medians M and R, evicts endpoints that have been slow for
 // too long, lets evicted ones whose time is over take one request at a time, and
 // fits the effective range to the rate of requests. Call it every 250 ms from one place; it
@@ -171,6 +158,7 @@ func (b *Balancer) Refresh(now Instant) {
 		}
 	}
 	b.refreshMedians(t)
+	b.compareTiers(t.entries, now)
 	if b.evictSlow(t, now) {
 		changed = true
 	}
@@ -181,14 +169,16 @@ func (b *Balancer) Refresh(now Instant) {
 	}
 }
 
-// refreshMedians takes endpoints with at least 3 samples; without any the old
+// enoughForMedian is how many samples an endpoint has that medians are taken of.
+const enoughForMedian = 3
+
+// refreshMedians takes endpoints with enough samples; without any the old
 // values stay. b.mu is held.
 func (b *Balancer) refreshMedians(t *table) {
-	const enough = 3
 	median, queue := unpackPair(b.medians.Load())
 	latencies := b.scratch[:0]
 	for i := range t.entries {
-		if s := t.entries[i].state; s.samples.Load() >= enough {
+		if s := t.entries[i].state; s.samples.Load() >= enoughForMedian {
 			latency, _ := unpack(s.latency.Load())
 			latencies = append(latencies, latency)
 		}
@@ -196,7 +186,7 @@ func (b *Balancer) refreshMedians(t *table) {
 	median = middle(latencies, median)
 	queues := latencies[:0]
 	for i := range t.entries {
-		if s := t.entries[i].state; s.samples.Load() >= enough && s.reported.Load() == ownReport {
+		if s := t.entries[i].state; s.samples.Load() >= enoughForMedian && s.reported.Load() == ownReport {
 			_, average := unpackPair(s.report.Load())
 			queues = append(queues, average)
 		}

@@ -61,6 +61,10 @@ type Config struct {
 	// everything down to 72 % of healthy endpoints. At least 1, default 1.4.
 	Overprovisioning float64
 
+	// OnEvict is told of each eviction while the balancer's mutex is held: it must
+	// not block, and not call the balancer. Default nil: nobody is.
+	OnEvict func(EvictionCause)
+
 	// Rand replaces the random source, so that a simulation can repeat a run to
 	// the byte. Whoever calls the balancer's methods from several goroutines
 	// gives one that is safe for that. Default nil: math/rand/v2.

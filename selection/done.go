@@ -56,7 +56,7 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 			s.answeredWithoutReport(t)
 		}
 		s.count(0, t)
-		b.countForRange(0)
+		s.tier.Load().count(0)
 		if p.is == probing {
 			b.readmitProbed(p.entry, now)
 		}
@@ -64,12 +64,14 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 		storeTick(&s.silenceTick, t)
 		consecutive := s.failed(t)
 		failures, requests := s.count(1, t)
-		failing := b.countForRange(1)
+		tier := s.tier.Load()
+		failing := tier.count(1)
 		if p.is == probing {
 			b.evictProbed(p.entry, now)
-		} else if phase(s.phase.Load()) == active && !b.table.Load().full {
-			if reason := b.evictionReason(consecutive, failures, requests, failing); reason != "" {
-				b.evict(p.entry, now, reason)
+		} else if phase(s.phase.Load()) == active && !b.table.Load().full.has(p.entry.Tier) {
+			record := record{consecutive, failures, requests, failing, tier.others()}
+			if cause, reason := b.evictionReason(record); cause != "" {
+				b.evict(p.entry, now, cause, reason)
 			}
 		}
 	case Shed:

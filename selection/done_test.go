@@ -65,7 +65,7 @@ func TestABodyThatBreaksOffIsAFailure(t *testing.T) {
 		t.Errorf("after a broken body: %+v", got)
 	}
 	for range 40 { // every head is fine, every body breaks
-		r.failing.Store(0)
+		r.whole.failing.Store(0)
 		r.Done(r.Answered(r.pickFrom("w0"), r.now, Success), r.now, Failure)
 	}
 	if got := r.stats("w0").State; got != "evicted" {

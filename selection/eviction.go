@@ -8,52 +8,53 @@ import (
 	"github.com/ringway/ringway/selection/internal/wilson"
 )
 
-// evictionReason says why an endpoint that just failed should be evicted, or "".
+// record is what an endpoint that just failed is judged by.
+type record struct {
+	consecutive        uint32  // failures in a row
+	failures, requests float32 // recent ones
+	failing            float32 // share of failures in its tier
+	elsewhere          float32 // lowest share expected in another tier, 1 for none
+}
+
+// evictionReason says why an endpoint that just failed should be evicted, for metrics
+// and for people, or "".
 //
 // Failures in a row count only while the range as a whole is well: at a 10 %
 // background failure rate four in a row happen to healthy endpoints. The
 // failure share is judged by its Wilson lower bound, since the plain share of a
 // few dozen requests is above 5 % by chance alone too often; and not when the
-// range fails about as much as the endpoint (panic: the fault is elsewhere).
-func (b *Balancer) evictionReason(consecutive uint32, failures, requests, failing float32) string {
+// range fails about as much as the endpoint (panic: the fault is not the
+// endpoint's).
+//
+// A fault of the whole range shows in all tiers. So the range fails as little as
+// the endpoint's own tier or the best of the others that has endpoints to spare;
+// and where the own tier fails three times as much as that, it is the one at fault.
+func (b *Balancer) evictionReason(r record) (cause EvictionCause, reason string) {
 	threshold := b.cfg.ErrorRateThreshold
-	if int64(consecutive) > int64(b.cfg.ConsecutiveFailures) && float64(failing) < threshold {
-		return fmt.Sprintf("%d consecutive failures", consecutive)
+	failing := min(r.failing, r.elsewhere)
+	worst := r.failing > 3*r.elsewhere
+	if int64(r.consecutive) > int64(b.cfg.ConsecutiveFailures) && (float64(failing) < threshold || worst) {
+		return ForFailuresInARow, fmt.Sprintf("%d consecutive failures", r.consecutive)
 	}
-	if requests < wilson.Enough {
-		return ""
+	if r.requests < wilson.Enough {
+		return "", ""
 	}
-	share := float64(failures) / float64(requests)
+	share := float64(r.failures) / float64(r.requests)
 	if panicking := float64(failing) > threshold && float64(failing) > share/3; panicking {
-		return ""
+		return "", ""
 	}
-	if wilson.LowerBound(float64(failures), float64(requests), wilson.Sure) > threshold {
-		return fmt.Sprintf("error rate %.0f%% of %.0f recent requests", 100*share, requests)
+	if wilson.LowerBound(float64(r.failures), float64(r.requests), wilson.Sure) > threshold {
+		return ForErrorRate, fmt.Sprintf("error rate %.0f%% of %.0f recent requests", 100*share, r.requests)
 	}
-	return ""
+	return "", ""
 }
 
-// maxOut is how many of n endpoints may be evicted or half-open at once: a
-// third, rounded down. So of one or two endpoints none, of three to five one.
+// maxOut is how many of the n endpoints of a tier may be evicted or half-open at
+// once: a third, rounded down. So of one or two endpoints none, of three to five
+// one. For their failures all of a tier may be, while another tier keeps to this.
 func maxOut(n int) int { return n / 3 }
 
-// countOut returns how many endpoints of weight > 0 there are, and how many of
-// them are evicted or half-open. Endpoints of weight 0 carry no traffic: losing
-// them costs nothing, so they are neither evicted nor counted.
-func countOut(entries []entry) (drawable, out int) {
-	for i := range entries {
-		if entries[i].Weight <= 0 {
-			continue
-		}
-		drawable++
-		if phase(entries[i].state.phase.Load()) != active {
-			out++
-		}
-	}
-	return drawable, out
-}
-
-func (b *Balancer) evict(e *entry, now Instant, reason string) {
+func (b *Balancer) evict(e *entry, now Instant, cause EvictionCause, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if phase(e.state.phase.Load()) != active {
@@ -62,16 +63,16 @@ func (b *Balancer) evict(e *entry, now Instant, reason string) {
 	t := b.table.Load()
 	// A ticket may outlive its endpoint's place in the range.
 	i := slices.IndexFunc(t.entries, func(o entry) bool { return o.member == e.member })
-	if t.full || i < 0 || t.entries[i].Weight <= 0 {
+	if i < 0 || t.entries[i].Weight <= 0 || t.full.has(t.entries[i].Tier) {
 		return
 	}
-	b.putOut(e.member, now, reason)
+	b.putOut(e.member, now, cause, reason)
 	b.table.Store(t.again())
 }
 
 // putOut sets the eviction and its end, min(MaxEviction, 2^k s)·U(0.5, 1).
 // b.mu is held; the caller publishes.
-func (b *Balancer) putOut(m *member, now Instant, reason string) {
+func (b *Balancer) putOut(m *member, now Instant, cause EvictionCause, reason string) {
 	// An endpoint that held out for as long as the longest eviction starts anew.
 	if phase(m.state.phase.Load()) == active && m.evictions > 0 && now-m.readmit > Instant(b.cfg.MaxEviction) {
 		m.evictions = 0
@@ -84,6 +85,9 @@ func (b *Balancer) putOut(m *member, now Instant, reason string) {
 	}
 	m.until = now + Instant(float64(out)*(0.5+0.5*unit(b.random(nil))))
 	m.state.phase.Store(uint32(evicted))
+	if b.cfg.OnEvict != nil {
+		b.cfg.OnEvict(cause)
+	}
 }
 
 // evictProbed handles the failure of the one request of a half-open endpoint.
@@ -93,7 +97,7 @@ func (b *Balancer) evictProbed(e *entry, now Instant) {
 	if phase(e.state.phase.Load()) != halfOpen {
 		return
 	}
-	b.putOut(e.member, now, "failed again when tried after eviction")
+	b.putOut(e.member, now, ForFailingAgain, "failed again when tried after eviction")
 	b.table.Store(b.table.Load().again())
 }
 
@@ -120,8 +124,7 @@ func (b *Balancer) readmit(m *member, now Instant) {
 // readmitExcess keeps the cap when the range shrinks around evicted endpoints:
 // those whose time ends first come back. b.mu is held.
 func (b *Balancer) readmitExcess(entries []entry, now Instant) {
-	drawable, out := countOut(entries)
-	for ; out > maxOut(drawable); out-- {
+	for tally(entries).excess() {
 		var first *member
 		for i := range entries {
 			m := entries[i].member

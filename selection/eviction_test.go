@@ -40,7 +40,7 @@ func TestTheFourthFailureInARowEvicts(t *testing.T) {
 	if got := r.stats("w0").State; got != "active" {
 		t.Fatalf("%s though a success broke the row", got)
 	}
-	r.failing.Store(0) // and so is the failure share of the range
+	r.whole.failing.Store(0) // and so is the failure share of the range
 	r.request("w0", ms, Failure)
 	got := r.stats("w0")
 	if got.State != "evicted" || got.LastReason != "4 consecutive failures" || got.ConsecutiveFailures != 4 {
@@ -77,7 +77,7 @@ func TestNeverMoreThanAThirdIsOut(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := fleet(t, n, DefaultConfig())
 			for i := range n {
-				r.failing.Store(0) // the rest of the traffic is well
+				r.whole.failing.Store(0) // the rest of the traffic is well
 				r.requests(4, fmt.Sprintf("w%d", i), 0, Failure)
 			}
 			if got := r.inState("evicted"); got != want {
@@ -93,7 +93,7 @@ func TestEndpointsOfWeightZeroAreNeitherEvictedNorCounted(t *testing.T) {
 	endpoints[0].Weight, endpoints[1].Weight, endpoints[2].Weight = 0, 0, 0
 	r.update(endpoints)
 	for i := range 5 { // two carry traffic: a third of them is none
-		r.failing.Store(0)
+		r.whole.failing.Store(0)
 		r.requests(4, fmt.Sprintf("w%d", i), 0, Failure)
 	}
 	if got := r.inState("evicted"); got != 0 {
@@ -101,7 +101,7 @@ func TestEndpointsOfWeightZeroAreNeitherEvictedNorCounted(t *testing.T) {
 	}
 	endpoints[2].Weight = 1
 	r.update(endpoints)
-	r.failing.Store(0)
+	r.whole.failing.Store(0)
 	r.request("w0", 0, Failure)
 	if got := r.stats("w0").State; got != "active" {
 		t.Errorf("an endpoint of weight 0 is %s", got)
@@ -113,7 +113,7 @@ func TestHalfOpenEndpointsCountAsOut(t *testing.T) {
 	r.requests(4, "w0", 0, Failure)
 	r.wait(30 * time.Second)
 	r.Refresh(r.now)
-	r.failing.Store(0)
+	r.whole.failing.Store(0)
 	r.requests(4, "w1", 0, Failure)
 	if got := r.stats("w1").State; got != "active" {
 		t.Errorf("second of three is %s while the first is half-open", got)
@@ -123,7 +123,7 @@ func TestHalfOpenEndpointsCountAsOut(t *testing.T) {
 func TestAShrinkingRangeTakesEvictedEndpointsBack(t *testing.T) {
 	r := fleet(t, 9, DefaultConfig())
 	for i := range 3 {
-		r.failing.Store(0)
+		r.whole.failing.Store(0)
 		r.requests(4, fmt.Sprintf("w%d", i), 0, Failure)
 	}
 	r.update(rangeOf(3))
@@ -162,14 +162,14 @@ func TestEachEvictionInARowDoublesUpToTheMaximum(t *testing.T) {
 	}
 	r.evictedFor()
 	r.request("w0", ms, Success)
-	r.failing.Store(0)
+	r.whole.failing.Store(0)
 	r.requests(4, "w0", 0, Failure)
 	if out := r.evictedFor(); out < 10*time.Second {
 		t.Errorf("evicted for %v right after coming back, want the count to go on", out)
 	}
 	r.request("w0", ms, Success)
 	r.wait(time.Minute)
-	r.failing.Store(0)
+	r.whole.failing.Store(0)
 	r.requests(4, "w0", 0, Failure)
 	if out := r.evictedFor(); out > 2*time.Second+10*ms {
 		t.Errorf("evicted for %v after a good minute, want a fresh start", out)
@@ -279,7 +279,7 @@ func TestASureFailureShareEvictsWithoutFailuresInARow(t *testing.T) {
 	alternate := func(cfg Config) EndpointStats {
 		r := fleet(t, 10, cfg)
 		for range 20 {
-			r.failing.Store(0)
+			r.whole.failing.Store(0)
 			r.request("w0", ms, Failure)
 			r.requests(2, "w0", ms, Success)
 		}
@@ -309,7 +309,7 @@ func TestAFewRequestsProveNothing(t *testing.T) {
 func TestNobodyIsEvictedWhenAllFailAlike(t *testing.T) {
 	r := fleet(t, 20, DefaultConfig())
 	for range 200 { // the failure average of the range rises first
-		r.countForRange(1)
+		r.whole.count(1)
 	}
 	r.drive(load{400, 20 * time.Second, func(string, Instant) (time.Duration, Outcome) {
 		if r.rng.Float64() < 0.4 {

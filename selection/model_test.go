@@ -80,7 +80,7 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 					rt.Skip()
 				}
 				id := fmt.Sprintf("w%d", rapid.IntRange(0, len(inRange)-1).Draw(rt, "endpoint"))
-				r.failing.Store(0)
+				r.whole.failing.Store(0)
 				r.requests(4, id, 0, Failure)
 			},
 			"wait": func(rt *rapid.T) {

@@ -122,7 +122,7 @@ func TestLatencyRespectsTheCapAndThePanic(t *testing.T) {
 	r = newRig(t, DefaultConfig())
 	r.update(rangeOf(10))
 	for range 20 {
-		r.failing.Store(math.Float32bits(0.2))
+		r.whole.failing.Store(math.Float32bits(0.2))
 		r.trickle(time.Second, 200*ms, 1)
 	}
 	if got := r.stats("w0").LastReason; got != "" {
@@ -162,5 +162,97 @@ func TestEndpointsThatAreSomewhatSlowerStay(t *testing.T) {
 		if s.LastReason != "" {
 			t.Errorf("%s was evicted: %s", s.ID, s.LastReason)
 		}
+	}
+}
+
+// tierTrickle is trickle for tiers, each of a latency of its own.
+func (r *rig) tierTrickle(during time.Duration, took func(id string) time.Duration) {
+	r.t.Helper()
+	for range during / (250 * ms) {
+		for i := range r.table.Load().entries {
+			id := r.table.Load().entries[i].ID
+			for range 3 {
+				p := r.pickFrom(id)
+				p.start = r.now - Instant(took(id))
+				r.Done(p, r.now, Success)
+			}
+		}
+		r.wait(250 * ms)
+		r.Refresh(r.now)
+	}
+}
+
+func TestABusyTierIsNotSlowBesideAnIdleOne(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(tiers(6, 12))
+	r.tierTrickle(30*time.Second, func(id string) time.Duration {
+		if id[1] == '0' {
+			return 200 * ms
+		}
+		return 20 * ms
+	})
+	for _, s := range r.Stats(r.now) {
+		if s.LastReason != "" {
+			t.Errorf("%s was evicted: %s", s.ID, s.LastReason)
+		}
+	}
+	r.tierTrickle(30*time.Second, func(id string) time.Duration {
+		switch {
+		case id == "t0-0":
+			return 2 * time.Second
+		case id[1] == '0':
+			return 200 * ms
+		}
+		return 20 * ms
+	})
+	if got := r.stats("t0-0").LastReason; !strings.Contains(got, "the median of the tier is 200ms") {
+		t.Errorf("ten times as slow as its tier: %q", got)
+	}
+}
+
+func TestThoseWhoAreOutAreNoMeasureOfTheirTier(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(tiers(12, 12))
+	r.tierTrickle(5*time.Second, func(string) time.Duration { return 20 * ms })
+	for i := range 7 {
+		r.tiers[0].failing.Store(0)
+		r.requests(4, fmt.Sprintf("t0-%d", i), 0, Failure)
+	}
+	if got := r.inState("evicted"); got != 7 {
+		t.Fatalf("%d evicted", got)
+	}
+	r.tiers[0].failing.Store(0)
+	for _, c := range []struct {
+		tier uint8
+		want time.Duration
+	}{{0, 200 * ms}, {1, 20 * ms}} {
+		for range 200 { // those that are left are busy
+			for i := 7; i < 12; i++ {
+				p := r.pickFrom(fmt.Sprintf("t0-%d", i))
+				p.start = r.now - Instant(200*ms)
+				r.Done(p, r.now, Success)
+			}
+			r.wait(100 * ms)
+		}
+		median, _, _ := r.tierMedian(r.table.Load(), c.tier)
+		near(t, fmt.Sprintf("median of tier %d", c.tier), float64(median), float64(c.want), 0.1)
+	}
+}
+
+func TestLatencyPutsOutAThirdOfATierAtMost(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(tiers(10, 10))
+	most := 0
+	for range 60 {
+		r.tierTrickle(500*ms, func(id string) time.Duration {
+			if id < "t0-4" {
+				return 200 * ms
+			}
+			return 20 * ms
+		})
+		most = max(most, 10-r.tierInState(0, "active"))
+	}
+	if most != 3 {
+		t.Errorf("%d of 10 were out, want 3", most)
 	}
 }

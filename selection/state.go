@@ -46,7 +46,8 @@ type state struct {
 	streaming   atomic.Int32  // requests in flight whose answer has begun
 	perOut      atomic.Uint32 // float32: what an own request in flight adds to the queue
 
-	_ [12]byte
+	_    [4]byte
+	tier atomic.Pointer[tierHealth] // of its tier, or of a range that is one tier
 }
 
 // What the report word holds.

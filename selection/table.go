@@ -23,7 +23,7 @@ type Endpoint struct {
 // when the effective range grows or shrinks.
 type table struct {
 	near  candidates   // of the nearest tier that gets traffic
-	spill []candidates // of the farther ones that get some, rarely any
+	spill []candidates // of others that get some, or have somebody to try; rarely any
 
 	entries []entry // the whole range, in the caller's order
 	byID    map[string]*entry
@@ -32,9 +32,9 @@ type table struct {
 	// halfOpen says that there is a half-open candidate, so that a pick must
 	// look at phases. It is false nearly always.
 	halfOpen bool
-	// full says that no further endpoint may be evicted. It spares a failing
-	// range the mutex on every failure.
-	full bool
+	// full are the tiers of which no further endpoint may be evicted. It spares a
+	// failing range the mutex on every failure.
+	full tierSet
 }
 
 // shape is what a table is made by, beside the endpoints.
@@ -52,17 +52,22 @@ type entry struct {
 // newTable takes the entries and their index, which tables of one range share.
 func newTable(entries []entry, byID map[string]*entry, s shape) *table {
 	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s}
-	drawable, out := countOut(entries)
-	t.full = out+1 > maxOut(drawable)
+	counts := tally(entries)
+	for _, c := range counts {
+		if counts.full(c.tier) {
+			t.full.add(c.tier)
+		}
+	}
 	for _, share := range tierShares(entries, s.overprovisioning) {
 		if c := t.candidates(share); len(c.drawn) > 0 {
-			// A tier without traffic may have somebody to try, once in a while.
-			if c.load == 0 {
+			switch {
+			case c.load == 0:
+				// A tier without traffic may have somebody to try, once in a while.
 				c.load = float64(len(c.drawn)) / float64(len(entries))
-			}
-			if len(t.near.drawn) == 0 {
+				t.spill = append(t.spill, c)
+			case len(t.near.drawn) == 0:
 				t.near = c
-			} else {
+			default:
 				t.spill = append(t.spill, c)
 			}
 		}

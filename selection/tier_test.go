@@ -136,7 +136,7 @@ func TestWhatSpillsIsSharedOutByThoseFactorsNotByScores(t *testing.T) {
 		r.update(tiers(6, 12))
 		r.settle()
 		for i := range 3 {
-			r.failing.Store(0)
+			r.tiers[0].failing.Store(0)
 			r.requests(4, fmt.Sprintf("t0-%d", i), 0, Failure)
 		}
 		if got := r.inState("evicted"); got != 3 {

@@ -168,10 +168,13 @@ func (r ran) String() string {
 }
 
 // ringway runs a command of relay to its end.
-func ringway(t *testing.T, args ...string) ran {
+func ringway(t *testing.T, args ...string) ran { return commandOf(t, "relay", args...) }
+
+// commandOf runs a command of a binary to its end.
+func commandOf(t *testing.T, binary string, args ...string) ran {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(plain(t), "relay"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(plain(t), binary), args...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "RINGWAY_") {
 			cmd.Env = append(cmd.Env, v)

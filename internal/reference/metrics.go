@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/gossipmetrics"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership/identity"
@@ -19,20 +21,22 @@ import (
 
 // Metrics writes every metric that a relay or a worker registers.
 func Metrics(w io.Writer) error {
-	relayMetrics, err := relayMetrics()
-	if err != nil {
-		return err
-	}
-	workerMetrics, err := workerMetrics()
-	if err != nil {
-		return err
-	}
 	where := map[metric][]string{}
-	for _, m := range relayMetrics {
-		where[m] = append(where[m], "relay")
-	}
-	for _, m := range workerMetrics {
-		where[m] = append(where[m], "worker")
+	for _, of := range []struct {
+		process string
+		metrics func(func(*prometheus.Registry) error) error
+	}{{"relay", relayMetrics}, {"worker", workerMetrics}} {
+		if err := of.metrics(func(reg *prometheus.Registry) error {
+			described, err := describe(reg)
+			for _, m := range described {
+				if !slices.Contains(where[m], of.process) { // one with constant labels is there once for each value
+					where[m] = append(where[m], of.process)
+				}
+			}
+			return err
+		}); err != nil {
+			return err
+		}
 	}
 	if _, err := fmt.Fprint(w, generated, "# Metrics\n\n",
 		"Units are base units; labels have values that the code or the catalogue bounds.\n",
@@ -50,52 +54,60 @@ func Metrics(w io.Writer) error {
 			return err
 		}
 	}
-	return nil
+	return writeSources(w)
 }
 
 type metric struct{ name, labels, help string }
 
-// relayMetrics makes a relay on free ports, asks what it registered, and never
+// relayMetrics makes a relay on free ports, hands what it registered to look, and never
 // runs it.
-func relayMetrics() ([]metric, error) {
+func relayMetrics(look func(*prometheus.Registry) error) error {
 	s := relay.DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "reference", "reference", "reference"
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
-	s.Circuit.Mode = "on" // circuits that are off register nothing
-	reg := prometheus.NewRegistry()
+	s.Circuit.Mode = "on" // circuits that are off register nothing, nor does tracing
+	s.OTLPEndpoint = "http://127.0.0.1:4318"
+	reg := processMetrics()
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), reg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if cfg.Membership.Identity, err = certificate(reg, identity.RoleRelay); err != nil {
-		return nil, err
+		return err
 	}
 	r, err := relay.New(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	described, err := describe(reg)
-	return described, errors.Join(err, r.Close())
+	return errors.Join(look(reg), r.Close())
 }
 
-func workerMetrics() ([]metric, error) {
+// workerMetrics does the same with a worker.
+func workerMetrics(look func(*prometheus.Registry) error) error {
 	s := worker.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Services = "reference", "reference", "reference", []string{"s=127.0.0.1:1"}
 	s.GossipAddr, s.AdminAddr, s.SidecarAddr = anyPort, anyPort, anyPort
-	reg := prometheus.NewRegistry()
+	reg := processMetrics()
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), reg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if cfg.Membership.Identity, err = certificate(reg, identity.RoleWorker); err != nil {
-		return nil, err
+		return err
 	}
 	a, err := worker.New(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	described, err := describe(reg)
-	return described, errors.Join(err, a.Close())
+	return errors.Join(look(reg), a.Close())
+}
+
+// processMetrics are those of the process, which the command line registers.
+func processMetrics() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(daemon.BuildInfo())
+	gossipmetrics.New(reg)
+	return reg
 }
 
 // certificate is a member's, whose source registers its metrics, too. A worker has
@@ -118,6 +130,11 @@ const anyPort = "127.0.0.1:0"
 // descText is the only form in which a Desc shows what it holds.
 var descText = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", unit: "[^"]*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}`)
 
+var (
+	labelNames = regexp.MustCompile(`[a-z_]+`)
+	constLabel = regexp.MustCompile(`([a-z_]+)="(?:[^"\\]|\\.)*"`)
+)
+
 func describe(c prometheus.Collector) ([]metric, error) {
 	descs := make(chan *prometheus.Desc)
 	go func() {
@@ -132,9 +149,13 @@ func describe(c prometheus.Collector) ([]metric, error) {
 			err = fmt.Errorf("a metric's description has an unknown form: %s", d)
 			continue
 		}
+		names := labelNames.FindAllString(parts[4], -1)
+		for _, label := range constLabel.FindAllStringSubmatch(parts[3], -1) {
+			names = append(names, label[1])
+		}
 		labels := "–"
-		if parts[4] != "" {
-			labels = "`" + strings.ReplaceAll(parts[4], ",", "`, `") + "`"
+		if len(names) > 0 {
+			labels = "`" + strings.Join(names, "`, `") + "`"
 		}
 		out = append(out, metric{parts[1], labels, strings.ReplaceAll(parts[2], `\"`, `"`)})
 	}

@@ -78,9 +78,13 @@ func New(cfg Config) (*Agent, error) {
 		Snapshot: a.members.Snapshot, Reasons: a.Reasons, Gatherer: cfg.Registry,
 		Catalogue: func() uint64 { return a.catalogue.View().Checksum() },
 	})
-	daemon.Handle(mux, daemon.APIConfig{ID: cfg.Membership.ID, Snapshot: a.members.Snapshot, Running: cfg.Running})
+	daemon.Handle(mux, daemon.APIConfig{ID: cfg.Membership.ID, Snapshot: a.members.Snapshot, Running: cfg.Running, Monitor: cfg.Monitor})
 	a.handle(mux)
-	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	daemon.RegisterReady(cfg.Registry, a.Reasons)
+	a.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	if err := cfg.Admin.Serve(a.server, mux, cfg.Membership.Identity, cfg.Registry); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
 	return a, nil
 }
 
@@ -113,7 +117,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer endServing()
 	group, failed := errgroup.WithContext(serving)
 	group.Go(func() error {
-		if err := a.server.Serve(a.socket); !errors.Is(err, http.ErrServerClosed) {
+		serve := func() error { return a.server.Serve(a.socket) }
+		if a.server.TLSConfig != nil {
+			serve = func() error { return a.server.ServeTLS(a.socket, "", "") }
+		}
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve admin: %w", err)
 		}
 		return nil

@@ -17,6 +17,10 @@ type Config struct {
 	Membership membership.Config
 	// AdminAddr is bound by New; port 0 takes a free one.
 	AdminAddr string
+	// Admin says who may use the admin API.
+	Admin daemon.AdminConfig
+	// Monitor lets operators read the log; nil: nobody can.
+	Monitor *daemon.Monitor
 	// SidecarAddr is bound by New when Membership has an identity; port 0 takes a
 	// free one. Relays then reach the services there, over mutual TLS. Empty: they
 	// connect to the services themselves.
@@ -124,7 +128,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		return Config{}, err
 	}
 	return Config{
-		Membership: members, AdminAddr: s.AdminAddr, SidecarAddr: s.SidecarAddress(), DrainDelay: s.DrainDelay, Logger: logger, Registry: reg,
+		Membership: members, AdminAddr: s.AdminAddr, Admin: s.Admin(), SidecarAddr: s.SidecarAddress(), DrainDelay: s.DrainDelay, Logger: logger, Registry: reg,
 		Services: services, ServicesFile: s.ServicesFile,
 	}, nil
 }

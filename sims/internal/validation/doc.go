@@ -25,8 +25,9 @@
 //
 // # Rules
 //
-//   - The load is open: when a request is sent does not depend on answers, and its latency
-//     counts from when it was due.
+//   - The load is open: when a request is sent does not depend on answers. It may be sent late
+//     because the machine is busy; its latency counts from then, for the generator is no part
+//     of the fleet, and the lateness is shown.
 //   - Requests without work cost what the machine and the load generator cost; their median is
 //     taken off as a constant.
 package validation

@@ -15,8 +15,8 @@ import (
 // answer is what the generator saw of one request.
 type answer struct {
 	worker string
-	took   time.Duration // from when it was due
-	late   time.Duration // from when it was due until it was sent
+	took   time.Duration // from when it was sent
+	late   time.Duration // from when it was due until then
 	err    error
 }
 
@@ -40,11 +40,10 @@ func replay(ctx context.Context, requests []request, relays []string) ([]answer,
 			}
 		}
 		sent.Go(func() {
-			due := began.Add(r.due)
-			a := &answers[i]
-			a.late = time.Since(due)
+			a, now := &answers[i], time.Now()
+			a.late = now.Sub(began.Add(r.due))
 			a.worker, a.err = send(client, relays[r.relay], r.work)
-			a.took = time.Since(due)
+			a.took = time.Since(now)
 		})
 	}
 	sent.Wait()

@@ -57,7 +57,6 @@ func with(s subject) scenario.Scenario {
 			{Name: "overprovisioning", Help: "times its fair share that a healthy worker may be loaded before traffic goes farther", Default: normal.Overprovisioning, Min: 1.0, Max: 100.0},
 			{Name: "consecutive-failures", Help: "failures in a row that are allowed", Default: normal.ConsecutiveFailures, Min: 1, Max: 1_000_000},
 			{Name: "error-rate-threshold", Help: "share of failures above which a worker is evicted", Default: normal.ErrorRateThreshold, Min: 1e-6, Max: 0.999},
-			{Name: "latency-factor", Help: "times the median above which a worker is evicted for being slow, 0 for never", Default: normal.LatencyFactor, Min: 0.0, Max: 1000.0},
 			{Name: "max-eviction", Help: "the longest eviction", Default: normal.MaxEviction, Min: time.Second, Max: time.Hour},
 			{Name: "after", Help: "how long the traffic is watched afterwards", Default: 45 * time.Second, Min: 10 * time.Second, Max: 10 * time.Minute},
 		},

@@ -1,0 +1,70 @@
+package advertise
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// A rate sees nothing of a series that begins with its first event, so that one must
+// not be what makes the series.
+func TestTheFirstEventOfAKindIsNoNewSeries(t *testing.T) {
+	m := newMetrics()
+	counts := func() [4]int {
+		return [...]int{
+			testutil.CollectAndCount(m.received), testutil.CollectAndCount(m.exchanges),
+			testutil.CollectAndCount(m.cutOffs), testutil.CollectAndCount(m.bytes),
+		}
+	}
+	before := counts()
+	if slices.Contains(before[:], 0) {
+		t.Fatalf("series at the start: %v", before)
+	}
+	for _, reason := range reasonsInTheSource(t) {
+		switch {
+		case slices.Contains(frameReasons, reason): // of exchanges only
+		case reason == "role": // an offer of our own
+			continue
+		default:
+			m.receive(outcomeOf(refuse(reason, "a test")))
+		}
+		_, offence := judge(refuse(reason, "a test"))
+		m.cutOffs.WithLabelValues(offence).Inc()
+	}
+	m.receive(outcomeOf(errTruncated))
+	if after := counts(); after != before {
+		t.Errorf("series of records, exchanges, cut-offs and bytes: %v at the start, %v later", before, after)
+	}
+}
+
+// reasonsInTheSource are all that something is refused for.
+func reasonsInTheSource(t *testing.T) (reasons []string) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	literal := regexp.MustCompile(`\brefuse\("([a-z_]+)"|r\.(?:bytes|string|array)\([^"\n]*, "([a-z_]+)"\)`)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range literal.FindAllSubmatch(source, -1) {
+			reasons = append(reasons, string(m[1])+string(m[2]))
+		}
+	}
+	slices.Sort(reasons)
+	if reasons = slices.Compact(reasons); len(reasons) < 20 {
+		t.Fatalf("found only %v", reasons)
+	}
+	return reasons
+}
