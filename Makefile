@@ -71,6 +71,7 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy: checks only, changes nothing
 	go vet ./...
 	$(staticcheck) ./...
 	go mod tidy -diff
+	cd sims/compare && go mod tidy -diff
 
 .PHONY: fmt
 fmt: ## format all Go files
