@@ -44,6 +44,8 @@
 //     stream is neither a slow answer nor a silence.
 //   - Weights are shares of this relay's traffic: endpoints that are equally good
 //     get what their weights say, and no weight saves an endpoint that is bad.
+//   - A fault of the whole range evicts nobody: it shows in all tiers. At most a third
+//     of a tier is evicted, or all of it for its failures while another tier is well.
 //   - Someone calls Refresh about every 250 ms, and at least once a day: it is
 //     what lets evicted endpoints return and keeps the 32-bit time stamps of
 //     idle endpoints from wrapping.

@@ -9,7 +9,7 @@ const (
 	ForFailuresInARow EvictionCause = "consecutive_failures"
 	// ForErrorRate is a failure share that is surely above ErrorRateThreshold.
 	ForErrorRate EvictionCause = "error_rate"
-	// ForLatency is an estimate that surely and lastingly exceeds the range's.
+	// ForLatency is an estimate that surely and lastingly exceeds its tier's.
 	ForLatency EvictionCause = "latency"
 	// ForFailingAgain is the failure of the request that tried an evicted endpoint.
 	ForFailingAgain EvictionCause = "half_open"

@@ -210,6 +210,25 @@ func TestABusyTierIsNotSlowBesideAnIdleOne(t *testing.T) {
 	}
 }
 
+func TestNobodyIsSlowWhileTheTierFails(t *testing.T) {
+	for tier, want := range map[uint8]bool{0: false, 1: true} {
+		r := newRig(t, DefaultConfig())
+		r.update(tiers(6, 6))
+		for range 20 {
+			r.tiers[tier].failing.Store(math.Float32bits(0.2))
+			r.tierTrickle(time.Second, func(id string) time.Duration {
+				if id == "t0-0" {
+					return 200 * ms
+				}
+				return 20 * ms
+			})
+		}
+		if got := r.stats("t0-0").LastReason; (got != "") != want {
+			t.Errorf("tier %d fails, and of tier 0 it is said: %q", tier, got)
+		}
+	}
+}
+
 func TestThoseWhoAreOutAreNoMeasureOfTheirTier(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(tiers(12, 12))

@@ -2,6 +2,7 @@ package selection
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -80,7 +81,8 @@ func TestHalfATierThatFailsIsEvictedBeyondAThird(t *testing.T) {
 		return sick(id, now)
 	}
 	r.drive(load{400, 20 * time.Second, sick})
-	r.drive(load{400, 20 * time.Second, worse})
+	// It takes a while, for the score keeps requests away from them.
+	r.drive(load{400, 60 * time.Second, worse})
 	if got := r.tierInState(0, "active"); got != 6 {
 		t.Errorf("%d of 12 active, 6 are sick", got)
 	}
@@ -148,21 +150,53 @@ func TestAnotherTierIsKnownByEnoughRecentRequests(t *testing.T) {
 	if got := others(); got != 0 {
 		t.Errorf("%v expected after %d successes", got, knownAfter)
 	}
-	for range 500 { // a tier that fails as a whole, and two that are compared with it
-		r.requests(1, fmt.Sprintf("t1-%d", r.rng.IntN(3)), 0, Failure)
-		r.requests(1, "t0-0", 0, Success)
-	}
-	before := others()
-	if before < unknownFailing {
-		t.Errorf("%v expected of a tier that fails", before)
+	r.tiers[1].failing.Store(math.Float32bits(0.9))
+	if got := others(); got != 0.9 {
+		t.Errorf("%v expected of a tier of which 0.9 fail", got)
 	}
 	r.wait(time.Duration(unknownAfter))
-	if got := others(); got != before {
-		t.Errorf("%v expected after 30 s, %v before", got, before)
+	if got := others(); got != 0.9 {
+		t.Errorf("%v expected after 30 s", got)
 	}
 	r.wait(ms)
-	if got := others(); got != unknownFailing && got != 1 {
+	if got := others(); got != unknownFailing {
 		t.Errorf("%v expected of a tier that has been silent for more than 30 s", got)
+	}
+	r.requests(4, "t1-0", 0, Failure)
+	if got := others(); got != unknownFailing || r.stats("t1-0").State != "evicted" {
+		t.Errorf("%v expected of a tier of which a third is out", got)
+	}
+	r.state("t1-1").phase.Store(uint32(evicted))
+	if got := others(); got != 1 {
+		t.Errorf("%v expected of a tier of which more is out: it is no alternative", got)
+	}
+}
+
+func TestPanicIsJudgedByTheTierThatFailsLeast(t *testing.T) {
+	b, err := NewBalancer(DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		record
+		want EvictionCause
+	}{
+		{"a row, all is well", record{4, 4, 10, 0.04, 1}, ForFailuresInARow},
+		{"a row, the only tier fails", record{4, 4, 10, 0.9, 1}, ""},
+		{"a row, the tier fails and another does not", record{4, 4, 10, 0.1, 0.04}, ForFailuresInARow},
+		{"a row, another fails and the tier does not", record{4, 4, 10, 0.04, 0.9}, ForFailuresInARow},
+		{"a row, the tier fails less than three times as much", record{4, 4, 10, 0.49, unknownFailing}, ""},
+		{"a row, the tier fails three times as much", record{4, 4, 10, 0.51, unknownFailing}, ForFailuresInARow},
+		{"a share, the only tier fails", record{1, 60, 100, 0.6, 1}, ""},
+		{"a share, another is unknown", record{1, 60, 100, 0.4, unknownFailing}, ForErrorRate},
+		{"a smaller share, another is unknown", record{1, 40, 100, 0.4, unknownFailing}, ""},
+		{"a smaller share, another is well", record{1, 40, 100, 0.4, 0.01}, ForErrorRate},
+		{"a share, another fails alike", record{1, 60, 100, 0.6, 0.6}, ""},
+	} {
+		if got, _ := b.evictionReason(c.record); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }
 

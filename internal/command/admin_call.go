@@ -144,7 +144,7 @@ func (c *adminCall) fetch(ctx context.Context, method, path string, body []byte,
 		var failed struct{ Error string }
 		switch {
 		case json.Unmarshal(text, &failed) != nil || failed.Error == "":
-			return nil, c.misdirected(resp)
+			return nil, c.misdirected(resp, text)
 		case resp.StatusCode == http.StatusNotFound:
 			return nil, fmt.Errorf("%w: %s", ErrNothingMatched, failed.Error)
 		}
@@ -152,12 +152,15 @@ func (c *adminCall) fetch(ctx context.Context, method, path string, body []byte,
 	}
 	reflect.ValueOf(answer).Elem().SetZero() // a watch decodes into it again
 	if err := json.Unmarshal(text, answer); err != nil {
-		return nil, c.misdirected(resp)
+		return nil, c.misdirected(resp, text)
 	}
 	return text, nil
 }
 
 // misdirected is the error of an answer that no admin API gives.
-func (c *adminCall) misdirected(resp *http.Response) error {
+func (c *adminCall) misdirected(resp *http.Response, text []byte) error {
+	if resp.StatusCode == http.StatusBadRequest && bytes.Contains(text, []byte("HTTPS server")) {
+		return fmt.Errorf("the process at %s wants TLS: give --admin-tls-cert, --admin-tls-key and --admin-tls-ca", c.addr())
+	}
 	return fmt.Errorf("the process at %s answered %s: is this the admin address of a %s?", c.addr(), resp.Status, c.process)
 }

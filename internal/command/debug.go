@@ -195,7 +195,7 @@ func (b *bundle) get(ctx context.Context, path string) ([]byte, error) {
 	}
 	var failed struct{ Error string }
 	if json.Unmarshal(text, &failed) != nil || failed.Error == "" {
-		return nil, b.call.misdirected(resp)
+		return nil, b.call.misdirected(resp, text)
 	}
 	return nil, errors.New(failed.Error)
 }

@@ -54,8 +54,8 @@ func KeysCommand() *cobra.Command {
 		}},
 		list,
 		change(membership.InstallKey, "install FILE", "give every member the key in FILE (- for standard input)", "  relay keys install next.key", readKey),
-		change(membership.UseKey, "use FINGERPRINT", "encrypt with an installed key", "  relay keys use 3f9a1c0b5e7d2468", asIs),
-		change(membership.RemoveKey, "remove FINGERPRINT", "forget a key that is no longer used", "  relay keys remove 0b5e7d24683f9a1c", asIs),
+		change(membership.UseKey, "use FINGERPRINT", "encrypt with an installed key", "  relay keys use 3f9a1c0b", asIs),
+		change(membership.RemoveKey, "remove FINGERPRINT", "forget a key that is no longer used", "  relay keys remove 0b5e7d24", asIs),
 		importing,
 	)
 	return root
@@ -91,7 +91,7 @@ func callKeys(cmd *cobra.Command, call *adminCall, method string, body []byte) e
 		answer = relay.KeysAnswer{}
 		switch {
 		case json.Unmarshal(text, &answer) != nil:
-			return nil, call.misdirected(resp)
+			return nil, call.misdirected(resp, text)
 		case answer.Error != "" && len(answer.Members) == 0: // nothing was tried
 			return nil, errors.New(answer.Error)
 		case answer.Error != "":

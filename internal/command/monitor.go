@@ -114,8 +114,9 @@ func (c *adminCall) open(ctx context.Context, path string) (*http.Response, erro
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
 		var failed struct{ Error string }
-		if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&failed) != nil || failed.Error == "" {
-			return nil, c.misdirected(resp)
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // what there is says enough
+		if json.Unmarshal(text, &failed) != nil || failed.Error == "" {
+			return nil, c.misdirected(resp, text)
 		}
 		return nil, errors.New(failed.Error)
 	}

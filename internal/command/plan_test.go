@@ -3,6 +3,8 @@ package command_test
 import (
 	"encoding/json"
 	"errors"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -133,8 +135,13 @@ func TestWhatIsNoRelayIsAnErrorThatSaysSo(t *testing.T) {
 	stranger := httptest.NewServer(http.NotFoundHandler())
 	defer stranger.Close()
 	addr := stranger.Listener.Addr().String()
+	secured := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secured.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secured.StartTLS()
+	defer secured.Close()
 	for want, args := range map[string][]string{
 		"is this the admin address of a relay?": {"--admin-addr", addr},
+		"give --admin-tls-cert":                 {"--admin-addr", secured.Listener.Addr().String()},
 		"is it running":                         {"--admin-addr", "127.0.0.1:1"},
 		"allowed are table, json, yaml":         {"--admin-addr", addr, "-o", "xml"},
 	} {
