@@ -132,20 +132,37 @@ func TestAGateShowsItsPrimariesTakingTurnsAndAKeyStaysWithOne(t *testing.T) {
 	f := newFleet(t)
 	gate := gateOf(t, f, 5, 2)
 	const requests = 31
-	for range requests {
-		if resp, body := gate.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 200 {
-			t.Fatalf("%d %s", resp.StatusCode, body)
+	roles := func(d serviceDescription) (all []string) {
+		for _, p := range d.Peers {
+			all = append(all, p.Node+" "+p.Role)
 		}
+		return all
 	}
-	d := gate.forwarding(t)
+	var before, d serviceDescription
+	// On a busy machine a relay may lose its place for being slow. Then the turns began
+	// anew, and another round is needed.
+	gate.await(t, "a round in which the roles stay", func() bool {
+		before = gate.forwarding(t)
+		for range requests {
+			if resp, body := gate.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 200 {
+				t.Fatalf("%d %s", resp.StatusCode, body)
+			}
+		}
+		d = gate.forwarding(t)
+		return slices.Equal(roles(before), roles(d))
+	})
 	byRole := map[string]int{}
-	for _, p := range d.Peers {
+	for i, p := range d.Peers {
 		byRole[p.Role]++
 		want := map[string]uint64{"primary": requests / 3}[p.Role]
-		if p.Requests < want || p.Requests > want+1 || p.Role == "backup" && p.Requests > 0 {
-			t.Errorf("%s, a %s, got %d of %d requests", p.Node, p.Role, p.Requests, requests)
+		got := p.Requests - before.Peers[i].Requests
+		if got < want || got > want+1 || p.Role == "backup" && got > 0 {
+			t.Errorf("%s, a %s, got %d of %d requests", p.Node, p.Role, got, requests)
 		}
-		wantHealth := map[string]string{"primary": "healthy", "backup": "unknown"}[p.Role]
+		wantHealth := "healthy"
+		if p.Requests == 0 {
+			wantHealth = "unknown"
+		}
 		if p.Health != wantHealth || p.Tier != "global" || !p.Connected {
 			t.Errorf("%+v", p)
 		}

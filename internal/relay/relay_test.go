@@ -95,7 +95,8 @@ func decode(t *testing.T, body string) (a answer) {
 func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.RequestTimeout = 300 * time.Millisecond })
+	// Long enough for a refused connection to be refused on a busy machine.
+	r := f.relay(func(s *Settings) { s.RequestTimeout = 3 * time.Second })
 	release := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		select {

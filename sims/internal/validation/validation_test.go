@@ -162,7 +162,7 @@ func fake(change func(*reality)) observer {
 }
 
 func TestEachPromiseCanFail(t *testing.T) {
-	set := []string{"relays=6", "workers=20", "measured=2m"} // so that chance is small
+	set := []string{"relays=6", "workers=20", "measured=40s"} // so that chance is small
 	broken := func(change func(*reality)) scenariotest.Break {
 		return scenariotest.Break{Set: set, Scenario: with(selection.DefaultConfig(), fake(change))}
 	}

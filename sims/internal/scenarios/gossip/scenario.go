@@ -58,7 +58,7 @@ func with(measure func(Config) (Result, error)) scenario.Scenario {
 func run(r *scenario.Run, measure func(Config) (Result, error)) error {
 	// Most of the memory is short-lived: collecting it less often halves the time.
 	defer debug.SetGCPercent(debug.SetGCPercent(300))
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1700 << 20))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1600 << 20))
 
 	sizes := r.Ints("members")
 	slices.Sort(sizes)
