@@ -57,6 +57,7 @@ test: ## all tests, with the race detector; and those of sims/compare
 	@# without it.
 	go test ./affinity ./sims/internal/scenarios/... ./internal/relay/ingress ./internal/worker/sidecar
 	go test -run "RandomPackets|Storm" ./membership
+	go test -run EachPromise ./sims/internal/validation
 	go test -timeout $(TIMEOUT) -run "History/.*/N=.0|Kilobyte|CostsTheSame|AllocateNothing" ./advertise
 	@# The comparison with other systems is a module of its own: their
 	@# dependencies must not become ours.

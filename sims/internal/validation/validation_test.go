@@ -162,6 +162,9 @@ func fake(change func(*reality)) observer {
 }
 
 func TestEachPromiseCanFail(t *testing.T) {
+	if raceDetector {
+		t.Skip("seven whole simulations: make test runs them without the race detector")
+	}
 	set := []string{"relays=6", "workers=20", "measured=40s"} // so that chance is small
 	broken := func(change func(*reality)) scenariotest.Break {
 		return scenariotest.Break{Set: set, Scenario: with(selection.DefaultConfig(), fake(change))}
