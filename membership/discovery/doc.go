@@ -48,5 +48,6 @@
 //
 // SRV order: RFC 2782. Failures are cached as in RFC 2308. Serving stale: RFC 8767.
 // Search lists go on after "no such name" and after a server's failure, and stop
-// at a timeout, as glibc does. Checklist: HS-A3 to A7, A14 to A17, A20, HS-C.
+// at a timeout, as glibc does. Rows of
+// docs/reference/sources.md: HS-A3 to A7, A14 to A17, A20, HS-C.
 package discovery

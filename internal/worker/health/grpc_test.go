@@ -27,10 +27,7 @@ import (
 // serveGRPC runs a real gRPC server.
 func serveGRPC(t *testing.T, listen string, health grpc_health_v1.HealthServer) (address string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", listen)
-	if err != nil {
-		t.Skipf("listen on %s: %v", listen, err)
-	}
+	listener := listenOn(t, listen)
 	server := grpc.NewServer()
 	if health != nil {
 		grpc_health_v1.RegisterHealthServer(server, health)

@@ -19,10 +19,7 @@ func serve(t *testing.T, handle func(*net.TCPConn)) (address string) {
 
 func serveOn(t *testing.T, listen string, handle func(*net.TCPConn)) (address string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", listen)
-	if err != nil {
-		t.Skipf("listen on %s: %v", listen, err)
-	}
+	listener := listenOn(t, listen)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
