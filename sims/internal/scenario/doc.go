@@ -5,9 +5,9 @@
 //
 // Equal settings and an equal seed give equal results, byte for byte, however many
 // processors take part; only a scenario that drives a library with a source of chance
-// of its own, as gossip does memberlist, cannot keep this. A promise that a scenario makes is checked or skipped with a
-// reason; one that is forgotten is an error of the run, so that nothing holds because
-// nobody looked.
+// of its own, as gossip does memberlist, cannot keep this. A promise that a scenario
+// makes is checked or skipped with a reason; one that is forgotten is an error of the
+// run, so that nothing holds because nobody looked.
 //
 // # Picture
 //
