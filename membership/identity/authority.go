@@ -1,7 +1,9 @@
 package identity
 
 import (
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
@@ -27,13 +29,24 @@ type AuthorityConfig struct {
 	Now func() time.Time
 }
 
+// KeyType is the type of a private key.
+type KeyType string
+
+// The types of key that a member can have. Ed25519 signs and checks what members say
+// at the least cost. ECDSA P-256 is for a certificate that browsers have to accept.
+const (
+	Ed25519   KeyType = "ed25519"
+	ECDSAP256 KeyType = "ecdsa-p256"
+)
+
 // Authority is a small certificate authority: one self-signed certificate and
-// its ECDSA P-256 key, held in memory. It is enough for a demo, for tests, and
-// for a fleet whose operators keep its key in a safe place; it keeps no list of
-// what it issued and revokes nothing. It is safe for concurrent use.
+// its key, held in memory. Its key is ECDSA P-256, which every tool reads; a loaded
+// one may be Ed25519. It is enough for a demo, for tests, and for a fleet whose
+// operators keep its key in a safe place; it keeps no list of what it issued, and
+// revokes nothing: that is what Files.Denied is for. It is safe for concurrent use.
 type Authority struct {
 	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	key  crypto.Signer
 	now  func() time.Time
 }
 
@@ -48,7 +61,7 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	key, serial, err := newKey()
+	key, serial, err := newKey(ECDSAP256)
 	if err != nil {
 		return nil, fmt.Errorf("new authority: %w", err)
 	}
@@ -59,7 +72,7 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 		// It signs members, never another authority.
 		BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-	}, &x509.Certificate{Subject: pkix.Name{CommonName: cfg.Name}}, &key.PublicKey, key)
+	}, &x509.Certificate{Subject: pkix.Name{CommonName: cfg.Name}}, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("new authority: %w", err)
 	}
@@ -80,10 +93,13 @@ func LoadAuthority(certPEM, keyPEM []byte, now func() time.Time) (*Authority, er
 	if err != nil {
 		return nil, fmt.Errorf("load authority: %w", err)
 	}
-	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	key, _ := pair.PrivateKey.(crypto.Signer) // X509KeyPair reads no other kind
+	switch key.(type) {
+	case *ecdsa.PrivateKey, ed25519.PrivateKey:
+	default:
+		return nil, fmt.Errorf("load authority: its key is %s; only ECDSA and Ed25519 are supported", keyName(pair.Leaf.PublicKey))
+	}
 	switch {
-	case !ok:
-		return nil, fmt.Errorf("load authority: its key is %s; only ECDSA is supported", keyName(pair.Leaf.PublicKey))
 	case !pair.Leaf.IsCA:
 		return nil, fmt.Errorf("load authority: %q is no authority", pair.Leaf.Subject)
 	case now().After(pair.Leaf.NotAfter):
@@ -103,10 +119,15 @@ func (a *Authority) CertificatePEM() []byte {
 // KeyPEM is the private key. Who holds it can be anybody in the fleet.
 func (a *Authority) KeyPEM() ([]byte, error) { return encodeKey(a.key) }
 
-// Issue makes a key and a certificate for one member or client, for both sides
-// of a connection. Validity counts from now; it must not outlast the authority,
+// Issue makes an Ed25519 key and a certificate for one member or client, for both
+// sides of a connection. Validity counts from now; it must not outlast the authority,
 // because the certificate would fail before its own end.
 func (a *Authority) Issue(claims Claims, validity time.Duration) (certPEM, keyPEM []byte, err error) {
+	return a.IssueKey(Ed25519, claims, validity)
+}
+
+// IssueKey is Issue with a key of the given type.
+func (a *Authority) IssueKey(keys KeyType, claims Claims, validity time.Duration) (certPEM, keyPEM []byte, err error) {
 	if err := claims.Validate(); err != nil {
 		return nil, nil, fmt.Errorf("issue a certificate: %w", err)
 	}
@@ -119,7 +140,7 @@ func (a *Authority) Issue(claims Claims, validity time.Duration) (certPEM, keyPE
 		return nil, nil, fmt.Errorf("issue a certificate for %s: it would end at %s, after its authority (%s): ask for less, or make a new authority",
 			claims.Node, stamp(end), stamp(a.cert.NotAfter))
 	}
-	return a.sign(&x509.Certificate{
+	return a.sign(keys, &x509.Certificate{
 		Subject: pkix.Name{CommonName: claims.Node}, URIs: claims.URIs(),
 		NotBefore: now.Add(-backdate), NotAfter: end,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -127,15 +148,15 @@ func (a *Authority) Issue(claims Claims, validity time.Duration) (certPEM, keyPE
 }
 
 // sign issues what the template says, with a new key and serial number.
-func (a *Authority) sign(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
-	key, serial, err := newKey()
+func (a *Authority) sign(keys KeyType, template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
+	key, serial, err := newKey(keys)
 	if err != nil {
 		return nil, nil, fmt.Errorf("issue a certificate: %w", err)
 	}
 	template.SerialNumber = serial
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.BasicConstraintsValid = true
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("issue a certificate: %w", err)
 	}
@@ -155,20 +176,27 @@ func (a *Authority) Source(claims Claims, validity time.Duration) (*Source, erro
 	return NewStaticSource(PEM{Certificate: cert, Key: key, Authorities: a.CertificatePEM()}, SourceConfig{Now: a.now})
 }
 
-func newKey() (*ecdsa.PrivateKey, *big.Int, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func newKey(keys KeyType) (key crypto.Signer, serial *big.Int, err error) {
+	switch keys {
+	case Ed25519:
+		_, key, err = ed25519.GenerateKey(rand.Reader)
+	case ECDSAP256:
+		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	default:
+		return nil, nil, fmt.Errorf("key type %.20q: allowed are %s and %s", keys, Ed25519, ECDSAP256)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("generate a key: %w", err)
 	}
 	// 120 random bits: RFC 5280 wants a positive number of at most 20 bytes.
-	serial := make([]byte, 15)
-	if _, err := rand.Read(serial); err != nil {
+	random := make([]byte, 15)
+	if _, err := rand.Read(random); err != nil {
 		return nil, nil, fmt.Errorf("generate a serial number: %w", err)
 	}
-	return key, new(big.Int).SetBytes(append([]byte{1}, serial...)), nil
+	return key, new(big.Int).SetBytes(append([]byte{1}, random...)), nil
 }
 
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+func encodeKey(key crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, fmt.Errorf("encode the private key: %w", err)

@@ -1,6 +1,11 @@
 package identity
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +25,38 @@ func TestAnAuthoritySurvivesItsFiles(t *testing.T) {
 	if m := meet(t, one.ClientConfig(one.Policy(DataPlane), Expected{}), two.ServerConfig(two.Policy(DataPlane))); !m.succeeded() {
 		t.Errorf("%v, %v", m.client, m.server)
 	}
+}
+
+func TestAnAuthorityMayHaveAnEd25519Key(t *testing.T) {
+	now := time.Now()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Minute), NotAfter: now.Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, &x509.Certificate{}, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := encodeKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := LoadAuthority(pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bothKeys(t, func(t *testing.T, keys KeyType) {
+		one, two := sourceWith(t, a, keys, claimsOf(RoleRelay, "a")), sourceWith(t, a, keys, claimsOf(RoleWorker, "b"))
+		if m := meet(t, one.ClientConfig(one.Policy(DataPlane), Expected{}), two.ServerConfig(two.Policy(DataPlane))); !m.succeeded() {
+			t.Errorf("%v, %v", m.client, m.server)
+		}
+		if _, err := one.Certify(two.Chain()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestAnAuthorityThatCannotIssueIsNotLoaded(t *testing.T) {
@@ -61,7 +98,7 @@ func TestInfoTellsWhatIsInACertificate(t *testing.T) {
 	a := newAuthority(t)
 	s := sourceOf(t, a, claimsOf(RoleRelay, "relay-1"))
 	info := s.Info()
-	if info.Claims == nil || *info.Claims != s.Claims() || info.Validity != Valid || info.Authority || info.Key != "ECDSA P-256" ||
+	if info.Claims == nil || *info.Claims != s.Claims() || info.Validity != Valid || info.Authority || info.Key != "Ed25519" ||
 		info.Issuer != "CN=test" || info.Subject != "CN=relay-1" || len(info.Fingerprint) != 64 || info.Problem != "" {
 		t.Errorf("%+v", info)
 	}

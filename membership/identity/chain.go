@@ -10,27 +10,32 @@ import (
 
 // trust is what a chain is judged by.
 type trust struct {
-	roots *x509.CertPool // never nil: nil would mean the system's roots
-	now   time.Time
+	*material
+	now time.Time
 }
 
 // check verifies that presented[0] leads to one of our authorities, now and for
-// the given use, with the rest of presented as intermediates.
-func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) error {
+// the given use, with the rest of presented as intermediates, and that it is not
+// on the deny list. Until is when the first certificate of the chain ends.
+func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) (until time.Time, err error) {
 	if len(presented) == 0 {
-		return &RefusalError{Field: ReasonNoCertificate, Cause: errors.New("none was shown; every member and client needs one")}
+		return until, &RefusalError{Field: ReasonNoCertificate, Cause: errors.New("none was shown; every member and client needs one")}
 	}
 	leaf := presented[0]
 	intermediates := x509.NewCertPool()
 	for _, c := range presented[1:] {
 		intermediates.AddCert(c)
 	}
-	_, err := leaf.Verify(x509.VerifyOptions{
+	chains, err := leaf.Verify(x509.VerifyOptions{
 		Roots: t.roots, Intermediates: intermediates, CurrentTime: t.now,
 		KeyUsages: []x509.ExtKeyUsage{use},
 	})
 	if err == nil {
-		return nil
+		until = leaf.NotAfter
+		if above := lasting(chains); above.NotAfter.Before(until) {
+			until = above.NotAfter
+		}
+		return until, t.denied(leaf)
 	}
 	refusal := &RefusalError{Field: ReasonUnknownAuthority, Cause: err}
 	if claims, err := FromCertificate(leaf); err == nil {
@@ -48,7 +53,25 @@ func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) error 
 		refusal.Field = ReasonKeyUsage
 		refusal.Cause = fmt.Errorf("it is not issued for %s: %w", useName(use), err)
 	}
-	return refusal
+	return until, refusal
+}
+
+// lasting is, of the chain that lasts longest, the certificate above the leaf that
+// ends first: the leaf counts no longer than that.
+func lasting(chains [][]*x509.Certificate) *x509.Certificate {
+	var lasting *x509.Certificate
+	for _, c := range chains {
+		first := c[len(c)-1]
+		for _, above := range c[1:] {
+			if above.NotAfter.Before(first.NotAfter) {
+				first = above
+			}
+		}
+		if lasting == nil || first.NotAfter.After(lasting.NotAfter) {
+			lasting = first
+		}
+	}
+	return lasting
 }
 
 func useName(use x509.ExtKeyUsage) string {

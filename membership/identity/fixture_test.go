@@ -2,6 +2,11 @@ package identity
 
 import (
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -52,7 +57,7 @@ func (a *Authority) forge(t testing.TB, c Claims, change func(*x509.Certificate)
 	if change != nil {
 		change(template)
 	}
-	cert, key, err := a.sign(template)
+	cert, key, err := a.sign(Ed25519, template)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,3 +140,17 @@ func meet(t testing.TB, client, server *tls.Config) meeting {
 }
 
 func (m meeting) succeeded() bool { return m.client == nil && m.server == nil && m.clientRead == nil }
+
+// weakKeys are of types that a certificate can have and a member cannot.
+func weakKeys(t testing.TB) map[string]crypto.Signer {
+	t.Helper()
+	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsa2048, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]crypto.Signer{"ECDSA P-384": p384, "RSA": rsa2048}
+}

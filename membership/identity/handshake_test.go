@@ -1,7 +1,7 @@
 package identity
 
 import (
-	"crypto/ecdsa"
+	"crypto"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -95,7 +95,7 @@ func TestEveryKindOfBadCertificateIsRefusedWithItsReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	upstart := &Authority{cert: memberLeaf, key: member.PrivateKey.(*ecdsa.PrivateKey), now: time.Now}
+	upstart := &Authority{cert: memberLeaf, key: member.PrivateKey.(crypto.Signer), now: time.Now}
 	usurped := upstart.forge(t, relay, nil)
 	usurped.Certificate = append(usurped.Certificate, member.Certificate[0], ours.cert.Raw)
 
@@ -247,7 +247,7 @@ func TestTheProtocolIsNegotiated(t *testing.T) {
 func TestIntermediatesThatThePeerShowsAreUsed(t *testing.T) {
 	root, below := newAuthority(t), newAuthority(t)
 	now := time.Now()
-	certify := func(cert, parent *x509.Certificate, public *ecdsa.PublicKey) *x509.Certificate {
+	certify := func(cert, parent *x509.Certificate, public any) *x509.Certificate {
 		cert.SerialNumber, cert.NotBefore, cert.NotAfter = big.NewInt(1), now.Add(-time.Minute), now.Add(time.Hour)
 		cert.IsCA, cert.BasicConstraintsValid, cert.KeyUsage = true, true, x509.KeyUsageCertSign
 		der, err := x509.CreateCertificate(rand.Reader, cert, parent, public, root.key)
@@ -261,8 +261,8 @@ func TestIntermediatesThatThePeerShowsAreUsed(t *testing.T) {
 		return parsed
 	}
 	top := &x509.Certificate{Subject: pkix.Name{CommonName: "top"}}
-	root.cert = certify(top, top, &root.key.PublicKey) // without the limit on the length of the path
-	below.cert = certify(&x509.Certificate{Subject: pkix.Name{CommonName: "below"}}, root.cert, &below.key.PublicKey)
+	root.cert = certify(top, top, root.key.Public()) // without the limit on the length of the path
+	below.cert = certify(&x509.Certificate{Subject: pkix.Name{CommonName: "below"}}, root.cert, below.key.Public())
 	pair := below.forge(t, claimsOf(RoleRelay, "relay-7"), nil)
 	self, err := root.Source(claimsOf(RoleRelay, "relay-1"), time.Minute)
 	if err != nil {

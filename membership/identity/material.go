@@ -22,17 +22,23 @@ type Files struct {
 	// authority, first add the new one everywhere, then renew the certificates,
 	// then remove the old one.
 	Authorities string
+	// Denied is a text file of certificates that no longer count, one entry on
+	// each line: `serial HEX` or `node ID`. Empty: none.
+	Denied string
 }
 
 // PEM is the same as [Files], read.
 type PEM struct {
 	Certificate, Key, Authorities []byte
+	// Denied is the deny list; it is no PEM.
+	Denied []byte
 }
 
 // maxFile bounds what is read: a mistyped path must not fill the memory.
 const maxFile = 1 << 20
 
-// read returns the content of all three files, or every error at once.
+// read returns the content of the files but the deny list, which is read apart so
+// that one broken file does not hold up the other. The error lists all.
 func (f Files) read() (PEM, error) {
 	var p PEM
 	var errs []error
@@ -74,27 +80,28 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// keyPermission judges who else can get at the key. Writable by others is
-// refused: they could replace our identity. Readable by others is a warning
-// only, because that is how a Kubernetes secret is mounted unless told
+// JudgeSecretFile says who else can get at a file that holds a key or a token.
+// Writable by others is refused: they could replace it. Readable by others is a
+// warning only, because that is how a Kubernetes secret is mounted unless told
 // otherwise, and refusing it would break a plain deployment.
-func keyPermission(path string) (warning string, err error) {
+func JudgeSecretFile(path string) (warning string, err error) {
 	if runtime.GOOS == "windows" {
 		return "", nil // mode bits say nothing there
 	}
 	stat, err := os.Stat(path)
 	if err != nil {
-		return "", fmt.Errorf("key file: %w", err)
+		return "", err
 	}
 	switch mode := stat.Mode().Perm(); {
 	case mode&0o022 != 0:
-		return "", fmt.Errorf("key file: %s can be written by others (mode %04o), who could replace it: chmod 600 %s", path, mode, path)
+		return "", fmt.Errorf("%s can be written by others (mode %04o), who could replace it: chmod 600 %s", path, mode, path)
 	case mode&0o044 != 0:
-		return fmt.Sprintf("key file %s can be read by others (mode %04o): chmod 600, or defaultMode: 0400 for a Kubernetes secret", path, mode), nil
+		return fmt.Sprintf("%s can be read by others (mode %04o): chmod 600, or defaultMode: 0400 where Kubernetes mounts it", path, mode), nil
 	}
 	return "", nil
 }
 
+// hash tells one state of the certificate files from another.
 func (p PEM) hash() [sha256.Size]byte {
 	h := sha256.New()
 	for _, b := range [][]byte{p.Certificate, p.Key, p.Authorities} {
@@ -113,6 +120,14 @@ type material struct {
 	claims Claims
 	// authority is the certificate above ours that ends first.
 	authority *x509.Certificate
+	denyList
+	// trusted and listed are the hashes of the authorities and of the deny list.
+	trusted, listed [sha256.Size]byte
+	// trusts grows with each change of authorities or deny list: what was judged
+	// under the same number need not be judged again.
+	trusts uint64
+	// replaced is closed when another set takes the place of this one.
+	replaced chan struct{}
 }
 
 // parse makes a set out of three files' contents, or says everything that is
@@ -120,7 +135,7 @@ type material struct {
 // that a mistake is found here and not as their refusal.
 func (p PEM) parse(now time.Time) (*material, error) {
 	var errs []error
-	m := &material{hash: p.hash(), roots: x509.NewCertPool()}
+	m := &material{hash: p.hash(), roots: x509.NewCertPool(), trusted: sha256.Sum256(p.Authorities), replaced: make(chan struct{})}
 	authorities, err := ParseCertificates(p.Authorities)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("authorities: %w", err))
@@ -156,9 +171,17 @@ func (p PEM) parse(now time.Time) (*material, error) {
 		if use == x509.ExtKeyUsageServerAuth && m.claims.Role == RoleClient {
 			continue
 		}
-		if err := (trust{roots: m.roots, now: now}).check(chain, use); err != nil {
+		if _, err := (trust{material: m, now: now}).check(chain, use); err != nil {
 			errs = append(errs, fmt.Errorf("certificate: the other members would refuse it: %w", err))
 			break
+		}
+	}
+	if m.claims.Role.Member() { // what it says has to count at the others
+		if err := signingKey(chain[0].PublicKey); err != nil {
+			errs = append(errs, fmt.Errorf("certificate: %w", err))
+		}
+		if _, err := parseChain(m.pair.Certificate); err != nil {
+			errs = append(errs, fmt.Errorf("certificate: %w", err))
 		}
 	}
 	if len(errs) > 0 {
@@ -180,17 +203,5 @@ func (m *material) lastingAuthority(chain []*x509.Certificate, now time.Time) *x
 	chains, _ := chain[0].Verify(x509.VerifyOptions{ // there is one: check has found it
 		Roots: m.roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
-	var lasting *x509.Certificate
-	for _, c := range chains {
-		first := c[len(c)-1]
-		for _, above := range c[1:] {
-			if above.NotAfter.Before(first.NotAfter) {
-				first = above
-			}
-		}
-		if lasting == nil || first.NotAfter.After(lasting.NotAfter) {
-			lasting = first
-		}
-	}
-	return lasting
+	return lasting(chains)
 }

@@ -7,8 +7,10 @@ import (
 
 // metrics holds every metric of the package. No label value comes from a peer.
 type metrics struct {
-	refusals *prometheus.CounterVec
-	reloads  *prometheus.CounterVec
+	refusals    *prometheus.CounterVec
+	reloads     *prometheus.CounterVec
+	denyReloads *prometheus.CounterVec
+	closed      *prometheus.CounterVec
 }
 
 const (
@@ -18,8 +20,8 @@ const (
 
 // newMetrics registers with reg; nil registers nowhere. NotAfter and authority are the
 // ends of the certificate in use and of the authority that it rests on, in Unix
-// seconds.
-func newMetrics(reg prometheus.Registerer, notAfter, authority func() float64) *metrics {
+// seconds; denied is the length of the deny list.
+func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() float64) *metrics {
 	f := promauto.With(reg)
 	m := &metrics{
 		refusals: f.NewCounterVec(prometheus.CounterOpts{
@@ -28,7 +30,16 @@ func newMetrics(reg prometheus.Registerer, notAfter, authority func() float64) *
 		reloads: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_identity_reloads_total", Help: "Changes of the certificate files, by result: replaced, or failed, when the old ones stayed in use. One broken state counts once.",
 		}, []string{"result"}),
+		denyReloads: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_identity_deny_list_reloads_total", Help: "Changes of the deny list, by result: replaced, or failed, when the old one stayed in use. One broken state counts once.",
+		}, []string{"result"}),
+		closed: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_identity_connections_closed_total", Help: "Open TLS connections that were closed because the other end's certificate no longer counts, by direction and reason.",
+		}, []string{"direction", "reason"}),
 	}
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ringway_identity_denied_entries", Help: "Entries of the deny list in use: serial numbers and nodes.",
+	}, denied)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ringway_identity_certificate_not_after_timestamp_seconds", Help: "End of validity of the certificate in use.",
 	}, notAfter)
@@ -42,8 +53,13 @@ func newMetrics(reg prometheus.Registerer, notAfter, authority func() float64) *
 		for _, reason := range reasons {
 			m.refusals.WithLabelValues(string(direction), string(reason))
 		}
+		for _, reason := range []Reason{ReasonDenied, ReasonExpired, ReasonUnknownAuthority} {
+			m.closed.WithLabelValues(string(direction), string(reason))
+		}
 	}
-	m.reloads.WithLabelValues(resultReplaced)
-	m.reloads.WithLabelValues(resultFailed)
+	for _, result := range []string{resultReplaced, resultFailed} {
+		m.reloads.WithLabelValues(result)
+		m.denyReloads.WithLabelValues(result)
+	}
 	return m
 }

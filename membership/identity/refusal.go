@@ -33,13 +33,15 @@ const (
 	ReasonKeyUsage Reason = "key_usage"
 	// ReasonNoCertificate: none was shown.
 	ReasonNoCertificate Reason = "no_certificate"
+	// ReasonDenied: its serial number or node is on our deny list.
+	ReasonDenied Reason = "denied"
 	// ReasonMalformed: the names in the certificate do not say who its holder is.
 	ReasonMalformed Reason = "malformed"
 )
 
 var reasons = [...]Reason{
 	ReasonCluster, ReasonEnvironment, ReasonRole, ReasonDatacenter, ReasonNode, ReasonMatrix,
-	ReasonExpired, ReasonNotYetValid, ReasonUnknownAuthority, ReasonKeyUsage, ReasonNoCertificate, ReasonMalformed,
+	ReasonExpired, ReasonNotYetValid, ReasonUnknownAuthority, ReasonKeyUsage, ReasonNoCertificate, ReasonDenied, ReasonMalformed,
 }
 
 // Reasons lists all of them, for metrics.

@@ -38,10 +38,19 @@ type Source struct {
 	metrics *metrics
 	current atomic.Pointer[material]
 
-	reload  sync.Mutex // one reader of the files at a time; guards what follows
-	problem error      // of the newest reload; nil when the files are in use
-	failed  string     // what problem was last counted and logged
-	warned  string     // fingerprint and stage of the last warning about an end
+	connections registry // open ones, judged again by Run
+
+	reload       sync.Mutex // one reader of the files at a time; guards what follows
+	certificates fileState
+	deny         fileState
+	warned       string // fingerprint and stage of the last warning about an end
+}
+
+// fileState is what became of the newest look at the certificate files, or at the deny
+// list.
+type fileState struct {
+	problem error  // nil when what is on disk is in use
+	failed  string // which broken state was last counted and logged
 }
 
 // NewSource reads the files and checks that others will accept what is in them.
@@ -56,29 +65,40 @@ func NewSource(files Files, cfg SourceConfig) (*Source, error) {
 		return nil, fmt.Errorf("load certificates: %w", err)
 	}
 	m, parseErr := content.parse(s.cfg.Now())
-	warning, err := keyPermission(files.Key)
+	warning, err := JudgeSecretFile(files.Key)
 	if err := errors.Join(parseErr, err); err != nil {
 		return nil, fmt.Errorf("load certificates from %s, %s and %s: %w", files.Certificate, files.Key, files.Authorities, err)
 	}
-	s.current.Store(m)
-	if warning != "" {
-		s.cfg.Logger.Warn(warning)
+	if m.denyList, m.listed, err = files.readDenyList(); err != nil {
+		return nil, err
 	}
-	s.register()
+	if warning != "" {
+		s.cfg.Logger.Warn("key file " + warning)
+	}
+	s.start(m)
 	return s, nil
 }
 
-// NewStaticSource is a Source that lives in memory: Run and Reload find nothing
-// to do.
+// NewStaticSource is a Source that lives in memory: Run and Reload find no files
+// to read.
 func NewStaticSource(content PEM, cfg SourceConfig) (*Source, error) {
 	s := newSource(cfg)
 	m, err := content.parse(s.cfg.Now())
 	if err != nil {
 		return nil, fmt.Errorf("load certificates: %w", err)
 	}
+	if m.denyList, err = parseDenyList(content.Denied); err != nil {
+		return nil, fmt.Errorf("load the deny list: %w", err)
+	}
+	s.start(m)
+	return s, nil
+}
+
+// start puts the first material to use.
+func (s *Source) start(m *material) {
 	s.current.Store(m)
 	s.register()
-	return s, nil
+	s.warnOfDenial(m)
 }
 
 func newSource(cfg SourceConfig) *Source {
@@ -99,6 +119,8 @@ func (s *Source) register() {
 		return float64(s.current.Load().pair.Leaf.NotAfter.Unix())
 	}, func() float64 {
 		return float64(s.current.Load().authority.NotAfter.Unix())
+	}, func() float64 {
+		return float64(s.current.Load().size())
 	})
 }
 
@@ -116,22 +138,36 @@ func (s *Source) Authority() Info { return Describe(s.current.Load().authority, 
 // Policy is the policy for this process in the given mode.
 func (s *Source) Policy(mode Mode) Policy { return Policy{Self: s.Claims(), Mode: mode} }
 
-// Problem says why the files on disk are not in use; nil when they are. It is
-// the outcome of the newest look at them.
+// Changed returns a channel that is closed when the certificate, the authorities or
+// the deny list are replaced. Take it before you look at what may change; take a new
+// one after it is closed. The end of a certificate is no change: it is known before.
+func (s *Source) Changed() <-chan struct{} { return s.current.Load().replaced }
+
+// Problem says why the certificate files on disk are not in use; nil when they are.
+// It is the outcome of the newest look at them.
 func (s *Source) Problem() error {
 	s.reload.Lock()
 	defer s.reload.Unlock()
-	return s.problem
+	return s.certificates.problem
 }
 
-// Run looks at the files every Interval until ctx ends, and warns of an
-// approaching end of the certificate. It returns nil; run it on a goroutine of
+// DenyProblem is Problem for the deny list.
+func (s *Source) DenyProblem() error {
+	s.reload.Lock()
+	defer s.reload.Unlock()
+	return s.deny.problem
+}
+
+// Run looks at the files every Interval until ctx ends, closes the open connections
+// whose other end's certificate no longer counts, and warns of an approaching end of
+// our certificate. It returns nil; run it on a goroutine of
 // the caller's.
 func (s *Source) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.Interval)
 	defer tick.Stop()
 	for {
 		_, _ = s.Reload() // logged and counted inside, once for each broken state
+		s.judgeOpen()
 		s.warnOfEnd()
 		select {
 		case <-ctx.Done():
@@ -142,9 +178,9 @@ func (s *Source) Run(ctx context.Context) error {
 }
 
 // Reload reads the files now and reports whether something new is in use. With
-// an error the old certificates stay in use; an error that stays the same is
-// logged and counted once. Handshakes that are under way finish with what they
-// began with, and open connections are not touched.
+// an error the old certificates, or the old deny list, stay in use; an error that
+// stays the same is logged and counted once. Handshakes that are under way finish
+// with what they began with.
 //
 // The content is compared, not times or sizes: this way a swapped symbolic link,
 // as Kubernetes does it, and a file rewritten within one tick of its clock are
@@ -155,14 +191,32 @@ func (s *Source) Reload() (replaced bool, err error) {
 	}
 	s.reload.Lock()
 	defer s.reload.Unlock()
+	old := s.current.Load()
+	next, certErr := s.reloadCertificates(old)
+	next, denyErr := s.reloadDenyList(next)
+	if next != old {
+		next.trusts = old.trusts
+		if next.trusted != old.trusted || next.listed != old.listed {
+			next.trusts++
+		}
+		s.current.Store(next)
+		close(old.replaced)
+		s.warnOfDenial(next)
+	}
+	return next != old, errors.Join(certErr, denyErr)
+}
+
+// reloadCertificates returns the material with what is in the certificate files
+// now, or old.
+func (s *Source) reloadCertificates(old *material) (*material, error) {
 	content, err := s.files.read()
 	if err != nil {
-		return false, s.keepOld(err, err.Error())
+		return old, s.keepCertificates(err, err.Error())
 	}
-	hash, old := content.hash(), s.current.Load()
+	hash := content.hash()
 	if hash == old.hash {
-		s.problem, s.failed = nil, ""
-		return false, nil
+		s.certificates = fileState{}
+		return old, nil
 	}
 	m, err := content.parse(s.cfg.Now())
 	if err != nil {
@@ -176,28 +230,59 @@ func (s *Source) Reload() (replaced bool, err error) {
 		err = fmt.Errorf("the new certificate is for another identity (%s, ours is %s): restart to take it", m.claims, old.claims)
 	}
 	if err == nil {
-		_, err = keyPermission(s.files.Key)
+		_, err = JudgeSecretFile(s.files.Key)
 	}
 	if err != nil {
-		return false, s.keepOld(err, string(hash[:]))
+		return old, s.keepCertificates(err, string(hash[:]))
 	}
-	s.current.Store(m)
-	s.problem, s.failed = nil, ""
+	m.denyList, m.listed = old.denyList, old.listed
+	s.certificates = fileState{}
 	s.metrics.reloads.WithLabelValues(resultReplaced).Inc()
 	s.cfg.Logger.Info("certificates replaced", "fingerprint", Fingerprint(m.pair.Leaf), "not_after", stamp(m.pair.Leaf.NotAfter))
-	return true, nil
+	return m, nil
 }
 
-// keepOld notes a failed reload, under the lock. State tells one broken state of
-// the files from another.
-func (s *Source) keepOld(cause error, state string) error {
-	s.problem = fmt.Errorf("reload certificates (the old ones stay in use): %w", cause)
-	if s.failed != state {
-		s.failed = state
+// keepCertificates notes a failed reload, under the lock. State tells one broken
+// state of the files from another.
+func (s *Source) keepCertificates(cause error, state string) error {
+	s.certificates.problem = fmt.Errorf("reload certificates (the old ones stay in use): %w", cause)
+	if s.certificates.failed != state {
+		s.certificates.failed = state
 		s.metrics.reloads.WithLabelValues(resultFailed).Inc()
 		s.cfg.Logger.Warn("certificates not replaced, the old ones stay in use", "error", cause)
 	}
-	return s.problem
+	return s.certificates.problem
+}
+
+// reloadDenyList returns the material with the deny list as it is now, or m.
+func (s *Source) reloadDenyList(m *material) (*material, error) {
+	list, listed, err := s.files.readDenyList()
+	if err != nil {
+		s.deny.problem = fmt.Errorf("%w (the old list stays in use)", err)
+		if state := err.Error(); s.deny.failed != state {
+			s.deny.failed = state
+			s.metrics.denyReloads.WithLabelValues(resultFailed).Inc()
+			s.cfg.Logger.Warn("deny list not replaced, the old one stays in use", "err", err)
+		}
+		return m, s.deny.problem
+	}
+	s.deny = fileState{}
+	if listed == m.listed {
+		return m, nil
+	}
+	next := *m
+	next.denyList, next.listed, next.replaced = list, listed, make(chan struct{})
+	s.metrics.denyReloads.WithLabelValues(resultReplaced).Inc()
+	s.cfg.Logger.Info("deny list replaced", "serials", len(list.serials), "nodes", len(list.nodes))
+	return &next, nil
+}
+
+// warnOfDenial says that the others refuse us. It is no error: the list is the same
+// on all hosts, and ours has to be in use although we are on it.
+func (s *Source) warnOfDenial(m *material) {
+	if err := m.denied(m.pair.Leaf); err != nil {
+		s.cfg.Logger.Warn("our own certificate is on the deny list: the others refuse it", "err", err)
+	}
 }
 
 // warnOfEnd warns once when a fifth of the certificate's life is left and once

@@ -36,6 +36,16 @@ func write(t testing.TB, f Files, p PEM) {
 			t.Fatal(err)
 		}
 	}
+	if f.Denied != "" {
+		deny(t, f, string(p.Denied))
+	}
+}
+
+func deny(t testing.TB, f Files, list string) {
+	t.Helper()
+	if err := os.WriteFile(f.Denied, []byte(list), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func filesIn(dir string) Files {
