@@ -485,6 +485,28 @@ func TestARelayThatHasNotJoinedOrIsCutOffMakesNoKeyOfItsOwnAccord(t *testing.T) 
 	})
 }
 
+func TestARelayThatCouldNotJoinForLongDoesNotReplaceTheKeyInUse(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		var joined atomic.Bool
+		f.split(1, "relay-1") // its seed is dead
+		lost := f.boot("relay-1", func(c *Config) { c.Joined = joined.Load })
+		time.Sleep(time.Second)
+		f.boot("relay-2")
+		f.boot("relay-3")
+		time.Sleep(time.Minute) // more than all attempts take
+		if err := lost.keeper.Ready(); err == nil || !strings.Contains(err.Error(), "attempt 1 of 30: waiting to join the cluster") {
+			t.Fatalf("a relay that is not joined: %v", err)
+		}
+		inUse := f.all()[1].fingerprint()
+		f.heal()
+		joined.Store(true)
+		time.Sleep(time.Minute)
+		if key := f.oneKey(); key != inUse || lost.keeper.Status().Source != SourcePeer {
+			t.Fatalf("all have %s, the fleet used %s", key, inUse)
+		}
+	})
+}
+
 func TestAGateTakesTheRelaysKeyAndNeverMakesOne(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		gate := f.boot("gate-1", func(c *Config) { c.Role = membership.RoleGate })

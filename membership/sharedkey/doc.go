@@ -13,7 +13,7 @@
 //	Config.Value ─► Config.File ─► peers ──────────────────────► generated
 //	                (also later)   older relays, then the rest   by the oldest relay,
 //	                               every Interval                 or by this one, loudly,
-//	                                     │                        after Attempts
+//	                                     │                        Attempts after it joined
 //	                                     ▼
 //	    Handler ◄── atomic pointer ◄── Run ◄── looks at the others for ever: forks
 //	 GET Path: answers   │

@@ -14,7 +14,7 @@ func (k *Keeper) checkFile() {
 	if k.cfg.File == "" || len(k.cfg.Value) > 0 {
 		return
 	}
-	material, err := readKeyFile(k.cfg.File)
+	material, warning, err := readKeyFile(k.cfg.File)
 	if errors.Is(err, errNoFile) {
 		k.file.problem = ""
 		return
@@ -32,6 +32,9 @@ func (k *Keeper) checkFile() {
 		return
 	}
 	k.file.inUse = key
+	if warning != "" {
+		k.cfg.Logger.Warn("shared key file " + warning)
+	}
 	now := k.now()
 	k.publish(k.ring.Load().expire(now).use(key, SourceFile, now, now.Add(k.cfg.Retire)))
 }

@@ -3,6 +3,7 @@ package sharedkey
 import (
 	"bytes"
 	"encoding/hex"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,7 +38,7 @@ func TestAKeyIsHexOrRawBytes(t *testing.T) {
 			if err := os.WriteFile(path, c.content, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := readKeyFile(path)
+			got, _, err := readKeyFile(path)
 			if c.err == "" && (err != nil || !bytes.Equal(got, c.want)) {
 				t.Fatalf("%x, %v", got, err)
 			}
@@ -61,6 +62,31 @@ func TestABadOrUnreadableFileStopsNewAndIsNamed(t *testing.T) { // NG-2
 		_, err := New(cfg)
 		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestAFileOfTheKeyIsJudgedLikeTheKeyOfACertificate(t *testing.T) {
+	for mode, want := range map[os.FileMode]struct {
+		taken bool
+		said  string // in the log
+	}{
+		0o600: {true, ""}, 0o400: {true, ""},
+		0o644: {true, "can be read by others (mode 0644)"}, 0o440: {true, "can be read by others (mode 0440)"},
+		0o620: {false, ""}, 0o602: {false, ""},
+	} {
+		path, log := filepath.Join(t.TempDir(), "key"), &strings.Builder{}
+		if err := os.WriteFile(path, material(1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		cfg := valid()
+		cfg.File, cfg.Logger = path, slog.New(slog.NewTextHandler(log, nil))
+		_, err := New(cfg)
+		if (err == nil) != want.taken || want.said == "" && strings.Contains(log.String(), "mode") || !strings.Contains(log.String(), want.said) {
+			t.Errorf("mode %04o: %v, and the log says %q, want %q", mode, err, log, want.said)
 		}
 	}
 }

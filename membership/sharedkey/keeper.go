@@ -67,13 +67,16 @@ func (k *Keeper) given() (keyring, error) {
 		}
 		return ring.use(newKey(material, "", 0), SourceValue, k.now(), time.Time{}), nil
 	case k.cfg.File != "":
-		material, err := readKeyFile(k.cfg.File)
+		material, warning, err := readKeyFile(k.cfg.File)
 		if errors.Is(err, errNoFile) {
 			k.cfg.Logger.Info("shared key file is not there; asking the other relays, and taking it when it appears", "file", k.cfg.File)
 			return ring, nil
 		}
 		if err != nil {
 			return ring, fmt.Errorf("sharedkey: file %s: %w", k.cfg.File, err)
+		}
+		if warning != "" {
+			k.cfg.Logger.Warn("shared key file " + warning)
 		}
 		key := newKey(material, "", 0)
 		k.file.inUse = key

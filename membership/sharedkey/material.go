@@ -10,6 +10,8 @@ import (
 	"os"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // parseMaterial reads a key that an operator gave: hex digits, or bytes as they
@@ -70,20 +72,26 @@ func isText(b []byte) bool {
 // mounted later.
 var errNoFile = errors.New("there is no such file")
 
-func readKeyFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+// readKeyFile reads the key, with a warning when others can read it, too.
+func readKeyFile(path string) (material []byte, warning string, err error) {
+	warning, err = identity.JudgeSecretFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoFile
+		return nil, "", errNoFile
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", err
 	}
 	defer func() { _ = f.Close() }() // only read
 	// Enough for the longest key in hex with its line end, and one byte to see
 	// that there is more.
 	content, err := io.ReadAll(io.LimitReader(f, 2*MaxSecret+3))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return parseMaterial(content)
+	material, err = parseMaterial(content)
+	return material, warning, err
 }

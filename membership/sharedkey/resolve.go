@@ -14,9 +14,13 @@ import (
 const settings = "--shared-key (RINGWAY_SHARED_KEY) or --shared-key-file (RINGWAY_SHARED_KEY_FILE)"
 
 // resolve attempts to get a key until there is one, and reports whether there is:
-// false when ctx ended first.
+// false when ctx ended first. Attempts count from when this relay joined: before, it
+// knows no relay that it could ask.
 func (k *Keeper) resolve(ctx context.Context) bool {
 	for attempt := 1; ; attempt++ {
+		if !k.cfg.Joined() {
+			attempt = 1
+		}
 		if _, ok := k.Key(); ok {
 			return true
 		}
@@ -74,12 +78,14 @@ func (k *Keeper) attempt(ctx context.Context, number int) {
 	switch {
 	case blocked == nil:
 		k.generate(SourceGenerated)
-	case !last:
+	case !last, !v.joined:
+		// A relay that never joined never served. A key of its own would be older than
+		// the fleet's when it does join, and would replace the one in use.
 		k.explain("attempt %d of %d: %v", number, k.cfg.Attempts, blocked)
 	case k.cfg.Role == membership.RoleGate:
 		k.explain("attempt %d: %v", number, blocked)
 		if number == k.cfg.Attempts {
-			k.cfg.Logger.Error("no relay gave this gate the shared key; it is not ready and keeps asking: check that the relays run and that it may reach their peer addresses, or set "+settings+" on all relays and gates",
+			k.cfg.Logger.Error("no relay gave this gate the shared key; it cannot verify session cookies and keeps asking: check that the relays run and that it may reach their peer addresses, or set "+settings+" on all relays and gates",
 				"attempts", number, "last", blocked)
 		}
 	default:
