@@ -3,6 +3,7 @@ package membership
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -76,6 +77,19 @@ func (n *testNode) await(t *testing.T, what string, cond func(*Snapshot) bool) *
 	}
 	t.Fatalf("%s never saw: %s; it sees %v\n%s", n.ID(), what, n.Snapshot().Members(), n.log)
 	return nil
+}
+
+// awaitThat waits for a state that no snapshot shows.
+func awaitThat(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	if err := eventually(patience, func() error {
+		if !reached() {
+			return errors.New("not yet")
+		}
+		return nil
+	}); err != nil {
+		t.Fatalf("never reached: %s", what)
+	}
 }
 
 func sees(ids ...string) func(*Snapshot) bool {
@@ -203,6 +217,65 @@ func TestASecondProcessWithOurIDIsReported(t *testing.T) {
 	}
 }
 
+// Operators read the log of one of the two, and do not know which. A third member says
+// who they are, for as long as both live.
+func TestBothProcessesThatShareAnIDLogTheAddressOfTheOther(t *testing.T) {
+	seed := start(t, func(c *Config) { c.ID = "seed" })
+	older := start(t, func(c *Config) { c.ID, c.Seeds = "r1", []string{seed.Addr()} })
+	seed.await(t, "r1", sees("r1", "seed"))
+	newer := start(t, func(c *Config) {
+		c.ID, c.Seeds = "r1", []string{seed.Addr()}
+		c.clock = func() time.Time { return time.Now().Add(time.Second) } // never the same millisecond
+	})
+	older.await(t, "the other r1", func(s *Snapshot) bool { return s.Self().GossipAddr == newer.Addr() })
+	awaitThat(t, "both logs name the other", func() bool {
+		return strings.Contains(older.log.String(), "other="+newer.Addr()) && strings.Contains(newer.log.String(), "other="+older.Addr())
+	})
+	want := Duplicate{ID: "r1", Addr: newer.Addr(), Other: older.Addr()}
+	for _, n := range []*testNode{seed, older, newer} {
+		awaitThat(t, "both are named", func() bool {
+			found := n.Duplicates(t.Context())
+			return len(found) == 1 && found[0] == want
+		})
+	}
+	for _, n := range []*testNode{older, newer} {
+		if addr, living := n.Rival(); !living || addr == n.Addr() {
+			t.Errorf("%s has the rival %q, %v", n.Addr(), addr, living)
+		}
+	}
+	if err := older.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_ = older.Close()
+	awaitThat(t, "one of them is gone", func() bool {
+		_, living := newer.Rival()
+		return !living && len(seed.Duplicates(t.Context())) == 0
+	})
+}
+
+// A process that starts again at another address finds traces of its last life, and
+// these are no second process.
+func TestTheLastLifeOfAProcessIsNoDuplicate(t *testing.T) {
+	seed := start(t, func(c *Config) { c.ID = "seed" })
+	first := start(t, func(c *Config) { c.ID, c.Seeds = "r1", []string{seed.Addr()} })
+	seed.await(t, "r1", sees("r1", "seed"))
+	_ = first.Close() // a crash: it does not leave
+	out := &logBuffer{}
+	second := start(t, func(c *Config) {
+		c.ID, c.Seeds = "r1", []string{seed.Addr()}
+		c.clock = func() time.Time { return time.Now().Add(time.Second) }
+		c.Logger = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	second.await(t, "the seed", sees("r1", "seed"))
+	awaitThat(t, "the last life was asked", func() bool { return strings.Contains(out.String(), "an earlier life of this node does not answer") })
+	if found := second.Duplicates(t.Context()); len(found) > 0 {
+		t.Errorf("found %v", found)
+	}
+	if n := testutil.ToFloat64(second.metrics.duplicates); n != 0 {
+		t.Errorf("counted %v", n)
+	}
+}
+
 func TestASplitClusterGrowsTogetherAgain(t *testing.T) {
 	// Two nodes that know each other only by a seed that was down when they
 	// started: memberlist would never try again.
@@ -225,9 +298,18 @@ func freePort(t *testing.T) string {
 	return ln.Addr().String()
 }
 
+// The longest names and a key leave the least room in a packet.
 func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
 	heard := make(chan string, 1)
-	a, err := New(Config{Cluster: "test", Environment: "ci", ID: "a", Role: RoleRelay, BindAddr: "127.0.0.1:0"})
+	keyring := func() *Keyring {
+		k, err := NewKeyring(testKey(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	cluster, environment, longest := strings.Repeat("c", maxID), strings.Repeat("e", maxID), strings.Repeat("x", MaxBroadcast)
+	a, err := New(Config{Cluster: cluster, Environment: environment, ID: "a", Role: RoleRelay, BindAddr: "127.0.0.1:0", Keyring: keyring()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,15 +318,17 @@ func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := start(t, func(c *Config) { c.ID, c.Seeds = "b", []string{a.Addr()} })
+	b := start(t, func(c *Config) {
+		c.ID, c.Seeds, c.Cluster, c.Environment, c.Keyring = "b", []string{a.Addr()}, cluster, environment, keyring()
+	})
 	b.await(t, "a", sees("a", "b"))
-	if err := b.Broadcast(FirstTopic, "b", []byte("hello")); err != nil {
+	if err := b.Broadcast(FirstTopic, "b", []byte(longest)); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case got := <-heard:
-		if got != "hello" {
-			t.Fatalf("heard %q", got)
+		if got != longest {
+			t.Fatalf("heard %d bytes, want %d", len(got), len(longest))
 		}
 	case <-time.After(patience):
 		t.Fatal("nothing heard")

@@ -15,6 +15,10 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
+// DefaultMaxMembers bounds the members of a node: twice the largest fleet that was
+// measured.
+const DefaultMaxMembers = 20_000
+
 // DefaultGossipPort is the port of a seed that names none.
 const DefaultGossipPort = 7400
 
@@ -51,13 +55,21 @@ type Config struct {
 	Resolver *discovery.Resolver
 	// RejoinInterval is how often, ± half, the node looks for seeds and lost
 	// members that it does not see alive, and joins one of them: a cluster that
-	// was split does not heal by itself. Default 30 s.
+	// was split does not heal by itself. Default 30 s. A worker that sees no relay
+	// looks every 2 to 3 s, if that is sooner.
 	RejoinInterval time.Duration
 	// PublishInterval is the least time between two snapshots. Default 50 ms: a
 	// burst of changes costs its consumers one update.
 	PublishInterval time.Duration
 	// LeaveTimeout bounds Leave. Default 5 s.
 	LeaveTimeout time.Duration
+	// MaxMembers bounds the members that this node lets in. Default 20,000, twice
+	// the largest fleet that was measured: a forged or taken-over fleet must not
+	// fill the memory.
+	MaxMembers int
+	// MaxNewMembers bounds the members a minute that one member may tell of and that
+	// nothing proves yet. Default 20,000: a node that joins hears of all from one.
+	MaxNewMembers int
 
 	// Identity has this node's certificate. Streams then run over mutual TLS, and
 	// a member's certificate decides what it is. Its claims must be those of this
@@ -111,6 +123,22 @@ func (c Config) withDefaults() (Config, error) {
 			errs = append(errs, err)
 		}
 	}
+	for _, f := range []struct{ name, value string }{{"datacenter", c.Datacenter}, {"region", c.Region}} {
+		if f.value != "" && checkID(f.value) != nil {
+			bad("%s %.80q: allowed are 1 to %d of letters, digits, '.', '_' and '-'", f.name, f.value, maxID)
+		}
+	}
+	for _, f := range []struct{ name, value string }{{"forward address", c.ForwardAddr}, {"admin address", c.AdminAddr}} {
+		if f.value != "" && !validAddr(f.value) {
+			bad("%s %.80q: give host:port", f.name, f.value)
+		}
+	}
+	if !printable(c.Version) {
+		bad("version %.80q: it has characters that cannot be printed", c.Version)
+	}
+	if c.MaxMembers < 0 || c.MaxNewMembers < 0 {
+		bad("limits of %d members and %d new ones a minute: must not be negative", c.MaxMembers, c.MaxNewMembers)
+	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -135,6 +163,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.RejoinInterval = cmp.Or(c.RejoinInterval, 30*time.Second)
 	c.PublishInterval = cmp.Or(c.PublishInterval, 50*time.Millisecond)
 	c.LeaveTimeout = cmp.Or(c.LeaveTimeout, 5*time.Second)
+	c.MaxMembers = cmp.Or(c.MaxMembers, DefaultMaxMembers)
+	c.MaxNewMembers = cmp.Or(c.MaxNewMembers, DefaultMaxMembers)
 	if c.Network == nil {
 		c.Network = Sockets{}
 	}

@@ -7,11 +7,11 @@ import (
 )
 
 // lose has n of ten members fail, one every gap, and returns the time after.
-func lose(b *burst, n, score int, gap time.Duration) time.Time {
+func lose(b *burst, n int, answered bool, gap time.Duration) time.Time {
 	now := time.Unix(0, 0)
 	for i := range n {
 		now = now.Add(gap)
-		b.failure(strconv.Itoa(i), 10-i, score, now)
+		b.failure(strconv.Itoa(i), 10-i, answered, now)
 	}
 	return now
 }
@@ -19,19 +19,20 @@ func lose(b *burst, n, score int, gap time.Duration) time.Time {
 func TestTheViewIsDegradedWhenMuchVanishesAtOnce(t *testing.T) {
 	window := suspicionWindow(10)
 	for name, tc := range map[string]struct {
-		lost, score int
-		gap         time.Duration
-		want        bool
+		lost     int
+		answered bool
+		gap      time.Duration
+		want     bool
 	}{
-		"four of ten are not more than 40 %":    {4, 0, time.Second, false},
-		"five of ten are":                       {5, 0, time.Second, true},
-		"one after the other within the window": {5, 0, window, true},
-		"slower than that is ordinary loss":     {5, 0, window + time.Second, false},
-		"one, while nobody answers our probes":  {1, unhealthyScore, time.Second, true},
-		"one, while few do not":                 {1, unhealthyScore - 1, time.Second, false},
+		"four of ten are not more than 40 %":    {4, true, time.Second, false},
+		"five of ten are":                       {5, true, time.Second, true},
+		"one after the other within the window": {5, true, window, true},
+		"slower than that is ordinary loss":     {5, true, window + time.Second, false},
+		"one, while our probes get no answer":   {1, false, time.Second, true},
+		"one, while they are answered":          {1, true, time.Second, false},
 	} {
 		var b burst
-		lose(&b, tc.lost, tc.score, tc.gap)
+		lose(&b, tc.lost, tc.answered, tc.gap)
 		if b.on != tc.want {
 			t.Errorf("%s: degraded is %v", name, b.on)
 		}
@@ -41,24 +42,25 @@ func TestTheViewIsDegradedWhenMuchVanishesAtOnce(t *testing.T) {
 func TestTheViewIsTrustedAgain(t *testing.T) {
 	window := suspicionWindow(10)
 	for name, tc := range map[string]struct {
-		lost, back, members, score int
-		after                      time.Duration
-		degraded                   bool
+		lost, back, members int
+		answered            bool
+		after               time.Duration
+		degraded            bool
 	}{
-		"not at once":                         {5, 0, 5, 0, 0, true},
-		"when all are back":                   {5, 5, 10, 7, 0, false},
-		"not when most are back but just now": {5, 2, 7, 0, 0, true},
-		"when most are back for a window":     {5, 2, 7, 0, window, false},
-		"after two windows in company":        {5, 0, 5, 0, 2 * window, false},
-		"not while our own probes fail":       {5, 0, 5, unhealthyScore, 2 * window, true},
-		"never alone":                         {9, 0, 1, 0, 24 * time.Hour, true},
+		"not at once":                         {5, 0, 5, true, 0, true},
+		"when all are back":                   {5, 5, 10, false, 0, false},
+		"not when most are back but just now": {5, 2, 7, true, 0, true},
+		"when most are back for a window":     {5, 2, 7, true, window, false},
+		"after two windows in company":        {5, 0, 5, true, 2 * window, false},
+		"not while our own probes fail":       {5, 0, 5, false, 2 * window, true},
+		"never alone":                         {9, 0, 1, true, 24 * time.Hour, true},
 	} {
 		var b burst
-		now := lose(&b, tc.lost, 0, time.Second)
+		now := lose(&b, tc.lost, true, time.Second)
 		for i := range tc.back {
 			b.returned(strconv.Itoa(i))
 		}
-		if got := b.check(tc.members, tc.score, now.Add(tc.after)); got != tc.degraded {
+		if got := b.check(tc.members, tc.answered, now.Add(tc.after)); got != tc.degraded {
 			t.Errorf("%s: degraded is %v", name, got)
 		}
 	}
@@ -66,15 +68,35 @@ func TestTheViewIsTrustedAgain(t *testing.T) {
 
 func TestFailuresAfterAnAlarmThatPassedStillCountWithThoseBefore(t *testing.T) {
 	var b burst
-	now := lose(&b, 2, unhealthyScore, time.Second)
+	now := lose(&b, 2, false, time.Second)
 	now = now.Add(suspicionWindow(10))
-	if b.check(8, 0, now) {
+	if b.check(8, true, now) {
 		t.Fatal("two of ten are missing, all else is well")
 	}
 	for i := range 3 {
-		b.failure("later"+strconv.Itoa(i), 8-i, 0, now)
+		b.failure("later"+strconv.Itoa(i), 8-i, true, now)
 	}
 	if !b.on {
 		t.Fatal("five of ten failed within one window")
+	}
+}
+
+func TestANodeThatWasAnsweredALittleWhileAgoIsNotCutOff(t *testing.T) {
+	window := suspicionWindow(12)
+	answeredAt := time.Unix(1000, 0)
+	for name, tc := range map[string]struct {
+		score   int
+		silence time.Duration
+		want    bool
+	}{
+		"helpers are dead, too":              {unhealthyScore, window/2 - 1, true},
+		"no answer while suspicion ran out":  {unhealthyScore, window / 2, false},
+		"answered over TCP only, score good": {unhealthyScore - 1, time.Hour, true},
+	} {
+		var p pulse
+		p.answeredAt.Store(answeredAt.UnixNano())
+		if got := p.answered(12, tc.score, answeredAt.Add(tc.silence)); got != tc.want {
+			t.Errorf("%s: answered is %v", name, got)
+		}
 	}
 }

@@ -18,17 +18,23 @@ import (
 type delegate struct {
 	self       string // instance name
 	label      hello
-	meta       []byte
+	meta       atomic.Pointer[[]byte] // signed anew when the certificate changes
+	proofs     *proofs                // nil without certificates
 	mailbox    *mailbox
-	broadcasts *memberlist.TransmitLimitedQueue
+	broadcasts *queue
 	topics     map[byte]func([]byte) // written before start
 	metrics    *metrics
 	logger     *slog.Logger
 	conflicts  atomic.Uint64
+	limit      int // of members
+
+	// living are the instances that memberlist has alive. memberlist calls with its
+	// lock held whatever reads or writes this.
+	living map[string]struct{}
 }
 
 // NodeMeta is this node's metadata; New made sure that it fits.
-func (d *delegate) NodeMeta(int) []byte { return d.meta }
+func (d *delegate) NodeMeta(int) []byte { return *d.meta.Load() }
 
 // messageFormat leads every user message, then a topic, then the payload.
 const messageFormat = 1
@@ -49,7 +55,7 @@ func (d *delegate) NotifyMsg(b []byte) {
 
 // GetBroadcasts fills what is left of a packet.
 func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
-	return d.broadcasts.GetBroadcasts(overhead, limit)
+	return d.broadcasts.take(overhead, limit)
 }
 
 // LocalState and MergeRemoteState carry nothing: what members offer is compared
@@ -63,6 +69,14 @@ func (d *delegate) MergeRemoteState([]byte, bool) {}
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == d.self {
 		return nil
+	}
+	if _, known := d.living[n.Name]; !known && len(d.living) >= d.limit {
+		d.metrics.refused(inbound, fieldTooMany)
+		return fmt.Errorf("node %q is one too many: %d members are known: raise the limit on members", n.Name, d.limit)
+	}
+	if d.proofs != nil {
+		_, err := d.proofs.prove(told{name: n.Name, addr: addrOf(n), metadata: n.Meta})
+		return err
 	}
 	m, err := decodeMetadata(n.Meta)
 	switch {
@@ -82,9 +96,15 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
-func (d *delegate) NotifyJoin(n *memberlist.Node)   { d.mailbox.post(sightingOf(n, false)) }
+func (d *delegate) NotifyJoin(n *memberlist.Node) {
+	d.living[n.Name] = struct{}{}
+	d.mailbox.post(sightingOf(n, false))
+}
 func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.mailbox.post(sightingOf(n, false)) }
-func (d *delegate) NotifyLeave(n *memberlist.Node)  { d.mailbox.post(sightingOf(n, true)) }
+func (d *delegate) NotifyLeave(n *memberlist.Node) {
+	delete(d.living, n.Name)
+	d.mailbox.post(sightingOf(n, true))
+}
 
 // NotifyConflict cannot happen between members that name themselves by id and
 // boot time, unless a name is forged or two clocks agree to the millisecond.
@@ -103,18 +123,3 @@ func sightingOf(n *memberlist.Node, gone bool) sighting {
 func addrOf(n *memberlist.Node) string {
 	return net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))
 }
-
-// broadcast is a named message: a newer one of the same name takes its place in
-// the queue.
-type broadcast struct {
-	name    string
-	message []byte
-}
-
-func (b *broadcast) Invalidates(other memberlist.Broadcast) bool {
-	o, ok := other.(*broadcast)
-	return ok && o.name == b.name
-}
-func (b *broadcast) Name() string    { return b.name }
-func (b *broadcast) Message() []byte { return b.message }
-func (b *broadcast) Finished()       {}

@@ -29,13 +29,19 @@
 //   - Every stream begins with a hello both ways (see hello.go). No delegate of
 //     memberlist can refuse a stranger so that both sides know why; the hello
 //     can. Packets carry the label cluster/environment.
+//   - With certificates a statement counts because its author signed it. Packets,
+//     metadata and notices are signed (guard.go, statement.go), memberlist sees only
+//     what is signed and in bounds (inspect.go), and snapshots show only instances
+//     whose certificate was checked (proof.go). A certificate that is missing is
+//     asked for (introduce.go). The other instances are listed by Unproven.
 //   - With certificates streams run over mutual TLS. TLS checks the chain, the hello
-//     whether a member belongs here and is who its certificate says; a member that
-//     gossips otherwise is quarantined (see verdicts.go).
-//   - With a Keyring packets are encrypted. Keys rotate across the fleet without a
-//     restart, and who missed a rotation catches up (see keys.go).
+//     whether a member belongs here and is who its certificate says.
+//   - With a Keyring packets are encrypted: outsiders cannot read or send them. Keys
+//     rotate across the fleet without a restart, and a member that missed a rotation
+//     catches up (see keys.go).
 //   - Seeds are package discovery's, certificates package identity's; package
 //     sharedkey builds on snapshots.
 //   - Locks, none held while another is taken: Node.state (lifecycle),
-//     mailbox.mu, transport.mu, refusals.mu, statusBoard.mu, Keyring.mu.
+//     mailbox.mu, transport.mu, refusals.mu, statusBoard.mu, Keyring.mu, proofs.mu;
+//     guard.mu, under which proofs.mu is not taken.
 package membership

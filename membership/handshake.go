@@ -3,7 +3,10 @@ package membership
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -19,13 +22,15 @@ type greeting struct {
 	hello
 	// conn is the connection, over TLS when there are certificates.
 	conn net.Conn
-	// claims are what the other end's certificate says, nil without one.
+	// claims are what the other end's certificate says, nil without one; chain is
+	// the certificate and those above it, as DER.
 	claims *identity.Claims
+	chain  [][]byte
 }
 
 // greet is the initiator's half. A refusal by either end is a *RefusalError.
 func (h greeting) greet(ctx context.Context, protocol string) (Peer, error) {
-	h.protocol, h.format = protocol, helloFormat
+	h.protocol = protocol
 	conn := h.conn
 	deadline := time.Now().Add(helloTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -45,11 +50,15 @@ func (h greeting) greet(ctx context.Context, protocol string) (Peer, error) {
 		return Peer{}, fmt.Errorf("read hello of %s: %w: empty", conn.RemoteAddr(), errHello)
 	}
 	verdict := answer[0]
+	if len(answer) == 1 && verdict == verdictOf(&RefusalError{Field: fieldNoCertificate}) {
+		return Peer{}, (&RefusalError{Field: fieldNoCertificate,
+			Cause: fmt.Errorf("%s takes members with certificates only: give this one --tls-cert, --tls-key and --tls-ca", conn.RemoteAddr())}).at(conn)
+	}
 	other, complete, err := decodeHello(answer[1:])
 	if err != nil {
 		return Peer{}, fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
 	}
-	if refusal := cmp.Or(h.judge(other, complete), other.vouched(h.claims)); refusal != nil {
+	if refusal := cmp.Or(h.judge(other, complete), other.vouched(h.claims), h.agreed(protocol, other.id)); refusal != nil {
 		return Peer{}, refusal.at(conn)
 	}
 	if verdict != 0 {
@@ -66,6 +75,10 @@ func (h greeting) admit(serves func(protocol string) bool) (Peer, string, error)
 		return Peer{}, "", err
 	}
 	frame, err := readFrame(conn)
+	if errors.Is(err, errTLS) {
+		return Peer{}, "", (&RefusalError{Field: fieldUnexpectedTLS,
+			Cause: fmt.Errorf("%s speaks TLS, and this member has no certificate: give both --tls-cert, --tls-key and --tls-ca, or neither", conn.RemoteAddr())}).at(conn)
+	}
 	if err != nil {
 		return Peer{}, "", fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
 	}
@@ -74,11 +87,10 @@ func (h greeting) admit(serves func(protocol string) bool) (Peer, string, error)
 		return Peer{}, "", fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
 	}
 	h.protocol = other.protocol
-	refusal := cmp.Or(h.judge(other, complete), other.vouched(h.claims))
+	refusal := cmp.Or(h.judge(other, complete), other.vouched(h.claims), h.agreed(other.protocol, other.id))
 	if refusal == nil && !serves(other.protocol) {
 		refusal = &RefusalError{Field: fieldProtocol, Ours: "one that this member serves", Theirs: other.protocol, Node: other.id}
 	}
-	h.format = helloFormat
 	answer := h.append([]byte{verdictOf(refusal)})
 	if err := writeFrame(conn, answer); err != nil {
 		return Peer{}, "", fmt.Errorf("answer hello of %s: %w", conn.RemoteAddr(), err)
@@ -89,8 +101,37 @@ func (h greeting) admit(serves func(protocol string) bool) (Peer, string, error)
 	return h.peer(other), other.protocol, conn.SetDeadline(time.Time{})
 }
 
+// refuseClearText answers a hello that came in clear text where TLS was expected, and
+// says why. Any other error is returned as it is.
+func refuseClearText(conn net.Conn, err error) error {
+	record, ok := errors.AsType[tls.RecordHeaderError](err)
+	if !ok || string(record.RecordHeader[2:]) != helloMagic { // behind the length
+		return err
+	}
+	if conn.SetDeadline(time.Now().Add(helloTimeout)) == nil &&
+		writeFrame(conn, []byte{verdictOf(&RefusalError{Field: fieldNoCertificate})}) == nil {
+		// Closing with bytes unread would tear the answer down.
+		_, _ = io.CopyN(io.Discard, conn, maxHello)
+	}
+	return (&RefusalError{Field: fieldNoCertificate,
+		Cause: fmt.Errorf("the member at %s shows no certificate: give it --tls-cert, --tls-key and --tls-ca", conn.RemoteAddr())}).at(conn)
+}
+
+// agreed refuses a protocol that is not the one that TLS agreed on: what a hello names
+// has to be what the handshake was made for. Without TLS the hello alone says it.
+func (h greeting) agreed(protocol, node string) *RefusalError {
+	secured, ok := h.conn.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	if alpn := secured.ConnectionState().NegotiatedProtocol; alpn != protocol {
+		return &RefusalError{Field: fieldProtocol, Ours: alpn + ", agreed on in TLS", Theirs: protocol, Node: node}
+	}
+	return nil
+}
+
 func (h greeting) peer(other hello) Peer {
-	return Peer{ID: other.id, Epoch: other.epoch, Role: other.role, Certified: h.claims != nil, Addr: h.conn.RemoteAddr().String()}
+	return Peer{ID: other.id, Epoch: other.epoch, Role: other.role, Certified: h.claims != nil, Addr: h.conn.RemoteAddr().String(), tick: other.tick}
 }
 
 // refusedBy turns the other end's verdict into the error this end reports.
@@ -102,7 +143,7 @@ func (h hello) refusedBy(other hello, verdict byte) *RefusalError {
 	r.Field = verdictFields[verdict]
 	switch r.Field {
 	case fieldFormat:
-		r.Ours, r.Theirs = fmt.Sprint(helloFormat), fmt.Sprint(other.format)
+		r.Ours, r.Theirs = formatName(h.format), formatName(other.format)
 	case fieldRole:
 		r.Ours, r.Theirs = string(h.role), "relay, gate or worker"
 	case fieldID:

@@ -14,8 +14,15 @@ import (
 // The hello is the first thing on every stream, in both directions, before
 // memberlist or anything else sees it:
 //
-//	initiator ──► length u16, "RWY", cluster, environment, format u8, protocol, id, epoch u64, role, keys
+//	initiator ──► length u16, "RWY", cluster, environment, format u8, protocol, id, epoch u64, role, keys, tick u64
 //	acceptor  ──► verdict (0 ok, else a refusal) and its own hello
+//
+// Format 2 is that of members with certificates: they sign their gossip, and the
+// tick says what time it is there (see guard.go). A member that does not sign is
+// refused, because nothing that it gossips would count.
+//
+// An acceptor with a certificate that is greeted in clear text answers in clear text, with
+// the verdict no_certificate and no hello: what it is called is for members.
 //
 // A string is a length byte and that many bytes. Cluster and environment come
 // first and are judged before anything behind them is decoded: whoever belongs
@@ -24,6 +31,7 @@ import (
 const (
 	helloMagic  = "RWY"
 	helloFormat = 1
+	helloSigned = 2
 	maxHello    = 2048
 )
 
@@ -45,9 +53,15 @@ type hello struct {
 	epoch       uint64
 	role        Role
 	keys        string // fingerprints of the gossip keys, the one in use first, with commas; empty without keys
+	tick        uint64 // the sender's time, in format 2
 }
 
 var errHello = errors.New("malformed hello")
+
+// A handshake of TLS begins with these two bytes, which as a length are beyond maxHello.
+const recordHandshake, tlsMajor = 0x16, 3
+
+var errTLS = errors.New("a TLS handshake where a hello was expected")
 
 func (h hello) append(b []byte) []byte {
 	b = append(b, helloMagic...)
@@ -58,7 +72,8 @@ func (h hello) append(b []byte) []byte {
 	b = appendString(b, h.id)
 	b = binary.BigEndian.AppendUint64(b, h.epoch)
 	b = appendString(b, string(h.role))
-	return appendString(b, h.keys)
+	b = appendString(b, h.keys)
+	return binary.BigEndian.AppendUint64(b, h.tick)
 }
 
 func appendString(b []byte, s string) []byte {
@@ -80,7 +95,11 @@ func decodeHello(b []byte) (h hello, complete bool, err error) {
 	}
 	h.format, h.protocol, h.id = r.byte(), r.string(), r.string()
 	h.epoch, h.role, h.keys = r.uint64(), Role(r.string()), r.string()
-	return h, !r.failed, nil
+	if complete = !r.failed; complete && h.format >= helloSigned {
+		h.tick = r.uint64()
+		complete = !r.failed
+	}
+	return h, complete, nil
 }
 
 // fieldReader takes fields off the front of a frame; the first that is not
@@ -129,8 +148,8 @@ func (h hello) judge(other hello, complete bool) *RefusalError {
 		return refuse(fieldEnvironment, h.environment, other.environment)
 	case !complete:
 		return refuse(fieldMalformed, "a complete hello", "one cut short")
-	case other.format != helloFormat:
-		return refuse(fieldFormat, fmt.Sprint(helloFormat), fmt.Sprint(other.format))
+	case other.format != h.format:
+		return refuse(fieldFormat, formatName(h.format), formatName(other.format))
 	case !other.role.Valid():
 		return refuse(fieldRole, "relay, gate or worker", string(other.role))
 	case checkID(other.id) != nil:
@@ -139,6 +158,17 @@ func (h hello) judge(other hello, complete bool) *RefusalError {
 		return refuse(fieldKey, h.keys, other.keys)
 	}
 	return nil
+}
+
+// formatName says what a format of the hello means for those who see it refused.
+func formatName(format uint8) string {
+	switch format {
+	case helloFormat:
+		return "1 (gossip is not signed)"
+	case helloSigned:
+		return "2 (gossip is signed)"
+	}
+	return fmt.Sprint(format)
 }
 
 // shareKeys reports whether two members can read each other: each has the key
@@ -166,7 +196,7 @@ func (h hello) vouched(claims *identity.Claims) *RefusalError {
 
 // verdict codes on the wire. The acceptor's hello follows, and from it the
 // initiator makes the same error with the ends swapped.
-var verdictFields = []string{"", fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol, fieldMalformed, fieldKey, fieldCertificate}
+var verdictFields = []string{"", fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol, fieldMalformed, fieldKey, fieldCertificate, fieldNoCertificate}
 
 func verdictOf(r *RefusalError) byte {
 	if r != nil {
@@ -193,6 +223,9 @@ func readFrame(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	n := int(binary.BigEndian.Uint16(length[:]))
+	if length == [2]byte{recordHandshake, tlsMajor} {
+		return nil, errTLS
+	}
 	if n > maxHello {
 		return nil, fmt.Errorf("%w: %d bytes announced, %d are allowed", errHello, n, maxHello)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func ours() hello {
-	return hello{cluster: "staging", environment: "eu", id: "relay-1", epoch: 5, role: RoleRelay}
+	return hello{cluster: "staging", environment: "eu", format: helloFormat, id: "relay-1", epoch: 5, role: RoleRelay}
 }
 
 func TestAHelloSurvivesTheWire(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,9 @@ const (
 	fanout = 3
 	// maxProbed is how many seeds are asked in one attempt.
 	maxProbed = 10
+	// lonelyInterval, and up to half as long more, is how often a worker looks for
+	// members while it sees no relay: no request reaches it until it is found.
+	lonelyInterval = 2 * time.Second
 )
 
 // Status says how this node stands with the cluster.
@@ -90,15 +94,37 @@ func (n *Node) WaitReady(ctx context.Context) error {
 // suspicion would last for ever.
 func (n *Node) keepJoined(ctx context.Context) {
 	n.join(ctx)
+	snapshots := n.Watch(ctx)
+	lonely := false
+	pause := time.NewTimer(n.rejoinPause(lonely))
+	defer pause.Stop()
 	for {
-		half := n.cfg.RejoinInterval / 2
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(half + rand.N(2*half)):
-			n.rejoin(ctx)
+		case s, open := <-snapshots:
+			if !open {
+				return
+			}
+			was := lonely
+			if lonely = n.cfg.Role == RoleWorker && len(s.WithRole(RoleRelay)) == 0; lonely && !was {
+				pause.Reset(n.rejoinPause(lonely))
+			}
+		case <-pause.C:
+			n.rejoin(ctx, lonely)
+			pause.Reset(n.rejoinPause(lonely))
 		}
 	}
+}
+
+// rejoinPause is the time until this node looks again for members that it misses.
+func (n *Node) rejoinPause(lonely bool) time.Duration {
+	half := n.cfg.RejoinInterval / 2
+	pause := half + rand.N(2*half)
+	if lonely {
+		pause = min(pause, lonelyInterval+rand.N(lonelyInterval/2))
+	}
+	return pause
 }
 
 // join tries seeds, a few at a time, until it is not alone. It slows down to 15 s
@@ -153,8 +179,9 @@ func (n *Node) join(ctx context.Context) {
 }
 
 // rejoin joins addresses that should be members and are not: a seed, and members
-// that vanished without leaving.
-func (n *Node) rejoin(ctx context.Context) {
+// that vanished without leaving. A lonely one asks several seeds at once: any may be
+// the one that has a relay behind it.
+func (n *Node) rejoin(ctx context.Context, lonely bool) {
 	alive := make(map[string]bool)
 	for _, m := range n.Snapshot().Members() {
 		alive[m.GossipAddr] = true
@@ -185,9 +212,13 @@ func (n *Node) rejoin(ctx context.Context) {
 			relays = append(relays, addr)
 		}
 	}
+	var candidates []netip.AddrPort
+	if lonely {
+		rand.Shuffle(len(seeds), func(i, j int) { seeds[i], seeds[j] = seeds[j], seeds[i] })
+		candidates, seeds = seeds[:min(maxProbed, len(seeds))], nil
+	}
 	// One of each: in a large fleet nearly all of the lost are workers, and only a
 	// relay or gate gives keys to who missed a rotation.
-	var candidates []netip.AddrPort
 	for _, kind := range [][]netip.AddrPort{seeds, relays, others} {
 		if len(kind) == 0 {
 			continue
@@ -198,6 +229,43 @@ func (n *Node) rejoin(ctx context.Context) {
 	}
 	if len(candidates) > 0 {
 		_ = n.joinAny(ctx, candidates) // counted; the next round tries others
+	}
+}
+
+// encounter is an instance that answered a nonce, at the address where it was asked.
+type encounter struct {
+	id    string
+	epoch uint64
+	addr  string
+}
+
+// newsDelay is how long the news of a member may take after its first packet.
+const newsDelay = 2 * time.Second
+
+// meet joins members that send packets to this node and that it does not see. A
+// member that restarts without a living seed depends on it: the others know its
+// address and have not noticed, so none of them looks for it, and their own news is
+// old and not told again before the next exchange of full states.
+func (n *Node) meet(ctx context.Context) {
+	for {
+		var e encounter
+		select {
+		case <-ctx.Done():
+			return
+		case e = <-n.guard.met:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(newsDelay):
+		}
+		addr, err := netip.ParseAddrPort(e.addr)
+		m, seen := n.Snapshot().Get(e.id)
+		if err != nil || seen && m.Epoch >= e.epoch || n.guard.saidGoodbye(instanceName(e.id, e.epoch)) {
+			continue
+		}
+		n.logger.Debug("joining a member that sends packets and is not seen", "member", e.id, "addr", e.addr)
+		_ = n.joinAny(ctx, []netip.AddrPort{addr}) // counted; the next one is tried after it
 	}
 }
 
@@ -226,7 +294,7 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) error {
 		for i, addr := range addrs {
 			reasons[i] = errs[addr]
 		}
-		return errors.Join(reasons...)
+		return joinError(reasons)
 	}
 	reached = reached[:min(fanout, len(reached))]
 	joinErrs := make([]error, len(reached))
@@ -238,14 +306,15 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) error {
 	if slices.Contains(joinErrs, nil) || ctx.Err() != nil {
 		return nil
 	}
-	return errors.Join(joinErrs...)
+	return joinError(joinErrs)
 }
 
 // probe exchanges hellos with addr. Its error is typed, unlike that of a join.
 func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 	conn, _, err := n.transport.dial(ctx, addr.String(), protocolProbe)
 	if err == nil {
-		return conn.Close()
+		_ = conn.Close() // the hello was all; the other end may have closed first, which TLS reports
+		return nil
 	}
 	var refusal *RefusalError
 	if errors.As(err, &refusal) && refusal.Field == fieldKey && n.cfg.Identity != nil && n.cfg.Keyring != nil {
@@ -274,5 +343,32 @@ func (n *Node) joinOne(addr string) error {
 		return refusal
 	}
 	n.metrics.joins.WithLabelValues(joinFailed).Inc()
-	return fmt.Errorf("join %s: %w", addr, err)
+	return fmt.Errorf("join %s: %s", addr, oneLine(err, "failed to join "+addr+": "))
 }
+
+// oneLine writes memberlist's list of errors, which is text over several lines, on one.
+func oneLine(err error, prefix string) string {
+	var reasons []string
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "* ")
+		if line == "" || strings.HasSuffix(line, "occurred:") {
+			continue
+		}
+		reasons = append(reasons, strings.TrimPrefix(line, prefix))
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// joinError is why none of several seeds could be joined, on one line.
+type joinError []error
+
+func (e joinError) Error() string {
+	reasons := make([]string, len(e))
+	for i, err := range e {
+		reasons[i] = err.Error()
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// Unwrap gives the reasons to errors.Is and errors.As.
+func (e joinError) Unwrap() []error { return e }

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -85,21 +88,36 @@ func NewKeyring(keys ...[]byte) (*Keyring, error) { return newKeyring("", keys) 
 // lines and lines that begin with # are skipped. Changes are written back, so a
 // rotation survives a restart.
 func OpenKeyring(file string) (*Keyring, error) {
-	info, err := os.Stat(file)
-	if err != nil {
+	warning, err := identity.JudgeSecretFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("gossip keys: %w: write a key of `relay keys generate` into it", err)
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("gossip keys %s: its mode %v lets others read it: chmod 600 it", file, mode)
+	case err != nil:
+		return nil, fmt.Errorf("gossip keys: %w", err)
+	case warning != "": // it is the member's own file, never a mounted secret: there is no reason for it
+		return nil, fmt.Errorf("gossip keys %s; it must be the member's own: `relay keys import` copies it", warning)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("gossip keys: %w", err)
 	}
-	var keys [][]byte
-	var since time.Time
+	keys, since, err := parseKeyring(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("gossip keys %s%w", file, err)
+	}
+	k, err := newKeyring(file, keys)
+	if err != nil {
+		return nil, fmt.Errorf("gossip keys %s: %w", file, err)
+	}
+	k.since = since
+	return k, nil
+}
+
+// parseKeyring reads the lines of a key file, and since when the first key is in use.
+// Its errors continue the name of the file.
+func parseKeyring(text string) (keys [][]byte, since time.Time, err error) {
 	number := 0
-	for line := range strings.SplitSeq(string(text), "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		number++
 		line = strings.TrimSpace(line)
 		if stamp, found := strings.CutPrefix(line, usedSince); found {
@@ -110,16 +128,11 @@ func OpenKeyring(file string) (*Keyring, error) {
 		}
 		key, err := ParseKey(line)
 		if err != nil {
-			return nil, fmt.Errorf("gossip keys %s:%d: %w", file, number, err)
+			return nil, since, fmt.Errorf(":%d: %w", number, err)
 		}
 		keys = append(keys, key)
 	}
-	k, err := newKeyring(file, keys)
-	if err != nil {
-		return nil, fmt.Errorf("gossip keys %s: %w", file, err)
-	}
-	k.since = since
-	return k, nil
+	return keys, since, nil
 }
 
 func newKeyring(file string, keys [][]byte) (*Keyring, error) {
@@ -361,12 +374,16 @@ func (k *Keyring) save() error {
 	for _, key := range k.keys {
 		text.WriteString(base64.StdEncoding.EncodeToString(key) + "\n")
 	}
-	temp, err := os.CreateTemp(filepath.Dir(k.file), ".keys-*") // mode 0600
+	target, err := followLinks(k.file)
+	var temp *os.File
+	if err == nil {
+		temp, err = os.CreateTemp(filepath.Dir(target), ".keys-*") // mode 0600
+	}
 	if err == nil {
 		_, err = temp.WriteString(text.String())
 		err = errors.Join(err, temp.Sync(), temp.Close())
 		if err == nil {
-			err = os.Rename(temp.Name(), k.file)
+			err = os.Rename(temp.Name(), target)
 		}
 		if err != nil {
 			err = errors.Join(err, os.Remove(temp.Name()))
@@ -376,4 +393,26 @@ func (k *Keyring) save() error {
 		return fmt.Errorf("the change is in effect, but it was not saved and a restart loses it: %w", err)
 	}
 	return nil
+}
+
+// followLinks is where a file is, or would be, that the path leads to. A rename onto
+// the path would replace a symbolic link and leave the file behind it as it was.
+func followLinks(path string) (string, error) {
+	const most = 40 // as many as Linux follows
+	at := path
+	for range most {
+		next, err := os.Readlink(at)
+		if err != nil { // no link, or nothing there yet
+			return at, nil
+		}
+		if !filepath.IsAbs(next) {
+			dir, err := filepath.EvalSymlinks(filepath.Dir(at)) // ".." is of where the link really is
+			if err != nil {
+				return "", err
+			}
+			next = filepath.Join(dir, next)
+		}
+		at = next
+	}
+	return "", fmt.Errorf("%s leads through more than %d symbolic links: let it name the file", path, most)
 }

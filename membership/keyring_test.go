@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -169,6 +170,61 @@ func TestAFileKeepsTheKeysOverARestart(t *testing.T) {
 	}
 }
 
+func TestARotationThroughASymlinkKeepsTheLinkAndWritesItsTarget(t *testing.T) {
+	dir := t.TempDir()
+	store, etc := filepath.Join(dir, "store"), filepath.Join(dir, "etc")
+	target, link := filepath.Join(store, "r1.keys"), filepath.Join(etc, "gossip.keys")
+	first := filepath.Join(etc, "first") // a link to a link
+	for _, err := range []error{
+		os.Mkdir(store, 0o700), os.Mkdir(etc, 0o700),
+		os.WriteFile(target, []byte(hex.EncodeToString(testKey(1))+"\n"), 0o600),
+		os.Symlink(filepath.Join("..", "store", "r1.keys"), link), os.Symlink("gossip.keys", first),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	k, err := OpenKeyring(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Install(testKey(2)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{link, first} {
+		if info, err := os.Lstat(name); err != nil || info.Mode()&os.ModeSymlink == 0 {
+			t.Errorf("%s is no link any more: %v", name, err)
+		}
+	}
+	again, err := OpenKeyring(target)
+	if err != nil || !slices.Equal(again.Fingerprints(), prints(1, 2)) {
+		t.Errorf("the target has %v, %v", again.Fingerprints(), err)
+	}
+	// The target appears whole or not at all: it was renamed from a file beside it.
+	for d, want := range map[string]int{store: 1, etc: 2} {
+		if entries, err := os.ReadDir(d); err != nil || len(entries) != want {
+			t.Errorf("%s: %v, %v", d, entries, err)
+		}
+	}
+	if err := errors.Join(os.Chmod(etc, 0o500), k.Use(prints(2)[0]), os.Chmod(etc, 0o700)); err != nil {
+		t.Errorf("the directory of the link need not be writable: %v", err)
+	}
+	for _, gone := range []string{target, first} { // what was removed is written again
+		if err := errors.Join(os.Remove(gone), k.Use(k.Fingerprints()[1])); err != nil {
+			t.Errorf("%s: %v", gone, err)
+		}
+		if saved, err := OpenKeyring(gone); err != nil || !slices.Equal(saved.Fingerprints(), k.Fingerprints()) {
+			t.Errorf("%s: %v, %v", gone, saved.Fingerprints(), err)
+		}
+	}
+	if err := errors.Join(os.Remove(first), os.Symlink("first", first)); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Use(k.Fingerprints()[1]); err == nil || !strings.Contains(err.Error(), first) {
+		t.Errorf("a link to itself: %v", err)
+	}
+}
+
 func TestAKeyFileThatIsNoGoodIsRefusedWithItsLine(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
@@ -201,4 +257,30 @@ func many(n int) string {
 		b.WriteString(hex.EncodeToString(testKey(i)) + "\n")
 	}
 	return b.String()
+}
+
+// FuzzKeyring: what is read from a key file is a keyring, or an error that shows no
+// key.
+func FuzzKeyring(f *testing.F) {
+	f.Add("# ours\n\n" + hex.EncodeToString(testKey(1)) + "\n" + GenerateKey() + "\n")
+	f.Add("# in use since 2026-01-02T03:04:05.678Z\r\n" + GenerateKey() + "\r\n")
+	f.Add("# in use since yesterday\n secret \n\x00")
+	f.Fuzz(func(t *testing.T, text string) {
+		keys, _, err := parseKeyring(text)
+		if err != nil {
+			for line := range strings.Lines(text) {
+				if line = strings.TrimSpace(line); len(line) > 16 && strings.Contains(err.Error(), line) {
+					t.Errorf("the error shows %q: %v", line, err)
+				}
+			}
+			return
+		}
+		if n := strings.Count(text, "\n") + 1; len(keys) > n {
+			t.Errorf("%d keys in %d lines", len(keys), n)
+		}
+		k, err := newKeyring("", keys)
+		if err == nil && (len(k.Fingerprints()) == 0 || len(k.Fingerprints()) > maxKeys) {
+			t.Errorf("a keyring of %d keys", len(k.Fingerprints()))
+		}
+	})
 }

@@ -25,8 +25,9 @@ import (
 //	acceptor  ──► reply
 //
 // Over TLS both are sent as they are. Without certificates they are sealed with
-// a gossip key that both have, bound to the random bytes so that no recording
-// can be played back: whoever holds the key may do this anyway.
+// a gossip key that both have. The request is bound to the random bytes and the
+// reply to these and to the whole request, in which the initiator's own random bytes
+// are (the nonce of the seal): a recording can be played back to neither end.
 //
 // Only relays and gates may change keys; a worker that was taken over must not
 // rotate the fleet's keys.
@@ -212,10 +213,12 @@ func (n *Node) exchangeKeys(ctx context.Context, conn net.Conn, request keysRequ
 	if err != nil {
 		return reply, fmt.Errorf("read challenge: %w", err)
 	}
-	if err := n.sendKeys(conn, request, append(challenge, "request"...)); err != nil {
+	sent, err := n.sendKeys(conn, request, append(challenge, "request"...))
+	if err != nil {
 		return reply, err
 	}
-	return reply, n.receiveKeys(conn, &reply, append(challenge, "reply"...))
+	_, err = n.receiveKeys(conn, &reply, boundReply(challenge, sent))
+	return reply, err
 }
 
 // serveKeys is the acceptor's half.
@@ -223,12 +226,13 @@ func (n *Node) serveKeys(_ context.Context, peer Peer, conn net.Conn) {
 	challenge := make([]byte, 16)
 	_, _ = rand.Read(challenge) // never fails
 	var request keysRequest
+	var asked []byte
 	err := conn.SetDeadline(time.Now().Add(keysTimeout))
 	if err == nil {
 		err = writeFrame(conn, challenge)
 	}
 	if err == nil {
-		err = n.receiveKeys(conn, &request, append(challenge, "request"...))
+		asked, err = n.receiveKeys(conn, &request, append(challenge, "request"...))
 	}
 	if err != nil {
 		n.metrics.refused(inbound, fieldKey)
@@ -250,7 +254,7 @@ func (n *Node) serveKeys(_ context.Context, peer Peer, conn net.Conn) {
 	case request.Operation != ListKeys:
 		n.logger.Info("gossip keys", "operation", request.Operation, "by", peer.ID, "error", reply.Error, "keys", reply.Fingerprints)
 	}
-	if err := n.sendKeys(conn, reply, append(challenge, "reply"...)); err != nil {
+	if _, err := n.sendKeys(conn, reply, boundReply(challenge, asked)); err != nil {
 		n.logger.Debug("cannot answer a request about gossip keys", "peer", peer.ID, "err", err)
 	}
 }
@@ -350,34 +354,42 @@ func (n *Node) bringKeys(ctx context.Context, addr string) error {
 	return err
 }
 
-// sendKeys and receiveKeys carry one message: sealed, unless TLS does it.
-func (n *Node) sendKeys(conn net.Conn, message any, bound []byte) error {
+// boundReply is what a reply is bound to: the challenge and the request as it was
+// sent.
+func boundReply(challenge, request []byte) []byte {
+	return slices.Concat(challenge, []byte("reply"), request)
+}
+
+// sendKeys and receiveKeys carry one message, sealed, unless TLS does it. They return
+// it as it was on the wire.
+func (n *Node) sendKeys(conn net.Conn, message any, bound []byte) (sent []byte, err error) {
 	body, err := json.Marshal(message)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if n.cfg.Identity == nil {
 		if body, err = seal(n.cfg.Keyring.Primary(), body, bound); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if len(body) > maxHello {
-		return fmt.Errorf("key message of %d bytes, %d are allowed", len(body), maxHello)
+		return nil, fmt.Errorf("key message of %d bytes, %d are allowed", len(body), maxHello)
 	}
-	return writeFrame(conn, body)
+	return body, writeFrame(conn, body)
 }
 
-func (n *Node) receiveKeys(conn net.Conn, message any, bound []byte) error {
+func (n *Node) receiveKeys(conn net.Conn, message any, bound []byte) (received []byte, err error) {
 	body, err := readFrame(conn)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	plain := body
 	if n.cfg.Identity == nil {
-		if body, err = n.cfg.Keyring.unseal(body, bound); err != nil {
-			return err
+		if plain, err = n.cfg.Keyring.unseal(body, bound); err != nil {
+			return nil, err
 		}
 	}
-	return json.Unmarshal(body, message)
+	return body, json.Unmarshal(plain, message)
 }
 
 // seal encrypts with a key derived from a gossip key, so that this use and

@@ -2,6 +2,9 @@ package membership
 
 import (
 	"bytes"
+	"log/slog"
+	"net"
+	"sync"
 	"testing"
 )
 
@@ -57,11 +60,48 @@ func FuzzUserMessage(f *testing.F) {
 		n := &Node{leaves: make(chan leaveNotice, 1), metrics: newMetrics(nil, func() float64 { return 0 })}
 		heard := false
 		d := &delegate{metrics: n.metrics, topics: map[byte]func([]byte){
-			topicLeave: n.hearLeave, FirstTopic: func([]byte) { heard = true },
+			topicLeave: func(b []byte) { n.hearNotice(b, false) }, FirstTopic: func([]byte) { heard = true },
 		}}
 		d.NotifyMsg(b)
 		if heard && (b[0] != messageFormat || b[1] != FirstTopic) {
 			t.Fatalf("%x reached a topic that it does not name", b)
 		}
 	})
+}
+
+// recorded keeps what is read from a connection.
+type recorded struct {
+	net.Conn
+	read bytes.Buffer
+}
+
+func (r *recorded) Read(b []byte) (int, error) {
+	n, err := r.Conn.Read(b)
+	r.read.Write(b[:n])
+	return n, err
+}
+
+func TestAReplyAboutKeysIsNotPlayedBackToItsInitiator(t *testing.T) {
+	n := &Node{cfg: Config{Keyring: keyring(t, 1)}, metrics: newMetrics(nil, func() float64 { return 0 }), logger: slog.New(slog.DiscardHandler)}
+	near, far := net.Pipe()
+	var served sync.WaitGroup
+	served.Go(func() { n.serveKeys(t.Context(), Peer{ID: "r2", Role: RoleRelay}, far) })
+	conn := &recorded{Conn: near}
+	honest, err := n.exchangeKeys(t.Context(), conn, keysRequest{Operation: ListKeys})
+	served.Wait()
+	if err != nil || honest.Error != "" || len(honest.Fingerprints) != 1 {
+		t.Fatalf("%+v, %v", honest, err)
+	}
+
+	near, far = net.Pipe()
+	served.Go(func() { // challenge and reply of then, whatever is asked now
+		_, _ = far.Write(conn.read.Bytes()[:2+16])
+		_, _ = readFrame(far)
+		_, _ = far.Write(conn.read.Bytes()[2+16:])
+	})
+	replayed, err := n.exchangeKeys(t.Context(), near, keysRequest{Operation: UseKey, Fingerprint: "another"})
+	served.Wait()
+	if err == nil {
+		t.Errorf("the reply of another exchange counts: %+v", replayed)
+	}
 }

@@ -17,7 +17,7 @@ func sampleMetadata() metadata {
 
 func TestMetadataSurvivesTheWire(t *testing.T) {
 	want := sampleMetadata()
-	b, err := want.encode()
+	b, err := want.encode(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestMetadataSurvivesTheWire(t *testing.T) {
 func TestMetadataOfALaterBuildWithMoreFieldsIsRead(t *testing.T) {
 	m := sampleMetadata()
 	later := []any{m.Format, m.Cluster, m.Environment, m.ID, m.Epoch, m.Role, m.Datacenter, m.Region,
-		m.ForwardAddr, m.AdminAddr, m.Version, m.AdvertiseSequence, "a field of tomorrow", 17}
+		m.ForwardAddr, m.AdminAddr, m.Version, m.AdvertiseSequence, m.GossipAddr, "a field of tomorrow", 17}
 	var b []byte
 	if err := codec.NewEncoderBytes(&b, msgpack()).Encode(later); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestMetadataOfALaterBuildWithMoreFieldsIsRead(t *testing.T) {
 func TestMetadataThatCannotFitNamesTheFieldThatIsTooLong(t *testing.T) {
 	m := sampleMetadata()
 	m.Version = strings.Repeat("v", 600)
-	_, err := m.encode()
+	_, err := m.encode(0)
 	if err == nil || !strings.Contains(err.Error(), "shorten version (600 bytes") {
 		t.Fatalf("got %v, want an error that names the version", err)
 	}
@@ -66,7 +66,7 @@ func TestMetadataFromStrangersIsRefusedNotTrusted(t *testing.T) {
 	} {
 		m := sampleMetadata()
 		change(&m)
-		b, err := m.encode()
+		b, err := m.encode(0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestMetadataFromStrangersIsRefusedNotTrusted(t *testing.T) {
 }
 
 func FuzzMetadata(f *testing.F) {
-	b, _ := sampleMetadata().encode()
+	b, _ := sampleMetadata().encode(0)
 	f.Add(b)
 	f.Add([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -88,7 +88,7 @@ func FuzzMetadata(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := m.encode()
+		again, err := m.encode(0)
 		if err != nil {
 			return // longer in our own form, e.g. numbers that were sent as short ones
 		}

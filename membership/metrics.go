@@ -21,6 +21,7 @@ type metrics struct {
 	broadcasts prometheus.GaugeFunc
 	problems   prometheus.Counter
 	degraded   prometheus.Gauge
+	unproven   *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
@@ -30,10 +31,10 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 			Name: "ringway_membership_members", Help: "Live members in the newest snapshot, this node included, by role.",
 		}, []string{"role"}),
 		events: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_events_total", Help: "Members that joined, left, failed, were superseded by a newer instance of the same id, changed, or were quarantined for gossiping other than their certificate says; outdated is news of an instance older than the one known.",
+			Name: "ringway_membership_events_total", Help: "Members that joined, left, failed, were superseded by a newer instance of the same id, changed, or lost their proof (unproven): their certificate ended or was denied; outdated is news of an instance older than the one known.",
 		}, []string{"event"}),
 		refusals: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_refusals_total", Help: "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata.",
+			Name: "ringway_membership_refusals_total", Help: "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata; timeout, too_many and too_many_from_source: closed before they had said who they are, because that took too long or newer ones needed the place.",
 		}, []string{"direction", "reason"}),
 		dropped: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_membership_packets_dropped_total", Help: "Gossip packets and messages dropped before they were used, by reason.",
@@ -53,6 +54,9 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 		broadcasts: f.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ringway_membership_broadcasts_queued", Help: "Broadcasts waiting to be gossiped.",
 		}, queued),
+		unproven: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_membership_unproven_total", Help: "News of instances that was not believed because nothing proves it, by reason. With certificates only.",
+		}, []string{"reason"}),
 		problems: f.NewCounter(prometheus.CounterOpts{
 			Name: "ringway_membership_gossip_problems_total", Help: "Warnings and errors that memberlist logged.",
 		}),
@@ -75,6 +79,12 @@ func (m *metrics) initialise() {
 			m.refusals.WithLabelValues(direction, string(reason))
 		}
 	}
+	for _, reason := range unprovenReasons {
+		m.unproven.WithLabelValues(reason)
+	}
+	for _, reason := range identity.StrangerReasons() {
+		m.refusals.WithLabelValues(inbound, reason)
+	}
 	for _, reason := range dropReasons {
 		m.dropped.WithLabelValues(reason)
 	}
@@ -83,8 +93,8 @@ func (m *metrics) initialise() {
 	}
 }
 
-// eventNames are what the table and the quarantine report.
-var eventNames = [...]string{"joined", "left", "failed", "superseded", "changed", "outdated", "quarantined"}
+// eventNames are what the table and the proofs report.
+var eventNames = [...]string{"joined", "left", "failed", "superseded", "changed", "outdated", "unproven"}
 
 // Why packets and messages are dropped.
 const (
@@ -95,9 +105,26 @@ const (
 	dropMetadata      = "metadata"
 	dropBadAddress    = "bad_address"
 	dropWrite         = "write"
+	dropEvicted       = "broadcast_evicted" // of ours, from a full queue
+	// With certificates only.
+	dropUnsigned    = "unsigned"    // not in the form that signed packets have
+	dropSeal        = "seal"        // sealed with a gossip key that is not installed
+	dropStranger    = "stranger"    // of a sender that has not shown a certificate
+	dropCertificate = "certificate" // of a sender whose certificate is refused
+	dropSignature   = "signature"   // forged or damaged
+	dropReplayed    = "replayed"    // seen before, or overtaken by too many
+	dropStale       = "stale"       // under way for too long
+	dropIncarnation = "incarnation" // a claim that no honest member makes
+	dropUnproven    = "unproven"    // news of an instance that is not proven
+	dropForged      = "forged"      // a notice that its author did not sign
+	dropTooMany     = "too_many"    // beyond a bound
 )
 
-var dropReasons = [...]string{dropLabel, dropQueueFull, dropMessageFormat, dropMessageTopic, dropMetadata, dropBadAddress, dropWrite}
+var dropReasons = [...]string{
+	dropLabel, dropQueueFull, dropMessageFormat, dropMessageTopic, dropMetadata, dropBadAddress, dropWrite, dropEvicted,
+	dropUnsigned, dropSeal, dropStranger, dropCertificate, dropSignature, dropReplayed, dropStale,
+	dropIncarnation, dropUnproven, dropForged, dropTooMany,
+}
 
 // The results of attempts to join.
 const (

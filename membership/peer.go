@@ -10,4 +10,6 @@ type Peer struct {
 	Certified bool
 	// Addr is the remote address of the connection.
 	Addr string
+
+	tick uint64 // its time, see guard.go
 }

@@ -9,7 +9,8 @@ import (
 type RefusalError struct {
 	// Field is what differs: cluster, environment, format, role, id, protocol,
 	// gossip key (the fingerprints are compared), certificate (what it says
-	// against what its holder says).
+	// against what its holder says), no_certificate and unexpected_tls (only one of
+	// the two has certificates).
 	Field string
 	// Ours and Theirs are the two values, as the end that holds the error sees
 	// them.
@@ -49,11 +50,15 @@ const (
 	fieldMalformed   = "malformed"
 	fieldKey         = "gossip key"
 	fieldCertificate = "certificate"
-	// fieldGreetings: more streams than a node greets at a time; nothing was compared.
-	fieldGreetings = "too_many_greetings"
+	// fieldNoCertificate: the one who dialled speaks clear text, and the other has a
+	// certificate. fieldUnexpectedTLS: the other way round.
+	fieldNoCertificate = "no_certificate"
+	fieldUnexpectedTLS = "unexpected_tls"
+	// fieldTooMany: more members than the limit allows.
+	fieldTooMany = "too_many_members"
 )
 
 var refusalFields = [...]string{
 	fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol,
-	fieldMalformed, fieldKey, fieldCertificate, fieldGreetings,
+	fieldMalformed, fieldKey, fieldCertificate, fieldTooMany, fieldNoCertificate, fieldUnexpectedTLS,
 }

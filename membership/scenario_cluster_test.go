@@ -156,6 +156,7 @@ func (c *cluster) start(p *process) error {
 		}
 		seeds = append(seeds, netip.AddrPortFrom(seed.host.IP(), DefaultGossipPort).String())
 	}
+	skew := p.skew // of this life: the next may have another
 	cfg := Config{
 		Cluster: p.cluster, Environment: p.environment, ID: p.name, Role: p.role, Datacenter: p.datacenter,
 		BindAddr: netip.AddrPortFrom(p.host.IP(), DefaultGossipPort).String(),
@@ -166,7 +167,7 @@ func (c *cluster) start(p *process) error {
 			}
 			return a
 		}})),
-		clock: func() time.Time { return time.Now().Add(p.skew) },
+		clock: func() time.Time { return time.Now().Add(skew) },
 	}
 	if err := c.security.arm(p, &cfg); err != nil {
 		return err

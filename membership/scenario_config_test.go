@@ -37,12 +37,14 @@ var shownBy = map[string]string{
 	"RejoinInterval":  "TestALongerRejoinIntervalLooksForTheLostLater",
 	"PublishInterval": "TestALongerPublishIntervalShowsABurstLaterAndAtOnce",
 	"LeaveTimeout":    "TestAShorterLeaveTimeoutGoesSooner",
+	"MaxMembers":      "TestNoMoreMembersAreLetInThanTheLimitAllows",
+	"MaxNewMembers":   "TestAMemberMayTellOfSoManyUnprovenOnesAMinute",
 	"Identity":        "TestWhoIsRefusedForItsCertificateOrKeyLearnsWhy",
 	"Keyring":         "TestWithoutCertificatesAnotherKeyIsRefusedOnBothSides",
 	"Network":         "TestANodeListensWhereItIsToldAndIsFoundWhereItSays",
 	"Logger":          "TestAForeignClusterIsRefusedOnBothSidesAndNeverSeen",
 	"Registerer":      "TestTheMetricsAreWhereTheConfigurationSays",
-	"lie":             "TestAMemberThatGossipsAnotherRoleThanItsCertificateIsQuarantined",
+	"lie":             "TestAMemberThatGossipsAnotherRoleThanItsCertificateIsLeftOut",
 	"clock":           "TestASecondProcessWithOurIDIsReported",
 }
 
@@ -194,6 +196,32 @@ func TestALongerRejoinIntervalLooksForTheLostLater(t *testing.T) {
 			time.Sleep(c.by)
 			if back := count(a) == 2; back != c.back {
 				t.Errorf("interval %v: b is back %v after the end of a split: %v", c.interval, c.by, back)
+			}
+		})
+	}
+}
+
+// Its requests come from relays only, so it does not wait for the next round.
+func TestAWorkerThatSeesNoRelayLooksForOneEveryFewSeconds(t *testing.T) {
+	for _, c := range []struct {
+		role Role
+		back bool
+	}{{RoleWorker, true}, {RoleRelay, false}} {
+		inBubble(t, func(s *small) {
+			late := func(cfg *Config) { cfg.RejoinInterval = 20 * time.Minute }
+			s.node(late)
+			b := s.node(func(cfg *Config) { late(cfg); cfg.Role = c.role })
+			s.node(func(cfg *Config) { late(cfg); cfg.Role, cfg.Seeds = RoleWorker, []string{"10.0.0.2"} })
+			time.Sleep(5 * time.Second)
+			s.network.Blackhole(s.hosts[0].IP())
+			time.Sleep(2 * time.Minute)
+			if count(b) != 2 {
+				t.Fatalf("b sees %v", IDs(b.Snapshot().Members()))
+			}
+			s.network.Heal()
+			time.Sleep(15 * time.Second) // one attempt may still be under way
+			if back := count(b) == 3; back != c.back {
+				t.Errorf("a %s that has lost the relay finds it within 15 s: %v", c.role, back)
 			}
 		})
 	}

@@ -69,7 +69,7 @@ import (
 //	NAME logged "TEXT"                  {k1} in a text is the fingerprint of a key
 //	NAMES refused somebody for "REASON" counted so, of those who came to it
 //	NAMES have keys KEY, KEY            the one in use first
-//	NAMES quarantined NAMES             saw a certificate that denies what they gossip
+//	NAMES leave out NAMES               saw that nothing proves what they gossip
 //	no false deaths                     not even such as a fault would excuse
 //
 // Whatever a history says, every snapshot of every member is checked: no
@@ -119,7 +119,7 @@ var expectations = []struct {
 	{form(`NAMES logged "(.*)"`), expectLogged},
 	{form(`NAMES refused somebody for "(.*)"`), expectCounted},
 	{form(`NAMES (?:have|has) keys? (k\d+(?:, k\d+)*)`), expectKeys},
-	{form(`NAMES quarantined NAMES`), expectQuarantined},
+	{form(`NAMES leave out NAMES`), expectLeftOut},
 }
 
 type (

@@ -72,7 +72,11 @@ func borrowed(change func(*identity.Claims)) func(*cluster, *process) error {
 			cfg.Identity = nil
 			return err
 		}
-		p.prepare = func(n *Node) { n.cfg.Identity, n.transport.identity = source, source }
+		p.prepare = func(n *Node) {
+			n.cfg.Identity, n.transport.identity = source, source
+			n.secure()
+			_ = n.describe() // it fitted before
+		}
 		return nil
 	}
 }
@@ -115,7 +119,7 @@ func expectCounted(m []string) (check, error) {
 	}, nil
 }
 
-func expectQuarantined(m []string) (check, error) {
+func expectLeftOut(m []string) (check, error) {
 	return func(c *cluster) error {
 		liars, err := names(m[1]).resolve(c)
 		if err != nil {
@@ -125,7 +129,7 @@ func expectQuarantined(m []string) (check, error) {
 			for _, liar := range liars {
 				c.mu.Lock()
 				said := slices.ContainsFunc(strings.Split(c.history.String(), "\n"), func(line string) bool {
-					return strings.Contains(line, "  "+p.name+": ") && strings.Contains(line, "member quarantined") && strings.Contains(line, "member="+liar.name+" ")
+					return strings.Contains(line, "  "+p.name+": ") && strings.Contains(line, "member left out") && strings.Contains(line, "member="+liar.name+" ")
 				})
 				c.mu.Unlock()
 				if _, seen := p.node.Snapshot().Get(liar.name); seen || !said {

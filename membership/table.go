@@ -121,8 +121,8 @@ func (t *table) enter(m Member, now time.Time) []change {
 }
 
 // gone removes an instance. Whether it left or failed is known only from its
-// own announcement. health is this node's own score.
-func (t *table) gone(instance string, health int, now time.Time) []change {
+// own announcement. answered says whether probes of this node are.
+func (t *table) gone(instance string, answered bool, now time.Time) []change {
 	delete(t.outdated, instance)
 	m, known := t.instance(instance)
 	if !known {
@@ -136,7 +136,7 @@ func (t *table) gone(instance string, health int, now time.Time) []change {
 		return append([]change{{"left", m}}, t.promote(now)...)
 	}
 	t.departures.add(Departure{m, Failed, now})
-	t.burst.failure(m.ID, before, health, now)
+	t.burst.failure(m.ID, before, answered, now)
 	for id, l := range t.lost {
 		if now.Sub(l.since) > lostFor {
 			delete(t.lost, id)
@@ -180,9 +180,9 @@ func (t *table) promote(now time.Time) []change {
 
 // tick does what time alone brings about, and reports whether the table needs to
 // be asked again although nothing happens.
-func (t *table) tick(health int, now time.Time) (changes []change, again bool) {
+func (t *table) tick(answered bool, now time.Time) (changes []change, again bool) {
 	changes = t.promote(now)
-	on := t.burst.check(len(t.alive), health, now)
+	on := t.burst.check(len(t.alive), answered, now)
 	return changes, on || len(t.outdated) > 0
 }
 
@@ -201,6 +201,17 @@ func (t *table) announced(id string, epoch uint64) []change {
 		return nil
 	}
 	m.Leaving = true
+	t.alive[id] = m
+	return []change{{"changed", m}}
+}
+
+// stays takes an announcement back: the member itself says that it is not leaving.
+func (t *table) stays(id string, epoch uint64) []change {
+	m, known := t.alive[id]
+	if !known || m.Epoch != epoch || !m.Leaving {
+		return nil
+	}
+	m.Leaving = false
 	t.alive[id] = m
 	return []change{{"changed", m}}
 }

@@ -30,17 +30,17 @@ func TestTheTableTellsWhatHappened(t *testing.T) {
 		{func() []change { return tb.seen(member("w1", 1), now) }, ""},
 		{func() []change { return tb.seen(member("w1", 2), now) }, "superseded joined "},
 		{func() []change { return tb.seen(member("w1", 1), now) }, ""}, // late news of the old life
-		{func() []change { return tb.gone("w1.1", 0, now) }, ""},       // its death, too
+		{func() []change { return tb.gone("w1.1", true, now) }, ""},    // its death, too
 		{func() []change { return tb.seen(moved, now) }, "changed "},
-		{func() []change { return tb.gone("w1.2", 0, now) }, "failed "},
+		{func() []change { return tb.gone("w1.2", true, now) }, "failed "},
 		{func() []change { return tb.seen(member("w1", 1), now) }, "outdated "}, // not back
 		{func() []change { return tb.seen(member("w1", 3), now) }, "joined "},
 		{func() []change { return tb.announced("w1", 2) }, ""}, // not this life
 		{func() []change { return tb.announced("w1", 3) }, "changed "},
 		{func() []change { return tb.seen(member("w1", 3), now) }, ""}, // still leaving
-		{func() []change { return tb.gone("w1.3", 0, now) }, "left "},
+		{func() []change { return tb.gone("w1.3", true, now) }, "left "},
 		{func() []change { return tb.seen(member("w1", 3), now) }, ""}, // who left never comes back
-		{func() []change { return tb.gone("nonsense", 0, now) }, ""},
+		{func() []change { return tb.gone("nonsense", true, now) }, ""},
 	} {
 		if got := events(step.do()); got != step.want {
 			t.Fatalf("step %d: got %q, want %q", i, got, step.want)
@@ -54,8 +54,8 @@ func TestOnlyWhoFailedIsLookedFor(t *testing.T) {
 	tb.seen(member("failed", 1), now)
 	tb.seen(member("left", 1), now)
 	tb.announced("left", 1)
-	tb.gone("failed.1", 0, now)
-	tb.gone("left.1", 0, now)
+	tb.gone("failed.1", true, now)
+	tb.gone("left.1", true, now)
 	if _, ok := tb.lost["failed"]; !ok || len(tb.lost) != 1 {
 		t.Fatalf("lost: %v, want only the failed one", tb.lost)
 	}
@@ -63,9 +63,9 @@ func TestOnlyWhoFailedIsLookedFor(t *testing.T) {
 	if len(tb.lost) != 0 {
 		t.Fatal("a member that came back is still looked for")
 	}
-	tb.gone("failed.2", 0, now)
+	tb.gone("failed.2", true, now)
 	tb.seen(member("other", 1), now)
-	tb.gone("other.1", 0, now.Add(lostFor+time.Second))
+	tb.gone("other.1", true, now.Add(lostFor+time.Second))
 	if _, ok := tb.lost["failed"]; ok {
 		t.Fatal("a member lost for more than a day is still looked for")
 	}
@@ -78,13 +78,13 @@ func TestAnInstanceOfAClockThatWentBackwardsIsLetInOnceItHasProvenItself(t *test
 	if got := events(tb.seen(member("w1", 5), now)); got != "outdated " {
 		t.Fatalf("got %q", got)
 	}
-	if got := events(tb.gone("w1.10", 0, now.Add(time.Second))); got != "failed " {
+	if got := events(tb.gone("w1.10", true, now.Add(time.Second))); got != "failed " {
 		t.Fatalf("got %q", got)
 	}
-	if changes, again := tb.tick(0, now.Add(proofOfLife-time.Second)); len(changes) > 0 || !again {
+	if changes, again := tb.tick(true, now.Add(proofOfLife-time.Second)); len(changes) > 0 || !again {
 		t.Fatalf("let in after less than the proof of life: %v", changes)
 	}
-	changes, _ := tb.tick(0, now.Add(proofOfLife))
+	changes, _ := tb.tick(true, now.Add(proofOfLife))
 	if events(changes) != "joined " || tb.alive["w1"].Epoch != 5 {
 		t.Fatalf("not let in: %v", changes)
 	}
@@ -99,9 +99,9 @@ func TestTheLastTracesOfAnEarlierLifeAreNotLetIn(t *testing.T) {
 	tb := newTable("self.1")
 	tb.seen(member("w1", 1), now)
 	tb.seen(member("w1", 2), now) // the first is dead, though memberlist does not know it yet
-	tb.gone("w1.2", 0, now.Add(time.Second))
-	tb.gone("w1.1", 0, now.Add(10*time.Second))
-	if changes, _ := tb.tick(0, now.Add(time.Hour)); len(changes) > 0 || len(tb.alive) > 0 {
+	tb.gone("w1.2", true, now.Add(time.Second))
+	tb.gone("w1.1", true, now.Add(10*time.Second))
+	if changes, _ := tb.tick(true, now.Add(time.Hour)); len(changes) > 0 || len(tb.alive) > 0 {
 		t.Fatalf("a phantom: %v, %v", changes, tb.alive)
 	}
 }
@@ -111,7 +111,7 @@ func TestThisNodeNeedsNoProofThatItLives(t *testing.T) {
 	tb := newTable("self.1")
 	tb.seen(member("self", 1), now)
 	tb.seen(member("self", 2), now)
-	if got := events(tb.gone("self.2", 0, now)); got != "failed joined " || tb.alive["self"].Epoch != 1 {
+	if got := events(tb.gone("self.2", true, now)); got != "failed joined " || tb.alive["self"].Epoch != 1 {
 		t.Fatalf("got %q", got)
 	}
 }
@@ -120,7 +120,7 @@ func TestALateAnnouncementTurnsAFailureIntoALeave(t *testing.T) {
 	now := time.Unix(0, 0)
 	tb := newTable("self.1")
 	tb.seen(member("w1", 1), now)
-	tb.gone("w1.1", 0, now)
+	tb.gone("w1.1", true, now)
 	if got := events(tb.announced("w1", 2)); got != "" {
 		t.Fatalf("of another life, yet: %q", got)
 	}

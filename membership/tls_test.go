@@ -2,6 +2,8 @@ package membership
 
 import (
 	"context"
+	"errors"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -58,8 +60,8 @@ func TestMembersWithCertificatesAndKeysFindEachOther(t *testing.T) {
 	})
 	seed.await(t, "w1", sees("r1", "w1"))
 	w.await(t, "r1", sees("r1", "w1"))
-	if n := testutil.ToFloat64(seed.metrics.events.WithLabelValues("quarantined")); n != 0 {
-		t.Errorf("%v honest members were quarantined", n)
+	if n := len(seed.Unproven()); n != 0 {
+		t.Errorf("%v honest members were left out: %v", n, seed.Unproven())
 	}
 }
 
@@ -79,7 +81,6 @@ func (n *testNode) refusedFor(t *testing.T) string {
 
 func TestWhoIsRefusedForItsCertificateOrKeyLearnsWhy(t *testing.T) {
 	a, stranger := authority(t), authority(t)
-	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
 	for _, c := range []struct {
 		name    string
 		change  func(*Config)
@@ -93,21 +94,69 @@ func TestWhoIsRefusedForItsCertificateOrKeyLearnsWhy(t *testing.T) {
 		{"of another authority", func(c *Config) { certified(t, stranger, c, nil); c.Keyring = keyring(t, 1) },
 			"unknown authority", "certificate refused by the other end"},
 		{"without a gossip key", func(c *Config) { certified(t, a, c, nil) }, `gossip key mismatch`, `gossip key mismatch`},
-		{"without a certificate", func(c *Config) { c.Keyring = keyring(t, 1) }, "EOF", "TLS"},
+		{"without a certificate", func(c *Config) { c.Keyring = keyring(t, 1) },
+			"takes members with certificates only: give this one --tls-cert, --tls-key and --tls-ca", "shows no certificate"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			// One for each: of one host it logs one refusal a minute.
+			seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
 			id := strings.ReplaceAll(c.name, " ", "-")
 			joiner := start(t, func(cfg *Config) { cfg.ID, cfg.Seeds = id, []string{seed.Addr()}; c.change(cfg) })
 			if got := joiner.refusedFor(t); !strings.Contains(got, c.joiner) {
 				t.Errorf("the joiner was told %q, want %q", got, c.joiner)
 			}
-			if c.seedLog != "TLS" && !strings.Contains(seed.log.String(), c.seedLog) {
+			if s := seed.Snapshot(); !sees("r1")(s) {
+				t.Errorf("the seed sees %v", s.Members())
+			}
+			_ = seed.Close() // it logs after it has answered
+			if !strings.Contains(seed.log.String(), c.seedLog) {
 				t.Errorf("the seed does not say %q:\n%s", c.seedLog, seed.log)
 			}
 		})
 	}
-	if s := seed.Snapshot(); !sees("r1")(s) {
-		t.Errorf("the seed sees %v", s.Members())
+}
+
+// Only one of the two has certificates, in either direction: both say which setting is
+// missing, and count it apart from strangers that send anything.
+func TestAMemberWithoutACertificateLearnsWhatIsMissingAndIsCountedApart(t *testing.T) {
+	a := authority(t)
+	secured := func(c *Config) { certified(t, a, c, nil); c.Keyring = keyring(t, 1) }
+	plain := func(*Config) {}
+	for _, c := range []struct {
+		name           string
+		seed, joiner   func(*Config)
+		told           string
+		reason, logged string
+	}{
+		{"clear text to a secured fleet", secured, plain, "takes members with certificates only: give this one --tls-cert", "no_certificate", "shows no certificate: give it --tls-cert"},
+		{"a certificate to a fleet without", plain, secured, "does the member there have a certificate?", "unexpected_tls", "this member has no certificate: give both"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			seed := start(t, func(cfg *Config) { cfg.ID = "seed"; c.seed(cfg) })
+			joiner := start(t, func(cfg *Config) { cfg.ID, cfg.Seeds = "joiner", []string{seed.Addr()}; c.joiner(cfg) })
+			if got := joiner.refusedFor(t); !strings.Contains(got, c.told) || strings.Contains(got, "\n") {
+				t.Errorf("the joiner was told %q, want %q on one line", got, c.told)
+			}
+			_ = seed.Close() // it logs after it has answered
+			if !strings.Contains(seed.log.String(), c.logged) {
+				t.Errorf("the seed does not say %q:\n%s", c.logged, seed.log)
+			}
+			if testutil.ToFloat64(seed.metrics.refusals.WithLabelValues(inbound, c.reason)) == 0 {
+				t.Errorf("nothing counted under %s", c.reason)
+			}
+			if n := testutil.ToFloat64(seed.metrics.refusals.WithLabelValues(inbound, fieldMalformed)); n != 0 {
+				t.Errorf("%v counted as malformed", n)
+			}
+		})
+	}
+}
+
+// A line of a log is one line: memberlist's errors are lists over several.
+func TestAJoinThatFailsSaysSoOnOneLine(t *testing.T) {
+	n := start(t, func(c *Config) { c.ID, c.Seeds = "n", []string{freePort(t), freePort(t)} })
+	got := n.refusedFor(t)
+	if strings.ContainsAny(got, "\n\t") || strings.Contains(got, "occurred") || strings.Contains(got, "Failed to join") || !strings.Contains(got, "connection refused") {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -120,7 +169,7 @@ func TestACertificateForSomebodyElseIsRefusedAtStart(t *testing.T) {
 	}
 }
 
-func TestAMemberThatGossipsAnotherRoleThanItsCertificateIsQuarantined(t *testing.T) {
+func TestAMemberThatGossipsAnotherRoleThanItsCertificateIsLeftOut(t *testing.T) {
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil) })
 	liar := start(t, func(c *Config) {
@@ -129,17 +178,12 @@ func TestAMemberThatGossipsAnotherRoleThanItsCertificateIsQuarantined(t *testing
 		c.lie = func(m *metadata) { m.Role = string(RoleRelay) }
 	})
 	liar.await(t, "r1", sees("r1", "w1"))
-	for deadline := time.Now().Add(patience); testutil.ToFloat64(seed.metrics.events.WithLabelValues("quarantined")) == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); testutil.ToFloat64(seed.metrics.unproven.WithLabelValues(unprovenDisagreement)) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never quarantined; the seed sees %v\n%s", seed.Snapshot().Members(), seed.log)
+			t.Fatalf("never refused; the seed sees %v\n%s", seed.Snapshot().Members(), seed.log)
 		}
 	}
-	for deadline := time.Now().Add(patience); len(seed.Quarantined()) == 0; time.Sleep(time.Millisecond) { // it is published with the next snapshot
-		if time.Now().After(deadline) {
-			t.Fatal("the quarantine is not listed")
-		}
-	}
-	if got := seed.Quarantined(); len(got) != 1 || !strings.Contains(got[0].Reason, "role") {
+	if got := seed.Unproven(); len(got) != 1 || got[0].ID != "w1" || !strings.Contains(got[0].Reason, "role") {
 		t.Errorf("listed: %+v", got)
 	}
 	seed.await(t, "itself only", sees("r1"))
@@ -266,5 +310,39 @@ func TestANodeWithoutKeysSaysSo(t *testing.T) {
 	n := start(t, func(c *Config) { c.ID = "r1" })
 	if _, err := n.Keys(t.Context(), ListKeys, ""); err != ErrNoKeyring {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestTheProtocolOfAHelloIsTheOneThatTLSAgreedOn(t *testing.T) {
+	a := authority(t)
+	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
+	worker := start(t, func(c *Config) { c.ID, c.Role = "w1", RoleWorker; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
+	ask := func(alpn, hello string) error {
+		conn, err := net.Dial("tcp", seed.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		g, err := worker.transport.secureOutbound(t.Context(), conn, alpn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.conn = struct{ net.Conn }{g.conn} // this end does not compare
+		_, err = g.greet(t.Context(), hello)
+		return err
+	}
+	if err := ask(protocolProbe, protocolProbe); err != nil {
+		t.Fatalf("an honest hello: %v", err)
+	}
+	for _, alpn := range []string{protocolProbe, protocolMemberlist} {
+		err := ask(alpn, protocolKeys)
+		var refusal *RefusalError
+		if !errors.As(err, &refusal) || refusal.Field != fieldProtocol {
+			t.Errorf("%s agreed on in TLS, %s in the hello: %v", alpn, protocolKeys, err)
+		}
+	}
+	_ = seed.Close() // it counts after it has answered
+	if n := testutil.ToFloat64(seed.metrics.refusals.WithLabelValues(inbound, fieldProtocol)); n != 2 {
+		t.Errorf("counted %v", n)
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -23,8 +25,6 @@ const (
 	packetBuffer = 1024
 	// maxPacket is the largest UDP payload there can be.
 	maxPacket = 65535
-	// maxGreeting bounds connections that have not yet said who they are.
-	maxGreeting = 256
 	// udpReceiveBuffer is asked for; the kernel may give less.
 	udpReceiveBuffer = 2 << 20
 	// The two directions of a refusal, as metric labels.
@@ -49,8 +49,8 @@ type transport struct {
 	label   string
 	// identity is nil when streams are in clear text.
 	identity *identity.Source
-	// vouched hears of every member whose certificate was seen.
-	vouched func(Peer, identity.Claims)
+	// guard is nil without certificates.
+	guard   *guard
 	logger  *slog.Logger
 	metrics *metrics
 
@@ -123,6 +123,30 @@ func newTransport(cfg Config, h func() hello, m *metrics) (*transport, error) {
 func (t *transport) start() {
 	t.wg.Go(t.receivePackets)
 	t.wg.Go(t.acceptStreams)
+	if t.guard != nil {
+		t.wg.Go(func() { t.guard.run(t.ctx, t.greetInBackground()) })
+	}
+}
+
+// greetInBackground greets a member over a stream, a few at a time, for what its
+// handshake shows.
+func (t *transport) greetInBackground() func(addr string) {
+	places := make(chan struct{}, 4)
+	return func(addr string) {
+		select {
+		case places <- struct{}{}:
+		default:
+			return // the next attempt is soon
+		}
+		t.wg.Go(func() {
+			defer func() { <-places }()
+			ctx, cancel := context.WithTimeout(t.ctx, greetTimeout)
+			defer cancel()
+			if conn, _, err := t.dial(ctx, addr, protocolProbe); err == nil {
+				_ = conn.Close()
+			}
+		})
+	}
 }
 
 func (t *transport) receivePackets() {
@@ -141,13 +165,42 @@ func (t *transport) receivePackets() {
 		case !t.labelled(buf[:n]):
 			t.metrics.packetDropped(dropLabel)
 			continue
+		case t.guard != nil:
+			t.guard.receive(buf[:n], from.String())
+			continue
 		}
-		packet := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: now}
-		select {
-		case t.packetCh <- packet:
-		default: // gossip is lossy by contract; blocking here would lose more
-			t.metrics.packetDropped(dropQueueFull)
-		}
+		t.queue(&memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: now})
+	}
+}
+
+// queue hands a packet to memberlist.
+func (t *transport) queue(packet *memberlist.Packet) {
+	select {
+	case t.packetCh <- packet:
+	default: // gossip is lossy by contract; blocking here would lose more
+		t.metrics.packetDropped(dropQueueFull)
+	}
+}
+
+// deliver hands memberlist what the guard lets through. From is IP:port.
+func (t *transport) deliver(packet []byte, from string) {
+	addr, err := netip.ParseAddrPort(from)
+	if err != nil {
+		t.metrics.packetDropped(dropBadAddress)
+		return
+	}
+	t.queue(&memberlist.Packet{Buf: packet, From: net.UDPAddrFromAddrPort(addr), Timestamp: time.Now()})
+}
+
+// sendRaw sends a packet of the guard's own. Lost ones are sent again.
+func (t *transport) sendRaw(packet []byte, to string) {
+	addr, err := netip.ParseAddrPort(to)
+	if err != nil {
+		t.metrics.packetDropped(dropBadAddress)
+		return
+	}
+	if _, err := t.packets.WriteTo(packet, net.UDPAddrFromAddrPort(addr)); err != nil {
+		t.metrics.packetDropped(dropWrite)
 	}
 }
 
@@ -158,7 +211,7 @@ func (t *transport) labelled(b []byte) bool {
 }
 
 func (t *transport) acceptStreams() {
-	greeting := make(chan struct{}, maxGreeting)
+	strangers := identity.NewStrangers(identity.StrangersConfig{Limit: helloTimeout})
 	for {
 		conn, err := t.streams.Accept()
 		switch {
@@ -175,14 +228,8 @@ func (t *transport) acceptStreams() {
 			t.pause(50 * time.Millisecond) // out of descriptors, most likely
 			continue
 		}
-		select {
-		case greeting <- struct{}{}:
-		default:
-			t.metrics.refused(inbound, fieldGreetings)
-			_ = conn.Close()
-			continue
-		}
-		t.wg.Go(func() { t.serve(conn, func() { <-greeting }) })
+		stranger := strangers.Meet(conn)
+		t.wg.Go(func() { t.serve(stranger) })
 	}
 }
 
@@ -194,25 +241,38 @@ func (t *transport) pause(d time.Duration) {
 }
 
 // serve greets one incoming connection and hands it to whom it is for.
-func (t *transport) serve(conn net.Conn, greeted func()) {
+func (t *transport) serve(stranger *identity.Stranger) {
+	var conn net.Conn = stranger
+	if t.identity != nil {
+		conn = t.identity.Watch(stranger)
+	}
 	t.track(conn)
 	g, err := t.secureInbound(conn)
 	var peer Peer
 	var protocol string
 	if err == nil {
 		peer, protocol, err = g.admit(t.serves)
+		t.noteUnsigned(g, err)
 	}
-	greeted()
+	if err == nil {
+		err = t.learn(peer, g)
+	}
+	if ended := stranger.Leave(); ended != "" {
+		err = &strangerError{reason: ended, err: err}
+	}
 	if err != nil {
 		t.forget(conn)
 		_ = conn.Close()
 		t.reportRefusal(inbound, conn.RemoteAddr().String(), err)
 		return
 	}
-	t.vouch(peer, g)
 	raw := conn
 	conn = g.conn
 	if protocol == protocolMemberlist {
+		if t.guard != nil {
+			by := teller{peer.ID, t.guard.proofs.addr(instanceName(peer.ID, peer.Epoch))}
+			conn = &inspected{Conn: conn, guard: t.guard, by: by, labelled: true}
+		}
 		t.forget(raw) // memberlist closes its own streams
 		select {
 		case t.streamCh <- conn:
@@ -250,41 +310,37 @@ func (t *transport) forget(conn net.Conn) {
 	delete(t.open, conn)
 }
 
+// strangerError is how a greeting fails that takes too long, or whose place another
+// needs.
+type strangerError struct {
+	reason string
+	err    error // that of the closed connection, if it had come to that
+}
+
+func (e *strangerError) Error() string { return fmt.Sprintf("closed (%s): %v", e.reason, e.err) }
+
 // reportRefusal counts and logs what went wrong in a greeting, once for the end
 // that notices. Strangers can cause it, so only a typed refusal is worth a line
-// at warn, and one a minute for each address.
+// at warn (see refusals).
 func (t *transport) reportRefusal(direction, addr string, err error) {
 	var refusal *RefusalError
 	var certificate *identity.RefusalError
 	if errors.As(err, &certificate) {
 		t.metrics.refused(direction, string(certificate.Field))
-		level := slog.LevelDebug
-		key := addr
-		if direction == inbound {
-			key, _, _ = net.SplitHostPort(addr) // the port is new every time
-		}
-		if t.refusals.note(key, &RefusalError{Field: fieldCertificate, Addr: addr, Cause: certificate}) {
-			level = slog.LevelWarn
-		}
-		t.logger.Log(t.ctx, level, "member refused", "direction", direction, "err", certificate)
+		t.logRefusal(direction, addr, &RefusalError{Field: fieldCertificate, Addr: addr, Cause: certificate})
 		return
 	}
 	if !errors.As(err, &refusal) {
-		t.metrics.refused(direction, fieldMalformed)
+		reason := fieldMalformed
+		if stranger, ok := errors.AsType[*strangerError](err); ok {
+			reason = stranger.reason
+		}
+		t.metrics.refused(direction, reason)
 		t.logger.Debug("gossip stream dropped", "direction", direction, "addr", addr, "err", err)
 		return
 	}
 	t.metrics.refused(direction, refusal.Field)
-	key := addr
-	if direction == inbound {
-		host, _, _ := net.SplitHostPort(addr) // the port is new every time
-		key = host + " " + refusal.Node
-	}
-	level := slog.LevelDebug
-	if t.refusals.note(key, refusal) {
-		level = slog.LevelWarn
-	}
-	t.logger.Log(t.ctx, level, "member refused", "direction", direction, "err", refusal)
+	t.logRefusal(direction, addr, refusal)
 }
 
 // dial opens a stream to addr and greets.
@@ -293,11 +349,18 @@ func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, 
 	if err != nil {
 		return nil, Peer{}, err
 	}
+	if t.identity != nil {
+		conn = t.identity.Watch(conn)
+	}
 	t.track(conn) // so that a shutdown does not wait for a silent acceptor
 	g, err := t.secureOutbound(ctx, conn, protocol)
 	var peer Peer
 	if err == nil {
 		peer, err = g.greet(ctx, protocol)
+		t.noteUnsigned(g, err)
+	}
+	if err == nil {
+		err = t.learn(peer, g)
 	}
 	t.forget(conn)
 	if err != nil {
@@ -307,7 +370,6 @@ func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, 
 		return nil, Peer{}, err
 	}
 	t.refusals.clear(addr)
-	t.vouch(peer, g)
 	return g.conn, peer, nil
 }
 
@@ -320,7 +382,8 @@ func (t *transport) secureInbound(conn net.Conn) (greeting, error) {
 		return greeting{hello: t.hello(), conn: conn}, nil
 	}
 	protocols := append(slices.Sorted(maps.Keys(t.handlers)), protocolMemberlist)
-	return t.secure(t.ctx, tls.Server(conn, t.identity.ServerConfig(t.identity.Policy(identity.Hello), protocols...)))
+	g, err := t.secure(t.ctx, tls.Server(conn, t.identity.ServerConfig(t.identity.Policy(identity.Hello), protocols...)))
+	return g, refuseClearText(conn, err)
 }
 
 func (t *transport) secureOutbound(ctx context.Context, conn net.Conn, protocol string) (greeting, error) {
@@ -328,7 +391,11 @@ func (t *transport) secureOutbound(ctx context.Context, conn net.Conn, protocol 
 		return greeting{hello: t.hello(), conn: conn}, nil
 	}
 	expected := identity.Expected{Addr: conn.RemoteAddr().String()}
-	return t.secure(ctx, tls.Client(conn, t.identity.ClientConfig(t.identity.Policy(identity.Hello), expected, protocol)))
+	g, err := t.secure(ctx, t.identity.Client(conn, t.identity.ClientConfig(t.identity.Policy(identity.Hello), expected, protocol)))
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		err = fmt.Errorf("%w: the other end closed the connection; does the member there have a certificate?", err)
+	}
+	return g, err
 }
 
 func (t *transport) secure(ctx context.Context, conn *tls.Conn) (greeting, error) {
@@ -337,11 +404,16 @@ func (t *transport) secure(ctx context.Context, conn *tls.Conn) (greeting, error
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return greeting{}, refusedByAlert(conn.RemoteAddr().String(), fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err))
 	}
-	claims, err := identity.FromCertificate(conn.ConnectionState().PeerCertificates[0]) // the handshake requires one
+	shown := conn.ConnectionState().PeerCertificates // the handshake requires one
+	claims, err := identity.FromCertificate(shown[0])
 	if err != nil {
 		return greeting{}, fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err)
 	}
-	return greeting{hello: t.hello(), conn: conn, claims: &claims}, nil
+	g := greeting{hello: t.hello(), conn: conn, claims: &claims}
+	for _, c := range shown {
+		g.chain = append(g.chain, c.Raw)
+	}
+	return g, nil
 }
 
 // refusedByAlert gives an alert of the other end its type. In TLS 1.3 the initiator
@@ -356,11 +428,28 @@ func refusedByAlert(addr string, err error) error {
 		Cause: fmt.Errorf("certificate refused by the other end (%s): %w: do both have certificates of one authority, and right clocks?", addr, alert)}
 }
 
-// vouch passes on what a certificate says of a member that was admitted.
-func (t *transport) vouch(peer Peer, g greeting) {
-	if g.claims != nil {
-		t.vouched(peer, *g.claims)
+// learn keeps the certificate of a member that was admitted: its packets count from
+// now on.
+func (t *transport) learn(peer Peer, g greeting) error {
+	if t.guard == nil {
+		return nil
 	}
+	if _, err := t.guard.certified(g.chain, peer.Epoch, peer.tick); err != nil {
+		return fmt.Errorf("certificate of %s (%s): %w", peer.ID, g.conn.RemoteAddr(), err)
+	}
+	return nil
+}
+
+// noteUnsigned lists a certified member that was refused because it does not sign
+// its gossip, so that operators see what to upgrade.
+func (t *transport) noteUnsigned(g greeting, err error) {
+	var refusal *RefusalError
+	if t.guard == nil || !errors.As(err, &refusal) || refusal.Field != fieldFormat || g.claims.Node != refusal.Node {
+		return
+	}
+	t.metrics.unproven.WithLabelValues(unprovenUnsigned).Inc()
+	t.guard.proofs.noteStranger(Unproven{ID: refusal.Node, GossipAddr: refusal.Addr, kind: unprovenUnsigned,
+		Reason: "its release does not sign gossip, so nothing that it says counts: upgrade it"})
 }
 
 // FinalAdvertiseAddr is asked by memberlist for what to tell the others.
@@ -386,6 +475,13 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 		t.metrics.packetDropped(dropBadAddress)
 		return time.Now(), nil
 	}
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	if t.guard != nil {
+		if b, err = t.guard.wrap(b, to.String()); err != nil {
+			t.metrics.packetDropped(dropWrite)
+			return time.Now(), nil
+		}
+	}
 	_, err = t.packets.WriteTo(b, net.UDPAddrFromAddrPort(to))
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -409,8 +505,11 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, timeout)
 	defer cancel()
-	conn, _, err := t.dial(ctx, a.Addr, protocolMemberlist)
-	return conn, err
+	conn, peer, err := t.dial(ctx, a.Addr, protocolMemberlist)
+	if err != nil || t.guard == nil {
+		return conn, err
+	}
+	return &inspected{Conn: conn, guard: t.guard, by: teller{peer.ID, a.Addr}}, nil
 }
 
 // StreamCh delivers streams of members that were admitted.

@@ -1,0 +1,121 @@
+package membership
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// maxDuplicatesAsked bounds the instances that one call of Duplicates asks, and
+	// duplicateTimeout how long it waits for each.
+	maxDuplicatesAsked = 32
+	duplicateTimeout   = time.Second
+)
+
+// Duplicate is an id under which two processes run.
+type Duplicate struct {
+	ID string
+	// Addr is the gossip address of the instance that the cluster follows, which is
+	// the one that booted last. Other is that of the one that is left out.
+	Addr, Other string
+}
+
+// Duplicates asks the instances that were superseded and are still gossiped as alive
+// whether they live. Those that do share their id with another process. It takes at
+// most a second.
+func (n *Node) Duplicates(ctx context.Context) []Duplicate {
+	s, outdated := n.Snapshot(), n.outdated.Load()
+	if s == nil || outdated == nil {
+		return nil
+	}
+	found := make([]*Duplicate, min(len(*outdated), maxDuplicatesAsked))
+	var wg sync.WaitGroup
+	for i, m := range (*outdated)[:len(found)] {
+		shown, known := s.Get(m.ID)
+		if !known || shown.Epoch <= m.Epoch {
+			continue
+		}
+		asked := m
+		if m.Instance() == n.delegate.self {
+			asked = shown // this node is the one that is left out
+		}
+		wg.Go(func() {
+			if n.lives(ctx, asked) {
+				found[i] = &Duplicate{ID: m.ID, Addr: shown.GossipAddr, Other: m.GossipAddr}
+			}
+		})
+	}
+	wg.Wait()
+	var out []Duplicate
+	for _, d := range found {
+		if d != nil {
+			out = append(out, *d)
+		}
+	}
+	return out
+}
+
+// Rival is the address of another process that runs under the id of this node, as far
+// as this node knows now. It asks nothing.
+func (n *Node) Rival() (addr string, living bool) {
+	s := n.Snapshot()
+	if s == nil {
+		return "", false
+	}
+	if self := s.Self(); self.ID != "" && self.Epoch != n.epoch {
+		return self.GossipAddr, true
+	}
+	outdated, rival := n.outdated.Load(), n.rival.Load()
+	if outdated == nil || rival == nil {
+		return "", false
+	}
+	for _, m := range *outdated {
+		if m.Instance() == rival.Instance() {
+			return rival.GossipAddr, true
+		}
+	}
+	return "", false
+}
+
+// lives reports whether an instance answers at its address. After a restart another
+// instance of the same id does.
+func (n *Node) lives(ctx context.Context, m Member) bool {
+	if _, err := netip.ParseAddrPort(m.GossipAddr); err != nil || m.GossipAddr == n.Addr() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, duplicateTimeout)
+	defer cancel()
+	conn, peer, err := n.transport.dial(ctx, m.GossipAddr, protocolProbe)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return peer.ID == m.ID && peer.Epoch == m.Epoch
+}
+
+// confirmRival asks an instance of this node's own id that booted earlier whether it
+// lives. Just after a restart it is the last life of this process, which is not there.
+func (n *Node) confirmRival(ctx context.Context, m Member) {
+	if !n.lives(ctx, m) {
+		n.logger.Debug("an earlier life of this node does not answer", "epoch", m.Epoch, "addr", m.GossipAddr)
+		return
+	}
+	n.rival.Store(&m)
+	n.metrics.duplicates.Inc()
+	n.logger.Error("another process runs under this node's id: the cluster follows this one, which booted later; give each process its own --id, or stop the other",
+		"id", m.ID, "other", m.GossipAddr, "other_epoch", m.Epoch)
+}
+
+// noteOutdated shows the superseded instances to those who ask from other goroutines.
+func (n *Node) noteOutdated(state *table) {
+	if old := n.outdated.Load(); len(state.outdated) == 0 && (old == nil || len(*old) == 0) {
+		return
+	}
+	now := make([]Member, 0, len(state.outdated))
+	for _, o := range state.outdated {
+		now = append(now, o.member)
+	}
+	n.outdated.Store(&now)
+}

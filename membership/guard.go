@@ -1,0 +1,435 @@
+package membership
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+	"golang.org/x/time/rate"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// guard stands between the socket and memberlist where members have certificates.
+// What goes out is signed and, with a gossip key, sealed. What comes in reaches
+// memberlist only when a proven member signed it, for this member, now, and once.
+//
+// A packet is the label, 'R', a format byte, and a body, which is sealed with
+// AES-256-GCM when there is a gossip key:
+//
+//	gossip       1, epoch 6, tick 6, memberlist's message, signature 72
+//	ask          2, n times: certificate 8, nonce 8
+//	answer       3, nonce 8, epoch 6, tick 6, own certificates, signature 72
+//	certificate  4, certificates of another member
+//
+// A tick is the sender's time since its boot in microseconds, made unique. The
+// signature of gossip covers the destination, which the packet does not carry.
+//
+// A sender is believed once a session with it has begun: in the hello of a stream,
+// or by its answer to a nonce. So neither a recording nor a delayed packet counts,
+// whatever the clocks of the two hosts say: a session knows the offset between
+// both clocks from the fastest packet so far.
+type guard struct {
+	proofs  *proofs
+	keyring *Keyring // nil: packets are not sealed
+	header  []byte   // the label as memberlist writes it
+	booted  time.Time
+	metrics *metrics
+	limits  guardLimits
+	handle  *codec.MsgpackHandle // memberlist's encoding
+
+	// Set before packets come in.
+	self    string // instance name
+	epoch   uint64
+	addr    string // ours, as others know it: what packets to us are signed for
+	send    func(packet []byte, to string)
+	deliver func(packet []byte, from string)
+
+	tick atomic.Uint64 // the last one given out
+
+	mu       sync.Mutex
+	sessions map[sessionKey]*session
+	wants    map[keyID]*asked
+	goodbyes map[string]time.Duration // instances that said that they go, and when
+	strange  int                      // of the wants, those that nothing but a packet names
+	parked   int                      // messages about instances that wait on wants
+	packets  int                      // packets that wait on wants
+	told     map[string]int           // names told by each member, this minute
+	toldAt   time.Time
+	wake     chan struct{}  // capacity 1: something is to be asked now
+	met      chan encounter // senders that answered a nonce; see Node.meet
+
+	// How many certificates a second members get, and strangers, and are asked for
+	// because of strangers.
+	answers, strangersAnswers, strangers *rate.Limiter
+
+	sealing sync.Mutex // guards sealers
+	sealers map[string]cipher.AEAD
+}
+
+type guardLimits struct {
+	members  int // instances that wait to be proven
+	newNames int // names a minute that one member may tell of
+}
+
+type sessionKey struct {
+	key   keyID
+	epoch uint64
+}
+
+const (
+	packetMagic  = 'R'
+	packetFormat = 1
+
+	packetGossip      = 1
+	packetAsk         = 2
+	packetAnswer      = 3
+	packetCertificate = 4
+
+	sealOverhead = 12 + 16 // nonce and tag of AES-GCM
+	// packetOverhead is what the guard adds to a packet of memberlist.
+	packetOverhead = 2 + sealOverhead + 1 + 12 + MaxSignature
+	// maxDatagram is the largest UDP payload that passes an Ethernet in one piece,
+	// over IPv6.
+	maxDatagram = 1452
+
+	// maxDelay is how long a packet may be under way, beyond the fastest of its
+	// sender. It is longer than the pauses of a busy host and shorter than the time
+	// after which memberlist forgets that a member died.
+	maxDelay = 15 * time.Second
+	// parkedTicks is how much older than the answer that begins a session a packet
+	// may be that waited for it.
+	parkedTicks = uint64(5 * time.Second / time.Microsecond)
+)
+
+func newGuard(cfg Config, p *proofs, m *metrics) *guard {
+	label := cfg.label()
+	return &guard{
+		proofs: p, keyring: cfg.Keyring, booted: time.Now(), metrics: m,
+		header:   append([]byte{labelMagic, byte(len(label))}, label...),
+		limits:   guardLimits{members: cfg.MaxMembers, newNames: cfg.MaxNewMembers},
+		handle:   &codec.MsgpackHandle{},
+		sessions: make(map[sessionKey]*session), wants: make(map[keyID]*asked), goodbyes: make(map[string]time.Duration), told: make(map[string]int),
+		wake: make(chan struct{}, 1), met: make(chan encounter, 16),
+		answers: rate.NewLimiter(5000, 5000), strangersAnswers: rate.NewLimiter(500, 500), strangers: rate.NewLimiter(100, 100),
+	}
+}
+
+// elapsed is the time since this node's boot, which no step of the clock changes.
+func (g *guard) elapsed() time.Duration { return time.Since(g.booted) }
+
+// nextTick is now, later than every tick before it.
+func (g *guard) nextTick() uint64 {
+	for {
+		last := g.tick.Load()
+		next := max(last+1, uint64(g.elapsed()/time.Microsecond))
+		if g.tick.CompareAndSwap(last, next) {
+			return next
+		}
+	}
+}
+
+// wrap makes what is sent out of a packet of memberlist.
+func (g *guard) wrap(packet []byte, to string) ([]byte, error) {
+	if len(packet) < len(g.header) {
+		return nil, fmt.Errorf("packet of %d bytes without a label", len(packet))
+	}
+	payload := packet[len(g.header):]
+	body := make([]byte, 0, 1+12+len(payload)+MaxSignature)
+	body = appendUint48(append(body, packetGossip), g.epoch)
+	body = append(appendUint48(body, g.nextTick()), payload...)
+	body = append(body, g.proofs.sign(statementPacket, forDestination(to, body))...)
+	return g.seal(body)
+}
+
+// forDestination is what the signature of a gossip packet covers.
+func forDestination(addr string, body []byte) []byte {
+	return append(append(append(make([]byte, 0, len(addr)+1+len(body)), addr...), 0), body...)
+}
+
+// seal puts the label and the cipher around a body.
+func (g *guard) seal(body []byte) ([]byte, error) {
+	out := make([]byte, 0, len(g.header)+2+sealOverhead+len(body))
+	out = append(append(out, g.header...), packetMagic, packetFormat)
+	if g.keyring == nil {
+		return append(out, body...), nil
+	}
+	box, err := g.sealer(g.keyring.Primary())
+	if err != nil {
+		return nil, err
+	}
+	bound := slices.Clip(out)
+	nonce := make([]byte, box.NonceSize())
+	_, _ = rand.Read(nonce) // never fails
+	return box.Seal(append(out, nonce...), nonce, body, bound), nil
+}
+
+// open is the reverse of seal. The body shares no memory with the packet where it
+// was sealed.
+func (g *guard) open(packet []byte) (body []byte, reason string) {
+	head := len(g.header) + 2
+	if len(packet) <= head || packet[head-2] != packetMagic || packet[head-1] != packetFormat {
+		return nil, dropUnsigned
+	}
+	bound, rest := packet[:head:head], packet[head:]
+	if g.keyring == nil {
+		return rest, ""
+	}
+	for _, key := range g.keyring.Keys() {
+		box, err := g.sealer(key)
+		if err != nil || len(rest) < box.NonceSize() {
+			continue
+		}
+		if body, err := box.Open(nil, rest[:box.NonceSize()], rest[box.NonceSize():], bound); err == nil && len(body) > 0 {
+			return body, ""
+		}
+	}
+	return nil, dropSeal
+}
+
+func (g *guard) sealer(key []byte) (cipher.AEAD, error) {
+	g.sealing.Lock()
+	defer g.sealing.Unlock()
+	if box, known := g.sealers[string(key)]; known {
+		return box, nil
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	box, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, err
+	}
+	if g.sealers == nil || len(g.sealers) >= maxKeys {
+		g.sealers = make(map[string]cipher.AEAD) // keys that were rotated out must go
+	}
+	g.sealers[string(key)] = box
+	return box, nil
+}
+
+// receive takes one packet from the socket. What memberlist may see of it is
+// delivered.
+func (g *guard) receive(packet []byte, from string) {
+	body, reason := g.open(packet)
+	if reason == "" {
+		switch body[0] {
+		case packetGossip:
+			reason = g.gossip(body, from, false)
+		case packetAsk:
+			reason = g.answer(body[1:], from)
+		case packetAnswer:
+			reason = g.answered(body, from)
+		case packetCertificate:
+			reason = g.shown(body[1:])
+		default:
+			reason = dropUnsigned
+		}
+	}
+	if reason != "" {
+		g.metrics.packetDropped(reason)
+	}
+}
+
+// gossip judges a signed packet of memberlist. Waited says that it was parked
+// until the session began.
+func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
+	if len(body) <= 1+12+MaxSignature {
+		return dropUnsigned
+	}
+	signature := body[len(body)-MaxSignature:]
+	key, _ := signer(signature)
+	epoch, tick := uint48(body[1:]), uint48(body[7:])
+	certificate, err := g.proofs.certificate(key)
+	switch {
+	case errors.Is(err, ErrUnproven):
+		return g.park(key, parkedPacket{body, from, true})
+	case err != nil:
+		return dropCertificate
+	}
+	id := sessionKey{key, epoch}
+	g.mu.Lock()
+	s := g.sessions[id]
+	verdict := sessionUnknown
+	if s != nil {
+		verdict = s.judge(tick, g.elapsed(), waited)
+	}
+	g.mu.Unlock()
+	switch verdict {
+	case sessionReplayed:
+		return dropReplayed
+	case sessionUnknown, sessionStale:
+		if waited {
+			return dropStale
+		}
+		return g.park(key, parkedPacket{body, from, false})
+	}
+	statement := claim{certificate.Claims.Node, statementPacket, forDestination(g.addr, body[:len(body)-MaxSignature]), signature}
+	if err := g.proofs.verify(certificate, statement); err != nil {
+		return dropSignature
+	}
+	g.mu.Lock()
+	fresh := s.note(tick, g.elapsed())
+	g.mu.Unlock()
+	if !fresh {
+		return dropReplayed
+	}
+	payload := g.inspect(body[1+12:len(body)-MaxSignature], teller{certificate.Claims.Node, from})
+	if len(payload) > 0 {
+		g.deliver(append(slices.Clone(g.header), payload...), from)
+	}
+	return ""
+}
+
+// session is what is known of the ticks of one sender.
+type session struct {
+	// fastest is the smallest difference between our time and the sender's ticks:
+	// that of the packet that was under way for the shortest time.
+	fastest time.Duration
+	// recent are the newest ticks, in order; floor is the newest that was forgotten.
+	recent []uint64
+	floor  uint64
+	used   time.Duration // by our time
+}
+
+// keptTicks is how far packets of one sender may overtake each other.
+const keptTicks = 64
+
+type sessionVerdict uint8
+
+const (
+	sessionFresh sessionVerdict = iota
+	sessionReplayed
+	sessionStale
+	sessionUnknown
+)
+
+func offset(tick uint64, now time.Duration) time.Duration {
+	return now - time.Duration(min(tick, 1<<53))*time.Microsecond
+}
+
+// judge says whether a tick can be of a packet that was sent just now. It changes
+// nothing: the signature is checked next.
+func (s *session) judge(tick uint64, now time.Duration, waited bool) sessionVerdict {
+	_, seen := slices.BinarySearch(s.recent, tick)
+	delay := offset(tick, now) - s.fastest
+	limit := maxDelay
+	if waited {
+		limit = time.Duration(parkedTicks) * time.Microsecond
+	}
+	switch {
+	case seen || tick <= s.floor:
+		return sessionReplayed
+	case delay > limit:
+		return sessionStale
+	}
+	return sessionFresh
+}
+
+// note remembers a tick and reports false when it was known.
+func (s *session) note(tick uint64, now time.Duration) bool {
+	at, seen := slices.BinarySearch(s.recent, tick)
+	if seen || tick <= s.floor {
+		return false
+	}
+	s.recent = slices.Insert(s.recent, at, tick)
+	if len(s.recent) > keptTicks {
+		s.floor = s.recent[0]
+		s.recent = slices.Delete(s.recent, 0, 1)
+	}
+	s.fastest = min(s.fastest, offset(tick, now))
+	s.used = now
+	return true
+}
+
+// begin starts a session, or renews its idea of the sender's time. A sender is
+// known to live: it signed a nonce of ours, or holds the other end of a TLS
+// connection.
+func (g *guard) begin(id sessionKey, tick uint64) {
+	now := g.elapsed()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.sessions[id]
+	if s == nil {
+		if len(g.sessions) >= 2*g.limits.members {
+			g.metrics.packetDropped(dropTooMany)
+			return
+		}
+		floor := uint64(0)
+		if tick > parkedTicks {
+			floor = tick - parkedTicks // what waited for this session may still come
+		}
+		s = &session{floor: floor, fastest: offset(tick, now)}
+		g.sessions[id] = s
+	}
+	// A clock that drifts makes all packets late in the end: this is the new truth.
+	s.fastest = offset(tick, now)
+	s.used = now
+}
+
+// fleetTime is the median of the clocks of the senders, as their packets tell: one
+// clock that is wrong does not move it. It is zero without sessions.
+func (g *guard) fleetTime() time.Time {
+	now := g.elapsed()
+	g.mu.Lock()
+	clocks := make([]int64, 0, len(g.sessions))
+	for id, s := range g.sessions {
+		clocks = append(clocks, int64(min(id.epoch, 1<<50))+(now-s.fastest).Milliseconds())
+	}
+	g.mu.Unlock()
+	if len(clocks) == 0 {
+		return time.Time{}
+	}
+	slices.Sort(clocks)
+	return time.UnixMilli(clocks[len(clocks)/2])
+}
+
+// sweep forgets sessions and questions that nothing came of.
+func (g *guard) sweep() {
+	now := g.elapsed()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, s := range g.sessions {
+		if now-s.used > keepProof {
+			delete(g.sessions, id)
+		}
+	}
+	for instance, at := range g.goodbyes {
+		if now-at > keepProof {
+			delete(g.goodbyes, instance)
+		}
+	}
+}
+
+func appendUint48(b []byte, n uint64) []byte {
+	var full [8]byte
+	binary.BigEndian.PutUint64(full[:], n)
+	return append(b, full[2:]...)
+}
+
+func uint48(b []byte) uint64 {
+	var full [8]byte
+	copy(full[2:], b[:6])
+	return binary.BigEndian.Uint64(full[:])
+}
+
+// certified takes in what a TLS handshake has shown: the peer's certificates, and,
+// from its hello, that it lives now.
+func (g *guard) certified(chain [][]byte, epoch, tick uint64) (*identity.Certified, error) {
+	c, err := g.proofs.learn(chain)
+	if err != nil {
+		return nil, err
+	}
+	key := identity.KeyID(chain[0])
+	g.begin(sessionKey{key, epoch}, tick)
+	g.release(key)
+	return c, nil
+}

@@ -1,0 +1,434 @@
+package membership
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// wire connects guards without sockets: a packet arrives at once, or is lost when
+// no guard has its destination.
+type wire struct {
+	t         testing.TB
+	authority *identity.Authority
+	guards    map[string]*guarded // by address
+}
+
+// guarded is a guard and what memberlist would have seen.
+type guarded struct {
+	*guard
+	cfg       Config
+	delivered [][]byte // without the label
+	sent      [][]byte
+}
+
+func newWire(t testing.TB) *wire {
+	t.Helper()
+	a, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 10 * 365 * 24 * time.Hour, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &wire{t: t, authority: a, guards: make(map[string]*guarded)}
+}
+
+// member adds a member. Change may be nil.
+func (w *wire) member(id string, change func(*Config)) *guarded {
+	w.t.Helper()
+	cfg := Config{
+		Cluster: "test", Environment: "ci", ID: id, Role: RoleWorker, MaxMembers: 1000, MaxNewMembers: 100,
+		clock: time.Now, Logger: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	if cfg.Identity == nil {
+		source, err := w.authority.Source(claimsOf(&cfg), 365*24*time.Hour)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		cfg.Identity = source
+	}
+	m := &guarded{cfg: cfg, guard: newGuard(cfg, newProofs(cfg), newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }))}
+	m.epoch = uint64(time.Now().UnixMilli())
+	m.self = instanceName(id, m.epoch)
+	m.addr = fmt.Sprintf("10.0.0.%d:7400", len(w.guards)+1)
+	m.send = func(packet []byte, to string) {
+		m.sent = append(m.sent, packet)
+		if other := w.guards[to]; other != nil {
+			other.receive(packet, m.addr)
+		}
+	}
+	m.deliver = func(packet []byte, _ string) { m.delivered = append(m.delivered, packet[len(m.header):]) }
+	w.guards[m.addr] = m
+	return m
+}
+
+// wrapped is a packet of m for another member, as it is on the wire.
+func (m *guarded) wrapped(t testing.TB, payload []byte, to string) []byte {
+	t.Helper()
+	packet, err := m.wrap(append(bytes.Clone(m.header), payload...), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packet
+}
+
+func (m *guarded) dropped(reason string) int {
+	return int(testutil.ToFloat64(m.metrics.dropped.WithLabelValues(reason)))
+}
+
+// alive is memberlist's message about a member, with what change makes of it.
+func (m *guarded) alive(t testing.TB, change func(*metadata, *aliveMessage)) []byte {
+	t.Helper()
+	description := metadata{
+		Format: metadataFormat, Cluster: m.cfg.Cluster, Environment: m.cfg.Environment, ID: m.cfg.ID, Epoch: m.epoch,
+		Role: string(m.cfg.Role), GossipAddr: m.addr,
+	}
+	host, port, _ := net.SplitHostPort(m.addr)
+	a := aliveMessage{Incarnation: 1, Node: m.self, Addr: net.ParseIP(host).To4(), Vsn: []uint8{1, 5, 2, 0, 0, 0}}
+	_, _ = fmt.Sscan(port, &a.Port)
+	if change != nil {
+		change(&description, &a)
+	}
+	if a.Meta == nil {
+		body, err := description.encode(MaxSignature)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Meta = append(body, m.proofs.sign(statementMetadata, body)...)
+	}
+	return message(t, messageAlive, &a)
+}
+
+func message(t testing.TB, kind byte, v any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	b.WriteByte(kind)
+	if err := codec.NewEncoder(&b, &codec.MsgpackHandle{}).Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func compound(parts ...[]byte) []byte {
+	out := []byte{messageCompound, byte(len(parts))}
+	for _, p := range parts {
+		out = append(out, byte(len(p)>>8), byte(len(p)))
+	}
+	return append(out, bytes.Join(parts, nil)...)
+}
+
+// acquainted is a pair with a session each way.
+func (w *wire) acquainted(a, b *guarded) {
+	w.t.Helper()
+	ping := []byte{messagePing, 0x80}
+	b.receive(a.wrapped(w.t, ping, b.addr), a.addr)
+	b.ask()
+	a.receive(b.wrapped(w.t, ping, a.addr), b.addr)
+	a.ask()
+	if len(a.delivered) != 1 || len(b.delivered) != 1 {
+		w.t.Fatalf("not acquainted: %d and %d packets came through", len(a.delivered), len(b.delivered))
+	}
+	a.delivered, b.delivered = nil, nil
+}
+
+func TestASenderIsBelievedOnceItHasShownThatItLives(t *testing.T) {
+	for name, keys := range map[string]bool{"with a gossip key": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWire(t)
+				var ring func(*Config)
+				if keys {
+					ring = func(c *Config) { c.Keyring = keyring(t, 1) }
+				}
+				a, b := w.member("a", ring), w.member("b", ring)
+				payload := []byte{messageUser, 1, 2, 3}
+				b.receive(a.wrapped(t, payload, b.addr), a.addr)
+				if len(b.delivered) != 0 {
+					t.Fatal("a packet of an unknown sender came through")
+				}
+				if next, _ := b.ask(); next <= 0 {
+					t.Errorf("next question in %v", next)
+				}
+				if len(b.delivered) != 1 || !bytes.Equal(b.delivered[0], payload) {
+					t.Fatalf("after the sender has answered: %x", b.delivered)
+				}
+				b.receive(a.wrapped(t, payload, b.addr), a.addr)
+				if len(b.delivered) != 2 || len(b.wants) != 0 {
+					t.Errorf("the next packet: %d delivered, %d questions open", len(b.delivered), len(b.wants))
+				}
+				if c, err := b.proofs.certificate(identity.KeyID(a.cfg.Identity.Chain()[0])); err != nil || c.Claims.Node != "a" {
+					t.Errorf("the certificate of the sender: %v, %v", c, err)
+				}
+			})
+		})
+	}
+}
+
+func TestAPacketCountsOnceAndOnlyWhereItWasSentTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		a, b, c := w.member("a", nil), w.member("b", nil), w.member("c", nil)
+		w.acquainted(a, b)
+		w.acquainted(a, c)
+		packet := a.wrapped(t, []byte{messageUser, 1}, b.addr)
+		for range 3 {
+			b.receive(packet, a.addr)
+		}
+		if len(b.delivered) != 1 || b.dropped(dropReplayed) != 2 {
+			t.Errorf("at its destination: %d times, %d dropped as replayed", len(b.delivered), b.dropped(dropReplayed))
+		}
+		c.receive(packet, a.addr)
+		if len(c.delivered) != 0 || c.dropped(dropSignature) != 1 {
+			t.Errorf("elsewhere: %d delivered, %d dropped for the signature", len(c.delivered), c.dropped(dropSignature))
+		}
+		damaged := bytes.Clone(a.wrapped(t, []byte{messageUser, 1}, b.addr))
+		damaged[len(damaged)-MaxSignature-1] ^= 1
+		b.receive(damaged, a.addr)
+		if len(b.delivered) != 1 || b.dropped(dropSignature) != 1 {
+			t.Error("a damaged packet came through")
+		}
+	})
+}
+
+func TestPacketsMayOvertakeEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		a, b := w.member("a", nil), w.member("b", nil)
+		w.acquainted(a, b)
+		var packets [][]byte
+		for i := range keptTicks {
+			packets = append(packets, a.wrapped(t, []byte{messageUser, byte(i)}, b.addr))
+		}
+		for i := range packets {
+			b.receive(packets[len(packets)-1-i], a.addr)
+		}
+		if len(b.delivered) != keptTicks {
+			t.Errorf("%d of %d came through", len(b.delivered), keptTicks)
+		}
+	})
+}
+
+func TestAPacketThatWasHeldBackCountsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		a, b := w.member("a", nil), w.member("b", nil)
+		w.acquainted(a, b)
+		held := a.wrapped(t, []byte{messageUser, 1}, b.addr)
+		time.Sleep(maxDelay + time.Second)
+		b.receive(held, a.addr)
+		b.ask() // a lives and answers; the packet stays old
+		if len(b.delivered) != 0 || b.dropped(dropStale) != 1 {
+			t.Errorf("%d delivered, %d dropped as stale", len(b.delivered), b.dropped(dropStale))
+		}
+		b.receive(a.wrapped(t, []byte{messageUser, 2}, b.addr), a.addr)
+		if len(b.delivered) != 1 {
+			t.Error("the sender is not believed any more")
+		}
+	})
+}
+
+func TestARecordingOfADeadMemberBringsNothingBackAtARestartedOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		a, b := w.member("a", nil), w.member("b", nil)
+		w.acquainted(a, b)
+		recorded := a.wrapped(t, a.alive(t, nil), b.addr)
+		delete(w.guards, a.addr)
+		time.Sleep(32 * time.Second)
+		b.receive(recorded, a.addr)
+		restarted := w.member("b", nil)
+		restarted.addr = b.addr
+		restarted.receive(recorded, a.addr)
+		for range askAttempts + 1 {
+			for _, m := range []*guarded{b, restarted} {
+				m.ask()
+			}
+			time.Sleep(askSlowest)
+		}
+		if len(b.delivered)+len(restarted.delivered) != 0 {
+			t.Errorf("delivered: %d at the member that knew it, %d at the restarted one", len(b.delivered), len(restarted.delivered))
+		}
+		if len(restarted.wants) != 0 || restarted.packets != 0 {
+			t.Errorf("questions that nobody answers are kept: %d, with %d packets", len(restarted.wants), restarted.packets)
+		}
+	})
+}
+
+func TestAClockThatDriftsCostsAQuestionAndNoPacket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		a, b := w.member("a", nil), w.member("b", nil)
+		w.acquainted(a, b)
+		a.booted = a.booted.Add(time.Hour) // a's time stands still for an hour
+		a.tick.Store(0)
+		w.guards[b.addr].sessions[sessionKey{identity.KeyID(a.cfg.Identity.Chain()[0]), a.epoch}].floor = 0
+		time.Sleep(2 * time.Hour)
+		b.receive(a.wrapped(t, []byte{messageUser, 1}, b.addr), a.addr)
+		b.ask()
+		if len(b.delivered) != 1 {
+			t.Errorf("%d delivered after the question", len(b.delivered))
+		}
+	})
+}
+
+func TestMemberlistSeesNothingThatIsNotProven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		by, honest, victim := w.member("by", nil), w.member("honest", nil), w.member("victim", nil)
+		to := w.member("to", nil)
+		for _, m := range []*guarded{by, honest, victim} {
+			w.acquainted(m, to)
+		}
+		good := honest.alive(t, nil)
+		for _, c := range []struct {
+			name   string
+			bad    []byte
+			reason string
+		}{
+			{"unsigned metadata", by.alive(t, func(_ *metadata, a *aliveMessage) { a.Meta = []byte("x") }), dropUnproven},
+			{"another member's name", by.alive(t, func(m *metadata, a *aliveMessage) {
+				m.ID, m.Epoch = "victim", victim.epoch+1
+				a.Node = instanceName("victim", victim.epoch+1)
+			}), dropUnproven},
+			{"another address than it signed", victim.alive(t, func(_ *metadata, a *aliveMessage) { a.Port = 666 }), dropUnproven},
+			{"another role than certified", by.alive(t, func(m *metadata, _ *aliveMessage) { m.Role = string(RoleRelay) }), dropUnproven},
+			{"a boot in the future", by.alive(t, func(m *metadata, a *aliveMessage) {
+				m.Epoch = 9999999999999
+				a.Node = instanceName("by", m.Epoch)
+			}), dropUnproven},
+			{"an incarnation above all that is possible", victim.alive(t, func(_ *metadata, a *aliveMessage) { a.Incarnation = 1<<32 - 1 }), dropIncarnation},
+			{"a death with such an incarnation", message(t, messageDead, &doubtMessage{1<<32 - 1, victim.self, by.self}), dropIncarnation},
+			{"a suspicion with such an incarnation", message(t, messageSuspect, &doubtMessage{1<<31 + 1, victim.self, by.self}), dropIncarnation},
+			{"a goodbye of another", message(t, messageDead, &doubtMessage{1, victim.self, victim.self}), dropForged},
+			{"a name that is none", message(t, messageDead, &doubtMessage{1, "\x1b[31m", by.self}), dropIncarnation},
+			{"a compressed message", []byte{9, 1, 2, 3}, dropMessageFormat},
+			{"a compound in a compound in a compound", compound(compound(good)), dropMessageFormat},
+			{"garbage", append([]byte{messageAlive}, "garbage"...), dropMessageFormat},
+		} {
+			to.delivered = nil
+			before := to.dropped(c.reason)
+			for i, payload := range [][]byte{c.bad, compound(c.bad), compound(good, c.bad, good)} {
+				to.receive(by.wrapped(t, payload, to.addr), by.addr)
+				if i < 2 && len(to.delivered) != 0 {
+					t.Fatalf("%s: delivered: %x", c.name, to.delivered)
+				}
+			}
+			if want := compound(good, good); len(to.delivered) != 1 || !bytes.Equal(to.delivered[0], want) {
+				t.Errorf("%s: of the rest came through:\n%x, want\n%x", c.name, to.delivered, want)
+			}
+			if to.dropped(c.reason) < before+3 {
+				t.Errorf("%s: %d counted as %s, want 3", c.name, to.dropped(c.reason)-before, c.reason)
+			}
+		}
+		if list := to.proofs.list(); len(list) < 3 || !strings.Contains(fmt.Sprint(list), "clock") {
+			t.Errorf("listed: %+v", list)
+		}
+	})
+}
+
+func TestTheCertificateOfAThirdMemberIsAskedForWhereItWasToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		third, teller, to := w.member("third", nil), w.member("teller", nil), w.member("to", nil)
+		w.acquainted(third, teller)
+		w.acquainted(teller, to)
+		delete(w.guards, third.addr) // it cannot be reached itself
+		news := third.alive(t, nil)
+		to.receive(teller.wrapped(t, news, to.addr), teller.addr)
+		if len(to.delivered) != 0 || !strings.Contains(fmt.Sprint(to.proofs.list()), "third") {
+			t.Fatalf("before the certificate is known: %d delivered, listed %v", len(to.delivered), to.proofs.list())
+		}
+		to.ask()
+		if len(to.delivered) != 1 || !bytes.Equal(to.delivered[0], news) {
+			t.Fatalf("after: %x", to.delivered)
+		}
+		if len(to.proofs.list()) != 0 || to.parked != 0 {
+			t.Errorf("left over: %v, %d parked", to.proofs.list(), to.parked)
+		}
+	})
+}
+
+func TestWithoutTheGossipKeyNothingGetsIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		a := w.member("a", func(c *Config) { c.Keyring = keyring(t, 2) })
+		plain := w.member("p", nil)
+		b := w.member("b", func(c *Config) { c.Keyring = keyring(t, 1) })
+		for _, m := range []*guarded{a, plain} {
+			b.receive(m.wrapped(t, []byte{messageUser}, b.addr), m.addr)
+			question, _ := m.seal(append([]byte{packetAsk}, make([]byte, 16)...))
+			b.receive(question, m.addr)
+		}
+		if len(b.delivered)+len(b.wants)+len(b.sent) != 0 || b.dropped(dropSeal) != 4 {
+			t.Errorf("%d delivered, %d asked, %d sent, %d dropped", len(b.delivered), len(b.wants), len(b.sent), b.dropped(dropSeal))
+		}
+		b.receive(append(bytes.Clone(b.header), messageUser, 1, 2), a.addr)
+		if b.dropped(dropUnsigned) != 1 {
+			t.Error("an unsigned packet is not counted")
+		}
+	})
+}
+
+func TestAFloodOfStrangersIsBoundedAndForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		a, b := w.member("a", nil), w.member("b", nil)
+		packet := a.wrapped(t, make([]byte, 1200), b.addr)
+		key := packet[len(packet)-MaxSignature:][:keyIDSize]
+		for range 100_000 {
+			_, _ = rand.Read(key)
+			b.receive(packet, "10.6.6.6:666")
+		}
+		if len(b.wants) > maxStrangers || b.packets > 2*maxStrangers*maxParkedPackets || len(b.sessions) != 0 {
+			t.Errorf("%d questions, %d packets, %d sessions", len(b.wants), b.packets, len(b.sessions))
+		}
+		for range 10_000 {
+			next, _ := b.ask()
+			if time.Sleep(next); len(b.wants) == 0 {
+				break
+			}
+		}
+		if len(b.wants) != 0 || b.packets != 0 || b.strange != 0 {
+			t.Errorf("left behind: %d questions, %d packets, %d strangers", len(b.wants), b.packets, b.strange)
+		}
+		w.acquainted(a, b)
+	})
+}
+
+func TestAMemberMayTellOfSoManyUnprovenOnesAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		for _, limit := range []int{3, 7} {
+			by, to := w.member("by", nil), w.member("to", func(c *Config) { c.MaxNewMembers = limit })
+			w.acquainted(by, to)
+			tell := func(from int) {
+				for i := range 10 {
+					m := w.member(fmt.Sprintf("m%d", from+i), nil)
+					to.receive(by.wrapped(t, m.alive(t, nil), to.addr), by.addr)
+				}
+			}
+			tell(0)
+			if to.parked != limit || to.dropped(dropTooMany) != 10-limit {
+				t.Errorf("limit %d: %d wait, %d dropped", limit, to.parked, to.dropped(dropTooMany))
+			}
+			time.Sleep(61 * time.Second)
+			tell(10)
+			if to.dropped(dropTooMany) != 2*(10-limit) {
+				t.Errorf("limit %d, a minute later: %d dropped", limit, to.dropped(dropTooMany))
+			}
+		}
+	})
+}

@@ -1,0 +1,392 @@
+package membership
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// A certificate that is not known is asked for: at the address of the member that
+// told of its holder, which has checked it, and at the holder's own. Until it
+// comes, what the certificate would prove is parked. A stranger can make this node
+// ask, so strangers have a rate, and what is parked is bounded.
+
+const (
+	// askAttempts is how often a certificate is asked for before it is given up.
+	askAttempts = 8
+	// askInterval is the time to the second attempt; it doubles up to askSlowest.
+	askInterval = 250 * time.Millisecond
+	askSlowest  = 2 * time.Second
+	// gatherQuestions is how long questions are gathered.
+	gatherQuestions = 5 * time.Millisecond
+	// dialAttempt is the attempt at which the holder is greeted over a stream as
+	// well: its certificates may not fit a packet.
+	dialAttempt = 3
+	// greetTimeout bounds that greeting.
+	greetTimeout = 2 * time.Second
+	// keysPerAsk is how many certificates one packet asks for.
+	keysPerAsk = 40
+	// asksPerRound bounds the packets of one round.
+	asksPerRound = 64
+	// maxStrangers bounds the certificates asked for because of a packet alone.
+	maxStrangers = 512
+	// maxAsked is how many addresses are asked for one certificate.
+	maxAsked = 4
+	// maxParkedPackets is how many packets of one unknown sender wait.
+	maxParkedPackets = 4
+	// maxCertificates and maxChain bound what a message may carry of certificates.
+	maxCertificates = 4
+	maxChain        = 16 << 10
+)
+
+// asked is a certificate, or a sign of life of its holder, that was asked for.
+type asked struct {
+	nonce    uint64
+	from     []string // who may know
+	attempts int
+	due      time.Duration
+	stranger bool // nothing but a packet names it
+
+	packets []parkedPacket
+	alive   map[string][]byte // memberlist's message by instance
+}
+
+type parkedPacket struct {
+	body     []byte
+	from     string
+	stranger bool // its sender's certificate is not known
+}
+
+// wanted is why a certificate is asked for.
+type wanted struct {
+	from     string // an address that may know it
+	also     string // another one
+	stranger bool
+}
+
+// want asks for a certificate. mu must not be held.
+func (g *guard) want(key keyID, w wanted) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.wantLocked(key, w)
+}
+
+// wantLocked returns what waits for the certificate, nil when it is not asked for.
+func (g *guard) wantLocked(key keyID, w wanted) *asked {
+	a := g.wants[key]
+	if a == nil {
+		if w.stranger && (g.strange >= maxStrangers || !g.strangers.Allow()) || len(g.wants)-g.strange >= g.limits.members {
+			return nil
+		}
+		if w.stranger {
+			g.strange++
+		}
+		var nonce [8]byte
+		_, _ = rand.Read(nonce[:]) // never fails
+		a = &asked{nonce: binary.BigEndian.Uint64(nonce[:]), due: g.elapsed(), stranger: w.stranger}
+		g.wants[key] = a
+		select {
+		case g.wake <- struct{}{}:
+		default:
+		}
+	}
+	if a.stranger && !w.stranger {
+		a.stranger = false
+		g.strange--
+	}
+	for _, addr := range []string{w.from, w.also} {
+		if addr != "" && len(a.from) < maxAsked && !slices.Contains(a.from, addr) {
+			a.from = append(a.from, addr)
+		}
+	}
+	return a
+}
+
+// drop ends the asking for a certificate. mu is held.
+func (g *guard) drop(key keyID, a *asked) {
+	g.parked -= len(a.alive)
+	g.packets -= len(a.packets)
+	if a.stranger {
+		g.strange--
+	}
+	delete(g.wants, key)
+}
+
+// park keeps a packet until its sender's session has begun, and asks for that.
+func (g *guard) park(key keyID, p parkedPacket) (reason string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := g.wantLocked(key, wanted{from: p.from, stranger: p.stranger})
+	if a == nil || len(a.packets) >= maxParkedPackets || g.packets >= maxStrangers*maxParkedPackets*2 {
+		return dropStranger
+	}
+	p.body = bytes.Clone(p.body)
+	a.packets = append(a.packets, p)
+	g.packets++
+	return ""
+}
+
+// parkAlive keeps memberlist's message about an instance until its certificate is
+// known. It reports false when the member that told of it tells of too many.
+func (g *guard) parkAlive(key keyID, name string, message []byte, w wanted, by string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := time.Now(); now.Sub(g.toldAt) > time.Minute {
+		clear(g.told)
+		g.toldAt = now
+	}
+	if g.told[by] >= g.limits.newNames || g.parked >= g.limits.members {
+		return false
+	}
+	g.told[by]++
+	a := g.wantLocked(key, w)
+	if a == nil {
+		return false
+	}
+	if a.alive == nil {
+		a.alive = make(map[string][]byte)
+	}
+	if _, waits := a.alive[name]; !waits {
+		if len(a.alive) >= maxParkedPackets {
+			return false // one certificate is for few instances
+		}
+		g.parked++
+	}
+	a.alive[name] = bytes.Clone(message)
+	return true
+}
+
+// release delivers what waited for a certificate.
+func (g *guard) release(key keyID) {
+	g.mu.Lock()
+	a := g.wants[key]
+	if a == nil {
+		g.mu.Unlock()
+		return
+	}
+	alive := a.alive
+	g.parked -= len(alive)
+	a.alive = nil
+	var packets, waiting []parkedPacket
+	for _, p := range a.packets {
+		if g.sessions[sessionKey{key, uint48(p.body[1:])}] != nil {
+			packets = append(packets, p)
+		} else {
+			waiting = append(waiting, p)
+		}
+	}
+	g.packets -= len(packets)
+	a.packets = waiting
+	if len(waiting) == 0 {
+		g.drop(key, a)
+	}
+	g.mu.Unlock()
+	for _, message := range alive {
+		if payload := g.inspect(message, teller{}); len(payload) > 0 {
+			g.deliver(append(slices.Clone(g.header), payload...), g.addr)
+		}
+	}
+	for _, p := range packets {
+		if reason := g.gossip(p.body, p.from, true); reason != "" {
+			g.metrics.packetDropped(reason)
+		}
+	}
+}
+
+// run asks for certificates until ctx ends. Greet opens a stream to an address and
+// greets, in the background.
+func (g *guard) run(ctx context.Context, greet func(addr string)) {
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.wake:
+			// Names come in bursts: one packet asks for many.
+			select {
+			case <-time.After(gatherQuestions):
+			case <-ctx.Done():
+				return
+			}
+		case <-retry.C:
+		}
+		next, dial := g.ask()
+		for _, addr := range dial {
+			greet(addr)
+		}
+		retry.Reset(next)
+	}
+}
+
+// ask sends the questions that are due and returns when the next ones are, and
+// whom to greet over a stream.
+func (g *guard) ask() (next time.Duration, dial []string) {
+	questions := make(map[string][]byte)
+	now := g.elapsed()
+	g.mu.Lock()
+	next = time.Hour
+	for key, a := range g.wants {
+		if a.due > now {
+			next = min(next, a.due-now)
+			continue
+		}
+		if a.attempts >= askAttempts || len(a.from) == 0 {
+			g.drop(key, a)
+			continue
+		}
+		to := a.from[a.attempts%len(a.from)]
+		if _, open := questions[to]; !open && len(questions) >= asksPerRound || len(questions[to]) >= keysPerAsk*16 {
+			next = min(next, 10*time.Millisecond) // in the next round
+			continue
+		}
+		questions[to] = binary.BigEndian.AppendUint64(append(questions[to], key[:]...), a.nonce)
+		wait := min(askInterval<<min(a.attempts, 8), askSlowest)
+		a.attempts++
+		a.due = now + wait
+		next = min(next, wait)
+		if a.attempts == dialAttempt && !a.stranger {
+			dial = append(dial, a.from[len(a.from)-1])
+		}
+	}
+	g.mu.Unlock()
+	for to, keys := range questions {
+		if packet, err := g.seal(append([]byte{packetAsk}, keys...)); err == nil {
+			g.send(packet, to)
+		}
+	}
+	return max(next, time.Millisecond), dial
+}
+
+// answer answers a question for certificates: with a sign of life for our own,
+// with the bare certificates for those of others.
+func (g *guard) answer(keys []byte, from string) (reason string) {
+	if len(keys) == 0 || len(keys)%16 != 0 || len(keys) > keysPerAsk*16 {
+		return dropUnsigned
+	}
+	limit := g.answers // of its own for members, so that a flood of strangers does not silence us
+	if !g.proofs.gossipsAt(from) {
+		limit = g.strangersAnswers
+	}
+	for ; len(keys) > 0; keys = keys[16:] {
+		if !limit.Allow() {
+			return dropTooMany
+		}
+		key, nonce := keyID(keys[:8]), binary.BigEndian.Uint64(keys[8:16])
+		var body []byte
+		if ours := g.proofs.source.Chain(); identity.KeyID(ours[0]) == key {
+			body = binary.BigEndian.AppendUint64([]byte{packetAnswer}, nonce)
+			body = appendUint48(appendUint48(body, g.epoch), g.nextTick())
+			body = appendChain(body, ours)
+			body = append(body, g.proofs.sign(statementAnswer, body)...)
+		} else if chain := g.proofs.chain(key); chain != nil {
+			body = appendChain([]byte{packetCertificate}, chain)
+		} else {
+			continue
+		}
+		if packet, err := g.seal(body); err == nil {
+			g.send(packet, from)
+		}
+	}
+	return ""
+}
+
+// answered takes in a sign of life.
+func (g *guard) answered(body []byte, from string) (reason string) {
+	if len(body) < 1+8+12+MaxSignature {
+		return dropUnsigned
+	}
+	signature := body[len(body)-MaxSignature:]
+	statement := body[:len(body)-MaxSignature]
+	key, _ := signer(signature)
+	g.mu.Lock()
+	a := g.wants[key]
+	asked := a != nil && a.nonce == binary.BigEndian.Uint64(body[1:])
+	alone := asked && len(a.from) == 1 && a.from[0] == from // nothing else saw the nonce
+	g.mu.Unlock()
+	if !asked {
+		return dropStranger
+	}
+	chain, err := decodeChain(statement[1+8+12:])
+	if err != nil || identity.KeyID(chain[0]) != key {
+		return dropCertificate
+	}
+	certificate, err := g.proofs.learn(chain)
+	if err != nil {
+		return dropCertificate
+	}
+	if err := g.proofs.verify(certificate, claim{certificate.Claims.Node, statementAnswer, statement, signature}); err != nil {
+		return dropSignature
+	}
+	id := sessionKey{key, uint48(body[9:])}
+	g.begin(id, uint48(body[15:]))
+	g.release(key)
+	if alone {
+		select {
+		case g.met <- encounter{certificate.Claims.Node, id.epoch, from}:
+		default: // one of those before will tell of the others
+		}
+	}
+	return ""
+}
+
+// shown takes in a certificate of another member that we asked for.
+func (g *guard) shown(body []byte) (reason string) {
+	chain, err := decodeChain(body)
+	if err != nil {
+		return dropCertificate
+	}
+	key := identity.KeyID(chain[0])
+	g.mu.Lock()
+	_, asked := g.wants[key]
+	g.mu.Unlock()
+	if !asked {
+		return dropStranger
+	}
+	if _, err := g.proofs.learn(chain); err != nil {
+		return dropCertificate
+	}
+	g.release(key)
+	return ""
+}
+
+var errChain = errors.New("malformed certificates")
+
+// appendChain writes certificates: their number, then each with its length.
+func appendChain(b []byte, chain [][]byte) []byte {
+	b = append(b, byte(len(chain)))
+	for _, der := range chain {
+		b = append(binary.BigEndian.AppendUint16(b, uint16(len(der))), der...)
+	}
+	return b
+}
+
+// decodeChain reads certificates that any holder of the gossip key may have sent.
+func decodeChain(b []byte) (chain [][]byte, err error) {
+	if len(b) > maxChain {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d are allowed", errChain, len(b), maxChain)
+	}
+	r := &fieldReader{rest: b}
+	n := int(r.byte())
+	if n == 0 || n > maxCertificates {
+		return nil, fmt.Errorf("%w: %d of them, 1 to %d are allowed", errChain, n, maxCertificates)
+	}
+	for range n {
+		length := r.take(2)
+		if length == nil {
+			return nil, fmt.Errorf("%w: cut short", errChain)
+		}
+		chain = append(chain, r.take(int(binary.BigEndian.Uint16(length))))
+	}
+	if r.failed || len(r.rest) > 0 {
+		return nil, fmt.Errorf("%w: cut short or too long", errChain)
+	}
+	return chain, nil
+}

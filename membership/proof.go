@@ -1,0 +1,409 @@
+package membership
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// keyID names a certificate: the first bytes of the SHA-256 of its DER form. A
+// signature names its certificate by it.
+type keyID = [keyIDSize]byte
+
+const (
+	// keepProof is how long a certificate, or the proof of an instance, is kept
+	// after its last use. A member that is away for longer is proven again.
+	keepProof = 10 * time.Minute
+	// futureEpoch is how far ahead of this host's clock a boot may be. It allows
+	// for clocks that differ, and keeps a taken-over member from claiming an id
+	// with a boot that no honest restart can exceed.
+	futureEpoch = 10 * time.Minute
+)
+
+// Why an instance is not proven: label values of a counter, a closed set.
+const (
+	unprovenUnsigned     = "unsigned"     // a release that does not sign, or a forged member
+	unprovenCertificate  = "certificate"  // unknown, or refused: denied, ended, of another authority
+	unprovenSignature    = "signature"    // forged or damaged
+	unprovenDisagreement = "disagreement" // it gossips otherwise than its certificate says
+	unprovenAddress      = "address"      // gossiped at another address than it signed
+	unprovenFuture       = "future_epoch"
+	unprovenTooMany      = "too_many"
+)
+
+var unprovenReasons = [...]string{
+	unprovenUnsigned, unprovenCertificate, unprovenSignature, unprovenDisagreement,
+	unprovenAddress, unprovenFuture, unprovenTooMany,
+}
+
+// Unproven is an instance that gossip tells of and that is in no snapshot,
+// because nothing proves that it is what it says.
+type Unproven struct {
+	// ID, Epoch and GossipAddr are what gossip says of it; any of them may be
+	// forged.
+	ID         string `json:"id"`
+	Epoch      uint64 `json:"epoch"`
+	GossipAddr string `json:"gossip_addr,omitempty"`
+	// Reason says what lacks and what to do.
+	Reason string `json:"reason"`
+	// Since is when it was first refused for that reason.
+	Since time.Time `json:"since"`
+
+	kind string
+	last time.Time
+}
+
+// unprovenError says why an instance is not proven.
+type unprovenError struct {
+	kind   string // of unprovenReasons
+	reason string
+	// missing is the certificate to ask for, when that is all that lacks.
+	missing *keyID
+}
+
+func (e *unprovenError) Error() string { return e.reason }
+
+// proofs knows the certificates of members and which instances they prove. It
+// holds the claims of gossip against them. Methods may be called from any
+// goroutine.
+type proofs struct {
+	source *identity.Source
+	label  string // cluster/environment
+	now    func() time.Time
+	// fleetTime is the time by the clocks of the other members; zero without any.
+	fleetTime func() time.Time
+	limit     int // of members; two certificates for each
+	logger    *slog.Logger
+	lines     *rate.Limiter // of the log about instances that gossip makes up
+
+	mu           sync.Mutex
+	certificates map[keyID]*knownCertificate
+	instances    map[string]provenInstance // by instance name
+	addrs        map[string]struct{}       // gossip addresses of proven instances
+	unproven     map[string]Unproven       // by instance name
+}
+
+type knownCertificate struct {
+	*identity.Certified
+	used time.Time
+}
+
+// provenInstance is what was verified last of an instance, so that the same
+// metadata heard again costs a comparison.
+type provenInstance struct {
+	metadata []byte
+	addr     string
+	key      keyID
+	used     time.Time
+}
+
+func newProofs(cfg Config) *proofs {
+	return &proofs{
+		source: cfg.Identity, label: cfg.label(), now: cfg.clock, limit: cfg.MaxMembers,
+		fleetTime: func() time.Time { return time.Time{} },
+		logger:    cfg.Logger, lines: rate.NewLimiter(1, 16),
+		certificates: make(map[keyID]*knownCertificate), instances: make(map[string]provenInstance), addrs: make(map[string]struct{}), unproven: make(map[string]Unproven),
+	}
+}
+
+// learn checks a chain and keeps it. It returns what it proves.
+func (p *proofs) learn(chain [][]byte) (*identity.Certified, error) {
+	if len(chain) == 0 {
+		return nil, errors.New("no certificate in it")
+	}
+	key := identity.KeyID(chain[0])
+	if c, err := p.certificate(key); err == nil {
+		return c, nil
+	}
+	certified, err := p.source.Certify(chain)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.certificates[key]; !known && len(p.certificates) >= 2*p.limit {
+		return nil, fmt.Errorf("%d certificates are known, more are not kept: raise the limit on members", len(p.certificates))
+	}
+	p.certificates[key] = &knownCertificate{certified, p.now()}
+	return certified, nil
+}
+
+// certificate finds a certificate that still counts.
+func (p *proofs) certificate(key keyID) (*identity.Certified, error) {
+	p.mu.Lock()
+	c, known := p.certificates[key]
+	if known {
+		c.used = p.now()
+	}
+	p.mu.Unlock()
+	if !known {
+		return nil, ErrUnproven
+	}
+	if err := p.source.Recheck(c.Certified); err != nil {
+		return nil, err
+	}
+	return c.Certified, nil
+}
+
+// chain is a certificate as it is passed on to others, nil when it is not known.
+func (p *proofs) chain(key keyID) [][]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c, known := p.certificates[key]; known {
+		return c.Chain()
+	}
+	return nil
+}
+
+// addr is the gossip address that an instance signed, empty when it is not proven.
+func (p *proofs) addr(instance string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.instances[instance].addr
+}
+
+// gossipsAt reports whether a proven instance signed this gossip address.
+func (p *proofs) gossipsAt(addr string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, known := p.addrs[addr]
+	return known
+}
+
+// told is what gossip says of one instance.
+type told struct {
+	name, addr string
+	metadata   []byte // with the signature behind it
+}
+
+// prove decides whether an instance is what gossip says. Its error is an
+// *unprovenError, which is noted for the list of the unproven.
+func (p *proofs) prove(t told) (metadata, error) {
+	m, err := p.judge(t)
+	if err == nil {
+		return m, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id, epoch, ok := splitInstance(t.name)
+	if !ok {
+		return metadata{}, err
+	}
+	news := p.noteUnproven(Unproven{ID: id, Epoch: epoch, GossipAddr: t.addr, Reason: err.reason, kind: err.kind})
+	if news && err.missing == nil && p.lines.Allow() {
+		p.logger.Warn("member left out: nothing proves it", "member", id, "addr", t.addr, "reason", err.reason)
+	}
+	return metadata{}, err
+}
+
+func (p *proofs) judge(t told) (metadata, *unprovenError) {
+	refuse := func(kind, format string, args ...any) (metadata, *unprovenError) {
+		return metadata{}, &unprovenError{kind: kind, reason: fmt.Sprintf(format, args...)}
+	}
+	now := p.now()
+	p.mu.Lock()
+	known, again := p.instances[t.name]
+	p.mu.Unlock()
+	again = again && known.addr == t.addr && bytes.Equal(known.metadata, t.metadata)
+
+	if len(t.metadata) <= MaxSignature {
+		return refuse(unprovenUnsigned, "its metadata is not signed: give it a certificate and a release that signs its gossip")
+	}
+	body, signature := t.metadata[:len(t.metadata)-MaxSignature], t.metadata[len(t.metadata)-MaxSignature:]
+	m, err := decodeMetadata(body)
+	switch {
+	case err != nil:
+		return refuse(unprovenUnsigned, "its metadata cannot be read: %v: give it a release that signs its gossip", err)
+	case instanceName(m.ID, m.Epoch) != t.name:
+		return refuse(unprovenDisagreement, "it is gossiped as %q and its metadata says %q", t.name, instanceName(m.ID, m.Epoch))
+	case m.GossipAddr == "":
+		return refuse(unprovenUnsigned, "its metadata is not signed: upgrade it to a release that signs its gossip")
+	case m.GossipAddr != t.addr:
+		return refuse(unprovenAddress, "it is gossiped at %s and signed for %s", t.addr, m.GossipAddr)
+	case p.future(m.Epoch):
+		return refuse(unprovenFuture, "it says that it booted at %s, which is more than %s ahead of this host and of most members: compare the clocks", time.UnixMilli(int64(min(m.Epoch, 1<<50))).UTC().Format(time.RFC3339), futureEpoch)
+	}
+	key, _ := signer(signature)
+	certificate, err := p.certificate(key)
+	if errors.Is(err, ErrUnproven) {
+		_, e := refuse(unprovenCertificate, "no member has shown its certificate yet")
+		e.missing = &key
+		return metadata{}, e
+	}
+	if err != nil {
+		return refuse(unprovenCertificate, "its certificate is refused: %v", err)
+	}
+	if reason := disagreement(m, certificate.Claims); reason != "" {
+		return refuse(unprovenDisagreement, "%s", reason)
+	}
+	if !again {
+		if err := p.verify(certificate, claim{m.ID, statementMetadata, body, signature}); err != nil {
+			return refuse(unprovenSignature, "%v", err)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !again && len(p.instances) >= 2*p.limit {
+		if _, known := p.instances[t.name]; !known {
+			return refuse(unprovenTooMany, "%d instances are known, more are not let in: raise the limit on members", len(p.instances))
+		}
+	}
+	if !again {
+		known = provenInstance{metadata: bytes.Clone(t.metadata), addr: t.addr, key: key}
+	}
+	known.used = now
+	p.instances[t.name], p.addrs[t.addr] = known, struct{}{}
+	delete(p.unproven, t.name)
+	return m, nil
+}
+
+// future reports a boot that lies ahead of now, by this host's clock and by those of
+// the others: it may be this host's clock that is behind.
+func (p *proofs) future(epoch uint64) bool {
+	ahead := func(now time.Time) bool { return epoch > uint64(max(0, now.Add(futureEpoch).UnixMilli())) }
+	return ahead(p.now()) && ahead(p.fleetTime())
+}
+
+// disagreement says where metadata and certificate differ; "" where they do not. A
+// certificate that names no datacenter agrees with any.
+func disagreement(m metadata, c identity.Claims) string {
+	for _, f := range []struct{ name, gossiped, certified string }{
+		{"cluster", m.Cluster, c.Cluster}, {"environment", m.Environment, c.Environment},
+		{"id", m.ID, c.Node}, {"role", m.Role, string(c.Role)}, {"datacenter", m.Datacenter, c.Datacenter},
+	} {
+		if f.gossiped != f.certified && (f.name != "datacenter" || f.certified != "") {
+			return fmt.Sprintf("it gossips the %s %q, its certificate says %q", f.name, f.gossiped, f.certified)
+		}
+	}
+	return ""
+}
+
+// filter returns the members that are still proven. The others lost their proof:
+// their certificate ended, or was put on the deny list.
+func (p *proofs) filter(self string, members []Member) (proven []Member, lapsed []Unproven) {
+	proven = members[:0]
+	for _, m := range members {
+		reason := p.lapsed(self, m)
+		if reason == "" {
+			proven = append(proven, m)
+			continue
+		}
+		u := Unproven{ID: m.ID, Epoch: m.Epoch, GossipAddr: m.GossipAddr, Reason: reason, kind: unprovenCertificate}
+		p.mu.Lock()
+		if p.noteUnproven(u) {
+			lapsed = append(lapsed, u)
+		}
+		p.mu.Unlock()
+	}
+	return proven, lapsed
+}
+
+// lapsed says why a member is not proven any more, "" when it is.
+func (p *proofs) lapsed(self string, m Member) (reason string) {
+	name := m.Instance()
+	if name == self {
+		return ""
+	}
+	p.mu.Lock()
+	known, ok := p.instances[name]
+	if ok {
+		known.used = p.now()
+		p.instances[name] = known
+	}
+	p.mu.Unlock()
+	if !ok {
+		return "nothing proves it any more"
+	}
+	if _, err := p.certificate(known.key); err != nil {
+		return "its certificate is refused: " + err.Error()
+	}
+	return ""
+}
+
+// noteUnproven lists an instance and reports whether it, or its reason, is new.
+// The list is bounded: beyond the limit the one that was not heard of for the
+// longest makes room. mu is held.
+func (p *proofs) noteUnproven(u Unproven) (news bool) {
+	name := instanceName(u.ID, u.Epoch)
+	old, known := p.unproven[name]
+	u.Since, u.last = p.now(), p.now()
+	if known && old.Reason == u.Reason {
+		u.Since = old.Since
+	}
+	if !known && len(p.unproven) >= maxUnproven {
+		for victim := range p.unproven { // any: under a flood each is as good as the others
+			delete(p.unproven, victim)
+			break
+		}
+	}
+	p.unproven[name] = u
+	return !known || old.Reason != u.Reason
+}
+
+// maxUnproven bounds the list that operators read.
+const maxUnproven = 1024
+
+// noteStranger lists an instance that was refused in its hello.
+func (p *proofs) noteStranger(u Unproven) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noteUnproven(u)
+}
+
+// list returns the unproven, sorted by id and epoch.
+func (p *proofs) list() []Unproven {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]Unproven, 0, len(p.unproven))
+	for _, u := range p.unproven {
+		out = append(out, u)
+	}
+	slices.SortFunc(out, func(a, b Unproven) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Epoch, b.Epoch)) })
+	return out
+}
+
+// sweep forgets what was not used for a while.
+func (p *proofs) sweep() {
+	now := p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, i := range p.instances {
+		if now.Sub(i.used) > keepProof {
+			delete(p.instances, name)
+			delete(p.addrs, i.addr) // another instance there is noted again when it is told of
+		} else if c := p.certificates[i.key]; c != nil && c.used.Before(i.used) {
+			c.used = i.used
+		}
+	}
+	for key, c := range p.certificates {
+		if now.Sub(c.used) > keepProof {
+			delete(p.certificates, key)
+		}
+	}
+	for name, u := range p.unproven {
+		if now.Sub(u.last) > unprovenFor {
+			delete(p.unproven, name)
+		}
+	}
+}
+
+// unprovenFor is how long an instance stays on the list after it was last heard of.
+const unprovenFor = 2 * time.Minute
+
+// Unproven lists the instances that gossip tells of and that no snapshot shows,
+// sorted by id. It is empty without certificates.
+func (n *Node) Unproven() []Unproven {
+	if n.proofs == nil {
+		return nil
+	}
+	return n.proofs.list()
+}

@@ -1,0 +1,47 @@
+package membership
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestStrangersCannotFillTheLogWithRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		lines, more := 0, 0
+		knock := func(addr string) {
+			if worthLine, unlogged := r.heard(addr); worthLine {
+				lines++
+				more += unlogged
+			}
+		}
+		for i := range 600 { // one host, whatever port it comes from and whatever it says
+			knock(fmt.Sprintf("10.0.0.9:%d", 1000+i))
+		}
+		if lines != 1 {
+			t.Errorf("600 refusals of one host in %d lines", lines)
+		}
+		for i := range 600 { // all of one IPv6 network are one host
+			knock(fmt.Sprintf("[2001:db8::%x]:7400", i+1))
+		}
+		if lines != 2 {
+			t.Errorf("600 addresses of one network in %d lines", lines-1)
+		}
+		for i := range 2000 {
+			knock(fmt.Sprintf("10.1.%d.%d:7400", i/250, i%250))
+		}
+		if lines != maxRefusalLines {
+			t.Errorf("2000 hosts in one minute: %d lines, want %d", lines, maxRefusalLines)
+		}
+		if len(r.byHost) > maxRefusals {
+			t.Errorf("%d hosts are remembered", len(r.byHost))
+		}
+		time.Sleep(refusalQuiet)
+		knock("10.0.0.9:1")
+		if lines != maxRefusalLines+1 || more != 3200-maxRefusalLines {
+			t.Errorf("a minute later %d lines tell of %d others", lines, more)
+		}
+	})
+}

@@ -1,0 +1,43 @@
+package membership
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// Connections that say nothing cost nothing to open. They must not keep members out,
+// not even those that come from the same address.
+func TestSilentConnectionsKeepNoMemberOut(t *testing.T) {
+	a := authority(t)
+	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil) })
+	member := start(t, func(c *Config) { c.ID = "r2"; certified(t, a, c, nil) })
+	for range 600 {
+		conn, err := net.Dial("tcp", seed.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	refused := 0
+	for range 40 {
+		conn, _, err := member.transport.dial(ctx, seed.Addr(), protocolMemberlist)
+		if err != nil {
+			refused++
+			continue
+		}
+		_ = conn.Close()
+	}
+	if refused > 0 {
+		t.Errorf("%d of 40 handshakes were refused", refused)
+	}
+	if testutil.ToFloat64(seed.metrics.refusals.WithLabelValues(inbound, identity.StrangersOfSource)) == 0 {
+		t.Error("the connections that gave way are not counted")
+	}
+}
