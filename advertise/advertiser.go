@@ -1,11 +1,11 @@
 package advertise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -35,11 +35,15 @@ type AdvertiserConfig struct {
 	// Required. AdvertiseAddr is the IP:port that others use, by default the bound
 	// one.
 	BindAddr, AdvertiseAddr string
-	// Identity has the certificate of the process; Run reads renewed files.
-	// Default: none.
+	// Identity has the certificate of the process; Run reads renewed files. Relays
+	// with certificates then use only services that are Secured. Default: none.
 	Identity *identity.Source
 	// Keyring has the gossip keys. Default: none.
 	Keyring *membership.Keyring
+	// AllowedAddrs are networks in which services may be besides this process's own
+	// host. They matter with an Identity, where all members must allow them; see
+	// Rules.
+	AllowedAddrs []netip.Prefix
 	// Insecure allows an address that other hosts can reach without both an
 	// Identity and a Keyring.
 	Insecure bool
@@ -70,7 +74,7 @@ const (
 // problems lists what only an advertiser cares about, and what is wrong with the
 // services; the rest is membership's to judge.
 func (c *AdvertiserConfig) problems() []error {
-	errs := serviceProblems(c.Services)
+	errs := c.serviceProblems(c.Services)
 	if len(c.Seeds) == 0 {
 		errs = append(errs, errors.New("no seeds: give at least one member to join, nobody looks for an advertiser"))
 	}
@@ -83,18 +87,20 @@ func (c *AdvertiserConfig) problems() []error {
 	return errs
 }
 
+// rules are those of this process.
+func (c *AdvertiserConfig) rules() Rules {
+	return Rules{Proven: c.Identity != nil, AllowedAddrs: c.AllowedAddrs}
+}
+
 // serviceProblems finds all that is wrong with each service by itself, and
-// addresses that only the process itself could connect to.
-func serviceProblems(services []Service) (errs []error) {
+// addresses that others could not connect to or would refuse.
+func (c *AdvertiserConfig) serviceProblems(services []Service) (errs []error) {
 	for _, s := range services {
 		s, err := s.Normalize()
 		if err != nil {
 			errs = append(errs, err)
-			continue
-		}
-		host, _, _ := net.SplitHostPort(s.Address) // Normalize has split it
-		if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
-			errs = append(errs, refuse("address", "service %q: address %q: every interface is where to listen, not where to connect: give the address of this host", s.Name, s.Address))
+		} else if err := c.rules().CheckOffer(s.Address, cmp.Or(c.AdvertiseAddr, c.BindAddr)); err != nil {
+			errs = append(errs, fmt.Errorf("service %q: %w", s.Name, err))
 		}
 	}
 	return errs
@@ -141,7 +147,7 @@ func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 	if a.cfg.Logger == nil {
 		a.cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	a.catalogue, err = New(Config{Gossip: node, Logger: cfg.Logger, Registerer: cfg.Registerer})
+	a.catalogue, err = New(Config{Gossip: node, Rules: cfg.rules(), Logger: cfg.Logger, Registerer: cfg.Registerer})
 	if err == nil && len(cfg.Services) > 0 {
 		err = a.catalogue.Offer(cfg.Services)
 	}
@@ -161,7 +167,7 @@ func (a *Advertiser) View() *View { return a.catalogue.View() }
 // Set replaces what this process offers. With an error, which names every faulty
 // service, nothing has changed.
 func (a *Advertiser) Set(services ...Service) error {
-	if err := errors.Join(serviceProblems(services)...); err != nil {
+	if err := errors.Join(a.cfg.serviceProblems(services)...); err != nil {
 		return err
 	}
 	if err := a.catalogue.Offer(services); err != nil {

@@ -20,7 +20,7 @@ const crowdSize = 10_000
 
 func newCrowd(tb testing.TB, services int) *crowd {
 	f := &crowd{tb: tb, services: services, store: newStore(storeConfig{})}
-	f.builder = newViewBuilder(f.store)
+	f.builder = newViewBuilder(f.store, anything())
 	for i := range crowdSize {
 		f.members = append(f.members, f.member(i))
 	}
@@ -157,7 +157,7 @@ func BenchmarkAllRecords(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		f := &crowd{tb: b, store: newStore(storeConfig{}), members: f.members}
-		f.builder = newViewBuilder(f.store)
+		f.builder = newViewBuilder(f.store, anything())
 		f.setMembers(f.members)
 		for _, raw := range raws {
 			f.apply(raw)

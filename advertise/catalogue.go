@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,6 +44,8 @@ type Config struct {
 	PublishInterval time.Duration
 	// ViewInterval is the least time between two views. Default 50 ms.
 	ViewInterval time.Duration
+	// Rules say which offers become endpoints.
+	Rules Rules
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
@@ -61,6 +62,9 @@ func (c *Config) validate() error {
 	}
 	if c.ExchangeRate < minExchangeRate {
 		return fmt.Errorf("advertise: exchange rate of %d bytes a second: use at least %d, or 0 for the default", c.ExchangeRate, minExchangeRate)
+	}
+	if err := c.Rules.validate(); err != nil {
+		return err
 	}
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
@@ -84,7 +88,7 @@ func (c *Config) validate() error {
 
 // Bounds of the loop.
 const (
-	mailboxLimit   = 8192 // instances with mail waiting
+	mailboxLimit   = 8192 // messages of gossip waiting
 	maxOutbound    = 2    // exchanges this node runs at once
 	maxFetches     = 1024 // hinted records waiting to be fetched
 	fetchAttempts  = 4    // the owner first, then other members
@@ -109,8 +113,6 @@ type Catalogue struct {
 	calls   chan func()
 	ownWake chan struct{}
 	stopped chan struct{} // closed when Run has ended
-	// compared is set by the first exchange with another member that succeeded.
-	compared atomic.Bool
 	// rate bounds what exchanges send, complaints what peers can make this node log.
 	rate, complaints *rate.Limiter
 
@@ -121,18 +123,22 @@ type Catalogue struct {
 	draining bool
 
 	// Owned by Run's goroutine.
-	store     *store
-	builder   *viewBuilder
-	members   *membership.Snapshot
-	own       own
-	dirty     bool
-	viewed    time.Time
-	random    *rand.Rand
-	partners  *partners
-	outbound  map[string]struct{} // members with an exchange of ours
-	finished  chan finished
-	exchanges sync.WaitGroup
-	fetches   map[instance]*pendingFetch
+	store    *store
+	parked   *parked
+	builder  *viewBuilder
+	members  *membership.Snapshot
+	own      own
+	dirty    bool
+	viewed   time.Time
+	random   *rand.Rand
+	partners *partners
+	// compared is set by an exchange with another member that succeeded, and sawWorkers
+	// by the first worker; see forget.
+	compared, sawWorkers bool
+	outbound             map[string]*finished // members with an exchange of ours
+	finished             chan *finished
+	exchanges            sync.WaitGroup
+	fetches              map[instance]*pendingFetch
 }
 
 // New registers a catalogue's handlers on the gossip node. It starts nothing.
@@ -143,13 +149,13 @@ func New(cfg Config) (*Catalogue, error) {
 	c := &Catalogue{
 		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(), mailbox: newMailbox(mailboxLimit),
 		calls: make(chan func()), ownWake: make(chan struct{}, 1), stopped: make(chan struct{}),
-		store: newStore(storeConfig{}), outbound: map[string]struct{}{}, finished: make(chan finished),
+		store: newStore(storeConfig{}), parked: newParked(), outbound: map[string]*finished{}, finished: make(chan *finished),
 		fetches: map[instance]*pendingFetch{}, random: rand.New(rand.NewPCG(cfg.Seed, 0)),
 		rate:       rate.NewLimiter(rate.Limit(cfg.ExchangeRate), sendBurst),
 		complaints: rate.NewLimiter(rate.Every(time.Second), complaintBurst),
 	}
 	c.partners = newPartners(cfg.Interval, c.random)
-	c.builder = newViewBuilder(c.store)
+	c.builder = newViewBuilder(c.store, newAdmission(cfg.Rules, c.tellRefused))
 	if err := c.metrics.register(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("advertise: register metrics: %w", err)
 	}
@@ -162,13 +168,8 @@ func New(cfg Config) (*Catalogue, error) {
 // View is the newest view: one atomic load, never nil, empty before Run.
 func (c *Catalogue) View() *View { return c.watches.views.Load() }
 
-// Settled reports whether the view can be trusted to be whole: an exchange with
-// another member has succeeded, or there is no other member. Before that, a
-// service that is missing may only not have been heard of yet.
-func (c *Catalogue) Settled() bool {
-	members := c.View().Members()
-	return c.compared.Load() || members != nil && len(members.Members()) <= 1
-}
+// Settled reports whether the newest view is settled; see [View.Settled].
+func (c *Catalogue) Settled() bool { return c.View().Settled() }
 
 // Watch delivers the current view, then always the newest; a slow reader skips
 // views and delays nobody. The channel is closed when ctx ends.
@@ -242,8 +243,11 @@ func (c *Catalogue) loop(ctx context.Context) {
 		case <-expire.C:
 			now := c.cfg.Now()
 			c.store.expire(now)
-			c.dirty = c.dirty || c.builder.expiring(now)
+			c.dirty = c.builder.retry(now) || c.dirty || c.builder.expiring(now)
 			c.expireFetches()
+			c.parked.expire(now)
+			c.unpark(c.parked.ids()) // a live member's new certificate may be known by now
+			c.renewOwn()
 		case <-viewTimer.C:
 		}
 		c.startExchanges(ctx)
@@ -274,12 +278,21 @@ func (c *Catalogue) publishView(timer *time.Timer) {
 		return
 	}
 	v, changed := c.builder.build(c.members, now)
+	v.settled = c.compared || c.members != nil && len(c.members.Members()) <= 1
 	c.dirty, c.viewed = false, now
 	c.metrics.views.Inc()
 	c.metrics.services.Set(float64(v.ServiceCount()))
 	c.metrics.endpoints.Set(float64(v.EndpointCount()))
 	c.metrics.records.Set(float64(len(c.store.entries)))
 	c.watches.publish(v, changed)
+}
+
+// tellRefused counts an offer that does not become an endpoint, and logs it.
+func (c *Catalogue) tellRefused(r Refusal) {
+	c.metrics.offersRefused.WithLabelValues(r.Reason).Add(float64(r.Count))
+	if c.complaints.Allow() {
+		c.logger.Warn("what a worker offers is not used", "worker", r.Worker, "reason", r.Reason, "services", r.Count, "service", r.Service, "error", r.Text)
+	}
 }
 
 func (c *Catalogue) touch(id string) {
@@ -303,11 +316,28 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 		}
 		c.mu.Unlock()
 	}
-	for _, id := range c.store.setMembers(s, c.cfg.Now()) {
+	changed := c.store.setMembers(s, c.cfg.Now())
+	for _, id := range changed {
 		c.touch(id)
 	}
+	c.unpark(changed)
 	c.dirty = true // a view carries its snapshot
+	c.forget(s)
 	c.partners.greet(s.Self(), before, s)
+}
+
+// forget has records compared again when the first worker appears. Relays that have
+// compared before that were all without records: what that worker and those that it
+// knows offer is still to come.
+func (c *Catalogue) forget(s *membership.Snapshot) {
+	if c.sawWorkers || len(s.WithRole(membership.RoleWorker)) == 0 {
+		return
+	}
+	c.sawWorkers, c.compared = true, false
+	c.partners.joining = joinExchanges
+	for _, running := range c.outbound {
+		running.early = true
+	}
 }
 
 // readMail merges what gossip brought and gossips on what was new.
@@ -317,8 +347,16 @@ func (c *Catalogue) readMail() {
 			c.hearHint(m)
 			continue
 		}
-		e, result, err := c.mergeOne(m.raw)
+		if c.store.has(m.from, m.stamp) { // gossip repeats itself, and a signature takes time to check
+			c.metrics.receive(old)
+			continue
+		}
+		e, result, err := c.merge(c.examine(m.raw))
 		switch {
+		case result == forged:
+			if c.complaints.Allow() {
+				c.logger.Warn("dropped a forged record from gossip: a member with the gossip key sends in another's name", "node", m.from.id, "error", err)
+			}
 		case err != nil:
 			c.logger.Debug("dropped a record", "error", err)
 		case result == foreign:
@@ -329,8 +367,42 @@ func (c *Catalogue) readMail() {
 	}
 }
 
-func (c *Catalogue) mergeOne(raw []byte) (*entry, outcome, error) {
-	e, result, err := c.store.merge(raw, c.cfg.Now())
+// examined is a record from the network and what is wrong with it. With an error
+// that wraps membership.ErrUnproven it may be merged later, with another never.
+type examined struct {
+	entry *entry
+	err   error
+}
+
+// examine decodes a record and checks its signature. It takes some 100 µs and may
+// be called from any goroutine.
+func (c *Catalogue) examine(raw []byte) examined {
+	record, signed, err := decodeRecord(raw)
+	if err != nil {
+		return examined{err: err}
+	}
+	err = c.cfg.Gossip.Verify(record.NodeID, membership.StatementRecord, signed.statement, signed.signature)
+	if err != nil && !errors.Is(err, membership.ErrUnproven) {
+		return examined{err: refuse(string(forged), "record of %q, sequence %d: %v", record.NodeID, record.Sequence, err)}
+	}
+	return examined{newEntry(record, raw, signed), err}
+}
+
+// merge takes a record that was examined into the store, or parks it.
+func (c *Catalogue) merge(x examined) (e *entry, result outcome, err error) {
+	now := c.cfg.Now()
+	switch {
+	case x.entry == nil:
+		result, err = outcomeOf(x.err), x.err
+	case x.err == nil:
+		e, result, err = c.store.take(x.entry, now)
+	default:
+		if err = c.store.inTime(x.entry.instance(), now); err != nil {
+			result = outcomeOf(err)
+		} else {
+			result = c.parked.put(x.entry, now)
+		}
+	}
 	c.metrics.receive(result)
 	switch result {
 	case foreign:
@@ -339,6 +411,41 @@ func (c *Catalogue) mergeOne(raw []byte) (*entry, outcome, error) {
 		c.touch(e.record.NodeID)
 	}
 	return e, result, err
+}
+
+// unpark tries again the parked records of members that have changed.
+func (c *Catalogue) unpark(changed []string) {
+	var news []*entry
+	for _, id := range changed {
+		m, _ := c.members.Get(id)
+		key := instance{id, m.Epoch}
+		raw := c.parked.raw(key)
+		if raw == nil {
+			continue
+		}
+		x := c.examine(raw)
+		if errors.Is(x.err, membership.ErrUnproven) {
+			continue
+		}
+		c.parked.drop(key)
+		if e, result, err := c.merge(x); err != nil {
+			c.logger.Debug("dropped a parked record", "error", err)
+		} else if result == applied {
+			news = append(news, e)
+		}
+	}
+	c.spreadSome(news)
+}
+
+// spreadSome gossips a few new records: they are news that gossip lost. Many are
+// what a joiner has to catch up with.
+func (c *Catalogue) spreadSome(news []*entry) {
+	if len(news) > spreadLimit {
+		return
+	}
+	for _, e := range news {
+		c.spread(e)
+	}
 }
 
 // spread gossips a record, or a hint of it, unless its worker lives a later life.

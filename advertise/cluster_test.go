@@ -104,6 +104,45 @@ func TestAJoinerIsSettledOnlyAfterItHasComparedRecords(t *testing.T) {
 	})
 }
 
+// Three relays that start anew know each other before they know a worker. What they
+// compared among themselves says nothing about the workers, which come together later.
+func TestRelaysThatComparedAmongThemselvesAreNotSettledWhenTheFirstWorkerAppears(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network) { // all gossip is lost: only exchanges tell
+		var relays []*node
+		for _, id := range []string{"r1", "r2", "r3"} {
+			relays = append(relays, n.join(id, membership.RoleRelay))
+		}
+		settle(time.Second)
+		for _, r := range relays {
+			if !r.catalogue.Settled() {
+				t.Error("relays without a worker have compared, and are not settled")
+			}
+		}
+		n.dialTime = time.Second
+		offer(t, n.join("w1", membership.RoleWorker), echo(1))
+		settle(900 * time.Millisecond)
+		for _, r := range relays {
+			if v := r.catalogue.View(); v.Settled() || v.Known("echo") {
+				t.Errorf("settled %v, with the service %v, before a record could come", v.Settled(), v.Known("echo"))
+			}
+		}
+		settle(5 * time.Second)
+		for _, r := range relays {
+			if v := r.catalogue.View(); !v.Settled() || !v.Known("echo") {
+				t.Errorf("settled %v, with the service %v, after the records were compared", v.Settled(), v.Known("echo"))
+			}
+		}
+		// From then on workers come and go, and relays stay settled.
+		n.join("w2", membership.RoleWorker)
+		settle(100 * time.Millisecond)
+		for _, r := range relays {
+			if !r.catalogue.Settled() {
+				t.Error("a second worker unsettles a relay")
+			}
+		}
+	})
+}
+
 func TestAViewHasBothHalvesOfAPlan(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
 		n.join("r1", membership.RoleRelay)
@@ -270,9 +309,10 @@ func TestARecordInOurNameIsAnsweredWithAHigherSequence(t *testing.T) {
 }
 
 func TestALargeRecordIsFetched(t *testing.T) {
+	large := func(c *Config) { c.Rules.MaxServicesPerRecord = MaxServices }
 	bubble(t, 0.2, func(t *testing.T, n *network) {
-		relays := []*node{n.join("relay-0", membership.RoleRelay), n.join("relay-1", membership.RoleRelay)}
-		worker := n.join("worker-0", membership.RoleWorker)
+		relays := []*node{n.joinWith("relay-0", membership.RoleRelay, large), n.joinWith("relay-1", membership.RoleRelay, large)}
+		worker := n.joinWith("worker-0", membership.RoleWorker, large)
 		settle(2 * time.Minute) // until no exchange is due that could carry it first
 		var services []Service
 		for i := range MaxServices {

@@ -5,14 +5,17 @@ import (
 	"math"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/ringway/ringway/membership"
 )
 
 // recordFormat leads every record. Fields are only ever added at the end, which
 // old readers skip; the number changes when that is not enough.
 const recordFormat = 1
 
-// wireRecord and wireService are the encoding: msgpack arrays in this order. The
-// next field of a record is reserved for a signature over the ones before it.
+// wireRecord and wireService are the encoding: msgpack arrays in this order. A
+// signed record has one more field, its author's signature. The signature covers
+// the encoded bytes of the fields before it, without the head of the array.
 type wireRecord struct {
 	Format   int
 	NodeID   string
@@ -38,6 +41,7 @@ type wireService struct {
 
 const (
 	recordFields       = 5
+	signedFields       = 6
 	serviceFields      = 8  // in every record
 	serviceFieldsKnown = 11 // to this build
 )
@@ -60,9 +64,9 @@ func encode(v any) ([]byte, error) {
 	return out, nil
 }
 
-// Encode validates the record and returns its bytes: at most [MaxRecordBytes], a
-// msgpack array that begins with a format number. The error names the service
-// and the field to change.
+// Encode validates the record and returns its bytes, not signed: a msgpack array
+// that begins with a format number. Together with a signature they are at most
+// [MaxRecordBytes]. The error names the service and the field to change.
 func (r Record) Encode() ([]byte, error) {
 	wire := wireRecord{Format: recordFormat, NodeID: r.NodeID, Epoch: r.Epoch, Sequence: r.Sequence}
 	full := r
@@ -88,21 +92,50 @@ func (r Record) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(raw) > MaxRecordBytes {
-		return nil, refuse("too_large", "record of %q takes %d bytes, more than %d: offer fewer services or shorter tags", r.NodeID, len(raw), MaxRecordBytes)
+	if len(raw) > maxUnsignedBytes {
+		return nil, refuse("too_large", "record of %q takes %d bytes, more than %d: offer fewer services or shorter tags", r.NodeID, len(raw), maxUnsignedBytes)
 	}
 	return raw, nil
 }
 
+const (
+	signedHead = 0x90 | signedFields // of the array of a signed record
+	// signatureHead are the bytes before a signature: its type and its length.
+	signatureHead    = 2
+	maxUnsignedBytes = MaxRecordBytes - signatureHead - membership.MaxSignature
+)
+
+// statementOf is what the author of an encoded record signs.
+func statementOf(unsigned []byte) []byte { return unsigned[1:] }
+
+// withSignature makes the bytes of a signed record.
+func withSignature(statement, signature []byte) []byte {
+	raw := make([]byte, 0, 1+len(statement)+signatureHead+len(signature))
+	raw = append(append(raw, signedHead), statement...)
+	return append(append(raw, 0xc4, byte(len(signature))), signature...)
+}
+
 // DecodeRecord reads a record from the network. It never panics, allocates in
 // proportion to the input at most, skips fields it does not know, and applies
-// the same limits as Encode. The record does not share memory with raw.
+// the same limits as Encode. It does not check the signature. The record does not
+// share memory with raw.
 func DecodeRecord(raw []byte) (Record, error) {
+	record, _, err := decodeRecord(raw)
+	return record, err
+}
+
+// signedPart is where the statement of a record and its signature are in its
+// bytes. The signature is empty where there is none.
+type signedPart struct{ statement, signature []byte }
+
+func decodeRecord(raw []byte) (Record, signedPart, error) {
 	if len(raw) > MaxRecordBytes {
-		return Record{}, refuse("too_large", "record of %d bytes: want at most %d", len(raw), MaxRecordBytes)
+		return Record{}, signedPart{}, refuse("too_large", "record of %d bytes: want at most %d", len(raw), MaxRecordBytes)
 	}
 	r := &reader{rest: raw}
-	fields, record := readRecordHead(r)
+	fields := r.array(math.MaxInt32, "malformed")
+	signed := signedPart{statement: r.rest}
+	record := readRecordHead(r, fields)
 	services := r.array(MaxServices, "services")
 	// The bound keeps an input of 1,024 one-byte services from reserving 150 kB.
 	record.Services = make([]Service, 0, min(services, len(r.rest)/serviceFields))
@@ -112,19 +145,25 @@ func DecodeRecord(raw []byte) (Record, error) {
 			break
 		}
 	}
-	r.skip(fields - recordFields)
+	signed.statement = signed.statement[:len(signed.statement)-len(r.rest)]
+	if fields > recordFields {
+		signed.signature = r.optionalBytes(membership.MaxSignature, "signature")
+	}
+	r.skip(fields - signedFields)
 	if err := r.finish(); err != nil {
-		return Record{}, err
+		return Record{}, signedPart{}, err
+	}
+	if n := 1 + len(signed.statement); n > maxUnsignedBytes {
+		return Record{}, signedPart{}, refuse("too_large", "record of %d bytes without its signature: want at most %d", n, maxUnsignedBytes)
 	}
 	if err := record.validate(); err != nil {
-		return Record{}, err
+		return Record{}, signedPart{}, err
 	}
-	return record, nil
+	return record, signed, nil
 }
 
 // readRecordHead reads what comes before the services.
-func readRecordHead(r *reader) (fields int, record Record) {
-	fields = r.array(math.MaxInt32, "malformed")
+func readRecordHead(r *reader, fields int) Record {
 	format := r.uint()
 	if r.err == nil && format != recordFormat {
 		r.fail(refuse("format", "record format %d: this build reads %d", format, recordFormat))
@@ -132,8 +171,7 @@ func readRecordHead(r *reader) (fields int, record Record) {
 	if r.err == nil && fields < recordFields {
 		r.fail(errTruncated)
 	}
-	record = Record{NodeID: r.string(MaxNodeIDBytes, "node_id"), Epoch: r.uint(), Sequence: r.uint()}
-	return fields, record
+	return Record{NodeID: r.string(MaxNodeIDBytes, "node_id"), Epoch: r.uint(), Sequence: r.uint()}
 }
 
 func readService(r *reader) Service {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/ringway/ringway/membership"
 )
 
 var full = Record{NodeID: "worker-1", Epoch: 1_800_000_000_000, Sequence: 7, Services: []Service{
@@ -136,11 +138,15 @@ func TestInvalidServicesAreRefusedOnBothSides(t *testing.T) {
 		{"slots", func(s *Service) { s.Slots = -1 }},
 		{"state", func(s *Service) { s.State = "gone" }},
 		{"version", func(s *Service) { s.Version = strings.Repeat("v", 65) }},
+		{"version", func(s *Service) { s.Version = "v1\x1b[2J" }},
 		{"tags", func(s *Service) { s.Tags = make([]string, 17) }},
+		{"tags", func(s *Service) { s.Tags = []string{"a\nlevel=ERROR"} }},
+		{"tags", func(s *Service) { s.Tags = []string{"\u202e"} }},
 		{"tags", func(s *Service) { s.Tags = []string{strings.Repeat("t", 65)} }},
 		{"relays", func(s *Service) { s.Relays = -1 }},
 		{"relays", func(s *Service) { s.Relays = 1025 }},
 		{"selection", func(s *Service) { s.Selection = strings.Repeat("s", 257) }},
+		{"selection", func(s *Service) { s.Selection = "p2c\x7f" }},
 	} {
 		s := ok
 		test.change(&s)
@@ -171,11 +177,26 @@ func FuzzRecord(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(raw)
+	f.Add(withSignature(statementOf(raw), bytes.Repeat([]byte{7}, membership.MaxSignature)))
+	f.Add(append(append([]byte{signedHead}, statementOf(raw)...), 0xc0)) // nil for a signature
 	f.Add([]byte{0x95, 1, 0xa1, 'w', 1, 1, 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		got, err := DecodeRecord(raw)
+		got, signed, err := decodeRecord(raw)
 		if err != nil {
 			return
+		}
+		kept := newEntry(got, raw, signed)
+		if !bytes.Contains(raw, signed.statement) || len(signed.signature) > membership.MaxSignature || len(kept.raw) > MaxRecordBytes {
+			t.Fatalf("signed part %+v of % x", signed, raw)
+		}
+		if same, resigned, err := decodeRecord(kept.raw); err != nil || newEntry(same, kept.raw, resigned).stamp != kept.stamp ||
+			!bytes.Equal(resigned.statement, signed.statement) || !bytes.Equal(resigned.signature, signed.signature) {
+			t.Fatalf("% x is kept as % x, %v", raw, kept.raw, err)
+		}
+		if len(raw) < maxMailBytes {
+			if m, err := decodeMail(gossiped(raw)); err != nil || m.stamp != kept.stamp || m.from != kept.instance() {
+				t.Fatalf("% x is filed as %+v, %v, and kept as %v", raw, m, err, kept.stamp)
+			}
 		}
 		again, err := got.Encode()
 		if err != nil {

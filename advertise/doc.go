@@ -23,6 +23,12 @@
 //     sequence are settled by the larger hash. Between two lives of one id
 //     membership decides, so that a new life's record, or a forged one, never
 //     hides the endpoints of the life that is running.
+//   - A record counts because its author signed it, where members have certificates.
+//     It is checked before it is stored or passed on: gossip on Run's goroutine,
+//     exchanges on their own. One whose author is not proven yet is parked, apart
+//     from the store. A hint is not signed and causes a fetch at most.
+//   - [Rules] say which offers become endpoints. They are applied where records and
+//     members are joined, so that stores stay equal whatever the rules are.
 //   - Liveness comes from membership only, content from records only. A member
 //     that fails takes its endpoints out of the next view; its record stays for
 //     ten minutes, its floor for a day.

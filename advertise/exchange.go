@@ -102,8 +102,8 @@ func (c *Catalogue) talk(ctx context.Context, f *frames, side func(context.Conte
 		_, reason := judge(f.firstBad)
 		c.complain(f, "dropped bad records of an exchange", "records", f.dropped, "reason", reason, "error", f.firstBad)
 	}
-	if f.forged != nil {
-		c.complain(f, "got a record in our name that we did not write, publishing ours again", "sequence", f.forged.stamp.sequence)
+	if f.foreign != nil {
+		c.complain(f, "got a record in our name that we did not write, publishing ours again", "sequence", f.foreign.stamp.sequence)
 	}
 	return err
 }
@@ -203,7 +203,12 @@ func (c *Catalogue) takeRecords(ctx context.Context, f *frames) (wanted []instan
 			if taken += len(raws); taken > maxItems {
 				return nil, refuse("endless", "more than %d records", maxItems)
 			}
-			if err := c.ask(ctx, func() { c.mergeAll(raws, f) }); err != nil {
+			// Here and not on the loop, which a thousand signatures would hold up.
+			records := make([]examined, len(raws))
+			for i, raw := range raws {
+				records[i] = c.examine(raw)
+			}
+			if err := c.ask(ctx, func() { c.mergeAll(records, f) }); err != nil {
 				return nil, err
 			}
 			if f.dropped > maxBadRecords {
@@ -215,27 +220,22 @@ func (c *Catalogue) takeRecords(ctx context.Context, f *frames) (wanted []instan
 	}
 }
 
-// mergeAll merges one frame of an exchange. A few new records are gossiped on:
-// they are news that gossip lost. Many are what a joiner has to catch up with.
-func (c *Catalogue) mergeAll(raws [][]byte, f *frames) {
+// mergeAll merges one frame of an exchange.
+func (c *Catalogue) mergeAll(records []examined, f *frames) {
 	var news []*entry
-	for _, raw := range raws {
-		e, result, err := c.mergeOne(raw)
+	for _, x := range records {
+		e, result, err := c.merge(x)
 		switch {
 		case err != nil:
 			f.dropped++
 			f.firstBad = cmp.Or(f.firstBad, err)
 		case result == foreign:
-			f.forged = e
+			f.foreign = e
 		case result == applied:
 			news = append(news, e)
 		}
 	}
-	if len(news) <= spreadLimit {
-		for _, e := range news {
-			c.spread(e)
-		}
-	}
+	c.spreadSome(news)
 }
 
 // giveRecords sends the wanted records that are here and ends the turn.

@@ -22,6 +22,7 @@ import (
 // still is a gossip network on which nothing happens: members stay, broadcasts
 // get lost, streams are opened by the test itself.
 type still struct {
+	unsigned
 	snapshot *membership.Snapshot
 	serve    func(context.Context, membership.Peer, net.Conn)
 }
@@ -76,7 +77,7 @@ func hold(t tester, c *Catalogue, raws ...[]byte) {
 	t.Helper()
 	err := c.ask(context.Background(), func() {
 		for _, raw := range raws {
-			_, _, _ = c.mergeOne(raw)
+			_, _, _ = c.merge(c.examine(raw))
 		}
 	})
 	if err != nil {
@@ -163,7 +164,7 @@ func lookalikes(t *testing.T, salt uint64) (older, newer []byte) {
 		r.Sequence++
 		raw = bytes.Clone(raw)
 		binary.BigEndian.PutUint64(raw[at:], r.Sequence)
-		short := shorten(newEntry(r, raw).mix(), salt)
+		short := shorten(newEntry(r, raw, signedPart{}).mix(), salt)
 		if older, found := seen[short]; found {
 			return older, raw
 		}
@@ -337,7 +338,7 @@ func noise(t tester, n int) (alive []membership.Member, raws [][]byte) {
 			for range MaxTags {
 				tag := make([]byte, MaxTagBytes)
 				for k := range tag {
-					tag[k] = byte(random.Uint32())
+					tag[k] = ' ' + byte(random.UintN('~'-' '+1))
 				}
 				s.Tags = append(s.Tags, string(tag))
 			}

@@ -307,7 +307,7 @@ func TestOfExpiryAndWithdrawalExactlyOneTakesTheEndpointOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		return func() {
-			if _, result, err := relay.catalogue.mergeOne(raw); result != applied {
+			if _, result, err := relay.catalogue.merge(relay.catalogue.examine(raw)); result != applied {
 				panic(fmt.Sprint(result, err))
 			}
 		}

@@ -50,7 +50,7 @@ func (c *Catalogue) startFetches(ctx context.Context) {
 			continue
 		}
 		f.running = true
-		c.start(ctx, finished{peer: peer, fetch: &key}, func(ctx context.Context, fr *frames) (string, error) {
+		c.start(ctx, &finished{peer: peer, fetch: &key}, func(ctx context.Context, fr *frames) (string, error) {
 			return c.fetch(ctx, fr, []instance{key})
 		})
 	}

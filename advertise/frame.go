@@ -175,7 +175,7 @@ type frames struct {
 
 	dropped        int           // bad records received
 	firstBad       error         // why the first of them was dropped
-	forged         *entry        // a record received that claims to be ours
+	foreign        *entry        // a record received in our name that we did not write
 	sent, received int           // of maxExchangeBytes
 	deflater       *flate.Writer // made when first needed: most exchanges are idle
 	inflater       io.ReadCloser

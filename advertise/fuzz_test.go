@@ -18,7 +18,8 @@ func FuzzMail(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(append([]byte{kindRecord}, raw...))
+	f.Add(gossiped(raw))
+	f.Add(gossiped(withSignature(statementOf(raw), []byte("signature"))))
 	hint, err := encode(wireHint{"worker-1", 1, 2, 3, 4})
 	if err != nil {
 		f.Fatal(err)
@@ -145,7 +146,7 @@ func FuzzExchange(f *testing.F) {
 		}
 		c.rate = rate.NewLimiter(rate.Inf, sendBurst)
 		c.setMembers(c.cfg.Gossip.Snapshot())
-		c.store.write(Record{NodeID: "w", Epoch: 1, Sequence: 1, Services: echo(1)}, ours, start)
+		c.store.write(newEntry(Record{NodeID: "w", Epoch: 1, Sequence: 1}, ours, signedPart{}), start)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		c.inbound.run(ctx)

@@ -5,8 +5,6 @@ import (
 	"math"
 	"net"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/ringway/ringway/membership"
 )
 
@@ -27,6 +25,16 @@ type Gossip interface {
 	HandleStream(protocol string, h func(ctx context.Context, peer membership.Peer, conn net.Conn))
 	// OpenStream opens a stream to a live member.
 	OpenStream(ctx context.Context, memberID, protocol string) (net.Conn, error)
+	// Sign returns this node's signature of a statement, at most
+	// [membership.MaxSignature] bytes; nil in a fleet without certificates.
+	Sign(kind membership.Statement, statement []byte) []byte
+	// Verify reports whether the member with that id made the statement. The error
+	// wraps [membership.ErrUnproven] while its certificate is not known. It is called
+	// from many goroutines.
+	Verify(author string, kind membership.Statement, statement, signature []byte) error
+	// SignedNow reports whether a signature of this node was made with the
+	// certificate that it has now.
+	SignedNow(signature []byte) bool
 }
 
 // GossipTopic is the topic of this package's broadcasts.
@@ -62,19 +70,25 @@ func (e *entry) message() ([]byte, error) {
 	return append([]byte{kindHint}, b...), nil
 }
 
-// decodeMail reads just enough of a broadcast to file it.
+// decodeMail reads just enough of a broadcast to file it. Its signature is checked
+// later: this runs on a receive goroutine of membership.
 func decodeMail(payload []byte) (mail, error) {
 	if len(payload) == 0 || len(payload) > maxMailBytes {
 		return mail{}, refuse("malformed", "broadcast of %d bytes", len(payload))
 	}
 	switch r := (&reader{rest: payload[1:]}); payload[0] {
 	case kindRecord:
-		raw := payload[1:]
-		_, head := readRecordHead(r)
-		if r.err != nil {
-			return mail{}, r.err
+		m := mail{raw: payload[1:]}
+		fields := r.array(math.MaxInt32, "malformed")
+		signed := signedPart{statement: r.rest}
+		head := readRecordHead(r, fields)
+		r.skip(r.array(MaxServices, "services"))
+		signed.statement = signed.statement[:len(signed.statement)-len(r.rest)]
+		if fields > recordFields {
+			signed.signature = r.optionalBytes(membership.MaxSignature, "signature")
 		}
-		return mail{from: instance{head.NodeID, head.Epoch}, stamp: stamp{head.Sequence, xxhash.Sum64(raw)}, raw: raw}, nil
+		m.from, m.stamp = instance{head.NodeID, head.Epoch}, stamp{head.Sequence, hashOf(m.raw, signed)}
+		return m, r.err
 	case kindHint:
 		m := mail{hint: true}
 		n := r.array(math.MaxInt32, "malformed")

@@ -13,6 +13,9 @@ type metrics struct {
 	exchanges *prometheus.CounterVec // by direction, result
 	cutOffs   *prometheus.CounterVec // by reason
 	bytes     *prometheus.CounterVec // by direction: sent, received
+	// offersRefused is by reason: what the rules refuse of records that are sound.
+	offersRefused *prometheus.CounterVec
+
 	published prometheus.Counter
 	views     prometheus.Counter
 	services  prometheus.Gauge
@@ -28,7 +31,7 @@ func newMetrics() *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringway", Subsystem: "advertise", Name: name, Help: help})
 	}
 	m := &metrics{
-		received:  prometheus.NewCounterVec(counter("records_received_total", "Records and hints received, by result: applied, old, foreign, refused, hint, overflow or invalid_<reason>."), []string{"result"}),
+		received:  prometheus.NewCounterVec(counter("records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not there), hint, overflow or invalid_<reason>."), []string{"result"}),
 		exchanges: prometheus.NewCounterVec(counter("exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, slow, hostile)."), []string{"direction", "result"}),
 		cutOffs:   prometheus.NewCounterVec(counter("exchange_cut_offs_total", "Record exchanges ended here because of what the peer sent, by reason (frame_size, bomb, endless, out_of_turn, malformed, slow or a field)."), []string{"reason"}),
 		bytes:     prometheus.NewCounterVec(counter("exchange_bytes_total", "Bytes of record exchanges, by direction (sent, received)."), []string{"direction"}),
@@ -37,6 +40,8 @@ func newMetrics() *metrics {
 		services:  gauge("services", "Known services in the newest view."),
 		endpoints: gauge("endpoints", "Endpoints of all services in the newest view."),
 		records:   gauge("records", "Records stored, those of members not alive included."),
+
+		offersRefused: prometheus.NewCounterVec(counter("offers_refused_total", "Services that workers offer and that are not used here, once for each record, by reason: host_name, foreign_host (an address on another host than its worker), local_host (one that only its own host can reach), services_per_record, services (too many names) or new_services (too many new names a minute)."), []string{"reason"}),
 	}
 	m.initialise()
 	return m
@@ -45,7 +50,7 @@ func newMetrics() *metrics {
 // initialise makes every series of the counters, at 0: rates do not see the first
 // event of a series that begins with it.
 func (m *metrics) initialise() {
-	for _, result := range []outcome{applied, old, foreign, refused, hinted, overflowed} {
+	for _, result := range []outcome{applied, old, foreign, refused, forged, unproven, hinted, overflowed} {
 		m.received.WithLabelValues(string(result))
 	}
 	for _, reason := range recordReasons {
@@ -59,6 +64,9 @@ func (m *metrics) initialise() {
 	for _, reason := range slices.Concat(recordReasons, frameReasons, []string{resultSlow}) {
 		m.cutOffs.WithLabelValues(reason)
 	}
+	for _, reason := range refusals {
+		m.offersRefused.WithLabelValues(reason)
+	}
 	m.bytes.WithLabelValues("sent")
 	m.bytes.WithLabelValues("received")
 }
@@ -67,7 +75,7 @@ func (m *metrics) initialise() {
 var (
 	recordReasons = []string{
 		"address", "duplicate", "format", "future_epoch", "malformed", "name", "node_id", "protocol", "relays",
-		"selection", "sequence", "services", "slots", "state", "tags", "too_large", "version", "weight",
+		"selection", "sequence", "services", "signature", "slots", "state", "tags", "too_large", "version", "weight",
 	}
 	frameReasons = []string{"bad_records", "bomb", "endless", "frame_size", "out_of_turn"}
 )
@@ -76,7 +84,7 @@ func (m *metrics) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	for _, c := range []prometheus.Collector{m.received, m.exchanges, m.cutOffs, m.bytes, m.published, m.views, m.services, m.endpoints, m.records} {
+	for _, c := range []prometheus.Collector{m.received, m.exchanges, m.cutOffs, m.bytes, m.offersRefused, m.published, m.views, m.services, m.endpoints, m.records} {
 		if err := r.Register(c); err != nil {
 			return err
 		}

@@ -25,6 +25,7 @@ type network struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	loss    float64
+	authors authors // nil: a fleet without certificates
 
 	mu      sync.Mutex
 	version uint64
@@ -39,6 +40,7 @@ type network struct {
 
 // node is one member's end of the network.
 type node struct {
+	author
 	net       *network
 	member    membership.Member
 	stop      context.CancelFunc
@@ -75,7 +77,7 @@ func (n *network) join(id string, role membership.Role) *node {
 
 func (n *network) joinWith(id string, role membership.Role, change func(*Config)) *node {
 	m := membership.Member{ID: id, Epoch: uint64(time.Now().UnixMilli()), Role: role, Datacenter: "dc-1"}
-	p := &node{net: n, member: m, queue: map[string]*queued{}, registry: prometheus.NewRegistry()}
+	p := &node{author: author{n.authors, id}, net: n, member: m, queue: map[string]*queued{}, registry: prometheus.NewRegistry()}
 	cfg := Config{Gossip: p, Registerer: p.registry}
 	change(&cfg)
 	c, err := New(cfg)

@@ -38,13 +38,16 @@ func (c *Catalogue) Offer(services []Service) error {
 			return refuse("role", "member %q is a %s: only workers offer services", self.ID, self.Role)
 		}
 	}
+	if most := c.cfg.Rules.MaxServicesPerRecord; len(services) > most {
+		return refuse("services", "%d services: other members take at most %d of one worker: offer fewer, or raise --max-services-per-record on all members", len(services), most)
+	}
 	raw, err := Record{NodeID: "this node", Services: services}.Encode()
 	if err != nil {
 		return err
 	}
 	const head = MaxNodeIDBytes + 2*9 // what id, epoch and sequence add at most
-	if len(raw)+head > MaxRecordBytes {
-		return refuse("too_large", "the record takes %d bytes, more than %d: offer fewer services or shorter tags", len(raw), MaxRecordBytes-head)
+	if len(raw)+head > maxUnsignedBytes {
+		return refuse("too_large", "the record takes %d bytes, more than %d: offer fewer services or shorter tags", len(raw), maxUnsignedBytes-head)
 	}
 	kept := make([]Service, len(services))
 	for i, s := range services {
@@ -150,7 +153,9 @@ func (c *Catalogue) publishOwn() (wait time.Duration) {
 	c.own.services, c.own.sequence, c.own.published, c.own.ever = services, record.Sequence, now, true
 	c.own.due, c.own.heal = false, false
 	c.metrics.published.Inc()
-	if e := c.store.write(record, raw, now); e != nil {
+	signed := signedPart{statement: statementOf(raw)}
+	signed.signature = c.cfg.Gossip.Sign(membership.StatementRecord, signed.statement)
+	if e := c.store.write(newEntry(record, raw, signed), now); e != nil {
 		c.touch(e.record.NodeID)
 		c.spread(e)
 	}
@@ -167,7 +172,9 @@ func (c *Catalogue) releaseWaiting() {
 	c.own.waiting = nil
 }
 
-// healOwn answers a record in our name that we did not write.
+// healOwn answers a record in our name that this process did not write. Where
+// records are signed it was written with our key: by a process with the same id
+// and epoch.
 func (c *Catalogue) healOwn(e *entry) {
 	if c.own.role != membership.RoleWorker {
 		return
@@ -175,4 +182,17 @@ func (c *Catalogue) healOwn(e *entry) {
 	c.own.sequence = max(c.own.sequence, e.stamp.sequence)
 	c.own.heal = true
 	c.wakeOwn()
+}
+
+// renewOwn publishes again once the certificate that signed the record has been
+// replaced: members that join later could not check the old signature.
+func (c *Catalogue) renewOwn() {
+	e := c.store.entries[c.own.instance]
+	if e == nil || c.own.role != membership.RoleWorker {
+		return
+	}
+	if _, signed, err := decodeRecord(e.raw); err == nil && !c.cfg.Gossip.SignedNow(signed.signature) {
+		c.own.heal = true
+		c.wakeOwn()
+	}
 }

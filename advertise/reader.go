@@ -100,6 +100,15 @@ func (r *reader) bytes(limit int, reason string) []byte {
 	return r.take(n)
 }
 
+// optionalBytes is bytes for a field that may be nil.
+func (r *reader) optionalBytes(limit int, reason string) []byte {
+	if len(r.rest) > 0 && r.rest[0] == 0xc0 {
+		r.take(1)
+		return nil
+	}
+	return r.bytes(limit, reason)
+}
+
 func (r *reader) string(limit int, reason string) string { return string(r.bytes(limit, reason)) }
 
 // array reads the head of an array of at most limit elements. Nil is empty.

@@ -47,7 +47,7 @@ const (
 	MaxTagBytes     = 64        // bytes per tag
 	MaxRelays       = 1024      // affine relays that a service may ask for
 	MaxSelection    = 256       // bytes of a selection strategy
-	MaxRecordBytes  = 256 << 10 // bytes of an encoded record
+	MaxRecordBytes  = 256 << 10 // bytes of an encoded record and its signature
 	DefaultWeight   = 10
 	MaxWeight       = 100
 	MaxSlots        = 1<<31 - 1
@@ -64,13 +64,14 @@ type Service struct {
 	// Weight is the share of traffic relative to other endpoints, 1 to 100. 0
 	// means the default, 10.
 	Weight int `json:"weight"`
-	// Slots is how many units of long-lived work fit; 0 is unlimited.
+	// Slots is how many requests and tunnels may be in flight at once; 0 is unlimited.
 	Slots int `json:"slots"`
 	// State is ready (the default) or draining.
 	State State `json:"state"`
-	// Version is the service's build, at most 64 bytes.
+	// Version is the service's build, at most 64 bytes of printable ASCII.
 	Version string `json:"version,omitempty"`
-	// Tags are at most 16 labels of at most 64 bytes.
+	// Tags are at most 16 labels of at most 64 bytes of printable ASCII, for people and
+	// for callers of this package. No relay goes by them.
 	Tags []string `json:"tags,omitempty"`
 	// Secured says that the address is a listener that speaks mutual TLS and
 	// proves the worker's node id.
@@ -152,30 +153,30 @@ func (s Service) validate() error {
 	if s.State != Ready && s.State != Draining {
 		return refuse("state", "service %q: state %.80q: want ready or draining", s.Name, s.State)
 	}
-	if len(s.Version) > MaxVersionBytes {
-		return refuse("version", "service %q: version of %d bytes: want at most %d", s.Name, len(s.Version), MaxVersionBytes)
+	if len(s.Version) > MaxVersionBytes || !printable(s.Version) {
+		return refuse("version", "service %q: version %.80q of %d bytes: want at most %d, printable ASCII", s.Name, s.Version, len(s.Version), MaxVersionBytes)
 	}
 	if len(s.Tags) > MaxTags {
 		return refuse("tags", "service %q: %d tags: want at most %d", s.Name, len(s.Tags), MaxTags)
 	}
 	for _, tag := range s.Tags {
-		if len(tag) > MaxTagBytes {
-			return refuse("tags", "service %q: tag of %d bytes: want at most %d", s.Name, len(tag), MaxTagBytes)
+		if len(tag) > MaxTagBytes || !printable(tag) {
+			return refuse("tags", "service %q: tag %.80q of %d bytes: want at most %d, printable ASCII", s.Name, tag, len(tag), MaxTagBytes)
 		}
 	}
 	if s.Relays < 0 || s.Relays > MaxRelays {
 		return refuse("relays", "service %q: relays %d: want 0 (the fleet's setting) to %d", s.Name, s.Relays, MaxRelays)
 	}
-	if len(s.Selection) > MaxSelection {
-		return refuse("selection", "service %q: selection of %d bytes: want at most %d", s.Name, len(s.Selection), MaxSelection)
+	if len(s.Selection) > MaxSelection || !printable(s.Selection) {
+		return refuse("selection", "service %q: selection %.80q of %d bytes: want at most %d, printable ASCII", s.Name, s.Selection, len(s.Selection), MaxSelection)
 	}
 	return nil
 }
 
 // validate expects a record whose services have their defaults filled in.
 func (r Record) validate() error {
-	if r.NodeID == "" || len(r.NodeID) > MaxNodeIDBytes {
-		return refuse("node_id", "record of node %.40q: want an id of 1 to %d bytes", r.NodeID, MaxNodeIDBytes)
+	if r.NodeID == "" || len(r.NodeID) > MaxNodeIDBytes || !printable(r.NodeID) {
+		return refuse("node_id", "record of node %.40q: want an id of 1 to %d bytes, printable ASCII", r.NodeID, MaxNodeIDBytes)
 	}
 	if r.Sequence > maxSequence {
 		return refuse("sequence", "record of %q: sequence %d: want at most %d", r.NodeID, r.Sequence, uint64(maxSequence))
@@ -194,6 +195,12 @@ func (r Record) validate() error {
 		seen[s.Name] = struct{}{}
 	}
 	return nil
+}
+
+// printable refuses what could steer a terminal or break a line of a log: the text
+// of a record ends up in both.
+func printable(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 func validName(name string) bool {

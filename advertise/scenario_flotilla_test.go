@@ -189,7 +189,8 @@ func (f *flotilla) run(p *process, b *boot) error {
 	publisher := &publisher{Node: b.node, f: f}
 	c, err := New(Config{
 		Gossip: publisher, Logger: f.logger(p.name), Seed: f.random.Uint64(),
-		Now: func() time.Time { return time.Now().Add(skew) },
+		Rules: Rules{MaxServicesPerRecord: MaxServices}, // large records are part of the scenarios
+		Now:   func() time.Time { return time.Now().Add(skew) },
 	})
 	if err != nil {
 		return err

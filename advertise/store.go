@@ -37,7 +37,17 @@ type instance struct {
 // stamp orders the records of one instance.
 type stamp struct {
 	sequence uint64
-	hash     uint64 // xxhash of the encoded record
+	hash     uint64 // see hashOf
+}
+
+// hashOf is the xxhash of a record; of a signed one it covers what is signed and
+// nothing else. The same statement can be signed and framed in many ways, and
+// those who pass it on must not be able to make a newer record of it.
+func hashOf(raw []byte, signed signedPart) uint64 {
+	if len(signed.signature) > 0 {
+		return xxhash.Sum64(signed.statement)
+	}
+	return xxhash.Sum64(raw)
 }
 
 func (a stamp) compare(b stamp) int {
@@ -50,7 +60,7 @@ func (a stamp) compare(b stamp) int {
 // entry is one stored record. It is never changed, only replaced.
 type entry struct {
 	record origin
-	raw    []byte // as its owner encoded it, fields we do not know included
+	raw    []byte // as its owner encoded it; when it is signed, what is not signed is left out
 	stamp  stamp
 }
 
@@ -70,9 +80,15 @@ func (e *entry) services() []Service {
 	return record.Services
 }
 
-func newEntry(record Record, raw []byte) *entry {
-	// A copy, because raw may be a piece of a whole frame.
-	return &entry{origin{record.NodeID, record.Epoch}, bytes.Clone(raw), stamp{record.Sequence, xxhash.Sum64(raw)}}
+// newEntry copies raw, which may be a piece of a whole frame.
+func newEntry(record Record, raw []byte, signed signedPart) *entry {
+	e := &entry{record: origin{record.NodeID, record.Epoch}, stamp: stamp{record.Sequence, hashOf(raw, signed)}}
+	if len(signed.signature) > 0 {
+		e.raw = withSignature(signed.statement, signed.signature)
+	} else {
+		e.raw = bytes.Clone(raw)
+	}
+	return e
 }
 
 // mix is what an entry adds to the root. Plain hashes of similar records could
@@ -102,6 +118,8 @@ const (
 	refused outcome = "refused" // full of records of members that never appeared
 
 	// What never came to a merge.
+	forged     outcome = "forged"   // not signed by its author
+	unproven   outcome = "unproven" // of an author whose certificate is not known yet
 	hinted     outcome = "hint"     // news of a record too large for gossip
 	overflowed outcome = "overflow" // more than could be taken in
 )
@@ -109,10 +127,13 @@ const (
 // outcomeOf names an error from decoding as a metric label.
 func outcomeOf(err error) outcome {
 	var bad *invalid
-	if errors.As(err, &bad) {
-		return outcome("invalid_" + bad.reason)
+	switch {
+	case !errors.As(err, &bad):
+		return "invalid_malformed"
+	case bad.reason == string(forged):
+		return forged
 	}
-	return "invalid_malformed"
+	return outcome("invalid_" + bad.reason)
 }
 
 // storeConfig is the setting of a store. Zero fields mean the defaults.
@@ -174,29 +195,36 @@ func newStore(cfg storeConfig) *store {
 	}
 }
 
-// merge decodes raw and keeps a copy if it is newer. The entry is
-// what the store now holds for that instance, nil if nothing.
-func (s *store) merge(raw []byte, now time.Time) (*entry, outcome, error) {
-	record, err := DecodeRecord(raw)
-	if err != nil {
+// take keeps a record if it is newer. Its signature has been checked. The entry
+// that is returned is what the store now holds for that instance, nil if nothing.
+func (s *store) take(e *entry, now time.Time) (*entry, outcome, error) {
+	if err := s.inTime(e.instance(), now); err != nil {
 		return nil, outcomeOf(err), err
 	}
-	if s.fromTheFuture(instance{record.NodeID, record.Epoch}, now) {
-		err := refuse("future_epoch", "record of %q: epoch %d is more than %v ahead of our clock", record.NodeID, record.Epoch, futureEpoch)
-		return nil, outcomeOf(err), err
-	}
-	e := newEntry(record, raw)
 	if e.instance() == s.self && e.stamp.compare(s.written) > 0 {
-		// Somebody wrote in our name. Its sequence is what we must exceed.
+		// Another process with our name wrote it. Its sequence is what we must exceed.
 		return e, foreign, nil
 	}
 	e, result := s.put(e, now)
 	return e, result, nil
 }
 
+// has reports that a record of that stamp would change nothing.
+func (s *store) has(key instance, at stamp) bool {
+	known := s.entries[key]
+	return known != nil && at.compare(known.stamp) <= 0
+}
+
+// inTime refuses an instance whose epoch no boot can have had yet.
+func (s *store) inTime(key instance, now time.Time) error {
+	if s.fromTheFuture(key, now) {
+		return refuse("future_epoch", "record of %q: epoch %d is more than %v ahead of our clock", key.id, key.epoch, futureEpoch)
+	}
+	return nil
+}
+
 // write stores this node's own record.
-func (s *store) write(record Record, raw []byte, now time.Time) *entry {
-	e := newEntry(record, raw)
+func (s *store) write(e *entry, now time.Time) *entry {
 	s.self, s.written = e.instance(), e.stamp
 	kept, _ := s.put(e, now)
 	return kept
@@ -205,7 +233,7 @@ func (s *store) write(record Record, raw []byte, now time.Time) *entry {
 func (s *store) put(e *entry, now time.Time) (*entry, outcome) {
 	key := e.instance()
 	known := s.entries[key]
-	if known != nil && e.stamp.compare(known.stamp) <= 0 {
+	if s.has(key, e.stamp) {
 		return known, old
 	}
 	seen := false

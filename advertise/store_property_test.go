@@ -69,7 +69,7 @@ func TestTheStoreHoldsTheLargestRecordOfEachInstance(t *testing.T) {
 			}
 			at := instance{record.NodeID, record.Epoch}
 			before := contents(s)[at]
-			heard := newEntry(record, raw).stamp
+			heard := newEntry(record, raw, signedPart{}).stamp
 			_, result, _ := s.merge(raw, start)
 			if newer := heard.compare(before) > 0; newer != (result == applied) || !newer && result != old {
 				t.Fatalf("%v after %v is %s", heard, before, result)
@@ -253,7 +253,7 @@ func TestNobodyElseWritesInOurName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.write(ours, raw, start)
+		s.write(newEntry(ours, raw, signedPart{}), start)
 		before, written := contents(s), s.written
 		for _, raw := range drawRecords(t) {
 			record, err := DecodeRecord(raw)
@@ -262,7 +262,7 @@ func TestNobodyElseWritesInOurName(t *testing.T) {
 			}
 			e, result, _ := s.merge(raw, start)
 			if record.NodeID == "a" && record.Epoch == 1 {
-				if forged := newEntry(record, raw).stamp.compare(written) > 0; forged != (result == foreign) || !forged && result != old {
+				if forged := newEntry(record, raw, signedPart{}).stamp.compare(written) > 0; forged != (result == foreign) || !forged && result != old {
 					t.Fatalf("%v after ours of %v is %s", e, written, result)
 				}
 			}

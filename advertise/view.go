@@ -17,6 +17,8 @@ type View struct {
 	services *iradix.Tree[*Endpoints] // known services; empty where all endpoints are gone
 	count    int
 	members  *membership.Snapshot
+	refused  []Refusal
+	settled  bool
 }
 
 // Version grows by one with every view a node publishes. Versions of two nodes
@@ -31,6 +33,12 @@ func (v *View) Checksum() uint64 { return v.checksum }
 // endpoints of one moment can be read together. It is nil until the first
 // snapshot has arrived.
 func (v *View) Members() *membership.Snapshot { return v.members }
+
+// Settled reports whether the view can be trusted to be whole: its records were
+// compared with those of another member, or there is no other member. Before that, a
+// service that is missing may only not have been heard of yet. The first worker that
+// appears unsettles the views until records were compared again.
+func (v *View) Settled() bool { return v.settled }
 
 // Services goes through the known services in the sense of [View.Known], sorted.
 func (v *View) Services() iter.Seq[string] {
@@ -93,6 +101,10 @@ func (v *View) Workers(service string) []string {
 	}
 	return ids
 }
+
+// Refused lists offers that are no endpoints because of this node's [Rules], by
+// worker, the first 100. It is empty in a healthy fleet. Do not change it.
+func (v *View) Refused() []Refusal { return v.refused }
 
 // Relays are the ids of the relays that are alive and stay, sorted: the other
 // half of a plan.

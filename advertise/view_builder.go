@@ -22,6 +22,7 @@ const (
 // What a view holds is never written again; a touched service gets new endpoints.
 type viewBuilder struct {
 	store    *store
+	rules    *admission               // which offers become endpoints
 	hidden   hidden                   // endpoints that this node cannot connect to
 	services *iradix.Tree[*Endpoints] // as in the last view
 	offers   map[string][]*Endpoint   // by worker, sorted by name: what services has of it
@@ -39,9 +40,9 @@ type vanishedService struct {
 	since time.Time
 }
 
-func newViewBuilder(s *store) *viewBuilder {
+func newViewBuilder(s *store, a *admission) *viewBuilder {
 	return &viewBuilder{
-		store: s, services: iradix.New[*Endpoints](), offers: map[string][]*Endpoint{}, touched: idSet{},
+		store: s, rules: a, services: iradix.New[*Endpoints](), offers: map[string][]*Endpoint{}, touched: idSet{},
 		vanished: list.New(), gone: map[string]*list.Element{},
 	}
 }
@@ -52,14 +53,16 @@ func (b *viewBuilder) touch(id string) { b.touched[id] = struct{}{} }
 // build returns the next view, and of the services that it shows differently what
 // they are now.
 func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) (v *View, changed []*Endpoints) {
-	services := b.services.Txn()
-	for name, changes := range b.changes() {
+	services, names := b.services.Txn(), b.services.Len()
+	for name, changes := range b.changes(now) {
 		before, known := services.Get([]byte(name))
 		if !known {
 			before = newEndpoints(name)
 		}
 		after := before.with(changes)
-		services.Insert([]byte(name), after)
+		if _, replaced := services.Insert([]byte(name), after); !replaced {
+			names++
+		}
 		changed = append(changed, after)
 		b.count += after.Len() - before.Len()
 		if after.Len() == 0 {
@@ -68,23 +71,44 @@ func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) (v *Vie
 			b.recall(name)
 		}
 	}
-	for b.expiring(now) || b.vanished.Len() > maxVanished {
+	for b.expiring(now) || b.vanished.Len() > maxVanished || names > b.rules.Rules.MaxServices && b.vanished.Len() > 0 {
 		name := b.vanished.Front().Value.(vanishedService).name
 		b.recall(name)
 		services.Delete([]byte(name))
+		names--
 	}
 	b.services = services.Commit()
 	b.version++
-	return &View{version: b.version, checksum: b.store.root, services: b.services, count: b.count, members: members}, changed
+	clear(b.rules.fresh)
+	return &View{version: b.version, checksum: b.store.root, services: b.services, count: b.count, members: members, refused: b.rules.list()}, changed
+}
+
+// known reports whether a name is in the last view, and whether with endpoints.
+func (b *viewBuilder) known(name string) (known, offered bool) {
+	_, known = b.services.Get([]byte(name))
+	_, vanished := b.gone[name]
+	return known, known && !vanished
+}
+
+// offeredNames is how many names of the last view have endpoints.
+func (b *viewBuilder) offeredNames() int { return b.services.Len() - b.vanished.Len() }
+
+// retry touches the workers of which more may be admitted now.
+func (b *viewBuilder) retry(now time.Time) (any bool) {
+	ids := b.rules.retry(now)
+	for _, id := range ids {
+		b.touch(id)
+	}
+	return len(ids) > 0
 }
 
 // changes sets what the touched workers offer now against what the last view has
 // of them, by service. What is equal stays as it was, so that its service does too.
-func (b *viewBuilder) changes() map[string][]change {
+func (b *viewBuilder) changes(now time.Time) map[string][]change {
 	changes := make(map[string][]change)
 	note := func(service string, c change) { changes[service] = append(changes[service], c) }
 	for id := range b.touched {
-		was, is := b.offers[id], b.join(id)
+		was, is := b.offers[id], b.join(id, now)
 		for _, e := range was {
 			if _, still := findOffer(is, e.Name); !still {
 				note(e.Name, change{worker: id, was: e})
@@ -117,13 +141,14 @@ func findOffer(offers []*Endpoint, service string) (at int, found bool) {
 
 // join makes the endpoints of a worker, sorted by service: its record and what
 // membership knows of it. There are none unless it is alive and has a record.
-func (b *viewBuilder) join(id string) []*Endpoint {
+func (b *viewBuilder) join(id string, now time.Time) []*Endpoint {
 	e, m := b.store.visible(id)
 	if e == nil {
+		b.rules.forget(id)
 		return nil
 	}
 	worker := &Worker{NodeID: m.ID, Epoch: m.Epoch, Datacenter: m.Datacenter, Region: m.Region}
-	services := e.services()
+	services := b.rules.admit(m, e, e.services(), b, now)
 	offers := make([]*Endpoint, len(services))
 	for i, s := range services {
 		if m.Leaving {

@@ -17,7 +17,7 @@ import (
 
 // viewOf makes a view of these endpoints; a service without any is known.
 func viewOf(services map[string][]Endpoint) *View {
-	txn := newViewBuilder(newStore(storeConfig{})).services.Txn()
+	txn := newViewBuilder(newStore(storeConfig{}), anything()).services.Txn()
 	for name, endpoints := range services {
 		var changes []change
 		for _, e := range endpoints {
@@ -42,7 +42,7 @@ type joined struct {
 
 func newJoined(t tester) *joined {
 	s := newStore(storeConfig{})
-	return &joined{t: t, store: s, builder: newViewBuilder(s), epochs: map[string]uint64{}, leaving: map[string]bool{}, now: start}
+	return &joined{t: t, store: s, builder: newViewBuilder(s, anything()), epochs: map[string]uint64{}, leaving: map[string]bool{}, now: start}
 }
 
 // lives sets the life that a worker is in, 0 when it is gone, and publishes.
