@@ -162,7 +162,7 @@ func (b *Balancer) Refresh(now Instant) {
 	if b.evictSlow(t, now) {
 		changed = true
 	}
-	b.breadth.follow(b.sent(t), now, b.cfg.EndpointRate)
+	b.breadth.follow(b.flow(t), now, b.cfg.EndpointRate)
 	shape := b.breadth.shape(&b.cfg, len(t.entries))
 	if changed || shape != t.shape {
 		b.table.Store(newTable(t.entries, t.byID, shape))

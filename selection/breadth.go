@@ -31,10 +31,18 @@ const (
 	narrowest = 3
 )
 
-// follow takes the requests sent since the last call. Widening is at once, since
+// flow is what a balancer sends.
+type flow struct {
+	sent     uint64 // since the last look
+	inFlight int    // now
+}
+
+// follow takes the requests of the time since the last call. Those in flight count as
+// well: where each lasts for longer than a second, they need more endpoints than their
+// rate says. Widening is at once, since
 // too few endpoints are soon overloaded; narrowing waits, since every change
 // brings endpoints whose estimates are old.
-func (w *breadth) follow(sent uint64, now Instant, perEndpoint float64) {
+func (w *breadth) follow(f flow, now Instant, perEndpoint float64) {
 	elapsed := now - w.at
 	if !w.counting {
 		w.at, w.before, w.counting = now, now, true
@@ -44,9 +52,9 @@ func (w *breadth) follow(sent uint64, now Instant, perEndpoint float64) {
 		return
 	}
 	seconds := time.Duration(elapsed).Seconds()
-	w.rate += (float64(sent)/seconds - w.rate) * (1 - math.Exp(-seconds/rateMemory.Seconds()))
+	w.rate += (float64(f.sent)/seconds - w.rate) * (1 - math.Exp(-seconds/rateMemory.Seconds()))
 	w.at = now
-	wanted := int(min(math.Ceil(w.rate/perEndpoint), math.MaxInt32))
+	wanted := max(f.inFlight, int(min(math.Ceil(w.rate/perEndpoint), math.MaxInt32)))
 	if wanted >= w.width && w.width > 0 {
 		w.width, w.most, w.before = wanted, 0, now
 		return
@@ -70,13 +78,14 @@ func (w *breadth) shape(cfg *Config, n int) shape {
 	return shape{width: width, overprovisioning: cfg.Overprovisioning}
 }
 
-// sent counts the requests since the last call. b.mu is held.
-func (b *Balancer) sent(t *table) (n uint64) {
+// flow counts the requests since the last call, and those in flight. b.mu is held.
+func (b *Balancer) flow(t *table) (f flow) {
 	for i := range t.entries {
 		m := t.entries[i].member
+		f.inFlight += int(m.state.outstanding())
 		picks := m.state.picks.Load()
-		n += picks - m.counted
+		f.sent += picks - m.counted
 		m.counted = picks
 	}
-	return n
+	return f
 }

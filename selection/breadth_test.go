@@ -117,7 +117,7 @@ func TestAnEndpointEvictedWithinThePrefixIsReplacedByTheNext(t *testing.T) {
 	if shares["w1"] != 0 || len(shares) != 4 || shares["w4"] == 0 {
 		t.Errorf("traffic goes to %v", shares)
 	}
-	r.sent(r.table.Load()) // those requests shall not widen it
+	r.flow(r.table.Load()) // those requests shall not widen it
 	r.wait(30 * time.Second)
 	r.Refresh(r.now)
 	r.request("w1", ms, Success)
@@ -239,4 +239,94 @@ func lowRateTail(t *testing.T, endpointRate float64) time.Duration {
 	}
 	slices.Sort(latencies)
 	return latencies[len(latencies)*99/100]
+}
+
+// narrowed is a range that little traffic has narrowed to three endpoints.
+func narrowed(t *testing.T, n int) *rig {
+	r := newRig(t, DefaultConfig())
+	r.updateRange(n, 2)
+	if got := r.used(0.5, time.Minute); got != narrowest {
+		t.Fatalf("%d of %d endpoints are used", got, n)
+	}
+	return r
+}
+
+// A rate says nothing about requests that last: the few endpoints that little traffic
+// needs are soon full of them.
+func TestRequestsAtOneTimeAreSpreadOverTheWholeRangeHoweverNarrowItWas(t *testing.T) {
+	for _, c := range []struct{ n, requests int }{{8, 24}, {8, 8}, {6, 3}, {30, 24}, {30, 200}} {
+		for _, halfOpen := range []bool{false, true} {
+			r := narrowed(t, c.n)
+			if halfOpen { // then draws go another way
+				s := r.state("w1")
+				s.phase.Store(uint32(evicted))
+				r.pickFromTable("w1").member.until = r.now
+				r.Refresh(r.now)
+			}
+			for range c.requests {
+				r.pick(nil)
+			}
+			most := 0
+			for _, s := range r.Stats(r.now) {
+				most = max(most, s.InFlight)
+			}
+			if bound := (c.requests+c.n-1)/c.n + 2; most > bound {
+				t.Errorf("%d requests over %d endpoints, half-open %t: %d in flight at one, want at most %d", c.requests, c.n, halfOpen, most, bound)
+			}
+		}
+	}
+}
+
+// Four relays of six workers each, out of eight, as a plan shares them out: two
+// requests a second, of nine seconds each.
+func TestLongRequestsThatAreFewAreSharedByAllWorkers(t *testing.T) {
+	const workers, relays, warmUp, requests = 8, 4, 120, 240
+	for seed := range uint64(5) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		var rigs []*rig
+		for i := range relays {
+			r := newRig(t, DefaultConfig())
+			r.rand = rng.Uint64
+			var own []Endpoint
+			for k := range 6 {
+				own = append(own, rangeOf(workers)[(i*workers/relays+k)%workers])
+			}
+			if err := r.UpdateRange(Range{Endpoints: own, MinEffective: workers / relays}, r.now); err != nil {
+				t.Fatal(err)
+			}
+			rigs = append(rigs, r)
+		}
+		counts := map[string]int{}
+		type request struct {
+			*rig
+			Pick
+			end Instant
+		}
+		var out []request
+		for n, now := 0, rigs[0].now; n < warmUp+requests; now += Instant(250 * ms) {
+			for len(out) > 0 && out[0].end <= now {
+				out[0].rig.Done(out[0].Pick, out[0].end, Success)
+				out = out[1:]
+			}
+			for _, r := range rigs {
+				r.now = now
+				r.Refresh(now)
+			}
+			if rng.IntN(2) == 0 { // two a second
+				continue
+			}
+			r := rigs[rng.IntN(relays)]
+			p := r.pick(nil)
+			if n++; n > warmUp {
+				counts[p.ID()]++
+			}
+			out = append(out, request{r, p, now + Instant(9*time.Second)})
+		}
+		for id := range rangeOf(workers) {
+			if got, mean := counts[rangeOf(workers)[id].ID], requests/workers; got < mean*2/3 || got > mean*4/3 {
+				t.Errorf("seed %d: %d requests are shared out as %v", seed, requests, counts)
+				break
+			}
+		}
+	}
 }

@@ -30,6 +30,7 @@ type candidates struct {
 type drawn struct {
 	state *state
 	entry *entry
+	limit int // of entry
 }
 
 // dominance is how many times the score of a dominant endpoint may be that of

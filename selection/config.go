@@ -53,7 +53,9 @@ type Config struct {
 	// EndpointRate is how many requests per second an endpoint should get for its
 	// estimates to be worth something. A relay that sends less uses so many of its
 	// range, in ring order, that they get this, but no fewer than
-	// [Range.MinEffective] and 3. 0 turns it off: all are used. Default 1.
+	// [Range.MinEffective], 3, and the requests that it has in flight; and a request for
+	// which these are busy with others of the relay may go to one outside. 0 turns it
+	// off: all are used. Default 1.
 	// Measured: at a low steady rate it takes 4 to 6 % off the 99th percentile in the
 	// queueing simulation; with 100 relays, 40 workers and a request in 30 s for each
 	// pair that is 2.9 s instead of 23 s.

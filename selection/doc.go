@@ -42,6 +42,8 @@
 //   - Every Pick and Take that returned no error is given back with exactly one
 //     Done. Where a body may be long, Answered comes before it, with its head: a
 //     stream is neither a slow answer nor a silence.
+//   - An endpoint with a Limit is passed over while it has no room, by Pick; others who
+//     choose ask Room first. Take keeps to limits that the endpoint itself does not keep.
 //   - Weights are shares of this relay's traffic: endpoints that are equally good
 //     get what their weights say, and no weight saves an endpoint that is bad.
 //   - A fault of the whole range evicts nobody: it shows in all tiers. At most a third

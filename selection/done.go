@@ -32,6 +32,9 @@ func (b *Balancer) Done(p Pick, now Instant, o Outcome) {
 	}
 	s := p.state
 	s.done.Add(1)
+	if o.kind() != Full && s.full.Load() != 0 {
+		s.full.Store(0) // a place is free
+	}
 	if p.is == answered {
 		s.streaming.Add(-1)
 		if o.kind() != Failure {
@@ -74,7 +77,10 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 				b.evict(p.entry, now, cause, reason)
 			}
 		}
-	case Shed:
+	case Shed, Full:
+		if o.kind() == Full {
+			s.refused(t)
+		}
 		storeTick(&s.silenceTick, t)
 		if load, ok := o.load(); ok {
 			s.takeReport(load, t, b.alpha)

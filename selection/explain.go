@@ -50,6 +50,8 @@ type Candidate struct {
 	Latency time.Duration
 	// Queue is how many requests are expected to be before this one.
 	Queue float64
+	// Full says that it has as many requests as it takes, and lost for that.
+	Full bool
 	// Success is the success average, 0.05 to 1.
 	Success float64
 	// Ramp is the progress of a newcomer, 0.1 to 1.
@@ -131,10 +133,12 @@ func (d *Decision) probe() {
 func (d *Decision) last(rank int) {
 	if d != nil {
 		d.Reason = [...]string{
-			"the draws met only endpoints that this request has tried; it is one of the candidates that are left",
+			"the draws met only endpoints that this request has tried or that have no room; it is one of the candidates that are left",
 			"this request has tried all candidates; it is beyond the effective range or in a tier without traffic",
 			"no endpoint with a weight is left",
+			"none that is left has room within this relay's share; it is the least full, and refuses what it cannot take",
 			"only evicted endpoints are left",
+			"all that are left have just refused a request because they are full; one is asked again",
 		}[rank]
 	}
 }
@@ -177,11 +181,14 @@ func (d *Decision) conclude(best *drawn, b *Balancer, now Instant) {
 		d.Reason = "the draws met no other that this request may be sent to"
 	case len(others) == 1 && len(d.Pairs) == 1:
 		d.Reason = fmt.Sprintf("it scores lower than %q, the other of the pair drawn", otherOf(last, id).ID)
-		if last.First.Score == last.Second.Score {
-			d.Reason = fmt.Sprintf("it scores the same as %q and was drawn first", otherOf(last, id).ID)
+		switch other := otherOf(last, id); {
+		case other.Full:
+			d.Reason = fmt.Sprintf("%q, the other of the pair drawn, has as many requests as it takes", other.ID)
+		case last.First.Score == last.Second.Score:
+			d.Reason = fmt.Sprintf("it scores the same as %q and was drawn first", other.ID)
 		}
 	default:
-		d.Reason = fmt.Sprintf("it has the lowest score of the %d endpoints in %d pairs; pairs were drawn again while the best was worse than recent winners", len(others)+1, len(d.Pairs))
+		d.Reason = fmt.Sprintf("it has the lowest score of the %d endpoints in %d pairs; pairs were drawn again while the best was worse than recent winners, or had requests of ours in flight while others of the range are not in use", len(others)+1, len(d.Pairs))
 	}
 }
 
@@ -198,6 +205,6 @@ func (d *drawn) candidate(v *view) Candidate {
 		ID: d.entry.ID, Tier: d.entry.Tier, Weight: d.entry.Weight,
 		State:   phase(d.state.phase.Load()).String(),
 		Latency: time.Duration(latency), Queue: float64(queue), Success: float64(success), Ramp: float64(ramp),
-		Score: float64(combine(latency, queue, success, ramp)),
+		Score: float64(combine(latency, queue, success, ramp)), Full: d.room(v.tick) != HasRoom,
 	}
 }

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newRig(t, DefaultConfig())
 		inRange := map[string]bool{}
-		out := map[string]int{}
+		out, limits := map[string]int{}, map[string]int{} // limits that are never exceeded
 		var tickets []Pick
 		resize := func(rt *rapid.T) {
 			var endpoints []Endpoint
@@ -22,7 +23,11 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 			for i := range rapid.IntRange(0, 12).Draw(rt, "size") {
 				id := fmt.Sprintf("w%d", i)
 				weight := float64(rapid.IntRange(0, 3).Draw(rt, "weight"))
-				endpoints = append(endpoints, Endpoint{ID: id, Weight: weight})
+				e := Endpoint{ID: id, Weight: weight, Limit: max(rapid.IntRange(-4, 3).Draw(rt, "limit"), 0), Refuses: rapid.Bool().Draw(rt, "refuses")}
+				endpoints, limits[id] = append(endpoints, e), 0
+				if !e.Refuses {
+					limits[id] = e.Limit
+				}
 				members[id] = true
 			}
 			if err := r.Update(endpoints, r.now); err != nil {
@@ -51,10 +56,13 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 				for range rapid.IntRange(1, exclusionSize).Draw(rt, "attempts") {
 					p, err := r.Pick(r.now, &tried)
 					if err != nil {
-						if len(excluded) < len(inRange) {
+						if !errors.Is(err, ErrFull) && len(excluded) < len(inRange) {
 							rt.Fatalf("%v with %d of %d excluded", err, len(excluded), len(inRange))
 						}
 						return
+					}
+					if limit := limits[p.ID()]; limit > 0 && out[p.ID()] >= limit {
+						rt.Fatalf("picked %q with %d in flight and a limit of %d", p.ID(), out[p.ID()], limit)
 					}
 					if excluded[p.ID()] || !inRange[p.ID()] {
 						rt.Fatalf("picked %q; range %v, excluded %v", p.ID(), inRange, excluded)
@@ -70,7 +78,7 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 					rt.Skip()
 				}
 				i := rapid.IntRange(0, len(tickets)-1).Draw(rt, "ticket")
-				o := rapid.SampledFrom([]Outcome{Cancelled, Success, Success.WithLoad(3), Failure, Failure, Failure, Shed, Shed.WithLoad(9)}).Draw(rt, "outcome")
+				o := rapid.SampledFrom([]Outcome{Cancelled, Success, Success.WithLoad(3), Failure, Failure, Failure, Shed, Shed.WithLoad(9), Full, Full.WithLoad(2)}).Draw(rt, "outcome")
 				out[tickets[i].ID()]--
 				r.Done(tickets[i], r.now, o)
 				tickets = append(tickets[:i], tickets[i+1:]...)
@@ -80,6 +88,9 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 					rt.Skip()
 				}
 				id := fmt.Sprintf("w%d", rapid.IntRange(0, len(inRange)-1).Draw(rt, "endpoint"))
+				if limit := limits[id]; limit > 0 && out[id] >= limit {
+					rt.Skip()
+				}
 				r.whole.failing.Store(0)
 				r.requests(4, id, 0, Failure)
 			},

@@ -17,13 +17,16 @@ const (
 	// Shed: the endpoint refused because it is busy (429, or 503 marked as
 	// load). A load signal, neither a failure nor a latency sample.
 	Shed
+	// Full: the endpoint refused because it has as many requests as it takes. As Shed;
+	// and if it has a Limit, it is passed over for a while.
+	Full
 
 	outcomeKind    Outcome = 1<<8 - 1
 	outcomeHasLoad Outcome = 1 << 8
 )
 
 // WithLoad adds the number of requests the endpoint reported in flight, not
-// counting the answered one. Only Success and Shed use it. Negative numbers
+// counting the answered one. Only Success, Shed and Full use it. Negative numbers
 // count as 0.
 func (o Outcome) WithLoad(inFlight int) Outcome {
 	load := Outcome(min(max(inFlight, 0), math.MaxInt32))

@@ -11,8 +11,13 @@ import (
 // [Balancer.Take].
 var ErrNoEndpoint = errors.New("no endpoint to pick")
 
+// ErrFull is wrapped, beside ErrNoEndpoint, where only the limits of endpoints are in
+// the way.
+var ErrFull = errors.New("every endpoint that is left has as many requests as it takes")
+
 var (
 	errEmptyRange  = fmt.Errorf("selection: %w: the range is empty; wait for workers to advertise the service", ErrNoEndpoint)
+	errFull        = fmt.Errorf("selection: %w: %w; try again when one has ended", ErrNoEndpoint, ErrFull)
 	errAllExcluded = fmt.Errorf("selection: %w: this request has tried every endpoint of the range; return its last error", ErrNoEndpoint)
 )
 
@@ -54,7 +59,7 @@ func (b *Balancer) Pick(now Instant, excluded *Exclusion) (Pick, error) {
 
 func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
 	t := b.table.Load()
-	if t.halfOpen || excluded.Len() > 0 || len(t.near.drawn) == 0 {
+	if t.halfOpen || excluded.Len() > 0 || len(t.near.drawn) == 0 || t.limited && len(t.near.drawn) == 1 {
 		return b.pickAround(t, now, excluded, d)
 	}
 	c := &t.near
@@ -64,7 +69,8 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 	d.among(c)
 	if len(c.drawn) == 1 {
 		d.only()
-		return b.begin(&c.drawn[0], now, d), nil
+		p, _ := b.begin(&c.drawn[0], now, d) // it has no limit
+		return p, nil
 	}
 	v := b.view(now)
 	winner := b.winner.load()
@@ -84,6 +90,9 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 		if favoured {
 			one /= dominance
 		}
+		if t.limited {
+			one, other = first.withRoom(one, &v), second.withRoom(other, &v)
+		}
 		if one < lowest {
 			best, lowest = first, one
 		}
@@ -95,21 +104,63 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 		}
 		redraws--
 	}
+	if best != nil && c == &t.near && c.dominant < 0 {
+		best, lowest = b.beyond(t, best, seen{lowest, &v, d})
+	}
+	if best == nil && t.limited {
+		return b.pickAround(t, now, excluded, d)
+	}
 	if best == nil { // every score overflowed to +Inf or NaN
 		best = &c.drawn[0]
 	} else if c.dominant < 0 && d.real() {
 		b.winner.follow(winner, lowest)
 	}
-	return b.begin(best, now, d), nil
+	p, ok := b.begin(best, now, d)
+	if !ok { // others have taken its last place meanwhile
+		return b.pickAround(t, now, excluded, d)
+	}
+	return p, nil
 }
 
-// begin makes the ticket and counts the request as sent.
-func (b *Balancer) begin(best *drawn, now Instant, d *Decision) Pick {
-	if d.real() {
-		best.state.begin(now.tick())
+// seen is what a pick knows of the best endpoint so far.
+type seen struct {
+	score float32
+	v     *view
+	d     *Decision
+}
+
+// beyond returns the best endpoint, or a better one outside the effective range where
+// the best one inside has a request of ours in flight already. The range is narrow so
+// that its estimates are fresh; requests that last, or come at one time, need its
+// width, and Refresh would find that out too late.
+func (b *Balancer) beyond(t *table, best *drawn, so seen) (*drawn, float32) {
+	c := &t.beyond
+	if len(c.drawn) == 0 || best.state.outstanding() == 0 {
+		return best, so.score
+	}
+	first := c.one(uint32(b.random(so.d) >> 32))
+	second := c.one(uint32(b.random(so.d) >> 32))
+	if second == first {
+		so.d.pair(first, nil, so.v, false)
+	} else {
+		so.d.pair(first, second, so.v, false)
+	}
+	for _, one := range []*drawn{first, second} {
+		if score := one.withRoom(one.state.score(so.v), so.v); score < so.score {
+			best, so.score = one, score
+		}
+	}
+	return best, so.score
+}
+
+// begin makes the ticket and counts the request as sent, unless the endpoint is at its
+// limit.
+func (b *Balancer) begin(best *drawn, now Instant, d *Decision) (p Pick, ok bool) {
+	if d.real() && !best.state.begin(now.tick(), best.limit) {
+		return Pick{}, false
 	}
 	d.won(best, b, now)
-	return Pick{state: best.state, entry: best.entry, start: now}
+	return Pick{state: best.state, entry: best.entry, start: now}, true
 }
 
 // drawTries bounds the draws that may hit excluded or busy half-open endpoints
@@ -157,7 +208,7 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 				break
 			}
 			one := c.one(uint32(b.random(d) >> 32))
-			if one == first || excluded.contains(one.state) {
+			if one == first || excluded.contains(one.state) || one.room(v.tick) != HasRoom {
 				continue
 			}
 			if t.halfOpen && phase(one.state.phase.Load()) != active {
@@ -165,7 +216,11 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 				// beside healthy ones it would hardly ever win.
 				if one.state.claimProbe(d.real()) {
 					d.probe()
-					p := b.begin(one, now, d)
+					p, ok := b.begin(one, now, d)
+					if !ok {
+						one.state.probing.Store(0)
+						continue
+					}
 					p.is = probing
 					return p, true
 				}
@@ -191,39 +246,68 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 	if best == nil {
 		return Pick{}, false
 	}
+	if c == &t.near && excluded.Len() == 0 {
+		best, lowest = b.beyond(t, best, seen{lowest, &v, d})
+	}
 	if d.real() {
 		b.winner.follow(winner, lowest)
 	}
 	if d != nil && len(d.Pairs) == 0 {
 		d.only()
 	}
-	return b.begin(best, now, d), true
+	return b.begin(best, now, d)
 }
 
+// The ranks of pickLast.
+const (
+	lastRouted = iota
+	lastOther
+	lastUnweighted
+	lastFull // at this balancer's limit; there may be room that others leave
+	lastEvicted
+	lastRefused // it has just said that it is full
+)
+
 // pickLast is the last resort: any candidate that is not excluded, in proportion
-// to weight, else any other active endpoint, else any of weight 0, else any
-// evicted one; of the nearest tier each time.
+// to weight, else any other active endpoint, else any of weight 0, else the least full
+// of those that refuse what they cannot take, else any evicted one; of the nearest tier
+// each time. Of those that have just refused one is asked, by a request that no
+// endpoint has refused.
 func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
-	var chosen *entry
-	var total float64
-	best := math.MaxInt
+	var chosen drawn
+	var total, fullest float64
+	best, full := math.MaxInt, false
 	for i := range t.entries {
 		e := &t.entries[i]
 		if excluded.contains(e.state) {
 			continue
 		}
-		rank, weight := 0, e.Weight
-		switch {
+		one := e.drawn()
+		rank, weight, taken := lastRouted, e.Weight, 0.0
+		switch room := one.room(now.tick()); {
+		case room == NoRoom || room == RefusedLately && excluded.Len() > 0:
+			full = true
+			continue
+		case room == RefusedLately:
+			rank, weight, one.limit = lastRefused, 1, hard(e)
 		case phase(e.state.phase.Load()) != active:
-			rank, weight = 3, 1
+			rank, weight, one.limit = lastEvicted, 1, hard(e)
+		case room == AtLimit:
+			rank, weight, one.limit = lastFull, 1, hard(e)
+			taken = float64(e.state.outstanding()) / float64(e.Limit)
 		case e.Weight <= 0:
-			rank, weight = 2, 1
+			rank, weight = lastUnweighted, 1
 		case !t.routed[i]:
-			rank = 1
+			rank = lastOther
 		}
-		if rank = rank<<8 | int(e.Tier); rank > best {
+		rank = rank<<8 | int(e.Tier)
+		if rank > best || rank == best && taken > fullest {
 			continue
 		}
+		if rank == best && taken < fullest {
+			total = 0
+		}
+		fullest = taken
 		if rank < best {
 			best, total = rank, 0
 		}
@@ -231,15 +315,21 @@ func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decis
 		// probability weight / total so far.
 		total += weight
 		if unit(b.random(d))*total < weight {
-			chosen = e
+			chosen = one
 		}
 	}
-	if chosen == nil {
+	switch {
+	case chosen.state != nil:
+	case full:
+		return Pick{}, errFull
+	default:
 		return Pick{}, errAllExcluded
 	}
-	one := chosen.drawn()
 	d.last(best >> 8)
-	p := b.begin(&one, now, d)
+	p, ok := b.begin(&chosen, now, d)
+	if !ok {
+		return b.pickLast(t, now, excluded, d) // its last place is taken; there are fewer now
+	}
 	if chosen.state.claimProbe(d.real()) {
 		p.is = probing
 	}

@@ -46,7 +46,7 @@ type state struct {
 	streaming   atomic.Int32  // requests in flight whose answer has begun
 	perOut      atomic.Uint32 // float32: what an own request in flight adds to the queue
 
-	_    [4]byte
+	full atomic.Uint32              // tick until which it is taken for full, refusals in a row; see refused
 	tier atomic.Pointer[tierHealth] // of its tier, or of a range that is one tier
 }
 
@@ -190,13 +190,29 @@ func relaxedSuccess(word uint64, now tick) float32 {
 	return 1 - (1-success)*decay(float32(now.since(at))*perRelaxTau)
 }
 
-// begin counts a request that is about to be sent.
-func (s *state) begin(now tick) {
-	before := s.picks.Add(1) - 1
+// begin counts a request that is about to be sent, unless as many as the limit are on
+// their way; 0 is no limit. done only grows, so that the limit is never exceeded.
+func (s *state) begin(now tick, limit int) bool {
+	var before uint64
+	if limit == 0 {
+		before = s.picks.Add(1) - 1
+	} else {
+		for {
+			done := s.done.Load()
+			before = s.picks.Load()
+			if int64(before-done) >= int64(limit) {
+				return false
+			}
+			if s.picks.CompareAndSwap(before, before+1) {
+				break
+			}
+		}
+	}
 	if waiting := int64(before-s.done.Load()) - int64(s.streaming.Load()); waiting <= 0 {
 		storeTick(&s.silenceTick, now)
 	}
 	storeTick(&s.sendTick, now)
+	return true
 }
 
 // succeeded feeds the latency of a success into the estimate:
@@ -351,6 +367,9 @@ func (s *state) freshen(now tick) {
 				word.CompareAndSwap(w, pack(value, oldest))
 			}
 		}
+	}
+	if word := s.full.Load(); word != 0 && now.since(tick(word&^refusals)) > maxAge {
+		s.full.Store(0)
 	}
 	for _, stamp := range []*atomic.Uint32{&s.reportTick, &s.sendTick, &s.silenceTick, &s.countsTick} {
 		if at := stamp.Load(); now.since(tick(at)) > maxAge {

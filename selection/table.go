@@ -1,6 +1,9 @@
 package selection
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Endpoint is one member of a relay's range, as the caller describes it.
 type Endpoint struct {
@@ -14,6 +17,14 @@ type Endpoint struct {
 	// the healthy endpoints of the nearer ones cannot take; see
 	// [Config.Overprovisioning].
 	Tier uint8
+	// Limit is the most requests that this balancer has in flight there, 0 for any
+	// number. An endpoint without room is passed over as long as another has some.
+	Limit int
+	// Refuses says that the endpoint itself refuses what it cannot take, with the
+	// outcome [Full]. Then Limit is this balancer's part only, of which others may have
+	// left some: when none has room, the least full of these is asked all the same.
+	// Where an endpoint does not refuse, Limit is never exceeded.
+	Refuses bool
 	// Value is opaque to selection: the relay keeps its connection pool here.
 	Value any
 }
@@ -22,8 +33,9 @@ type Endpoint struct {
 // the range changes, when an endpoint is evicted, half-opened or readmitted, and
 // when the effective range grows or shrinks.
 type table struct {
-	near  candidates   // of the nearest tier that gets traffic
-	spill []candidates // of others that get some, or have somebody to try; rarely any
+	near   candidates   // of the nearest tier that gets traffic
+	beyond candidates   // of the tier of near, outside the effective range
+	spill  []candidates // of others that get some, or have somebody to try; rarely any
 
 	entries []entry // the whole range, in the caller's order
 	byID    map[string]*entry
@@ -32,6 +44,8 @@ type table struct {
 	// halfOpen says that there is a half-open candidate, so that a pick must
 	// look at phases. It is false nearly always.
 	halfOpen bool
+	// limited says that an endpoint has a Limit, so that a pick must look for room.
+	limited bool
 	// full are the tiers of which no further endpoint may be evicted. It spares a
 	// failing range the mutex on every failure.
 	full tierSet
@@ -52,6 +66,7 @@ type entry struct {
 // newTable takes the entries and their index, which tables of one range share.
 func newTable(entries []entry, byID map[string]*entry, s shape) *table {
 	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s}
+	t.limited = slices.ContainsFunc(entries, func(e entry) bool { return e.Limit > 0 })
 	counts := tally(entries)
 	for _, c := range counts {
 		if counts.full(c.tier) {
@@ -59,14 +74,15 @@ func newTable(entries []entry, byID map[string]*entry, s shape) *table {
 		}
 	}
 	for _, share := range tierShares(entries, s.overprovisioning) {
-		if c := t.candidates(share); len(c.drawn) > 0 {
+		c, beyond := t.candidates(share)
+		if len(c.drawn) > 0 {
 			switch {
 			case c.load == 0:
 				// A tier without traffic may have somebody to try, once in a while.
 				c.load = float64(len(c.drawn)) / float64(len(entries))
 				t.spill = append(t.spill, c)
 			case len(t.near.drawn) == 0:
-				t.near = c
+				t.near, t.beyond = c, beyond
 			default:
 				t.spill = append(t.spill, c)
 			}
@@ -81,10 +97,11 @@ func (t *table) again() *table { return newTable(t.entries, t.byID, t.shape) }
 // candidates are the first active endpoints of the tier, in ring order, as many as
 // its part of the effective range has. Half-open endpoints come on top, wherever
 // they are: else they would never be tried, and count as out for ever.
-func (t *table) candidates(share tierShare) candidates {
+// beyond are the active ones behind those.
+func (t *table) candidates(share tierShare) (inside, beyond candidates) {
 	width := ceil(share.load * float64(t.shape.width))
-	var drawn []drawn
-	var weights []float64
+	var in, out []drawn
+	var weights, outWeights []float64
 	for i := range t.entries {
 		e := &t.entries[i]
 		if e.Weight <= 0 || e.Tier != share.tier {
@@ -97,18 +114,18 @@ func (t *table) candidates(share tierShare) candidates {
 			t.halfOpen = true
 		default:
 			if width == 0 {
+				out, outWeights = append(out, e.drawn()), append(outWeights, e.Weight)
 				continue
 			}
 			width--
 		}
 		t.routed[i] = true
-		drawn = append(drawn, e.drawn())
-		weights = append(weights, e.Weight)
+		in, weights = append(in, e.drawn()), append(weights, e.Weight)
 	}
-	return newCandidates(share, drawn, weights)
+	return newCandidates(share, in, weights), newCandidates(share, out, outWeights)
 }
 
-func (e *entry) drawn() drawn { return drawn{e.state, e} }
+func (e *entry) drawn() drawn { return drawn{e.state, e, e.Limit} }
 
 // index finds the entries by ID.
 func index(entries []entry) map[string]*entry {

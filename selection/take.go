@@ -5,13 +5,15 @@ import "fmt"
 // Take begins a request on the named endpoint of the range, whatever its state:
 // somebody else has chosen it. The ticket is as one of Pick, so what becomes of
 // the request is learnt. The error wraps [ErrNoEndpoint] when the range has no
-// such endpoint. No lock; it allocates only the error.
+// such endpoint, and [ErrFull] when it is at a Limit that it does not keep to itself. No lock; it allocates only the error.
 func (b *Balancer) Take(id string, now Instant) (Pick, error) {
 	e := b.table.Load().byID[id]
 	if e == nil {
 		return Pick{}, fmt.Errorf("selection: %w: %q is not in the range; choose again from the present one", ErrNoEndpoint, id)
 	}
-	e.state.begin(now.tick())
+	if !e.state.begin(now.tick(), hard(e)) {
+		return Pick{}, errFull
+	}
 	p := Pick{state: e.state, entry: e, start: now}
 	if e.state.claimProbe(true) {
 		p.is = probing
@@ -21,7 +23,8 @@ func (b *Balancer) Take(id string, now Instant) (Pick, error) {
 
 // Load returns how many requests the named endpoint has in flight. sampled says
 // that the endpoint reported it in the last 10 s: then it is that report, of all
-// relays' requests, and what this relay sent since. Otherwise it is this relay's
+// relays' requests, and what this relay sent since, or this relay's own where these are
+// more: a report does not count the request whose answer brought it. Otherwise it is this relay's
 // own requests in flight, and 0 for an endpoint that is not in the range. No lock,
 // no allocation.
 func (b *Balancer) Load(id string, now Instant) (inFlight float64, sampled bool) {
@@ -34,7 +37,7 @@ func (b *Balancer) Load(id string, now Instant) (inFlight float64, sampled bool)
 		return float64(s.outstanding()), false
 	}
 	last, _ := unpackPair(s.report.Load())
-	return float64(last + s.sentSinceReport(t)), true
+	return float64(max(last+s.sentSinceReport(t), s.outstanding())), true
 }
 
 // Heard returns when the named endpoint last gave this relay an answer that was no

@@ -35,3 +35,6 @@ func (b *Budget) Spend() bool {
 	b.thousandths.Add(1000)
 	return false
 }
+
+// Refund gives back what Spend took for a retry that was not made.
+func (b *Budget) Refund() { b.thousandths.Add(1000) }

@@ -70,3 +70,16 @@ func TestNoTokenIsSpentTwice(t *testing.T) {
 		t.Errorf("%d of %d tokens were spent", total, savings)
 	}
 }
+
+func TestARetryThatWasNotMadeCostsNothing(t *testing.T) {
+	b := New(0.5, savings)
+	for range 3 * savings {
+		if !b.Spend() {
+			t.Fatal("refused although all was given back")
+		}
+		b.Refund()
+	}
+	if n := spendAll(b); n != savings {
+		t.Errorf("%d retries are left, want %d", n, savings)
+	}
+}

@@ -40,6 +40,14 @@ func (b *bindings) find(key string, now time.Time) *peer {
 	return found.peer
 }
 
+// peek is find without counting as use.
+func (b *bindings) peek(key string, now time.Time) *peer {
+	if e := b.byKey[key]; e != nil && !b.over(e.Value.(*binding), now) {
+		return e.Value.(*binding).peer
+	}
+	return nil
+}
+
 func (b *bindings) over(x *binding, now time.Time) bool {
 	return now.Sub(x.boundAt) >= b.ttl || now.Sub(x.used) >= b.idle
 }

@@ -242,3 +242,19 @@ func TestChangesOfTheCandidatesAreToldWithTheirReason(t *testing.T) {
 	r.update(relays(5)[1:])
 	want(t, "nothing changed", r.told(CandidatesChanged), []string(nil))
 }
+
+func TestAFailedMoveToANearerPeerDoesNotRenewTheOneThatStandsIn(t *testing.T) {
+	r := newRig(t, local()).update(fleet(0, 5, 0)).wait(time.Minute)
+	r.told()
+	near := []Peer{{ID: "n1", Datacenter: "dc1"}, {ID: "n2", Datacenter: "dc1"}, {ID: "n3", Datacenter: "dc1"}, {ID: "n4", Datacenter: "dc1"}, {ID: "n5", Datacenter: "dc1"}}
+	for _, p := range near {
+		r.refuse[p.ID] = true
+	}
+	r.update(append(fleet(0, 5, 0), near...)).wait(10 * time.Minute)
+	want(t, "what those that stand in went through", r.told(Refreshed, Evicted), []string(nil))
+	want(t, "places", len(r.status().Primaries)+len(r.status().Backups), 5)
+
+	clear(r.refuse)
+	r.wait(time.Minute)
+	want(t, "after the nearer ones are well", len(r.told(Evicted)), 5)
+}

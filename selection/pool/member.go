@@ -9,6 +9,7 @@ type member struct {
 	links    []*link // opening and open ones, oldest first
 	since    time.Time
 	renewAt  time.Time // when its place is drawn for anew
+	nearerAt time.Time // before then no move to a nearer peer is tried
 	renewing bool      // a successor, perhaps itself, is being connected
 	replaces *member   // whose place it takes when it is connected
 	because  Reason    // of replaces

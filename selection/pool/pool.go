@@ -98,6 +98,13 @@ func (p *Pool[C]) Status() Status {
 	return p.table.Status(time.Now())
 }
 
+// Bound says which peer a key sticks to, if it does. Asking is no use of the key.
+func (p *Pool[C]) Bound(key string) (id string, bound bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.table.Bound(key, time.Now())
+}
+
 // Tried says whether everybody who can be connected to at the moment was; see
 // [Table.Tried].
 func (p *Pool[C]) Tried() bool {

@@ -90,6 +90,14 @@ func (t *Table) Acquire(r Request, now time.Time) (Ticket, error) {
 	return t.acquireElsewhere(excluded)
 }
 
+// Bound says which peer a key sticks to, if it does. Asking is no use of the key.
+func (t *Table) Bound(key string, now time.Time) (id string, bound bool) {
+	if p := t.bindings.peek(key, now); p != nil {
+		return p.ID, true
+	}
+	return "", false
+}
+
 // acquireElsewhere is for a request that no primary may carry.
 func (t *Table) acquireElsewhere(excluded func(*member) bool) (Ticket, error) {
 	for _, m := range t.backups {

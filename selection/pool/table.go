@@ -212,7 +212,7 @@ func (t *Table) readmit() {
 // that stood in while nearer ones were gone.
 func (t *Table) moveNearer() {
 	for m := range t.members() {
-		if m.renewing || m.peer.tier(t.cfg.Datacenter, t.cfg.Region) <= t.reach {
+		if m.renewing || m.nearerAt.After(t.now) || m.peer.tier(t.cfg.Datacenter, t.cfg.Region) <= t.reach {
 			continue
 		}
 		if options := t.eligible(); len(options) > 0 {
@@ -226,7 +226,7 @@ func (t *Table) moveNearer() {
 func (t *Table) renew(m *member, because Reason, options []*peer) {
 	options = slices.DeleteFunc(options, func(p *peer) bool { return p.links >= t.cfg.MaxPerPeer })
 	if len(options) == 0 || !t.makeRoom() {
-		m.renewAt = t.now.Add(t.cfg.ReplenishMax)
+		t.postpone(m, because)
 		return
 	}
 	m.renewing = true
@@ -350,23 +350,29 @@ func (t *Table) OpenFailed(id LinkID, err error, now time.Time) {
 		t.joining = without(t.joining, m)
 		m.peer.member = nil
 		if m.replaces != nil {
-			t.postpone(m.replaces)
+			t.postpone(m.replaces, m.because)
 		} else {
 			t.vacate()
 		}
 		t.bar(m.peer, fmt.Sprintf("connecting failed: %v", err))
 		t.rank(ByHealth)
 	case l.renews:
-		t.postpone(m)
+		t.postpone(m, Stale)
 	default:
 		m.peer.health.failure(t.now)
 		t.judge(m, t.failing)
 	}
 }
 
-// postpone lets a renewal be tried again after a while.
-func (t *Table) postpone(m *member) {
-	m.renewing, m.renewAt = false, t.now.Add(t.cfg.ReplenishMax)
+// postpone lets a renewal be tried again after a while. A move that failed does not
+// make the member itself any older.
+func (t *Table) postpone(m *member, because Reason) {
+	m.renewing = false
+	again := &m.renewAt
+	if because == Locality {
+		again = &m.nearerAt
+	}
+	*again = t.now.Add(t.cfg.ReplenishMax)
 }
 
 // minLife is how long a connection must have lived for its peer to be called again
@@ -428,7 +434,7 @@ func (t *Table) dismiss(m *member, why Reason, detail string) {
 	case NoRole:
 		t.joining = without(t.joining, m)
 		if m.replaces != nil {
-			t.postpone(m.replaces)
+			t.postpone(m.replaces, m.because)
 		}
 	case Primary:
 		i := slices.Index(t.primaries, m)
@@ -501,6 +507,9 @@ func (t *Table) next() time.Time {
 	for m := range t.members() {
 		if !m.renewing {
 			sooner(m.renewAt)
+			if m.nearerAt.After(t.now) {
+				sooner(m.nearerAt)
+			}
 		}
 		for l := range m.spare() {
 			sooner(l.idleAt.Add(t.cfg.IdleTimeout))

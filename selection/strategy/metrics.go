@@ -80,7 +80,7 @@ func newMetrics() *Metrics {
 		probes:  make(map[string]prometheus.Counter),
 	}
 	picks := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_selection_picks_total", Help: "Picks by strategies other than p2c, by result: picked, no_endpoints (none that the strategy may use), all_excluded (the request excludes them all), no_measurement (none was connected to yet), all_stale.",
+		Name: "ringway_selection_picks_total", Help: "Picks by strategies other than p2c, by result: picked, no_endpoints (none that the strategy may use), all_excluded (the request excludes them all, or they have no room), no_measurement (none was connected to yet), all_stale.",
 	}, []string{"strategy", "result"})
 	keyless := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_selection_keyless_total", Help: "Picks by a strategy that goes by the request's key, of a request without one: it went anywhere.",

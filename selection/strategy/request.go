@@ -18,6 +18,9 @@ type Request struct {
 	// Excluded are sets of endpoint IDs that must not be picked: what this request
 	// has tried, what is draining. All of them count.
 	Excluded [][]string
+	// Full tells which endpoints cannot take one more request. They are passed over as
+	// if they were excluded. It must not block. Default nil: all can.
+	Full interface{ Full(*Endpoint) bool }
 }
 
 func (r *Request) excludes(e *Endpoint) bool {
@@ -26,5 +29,5 @@ func (r *Request) excludes(e *Endpoint) bool {
 			return true
 		}
 	}
-	return false
+	return r.Full != nil && r.Full.Full(e)
 }

@@ -56,7 +56,7 @@ func newSlots(cfg Config, random *rand.Rand) *slots {
 func (s *slots) update(sorted []*Endpoint) {
 	t := &slotRing{}
 	for i, e := range sorted {
-		if i == 0 || compareVersions(e.Version, t.version) > 0 {
+		if i == 0 || CompareVersions(e.Version, t.version) > 0 {
 			t.version = e.Version
 		}
 	}
@@ -66,7 +66,7 @@ func (s *slots) update(sorted []*Endpoint) {
 	}
 	places := make([]place, 0, len(sorted)*s.spec.VirtualNodes)
 	for i, e := range sorted {
-		if compareVersions(e.Version, t.version) != 0 {
+		if CompareVersions(e.Version, t.version) != 0 {
 			continue
 		}
 		for seed := range s.spec.VirtualNodes {

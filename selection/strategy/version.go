@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// compareVersions orders versions by their numbers, read from left to right:
+// CompareVersions orders versions by their numbers, read from left to right:
 // 1.10 after 1.9, 2024-05-10 after 2024-05-9. A leading v and everything from a
 // plus sign on do not count; a pre-release (1.0-rc1) comes before its release.
 // Anything is a version.
-func compareVersions(a, b string) int {
+func CompareVersions(a, b string) int {
 	a, _, _ = strings.Cut(strings.TrimPrefix(a, "v"), "+")
 	b, _, _ = strings.Cut(strings.TrimPrefix(b, "v"), "+")
 	for {

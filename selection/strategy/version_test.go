@@ -18,14 +18,14 @@ func TestVersionsAreOrderedByTheirNumbers(t *testing.T) {
 	for _, versions := range rising {
 		for i, a := range versions {
 			for j, b := range versions {
-				if got := compareVersions(a, b); (got < 0) != (i < j) || (got > 0) != (i > j) {
+				if got := CompareVersions(a, b); (got < 0) != (i < j) || (got > 0) != (i > j) {
 					t.Errorf("compare %q with %q: %d", a, b, got)
 				}
 			}
 		}
 	}
 	for a, b := range map[string]string{"1.2": "v1.2+abc", "01": "1", "1.0+a": "1.0+b"} {
-		if compareVersions(a, b) != 0 || compareVersions(b, a) != 0 {
+		if CompareVersions(a, b) != 0 || CompareVersions(b, a) != 0 {
 			t.Errorf("%q and %q are one version", a, b)
 		}
 	}
@@ -35,10 +35,10 @@ func TestVersionsHaveOneOrder(t *testing.T) {
 	version := rapid.StringMatching(`v?[0-9a.+-]{0,6}`)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, c := version.Draw(t, "a"), version.Draw(t, "b"), version.Draw(t, "c")
-		if compareVersions(a, b) != -compareVersions(b, a) {
-			t.Fatalf("%q and %q: %d and %d", a, b, compareVersions(a, b), compareVersions(b, a))
+		if CompareVersions(a, b) != -CompareVersions(b, a) {
+			t.Fatalf("%q and %q: %d and %d", a, b, CompareVersions(a, b), CompareVersions(b, a))
 		}
-		if compareVersions(a, b) <= 0 && compareVersions(b, c) <= 0 && compareVersions(a, c) > 0 {
+		if CompareVersions(a, b) <= 0 && CompareVersions(b, c) <= 0 && CompareVersions(a, c) > 0 {
 			t.Fatalf("%q <= %q <= %q, but not %q <= %q", a, b, c, a, c)
 		}
 	})

@@ -1,0 +1,200 @@
+package selection
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// limited are endpoints of these limits: w0, w1, …
+func limited(refuses bool, limits ...int) []Endpoint {
+	endpoints := rangeOf(len(limits))
+	for i := range endpoints {
+		endpoints[i].Limit, endpoints[i].Refuses = limits[i], refuses
+	}
+	return endpoints
+}
+
+func inFlight(b *Balancer, now Instant) (out []int) {
+	for _, s := range b.Stats(now) {
+		out = append(out, s.InFlight)
+	}
+	return out
+}
+
+func TestAnEndpointWithoutRoomIsPassedOverAsLongAsAnotherHasSome(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		for name, endpoints := range map[string][]Endpoint{
+			"two":                limited(refuses, 1, 0),
+			"many":               limited(refuses, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
+			"a dominant one":     {{ID: "w0", Weight: 9, Limit: 1, Refuses: refuses}, {ID: "w1", Weight: 1}},
+			"by weight":          {{ID: "w0", Weight: 3, Limit: 1, Refuses: refuses}, {ID: "w1", Weight: 2}, {ID: "w2", Weight: 1, Limit: 1, Refuses: refuses}},
+			"the other near":     {{ID: "w0", Weight: 1, Limit: 1, Refuses: refuses}, {ID: "w1", Weight: 1, Tier: 1}},
+			"one without weight": {{ID: "w0", Weight: 1, Limit: 1, Refuses: refuses}, {ID: "w1"}},
+		} {
+			r := newRig(t, DefaultConfig())
+			r.update(endpoints)
+			r.settle()
+			for range 40 {
+				r.pick(nil)
+			}
+			total := 0
+			for i, n := range inFlight(r.Balancer, r.now) {
+				total += n
+				if limit := endpoints[i].Limit; limit > 0 && n > limit {
+					t.Errorf("%s, refuses %t: %d in flight at w%d of limit %d", name, refuses, n, i, limit)
+				}
+			}
+			if total != 40 {
+				t.Errorf("%s, refuses %t: %d of 40 in flight", name, refuses, total)
+			}
+		}
+	}
+}
+
+func TestALimitThatTheEndpointDoesNotKeepItselfIsNeverExceeded(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.rng, r.rand = nil, rand.Uint64 // which may be drawn from by many
+	r.update(limited(false, 3, 1, 2))
+	r.settle()
+	var wg sync.WaitGroup
+	tickets := make(chan Pick, 200)
+	for i := range 200 {
+		wg.Go(func() {
+			p, err := r.Pick(r.now, nil)
+			if i%2 == 1 {
+				p, err = r.Take(fmt.Sprintf("w%d", i%3), r.now)
+			}
+			switch {
+			case err == nil:
+				tickets <- p
+			case !errors.Is(err, ErrFull) || !errors.Is(err, ErrNoEndpoint):
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i, n := range inFlight(r.Balancer, r.now) {
+		if limit := []int{3, 1, 2}[i]; n > limit {
+			t.Errorf("%d in flight at w%d of limit %d", n, i, limit)
+		}
+	}
+	r.Done(<-tickets, r.now, Success)
+	if _, err := r.Pick(r.now, nil); err != nil {
+		t.Errorf("with a free place: %v", err)
+	}
+	// What is tried already is another reason than what is full.
+	lone := newRig(t, DefaultConfig())
+	lone.update(limited(false, 1))
+	var tried Exclusion
+	tried.Add(lone.pick(nil))
+	if _, err := lone.Pick(lone.now, &tried); err == nil || errors.Is(err, ErrFull) {
+		t.Errorf("the only endpoint was tried: %v", err)
+	}
+}
+
+func TestWhereNoneHasRoomTheLeastFullThatRefusesByItselfIsAsked(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(append(limited(true, 4, 1, 2), Endpoint{ID: "w3", Weight: 1, Limit: 1}))
+	r.settle()
+	for range 8 { // takes all that there is
+		r.pick(nil)
+	}
+	for range 7 { // as many again as those that refuse have
+		r.pick(nil)
+	}
+	if got := inFlight(r.Balancer, r.now); !slices.Equal(got, []int{8, 2, 4, 1}) {
+		t.Errorf("in flight %v: want twice the limits, but for the one that does not refuse", got)
+	}
+}
+
+func TestAnEndpointThatRefusedIsTakenForFullTwiceAsLongEachTime(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(append(limited(true, 5), Endpoint{ID: "w1", Weight: 1}))
+	r.settle()
+	refused := func() { r.Done(r.pickFrom("w0"), r.now, Full.WithLoad(9)) }
+	held := func() (d time.Duration) {
+		for r.Room("w0", r.now) == RefusedLately {
+			if p := r.pick(nil); p.ID() == "w0" {
+				t.Fatalf("picked after %v, although it refused", d)
+			} else {
+				r.Done(p, r.now, Cancelled)
+			}
+			r.wait(5 * ms)
+			if d += 5 * ms; d%(250*ms) == 0 {
+				r.Refresh(r.now)
+			}
+		}
+		return d
+	}
+	for i, want := range []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 6400 * ms, 10 * time.Second, 10 * time.Second} {
+		refused()
+		refused() // at the same time: the same refusal
+		near(t, fmt.Sprintf("time after refusal %d", i), float64(held()), float64(want), 0.15)
+	}
+	p := r.pickFrom("w0")
+	refused()
+	if r.Room("w0", r.now) != RefusedLately {
+		t.Fatal("it refused and has room")
+	}
+	r.Done(p, r.now, Success)
+	if got := r.Room("w0", r.now); got != HasRoom {
+		t.Errorf("room %d after the end of a request of ours, which made some", got)
+	}
+	refused()
+	near(t, "time after the first refusal since", float64(held()), float64(50*ms), 0.15)
+	if s := r.stats("w0"); s.Failures != 0 || s.State != "active" || s.ErrorRate != 0 {
+		t.Errorf("refusals are held against it: %+v", s)
+	}
+}
+
+func TestWhereAllHaveJustRefusedARequestAsksOneAndNoMore(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(limited(true, 2, 2, 2))
+	r.settle()
+	for i := range 3 {
+		r.Done(r.pickFrom(fmt.Sprintf("w%d", i)), r.now, Full)
+	}
+	var tried Exclusion
+	p := r.pick(&tried)
+	r.Done(p, r.now, Full)
+	tried.Add(p)
+	if _, err := r.Pick(r.now, &tried); !errors.Is(err, ErrFull) {
+		t.Errorf("the second attempt: %v", err)
+	}
+}
+
+func TestAnEvictedEndpointIsAskedAfterOneThatOnlyHasItsShare(t *testing.T) {
+	r := fleet(t, 3, DefaultConfig())
+	r.requests(4, "w0", 0, Failure)
+	if got := r.stats("w0").State; got != "evicted" {
+		t.Fatal(got)
+	}
+	endpoints := limited(true, 5, 1, 1)
+	r.update(endpoints)
+	for range 6 {
+		if p := r.pick(nil); p.ID() == "w0" {
+			t.Fatal("an evicted endpoint got a request that others could still refuse")
+		}
+	}
+	endpoints[1].Refuses, endpoints[2].Refuses = false, false
+	r.update(endpoints)
+	if p := r.pick(nil); p.ID() != "w0" {
+		t.Errorf("%s got a request beyond its limit", p.ID())
+	}
+}
+
+func TestAPickSaysThatTheOtherHadNoRoom(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(limited(true, 1, 0))
+	r.settle()
+	r.pickFrom("w0")
+	d, err := r.Explain(r.now, nil)
+	if want := `"w0", the other of the pair drawn, has as many requests as it takes`; err != nil || d.Winner.ID != "w1" || d.Reason != want {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
