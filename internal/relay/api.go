@@ -11,7 +11,7 @@ import (
 
 func (r *Relay) adminMux() *http.ServeMux {
 	mux := admin.NewMux(admin.Config{
-		Snapshot: r.members.Snapshot, Reasons: r.Reasons, Gatherer: r.cfg.Registry,
+		Snapshot: r.members.Snapshot, Unproven: r.members.Unproven, Reasons: r.Reasons, Gatherer: r.cfg.Registry,
 		Catalogue: func() uint64 { return r.catalogue.View().Checksum() },
 	})
 	mux.HandleFunc("GET /api/v1/services", r.listServices)

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -132,9 +133,17 @@ func (r *Relay) look(ctx context.Context) (*check.Fleet, error) {
 	if r.cfg.Membership.Keyring != nil {
 		wg.Go(func() { f.Keys = r.workerKeys(ctx, workers) })
 	}
+	wg.Go(func() {
+		for _, d := range r.members.Duplicates(ctx) {
+			f.Duplicates = append(f.Duplicates, check.Duplicate{ID: d.ID, Addr: d.Addr, Other: d.Other})
+		}
+	})
 	wg.Wait()
 	for _, s := range r.router.Services() {
 		f.Services = append(f.Services, r.plannedService(s))
+	}
+	for _, x := range r.catalogue.View().Refused() {
+		f.Refused = append(f.Refused, check.Refusal{Worker: x.Worker, Reason: x.Reason, Text: x.Text, Count: x.Count})
 	}
 	f.Self = r.facts()
 	return f, nil
@@ -151,6 +160,16 @@ func (r *Relay) workerKeys(ctx context.Context, workers []membership.Member) (ou
 func (r *Relay) plannedService(s *routing.Service) check.Service {
 	out := check.Service{Name: s.Name, Wanted: r.cfg.Plans.Minimums.PeersPerWorker}
 	route := s.Route()
+	for _, value := range routing.Ranked(route.Votes.Selections) {
+		out.Selections = append(out.Selections, check.Vote{Value: value, Workers: route.Votes.Selections[value]})
+	}
+	for _, value := range routing.Ranked(route.Votes.Relays) {
+		vote := check.Vote{Workers: route.Votes.Relays[value]}
+		if value > 0 {
+			vote.Value = fmt.Sprint(value)
+		}
+		out.RelayVotes = append(out.RelayVotes, vote)
+	}
 	if route.Plan == nil {
 		return out
 	}

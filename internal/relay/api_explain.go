@@ -5,19 +5,21 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
 	"github.com/ringway/ringway/internal/admin"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection/strategy"
 )
 
 // ExplainAnswer says what this relay does for a service and why.
 type ExplainAnswer struct {
 	Service string `json:"service"`
 	Relay   string `json:"relay"`
-	Role    string `json:"role"`  // affine or forwarding
+	Role    string `json:"role"`  // affine, forwarding or none
 	Index   int    `json:"index"` // -1 when forwarding
 	// Reason is why the role is what it is, in one sentence.
 	Reason      string               `json:"reason"`
@@ -25,10 +27,28 @@ type ExplainAnswer struct {
 	Fallback    string               `json:"fallback,omitempty"`
 	IndexSource affinity.IndexSource `json:"index_source"`
 	Range       string               `json:"range,omitempty"`
+	// Plan is what the plan rests on; nil without one.
+	Plan *ExplainedPlan `json:"plan,omitempty"`
 	// Worker is there when one was asked for.
 	Worker *ExplainedWorker `json:"worker,omitempty"`
 	// Drawing is the rings that this relay has a part in; empty when forwarding.
 	Drawing string `json:"drawing,omitempty"`
+}
+
+// ExplainedPlan is what a plan rests on.
+type ExplainedPlan struct {
+	// PeersPerWorker and PeersPerRelay are the minimums in force: those of the settings,
+	// or higher ones that the strategy of the service needs.
+	PeersPerWorker int `json:"min_peers_per_worker"`
+	PeersPerRelay  int `json:"min_peers_per_relay"`
+	// Workers and Relays are those of the plan, Ratio is workers for each relay.
+	Workers int     `json:"workers"`
+	Relays  int     `json:"relays"`
+	Ratio   float64 `json:"ratio"`
+	// Length is how many workers this relay connects to, 0 when forwarding.
+	Length int `json:"length"`
+	// Computed is when; a plan stays until something that it rests on changes.
+	Computed time.Time `json:"computed"`
 }
 
 // ExplainedWorker is what this relay has to do with one worker of the service.
@@ -69,6 +89,7 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 	a := ExplainAnswer{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.indexSource(), Reason: nothingToPlan(s.Name)}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
+		a.Plan = explainPlan(route)
 		a.Reason = plan.Explain(self, worker).Reason
 		if route.Affine() {
 			a.Reason = fmt.Sprintf("%s is one of the %d relays that serve %s; its index is %s", self, len(plan.Affine()), s.Name,
@@ -87,6 +108,21 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 		}
 	}
 	admin.WriteJSON(w, http.StatusOK, a)
+}
+
+func explainPlan(route *routing.Route) *ExplainedPlan {
+	plan := route.Plan
+	x := &ExplainedPlan{
+		PeersPerWorker: plan.Minimums().PeersPerWorker, PeersPerRelay: plan.Minimums().PeersPerRelay,
+		Workers: len(plan.Workers()), Relays: len(plan.Affine()), Computed: route.At,
+	}
+	if x.Relays > 0 {
+		x.Ratio = float64(x.Workers) / float64(x.Relays)
+	}
+	if assignments, err := plan.Assignments(route.Index); err == nil && route.Affine() {
+		x.Length = len(assignments)
+	}
+	return x
 }
 
 // explainWorker is nil for a worker that neither offers the service nor has a place in
@@ -113,6 +149,9 @@ func (r *Relay) explainWorker(ctx context.Context, s *routing.Service, worker st
 		return x, nil
 	}
 	endpoint := route.Endpoints[at]
+	if route.Plan != nil && !planned && endpoint.State == advertise.Ready && s.Choice().Spec.Name == strategy.Slots {
+		x.Reason = fmt.Sprintf("strategy slots uses the highest version of %s only, and %s offers version %q", s.Name, worker, endpoint.Version)
+	}
 	x.Address, x.Offer = endpoint.Address, string(endpoint.State)
 	if endpoint.Unreachable {
 		x.Offer = "unreachable"

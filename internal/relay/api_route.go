@@ -37,7 +37,7 @@ func describeSelection(s *routing.Service) SelectionAnswer {
 type RouteAnswer struct {
 	Service string `json:"service"`
 	Relay   string `json:"relay"`
-	Role    string `json:"role"` // affine or forwarding
+	Role    string `json:"role"` // affine, forwarding or none
 	Key     string `json:"key,omitempty"`
 	// Decision is how an endpoint is picked; nil when forwarding.
 	Decision *routing.Decision `json:"decision,omitempty"`
@@ -45,6 +45,10 @@ type RouteAnswer struct {
 	// primaries in turn, except that a key stays with the one it had, then the
 	// backups. Nil when affine.
 	Relays []RouteRelay `json:"relays,omitempty"`
+	// Next is the one of Relays that the request would go to now, and NextReason why;
+	// empty when affine, and when there is none.
+	Next       string `json:"next,omitempty"`
+	NextReason string `json:"next_reason,omitempty"`
 }
 
 // RouteRelay is one relay that the service can be forwarded to.
@@ -67,8 +71,29 @@ func (r *Relay) showRoute(w http.ResponseWriter, req *http.Request, s *routing.S
 		a.Decision = &d
 	} else {
 		a.Relays = routeRelays(s)
+		a.Next, a.NextReason = nextRelay(s, key, a.Relays)
 	}
 	admin.WriteJSON(w, http.StatusOK, a)
+}
+
+// nextRelay is the relay that a request with the key would be forwarded to now.
+func nextRelay(s *routing.Service, key string, relays []RouteRelay) (id, reason string) {
+	if len(relays) == 0 {
+		return "", ""
+	}
+	first := relays[0]
+	if key != "" {
+		if id, bound := s.Relays().Bound(key); bound {
+			return id, "the key sticks to it"
+		}
+		if first.Role == "primary" {
+			return first.Relay, "its turn among the primaries; the key will stick to it"
+		}
+	}
+	if first.Role == "primary" {
+		return first.Relay, "its turn among the primaries"
+	}
+	return first.Relay, "no primary is connected, and it is the first " + first.Role
 }
 
 // routeRelays are the relays that a service is forwarded to, those that are asked

@@ -87,6 +87,23 @@ func TestTheAnswerAboutARouteIsWhatHappens(t *testing.T) {
 	if log := r2.log.String() + f.relays[2].log.String(); !strings.Contains(log, "picked a worker") || !strings.Contains(log, "strategy=stable") {
 		t.Error("no decision is in the logs of those that serve the service")
 	}
+	// Keys stick to relays at a gate, and the answer says to which.
+	if a := route(r1, "key3"); !slices.Contains(relays, a.Next) || a.NextReason != "the key sticks to it" {
+		t.Errorf("a known key: %q, %q", a.Next, a.NextReason)
+	} else {
+		for line := range strings.Lines(r1.log.String()) {
+			if strings.Contains(line, "picked a relay") && strings.Contains(line, "key=key3 ") && !strings.Contains(line, "winner="+a.Next) {
+				t.Errorf("said was %s: %s", a.Next, line)
+			}
+		}
+	}
+	if a := route(r1, "new"); a.Next != a.Relays[0].Relay || !strings.Contains(a.NextReason, "the key will stick to it") {
+		t.Errorf("a new key: %q, %q of %+v", a.Next, a.NextReason, a.Relays)
+	}
+	before := route(r1, "another")
+	if after := route(r1, "another"); after.Next != before.Next || strings.Contains(after.NextReason, "sticks") {
+		t.Errorf("asking bound the key: %+v, then %+v", before, after)
+	}
 	if status, _ := r1.api(t, "/api/v1/services/nobody/route", nil); status != 404 {
 		t.Errorf("a service that nobody knows: %d", status)
 	}
@@ -131,7 +148,7 @@ func TestAServiceShowsItsStrategy(t *testing.T) {
 func TestARelayWhoseStrategyFindsNobodySaysSo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.Selection = []string{"manual;preferred=w9"} })
+	r := f.relay(func(s *Settings) { s.Selection, s.ExposeRouteHeaders = []string{"manual;preferred=w9"}, true })
 	f.named("w1", advertise.Service{Name: "echo"})
 	r.settled(t, "echo", 1)
 	resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")
@@ -142,4 +159,28 @@ func TestARelayWhoseStrategyFindsNobodySaysSo(t *testing.T) {
 	if status, _ := r.api(t, "/api/v1/services/echo/route", &a); status != 200 || a.Decision.Winner != "" || !strings.Contains(a.Decision.Reason, "w9") {
 		t.Errorf("%d %+v", status, a.Decision)
 	}
+}
+
+// People know workers by their ids; the number behind is that of a life.
+func TestTheReasonOfARouteNamesWorkersAndNotInstances(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	for _, id := range []string{"w1", "w2"} {
+		f.named(id, advertise.Service{Name: "echo"})
+	}
+	r.settled(t, "echo", 2)
+	r.await(t, "a draw of two", func() bool {
+		var a RouteAnswer
+		r.api(t, "/api/v1/services/echo/route", &a)
+		if a.Decision == nil || len(a.Decision.Candidates) < 2 {
+			return false
+		}
+		for _, c := range a.Decision.Candidates {
+			if strings.Contains(a.Decision.Reason, c.ID) {
+				t.Fatalf("%q", a.Decision.Reason)
+			}
+		}
+		return strings.Contains(a.Decision.Reason, `"w1"`) || strings.Contains(a.Decision.Reason, `"w2"`)
+	})
 }

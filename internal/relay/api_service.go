@@ -22,8 +22,11 @@ func summarize(s *routing.Service) serviceSummary {
 }
 
 func role(route *routing.Route) string {
-	if route.Affine() {
+	switch {
+	case route.Affine():
 		return "affine"
+	case route.Plan == nil:
+		return "none" // no endpoint takes requests: there is nowhere to forward to
 	}
 	return "forwarding"
 }
@@ -50,6 +53,7 @@ type peerDescription struct {
 	State      string  `json:"state"`
 	EWMAms     float64 `json:"ewma_ms"`
 	InFlight   int     `json:"in_flight"`
+	Limit      int     `json:"limit,omitempty"` // of in_flight: this relay's share of the slots
 	Requests   uint64  `json:"requests"`
 	Failures   uint64  `json:"failures"`
 	ErrorRate  float64 `json:"error_rate"`
@@ -80,7 +84,7 @@ func (r *Relay) describe(s *routing.Service) serviceDescription {
 		st := stats[t.ID]
 		d.Peers = append(d.Peers, peerDescription{
 			Node: t.Node, Address: t.Address, Connected: t.Pool.Stats().Open > 0, Weight: t.Weight, State: st.State,
-			EWMAms: float64(st.Latency) / float64(time.Millisecond), InFlight: st.InFlight, Requests: st.Picks,
+			EWMAms: float64(st.Latency) / float64(time.Millisecond), InFlight: st.InFlight, Limit: t.Limit, Requests: st.Picks,
 			Failures: st.Failures, ErrorRate: st.ErrorRate, Score: st.Score / float64(time.Millisecond), LastReason: st.LastReason,
 		})
 	}

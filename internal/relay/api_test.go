@@ -2,6 +2,8 @@ package relay
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +120,9 @@ func TestARelayThatForwardsSaysWhyAndAnAbsentRelayIsNotCounted(t *testing.T) {
 		!strings.Contains(a.Reason, "r1 does not serve echo: it is on the skip list") {
 		t.Errorf("%+v", a)
 	}
+	if x := a.Plan; x == nil || x.PeersPerWorker != 3 || x.PeersPerRelay != 3 || x.Workers != 1 || x.Relays != 2 || x.Ratio != 0.5 || x.Length != 0 || time.Since(x.Computed) > time.Hour {
+		t.Errorf("the plan rests on %+v", x)
+	}
 	if err := f.relays[1].stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -146,5 +151,56 @@ func TestWhatCannotBeExplainedIsSaid(t *testing.T) {
 	var a ExplainAnswer
 	if r.api(t, "/api/v1/services/echo/explain?worker=w1", &a); a.Worker == nil || a.Worker.Offer != "draining" || a.Worker.InRange || a.Worker.Position != -1 {
 		t.Errorf("%+v", a.Worker)
+	}
+}
+
+func TestAWorkerOfAnOlderVersionIsExplained(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	backend := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(backend.Close)
+	for id, version := range map[string]string{"w1": "v1.9", "w2": "v1.10"} {
+		f.worker(id, advertise.Service{Name: "echo", Address: backend.Listener.Addr().String(), Version: version, Slots: 4, Selection: "slots"})
+	}
+	var a ExplainAnswer
+	r.await(t, "the older one is out of the plan", func() bool {
+		a = ExplainAnswer{}
+		r.api(t, "/api/v1/services/echo/explain?worker=w1", &a)
+		return a.Worker != nil && strings.Contains(a.Worker.Reason, "highest version")
+	})
+	if x := a.Worker; x.InRange || x.Offer != "ready" || x.Reason != `strategy slots uses the highest version of echo only, and w1 offers version "v1.9"` {
+		t.Errorf("%+v", x)
+	}
+	var s serviceDescription
+	if r.api(t, "/api/v1/services/echo", &s); len(s.Peers) != 1 || s.Peers[0].Node != "w2" || s.Peers[0].Limit != 4 || s.Endpoints != 2 {
+		t.Errorf("%+v", s)
+	}
+	service, _ := r.router.Service("echo")
+	if ring := newRing(service.Route(), "r1"); len(ring.Workers) != 1 || ring.Workers[0].ID != "w2" {
+		t.Errorf("%+v", ring)
+	}
+}
+
+// A service whose workers are all gone is served by no relay and forwarded to none.
+func TestAServiceWithoutEndpointsIsNotForwarded(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	stop, _ := f.echo("w1")
+	r.settled(t, "echo", 1)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, "no endpoint", func() bool {
+		s, known := r.router.Service("echo")
+		return known && len(s.Route().Endpoints) == 0
+	})
+	var listed ServicesAnswer
+	var route RouteAnswer
+	r.api(t, "/api/v1/services", &listed)
+	r.api(t, "/api/v1/services/echo/route", &route)
+	if len(listed.Services) != 1 || listed.Services[0].Role != "none" || route.Role != "none" {
+		t.Errorf("%+v, %+v", listed, route)
 	}
 }

@@ -23,6 +23,7 @@ func failing(t *testing.T, change func(*Settings)) *runningRelay {
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) {
 		s.Circuit.Mode, s.Circuit.Period = circuitOn, time.Hour // no period ends by itself
+		s.TrustedProxies = []string{"127.0.0.0/8"}              // the test names callers
 		change(s)
 	})
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -2,10 +2,12 @@ package relay
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -32,14 +34,30 @@ type Config struct {
 	// New.
 	Choosing routing.ChoosingConfig
 
+	// Rules say which offers become endpoints. Proven is filled in by New.
+	Rules advertise.Rules
+	// AllowClearText names services whose endpoints need not be secured although this
+	// relay has a certificate.
+	AllowClearText []string
+
 	// See ingress.Config.
-	Domain             string
-	Routes             []ingress.Route
-	RequestTimeout     time.Duration
-	MaxAttempts        int
-	RetryBudget        float64
-	MaxInFlight        int
-	ExposeRouteHeaders bool
+	Domain               string
+	Routes               []ingress.Route
+	RequestTimeout       time.Duration
+	AttemptTimeout       time.Duration
+	ProgressTimeout      time.Duration
+	MaxAttempts          int
+	RetryBudget          float64
+	MaxInFlight          int
+	MaxInFlightPerClient int
+	AdaptiveInFlight     bool
+	TrustedProxies       []netip.Prefix
+	ExposeRouteHeaders   bool
+	// MaxClientConnections is how many connections clients may have open at the
+	// ingress, so that descriptors are left for all else. Default 0: half of what the
+	// limit of open files leaves after a reserve of 128, as each may need one to a
+	// worker.
+	MaxClientConnections int
 	// Circuit is how the circuits of callers open and close; its Registerer is filled
 	// in by New. Default nil: there are none.
 	Circuit *circuit.Config
@@ -55,6 +73,11 @@ type Config struct {
 
 	// DrainTimeout is how long a stop waits for requests in flight.
 	DrainTimeout time.Duration
+	// SessionDrainTimeout is the same, from the same moment on, for tunnels and for
+	// answers that have begun. Those that are left after DrainTimeout are ended one
+	// after the other, spread over the rest of it. Default 0, as whatever is below
+	// DrainTimeout: all end with that.
+	SessionDrainTimeout time.Duration
 	// ProbeDelay is how long a stopping relay stays up after it became unready,
 	// so that load balancers notice. Default 1 s.
 	ProbeDelay time.Duration

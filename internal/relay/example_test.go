@@ -50,13 +50,13 @@ func Example() {
 	go func() { stopped <- w.Run(ctx) }()
 
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for range 1000 { // until the offer has arrived
+	for range 1000 { // until the relay is ready, and the offer has arrived
 		req, _ := http.NewRequest("GET", "http://"+r.IngressAddr(), nil)
 		req.Header.Set("Ringway-Service", "greeter")
 		resp, err := client.Do(req)
-		if err != nil {
-			fmt.Println(err)
-			break
+		if err != nil { // refused
+			time.Sleep(5 * time.Millisecond)
+			continue
 		}
 		body, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/admin"
 	"github.com/ringway/ringway/internal/daemon"
@@ -101,12 +102,15 @@ func (r *Relay) private() bool {
 // public are the facts without what gossip would not tell whoever has no key: ids,
 // reasons, and the fingerprint of a key that somebody may have chosen badly.
 func public(f check.Facts) check.Facts {
-	f.Members, f.Quarantined, f.Missing, f.SharedKey = nil, nil, nil, ""
+	f.Members, f.Unproven, f.Missing, f.SharedKey = nil, nil, nil, ""
 	if len(f.Reasons) > 0 {
 		f.Reasons = []string{"its reasons do not travel in clear text"}
 	}
 	if f.Certificate != nil && f.Certificate.Problem != "" {
 		f.Certificate.Problem = "the reason does not travel in clear text"
+	}
+	if f.Certificate != nil && f.Certificate.DenyProblem != "" {
+		f.Certificate.DenyProblem = "the reason does not travel in clear text"
 	}
 	return f
 }
@@ -123,8 +127,10 @@ func (r *Relay) facts() check.Facts {
 		f.MembersSum, f.Members, f.MemberCount = fmt.Sprintf("%016x", s.Checksum()), membership.IDs(s.Members()), len(s.Members())
 		f.Degraded = s.Degraded()
 	}
-	for _, q := range r.members.Quarantined() {
-		f.Quarantined = append(f.Quarantined, check.Quarantine{Member: q.ID, Reason: q.Reason})
+	for _, u := range r.members.Unproven() {
+		if len(f.Unproven) < check.MaxUnproven {
+			f.Unproven = append(f.Unproven, check.Unproven{Member: u.ID, Reason: u.Reason})
+		}
 	}
 	if m.Keyring != nil {
 		f.GossipKeys = m.Keyring.Fingerprints()
@@ -137,6 +143,9 @@ func (r *Relay) facts() check.Facts {
 		f.Certificate = &check.Certificate{NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, AuthorityBefore: authority.NotBefore, AuthorityAfter: authority.NotAfter}
 		if err := source.Problem(); err != nil {
 			f.Certificate.Problem = err.Error()
+		}
+		if err := source.DenyProblem(); err != nil {
+			f.Certificate.DenyProblem = err.Error()
 		}
 	}
 	addresses := map[string]bool{}
@@ -197,15 +206,25 @@ func planSettings(cfg Config) []check.Setting {
 	if cfg.Choosing.Default == nil {
 		selection = append([]string{strategy.P2C}, selection...) // what services without one get
 	}
+	rules := cfg.Rules
+	var allowed []string
+	for _, prefix := range rules.AllowedAddrs {
+		allowed = append(allowed, prefix.String())
+	}
+	slices.Sort(allowed)
 	return []check.Setting{
 		{Name: "min-peers-per-worker", Value: fmt.Sprint(minimums.PeersPerWorker)},
 		{Name: "min-peers-per-relay", Value: fmt.Sprint(minimums.PeersPerRelay)},
 		{Name: "min-peers-per-tier", Value: fmt.Sprint(cmp.Or(p.PeersPerTier, affinity.DefaultPeersPerTier))},
 		{Name: "relays-per-service", Value: fmt.Sprint(cmp.Or(p.RelaysPerService, affinity.DefaultRelaysPerService))},
+		{Name: "max-relays-per-service", Value: fmt.Sprint(cmp.Or(p.MaxRelaysPerService, routing.DefaultMaxRelaysPerService))},
 		{Name: "index-source", Value: string(cmp.Or(p.IndexSource, affinity.IndexRank))},
 		{Name: "strategy", Value: string(cmp.Or(p.Strategy, affinity.Projection))},
 		{Name: "skip-relay", Value: strings.Join(skip, ",")},
 		{Name: "selection", Value: strings.Join(selection, ",")},
+		{Name: "endpoint-allowed-cidr", Value: strings.Join(allowed, ",")},
+		{Name: "max-services", Value: fmt.Sprint(cmp.Or(rules.MaxServices, advertise.DefaultMaxServices))},
+		{Name: "max-services-per-record", Value: fmt.Sprint(cmp.Or(rules.MaxServicesPerRecord, advertise.DefaultMaxServicesPerRecord))},
 	}
 }
 

@@ -127,7 +127,7 @@ func TestWithCertificatesAWorkerIsToldNoFacts(t *testing.T) {
 func TestWithoutCertificatesStrangersLearnNothingThatGossipHides(t *testing.T) {
 	f := public(check.Facts{
 		Members: []string{"w1"}, MemberCount: 1, Missing: []check.Missing{{Service: "s", Worker: "w1"}}, MissingCount: 1, SharedKey: "ssss",
-		Quarantined: []check.Quarantine{{Member: "w1"}}, Reasons: []string{"seed 10.0.0.1 refused"}, Certificate: &check.Certificate{Problem: "/etc/key"},
+		Unproven: []check.Unproven{{Member: "w1"}}, Reasons: []string{"seed 10.0.0.1 refused"}, Certificate: &check.Certificate{Problem: "/etc/key", DenyProblem: "/etc/key"},
 	})
 	body, err := f.Encode()
 	if err != nil {
@@ -206,5 +206,51 @@ func TestACheckIsAnsweredOverTheAdminAPI(t *testing.T) {
 		if one.Status != check.OK && one.Page != "docs/operations/too-few-relays.md" {
 			t.Errorf("%+v", one)
 		}
+	}
+}
+
+// Of two processes with one id the cluster follows one. All relays name both, and the one
+// that is left out blames no firewall.
+func TestTheCheckNamesTwoProcessesWithOneIDAndTheLeftOutOneSaysNothingElse(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r1 := f.relay(func(*Settings) {})
+	older := f.relay(func(s *Settings) { s.ID = "twin" })
+	r1.await(t, "the first twin", func() bool { return len(r1.members.Snapshot().Members()) == 2 })
+	newer := f.relay(func(s *Settings) { s.ID = "twin" })
+	older.await(t, "the second twin", func() bool { addr, _ := older.members.Rival(); return addr == newer.GossipAddr() })
+	newer.await(t, "the first twin", func() bool { addr, _ := newer.members.Rival(); return addr == older.GossipAddr() })
+
+	for _, r := range []*runningRelay{r1, newer, older} {
+		report, err := r.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := report.Findings[0]
+		if got.Check != "ids-unique" || got.Status != check.Failed || got.Subject != "twin" || !strings.Contains(got.Text, newer.GossipAddr()) {
+			t.Errorf("%s at %s found %+v", r.id, r.GossipAddr(), got)
+		}
+		if r == older && len(report.Findings) != 1 {
+			t.Errorf("the one that is left out found more: %+v", report.Findings)
+		}
+	}
+	banner := func(r *runningRelay) string {
+		source := &statusSource{Relay: r.Relay}
+		for _, n := range source.document(t.Context(), "").Notices {
+			if n.Runbook == "duplicate-id" {
+				return n.Text
+			}
+		}
+		return ""
+	}
+	if got := banner(newer); !strings.Contains(got, "has the id of this relay, at "+older.GossipAddr()) {
+		t.Errorf("the page says %q while both live", got)
+	}
+	if err := older.stop(); err != nil {
+		t.Fatal(err)
+	}
+	newer.await(t, "the first twin gone", func() bool { _, living := newer.members.Rival(); return !living })
+	if got := banner(newer); !strings.Contains(got, "had the id of this relay") {
+		t.Errorf("the page says %q when one is gone", got)
 	}
 }

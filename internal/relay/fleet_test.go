@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -244,13 +243,13 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// refusing is an address where nobody listens.
+// refusing is an address where nothing listens.
 func refusing(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", anyPort)
+	ln, _, err := bind(anyPort) // and held, so that no other test gets the port
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	t.Cleanup(func() { _ = ln.Close() })
 	return ln.Addr().String()
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/membership"
 )
@@ -123,6 +124,30 @@ func TestAGateLosesNoRequestWhenARelayDiesOrLeavesAndABackupIsPromoted(t *testin
 	for _, p := range gate.forwarding(t).Peers {
 		if p.Node == victim && (p.Role == "primary" || p.LastReason == "" && p.State == "evicted") {
 			t.Errorf("of the dead one: %+v", p)
+		}
+	}
+}
+
+// Of a gate and the relay behind it, the gate talks to the client.
+func TestWhatARelayTellsAGateReachesTheClientOnlyIfTheGateExposesIt(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
+	closed := f.relay(func(s *Settings) { s.Role = membership.RoleGate })
+	open := f.relay(func(s *Settings) { s.Role, s.ExposeRouteHeaders = membership.RoleGate, true })
+	f.worker("w1", advertise.Service{Name: "dead", Address: refusing(t)})
+	for _, gate := range []*runningRelay{closed, open} {
+		gate.settled(t, "dead", 1)
+		gate.await(t, "an answer of the relay", func() bool {
+			resp, body := gate.call(t, "GET", "/", nil, "Ringway-Service: dead")
+			return resp.StatusCode == 502 && strings.Contains(body, "upstream_failed")
+		})
+		resp, body := gate.call(t, "GET", "/", nil, "Ringway-Service: dead")
+		if got := strings.Contains(body, "w1") && strings.Contains(body, "127.0.0.1"); got != (gate == open) || got != (resp.Header.Get(ingress.RelayHeader) != "") {
+			t.Errorf("%s exposes %v: %v %s", gate.id, gate == open, resp.Header, body)
+		}
+		if gate == closed && (len(decode(t, body).Attempts) > 0 || strings.Contains(body, "127.0.0.1")) {
+			t.Errorf("the answer of the gate has details: %s", body)
 		}
 	}
 }

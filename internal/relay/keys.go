@@ -34,19 +34,27 @@ func (r *Relay) listKeys(w http.ResponseWriter, req *http.Request) {
 }
 
 func (r *Relay) changeKeys(w http.ResponseWriter, req *http.Request) {
-	var change KeysRequest
-	d := json.NewDecoder(io.LimitReader(req.Body, maxKeysBody))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&change); err != nil {
-		admin.WriteError(w, http.StatusBadRequest, `the body is not {"operation": …, "argument": …}`) // without the text: it may hold a key
-		return
-	}
-	if change.Operation != membership.InstallKey && change.Operation != membership.UseKey && change.Operation != membership.RemoveKey {
-		admin.WriteError(w, http.StatusBadRequest, "operation: allowed are install, use, remove")
+	change, err := decodeKeys(req.Body)
+	if err != nil {
+		admin.WriteError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	results, err := r.members.Keys(req.Context(), change.Operation, change.Argument)
 	answerKeys(w, results, err)
+}
+
+// decodeKeys reads a request. Its errors show nothing of the text, which may hold a key.
+func decodeKeys(body io.Reader) (change KeysRequest, err error) {
+	d := json.NewDecoder(io.LimitReader(body, maxKeysBody))
+	d.DisallowUnknownFields()
+	if d.Decode(&change) != nil {
+		return KeysRequest{}, errors.New(`the body is not {"operation": …, "argument": …}`)
+	}
+	switch change.Operation {
+	case membership.InstallKey, membership.UseKey, membership.RemoveKey:
+		return change, nil
+	}
+	return KeysRequest{}, errors.New("operation: allowed are install, use, remove")
 }
 
 func answerKeys(w http.ResponseWriter, results []membership.KeyResult, err error) {

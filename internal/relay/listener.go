@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/ringway/ringway/internal/admin"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -41,18 +43,28 @@ func newServer(handler http.Handler, logger *slog.Logger) *http.Server {
 }
 
 // secure puts mutual TLS in front of the peer listener: only relays and gates of
-// this cluster come in.
-func secure(server *http.Server, source *identity.Source) {
+// this cluster come in, and stay no longer than their certificate counts.
+func (l *listener) secure(source *identity.Source, m *connMetrics, logger *slog.Logger) {
 	policy := source.Policy(identity.DataPlane)
 	policy.Only = []identity.Role{identity.RoleRelay, identity.RoleGate}
-	server.TLSConfig = source.ServerConfig(policy, "h2", "http/1.1")
-	server.Protocols = new(http.Protocols)
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetHTTP2(true)
+	l.admission = identity.NewListener(identity.ListenerConfig{
+		Socket: l.socket, Source: source, TLS: source.ServerConfig(policy, "h2", "http/1.1"),
+		Allowed: "relays and gates of this cluster and environment",
+		Refused: m.refused, Logger: logger,
+	})
+	l.server.Protocols = new(http.Protocols)
+	l.server.Protocols.SetHTTP1(true)
+	l.server.Protocols.SetHTTP2(true)
 }
 
 // serve answers on the socket until the server is closed.
 func (l *listener) serve() error {
+	if l.admission != nil {
+		var admitting sync.WaitGroup
+		defer admitting.Wait()
+		admitting.Go(l.admission.Run)
+		return l.server.Serve(l.admission)
+	}
 	if l.server.TLSConfig != nil {
 		return l.server.ServeTLS(l.socket, "", "")
 	}
@@ -69,27 +81,40 @@ func (w debugWriter) Write(line []byte) (int, error) {
 
 // listen binds addr and counts what is not HTTP on it.
 func listen(name, addr string, m *connMetrics) (net.Listener, error) {
-	ln, err := net.Listen("tcp", addr)
+	ln, err := admin.Listen(addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for %s on %s: %w: is another process on this port?", name, addr, err)
+		return nil, fmt.Errorf("listen for %s on %s: %w", name, addr, err)
 	}
-	return countingListener{ln, m.accepted.WithLabelValues(name), m.dropped.WithLabelValues(name, "malformed"), m.dropped.WithLabelValues(name, "incomplete")}, nil
+	return m.counting(name, ln), nil
+}
+
+// counting counts on a listener what is not HTTP.
+func (m *connMetrics) counting(name string, ln net.Listener) countingListener {
+	return countingListener{ln, m.accepted.WithLabelValues(name), m.dropped.WithLabelValues(name, "malformed"), m.dropped.WithLabelValues(name, "incomplete")}
 }
 
 type connMetrics struct {
 	accepted, dropped *prometheus.CounterVec
+	refused           *prometheus.CounterVec // by the peer listener
 }
 
 func newConnMetrics(reg prometheus.Registerer) *connMetrics {
 	f := promauto.With(reg)
-	return &connMetrics{
+	m := &connMetrics{
 		accepted: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_relay_connections_total", Help: "Connections accepted, by listener.",
 		}, []string{"listener"}),
 		dropped: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_connections_dropped_total", Help: "Connections dropped because what came was no HTTP request (malformed) or no whole one in time (incomplete), by listener.",
+			Name: "ringway_relay_connections_dropped_total", Help: "Connections dropped because what came was no HTTP request (malformed) or no whole one in time (incomplete), or because a newer connection of a client took the place of one that waited for its next request (replaced), by listener.",
 		}, []string{"listener", "reason"}),
+		refused: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_relay_peers_refused_total", Help: "Connections refused by the peer listener of a relay with a certificate, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place).",
+		}, []string{"reason"}),
 	}
+	for _, reason := range identity.ListenerReasons() {
+		m.refused.WithLabelValues(reason)
+	}
+	return m
 }
 
 type countingListener struct {

@@ -5,14 +5,22 @@ import (
 	"testing"
 )
 
-// Or a rate would not see the first failure of a service.
-func TestTheCountersOfAServiceAreThereBeforeItsFirstRequest(t *testing.T) {
+// A service has series from its first request on, all of them at once, or a rate would
+// not see its first failure.
+func TestTheCountersOfAServiceBeginWithItsFirstRequest(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(*Settings) {})
 	f.echo("w1")
 	r.settled(t, "echo", 1)
 	_, text := r.api(t, "/metrics", nil)
+	if strings.Contains(text, `service="echo"`) {
+		t.Error("a service that got no request has series")
+	}
+	if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 200 {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	_, text = r.api(t, "/metrics", nil)
 	for _, want := range []string{
 		`ringway_relay_requests_total{outcome="5xx",service="echo"} 0`,
 		`ringway_relay_retries_total{reason="no_budget",service="echo"} 0`,

@@ -15,11 +15,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/admin"
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/tracing"
+	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/sharedkey"
 )
 
@@ -35,6 +38,10 @@ type Relay struct {
 	tracing   *tracing.Tracing // nil: requests are not traced
 
 	ingress, peer, admin *listener
+	// late is the ingress's socket: it opens when the relay is ready for the first
+	// time. clients bounds the connections on it.
+	late    *lateListener
+	clients *clientListener
 
 	// What a reload changes: the configuration that requests are served by, and what
 	// serves them.
@@ -44,9 +51,11 @@ type Relay struct {
 	ingressFront, peerFront front
 	reloads                 *prometheus.CounterVec
 
-	drain    *drain
-	stopping atomic.Bool
-	checking chan struct{} // holds one while a check is under way
+	drain         *drain
+	sessions      upstream.Sessions // of all connections to workers and relays
+	sessionsEnded prometheus.Counter
+	stopping      atomic.Bool
+	checking      chan struct{} // holds one while a check is under way
 }
 
 // listener is a bound socket and what serves it.
@@ -54,9 +63,11 @@ type listener struct {
 	name   string
 	socket net.Listener
 	server *http.Server
+	// admission is between the two where only members may connect; nil elsewhere.
+	admission *identity.Listener
 }
 
-// New validates the configuration and binds every listener. It starts nothing;
+// New validates the configuration and binds every address. It starts nothing;
 // when it fails, nothing stays bound.
 func New(cfg Config) (_ *Relay, err error) {
 	if cfg.ProbeDelay == 0 {
@@ -73,10 +84,16 @@ func New(cfg Config) (_ *Relay, err error) {
 	}()
 
 	conns := newConnMetrics(cfg.Registry)
+	if r.late, err = listenLate(cfg.IngressAddr); err != nil {
+		return nil, fmt.Errorf("listen for ingress on %s: %w", cfg.IngressAddr, err)
+	}
+	undo = append(undo, r.late.Close)
+	r.clients = newClientListener(conns.counting("ingress", r.late), conns, cfg.Registry)
+	r.ingress = &listener{name: "ingress", socket: r.clients}
 	for _, l := range []struct {
 		to         **listener
 		name, addr string
-	}{{&r.ingress, "ingress", cfg.IngressAddr}, {&r.peer, "peer", cfg.PeerAddr}, {&r.admin, "admin", cfg.AdminAddr}} {
+	}{{&r.peer, "peer", cfg.PeerAddr}, {&r.admin, "admin", cfg.AdminAddr}} {
 		socket, err := listen(l.name, l.addr, conns)
 		if err != nil {
 			return nil, err
@@ -94,7 +111,9 @@ func New(cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	undo = append(undo, r.members.Close)
-	if r.catalogue, err = advertise.New(advertise.Config{Gossip: r.members, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+	rules := cfg.Rules
+	rules.Proven = cfg.Membership.Identity != nil
+	if r.catalogue, err = advertise.New(advertise.Config{Gossip: r.members, Rules: rules, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, err
 	}
 	metrics := ingress.NewMetrics(cfg.Registry)
@@ -102,7 +121,11 @@ func New(cfg Config) (_ *Relay, err error) {
 		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
 		Plans: cfg.Plans, Links: cfg.Links, Choosing: cfg.Choosing, Datacenter: cfg.Membership.Datacenter, Region: cfg.Membership.Region,
 		Selection: selectionConfig(cfg.Registry), Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
-		Appeared: metrics.Expect,
+		Vanished:       metrics.Vanished,
+		Sessions:       &r.sessions,
+		AllowClearText: cfg.AllowClearText,
+		Listeners:      []string{r.IngressAddr(), r.PeerAddr(), r.AdminAddr(), r.GossipAddr()},
+		Hosts:          []string{advertised},
 	}); err != nil {
 		return nil, err
 	}
@@ -119,37 +142,61 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	undo = append(undo, r.endTracing)
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
+	r.sessionsEnded = newEndedSessions(cfg.Registry)
 	newCoverage(cfg.Registry, r.router.Services)
 	r.newHandler = func(cfg Config, hop bool) http.Handler {
 		return ingress.New(ingress.Config{
-			Self: cfg.Membership.ID, Services: r.router, Epoch: r.epoch, Domain: cfg.Domain, Routes: cfg.Routes,
-			Timeout: cfg.RequestTimeout, MaxAttempts: cfg.MaxAttempts, RetryBudget: cfg.RetryBudget,
-			MaxInFlight: cfg.MaxInFlight, ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,
+			Self: cfg.Membership.ID, Services: r.router, Informed: r.router.Informed, Epoch: r.epoch, Domain: cfg.Domain, Routes: cfg.Routes,
+			Timeout: cfg.RequestTimeout, AttemptTimeout: cfg.AttemptTimeout, Progress: cfg.ProgressTimeout, MaxAttempts: cfg.MaxAttempts, RetryBudget: cfg.RetryBudget,
+			MaxInFlight: cfg.MaxInFlight, MaxInFlightPerClient: cfg.MaxInFlightPerClient, AdaptiveInFlight: cfg.AdaptiveInFlight, TrustedProxies: cfg.TrustedProxies,
+			ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,
 			Circuits:    edge(circuits, hop),
 			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
 			Tracer:      tracer,
 			Metrics:     metrics, Logger: cfg.Logger,
 		})
 	}
-	r.ingressFront.closing = r.drain.on
+	r.ingressFront.closing = func() bool { return r.stopping.Load() || r.drain.on() }
 	r.tune(&cfg)
 	r.ingress.server = newServer(&r.ingressFront, cfg.Logger)
+	r.ingress.server.ConnState = r.clients.note
 	if r.keeper, err = r.newKeeper(); err != nil {
 		return nil, err
 	}
 	r.peer.server = newServer(r.withFacts(withSharedKey(r.keeper, &r.peerFront)), cfg.Logger)
 	if cfg.Membership.Identity != nil {
-		secure(r.peer.server, cfg.Membership.Identity)
+		r.peer.secure(cfg.Membership.Identity, conns, cfg.Logger)
+	}
+	for _, server := range []*http.Server{r.ingress.server, r.peer.server} {
+		// A client that reads nothing of a whole connection cannot be sent the end of
+		// a stream either.
+		server.HTTP2.WriteByteTimeout = upstream.BehindRelay(cfg.ProgressTimeout)
 	}
 	r.admin.server = newServer(nil, cfg.Logger)
-	if err = cfg.Admin.Serve(r.admin.server, r.adminMux(), cfg.Membership.Identity, cfg.Registry); err != nil {
+	if err = cfg.Admin.Serve(r.admin.server, r.adminMux(), admin.AccessConfig{Identity: cfg.Membership.Identity, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, err
+	}
+	if r.admin.server.TLSConfig != nil {
+		r.admin.socket = cfg.Membership.Identity.Listener(r.admin.socket)
 	}
 	daemon.RegisterReady(cfg.Registry, r.Reasons)
 	return r, nil
 }
 
-// IngressAddr is where clients connect.
+// Check reports what New would refuse of cfg. It builds the relay at free ports of
+// loopback, where one with this configuration may run, and closes it.
+func Check(cfg Config) error {
+	cfg.IngressAddr, cfg.PeerAddr, cfg.AdminAddr = daemon.FreeAddr, daemon.FreeAddr, daemon.FreeAddr
+	cfg.Membership = daemon.CheckedMembership(cfg.Membership)
+	r, err := New(cfg)
+	if err != nil {
+		return err
+	}
+	return r.Close()
+}
+
+// IngressAddr is where clients connect. They are refused until the relay is ready for
+// the first time.
 func (r *Relay) IngressAddr() string { return r.ingress.socket.Addr().String() }
 
 // AdminAddr is where operators connect.
@@ -171,7 +218,8 @@ func (r *Relay) Run(ctx context.Context) error {
 
 	for _, l := range []*listener{r.ingress, r.peer, r.admin} {
 		group.Go(func() error {
-			if err := l.serve(); !errors.Is(err, http.ErrServerClosed) {
+			err := l.serve()
+			if closed := r.stopping.Load() && errors.Is(err, net.ErrClosed); !closed && !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve %s: %w", l.name, err)
 			}
 			return nil
@@ -189,35 +237,41 @@ func (r *Relay) Run(ctx context.Context) error {
 		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
 	}
 	group.Go(func() error {
-		r.announceReady(ctx, failed)
-		select {
-		case <-ctx.Done():
-			r.stop()
-		case <-failed.Done(): // a part of the relay broke: the others go, too
+		err := r.becomeReady(ctx, failed)
+		if err == nil {
+			select {
+			case <-ctx.Done():
+				r.stop()
+			case <-failed.Done(): // a part of the relay broke: the others go, too
+			}
 		}
 		endServing()
 		r.closeServers()
-		return nil
+		return err
 	})
 	err := group.Wait()
 	return errors.Join(err, r.members.Close(), r.endTracing())
 }
 
-// announceReady logs the moment from which this relay should get traffic. It
-// gives up when one of the contexts ends.
-func (r *Relay) announceReady(ctx, failed context.Context) {
+// becomeReady lets clients in at the first moment at which this relay should get
+// traffic, and logs it. It gives up when one of the contexts ends.
+func (r *Relay) becomeReady(ctx, failed context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for len(r.Reasons()) > 0 {
+	for len(r.waitsFor()) > 0 {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return
+			return nil
 		case <-failed.Done():
-			return
+			return nil
 		}
 	}
+	if err := r.late.open(); err != nil {
+		return fmt.Errorf("serve ingress: %w", err)
+	}
 	r.cfg.Logger.Info("ready", "members", len(r.members.Snapshot().Members()), "services", len(r.router.Services()))
+	return nil
 }
 
 // stop goes through the order of an orderly end.
@@ -228,13 +282,47 @@ func (r *Relay) stop() {
 		r.cfg.Logger.Warn("the others were not told that this relay leaves", "err", err)
 	}
 	time.Sleep(r.cfg.ProbeDelay)
+	r.endIntake()
 	timeout := r.tuned.Load().DrainTimeout
 	r.cfg.Logger.Info("draining requests", "timeout", timeout)
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := errors.Join(r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
-	if left := r.awaitTunnels(ctx); err != nil || left > 0 {
+	left := r.awaitTunnels(ctx)
+	if left > 0 {
+		left = r.drainSessions(began)
+	}
+	if err != nil && ctx.Err() == nil || left > 0 {
 		r.cfg.Logger.Warn("requests were still in flight at the end of the drain timeout", "in_flight", left)
+	}
+}
+
+const (
+	// handshakeTime is how long connections that are being made still come in, while
+	// no new ones begin.
+	handshakeTime = 50 * time.Millisecond
+	// lastRequests is how long clients may send the next request on a connection that
+	// they keep. Its answer ends the connection. net/http drops what it reads after
+	// Shutdown has begun, and closes idle connections at once, with requests that are
+	// on the way.
+	lastRequests = 500 * time.Millisecond
+)
+
+// endIntake ends the intake of requests from clients without a request that is cut:
+// what is connected comes in, then the address is given back, then connections end
+// with their next answer. It waits only while there are connections.
+func (r *Relay) endIntake() {
+	if !r.late.isOpen() {
+		return
+	}
+	r.late.refuse()
+	time.Sleep(handshakeTime)
+	_ = r.late.Close() // it reports only what closing a socket can report
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(lastRequests); r.clients.count() > 0 && time.Now().Before(end); {
+		<-tick.C
 	}
 }
 
@@ -271,6 +359,15 @@ func (r *Relay) closeServers() {
 
 // Reasons lists why this relay should get no traffic.
 func (r *Relay) Reasons() []string {
+	reasons := r.waitsFor()
+	if len(reasons) == 0 && !r.late.isOpen() {
+		return []string{"the ingress is not open yet"}
+	}
+	return reasons
+}
+
+// waitsFor are the reasons apart from the ingress, which waits for them to end.
+func (r *Relay) waitsFor() []string {
 	var reasons []string
 	if r.stopping.Load() {
 		reasons = append(reasons, "stopping")
@@ -285,11 +382,11 @@ func (r *Relay) Reasons() []string {
 		}
 		reasons = append(reasons, reason)
 	}
-	if err := r.keeper.Ready(); err != nil {
-		reasons = append(reasons, err.Error())
-	}
 	if !r.router.Settled() {
 		reasons = append(reasons, "the catalogue is not settled yet")
+	}
+	if reason := r.router.Unreached(); reason != "" {
+		reasons = append(reasons, reason)
 	}
 	return reasons
 }

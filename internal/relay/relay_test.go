@@ -3,6 +3,7 @@ package relay
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,9 +11,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +23,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/membership"
 )
 
 func TestARequestReachesAWorkerByHeaderByHostAndByRoute(t *testing.T) {
@@ -97,6 +101,7 @@ func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
 	f := newFleet(t)
 	// Long enough for a refused connection to be refused on a busy machine.
 	r := f.relay(func(s *Settings) { s.RequestTimeout = 3 * time.Second })
+	open := f.relay(func(s *Settings) { s.RequestTimeout, s.ExposeRouteHeaders = 3*time.Second, true })
 	release := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		select {
@@ -108,12 +113,16 @@ func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
 	defer close(release)
 	f.worker("w1", service("slow", slow), advertise.Service{Name: "dead", Address: refusing(t)})
 	stop, _ := f.echo("w2")
-	r.settled(t, "slow", 1)
-	r.settled(t, "echo", 1)
+	for _, r := range f.relays {
+		r.settled(t, "slow", 1)
+		r.settled(t, "echo", 1)
+	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	r.settled(t, "echo", 0)
+	for _, r := range f.relays {
+		r.settled(t, "echo", 0)
+	}
 
 	for _, c := range []struct {
 		service string
@@ -126,16 +135,21 @@ func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
 		{"dead", 502, "upstream_failed"},
 		{"slow", 504, "timeout"},
 	} {
-		resp, body := r.call(t, "POST", "/", strings.NewReader("x"), "Ringway-Service: "+c.service)
-		a := decode(t, body)
-		if resp.StatusCode != c.status || a.Code != c.code || a.Service != c.service || a.Error == "" {
-			t.Errorf("%q: %d %s", c.service, resp.StatusCode, body)
-		}
-		if resp.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("%q: content type %q", c.service, resp.Header.Get("Content-Type"))
-		}
-		if wantAttempts := c.service == "dead" || c.service == "slow"; wantAttempts != (len(a.Attempts) > 0) {
-			t.Errorf("%q: attempts %v", c.service, a.Attempts)
+		for _, at := range []*runningRelay{r, open} {
+			resp, body := at.call(t, "POST", "/", strings.NewReader("x"), "Ringway-Service: "+c.service)
+			a := decode(t, body)
+			if resp.StatusCode != c.status || a.Code != c.code || a.Service != c.service || a.Error == "" {
+				t.Errorf("%q: %d %s", c.service, resp.StatusCode, body)
+			}
+			if resp.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("%q: content type %q", c.service, resp.Header.Get("Content-Type"))
+			}
+			if wantAttempts := at == open && (c.service == "dead" || c.service == "slow"); wantAttempts != (len(a.Attempts) > 0) {
+				t.Errorf("%q: attempts %v", c.service, a.Attempts)
+			}
+			if at == r && (strings.Contains(body, "w1") || strings.Contains(body, "127.0.0.1")) {
+				t.Errorf("%q: the answer names a worker or an address: %s", c.service, body)
+			}
 		}
 	}
 	_, metrics := r.api(t, "/metrics", nil)
@@ -171,7 +185,7 @@ func TestARequestThatWasSentIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
-			r := f.relay(func(*Settings) {})
+			r := f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
 			var got atomic.Int64
 			rude := func() *httptest.Server {
 				s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -222,7 +236,7 @@ func TestWhatPassesBetweenClientAndWorker(t *testing.T) {
 		"X-Forwarded-For: 10.9.8.7", "Connection: X-Private", "X-Private: 1", "Accept-Encoding: br", "Host: shop.test")
 	h := <-seen
 	for name, want := range map[string]string{
-		"Host": "shop.test", "Target": "/a%2Fb?q=1", "X-Forwarded-For": "10.9.8.7, 127.0.0.1", "X-Forwarded-Host": "shop.test",
+		"Host": "shop.test", "Target": "/a%2Fb?q=1", "X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "shop.test",
 		"X-Forwarded-Proto": "http", "Accept-Encoding": "br", "Ringway-Hop": "", "Ringway-Load": "", "Ringway-Service": "", "X-Private": "",
 	} {
 		if got := h.Get(name); got != want {
@@ -317,6 +331,37 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 		if resp, _ := do(t, req); resp.StatusCode != http.StatusMisdirectedRequest {
 			t.Errorf("%s forwarded a second time: %d", r.id, resp.StatusCode)
 		}
+	}
+}
+
+// A relay that has just restarted does not know the service yet: nothing happened to the
+// request, whatever its method.
+func TestARequestThatEveryRelayTurnsAwayMayBeSentAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	gate := f.relay(func(s *Settings) { s.Role = membership.RoleGate })
+	r := f.relay(func(*Settings) {})
+	f.echo("w1")
+	for _, r := range f.relays {
+		r.settled(t, "echo", 1)
+	}
+	serving := *r.peerFront.handler.Load()
+	var turnedAway atomic.Int64
+	ask := func(service string) (*http.Response, string) {
+		return gate.call(t, "POST", "/", strings.NewReader("x"), "Ringway-Service: "+service)
+	}
+	r.peerFront.serve(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		turnedAway.Add(1)
+		req.Header.Set(ingress.ServiceHeader, "not-known-here")
+		serving.ServeHTTP(w, req)
+	}))
+	resp, body := ask("echo")
+	if a := decode(t, body); resp.StatusCode != 503 || a.Code != "not_ready" || resp.Header.Get("Retry-After") == "" || turnedAway.Load() != 1 {
+		t.Errorf("turned away %d times: %d %v %s", turnedAway.Load(), resp.StatusCode, resp.Header, body)
+	}
+	r.peerFront.serve(serving)
+	if resp, body := ask("echo"); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
 
@@ -439,6 +484,104 @@ func TestARelayThatLosesAListenerEndsWithTheReasonEvenBeforeItIsReady(t *testing
 		}
 	case <-time.After(patience):
 		t.Fatal("it does not end")
+	}
+}
+
+func TestClientsAreRefusedUntilTheRelayIsReadyForTheFirstTime(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	lonely := refusing(t)
+	r := f.relay(func(s *Settings) { s.Join = []string{lonely} })
+	r.await(t, "the reason", func() bool { return strings.Contains(fmt.Sprint(r.Reasons()), lonely) })
+	if conn, err := net.Dial("tcp", r.IngressAddr()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%v %v, want that the connection is refused", conn, err)
+	}
+	if status, body := r.api(t, "/readyz", nil); status != 503 {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	f.relay(func(*Settings) {}) // finds it
+	r.await(t, "that it is ready", func() bool {
+		if status, _ := r.api(t, "/readyz", nil); status != 200 {
+			return false
+		}
+		resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")
+		// It knows two relays and no worker: who offers what is still to come.
+		if a := decode(t, body); resp.StatusCode != 503 || a.Code != "not_ready" || resp.Header.Get("Retry-After") != "1" {
+			t.Errorf("%d %s", resp.StatusCode, body)
+		}
+		return true
+	})
+	f.echo("w1")
+	r.settled(t, "echo", 1)
+	if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: nobody"); resp.StatusCode != 404 || decode(t, body).Code != "unknown_service" {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+// A relay that restarts under an address that another process takes meanwhile.
+func TestAnIngressPortThatIsTakenIsAnError(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	taken := f.relay(func(*Settings) {})
+	taken.await(t, "that it is ready", func() bool { return len(taken.Reasons()) == 0 })
+	s := DefaultSettings()
+	s.Cluster, s.Environment, s.ID = "test", "ci", "r2"
+	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, taken.IngressAddr(), anyPort, anyPort
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "listen for ingress on "+taken.IngressAddr()) || !strings.Contains(err.Error(), "another process") {
+		t.Fatalf("got %v, want the listener, the address and the cause", err)
+	}
+}
+
+func TestAnAddressCanBeEveryInterfaceOrOne(t *testing.T) {
+	t.Parallel()
+	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0", "127.0.0.1:0", "localhost:0", "[::1]:0"} {
+		plain, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Logf("not on this machine: %v", err)
+			continue
+		}
+		want := plain.Addr().(*net.TCPAddr)
+		_ = plain.Close()
+		l, err := listenLate(addr)
+		if err != nil {
+			t.Errorf("%s: %v", addr, err)
+			continue
+		}
+		got := l.Addr().(*net.TCPAddr)
+		if !got.IP.Equal(want.IP) || got.Port == 0 {
+			t.Errorf("%s: bound %v, package net binds %v", addr, got, want)
+		}
+		if err := l.open(); err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+		host := "127.0.0.1"
+		if strings.Contains(addr, "[::1]") {
+			host = "::1"
+		}
+		served := make(chan error, 1)
+		go func() {
+			conn, err := l.Accept()
+			if err == nil {
+				_ = conn.Close()
+			}
+			served <- err
+		}()
+		conn, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(got.Port)))
+		if err != nil {
+			t.Fatalf("%s: %v", addr, err)
+		}
+		_ = conn.Close()
+		if err := <-served; err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+		_ = l.Close()
 	}
 }
 

@@ -78,6 +78,7 @@ func (r *Relay) reload() (ReloadAnswer, error) {
 // tune makes cfg what new requests are served by.
 func (r *Relay) tune(cfg *Config) {
 	r.tuned.Store(cfg)
+	r.boundClients(cfg.MaxClientConnections)
 	r.ingressFront.serve(r.newHandler(*cfg, false))
 	r.peerFront.serve(r.newHandler(*cfg, true))
 }

@@ -69,7 +69,7 @@ func (r *reloadable) write(text string) {
 // post asks for a reload as an operator does.
 func (r *reloadable) post() (int, string) {
 	w := httptest.NewRecorder()
-	r.admin.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/v1/reload", nil))
+	r.admin.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost/api/v1/reload", nil))
 	return w.Code, w.Body.String()
 }
 
@@ -80,14 +80,20 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 		field func(Config) any
 		want  string // as JSON
 	}{
-		"domain":               {"domain: example.org", func(c Config) any { return c.Domain }, `"example.org"`},
-		"routes":               {"routes: [{host: a, service: b}]", func(c Config) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Service":"b"}]`},
-		"request-timeout":      {"request-timeout: 7s", func(c Config) any { return c.RequestTimeout.String() }, `"7s"`},
-		"max-attempts":         {"max-attempts: 2", func(c Config) any { return c.MaxAttempts }, `2`},
-		"retry-budget":         {"retry-budget: 0.5", func(c Config) any { return c.RetryBudget }, `0.5`},
-		"max-in-flight":        {"max-in-flight: 3", func(c Config) any { return c.MaxInFlight }, `3`},
-		"expose-route-headers": {"expose-route-headers: true", func(c Config) any { return c.ExposeRouteHeaders }, `true`},
-		"drain-timeout":        {"drain-timeout: 4s", func(c Config) any { return c.DrainTimeout.String() }, `"4s"`},
+		"domain":                   {"domain: example.org", func(c Config) any { return c.Domain }, `"example.org"`},
+		"routes":                   {"routes: [{host: a, service: b}]", func(c Config) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Service":"b"}]`},
+		"request-timeout":          {"request-timeout: 7s", func(c Config) any { return c.RequestTimeout.String() }, `"7s"`},
+		"attempt-timeout":          {"attempt-timeout: 2s", func(c Config) any { return c.AttemptTimeout.String() }, `"2s"`},
+		"max-attempts":             {"max-attempts: 2", func(c Config) any { return c.MaxAttempts }, `2`},
+		"retry-budget":             {"retry-budget: 0.5", func(c Config) any { return c.RetryBudget }, `0.5`},
+		"max-in-flight":            {"max-in-flight: 3", func(c Config) any { return c.MaxInFlight }, `3`},
+		"adaptive-in-flight":       {"adaptive-in-flight: false", func(c Config) any { return c.AdaptiveInFlight }, `false`},
+		"max-in-flight-per-client": {"max-in-flight-per-client: 5%", func(c Config) any { return c.MaxInFlightPerClient }, `500`},
+		"max-client-connections":   {"max-client-connections: 9", func(c Config) any { return c.MaxClientConnections }, `9`},
+		"trusted-proxy":            {"trusted-proxy: [10.1.2.3/8]", func(c Config) any { return c.TrustedProxies }, `["10.0.0.0/8"]`},
+		"expose-route-headers":     {"expose-route-headers: true", func(c Config) any { return c.ExposeRouteHeaders }, `true`},
+		"drain-timeout":            {"drain-timeout: 4s", func(c Config) any { return c.DrainTimeout.String() }, `"4s"`},
+		"session-drain-timeout":    {"session-drain-timeout: 9m", func(c Config) any { return c.SessionDrainTimeout.String() }, `"9m0s"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReloadable(t)
@@ -112,7 +118,7 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 			}
 		})
 	}
-	if len(tunable) != 8 {
+	if len(tunable) != 14 {
 		t.Errorf("%d settings are tunable; show the others here, too", len(tunable))
 	}
 }
@@ -132,7 +138,7 @@ func TestAReloadChangesWhatRequestsMeetAndKeepsTheRest(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(text, `"name": "peer-slack"`) {
 		t.Fatalf("%d %s", status, text)
 	}
-	if text := ask(); !strings.Contains(text, `"billing"`) || !strings.Contains(text, "unknown_service") {
+	if text := ask(); !strings.Contains(text, `"billing"`) || !strings.Contains(text, "not_ready") {
 		t.Error(text)
 	}
 	if r.level.Level() != slog.LevelWarn {
@@ -176,7 +182,7 @@ func TestASecretThatChangesIsNamedAndNeverShown(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	r.admin.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/config", nil))
+	r.admin.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/api/v1/config", nil))
 	if strings.Contains(w.Body.String()+r.log.String(), "correct-horse") || !strings.Contains(w.Body.String(), `"name": "shared-key"`) {
 		t.Errorf("%s\n%s", w.Body, r.log)
 	}

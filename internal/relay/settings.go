@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay/ingress"
@@ -27,6 +28,7 @@ type Settings struct {
 
 	MinPeersPerWorker, MinPeersPerRelay int
 	RelaysPerService                    int
+	MaxRelaysPerService                 int
 	IndexSource                         affinity.IndexSource
 	Strategy                            affinity.Strategy
 	MinPeersPerTier                     int
@@ -37,11 +39,19 @@ type Settings struct {
 	Selection []string
 
 	RequestTimeout     time.Duration
+	AttemptTimeout     attemptTime
+	ProgressTimeout    time.Duration
 	MaxAttempts        int
 	RetryBudget        float64
 	MaxInFlight        int
+	AdaptiveInFlight   bool
 	DrainTimeout       time.Duration
 	ExposeRouteHeaders bool
+
+	TrustedProxies       []string
+	MaxInFlightPerClient clientShare
+	MaxClientConnections int
+	SessionDrainTimeout  time.Duration
 
 	Circuit circuitSettings
 
@@ -49,30 +59,39 @@ type Settings struct {
 	TraceSampleRatio float64
 
 	SharedKey, SharedKeyFile string
+
+	MaxServices, NewServicesPerMinute int
+	AllowClearText                    []string
 }
 
 // DefaultSettings are those of a relay on this host.
 func DefaultSettings() Settings {
 	return Settings{
-		Settings:          daemon.DefaultSettings(membership.RoleRelay),
-		IngressAddr:       "127.0.0.1:" + daemon.IngressPort,
-		PeerAddr:          "127.0.0.1:" + daemon.PeerPort,
-		MinPeersPerWorker: affinity.DefaultMinimums.PeersPerWorker,
-		MinPeersPerRelay:  affinity.DefaultMinimums.PeersPerRelay,
-		RelaysPerService:  affinity.DefaultRelaysPerService,
-		IndexSource:       affinity.IndexRank,
-		Strategy:          affinity.Projection,
-		MinPeersPerTier:   affinity.DefaultPeersPerTier,
-		PeerSlack:         2,
-		PeerDrainDelay:    30 * time.Second,
-		MemberGrace:       15 * time.Second,
-		RequestTimeout:    30 * time.Second,
-		MaxAttempts:       5,
-		RetryBudget:       0.2,
-		MaxInFlight:       10_000,
-		DrainTimeout:      30 * time.Second,
-		Circuit:           defaultCircuitSettings(),
-		TraceSampleRatio:  0.01,
+		Settings:             daemon.DefaultSettings(membership.RoleRelay),
+		IngressAddr:          "127.0.0.1:" + daemon.IngressPort,
+		PeerAddr:             "127.0.0.1:" + daemon.PeerPort,
+		MinPeersPerWorker:    affinity.DefaultMinimums.PeersPerWorker,
+		MinPeersPerRelay:     affinity.DefaultMinimums.PeersPerRelay,
+		RelaysPerService:     affinity.DefaultRelaysPerService,
+		MaxRelaysPerService:  routing.DefaultMaxRelaysPerService,
+		IndexSource:          affinity.IndexRank,
+		Strategy:             affinity.Projection,
+		MinPeersPerTier:      affinity.DefaultPeersPerTier,
+		PeerSlack:            2,
+		PeerDrainDelay:       30 * time.Second,
+		MemberGrace:          15 * time.Second,
+		RequestTimeout:       30 * time.Second,
+		AttemptTimeout:       attemptTime{percent: 33},
+		ProgressTimeout:      60 * time.Second,
+		MaxAttempts:          5,
+		RetryBudget:          0.2,
+		MaxInFlight:          10_000,
+		AdaptiveInFlight:     true,
+		DrainTimeout:         30 * time.Second,
+		Circuit:              defaultCircuitSettings(),
+		TraceSampleRatio:     0.01,
+		MaxServices:          advertise.DefaultMaxServices,
+		NewServicesPerMinute: advertise.DefaultNewServicesPerMinute,
 	}
 }
 
@@ -88,6 +107,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Int(set, &s.MinPeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; set it alike on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
 	settings.Int(set, &s.MinPeersPerRelay, settings.Spec{Name: "min-peers-per-relay", Group: plan, Usage: "workers that each relay connects to at least; set it alike on all relays"}, settings.AtLeast(1))
 	settings.Int(set, &s.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Usage: "relays that serve one service, the others forward to them; set it alike on all relays"}, settings.AtLeast(1))
+	settings.Int(set, &s.MaxRelaysPerService, settings.Spec{Name: "max-relays-per-service", Group: plan, Usage: "most relays that workers can ask for to serve their service; set it alike on all relays"}, settings.Between(1, advertise.MaxRelays))
 	settings.Enum(set, &s.IndexSource, settings.Spec{Name: "index-source", Group: plan, Usage: "where a relay's index comes from: its rank, or its slot, which moves fewer connections when relays come and go; set it alike on all relays"},
 		affinity.IndexRank, affinity.IndexSlot)
 	settings.Enum(set, &s.Strategy, settings.Spec{Name: "strategy", Group: plan, Usage: "how workers are shared out among relays: projection for even ranges, rendezvous for the fewest connections moved; set it alike on all relays"},
@@ -101,12 +121,19 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.String(set, &s.Domain, settings.Spec{Name: "domain", Group: requests, Usage: "domain whose first label names the service: billing.<domain>"})
 	settings.Section(set, &s.Routes, settings.Spec{Name: "routes", Group: requests, Usage: "list of {host, path_prefix, service}; the first that matches names the service"}, ingress.CheckRoutes)
 	settings.Strings(set, &s.Selection, settings.Spec{Name: "selection", Group: requests, Placeholder: "[SERVICE=]STRATEGY", Usage: "strategy that picks the worker for a request, such as stable, slots;vnodes=16 or ordered;preferred=w2,w1: of one service, whatever it advertises, or of all services that advertise none (p2c without it); set it alike on all relays; may be repeated"})
-	settings.Duration(set, &s.RequestTimeout, settings.Spec{Name: "request-timeout", Group: requests, Usage: "time until the answer to a request must begin, all attempts together"}, settings.Above(time.Duration(0)))
+	settings.Duration(set, &s.RequestTimeout, settings.Spec{Name: "request-timeout", Group: requests, Usage: "time until the answer to a request must begin, all attempts together, counted from the last byte of the client's body; a client's Ringway-Timeout (milliseconds) or grpc-timeout header shortens it"}, settings.Above(time.Duration(0)))
+	settings.Custom(set, &s.AttemptTimeout, settings.Spec{Name: "attempt-timeout", Group: requests, Placeholder: "TIME|N%", Usage: "time for one attempt of a request that may be repeated, after which another endpoint is tried, as a duration or a percentage of request-timeout; the last attempt, and a request that may not be repeated, has all that is left of request-timeout; 0 gives that to all"}, attemptTimes)
+	settings.Duration(set, &s.ProgressTimeout, settings.Spec{Name: "progress-timeout", Group: requests, Usage: "time after which a request ends that moves no byte in either direction: a client that does not read its answer or send its body, a worker that stops within its answer, an idle tunnel; 0 is no limit"}, settings.AtLeast(time.Duration(0)))
 	settings.Int(set, &s.MaxAttempts, settings.Spec{Name: "max-attempts", Group: requests, Usage: "endpoints tried for one request"}, settings.Between(1, 8))
 	settings.Float(set, &s.RetryBudget, settings.Spec{Name: "retry-budget", Group: requests, Usage: "retries as a share of the requests"}, settings.Between(0.0, 1.0))
 	settings.Int(set, &s.MaxInFlight, settings.Spec{Name: "max-in-flight", Group: requests, Usage: "requests of one service that this relay carries at a time; more are refused"}, settings.AtLeast(1))
+	settings.Bool(set, &s.AdaptiveInFlight, settings.Spec{Name: "adaptive-in-flight", Group: requests, Usage: "while the endpoints of a service cannot keep up, also refuse requests of it beyond what they complete in time; nothing is refused by this while they keep up, and streams, tunnels and uploads never are; max-in-flight holds besides"})
+	settings.Custom(set, &s.MaxInFlightPerClient, settings.Spec{Name: "max-in-flight-per-client", Group: requests, Placeholder: "N|N%", Usage: "requests of one client address (IPv6: one /64) among them, as a number or a percentage of max-in-flight; more are refused; trusted proxies are not limited"}, clientShares)
+	settings.Int(set, &s.MaxClientConnections, settings.Spec{Name: "max-client-connections", Group: requests, DefaultText: "half of what the limit of open files leaves", Usage: "connections of clients that are open at a time, so that descriptors are left for workers, gossip and the admin API; a new one takes the place of the one that waits longest for its next request, or waits itself while all are in use; 0 is the default: half of the limit of open files less 128"}, settings.AtLeast(0))
+	settings.Strings(set, &s.TrustedProxies, settings.Spec{Name: "trusted-proxy", Group: requests, Placeholder: "CIDR", Usage: "network of proxies in front of the relay whose X-Forwarded-*, Forwarded, X-Real-IP and Ringway-Caller headers are believed; those of other clients are replaced or dropped; may be repeated"}, proxyNetwork)
 	settings.Duration(set, &s.DrainTimeout, settings.Spec{Name: "drain-timeout", Group: requests, Usage: "time for requests in flight when the relay stops"}, settings.AtLeast(time.Duration(0)))
-	settings.Bool(set, &s.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Usage: "tell clients relay, endpoint and attempts in answer headers"})
+	settings.Duration(set, &s.SessionDrainTimeout, settings.Spec{Name: "session-drain-timeout", Group: requests, DefaultText: "5m, or drain-timeout if longer", Usage: "the same for tunnels, such as WebSockets, and for answers that have begun; those left after drain-timeout are ended one after the other until this is over; 0 is the default"}, settings.AtLeast(time.Duration(0)))
+	settings.Bool(set, &s.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Usage: "tell clients relay, endpoint and attempts in answer headers, and in the relay's own error answers the attempts and what went wrong in them"})
 
 	s.Circuit.declare(set)
 
@@ -121,6 +148,21 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "key that all relays sign session cookies with, at least 32 bytes, hex or raw; without it they agree on one"})
 	settings.String(set, &s.SharedKeyFile, settings.Spec{Name: "shared-key-file", Group: security, Placeholder: "FILE",
 		Usage: "file with the shared key, such as a mounted secret; it may appear later"})
+	settings.Strings(set, &s.AllowClearText, settings.Spec{Name: "allow-clear-text", Group: security, Placeholder: "SERVICE",
+		Usage: "service to which a relay with a certificate also sends requests in clear text, where its workers have no sidecar; may be repeated"})
+	settings.Int(set, &s.MaxServices, settings.Spec{Name: "max-services", Group: security,
+		Usage: "names of services that this member takes in; those it knows stay, more are refused; set it alike on all relays"}, settings.AtLeast(1))
+	settings.Int(set, &s.NewServicesPerMinute, settings.Spec{Name: "new-services-per-minute", Group: security,
+		Usage: "names of services not known before that one worker may bring in a minute, after a first --max-services-per-record of them; more wait"}, settings.AtLeast(1))
+	set.Check(func() []settings.Problem {
+		var problems []settings.Problem
+		for _, service := range s.AllowClearText {
+			if affinity.ValidateService(service) != nil {
+				problems = append(problems, settings.Problem{Setting: "allow-clear-text", Value: service, Reason: "not the name of a service", Allowed: "SERVICE"})
+			}
+		}
+		return problems
+	})
 	set.Check(func() []settings.Problem { return s.CheckExposed("peer-addr", s.PeerAddr) })
 	set.Check(func() []settings.Problem {
 		var problems []settings.Problem
@@ -131,7 +173,19 @@ func (s *Settings) Declare(set *settings.Set) {
 		}
 		return problems
 	})
+	set.Check(func() []settings.Problem {
+		if s.sessionDrain() >= s.DrainTimeout {
+			return nil
+		}
+		return []settings.Problem{{Setting: "session-drain-timeout", Related: []string{"drain-timeout"},
+			Reason: "tunnels and streams would have less time than requests", Allowed: "0 for the default, or at least --drain-timeout, " + s.DrainTimeout.String()}}
+	})
 	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Selection); return problems })
+}
+
+// sessionDrain is SessionDrainTimeout, or its default.
+func (s *Settings) sessionDrain() time.Duration {
+	return cmp.Or(s.SessionDrainTimeout, max(DefaultSessionDrain, s.DrainTimeout))
 }
 
 // skip is what SkipRelays says, by service.
@@ -142,6 +196,13 @@ func (s *Settings) skip() map[string][]string {
 		out[service] = append(out[service], relay)
 	}
 	return out
+}
+
+// rules are those of every member, with a relay's own bounds.
+func (s *Settings) rules() advertise.Rules {
+	rules := s.Rules()
+	rules.MaxServices, rules.NewServicesPerMinute = s.MaxServices, s.NewServicesPerMinute
+	return rules
 }
 
 // Config turns the settings into the configuration of a relay.
@@ -159,15 +220,17 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
 		Plans: routing.PlanConfig{
 			Minimums:         affinity.Minimums{PeersPerWorker: s.MinPeersPerWorker, PeersPerRelay: s.MinPeersPerRelay},
-			RelaysPerService: s.RelaysPerService, PeersPerTier: s.MinPeersPerTier, IndexSource: s.IndexSource, Strategy: s.Strategy, Skip: s.skip(),
+			RelaysPerService: s.RelaysPerService, MaxRelaysPerService: s.MaxRelaysPerService, PeersPerTier: s.MinPeersPerTier, IndexSource: s.IndexSource, Strategy: s.Strategy, Skip: s.skip(),
 		},
 		// Zero means the default there and no delay here.
-		Links:     routing.LinkConfig{DrainDelay: cmp.Or(s.PeerDrainDelay, -1), Slack: s.PeerSlack, Grace: s.MemberGrace},
-		Choosing:  choosing,
+		Links:    routing.LinkConfig{DrainDelay: cmp.Or(s.PeerDrainDelay, -1), Slack: s.PeerSlack, Grace: s.MemberGrace},
+		Choosing: choosing,
+		Rules:    s.rules(), AllowClearText: s.AllowClearText,
 		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,
-		Circuit: s.Circuit.config(),
-		Tracing: tracing.Config{Endpoint: s.OTLPEndpoint, SampleRatio: s.TraceSampleRatio},
-		Logger:  logger, Registry: reg, Tune: s.Tune,
+		ProgressTimeout: s.ProgressTimeout,
+		Circuit:         s.Circuit.config(),
+		Tracing:         tracing.Config{Endpoint: s.OTLPEndpoint, SampleRatio: s.TraceSampleRatio},
+		Logger:          logger, Registry: reg, Tune: s.Tune,
 	}
 	s.Tune(&cfg)
 	return cfg, nil

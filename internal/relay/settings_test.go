@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"strings"
@@ -62,6 +63,46 @@ func TestWhatCannotBeSkippedIsRefusedWithItsReason(t *testing.T) {
 	}
 }
 
+func TestAClientsShareIsANumberOrAPercentage(t *testing.T) {
+	for text, want := range map[string]int{"0": 0, "7": 7, "5%": 10, "100%": 200, "1%": 2} {
+		s, err := load(t, "--max-in-flight", "200", "--max-in-flight-per-client", text)
+		var cfg Config
+		if s.Tune(&cfg); err != nil || cfg.MaxInFlightPerClient != want {
+			t.Errorf("%s: %d, %v, want %d", text, cfg.MaxInFlightPerClient, err, want)
+		}
+	}
+	if n := (clientShare{1, true}).of(7); n != 1 {
+		t.Errorf("1%% of 7 is %d: nothing would be let in", n)
+	}
+	for _, args := range [][]string{
+		{"--max-in-flight-per-client", "0%"}, {"--max-in-flight-per-client", "101%"}, {"--max-in-flight-per-client", "-1"}, {"--max-in-flight-per-client", "all"},
+		{"--trusted-proxy", "10.0.0.1"}, {"--trusted-proxy", "::ffff:10.0.0.0/104"}, {"--trusted-proxy", "front"},
+	} {
+		if _, err := load(t, args...); err == nil || !strings.Contains(err.Error(), args[0]) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+func TestTheTimeOfAnAttemptIsADurationOrAPercentageOfTheRequests(t *testing.T) {
+	for text, want := range map[string]time.Duration{"": 3300 * time.Millisecond, "0": 0, "2s": 2 * time.Second, "50%": 5 * time.Second, "100%": 10 * time.Second} {
+		args := []string{"--request-timeout", "10s"}
+		if text != "" {
+			args = append(args, "--attempt-timeout", text)
+		}
+		s, err := load(t, args...)
+		var cfg Config
+		if s.Tune(&cfg); err != nil || cfg.AttemptTimeout != want {
+			t.Errorf("%q: %v, %v, want %v", text, cfg.AttemptTimeout, err, want)
+		}
+	}
+	for _, text := range []string{"-1s", "0%", "101%", "1.5%", "soon", "%"} {
+		if _, err := load(t, "--attempt-timeout", text); err == nil || !strings.Contains(err.Error(), "--attempt-timeout") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // Zero means "none" to an operator, and the default to some of the packages below.
 func TestAZeroTurnsOffWhatKeepsConnections(t *testing.T) {
 	s, err := load(t, "--peer-drain-delay", "0s", "--peer-slack", "0", "--member-grace", "0s")
@@ -81,6 +122,27 @@ func TestAZeroTurnsOffWhatKeepsConnections(t *testing.T) {
 		t.Errorf("%+v %+v, %v", cfg.Links, cfg.Plans, err)
 	}
 	for _, args := range [][]string{{"--peer-slack", "-1"}, {"--member-grace", "-1s"}, {"--peer-drain-delay", "-1s"}, {"--min-peers-per-tier", "0"}, {"--strategy", "dice"}} {
+		if _, err := load(t, args...); err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(args[0], "--")) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+func TestWhatWorkersMayOfferIsSet(t *testing.T) {
+	s, err := load(t, "--max-relays-per-service", "7", "--max-services", "50", "--max-services-per-record", "5", "--new-services-per-minute", "6",
+		"--endpoint-allowed-cidr", "10.1.2.3/16", "--endpoint-allowed-cidr", "2001:db8::/32", "--allow-clear-text", "legacy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil || cfg.Plans.MaxRelaysPerService != 7 || !reflect.DeepEqual(cfg.AllowClearText, []string{"legacy"}) ||
+		fmt.Sprint(cfg.Rules) != "{false [10.1.0.0/16 2001:db8::/32] 50 5 6}" {
+		t.Errorf("%+v %+v %v, %v", cfg.Plans, cfg.Rules, cfg.AllowClearText, err)
+	}
+	for _, args := range [][]string{
+		{"--max-relays-per-service", "0"}, {"--max-relays-per-service", "1025"}, {"--max-services", "0"}, {"--max-services-per-record", "1025"},
+		{"--new-services-per-minute", "0"}, {"--endpoint-allowed-cidr", "10.0.0.1"}, {"--allow-clear-text", "no/name"},
+	} {
 		if _, err := load(t, args...); err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(args[0], "--")) {
 			t.Errorf("%v: %v", args, err)
 		}

@@ -100,13 +100,13 @@ func TestAKeyGivenByTheOperatorIsUsed(t *testing.T) {
 	}
 }
 
-func TestARelayThatFoundNobodyHasNoKeyAndSaysSo(t *testing.T) {
+func TestARelayThatHasNotJoinedHasNoKeyAndSaysSo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Join = []string{refusing(t)} })
 	r.await(t, "the reason", func() bool {
-		status, text := r.api(t, "/readyz", nil)
-		return status == 503 && strings.Contains(text, "Session key not resolved yet")
+		_, text := r.api(t, "/api/v1/shared-key", nil)
+		return strings.Contains(text, "waiting to join the cluster")
 	})
 }
 

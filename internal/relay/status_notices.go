@@ -20,18 +20,24 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 		problems = append(problems, readinessNotice(reason))
 	}
 	found := s.signals.read(s.cfg.Registry)
-	if found.duplicates > 0 {
+	if addr, living := s.members.Rival(); living {
 		problems = append(problems, statuspage.Notice{
 			Severity: statuspage.Problem, Runbook: "duplicate-id",
-			Text:   "Another live process has the id of this relay: seen " + times(found.duplicates) + " since the start.",
+			Text:   "Another live process has the id of this relay, at " + addr + "; of the two the one that started last gets the traffic.",
 			Remedy: "Give each process an --id of its own.",
 		})
+	} else if found.duplicates > 0 {
+		notes = append(notes, statuspage.Notice{
+			Severity: statuspage.Note, Runbook: "duplicate-id",
+			Text:   "Another live process had the id of this relay: seen " + times(found.duplicates) + " since the start. It is gone.",
+			Remedy: "Give each process an --id of its own, so that it does not come back.",
+		})
 	}
-	if found.quarantined > 0 {
+	if n := len(s.members.Unproven()); n > 0 {
 		problems = append(problems, statuspage.Notice{
-			Severity: statuspage.Problem, Runbook: "member-quarantined",
-			Text:   "This relay left out members whose certificate says something else than their gossip: " + times(found.quarantined) + " since the start.",
-			Remedy: "Compare id, role and datacenter in their settings with `relay tls info` of their certificates.",
+			Severity: statuspage.Problem, Runbook: "member-unproven",
+			Text:   fmt.Sprintf("This relay leaves out instances that nothing proves: %d now.", n),
+			Remedy: "`relay members --state unproven` says why for each.",
 		})
 	}
 	if snapshot != nil && snapshot.Degraded() {
@@ -152,7 +158,7 @@ type signals struct {
 	last found
 }
 
-type found struct{ duplicates, quarantined int }
+type found struct{ duplicates int }
 
 // signalAge is how old they may be: gathering all metrics costs a millisecond.
 const signalAge = 5 * time.Second
@@ -170,12 +176,6 @@ func (s *signals) read(g prometheus.Gatherer) found {
 			switch f.GetName() {
 			case "ringway_membership_duplicate_ids_total":
 				s.last.duplicates += int(m.GetCounter().GetValue())
-			case "ringway_membership_events_total":
-				for _, l := range m.GetLabel() {
-					if l.GetName() == "event" && l.GetValue() == "quarantined" {
-						s.last.quarantined += int(m.GetCounter().GetValue())
-					}
-				}
 			}
 		}
 	}

@@ -46,9 +46,18 @@ func (c *ringCache) of(service string, route *routing.Route, self string) status
 // newRing lays out a route: the workers of the plan and those that drain in ring order,
 // and what each relay connects to.
 func newRing(route *routing.Route, self string) statuspage.Ring {
+	inPlan := map[string]bool{}
+	if route.Plan != nil {
+		for _, id := range route.Plan.Workers() {
+			inPlan[id] = true
+		}
+	}
 	offers := make(map[string]*advertise.Endpoint, len(route.Endpoints))
 	ids := make([]string, 0, len(route.Endpoints))
 	for _, e := range route.Endpoints {
+		if e.State == advertise.Ready && route.Plan != nil && !inPlan[e.NodeID] {
+			continue // of an older version than the strategy uses
+		}
 		offers[e.NodeID] = e
 		ids = append(ids, e.NodeID)
 	}

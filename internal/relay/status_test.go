@@ -202,7 +202,7 @@ func TestARelayThatIsNotReadySaysWhyAndWhatToDo(t *testing.T) {
 }
 
 func TestEveryReasonForNotBeingReadyHasARemedy(t *testing.T) {
-	for _, reason := range []string{"stopping", "draining", "not joined yet", "not joined yet: cluster mismatch", "no shared key yet: asking", "the catalogue is not settled yet"} {
+	for _, reason := range []string{"stopping", "draining", "not joined yet", "not joined yet: cluster mismatch", "the catalogue is not settled yet"} {
 		if n := readinessNotice(reason); n.Remedy == "" || n.Severity != statuspage.Problem {
 			t.Errorf("%q: %+v", reason, n)
 		}

@@ -45,6 +45,15 @@ func certificates(f *Fleet) (found []Finding) {
 				Page:   page("certificate-reload-failed"),
 			})
 		}
+		if c.DenyProblem != "" {
+			found = append(found, Finding{
+				Status: Failed, Subject: one.Relay,
+				Text:   fmt.Sprintf("%s cannot use its deny list: %s", one.Relay, c.DenyProblem),
+				Cause:  "the list from before stays in use: what the new one shuts out still gets in",
+				Remedy: "correct the file of --tls-deny-file; `relay config validate` names every wrong line",
+				Page:   page("deny-list-reload-failed"),
+			})
+		}
 	}
 	with, without := 0, []string(nil)
 	for _, one := range f.all() {

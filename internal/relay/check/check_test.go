@@ -75,6 +75,22 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			}
 		}, nil, ""},
 
+		{"workers that advertise different things", func(f *check.Fleet) {
+			f.Services[0].Selections = []check.Vote{{Value: "stable", Workers: 2}, {Value: "p2c", Workers: 1}}
+			f.Services[0].RelayVotes = []check.Vote{{Value: "", Workers: 2}, {Value: "64", Workers: 1}}
+		}, []string{
+			"advertised-agree warning echo: the workers of echo advertise different values of selection: stable by 2 workers, p2c by 1 worker; used is stable",
+			"advertised-agree warning echo: the workers of echo advertise different values of relays: none by 2 workers, 64 by 1 worker; used is the setting --relays-per-service",
+		}, "give all workers of echo the same selection="},
+		{"a worker that offers the address of another", func(f *check.Fleet) {
+			f.Refused = []check.Refusal{{Worker: "w1", Reason: "foreign_host", Count: 2, Text: "address 10.0.0.9:80 is not on its host"}}
+		}, []string{"offers-used failed w1: 2 offers of worker w1 not used here: address 10.0.0.9:80 is not on its host"}, "correct what w1 offers"},
+		{"an id of two workers", func(f *check.Fleet) {
+			f.Duplicates = []check.Duplicate{{ID: "w1", Addr: "10.0.1.1:7401", Other: "10.0.1.9:7401"}}
+		}, []string{"ids-unique failed w1: the cluster follows the one at 10.0.1.1:7401, and leaves out the one at 10.0.1.9:7401"}, "another --id"},
+		{"this relay keeps an id that another has, too", func(f *check.Fleet) {
+			f.Duplicates = []check.Duplicate{{ID: "r1", Addr: "10.0.0.1:7400", Other: "10.0.0.9:7400"}}
+		}, []string{"ids-unique failed r1: two processes run as r1"}, "another --id"},
 		{"a relay that hangs", func(f *check.Fleet) { f.Peers[1].Facts, f.Peers[1].Err = nil, errors.New("deadline exceeded") },
 			[]string{"relays-answer failed r3: does not answer at 10.0.0.3:7420: deadline exceeded"}, "let TCP through"},
 		{"a relay that was partitioned away", func(f *check.Fleet) {
@@ -105,6 +121,19 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			[]string{"settings-agree failed r1: --strategy is rendezvous on r1, and projection on r2, r3"}, "set --strategy projection on r1"},
 		{"a setting of one relay only", func(f *check.Fleet) { f.Self.Settings[2].Value = "echo=r9" },
 			[]string{"settings-agree failed r1: --skip-relay is echo=r9 on r1, and not set on r2, r3"}, ""},
+		{"a gate that would pick otherwise, and never picks", func(f *check.Fleet) {
+			for _, one := range all(f) {
+				one.Settings = append(one.Settings, check.Setting{Name: "selection", Value: "p2c"})
+			}
+			theirs := f.Peers[1].Facts
+			theirs.Role, theirs.Settings[3].Value = "gate", "stable"
+		}, nil, ""},
+		{"a relay that picks otherwise", func(f *check.Fleet) {
+			for _, one := range all(f) {
+				one.Settings = append(one.Settings, check.Setting{Name: "selection", Value: "p2c"})
+			}
+			f.Peers[1].Facts.Settings[3].Value = "stable"
+		}, []string{"settings-agree failed r3: --selection is stable on r3, and p2c on r1, r2"}, "set --selection p2c on r3"},
 		{"a tie counts this relay's", func(f *check.Fleet) {
 			f.Peers = f.Peers[:1]
 			f.Peers[0].Facts.Settings[0].Value = "2"
@@ -121,9 +150,9 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			[]string{"services-agree failed r3: knows other services than r1"}, "exchanges"},
 		{"a view that is not trusted", func(f *check.Fleet) { f.Self.Degraded = true },
 			[]string{"view-trusted failed r1: lost sight"}, "let gossip through"},
-		{"a member in quarantine", func(f *check.Fleet) {
-			f.Peers[0].Facts.Quarantined = []check.Quarantine{{Member: "w7", Reason: "it gossips the role \"relay\""}}
-		}, []string{"quarantine failed w7: r2 keeps w7 out"}, "certificate for its --id"},
+		{"an unproven member", func(f *check.Fleet) {
+			f.Peers[0].Facts.Unproven = []check.Unproven{{Member: "w7", Reason: "it gossips the role \"relay\""}}
+		}, []string{"unproven failed w7: r2 leaves w7 out"}, "certificate for its --id"},
 
 		{"a worker that one relay lacks", func(f *check.Fleet) { lack(f.Peers[0].Facts, "w2") },
 			[]string{"coverage failed w2: has 2 of 3 relays connected, and needs 3: not r2"}, "relay explain echo --worker w2"},
@@ -159,6 +188,8 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			[]string{"certificates failed r1: the authority of the certificate of r1 ends in 8 hours"}, "--tls-ca"},
 		{"files that cannot be used", func(f *check.Fleet) { f.Self.Certificate.Problem = "half written" },
 			[]string{"certificates warning r1: half written"}, "relay tls info"},
+		{"a deny list that cannot be used", func(f *check.Fleet) { f.Peers[1].Facts.Certificate.DenyProblem = "line 2: what" },
+			[]string{"certificates failed r3: line 2: what"}, "config validate"},
 		{"a relay without a certificate", func(f *check.Fleet) { f.Peers[1].Facts.Certificate = nil },
 			[]string{"certificates failed r3: has no certificate"}, "--tls-cert"},
 
@@ -210,8 +241,9 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			[]string{"descriptors failed r1: may have 256 files open"}, "LimitNOFILE="},
 		{"nearly all in use", func(f *check.Fleet) { f.Self.Descriptors.Open = 60_000 },
 			[]string{"descriptors warning r1: 60000 of 65536"}, "raise the limit"},
-		{"too few for the requests", func(f *check.Fleet) { f.Self.Descriptors.Limit = 4096 },
-			[]string{"descriptors warning r1: 10000 requests at a time"}, "--max-in-flight"},
+		{"too few for the requests", func(f *check.Fleet) { f.Self.Descriptors.Limit = 1024 },
+			[]string{"descriptors warning r1: room for 479 requests at a time, and --max-in-flight is 10000"}, "--max-in-flight"},
+		{"the limit of a usual host, and --max-in-flight untouched", func(f *check.Fleet) { f.Self.Descriptors.Limit = 4096 }, nil, ""},
 		{"a system that does not tell", func(f *check.Fleet) { f.Self.Descriptors = check.Descriptors{Links: 9999} }, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -329,6 +361,26 @@ func TestFactsTravelWholeAndBounded(t *testing.T) {
 		if _, err := check.DecodeFacts(strings.NewReader(body)); err == nil {
 			t.Errorf("%s was taken for facts", name)
 		}
+	}
+}
+
+// A relay whose id another process took over is in no view. What it sees of the others
+// is right for that process, and for this one it would be one firewall after the other.
+func TestARelayThatLostItsIDSaysThatAndNothingElse(t *testing.T) {
+	f := healthy()
+	f.Duplicates = []check.Duplicate{{ID: "r1", Addr: "10.0.0.9:7400", Other: f.Self.GossipAddr}}
+	f.Peers[0].Facts, f.Peers[0].Err = nil, errors.New("deadline exceeded")
+	f.Peers[1].Facts.Back = &check.Back{UDP: "no answer", Peer: "refused"}
+	f.Pings[0].Err = errors.New("no answer")
+	report := check.Judge(f)
+	if len(report.Findings) != 1 || report.Failures != 1 {
+		t.Fatalf("%+v", report.Findings)
+	}
+	got := report.Findings[0]
+	if got.Check != "ids-unique" || got.Subject != "r1" || got.Page != "docs/operations/duplicate-id.md" ||
+		!strings.Contains(got.Text, "this process is left out: another one runs as r1 at 10.0.0.9:7400") ||
+		!strings.Contains(got.Remedy, "start this one with another --id") {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -8,6 +8,13 @@ const reserve = 64
 // busy is the share of the descriptors in use from which on it is worth a warning.
 const busy = 0.8
 
+// carried is the part of --max-in-flight that there must be room for: it is a bound, and
+// by its default far above what a relay carries at a time.
+const carried = 10
+
+// room is how many requests can be under way before the limit is reached.
+func (d Descriptors) room() int { return max(0, d.Limit-reserve-d.Links) / 2 }
+
 // descriptors: each process may open what its plans need. A request holds two, that of
 // the client and that of the worker.
 func descriptors(f *Fleet) (found []Finding) {
@@ -29,9 +36,10 @@ func descriptors(f *Fleet) (found []Finding) {
 			finding.Status = Warning
 			finding.Text = fmt.Sprintf("%s has %d of %d files open", one.Relay, d.Open, d.Limit)
 			finding.Cause = "at the limit it accepts no connection any more"
-		case d.Limit < d.Links+2*d.Requests:
+		case d.room() < d.Requests/carried:
 			finding.Status = Warning
-			finding.Text = fmt.Sprintf("%s may have %d files open: fewer than %s of its plans and %d requests at a time need", one.Relay, d.Limit, plural(d.Links, "connection", "connections"), d.Requests)
+			finding.Text = fmt.Sprintf("%s may have %d files open: beside %s of its plans that is room for %s at a time, and --max-in-flight is %d",
+				one.Relay, d.Limit, plural(d.Links, "connection", "connections"), plural(d.room(), "request", "requests"), d.Requests)
 			finding.Cause = "each request holds a connection of the client and one of the worker; it fails at the limit of files before --max-in-flight refuses it well"
 			finding.Remedy += ", or lower --max-in-flight"
 		default:
@@ -49,5 +57,5 @@ func fineDescriptors(f *Fleet) string {
 	if d.Limit <= 0 {
 		return "this system does not tell how many files may be open"
 	}
-	return fmt.Sprintf("every relay may open what it needs; this one has %d of %d files open", d.Open, d.Limit)
+	return fmt.Sprintf("every relay may open what it needs; this one has %d of %d files open, room for %d requests at a time", d.Open, d.Limit, d.room())
 }

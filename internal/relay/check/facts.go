@@ -13,8 +13,10 @@ const (
 	// MaxFacts is in bytes.
 	MaxFacts = 1 << 20
 	// MaxMissing bounds Facts.Missing, MaxMembers Facts.Members, MaxReasons
-	// Facts.Reasons.
-	MaxMissing, MaxMembers, MaxReasons = 500, 5000, 20
+	// Facts.Reasons, MaxUnproven Facts.Unproven, which strangers can fill.
+	MaxMissing, MaxMembers, MaxReasons, MaxUnproven = 500, 5000, 20, 32
+	// maxCount bounds Facts.MissingCount: the sum over all relays must not overflow.
+	maxCount = 1 << 30
 	// maxText bounds each text of another relay that ends up in a report.
 	maxText = 512
 )
@@ -43,9 +45,9 @@ type Facts struct {
 	MemberCount int      `json:"member_count"`
 
 	// Reasons are why it is not ready, Degraded that it may be cut off.
-	Reasons     []string     `json:"reasons,omitempty"`
-	Degraded    bool         `json:"degraded"`
-	Quarantined []Quarantine `json:"quarantined,omitempty"`
+	Reasons  []string   `json:"reasons,omitempty"`
+	Degraded bool       `json:"degraded"`
+	Unproven []Unproven `json:"unproven,omitempty"`
 
 	// GossipKeys are fingerprints, the one in use first; SharedKey one, if it is told.
 	GossipKeys []string `json:"gossip_keys,omitempty"`
@@ -74,8 +76,8 @@ type Setting struct {
 	Value string `json:"value"`
 }
 
-// Quarantine is a member that is kept out, and why.
-type Quarantine struct {
+// Unproven is a member that is left out because nothing proves what it gossips, and why.
+type Unproven struct {
 	Member string `json:"member"`
 	Reason string `json:"reason"`
 }
@@ -88,6 +90,8 @@ type Certificate struct {
 	AuthorityAfter  time.Time `json:"authority_not_after"`
 	// Problem is why the files on disk are not in use.
 	Problem string `json:"problem,omitempty"`
+	// DenyProblem is why the deny list on disk is not in use.
+	DenyProblem string `json:"deny_problem,omitempty"`
 }
 
 // Missing is a connection that is not open.
@@ -116,10 +120,16 @@ type Back struct {
 // Encode is what travels. The slices are cut to their bounds.
 func (f Facts) Encode() ([]byte, error) {
 	f.Format = factsFormat
+	f.cut()
+	return json.Marshal(f)
+}
+
+// cut bounds what is told, and what is believed of a relay that was taken over.
+func (f *Facts) cut() {
 	f.Members = f.Members[:min(len(f.Members), MaxMembers)]
 	f.Missing = f.Missing[:min(len(f.Missing), MaxMissing)]
 	f.Reasons = f.Reasons[:min(len(f.Reasons), MaxReasons)]
-	return json.Marshal(f)
+	f.Unproven = f.Unproven[:min(len(f.Unproven), MaxUnproven)]
 }
 
 // DecodeFacts reads what another relay sent, at most MaxFacts bytes of it.
@@ -137,6 +147,10 @@ func DecodeFacts(r io.Reader) (*Facts, error) {
 	}
 	if f.Format != factsFormat {
 		return nil, fmt.Errorf("its facts have format %d, this relay reads %d (another version?)", f.Format, factsFormat)
+	}
+	f.cut()
+	if f.MissingCount < len(f.Missing) || f.MissingCount > maxCount {
+		return nil, fmt.Errorf("its facts list %d missing connections and count %d: upgrade or replace it", len(f.Missing), f.MissingCount)
 	}
 	return &f, nil
 }

@@ -13,12 +13,16 @@ type Fleet struct {
 	Peers []Peer
 	// Services are those that this relay knows, by name.
 	Services []Service
+	// Refused is what workers offer and this relay does not use.
+	Refused []Refusal
 	// Pings are of the members that were asked over UDP.
 	Pings []Ping
 	// Keys are the gossip keys of the workers that were asked.
 	Keys []Keys
 	// Addresses are the gossip addresses of all members, by id.
 	Addresses map[string]string
+	// Duplicates are the ids under which two processes run.
+	Duplicates []Duplicate
 	// FailedWorkers vanished without leaving in the last minutes.
 	FailedWorkers []Gone
 }
@@ -38,6 +42,10 @@ type Peer struct {
 	Took  time.Duration
 }
 
+// Duplicate is an id under which two processes run, by their gossip addresses. The
+// cluster follows the one at Addr and leaves the other out.
+type Duplicate struct{ ID, Addr, Other string }
+
 // Gone is a member that vanished.
 type Gone struct {
 	ID string
@@ -56,6 +64,9 @@ type Service struct {
 	// RelaysPerWorker counts the relays that the plan connects to each worker; those
 	// that have vanished are not counted.
 	RelaysPerWorker map[string]int
+	// Selections and RelayVotes are what its workers advertise for all of it, the
+	// value that is used first.
+	Selections, RelayVotes []Vote
 }
 
 // Ping is one member, asked over UDP.

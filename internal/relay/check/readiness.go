@@ -55,20 +55,20 @@ func viewTrusted(f *Fleet) (found []Finding) {
 
 func fineTrusted(*Fleet) string { return "no relay takes itself for cut off" }
 
-// quarantine: a member whose gossip and certificate disagree.
-func quarantine(f *Fleet) (found []Finding) {
+// unproven: a member whose gossip nothing proves.
+func unproven(f *Fleet) (found []Finding) {
 	for _, one := range f.all() {
-		for _, q := range one.Quarantined {
+		for _, u := range one.Unproven {
 			found = append(found, Finding{
-				Status: Failed, Subject: q.Member,
-				Text:   fmt.Sprintf("%s keeps %s out: %s", one.Relay, q.Member, q.Reason),
-				Cause:  "its settings and its certificate name different identities, or somebody forges gossip",
-				Remedy: fmt.Sprintf("give %s a certificate for its --id, --role and --datacenter, or correct those; if it is not yours, rotate the gossip keys", q.Member),
-				Page:   page("member-quarantined"),
+				Status: Failed, Subject: u.Member,
+				Text:   fmt.Sprintf("%s leaves %s out: %s", one.Relay, u.Member, u.Reason),
+				Cause:  "its settings and its certificate name different identities, its certificate is refused, its release does not sign gossip, or its gossip is forged",
+				Remedy: fmt.Sprintf("give %s a certificate for its --id, --role and --datacenter, and the release that the others run; if it is not yours, rotate the gossip keys", u.Member),
+				Page:   page("member-unproven"),
 			})
 		}
 	}
 	return found
 }
 
-func fineQuarantine(*Fleet) string { return "nobody is quarantined" }
+func fineUnproven(*Fleet) string { return "every member that gossip tells of is proven" }

@@ -50,20 +50,25 @@ func (r *Report) Passing() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Status != OK && f.Passing })
 }
 
-// checks are all of them, in the order of the report.
-var checks = []struct {
+type oneCheck struct {
 	name  string
 	judge func(*Fleet) []Finding
 	// fine is said when nothing is found.
 	fine func(*Fleet) string
-}{
+}
+
+// checks are all of them, in the order of the report.
+var checks = []oneCheck{
+	{"ids-unique", idsUnique, fineIDs}, // first: see Judge
 	{"relays-answer", relaysAnswer, fineAnswers},
 	{"ready", ready, fineReady},
 	{"settings-agree", settingsAgree, fineSettings},
 	{"members-agree", membersAgree, fineMembers},
 	{"services-agree", servicesAgree, fineServices},
+	{"advertised-agree", advertisedAgree, fineAdvertised},
+	{"offers-used", offersUsed, fineOffers},
 	{"view-trusted", viewTrusted, fineTrusted},
-	{"quarantine", quarantine, fineQuarantine},
+	{"unproven", unproven, fineUnproven},
 	{"coverage", coverage, fineCoverage},
 	{"certificates", certificates, fineCertificates},
 	{"clocks", clocks, fineClocks},
@@ -83,10 +88,11 @@ func Names() []string {
 	return out
 }
 
-// Judge makes every check.
+// Judge makes every check. A relay whose id belongs to another process by now judges
+// that alone: it is in no view, and all else that it sees follows from that.
 func Judge(f *Fleet) *Report {
 	r := &Report{Relay: f.Self.Relay, Time: f.Now, Status: OK, Findings: []Finding{}}
-	for _, c := range checks {
+	for _, c := range judgedBy(f) {
 		found := c.judge(f)
 		if len(found) == 0 {
 			found = []Finding{{Status: OK, Text: c.fine(f)}}
@@ -110,6 +116,15 @@ func Judge(f *Fleet) *Report {
 		}
 	}
 	return r
+}
+
+func judgedBy(f *Fleet) []oneCheck {
+	for _, d := range f.Duplicates {
+		if leftOut(f, d) {
+			return checks[:1]
+		}
+	}
+	return checks
 }
 
 // page is where the runbooks are.

@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// roleGate is that of Facts.Role for one that only forwards.
+const roleGate = "gate"
+
 // settingsAgree: relays that plan by different settings have ranges that do not fit
 // together. The value that most relays have is taken for the right one, this relay's
 // own among equals.
@@ -16,6 +19,9 @@ func settingsAgree(f *Fleet) (found []Finding) {
 	for _, name := range settingNames(all) {
 		byValue := map[string][]string{}
 		for _, one := range all {
+			if name == "selection" && one.Role == roleGate {
+				continue // it picks no worker
+			}
 			if value, told := one.setting(name); told {
 				byValue[value] = append(byValue[value], one.Relay)
 			}

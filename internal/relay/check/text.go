@@ -20,10 +20,11 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// clean keeps what another relay says from moving the cursor of whoever reads it.
+// clean keeps what another relay says from moving the cursor of a terminal, and from
+// turning the direction of its text.
 func clean(text string) string {
 	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r

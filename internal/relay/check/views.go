@@ -7,6 +7,33 @@ import (
 	"strings"
 )
 
+// idsUnique: every id is that of one process.
+func idsUnique(f *Fleet) (found []Finding) {
+	for _, d := range f.Duplicates {
+		finding := Finding{
+			Status: Failed, Subject: d.ID, Passing: true,
+			Text:   fmt.Sprintf("two processes run as %s: the cluster follows the one at %s, and leaves out the one at %s", d.ID, d.Addr, d.Other),
+			Cause:  "each process needs an id of its own; the one that started last wins, and the other gets no traffic although it runs",
+			Remedy: fmt.Sprintf("stop one of the two, or give it another --id; the usual causes are a cloned host, a unit that was started twice, or a deployment with a fixed --id (%s is in the log of both)", d.ID),
+			Page:   page("duplicate-id"),
+		}
+		if leftOut(f, d) {
+			finding.Text = fmt.Sprintf("this process is left out: another one runs as %s at %s, started later, and the cluster follows that one", d.ID, d.Addr)
+			finding.Cause = "each process needs an id of its own; nothing else is judged here, because the others answer that process and not this one"
+			finding.Remedy = fmt.Sprintf("stop one of the two, or start this one with another --id; for the state of the fleet run `relay check` on any other relay, or on the host of %s", d.Addr)
+		}
+		found = append(found, finding)
+	}
+	return found
+}
+
+// leftOut reports that the relay that checks is the one that the cluster leaves out.
+func leftOut(f *Fleet, d Duplicate) bool {
+	return d.ID == f.Self.Relay && d.Other == f.Self.GossipAddr
+}
+
+func fineIDs(*Fleet) string { return "every id is that of one process" }
+
 // membersAgree: all relays see the same members, in the same lives.
 func membersAgree(f *Fleet) (found []Finding) {
 	for _, odd := range disagreeing(f, func(one *Facts) string { return one.MembersSum }) {

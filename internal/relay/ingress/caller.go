@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/ringway/ringway/internal/relay/upstream"
@@ -13,19 +14,32 @@ import (
 // maxCaller is how much of a caller's name is told apart, in bytes.
 const maxCaller = 128
 
-// callerOf is who a request says that it comes from, empty if it does not say.
-func callerOf(r *http.Request) string {
-	values := r.Header[CallerHeader]
+// caller is who the request comes from. A trusted proxy names it in CallerHeader; of
+// several the last counts, which is the proxy's own. It is empty if the proxy names
+// none: its address stands for all of its clients. Without a proxy the client's address
+// is the caller, since a header could name any other.
+func (t *try) caller() string {
+	if t.from != fromFront {
+		if addr := clientAddr(t.r.RemoteAddr); addr.Is6() {
+			return addr.String()
+		}
+		return addrOnly(t.r.RemoteAddr)
+	}
+	values := t.r.Header[CallerHeader]
 	if len(values) == 0 {
 		return ""
 	}
-	return values[0][:min(len(values[0]), maxCaller)]
+	last := values[len(values)-1]
+	if len(last) > maxCaller {
+		return strings.Clone(last[:maxCaller]) // not the rest of it
+	}
+	return last
 }
 
 // guarded runs the try if its caller's circuit for the service allows it, and tells
-// the circuit how it ended. Nobody is asked about requests without a caller.
+// the circuit how it ended. Requests without a caller pass.
 func (t *try) guarded(circuits *circuit.Breakers) {
-	caller := callerOf(t.r)
+	caller := t.caller()
 	if caller == "" {
 		t.run()
 		return

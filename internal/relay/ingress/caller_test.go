@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +55,6 @@ func TestOnlyWhatTheServiceFailsAtOpensACircuit(t *testing.T) {
 			send := func(ctx context.Context) (status int) {
 				r := httptest.NewRequestWithContext(ctx, "POST", "/", http.NoBody)
 				r.Header.Set(ServiceHeader, "echo")
-				r.Header.Set(CallerHeader, "web")
 				w := httptest.NewRecorder()
 				defer func() {
 					if recover() != nil {
@@ -72,7 +72,7 @@ func TestOnlyWhatTheServiceFailsAtOpensACircuit(t *testing.T) {
 				send(ctx)
 				cancel()
 			}
-			_, err := h.cfg.Circuits.Allow("web", "echo", "")
+			_, err := h.cfg.Circuits.Allow("192.0.2.1", "echo", "")
 			if open := err != nil; open != c.open {
 				t.Errorf("open: %v, want %v", open, c.open)
 			}
@@ -114,13 +114,69 @@ func guardedHandler(t *testing.T, addr net.Addr, timeout time.Duration) *Handler
 	})
 }
 
-func TestALongNameIsCutAndNoNameIsNobody(t *testing.T) {
-	r := httptest.NewRequest("GET", "/", nil)
-	if got := callerOf(r); got != "" {
-		t.Errorf("%q", got)
+func TestALongNameIsCut(t *testing.T) {
+	tr := &try{from: fromFront, r: httptest.NewRequest("GET", "/", nil)}
+	if got := tr.caller(); got != "" {
+		t.Errorf("a proxy that names no caller: %q", got)
 	}
-	r.Header.Set(CallerHeader, strings.Repeat("x", 1000))
-	if got := callerOf(r); len(got) != maxCaller {
+	tr.r.Header.Set(CallerHeader, strings.Repeat("x", 1000))
+	if got := tr.caller(); len(got) != maxCaller {
 		t.Errorf("%d bytes, want %d", len(got), maxCaller)
+	}
+}
+
+// A caller that says it is another must not be able to have that one refused.
+func TestAClientCannotCloseTheServiceForAnother(t *testing.T) {
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/broken" {
+			w.WriteHeader(500)
+		}
+	}))
+	defer backend.Close()
+	h := guardedHandler(t, backend.Listener.Addr(), time.Minute)
+	send := func(from, caller, path string) int {
+		r := httptest.NewRequest("GET", path, http.NoBody)
+		r.RemoteAddr = from
+		r.Header.Set(ServiceHeader, "echo")
+		r.Header.Set(CallerHeader, caller)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	for range 20 {
+		send("192.0.2.66:1000", "victim", "/broken")
+	}
+	for _, from := range []string{"192.0.2.1:1000", "[2001:db8::1]:1000"} {
+		if status := send(from, "victim", "/"); status != 200 {
+			t.Errorf("%s is answered %d because of what another client did in its name", from, status)
+		}
+	}
+	if status := send("192.0.2.66:2000", "another", "/"); status != 503 {
+		t.Errorf("the client that failed is answered %d under another name, want 503", status)
+	}
+}
+
+func TestTheCallerIsWhatAProxyNamesOrTheClientsAddress(t *testing.T) {
+	h := New(Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:1::/48")}})
+	for _, c := range []struct {
+		remote string
+		names  []string
+		want   string
+	}{
+		{"10.1.2.3:80", []string{"web"}, "web"},
+		{"10.1.2.3:80", []string{"forged", "web"}, "web"},
+		{"10.1.2.3:80", nil, ""},
+		{"[::ffff:10.1.2.3]:80", []string{"web"}, "web"},
+		{"[2001:db8:1::9]:80", []string{"web"}, "web"},
+		{"192.0.2.1:80", []string{"web"}, "192.0.2.1"},
+		{"[2001:db8:2:3:4::9]:80", []string{"web"}, "2001:db8:2:3::"},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = c.remote
+		r.Header[CallerHeader] = c.names
+		tr := &try{from: h.originOf(r), r: r}
+		if got := tr.caller(); got != c.want {
+			t.Errorf("%s naming %q: %q, want %q", c.remote, c.names, got, c.want)
+		}
 	}
 }

@@ -30,11 +30,14 @@ func (t *try) decideWay() bool {
 		if t.spans != nil {
 			t.spans.outcome, t.spans.status, t.spans.code = outcomeFailed, http.StatusMisdirectedRequest, codeMisdirected
 		}
-		t.w.WriteHeader(http.StatusMisdirectedRequest)
+		misdirect(t.w)
 		return false
 	}
 	return true
 }
+
+// misdirect tells a relay that forwards to ask another one.
+func misdirect(w http.ResponseWriter) { w.WriteHeader(http.StatusMisdirectedRequest) }
 
 // wayChanged reports whether there is a newer route: then nothing was found because
 // it was looked for in the wrong place.
@@ -79,7 +82,10 @@ func (t *try) relayFailed(f attempt) {
 	if f.outcome() == selection.Failure {
 		t.at.relay.Report(pool.Failure)
 	}
-	if f.err != errMisdirected {
+	switch {
+	case f.err == errMisdirected:
+		t.misdirected++
+	case !f.local && !f.stopped:
 		t.at.relay.Conn().Failed(f.err)
 	}
 	t.relays = append(t.relays, t.at.target.Node)

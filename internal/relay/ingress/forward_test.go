@@ -1,12 +1,16 @@
 package ingress
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/relay/routing"
 )
@@ -47,5 +51,52 @@ func TestARequestFollowsItsServiceWhenTheRelaysRoleChanges(t *testing.T) {
 	flipping.Wait()
 	if len(counts) != 2 {
 		t.Errorf("answers by status: %v, want only 200 and 421", counts)
+	}
+}
+
+// lookups has a service from the n-th look on.
+type lookups struct {
+	service *routing.Service
+	from    int
+	looks   *int
+}
+
+func (l lookups) Service(name string) (*routing.Service, bool) {
+	*l.looks++
+	return l.service, name == l.service.Name && *l.looks >= l.from
+}
+
+func TestAServiceThatIsNotFoundIsUnknownOnlyToARelayThatIsInformed(t *testing.T) {
+	service := known(t, "echo")
+	for _, c := range []struct {
+		name              string
+		informed, hop     bool
+		from              int
+		status            int
+		code, retryHeader string
+	}{
+		{"echo", true, false, 3, http.StatusNotFound, "unknown_service", ""},
+		{"echo", false, false, 3, http.StatusServiceUnavailable, "not_ready", "1"},
+		{"", false, false, 3, http.StatusBadRequest, "bad_request", ""},
+		// It becomes known while the relay becomes informed; no worker takes it here.
+		{"echo", true, false, 2, http.StatusServiceUnavailable, "no_endpoint", ""},
+		// Another relay asks: there may be a third one that knows.
+		{"echo", true, true, 3, http.StatusMisdirectedRequest, "", ""},
+		{"echo", false, true, 3, http.StatusMisdirectedRequest, "", ""},
+		{"", true, true, 3, http.StatusBadRequest, "bad_request", ""},
+	} {
+		registry := prometheus.NewRegistry()
+		looks := 0
+		h := New(Config{
+			Self: "r1", Services: lookups{service, c.from, &looks}, Informed: func() bool { return c.informed }, Hop: c.hop,
+			Epoch: time.Now(), Timeout: time.Second, MaxAttempts: 3, MaxInFlight: 10, Metrics: NewMetrics(registry), Logger: slog.New(slog.DiscardHandler),
+		})
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set(ServiceHeader, c.name)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.code) || w.Header().Get("Retry-After") != c.retryHeader {
+			t.Errorf("%+v: %d %v %s", c, w.Code, w.Header(), w.Body)
+		}
 	}
 }

@@ -7,24 +7,50 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/upstream"
 )
 
-// Metrics counts requests. Service names come from the catalogue, which bounds
-// how many there are; a name that only a client knows is counted without it.
+// Metrics counts requests. The series of a service begin with its first request and end
+// with the service, so that names that get no requests cost nothing; a name that only a
+// client knows is counted without it.
 type Metrics struct {
+	vectors
+	silent [upstream.SilentBoth + 1]prometheus.Counter // by side
+
+	services sync.Map       // *routing.Service to *ServiceMetrics, so that a request looks up no labels
+	making   sync.Mutex     // held while series of a service are made or deleted
+	nowhere  ServiceMetrics // counts requests that outlive their service; not registered
+}
+
+// vectors have the series of all services.
+type vectors struct {
 	requests   *prometheus.CounterVec
 	durations  *prometheus.HistogramVec
 	retries    *prometheus.CounterVec
 	rejections *prometheus.CounterVec
-
-	services sync.Map // name to *ServiceMetrics, so that a request looks up no labels
+	overloads  *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{vectors: newVectors(reg), nowhere: *newVectors(nil).of("")}
+	reg.MustRegister(limits{m})
+	for _, code := range []Code{CodeUnknownService, CodeBadRequest, CodeNotReady, codeMisdirected} {
+		m.rejections.WithLabelValues("", string(code))
+	}
+	silent := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_relay_silent_requests_total", Help: "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client, endpoint, or both (an idle tunnel, a stream both ways).",
+	}, []string{"side"})
+	for side := upstream.SilentClient; side <= upstream.SilentBoth; side++ {
+		m.silent[side] = silent.WithLabelValues(side.String())
+	}
+	return m
+}
+
+func newVectors(reg prometheus.Registerer) vectors {
 	f := promauto.With(reg)
-	m := &Metrics{
+	return vectors{
 		requests: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_relay_requests_total", Help: "Requests carried or refused, by service and outcome: the class of the status, or cancelled, aborted (the answer broke off), failed (answered by the relay itself).",
 		}, []string{"service", "outcome"}),
@@ -33,16 +59,41 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"service"}),
 		retries: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_retries_total", Help: "Attempts after a failed one, by the stage in which it failed; no_budget counts retries that were not made.",
+			Name: "ringway_relay_retries_total", Help: "Attempts after a failed one, by the stage in which it failed, or attempt_timeout (it ran out of --attempt-timeout), declared_dead (gossip found its endpoint dead), full (all slots of the worker were taken) or local (this relay could open no connection); no_budget counts retries that were not made.",
 		}, []string{"service", "reason"}),
 		rejections: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_relay_rejections_total", Help: "Requests that the relay answered itself, by code; service is empty when it is unknown.",
 		}, []string{"service", "code"}),
+		overloads: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_relay_overload_refusals_total", Help: "Requests refused with the code overloaded, by the limit that was reached: fixed (--max-in-flight) or adaptive (--adaptive-in-flight).",
+		}, []string{"service", "limit"}),
 	}
-	for _, code := range []Code{CodeUnknownService, CodeBadRequest} {
-		m.rejections.WithLabelValues("", string(code))
-	}
-	return m
+}
+
+// The limits on the requests of a service that are in flight.
+const (
+	limitFixed = iota
+	limitAdaptive
+)
+
+var limitNames = [...]string{limitFixed: "fixed", limitAdaptive: "adaptive"}
+
+// limits has the adaptive limits as they are when they are asked for.
+type limits struct{ metrics *Metrics }
+
+var limitDesc = prometheus.NewDesc("ringway_relay_adaptive_limit_requests",
+	"Requests that may wait for the beginning of their answers, by --adaptive-in-flight; 0 while the endpoints keep up and nothing is limited.", []string{"service"}, nil)
+
+// Describe and Collect are of prometheus.Collector.
+func (limits) Describe(descs chan<- *prometheus.Desc) { descs <- limitDesc }
+
+// Collect takes one look at every service that got requests.
+func (l limits) Collect(metrics chan<- prometheus.Metric) {
+	l.metrics.services.Range(func(service, _ any) bool {
+		s := service.(*routing.Service)
+		metrics <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(s.Waiting.Limit()), s.Name)
+		return true
+	})
 }
 
 // outcome is how a request ended: the class of its status, or what stands behind
@@ -62,6 +113,11 @@ const (
 	stageMisdirected = "misdirected"
 	stageOther       = "other"
 	stageNoBudget    = "no_budget"
+
+	stageAttemptTimeout = "attempt_timeout"
+	stageDeclaredDead   = "declared_dead"
+	stageFull           = "full"
+	stageLocal          = "local"
 )
 
 // codeMisdirected is only between relays: 421, and the sender asks another.
@@ -74,38 +130,85 @@ func outcomeOfStatus(status int) outcome {
 // unnamed counts a request that is for no service that there is.
 func (m *Metrics) unnamed(code Code) { m.rejections.WithLabelValues("", string(code)).Inc() }
 
-// Expect makes the counters of a service, at 0: rates do not see the first event of a
-// series that begins with it. The first request would make them as well.
-func (m *Metrics) Expect(service string) { m.of(service) }
-
-// of returns the counters of one service.
-func (m *Metrics) of(service string) *ServiceMetrics {
+// of returns the counters of one service. All of them are made at once, at 0: a rate
+// does not see the first event of a series that begins with it.
+func (m *Metrics) of(service *routing.Service) *ServiceMetrics {
 	if s, ok := m.services.Load(service); ok {
 		return s.(*ServiceMetrics)
 	}
+	m.making.Lock()
+	defer m.making.Unlock()
+	if s, ok := m.services.Load(service); ok {
+		return s.(*ServiceMetrics)
+	}
+	if service.Gone() {
+		return &m.nowhere // Vanished has been here, or will be and must find nothing
+	}
+	s := m.vectors.of(service.Name)
+	m.services.Store(service, s)
+	return s
+}
+
+// Vanished ends the series of a service that is Gone. Requests that still hold its
+// counters count into nothing.
+func (m *Metrics) Vanished(service *routing.Service) {
+	m.making.Lock()
+	defer m.making.Unlock()
+	if _, made := m.services.LoadAndDelete(service); made {
+		m.vectors.end(service.Name)
+	}
+}
+
+func (v vectors) of(service string) *ServiceMetrics {
 	s := &ServiceMetrics{
-		duration: m.durations.WithLabelValues(service),
+		duration: v.durations.WithLabelValues(service),
 		retries:  map[string]prometheus.Counter{}, rejections: map[Code]prometheus.Counter{},
 	}
 	for i, name := range outcomes {
-		s.byOutcome[i] = m.requests.WithLabelValues(service, name)
+		s.byOutcome[i] = v.requests.WithLabelValues(service, name)
 	}
-	for _, stage := range upstream.Stages() {
-		s.retries[stage.String()] = m.retries.WithLabelValues(service, stage.String())
-	}
-	for _, reason := range []string{stageMisdirected, stageOther, stageNoBudget} {
-		s.retries[reason] = m.retries.WithLabelValues(service, reason)
+	for _, reason := range retryReasons() {
+		s.retries[reason] = v.retries.WithLabelValues(service, reason)
 	}
 	for _, code := range codesOfAService {
-		s.rejections[code] = m.rejections.WithLabelValues(service, string(code))
+		s.rejections[code] = v.rejections.WithLabelValues(service, string(code))
 	}
-	stored, _ := m.services.LoadOrStore(service, s)
-	return stored.(*ServiceMetrics)
+	for limit, name := range limitNames {
+		s.overloads[limit] = v.overloads.WithLabelValues(service, name)
+	}
+	return s
+}
+
+// end deletes what of makes, one by one: DeletePartialMatch would look at the series of
+// every service.
+func (v vectors) end(service string) {
+	v.durations.DeleteLabelValues(service)
+	for _, name := range outcomes {
+		v.requests.DeleteLabelValues(service, name)
+	}
+	for _, reason := range retryReasons() {
+		v.retries.DeleteLabelValues(service, reason)
+	}
+	for _, code := range codesOfAService {
+		v.rejections.DeleteLabelValues(service, string(code))
+	}
+	for _, name := range limitNames {
+		v.overloads.DeleteLabelValues(service, name)
+	}
+}
+
+// retryReasons are the stages and the other reasons of retries.
+func retryReasons() []string {
+	reasons := []string{stageMisdirected, stageOther, stageNoBudget, stageAttemptTimeout, stageDeclaredDead, stageFull, stageLocal}
+	for _, stage := range upstream.Stages() {
+		reasons = append(reasons, stage.String())
+	}
+	return reasons
 }
 
 // codesOfAService are those of answers to requests for a service that there is.
 var codesOfAService = [...]Code{
-	CodeBadRequest, CodeUpstreamFailed, CodeNoEndpoint, CodeOverloaded, CodeTimeout, CodeCircuitOpen, codeMisdirected,
+	CodeBadRequest, CodeUpstreamFailed, CodeNoEndpoint, CodeNotReady, CodeOverloaded, CodeClientLimit, CodeTimeout, CodeExhausted, CodeCircuitOpen, codeMisdirected,
 }
 
 // ServiceMetrics are the counters of one service.
@@ -114,6 +217,7 @@ type ServiceMetrics struct {
 	byOutcome  [len(outcomes)]prometheus.Counter
 	retries    map[string]prometheus.Counter // by reason
 	rejections map[Code]prometheus.Counter
+	overloads  [len(limitNames)]prometheus.Counter
 }
 
 func (s *ServiceMetrics) finished(o outcome, took time.Duration) {
@@ -128,5 +232,8 @@ func (s *ServiceMetrics) retried(reason string) {
 	}
 	c.Inc()
 }
+
+// overloaded counts a request that one of the limits refuses.
+func (s *ServiceMetrics) overloaded(limit int) { s.overloads[limit].Inc() }
 
 func (s *ServiceMetrics) rejected(code Code) { s.rejections[code].Inc() }

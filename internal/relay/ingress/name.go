@@ -9,18 +9,24 @@ import (
 	"github.com/ringway/ringway/affinity"
 )
 
-// The headers between clients, relays and workers. Clients cannot set any but
-// ServiceHeader, KeyHeader and CallerHeader: the rest is dropped at the edge.
+// The headers between clients, relays and workers. Clients can set ServiceHeader,
+// KeyHeader and TimeoutHeader, trusted proxies CallerHeader too: the rest is dropped at
+// the edge.
 const (
 	// ServiceHeader names the service that a request is for.
 	ServiceHeader = "Ringway-Service"
 	// KeyHeader is what strategies that go by a key hold together: all requests with
 	// one key go to one worker. It is passed on to other relays and not to workers.
 	KeyHeader = "Ringway-Key"
+	// TimeoutHeader is how long the sender of a request waits for the answer to begin, in
+	// milliseconds. Relays and sidecars pass on what is left of it, to the service too.
+	TimeoutHeader = "Ringway-Timeout"
 	// CallerHeader names who sends a request, for the circuits.
 	CallerHeader = "Ringway-Caller"
 	// HopHeader carries the id of the relay that forwarded a request.
 	HopHeader = "Ringway-Hop"
+	// ExposeHeader is on a forwarded request whose answer may say where it went.
+	ExposeHeader = "Ringway-Expose"
 	// RelayHeader, EndpointHeader and AttemptsHeader are on answers when they are
 	// asked for.
 	RelayHeader    = "Ringway-Relay"
@@ -79,7 +85,10 @@ func hostOnly(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
 		host = host[:i]
 	}
-	return strings.Trim(host, "[]")
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1] // nothing but the one pair: others read the same host
+	}
+	return host
 }
 
 // CheckRoutes reports every route that cannot match or leads nowhere.

@@ -1,7 +1,9 @@
 package ingress
 
 import (
+	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -35,6 +37,42 @@ func TestTheServiceIsNamedByHeaderThenHostThenRoute(t *testing.T) {
 			t.Errorf("header %q, host %q, path %q: %q, want %q", c.header, c.host, c.path, got, c.want)
 		}
 	}
+}
+
+// FuzzServiceName holds the naming against the slow way, which leaves hosts to net/url.
+func FuzzServiceName(f *testing.F) {
+	for _, c := range [][3]string{
+		{"", "billing.svc.test:7410", "/"}, {"", "BILLING.eu.svc.test", "/"}, {"", ".svc.test", "/"}, {"", "[::1]:80", "/files/"},
+		{"echo", "billing.svc.test", "/"}, {"", "shop.test:", "/pay"}, {"", "a..svc.test", "/pay/"}, {"", "[a.svc.test]", ""},
+	} {
+		f.Add(c[0], c[1], c[2])
+	}
+	routes := []Route{{Host: "shop.test", PathPrefix: "/pay", Service: "billing"}, {PathPrefix: "/files/", Service: "files"}}
+	f.Fuzz(func(t *testing.T, header, host, path string) {
+		if u, err := url.Parse("http://" + host + "/"); err != nil || u.Host != host || u.User != nil || host == "" {
+			return // net/http answers 400, or upstream refuses it
+		}
+		r := &http.Request{Header: http.Header{}, Host: host, URL: &url.URL{Path: path}}
+		if header != "" {
+			r.Header[ServiceHeader] = []string{header}
+		}
+		got := namer{suffix: ".svc.test", routes: routes}.service(r)
+		name := strings.ToLower((&url.URL{Host: host}).Hostname())
+		want := ""
+		switch labels, under := strings.CutSuffix(name, ".svc.test"); {
+		case header != "":
+			want = header
+		case under && labels != "":
+			want = strings.Split(labels, ".")[0]
+		case name == "shop.test" && strings.HasPrefix(path, "/pay"):
+			want = "billing"
+		case strings.HasPrefix(path, "/files/"):
+			want = "files"
+		}
+		if got != want {
+			t.Errorf("header %q, host %q, path %q: %q, want %q", header, host, path, got, want)
+		}
+	})
 }
 
 func TestWithoutDomainTheHostSaysNothing(t *testing.T) {

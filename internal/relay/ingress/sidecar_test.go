@@ -66,7 +66,7 @@ func relayTo(t *testing.T, endpoint http.Handler, secured bool) string {
 		t.Fatal(err)
 	}
 	front := httptest.NewServer(ingress.New(ingress.Config{
-		Self: "r1", Services: one{service}, Epoch: time.Now(), Timeout: time.Minute, MaxAttempts: 5, RetryBudget: 1, MaxInFlight: 100,
+		Self: "r1", Services: one{service}, Epoch: time.Now(), Timeout: time.Minute, MaxAttempts: 5, RetryBudget: 1, MaxInFlight: 100, ExposeRouteHeaders: true,
 		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(front.Close)
@@ -115,6 +115,109 @@ func TestWhatASidecarReportsDecidesOnARetry(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// secure makes the endpoints those of sidecars.
+func (f *front) secure() {
+	for _, target := range f.Route().Range {
+		target.Secured = true
+	}
+}
+
+func TestARequestThatAFullWorkerRefusedIsTriedElsewhereAndTheWorkerIsNotBlamed(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		refusals     int64
+		budget       float64
+		status       int
+		attempts     int
+		retries, out int
+	}{
+		{name: "another has room", refusals: 2, budget: 1, status: http.StatusOK, attempts: 3, retries: 2},
+		{name: "none has room", refusals: 9, budget: 1, status: http.StatusServiceUnavailable, attempts: 5, retries: 4, out: 1},
+		{name: "no retry is left", refusals: 9, budget: 0, status: http.StatusServiceUnavailable, attempts: 1, out: 1},
+	} {
+		var bodies []string
+		x := try(t, 6, func(n int64, w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			bodies = append(bodies, string(body))
+			if n <= c.refusals {
+				w.Header().Set(upstream.FailedHeader, upstream.FailedFull)
+				w.Header().Set(upstream.LoadHeader, "7")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		}, func(cfg *ingress.Config) { cfg.RetryBudget = c.budget })
+		x.secure()
+		resp, body := x.send("POST", "small")
+		if resp.StatusCode != c.status || len(bodies) != c.attempts || slices.ContainsFunc(bodies, func(b string) bool { return b != "small" }) {
+			t.Errorf("%s: %s %s after %q", c.name, resp.Status, body, bodies)
+		}
+		if refused := c.out > 0; refused && (resp.Header.Get("Retry-After") != "1" || !strings.Contains(body, `"code":"overloaded"`)) {
+			t.Errorf("%s: %v %s", c.name, resp.Header, body)
+		}
+		if picks, failures := x.blamed(); picks != c.attempts || failures != 0 {
+			t.Errorf("%s: %d picks and %d failures", c.name, picks, failures)
+		}
+		if n := x.count("ringway_relay_retries_total", "full"); n != c.retries {
+			t.Errorf("%s: %d retries are counted", c.name, n)
+		}
+		if n := x.count("ringway_relay_rejections_total", "overloaded"); n != c.out {
+			t.Errorf("%s: %d rejections are counted", c.name, n)
+		}
+	}
+}
+
+// A relay would lose its reserve for failures while its service is merely busy.
+func TestARetryForWhichNoWorkerWasLeftIsNeitherCountedNorPaidFor(t *testing.T) {
+	x := try(t, 2, func(_ int64, w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(upstream.FailedHeader, upstream.FailedUnsent)
+		w.WriteHeader(http.StatusBadGateway)
+	}, func(cfg *ingress.Config) { cfg.RetryBudget = 0.001 }) // 500 are saved up
+	x.secure()
+	for range 300 {
+		if resp, body := x.send("GET", ""); resp.StatusCode != http.StatusBadGateway {
+			t.Fatalf("%s %s", resp.Status, body)
+		}
+	}
+	if n, out := x.count("ringway_relay_retries_total", "service"), x.count("ringway_relay_retries_total", "no_budget"); n != 300 || out != 0 {
+		t.Errorf("%d retries and %d that were not made for want of a budget, of 300 requests", n, out)
+	}
+}
+
+func TestWhereNoWorkerHasRoomTheAnswerIsThatThereIsTooMuch(t *testing.T) {
+	held, release := make(chan struct{}), make(chan struct{})
+	x := try(t, 1, func(n int64, _ http.ResponseWriter, _ *http.Request) {
+		if n == 1 {
+			close(held)
+			<-release
+		}
+	}, func(*ingress.Config) {})
+	target := *x.Route().Range[0]
+	target.Limit = 1
+	if err := x.SetRoute(&routing.Route{Range: []*routing.Target{&target}}, x.now()); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { x.send("GET", "") })
+	<-held
+	resp, body := x.send("GET", "")
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" || !strings.Contains(body, `"code":"overloaded"`) {
+		t.Errorf("%s %v %s", resp.Status, resp.Header, body)
+	}
+	close(release)
+	wg.Wait()
+	x.awaitInFlight(0)
+	if resp, body := x.send("GET", ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("with a free slot: %s %s", resp.Status, body)
+	}
+}
+
+func TestAServicesOwn429IsTheAnswer(t *testing.T) {
+	x := try(t, 3, func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }, func(*ingress.Config) {})
+	x.secure()
+	if resp, body := x.send("GET", ""); resp.StatusCode != http.StatusTooManyRequests || x.attempts.Load() != 1 {
+		t.Errorf("%s %s after %d attempts", resp.Status, body, x.attempts.Load())
+	}
 }
 
 // A service that relays reach directly cannot make them repeat a request.

@@ -184,8 +184,6 @@ func (s *spans) headers(fields []upstream.Field) []upstream.Field {
 	return fields
 }
 
-var dropTraced = append([]string{tracestateHeader}, dropRingway...)
-
 // fieldCarrier takes what is injected.
 type fieldCarrier struct{ fields *[]upstream.Field }
 

@@ -3,7 +3,6 @@ package ingress
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -28,43 +27,68 @@ type try struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	began   time.Duration
+	timeout time.Duration // from began on
+	latest  time.Duration // the client's own deadline, where limited
+	limited bool
 
-	route   *routing.Route // when the way was decided
-	hop     bool           // to another relay
-	key     string         // KeyHeader's
-	tried   routing.Tried
-	relays  []string // tried
-	failed  []Attempt
-	verdict circuit.Outcome // for the caller's circuit
-	body    replay          // in use once an endpoint passes requests on
-	spans   *spans          // nil where requests are not traced
+	route  *routing.Route // when the way was decided
+	hop    bool           // to another relay
+	key    string         // KeyHeader's
+	tried  routing.Tried
+	relays []string // tried
+	failed []Attempt
+	// misdirected is how many of them were turned away by a relay that does not serve
+	// the service, as far as it knows.
+	misdirected int
+	full        bool            // a worker refused because all its slots are taken
+	short       string          // what this relay was out of at the last attempt
+	verdict     circuit.Outcome // for the caller's circuit
+	body        replay          // in use once an endpoint passes requests on
+	spans       *spans          // nil where requests are not traced
+	from        origin
+	exposed     bool          // the answer may say where the request went
+	waits       bool          // for its answer, in the count of its service
+	lostAfter   time.Duration // how long the client waited, where it went or its time ran out
 
 	// Of the attempt under way.
 	at            chosen
+	sent          time.Duration // when it began
+	limit         time.Duration // what it may take
+	cut           bool          // which is less than the request may
+	ranOut        bool          // cut, and it took as long
 	answered      time.Duration // when the answer began
-	headers       [7]upstream.Field
+	headers       [11]upstream.Field
 	answerHeaders [3]upstream.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once
+	onField       func(string) bool          // t.drops, bound once
 }
 
 var tries = sync.Pool{New: func() any {
 	t := new(try)
-	t.onHead = t.headArrived
+	t.onHead, t.onField = t.headArrived, t.drops
 	return t
 }}
 
 // free forgets the request and gives the try back.
 func (t *try) free() {
+	switch {
+	case !t.waits:
+	case t.lostAfter > 0:
+		t.service.Waiting.GaveUp(t.lostAfter)
+	default:
+		t.service.Waiting.Left()
+	}
 	t.body.end(t.r)
-	*t = try{onHead: t.onHead, body: t.body}
+	*t = try{onHead: t.onHead, onField: t.onField, body: t.body}
 	tries.Put(t)
 }
 
 func (t *try) run() {
-	if !t.decideWay() {
+	if !t.checkRequest() || !t.takeDeadline() || !t.decideWay() {
 		return
 	}
-	deadline := t.began + t.handler.cfg.Timeout
+	deadline := t.began + t.timeout
+	retry := "" // why this is not the first attempt
 	for now, n := t.began, 1; ; n++ {
 		if err := t.choose(now, deadline); err != nil {
 			if t.wayChanged() {
@@ -74,8 +98,14 @@ func (t *try) run() {
 				n--
 				continue
 			}
+			if retry != "" {
+				t.handler.budget.Refund()
+			}
 			t.answerNoEndpoint(err)
 			return
+		}
+		if retry != "" {
+			t.metrics.retried(retry)
 		}
 		target := t.at.target
 		carrier := target.Pool
@@ -88,39 +118,74 @@ func (t *try) run() {
 		if t.spans != nil {
 			t.beginAttempt(n)
 		}
-		result, err := carrier.Carry(t.w, t.r, t.exchange(target, n, deadline))
+		t.sent = now
+		if t.limit, t.cut = t.attemptLimit(n); !t.cut || now+t.limit >= deadline {
+			t.limit, t.cut = deadline-now, false
+		}
+		result, err := carrier.Carry(t.w, t.r, t.exchange(target, n))
+		if result.Silent != upstream.SilentNone {
+			t.handler.cfg.Metrics.silent[result.Silent].Inc()
+		}
 		if err == nil && !result.Dropped {
 			t.succeeded(result)
 			return
 		}
 		now = time.Since(t.handler.cfg.Epoch)
 		f := attemptFailure(err)
+		f.load = result.Load
+		t.full = t.full || f.full
+		t.judge(&f, now)
 		t.gaveUp(f, now)
 		if t.spans != nil {
 			t.spans.failAttempt(f, target.Node)
 		}
 		switch {
 		case f.committed:
-			t.finished(outcomeAborted, now-t.began)
-			t.verdict = circuit.Failure
+			if f.stopped || f.client && result.Silent != upstream.SilentNone { // no failure of the service
+				t.finished(outcomeCancelled, now-t.began)
+			} else {
+				t.finished(outcomeAborted, now-t.began)
+				t.verdict = circuit.Failure
+			}
 			// The status line is out: only a broken connection can tell the
 			// client that the rest is missing.
 			panic(http.ErrAbortHandler)
+		case f.stopped:
+			t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: CodeTimeout, Service: t.service.Name}, now)
+			return
 		case f.client:
 			if t.r.Context().Err() == nil { // it is still there, and waits for an answer
 				t.answerBadRequest(f, now)
 				return
 			}
-			t.finished(outcomeCancelled, now-t.began)
-			return
+			t.abandon(now)
 		}
 		t.failed = append(t.failed, Attempt{Endpoint: target.Node, Error: f.Error()})
 		if !t.mayRetry(f, n, now, deadline) {
 			t.answerFailed(f, now)
 			return
 		}
-		t.metrics.retried(f.reason)
+		retry = f.reason
 	}
+}
+
+// checkRequest reports false when it has answered: no endpoint could be sent the
+// request, so that none is asked.
+func (t *try) checkRequest() bool {
+	err := upstream.CheckRequest(t.r)
+	if err != nil {
+		t.answer(failure{Text: "the request cannot be carried: " + err.Error(), Code: CodeBadRequest, Service: t.service.Name}, t.began)
+	}
+	return err == nil
+}
+
+// abandon ends a request whose client is gone, or has closed its side of the
+// connection: net/http does not tell these apart. A return without an answer would
+// make net/http send an empty 200, which the client takes for success.
+func (t *try) abandon(now time.Duration) {
+	t.lostAfter = now - t.began
+	t.finished(outcomeCancelled, now-t.began)
+	panic(http.ErrAbortHandler)
 }
 
 // choose picks where the next attempt goes.
@@ -135,6 +200,22 @@ func (t *try) choose(now, deadline time.Duration) (err error) {
 	return err
 }
 
+// judge says why an attempt ended that ran out of time, and whether its endpoint is to
+// blame: not where the client gave less time than this relay would have.
+func (t *try) judge(f *attempt, now time.Duration) {
+	t.ranOut, t.short = f.timeout && t.cut, f.exhausted
+	switch cfg := &t.handler.cfg; {
+	case errors.Is(f.err, upstream.ErrAbandoned):
+		f.reason = stageDeclaredDead
+	case !f.timeout, f.local:
+	case t.cut:
+		f.reason = stageAttemptTimeout
+		f.hasty = t.timeout < cfg.Timeout && now-t.sent < cfg.AttemptTimeout
+	default:
+		f.hasty = t.limited && t.timeout < cfg.Timeout
+	}
+}
+
 // gaveUp ends an attempt that failed.
 func (t *try) gaveUp(f attempt, now time.Duration) {
 	if t.hop {
@@ -145,22 +226,23 @@ func (t *try) gaveUp(f attempt, now time.Duration) {
 }
 
 // exchange says what is changed on the way to target.
-func (t *try) exchange(target *routing.Target, n int, deadline time.Duration) upstream.Exchange {
+func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 	cfg := &t.handler.cfg
 	x := upstream.Exchange{
-		Deadline:   cfg.Epoch.Add(deadline),
-		DropPrefix: dropRingway,
-		Peer:       t.hop,
-		OnHead:     t.onHead,
+		Deadline:  cfg.Epoch.Add(t.sent + t.limit),
+		AfterBody: cfg.Timeout,
+		Progress:  cfg.Progress,
+		Drop:      t.onField,
+		Peer:      t.hop && t.exposed,
+		OnHead:    t.onHead,
 	}
-	headers, answer := t.headers[:0], t.answerHeaders[:0]
-	if !cfg.Hop {
-		x.ForwardedFor = addrOnly(t.r.RemoteAddr)
-		proto := "http"
-		if t.r.TLS != nil {
-			proto = "https"
-		}
-		headers = append(headers, upstream.Field{Name: "X-Forwarded-Host", Value: t.r.Host}, upstream.Field{Name: "X-Forwarded-Proto", Value: proto})
+	if t.cut {
+		x.AfterBody = t.limit
+	}
+	headers, answer := t.forwarded(&x, t.headers[:0]), t.answerHeaders[:0]
+	if t.limited {
+		x.Latest = cfg.Epoch.Add(t.latest)
+		headers = PassTimeLeft(headers, t.r.Header, t.latest-t.sent)
 	}
 	if target.Secured {
 		x.Sidecar = true
@@ -171,8 +253,11 @@ func (t *try) exchange(target *routing.Target, n int, deadline time.Duration) up
 		if t.key != "" {
 			headers = append(headers, upstream.Field{Name: KeyHeader, Value: t.key})
 		}
+		if t.exposed {
+			headers = append(headers, upstream.Field{Name: ExposeHeader, Value: "1"})
+		}
 	}
-	if cfg.ExposeRouteHeaders {
+	if t.exposed {
 		// The relay that picked the worker names it; the one that forwarded
 		// lets that stand and says how often it tried itself.
 		if !t.hop {
@@ -183,13 +268,11 @@ func (t *try) exchange(target *routing.Target, n int, deadline time.Duration) up
 		}
 	}
 	if t.spans != nil {
-		headers, x.DropPrefix = t.spans.headers(headers), dropTraced
+		headers = t.spans.headers(headers)
 	}
 	x.Header, x.ResponseHeader = headers, answer
 	return x
 }
-
-var dropRingway = []string{"Ringway-"}
 
 // headArrived runs when the answer begins. It is the moment that counts as the
 // latency: how long a stream then lasts says nothing about the endpoint.
@@ -198,6 +281,14 @@ func (t *try) headArrived(r upstream.Result) bool {
 		return false // nothing happened there; ask another
 	}
 	t.answered = time.Since(t.handler.cfg.Epoch)
+	if t.waits {
+		t.waits = false
+		if r.Shed || r.Status >= http.StatusInternalServerError {
+			t.service.Waiting.Left()
+		} else {
+			t.service.Waiting.Answered(t.answered - t.began)
+		}
+	}
 	if t.hop {
 		t.relayAnswered(r)
 	} else {
@@ -270,41 +361,86 @@ func (t *try) answerNoEndpoint(err error) {
 	f := failure{Text: "no worker offers this service at the moment", Code: CodeNoEndpoint, Service: t.service.Name, Attempts: t.failed}
 	switch {
 	case t.r.Context().Err() != nil: // it waited for a connection to a relay, and is gone
-		t.finished(outcomeCancelled, now-t.began)
-		return
+		t.abandon(now)
+	case t.ranOut:
+		f.Text, f.Code = t.outOfTime(), CodeTimeout
+	case t.short != "":
+		t.blameUs(&f)
+	case t.full || errors.Is(err, selection.ErrFull):
+		f.overCapacity()
+	case t.allMisdirected():
+		f.Text, f.Code, f.after = textMisdirected, CodeNotReady, retryAfter
 	case len(t.failed) > 0:
 		f.Text, f.Code = "every endpoint that this relay can reach failed", CodeUpstreamFailed
 	case t.hop && !errors.Is(err, pool.ErrNoPeers):
-		f.Text = "this relay is connected to none of those that serve this service: " + err.Error()
+		f.Text, f.detail = "this relay is connected to none of those that serve this service", err.Error()
 	case !t.hop && !errors.Is(err, selection.ErrNoEndpoint):
-		f.Text = "no endpoint can be picked: " + strings.TrimPrefix(err.Error(), "selection: ")
+		f.Text, f.detail = "no endpoint can be picked", strings.TrimPrefix(err.Error(), "selection: ")
 	}
 	t.answer(f, now)
 }
 
 func (t *try) answerFailed(a attempt, now time.Duration) {
-	f := failure{Text: "the request could not be carried: " + a.Error(), Code: CodeUpstreamFailed, Service: t.service.Name, Attempts: t.failed}
-	if a.timeout {
-		f.Text, f.Code = "no endpoint answered within "+t.handler.cfg.Timeout.String(), CodeTimeout
+	f := failure{Text: "the request could not be carried", detail: a.Error(), Code: CodeUpstreamFailed, Service: t.service.Name, Attempts: t.failed}
+	switch {
+	case a.timeout:
+		f.Text, f.Code, f.detail = t.outOfTime(), CodeTimeout, ""
+	case a.full:
+		f.overCapacity()
+	case t.short != "":
+		t.blameUs(&f)
+	case t.allMisdirected():
+		f.Text, f.Code, f.detail, f.after = textMisdirected, CodeNotReady, "", retryAfter
 	}
 	t.answer(f, now)
+}
+
+// blameUs makes f the answer of a relay that could open no connection.
+func (t *try) blameUs(f *failure) {
+	f.Text, f.Code, f.after = "this relay is out of "+t.short+" and could open no connection", CodeExhausted, retryAfter
+}
+
+const textMisdirected = "the relays that serve this service do not know yet that they do"
+
+// allMisdirected reports whether relays were asked and all turned the request away:
+// nothing happened to it, and soon they see the same members as this relay.
+func (t *try) allMisdirected() bool { return t.misdirected > 0 && t.misdirected == len(t.failed) }
+
+// outOfTime is the text for a request to which no answer began in time.
+func (t *try) outOfTime() string {
+	switch {
+	case t.ranOut:
+		return "no endpoint answered within " + t.limit.String() + ", which is the limit of one attempt"
+	case t.limited && t.timeout < t.handler.cfg.Timeout:
+		return "no endpoint answered within " + t.timeout.String() + ", which is all that the client allowed"
+	}
+	return "no endpoint answered within " + t.timeout.String()
 }
 
 // answerBadRequest is for a request that cannot be carried as it is, whatever the
 // endpoint: an upgrade over HTTP/2, a body that ended too early.
 func (t *try) answerBadRequest(a attempt, now time.Duration) {
-	t.answer(failure{Text: "the request cannot be carried: " + a.Error(), Code: CodeBadRequest, Service: t.service.Name}, now)
+	f := failure{Text: "the request cannot be carried", detail: a.Error(), Code: CodeBadRequest, Service: t.service.Name}
+	var u *upstream.Error
+	if errors.As(a.err, &u) {
+		f.Text += ": " + u.Fault()
+		f.detail = ""
+	}
+	t.answer(f, now)
 }
 
 func (t *try) answer(f failure, now time.Duration) {
-	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "attempts", len(f.Attempts), "err", f.Text)
+	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "err", f.details(), "attempts", f.Attempts)
 	t.verdict = f.Code.verdict()
+	if f.Code == CodeTimeout {
+		t.lostAfter = now - t.began
+	}
 	t.metrics.rejected(f.Code)
 	t.finished(outcomeFailed, now-t.began)
 	if t.spans != nil {
 		t.spans.status, t.spans.code = statusOf[f.Code], f.Code
 	}
-	f.write(t.w)
+	f.write(t.w, t.exposed)
 }
 
 // attempt is what is known of one that failed.
@@ -314,6 +450,12 @@ type attempt struct {
 	stage                                          upstream.Stage // 0 where it failed in none
 	sent, committed, bodyConsumed, client, timeout bool
 	stale                                          bool
+	hasty                                          bool   // the client's own deadline ended it
+	full                                           bool   // all slots of the worker are taken
+	load                                           int    // what it reported, negative where it did not
+	local                                          bool   // this relay is to blame
+	stopped                                        bool   // it ended because this relay stops
+	exhausted                                      string // what it is out of
 }
 
 func (a attempt) Error() string { return a.err.Error() }
@@ -327,27 +469,31 @@ func attemptFailure(err error) attempt {
 		return attempt{err: errMisdirected, reason: stageMisdirected}
 	}
 	a := attempt{err: err, reason: stageOther}
+	a.stopped = errors.Is(err, upstream.ErrStopped)
 	var u *upstream.Error
 	if errors.As(err, &u) {
 		a.stage, a.reason = u.Stage, u.Stage.String()
 		a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
 		a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
+		if a.full = errors.Is(u.Err, upstream.ErrFull); a.full {
+			a.reason = stageFull
+		}
+		if a.local, a.exhausted = u.Local(), u.Exhausted(); a.local {
+			a.reason = stageLocal
+		}
 	}
 	return a
 }
 
 func (a attempt) outcome() selection.Outcome {
-	if a.client || a.stale || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected) {
+	if a.client || a.stale || a.hasty || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected) {
 		return selection.Cancelled
 	}
-	return selection.Failure
-}
-
-// addrOnly cuts the port off a remote address.
-func addrOnly(addr string) string {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return addr
+	if a.full {
+		if a.load < 0 {
+			return selection.Full
+		}
+		return selection.Full.WithLoad(a.load)
 	}
-	return host
+	return selection.Failure
 }

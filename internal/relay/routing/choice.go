@@ -54,7 +54,10 @@ type Choice struct {
 	Origin Origin
 
 	strategy *strategy.Strategy // nil: the balancer picks
-	now      func() selection.Instant
+	// preferred are the IDs of the preferred nodes that the range has, where the
+	// strategy measures: until it has, they are taken in their order.
+	preferred atomic.Pointer[[]string]
+	now       func() selection.Instant
 	// evicted are the IDs that the balancer has evicted, as of its last refresh; nil
 	// nearly always.
 	evicted atomic.Pointer[[]string]
@@ -144,7 +147,21 @@ func (c *Choice) update(b *selection.Balancer, targets []*Target) error {
 			endpoints[i].Weight, endpoints[i].Version = float64(max(t.Endpoint.Weight, 1)), t.Endpoint.Version
 		}
 	}
-	return c.strategy.Update(endpoints)
+	if err := c.strategy.Update(endpoints); err != nil {
+		return err
+	}
+	var preferred []string
+	if c.measures() {
+		for _, node := range c.Spec.Preferred {
+			for _, e := range endpoints {
+				if e.Node == node {
+					preferred = append(preferred, e.ID)
+				}
+			}
+		}
+	}
+	c.preferred.Store(&preferred)
+	return nil
 }
 
 // refresh notes what the balancer has evicted. Endpoints that may be tried again are

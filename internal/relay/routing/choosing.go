@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -54,7 +53,7 @@ func newChoosing(cfg Config) (*choosing, error) {
 	}
 	c := &choosing{cfg: cfg.Choosing, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
 	c.problems = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_selection_problems_total", Help: "What is wrong with the strategy of a service, each problem counted when it comes up: invalid (an advertised strategy makes no sense), disagreement (its endpoints advertise different ones), unknown_preferred (a preferred node offers nothing).",
+		Name: "ringway_relay_selection_problems_total", Help: "What is wrong with the strategy of a service, each problem counted when it comes up: invalid (an advertised strategy makes no sense), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).",
 	}, []string{"reason"})
 	for _, reason := range []string{problemInvalid, problemDisagreement, problemUnknown} {
 		c.problems.WithLabelValues(reason)
@@ -75,13 +74,13 @@ type chosen struct {
 	decided bool   // there was a choice before the present one
 
 	// What was said already, so that it is said once.
-	advertised []string // the last advertised strategies, different ones, sorted
+	advertised []string // the last advertised strategies, different ones
 	unknown    []string // preferred nodes
 }
 
 // decide says which strategy a service uses, the first there is: the relay's setting
-// for the service, what its endpoints advertise, the relay's setting for all.
-func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoint) (strategy.Spec, Origin) {
+// for the service, what most of its workers advertise, the relay's setting for all.
+func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, Origin) {
 	if spec, ok := c.cfg.ByService[s.Name]; ok {
 		return spec, FromServiceSetting
 	}
@@ -89,63 +88,13 @@ func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoin
 	if now := s.Choice(); !ready && now.Origin == FromAdvertisement {
 		return now.Spec, now.Origin // nobody is left to say otherwise
 	}
-	if spec, ok := c.advertised(s.Name, of, endpoints); ok {
+	if spec, ok := c.advertised(s.Name, of, votes); ok {
 		return spec, FromAdvertisement
 	}
 	if c.cfg.Default != nil {
 		return *c.cfg.Default, FromSetting
 	}
 	return strategy.Default(strategy.P2C), FromDefault
-}
-
-// advertised is the strategy that most endpoints advertise, of those that advertise
-// one; of equally many the first by text. One that makes no sense has no votes.
-func (c *choosing) advertised(service string, of *chosen, endpoints []*advertise.Endpoint) (strategy.Spec, bool) {
-	var votes map[string]int
-	for _, e := range endpoints {
-		if e.Selection != "" && e.State == advertise.Ready {
-			if votes == nil {
-				votes = map[string]int{}
-			}
-			votes[e.Selection]++
-		}
-	}
-	if len(votes) == 0 {
-		of.advertised = nil
-		return strategy.Spec{}, false
-	}
-	var texts, meanings []string
-	var best strategy.Spec
-	most := map[string]int{}
-	for text := range votes {
-		texts = append(texts, text)
-	}
-	slices.Sort(texts)
-	for _, text := range texts {
-		spec, err := strategy.Parse(text)
-		if err != nil {
-			if !slices.Contains(of.advertised, text) {
-				c.problems.WithLabelValues(problemInvalid).Inc()
-				c.logger.Warn("the strategy that a service advertises is not used: it makes no sense", "service", service, "selection", text, "err", err)
-			}
-			continue
-		}
-		meaning := spec.String() // "slots" and "slots;vnodes=8" say the same
-		if most[meaning] == 0 {
-			meanings = append(meanings, meaning)
-		}
-		most[meaning] += votes[text]
-	}
-	slices.SortFunc(meanings, func(a, b string) int { return cmp.Or(most[b]-most[a], strings.Compare(a, b)) })
-	if len(meanings) > 0 {
-		best, _ = strategy.Parse(meanings[0]) // it was just written
-	}
-	if len(meanings) > 1 && !slices.Equal(texts, of.advertised) {
-		c.problems.WithLabelValues(problemDisagreement).Inc()
-		c.logger.Warn("the endpoints of a service advertise different strategies; most of them decide", "service", service, "used", meanings[0], "advertised", strings.Join(meanings, " "))
-	}
-	of.advertised = texts
-	return best, len(meanings) > 0
 }
 
 // minimums are those of a plan. Every relay is connected to every worker where the

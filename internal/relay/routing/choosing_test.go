@@ -45,7 +45,7 @@ func (c *chooser) decides(advertised ...string) string {
 	for _, text := range advertised {
 		endpoints = append(endpoints, &advertise.Endpoint{Service: advertise.Service{Name: "echo", Selection: text, State: advertise.Ready}, Worker: &advertise.Worker{}})
 	}
-	spec, origin := c.decide(c.service, &c.of, endpoints)
+	spec, origin := c.decide(c.service, &c.of, endpoints, CountVotes(endpoints, DefaultMaxRelaysPerService))
 	return spec.String() + " " + string(origin)
 }
 
@@ -65,12 +65,16 @@ func TestTheSettingForTheServiceBeatsItsAdvertisementBeatsTheSettingForAll(t *te
 		{ChoosingConfig{}, nil, "p2c default"},
 		{ChoosingConfig{}, []string{"", ""}, "p2c default"},
 		{ChoosingConfig{Default: &all}, []string{"", ""}, "random setting"},
-		{ChoosingConfig{Default: &all}, []string{"stable", ""}, "stable advertisement"},
-		{ChoosingConfig{Default: &all, ByService: other}, []string{"stable", ""}, "stable advertisement"},
+		{ChoosingConfig{Default: &all}, []string{"stable", "stable", ""}, "stable advertisement"},
+		{ChoosingConfig{Default: &all, ByService: other}, []string{"stable"}, "stable advertisement"},
 		{ChoosingConfig{Default: &all, ByService: own}, []string{"stable", "stable"}, "slots service_setting"},
 		{ChoosingConfig{ByService: own}, nil, "slots service_setting"},
-		// The most frequent one of those that say anything; then the first by text.
-		{ChoosingConfig{}, []string{"stable", "random", "", "", "", "random"}, "random advertisement"},
+		// Most votes, then the first by text. A worker that says nothing votes for the
+		// setting, or one among many could have all requests.
+		{ChoosingConfig{}, []string{"ordered;preferred=mallory", "", "", "", ""}, "p2c default"},
+		{ChoosingConfig{Default: &all}, []string{"stable", ""}, "random setting"},
+		{ChoosingConfig{}, []string{"stable", "random", "", "", "", "random"}, "p2c default"},
+		{ChoosingConfig{}, []string{"stable", "random", "", "random"}, "random advertisement"},
 		{ChoosingConfig{}, []string{"stable", "random"}, "random advertisement"},
 		{ChoosingConfig{}, []string{"stable", "slots;vnodes=8", "slots", "slots;vnodes=9", "stable"}, "slots advertisement"},
 		{ChoosingConfig{}, []string{"p2c", "p2c", "stable"}, "p2c advertisement"},

@@ -15,6 +15,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection/strategy"
 )
 
 // one has a single worker be enough for a relay, so that small fleets do not connect
@@ -171,6 +172,9 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 	dead := join(t, "w2", membership.RoleWorker, c.relays[0])
 	offer(t, dead, advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
 	r := watch(t, c.relays[0], func(*routing.Config) {})
+	manual := watch(t, c.relays[0], func(cfg *routing.Config) {
+		cfg.Choosing.Default = &strategy.Spec{Name: strategy.Manual, Preferred: []string{"w2"}}
+	})
 	expirer, err := advertise.NewExpirer(advertise.ExpirerConfig{Catalogue: c.relays[0].catalogue})
 	if err != nil {
 		t.Fatal(err)
@@ -192,6 +196,11 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 		expirer.Observe(*target.Endpoint) // w1 as well: it answers
 	}
 	await(t, "w2 gets nothing", inRange("w1"))
+	await(t, "both are in the range of a strategy that may use w2 only", func() bool { return slices.Equal(nodes(manual.of("echo").Range), []string{"w1", "w2"}) })
+	s, _ := manual.Service("echo")
+	if p, err := s.Pick("", 0, &routing.Tried{}); err != nil || p.Value().(*routing.Target).Node != "w2" {
+		t.Errorf("manual: %v, %v: the outage lasts until the next look instead of the next request", p, err)
+	}
 	if workers := r.of("echo").Plan.Workers(); len(workers) != 2 || len(r.of("echo").Endpoints) != 2 {
 		t.Errorf("planned with %v: every relay must plan with the same workers", workers)
 	}
@@ -258,5 +267,9 @@ func TestAnAuditRepairsAConnectionThatWasCut(t *testing.T) {
 	await(t, "it is counted", func() bool { return audited.events()["opened"] == 2 })
 	if now := never.events(); now["missing"] != 0 || now["opened"] != 1 || never.of("echo").Range[0].Pool.Stats().Open != 0 {
 		t.Errorf("without an audit: %v", now)
+	}
+	dials, waits := never.counters("ringway_relay_upstream_dials_total"), never.counters("ringway_relay_upstream_waits_total")
+	if dials["opened"] != 1 || dials["failed"] == 0 || waits["opened"] != 1 || waits["failed"] != dials["failed"] {
+		t.Errorf("dials %v, waits %v, want the one that opened and those of the requests that found out", dials, waits)
 	}
 }

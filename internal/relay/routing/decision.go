@@ -3,6 +3,7 @@ package routing
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ringway/ringway/selection"
@@ -26,6 +27,8 @@ type Decision struct {
 	Candidates []Candidate `json:"candidates"`
 	Range      int         `json:"range"`
 }
+
+const noteFull = "full"
 
 // Candidate is one endpoint that was looked at.
 type Candidate struct {
@@ -57,7 +60,7 @@ func (s *Service) Explain(key string, now selection.Instant) Decision {
 	}
 	var out []string
 	for _, st := range s.Endpoints.Stats(now) {
-		if !s.Endpoints.Usable(st.ID) {
+		if !s.Endpoints.Usable(st.ID) || s.Endpoints.Room(st.ID, now) != selection.HasRoom {
 			out = append(out, st.ID)
 		}
 	}
@@ -65,7 +68,14 @@ func (s *Service) Explain(key string, now selection.Instant) Decision {
 	if d.Err != nil && len(out) > 0 { // as in Pick: an evicted one is better than none
 		d = c.strategy.Explain(strategy.Request{Key: key, Now: now})
 	}
-	return s.strategyDecision(c, d, out)
+	return s.strategyDecision(c, d, judged{out, now})
+}
+
+// judged are the endpoints that a strategy passed over, or took as a last resort, when
+// it was asked at that time.
+type judged struct {
+	out []string
+	at  selection.Instant
 }
 
 // PickExplained is Pick and tells how it went. It allocates: it is for debugging.
@@ -87,7 +97,7 @@ func (s *Service) PickExplained(key string, now selection.Instant, tried *Tried)
 	if evicted := c.evicted.Load(); evicted != nil {
 		out = append(out, *evicted...)
 	}
-	d := s.strategyDecision(c, last, out)
+	d := s.strategyDecision(c, last, judged{out, now})
 	if err == nil && last.Winner == nil {
 		d.Winner = p.Value().(*Target).Node
 		d.Reason = "nothing was measured yet that could be used (" + d.Reason + "); the balancer picked"
@@ -95,9 +105,8 @@ func (s *Service) PickExplained(key string, now selection.Instant, tried *Tried)
 	return p, d, err
 }
 
-// strategyDecision puts a strategy's decision into the words of this package. out are
-// the endpoints that it passed over, or took as a last resort, for their failures.
-func (s *Service) strategyDecision(c *Choice, d strategy.Decision, out []string) Decision {
+// strategyDecision puts a strategy's decision into the words of this package.
+func (s *Service) strategyDecision(c *Choice, d strategy.Decision, over judged) Decision {
 	targets := s.Route().Range
 	of := Decision{Strategy: d.Strategy, Origin: c.Origin, Reason: d.Rule, Measure: d.Measure, Candidates: []Candidate{}, Range: len(targets)}
 	if c.UsesKey() {
@@ -112,7 +121,11 @@ func (s *Service) strategyDecision(c *Choice, d strategy.Decision, out []string)
 		of.Winner = d.Winner.Node
 	}
 	for _, each := range d.Candidates {
-		if slices.Contains(out, each.ID) {
+		switch {
+		case d.Winner != nil && d.Winner.ID == each.ID && s.Endpoints.Usable(each.ID): // full now, with this request
+		case s.Endpoints.Room(each.ID, over.at) != selection.HasRoom:
+			each.Note = noteFull
+		case slices.Contains(over.out, each.ID):
 			each.Note = "evicted for its failures"
 		}
 		of.Candidates = append(of.Candidates, Candidate{Node: each.Node, ID: each.ID, Address: addressOf(targets, each.ID), Score: each.Score, Note: each.Note})
@@ -128,6 +141,9 @@ func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) D
 		Measure: "expected cost in ms: latency · (queue + 1) / success² / ramp; the lowest wins",
 	}
 	add := func(each selection.Candidate, note string) {
+		if each.Full {
+			note = strings.TrimPrefix(note+", "+noteFull, ", ")
+		}
 		i := slices.IndexFunc(targets, func(t *Target) bool { return t.ID == each.ID })
 		node, address := each.ID, ""
 		if i >= 0 {
@@ -151,6 +167,9 @@ func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) D
 	}
 	if len(d.Pairs) == 0 {
 		add(d.Winner, "")
+	}
+	for _, each := range of.Candidates { // people know nodes, not instances
+		of.Reason = strings.ReplaceAll(of.Reason, each.ID, each.Node)
 	}
 	of.Winner = d.Winner.ID
 	if i := slices.IndexFunc(targets, func(t *Target) bool { return t.ID == d.Winner.ID }); i >= 0 {

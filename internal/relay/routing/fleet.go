@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -42,6 +43,42 @@ func (r *Router) updateFleet(now time.Time) (changed bool) {
 	r.fleet.relays = relays
 	r.fleet.absent, r.fleet.graceOver = r.fleet.grace.Update(relays, now)
 	return !slices.Equal(before.relays, relays) || !slices.Equal(before.absent, r.fleet.absent)
+}
+
+// failedPools are the connections to members that have failed since the last snapshot
+// that could be trusted. Addresses at which a live member is reached as well are left
+// out.
+func (r *Router) failedPools() (pools []*upstream.Pool) {
+	if r.snapshot.Degraded() {
+		return nil // they may be fine, and this relay cut off
+	}
+	failed := map[string]bool{}
+	for _, m := range membership.Diff(r.trusted, r.snapshot).Failed {
+		failed[m.ID] = true
+		pools = append(pools, r.forwarding.conns.to(m.ID)...)
+	}
+	r.trusted = r.snapshot
+	if len(failed) == 0 {
+		return nil
+	}
+	dead, alive := map[poolKey]bool{}, map[poolKey]bool{}
+	for _, s := range *r.services.Load() {
+		for _, t := range s.Route().Range {
+			of := alive
+			if failed[t.Node] {
+				of = dead
+			}
+			for _, key := range t.keys() {
+				of[key] = true
+			}
+		}
+	}
+	for key := range dead {
+		if p := r.links.pools[key]; p != nil && !alive[key] {
+			pools = append(pools, p)
+		}
+	}
+	return pools
 }
 
 // candidates are members as plans want them.

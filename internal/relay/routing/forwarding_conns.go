@@ -116,6 +116,28 @@ func (r *relayConns) release(c *relayConn, h *Hop) {
 	}
 }
 
+// to are the connections to one relay.
+func (r *relayConns) to(id string) (pools []*upstream.Pool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, c := range r.byKey {
+		if key.node == id {
+			pools = append(pools, c.pool, c.upgrades)
+		}
+	}
+	return pools
+}
+
+// all are the connections to all relays, without those for upgrades.
+func (r *relayConns) all() (pools []*upstream.Pool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.byKey {
+		pools = append(pools, c.pool)
+	}
+	return pools
+}
+
 // connect makes sure that a connection is open. Upgrades get theirs when they need
 // one.
 func (c *relayConn) connect(ctx context.Context) error {

@@ -2,6 +2,8 @@ package routing
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/strategy"
@@ -18,6 +20,22 @@ type Tried struct {
 	ids       [triedSize]string   // those tried, then those only passed over
 	n         int
 	sets      [2][]string // what the strategy is handed
+	room      room        // the same, where endpoints have limits
+}
+
+// room tells a strategy which endpoints have none for one more request.
+type room struct {
+	balancer *selection.Balancer
+	now      selection.Instant
+	worst    selection.Room // that will do
+	met      bool           // an endpoint without
+}
+
+// Full implements strategy.Request.Full.
+func (r *room) Full(e *strategy.Endpoint) bool {
+	full := r.balancer.Room(e.ID, r.now) > r.worst
+	r.met = r.met || full
+	return full
 }
 
 // Add notes that the endpoint of p was tried.
@@ -45,8 +63,9 @@ func (t *Tried) forget(n int) {
 // begun; the ticket goes back to s.Endpoints. Only a strategy that goes by the
 // request's key reads it. An endpoint that was evicted for its failures is chosen
 // only when the strategy has nothing else: that is how a deterministic strategy fails
-// over. The error says why there is none. It allocates nothing unless the range has
-// changed in this moment.
+// over. In the same way one that has this relay's share of its slots in flight is
+// chosen only when no other has room, and before an evicted one. The error says why
+// there is none. It allocates nothing unless the range has changed in this moment.
 func (s *Service) Pick(key string, now selection.Instant, tried *Tried) (selection.Pick, error) {
 	c := s.choice.Load()
 	if c.strategy == nil {
@@ -68,6 +87,11 @@ func (c *Choice) pickWith(b *selection.Balancer, r strategy.Request, tried *Trie
 	before := tried.n
 	evicted := c.evicted.Load()
 	lastResort := false
+	tried.room = room{}
+	if b.Limited() {
+		tried.room = room{balancer: b, now: r.Now}
+		r.Full = &tried.room
+	}
 	for {
 		tried.sets[0], tried.sets[1] = tried.ids[:tried.n], nil
 		if evicted != nil && !lastResort {
@@ -77,14 +101,29 @@ func (c *Choice) pickWith(b *selection.Balancer, r strategy.Request, tried *Trie
 		e, err := ask(r)
 		switch {
 		case errors.Is(err, strategy.ErrNoMeasurement):
-			// Nothing was measured yet, or nothing that is left: the balancer knows no
-			// distance, but it serves.
-			return b.Pick(r.Now, &tried.exclusion)
-		case err != nil:
-			if lastResort || evicted == nil && tried.n == before {
+			// Nothing was measured yet, or nothing that is left: what knows no distance
+			// serves.
+			if preferred := c.preferred.Load(); preferred != nil && len(*preferred) > 0 {
+				if p, ok := pickPreferred(b, r.Now, tried, *preferred); ok {
+					return p, nil
+				}
 				return selection.Pick{}, err
 			}
+			return b.Pick(r.Now, &tried.exclusion)
+		case err != nil && tried.room.met && tried.room.worst == selection.HasRoom:
+			tried.room.worst, tried.room.met, tried.n = selection.AtLimit, false, before
+			continue
+		case err != nil:
+			full := tried.room.met
+			if lastResort || evicted == nil && tried.n == before && !full {
+				return selection.Pick{}, orFull(err, full)
+			}
 			lastResort, tried.n = true, before // an evicted one is better than none
+			if before == 0 {
+				// Nor is one that has just refused another request. Who was refused there
+				// asks no second one of them.
+				tried.room.worst, tried.room.met = selection.RefusedLately, false
+			}
 			continue
 		case !lastResort && !b.Usable(e.ID):
 			lastResort = tried.note(e.ID)
@@ -98,4 +137,31 @@ func (c *Choice) pickWith(b *selection.Balancer, r strategy.Request, tried *Trie
 			return selection.Pick{}, err
 		}
 	}
+}
+
+// orFull is the error of a pick, or that endpoints are full where that is the reason.
+func orFull(err error, full bool) error {
+	if full {
+		return errFull
+	}
+	return err
+}
+
+var errFull = fmt.Errorf("routing: %w", selection.ErrFull)
+
+// pickPreferred takes the first of the preferred endpoints that was not tried, one
+// that is not evicted and has room first.
+func pickPreferred(b *selection.Balancer, now selection.Instant, tried *Tried, preferred []string) (p selection.Pick, ok bool) {
+	for _, lastResort := range []bool{false, true} {
+		for _, id := range preferred {
+			usable := b.Usable(id) && b.Room(id, now) == selection.HasRoom
+			if slices.Contains(tried.ids[:tried.n], id) || usable == lastResort {
+				continue
+			}
+			if p, err := b.Take(id, now); err == nil {
+				return p, true
+			}
+		}
+	}
+	return selection.Pick{}, false
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -417,6 +418,31 @@ func TestUntilSomethingIsMeasuredTheBalancerPicks(t *testing.T) {
 	}
 }
 
+func TestUntilSomethingIsMeasuredOnlyThePreferredAreUsed(t *testing.T) {
+	p := newPicking(t, 6, "closest;preferred=w05,w03,w09")
+	for range 20 {
+		if got := p.to(""); got != "w05" {
+			t.Fatalf("%s was picked, which is not the first that is preferred", got)
+		}
+	}
+	tried := &routing.Tried{}
+	_, first := p.pick("", tried)
+	tried.Add(first)
+	second, ticket := p.pick("", tried)
+	if second != "w03" {
+		t.Errorf("after w05: %s", second)
+	}
+	tried.Add(ticket)
+	if other, err := p.Pick("", p.now, tried); err == nil {
+		t.Errorf("after all that are preferred: %s", other.ID())
+	}
+	p.evict("w05")
+	p.Refresh(p.now)
+	if got := p.to(""); got != "w03" {
+		t.Errorf("with w05 evicted: %s", got)
+	}
+}
+
 func TestADecisionTellsWhatThePickDoes(t *testing.T) {
 	p := newPicking(t, 6, "stable")
 	home := p.to("alice")
@@ -458,5 +484,29 @@ func TestADecisionTellsWhatThePickDoes(t *testing.T) {
 	p.choose("manual;preferred=w77", nil)
 	if d := p.Explain("", p.now); d.Winner != "" || !strings.Contains(d.Reason, "w77") {
 		t.Errorf("%+v", d)
+	}
+}
+
+// Names can be advertised by the thousand, and few of them are asked for.
+func TestAServiceThatGetsNoRequestTakesLittleMemory(t *testing.T) {
+	const services, bound = 1000, 8 << 10
+	target := &routing.Target{ID: "w1.1", Node: "w1", Weight: 1}
+	kept := make([]*routing.Service, services)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range kept {
+		s, err := routing.NewService("s", selection.DefaultConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SetRoute(&routing.Route{Range: []*routing.Target{target}}, 0); err != nil {
+			t.Fatal(err)
+		}
+		s.Refresh(0)
+		kept[i] = s
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / services; each > bound { // more than it keeps
+		t.Errorf("%d bytes for a service with one worker, want at most %d", each, bound)
 	}
 }

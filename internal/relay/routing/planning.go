@@ -1,20 +1,29 @@
 package routing
 
 import (
+	"cmp"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/selection/strategy"
 )
 
 // planning is what the router remembers of a service from plan to plan.
 type planning struct {
-	grace     *peering.Grace[affinity.Worker]
+	grace     *peering.Grace[versioned]
 	graceOver time.Time
 	linked    []linked // in the range or within slack of it
 	chosen             // how its endpoints are picked
+}
+
+// versioned is a worker and the version of its endpoint.
+type versioned struct {
+	affinity.Worker
+	version string
 }
 
 // linked is a worker and where it is connected to.
@@ -25,7 +34,7 @@ type linked struct {
 }
 
 func newPlanning(grace time.Duration) *planning {
-	return &planning{grace: peering.NewGrace(grace, func(w affinity.Worker) string { return w.ID })}
+	return &planning{grace: peering.NewGrace(grace, func(w versioned) string { return w.ID })}
 }
 
 // route brings one service up to date.
@@ -45,24 +54,31 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 	if len(kept) > 0 {
 		endpoints, offered = inRingOrder(s.Name, append(endpoints, kept...)), nil
 	}
-	next := &Route{Index: -1, Endpoints: endpoints, offered: offered}
+	next := &Route{Index: -1, Endpoints: endpoints, At: now, offered: offered}
 	ready := make(map[string]*advertise.Endpoint, len(endpoints))
-	relaysPerService := 0
-	var workers []affinity.Worker
+	var present []versioned
 	for _, e := range endpoints {
 		if e.State == advertise.Ready {
-			workers = append(workers, affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: e.Weight})
+			present = append(present, versioned{
+				affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: e.Weight}, e.Version,
+			})
 			ready[e.NodeID] = e
-			relaysPerService = max(relaysPerService, e.Relays)
 		}
 	}
-	if relaysPerService == 0 {
-		relaysPerService = r.cfg.Plans.RelaysPerService
-	}
-	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints)
+	next.Votes = CountVotes(endpoints, r.cfg.Plans.MaxRelaysPerService)
+	relaysPerService := cmp.Or(winner(next.Votes.Relays), r.cfg.Plans.RelaysPerService)
+	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints, next.Votes)
 	minimums := r.choosing.minimums(r.cfg.Plans.Minimums, spec, len(r.fleet.relays)+len(r.fleet.absent))
 	absent := peering.Absent{Relays: candidates(r.fleet.absent)}
-	absent.Workers, planned.graceOver = planned.grace.Update(workers, now)
+	var vanished []versioned
+	vanished, planned.graceOver = planned.grace.Update(present, now)
+	if spec.Name == strategy.Slots {
+		// All relays plan with the same workers. Judged by each range for itself, a relay
+		// whose range has none of the highest version would use another.
+		present, vanished = ofHighestVersion(present, vanished)
+	}
+	workers := unversioned(present)
+	absent.Workers = unversioned(vanished)
 	next.absentRelays = idSet(absent.Relays, func(r affinity.Relay) string { return r.ID })
 	next.absentWorkers = idSet(absent.Workers, func(w affinity.Worker) string { return w.ID })
 	if len(workers) > 0 && len(r.fleet.relays) > 0 {
@@ -77,7 +93,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 		next.Plan = plan
 		if i, ok := plan.Index(r.cfg.Self); ok {
 			next.Index = i
-			if next.Range, err = r.targets(plan, i, ready); err != nil {
+			if next.Range, err = r.targets(plan, i, ready, spec); err != nil {
 				return err
 			}
 			next.MinEffective = leastEffective(plan, i)
@@ -93,8 +109,27 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 	}
 	r.want(s.Name, next, ready, now)
 	r.updates.WithLabelValues(routeOK).Inc()
+	r.tellOffers(s.Name, old.Endpoints, next.Endpoints)
 	r.tell(s.Name, old, next)
 	return nil
+}
+
+// ofHighestVersion are the workers of the highest version that is there.
+func ofHighestVersion(present, vanished []versioned) (highest, gone []versioned) {
+	if len(present) == 0 {
+		return nil, nil
+	}
+	top := slices.MaxFunc(present, func(a, b versioned) int { return strategy.CompareVersions(a.version, b.version) })
+	older := func(w versioned) bool { return strategy.CompareVersions(w.version, top.version) != 0 }
+	return slices.DeleteFunc(present, older), slices.DeleteFunc(slices.Clone(vanished), older)
+}
+
+func unversioned(workers []versioned) []affinity.Worker {
+	out := make([]affinity.Worker, len(workers))
+	for i, w := range workers {
+		out[i] = w.Worker
+	}
+	return out
 }
 
 func idSet[M any](members []M, id func(M) string) map[string]bool {
@@ -142,6 +177,29 @@ func (r *Router) want(service string, route *Route, ready map[string]*advertise.
 	}
 	planned.linked = links
 	r.links.table.Want(service, in, near, now)
+}
+
+// tellOffers logs the endpoints that come, go, and stop or begin to take new work.
+func (r *Router) tellOffers(service string, before, after []*advertise.Endpoint) {
+	was := make(map[string]*advertise.Endpoint, len(before))
+	for _, e := range before {
+		was[e.NodeID] = e
+	}
+	for _, e := range after {
+		old := was[e.NodeID]
+		delete(was, e.NodeID)
+		switch {
+		case old == nil || old.Address != e.Address:
+			r.lines.Log(slog.LevelInfo, "offer appeared", "service", service, "worker", e.NodeID, "addr", e.Address, "state", e.State)
+		case old.State != e.State:
+			r.lines.Log(slog.LevelInfo, "offer is "+string(e.State), "service", service, "worker", e.NodeID, "addr", e.Address)
+		}
+	}
+	for _, e := range before {
+		if was[e.NodeID] != nil {
+			r.lines.Log(slog.LevelInfo, "offer is gone", "service", service, "worker", e.NodeID, "addr", e.Address)
+		}
+	}
 }
 
 // tell logs what an operator should know of a new route.

@@ -19,9 +19,11 @@ func TestTheRelaysThatEndpointsAskForWinOverTheSettingAndChangeAtRunTime(t *test
 	one := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.RelaysPerService = 1 })
 	two := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.RelaysPerService = 2 })
 	for _, step := range []struct{ asked, one, two int }{{0, 1, 2}, {3, 3, 3}, {4, 4, 4}, {0, 1, 2}} {
-		changed := c.offers["w1"]
-		changed.Relays = step.asked
-		offer(t, c.workers["w1"], changed)
+		for id, m := range c.workers {
+			changed := c.offers[id]
+			changed.Relays = step.asked
+			offer(t, m, changed)
+		}
 		await(t, "as many relays as asked for", func() bool {
 			a, b := one.of("echo").Plan, two.of("echo").Plan
 			return a != nil && b != nil && len(a.Affine()) == step.one && len(b.Affine()) == step.two
@@ -91,7 +93,6 @@ func TestTooFewWorkersInItsDatacenterHaveARelayLookBeyondIt(t *testing.T) {
 // replay gives views that were real, when the test wants it.
 type replay chan *advertise.View
 
-func (replay) Settled() bool                                  { return true }
 func (r replay) Watch(context.Context) <-chan *advertise.View { return r }
 
 func TestABurstOfChangesCostsOnePlan(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -26,8 +27,6 @@ import (
 
 // Catalogue is what the router needs of advertise.Directory.
 type Catalogue interface {
-	// Settled reports whether the newest view is whole.
-	Settled() bool
 	Watch(ctx context.Context) <-chan *advertise.View
 }
 
@@ -61,17 +60,33 @@ type Config struct {
 	// AuditInterval is how often the connections there are, are compared with
 	// those there should be. Default 2 s.
 	AuditInterval time.Duration
+	// ReachTimeout is how long this relay may reach none of the workers that it should,
+	// until Unreached says so. Default 10 s: the restart of the only worker, or a few
+	// lost packets, must not take a relay out of rotation.
+	ReachTimeout time.Duration
 	// Identity has this relay's certificate; other relays and secured endpoints
 	// are reached over mutual TLS. Default: none; relays are then reached in clear
 	// text and secured endpoints not at all.
 	Identity *identity.Source
+	// AllowClearText names services that may be reached in clear text although this
+	// relay has a certificate. Default: none.
+	AllowClearText []string
+	// Listeners are the addresses on which this process listens, and Hosts what else
+	// other members call its host, as host or host:port. No request goes to a listener
+	// of the relay itself, whatever a worker offers. Default: none.
+	Listeners, Hosts []string
 	// Epoch is the zero of selection.Instant. Required, the same one that the
 	// requests are timed with.
 	Epoch time.Time
-	// Appeared is told of each service that becomes known, before it is routed, from
-	// the goroutine of Run. Default: nobody is. It must not block.
-	Appeared func(service string)
-	// Logger gets a line when this relay's role for a service changes. Required.
+	// Vanished is told of each service that is no longer known, from the goroutine of
+	// Run, when Service does not find it any more and it is Gone. It must not block.
+	// Default: none is told.
+	Vanished func(*Service)
+	// Sessions gets to know the tunnels and streams of all connections. Default: none
+	// does.
+	Sessions *upstream.Sessions
+	// Logger gets a line when this relay's role for a service changes, and when an
+	// offer appears or goes, some a second at most. Required.
 	Logger *slog.Logger
 	// Registerer takes the metrics. Required.
 	Registerer prometheus.Registerer
@@ -81,13 +96,15 @@ type Config struct {
 // not fit together. The zero value of every field means the default of
 // affinity.PlanConfig.
 type PlanConfig struct {
-	// RelaysPerService is for services whose endpoints do not ask for more or fewer
-	// relays; the largest number that one of them asks for counts.
+	// RelaysPerService is for services whose workers do not ask for more or fewer
+	// relays; see Votes.
 	RelaysPerService int
-	Minimums         affinity.Minimums
-	PeersPerTier     int
-	IndexSource      affinity.IndexSource
-	Strategy         affinity.Strategy
+	// MaxRelaysPerService bounds what workers can ask for. Default 64.
+	MaxRelaysPerService int
+	Minimums            affinity.Minimums
+	PeersPerTier        int
+	IndexSource         affinity.IndexSource
+	Strategy            affinity.Strategy
 	// Skip lists, by service, the relays that must not serve it.
 	Skip map[string][]string
 }
@@ -115,16 +132,22 @@ const (
 	routeFailed          = "failed"
 	leftOutProtocol      = "protocol"
 	leftOutNoCertificate = "no_certificate"
+	leftOutUnsecured     = "unsecured"
+	leftOutOwnListener   = "own_listener"
 )
 
 // Router follows the catalogue and publishes routes.
 type Router struct {
 	cfg     Config
+	lines   *loglimit.Limiter // of offers
 	updates *prometheus.CounterVec
 	leftOut *prometheus.CounterVec
+	own     ownListeners
+	reach   *reach
 
 	services atomic.Pointer[map[string]*Service]
 	settled  atomic.Bool
+	served   atomic.Bool // there was a service
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
 
@@ -134,10 +157,13 @@ type Router struct {
 	choosing   *choosing
 	view       *advertise.View
 	snapshot   *membership.Snapshot // the view's
+	trusted    *membership.Snapshot // the last one routed that was not degraded
 	fleet      fleet
 	plans      map[string]*planning // by service
-	// saidNoCertificate and saidAlone keep the log from repeating itself.
-	saidNoCertificate, saidAlone bool
+	// saidAlone and saidLeftOut, by reason and worker or service, keep the log from
+	// repeating itself.
+	saidAlone   bool
+	saidLeftOut map[string]struct{}
 }
 
 // New checks the configuration. It starts nothing.
@@ -148,31 +174,35 @@ func New(cfg Config) (*Router, error) {
 	if err := errors.Join(cfg.Plans.Minimums.Validate(), cfg.Selection.Validate()); err != nil {
 		return nil, err
 	}
+	cfg.Plans.MaxRelaysPerService = cmp.Or(cfg.Plans.MaxRelaysPerService, DefaultMaxRelaysPerService)
 	if cfg.Links.Slack < 0 || cfg.Links.Grace < 0 {
 		return nil, fmt.Errorf("routing: slack %d and grace %v: want none negative, 0 for none", cfg.Links.Slack, cfg.Links.Grace)
 	}
-	if cfg.Appeared == nil {
-		cfg.Appeared = func(string) {}
+	if cfg.Vanished == nil {
+		cfg.Vanished = func(*Service) {}
 	}
 	cfg.CoalesceDelay = cmp.Or(cfg.CoalesceDelay, 100*time.Millisecond)
 	cfg.AuditInterval = cmp.Or(cfg.AuditInterval, 2*time.Second)
-	r := &Router{cfg: cfg, calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
+	cfg.ReachTimeout = cmp.Or(cfg.ReachTimeout, 10*time.Second)
+	r := &Router{cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, saidLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_route_updates_total", Help: "Times the route of a service was computed anew, by result.",
 	}, []string{"result"}), leftOut: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_endpoints_left_out_total", Help: "Endpoints left out of a route that was computed, by reason: protocol, or no_certificate, when the endpoint is secured and this relay has no certificate.",
+		Name: "ringway_relay_endpoints_left_out_total", Help: "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of this relay).",
 	}, []string{"reason"})}
 	for _, result := range []string{routeOK, routeFailed} {
 		r.updates.WithLabelValues(result)
 	}
-	for _, reason := range []string{leftOutProtocol, leftOutNoCertificate} {
+	for _, reason := range []string{leftOutProtocol, leftOutNoCertificate, leftOutUnsecured, leftOutOwnListener} {
 		r.leftOut.WithLabelValues(reason)
 	}
+	activity := new(upstream.Activity)
+	registerActivity(activity, cfg.Registerer)
 	open := func(key poolKey) (*upstream.Pool, error) {
-		dial, err := cfg.dial(key)
+		dial, err := cfg.dial(key, r.own)
 		if err != nil {
 			return nil, err
 		}
-		return upstream.NewPool(upstream.Config{Address: key.address, Protocol: key.protocol, Dial: dial})
+		return upstream.NewPool(upstream.Config{Address: key.address, Protocol: key.protocol, Dial: dial, Activity: activity, Sessions: cfg.Sessions})
 	}
 	var err error
 	if r.links, err = newLinks(open, cfg); err != nil {
@@ -206,8 +236,13 @@ func (r *Router) Services() []*Service {
 
 // Settled reports whether a whole view of the catalogue was routed and every
 // connection of it was tried once: before that, this relay would answer with
-// errors what another relay can answer well.
+// errors what another relay can answer well. It stops being so when the view does; see
+// [advertise.View.Settled].
 func (r *Router) Settled() bool { return r.settled.Load() }
+
+// Informed reports whether a service that is not found now is one that no worker
+// offers. A relay that is not settled, or has never heard of any service, cannot tell.
+func (r *Router) Informed() bool { return r.served.Load() && r.settled.Load() }
 
 // Link reports how far the connection to an endpoint has come, while Run runs.
 func (r *Router) Link(ctx context.Context, e *advertise.Endpoint) (peering.State, error) {
@@ -228,11 +263,17 @@ func (r *Router) Link(ctx context.Context, e *advertise.Endpoint) (peering.State
 // for all that it started. It is called once.
 func (r *Router) Run(ctx context.Context) error {
 	defer close(r.stopped)
+	defer r.lines.Stop()
 	defer r.links.close()
 	defer r.forwarding.start(ctx)()
 	defer r.choosing.start(ctx)()
+	probing, endProbes := context.WithCancel(ctx)
+	defer r.reach.running.Wait()
+	defer endProbes()
 	views := r.cfg.Catalogue.Watch(ctx)
 	refresh, audit := time.NewTicker(refreshInterval), time.NewTicker(r.cfg.AuditInterval)
+	look := time.NewTicker(r.cfg.ReachTimeout / 10)
+	defer look.Stop()
 	defer refresh.Stop()
 	defer audit.Stop()
 	// Timers that are not set never fire.
@@ -249,6 +290,9 @@ func (r *Router) Run(ctx context.Context) error {
 				continue // nothing is known yet
 			}
 			r.view, r.snapshot = v, v.Members()
+			if !v.Settled() {
+				r.settled.Store(false)
+			}
 			if coalesced == nil {
 				coalesced = time.After(r.cfg.CoalesceDelay)
 			}
@@ -264,6 +308,10 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-audit.C:
 			r.links.audit(time.Now())
 			r.forwarding.conns.audit()
+		case <-look.C:
+			pools, kind := r.reachable()
+			r.reach.look(probing, pools, kind, time.Now())
+			continue
 		case call := <-r.calls:
 			call()
 			continue
@@ -298,7 +346,7 @@ func after(at time.Time) <-chan time.Time {
 func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.cfg.Epoch)) }
 
 func (r *Router) noteSettled() {
-	if !r.settled.Load() && r.view != nil && r.cfg.Catalogue.Settled() && r.links.table.Tried() && r.forwardingTried() {
+	if !r.settled.Load() && r.view != nil && r.view.Settled() && r.links.table.Tried() && r.forwardingTried() {
 		r.settled.Store(true)
 	}
 }
@@ -307,6 +355,7 @@ func (r *Router) noteSettled() {
 // loses its place, zero if there is none.
 func (r *Router) update() (next time.Time) {
 	now := time.Now()
+	dead := r.failedPools()
 	relaysChanged := r.updateFleet(now)
 	sooner := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
@@ -325,7 +374,6 @@ func (r *Router) update() (next time.Time) {
 				continue
 			}
 			r.plans[name] = newPlanning(r.cfg.Links.Grace)
-			r.cfg.Appeared(name)
 		}
 		services[name] = s
 		if err := r.route(s, relaysChanged, now); err != nil {
@@ -335,14 +383,22 @@ func (r *Router) update() (next time.Time) {
 		}
 		sooner(r.plans[name].graceOver)
 	}
+	r.services.Store(&services)
+	if len(services) > 0 {
+		r.served.Store(true)
+	}
+	for _, p := range dead { // now that nothing new is sent there
+		p.Abandon()
+	}
 	for name, s := range old {
 		if services[name] == nil {
+			s.Retire()
+			r.cfg.Vanished(s)
 			_ = r.forwarding.to(s, nil) // nobody: that cannot fail
 			r.plans[name].end()
 			delete(r.plans, name)
 			r.links.table.Want(name, nil, nil, now)
 		}
 	}
-	r.services.Store(&services)
 	return next
 }

@@ -279,3 +279,41 @@ func TestMinimumsBelowTheirBoundsAreRefused(t *testing.T) {
 		t.Fatal("accepted")
 	}
 }
+
+// views is a catalogue that shows what it is given.
+type views chan *advertise.View
+
+func (v views) Watch(context.Context) <-chan *advertise.View { return v }
+
+// What others keep of a service they can give back when its name is forgotten.
+func TestAServiceThatIsForgottenIsGoneAndToldOf(t *testing.T) {
+	t.Parallel()
+	full, empty := join(t, "r1", membership.RoleRelay, nil), join(t, "r1", membership.RoleRelay, nil)
+	offer(t, join(t, "w1", membership.RoleWorker, full), advertise.Service{Name: "echo", Address: backend(t)})
+	show, vanished := make(views), make(chan *routing.Service, 1)
+	router := route(t, full, func(c *routing.Config) {
+		c.Catalogue = show
+		c.Vanished = func(s *routing.Service) { vanished <- s }
+	})
+	await(t, "the service and both views", func() bool {
+		return full.catalogue.View().Known("echo") && empty.catalogue.View().Members() != nil
+	})
+	show <- full.catalogue.View()
+	var echo *routing.Service
+	await(t, "a route", func() (known bool) {
+		echo, known = router.Service("echo")
+		return known
+	})
+	if echo.Gone() {
+		t.Error("a service is gone that has just come")
+	}
+	show <- empty.catalogue.View()
+	select {
+	case s := <-vanished:
+		if _, known := router.Service("echo"); s != echo || known || !s.Gone() {
+			t.Errorf("told of %p, had %p; known: %v; gone: %v", s, echo, known, s.Gone())
+		}
+	case <-time.After(patience):
+		t.Error("told of nothing")
+	}
+}

@@ -2,7 +2,9 @@ package routing_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +46,9 @@ func TestASecuredEndpointHasConnectionsOfItsOwn(t *testing.T) {
 	self := join(t, "r1", membership.RoleRelay, nil)
 	w := join(t, "w1", membership.RoleWorker, self)
 	reg := prometheus.NewRegistry()
-	r := route(t, self, func(c *routing.Config) { c.Identity, c.Registerer = relayIdentity(t), reg })
+	r := route(t, self, func(c *routing.Config) {
+		c.Identity, c.Registerer, c.AllowClearText = relayIdentity(t), reg, []string{"plain"}
+	})
 	address := backend(t)
 	secured := advertise.Service{Name: "secured", Address: address, Protocol: advertise.H2C, Secured: true}
 	plain := advertise.Service{Name: "plain", Address: address, Protocol: advertise.H2C}
@@ -94,15 +98,73 @@ func TestWithoutACertificateSecuredEndpointsAreLeftOutAndItIsSaidOnce(t *testing
 		}
 	}
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP ringway_relay_endpoints_left_out_total Endpoints left out of a route that was computed, by reason: protocol, or no_certificate, when the endpoint is secured and this relay has no certificate.
+# HELP ringway_relay_endpoints_left_out_total Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of this relay).
 # TYPE ringway_relay_endpoints_left_out_total counter
 ringway_relay_endpoints_left_out_total{reason="no_certificate"} 2
+ringway_relay_endpoints_left_out_total{reason="own_listener"} 0
 ringway_relay_endpoints_left_out_total{reason="protocol"} 1
+ringway_relay_endpoints_left_out_total{reason="unsecured"} 0
 `), "ringway_relay_endpoints_left_out_total"); err != nil {
 		t.Error(err)
 	}
 	if n := strings.Count(log.String(), "no certificate"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, log)
+	}
+}
+
+// Clear text would go to the writer of the record, which can be anyone.
+func TestARelayWithACertificateSendsNothingInClearTextUnlessItIsTold(t *testing.T) {
+	self := join(t, "r1", membership.RoleRelay, nil)
+	w := join(t, "w1", membership.RoleWorker, self)
+	r := watch(t, self, func(c *routing.Config) { c.Identity, c.AllowClearText = relayIdentity(t), []string{"legacy"} })
+	address := backend(t)
+	offer(t, w, advertise.Service{Name: "plain", Address: address}, advertise.Service{Name: "other", Address: address}, advertise.Service{Name: "legacy", Address: address},
+		advertise.Service{Name: "secured", Address: address, Secured: true})
+	await(t, "all are routed", func() bool { return len(r.of("legacy").Range) == 1 && len(r.of("secured").Range) == 1 })
+	for _, name := range []string{"plain", "other"} {
+		if route := r.of(name); len(route.Range) != 0 || len(route.Endpoints) != 1 {
+			t.Errorf("%s: %d targets of %d endpoints, want none of 1", name, len(route.Range), len(route.Endpoints))
+		}
+	}
+	if got := r.counters("ringway_relay_endpoints_left_out_total")["unsecured"]; got < 2 {
+		t.Errorf("%d are counted, want each", got)
+	}
+	if n := strings.Count(r.log.String(), "--allow-clear-text"); n != 2 {
+		t.Errorf("said %d times, want once for each service:\n%s", n, r.log)
+	}
+}
+
+// The admin API trusts those who connect from its own host, and a relay would.
+func TestNoRequestGoesToAListenerOfTheRelayItself(t *testing.T) {
+	self := join(t, "r1", membership.RoleRelay, nil)
+	w := join(t, "w1", membership.RoleWorker, self)
+	own := backend(t) // stands for the admin API
+	_, port, err := net.SplitHostPort(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := watch(t, self, func(c *routing.Config) { c.Listeners, c.Hosts = []string{own}, []string{"192.0.2.7:7400"} })
+	var services []advertise.Service
+	for i, host := range []string{"127.0.0.1", "0.0.0.0", "192.0.2.7", "127.1.2.3", "::1", "::ffff:127.0.0.1", "::"} {
+		services = append(services, advertise.Service{Name: fmt.Sprint("own-", i), Address: net.JoinHostPort(host, port)})
+	}
+	services = append(services, advertise.Service{Name: "good", Address: backend(t)}, advertise.Service{Name: "elsewhere", Address: "198.51.100.1:" + port},
+		advertise.Service{Name: "named", Address: "localhost:" + port})
+	offer(t, w, services...)
+	await(t, "all are routed", func() bool {
+		return len(r.of("good").Range) == 1 && len(r.of("elsewhere").Range) == 1 && len(r.of("named").Range) == 1
+	})
+	for _, s := range services[:7] {
+		if route := r.of(s.Name); len(route.Range) != 0 || len(route.Endpoints) != 1 {
+			t.Errorf("%s is a target of this relay", s.Address)
+		}
+	}
+	if got := r.counters("ringway_relay_endpoints_left_out_total")["own_listener"]; got < 7 {
+		t.Errorf("%d are counted, want each", got)
+	}
+	// A name shows what it means when it is dialled.
+	if err := r.of("named").Range[0].Pool.Warm(t.Context()); err == nil || !strings.Contains(err.Error(), "this relay itself listens there") {
+		t.Errorf("connected to localhost: %v", err)
 	}
 }
 

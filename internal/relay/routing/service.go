@@ -3,9 +3,11 @@ package routing
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/relay/overload"
 	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/pool"
@@ -22,7 +24,12 @@ type Service struct {
 	Endpoints *selection.Balancer
 	// InFlight counts the requests of this service that this relay carries.
 	InFlight atomic.Int64
+	// Clients counts them by client, where a client's share is limited.
+	Clients Clients
+	// Waiting bounds those whose answers have not begun, where the limit is adaptive.
+	Waiting overload.Limiter
 
+	gone   atomic.Bool
 	route  atomic.Pointer[Route]
 	relays atomic.Pointer[relaysOf]
 	choice atomic.Pointer[Choice]
@@ -47,6 +54,12 @@ type Route struct {
 	// included.
 	Endpoints []*advertise.Endpoint
 
+	// At is when the route was computed; it stays until something changes.
+	At time.Time
+
+	// Votes are what the workers advertise for the whole service.
+	Votes Votes
+
 	// absentRelays and absentWorkers have vanished; the plan may count them still.
 	absentRelays, absentWorkers map[string]bool
 
@@ -64,6 +77,13 @@ func NewService(name string, cfg selection.Config) (*Service, error) {
 	s.choice.Store(&Choice{Spec: strategy.Default(strategy.P2C), Origin: FromDefault})
 	return s, nil
 }
+
+// Gone reports whether the service is no longer known. Requests under way may still
+// hold it.
+func (s *Service) Gone() bool { return s.gone.Load() }
+
+// Retire makes the service gone. A Router does this.
+func (s *Service) Retire() { s.gone.Store(true) }
 
 // Route is the newest route, never nil.
 func (s *Service) Route() *Route { return s.route.Load() }
@@ -91,10 +111,16 @@ func (s *Service) SetChoice(c *Choice) error {
 	return nil
 }
 
-// Refresh takes medians and evictions anew. Call it every 250 ms.
+// Refresh takes medians and evictions anew, and the limit on waiting requests. Call it every 250 ms.
 func (s *Service) Refresh(now selection.Instant) {
 	s.Endpoints.Refresh(now)
 	s.Choice().refresh(s.Endpoints, now)
+	route := s.Route()
+	endpoints := len(route.Range)
+	if !route.Affine() {
+		endpoints = len(route.Endpoints)
+	}
+	s.Waiting.Tick(time.Duration(now), endpoints)
 }
 
 // SetRoute publishes a route: the balancer first, so that a request that sees
@@ -115,7 +141,8 @@ func (s *Service) SetRoute(route *Route, now selection.Instant) error {
 func fill(b *selection.Balancer, route *Route, now selection.Instant) error {
 	endpoints := make([]selection.Endpoint, len(route.Range))
 	for i, t := range route.Range {
-		endpoints[i] = selection.Endpoint{ID: t.ID, Weight: t.Weight, Value: t}
+		// A sidecar refuses what is more than its endpoint's slots.
+		endpoints[i] = selection.Endpoint{ID: t.ID, Weight: t.Weight, Limit: t.Limit, Refuses: t.Secured, Value: t}
 	}
 	return b.UpdateRange(selection.Range{Endpoints: endpoints, MinEffective: route.MinEffective}, now)
 }
@@ -145,6 +172,9 @@ type Target struct {
 	// Secured says that a worker's sidecar answers at the address, over mutual
 	// TLS: it asks for the service's name and reports failures behind it.
 	Secured bool
+	// Limit is how many requests this relay has in flight there, 0 for any number: its
+	// share of the endpoint's slots.
+	Limit int
 	// Endpoint is the worker's offer, nil for a relay.
 	Endpoint *advertise.Endpoint
 	// Pool holds the connections.

@@ -20,6 +20,12 @@ type clientBody struct {
 	body   io.ReadCloser
 	w      http.ResponseWriter
 	length int64 // noLength when unknown
+	// progress hears of what comes. Nil only in tests.
+	progress *progress
+
+	// trailer has, once the body has ended, what is sent of those that arrived;
+	// without one of its own a body does not look after them.
+	trailer, arrived http.Header
 
 	consumed atomic.Bool // something was read
 	ended    atomic.Bool // it was read to its end; set before the reader hears of it
@@ -39,13 +45,30 @@ func hasBody(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
-func newClientBody(w http.ResponseWriter, r *http.Request) *clientBody {
-	b := &clientBody{body: r.Body, w: w, length: r.ContentLength}
+func newClientBody(w http.ResponseWriter, r *http.Request, g *progress) *clientBody {
+	b := &clientBody{body: r.Body, w: w, length: r.ContentLength, progress: g}
+	g.watchBody()
+	// A stream both ways over HTTP/2 may stay open without a word while the
+	// endpoint makes up its answer.
+	g.owed.Store(r.ContentLength >= 0 || r.ProtoMajor == 1)
 	if r.ProtoMajor == 1 {
 		// Without it net/http reads the body away before it writes a head.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	return b
+}
+
+// announced prepares for the trailers of a request over HTTP/2: those that were
+// announced, without what is dropped. net/http adds others when they arrive.
+func (b *clientBody) announced(t http.Header, x *Exchange) {
+	for name := range t {
+		if x.sendsTrailer(name) {
+			if b.trailer == nil {
+				b.trailer, b.arrived = http.Header{}, t
+			}
+			b.trailer[name] = nil
+		}
+	}
 }
 
 func (b *clientBody) Read(p []byte) (int, error) {
@@ -57,24 +80,31 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	if b.ended.Load() {
 		return 0, io.EOF
 	}
+	if b.progress != nil {
+		b.progress.reading.Store(true)
+		defer b.progress.reading.Store(false)
+	}
 	n, err := b.body.Read(p)
 	if n > 0 {
+		if b.progress != nil {
+			b.progress.read()
+		}
 		b.consumed.Store(true)
 		b.read += int64(n)
 	}
 	if b.length >= 0 {
 		switch {
 		case b.read > b.length:
-			err = errTooLong
+			n, err = 0, errTooLong // sent, the rest would be the next request
 		case b.read == b.length && (err == nil || err == io.EOF):
-			b.ended.Store(true)
+			b.end()
 			return n, io.EOF
 		case err == io.EOF:
 			err = errUnfinished
 		}
 	}
 	if err == io.EOF {
-		b.ended.Store(true)
+		b.end()
 	} else if err != nil {
 		if b.cut.Load() {
 			return n, errBodyStopped
@@ -83,6 +113,14 @@ func (b *clientBody) Read(p []byte) (int, error) {
 		b.failed.Store(true)
 	}
 	return n, err
+}
+
+// end notes that the body was read to its end. The lock is held.
+func (b *clientBody) end() {
+	for name := range b.trailer {
+		b.trailer[name] = b.arrived[name]
+	}
+	b.ended.Store(true)
 }
 
 // Close is called by the HTTP/2 transport when it is done with the body.

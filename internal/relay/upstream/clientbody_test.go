@@ -1,9 +1,14 @@
 package upstream
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -90,4 +95,125 @@ func TestARequestThatIsCancelledByItsInterruptionGoesOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// pieces is a body that comes in pieces of at most size bytes.
+type pieces struct {
+	io.Reader
+	size int
+	read int // calls
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	p.read++
+	return p.Reader.Read(b[:min(len(b), p.size)])
+}
+
+func (p *pieces) Close() error { return nil }
+
+// sendBody is what is sent of a request over HTTP/1.1, with its body stopped at the
+// given write; 0 never.
+func sendBody(t *testing.T, in *http.Request, source *pieces, stopAt int) (message []byte, b *clientBody, err error) {
+	t.Helper()
+	x := &Exchange{Drop: dropReserved}
+	message, err = requestHead(nil, in, x, "", in.ContentLength)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = &clientBody{body: in.Body, length: in.ContentLength}
+	out := &stopping{message: message, at: stopAt, stop: func() {
+		b.stop()
+		source.read = 0
+	}}
+	s := &sender{body: b, trailer: in.Trailer, x: x, chunked: in.ContentLength < 0, c: &conn{Conn: sink{out}}}
+	err = s.run()
+	return out.message, b, err
+}
+
+// stopping keeps what is written to it and stops the body at one of the writes.
+type stopping struct {
+	message []byte
+	at      int
+	stop    func()
+}
+
+func (s *stopping) Write(b []byte) (int, error) {
+	s.message = append(s.message, b...)
+	if s.at--; s.at == 0 {
+		s.stop()
+	}
+	return len(b), nil
+}
+
+// FuzzClientBody holds what is sent of a client's body against what net/http reads of
+// it: the same body and trailers, or a message that is not whole, for bodies that come
+// in pieces, break off, are longer than declared, or are stopped. A declared length
+// below 0 means that the body is chunked.
+func FuzzClientBody(f *testing.F) {
+	f.Fuzz(func(t *testing.T, body []byte, declared int64, size, stopAt uint8) {
+		if declared == 0 {
+			return // no body
+		}
+		source := &pieces{Reader: bytes.NewReader(body), size: int(size) + 1}
+		read := func(r io.Reader) *http.Request {
+			if declared > 0 {
+				return &http.Request{Method: http.MethodPost, URL: &url.URL{Path: "/"}, Host: "a", Body: io.NopCloser(r), ContentLength: declared}
+			}
+			head := "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: A, Ringway-Caller\r\n\r\n"
+			in, err := http.ReadRequest(bufio.NewReader(io.MultiReader(strings.NewReader(head), r)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return in
+		}
+		want := read(bytes.NewReader(body))
+		wantBody, wantErr := io.ReadAll(want.Body)
+		in := read(source)
+		if declared > 0 {
+			in.Body = source
+			if int64(len(body)) < declared {
+				wantErr = errUnfinished
+			}
+			wantBody = wantBody[:min(int64(len(body)), declared)]
+		}
+
+		message, b, err := sendBody(t, in, source, int(stopAt))
+		rest := bufio.NewReader(bytes.NewReader(message))
+		out, headErr := http.ReadRequest(rest)
+		if headErr != nil {
+			t.Fatalf("net/http refuses the head: %v\n%q", headErr, message)
+		}
+		got, bodyErr := io.ReadAll(out.Body)
+		left, _ := io.ReadAll(rest)
+		if !bytes.HasPrefix(wantBody, got) || len(left) > 0 && bodyErr == nil {
+			t.Fatalf("sent %q and %q behind it, of %q", got, left, wantBody)
+		}
+		if err != nil {
+			switch {
+			case bodyErr == nil:
+				t.Fatalf("the body failed with %v, and the message is whole: %q", err, message)
+			case b.ended.Load():
+				t.Fatalf("ended, and failed with %v", err)
+			case err == errBodyStopped:
+				if source.read > 0 || b.failure() != nil || stopAt == 0 {
+					t.Fatalf("stopped, then read %d times; the client is blamed with %v", source.read, b.failure())
+				}
+			case err == errTooLong && int64(len(body)) > declared:
+			case wantErr == nil || b.failure() == nil:
+				t.Fatalf("failed with %v (the client: %v), where net/http reads %q, %v", err, b.failure(), wantBody, wantErr)
+			}
+			return
+		}
+		if wantErr != nil || bodyErr != nil || !b.ended.Load() || b.failure() != nil || len(got) != len(wantBody) {
+			t.Fatalf("sent %q (%v), want %q (%v)", got, bodyErr, wantBody, wantErr)
+		}
+		for _, trailer := range []http.Header{want.Trailer, out.Trailer} {
+			for name, values := range trailer {
+				sent := out.Trailer[name]
+				if drop := dropReserved(name) || framingField(name); drop && sent != nil || !drop && len(values) > 0 && !slices.Equal(sent, want.Trailer[name]) {
+					t.Fatalf("sent the trailers %q, of %q", out.Trailer, want.Trailer)
+				}
+			}
+		}
+	})
 }

@@ -37,7 +37,9 @@ type Config struct {
 	// Protocol is HTTP1 (the default) or H2C.
 	Protocol Protocol
 	// DialTimeout bounds one connection attempt. Default 1 s: an endpoint
-	// that cannot be reached in that time is worth trying elsewhere.
+	// that cannot be reached in that time is worth trying elsewhere. A request
+	// that waits while others' connections are opened may wait longer, until its
+	// own deadline.
 	DialTimeout time.Duration
 	// IdleTimeout closes a connection that served nothing for this long
 	// (at most half as long again). Default 60 s.
@@ -49,7 +51,8 @@ type Config struct {
 	KeepIdle int
 	// MaxConns is how many H2C connections are opened; each carries as many
 	// streams as the endpoint allows. Default 8. HTTP/1.1 is not bounded
-	// here: the caller bounds its requests in flight.
+	// here: the caller bounds its requests in flight. How many are opened at a
+	// time is.
 	MaxConns int
 	// ResponseHeaderTimeout bounds the wait for the response head after the
 	// request was sent. Default 0: only the request's deadline counts.
@@ -64,6 +67,12 @@ type Config struct {
 	// Dial opens a connection; nil means a plain TCP dial. A TLS connection
 	// must be returned with its handshake done.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Activity counts the waits and the dials of all pools that share it; nil
+	// counts them nowhere.
+	Activity *Activity
+	// Sessions knows the tunnels and streams of this pool, among others. Default nil:
+	// only Drain ends them.
+	Sessions *Sessions
 }
 
 func (c *Config) complete() error {
@@ -110,6 +119,9 @@ func (c *Config) complete() error {
 	}
 	if c.MaxResponseHeaderBytes <= 0 {
 		c.MaxResponseHeaderBytes = defaultMaxResponseHeaderBytes
+	}
+	if c.Activity == nil {
+		c.Activity = new(Activity)
 	}
 	if c.Dial == nil {
 		// DialTimeout is applied by dial through the context.

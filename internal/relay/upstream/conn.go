@@ -2,25 +2,28 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"syscall"
 	"time"
 )
 
 // conn is one HTTP/1.1 connection to the endpoint. It belongs to the pool
-// while idle and to one Carry while busy; ctx, slot, period and generation
+// while idle and to one Carry while busy; ctx, slot, cancelled, progress and generation
 // are guarded by the pool's lock.
 type conn struct {
 	net.Conn
 	probe probe
 
-	used     bool // an exchange was completed on it
-	deadline bool // one is set on the socket
+	used     bool      // an exchange was completed on it
+	deadline bool      // one is set on the socket
+	resting  time.Time // it is not used again before; zero for at once
 
 	ctx        context.Context // of the request on it, nil when idle
 	slot       int             // place in Pool.busy
 	cancelled  bool            // the watch has cut it off
-	period     uint64          // Pool.period when it was put back
+	progress   *progress       // of the exchange on it, nil when idle
 	generation uint64          // Pool.generation when it was put back
 }
 
@@ -49,8 +52,11 @@ func (c *conn) setDeadline(t time.Time) error {
 	return c.SetDeadline(t)
 }
 
-// stale reports whether an idle connection is over or holds bytes that nobody
-// asked for.
+// rests reports whether it is too early to use the connection again.
+func (c *conn) rests() bool { return !c.resting.IsZero() && time.Now().Before(c.resting) }
+
+// stale reports whether an idle connection is over or holds bytes that belong to no
+// request.
 func (c *conn) stale() bool {
 	if c.deadline { // the last request's would fail the look
 		c.deadline = false
@@ -58,5 +64,16 @@ func (c *conn) stale() bool {
 			return true
 		}
 	}
-	return c.probe.stale(c.used)
+	return c.probe.stale(c.used) || c.used && c.probe.wrapped && c.readAhead()
+}
+
+// readAhead reports whether TLS holds bytes that it has read from the socket already.
+// A deadline that has passed keeps the read from reaching the socket, and such an
+// error does not stay with crypto/tls.
+func (c *conn) readAhead() bool {
+	if c.SetReadDeadline(past) != nil {
+		return true
+	}
+	n, err := c.Read(c.probe.buf[:])
+	return n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.SetReadDeadline(time.Time{}) != nil
 }

@@ -22,9 +22,9 @@ type Exchange struct {
 	// sent in X-Forwarded-For. Empty leaves that field alone. To replace the
 	// client's list, put X-Forwarded-For into Header instead.
 	ForwardedFor string
-	// DropPrefix lists canonical name prefixes; client fields that begin with
-	// one of them are not sent.
-	DropPrefix []string
+	// Drop reports whether a client's field of this canonical name, in the head or
+	// in the trailers, is not sent. Nil drops none.
+	Drop func(name string) bool
 	// ResponseHeader is set on the response and replaces the endpoint's
 	// fields of the same name.
 	ResponseHeader []Field
@@ -41,6 +41,19 @@ type Exchange struct {
 	// means the deadline of the request's context, which in any case ends the
 	// whole exchange. It spares the handler a derived context.
 	Deadline time.Time
+	// AfterBody moves Deadline while the client's body moves: the head may take this
+	// long after the last byte of it. 0 means that Deadline stays. A client that is
+	// slow costs the endpoint no time.
+	AfterBody time.Duration
+	// Latest is what AfterBody does not move Deadline beyond, such as the client's own
+	// deadline. Zero means no such limit.
+	Latest time.Time
+	// Progress is how long an exchange may go on without a byte in either
+	// direction, other than before the head, which is Deadline's: a client that does
+	// not read its answer or send its body, an endpoint that stops in the middle of
+	// its answer, a tunnel that is idle. It may last a part of a second longer. 0
+	// means no limit.
+	Progress time.Duration
 	// OnHead, when not nil, is called once with the final response head,
 	// before anything of it is written to the client. When it returns false
 	// the response is dropped: the client sees nothing, Carry returns with
@@ -65,8 +78,27 @@ type Result struct {
 	Reused bool
 	// Upgraded says that the connection became a tunnel.
 	Upgraded bool
+	// Silent says that the exchange, or the tunnel, was ended because nothing moved,
+	// and whose turn it was. Only a silent endpoint is blamed for it.
+	Silent Silent
 	// BytesOut counts the body bytes written to the client, without framing.
 	BytesOut int64
+}
+
+// afterBody is the deadline for the head of an answer to a request whose body moved
+// last at that time.
+func (x *Exchange) afterBody(moved time.Time) time.Time {
+	if x.AfterBody <= 0 || x.Deadline.IsZero() || moved.IsZero() {
+		return x.Deadline
+	}
+	later := moved.Add(x.AfterBody)
+	if !x.Latest.IsZero() && later.After(x.Latest) {
+		later = x.Latest
+	}
+	if later.After(x.Deadline) {
+		return later
+	}
+	return x.Deadline
 }
 
 const loadField = LoadHeader
@@ -77,20 +109,21 @@ const (
 	LoadHeader = "Ringway-Load"
 	// FailedHeader is on a sidecar's own answer to a request that its service did
 	// not answer: FailedUnsent when no byte of it had been sent to the service,
-	// anything else when the service may have acted on it.
+	// FailedFull when none was because the service has as many requests in flight as
+	// it has slots, anything else when the service may have acted on it.
 	FailedHeader = "Ringway-Failed"
 	FailedUnsent = "unsent"
+	FailedFull   = "full"
 	FailedSent   = "sent"
 )
 
 // reservedPrefix is the name space of header fields that belong to relays.
 const reservedPrefix = "Ringway-"
 
+// dropped reports whether a client's field is not sent as it is.
 func (x *Exchange) dropped(name string) bool {
-	for _, p := range x.DropPrefix {
-		if strings.HasPrefix(name, p) {
-			return true
-		}
+	if x.Drop != nil && x.Drop(name) {
+		return true
 	}
 	for i := range x.Header {
 		if x.Header[i].Name == name {
@@ -103,7 +136,7 @@ func (x *Exchange) dropped(name string) bool {
 // keepsResponse reports whether the endpoint's response field may reach the
 // client. Hop-by-hop fields are sorted out before.
 func (x *Exchange) keepsResponse(name string) bool {
-	if len(name) > len(reservedPrefix) && name[:len(reservedPrefix)] == reservedPrefix {
+	if strings.HasPrefix(name, reservedPrefix) {
 		if !x.Peer || name == loadField || name == FailedHeader {
 			return false
 		}
@@ -116,9 +149,36 @@ func (x *Exchange) keepsResponse(name string) bool {
 	return true
 }
 
+// keptNames are the names of a Trailer field that may reach the client.
+func (x *Exchange) keptNames(list string) string {
+	var kept []string
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.Trim(name, " \t"); x.keepsResponse(http.CanonicalHeaderKey(name)) {
+			kept = append(kept, name)
+		}
+	}
+	return strings.Join(kept, ", ")
+}
+
+// addResponse completes the head h of a response.
 func (x *Exchange) addResponse(h http.Header) {
 	for _, f := range x.ResponseHeader {
 		h[f.Name] = []string{f.Value}
+	}
+	announced := h["Trailer"]
+	if announced == nil {
+		return
+	}
+	// net/http's server moves a field of the head to the trailers when it is announced
+	// as one. What comes as a trailer is sent without that, too.
+	delete(h, "Trailer")
+	for _, list := range announced {
+		for name := range strings.SplitSeq(list, ",") {
+			name = strings.Trim(name, " \t")
+			if _, inHead := h[http.CanonicalHeaderKey(name)]; !inHead {
+				h.Add("Trailer", name)
+			}
+		}
 	}
 }
 

@@ -56,6 +56,19 @@ func TestRefusedDialSendsNothing(t *testing.T) {
 	}
 }
 
+func TestADialThatNeverHadTimeBlamesNoEndpoint(t *testing.T) {
+	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+		addr := httpEndpoint(t, func(http.ResponseWriter, *http.Request) { t.Error("the endpoint was asked") })
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
+			return upstream.Exchange{Deadline: time.Now().Add(-time.Millisecond)}
+		})
+		in.get(t, "/")
+		if e := within(t, in.outcomes, "outcome").err; e == nil || !e.Timeout() || !e.Local() || e.Exhausted() != "" || e.Sent() {
+			t.Errorf("%s: %+v", protocol, e)
+		}
+	}
+}
+
 func TestWarmOpensOneConnectionAndReplacesADeadOne(t *testing.T) {
 	closeFirst := make(chan struct{})
 	closed := make(chan struct{})

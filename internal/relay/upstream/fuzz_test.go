@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 // readAll runs the framing over input that arrives in pieces of step bytes.
@@ -92,7 +94,7 @@ func FuzzResponse(f *testing.F) {
 
 func kindOf(h responseHead, method string) bodyKind {
 	switch {
-	case h.bodyless(method):
+	case bodyless(method, h.status):
 		return bodyNone
 	case h.chunked:
 		return bodyChunked
@@ -138,7 +140,8 @@ func FuzzChunks(f *testing.F) {
 			return
 		}
 		head := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-		br := bufio.NewReader(io.MultiReader(strings.NewReader(head), bytes.NewReader(input)))
+		// net/http takes trailers that fit its buffer; this one is as large as our limit.
+		br := bufio.NewReaderSize(io.MultiReader(strings.NewReader(head), bytes.NewReader(input)), 128<<10)
 		resp, err := http.ReadResponse(br, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -161,4 +164,129 @@ func FuzzChunks(f *testing.F) {
 			t.Fatalf("trailers %q, net/http %v", trailers, resp.Trailer)
 		}
 	})
+}
+
+// FuzzRequestHead holds what is sent for a request against what was received: net/http,
+// which reads both, finds the same request.
+func FuzzRequestHead(f *testing.F) {
+	for _, s := range []string{
+		"GET /a%2fb?q=%20 HTTP/1.1\r\nHost: shop.example:81\r\nConnection: X-A, keep-alive\r\nX-A: 1\r\nTe: trailers, deflate\r\n\r\n",
+		"GET x:@evil.test/p HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET * HTTP/1.1\r\nHost: a\r\n\r\n",
+		"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET http://b.test/p?q HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET http://b.test HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET //b.test/p HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /p#f HTTP/1.1\r\nHost: a\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: A, Ringway-Hop\r\n\r\n5\r\nhello\r\n0\r\nA: b\r\nRingway-Hop: x\r\nC: d\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\r\nRingway-Caller: b\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-For: 192.0.2.8\r\nCookie: a\r\nCookie: b\r\n\r\n",
+		"GET / HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		in, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(input)))
+		if err != nil || CheckRequest(in) != nil {
+			return
+		}
+		x := Exchange{
+			ForwardedFor: "192.0.2.1", Header: []Field{{Name: "X-Forwarded-Proto", Value: "http"}},
+			Drop: func(name string) bool { return strings.HasPrefix(name, "Ringway-") },
+		}
+		length := int64(0)
+		if hasBody(in) {
+			length = in.ContentLength
+		}
+		upgrade := upgradeOf(in)
+		message, err := requestHead(nil, in, &x, upgrade, length)
+		if err != nil {
+			return
+		}
+		body, err := io.ReadAll(in.Body)
+		if err != nil {
+			return // it broke off; what was sent of it ends as it did
+		}
+		message = appendBody(t, message, in, &x, body, length)
+		rest := bufio.NewReader(bytes.NewReader(message))
+		out, err := http.ReadRequest(rest)
+		if err != nil {
+			t.Fatalf("net/http refuses what is sent: %v\n%q\nfor\n%q", err, message, input)
+		}
+		wantURI := in.RequestURI
+		if !strings.HasPrefix(wantURI, "/") && wantURI != "*" || !all(&isTarget, wantURI) {
+			wantURI = in.URL.RequestURI()
+		}
+		if out.Method != in.Method || out.RequestURI != wantURI || out.Host != in.Host {
+			t.Fatalf("sent %s %q of %q for %s %q of %q", out.Method, out.RequestURI, out.Host, in.Method, wantURI, in.Host)
+		}
+		if out.RequestURI[0] != '/' && (out.RequestURI != "*" || out.Method != http.MethodOptions) {
+			t.Fatalf("sent the target %q for %s", out.RequestURI, out.Method)
+		}
+		got, err := io.ReadAll(out.Body)
+		if left, _ := io.ReadAll(rest); err != nil || !bytes.Equal(got, body) || len(left) > 0 || out.ContentLength != length {
+			t.Fatalf("sent the body %q of length %d and %q behind it (%v), for %q of %d", got, out.ContentLength, left, err, body, length)
+		}
+		for name := range out.Trailer {
+			if strings.HasPrefix(name, "Ringway-") {
+				t.Fatalf("sent the trailer %s", name)
+			}
+		}
+		want := wantedHeader(in, upgrade)
+		for _, name := range []string{"Content-Length", "Expect"} { // framing, compared above, and what is asked of the hop
+			out.Header.Del(name)
+		}
+		if !reflect.DeepEqual(out.Header, want) {
+			t.Fatalf("sent %q, want %q", out.Header, want)
+		}
+	})
+}
+
+// appendBody frames a body as a sender does.
+func appendBody(t *testing.T, message []byte, in *http.Request, x *Exchange, body []byte, length int64) []byte {
+	t.Helper()
+	if length >= 0 {
+		return append(message, body...)
+	}
+	var sent bytes.Buffer
+	s := &sender{body: &clientBody{body: io.NopCloser(bytes.NewReader(body)), length: noLength}, trailer: in.Trailer, x: x, chunked: true, c: &conn{Conn: sink{&sent}}}
+	if err := s.run(); err != nil {
+		t.Fatal(err)
+	}
+	return append(message, sent.Bytes()...)
+}
+
+// sink is a connection that is only written to.
+type sink struct{ io.Writer }
+
+func (sink) Read([]byte) (int, error)         { return 0, io.EOF }
+func (sink) Close() error                     { return nil }
+func (sink) LocalAddr() net.Addr              { return nil }
+func (sink) RemoteAddr() net.Addr             { return nil }
+func (sink) SetDeadline(time.Time) error      { return nil }
+func (sink) SetReadDeadline(time.Time) error  { return nil }
+func (sink) SetWriteDeadline(time.Time) error { return nil }
+
+// wantedHeader is what a service should see of a request's fields: the slow way.
+func wantedHeader(in *http.Request, upgrade string) http.Header {
+	want := in.Header.Clone()
+	for _, name := range strings.Split(strings.Join(in.Header["Connection"], ","), ",") {
+		want.Del(strings.Trim(name, " \t"))
+	}
+	client := append(want["X-Forwarded-For"], "192.0.2.1")
+	for name := range want {
+		if hopRequest(name) || strings.HasPrefix(name, "Ringway-") {
+			delete(want, name)
+		}
+	}
+	want["X-Forwarded-For"], want["X-Forwarded-Proto"] = []string{strings.Join(client, ", ")}, []string{"http"}
+	if anyHasToken(in.Header["Te"], "trailers") {
+		want["Te"] = []string{"trailers"}
+	}
+	if upgrade != "" {
+		want["Connection"], want["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
+	}
+	return want
 }

@@ -164,7 +164,7 @@ func TestHTTP1ClientsReachH2CEndpoints(t *testing.T) {
 		w.Header().Set(http.TrailerPrefix+"X-T", "end")
 	})
 	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.H2C}), func(*http.Request) upstream.Exchange {
-		return upstream.Exchange{ForwardedFor: "192.0.2.1", DropPrefix: []string{"Ringway-"}, Header: []upstream.Field{{Name: "X-Set", Value: "1"}}}
+		return upstream.Exchange{ForwardedFor: "192.0.2.1", Drop: dropRingway, Header: []upstream.Field{{Name: "X-Set", Value: "1"}}}
 	})
 	for _, size := range []int{0, 5, 1 << 20} {
 		req, _ := http.NewRequest("POST", in.url+"/p?q=1", strings.NewReader(strings.Repeat("x", size)))
@@ -227,4 +227,125 @@ func TestHTTP2ClientsCannotBreakTheRequestLine(t *testing.T) {
 			t.Errorf("%+v: %q %v", tc, w.Body, err)
 		}
 	}
+}
+
+// A service that joins head and trailers must not take a client's trailer for a word of
+// the relay: announced, or not announced.
+func TestWhatIsDroppedIsDroppedFromTrailersToo(t *testing.T) {
+	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+		seen := make(chan http.Header, 1)
+		addr := httpEndpoint(t, func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			seen <- r.Trailer
+		})
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
+			return upstream.Exchange{Drop: dropRingway, Header: []upstream.Field{{Name: "X-Set", Value: "1"}}}
+		})
+		c, err := net.Dial("tcp", in.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Ringway-Caller, X-Set\r\n\r\n"+
+			"1\r\na\r\n0\r\nX-Sum: 9\r\nRingway-Caller: forged\r\nRingway-Hop: forged\r\nX-Set: forged\r\n\r\n")
+		if got, want := within(t, seen, "the trailers"), (http.Header{"X-Sum": {"9"}}); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: the endpoint saw the trailers %v, want %v", protocol, got, want)
+		}
+	}
+}
+
+// A service that joins its own address and such a target would be led elsewhere.
+func TestOnlyAPathIsSentAsATarget(t *testing.T) {
+	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+		addr := httpEndpoint(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %q was sent", r.Method, r.RequestURI) })
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), nil)
+		for _, line := range []string{"GET x:@evil.test/p", "GET a:80", "GET *", "POST mailto:a@b"} {
+			c, err := net.Dial("tcp", in.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(c, line+" HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+			if out := within(t, in.outcomes, "the outcome"); out.err == nil || !out.err.Client() || out.err.Sent() {
+				t.Errorf("%s over %s: %v", line, protocol, out.err)
+			}
+			c.Close()
+		}
+	}
+}
+
+// RFC 9110 §6.4.1 and §8.6: these have no body whatever length they declare.
+func TestAnswersWithoutABodyPassWithTheLengthThatTheyDeclare(t *testing.T) {
+	addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		status := 200
+		switch r.URL.Path {
+		case "/early":
+			w.Header().Set("Link", "</a>")
+			w.Header().Set("Content-Length", "45")
+			w.WriteHeader(http.StatusEarlyHints)
+		case "/204":
+			status = http.StatusNoContent
+		case "/304":
+			status = http.StatusNotModified
+		}
+		w.Header().Set("Etag", `"z"`)
+		w.Header().Set("Content-Length", "45")
+		w.WriteHeader(status)
+		if r.URL.Path == "/early" {
+			_, _ = io.WriteString(w, strings.Repeat("x", 45))
+		}
+	})
+	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), nil)
+		// A second hop of ours before the first: what it gets must be as good.
+		far := startIngress(t, newPool(t, upstream.Config{Address: in.addr, Protocol: upstream.H2C}), nil)
+		for _, c := range []struct {
+			method, path, length string
+			status, body         int
+		}{
+			{"GET", "/204", "", 204, 0}, {"POST", "/204", "", 204, 0}, {"GET", "/304", "45", 304, 0},
+			{"HEAD", "/304", "45", 304, 0}, {"HEAD", "/", "45", 200, 0}, {"GET", "/early", "45", 200, 45},
+		} {
+			for name, from := range map[string]*ingress{"one hop": in, "two hops": far} {
+				for _, h2 := range []bool{false, true} {
+					resp, body := call(t, from, h2, c.method, c.path)
+					want := c.length
+					if c.status == http.StatusNotModified && (!h2 || protocol == upstream.HTTP1) {
+						want = "" // net/http's HTTP/1.1 server leaves it out
+					}
+					if resp.StatusCode != c.status || body != c.body || resp.Header.Get("Etag") == "" || resp.Header.Get("Content-Length") != want {
+						t.Errorf("%s, %s, h2 %v: %s %s: %s, %d bytes, %v", protocol, name, h2, c.method, c.path, resp.Status, body, resp.Header)
+					}
+				}
+			}
+		}
+		if s := in.pool.Stats(); protocol == upstream.H2C && s.Dials != 1 {
+			t.Errorf("%s: stats %+v: an answer without a body cost its connection", protocol, s)
+		}
+	}
+}
+
+// call sends a request over HTTP/1.1 or HTTP/2 and counts the bytes of its body.
+func call(t *testing.T, in *ingress, h2 bool, method, path string) (*http.Response, int) {
+	t.Helper()
+	tr := &http.Transport{DisableCompression: true, Protocols: new(http.Protocols)}
+	tr.Protocols.SetHTTP1(!h2)
+	tr.Protocols.SetUnencryptedHTTP2(h2)
+	defer tr.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), method, in.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(method, path, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusNotModified { // net/http's HTTP/2 client takes the length for a body's
+		return resp, 0
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(method, path, err)
+	}
+	return resp, len(body)
 }

@@ -7,12 +7,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ringway/ringway/internal/relay/upstream"
 )
+
+// dropRingway is what an ingress drops at the least.
+func dropRingway(name string) bool { return strings.HasPrefix(name, "Ringway-") }
 
 // outcome is what one Carry returned.
 type outcome struct {
@@ -150,6 +154,18 @@ func rawEndpoint(t testing.TB, serve func(n int, c *rawConn)) string {
 type rawConn struct {
 	net.Conn
 	br *bufio.Reader
+}
+
+// dialRaw connects to an ingress.
+func dialRaw(t testing.TB, addr string) *rawConn {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nc.Close() })
+	_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+	return &rawConn{Conn: nc, br: bufio.NewReader(nc)}
 }
 
 // request reads one request with its body; nil when the connection ended.

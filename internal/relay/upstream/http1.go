@@ -44,10 +44,12 @@ type flight struct {
 	upgrade  string
 	sender   *sender
 	res      Result
+	progress progress
 
 	sent, committed, consumed bool
 	heard                     bool // some byte came back
-	answered                  bool // before the body was asked for
+	// unasked sends the body for which the endpoint had not asked when it answered.
+	unasked *sender
 }
 
 var flights = sync.Pool{New: func() any {
@@ -57,7 +59,8 @@ var flights = sync.Pool{New: func() any {
 }}
 
 func (f *flight) free() {
-	f.p, f.w, f.r, f.c, f.sender = nil, nil, nil, nil, nil
+	f.p, f.w, f.r, f.c, f.sender, f.unasked = nil, nil, nil, nil, nil, nil
+	f.progress.w, f.progress.tunnel = nil, nil
 	f.x = Exchange{}
 	f.upgrade = ""
 	clear(f.trailers)
@@ -82,40 +85,34 @@ func repeatable(r *http.Request) bool {
 }
 
 func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
-	if !p.enter() {
-		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
-	}
-	defer p.leave()
 	f := flights.Get().(*flight)
 	defer f.free()
+	f.progress.begin(w, x.Progress)
+	if !p.enter(&f.progress) {
+		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
+	}
+	defer p.leave(&f.progress)
 	f.p, f.w, f.r, f.x = p, w, r, x
 	f.upgrade = upgradeOf(r)
 	again := repeatable(r) && f.upgrade == ""
 	ctx := r.Context()
 
-	c := p.takeIdle(ctx, !again)
-	for {
+	for fresh := false; ; {
 		f.reset()
-		f.res.Reused = c != nil
-		if c == nil {
-			nc, err := p.dial(ctx, x.Deadline)
-			if err != nil {
-				return f.res, err
-			}
-			c = newConn(nc)
-			p.adopt(c, ctx)
+		c, reused, err := p.connect(ctx, &f.progress, x.Deadline, fresh)
+		if err != nil {
+			return f.res, err
 		}
-		f.c = c
-		err := f.exchange()
-		if err == nil {
+		f.c, f.res.Reused = c, reused
+		switch err := f.exchange(); {
+		case err == nil:
 			return f.res, nil
-		}
-		if err.stale && again {
+		case err.stale && again:
 			// Its neighbours are likely gone as well: a fresh one.
-			again, c = false, nil
-			continue
+			again, fresh = false, true
+		default:
+			return f.res, err
 		}
-		return f.res, err
 	}
 }
 
@@ -125,7 +122,8 @@ func (f *flight) reset() {
 	f.sender = nil
 	f.trailers = f.trailers[:0]
 	f.res = Result{Load: -1}
-	f.sent, f.committed, f.consumed, f.answered, f.heard = false, false, false, false, false
+	f.unasked = nil
+	f.sent, f.committed, f.consumed, f.heard = false, false, false, false
 }
 
 // exchange runs one attempt on f.c and gives the connection back.
@@ -137,7 +135,10 @@ func (f *flight) exchange() *Error {
 	if f.sender != nil {
 		reusable = f.join() && reusable
 	}
-	f.c.used = true
+	f.c.used, f.c.resting = true, time.Time{}
+	if reusable && f.body.kind == bodyNone && f.head.declaresBody() {
+		f.c.resting = time.Now().Add(restTime)
+	}
 	f.p.release(f.c, reusable)
 	return err
 }
@@ -145,9 +146,6 @@ func (f *flight) exchange() *Error {
 // attempt reports whether the connection is clean afterwards; with an error it
 // is where the endpoint itself did well.
 func (f *flight) attempt() (reusable bool, _ *Error) {
-	if err := f.c.setDeadline(f.x.Deadline); err != nil {
-		return false, f.fail(StageSend, err)
-	}
 	if err := f.send(); err != nil {
 		return false, err
 	}
@@ -158,6 +156,7 @@ func (f *flight) attempt() (reusable bool, _ *Error) {
 	if err := f.finalHead(); err != nil {
 		return false, err
 	}
+	f.p.answers.Add(1)
 	if f.p.cfg.ResponseHeaderTimeout > 0 {
 		_ = f.c.SetReadDeadline(f.x.Deadline)
 	}
@@ -181,6 +180,7 @@ func (f *flight) send() *Error {
 	if hasBody(r) {
 		length = r.ContentLength
 	}
+	deadline := f.x.Deadline
 	var err error
 	if f.out, err = requestHead(f.out, r, &f.x, f.upgrade, length); err != nil {
 		return f.fail(StageClient, err)
@@ -191,9 +191,13 @@ func (f *flight) send() *Error {
 		n := len(f.out)
 		f.out = slices.Grow(f.out, int(length))[:n+int(length)]
 		f.consumed = true
-		if _, err := io.ReadFull(r.Body, f.out[n:]); err != nil {
+		if err := f.readInline(f.out[n:]); err != nil {
 			return f.fail(StageClient, err)
 		}
+		deadline = f.x.afterBody(f.progress.bodyMoved())
+	}
+	if err := f.c.setDeadline(deadline); err != nil {
+		return f.fail(StageSend, err)
 	}
 	n, err := f.c.Write(f.out)
 	f.sent = n > 0
@@ -205,14 +209,48 @@ func (f *flight) send() *Error {
 	if length == 0 || inline {
 		return nil
 	}
+	// The body may take longer to send. What does not move is noticed by who awaits
+	// the head.
+	if f.x.AfterBody > 0 {
+		if err := f.c.SetWriteDeadline(time.Time{}); err != nil {
+			return f.fail(StageSend, err)
+		}
+	}
 	f.sender = &sender{
-		body: newClientBody(f.w, r), c: f.c,
-		trailer: r.Trailer, chunked: length < 0,
+		body: newClientBody(f.w, r, &f.progress), c: f.c,
+		trailer: r.Trailer, x: &f.x, chunked: length < 0,
 	}
 	if expect {
 		return f.awaitContinue()
 	}
 	f.sender.start()
+	return nil
+}
+
+// readInline reads a whole body into b.
+func (f *flight) readInline(b []byte) error {
+	g := &f.progress
+	g.owed.Store(true)
+	g.inline.Store(true)
+	g.reading.Store(true)
+	g.watchBody()
+	for n := 0; n < len(b); {
+		m, err := f.r.Body.Read(b[n:])
+		if n += m; m > 0 {
+			g.read()
+		}
+		if err != nil && n < len(b) {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			if f.p.silentOf(g) != SilentNone { // as after a clientBody's stop
+				_ = http.NewResponseController(f.w).SetReadDeadline(time.Now().Add(lingerTime))
+			}
+			return err
+		}
+	}
+	g.reading.Store(false)
+	g.inline.Store(false)
 	return nil
 }
 
@@ -240,8 +278,7 @@ func (f *flight) awaitContinue() *Error {
 			return err
 		}
 		if f.head.status >= 200 || f.head.status == http.StatusSwitchingProtocols {
-			f.answered = true // finalHead takes it from here
-			f.sender = nil
+			f.unasked, f.sender = f.sender, nil // finalHead takes it from here
 			return nil
 		}
 		if f.head.status == http.StatusContinue {
@@ -256,7 +293,7 @@ func (f *flight) awaitContinue() *Error {
 // finalHead reads up to the final response head and leaves its bytes at
 // f.from.
 func (f *flight) finalHead() *Error {
-	if f.answered {
+	if f.unasked != nil {
 		return nil
 	}
 	for range max1xx {
@@ -318,10 +355,25 @@ func (f *flight) readHead() (n int, _ *Error) {
 			return 0, f.fail(StageHead, err)
 		}
 		next = after
-		if err := f.fillIn(); err != nil {
-			return 0, f.fail(StageHead, err)
+		for err = f.fillIn(); err != nil; err = f.fillIn() {
+			if !f.awaitsLonger(err) {
+				return 0, f.fail(StageHead, err)
+			}
 		}
 	}
+}
+
+// awaitsLonger reports whether a read has failed only because the client's body took
+// its time, and moves the deadline.
+func (f *flight) awaitsLonger(err error) bool {
+	if f.sender == nil || !errors.Is(err, os.ErrDeadlineExceeded) || f.p.cfg.ResponseHeaderTimeout > 0 {
+		return false
+	}
+	later := f.x.afterBody(f.progress.bodyMoved())
+	f.p.mu.Lock() // the watch may be ending the exchange by the same means
+	cancelled := f.c.cancelled
+	f.p.mu.Unlock()
+	return !cancelled && f.r.Context().Err() == nil && time.Now().Before(later) && f.c.SetReadDeadline(later) == nil
 }
 
 // fillIn reads more from the endpoint.
@@ -341,6 +393,7 @@ func (f *flight) fillIn() error {
 	f.to += n
 	if n > 0 {
 		f.heard = true
+		f.progress.moved.Store(true)
 		return nil
 	}
 	if err == nil {
@@ -372,6 +425,9 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 	header := f.w.Header()
 	h.fill(header, f.in[f.from:f.from+h.size], &f.x)
 	f.from += h.size
+	if h.status == http.StatusNoContent {
+		delete(header, "Content-Length") // RFC 9110 §8.6
+	}
 	f.x.addResponse(header)
 	if _, ok := header["Content-Type"]; !ok {
 		header["Content-Type"] = nil // or net/http guesses one
@@ -383,6 +439,7 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 		}
 	}
 	f.committed = true
+	f.progress.answering.Store(true)
 	f.w.WriteHeader(h.status)
 	if err := f.copyBody(); err != nil {
 		return false, err
@@ -394,7 +451,7 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 // when the request body is not read yet: what the client still sends must
 // never be read as a new request.
 func (f *flight) closeUnread() {
-	if f.r.ProtoMajor == 1 && (f.answered || f.sender != nil && !f.sender.body.ended.Load()) {
+	if f.r.ProtoMajor == 1 && (f.unasked != nil || f.sender != nil && !f.sender.body.ended.Load()) {
 		f.w.Header()["Connection"] = []string{"close"}
 	}
 }
@@ -405,7 +462,7 @@ func (f *flight) frame() {
 	b.state, b.remaining, b.excess, b.trailerSize = chunkSize, 0, 0, 0
 	b.maxTrailer = f.p.cfg.MaxResponseHeaderBytes
 	switch {
-	case h.bodyless(f.r.Method):
+	case bodyless(f.r.Method, h.status):
 		b.kind = bodyNone
 	case h.chunked:
 		b.kind = bodyChunked
@@ -430,7 +487,9 @@ func (f *flight) bodyArrived() bool {
 // clean reports whether the connection may carry another request: the body
 // ended where it should and nothing follows it.
 func (f *flight) clean() bool {
-	return !f.head.close && f.body.kind != bodyToClose && f.from == f.to && f.sent && !f.answered
+	// RFC 9110 §8.6: a 204 has no length. An endpoint that gives one may send a body.
+	forbidden := f.head.status == http.StatusNoContent && f.head.declaresBody()
+	return !f.head.close && f.body.kind != bodyToClose && f.from == f.to && f.sent && f.unasked == nil && !forbidden
 }
 
 // copyBody passes the body on as it comes. It flushes only before it must
@@ -442,7 +501,9 @@ func (f *flight) copyBody() *Error {
 		f.from += used
 		switch err {
 		case nil:
+			f.progress.writing.Store(true)
 			n, werr := f.w.Write(data)
+			f.progress.wrote()
 			f.res.BytesOut += int64(n)
 			if werr != nil {
 				return f.fail(StageClient, werr)
@@ -450,10 +511,20 @@ func (f *flight) copyBody() *Error {
 			unflushed = true
 		case errNeedMore:
 			if unflushed {
-				if ferr := http.NewResponseController(f.w).Flush(); ferr != nil && !errors.Is(ferr, http.ErrNotSupported) {
+				f.progress.writing.Store(true)
+				ferr := http.NewResponseController(f.w).Flush()
+				f.progress.wrote()
+				if ferr != nil && !errors.Is(ferr, http.ErrNotSupported) {
 					return f.fail(StageClient, ferr)
 				}
 				unflushed = false
+			}
+			if f.unasked != nil && f.sender == nil {
+				// The endpoint may wait for the body before it goes on. The client
+				// may send it now that it has the head, or leave, which is noticed
+				// only where its body is read.
+				f.sender = f.unasked
+				f.sender.start()
 			}
 			if rerr := f.fillIn(); rerr != nil {
 				if rerr == io.EOF && f.body.kind == bodyToClose {
@@ -530,6 +601,16 @@ func (f *flight) fail(stage Stage, err error) *Error {
 	e := &Error{Stage: stage, Address: f.p.cfg.Address, sent: f.sent, committed: f.committed, bodyConsumed: f.consumed}
 	if f.sender != nil {
 		e.bodyConsumed = true
+	}
+	if f.p.stopped(&f.progress) {
+		e.Err = ErrStopped
+		return e
+	}
+	if f.res.Silent = f.p.silentOf(&f.progress); f.res.Silent != SilentNone {
+		e.Stage, e.Err = f.res.Silent.stage(), errSilent[f.res.Silent]
+		return e
+	}
+	if f.sender != nil {
 		if cerr := f.sender.body.failure(); cerr != nil {
 			e.Stage, e.Err = StageClient, cerr
 			return e
@@ -538,6 +619,14 @@ func (f *flight) fail(stage Stage, err error) *Error {
 	var client bool
 	if e.Err, client = cause(f.r.Context(), err); client {
 		e.Stage = StageClient
+		return e
+	}
+	if f.progress.abandoned.Load() && !f.committed {
+		e.Err = ErrAbandoned
+		return e
+	}
+	if e.Timeout() && f.progress.awaitsBody() {
+		e.Stage, e.Err = StageClient, errBodyLate
 		return e
 	}
 	if e.Err == io.EOF {

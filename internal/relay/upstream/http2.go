@@ -31,14 +31,23 @@ const (
 type h2Conns struct {
 	p         *Pool
 	transport *http.Transport // opens connections; pools none
-	dialling  sync.Mutex      // one dial at a time: a burst needs one connection, not a hundred
 
-	mu    sync.Mutex
-	conns []*http.ClientConn
+	mu      sync.Mutex // before Pool.mu
+	conns   []*http.ClientConn
+	opening *h2Opening // nil when none is being opened
 }
 
-// deadlineKey carries the request's deadline to the dial.
-type deadlineKey struct{}
+// h2Opening is a connection that is being opened, for all requests that wait for one: a
+// burst needs one connection, not a hundred, and a failed dial would be the same for
+// each.
+type h2Opening struct {
+	done    chan struct{} // closed when cc or err is set
+	cc      *http.ClientConn
+	err     *Error
+	limit   time.Time // of the dial
+	cancel  context.CancelCauseFunc
+	waiting int // under h2Conns.mu
+}
 
 func newH2Conns(p *Pool) *h2Conns {
 	var protocols http.Protocols
@@ -49,8 +58,7 @@ func newH2Conns(p *Pool) *h2Conns {
 		MaxResponseHeaderBytes: int64(p.cfg.MaxResponseHeaderBytes),
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			deadline, _ := ctx.Value(deadlineKey{}).(time.Time)
-			return p.dial(ctx, deadline)
+			return p.dial(ctx)
 		},
 	}}
 }
@@ -58,23 +66,77 @@ func newH2Conns(p *Pool) *h2Conns {
 // reserve returns a connection, with a stream reserved on it unless all are
 // full.
 func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http.ClientConn, reused bool, _ error) {
-	if cc := c.reserveOpen(); cc != nil {
-		return cc, true, nil
+	for {
+		if cc := c.reserveOpen(); cc != nil {
+			return cc, true, nil
+		}
+		cc, o, began := c.join()
+		if cc != nil {
+			return cc, true, nil // waits there for a stream
+		}
+		if err := c.await(ctx, deadline, o); err != nil {
+			return nil, false, err
+		}
+		if began {
+			_ = o.cc.Reserve() // when it is lost already, RoundTrip says so
+			return o.cc, false, nil
+		}
 	}
-	c.dialling.Lock()
-	defer c.dialling.Unlock()
-	if cc := c.reserveOpen(); cc != nil { // opened while we waited
-		return cc, true, nil
+}
+
+// join returns the connection with the fewest requests when there are as many as
+// allowed. Else a connection is being opened for the requests that wait.
+func (c *h2Conns) join() (_ *http.ClientConn, _ *h2Opening, began bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.opening == nil {
+		if cc := c.leastLoaded(); cc != nil {
+			return cc, nil, false
+		}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		c.opening = &h2Opening{done: make(chan struct{}), cancel: cancel}
+		c.p.mu.Lock()
+		c.p.dialling++
+		c.p.mu.Unlock()
+		began = true
+		go c.open(ctx, c.opening)
 	}
-	if cc := c.leastLoaded(); cc != nil {
-		return cc, true, nil // waits there for a stream
+	c.opening.waiting++
+	return nil, c.opening, began
+}
+
+// await returns when the connection is open, or with a ready *Error. The last one to
+// give up ends the opening.
+func (c *h2Conns) await(ctx context.Context, deadline time.Time, o *h2Opening) error {
+	e := &Error{Stage: StageDial, Address: c.p.cfg.Address, late: passed(deadline)}
+	var late <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		late = timer.C
 	}
-	cc, err := c.open(ctx, deadline)
-	if err != nil {
-		return nil, false, err
+	select {
+	case <-o.done:
+		if o.err != nil {
+			return o.err.ofWait(deadline, o.limit)
+		}
+		return nil
+	case <-ctx.Done():
+	case <-late:
 	}
-	_ = cc.Reserve() // when it is lost already, RoundTrip says so
-	return cc, false, nil
+	c.mu.Lock()
+	if o.waiting--; o.waiting == 0 {
+		o.cancel(ErrClosed)
+		if c.opening == o {
+			c.opening = nil
+		}
+	}
+	c.mu.Unlock()
+	var client bool
+	if e.Err, client = cause(ctx, context.DeadlineExceeded); client {
+		e.Stage = StageClient
+	}
+	return e
 }
 
 // reserveOpen reserves a stream on an open connection, if one has room.
@@ -90,10 +152,8 @@ func (c *h2Conns) reserveOpen() *http.ClientConn {
 }
 
 // leastLoaded returns the connection with the fewest requests when there are
-// already as many connections as allowed, else nil.
+// already as many connections as allowed, else nil. The lock is held.
 func (c *h2Conns) leastLoaded() *http.ClientConn {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.forgetEnded()
 	if len(c.conns) < c.p.cfg.MaxConns {
 		return nil
@@ -113,33 +173,46 @@ func (c *h2Conns) forgetEnded() {
 	c.conns = slices.DeleteFunc(c.conns, func(cc *http.ClientConn) bool { return cc.Err() != nil })
 }
 
-func (c *h2Conns) open(ctx context.Context, deadline time.Time) (*http.ClientConn, error) {
-	cc, err := c.transport.NewClientConn(context.WithValue(ctx, deadlineKey{}, deadline), "http", c.p.cfg.Address)
-	if err != nil {
-		var e *Error // the dial's
-		if errors.As(err, &e) {
-			return nil, e
-		}
-		return nil, &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: err}
+// open opens one connection for all who wait. Drain waits for its goroutine.
+func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
+	o.limit = time.Now().Add(c.p.cfg.DialTimeout)
+	cc, err := c.transport.NewClientConn(ctx, "http", c.p.cfg.Address)
+	if err != nil && !errors.As(err, &o.err) { // the dial's
+		o.err = &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: err}
 	}
+	o.cc = cc
 	c.mu.Lock()
-	c.conns = append(c.conns, cc)
+	if err == nil {
+		c.conns = append(c.conns, cc)
+	}
+	if c.opening == o {
+		c.opening = nil
+	}
 	c.mu.Unlock()
-	return cc, nil
+	o.cancel(nil)
+	close(o.done)
+	c.p.mu.Lock()
+	c.p.dialling--
+	last := c.p.isOver()
+	c.p.mu.Unlock()
+	if last {
+		c.p.finish()
+	}
 }
 
 func (c *h2Conns) warm(ctx context.Context) error {
-	if !c.p.enter() {
+	if !c.p.enter(nil) {
 		return &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 	}
-	defer c.p.leave()
-	c.dialling.Lock()
-	defer c.dialling.Unlock()
+	defer c.p.leave(nil)
 	if open, _ := c.count(); open > 0 {
 		return nil
 	}
-	_, err := c.open(ctx, time.Time{})
-	return err
+	_, o, _ := c.join()
+	if o == nil { // one was opened meanwhile
+		return nil
+	}
+	return c.await(ctx, time.Time{}, o)
 }
 
 // count drops the connections that have ended and counts the rest.
@@ -167,15 +240,16 @@ func (c *h2Conns) close() {
 }
 
 func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
-	if !c.p.enter() {
-		return Result{Load: -1}, &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
-	}
-	defer c.p.leave()
 	s := h2Stream{c: c, w: w, r: r, x: x, res: Result{Load: -1}}
+	s.progress.begin(w, x.Progress)
+	if !c.p.enter(&s.progress) {
+		return s.res, &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
+	}
+	defer c.p.leave(&s.progress)
 	upgrade := upgradeOf(r) != ""
 	ctx := r.Context()
 	if hasBody(r) && !upgrade {
-		s.body = newClientBody(w, r)
+		s.body = newClientBody(w, r, &s.progress)
 		if r.ProtoMajor == 1 {
 			apart, cancel := s.body.apart(ctx)
 			defer cancel()
@@ -187,8 +261,7 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 		// context with the last byte.
 		limited, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		s.deadline = time.AfterFunc(time.Until(x.Deadline), func() { cancel(context.DeadlineExceeded) })
-		defer s.deadline.Stop()
+		defer s.startDeadline(func() { cancel(context.DeadlineExceeded) })()
 		ctx = limited
 	}
 	s.ctx = ctx
@@ -225,12 +298,13 @@ type h2Stream struct {
 	x    Exchange
 	body *clientBody
 	res  Result
-	// deadline cancels the stream unless its head arrives first; nil for none.
-	deadline *time.Timer
+
+	progress progress
 
 	wroteHead atomic.Bool
-	waiting   sync.Mutex // informational against RoundTrip's return
+	waiting   sync.Mutex // informational and the deadline against RoundTrip's return
 	returned  bool
+	informed  int // informational answers so far
 	committed bool
 }
 
@@ -240,8 +314,11 @@ func (s *h2Stream) run(cc *http.ClientConn, out *http.Request) *Error {
 		defer s.body.stop()
 	}
 	// Ends the stream, and with it its goroutines, whatever happens.
-	ctx, cancel := context.WithCancel(s.ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer cancel(nil)
+	s.c.p.mu.Lock()
+	s.progress.cancel = cancel
+	s.c.p.mu.Unlock()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteHeaders:   func() { s.wroteHead.Store(true) },
 		Got1xxResponse: s.informational,
@@ -250,20 +327,65 @@ func (s *h2Stream) run(cc *http.ClientConn, out *http.Request) *Error {
 	s.waiting.Lock()
 	s.returned = true
 	s.waiting.Unlock()
+	if err == nil {
+		defer resp.Body.Close()
+		err = checkAnswer(resp)
+	}
 	if err != nil {
 		stage := StageHead
-		if !s.wroteHead.Load() {
+		switch {
+		case headTooLarge(err):
+			stage = StageClient
+		case !s.wroteHead.Load():
 			stage = StageSend
 		}
 		e := s.fail(stage, err)
 		s.closeUnread()
 		return e
 	}
-	defer resp.Body.Close()
-	if s.deadline != nil {
-		s.deadline.Stop()
-	}
+	s.c.p.answers.Add(1)
 	return s.respond(resp)
+}
+
+// startDeadline has expired called unless the head arrives in time, and moves the
+// deadline while the client's body moves. The function returned ends that.
+func (s *h2Stream) startDeadline(expired func()) (stop func()) {
+	s.waiting.Lock()
+	defer s.waiting.Unlock()
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(s.x.Deadline), func() {
+		s.waiting.Lock()
+		defer s.waiting.Unlock()
+		if s.returned {
+			return
+		}
+		if left := time.Until(s.x.afterBody(s.progress.bodyMoved())); left > 0 {
+			timer.Reset(left)
+			return
+		}
+		expired()
+	})
+	return func() {
+		s.waiting.Lock()
+		defer s.waiting.Unlock()
+		s.returned = true
+		timer.Stop()
+	}
+}
+
+// checkAnswer refuses what net/http takes over HTTP/2 although its server panics at it,
+// or would pass it on as the framing of a message over HTTP/1.1.
+func checkAnswer(resp *http.Response) error {
+	if resp.StatusCode < 200 || resp.StatusCode > 999 {
+		return errStatus
+	}
+	switch lengths := resp.Header["Content-Length"]; {
+	case len(lengths) > 1:
+		return errLengths
+	case len(lengths) == 1 && resp.ContentLength < 0:
+		return errLength
+	}
+	return nil
 }
 
 // request makes the upstream request. The header map is a new one, its value
@@ -307,7 +429,8 @@ func (s *h2Stream) request() (*http.Request, error) {
 		out.Header["User-Agent"] = nil // or the transport names itself
 	}
 	if s.body != nil {
-		out.Body, out.ContentLength, out.Trailer = s.body, r.ContentLength, r.Trailer
+		s.body.announced(r.Trailer, x)
+		out.Body, out.ContentLength, out.Trailer = s.body, r.ContentLength, s.body.trailer
 	}
 	return out, nil
 }
@@ -324,6 +447,12 @@ func (s *h2Stream) keeps(name string, connection []string) bool {
 func (s *h2Stream) informational(code int, header textproto.MIMEHeader) error {
 	s.waiting.Lock()
 	defer s.waiting.Unlock()
+	if code == http.StatusSwitchingProtocols {
+		return errSwitchH2
+	}
+	if s.informed++; s.informed > max1xx {
+		return errTooMany1xx
+	}
 	if s.returned || code == http.StatusContinue || !s.r.ProtoAtLeast(1, 1) {
 		return nil
 	}
@@ -368,12 +497,16 @@ func (s *h2Stream) respond(resp *http.Response) *Error {
 			h["Trailer"] = append(h["Trailer"], name)
 		}
 	}
+	if s.res.Status == http.StatusNoContent {
+		delete(h, "Content-Length") // RFC 9110 §8.6
+	}
 	s.x.addResponse(h)
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil
 	}
 	s.closeUnread()
 	s.committed = true
+	s.progress.answering.Store(true)
 	s.w.WriteHeader(s.res.Status)
 	if err := s.copyBody(resp); err != nil {
 		return err
@@ -392,26 +525,34 @@ func (s *h2Stream) respond(resp *http.Response) *Error {
 // copyBody flushes the head and whatever arrives, for the other side may be
 // waiting for it; only a body of known length needs no flush at its end.
 func (s *h2Stream) copyBody(resp *http.Response) *Error {
-	if resp.Body == http.NoBody || s.r.Method == http.MethodHead {
-		return nil
+	if resp.Body == http.NoBody || bodyless(s.r.Method, resp.StatusCode) {
+		return nil // the transport takes the length of a 304 for that of a body
 	}
 	flush := http.NewResponseController(s.w)
 	known := resp.ContentLength >= 0
 	if !known {
+		s.progress.writing.Store(true)
 		_ = flush.Flush()
+		s.progress.wrote()
 	}
 	bp := sendBuffers.Get().(*[]byte)
 	defer sendBuffers.Put(bp)
 	for {
 		n, err := resp.Body.Read(*bp)
 		if n > 0 {
+			s.progress.moved.Store(true)
+			s.progress.writing.Store(true)
 			m, werr := s.w.Write((*bp)[:n])
+			s.progress.wrote()
 			s.res.BytesOut += int64(m)
 			if werr != nil {
 				return s.fail(StageClient, werr)
 			}
 			if !known || s.res.BytesOut < resp.ContentLength {
-				if ferr := flush.Flush(); ferr != nil && !errors.Is(ferr, http.ErrNotSupported) {
+				s.progress.writing.Store(true)
+				ferr := flush.Flush()
+				s.progress.wrote()
+				if ferr != nil && !errors.Is(ferr, http.ErrNotSupported) {
 					return s.fail(StageClient, ferr)
 				}
 			}
@@ -436,6 +577,16 @@ func (s *h2Stream) fail(stage Stage, err error) *Error {
 	e.sent = s.wroteHead.Load() && !unprocessed(err)
 	if s.body != nil {
 		e.bodyConsumed = s.body.consumed.Load()
+	}
+	if s.c.p.stopped(&s.progress) {
+		e.Err = ErrStopped
+		return e
+	}
+	if s.res.Silent = s.c.p.silentOf(&s.progress); s.res.Silent != SilentNone {
+		e.Stage, e.Err = s.res.Silent.stage(), errSilent[s.res.Silent]
+		return e
+	}
+	if s.body != nil {
 		if cerr := s.body.failure(); cerr != nil {
 			e.Stage, e.Err = StageClient, cerr
 			return e
@@ -446,11 +597,26 @@ func (s *h2Stream) fail(stage Stage, err error) *Error {
 		e.Stage = StageClient
 		return e
 	}
+	if s.progress.abandoned.Load() && !s.committed {
+		e.Err = ErrAbandoned
+		return e
+	}
+	// The transport may have interrupted the read of the body already.
+	if e.Timeout() && (s.progress.awaitsBody() || s.body != nil && s.progress.owed.Load() && s.body.cut.Load()) {
+		e.Stage, e.Err = StageClient, errBodyLate
+		return e
+	}
 	if e.Err == io.EOF {
 		e.Err = errEarlyEOF
 	}
 	e.stale = s.res.Reused && !s.committed && unprocessed(err)
 	return e
+}
+
+// headTooLarge reports whether the request's head is larger than the endpoint takes,
+// which over HTTP/2 it says beforehand. The transport keeps the error to itself.
+func headTooLarge(err error) bool {
+	return strings.Contains(err.Error(), "request header list larger than peer's advertised limit")
 }
 
 // unprocessed reports whether the endpoint has said, or the transport knows,

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// checkRequest refuses what cannot be written as an HTTP/1.1 request line.
-// net/http has parsed the request, but what came in over HTTP/2 may hold
+// CheckRequest refuses what cannot be written as an HTTP/1.1 request line, as Carry
+// does. net/http has parsed the request, but what came in over HTTP/2 may hold
 // blanks or line breaks that mean nothing there and much here.
-func checkRequest(r *http.Request) error {
+func CheckRequest(r *http.Request) error {
 	if r.Method == http.MethodConnect {
 		return errConnect
 	}
@@ -20,7 +20,8 @@ func checkRequest(r *http.Request) error {
 	if !validHost(r.Host) {
 		return errBadHost
 	}
-	return nil
+	_, err := target(r)
+	return err
 }
 
 func validHost(h string) bool {
@@ -33,7 +34,9 @@ func validHost(h string) bool {
 	return true
 }
 
-// target is the request target in origin form.
+// target is the request target in origin form, or * for OPTIONS. Nothing else is
+// sent: a service that joins its own address and the target of "x:@host/" would be
+// led to another host.
 func target(r *http.Request) (string, error) {
 	t := r.RequestURI
 	if t == "" || t[0] != '/' && t != "*" {
@@ -42,7 +45,7 @@ func target(r *http.Request) (string, error) {
 	if !all(&isTarget, t) {
 		t = r.URL.RequestURI() // escapes what it can
 	}
-	if t == "" || !all(&isTarget, t) {
+	if !all(&isTarget, t) || !strings.HasPrefix(t, "/") && (t != "*" || r.Method != http.MethodOptions) {
 		return "", errBadTarget
 	}
 	return t, nil
@@ -139,7 +142,7 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 	case length < 0:
 		b.field("Transfer-Encoding", "chunked")
 		if len(r.Trailer) > 0 {
-			b.trailerNames(r.Trailer)
+			b.trailerNames(r.Trailer, x)
 		}
 	case length > 0 || len(r.Header["Content-Length"]) > 0 ||
 		r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
@@ -173,10 +176,15 @@ func (b *headWriter) forwardedFor(r *http.Request, connection []string, client s
 	b.lines++
 }
 
-func (b *headWriter) trailerNames(t http.Header) {
+// sendsTrailer reports whether a client's trailer is sent.
+func (x *Exchange) sendsTrailer(name string) bool {
+	return validToken(name) && !framingField(name) && !x.dropped(name)
+}
+
+func (b *headWriter) trailerNames(t http.Header, x *Exchange) {
 	names := make([]string, 0, len(t))
 	for name := range t {
-		if validToken(name) && !framingField(name) {
+		if x.sendsTrailer(name) {
 			names = append(names, name)
 		}
 	}

@@ -38,6 +38,7 @@ var (
 	errHeadTooLarge  = errors.New("malformed response: the head is too large")
 	errBareLF        = errors.New("malformed response: a line of the head does not end with CR LF")
 	errStatusLine    = errors.New("malformed response: bad status line")
+	errStatus        = errors.New("malformed response: its status is not between 200 and 999")
 	errVersion       = errors.New("malformed response: not HTTP/1.0 or HTTP/1.1")
 	errFolded        = errors.New("malformed response: folded header line")
 	errFieldName     = errors.New("malformed response: bad header name")
@@ -279,6 +280,11 @@ func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
 			continue
 		}
 		values[i] = text[f.value:f.valueEnd]
+		if h.hasTrailer && name == "Trailer" {
+			if values[i] = x.keptNames(values[i]); values[i] == "" {
+				continue
+			}
+		}
 		if before, ok := dst[name]; ok {
 			dst[name] = append(before, values[i])
 			continue
@@ -289,9 +295,12 @@ func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
 
 // bodyless reports whether a response to method has no body whatever its
 // fields say.
-func (h *responseHead) bodyless(method string) bool {
-	return method == http.MethodHead || h.status < 200 || h.status == http.StatusNoContent || h.status == http.StatusNotModified
+func bodyless(method string, status int) bool {
+	return method == http.MethodHead || status < 200 || status == http.StatusNoContent || status == http.StatusNotModified
 }
+
+// declaresBody reports whether the fields say that a body follows.
+func (h *responseHead) declaresBody() bool { return h.chunked || h.contentLength > 0 }
 
 func parseLength(v []byte) (int64, bool) {
 	if len(v) == 0 || len(v) > 18 {

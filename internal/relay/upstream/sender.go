@@ -24,6 +24,7 @@ type sender struct {
 	body    *clientBody
 	c       *conn
 	trailer http.Header // complete once the body has ended
+	x       *Exchange   // says which trailers are dropped
 	chunked bool
 	done    chan struct{}
 	sent    bool // wholly; valid after done
@@ -83,7 +84,7 @@ func (s *sender) end(buf []byte) error {
 	}
 	b := headWriter{buf: append(buf[:0], "0\r\n"...)}
 	for name, values := range s.trailer {
-		if !validToken(name) || framingField(name) {
+		if !s.x.sendsTrailer(name) {
 			continue
 		}
 		for _, v := range values {

@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -43,8 +44,11 @@ func TestWhatASidecarReportsIsTheExchangesOwnFailure(t *testing.T) {
 			_ = resp.Body.Close()
 			return resp, within(t, in.outcomes, "the outcome")
 		}
-		for failed, sent := range map[string]bool{"unsent": false, "sent": true, "?": true} {
+		for failed, sent := range map[string]bool{"unsent": false, "full": false, "sent": true, "?": true} {
 			resp, got := call(failed, "")
+			if errors.Is(got.err, upstream.ErrFull) != (failed == "full") {
+				t.Errorf("%s: %q: %v", protocol, failed, got.err)
+			}
 			if got.err == nil || got.err.Stage != upstream.StageService || got.err.Sent() != sent || !got.err.BodyConsumed() ||
 				got.err.Committed() || got.err.Client() || got.err.Stale() || got.err.Timeout() {
 				t.Errorf("%s: %q: %+v", protocol, failed, got.err)

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,7 +44,7 @@ func (f *flight) switchProtocols() *Error {
 	f.res.Upgraded = true
 	// A tunnel has no deadline and outlives the request's: only its two ends
 	// and Drain end it.
-	f.p.detach(f.c)
+	f.p.detach(f.c, client)
 	if err := f.c.SetDeadline(time.Time{}); err != nil {
 		return f.fail(StageBody, err)
 	}
@@ -51,13 +53,18 @@ func (f *flight) switchProtocols() *Error {
 		return f.fail(StageClient, err)
 	}
 	f.res.BytesOut = int64(f.to - f.from)
+	var toClient *frames
+	if strings.EqualFold(f.upgrade, "websocket") {
+		toClient = newFrames(f.in[f.from:f.to])
+	}
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	if len(early) > 0 {
 		if _, err := f.c.Write(early); err != nil {
 			return f.fail(StageBody, err)
 		}
 	}
-	f.res.BytesOut += tunnel(client, f.c.Conn)
+	f.res.BytesOut += f.tunnel(client, f.c.Conn, toClient)
+	f.res.Silent = f.p.silentOf(&f.progress)
 	return nil
 }
 
@@ -70,26 +77,61 @@ func writeSwitch(w *bufio.Writer, header http.Header, early []byte) error {
 }
 
 // detach takes the request's context off a connection that became a tunnel.
-func (p *Pool) detach(c *conn) {
+func (p *Pool) detach(c *conn, client net.Conn) {
 	p.mu.Lock()
 	c.ctx = context.Background()
+	c.progress.tunnel = client
 	p.mu.Unlock()
 }
 
 // tunnel copies both ways until both have ended, and returns how many bytes
 // went to the client. An end of one direction is passed on as such; an error
-// ends both.
-func tunnel(client, endpoint net.Conn) int64 {
+// ends both. With frames, which follow those to the client, an end by Sessions is told
+// to it.
+func (f *flight) tunnel(client, endpoint net.Conn, toClient *frames) int64 {
+	g := &f.progress
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, err := io.Copy(endpoint, client)
+		_, err := g.pass(endpoint, client, &g.sending, nil)
 		endDirection(endpoint, client, err)
 	}()
-	n, err := io.Copy(client, endpoint)
-	endDirection(client, endpoint, err)
+	n, err := g.pass(client, endpoint, &g.writing, toClient)
+	if !f.p.stopped(g) || !toClient.bidFarewell(client) {
+		endDirection(client, endpoint, err)
+	}
 	<-done
 	return n
+}
+
+// pass copies one direction to its end. Writing is set while dst takes no more. The
+// frames, if any, follow what passes.
+func (g *progress) pass(dst, src net.Conn, writing *atomic.Bool, follow *frames) (passed int64, _ error) {
+	bp := sendBuffers.Get().(*[]byte)
+	defer sendBuffers.Put(bp)
+	for {
+		n, err := src.Read(*bp)
+		if n > 0 {
+			g.moved.Store(true)
+			writing.Store(true)
+			m, werr := dst.Write((*bp)[:n])
+			writing.Store(false)
+			g.moved.Store(true)
+			passed += int64(m)
+			if follow != nil {
+				follow.pass((*bp)[:n])
+			}
+			if werr != nil {
+				return passed, werr
+			}
+		}
+		if err == io.EOF {
+			return passed, nil
+		}
+		if err != nil {
+			return passed, err
+		}
+	}
 }
 
 func endDirection(dst, src net.Conn, err error) {

@@ -1,0 +1,90 @@
+//go:build linux || darwin
+
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// backlog is how many connections may wait to be accepted. The kernel has a bound of
+// its own, which is lower nearly everywhere.
+const backlog = 1<<16 - 1
+
+// bind binds a TCP address and does not listen on it: connections are refused until
+// listen is called. Package net cannot do one without the other.
+func bind(addr string) (_ net.Listener, listen func() error, err error) {
+	to, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	fd, err := boundSocket(to)
+	if err != nil {
+		return nil, nil, fmt.Errorf("bind %s: %w", to, err)
+	}
+	file := os.NewFile(uintptr(fd), "listener")
+	defer func() { err = errors.Join(err, file.Close()) }()
+	ln, err := net.FileListener(file) // of a copy of the descriptor
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, err := ln.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		return nil, nil, errors.Join(err, ln.Close())
+	}
+	return ln, func() (err error) {
+		controlErr := raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), backlog) })
+		return errors.Join(controlErr, err)
+	}, nil
+}
+
+// boundSocket is one that is bound as package net would bind it: an address that is
+// not specified means IPv6 and IPv4, where there is IPv6.
+func boundSocket(to *net.TCPAddr) (fd int, err error) {
+	if to.IP != nil && !to.IP.IsUnspecified() {
+		return bindSocket(to)
+	}
+	if fd, err = bindSocket(&net.TCPAddr{IP: net.IPv6unspecified, Port: to.Port}); err == nil || errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
+		return fd, err
+	}
+	return bindSocket(&net.TCPAddr{IP: net.IPv4zero, Port: to.Port})
+}
+
+func bindSocket(to *net.TCPAddr) (fd int, err error) {
+	family := syscall.AF_INET6
+	var name syscall.Sockaddr
+	if ip4 := to.IP.To4(); ip4 != nil {
+		family = syscall.AF_INET
+		name = &syscall.SockaddrInet4{Port: to.Port, Addr: [4]byte(ip4)}
+	} else {
+		name6 := &syscall.SockaddrInet6{Port: to.Port, Addr: [16]byte(to.IP)}
+		if to.Zone != "" {
+			link, err := net.InterfaceByName(to.Zone)
+			if err != nil {
+				return -1, fmt.Errorf("zone %s: %w", to.Zone, err)
+			}
+			name6.ZoneId = uint32(link.Index)
+		}
+		name = name6
+	}
+	syscall.ForkLock.RLock() // so that no child process has the socket
+	if fd, err = syscall.Socket(family, syscall.SOCK_STREAM, 0); err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	steps := []error{os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))}
+	if family == syscall.AF_INET6 && to.IP.IsUnspecified() {
+		steps = append(steps, os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, 0)))
+	}
+	steps = append(steps, os.NewSyscallError("bind", syscall.Bind(fd, name)), os.NewSyscallError("set nonblocking", syscall.SetNonblock(fd, true)))
+	if err := errors.Join(steps...); err != nil {
+		return -1, errors.Join(err, os.NewSyscallError("close", syscall.Close(fd)))
+	}
+	return fd, nil
+}

@@ -1,0 +1,75 @@
+package check_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ringway/ringway/internal/relay/check"
+)
+
+// FuzzFacts lets one relay say what it likes of itself: what is accepted can be told
+// again, the report stays bounded and fit for a terminal, and still has what is wrong
+// with another relay.
+func FuzzFacts(f *testing.F) {
+	f.Fuzz(func(t *testing.T, said []byte) {
+		facts, err := check.DecodeFacts(bytes.NewReader(said))
+		if err != nil {
+			return
+		}
+		if !json.Valid(said) || facts.Format != 1 {
+			t.Fatalf("accepted %q", said)
+		}
+		again, err := facts.Encode()
+		if err != nil {
+			t.Fatalf("cannot be told again: %v", err)
+		}
+		if len(again) <= check.MaxFacts {
+			told, err := check.DecodeFacts(bytes.NewReader(again))
+			if err != nil {
+				t.Fatalf("what is told again is refused: %v", err)
+			}
+			if once, err := told.Encode(); err != nil || !bytes.Equal(once, again) {
+				t.Fatalf("told twice: %s (%v), once %s", once, err, again)
+			}
+		}
+
+		fleet := healthy()
+		facts.Relay = fleet.Peers[0].ID // others are refused before
+		fleet.Peers[0].Facts = facts
+		other := fleet.Peers[1].Facts
+		other.Reasons, other.Degraded, other.MissingCount = []string{"cut off"}, true, 7
+		report := check.Judge(fleet)
+		if len(report.Findings) > 200 {
+			t.Fatalf("%d findings", len(report.Findings))
+		}
+		for _, wrong := range [][2]string{{"ready", other.Relay}, {"view-trusted", other.Relay}, {"coverage", ""}} {
+			if !slices.ContainsFunc(report.Findings, func(found check.Finding) bool {
+				return found.Check == wrong[0] && found.Subject == wrong[1] && found.Status == check.Failed
+			}) {
+				t.Fatalf("%s: not found of %q", wrong[0], wrong[1])
+			}
+		}
+		for _, found := range report.Findings {
+			for _, text := range []string{found.Subject, found.Text, found.Cause, found.Remedy} {
+				if len(text) > 4*512+len("…") || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+					t.Fatalf("%s says %q", found.Check, text)
+				}
+			}
+		}
+		names := check.Names()
+		if !slices.IsSortedFunc(report.Findings, func(a, b check.Finding) int {
+			return slices.Index(names, a.Check) - slices.Index(names, b.Check)
+		}) {
+			t.Fatal("not in the order of the checks")
+		}
+		if second := check.Judge(fleet); !reflect.DeepEqual(report, second) {
+			t.Fatalf("judged twice, %+v and %+v", report, second)
+		}
+	})
+}

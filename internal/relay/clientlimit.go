@@ -1,0 +1,251 @@
+package relay
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+const (
+	// reservedFiles are the descriptors that clients leave free at the least: for
+	// gossip, the admin API, other relays, certificates and the files of a reload.
+	reservedFiles = 128
+	// requestTime is how long a kept connection may wait for its next request before its
+	// place may go to a newer one.
+	requestTime = time.Second
+	// firstRequestTime is the same for a new connection. In a rush the clients and this
+	// relay are slow: with less time its connections would close each other before
+	// their requests are read.
+	firstRequestTime = 5 * time.Second
+	// longestAtOnce is how many connections one look over all of them finds.
+	longestAtOnce = 256
+)
+
+// clientConnections is how many connections of clients a process may have that may
+// have so many files open: half of what the reserve leaves, because each of them may
+// need one to a worker. Where the limit is small, a quarter of it.
+func clientConnections(files int) int {
+	if files <= 0 { // this system does not tell
+		return math.MaxInt32
+	}
+	return max((files-reservedFiles)/2, files/4, 1)
+}
+
+// boundClients sets how many connections of clients there may be; 0 is the default.
+func (r *Relay) boundClients(limit int) {
+	files := fileLimit()
+	if limit == 0 {
+		limit = clientConnections(files)
+	} else if files > 0 && limit > files-reservedFiles {
+		r.cfg.Logger.Warn("--max-client-connections leaves too few descriptors for all else: lower it, or raise the limit of open files",
+			"max_client_connections", limit, "open_files_limit", files, "reserve", reservedFiles)
+	}
+	r.clients.bound(limit)
+}
+
+// clientListener bounds the connections of clients, so that they do not use up the
+// descriptors that everything else needs. At the bound a new connection gets the place
+// of the one that waits longest for a request, and if none waits, waits itself; no
+// other is accepted meanwhile, so the kernel keeps those that follow.
+type clientListener struct {
+	net.Listener
+	epoch  time.Time
+	limit  atomic.Int64
+	closed chan struct{}
+	closes sync.Once
+	freed  chan struct{} // holds one when a place may be free
+
+	mu      sync.Mutex // guards what follows
+	open    map[*clientConn]struct{}
+	longest []waiting // those that waited longest at the last look, in order
+
+	evicted            prometheus.Counter
+	full, files, other prometheus.Counter
+}
+
+// waiting is a connection, and since when it waited for a request.
+type waiting struct {
+	conn  *clientConn
+	since int64
+}
+
+// clientConn is a connection of a client.
+type clientConn struct {
+	*countingConn
+	of *clientListener
+	// since is when it began to wait for a request, after of.epoch, later by what a new
+	// one has more time; busy while there is a request under way.
+	since atomic.Int64
+	gone  atomic.Bool // it has given its place back
+}
+
+// busy stands for no moment: see clientConn.since.
+const busy = 0
+
+func newClientListener(socket net.Listener, conns *connMetrics, reg prometheus.Registerer) *clientListener {
+	pauses := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_relay_accept_pauses_total", Help: "Times that the ingress stopped to accept for a while, by reason: connections (--max-client-connections, and none of them idle), files (out of descriptors), other.",
+	}, []string{"reason"})
+	l := &clientListener{
+		Listener: socket, epoch: time.Now(), closed: make(chan struct{}), freed: make(chan struct{}, 1), open: map[*clientConn]struct{}{},
+		evicted: conns.dropped.WithLabelValues("ingress", "replaced"),
+		full:    pauses.WithLabelValues("connections"), files: pauses.WithLabelValues("files"), other: pauses.WithLabelValues("other"),
+	}
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ringway_relay_client_connections", Help: "Connections of clients that are open at the ingress.",
+	}, func() float64 { return float64(l.count()) })
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ringway_relay_client_connections_limit", Help: "Connections of clients that may be open at the ingress (--max-client-connections).",
+	}, func() float64 { return float64(l.limit.Load()) })
+	return l
+}
+
+// count is how many connections are open.
+func (l *clientListener) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open)
+}
+
+// bound sets how many connections there may be; those that are open stay.
+func (l *clientListener) bound(limit int) {
+	l.limit.Store(int64(limit))
+	l.placeFreed()
+}
+
+// Accept returns the next connection once there is a place for it.
+func (l *clientListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		l.files.Inc() // net/http waits before it tries again
+		return nil, err
+	case err != nil:
+		if !errors.Is(err, net.ErrClosed) {
+			l.other.Inc()
+		}
+		return nil, err
+	}
+	c := &clientConn{countingConn: conn.(*countingConn), of: l}
+	if !l.admit(c) {
+		_ = c.countingConn.Close()
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// admit gives a connection a place. It reports false when the listener was closed.
+func (l *clientListener) admit(c *clientConn) bool {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for paused := false; ; {
+		l.mu.Lock()
+		if int64(len(l.open)) < l.limit.Load() {
+			c.since.Store(l.now() + int64(firstRequestTime-requestTime))
+			l.open[c] = struct{}{}
+			l.mu.Unlock()
+			return true
+		}
+		victim, again := l.longestWaiting()
+		l.mu.Unlock()
+		if victim != nil {
+			l.evicted.Inc()
+			_ = victim.Close()
+			continue
+		}
+		if !paused {
+			paused = true
+			l.full.Inc()
+		}
+		timer.Reset(again)
+		select {
+		case <-l.freed:
+		case <-timer.C:
+		case <-l.closed:
+			return false
+		}
+	}
+}
+
+// now is never busy.
+func (l *clientListener) now() int64 { return int64(time.Since(l.epoch)) + 1 }
+
+// longestWaiting takes the connection that waits longest for a request, if that is
+// long enough, or returns when to ask again. The lock is held.
+func (l *clientListener) longestWaiting() (victim *clientConn, again time.Duration) {
+	now := l.now()
+	for looked := false; ; looked = true {
+		for len(l.longest) > 0 {
+			w := l.longest[0]
+			if l.longest = l.longest[1:]; w.conn.since.CompareAndSwap(w.since, busy) { // it still waits, and no other look takes it
+				return w.conn, 0
+			}
+		}
+		if looked {
+			return nil, again
+		}
+		again = requestTime
+		for c := range l.open {
+			since := c.since.Load()
+			switch left := requestTime - time.Duration(now-since); {
+			case since == busy:
+			case left > 0:
+				again = min(again, left)
+			default:
+				l.longest = append(l.longest, waiting{c, since})
+			}
+		}
+		slices.SortFunc(l.longest, func(a, b waiting) int { return cmp.Compare(a.since, b.since) })
+		l.longest = slices.Clone(l.longest[:min(len(l.longest), longestAtOnce)])
+	}
+}
+
+// note follows what a connection does; see http.Server.ConnState.
+func (l *clientListener) note(conn net.Conn, state http.ConnState) {
+	c, ok := conn.(*clientConn)
+	if !ok {
+		return
+	}
+	switch state {
+	case http.StateActive, http.StateHijacked:
+		c.since.Store(busy)
+	case http.StateIdle:
+		c.since.Store(l.now())
+	}
+}
+
+// Close also ends the wait for a place.
+func (l *clientListener) Close() error {
+	l.closes.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// placeFreed has the connection that waits for a place look again.
+func (l *clientListener) placeFreed() {
+	select {
+	case l.freed <- struct{}{}:
+	default: // it will
+	}
+}
+
+// Close gives the place back.
+func (c *clientConn) Close() error {
+	err := c.countingConn.Close()
+	if c.gone.CompareAndSwap(false, true) {
+		c.of.mu.Lock()
+		delete(c.of.open, c)
+		c.of.mu.Unlock()
+		c.of.placeFreed()
+	}
+	return err
+}

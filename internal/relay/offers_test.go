@@ -1,0 +1,133 @@
+package relay
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/relay/check"
+)
+
+// The admin API trusts who connects from its own host, and the ingress would.
+func TestNoRecordTurnsTheIngressIntoTheRelaysOtherListeners(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	_, echo := f.echo("honest")
+	f.worker("mallory", advertise.Service{Name: "admin", Address: r.AdminAddr()}, advertise.Service{Name: "peer", Address: r.PeerAddr()},
+		advertise.Service{Name: "ingress", Address: r.IngressAddr()}, advertise.Service{Name: "fine", Address: echo.Listener.Addr().String()})
+	r.settled(t, "echo", 1)
+	r.settled(t, "fine", 1)
+	for _, name := range []string{"admin", "peer", "ingress"} {
+		if resp, body := r.call(t, "GET", "/api/v1/members", nil, "Ringway-Service: "+name); resp.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("%s answers %s: %s", name, resp.Status, body)
+		}
+	}
+	if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: fine"); resp.StatusCode != http.StatusOK {
+		t.Errorf("%s %s", resp.Status, body)
+	}
+}
+
+func TestTheBoundsOfARelayAreThoseOfItsSettings(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	wide := f.relay(func(*Settings) {})
+	narrow := f.relay(func(s *Settings) { s.MaxServices = 2 })
+	strict := f.relay(func(s *Settings) { s.MaxServicesPerRecord = 2 })
+	few := f.relay(func(s *Settings) { s.MaxRelaysPerService = 2 })
+	_, backend := f.echo("w0")
+	wide.settled(t, "echo", 1)
+	narrow.settled(t, "echo", 1)
+	strict.settled(t, "echo", 1)
+	few.settled(t, "echo", 1)
+	a := service("a", backend)
+	a.Relays = 4
+	f.worker("w1", a, service("b", backend), service("c", backend))
+	for _, c := range []struct {
+		r    *runningRelay
+		want int // services with echo
+	}{{wide, 4}, {narrow, 2}, {strict, 1}, {few, 4}} {
+		c.r.await(t, "its services", func() bool {
+			// The worker's record is there once it is used or refused.
+			v := c.r.catalogue.View()
+			return v.EndpointCount() == c.want && (c.want == 4) == (len(v.Refused()) == 0)
+		})
+	}
+	wide.await(t, "as many relays as were asked for", func() bool {
+		s, ok := wide.router.Service("a")
+		return ok && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 4
+	})
+	few.await(t, "as many relays as may be", func() bool {
+		s, ok := few.router.Service("a")
+		return ok && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 2
+	})
+	finding := func(r *runningRelay, name string) *check.Finding {
+		report, err := r.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(report.Findings, func(f check.Finding) bool { return f.Check == name })
+		return &report.Findings[i]
+	}
+	if got := finding(strict, "offers-used"); got.Status != check.Failed || got.Subject != "w1" {
+		t.Errorf("%+v", got)
+	}
+	if got := finding(wide, "offers-used"); got.Status != check.OK {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestACheckNamesTheServiceWhoseWorkersDisagree(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	_, backend := f.echo("w1")
+	other := service("echo", backend)
+	other.Selection, other.Relays = "stable", 3
+	f.worker("w2", other)
+	r.settled(t, "echo", 2)
+	report, err := r.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, one := range report.Findings {
+		if one.Check == "advertised-agree" && one.Subject == "echo" && one.Status == check.Warning {
+			found++
+		}
+	}
+	if s, _ := r.router.Service("echo"); found != 2 || s.Choice().Spec.Name != "p2c" {
+		t.Errorf("%d findings, %s is used; want one for selection and one for relays, and the setting", found, s.Choice().Spec.Name)
+	}
+}
+
+// What an operator wants to read in the log of a night: who came, what they offered, and
+// when that went.
+func TestTheLogSaysAtInfoWhoJoinsAndWhatIsOffered(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	_, backend := f.echo("w1")
+	stop := f.worker("w2", service("echo", backend))
+	says := func(parts ...string) {
+		t.Helper()
+		r.await(t, "a line with "+strings.Join(parts, " "), func() bool {
+			for line := range strings.Lines(r.log.String()) {
+				if strings.Contains(line, "level=INFO") && !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	says(`msg="member joined"`, "member=w1", "role=worker", "addr=")
+	says(`msg="offer appeared"`, "service=echo", "worker=w2", "addr="+backend.Listener.Addr().String(), "state=ready")
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	says(`msg="offer is draining"`, "service=echo", "worker=w2")
+	says(`msg="offer is gone"`, "service=echo", "worker=w2")
+	says(`msg="member left"`, "member=w2")
+}

@@ -1,0 +1,81 @@
+package relay
+
+import (
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// What a stranger can make the peer listener hold is bounded, and no relay waits
+// behind it.
+func TestSilentConnectionsAreBoundedAndKeepNoPeerOut(t *testing.T) {
+	t.Parallel()
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := func(node string) *identity.Source {
+		s, err := authority.Source(identity.Claims{Role: identity.RoleRelay, Cluster: "test", Environment: "ci", Node: node}, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	f := newFleet(t)
+	f.secure = func(c *membership.Config) { c.Identity = source(c.ID) }
+	r := f.relay(func(*Settings) {})
+	for range 300 {
+		conn, err := net.Dial("tcp", r.PeerAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	client := peerClient(source("other"), membership.Member{ID: "r1", Role: membership.RoleRelay, ForwardAddr: r.PeerAddr()})
+	for n := range 40 {
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://"+r.PeerAddr()+factsPath, nil)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatalf("connection %d of 40: %v", n+1, err)
+		}
+		_ = resp.Body.Close()
+		client.CloseIdleConnections()
+	}
+	_, text := r.api(t, "/metrics", nil)
+	if none := `ringway_relay_peers_refused_total{reason="too_many_from_source"} 0`; !strings.Contains(text, "ringway_relay_peers_refused_total") || strings.Contains(text, none) {
+		t.Error("all of them are held")
+	}
+}
+
+// A relay that was started without certificates is told of in the log of the others,
+// where operators look; a flood of such connections is one line.
+func TestAPeerInClearTextIsAWarningAndNoFlood(t *testing.T) {
+	t.Parallel()
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(t)
+	f.secure = func(c *membership.Config) {
+		if c.Identity, err = authority.Source(identity.Claims{Role: identity.RoleRelay, Cluster: "test", Environment: "ci", Node: c.ID}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := f.relay(func(*Settings) {})
+	for range 5 {
+		if resp, err := http.Get("http://" + r.PeerAddr() + factsPath); err == nil {
+			_ = resp.Body.Close()
+		}
+	}
+	r.await(t, "the warning", func() bool {
+		return strings.Contains(r.log.String(), "it speaks clear text and shows no certificate")
+	})
+	if n := strings.Count(r.log.String(), "connection refused: only relays and gates"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, r.log)
+	}
+}

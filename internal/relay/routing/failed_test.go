@@ -1,0 +1,104 @@
+package routing
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection"
+)
+
+// waiting is a request to a target that does not answer.
+func waiting(t *testing.T, p *upstream.Pool) <-chan error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Carry(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), upstream.Exchange{Deadline: time.Now().Add(30 * time.Second)})
+		ended <- err
+	}()
+	return ended
+}
+
+func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
+	asked, release := make(chan struct{}), make(chan struct{})
+	hangs := func() *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			asked <- struct{}{}
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		}))
+		t.Cleanup(s.Close)
+		return s
+	}
+	open := func(key poolKey) (*upstream.Pool, error) {
+		return upstream.NewPool(upstream.Config{Address: key.address})
+	}
+	r := &Router{links: &links{open: open, pools: map[poolKey]*upstream.Pool{}}, forwarding: &forwarding{conns: newRelayConns(open)}}
+	service, err := NewService("echo", selection.DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := &Route{}
+	shared := hangs().Listener.Addr().String()
+	for node, address := range map[string]string{"fails": hangs().Listener.Addr().String(), "leaves": hangs().Listener.Addr().String(), "stays": shared, "fails-too": shared} {
+		target, err := r.target(node, 1, poolKey{address: address, protocol: upstream.HTTP1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(target.Pool.Close)
+		target.Weight = 1
+		route.Range = append(route.Range, target)
+	}
+	if err := service.SetRoute(route, 0); err != nil {
+		t.Fatal(err)
+	}
+	r.services.Store(&map[string]*Service{"echo": service})
+	requests := map[string]<-chan error{}
+	for _, target := range route.Range {
+		requests[target.Node] = waiting(t, target.Pool)
+		<-asked
+	}
+	relay, err := r.forwarding.conns.hold(relayKey(hangs().Listener.Addr().String(), upstream.HTTP1, "relay"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer relay.pool.Close()
+	requests["relay"] = waiting(t, relay.pool)
+	<-asked
+
+	members := []membership.Member{{ID: "fails"}, {ID: "fails-too"}, {ID: "leaves"}, {ID: "r1"}, {ID: "relay"}, {ID: "stays"}}
+	r.snapshot = membership.NewSnapshot(1, "r1", members)
+	left := []membership.Departure{{Member: membership.Member{ID: "leaves"}, Reason: membership.Left, At: time.Unix(0, 0)}}
+	rest := []membership.Member{{ID: "r1"}, {ID: "stays"}}
+	if got := r.failedPools(); len(got) != 0 {
+		t.Errorf("%d of the first snapshot", len(got))
+	}
+	r.snapshot = membership.NewSnapshot(2, "r1", rest).WithDepartures(left, true)
+	if got := r.failedPools(); len(got) != 0 {
+		t.Errorf("%d while this relay may be cut off", len(got))
+	}
+	r.snapshot = membership.NewSnapshot(3, "r1", rest).WithDepartures(left, false)
+	for _, p := range r.failedPools() {
+		p.Abandon()
+	}
+	for _, node := range []string{"fails", "relay"} {
+		if err := <-requests[node]; !errors.Is(err, upstream.ErrAbandoned) {
+			t.Errorf("%s: %v", node, err)
+		}
+	}
+	if got := r.failedPools(); len(got) != 0 {
+		t.Errorf("%d again", len(got))
+	}
+	close(release)
+	for _, node := range []string{"leaves", "stays", "fails-too"} {
+		if err := <-requests[node]; err != nil {
+			t.Errorf("%s: %v", node, err)
+		}
+	}
+}

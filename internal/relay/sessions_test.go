@@ -1,0 +1,219 @@
+package relay
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/relay/ingress"
+)
+
+// sessionBackend has tunnels that echo, a stream that does not end, and requests that
+// are not answered.
+func sessionBackend(t *testing.T) *httptest.Server {
+	done := make(chan struct{})
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/tunnel":
+			conn, buffered, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n")
+			_, _ = io.Copy(conn, buffered)
+			return
+		case "/stream":
+			_, _ = io.WriteString(w, "begun")
+			_ = http.NewResponseController(w).Flush()
+		}
+		select {
+		case <-done:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(backend.Close)
+	t.Cleanup(func() { close(done) })
+	return backend
+}
+
+// tunnel is the client's end of one.
+type tunnel struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func openTunnel(t *testing.T, r *runningRelay) *tunnel {
+	t.Helper()
+	conn := connect(t, r.IngressAddr(), "GET /tunnel HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: raw\r\n"+ingress.ServiceHeader+": echo\r\n\r\n")
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	tun := &tunnel{conn, bufio.NewReader(conn)}
+	if resp, err := http.ReadResponse(tun.in, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v %v", resp, err)
+	}
+	return tun
+}
+
+func (tun *tunnel) echoes(text string) bool {
+	if _, err := io.WriteString(tun, text+"\n"); err != nil {
+		return false
+	}
+	line, err := tun.in.ReadString('\n')
+	return err == nil && line == text+"\n"
+}
+
+func TestTunnelsAndStreamsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.DrainTimeout, s.SessionDrainTimeout = 300*time.Millisecond, 2300*time.Millisecond })
+	f.worker("w1", service("echo", sessionBackend(t)))
+	r.settled(t, "echo", 1)
+	var tunnels []*tunnel
+	for range 4 {
+		tunnels = append(tunnels, openTunnel(t, r))
+	}
+	stream := connect(t, r.IngressAddr(), "GET /stream HTTP/1.1\r\nHost: a\r\n"+ingress.ServiceHeader+": echo\r\n\r\n")
+	streamed, err := http.ReadResponse(bufio.NewReader(stream), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = streamed.Body.Close() }()
+	unanswered := make(chan string, 1)
+	go func() {
+		conn := connect(t, r.IngressAddr(), "POST /request HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"+ingress.ServiceHeader+": echo\r\n\r\n")
+		line, _ := bufio.NewReader(conn).ReadString('\n')
+		unanswered <- line
+	}()
+	r.await(t, "6 requests", func() bool { return r.inFlight() == 6 })
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.stop() }()
+	r.await(t, "the end of the drain of requests", func() bool { return strings.Contains(r.log.String(), "draining sessions") })
+	if line := <-unanswered; !strings.Contains(line, "504") {
+		t.Errorf("the request that had no answer got %q", line)
+	}
+	for i, tun := range tunnels {
+		if !tun.echoes("still here") {
+			t.Errorf("tunnel %d has ended with the requests", i)
+		}
+	}
+	ends := make(chan time.Time, 5)
+	for _, tun := range tunnels {
+		go func() {
+			_, _ = tun.in.ReadByte()
+			ends <- time.Now()
+		}()
+	}
+	go func() {
+		if _, err := io.ReadAll(streamed.Body); err == nil {
+			t.Error("the stream ends as if it were whole")
+		}
+		ends <- time.Now()
+	}()
+	first := <-ends
+	if r.inFlight() == 0 {
+		t.Error("all ended at once")
+	}
+	var last time.Time
+	for range 4 {
+		last = <-ends
+	}
+	if spread := last.Sub(first); spread < 400*time.Millisecond { // 1.6 s but for a slow machine
+		t.Errorf("the sessions ended within %v", spread)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(r.log.String(), "requests were still in flight") {
+		t.Error("the log says that requests were cut")
+	}
+	families, err := r.cfg.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "ringway_relay_sessions_ended_total" && family.GetMetric()[0].GetCounter().GetValue() != 5 {
+			t.Errorf("%v", family)
+		}
+	}
+}
+
+func TestARequestWithoutAnAnswerAtTheEndOfItsDrainIsTold(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.DrainTimeout = 100 * time.Millisecond }) // there are no sessions to wait for
+	f.worker("w1", service("echo", sessionBackend(t)))
+	r.settled(t, "echo", 1)
+	conn := connect(t, r.IngressAddr(), "POST /request HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"+ingress.ServiceHeader+": echo\r\n\r\n")
+	r.await(t, "the request", func() bool { return r.inFlight() == 1 })
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(body), "this relay stops") {
+		t.Errorf("%s %s %v", resp.Status, body, err)
+	}
+}
+
+func TestAStopThatWaitsForSessionsEndsWithTheLastOfThem(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.DrainTimeout, s.SessionDrainTimeout = 10*time.Millisecond, 10*time.Minute })
+	f.worker("w1", service("echo", sessionBackend(t)))
+	r.settled(t, "echo", 1)
+	tun := openTunnel(t, r)
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.stop() }()
+	r.await(t, "the end of the drain of requests", func() bool { return strings.Contains(r.log.String(), "draining sessions") })
+	_ = tun.Close()
+	select {
+	case err := <-stopped:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it waits for sessions that there are not any more")
+	}
+}
+
+func TestSessionsAreSpreadEvenly(t *testing.T) {
+	for _, c := range []struct {
+		all   int
+		share float64
+		want  int
+	}{{1, 1, 1}, {1, 0.01, 1}, {1, 0, 0}, {1, -0.2, 0}, {4, 1.1, 4}, {4, 0.76, 4}, {4, 0.75, 3}, {4, 0.25, 1}, {100_000, 0.5, 50_000}} {
+		if got := sessionsLeft(c.all, c.share); got != c.want {
+			t.Errorf("of %d with %v of the time left: %d, want %d", c.all, c.share, got, c.want)
+		}
+	}
+}
+
+func TestSessionsHaveAtLeastTheTimeOfRequests(t *testing.T) {
+	for _, c := range []struct{ requests, sessions, want time.Duration }{
+		{30 * time.Second, 0, DefaultSessionDrain}, {10 * time.Minute, 0, 10 * time.Minute},
+		{30 * time.Second, time.Minute, time.Minute}, {time.Minute, time.Minute, time.Minute}, {time.Minute, time.Second, 0},
+	} {
+		s, err := load(t, "--drain-timeout", fmt.Sprint(c.requests), "--session-drain-timeout", fmt.Sprint(c.sessions))
+		if c.want == 0 {
+			if err == nil || !strings.Contains(err.Error(), "--session-drain-timeout") || !strings.Contains(err.Error(), "at least --drain-timeout, 1m0s") {
+				t.Errorf("%+v: %v", c, err)
+			}
+			continue
+		}
+		var cfg Config
+		if s.Tune(&cfg); err != nil || cfg.SessionDrainTimeout != c.want {
+			t.Errorf("%+v: %v, %v", c, cfg.SessionDrainTimeout, err)
+		}
+	}
+}
