@@ -46,20 +46,22 @@ var ErrKilled = errors.New("worker: killed")
 // New validates the configuration and binds the listeners. It starts nothing;
 // when it fails, nothing stays bound.
 func New(cfg Config) (*Agent, error) {
-	socket, err := net.Listen("tcp", cfg.AdminAddr)
+	socket, err := admin.Listen(cfg.AdminAddr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for admin on %s: %w: is another process on this port?", cfg.AdminAddr, err)
+		return nil, fmt.Errorf("listen for admin on %s: %w", cfg.AdminAddr, err)
 	}
 	a := &Agent{cfg: cfg, socket: socket, killed: make(chan struct{}), file: servicesFile{path: cfg.ServicesFile}}
 	cfg.Membership.AdminAddr = daemon.Reachable(socket.Addr(), cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr))
 	if a.members, err = membership.New(cfg.Membership); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	if a.catalogue, err = advertise.New(advertise.Config{Gossip: a.members, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+	cfg.Rules.Proven = cfg.Membership.Identity != nil
+	a.cfg.Rules = cfg.Rules
+	if a.catalogue, err = advertise.New(advertise.Config{Gossip: a.members, Rules: cfg.Rules, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	if source := cfg.Membership.Identity; source != nil && cfg.SidecarAddr != "" {
-		if a.sidecar, err = sidecar.New(sidecar.Config{Addr: cfg.SidecarAddr, Identity: source, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+		if a.sidecar, err = sidecar.New(sidecar.Config{Addr: cfg.SidecarAddr, Identity: source, ProgressTimeout: cfg.ProgressTimeout, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 			return nil, errors.Join(err, a.Close())
 		}
 	}
@@ -75,17 +77,31 @@ func New(cfg Config) (*Agent, error) {
 		return nil, errors.Join(err, a.Close())
 	}
 	mux := admin.NewMux(admin.Config{
-		Snapshot: a.members.Snapshot, Reasons: a.Reasons, Gatherer: cfg.Registry,
+		Snapshot: a.members.Snapshot, Unproven: a.members.Unproven, Reasons: a.Reasons, Gatherer: cfg.Registry,
 		Catalogue: func() uint64 { return a.catalogue.View().Checksum() },
 	})
 	daemon.Handle(mux, daemon.APIConfig{ID: cfg.Membership.ID, Snapshot: a.members.Snapshot, Running: cfg.Running, Monitor: cfg.Monitor})
 	a.handle(mux)
 	daemon.RegisterReady(cfg.Registry, a.Reasons)
 	a.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
-	if err := cfg.Admin.Serve(a.server, mux, cfg.Membership.Identity, cfg.Registry); err != nil {
+	if err := cfg.Admin.Serve(a.server, mux, admin.AccessConfig{Identity: cfg.Membership.Identity, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
+}
+
+// Check reports what New would refuse of cfg. It builds the agent at free ports of
+// loopback, where one with this configuration may run, and closes it.
+func Check(cfg Config) error {
+	cfg.AdminAddr, cfg.Membership = daemon.FreeAddr, daemon.CheckedMembership(cfg.Membership)
+	if cfg.SidecarAddr != "" {
+		cfg.SidecarAddr = daemon.FreeAddr
+	}
+	a, err := New(cfg)
+	if err != nil {
+		return err
+	}
+	return a.Close()
 }
 
 // AdminAddr is where operators connect.
@@ -119,7 +135,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error {
 		serve := func() error { return a.server.Serve(a.socket) }
 		if a.server.TLSConfig != nil {
-			serve = func() error { return a.server.ServeTLS(a.socket, "", "") }
+			watched := a.cfg.Membership.Identity.Listener(a.socket)
+			serve = func() error { return a.server.ServeTLS(watched, "", "") }
 		}
 		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve admin: %w", err)

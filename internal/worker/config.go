@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
@@ -25,6 +26,11 @@ type Config struct {
 	// free one. Relays then reach the services there, over mutual TLS. Empty: they
 	// connect to the services themselves.
 	SidecarAddr string
+	// ProgressTimeout is how long a request through the sidecar may go on without a
+	// byte; see sidecar.Config. 0: no limit.
+	ProgressTimeout time.Duration
+	// Rules say which offers the other members use. Proven is filled in by New.
+	Rules advertise.Rules
 	// Services are offered, each while its check passes.
 	Services []Service
 	// ServicesFile is a file of more services, read by New, watched by Run: see
@@ -52,11 +58,13 @@ type Settings struct {
 	ServicesFile string
 	SidecarAddr  string
 	DrainDelay   time.Duration
+
+	ProgressTimeout time.Duration
 }
 
 // DefaultSettings are those of an agent on this host.
 func DefaultSettings() Settings {
-	return Settings{Settings: daemon.DefaultSettings(membership.RoleWorker), DrainDelay: 2 * time.Second}
+	return Settings{Settings: daemon.DefaultSettings(membership.RoleWorker), DrainDelay: 2 * time.Second, ProgressTimeout: 60 * time.Second}
 }
 
 // Declare adds every setting of an agent to set.
@@ -65,13 +73,15 @@ func (s *Settings) Declare(set *settings.Set) {
 	s.Settings.Declare(set)
 	settings.Strings(set, &s.Services, settings.Spec{Name: serviceSetting, Group: service, Placeholder: "NAME=HOST:PORT",
 		Usage: "service to offer and where it listens, with options: name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;relays=5;selection=stable;" +
-			"check=http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s; it is offered while its check (tcp, http:/path, grpc:name) passes; may be repeated"})
+			"check=http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s; it is offered while its check (tcp, http:/path, grpc:name) passes; relays=0 is the relays' own setting; parameters of a strategy follow as in selection=ordered:preferred=w2+w1; may be repeated"})
 	settings.Address(set, &s.SidecarAddr, settings.Spec{Name: "sidecar-addr", Group: service, Placeholder: "IP:PORT", DefaultText: "port 7421 beside the gossip address",
 		Usage: "where relays reach the services of a worker that has a certificate, over mutual TLS; without one they connect to the services themselves"})
 	settings.String(set, &s.ServicesFile, settings.Spec{Name: "services-file", Group: service, Placeholder: "FILE",
 		Usage: "YAML file of more services, which a scheduler writes; it is read again when it changes"})
 	settings.Duration(set, &s.DrainDelay, settings.Spec{Name: "drain-delay", Group: service,
 		Usage: "time for which a stopping agent is still there, so that no relay sends to it any more when it goes"}, settings.AtLeast(time.Duration(0)))
+	settings.Duration(set, &s.ProgressTimeout, settings.Spec{Name: "progress-timeout", Group: service,
+		Usage: "time after which a request through the sidecar ends that moves no byte in either direction; a quarter longer in effect, so that the relay ends it first; set it as on the relays; 0 is no limit"}, settings.AtLeast(time.Duration(0)))
 	set.Check(s.checkServices)
 }
 
@@ -97,10 +107,16 @@ func (s *Settings) checkServices() []settings.Problem {
 	}
 	file := servicesFile{path: s.ServicesFile}
 	imported, err := file.read()
-	if err == nil && len(problems) == 0 {
-		err = checkTogether(append(services, imported...))
+	if len(problems) == 0 {
+		for _, err := range each(s.reach().check(services)) {
+			problems = append(problems, settings.Problem{Setting: serviceSetting, Reason: err.Error()})
+		}
 	}
-	for _, err := range each(err) {
+	errs := each(err)
+	if all := append(services, imported...); len(errs)+len(problems) == 0 {
+		errs = append(each(checkTogether(all)), each(s.reach().check(all))...)
+	}
+	for _, err := range errs {
 		problems = append(problems, settings.Problem{Setting: "services-file", Value: s.ServicesFile, Reason: err.Error()})
 	}
 	return problems
@@ -128,7 +144,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		return Config{}, err
 	}
 	return Config{
-		Membership: members, AdminAddr: s.AdminAddr, Admin: s.Admin(), SidecarAddr: s.SidecarAddress(), DrainDelay: s.DrainDelay, Logger: logger, Registry: reg,
+		Membership: members, Rules: s.Rules(), AdminAddr: s.AdminAddr, Admin: s.Admin(), SidecarAddr: s.SidecarAddress(), ProgressTimeout: s.ProgressTimeout, DrainDelay: s.DrainDelay, Logger: logger, Registry: reg,
 		Services: services, ServicesFile: s.ServicesFile,
 	}, nil
 }

@@ -6,13 +6,16 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -127,6 +130,46 @@ func TestTheSidecarIsBesideTheGossipAddressUnlessSaid(t *testing.T) {
 		s.GossipAddr, s.SidecarAddr, s.TLSCert = c.gossip, c.sidecar, c.cert
 		if got := s.SidecarAddress(); got != c.want {
 			t.Errorf("gossip at %s, --sidecar-addr %q, certificate %q: %q, want %q", c.gossip, c.sidecar, c.cert, got, c.want)
+		}
+	}
+}
+
+// What peers will not use is refused before the start, not found out in production.
+func TestAnAddressThatNoPeerWouldUseIsRefusedBeforeTheStart(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string // a part of the problem; empty: it is valid
+	}{
+		{[]string{"--service", "hello=0.0.0.0:9000"}, "every interface is where to listen"},
+		{[]string{"--service", "hello=[::]:9000"}, "every interface is where to listen"},
+		{[]string{"--service", "hello=127.0.0.1:9000"}, ""},
+		{[]string{"--service", "hello=10.0.0.9:9000"}, ""},
+		{[]string{"--service", "hello=127.0.0.1:9000", "--gossip-addr", "10.0.0.7:7401", "--insecure"}, "only this host can connect to it"},
+		{[]string{"--service", "hello=127.0.0.1:9000", "--gossip-addr", "0.0.0.0:7401", "--advertise-addr", "10.0.0.7:7401", "--insecure"}, "only this host can connect to it"},
+		{[]string{"--service", "hello=10.0.0.9:9000", "--gossip-addr", "10.0.0.7:7401", "--insecure"}, ""},
+		// With certificates the sidecar is what others connect to.
+		{[]string{"--service", "hello=127.0.0.1:9000", "--gossip-addr", "10.0.0.7:7401", "with-certificate"}, ""},
+		{[]string{"--service", "hello=127.0.0.1:9000", "--gossip-addr", "10.0.0.7:7401", "--sidecar-addr", "10.0.0.8:7421", "with-certificate"}, "it is not on the worker's host"},
+		{[]string{"--service", "hello=127.0.0.1:9000", "--gossip-addr", "10.0.0.7:7401", "--sidecar-addr", "10.0.0.8:7421", "--endpoint-allowed-cidr", "10.0.0.0/24", "with-certificate"}, ""},
+		{[]string{"--service", "hello=db.example:9000;protocol=tcp", "--gossip-addr", "10.0.0.7:7401", "with-certificate"}, "not a host name"},
+		{[]string{"--service", "a=127.0.0.1:1", "--service", "b=127.0.0.1:1", "--max-services-per-record", "1"}, "other members take at most 1"},
+		{[]string{"--service", "hello=127.0.0.1:9000", "--endpoint-allowed-cidr", "10.0.0.0/99"}, "not a network"},
+	} {
+		s := worker.DefaultSettings()
+		set := settings.New("worker", "RINGWAY")
+		s.Declare(set)
+		flags := pflag.NewFlagSet("worker", pflag.ContinueOnError)
+		set.BindFlags(flags)
+		args := append([]string{"--cluster", "test", "--environment", "ci", "--id", "w1"}, c.args...)
+		if last := len(args) - 1; args[last] == "with-certificate" {
+			args = append(args[:last], "--tls-cert", "c", "--tls-key", "k", "--tls-ca", "a", "--gossip-key-file", "g")
+		}
+		if err := flags.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		err := set.Load(settings.Sources{})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v: %v, want %q", c.args, err, c.want)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func (a *Agent) replace(configured []Service, err error) (Change, error) {
 		return Change{}, err
 	}
 	services := slices.Concat(configured, imported)
-	if err := checkTogether(services); err != nil {
+	if err := errors.Join(checkTogether(services), a.reach().check(services)); err != nil {
 		return Change{}, err
 	}
 	change, err := a.offering.replace(services)
@@ -94,4 +94,9 @@ func (a *Agent) replace(configured []Service, err error) (Change, error) {
 		err = a.front(services)
 	}
 	return change, err
+}
+
+// reach is how the others reach the services of this agent.
+func (a *Agent) reach() reach {
+	return reach{rules: a.cfg.Rules, gossip: a.members.Addr(), sidecar: a.SidecarAddr()}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/worker/health"
+	"github.com/ringway/ringway/selection/strategy"
 )
 
 // Source is where a service was configured.
@@ -39,6 +40,9 @@ func (s Service) Checked() bool { return s.Check != health.Check{} }
 func (s Service) Normalize() (Service, error) {
 	var err, checkErr error
 	s.Service, err = s.Service.Normalize()
+	if _, selectionErr := strategy.Parse(s.Selection); selectionErr != nil {
+		err = errors.Join(err, fmt.Errorf("service %q: %w", s.Name, selectionErr))
+	}
 	if s.Checked() {
 		s.Check.Address = cmp.Or(s.Check.Address, s.Address)
 		if s.Check, checkErr = s.Check.Normalize(); checkErr != nil {
@@ -61,6 +65,10 @@ func normalized(services []Service) ([]Service, error) {
 	return out, errors.Join(problems...)
 }
 
+// selectionOfFlag turns a strategy of --service into one that strategy.Parse reads. No
+// name of a node has the characters.
+var selectionOfFlag = strings.NewReplacer(":", ";", "+", ",")
+
 // ParseService reads what --service takes:
 //
 //	name=host:port
@@ -68,7 +76,11 @@ func normalized(services []Service) ([]Service, error) {
 //	name=host:port;relays=5;selection=stable
 //	name=host:port;check=http:/healthz;interval=1s;timeout=500ms;rise=2;fall=3;grace=10s
 //
-// What follows check= is that of [health.ParseCheck].
+//	name=host:port;selection=ordered:preferred=w2+w1
+//
+// What follows check= is that of [health.ParseCheck]. What follows selection= is that
+// of [strategy.Parse] with ':' for ';' and '+' for ',': the others separate options and
+// services.
 func ParseService(text string) (Service, error) {
 	fail := func(format string, args ...any) (Service, error) {
 		return Service{}, fmt.Errorf("service %q: %s; write name=host:port, or name=host:port;protocol=h2c;weight=20;check=http:/healthz",
@@ -93,7 +105,9 @@ func ParseService(text string) (Service, error) {
 		case "protocol":
 			s.Protocol = advertise.Protocol(value)
 		case "weight":
-			s.Weight, err = strconv.Atoi(value)
+			if s.Weight, err = strconv.Atoi(value); err == nil && s.Weight == 0 { // which elsewhere stands for the default
+				return fail("weight 0: want 1 to %d", advertise.MaxWeight)
+			}
 		case "slots":
 			s.Slots, err = strconv.Atoi(value)
 		case "version":
@@ -103,7 +117,9 @@ func ParseService(text string) (Service, error) {
 		case "relays":
 			s.Relays, err = strconv.Atoi(value)
 		case "selection":
-			s.Selection = value
+			if s.Selection = selectionOfFlag.Replace(value); value == "" {
+				return fail("selection is empty: want one of %s", strings.Join(strategy.Names(), ", "))
+			}
 		case "check":
 			if check = value; value == "" {
 				return fail("check is empty: want tcp, http:/path or grpc:name")
@@ -133,7 +149,8 @@ func ParseService(text string) (Service, error) {
 	return s, nil
 }
 
-// overhead is more than a record has besides its services: id, epoch, sequence.
+// overhead is more than a record has besides its services: id, epoch, sequence,
+// signature.
 const overhead = 2 * advertise.MaxNodeIDBytes
 
 // checkTogether judges services that are to be offered at once, each of them

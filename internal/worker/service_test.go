@@ -15,6 +15,8 @@ func TestAServiceIsWrittenAsNameAddressAndOptions(t *testing.T) {
 		" echo = h:1 ":        {Name: "echo", Address: "h:1", Protocol: advertise.HTTP1, Weight: 10, State: advertise.Ready},
 		"chat=[::1]:9000;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;tag=blue": {
 			Name: "chat", Address: "[::1]:9000", Protocol: advertise.H2C, Weight: 20, Slots: 100, Version: "v2", Tags: []string{"gpu", "blue"}, State: advertise.Ready},
+		"a=h:1;selection=ordered:preferred=w2+w1":            {Name: "a", Address: "h:1", Protocol: advertise.HTTP1, Weight: 10, Selection: "ordered;preferred=w2,w1", State: advertise.Ready},
+		"a=h:1;selection=slots:vnodes=16:samples=3;relays=0": {Name: "a", Address: "h:1", Protocol: advertise.HTTP1, Weight: 10, Selection: "slots;vnodes=16;samples=3", State: advertise.Ready},
 	} {
 		got, err := ParseService(text)
 		if err != nil {
@@ -29,19 +31,24 @@ func TestAServiceIsWrittenAsNameAddressAndOptions(t *testing.T) {
 
 func TestAServiceThatCannotWorkIsRefusedWithItsReason(t *testing.T) {
 	for text, want := range map[string]string{
-		"echo":                     "no '='",
-		"echo=9000":                "address",
-		"=h:1":                     "service name",
-		"echo=h:0":                 "port",
-		"echo=h:1;weight=101":      "weight 101",
-		"echo=h:1;weight=many":     `weight "many" is not a number`,
-		"echo=h:1;protocol=gopher": "protocol",
-		"echo=h:1;colour=red":      `unknown option "colour"`,
-		"echo=h:1;relays=few":      `relays "few" is not a number`,
-		"echo=h:1;fall=3":          "fall=3 belongs to a check, and there is none: add check=",
-		"echo=h:1;check=gopher":    `kind "gopher"`,
-		"echo=h:1;check=tcp;fall=": "fall",
-		"echo=h:1;check=":          "check is empty",
+		"echo":                               "no '='",
+		"echo=9000":                          "address",
+		"=h:1":                               "service name",
+		"echo=h:0":                           "port",
+		"echo=h:1;weight=101":                "weight 101",
+		"echo=h:1;weight=0":                  "weight 0: want 1 to 100",
+		"echo=h:1;selection=":                "selection is empty",
+		"echo=h:1;selection=bogus":           `invalid strategy: "bogus"`,
+		"echo=h:1;selection=manual":          "at least one node in preferred",
+		"echo=h:1;selection=stable:vnodes=3": `takes no parameter "vnodes"`,
+		"echo=h:1;weight=many":               `weight "many" is not a number`,
+		"echo=h:1;protocol=gopher":           "protocol",
+		"echo=h:1;colour=red":                `unknown option "colour"`,
+		"echo=h:1;relays=few":                `relays "few" is not a number`,
+		"echo=h:1;fall=3":                    "fall=3 belongs to a check, and there is none: add check=",
+		"echo=h:1;check=gopher":              `kind "gopher"`,
+		"echo=h:1;check=tcp;fall=":           "fall",
+		"echo=h:1;check=":                    "check is empty",
 	} {
 		_, err := ParseService(text)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "write name=host:port") {

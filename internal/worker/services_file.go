@@ -18,7 +18,7 @@ type fileService struct {
 	Name      string             `yaml:"name"`
 	Address   string             `yaml:"address"`
 	Protocol  advertise.Protocol `yaml:"protocol"`
-	Weight    int                `yaml:"weight"`
+	Weight    *int               `yaml:"weight"`
 	Slots     int                `yaml:"slots"`
 	Version   string             `yaml:"version"`
 	Tags      []string           `yaml:"tags"`
@@ -42,9 +42,14 @@ type fileCheck struct {
 
 func (f fileService) service() (Service, error) {
 	s := Service{Source: FromFile, Service: advertise.Service{
-		Name: f.Name, Address: f.Address, Protocol: f.Protocol, Weight: f.Weight, Slots: f.Slots,
+		Name: f.Name, Address: f.Address, Protocol: f.Protocol, Slots: f.Slots,
 		Version: f.Version, Tags: f.Tags, Relays: f.Relays, Selection: f.Selection,
 	}}
+	if f.Weight != nil {
+		if s.Weight = *f.Weight; s.Weight == 0 { // which elsewhere stands for the default
+			return s, fmt.Errorf("service %q: weight 0: want 1 to %d", f.Name, advertise.MaxWeight)
+		}
+	}
 	if c := f.Check; c != nil {
 		if c.Kind == "" { // without it a check that is written would be none
 			return s, fmt.Errorf("service %q: check: the kind is missing: want tcp, http or grpc", f.Name)

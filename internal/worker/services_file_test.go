@@ -79,6 +79,8 @@ func TestEverythingThatIsWrongWithAFileIsReportedAtOnceWithItsPlace(t *testing.T
 			[]string{"item 1", "port from 1", `kind "gopher"`, "item 2", `service name "b b"`, "item 3", "kind is missing"}},
 		"twice":          {"services:\n  - {name: a, address: 'h:1'}\n  - {name: a, address: 'h:2'}\n", []string{`"a" is given twice, by file and by file`}},
 		"a number":       {"services:\n  - {name: a, address: 'h:1', weight: many}\n", []string{"f.yaml:2", "cannot unmarshal"}},
+		"weight 0":       {"services:\n  - {name: a, address: 'h:1', weight: 0}\n", []string{"f.yaml:1", "weight 0: want 1 to 100"}},
+		"a strategy":     {"services:\n  - {name: a, address: 'h:1', selection: bogus}\n", []string{"f.yaml:1", `invalid strategy: "bogus"`}},
 		"no unit":        {"services:\n  - {name: a, address: 'h:1', check: {kind: tcp, interval: 2}}\n", []string{"f.yaml:2", "time.Duration"}},
 		"empty":          {"", []string{"f.yaml", `"services"`, "required"}},
 		"null":           {"services:\n", []string{"f.yaml", `"services"`, "required"}},

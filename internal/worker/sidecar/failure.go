@@ -22,6 +22,8 @@ var statusOf = map[ingress.Code]int{
 	ingress.CodeBadRequest:     http.StatusBadRequest,
 	ingress.CodeUnknownService: http.StatusNotFound,
 	ingress.CodeUpstreamFailed: http.StatusBadGateway,
+	// Not 503: the worker is well, and others may have room.
+	ingress.CodeOverloaded: http.StatusTooManyRequests,
 }
 
 // refuse answers r with f. Failed is the value of upstream.FailedHeader, empty

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/upstream"
@@ -15,6 +16,7 @@ import (
 type exchange struct {
 	service *service
 	load    [1]upstream.Field
+	left    [2]upstream.Field          // of the client's time
 	onHead  func(upstream.Result) bool // headArrived, bound once
 }
 
@@ -23,8 +25,6 @@ var exchanges = sync.Pool{New: func() any {
 	x.onHead = x.headArrived
 	return x
 }}
-
-var dropRingway = []string{"Ringway-"}
 
 // serve carries one request of an admitted relay.
 func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
@@ -37,14 +37,29 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 		}, upstream.FailedUnsent)
 		return
 	}
-	service.inFlight.Add(1)
+	if !service.enter() {
+		service.results[resultFull].Add(1)
+		w.Header().Set(upstream.LoadHeader, strconv.FormatInt(service.inFlight.Load(), 10))
+		s.refuse(w, r, failure{
+			Text: "this worker has as many requests of this service in flight as it has slots", Code: ingress.CodeOverloaded, Service: name,
+		}, upstream.FailedFull)
+		return
+	}
 	x := exchanges.Get().(*exchange)
 	x.service = service
 	pool := service.pool
 	if service.upgrades != nil && r.Header["Upgrade"] != nil {
 		pool = service.upgrades
 	}
-	carried, err := pool.Carry(w, r, upstream.Exchange{DropPrefix: dropRingway, ResponseHeader: x.load[:], OnHead: x.onHead})
+	exchange := upstream.Exchange{Drop: ingress.Reserved, ResponseHeader: x.load[:], OnHead: x.onHead, Progress: s.cfg.ProgressTimeout}
+	if left, given, err := ingress.TimeLeft(r.Header); given && err == nil {
+		exchange.Deadline = time.Now().Add(left)
+		exchange.Header = ingress.PassTimeLeft(x.left[:0], r.Header, left)
+	}
+	carried, err := pool.Carry(w, r, exchange)
+	if carried.Silent != upstream.SilentNone {
+		s.metrics.silent.WithLabelValues(carried.Silent.String()).Inc()
+	}
 	x.service = nil
 	exchanges.Put(x)
 	service.inFlight.Add(-1)
@@ -74,12 +89,15 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *servic
 	end, sent := resultUnsent, upstream.FailedUnsent
 	f := failure{Text: err.Error(), Code: ingress.CodeUpstreamFailed, Service: service.name}
 	switch {
-	case e.Committed():
+	case e.Committed() && !e.Client():
 		end = resultAborted
+	case e.Committed():
+		end = resultCancelled
 	case e.Client() && r.Context().Err() != nil:
 		end = resultCancelled
 	case e.Client():
 		end, f.Code, sent = resultRejected, ingress.CodeBadRequest, ""
+		f.Text = "the request cannot be carried: " + e.Fault() // relays pass it on
 	case e.Sent():
 		end, sent = resultSent, upstream.FailedSent
 	}

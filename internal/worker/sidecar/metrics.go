@@ -3,13 +3,18 @@ package sidecar
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/relay/upstream"
 )
+
+// reasonUnknownService is a reason of refusals besides those of identity.Listener.
+const reasonUnknownService = "unknown_service"
 
 // metrics shows the services that are there now: one that is taken away loses
 // its series by itself.
 type metrics struct {
 	services           func() map[string]*service
-	refused            *prometheus.CounterVec
+	refused, silent    *prometheus.CounterVec
 	requests, inFlight *prometheus.Desc
 }
 
@@ -17,12 +22,18 @@ func newMetrics(reg prometheus.Registerer, services func() map[string]*service) 
 	m := &metrics{
 		services: services,
 		refused: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_sidecar_refused_total", Help: "Connections refused by the sidecar, by reason: that of the certificate, handshake (no or broken TLS), timeout or too_many; and requests for an unknown_service.",
+			Name: "ringway_sidecar_refused_total", Help: "Connections refused by the sidecar, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place); and requests for an unknown_service.",
 		}, []string{"reason"}),
+		silent: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_sidecar_silent_requests_total", Help: "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client (the relay, or who is behind it), endpoint (the service), or both.",
+		}, []string{"side"}),
 		requests: prometheus.NewDesc("ringway_sidecar_requests_total",
-			"Requests by service and result: the class of the status, or unsent (the service could not be reached), sent (it gave no answer), aborted (its answer broke off), cancelled (the relay broke off), rejected (cannot be carried).",
+			"Requests by service and result: the class of the status, or unsent (the service could not be reached), sent (it gave no answer), aborted (its answer broke off), cancelled (the relay broke off), rejected (cannot be carried), full (all slots were taken; nothing was sent to the service).",
 			[]string{"service", "result"}, nil),
 		inFlight: prometheus.NewDesc("ringway_sidecar_in_flight", "Requests and tunnels in flight, by service.", []string{"service"}, nil),
+	}
+	for _, side := range upstream.Sides() {
+		m.silent.WithLabelValues(side)
 	}
 	reg.MustRegister(m)
 	return m

@@ -60,6 +60,7 @@ func (f *fleet) relay(id string, plain bool) *front {
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
 	s.ExposeRouteHeaders = true
 	s.RelaysPerService = 1 // with two, one forwards
+	s.AllowClearText = []string{"direct"}
 	r := &front{registry: prometheus.NewRegistry(), log: &logBuffer{}}
 	cfg, err := s.Config(slog.New(slog.NewTextHandler(r.log, nil)), r.registry)
 	if err != nil {
@@ -413,7 +414,7 @@ func TestARelayWithoutACertificateSendsASecuredEndpointNothing(t *testing.T) {
 	}
 }
 
-func TestARelayWithACertificateStillReachesServicesDirectly(t *testing.T) {
+func TestARelayWithACertificateReachesServicesDirectlyWhereItIsTold(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay("r1", false)
@@ -424,7 +425,12 @@ func TestARelayWithACertificateStillReachesServicesDirectly(t *testing.T) {
 		w.Header().Set(upstream.FailedHeader, upstream.FailedUnsent) // only a sidecar's word counts
 		w.WriteHeader(http.StatusBadGateway)
 	}))
+	f.member("w2", false, serve(t, "untold", "", func(http.ResponseWriter, *http.Request) { t.Error("a request came in clear text") }))
 	r.settled(t, "direct", 1)
+	r.settled(t, "untold", 1)
+	if resp, _ := answer(t, clients(t)["http/1.1"], r.request(t, "POST", "untold", "/", strings.NewReader("x"))); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("untold: %s", resp.Status)
+	}
 	resp, _ := answer(t, clients(t)["http/1.1"], r.request(t, "GET", "direct", "/", nil))
 	if resp.StatusCode != http.StatusBadGateway || resp.Header.Get(ingress.EndpointHeader) != "w1" || resp.Header.Get(ingress.AttemptsHeader) != "1" || resp.Header.Get(upstream.FailedHeader) != "" {
 		t.Errorf("%s %v", resp.Status, resp.Header)

@@ -23,6 +23,7 @@ type service struct {
 // counters outlive a change of address.
 type counters struct {
 	inFlight atomic.Int64
+	slots    atomic.Int64 // the most that may be in flight, 0 for any number
 	results  [len(results)]atomic.Uint64
 }
 
@@ -36,9 +37,26 @@ const (
 	resultAborted                     // the answer broke off
 	resultCancelled                   // the relay broke off
 	resultRejected                    // the request cannot be carried
+	resultFull                        // all slots were taken
 )
 
-var results = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "unsent", "sent", "aborted", "cancelled", "rejected"}
+var results = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "unsent", "sent", "aborted", "cancelled", "rejected", "full"}
+
+// enter counts one more request as in flight, unless as many as there are slots are.
+// Each request that it counts is given back with inFlight.Add(-1).
+func (c *counters) enter() bool {
+	for {
+		n, slots := c.inFlight.Load(), c.slots.Load()
+		if slots > 0 && n >= slots {
+			return false
+		}
+		// Not Add, which would count those that are refused for a moment, and make
+		// others be refused for them.
+		if c.inFlight.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
 
 func resultOfStatus(status int) result {
 	return result(min(max(status/100, 0), 5)) // 6xx and above are no statuses

@@ -40,8 +40,12 @@ type Config struct {
 	// before it cuts them off. Default 30 s.
 	StopTimeout time.Duration
 	// HandshakeTimeout is how long a stranger may take to prove who it is.
-	// Default 10 s.
+	// Default 3 s.
 	HandshakeTimeout time.Duration
+	// ProgressTimeout is how long a request or a tunnel may go on without a byte; see
+	// upstream.Exchange. It is a quarter longer in effect, so that the relay ends it,
+	// which knows the client. Default 0: no limit.
+	ProgressTimeout time.Duration
 
 	// Logger gets refused members, at most one line in ten seconds, and at debug
 	// the detail of failed requests and handshakes. Required.
@@ -58,7 +62,7 @@ type Config struct {
 // Sidecar fronts the services of one worker.
 type Sidecar struct {
 	cfg       Config
-	admission *admission
+	admission *identity.Listener
 	server    *http.Server
 	metrics   *metrics
 
@@ -75,8 +79,8 @@ type Sidecar struct {
 // New binds the listener. It starts nothing: connections wait until Run.
 func New(cfg Config) (*Sidecar, error) {
 	cfg.StopTimeout = cmp.Or(cfg.StopTimeout, 30*time.Second)
-	cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, 10*time.Second)
 	cfg.bodyPatience = cmp.Or(cfg.bodyPatience, 100*time.Millisecond)
+	cfg.ProgressTimeout = upstream.BehindRelay(cfg.ProgressTimeout)
 	socket, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for relays on %s: %w: is another process on this port?", cfg.Addr, err)
@@ -85,7 +89,14 @@ func New(cfg Config) (*Sidecar, error) {
 	s.hard, s.cut = context.WithCancel(context.Background())
 	s.services.Store(&map[string]*service{})
 	s.metrics = newMetrics(cfg.Registerer, func() map[string]*service { return *s.services.Load() })
-	s.admission = newAdmission(socket, cfg, s.metrics.refused)
+	s.admission = identity.NewListener(identity.ListenerConfig{
+		Socket:    socket,
+		Source:    cfg.Identity,
+		TLS:       cfg.Identity.ServerConfig(cfg.Identity.Policy(identity.DataPlane), "h2", "http/1.1"), // the matrix lets only relays connect to workers
+		Strangers: identity.StrangersConfig{Limit: cfg.HandshakeTimeout},
+		Allowed:   "relays of this cluster and environment",
+		Refused:   s.metrics.refused, Logger: cfg.Logger,
+	})
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -93,7 +104,7 @@ func New(cfg Config) (*Sidecar, error) {
 	// and the time it took, in units that HTTP/2 counts differently.
 	s.server = &http.Server{
 		Handler: http.HandlerFunc(s.serve), Protocols: protocols,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: cfg.ProgressTimeout},
 		ErrorLog: log.New(debugWriter{cfg.Logger}, "", 0),
 	}
 	return s, nil
@@ -108,10 +119,11 @@ func Carries(p advertise.Protocol) bool {
 	return p == "" || p == advertise.HTTP1 || p == advertise.H2C
 }
 
-// SetServices replaces the set of services: their names, local addresses and
-// protocols; nothing else of them matters here. A service whose address and
-// protocol stay is not touched. Requests to one that is gone, or has moved,
-// finish; its metrics go at once. With an error nothing has changed.
+// SetServices replaces the set of services: their names, local addresses,
+// protocols and slots; nothing else of them matters here. A service whose address and
+// protocol stay keeps its connections. Requests to one that is gone, or has moved,
+// finish; its metrics go at once. Fewer slots than are taken end no request. With an
+// error nothing has changed.
 func (s *Sidecar) SetServices(services []advertise.Service) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,6 +149,9 @@ func (s *Sidecar) SetServices(services []advertise.Service) error {
 		fresh = append(fresh, one)
 		next[offered.Name] = one
 	}
+	for _, offered := range services {
+		next[offered.Name].slots.Store(int64(offered.Slots))
+	}
 	s.services.Store(&next)
 	s.retired = slices.DeleteFunc(s.retired, func(p *upstream.Pool) bool { return p.Stats().InFlight == 0 })
 	for name, one := range before {
@@ -153,7 +168,7 @@ func (s *Sidecar) SetServices(services []advertise.Service) error {
 func (s *Sidecar) Run(ctx context.Context) error {
 	group, failed := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		s.admission.run()
+		s.admission.Run()
 		return nil
 	})
 	group.Go(func() error {

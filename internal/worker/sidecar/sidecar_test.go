@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,6 +52,83 @@ func TestNoFieldOfTheRingwayNameSpacePasses(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestTheClientsDeadlineReachesTheServiceAndEndsTheExchange(t *testing.T) {
+	seen := make(chan http.Header, 1)
+	s := start(t, nil, serve(t, "echo", "", func(_ http.ResponseWriter, r *http.Request) {
+		seen <- r.Header
+		if r.Header.Get("X-Do") == "hang" {
+			<-r.Context().Done()
+		}
+	}))
+	client := s.relay(t)
+	answer(t, client, s.request(t, "GET", "echo", nil, "Ringway-Timeout: 50000", "Grpc-Timeout: 60S"))
+	if h := within(t, seen, "the request"); h.Get("Ringway-Timeout") != "50000" || h.Get("Grpc-Timeout") != "50000000u" {
+		t.Errorf("the service saw %v", h)
+	}
+	resp, body := answer(t, client, s.request(t, "GET", "echo", nil, "Ringway-Timeout: 50", "X-Do: hang"))
+	if resp.StatusCode != http.StatusBadGateway || resp.Header.Get(upstream.FailedHeader) != upstream.FailedSent || !strings.Contains(body, "deadline") {
+		t.Errorf("%s %v %s", resp.Status, resp.Header, body)
+	}
+}
+
+// A service that sends more than it was asked for must not answer the next client with
+// it.
+func TestNoClientGetsTheAnswerToAnother(t *testing.T) {
+	out := make(chan struct{}, 1)
+	s := start(t, nil, serve(t, "echo", "", func(w http.ResponseWriter, r *http.Request) {
+		head := map[string]string{
+			"a body behind HEAD": "200 OK\r\nContent-Length: 45\r\n\r\n",
+			"a body behind 304":  "304 Not Modified\r\nContent-Length: 45\r\n\r\n",
+			"a body behind 204":  "204 No Content\r\n\r\n",
+			"a second answer":    "200 OK\r\nContent-Length: 2\r\n\r\nok",
+		}[r.Header.Get("X-Do")]
+		if head == "" {
+			_, _ = io.WriteString(w, "own")
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 "+head)
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign")
+		out <- struct{}{}
+		_, _ = io.Copy(io.Discard, conn)
+	}))
+	client := s.relay(t)
+	for _, do := range []string{"a body behind HEAD", "a body behind 304", "a body behind 204", "a second answer"} {
+		for range 50 {
+			method := http.MethodGet
+			if do == "a body behind HEAD" {
+				method = http.MethodHead
+			}
+			answer(t, client, s.request(t, method, "echo", nil, "X-Do: "+do))
+			within(t, out, "what follows the answer")
+			if _, body := answer(t, client, s.request(t, "GET", "echo", nil)); body != "own" {
+				t.Fatalf("%s: the next client got %q", do, body)
+			}
+		}
+	}
+}
+
+// Relays pass this answer on to clients.
+func TestTheAnswerToARequestThatCannotBeCarriedNamesNoAddress(t *testing.T) {
+	s := start(t, nil, serve(t, "echo", "", func(_ http.ResponseWriter, r *http.Request) { t.Errorf("carried %s %q", r.Method, r.RequestURI) }))
+	conn, err := tls.Dial("tcp", s.Addr().String(), tlsAs(source(t, s.authority, claims(identity.RoleRelay, "r1")), "http/1.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	_, _ = io.WriteString(conn, "GET x:@evil.test/p HTTP/1.1\r\nHost: x\r\nConnection: close\r\nRingway-Service: echo\r\n\r\n")
+	text, err := io.ReadAll(conn)
+	if body := string(text); err != nil || !strings.Contains(body, " 400 ") || !strings.Contains(body, `"code":"bad_request"`) || !strings.Contains(body, "target") || strings.Contains(body, "127.0.0.1") {
+		t.Errorf("%s, %v", body, err)
 	}
 }
 
@@ -109,6 +187,124 @@ func TestTheLoadIsTheOtherRequestsOfTheServiceWhenTheAnswerBegins(t *testing.T) 
 		// The load is that of the end, not of the beginning.
 		if got := within(t, held, "a held request's answer"); got != "1" && got != "0" {
 			t.Errorf("load %q of a held request", got)
+		}
+	}
+}
+
+func TestNoMoreThanTheSlotsOfAnEndpointAreInFlightThere(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	service := serve(t, "echo", "", func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-release
+	})
+	service.Slots = 2
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		s := start(t, nil, service)
+		client := s.relay(t, protocol)
+		ended := make(chan int)
+		hold := func() {
+			req := s.request(t, "POST", "echo", strings.NewReader("x"))
+			go func() {
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Error(err)
+					ended <- 0
+					return
+				}
+				_ = resp.Body.Close()
+				ended <- resp.StatusCode
+			}()
+			within(t, arrived, "a request that has a slot")
+		}
+		refused := func() {
+			t.Helper()
+			resp, body := answer(t, client, s.request(t, "POST", "echo", strings.NewReader("small")))
+			if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get(upstream.FailedHeader) != upstream.FailedFull ||
+				resp.Header.Get(upstream.LoadHeader) != "2" || !strings.Contains(body, `"code":"overloaded"`) {
+				t.Errorf("%s: one more than the slots: %s %v %s", protocol, resp.Status, resp.Header, body)
+			}
+		}
+		hold()
+		hold()
+		refused()
+		refused()
+		release <- struct{}{}
+		if status := within(t, ended, "an answer"); status != http.StatusOK {
+			t.Errorf("%s: %d", protocol, status)
+		}
+		hold() // in the slot that has become free
+		refused()
+		if n, _ := metric(t, s.registry, "ringway_sidecar_requests_total", "full", "echo"); n != 3 {
+			t.Errorf("%s: %v refusals are counted, not 3", protocol, n)
+		}
+
+		service.Slots = 3
+		s.set(t, service)
+		hold() // more slots count at once, and so do fewer
+		service.Slots = 2
+		s.set(t, service)
+		release <- struct{}{}
+		within(t, ended, "an answer")
+		refused()
+		release <- struct{}{}
+		release <- struct{}{}
+		within(t, ended, "an answer")
+		within(t, ended, "an answer")
+		if n, _ := metric(t, s.registry, "ringway_sidecar_in_flight", "echo"); n != 0 {
+			t.Errorf("%s: %v in flight at the end", protocol, n)
+		}
+	}
+}
+
+func TestSlotsAreCountedExactlyWhateverArrivesAtOnce(t *testing.T) {
+	const slots, requests = 3, 200
+	var now, most, accepted atomic.Int64
+	service := serve(t, "echo", "", func(http.ResponseWriter, *http.Request) {
+		n := now.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		accepted.Add(1)
+		now.Add(-1)
+	})
+	service.Slots = slots
+	s := start(t, nil, service)
+	client := s.relay(t, "h2")
+	answer(t, client, s.request(t, "GET", "echo", nil)) // opens the connection that all share
+	accepted.Store(0)
+	var wg sync.WaitGroup
+	var full atomic.Int64
+	for range requests {
+		req := s.request(t, "GET", "echo", nil)
+		wg.Go(func() {
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = resp.Body.Close()
+			if resp.Header.Get(upstream.FailedHeader) == upstream.FailedFull {
+				full.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() > slots || accepted.Load()+full.Load() != requests || accepted.Load() < slots {
+		t.Errorf("%d at once with %d slots; %d accepted and %d refused of %d", most.Load(), slots, accepted.Load(), full.Load(), requests)
+	}
+}
+
+func TestAServicesOwn429IsNotTheSidecars(t *testing.T) {
+	service := serve(t, "echo", "", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(upstream.FailedHeader, upstream.FailedFull) // only a sidecar's word counts
+		w.Header().Set("X-Kept", "yes")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	service.Slots = 1
+	s := start(t, nil, service)
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		resp, _ := answer(t, s.relay(t, protocol), s.request(t, "GET", "echo", nil))
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get(upstream.FailedHeader) != "" || resp.Header.Get("X-Kept") != "yes" {
+			t.Errorf("%s: %s %v", protocol, resp.Status, resp.Header)
 		}
 	}
 }
@@ -539,4 +735,31 @@ func TestARelayThatBreaksOffEndsTheRequest(t *testing.T) {
 		n, _ := metric(t, s.registry, "ringway_sidecar_requests_total", "cancelled", "echo")
 		return n == 2
 	})
+}
+
+func TestARequestWithoutAByteEndsAndSaysWhoWasSilent(t *testing.T) {
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		released := make(chan struct{})
+		s := start(t, func(c *Config) { c.ProgressTimeout = 100 * time.Millisecond }, serve(t, "echo", advertise.HTTP1, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "half")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			close(released)
+		}))
+		resp, err := s.relay(t, protocol).Do(s.request(t, "GET", "echo", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); err == nil || string(body) != "half" {
+			t.Errorf("%s: %q %v, want a half answer that breaks off", protocol, body, err)
+		}
+		_ = resp.Body.Close()
+		within(t, released, "the service to hear of it")
+		for side, want := range map[string]float64{"endpoint": 1, "client": 0, "both": 0} {
+			await(t, protocol+": "+side, func() bool {
+				n, _ := metric(t, s.registry, "ringway_sidecar_silent_requests_total", side)
+				return n == want
+			})
+		}
+	}
 }
