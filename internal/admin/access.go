@@ -1,12 +1,15 @@
 package admin
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -24,9 +27,12 @@ const leastToken = 20
 // maxTokenFile bounds what is read: a mistyped path must not fill the memory.
 const maxTokenFile = 64 << 10
 
-// AccessConfig says who may use an admin API. The zero value lets everybody who
-// reaches it.
+// AccessConfig says who may use an admin API. With the zero value every caller on this
+// host may, see Guard.
 type AccessConfig struct {
+	// Hosts are the names, besides IP addresses and localhost, that a request without a
+	// token may ask for in its Host header. Default: none.
+	Hosts []string
 	// TokenFile holds tokens, one a line; empty lines and those that begin with # are
 	// skipped. Any of them opens the API, as a bearer token or as the password of
 	// basic authentication, which browsers can ask for. It is read again with every
@@ -40,6 +46,8 @@ type AccessConfig struct {
 	TLS       bool
 	Identity  *identity.Source
 	Operators []string
+	// Logger gets a warning about a token file that others can read; default: discarded.
+	Logger *slog.Logger
 	// Registerer takes the metrics; nil: nowhere.
 	Registerer prometheus.Registerer
 }
@@ -52,13 +60,22 @@ type Access struct {
 	refused *prometheus.CounterVec
 }
 
-// The reasons of refusals.
+// The reasons of refusals, which are also the codes of the answers.
 const (
 	refusedMissing     = "no_token"
 	refusedWrong       = "wrong_token"
 	refusedCertificate = "certificate"
 	refusedOrigin      = "cross_origin"
+	refusedHost        = "foreign_host"
+	refusedForwarded   = "forwarded"
 )
+
+// refusal is the answer to a request that is refused.
+type refusal struct {
+	status int
+	Error  string `json:"error"`
+	Code   string `json:"code"`
+}
 
 // openPaths are answered to everybody: probes have no token, and learn nothing that
 // can be used.
@@ -71,104 +88,159 @@ func NewAccess(cfg AccessConfig) (*Access, error) {
 		return nil, fmt.Errorf("the admin API over TLS needs a certificate: give --tls-cert, --tls-key and --tls-ca")
 	}
 	if cfg.TokenFile != "" {
-		if err := a.readTokens(); err != nil {
+		warning, err := a.readTokens()
+		if err != nil {
 			return nil, fmt.Errorf("--admin-token-file: %w", err)
+		}
+		if warning != "" && cfg.Logger != nil {
+			cfg.Logger.Warn("token file " + warning)
 		}
 	}
 	a.refused = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_admin_refused_total", Help: "Requests that the admin API refused, by reason: no_token, wrong_token, certificate (of nobody who may), cross_origin (a page of another site in a browser).",
+		Name: "ringway_admin_refused_total", Help: "Requests that the admin API refused, by reason: no_token, wrong_token, certificate (of nobody who may), cross_origin (a page of another site in a browser), foreign_host (the Host header names another host), forwarded (a proxy or a relay passed it on).",
 	}, []string{"reason"})
-	for _, reason := range []string{refusedMissing, refusedWrong, refusedCertificate, refusedOrigin} {
+	for _, reason := range []string{refusedMissing, refusedWrong, refusedCertificate, refusedOrigin, refusedHost, refusedForwarded} {
 		a.refused.WithLabelValues(reason)
 	}
 	return a, nil
 }
 
-func (a *Access) readTokens() error {
-	stat, err := os.Stat(a.cfg.TokenFile)
+// readTokens takes the tokens of the file, with a warning when others can read it.
+func (a *Access) readTokens() (warning string, err error) {
+	file := a.cfg.TokenFile
+	stat, err := os.Stat(file)
 	if err != nil {
-		return fmt.Errorf("%w: write a token of %d or more characters into it: head -c 32 /dev/urandom | base64", err, leastToken)
+		return "", fmt.Errorf("%w: write a token of %d or more characters into it: head -c 32 /dev/urandom | base64", err, leastToken)
 	}
 	if stat.Size() > maxTokenFile {
-		return fmt.Errorf("%s has %d bytes: is it the right file?", a.cfg.TokenFile, stat.Size())
+		return "", fmt.Errorf("%s has %d bytes: is it the right file?", file, stat.Size())
 	}
-	if mode := stat.Mode().Perm(); mode&0o022 != 0 {
-		return fmt.Errorf("%s can be written by others (mode %04o): chmod 600 it", a.cfg.TokenFile, mode)
+	if warning, err = identity.JudgeSecretFile(file); err != nil {
+		return "", err
 	}
-	text, err := os.ReadFile(a.cfg.TokenFile)
+	text, err := os.ReadFile(file)
 	if err != nil {
-		return err
+		return "", err
 	}
-	var tokens [][sha256.Size]byte
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for number := 1; lines.Scan(); number++ {
-		line := strings.TrimSpace(lines.Text())
+	tokens, err := parseTokens(text)
+	if err != nil {
+		return "", fmt.Errorf("%s%w", file, err)
+	}
+	a.tokens.Store(&tokens)
+	return warning, nil
+}
+
+// parseTokens hashes the tokens of a file. Its errors continue the name of the file.
+func parseTokens(text []byte) (tokens [][sha256.Size]byte, err error) {
+	number := 0
+	for line := range bytes.Lines(text) {
+		number++
+		line = bytes.TrimSpace(line)
 		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
+		case len(line) == 0 || line[0] == '#':
 		case len(line) < leastToken:
-			return fmt.Errorf("%s:%d: a token of %d characters, fewer than %d can be guessed: head -c 32 /dev/urandom | base64", a.cfg.TokenFile, number, len(line), leastToken)
+			return nil, fmt.Errorf(":%d: a token of %d characters, fewer than %d can be guessed: head -c 32 /dev/urandom | base64", number, len(line), leastToken)
 		default:
-			tokens = append(tokens, sha256.Sum256([]byte(line)))
+			tokens = append(tokens, sha256.Sum256(line))
 		}
 	}
 	if len(tokens) == 0 {
-		return fmt.Errorf("%s has no token in it: head -c 32 /dev/urandom | base64", a.cfg.TokenFile)
+		return nil, errors.New(" has no token in it: head -c 32 /dev/urandom | base64")
 	}
-	a.tokens.Store(&tokens)
-	return nil
+	return tokens, nil
 }
 
-// Guard lets through to next who may use the API, and everybody to the probes. A page
-// of another site that a browser shows cannot change anything here.
+// Guard passes to next the requests of callers that may use the API, and all probes. A
+// page of another site that a browser shows cannot change anything here.
+//
+// Without TokenFile and TLS a caller is believed for the address that it could reach.
+// Two kinds of requests come from there without their author being there, and are
+// refused: those of a web page whose name was made to mean this address (DNS
+// rebinding, https://crypto.stanford.edu/dns/dns-rebinding.pdf), which the Host header
+// tells, and those that a proxy or a relay passed on, which its headers tell.
 func (a *Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.Contains(openPaths, r.URL.Path) && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if status, reason, text := a.judge(r); reason != "" {
-			a.refused.WithLabelValues(reason).Inc()
-			if status == http.StatusUnauthorized {
-				w.Header().Add("WWW-Authenticate", `Bearer realm="ringway admin"`)
-				w.Header().Add("WWW-Authenticate", `Basic realm="ringway admin", charset="UTF-8"`)
-			}
-			WriteError(w, status, text)
+		refused := a.judge(r)
+		if refused == nil && a.origins.Check(r) != nil {
+			refused = &refusal{http.StatusForbidden, "a page of another site may change nothing here: use the command line, or the page of this process", refusedOrigin}
+		}
+		if refused == nil {
+			next.ServeHTTP(w, r)
 			return
 		}
-		if err := a.origins.Check(r); err != nil {
-			a.refused.WithLabelValues(refusedOrigin).Inc()
-			WriteError(w, http.StatusForbidden, "a page of another site may change nothing here")
-			return
+		a.refused.WithLabelValues(refused.Code).Inc()
+		if refused.status == http.StatusUnauthorized {
+			w.Header().Add("WWW-Authenticate", `Bearer realm="ringway admin"`)
+			w.Header().Add("WWW-Authenticate", `Basic realm="ringway admin", charset="UTF-8"`)
 		}
-		next.ServeHTTP(w, r)
+		WriteJSON(w, refused.status, refused)
 	})
 }
 
-// judge says why a request is refused; with an empty reason it is not.
-func (a *Access) judge(r *http.Request) (status int, reason, text string) {
+// judge says why a request is refused; nil when it is not.
+func (a *Access) judge(r *http.Request) *refusal {
 	if a.cfg.TokenFile == "" && !a.cfg.TLS {
-		return 0, "", ""
+		return a.judgeByAddress(r)
 	}
 	shown := r.TLS != nil && len(r.TLS.PeerCertificates) > 0
-	var refusal error
+	var stranger error
 	if a.cfg.TLS && shown {
-		if refusal = a.operator(r); refusal == nil {
-			return 0, "", ""
+		if stranger = a.operator(r); stranger == nil {
+			return nil
 		}
 	}
 	token := given(r)
 	switch {
 	case token != "" && a.cfg.TokenFile != "":
 		if a.matches(token) {
-			return 0, "", ""
+			return nil
 		}
-		return http.StatusUnauthorized, refusedWrong, "this token opens nothing: is --admin-token-file the file of this process?"
-	case refusal != nil:
-		return http.StatusForbidden, refusedCertificate, refusal.Error()
+		return &refusal{http.StatusUnauthorized, "this token opens nothing: is --admin-token-file the file of this process?", refusedWrong}
+	case stranger != nil:
+		return &refusal{http.StatusForbidden, stranger.Error(), refusedCertificate}
 	case a.cfg.TokenFile == "":
-		return http.StatusForbidden, refusedCertificate, "show a certificate of an operator: --admin-tls-cert, --admin-tls-key and --admin-tls-ca"
+		return &refusal{http.StatusForbidden, "show a certificate of an operator: --admin-tls-cert, --admin-tls-key and --admin-tls-ca", refusedCertificate}
 	}
-	return http.StatusUnauthorized, refusedMissing, "a token is needed: --admin-token-file or RINGWAY_ADMIN_TOKEN_FILE"
+	return &refusal{http.StatusUnauthorized, "a token is needed: --admin-token-file or RINGWAY_ADMIN_TOKEN_FILE", refusedMissing}
+}
+
+// judgeByAddress judges a request that has only its address to show.
+func (a *Access) judgeByAddress(r *http.Request) *refusal {
+	if header := forwardingHeader(r.Header); header != "" {
+		return &refusal{http.StatusForbidden, fmt.Sprintf("the request was passed on by a proxy or a relay (it has the header %.40q): ask this address directly, or give the process --admin-token-file", header), refusedForwarded}
+	}
+	if !a.ownHost(r.Host) {
+		return &refusal{http.StatusMisdirectedRequest, fmt.Sprintf("the Host header %.80q is not this process: ask for its IP address or for localhost, or give the process --admin-host with that name, or --admin-token-file", r.Host), refusedHost}
+	}
+	return nil
+}
+
+// forwardingHeader is the name of a header that only what passes requests on adds.
+func forwardingHeader(h http.Header) string {
+	for name := range h {
+		if name == "Forwarded" || name == "Via" || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Ringway-") {
+			return name
+		}
+	}
+	return ""
+}
+
+// ownHost reports whether a Host header names this process. An IP address cannot be
+// made to mean another one, and localhost is not asked of name servers.
+func (a *Access) ownHost(header string) bool {
+	host := header
+	if name, _, err := net.SplitHostPort(header); err == nil {
+		host = name
+	}
+	if _, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")); err == nil {
+		return true
+	}
+	return strings.EqualFold(host, "localhost") ||
+		host != "" && slices.ContainsFunc(a.cfg.Hosts, func(own string) bool { return strings.EqualFold(own, host) })
 }
 
 // operator judges the certificate that was shown; the handshake has verified its chain.
@@ -200,7 +272,7 @@ func given(r *http.Request) string {
 
 // matches compares with every token in constant time.
 func (a *Access) matches(token string) bool {
-	_ = a.readTokens() // those read last count while it fails
+	_, _ = a.readTokens() // those read last count while it fails
 	sum, found := sha256.Sum256([]byte(token)), 0
 	for _, t := range *a.tokens.Load() {
 		found |= subtle.ConstantTimeCompare(sum[:], t[:])

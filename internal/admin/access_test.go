@@ -2,7 +2,9 @@ package admin_test
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -55,8 +57,12 @@ func api() http.Handler {
 
 func ask(h http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
+	r.Host = "127.0.0.1:7430"
 	for _, header := range headers {
 		name, value, _ := strings.Cut(header, ": ")
+		if name == "Host" {
+			r.Host = value
+		}
 		r.Header.Set(name, value)
 	}
 	w := httptest.NewRecorder()
@@ -174,6 +180,29 @@ func TestATokenFileThatProtectsNothingIsRefused(t *testing.T) {
 	}
 }
 
+func TestATokenFileIsJudgedLikeTheKeyOfACertificate(t *testing.T) {
+	for mode, want := range map[os.FileMode]struct {
+		starts bool
+		said   string // in the log
+	}{
+		0o600: {true, ""}, 0o400: {true, ""},
+		0o644: {true, "can be read by others (mode 0644)"}, 0o440: {true, "can be read by others (mode 0440)"},
+		0o620: {false, ""}, 0o602: {false, ""},
+	} {
+		file, log := tokenFile(t, token), &strings.Builder{}
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		_, err := admin.NewAccess(admin.AccessConfig{TokenFile: file, Logger: slog.New(slog.NewTextHandler(log, nil))})
+		if (err == nil) != want.starts || want.said == "" && log.String() != "" || !strings.Contains(log.String(), want.said) {
+			t.Errorf("mode %04o: %v, and the log says %q, want %q", mode, err, log, want.said)
+		}
+		if strings.Contains(log.String(), token) {
+			t.Error("the token is in the log")
+		}
+	}
+}
+
 func TestAPageOfAnotherSiteChangesNothing(t *testing.T) {
 	h := guard(t, admin.AccessConfig{})
 	for _, c := range []struct {
@@ -192,6 +221,73 @@ func TestAPageOfAnotherSiteChangesNothing(t *testing.T) {
 	}
 }
 
+// A page of evil.example whose name is made to mean 127.0.0.1 is of the same origin as
+// the API for a browser. Only the Host header tells.
+func TestWithoutATokenOnlyTheNamesOfTheProcessAreAnswered(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	h := guard(t, admin.AccessConfig{Hosts: []string{"Relay-1.shop.internal", "2001:db8::1"}, Registerer: reg})
+	for host, want := range map[string]int{
+		"127.0.0.1:7430": 200, "127.0.0.1": 200, "[::1]:7430": 200, "[::1]": 200, "10.0.0.1:80": 200,
+		"localhost": 200, "LocalHost:7430": 200, "relay-1.shop.internal": 200, "RELAY-1.shop.internal:7430": 200,
+		"evil.example": 421, "evil.example:7430": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example:7430": 421,
+		"127.0.0.1@evil.example": 421, "shop.internal": 421, "2130706433": 421, "0x7f000001": 421, "127.1": 421, "": 421, ":7430": 421, "[]:7430": 421,
+	} {
+		for method, path := range map[string]string{"GET": "/api/v1/members", "POST": "/api/v1/drain"} {
+			w := ask(h, method, path, "Host: "+host, "Origin: http://"+host)
+			if w.Code != want {
+				t.Errorf("%s %s of %q: %d %s, want %d", method, path, host, w.Code, w.Body, want)
+			}
+			if w.Code == 421 {
+				checkRefusal(t, w, "foreign_host", "--admin-host")
+			}
+		}
+		if w := ask(h, "GET", "/readyz", "Host: "+host); w.Code != 200 {
+			t.Errorf("a probe that asks for %q: %d", host, w.Code)
+		}
+	}
+	if n := testutil.ToFloat64(counter(t, reg, "foreign_host")); n != 24 {
+		t.Errorf("%v foreign hosts counted", n)
+	}
+	withToken := guard(t, admin.AccessConfig{TokenFile: tokenFile(t, token)})
+	if w := ask(withToken, "GET", "/metrics", "Host: relay-7", "Authorization: Bearer "+token); w.Code != 200 {
+		t.Errorf("another name, with the token: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestWhatWasForwardedIsNotBelievedForItsAddress(t *testing.T) {
+	forwarded := []string{
+		"X-Forwarded-For: 203.0.113.9", "X-Forwarded-Host: shop.example", "X-Forwarded-Proto: https", "x-forwarded-anything: 1",
+		"Forwarded: for=203.0.113.9", "Via: 1.1 proxy", "Ringway-Hop: r2", "Ringway-Service: admin", "ringway-anything: 1", "Via: ",
+	}
+	reg := prometheus.NewRegistry()
+	open, closed := guard(t, admin.AccessConfig{Registerer: reg}), guard(t, admin.AccessConfig{TokenFile: tokenFile(t, token)})
+	for _, header := range forwarded {
+		for method, path := range map[string]string{"GET": "/api/v1/members", "POST": "/api/v1/drain"} {
+			w := ask(open, method, path, header)
+			if w.Code != 403 {
+				t.Errorf("%s %s with %s: %d", method, path, header, w.Code)
+				continue
+			}
+			checkRefusal(t, w, "forwarded", "--admin-token-file")
+			if w := ask(closed, method, path, header, "Authorization: Bearer "+token); w.Code != 200 {
+				t.Errorf("%s %s with %s and the token: %d %s", method, path, header, w.Code, w.Body)
+			}
+		}
+	}
+	if n := testutil.ToFloat64(counter(t, reg, "forwarded")); int(n) != 2*len(forwarded) {
+		t.Errorf("%v counted", n)
+	}
+}
+
+// checkRefusal wants a code for programs and a remedy for people.
+func checkRefusal(t *testing.T, w *httptest.ResponseRecorder, code, remedy string) {
+	t.Helper()
+	var answer struct{ Code, Error string }
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || answer.Code != code || !strings.Contains(answer.Error, remedy) {
+		t.Errorf("%d %s, %v: want the code %s and the remedy %s", w.Code, w.Body, err, code, remedy)
+	}
+}
+
 func TestProfilesAreThereOnlyWhenAskedFor(t *testing.T) {
 	mux := admin.NewMux(config())
 	if w := ask(mux, "GET", "/debug/pprof/"); w.Code != 404 {
@@ -200,6 +296,15 @@ func TestProfilesAreThereOnlyWhenAskedFor(t *testing.T) {
 	admin.HandlePprof(mux)
 	if w := ask(mux, "GET", "/debug/pprof/goroutine?debug=1"); w.Code != 200 || !strings.Contains(w.Body.String(), "goroutine profile") {
 		t.Errorf("%d", w.Code)
+	}
+}
+
+// The arguments of a process may be secrets: --shared-key is one.
+func TestAProfileShowsNoArguments(t *testing.T) {
+	mux := admin.NewMux(config())
+	admin.HandlePprof(mux)
+	if got := ask(mux, "GET", "/debug/pprof/cmdline").Body.String(); got != os.Args[0] {
+		t.Errorf("%q, want the name of the program alone", got)
 	}
 }
 

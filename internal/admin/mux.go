@@ -15,6 +15,8 @@ import (
 type Config struct {
 	// Snapshot is the newest view of the members; it may be nil early on.
 	Snapshot func() *membership.Snapshot
+	// Unproven are the instances that gossip tells of and no snapshot shows; nil: none.
+	Unproven func() []membership.Unproven
 	// Catalogue is the checksum of the newest view of the services.
 	Catalogue func() uint64
 	// Reasons lists why this member should get no traffic; none means ready.
@@ -43,7 +45,11 @@ func NewMux(cfg Config) *http.ServeMux {
 			WriteError(w, http.StatusServiceUnavailable, "gossip is not started yet")
 			return
 		}
-		WriteJSON(w, http.StatusOK, map[string]any{"version": s.Version(), "self": s.Self().ID, "members": s.Members()})
+		answer := map[string]any{"version": s.Version(), "self": s.Self().ID, "members": s.Members()}
+		if cfg.Unproven != nil {
+			answer["unproven"] = append([]membership.Unproven{}, cfg.Unproven()...)
+		}
+		WriteJSON(w, http.StatusOK, answer)
 	})
 	mux.HandleFunc("GET /api/v1/checksum", func(w http.ResponseWriter, _ *http.Request) {
 		var members string

@@ -36,6 +36,7 @@ type adminCall struct {
 	process string      // relay or worker
 	admin   *pflag.Flag // --admin-addr; nil where at says where to ask
 	at      string
+	secret  string // what the body holds that others must not read; empty: nothing
 }
 
 // relayCall and workerCall add the flags of a call: where to ask, and the forms of the
@@ -58,7 +59,7 @@ func callOf(process string, flags *pflag.FlagSet) *adminCall {
 
 func newAdminCall(process, port string, flags *pflag.FlagSet, outputs []string) *adminCall {
 	c := &adminCall{process: process}
-	flags.String("admin-addr", "127.0.0.1:"+port, "address of the "+process+"'s admin API, or "+adminVariable)
+	flags.String("admin-addr", "127.0.0.1:"+port, "address of the "+process+"'s admin API, HOST:PORT or unix:PATH, or "+adminVariable)
 	c.admin = flags.Lookup("admin-addr")
 	c.declare(flags)
 	c.bind(flags, outputs...)
@@ -77,25 +78,44 @@ func (c *adminCall) addr() string {
 	return c.admin.Value.String()
 }
 
-// ask sends a request for a path below /api/v1, or for one that begins with a slash, and
-// returns the answer, whatever its status.
+// request is one for a path below /api/v1, or for one that begins with a slash, and the
+// client to send it with.
+func (c *adminCall) request(ctx context.Context, method, path string, body []byte) (*http.Request, *http.Client, error) {
+	addr := c.addr()
+	scheme, client, err := c.client(addr, c.process)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !strings.HasPrefix(path, "/") {
+		path = "/api/v1/" + path
+	}
+	req, err := http.NewRequestWithContext(ctx, method, scheme+"://"+urlHost(addr)+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, fmt.Errorf("--admin-addr %q: %w: want HOST:PORT or unix:PATH", addr, err)
+	}
+	if err := c.authorize(req); err != nil {
+		return nil, nil, err
+	}
+	secret := c.secret
+	if secret == "" && req.Header.Get("Authorization") != "" {
+		secret = "token"
+	}
+	if scheme == "http" {
+		if err := c.checkClearText(addr, secret); err != nil {
+			return nil, nil, err
+		}
+	}
+	return req, client, nil
+}
+
+// ask sends a request and returns the answer, whatever its status.
 func (c *adminCall) ask(ctx context.Context, method, path string, body []byte) (*http.Response, []byte, error) {
-	scheme, client, err := c.client(c.process)
+	req, client, err := c.request(ctx, method, path, body)
 	if err != nil {
 		return nil, nil, err
 	}
 	client.Timeout = adminTimeout
 	addr := c.addr()
-	if !strings.HasPrefix(path, "/") {
-		path = "/api/v1/" + path
-	}
-	req, err := http.NewRequestWithContext(ctx, method, scheme+"://"+onThisHost(addr)+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, nil, fmt.Errorf("--admin-addr %q: %w: want HOST:PORT", addr, err)
-	}
-	if err := c.authorize(req); err != nil {
-		return nil, nil, err
-	}
 	resp, err := client.Do(req)
 	if err != nil {
 		var wrapped *url.Error

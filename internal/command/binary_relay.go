@@ -29,6 +29,13 @@ func Relay() *cobra.Command {
 			return append(s.Banner(), slog.String("ingress", s.IngressAddr), slog.String("peer", s.PeerAddr))
 		},
 	}
+	d.Check = func() error {
+		cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		if err != nil {
+			return err
+		}
+		return relay.Check(cfg)
+	}
 	d.Start = func(logger *slog.Logger, reg *prometheus.Registry) (Runner, error) {
 		cfg, err := s.Config(logger, reg)
 		if err != nil {

@@ -29,6 +29,13 @@ func Worker() *cobra.Command {
 			return append(s.Banner(), slog.String("services", strings.Join(s.Services, " ")), slog.String("services file", s.ServicesFile))
 		},
 	}
+	d.Check = func() error {
+		cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		if err != nil {
+			return err
+		}
+		return worker.Check(cfg)
+	}
 	d.Start = func(logger *slog.Logger, reg *prometheus.Registry) (Runner, error) {
 		cfg, err := s.Config(logger, reg)
 		if err != nil {

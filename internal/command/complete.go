@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/daemon"
 )
 
 // completeTimeout is what a person waits for after a Tab.
@@ -33,7 +35,7 @@ func (c *adminCall) completeServices(cmd *cobra.Command, given []string, _ strin
 	}
 	var names []string
 	for _, s := range answer.Services {
-		if name := s.Service + s.Name; !slices.Contains(given, name) {
+		if name := s.Service + s.Name; !slices.Contains(given, name) && daemon.Printable(name) == name {
 			names = append(names, name)
 		}
 	}

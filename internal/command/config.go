@@ -43,10 +43,12 @@ func (d *Daemon) configCommand() *cobra.Command {
 }
 
 func (d *Daemon) configValidateCommand() *cobra.Command {
-	return &cobra.Command{Use: "validate [FILE]", Short: "check the settings and exit", Args: cobra.MaximumNArgs(1),
+	return &cobra.Command{Use: "validate [FILE]", Short: "check the settings and exit", Args: arguments(cobra.MaximumNArgs(1)),
 		Long: "Checks flags, environment and file together, as " + d.Name + " run would read them, and\n" +
-			"reports everything that is wrong at once. Nothing needs to run. FILE stands for\n" +
-			"--config. The exit code is 1 when anything is wrong.",
+			"reports everything that is wrong at once. Then it opens the files that the settings\n" +
+			"name. What it calls valid does not keep run from starting; only whether the ports\n" +
+			"are free is not tried. Nothing needs to run. FILE stands for --config. The exit code\n" +
+			"is 1 when anything is wrong.",
 		Example: fmt.Sprintf("  %[1]s config validate %[1]s.yaml\n  %[1]s config validate --config %[1]s.yaml --cluster shop", d.Name),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from := settings.Sources{Environ: os.Environ()}
@@ -55,6 +57,11 @@ func (d *Daemon) configValidateCommand() *cobra.Command {
 			}
 			if err := d.Settings.Load(from); err != nil {
 				return err
+			}
+			if d.Check != nil {
+				if err := d.Check(); err != nil {
+					return err
+				}
 			}
 			for _, warning := range d.Settings.Warnings() {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+warning)

@@ -33,6 +33,9 @@ type Daemon struct {
 	Log func() (level, format string)
 	// Banner are the rows of the start banner, read after the settings are loaded.
 	Banner func() []slog.Attr
+	// Check builds the daemon from the loaded settings as Start would, and takes it
+	// down again: nothing of it listens where it would. Nil: the settings are all.
+	Check func() error
 	// Start builds the daemon from the loaded settings.
 	Start func(*slog.Logger, *prometheus.Registry) (Runner, error)
 
@@ -194,12 +197,11 @@ func Run(root *cobra.Command) int {
 	if err == nil {
 		return 0
 	}
-	var problems settings.Problems
-	if errors.As(err, &problems) {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), problems)
-	} else {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
+	said := err.Error()
+	if problems, ok := errors.AsType[settings.Problems](err); ok {
+		said = problems.Error()
 	}
+	fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), daemon.PrintableLines(said))
 	if errors.Is(err, ErrNothingMatched) {
 		return 2
 	}

@@ -66,7 +66,7 @@ func bundleCommand(process string) *cobra.Command {
 		}
 		for _, f := range b.files {
 			if f.Error != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "not in it: %s: %s\n", f.Name, f.Error)
+				fmt.Fprintf(cmd.ErrOrStderr(), "not in it: %s: %s\n", daemon.Printable(f.Name), daemon.Printable(f.Error))
 			}
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %d files\n", call.output, b.there()+1)

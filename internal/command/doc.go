@@ -14,6 +14,9 @@
 //	                  └─► help, man pages, docs/reference/cli.md
 //
 // Rules: only main calls os.Exit; commands return errors, and Run prints them once.
-// The settings of a daemon are flags of run and config alone. Help and reference
-// depend on the code, never on the environment. Colours go to terminals only.
+// The settings of a daemon are flags of run and config alone. A verb asks the process
+// itself, never a proxy, and sends no token and no key to another host in clear text.
+// What other members say of themselves is quoted on a terminal when it is not
+// printable. Help and reference depend on the code, never on the environment. Colours go
+// to terminals only.
 package command

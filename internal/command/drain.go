@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay"
 )
 
@@ -39,9 +40,9 @@ func relayDrain(c *cobra.Command) *cobra.Command {
 }
 
 func relayDrainText(w io.Writer, a relay.DrainAnswer) error {
-	text := fmt.Sprintf("%s is not drained\n", a.Relay)
+	text := fmt.Sprintf("%s is in rotation again: it is ready unless `relay health --ready` names another reason\n", daemon.Printable(a.Relay))
 	if a.Draining {
-		text = fmt.Sprintf("%s is draining since %s, %d requests in flight\n", a.Relay, a.Since.Local().Format(time.TimeOnly), a.InFlight)
+		text = fmt.Sprintf("%s is draining since %s, %d requests in flight\n", daemon.Printable(a.Relay), a.Since.Local().Format(time.TimeOnly), a.InFlight)
 	}
 	_, err := io.WriteString(w, text)
 	return err

@@ -6,16 +6,17 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay"
 )
 
 // ExplainCommand is `explain SERVICE`: what one relay does for a service, and why.
 func ExplainCommand() *cobra.Command {
-	c := &cobra.Command{Use: "explain SERVICE", Short: "say why a relay serves a service, and why it connects to a worker or not", Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: "explain SERVICE", Short: "say why a relay serves a service, and why it connects to a worker or not", Args: arguments(cobra.ExactArgs(1)),
 		Long: "In the drawing, every line is a relay and every column a place on the ring of workers:\n" +
 			"# where the relay connects to all workers of the column, + to some, . to none.\n\n" +
 			"The exit code is 2 when the relay knows no such service, or the worker does not offer it.",
@@ -36,8 +37,8 @@ func ExplainCommand() *cobra.Command {
 }
 
 func explainTable(out io.Writer, a *relay.ExplainAnswer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row := func(name, format string, values ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", values...) }
+	w := newRows(out)
+	row := func(name, format string, values ...any) { w.add(name+"\t"+format, values...) }
 	row("service", "%s", a.Service)
 	row("relay", "%s, %s", a.Relay, a.Role)
 	row("reason", "%s", a.Reason)
@@ -52,6 +53,14 @@ func explainTable(out io.Writer, a *relay.ExplainAnswer) error {
 	}
 	if a.Range != "" {
 		row("range", "%s", a.Range)
+	}
+	if p := a.Plan; p != nil {
+		row("minimums", "%d relays for each worker, %d workers for each relay", p.PeersPerWorker, p.PeersPerRelay)
+		row("ratio", "%.4g, of %d workers and %d relays", p.Ratio, p.Workers, p.Relays)
+		if a.Index >= 0 {
+			row("length", "%d of %d workers", p.Length, p.Workers)
+		}
+		row("computed", "%s", p.Computed.UTC().Format(time.RFC3339))
 	}
 	if x := a.Worker; x != nil {
 		fmt.Fprintln(w)
@@ -81,7 +90,7 @@ func explainTable(out io.Writer, a *relay.ExplainAnswer) error {
 		return err
 	}
 	if a.Drawing != "" {
-		if _, err := fmt.Fprint(out, "\n", a.Drawing); err != nil {
+		if _, err := fmt.Fprint(out, "\n", daemon.PrintableLines(a.Drawing)); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/settings"
 )
 
 // probeTimeout is less than what container engines and orchestrators grant a probe.
@@ -35,12 +38,14 @@ func HealthCommand(process, port string) *cobra.Command {
 		if ready {
 			path = "/readyz"
 		}
-		client, scheme := http.Client{Timeout: timeout}, "http"
+		client, transport := direct(addr)
+		client.Timeout = timeout
+		scheme := "http"
 		if overTLS {
 			// A probe shows nothing and learns nothing: whose certificate it is does not matter.
-			client.Transport, scheme = &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}}, "https"
+			transport.TLSClientConfig, scheme = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, "https"
 		}
-		req, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, scheme+"://"+onThisHost(addr)+path, nil)
+		req, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, scheme+"://"+urlHost(addr)+path, nil)
 		if err != nil {
 			return err
 		}
@@ -67,7 +72,7 @@ func judgeHealth(w io.Writer, resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", answer.Status, strings.Join(answer.Reasons, "; "))
 	}
-	_, err := fmt.Fprintln(w, answer.Status)
+	_, err := fmt.Fprintln(w, daemon.Printable(answer.Status))
 	return err
 }
 
@@ -75,11 +80,19 @@ func judgeHealth(w io.Writer, resp *http.Response) error {
 // host.
 func onThisHost(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
+	if err != nil || strings.HasPrefix(addr, settings.SocketPrefix) {
 		return addr
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
 	return net.JoinHostPort(host, port)
+}
+
+// urlHost is what the URL of a request to addr names. A socket has no name of its own.
+func urlHost(addr string) string {
+	if strings.HasPrefix(addr, settings.SocketPrefix) {
+		return "localhost"
+	}
+	return onThisHost(addr)
 }

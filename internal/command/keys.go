@@ -9,12 +9,12 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // KeysCommand is `keys`: the gossip keys of the whole fleet, through the admin
@@ -28,7 +28,7 @@ func KeysCommand() *cobra.Command {
 	call := relayCall(root.PersistentFlags())
 
 	change := func(operation membership.KeyOperation, use, short, example string, argument func(*cobra.Command, string) (string, error)) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Example: example, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		return &cobra.Command{Use: use, Short: short, Example: example, Args: arguments(cobra.ExactArgs(1)), RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := argument(cmd, args[0])
 			if err != nil {
 				return err
@@ -36,6 +36,9 @@ func KeysCommand() *cobra.Command {
 			body, err := json.Marshal(relay.KeysRequest{Operation: operation, Argument: text})
 			if err != nil {
 				return err
+			}
+			if operation == membership.InstallKey {
+				call.secret = "key"
 			}
 			return callKeys(cmd, call, http.MethodPost, body)
 		}}
@@ -68,7 +71,7 @@ func readKey(cmd *cobra.Command, file string) (string, error) {
 	var err error
 	if file == "-" {
 		text, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), 1024))
-	} else {
+	} else if _, err = identity.JudgeSecretFile(file); err == nil {
 		text, err = os.ReadFile(file)
 	}
 	if err != nil {
@@ -105,8 +108,8 @@ func keysTable(out io.Writer, a *relay.KeysAnswer) error {
 	if len(a.Members) == 0 {
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MEMBER\tIN USE\tALSO INSTALLED\tERROR")
+	w := newRows(out)
+	w.add("MEMBER\tIN USE\tALSO INSTALLED\tERROR")
 	for _, m := range a.Members {
 		inUse, others := "-", "-"
 		if len(m.Fingerprints) > 0 {
@@ -115,7 +118,7 @@ func keysTable(out io.Writer, a *relay.KeysAnswer) error {
 		if len(m.Fingerprints) > 1 {
 			others = strings.Join(m.Fingerprints[1:], " ")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", m.Member, inUse, others, m.Error)
+		w.add("%s\t%s\t%s\t%s", m.Member, inUse, others, m.Error)
 	}
 	return w.Flush()
 }

@@ -15,7 +15,7 @@ import (
 // importKeysCommand is `keys import`: the gossip keys of a file that a member must
 // not write, such as a mounted secret, become a file of its own.
 func importKeysCommand() *cobra.Command {
-	return &cobra.Command{Use: "import SECRET FILE", Short: "copy gossip keys from a read-only secret to a member's own file", Args: cobra.ExactArgs(2),
+	return &cobra.Command{Use: "import SECRET FILE", Short: "copy gossip keys from a read-only secret to a member's own file", Args: arguments(cobra.ExactArgs(2)),
 		Long: "Rotations are written back to --gossip-key-file, and nobody else may read it, so a\n" +
 			"mounted secret cannot be that file. Run this before the member: it writes FILE\n" +
 			"with mode 600. A FILE that is there is left alone, for its keys may be newer than\n" +

@@ -19,7 +19,7 @@ import (
 // The pages are written here and not by cobra's doc package, which would bring a
 // Markdown parser and a converter into both binaries.
 func manCommand(name string) *cobra.Command {
-	return &cobra.Command{Use: "man DIR", Short: "write man pages to a directory", Args: cobra.ExactArgs(1),
+	return &cobra.Command{Use: "man DIR", Short: "write man pages to a directory", Args: arguments(cobra.ExactArgs(1)),
 		Long:    "Writes a page of section 1 for this binary and for each of its commands.\nThe directory is made if it is not there; pages in it are replaced.",
 		Example: "  " + name + " man /usr/local/share/man/man1",
 		RunE: func(cmd *cobra.Command, args []string) error {

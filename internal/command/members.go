@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +24,8 @@ const (
 	memberLeaving memberState = "leaving"
 	memberLeft    memberState = "left"
 	memberFailed  memberState = "failed"
+	// memberUnproven is told of by gossip, and nothing proves that it is what it says.
+	memberUnproven memberState = "unproven"
 )
 
 // MembersDocument is what `members -o json` writes.
@@ -34,7 +35,7 @@ type MembersDocument struct {
 	Self     string `json:"self"`
 	Version  uint64 `json:"version"`
 	Degraded bool   `json:"degraded"`
-	// Members are those that were asked for, by id: the living ones, and those that
+	// Members are those that were asked for, by id, w2 before w10: the living ones, and those that
 	// went in the last hour.
 	Members []ListedMember `json:"members"`
 }
@@ -43,8 +44,11 @@ type MembersDocument struct {
 type ListedMember struct {
 	membership.Member
 	State memberState `json:"state"`
-	// Since is when a living member started and when another went.
+	// Since is when a living member started, when another went, and since when an
+	// unproven one is left out.
 	Since time.Time `json:"since"`
+	// Reason is why an unproven member is left out, and what to do.
+	Reason string `json:"reason,omitempty"`
 }
 
 // memberFilter says which members to list; an empty part lets all pass.
@@ -61,7 +65,7 @@ func (f memberFilter) empty() bool { return len(f.roles)+len(f.states)+len(f.dat
 func (f memberFilter) check() error {
 	return errors.Join(
 		oneOf("--role", f.roles, string(membership.RoleRelay), string(membership.RoleGate), string(membership.RoleWorker)),
-		oneOf("--state", f.states, string(memberAlive), string(memberLeaving), string(memberLeft), string(memberFailed)))
+		oneOf("--state", f.states, string(memberAlive), string(memberLeaving), string(memberLeft), string(memberFailed), string(memberUnproven)))
 }
 
 // oneOf refuses what a flag does not take.
@@ -78,14 +82,15 @@ func oneOf(flag string, values []string, allowed ...string) error {
 func MembersCommand(process string) *cobra.Command {
 	c := &cobra.Command{Use: "members", Short: "list the members of the cluster, and those that went in the last hour", Args: cobra.NoArgs,
 		Long: "Lists the cluster as the " + process + " sees it. Members that left or failed stay in the list\n" +
-			"for an hour, unless they come back.\n\n" +
+			"for an hour, unless they come back. A member that is unproven takes no part: below\n" +
+			"the table stands why.\n\n" +
 			"The exit code is 2 when no member is of the role, state and datacenter asked for.",
 		Example: fmt.Sprintf("  %[1]s members\n  %[1]s members --role worker --state failed,left\n  %[1]s members --watch -o json | jq -c '[.members[].id]'", process)}
 	call := callOf(process, c.Flags())
 	call.watchable(c.Flags())
 	var filter memberFilter
 	c.Flags().StringSliceVar(&filter.roles, "role", nil, "only members of this role: relay, gate or worker; may be repeated")
-	c.Flags().StringSliceVar(&filter.states, "state", nil, "only members in this state: alive, leaving, left or failed; may be repeated")
+	c.Flags().StringSliceVar(&filter.states, "state", nil, "only members in this state: alive, leaving, left, failed or unproven; may be repeated")
 	c.Flags().StringSliceVar(&filter.datacenters, "datacenter", nil, "only members in this datacenter; may be repeated")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := filter.check(); err != nil {
@@ -104,7 +109,7 @@ func MembersCommand(process string) *cobra.Command {
 			return text, err
 		}, func(w io.Writer) error {
 			if doc.Degraded {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s may be cut off from the cluster: see its log\n", doc.Self)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s may be cut off from the cluster: see its log\n", daemon.Printable(doc.Self))
 			}
 			return membersTable(w, doc, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
 		})
@@ -126,6 +131,8 @@ func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDo
 		Version uint64
 		Self    string
 		Members []membership.Member
+		// Unproven may be instances of an id that is alive as well.
+		Unproven []membership.Unproven
 	}
 	if _, err := c.fetch(ctx, http.MethodGet, "members", nil, &living); err != nil {
 		return MembersDocument{}, err
@@ -142,14 +149,17 @@ func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDo
 		if m.Leaving {
 			state = memberLeaving
 		}
-		add(ListedMember{m, state, time.UnixMilli(int64(m.Epoch)).UTC()})
+		add(ListedMember{Member: m, State: state, Since: time.UnixMilli(int64(m.Epoch)).UTC()})
 	}
 	for _, d := range departures.Departed {
 		if !seen[d.Member.ID] {
-			add(ListedMember{d.Member, memberState(d.Reason), d.At})
+			add(ListedMember{Member: d.Member, State: memberState(d.Reason), Since: d.At})
 		}
 	}
-	slices.SortFunc(doc.Members, func(a, b ListedMember) int { return cmp.Compare(a.ID, b.ID) })
+	for _, u := range living.Unproven {
+		add(ListedMember{Member: membership.Member{ID: u.ID, Epoch: u.Epoch, GossipAddr: u.GossipAddr}, State: memberUnproven, Since: u.Since, Reason: u.Reason})
+	}
+	slices.SortStableFunc(doc.Members, func(a, b ListedMember) int { return daemon.Natural(a.ID, b.ID) })
 	return doc, nil
 }
 
@@ -166,7 +176,17 @@ func membersTable(out io.Writer, doc MembersDocument, style tableStyle) error {
 		}
 		t.add(row...)
 	}
-	return t.writeTo(out)
+	if err := t.writeTo(out); err != nil {
+		return err
+	}
+	for _, m := range doc.Members {
+		if m.Reason != "" {
+			if _, err := fmt.Fprintf(out, "%s is %s: %s\n", daemon.Printable(m.ID), daemon.Printable(string(m.State)), daemon.Printable(m.Reason)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // stateCell colours the states of members, services and peers.
@@ -176,7 +196,7 @@ func stateCell(state string) cell {
 		return cell{state, good}
 	case "leaving", "left", "draining", "half_open", "joining":
 		return cell{state, fair}
-	case "failed", "unhealthy", "evicted", "unreachable", "out":
+	case "failed", "unproven", "unhealthy", "evicted", "unreachable", "out":
 		return cell{state, bad}
 	}
 	return cell{state, plain}

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -67,7 +66,7 @@ func (c *adminCall) lineWriter(out io.Writer) func(line []byte) error {
 			return err
 		}
 	}
-	people := zerolog.ConsoleWriter{Out: out, NoColor: !coloured(out), TimeFormat: "15:04:05.000"}
+	people := daemon.NewConsole(out, coloured(out))
 	return func(line []byte) error {
 		_, err := people.Write(line)
 		return err
@@ -94,17 +93,10 @@ func (c *adminCall) follow(ctx context.Context, path string, take func(line []by
 	return fmt.Errorf("the %s at %s ended the stream", c.process, c.addr())
 }
 
-// open sends a GET for a path below /api/v1 whose answer has no end that is known.
+// open sends a GET whose answer has no end that is known.
 func (c *adminCall) open(ctx context.Context, path string) (*http.Response, error) {
-	scheme, client, err := c.client(c.process)
+	req, client, err := c.request(ctx, http.MethodGet, path, nil)
 	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+onThisHost(c.addr())+"/api/v1/"+path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("--admin-addr %q: %w: want HOST:PORT", c.addr(), err)
-	}
-	if err := c.authorize(req); err != nil {
 		return nil, err
 	}
 	resp, err := client.Do(req)

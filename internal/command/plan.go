@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +13,7 @@ import (
 
 // PlanCommand is `plan SERVICE`: who connects to whom, as all relays compute it.
 func PlanCommand() *cobra.Command {
-	c := &cobra.Command{Use: "plan SERVICE", Short: "show which relays serve a service and which workers they connect to", Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: "plan SERVICE", Short: "show which relays serve a service and which workers they connect to", Args: arguments(cobra.ExactArgs(1)),
 		Long: "Every relay computes the same plan. Members that have vanished may keep their place\n" +
 			"in it for a while: they are marked absent, and nothing counts them.\n\n" +
 			"The exit code is 2 when the relay knows no such service.",
@@ -30,23 +29,23 @@ func PlanCommand() *cobra.Command {
 }
 
 func planTable(out io.Writer, a *relay.PlanAnswer, wide bool) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "service\t%s\n", a.Service)
-	fmt.Fprintf(w, "strategy\t%s, index by %s\n", a.Strategy, a.IndexSource)
+	w := newRows(out)
+	w.add("service\t%s", a.Service)
+	w.add("strategy\t%s, index by %s", a.Strategy, a.IndexSource)
 	if a.Fallback != "" {
-		fmt.Fprintf(w, "fallback\t%s\n", a.Fallback)
+		w.add("fallback\t%s", a.Fallback)
 	}
-	fmt.Fprintf(w, "relays\t%d, each connected to %s\n", len(a.Relays)-len(a.Absent.Relays), span(a.Coverage.WorkersPerRelay, "worker"))
-	fmt.Fprintf(w, "workers\t%d, each connected to %s\n", len(a.RelaysPerWorker), span(a.Coverage.RelaysPerWorker, "relay"))
-	fmt.Fprintf(w, "connections\t%d\n", a.Connections)
+	w.add("relays\t%d, each connected to %s", len(a.Relays)-len(a.Absent.Relays), span(a.Coverage.WorkersPerRelay, "worker"))
+	w.add("workers\t%d, each connected to %s", len(a.RelaysPerWorker), span(a.Coverage.RelaysPerWorker, "relay"))
+	w.add("connections\t%d", a.Connections)
 	for _, worker := range a.Absent.Workers {
-		fmt.Fprintf(w, "absent\tworker %s keeps its place\n", worker)
+		w.add("absent\tworker %s keeps its place", worker)
 	}
-	fmt.Fprintln(w)
+	w.add("")
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "INDEX\tRELAY\tSTATE\tWORKERS\tRANGE")
+	w.add("INDEX\tRELAY\tSTATE\tWORKERS\tRANGE")
 	for _, r := range a.Relays {
 		state, connected := thereOr(r.Absent), 0
 		for _, worker := range r.Workers {
@@ -58,13 +57,13 @@ func planTable(out io.Writer, a *relay.PlanAnswer, wide bool) error {
 		if text == "" {
 			text = "-" // rendezvous has none
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\n", r.Index, r.Relay, state, connected, text)
+		w.add("%d\t%s\t%s\t%d\t%s", r.Index, r.Relay, state, connected, text)
 	}
 	if wide {
-		fmt.Fprintln(w, "\nRELAY\tWORKER\tWEIGHT\tSTATE")
+		w.add("\nRELAY\tWORKER\tWEIGHT\tSTATE")
 		for _, r := range a.Relays {
 			for _, worker := range r.Workers {
-				fmt.Fprintf(w, "%s\t%s\t%.4f\t%s\n", r.Relay, worker.Worker, worker.Weight, thereOr(r.Absent || worker.Absent))
+				w.add("%s\t%s\t%.4f\t%s", r.Relay, worker.Worker, worker.Weight, thereOr(r.Absent || worker.Absent))
 			}
 		}
 	}

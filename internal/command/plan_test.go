@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -34,14 +35,18 @@ workers      1, each connected to 1 relay
 connections  1
 
 INDEX  RELAY  STATE  WORKERS  RANGE
-0      r1     there  1        [0..0) of 1 (all)
+0      r1     there  1        [0..1) of 1 (all)
 `},
 		{command.ExplainCommand(), []string{"echo"}, `service   echo
 relay     r1, affine
 reason    r1 is one of the 1 relays that serve echo; its index is its rank among them
 strategy  projection, index by rank
 index     0
-range     [0..0) of 1 (all)
+range     [0..1) of 1 (all)
+minimums  3 relays for each worker, 3 workers for each relay
+ratio     1, of 1 workers and 1 relays
+length    1 of 1 workers
+computed  TIME
 
 echo: ring of 1 worker, 1 relay (home)
 > r1 #
@@ -51,7 +56,11 @@ relay     r1, affine
 reason    r1 is one of the 1 relays that serve echo; its index is its rank among them
 strategy  projection, index by rank
 index     0
-range     [0..0) of 1 (all)
+range     [0..1) of 1 (all)
+minimums  3 relays for each worker, 3 workers for each relay
+ratio     1, of 1 workers and 1 relays
+length    1 of 1 workers
+computed  TIME
 
 worker     w1, ready
 in range   yes
@@ -77,6 +86,11 @@ echo: ring of 1 worker, 1 relay (home)
 		for line := range strings.Lines(got) {
 			if name, address, ok := strings.Cut(line, "    127.0.0.1:"); ok && name == "address" && address != "\n" {
 				line = "address    ADDRESS\n"
+			}
+			if at, ok := strings.CutPrefix(line, "computed  "); ok {
+				if _, err := time.Parse(time.RFC3339, strings.TrimSpace(at)); err == nil {
+					line = "computed  TIME\n"
+				}
 			}
 			lines = append(lines, line)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 )
@@ -41,6 +42,6 @@ func reloadText(w io.Writer, a relay.ReloadAnswer) error {
 // changes lists settings under what became of them.
 func changes(b *strings.Builder, what string, list []settings.Change) {
 	for _, c := range list {
-		fmt.Fprintf(b, "%s: %s\n", what, c)
+		fmt.Fprintf(b, "%s: %s\n", what, daemon.Printable(c.String()))
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +17,7 @@ import (
 
 // RouteCommand is `route SERVICE`: where a request would go now, and why.
 func RouteCommand() *cobra.Command {
-	c := &cobra.Command{Use: "route SERVICE", Short: "say which worker a request would go to, and why", Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: "route SERVICE", Short: "say which worker a request would go to, and why", Args: arguments(cobra.ExactArgs(1)),
 		Long: "It asks one relay how it would pick an endpoint for a request, with the code that\n" +
 			"picks. Nothing is sent. Where chance takes part, the next request may go elsewhere.\n" +
 			"A relay that forwards the service says to which relays.\n\n" +
@@ -41,6 +40,8 @@ func RouteCommand() *cobra.Command {
 			case err != nil:
 			case a.Decision != nil && a.Decision.Winner == "":
 				err = fmt.Errorf("%w: %s", ErrNothingMatched, a.Decision.Reason)
+			case a.Role == "none":
+				err = fmt.Errorf("%w: %s has no endpoint that takes requests", ErrNothingMatched, a.Service)
 			case a.Decision == nil && len(a.Relays) == 0:
 				err = fmt.Errorf("%w: %s forwards %s and knows no relay that serves it", ErrNothingMatched, a.Relay, a.Service)
 			}
@@ -53,8 +54,8 @@ func RouteCommand() *cobra.Command {
 }
 
 func routeTable(out io.Writer, a *relay.RouteAnswer, style tableStyle) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row := func(name, format string, values ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", values...) }
+	w := newRows(out)
+	row := func(name, format string, values ...any) { w.add(name+"\t"+format, values...) }
 	row("service", "%s", a.Service)
 	row("relay", "%s, %s", a.Relay, a.Role)
 	if a.Key != "" {
@@ -62,6 +63,13 @@ func routeTable(out io.Writer, a *relay.RouteAnswer, style tableStyle) error {
 	}
 	d := a.Decision
 	if d == nil {
+		if a.Role == "none" {
+			row("reason", "%s has no endpoint that takes requests", a.Service)
+			return w.Flush()
+		}
+		if a.Next != "" {
+			row("next", "%s: %s", a.Next, a.NextReason)
+		}
 		row("reason", "%s does not serve %s: it forwards to one of the relays that do", a.Relay, a.Service)
 		if err := w.Flush(); err != nil {
 			return err

@@ -6,11 +6,14 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -18,10 +21,11 @@ import (
 // ServicesCommand is `services [SERVICE]` of a relay: what it knows, and how it does
 // with the peers of one service.
 func ServicesCommand() *cobra.Command {
-	c := &cobra.Command{Use: "services [SERVICE]", Short: "list the services that a relay knows, or the peers of one", Args: cobra.MaximumNArgs(1),
+	c := &cobra.Command{Use: "services [SERVICE]", Short: "list the services that a relay knows, or the peers of one", Args: arguments(cobra.MaximumNArgs(1)),
 		Long: "RANGE is the number of workers that this relay connects to; a relay that forwards\n" +
 			"a service has none. REQUESTS counts since the relay started. For one service, the\n" +
-			"peers are the workers of the range or, where the service is forwarded, relays.\n\n" +
+			"peers are the workers of the range or, where the service is forwarded, relays;\n" +
+			"endpoints that take no new requests, as drained ones, stand behind them.\n\n" +
 			"The exit code is 2 when the relay knows no such service.",
 		Example: "  relay services\n  relay services billing --watch\n  relay services billing -o json | jq '.peers[] | select(.state != \"active\")'"}
 	call := relayCall(c.Flags())
@@ -63,17 +67,22 @@ func servicesTable(out io.Writer, a *relay.ServicesAnswer, style tableStyle) err
 	return t.writeTo(out)
 }
 
-func serviceTable(out io.Writer, a *relay.ServiceAnswer, style tableStyle) error {
+func serviceTable(w io.Writer, a *relay.ServiceAnswer, style tableStyle) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "service    %s\nrelay      %s, %s\n", a.Service, a.Relay, a.Role)
+	fmt.Fprintf(&b, "service    %s\nrelay      %s, %s\n", printable(a.Service, a.Relay, a.Role)...)
 	if a.Index >= 0 {
 		fmt.Fprintf(&b, "index      %d of %d relays\n", a.Index, len(a.AffineRelays))
 	}
 	if a.RangeText != "" {
-		fmt.Fprintf(&b, "range      %s\n", a.RangeText)
+		fmt.Fprintf(&b, "range      %s\n", daemon.Printable(a.RangeText))
 	}
-	fmt.Fprintf(&b, "endpoints  %d\nin flight  %d\n\n", a.Endpoints, a.InFlight)
-	if _, err := io.WriteString(out, b.String()); err != nil {
+	fmt.Fprintf(&b, "endpoints  %d", a.Endpoints)
+	out := notTaken(a)
+	if len(out) > 0 {
+		fmt.Fprintf(&b, ", %d of them not taking new requests", len(out))
+	}
+	fmt.Fprintf(&b, "\nin flight  %d\n\n", a.InFlight)
+	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
 	}
 	columns := []string{"PEER", "STATE", "CONNECTED", ">WEIGHT", ">LATENCY", ">IN FLIGHT", ">REQUESTS", ">FAILURES", ">ERRORS"}
@@ -93,7 +102,33 @@ func serviceTable(out io.Writer, a *relay.ServiceAnswer, style tableStyle) error
 		}
 		t.add(row...)
 	}
-	return t.writeTo(out)
+	for _, e := range out {
+		row := []any{e.NodeID, stateCell(offerState(e)), "", "", "", "", "", "", ""}
+		if style.wide {
+			row = append(row, "", e.Address, "")
+		}
+		t.add(row...)
+	}
+	return t.writeTo(w)
+}
+
+// notTaken are the endpoints that no plan counts on any more, or that this relay cannot
+// connect to: drained workers are looked for here.
+func notTaken(a *relay.ServiceAnswer) []*advertise.Endpoint {
+	shown := map[string]bool{}
+	for _, p := range a.Peers {
+		shown[p.Node] = true
+	}
+	return slices.DeleteFunc(slices.Clone(a.Catalogue), func(e *advertise.Endpoint) bool {
+		return offerState(e) == string(advertise.Ready) || shown[e.NodeID]
+	})
+}
+
+func offerState(e *advertise.Endpoint) string {
+	if e.Unreachable && e.State == advertise.Ready {
+		return "unreachable"
+	}
+	return string(e.State)
 }
 
 // WorkerServicesCommand is `services [SERVICE...]` of a worker: what it offers.

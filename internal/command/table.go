@@ -1,9 +1,14 @@
 package command
 
 import (
+	"fmt"
 	"io"
+	"reflect"
 	"strings"
+	"text/tabwriter"
 	"unicode/utf8"
+
+	"github.com/ringway/ringway/internal/daemon"
 )
 
 // table aligns columns. Unlike text/tabwriter it knows which columns are numbers, and
@@ -56,7 +61,7 @@ func (t *table) add(values ...any) {
 		case string:
 			row[i].text = v
 		}
-		if row[i].text == "" {
+		if row[i].text = daemon.Printable(row[i].text); row[i].text == "" {
 			row[i].text = "-"
 		}
 	}
@@ -94,4 +99,27 @@ func (t *table) writeTo(out io.Writer) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// rows aligns lines of text whose parts are separated by tabs.
+type rows struct{ *tabwriter.Writer }
+
+func newRows(out io.Writer) rows { return rows{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)} }
+
+// add adds a line, its values made printable.
+func (r rows) add(format string, values ...any) {
+	fmt.Fprintf(r, format+"\n", printable(values...)...)
+}
+
+// printable are values for a text on a terminal: those that are strings are often what
+// other members say of themselves.
+func printable(values ...any) []any {
+	out := make([]any, len(values))
+	for i, v := range values {
+		out[i] = v
+		if text := reflect.ValueOf(v); text.Kind() == reflect.String {
+			out[i] = daemon.Printable(text.String())
+		}
+	}
+	return out
 }

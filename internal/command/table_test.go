@@ -1,9 +1,20 @@
 package command
 
 import (
+	"io"
+	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/worker"
 )
 
 func TestATableAlignsColumnsAndNumbers(t *testing.T) {
@@ -50,6 +61,84 @@ func TestNothingButATerminalIsColoured(t *testing.T) {
 	}
 }
 
+// evil is a name that clears the screen, in both spellings, reads backwards, and looks
+// like a line of its own.
+const evil = "w1\x1b[2J\u009b2K\x07\u202e\nforged\tline\xff"
+
+// fill sets every text in v to evil, and makes every list, map and pointer hold one.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(evil)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key)
+		fill(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i))
+			}
+		}
+	}
+}
+
+func filled[T any]() (v T) {
+	fill(reflect.ValueOf(&v).Elem())
+	return v
+}
+
+func TestNothingThatAMemberSaysOfItselfReachesTheTerminalAsItIs(t *testing.T) {
+	style := tableStyle{wide: true, colour: false}
+	config, members, offered := filled[shownConfig](), filled[MembersDocument](), filled[worker.ServicesAnswer]()
+	plan, explain, route, keys := filled[relay.PlanAnswer](), filled[relay.ExplainAnswer](), filled[relay.RouteAnswer](), filled[relay.KeysAnswer]()
+	forwarded, services, service, report := filled[relay.RouteAnswer](), filled[relay.ServicesAnswer](), filled[relay.ServiceAnswer](), filled[check.Report]()
+	forwarded.Decision = nil
+	health := &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"status": "ok\u001b[2J"}`))}
+	for name, write := range map[string]func(io.Writer) error{
+		"config":          func(w io.Writer) error { return configTable(w, config, true, style) },
+		"members":         func(w io.Writer) error { return membersTable(w, members, style) },
+		"worker services": func(w io.Writer) error { return workerServicesTable(w, &offered, style) },
+		"worker reload":   func(w io.Writer) error { return changeTable(w, filled[worker.Change]()) },
+		"plan":            func(w io.Writer) error { return planTable(w, &plan, true) },
+		"explain":         func(w io.Writer) error { return explainTable(w, &explain) },
+		"route":           func(w io.Writer) error { return routeTable(w, &route, style) },
+		"forwarded":       func(w io.Writer) error { return routeTable(w, &forwarded, style) },
+		"keys":            func(w io.Writer) error { return keysTable(w, &keys) },
+		"services":        func(w io.Writer) error { return servicesTable(w, &services, style) },
+		"service":         func(w io.Writer) error { return serviceTable(w, &service, style) },
+		"check":           func(w io.Writer) error { return checkText(w, &report, false) },
+		"reload":          func(w io.Writer) error { return reloadText(w, filled[relay.ReloadAnswer]()) },
+		"drain":           func(w io.Writer) error { return relayDrainText(w, filled[relay.DrainAnswer]()) },
+		"health":          func(w io.Writer) error { return judgeHealth(w, health) },
+		"an error": func(w io.Writer) error {
+			_, err := io.WriteString(w, daemon.PrintableLines("the relay said "+evil))
+			return err
+		},
+	} {
+		var b strings.Builder
+		if err := write(&b); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for line := range strings.SplitSeq(b.String(), "\n") {
+			if strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) && r != '\t' }) || strings.HasPrefix(line, "forged") && name != "an error" && name != "explain" || !utf8.ValidString(line) {
+				t.Errorf("%s: a line is %q", name, line)
+			}
+		}
+		if !strings.Contains(b.String(), `\x1b[2J`) {
+			t.Errorf("%s does not show what the member says:\n%s", name, b.String())
+		}
+	}
+}
+
 func TestUnitsAreHuman(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0", 9999: "9999", 10_000: "10.0k", 999_949: "999.9k", 999_950: "1.0M", 1_234_567: "1.2M", 5_000_000_000: "5.0G", 7e15: "7000.0T"} {
 		if got := count(n); got != want {
@@ -68,5 +157,30 @@ func TestUnitsAreHuman(t *testing.T) {
 	}
 	if got := percent(0.0425); got != "4.2%" && got != "4.3%" {
 		t.Errorf("percent: %q", got)
+	}
+}
+
+// A drained worker is out of the range; an operator looks for it all the same.
+func TestADrainedWorkerStaysInTheTableOfItsService(t *testing.T) {
+	a := relay.ServiceAnswer{Catalogue: []*advertise.Endpoint{
+		{Service: advertise.Service{Name: "echo", Address: "10.0.0.1:80", State: advertise.Ready}, Worker: &advertise.Worker{NodeID: "w1"}},
+		{Service: advertise.Service{Name: "echo", Address: "10.0.0.2:80", State: advertise.Draining}, Worker: &advertise.Worker{NodeID: "w2"}},
+		{Service: advertise.Service{Name: "echo", Address: "10.0.0.3:80", State: advertise.Ready}, Worker: &advertise.Worker{NodeID: "w3", Unreachable: true}},
+	}}
+	a.Endpoints = 3
+	for _, wide := range []bool{false, true} {
+		var b strings.Builder
+		if err := serviceTable(&b, &a, tableStyle{wide: wide}); err != nil {
+			t.Fatal(err)
+		}
+		rows := map[string]string{}
+		for line := range strings.Lines(b.String()) {
+			if fields := strings.Fields(line); len(fields) > 1 {
+				rows[fields[0]] = fields[1]
+			}
+		}
+		if rows["w2"] != "draining" || rows["w3"] != "unreachable" || !strings.Contains(b.String(), "endpoints  3, 2 of them not taking new requests") {
+			t.Errorf("wide %v:\n%s", wide, &b)
+		}
 	}
 }

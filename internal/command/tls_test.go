@@ -61,6 +61,13 @@ func TestCertificatesFromTheCommandsServeAMember(t *testing.T) {
 	if !strings.Contains(out, cert) || !strings.Contains(out, "relay relay-1 of shop/prod, datacenter fra") {
 		t.Errorf("got\n%s", out)
 	}
+	if info := mustRunTLS(t, "info", cert); !strings.Contains(info, "Ed25519") {
+		t.Errorf("not an Ed25519 key:\n%s", info)
+	}
+	mustRunTLS(t, certArgs(ca, certs+"/browser", "--days", "7", "--key-type", "ecdsa-p256")...)
+	if info := mustRunTLS(t, "info", certs+"/browser.crt"); !strings.Contains(info, "ECDSA P-256") {
+		t.Errorf("not an ECDSA key:\n%s", info)
+	}
 	source, err := identity.NewSource(identity.Files{Certificate: cert, Key: key, Authorities: filepath.Join(ca, "ca.crt")}, identity.SourceConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +176,7 @@ func TestInfoShowsEveryCertificateOfEveryFile(t *testing.T) {
 	mustRunTLS(t, certArgs(dir, dir)...)
 	cert, ca := filepath.Join(dir, "relay-1.crt"), filepath.Join(dir, "ca.crt")
 	table := mustRunTLS(t, "info", cert, ca)
-	for _, want := range []string{"relay relay-1 of shop/prod", `authority "CN=shop"`, "valid, 364 days left", "ECDSA P-256", cert, ca} {
+	for _, want := range []string{"relay relay-1 of shop/prod", `authority "CN=shop"`, "valid, 29 days left", "Ed25519", "ECDSA P-256", cert, ca} {
 		if !strings.Contains(table, want) {
 			t.Errorf("the table does not say %q:\n%s", want, table)
 		}
@@ -185,7 +192,7 @@ func TestInfoShowsEveryCertificateOfEveryFile(t *testing.T) {
 	if err := json.Unmarshal([]byte(mustRunTLS(t, "info", "-o", "json", cert, ca)), &infos); err != nil {
 		t.Fatal(err)
 	}
-	if len(infos) != 2 || infos[0].Claims == nil || infos[0].Claims.Node != "relay-1" || infos[0].File != cert || infos[0].Remaining < 364*86400 ||
+	if len(infos) != 2 || infos[0].Claims == nil || infos[0].Claims.Node != "relay-1" || infos[0].File != cert || infos[0].Remaining < 29*86400 ||
 		!infos[1].Authority || infos[1].Claims != nil || infos[1].Validity != "valid" || len(infos[1].Fingerprint) != 64 {
 		t.Errorf("got %+v", infos)
 	}

@@ -124,3 +124,22 @@ func helpWidth(out io.Writer) int {
 	}
 	return 0
 }
+
+// arguments is check with the names of the arguments in its error: what a command wants
+// stands behind its name.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if check(cmd, args) == nil {
+			return nil
+		}
+		_, names, _ := strings.Cut(cmd.Use, " ")
+		got := fmt.Sprintf("got %d arguments", len(args))
+		switch len(args) {
+		case 0:
+			got = "got no argument"
+		case 1:
+			got = "got 1 argument"
+		}
+		return fmt.Errorf("want %s, %s: %s %s", names, got, cmd.CommandPath(), names)
+	}
+}

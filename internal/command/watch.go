@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/ringway/ringway/internal/daemon"
 )
 
 const (
@@ -68,10 +70,10 @@ func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]
 			return err
 		case text == nil:
 			if redraw {
-				err = c.draw(screen, fmt.Sprintf("%v\n", err))
+				err = c.draw(screen, daemon.PrintableLines(err.Error())+"\n")
 			} else if said != err.Error() {
 				said = err.Error()
-				_, err = fmt.Fprintln(errs, said+"; still watching")
+				_, err = fmt.Fprintln(errs, daemon.PrintableLines(said)+"; still watching")
 			} else {
 				err = nil
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,4 +59,15 @@ func TestABannerThatCannotBeWrittenSaysSo(t *testing.T) {
 	if _, err := banner.WriteTo(brokenWriter{}); err == nil || !strings.Contains(err.Error(), "start banner: closed") {
 		t.Errorf("got %v", err)
 	}
+}
+
+func TestIDsAreInTheOrderInWhichPeopleCount(t *testing.T) {
+	want := []string{"relay-1", "w", "w01", "w1", "w2", "w2a", "w2b", "w10", "w10.3", "w10.20", "w99999999999999999999999", "worker"}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	slices.SortFunc(got, daemon.Natural)
+	if slices.Equal(got, want) {
+		return
+	}
+	t.Errorf("%v", got)
 }

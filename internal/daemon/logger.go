@@ -57,11 +57,7 @@ func NewLeveledLogger(w io.Writer, format string, least slog.Leveler) (*slog.Log
 	out := w
 	if forPeople(w, format) {
 		handler.zone = time.Local
-		out = zerolog.ConsoleWriter{
-			Out:        w,
-			NoColor:    !isTerminal(w) || os.Getenv("NO_COLOR") != "",
-			TimeFormat: "15:04:05.000",
-		}
+		out = NewConsole(w, isTerminal(w) && os.Getenv("NO_COLOR") == "")
 	}
 	handler.next = zerolog.NewSlogHandler(zerolog.New(zerolog.SyncWriter(out)).Level(zerolog.DebugLevel))
 	return slog.New(handler), nil

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/ringway/ringway/internal/daemon"
 )
@@ -42,6 +43,26 @@ func TestJSONLinesCarryLevelTimeMessageAndAttributes(t *testing.T) {
 				t.Errorf("%s: %s is %v, want %v", format, key, got[key], want)
 			}
 		}
+	}
+}
+
+// Names and reasons of other members are in the log.
+func TestTextForPeopleHasNoControlCharactersOfOthers(t *testing.T) {
+	const evil = "w1\x1b[2J\u009b2K\x07\u202e\nrelay started"
+	l, out := logger(t, "info", "text")
+	l.Info("refused "+evil, "member", evil, evil, "name of an attribute", "list", []string{evil, "w2"}, "err", errors.New(evil), "map", map[string]string{evil: evil})
+	for _, r := range strings.TrimSuffix(out.String(), "\n") {
+		if !unicode.IsPrint(r) {
+			t.Errorf("%q in %q", r, out)
+		}
+	}
+	if !strings.Contains(out.String(), `w1\x1b[2J`) || !strings.Contains(out.String(), "w2") {
+		t.Errorf("what was logged is not there: %q", out)
+	}
+	l, out = logger(t, "info", "text")
+	l.Info("größer als vorher — 3 µs", "member", "wörk")
+	if !strings.Contains(out.String(), "größer als vorher — 3 µs") || strings.Contains(out.String(), `\u`) {
+		t.Errorf("letters are escaped: %q", out)
 	}
 }
 

@@ -1,15 +1,18 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/discovery"
@@ -26,6 +29,7 @@ type Settings struct {
 	AdvertiseAddr        string
 	AdminAddr            string
 	Join                 []string
+	AdminHosts           []string
 	AdminTokenFile       string
 	AdminTLS             bool
 	AdminOperators       []string
@@ -35,12 +39,19 @@ type Settings struct {
 	Insecure             bool
 
 	TLSCert, TLSKey, TLSCA string
+	TLSDenyFile            string
 	GossipKeyFile          string
+
+	// What members may offer; see Rules.
+	EndpointAllowedCIDRs []string
+	MaxServicesPerRecord int
 
 	DNSServers, DNSAllowedCIDRs      []string
 	DNSBlockPrivate, DNSRejectFlux   bool
 	DNSTimeout                       time.Duration
 	DNSCacheTTL, DNSNegativeCacheTTL time.Duration
+
+	MaxMembers, MaxNewMembers int
 }
 
 // Default ports, one for each listener of each binary.
@@ -66,6 +77,8 @@ func DefaultSettings(role membership.Role) Settings {
 		AdminOperators: []string{"operator"},
 		LogLevel:       "info", LogFormat: "auto",
 		DNSTimeout: 2 * time.Second, DNSCacheTTL: 30 * time.Second, DNSNegativeCacheTTL: 30 * time.Second,
+		MaxMembers: membership.DefaultMaxMembers, MaxNewMembers: membership.DefaultMaxMembers,
+		MaxServicesPerRecord: advertise.DefaultMaxServicesPerRecord,
 	}
 }
 
@@ -84,8 +97,8 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "address for gossip, TCP and UDP"})
 	settings.String(set, &s.AdvertiseAddr, settings.Spec{Name: "advertise-addr", Group: network, Placeholder: "IP:PORT", DefaultText: "the gossip address",
 		Usage: "gossip address the other members reach this one at"})
-	settings.Address(set, &s.AdminAddr, settings.Spec{Name: "admin-addr", Group: network, Placeholder: "IP:PORT",
-		Usage: "address of the admin API"})
+	settings.AddressOrSocket(set, &s.AdminAddr, settings.Spec{Name: "admin-addr", Group: network, Placeholder: "IP:PORT|unix:PATH",
+		Usage: "address of the admin API; a unix socket is for the user of this process alone"})
 	settings.Strings(set, &s.Join, settings.Spec{Name: "join", Group: network, Placeholder: "HOST[:PORT]",
 		Usage: "where to find the cluster: gossip address of any member, dns+name[:port] or srv+_gossip._udp.name; may be repeated"})
 	const dns = "Discovery"
@@ -105,6 +118,8 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Enum(set, &s.LogFormat, settings.Spec{Name: "log-format", Group: operation, Usage: "form of the log"}, LogFormats()...)
 	settings.Bool(set, &s.Pprof, settings.Spec{Name: "pprof", Group: operation, Usage: "serve profiles of the Go runtime on the admin address, below /debug/pprof/"})
 	const security = "Security"
+	settings.Strings(set, &s.AdminHosts, settings.Spec{Name: "admin-host", Group: security, Placeholder: "NAME",
+		Usage: "host name by which the admin API may be asked without a token, besides IP addresses and localhost; with a token any will do; may be repeated"})
 	settings.String(set, &s.AdminTokenFile, settings.Spec{Name: "admin-token-file", Group: security, Placeholder: "FILE",
 		Usage: "tokens that open the admin API, one a line; they are read again when they change"})
 	settings.Bool(set, &s.AdminTLS, settings.Spec{Name: "admin-tls", Group: security,
@@ -117,10 +132,21 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "private key of the certificate, PEM"})
 	settings.String(set, &s.TLSCA, settings.Spec{Name: "tls-ca", Group: security, Placeholder: "FILE",
 		Usage: "authorities that certificates of members must come from, PEM"})
+	settings.String(set, &s.TLSDenyFile, settings.Spec{Name: "tls-deny-file", Group: security, Placeholder: "FILE",
+		Usage: "certificates that no longer count, one a line: serial HEX or node ID; read again when it changes"})
 	settings.String(set, &s.GossipKeyFile, settings.Spec{Name: "gossip-key-file", Group: security, Placeholder: "FILE",
 		Usage: "gossip keys, one a line, the one in use first; rotations are written back to it"})
+	settings.Int(set, &s.MaxMembers, settings.Spec{Name: "max-members", Group: security,
+		Usage: "members that are let in; more are refused and counted"}, settings.AtLeast(2))
+	settings.Int(set, &s.MaxNewMembers, settings.Spec{Name: "max-new-members", Group: security,
+		Usage: "members a minute that one member may tell of and that nothing proves yet; used with certificates"}, settings.AtLeast(1))
+	settings.Strings(set, &s.EndpointAllowedCIDRs, settings.Spec{Name: "endpoint-allowed-cidr", Group: security, Placeholder: "NETWORK",
+		Usage: "with certificates: network in which workers may offer services besides their own host; set it alike on all members; may be repeated"})
+	settings.Int(set, &s.MaxServicesPerRecord, settings.Spec{Name: "max-services-per-record", Group: security,
+		Usage: "services that one worker may offer; of a worker that offers more nothing is used; set it alike on all members"}, settings.Between(1, advertise.MaxServices))
 	settings.Bool(set, &s.Insecure, settings.Spec{Name: "insecure", Group: security,
 		Usage: "allow gossip, peer and admin addresses that other hosts can reach, with nothing to protect them"})
+	set.Check(func() []settings.Problem { return s.checkNames() })
 	set.Check(func() []settings.Problem { return s.checkAddresses() })
 	set.Check(func() []settings.Problem { return s.checkCertificate() })
 	set.Check(func() []settings.Problem {
@@ -135,10 +161,29 @@ func (s *Settings) Declare(set *settings.Set) {
 				problems = append(problems, settings.Problem{Setting: "dns-allowed-cidr", Value: cidr, Reason: "not a network", Allowed: "a network such as 10.0.0.0/8"})
 			}
 		}
+		for _, cidr := range s.EndpointAllowedCIDRs {
+			if _, err := netip.ParsePrefix(cidr); err != nil {
+				problems = append(problems, settings.Problem{Setting: "endpoint-allowed-cidr", Value: cidr, Reason: "not a network", Allowed: "a network such as 10.0.0.0/8"})
+			}
+		}
 		return problems
 	})
 	set.Check(func() []settings.Problem { return s.CheckExposed("gossip-addr", s.GossipAddr) })
 	set.Check(func() []settings.Problem { return s.checkAdmin() })
+}
+
+// checkNames refuses names that membership would refuse later, by the name of the
+// flag.
+func (s *Settings) checkNames() []settings.Problem {
+	var problems []settings.Problem
+	for _, f := range []struct{ flag, value string }{
+		{"cluster", s.Cluster}, {"environment", s.Environment}, {"id", s.ID}, {"datacenter", s.Datacenter}, {"region", s.Region},
+	} {
+		if f.value != "" && membership.CheckName(f.value) != nil {
+			problems = append(problems, settings.Problem{Setting: f.flag, Reason: "not a name", Allowed: membership.NameRule})
+		}
+	}
+	return problems
 }
 
 // checkAddresses refuses what membership would refuse later, by the name of the
@@ -160,12 +205,22 @@ func (s *Settings) checkAddresses() []settings.Problem {
 	return problems
 }
 
-// checkCertificate wants all three files or none.
+// checkCertificate wants all three files or none, and a deny list that can be read.
 func (s *Settings) checkCertificate() []settings.Problem {
 	var problems []settings.Problem
 	for _, f := range []struct{ flag, value string }{{"tls-cert", s.TLSCert}, {"tls-key", s.TLSKey}, {"tls-ca", s.TLSCA}} {
 		if f.value == "" && s.TLSCert+s.TLSKey+s.TLSCA != "" {
 			problems = append(problems, settings.Problem{Setting: f.flag, Reason: "--tls-cert, --tls-key and --tls-ca go together", Allowed: "a PEM file"})
+		}
+	}
+	switch {
+	case s.TLSDenyFile == "":
+	case s.TLSCert == "":
+		problems = append(problems, settings.Problem{Setting: "tls-deny-file", Related: []string{"tls-cert"},
+			Reason: "without certificates there are none to deny", Allowed: "a file, with --tls-cert, --tls-key and --tls-ca"})
+	default:
+		if err := identity.CheckDenyFile(s.TLSDenyFile); err != nil {
+			problems = append(problems, settings.Problem{Setting: "tls-deny-file", Value: s.TLSDenyFile, Reason: err.Error(), Allowed: "lines `serial HEX` and `node ID`"})
 		}
 	}
 	return problems
@@ -174,8 +229,8 @@ func (s *Settings) checkCertificate() []settings.Problem {
 // CheckExposed refuses an address that other hosts can reach while nothing
 // protects it, unless the operator said so.
 func (s *Settings) CheckExposed(flag, addr string) []settings.Problem {
-	a, err := ListenAddr(addr)
-	if err != nil || a.Addr().IsLoopback() || s.Insecure || s.TLSCert != "" && s.GossipKeyFile != "" {
+	a, err := ListenAddr(addr) // a name, which is an error, may be any address
+	if err == nil && a.Addr().IsLoopback() || s.Insecure || s.TLSCert != "" && s.GossipKeyFile != "" {
 		return nil
 	}
 	return []settings.Problem{{Setting: flag, Related: []string{"insecure", "tls-cert", "gossip-key-file"},
@@ -189,18 +244,27 @@ func (s *Settings) checkAdmin() []settings.Problem {
 	if s.AdminTLS && s.TLSCert == "" {
 		problems = append(problems, settings.Problem{Setting: "admin-tls", Related: []string{"tls-cert"}, Reason: "there is no certificate to serve with", Allowed: "true with --tls-cert, --tls-key and --tls-ca"})
 	}
+	for _, name := range s.AdminHosts {
+		if strings.ContainsAny(name, ":/@[] ") {
+			problems = append(problems, settings.Problem{Setting: "admin-host", Value: name, Reason: "not a host name", Allowed: "a name without port, such as relay-1.shop.internal"})
+		}
+	}
 	a, err := ListenAddr(s.AdminAddr)
-	if err != nil || a.Addr().IsLoopback() || s.AdminTokenFile != "" || s.AdminTLS || s.Insecure {
+	if strings.HasPrefix(s.AdminAddr, settings.SocketPrefix) || err == nil && a.Addr().IsLoopback() || s.AdminTokenFile != "" || s.AdminTLS || s.Insecure {
 		return problems
 	}
 	return append(problems, settings.Problem{Setting: "admin-addr", Related: []string{"admin-token-file", "admin-tls", "insecure"},
 		Reason:  "other hosts can reach this address, and whoever does can change this process",
-		Allowed: "a loopback address, or --admin-token-file FILE with a token (head -c 32 /dev/urandom | base64), or --admin-tls, or --insecure"})
+		Allowed: "a loopback address, or unix:PATH, or --admin-token-file FILE with a token (head -c 32 /dev/urandom | base64), or --admin-tls, or --insecure"})
 }
 
 // Admin is what the settings say of the admin API.
 func (s *Settings) Admin() AdminConfig {
-	return AdminConfig{TokenFile: s.AdminTokenFile, TLS: s.AdminTLS, Operators: s.AdminOperators, Pprof: s.Pprof}
+	hosts := s.AdminHosts
+	if host, _, err := net.SplitHostPort(s.AdminAddr); err == nil && host != "" && !strings.HasPrefix(s.AdminAddr, settings.SocketPrefix) {
+		hosts = append([]string{host}, hosts...)
+	}
+	return AdminConfig{Hosts: hosts, TokenFile: s.AdminTokenFile, TLS: s.AdminTLS, Operators: s.AdminOperators, Pprof: s.Pprof}
 }
 
 // ListenAddr parses an address to listen at. No host means every interface.
@@ -223,8 +287,11 @@ func ListenAddr(addr string) (netip.AddrPort, error) {
 }
 
 // Reachable is bound as the other members reach it: where it is every interface,
-// the host of the advertised gossip address takes its place.
+// the host of the advertised gossip address takes its place. They reach no unix socket.
 func Reachable(bound net.Addr, advertised string) string {
+	if bound.Network() == "unix" {
+		return ""
+	}
 	a, err := netip.ParseAddrPort(bound.String())
 	if err != nil || !a.Addr().IsUnspecified() {
 		return bound.String()
@@ -234,6 +301,31 @@ func Reachable(bound net.Addr, advertised string) string {
 		return bound.String()
 	}
 	return net.JoinHostPort(host, fmt.Sprint(a.Port()))
+}
+
+// FreeAddr has the system choose a port that only this host reaches.
+const FreeAddr = "127.0.0.1:0"
+
+// CheckedMembership is cfg at a free port, told to others as cfg would be: metadata
+// that does not fit is found.
+func CheckedMembership(cfg membership.Config) membership.Config {
+	if a, err := netip.ParseAddrPort(cfg.BindAddr); err == nil && a.Port() != 0 {
+		cfg.AdvertiseAddr = cmp.Or(cfg.AdvertiseAddr, cfg.BindAddr)
+	}
+	cfg.BindAddr = FreeAddr
+	return cfg
+}
+
+// Rules are what members may offer. Without a relay's bounds of all services they
+// have the defaults.
+func (s *Settings) Rules() advertise.Rules {
+	rules := advertise.Rules{Proven: s.TLSCert != "", MaxServicesPerRecord: s.MaxServicesPerRecord}
+	for _, cidr := range s.EndpointAllowedCIDRs {
+		if prefix, err := netip.ParsePrefix(cidr); err == nil { // Declare has refused the others
+			rules.AllowedAddrs = append(rules.AllowedAddrs, prefix.Masked())
+		}
+	}
+	return rules
 }
 
 // Membership turns the settings into the configuration of the node.
@@ -254,6 +346,7 @@ func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (m
 		Cluster: s.Cluster, Environment: s.Environment, ID: id, Role: s.Role,
 		Datacenter: s.Datacenter, Region: s.Region,
 		BindAddr: bind.String(), AdvertiseAddr: s.AdvertiseAddr, Seeds: s.Join, Version: Version(),
+		MaxMembers: s.MaxMembers, MaxNewMembers: s.MaxNewMembers,
 		Logger: logger, Registerer: reg,
 	}
 	cfg.Resolver, err = discovery.NewResolver(discovery.ResolverConfig{
@@ -265,7 +358,7 @@ func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (m
 		return cfg, err
 	}
 	if s.TLSCert != "" {
-		cfg.Identity, err = identity.NewSource(identity.Files{Certificate: s.TLSCert, Key: s.TLSKey, Authorities: s.TLSCA},
+		cfg.Identity, err = identity.NewSource(identity.Files{Certificate: s.TLSCert, Key: s.TLSKey, Authorities: s.TLSCA, Denied: s.TLSDenyFile},
 			identity.SourceConfig{Logger: logger, Registerer: reg})
 		if err != nil {
 			return cfg, err

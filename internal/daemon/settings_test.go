@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
@@ -52,6 +53,12 @@ func TestOnLoopbackNothingNeedsSecuring(t *testing.T) {
 }
 
 func TestAnAddressThatOthersReachIsProtectedOrTheOperatorSaysSo(t *testing.T) {
+	good, bad := filepath.Join(t.TempDir(), "good"), filepath.Join(t.TempDir(), "bad")
+	for file, text := range map[string]string{good: "node w-7\n", bad: "node w-7\nw-8\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		args []string
 		want string // in the error; "" for none
@@ -71,6 +78,10 @@ func TestAnAddressThatOthersReachIsProtectedOrTheOperatorSaysSo(t *testing.T) {
 		{[]string{"--dns-allowed-cidr=10.0.0.0"}, "a network such as 10.0.0.0/8"},
 		{[]string{"--dns-timeout=0s"}, "more than 0"},
 		{[]string{"--tls-cert=c"}, "--tls-cert, --tls-key and --tls-ca go together"},
+		{[]string{"--tls-deny-file=" + good}, "without certificates there are none to deny"},
+		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--tls-deny-file=" + good}, ""},
+		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--tls-deny-file=" + bad}, "line 2: "},
+		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--tls-deny-file=" + good + ".none"}, "correct the path"},
 	} {
 		_, err := load(t, c.args...)
 		switch {
@@ -80,6 +91,15 @@ func TestAnAddressThatOthersReachIsProtectedOrTheOperatorSaysSo(t *testing.T) {
 			t.Errorf("%v: %v, want %q", c.args, err, c.want)
 		}
 	}
+}
+
+func mustCertificate(t *testing.T, file []byte) *x509.Certificate {
+	t.Helper()
+	certs, err := identity.ParseCertificates(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs[0]
 }
 
 func TestCertificateAndKeysAreReadFromTheirFiles(t *testing.T) {
@@ -100,6 +120,7 @@ func TestCertificateAndKeysAreReadFromTheirFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := load(t, "--id=r1", "--tls-cert="+write("r1.crt", cert), "--tls-key="+write("r1.key", key), "--tls-ca="+write("ca.crt", authority.CertificatePEM()),
+		"--tls-deny-file="+write("denied", []byte("node r1\n")),
 		"--gossip-key-file="+write("gossip", []byte(membership.GenerateKey())))
 	if err != nil {
 		t.Fatal(err)
@@ -110,6 +131,9 @@ func TestCertificateAndKeysAreReadFromTheirFiles(t *testing.T) {
 	}
 	if cfg.Identity == nil || cfg.Identity.Claims().Node != "r1" || len(cfg.Keyring.Fingerprints()) != 1 {
 		t.Errorf("%+v", cfg)
+	}
+	if err := cfg.Identity.Denied(mustCertificate(t, cert)); err == nil {
+		t.Error("the deny list is not in use")
 	}
 	s.GossipKeyFile = filepath.Join(dir, "none")
 	if _, err := s.Membership(slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil || !strings.Contains(err.Error(), "relay keys generate") {

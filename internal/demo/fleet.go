@@ -138,7 +138,7 @@ func (f *fleet) startRelay(id string) (*relayMember, error) {
 	s.Cluster, s.Environment, s.ID, s.Join = "demo", "loopback", id, f.seeds()
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
 	s.ExposeRouteHeaders = true // the clients count by worker
-	s.DrainTimeout = drainTimeout
+	s.DrainTimeout, s.SessionDrainTimeout = drainTimeout, drainTimeout
 	cfg, err := s.Config(f.logger.With("node", id), prometheus.NewRegistry())
 	if err == nil {
 		err = f.security.equip(&cfg.Membership)
@@ -167,7 +167,7 @@ func (f *fleet) startWorker(place int) error {
 	}
 	s := worker.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "demo", "loopback", id, f.seeds()
-	s.GossipAddr, s.AdminAddr = anyPort, anyPort
+	s.GossipAddr, s.AdminAddr, s.SidecarAddr = anyPort, anyPort, anyPort
 	s.DrainDelay = 0 // the load has ended before a worker is told to stop
 	cfg, err := s.Config(f.logger.With("node", id), prometheus.NewRegistry())
 	if err == nil {

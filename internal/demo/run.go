@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if views == nil {
 		return nil // ended before it was ready
 	}
-	return d.finish(newReport(d.workers, seen, views), seen.Failures)
+	return d.finish(newReport(d.workers, seen, views), seen.Failures, ctx.Err() != nil)
 }
 
 // run waits for the fleet, puts load on it, shows it, and takes the last look.
@@ -199,7 +199,7 @@ func (d *demo) frame(elapsed time.Duration, views []relayView) frame {
 }
 
 // finish prints the report and judges it.
-func (d *demo) finish(r report, failures []string) error {
+func (d *demo) finish(r report, failures []string, interrupted bool) error {
 	for _, f := range failures {
 		if _, err := fmt.Fprintln(d.cfg.Stderr, "failed:", f); err != nil {
 			return err
@@ -209,5 +209,11 @@ func (d *demo) finish(r report, failures []string) error {
 	if d.cfg.Output == outputJSON {
 		write = r.writeJSON
 	}
-	return errors.Join(write(d.cfg.Stdout), r.check())
+	verdict := r.check()
+	if interrupted && verdict != nil {
+		// Ctrl-C is how a demo ends, and make takes an exit code for an error of its own.
+		_, noteErr := fmt.Fprintln(d.cfg.Stderr, "note:", verdict)
+		verdict = noteErr
+	}
+	return errors.Join(write(d.cfg.Stdout), verdict)
 }

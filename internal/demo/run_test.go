@@ -133,3 +133,19 @@ func TestTheReportHasExactlyTheAgreedKeys(t *testing.T) {
 		}
 	}
 }
+
+// Ctrl-C is how a demo ends: it tells of failures, and no error follows.
+// A run with --for is a test, and its exit code is the verdict.
+func TestAnInterruptedDemoEndsWellAndStillTellsOfFailures(t *testing.T) {
+	for _, interrupted := range []bool{true, false} {
+		var stdout, stderr output
+		d := &demo{cfg: Config{Stdout: &stdout, Stderr: &stderr, Settings: DefaultSettings()}}
+		err := d.finish(report{Requests: 3, Errors: 1}, []string{"503 of relay-1"}, interrupted)
+		if (err == nil) != interrupted {
+			t.Errorf("interrupted %v: %v", interrupted, err)
+		}
+		if told := strings.Contains(stderr.String(), "note: 1 of 3 requests failed"); told != interrupted || !strings.Contains(stderr.String(), "503 of relay-1") {
+			t.Errorf("interrupted %v: %s", interrupted, &stderr)
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/ringway/ringway/internal/daemon"
 )
 
 // query is what a reader asks to see.
@@ -86,7 +88,9 @@ func rank(pressing bool) int {
 func newView(d *Document, q query, most int) *view {
 	v := &view{Document: d}
 	members := slices.Clone(d.Members)
-	slices.SortStableFunc(members, func(a, b Member) int { return cmp.Compare(a.place(), b.place()) })
+	slices.SortStableFunc(members, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(a.place(), b.place()), daemon.Natural(a.ID, b.ID))
+	})
 	v.Members = limit(members, q, most, func(m Member) bool { return m.State != Alive || m.Self })
 	v.Services = limit(d.Services, q, most, func(s Service) bool { return s.Ready == 0 || v.Chosen(s.Name) })
 	if f := d.Focus; f != nil {

@@ -1,0 +1,96 @@
+package command
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestWhatRunRefusesValidateRefuses calls both verbs: they must agree, whatever a
+// setting says.
+func TestWhatRunRefusesValidateRefuses(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	broken := write("broken", "no PEM, no key\n", 0o600)
+	open := write("open", strings.Repeat("7", 64)+"\n", 0o644)
+	keys := write("keys", strings.Repeat("7a", 32)+"\n", 0o600)
+	ca, certs := filepath.Join(dir, "ca"), filepath.Join(dir, "certs")
+	mustRunTLS(t, "ca", "create", "--out", ca)
+	mustRunTLS(t, certArgs(ca, certs+"/")...)
+	certificates := []string{"--tls-cert=" + filepath.Join(certs, "relay-1.crt"), "--tls-key=" + filepath.Join(certs, "relay-1.key"), "--tls-ca=" + filepath.Join(ca, "ca.crt")}
+
+	relay := []string{"--ingress-addr=127.0.0.1:0", "--peer-addr=127.0.0.1:0"}
+	worker := []string{"--service=hello=127.0.0.1:9000"}
+	for name, c := range map[string]struct {
+		binary string // empty: both
+		args   []string
+		want   string // in both errors; empty: valid
+	}{
+		"cluster":          {"", []string{"--cluster=Bad Name!"}, `--cluster "Bad Name!"`},
+		"environment":      {"", []string{"--environment=a/b"}, `--environment "a/b"`},
+		"id":               {"", []string{"--id=" + strings.Repeat("x", 64)}, "1 to 63 of letters"},
+		"datacenter":       {"", []string{"--datacenter=a b"}, `--datacenter "a b"`},
+		"region":           {"", []string{"--region=ü"}, `--region "ü"`},
+		"no certificates":  {"", []string{"--tls-cert=" + dir + "/none", "--tls-key=" + dir + "/none", "--tls-ca=" + dir + "/none"}, dir + "/none"},
+		"bad certificates": {"", []string{"--tls-cert=" + broken, "--tls-key=" + broken, "--tls-ca=" + broken}, broken},
+		"another's":        {"", append([]string{"--id=relay-2"}, certificates...), `the certificate says "relay-1"`},
+		"our own":          {"relay", append([]string{"--id=relay-1"}, certificates...), ""},
+		"no gossip keys":   {"", []string{"--gossip-key-file=" + dir + "/none"}, dir + "/none"},
+		"bad gossip keys":  {"", []string{"--gossip-key-file=" + broken}, broken},
+		"open gossip keys": {"", []string{"--gossip-key-file=" + open}, open},
+		"gossip keys":      {"", []string{"--gossip-key-file=" + keys}, ""},
+		"no tokens":        {"", []string{"--admin-token-file=" + dir + "/none"}, dir + "/none"},
+		"a name server":    {"", []string{"--dns-server=nowhere"}, "nowhere"},
+		"shared key":       {"relay", []string{"--shared-key=abc"}, "3 hex digits"},
+		"weight":           {"worker", []string{"--service=a=127.0.0.1:1;weight=0"}, "weight 0: want 1 to 100"},
+		"selection":        {"worker", []string{"--service=a=127.0.0.1:1;selection=bogus"}, `invalid strategy: "bogus"`},
+		"half a selection": {"worker", []string{"--service=a=127.0.0.1:1;selection=manual"}, "at least one node in preferred"},
+		"relays":           {"worker", []string{"--service=a=127.0.0.1:1;relays=-1"}, "relays -1"},
+		"address":          {"worker", []string{"--service=a=0.0.0.0:9000"}, "0.0.0.0"},
+		"parameters":       {"worker", []string{"--service=a=127.0.0.1:1;selection=manual:preferred=w1+w2"}, ""},
+		"nothing special":  {"", nil, ""},
+	} {
+		for binary, d := range map[string]struct {
+			command func() *cobra.Command
+			args    []string
+		}{"relay": {Relay, relay}, "worker": {Worker, worker}} {
+			if c.binary != "" && c.binary != binary {
+				continue
+			}
+			args := append([]string{"--cluster=shop", "--environment=prod", "--gossip-addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0"}, d.args...)
+			if c.want == "" {
+				if err := quietly(t, d.command(), append([]string{"config", "validate"}, append(args, c.args...)...)); err != nil {
+					t.Errorf("%s: %s: validate refuses: %v", name, binary, err)
+				}
+				continue
+			}
+			for _, verb := range [][]string{{"run"}, {"config", "validate"}} {
+				err := quietly(t, d.command(), append(verb, append(args, c.args...)...))
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: %s %s: %v, want %q", name, binary, verb, err, c.want)
+				}
+			}
+		}
+	}
+}
+
+// quietly executes a command whose daemon, if it starts, stops at once.
+func quietly(t *testing.T, root *cobra.Command, args []string) error {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	root.SetArgs(args)
+	root.SetOut(io.Discard)
+	root.SetErr(io.Discard)
+	return root.ExecuteContext(ctx)
+}
