@@ -4,9 +4,12 @@ package e2e
 
 import (
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -23,15 +26,6 @@ func TestTheAdminAPIAsksWhoeverIsElsewhereWhoTheyAre(t *testing.T) {
 		}
 		return ":" + port, addr
 	}
-	args := func(t *testing.T, binary, admin string, more ...string) []string {
-		a := []string{"run", "--cluster", cluster, "--environment", environment, "--id", "x1", "--log-format", "json", "--gossip-addr", freeAddr(t), "--admin-addr", admin}
-		if binary == "relay" {
-			a = append(a, "--ingress-addr", freeAddr(t), "--peer-addr", freeAddr(t))
-		} else {
-			a = append(a, "--service", "echo=127.0.0.1:1", "--sidecar-addr", "127.0.0.1:0")
-		}
-		return append(a, more...)
-	}
 	const token = "0123456789abcdefghij-token"
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
@@ -41,13 +35,13 @@ func TestTheAdminAPIAsksWhoeverIsElsewhereWhoTheyAre(t *testing.T) {
 		t.Run(binary+" without protection does not start, and says what to do", func(t *testing.T) {
 			t.Parallel()
 			bound, _ := everywhere(t)
-			p := start(t, processConfig{Name: binary, Binary: binary, Args: args(t, binary, bound)})
+			p := start(t, processConfig{Name: binary, Binary: binary, Args: adminArgs(t, binary, bound)})
 			checkRefusal(t, p, "--admin-addr", "--admin-token-file", "--admin-tls", "--insecure")
 		})
 		t.Run(binary+" with a token", func(t *testing.T) {
 			t.Parallel()
 			bound, addr := everywhere(t)
-			p := start(t, processConfig{Name: binary, Binary: binary, Args: args(t, binary, bound, "--admin-token-file", file)})
+			p := start(t, processConfig{Name: binary, Binary: binary, Args: append(adminArgs(t, binary, bound), "--admin-token-file", file)})
 			c := newClient(t)
 			await(t, "it answers a probe", func() bool { return c.get(addr, "/healthz").status == 200 })
 			for _, path := range []string{"/api/v1/members", "/metrics", "/debug/pprof/", "/"} {
@@ -58,50 +52,154 @@ func TestTheAdminAPIAsksWhoeverIsElsewhereWhoTheyAre(t *testing.T) {
 			verb := func(more ...string) ran {
 				return commandOf(t, binary, append([]string{"members", "--admin-addr", addr}, more...)...)
 			}
-			if r := verb(); r.code != 1 || !strings.Contains(r.stderr, "a token is needed: --admin-token-file") {
+			if r := verb(); r.Code != 1 || !strings.Contains(r.Stderr, "a token is needed: --admin-token-file") {
 				t.Errorf("without the token: %v", r)
 			}
-			if r := verb("--admin-token-file", file); r.code != 0 || !strings.Contains(r.stdout, "x1") {
+			if r := verb("--admin-token-file", file); r.Code != 0 || !strings.Contains(r.Stdout, "x1") {
 				t.Errorf("with the token: %v", r)
 			}
-			if r := commandOf(t, binary, "health", "--admin-addr", addr); r.code != 0 {
+			if r := commandOf(t, binary, "health", "--admin-addr", addr); r.Code != 0 {
 				t.Errorf("a probe: %v", r)
 			}
-			if strings.Contains(p.log.String(), token) {
+			if strings.Contains(p.Output(), token) {
 				t.Error("the token is in the log")
 			}
-			p.signal(t, syscall.SIGTERM)
-			p.exit(t)
+			p.Signal(t, syscall.SIGTERM)
+			p.Exit(t)
 		})
 		t.Run(binary+" over TLS", func(t *testing.T) {
 			t.Parallel()
 			s := newSecurity(t, t.TempDir())
 			for name, c := range map[string]claims{
-				"x1": {role: binary, node: "x1"}, "operator": {role: "client", node: "operator"}, "caller": {role: "client", node: "caller"},
+				"x1": {Role: binary, Node: "x1"}, "operator": {Role: "client", Node: "operator"}, "caller": {Role: "client", Node: "caller"},
 			} {
-				if err := s.certificate(t, c, "ca", name); err != nil {
+				if err := s.Certificate(c, "ca", name); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := os.Rename(s.path("gossip.key"), s.path("x1.keys")); err != nil {
+			if err := os.Rename(s.Path("gossip.key"), s.Path("x1.keys")); err != nil {
 				t.Fatal(err)
 			}
 			bound, addr := everywhere(t)
-			p := start(t, processConfig{Name: binary, Binary: binary, Args: args(t, binary, bound, append(s.flags("x1", "x1"), "--admin-tls", "--pprof")...)})
+			p := start(t, processConfig{Name: binary, Binary: binary, Args: append(adminArgs(t, binary, bound), append(s.Flags("x1", "x1"), "--admin-tls", "--pprof")...)})
 			as := func(holder string) ran {
-				return commandOf(t, binary, "members", "--admin-addr", addr, "--admin-tls-cert", s.path(holder+".crt"), "--admin-tls-key", s.path(holder+".key"), "--admin-tls-ca", s.path("ca/ca.crt"))
+				return commandOf(t, binary, "members", "--admin-addr", addr, "--admin-tls-cert", s.Path(holder+".crt"), "--admin-tls-key", s.Path(holder+".key"), "--admin-tls-ca", s.Path("ca/ca.crt"))
 			}
-			await(t, "it answers a probe over TLS", func() bool { return commandOf(t, binary, "health", "--admin-tls", "--admin-addr", addr).code == 0 })
+			await(t, "it answers a probe over TLS", func() bool { return commandOf(t, binary, "health", "--admin-tls", "--admin-addr", addr).Code == 0 })
 			for holder, want := range map[string]int{"operator": 0, "x1": 0, "caller": 1} {
-				if r := as(holder); r.code != want {
+				if r := as(holder); r.Code != want {
 					t.Errorf("as %s: %v", holder, r)
 				}
 			}
-			if r := as("caller"); !strings.Contains(r.stderr, "--admin-operator") {
+			if r := as("caller"); !strings.Contains(r.Stderr, "--admin-operator") {
 				t.Errorf("it does not say who may: %v", r)
 			}
-			p.signal(t, syscall.SIGTERM)
-			p.exit(t)
+			p.Signal(t, syscall.SIGTERM)
+			p.Exit(t)
+		})
+	}
+}
+
+// adminArgs run x1, whose admin API is at an address.
+func adminArgs(t *testing.T, binary, admin string) []string {
+	a := []string{"run", "--cluster", cluster, "--environment", environment, "--id", "x1", "--log-format", "json", "--gossip-addr", freeAddr(t), "--admin-addr", admin}
+	if binary == "relay" {
+		return append(a, "--ingress-addr", freeAddr(t), "--peer-addr", freeAddr(t))
+	}
+	return append(a, "--service", "echo=127.0.0.1:1", "--sidecar-addr", "127.0.0.1:0")
+}
+
+// TestTheCommandAsksNoProxyOfTheEnvironment: the token and the keys of the fleet would
+// be in its log.
+func TestTheCommandAsksNoProxyOfTheEnvironment(t *testing.T) {
+	var asked atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(proxy.Close)
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"} {
+		t.Setenv(name, proxy.URL)
+	}
+	key := filepath.Join(t.TempDir(), "next.key")
+	if err := os.WriteFile(key, []byte(ringway(t, "keys", "generate").Stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A label of 64 characters is no name: no name server is asked.
+	elsewhere := strings.Repeat("x", 64) + ":7430"
+	for _, verb := range [][]string{{"members"}, {"monitor"}, {"check"}, {"health"}, {"health", "--admin-tls"}, {"keys", "list"}, {"keys", "install", key, "--admin-clear-text"}} {
+		if r := ringway(t, append(verb, "--admin-addr", elsewhere)...); r.Code != 1 || !strings.Contains(r.Stderr, "no such host") {
+			t.Errorf("%v", r)
+		}
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("the proxy was asked %d times", n)
+	}
+}
+
+// TestNoTokenAndNoKeyCrossesTheNetworkInClearText asks addresses of 192.0.2.0/24, which
+// are for documentation: nothing is sent there.
+func TestNoTokenAndNoKeyCrossesTheNetworkInClearText(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	token, key := filepath.Join(dir, "token"), filepath.Join(dir, "next.key")
+	for file, text := range map[string]string{token: "0123456789abcdefghij-token\n", key: ringway(t, "keys", "generate").Stdout} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, addr := range []string{"192.0.2.1:7430", "[2001:db8::1]:7430", strings.Repeat("x", 64) + ":7430"} {
+		for _, verb := range [][]string{
+			{"members", "--admin-token-file", token}, {"monitor", "--admin-token-file", token}, {"drain", "--admin-token-file", token},
+			{"keys", "install", key}, {"keys", "install", key, "--admin-token-file", token},
+		} {
+			if r := ringway(t, append(verb, "--admin-addr", addr)...); r.Code != 1 || !strings.Contains(r.Stderr, "clear text") || !strings.Contains(r.Stderr, "--admin-tls-cert") || !strings.Contains(r.Stderr, "--admin-clear-text") {
+				t.Errorf("%v", r)
+			}
+		}
+	}
+	addr := strings.Repeat("x", 64) + ":7430"
+	if r := ringway(t, "members", "--admin-token-file", token, "--admin-addr", addr, "--admin-clear-text"); strings.Contains(r.Stderr, "clear text") {
+		t.Errorf("allowed, and yet: %v", r)
+	}
+}
+
+// TestTheAdminAPIOnASocket starts, asks, kills and stops both binaries.
+func TestTheAdminAPIOnASocket(t *testing.T) {
+	t.Parallel()
+	for _, binary := range []string{"relay", "worker"} {
+		t.Run(binary, func(t *testing.T) {
+			t.Parallel()
+			dir, err := os.MkdirTemp("", "ringway") // short, as the path of a socket must be
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			path := filepath.Join(dir, binary+".sock")
+			config := processConfig{Name: binary, Binary: binary, Args: adminArgs(t, binary, "unix:"+path)}
+			alive := func() bool { return commandOf(t, binary, "health", "--admin-addr", "unix:"+path).Code == 0 }
+			p := start(t, config)
+			await(t, "it answers a probe", alive)
+			if stat, err := os.Lstat(path); err != nil || stat.Mode() != os.ModeSocket|0o600 {
+				t.Errorf("%v, %v", stat.Mode(), err)
+			}
+			if r := commandOf(t, binary, "members", "-o", "json", "--admin-addr", "unix:"+path); r.Code != 0 || !strings.Contains(r.Stdout, `"x1"`) || strings.Contains(r.Stdout, "admin_addr") {
+				t.Errorf("%v", r)
+			}
+			second := start(t, processConfig{Name: "second " + binary, Binary: binary, Args: adminArgs(t, binary, "unix:"+path)})
+			if code := second.Exit(t); code != 1 || !strings.Contains(second.Output(), "another process serves") {
+				t.Errorf("a second process: %d\n%s", code, second.Output())
+			}
+			p.Kill(t)
+			if _, err := os.Lstat(path); err != nil {
+				t.Errorf("killed, it leaves its socket: %v", err)
+			}
+			p = start(t, config)
+			await(t, "it answers a probe after it was killed", alive)
+			p.Signal(t, syscall.SIGTERM)
+			if code := p.Exit(t); code != 0 {
+				t.Errorf("it ended with %d", code)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("stopped, it leaves %v", left)
+			}
 		})
 	}
 }

@@ -89,7 +89,8 @@ type agentService struct {
 func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	t.Parallel()
 	const services = 200
-	f := startFleet(t, fleetConfig{Relays: 3, Plain: true})
+	many := []string{"--max-services-per-record", "256"}
+	f := startFleet(t, fleetConfig{Relays: 3, Plain: true, RelayArgs: slices.Concat(many, patient)})
 	w := f.startBackend("w1")
 	file := filepath.Join(f.dir, "services.yaml")
 	name := func(n int) string { return fmt.Sprintf("s%03d", n) }
@@ -144,7 +145,7 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	w.gossip, w.admin = freeAddr(t), freeAddr(t)
 	w.process = start(t, processConfig{Name: w.id, Binary: "worker", Dir: f.binaries, Args: append([]string{
 		"run", "--cluster", cluster, "--environment", environment, "--id", w.id, "--log-format", "json",
-		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--services-file", file}, f.join()...)})
+		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--services-file", file}, slices.Concat(many, f.join())...)})
 	f.workers = append(f.workers, w)
 	await(t, "the worker says that it has nothing to offer yet", func() bool {
 		r, status := f.ready(w.admin)
@@ -174,11 +175,11 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	}
 
 	write([]int{1, 1})
-	await(t, "a file with a mistake is refused", func() bool { return w.logged("reload refused, nothing has changed", "given twice") })
+	await(t, "a file with a mistake is refused", func() bool { return w.Logged("reload refused, nothing has changed", "given twice") })
 	everywhere(numbers(50, services+20))
 
 	write(numbers(60, services+20))
-	if err := syscall.Kill(w.cmd.Process.Pid, syscall.SIGHUP); err != nil {
+	if err := syscall.Kill(w.PID(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	everywhere(numbers(60, services+20))
@@ -205,17 +206,17 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 func runWorker(t *testing.T, wantCode int, args ...string) string {
 	t.Helper()
 	p := start(t, processConfig{Name: "worker " + args[0], Binary: "worker", Dir: plain(t), Args: args})
-	if code := p.exit(t); code != wantCode {
-		t.Errorf("worker %s: exit code %d, want %d:\n%s", strings.Join(args, " "), code, wantCode, p.log.String())
+	if code := p.Exit(t); code != wantCode {
+		t.Errorf("worker %s: exit code %d, want %d:\n%s", strings.Join(args, " "), code, wantCode, p.Output())
 	}
-	return p.log.String()
+	return p.Output()
 }
 
 // TestADrainAndItsEndLoseNoRequest drains a service of one of two workers and
 // takes it back, with requests flowing, some of them in flight on that worker.
 func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, fleetConfig{Relays: 3, Workers: 2, Services: func(int) []string { return []string{echo, billing} }})
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: 2, RelayArgs: patient, Services: func(int) []string { return []string{echo, billing} }})
 	w := f.worker("w1")
 	everywhere := func(service, want string) {
 		t.Helper()
@@ -238,6 +239,9 @@ func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
 		}
 	}
 	everywhere(echo, "ready")
+	for _, r := range f.relays {
+		await(t, r.id+" is ready", func() bool { _, status := f.ready(r.admin); return status == 200 })
+	}
 	load := f.startLoad(t, loadConfig{Name: "drain", Service: echo, Relay: f.roundRobin})
 	held := f.holdOn(t, w, echo)
 	load.more(t, 200)

@@ -34,8 +34,8 @@ func (f *fleet) check(t *testing.T, r *relay, args ...string) (checkReport, ran)
 	t.Helper()
 	out := ringway(t, append([]string{"check", "--admin-addr", r.admin, "-o", "json"}, args...)...)
 	var report checkReport
-	if out.stdout != "" {
-		if err := json.Unmarshal([]byte(out.stdout), &report); err != nil {
+	if out.Stdout != "" {
+		if err := json.Unmarshal([]byte(out.Stdout), &report); err != nil {
 			t.Fatalf("%v in %v", err, out)
 		}
 	}
@@ -55,8 +55,8 @@ func (f *fleet) finds(t *testing.T, r *relay, want checkFinding) {
 			if got.Check != want.Check || got.Status != want.Status || got.Subject != want.Subject || !strings.Contains(got.Text, want.Text) {
 				continue
 			}
-			if out.code != 1 {
-				t.Errorf("exit code %d, want 1", out.code)
+			if out.Code != 1 {
+				t.Errorf("exit code %d, want 1", out.Code)
 			}
 			if !strings.Contains(got.Remedy, want.Remedy) || got.Page != want.Page {
 				t.Errorf("found %+v, want %+v", got, want)
@@ -77,7 +77,7 @@ func (f *fleet) wellOnly(t *testing.T, r *relay) {
 	var report checkReport
 	deadline := time.Now().Add(2 * patience)
 	for {
-		if report, out = f.check(t, r, "--strict"); out.code == 0 && len(report.Findings) > 0 {
+		if report, out = f.check(t, r, "--strict"); out.Code == 0 && len(report.Findings) > 0 {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -103,11 +103,11 @@ func TestCheckFindsNothingInASecuredFleetButACertificateThatEnds(t *testing.T) {
 	f.wellOnly(t, r1)
 
 	out := ringway(t, "check", "--admin-addr", r1.admin)
-	if out.code != 0 || strings.Contains(out.stdout, "✗") || !strings.Contains(out.stdout, "✓ certificates") || strings.Contains(out.stdout, "\x1b") {
+	if out.Code != 0 || strings.Contains(out.Stdout, "✗") || !strings.Contains(out.Stdout, "✓ certificates") || strings.Contains(out.Stdout, "\x1b") {
 		t.Errorf("the table of a healthy fleet: %v", out)
 	}
 
-	f.security.endingTonight(t, "r2")
+	endingTonight(t, f.security, "r2")
 	f.finds(t, r1, checkFinding{Check: "certificates", Status: "failed", Subject: "r2", Text: "the certificate of r2 ends in 1",
 		Remedy: "relay tls cert create", Page: "docs/operations/certificate-expires-today.md"})
 	f.finds(t, f.relay("r2"), checkFinding{Check: "certificates", Status: "failed", Subject: "r2", Text: "the certificate of r2 ends in 1",
@@ -116,10 +116,10 @@ func TestCheckFindsNothingInASecuredFleetButACertificateThatEnds(t *testing.T) {
 
 // endingTonight replaces the certificate of a relay by one of 30 days of which half a
 // day is left.
-func (s *security) endingTonight(t *testing.T, node string) {
+func endingTonight(t *testing.T, s *security, node string) {
 	t.Helper()
 	read := func(name string) []byte {
-		data, err := os.ReadFile(s.path(name))
+		data, err := os.ReadFile(s.Path(name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,10 +136,10 @@ func (s *security) endingTonight(t *testing.T, node string) {
 		t.Fatal(err)
 	}
 	for name, data := range map[string][]byte{node + ".crt": cert, node + ".key": key} {
-		if err := os.WriteFile(s.path(name+".new"), data, 0o600); err != nil {
+		if err := os.WriteFile(s.Path(name+".new"), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(s.path(name+".new"), s.path(name)); err != nil {
+		if err := os.Rename(s.Path(name+".new"), s.Path(name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,8 +158,8 @@ func TestCheckFindsWhatIsWrongWithTheFleet(t *testing.T) {
 			Remedy: "set --min-peers-per-worker 3 on odd", Page: "docs/operations/settings-differ.md"})
 		f.finds(t, odd, checkFinding{Check: "settings-agree", Status: "failed", Subject: "odd", Text: "--min-peers-per-worker is 4 on odd, and 3 on r1, r2, r3",
 			Remedy: "set --min-peers-per-worker 3 on odd", Page: "docs/operations/settings-differ.md"})
-		odd.signal(t, syscall.SIGTERM)
-		odd.exit(t)
+		odd.Signal(t, syscall.SIGTERM)
+		odd.Exit(t)
 	})
 	t.Run("a relay to which TCP passes and UDP does not", func(t *testing.T) {
 		behind := freeAddr(t)
@@ -168,8 +168,8 @@ func TestCheckFindsWhatIsWrongWithTheFleet(t *testing.T) {
 			Remedy: "let UDP through", Page: "docs/operations/udp-blocked.md"})
 		f.finds(t, half, checkFinding{Check: "udp", Status: "failed", Subject: "half", Text: "r1 does not reach half over UDP",
 			Remedy: "let UDP through", Page: "docs/operations/udp-blocked.md"})
-		half.signal(t, syscall.SIGTERM)
-		half.exit(t)
+		half.Signal(t, syscall.SIGTERM)
+		half.Exit(t)
 	})
 	t.Run("a worker whose service no relay reaches", func(t *testing.T) {
 		f.worker("w2").stopBackend(t)
@@ -177,14 +177,14 @@ func TestCheckFindsWhatIsWrongWithTheFleet(t *testing.T) {
 			Remedy: "start the service behind w2", Page: "docs/operations/links-missing.md"})
 	})
 	t.Run("a relay that is cut off", func(t *testing.T) {
-		r3.signal(t, syscall.SIGSTOP)
-		defer r3.signal(t, syscall.SIGCONT)
+		r3.Signal(t, syscall.SIGSTOP)
+		defer r3.Signal(t, syscall.SIGCONT)
 		f.finds(t, r1, checkFinding{Check: "relays-answer", Status: "failed", Subject: "r3", Text: "vanished",
 			Remedy: "look at the process and the network of r3", Page: "docs/operations/member-down.md"})
 	})
 	t.Run("a relay that is down", func(t *testing.T) {
 		out := ringway(t, "check", "--admin-addr", freeAddr(t))
-		if out.code != 1 || !strings.Contains(out.stderr, "is it running") {
+		if out.Code != 1 || !strings.Contains(out.Stderr, "is it running") {
 			t.Errorf("%v", out)
 		}
 	})

@@ -156,7 +156,7 @@ func (f *fleet) sees(id string, want bool) bool {
 func (f *fleet) running() (relays []*relay) {
 	for _, r := range f.relays {
 		select {
-		case <-r.done:
+		case <-r.Done:
 		default:
 			relays = append(relays, r)
 		}

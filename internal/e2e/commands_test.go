@@ -13,10 +13,10 @@ import (
 func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	s := newSecurity(t, t.TempDir())
-	if err := s.certificate(t, claims{role: "relay", node: "r1"}, "ca", "there"); err != nil {
+	if err := s.Certificate(claims{Role: "relay", Node: "r1"}, "ca", "there"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(s.path("garbage"), []byte("garbage\n"), 0o600); err != nil {
+	if err := os.WriteFile(s.Path("garbage"), []byte("garbage\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	// A relay without gossip keys.
@@ -25,7 +25,7 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 	await(t, "the relay answers", func() bool { return f.client.get(keyless.admin, "/healthz").status == 200 })
 	nobody := freeAddr(t)
 
-	issue := []string{"tls", "cert", "create", "--ca", s.path("ca"), "--role", "relay", "--node", "r1",
+	issue := []string{"tls", "cert", "create", "--ca", s.Path("ca"), "--role", "relay", "--node", "r1",
 		"--cluster", cluster, "--environment", environment}
 	for _, c := range []struct {
 		name string
@@ -34,25 +34,25 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 	}{
 		{"no such command of tls", []string{"tls", "bogus"}, []string{`unknown command "bogus"`}},
 		{"an authority nowhere", []string{"tls", "ca", "create"}, []string{"--out: required"}},
-		{"an authority for no time", []string{"tls", "ca", "create", "--out", s.path("new"), "--days", "0"}, []string{"--days", `"0"`, "1 to 36500"}},
-		{"an authority over another", []string{"tls", "ca", "create", "--out", s.path("ca")}, []string{"--out", "nothing is overwritten", "ca.crt"}},
-		{"a flag of the daemon", []string{"tls", "ca", "create", "--out", s.path("new"), "--gossip-addr", "127.0.0.1:1"}, []string{"--gossip-addr", "does not know it"}},
-		{"a certificate of everything wrong", []string{"tls", "cert", "create", "--ca", s.path("nowhere"), "--role", "boss", "--node", "a/b", "--days", "x"},
+		{"an authority for no time", []string{"tls", "ca", "create", "--out", s.Path("new"), "--days", "0"}, []string{"--days", `"0"`, "1 to 36500"}},
+		{"an authority over another", []string{"tls", "ca", "create", "--out", s.Path("ca")}, []string{"--out", "nothing is overwritten", "ca.crt"}},
+		{"a flag of the daemon", []string{"tls", "ca", "create", "--out", s.Path("new"), "--gossip-addr", "127.0.0.1:1"}, []string{"--gossip-addr", "does not know it"}},
+		{"a certificate of everything wrong", []string{"tls", "cert", "create", "--ca", s.Path("nowhere"), "--role", "boss", "--node", "a/b", "--days", "x"},
 			[]string{"--ca", "no authority there", "--cluster: required", "--environment: required", "--out: required", "--node", `"a/b"`, "--role", `"boss"`, "client, gate, relay, worker", "--days", "not a whole number"}},
-		{"a certificate that outlives its authority", append(issue, "--out", s.path("new"), "--days", "61"), []string{"--days", `"61"`, "outlive its authority"}},
-		{"a certificate over another", append(issue, "--out", s.path("there")), []string{"--out", "nothing is overwritten", "there.crt"}},
-		{"info about nothing", []string{"tls", "info"}, []string{"at least 1 arg"}},
-		{"info about a file that is not there", []string{"tls", "info", s.path("nowhere.crt")}, []string{"nowhere.crt", "no such file"}},
-		{"info about a key", []string{"tls", "info", s.path("there.key")}, []string{"there.key", "no certificate in it"}},
-		{"info about garbage", []string{"tls", "info", s.path("garbage")}, []string{"garbage", "no PEM block in it", "BEGIN CERTIFICATE"}},
+		{"a certificate that outlives its authority", append(issue, "--out", s.Path("new"), "--days", "61"), []string{"--days", `"61"`, "outlive its authority"}},
+		{"a certificate over another", append(issue, "--out", s.Path("there")), []string{"--out", "nothing is overwritten", "there.crt"}},
+		{"info about nothing", []string{"tls", "info"}, []string{"want FILE..., got no argument"}},
+		{"info about a file that is not there", []string{"tls", "info", s.Path("nowhere.crt")}, []string{"nowhere.crt", "no such file"}},
+		{"info about a key", []string{"tls", "info", s.Path("there.key")}, []string{"there.key", "no certificate in it"}},
+		{"info about garbage", []string{"tls", "info", s.Path("garbage")}, []string{"garbage", "no PEM block in it", "BEGIN CERTIFICATE"}},
 		{"no such command of keys", []string{"keys", "bogus"}, []string{`unknown command "bogus"`}},
-		{"use of nothing", []string{"keys", "use"}, []string{"accepts 1 arg"}},
+		{"use of nothing", []string{"keys", "use"}, []string{"want FINGERPRINT, got no argument"}},
 		{"a form that there is not", []string{"keys", "list", "-o", "xml", "--admin-addr", keyless.admin}, []string{`"xml"`, "table, json"}},
 		{"a relay that does not run", []string{"keys", "list", "--admin-addr", nobody}, []string{nobody, "is it running"}},
 		{"a relay without keys", []string{"keys", "list", "--admin-addr", keyless.admin}, []string{"no gossip keys", "gossip key file"}},
-		{"installing a key where there are none", []string{"keys", "install", s.path("gossip.key"), "--admin-addr", keyless.admin}, []string{"no gossip keys"}},
-		{"installing a file that is not there", []string{"keys", "install", s.path("nowhere.key"), "--admin-addr", keyless.admin}, []string{"nowhere.key", "no such file"}},
-		{"installing garbage", []string{"keys", "install", s.path("garbage"), "--admin-addr", keyless.admin}, []string{s.path("garbage"), "relay keys generate"}},
+		{"installing a key where there are none", []string{"keys", "install", s.Path("gossip.key"), "--admin-addr", keyless.admin}, []string{"no gossip keys"}},
+		{"installing a file that is not there", []string{"keys", "install", s.Path("nowhere.key"), "--admin-addr", keyless.admin}, []string{"nowhere.key", "no such file"}},
+		{"installing garbage", []string{"keys", "install", s.Path("garbage"), "--admin-addr", keyless.admin}, []string{s.Path("garbage"), "relay keys generate"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +61,7 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 	}
 	t.Cleanup(func() { // after the commands, which run in parallel
 		for _, name := range []string{"new", "new.crt", "new.key"} {
-			if _, err := os.Stat(filepath.Join(s.dir, name)); err == nil {
+			if _, err := os.Stat(s.Path(name)); err == nil {
 				t.Errorf("a command that was refused wrote %s", name)
 			}
 		}
@@ -73,7 +73,7 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 func TestAProcessWithoutUsableKeysDoesNotStart(t *testing.T) {
 	t.Parallel()
 	s := newSecurity(t, t.TempDir())
-	key, err := os.ReadFile(s.path("gossip.key"))
+	key, err := os.ReadFile(s.Path("gossip.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestAProcessWithoutUsableKeysDoesNotStart(t *testing.T) {
 
 func checkRefusal(t *testing.T, p *process, want ...string) {
 	t.Helper()
-	code, text := p.exit(t), p.log.String()
+	code, text := p.Exit(t), p.Output()
 	if code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}

@@ -24,9 +24,10 @@ func TestThirtySecuredProcessesConvergeWithin15Seconds(t *testing.T) {
 	t.Logf("%d processes converged %v after the last start", relays+workers, time.Since(started).Round(10*time.Millisecond))
 
 	for _, r := range f.relays {
-		await(t, r.id+" knows all endpoints", func() bool {
+		await(t, r.id+" is ready and knows all endpoints", func() bool {
 			var v serviceView
-			return f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == workers
+			_, status := f.ready(r.admin)
+			return status == 200 && f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == workers
 		})
 		if a := f.call(r, echo); a.status != 200 {
 			t.Errorf("%v", a)
@@ -79,13 +80,13 @@ func TestOneClusterRemainsWhenASeedIsDeadAndEverybodyElseIsRestarted(t *testing.
 	await(t, "all see each other", func() bool { return f.agrees(3 + workers) })
 
 	seed, second := f.relay("r1"), f.relay("r2")
-	seed.kill(t)
+	seed.Kill(t)
 	restart := func(p **process, admin string) {
-		(*p).kill(t)
-		*p = start(t, (*p).config)
-		await(t, (*p).name+" lives again", func() bool { return f.client.get(admin, "/healthz").status == 200 })
+		(*p).Kill(t)
+		*p = start(t, (*p).Config)
+		await(t, (*p).Name()+" lives again", func() bool { return f.client.get(admin, "/healthz").status == 200 })
 		if *p != second.process { // nobody is there whom it could look for
-			await(t, (*p).name+" is ready again", func() bool { _, status := f.ready(admin); return status == 200 })
+			await(t, (*p).Name()+" is ready again", func() bool { _, status := f.ready(admin); return status == 200 })
 		}
 	}
 	restart(&f.relay("r3").process, f.relay("r3").admin)
@@ -102,7 +103,7 @@ func TestOneClusterRemainsWhenASeedIsDeadAndEverybodyElseIsRestarted(t *testing.
 	t.Logf("one cluster again %v after the last restart", time.Since(restarted).Round(10*time.Millisecond))
 
 	f.flows(t, workers)
-	seed.process = start(t, seed.config)
+	seed.process = start(t, seed.Config)
 	await(t, "the dead seed is back", func() bool { return f.agrees(3 + workers) })
 	f.flows(t, workers)
 }

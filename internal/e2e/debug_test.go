@@ -30,23 +30,23 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSecurity(t, dir)
-	for _, c := range []claims{{role: "relay", node: "r1"}, {role: "worker", node: "w1"}} {
-		if err := s.issue(t, c); err != nil {
+	for _, c := range []claims{{Role: "relay", Node: "r1"}, {Role: "worker", Node: "w1"}} {
+		if err := s.Issue(c); err != nil {
 			t.Fatal(err)
 		}
 	}
 	gossip, admins := []string{freeAddr(t), freeAddr(t)}, []string{freeAddr(t), freeAddr(t)}
 	common := func(n int, id string) []string {
 		return append([]string{"run", "--cluster", cluster, "--environment", environment, "--id", id, "--log-format", "json",
-			"--gossip-addr", gossip[n], "--admin-addr", admins[n], "--join", gossip[0], "--admin-token-file", tokenFile}, s.flags(id, id)...)
+			"--gossip-addr", gossip[n], "--admin-addr", admins[n], "--join", gossip[0], "--admin-token-file", tokenFile}, s.Flags(id, id)...)
 	}
 	r := start(t, processConfig{Name: "relay", Binary: "relay", Args: append(common(0, "r1"), "--ingress-addr", freeAddr(t), "--peer-addr", freeAddr(t), "--shared-key", shared)})
 	w := start(t, processConfig{Name: "worker", Binary: "worker", Args: append(common(1, "w1"), "--sidecar-addr", "127.0.0.1:0", "--service", "echo=127.0.0.1:1")})
 	ask := func(binary, admin string, args ...string) ran {
 		return commandOf(t, binary, append(args, "--admin-addr", admin, "--admin-token-file", tokenFile)...)
 	}
-	await(t, "the relay knows the service", func() bool { return strings.Contains(ask("relay", admins[0], "services").stdout, "echo") })
-	await(t, "the worker answers", func() bool { return ask("worker", admins[1], "members").code == 0 })
+	await(t, "the relay knows the service", func() bool { return strings.Contains(ask("relay", admins[0], "services").Stdout, "echo") })
+	await(t, "the worker answers", func() bool { return ask("worker", admins[1], "members").Code == 0 })
 
 	// Whatever a secret is written as.
 	var secrets [][]byte
@@ -57,7 +57,7 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	secret([]byte(token))
 	secret([]byte(shared))
 	for _, name := range []string{"r1.keys", "w1.keys", "r1.key", "w1.key"} {
-		text, err := os.ReadFile(s.path(name))
+		text, err := os.ReadFile(s.Path(name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	} {
 		t.Run(c.binary, func(t *testing.T) {
 			file := filepath.Join(dir, c.binary+".tar.gz")
-			if r := ask(c.binary, c.admin, "debug", "bundle", "-o", file); r.code != 0 || strings.Contains(r.stderr, "not in it") {
+			if r := ask(c.binary, c.admin, "debug", "bundle", "-o", file); r.Code != 0 || strings.Contains(r.Stderr, "not in it") {
 				t.Fatalf("%v", r)
 			}
 			if stat, err := os.Stat(file); err != nil || stat.Mode().Perm() != 0o600 {
@@ -124,7 +124,7 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 					t.Errorf("%s has %d bytes, the manifest says %d", f.Name, len(files[f.Name]), f.Size)
 				}
 			}
-			if r := ask(c.binary, c.admin, "debug", "bundle", "-o", file); r.code != 1 || !strings.Contains(r.stderr, "exists") {
+			if r := ask(c.binary, c.admin, "debug", "bundle", "-o", file); r.Code != 1 || !strings.Contains(r.Stderr, "exists") {
 				t.Errorf("a file was written over: %v", r)
 			}
 		})
@@ -137,11 +137,11 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 		{[]string{"debug", "bundle", "-o", filepath.Join(dir, "x"), "--log-for", "-1s"}, "--log-for"},
 		{[]string{"monitor", "--level", "loud"}, "debug, info, warn, error"},
 	} {
-		if r := ask("relay", admins[0], c.args...); r.code != 1 || !strings.Contains(r.stderr, c.want) {
+		if r := ask("relay", admins[0], c.args...); r.Code != 1 || !strings.Contains(r.Stderr, c.want) {
 			t.Errorf("%v", r)
 		}
 	}
-	if r := commandOf(t, "relay", "debug", "bundle", "-o", filepath.Join(dir, "none.tar.gz"), "--admin-addr", freeAddr(t)); r.code != 1 || !strings.Contains(r.stderr, "is it running") {
+	if r := commandOf(t, "relay", "debug", "bundle", "-o", filepath.Join(dir, "none.tar.gz"), "--admin-addr", freeAddr(t)); r.Code != 1 || !strings.Contains(r.Stderr, "is it running") {
 		t.Errorf("%v", r)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "none.tar.gz")); err == nil {
@@ -153,24 +153,24 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 			m := start(t, processConfig{Name: binary + " monitor", Binary: binary, Args: []string{"monitor", "--level", "debug", "-o", "json", "--admin-addr", admins[n], "--admin-token-file", tokenFile}})
 			await(t, "a line at level debug", func() bool {
 				commandOf(t, binary, "reload", "--admin-addr", admins[n], "--admin-token-file", tokenFile) // which the process logs
-				return strings.Contains(m.log.String(), `"message":"reload`) || strings.Contains(m.log.String(), `"level":"debug"`)
+				return strings.Contains(m.Output(), `"message":"reload`) || strings.Contains(m.Output(), `"level":"debug"`)
 			})
-			m.signal(t, syscall.SIGINT)
-			if code := m.exit(t); code != 0 {
-				t.Errorf("Ctrl-C is no failure: %d\n%s", code, m.log.String())
+			m.Signal(t, syscall.SIGINT)
+			if code := m.Exit(t); code != 0 {
+				t.Errorf("Ctrl-C is no failure: %d\n%s", code, m.Output())
 			}
 			for _, secret := range secrets {
-				if strings.Contains(m.log.String(), string(secret)) {
+				if strings.Contains(m.Output(), string(secret)) {
 					t.Error("a secret was streamed")
 				}
 			}
 		}
 	})
 	for _, p := range []*process{w, r} {
-		p.signal(t, syscall.SIGTERM)
-		p.exit(t)
-		if strings.Contains(p.log.String(), `"level":"debug"`) {
-			t.Errorf("the log of %s has another level since it was read", p.name)
+		p.Signal(t, syscall.SIGTERM)
+		p.Exit(t)
+		if strings.Contains(p.Output(), `"level":"debug"`) {
+			t.Errorf("the log of %s has another level since it was read", p.Name())
 		}
 	}
 }

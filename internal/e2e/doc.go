@@ -10,10 +10,8 @@
 //	  │         └─ log, exit code
 //	  └─ the backend's journal: what was really executed, and how often
 //
-// Rules: the binaries are built once, with the race detector when the tests have
-// it; a data race in any process fails the test that started it. Every process
-// has a group of its own, belongs to the test that started it and is waited for in
-// that test's cleanup; its output is shown when the test failed. Waiting is polling
-// for a state with a deadline, never a pause. Ports come from below the range that
-// the system gives to outgoing connections.
+// Rules: processes, ports and certificates are package procs'. The binaries are
+// built once, with the race detector when the tests have it; a data race in any
+// process fails the test that started it. Waiting is polling for a state with a
+// deadline, never a pause.
 package e2e

@@ -54,6 +54,8 @@ type fleetConfig struct {
 	Relays, Workers int
 	// RelayArgs are added to those of every relay.
 	RelayArgs []string
+	// RelayFiles is how many descriptors a relay may have; 0: as many as the tests.
+	RelayFiles int
 	// Seeds is how many of the relays are seeds of everybody; 0: all.
 	Seeds int
 	// Secure gives every process a certificate and a file of gossip keys.
@@ -87,14 +89,14 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	}
 	if cfg.Secure {
 		f.security = newSecurity(t, f.dir)
-		f.security.issueAll(t, cfg.Relays, cfg.Workers)
+		f.security.IssueAll(t, cfg.Relays, cfg.Workers)
 	}
 	for _, r := range f.relays {
-		r.process = start(t, processConfig{Name: r.id, Binary: "relay", Dir: f.binaries, Args: slices.Concat([]string{
+		r.process = start(t, processConfig{Name: r.id, Binary: "relay", Dir: f.binaries, OpenFiles: cfg.RelayFiles, Args: slices.Concat([]string{
 			"run", "--cluster", cluster, "--environment", environment, "--id", r.id,
 			"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", r.peer, "--admin-addr", r.admin,
 			"--log-format", "json", "--expose-route-headers", "--domain", domain,
-		}, f.join(), f.secure(t, claims{role: "relay", node: r.id}), cfg.RelayArgs)})
+		}, f.join(), f.secure(t, claims{Role: "relay", Node: r.id}), cfg.RelayArgs)})
 	}
 	if cfg.SharedBackend {
 		f.shared = f.startBackend("shared")
@@ -129,7 +131,7 @@ func (f *fleet) startBackend(id string) *worker {
 	w := &worker{id: id, backendAddr: freeAddr(f.t), journal: filepath.Join(f.dir, id+".journal")}
 	w.backend = start(f.t, processConfig{Name: id + "-backend", Binary: "backend",
 		Args: []string{"-addr", w.backendAddr, "-name", id, "-journal", w.journal}})
-	await(f.t, w.backend.name+" answers", func() bool { return f.client.get(w.backendAddr, "/").status == 200 })
+	await(f.t, w.backend.Name()+" answers", func() bool { return f.client.get(w.backendAddr, "/").status == 200 })
 	return w
 }
 
@@ -137,7 +139,7 @@ func (f *fleet) startAgent(w *worker, cluster string, services []string) *proces
 	args := slices.Concat([]string{
 		"run", "--cluster", cluster, "--environment", environment, "--id", w.id,
 		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--sidecar-addr", "127.0.0.1:0", "--log-format", "json", "--drain-delay", "2s",
-	}, f.join(), f.secure(f.t, claims{role: "worker", node: w.id, cluster: cluster}))
+	}, f.join(), f.secure(f.t, claims{Role: "worker", Node: w.id, Cluster: cluster}))
 	for _, s := range services {
 		name, options, _ := strings.Cut(s, ";")
 		args = append(args, "--service", strings.TrimSuffix(name+"="+w.backendAddr+";"+options, ";"))
@@ -167,7 +169,7 @@ func (f *fleet) release(t *testing.T, key string) {
 	t.Helper()
 	for _, w := range f.workers {
 		select {
-		case <-w.backend.done:
+		case <-w.backend.Done:
 			continue
 		default:
 		}
@@ -207,8 +209,8 @@ func (w *worker) executed(t *testing.T) map[string]int {
 // stopBackend ends a backend in order.
 func (w *worker) stopBackend(t *testing.T) {
 	t.Helper()
-	w.backend.signal(t, syscall.SIGTERM)
-	if code := w.backend.exit(t); code != 0 {
+	w.backend.Signal(t, syscall.SIGTERM)
+	if code := w.backend.Exit(t); code != 0 {
 		t.Errorf("the backend of %s exited with %d", w.id, code)
 	}
 }

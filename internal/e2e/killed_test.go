@@ -24,10 +24,10 @@ func (f *fleet) killedWorkerLosesNothing(id, service string) func(*testing.T) {
 		held := f.holdOn(t, w, service)
 		load.more(t, 300)
 
-		w.signal(t, syscall.SIGKILL)
-		w.backend.signal(t, syscall.SIGKILL)
-		<-w.done
-		<-w.backend.done
+		w.Signal(t, syscall.SIGKILL)
+		w.backend.Signal(t, syscall.SIGKILL)
+		<-w.Done
+		<-w.backend.Done
 		dead := time.Now()
 		load.more(t, 300) // while the relays still believe in it
 		f.release(t, held.key)
@@ -92,6 +92,10 @@ func (h *held) wait() []result {
 	h.clients.Wait()
 	return h.results
 }
+
+// patient has a relay wait for what a test holds on a worker. With the default of 30 s
+// a GET is tried elsewhere after 10 s, which a test that waits for processes can take.
+var patient = []string{"--request-timeout", "5m"}
 
 // holdOn sends requests that stay in flight until there is a GET and a POST among
 // those on the worker.

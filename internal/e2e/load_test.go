@@ -49,6 +49,8 @@ type loadConfig struct {
 	Relay func(n int) *relay
 	// Retry has clients try the next relay when one refuses the connection.
 	Retry bool
+	// Pause is how long a client waits between two requests.
+	Pause time.Duration
 }
 
 const (
@@ -76,6 +78,7 @@ func (f *fleet) startLoad(t *testing.T, cfg loadConfig) *load {
 				default:
 				}
 				l.add(l.one(client, cfg, method, c, n))
+				time.Sleep(cfg.Pause)
 			}
 		})
 	}

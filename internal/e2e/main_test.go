@@ -6,12 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // binaries is where the programs are, built once for all tests.
@@ -62,14 +63,5 @@ func run(m *testing.M) int {
 }
 
 func build(dir string, race bool) error {
-	args := []string{"build", "-o", dir + string(filepath.Separator)}
-	if race {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", append(args, "./cmd/relay", "./cmd/worker", "./internal/e2e/backend")...)
-	cmd.Dir = filepath.Join("..", "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
-	}
-	return nil
+	return procs.Build(filepath.Join("..", ".."), dir, race, "./cmd/relay", "./cmd/worker", "./internal/e2e/backend")
 }

@@ -15,14 +15,14 @@ func TestPlanAndExplainAnswerAnOperator(t *testing.T) {
 	var r ran
 	await(t, "both workers are connected to both relays", func() bool {
 		r = ringway(t, "plan", "echo", "--admin-addr", admin)
-		return r.code == 0 && strings.Contains(r.stdout, "connections  4\n")
+		return r.Code == 0 && strings.Contains(r.Stdout, "connections  4\n")
 	})
-	containsAll(t, r.stdout, []string{"projection, index by rank", "relays       2, each connected to 2 workers", "workers      2, each connected to 2 relays", "INDEX  RELAY  STATE", "[0..0) of 2 (all)"})
+	containsAll(t, r.Stdout, []string{"projection, index by rank", "relays       2, each connected to 2 workers", "workers      2, each connected to 2 relays", "INDEX  RELAY  STATE", "[0..2) of 2 (all)"})
 	await(t, "the connection to w2 is open", func() bool {
 		r = ringway(t, "explain", "echo", "--worker", "w2", "--admin-addr", admin)
-		return r.code == 0 && strings.Contains(r.stdout, "connected  yes, link open\n")
+		return r.Code == 0 && strings.Contains(r.Stdout, "connected  yes, link open\n")
 	})
-	containsAll(t, r.stdout, []string{"r1, affine", "w2, ready", "in range   yes", "weight     0.5000", "> r1 ##", "^ w2"})
+	containsAll(t, r.Stdout, []string{"r1, affine", "w2, ready", "in range   yes", "weight     0.5000", "> r1 ##", "^ w2"})
 
 	for _, c := range []struct {
 		code int
@@ -31,13 +31,13 @@ func TestPlanAndExplainAnswerAnOperator(t *testing.T) {
 	}{
 		{0, `"relays_per_worker"`, []string{"plan", "echo", "-o", "json"}},
 		{0, "role: affine\n", []string{"explain", "echo", "-o", "yaml"}},
-		{1, "accepts 1 arg", []string{"plan"}},
+		{1, "want SERVICE, got no argument", []string{"plan"}},
 		{1, "is it running", []string{"explain", "echo", "--admin-addr", freeAddr(t)}},
 		{2, "nothing matched", []string{"plan", "nobody"}},
 		{2, "nothing matched", []string{"explain", "echo", "--worker", "w9"}},
 	} {
 		r := ringway(t, append([]string{c.args[0], "--admin-addr", admin}, c.args[1:]...)...)
-		if r.code != c.code || !strings.Contains(r.stdout+r.stderr, c.want) {
+		if r.Code != c.code || !strings.Contains(r.Stdout+r.Stderr, c.want) {
 			t.Errorf("want exit code %d and %q: %v", c.code, c.want, r)
 		}
 	}

@@ -65,7 +65,7 @@ func (f *fleet) asRelay(t *testing.T, to *relay, what request) answer {
 	client := f.client
 	if f.security != nil {
 		other := f.relays[slices.IndexFunc(f.relays, func(r *relay) bool { return r != to })]
-		client = clientOf(t, &http.Transport{TLSClientConfig: f.security.tlsConfig(t, other.id, "h2", "http/1.1"), ForceAttemptHTTP2: true})
+		client = clientOf(t, &http.Transport{TLSClientConfig: f.security.TLSConfig(t, other.id, "h2", "http/1.1"), ForceAttemptHTTP2: true})
 		req.URL.Scheme = "https"
 	}
 	resp, err := client.http.Do(req)
@@ -80,11 +80,11 @@ func (f *fleet) asRelay(t *testing.T, to *relay, what request) answer {
 func (f *fleet) peerListenerAdmitsRelaysOnly(r *relay) func(*testing.T) {
 	return func(t *testing.T) {
 		s := f.security
-		s.authority(t, "other-ca")
+		s.Authority(t, "other-ca")
 		for _, err := range []error{
-			s.certificate(t, claims{role: "relay", node: "r2"}, "other-ca", "untrusted"),
-			s.certificate(t, claims{role: "relay", node: "r2", cluster: "other"}, "ca", "elsewhere"),
-			s.certificate(t, claims{role: "client", node: "c1"}, "ca", "client"),
+			s.Certificate(claims{Role: "relay", Node: "r2"}, "other-ca", "untrusted"),
+			s.Certificate(claims{Role: "relay", Node: "r2", Cluster: "other"}, "ca", "elsewhere"),
+			s.Certificate(claims{Role: "client", Node: "c1"}, "ca", "client"),
 		} {
 			if err != nil {
 				t.Fatal(err)
@@ -101,7 +101,7 @@ func (f *fleet) peerListenerAdmitsRelaysOnly(r *relay) func(*testing.T) {
 				counter := fmt.Sprintf(`ringway_identity_refusals_total{direction="inbound",reason=%q}`, c.reason)
 				before := f.metric(t, r, counter)
 				// In TLS 1.3 a client learns of its refusal at its first read.
-				conn, err := tls.Dial("tcp", r.peer, s.tlsConfig(t, c.prefix, "http/1.1"))
+				conn, err := tls.Dial("tcp", r.peer, s.TLSConfig(t, c.prefix, "http/1.1"))
 				if err == nil {
 					_ = conn.SetDeadline(time.Now().Add(patience))
 					_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n%s: %s\r\nX-Request-Id: intruder\r\nRingway-Hop: r2\r\n\r\n", serviceHeader, echo)
@@ -143,10 +143,10 @@ func (f *fleet) peerListenerAdmitsRelaysOnly(r *relay) func(*testing.T) {
 
 func (f *fleet) wrongCertificateIsAnError(t *testing.T) {
 	s := f.security
-	if err := s.certificate(t, claims{role: "worker", node: "w9", cluster: "other"}, "ca", "w9-elsewhere"); err != nil {
+	if err := s.Certificate(claims{Role: "worker", Node: "w9", Cluster: "other"}, "ca", "w9-elsewhere"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.issue(t, claims{role: "worker", node: "w9"}); err != nil {
+	if err := s.Issue(claims{Role: "worker", Node: "w9"}); err != nil {
 		t.Fatal(err)
 	}
 	other := newSecurity(t, t.TempDir())
@@ -158,14 +158,14 @@ func (f *fleet) wrongCertificateIsAnError(t *testing.T) {
 		{name: "another node", holder: "w1", want: []string{`id is "w9"`, `the certificate says "w1"`}},
 		{name: "another cluster", holder: "w9-elsewhere", want: []string{`cluster is "e2e"`, `the certificate says "other"`}},
 		{name: "another role", holder: "r1", want: []string{`role is "worker"`, `the certificate says "relay"`}},
-		{name: "an authority that did not issue it", holder: "w9", more: []string{"--tls-ca", other.path("ca/ca.crt")}, want: []string{"w9.crt", "ca.crt"}},
+		{name: "an authority that did not issue it", holder: "w9", more: []string{"--tls-ca", other.Path("ca/ca.crt")}, want: []string{"w9.crt", "ca.crt"}},
 		{name: "no such file", holder: "nobody", want: []string{"nobody.crt"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := start(t, processConfig{Name: "w9", Binary: "worker", Args: slices.Concat([]string{
 				"run", "--cluster", cluster, "--environment", environment, "--id", "w9", "--log-format", "json",
 				"--gossip-addr", freeAddr(t), "--admin-addr", freeAddr(t), "--service", "echo=127.0.0.1:1"},
-				f.join(), s.flags("w9", c.holder), c.more)})
+				f.join(), s.Flags("w9", c.holder), c.more)})
 			checkRefusal(t, p, append(c.want, "\nworker: ")...)
 			for _, r := range f.relays {
 				if slices.Contains(f.members(r), "w9") {
@@ -179,7 +179,7 @@ func (f *fleet) wrongCertificateIsAnError(t *testing.T) {
 // shown is the serial number of the certificate that a TLS listener shows.
 func (f *fleet) shown(t *testing.T, addr, protocol string) string {
 	t.Helper()
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", addr, f.security.tlsConfig(t, f.relays[1].id, protocol))
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", addr, f.security.TLSConfig(t, f.relays[1].id, protocol))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,19 +190,19 @@ func (f *fleet) shown(t *testing.T, addr, protocol string) string {
 func (f *fleet) renewedCertificateIsTaken(r *relay) func(*testing.T) {
 	return func(t *testing.T) {
 		s := f.security
-		old := s.serial(t, r.id)
+		old := s.Serial(t, r.id)
 		if got := f.shown(t, r.peer, "h2"); got != old {
 			t.Fatalf("the peer listener shows %s, the file has %s", got, old)
 		}
-		if err := s.certificate(t, claims{role: "relay", node: r.id}, "ca", "renewed"); err != nil {
+		if err := s.Certificate(claims{Role: "relay", Node: r.id}, "ca", "renewed"); err != nil {
 			t.Fatal(err)
 		}
-		renewed := s.serial(t, "renewed")
+		renewed := s.Serial(t, "renewed")
 		load := f.startLoad(t, loadConfig{Name: "renewed", Service: echo, Relay: func(n int) *relay { return f.relays[n%len(f.relays)] }})
 		load.more(t, 50)
 		members := f.members(r)
 		for _, ext := range []string{".key", ".crt"} { // one after the other, as an operator's script does
-			if err := os.Rename(s.path("renewed"+ext), s.path(r.id+ext)); err != nil {
+			if err := os.Rename(s.Path("renewed"+ext), s.Path(r.id+ext)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -235,16 +235,16 @@ func (f *fleet) renewedCertificateIsTaken(r *relay) func(*testing.T) {
 func (f *fleet) brokenCertificateChangesNothing(r *relay) func(*testing.T) {
 	return func(t *testing.T) {
 		s := f.security
-		old, file := f.shown(t, r.peer, "h2"), s.path(r.id+".crt")
+		old, file := f.shown(t, r.peer, "h2"), s.Path(r.id+".crt")
 		whole, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		foreign := claims{role: "relay", node: r.id, cluster: "other"}
-		if err := s.certificate(t, foreign, "ca", "broken"); err != nil {
+		foreign := claims{Role: "relay", Node: r.id, Cluster: "other"}
+		if err := s.Certificate(foreign, "ca", "broken"); err != nil {
 			t.Fatal(err)
 		}
-		another, err := os.ReadFile(s.path("broken.crt"))
+		another, err := os.ReadFile(s.Path("broken.crt"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +262,7 @@ func (f *fleet) brokenCertificateChangesNothing(r *relay) func(*testing.T) {
 		if err := os.WriteFile(file, whole, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if !r.logged("certificates not replaced", "") {
+		if !r.Logged("certificates not replaced", "") {
 			t.Error("the log does not tell")
 		}
 		if a := f.call(r, echo); a.status != 200 {
@@ -283,7 +283,7 @@ func (f *fleet) keys(t *testing.T, r *relay) []memberKeys {
 	t.Helper()
 	var listed struct{ Members []memberKeys }
 	got := ringway(t, "keys", "list", "--admin-addr", r.admin, "-o", "json")
-	if err := json.Unmarshal([]byte(got.stdout), &listed); err != nil || got.code != 0 {
+	if err := json.Unmarshal([]byte(got.Stdout), &listed); err != nil || got.Code != 0 {
 		t.Fatalf("%v\n%v", err, got)
 	}
 	return listed.Members
@@ -292,7 +292,7 @@ func (f *fleet) keys(t *testing.T, r *relay) []memberKeys {
 func (f *fleet) keyCommandsExplain(t *testing.T) {
 	r, s := f.relays[0], f.security
 	inUse := f.keys(t, r)[0].Fingerprints[0]
-	if err := os.WriteFile(s.path("no.key"), []byte("not a key\n"), 0o600); err != nil {
+	if err := os.WriteFile(s.Path("no.key"), []byte("not a key\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -302,7 +302,7 @@ func (f *fleet) keyCommandsExplain(t *testing.T) {
 	}{
 		{"remove the key in use", []string{"remove", inUse}, []string{"in use", "use another one first"}},
 		{"use a key that nobody has", []string{"use", "0badc0de"}, []string{"0badc0de", "not in use yet", "w1", "install it"}},
-		{"install what is no key", []string{"install", s.path("no.key")}, []string{"no.key", "gossip key", "relay keys generate"}},
+		{"install what is no key", []string{"install", s.Path("no.key")}, []string{"no.key", "gossip key", "relay keys generate"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -320,9 +320,9 @@ func (f *fleet) keyCommandsExplain(t *testing.T) {
 func (f *fleet) keysRotate(away *relay) func(*testing.T) {
 	return func(t *testing.T) {
 		s, worker := f.security, f.workers[2]
-		away.signal(t, syscall.SIGTERM)
-		worker.signal(t, syscall.SIGTERM)
-		if a, b := away.exit(t), worker.exit(t); a != 0 || b != 0 {
+		away.Signal(t, syscall.SIGTERM)
+		worker.Signal(t, syscall.SIGTERM)
+		if a, b := away.Exit(t), worker.Exit(t); a != 0 || b != 0 {
 			t.Errorf("exit codes %d and %d", a, b)
 		}
 		await(t, "both are gone", func() bool { return f.sees(away.id, false) && f.sees(worker.id, false) })
@@ -332,16 +332,16 @@ func (f *fleet) keysRotate(away *relay) func(*testing.T) {
 
 		load := f.startLoad(t, loadConfig{Name: "rotated", Service: echo, Relay: func(n int) *relay { return there[n%len(there)] }})
 		load.more(t, 50)
-		key := s.generate(t, "new.key")
+		key := s.Generate(t, "new.key")
 		old := f.keys(t, through)[0].Fingerprints[0]
 		step := func(args ...string) {
 			t.Helper()
-			if r := ringway(t, append([]string{"keys", "--admin-addr", through.admin}, args...)...); r.code != 0 {
+			if r := ringway(t, append([]string{"keys", "--admin-addr", through.admin}, args...)...); r.Code != 0 {
 				t.Fatalf("%v", r)
 			}
 			load.more(t, 50)
 		}
-		step("install", s.path("new.key"))
+		step("install", s.Path("new.key"))
 		installed := f.keys(t, through)[0].Fingerprints
 		if len(installed) != 2 || installed[0] != old {
 			t.Fatalf("after the installation: %v", installed)
@@ -350,14 +350,14 @@ func (f *fleet) keysRotate(away *relay) func(*testing.T) {
 		step("remove", old)
 		f.allUse(t, there, installed[1:])
 		for _, id := range []string{"r1", "r2", "r3", "w1", "w2", "w3"} {
-			if got := s.keyFile(t, id); id != away.id && id != worker.id && !slices.Equal(got, []string{key}) {
+			if got := keyFile(t, s, id); id != away.id && id != worker.id && !slices.Equal(got, []string{key}) {
 				t.Errorf("the key file of %s does not hold the new key alone", id)
 			}
 		}
 
 		// As they were: with the key that is no longer used.
-		away.process = start(t, away.config)
-		worker.process = start(t, worker.config)
+		away.process = start(t, away.Config)
+		worker.process = start(t, worker.Config)
 		await(t, "both are members again", func() bool { return f.agrees(len(f.relays) + len(f.workers)) })
 		load.more(t, 50)
 		results := load.stop()
@@ -365,7 +365,7 @@ func (f *fleet) keysRotate(away *relay) func(*testing.T) {
 		f.noPostTwice(t, results)
 		f.allUse(t, f.relays, installed[1:])
 		for _, id := range []string{away.id, worker.id} {
-			if got := s.keyFile(t, id); len(got) == 0 || got[0] != key {
+			if got := keyFile(t, s, id); len(got) == 0 || got[0] != key {
 				t.Errorf("the key file of %s does not have the new key first", id)
 			}
 		}
@@ -396,9 +396,9 @@ func (f *fleet) allUse(t *testing.T, relays []*relay, want []string) {
 }
 
 // keyFile returns the keys in the file of a member.
-func (s *security) keyFile(t *testing.T, id string) (keys []string) {
+func keyFile(t *testing.T, s *security, id string) (keys []string) {
 	t.Helper()
-	text, err := os.ReadFile(s.path(id + ".keys"))
+	text, err := os.ReadFile(s.Path(id + ".keys"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,10 +415,10 @@ func refusedCommand(t *testing.T, want []string, args ...string) {
 	t.Helper()
 	r := ringway(t, args...)
 	t.Logf("%v", r)
-	if r.code != 1 || !strings.HasPrefix(r.stderr, "relay: ") {
-		t.Errorf("exit code %d, want 1 and a message of relay", r.code)
+	if r.Code != 1 || !strings.HasPrefix(r.Stderr, "relay: ") {
+		t.Errorf("exit code %d, want 1 and a message of relay", r.Code)
 	}
-	containsAll(t, r.stdout+r.stderr, want)
+	containsAll(t, r.Stdout+r.Stderr, want)
 }
 
 func containsAll(t *testing.T, text string, parts []string) {

@@ -85,10 +85,10 @@ func (c badSettings) refused(t *testing.T) {
 		args = append(args, "--config", path)
 	}
 	p := start(t, processConfig{Name: c.binary, Binary: c.binary, Args: args, Env: c.env})
-	if code := p.exit(t); code != 1 {
+	if code := p.Exit(t); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
-	text := p.log.String()
+	text := p.Output()
 	t.Log(text)
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if want := fmt.Sprintf("%s: %d settings are invalid:", c.binary, len(c.want)); lines[0] != want {

@@ -5,8 +5,10 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -76,14 +78,14 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 		}
 	}
 	out := ringway(t, "route", "keyed", "--key", key2, "--admin-addr", f.relays[0].admin)
-	if out.code != 0 || !strings.Contains(out.stdout, "strategy  stable (advertised by the service)") || !strings.Contains(out.stdout, "winner    w2") {
+	if out.Code != 0 || !strings.Contains(out.Stdout, "strategy  stable (advertised by the service)") || !strings.Contains(out.Stdout, "winner    w2") {
 		t.Errorf("%v", out)
 	}
 	out = ringway(t, "route", "keyed", "--key", key2, "--admin-addr", f.relays[2].admin)
-	if out.code != 0 || !strings.Contains(out.stdout, "r3, forwarding") || !strings.Contains(out.stdout, "primary") {
+	if out.Code != 0 || !strings.Contains(out.Stdout, "r3, forwarding") || !strings.Contains(out.Stdout, "primary") {
 		t.Errorf("%v", out)
 	}
-	if out := ringway(t, "route", "nobody", "--admin-addr", f.relays[0].admin); out.code != 2 {
+	if out := ringway(t, "route", "nobody", "--admin-addr", f.relays[0].admin); out.Code != 2 {
 		t.Errorf("want exit code 2: %v", out)
 	}
 	anywhere := map[string]bool{}
@@ -104,8 +106,8 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 
 	// w2 dies, without a word.
 	dead := f.worker("w2")
-	dead.backend.kill(t)
-	dead.kill(t)
+	dead.backend.Kill(t)
+	dead.Kill(t)
 	second := ""
 	for _, r := range f.relays {
 		worker, ok := f.keyed(t, r, "keyed", key2) // at once: by a second attempt
@@ -151,4 +153,92 @@ func (f *fleet) sessions(t *testing.T) {
 	for _, resp := range open {
 		_ = resp.Body.Close()
 	}
+}
+
+// TestNoWorkerHoldsMoreSessionsThanItsSlots has two relays at once open sessions of
+// services that w1, w2 and w3 take one each of; w4 takes any number of two of them and
+// does not offer the third.
+func TestNoWorkerHoldsMoreSessionsThanItsSlots(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{
+		Relays: 2, Workers: 4, Secure: true,
+		Services: func(n int) []string {
+			if n == 4 {
+				return []string{"calls", "games;selection=slots", "idle"}
+			}
+			return []string{"calls;slots=1", "games;slots=1;selection=slots", "tight;slots=1"}
+		},
+	})
+	for _, r := range f.relays {
+		for service, workers := range map[string]int{"calls": 4, "games": 4, "tight": 3} {
+			await(t, r.id+" serves "+service, func() bool {
+				var v serviceView
+				status := f.api(r.admin, "/api/v1/services/"+service, &v)
+				_, ready := f.ready(r.admin)
+				return status == 200 && v.Endpoints == workers && v.Range == workers && ready == 200
+			})
+		}
+	}
+	open := func(service string, n int) (held map[string]int, refused []*http.Response, end func()) {
+		t.Helper()
+		held = map[string]int{}
+		var mu sync.Mutex
+		var opening sync.WaitGroup
+		var answers []*http.Response
+		for i := range n {
+			req, err := request{method: "POST", addr: f.relays[i%2].ingress, path: "/events?key=" + service, service: service}.http(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			opening.Go(func() {
+				resp, err := f.client.http.Do(req) // the head comes at once
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				answers = append(answers, resp)
+				if resp.StatusCode != http.StatusOK {
+					refused = append(refused, resp)
+					return
+				}
+				held[resp.Header.Get(endpointHeader)]++
+			})
+		}
+		opening.Wait()
+		return held, refused, func() {
+			f.release(t, service)
+			for _, resp := range answers {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		}
+	}
+	for _, service := range []string{"calls", "games"} {
+		held, refused, end := open(service, 12)
+		for _, w := range f.workers {
+			if n := held[w.id]; len(refused) > 0 || w.id != "w4" && n > 1 || w.id == "w4" && n < 9 {
+				t.Errorf("12 sessions of %s are shared out as %v, %d are refused", service, held, len(refused))
+				break
+			}
+		}
+		end()
+	}
+	// No worker has room for a fourth: the client is told, and no worker has seen it.
+	held, refused, end := open("tight", 5)
+	if len(refused) != 2 || held["w1"] != 1 || held["w2"] != 1 || held["w3"] != 1 {
+		t.Errorf("5 sessions of 3 slots: %v, %d are refused", held, len(refused))
+	}
+	for _, resp := range refused {
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s %v", resp.Status, resp.Header)
+		}
+	}
+	end()
+	await(t, "there is room again", func() bool {
+		held, _, end := open("tight", 1)
+		end()
+		return len(held) == 1
+	})
 }

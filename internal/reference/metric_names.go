@@ -23,7 +23,7 @@ const (
 	perPeer      = "a label for each peer has no bound; `relay services SERVICE` and `GET /api/v1/services/{name}` show it"
 	noClock      = "two clock reads cost more than the pick; benchmarks and `sims` measure it"
 	ownInstance  = "where it is measured, Prometheus adds (`instance`)"
-	noRateLimits = "there are no rate limits by service; `--max-in-flight` bounds what is carried, and its refusals are `ringway_relay_rejections_total{code=\"overloaded\"}`"
+	noRateLimits = "there are no rate limits by service; `--adaptive-in-flight` and `--max-in-flight` bound what is carried, and their refusals are `ringway_relay_rejections_total{code=\"overloaded\"}`"
 )
 
 // sources are all that the documents name, in their order.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -212,6 +213,29 @@ func Address(s *Set, target *string, spec Spec, rules ...Rule[string]) {
 		Name:   "address",
 		Want:   "host:port such as 10.0.0.1:7400, [::1]:7400 or :7400",
 		Parse:  parseAddress,
+		Format: func(v string) string { return v },
+	}, orEmpty(rules)...)
+}
+
+// SocketPrefix begins an address that is the path of a unix socket.
+const SocketPrefix = "unix:"
+
+// AddressOrSocket is [Address] that may be a unix socket as well, by its absolute path:
+// a relative one would mean another file in another directory.
+func AddressOrSocket(s *Set, target *string, spec Spec, rules ...Rule[string]) {
+	Custom(s, target, spec, Kind[string]{
+		Name: "address",
+		Want: "host:port such as 10.0.0.1:7400, [::1]:7400 or :7400, or unix:/PATH",
+		Parse: func(text string) (string, error) {
+			path, socket := strings.CutPrefix(strings.TrimSpace(text), SocketPrefix)
+			if !socket {
+				return parseAddress(text)
+			}
+			if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+				return "", errors.New("what follows unix: is not an absolute path")
+			}
+			return SocketPrefix + path, nil
+		},
 		Format: func(v string) string { return v },
 	}, orEmpty(rules)...)
 }

@@ -138,6 +138,15 @@ func TestNothingMovesForThoseWhoPreferThat(t *testing.T) {
 	}
 }
 
+func TestNoFigureIsWiderThanItsCardOnALaptop(t *testing.T) {
+	f, b := small(t), startBrowser(t)
+	p := tab(t, b, browser.TabConfig{Width: 1280, Height: 800}, f.RelayURL("relay-1"))
+	await(t, p, "six workers are active", six)
+	if over := evaluate[int](t, p, `Math.max(...[...document.querySelectorAll("#figures dl > div")].map(c => Math.max(c.scrollWidth - c.clientWidth, Math.ceil(c.getBoundingClientRect().right - c.parentElement.getBoundingClientRect().right))))`); over > 0 {
+		t.Errorf("a figure is %d pixels wider than its place", over)
+	}
+}
+
 func TestANarrowScreenScrollsNothingSideways(t *testing.T) {
 	f, b := small(t), startBrowser(t)
 	p := tab(t, b, browser.TabConfig{Width: 360, Height: 780}, f.RelayURL("relay-1"))

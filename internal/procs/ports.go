@@ -1,11 +1,11 @@
 //go:build unix
 
-package e2e
+package procs
 
 import (
-	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 )
@@ -20,13 +20,20 @@ const (
 
 var portsUsed atomic.Uint32
 
-// freeAddr is a loopback address that is free for TCP and UDP.
-func freeAddr(t *testing.T) string {
+// FreeAddr is a loopback address that is free for TCP and UDP.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	return FreeAddrOn(t, "127.0.0.1")
+}
+
+// FreeAddrOn is the same on another address of this host: Linux has all of
+// 127.0.0.0/8, so that members can have addresses of their own.
+func FreeAddrOn(t testing.TB, host string) string {
 	t.Helper()
 	for range ports {
 		// Two runs at the same time begin at different places.
 		place := (uint32(os.Getpid())*97 + portsUsed.Add(1)) % ports
-		addr := fmt.Sprintf("127.0.0.1:%d", firstPort+place)
+		addr := net.JoinHostPort(host, strconv.Itoa(firstPort+int(place)))
 		ln, err := net.Listen("tcp", addr)
 		if err != nil {
 			continue
@@ -39,6 +46,6 @@ func freeAddr(t *testing.T) string {
 		_ = pc.Close()
 		return addr
 	}
-	t.Fatalf("no port of %d to %d is free", firstPort, firstPort+ports)
+	t.Fatalf("no port of %d to %d is free on %s", firstPort, firstPort+ports, host)
 	return ""
 }

@@ -1,0 +1,98 @@
+//go:build unix
+
+package e2e
+
+import (
+	"math/big"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestADeniedCertificateIsOutOfTheFleetWithinSeconds puts the serial number of one
+// worker's certificate on the deny list while requests flow.
+func TestADeniedCertificateIsOutOfTheFleetWithinSeconds(t *testing.T) {
+	t.Parallel()
+	const workers = 4
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: workers, Secure: true,
+		RelayArgs: []string{"--relays-per-service", "2"}, Services: func(int) []string { return []string{echo} }})
+	await(t, "all are members", func() bool { return f.agrees(len(f.relays) + workers) })
+	for _, r := range f.relays {
+		await(t, r.id+" answers", func() bool { return f.call(r, echo).status == 200 })
+	}
+	stolen := f.worker("w1")
+	load := f.startLoad(t, loadConfig{Name: "denied", Service: echo, Relay: f.roundRobin})
+	await(t, "every worker gets requests", func() bool {
+		for _, w := range f.workers {
+			if len(w.executed(t)) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+
+	serial, ok := new(big.Int).SetString(f.security.Serial(t, stolen.id), 10)
+	if !ok {
+		t.Fatal("no serial number")
+	}
+	began := time.Now()
+	f.security.Deny(t, "serial "+serial.Text(16)+" # stolen")
+	for _, r := range f.relays {
+		await(t, r.id+" closes its connections to the worker", func() bool {
+			return f.metric(t, r, `ringway_identity_connections_closed_total{direction="outbound",reason="denied"}`) > 0
+		})
+	}
+	t.Logf("both relays closed their connections after %v", time.Since(began).Round(10*time.Millisecond))
+	load.more(t, 2*loadClients) // what was in flight has ended
+	settled := time.Now()
+	before := len(stolen.executed(t))
+	load.more(t, 300)
+	if after := len(stolen.executed(t)); after != before {
+		t.Errorf("the worker executed %d requests after its connections were closed", after-before)
+	}
+	for _, r := range f.relays {
+		if n := f.metric(t, r, `ringway_identity_denied_entries`); n != 1 {
+			t.Errorf("%s: %v entries", r.id, n)
+		}
+		if !r.Logged("open connections closed: the certificate of the other end no longer counts", "") {
+			t.Errorf("%s does not say so", r.id)
+		}
+	}
+	if !stolen.Logged("our own certificate is on the deny list: the others refuse it", "serial "+serial.Text(16)) {
+		t.Error("the worker is not told why")
+	}
+
+	// It is refused when it comes again.
+	stolen.Signal(t, syscall.SIGTERM)
+	stolen.Exit(t)
+	await(t, "it is gone", func() bool { return f.sees(stolen.id, false) })
+	stolen.process = start(t, stolen.Config)
+	for _, r := range f.relays {
+		await(t, r.id+" refuses its streams", func() bool {
+			return f.metric(t, r, `ringway_membership_refusals_total{direction="inbound",reason="denied"}`) > 0
+		})
+		if !r.Logged("member refused", "certificate refused: denied: serial "+serial.Text(16)+" is on the deny list") {
+			t.Errorf("%s does not give the reason", r.id)
+		}
+	}
+	await(t, "it learns that it is refused", func() bool {
+		status, code := f.ready(stolen.admin)
+		return code == 503 && strings.Contains(strings.Join(status.Reasons, " "), "certificate refused by the other end")
+	})
+	load.more(t, 100)
+
+	// What was in flight on a connection that was closed may have failed, no more.
+	results := load.stop()
+	bad := failed(results)
+	for _, r := range bad[:min(len(bad), 20)] {
+		if r.began.After(settled) || r.began.Before(began) {
+			t.Errorf("failed: %v", r)
+		}
+	}
+	if limit := len(f.relays) * loadClients; len(bad) > limit {
+		t.Errorf("%d requests failed, at most %d were in flight", len(bad), limit)
+	}
+	t.Logf("%d requests, %d failed", len(results), len(bad))
+	f.noPostTwice(t, results)
+}

@@ -1,0 +1,52 @@
+//go:build linux
+
+package hostile
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
+)
+
+// TestKeysNeverTravelThroughAProxyOrInClearText has an environment with proxies, as
+// machines of operators have, while a gossip key is installed.
+func TestKeysNeverTravelThroughAProxyOrInClearText(t *testing.T) {
+	t.Parallel()
+	proxy := listenBait(t, "127.0.9.3")
+	environment := []string{"NO_PROXY=", "no_proxy="}
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+		environment = append(environment, name+"=http://"+proxy.addr, strings.ToLower(name)+"=http://"+proxy.addr)
+	}
+	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1})
+	token := f.security.Path("token")
+	if err := os.WriteFile(token, []byte("0123456789abcdefghij-token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.security.Generate(t, "next.key")
+	run := func(args ...string) procs.Ran {
+		return procs.Run(procs.Config{Binary: "relay", Dir: binaries, Env: environment, Args: args})
+	}
+	// 192.0.2.1 is of a network for examples: nothing answers there.
+	for _, args := range [][]string{
+		{"keys", "install", f.security.Path("next.key"), "--admin-addr", "192.0.2.1:7430", "--admin-token-file", token},
+		{"keys", "install", f.security.Path("next.key"), "--admin-addr", "192.0.2.1:7430"},
+		{"keys", "install", f.security.Path("next.key"), "--admin-addr", "relay.example:7430"},
+		{"members", "--admin-addr", "192.0.2.1:7430", "--admin-token-file", token},
+	} {
+		if r := run(args...); r.Code != 1 || !strings.Contains(r.Stderr, "clear text") || !strings.Contains(r.Stderr, "--admin-tls") {
+			t.Errorf("want a refusal that says clear text and --admin-tls: %v", r)
+		}
+	}
+	// On this host the same command works, without the proxy.
+	admin := f.relays[0].admin
+	if r := run("keys", "install", f.security.Path("next.key"), "--admin-addr", admin); r.Code != 0 {
+		t.Errorf("%v", r)
+	}
+	if status, body := f.get(admin, "/api/v1/keys"); status != http.StatusOK || strings.Count(body, `"fingerprints"`) < 2 {
+		t.Errorf("%d %s", status, body)
+	}
+	proxy.untouched(t, "the proxy")
+}

@@ -1,0 +1,175 @@
+//go:build linux
+
+package hostile
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/membership"
+)
+
+// watching is how long a state must hold under an attack that showed within a second
+// when it worked.
+const watching = 5 * time.Second
+
+// TestTheGossipKeyAloneGetsNoRequest has an outsider make up a worker with an offer of
+// the service, and ask all relays to prefer it.
+func TestTheGossipKeyAloneGetsNoRequest(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: 2})
+	o, listener := newOutsider(t, f), listenBait(t, "127.0.9.1")
+	ghost := instance{"ghost", uint64(time.Now().UnixMilli())}
+	offer := advertise.Service{Name: echo, Address: listener.addr, Weight: 1, Selection: "ordered;preferred=" + ghost.id}
+	f.arrives(func() {
+		o.send(f.gossipOf(true), o.isAlive(ghost, membership.RoleWorker), o.offers(ghost, 1, offer))
+	}, func(r *relay) bool { return f.endpoints(r, echo) > len(f.workers) })
+	f.serves(20)
+	listener.untouched(t, "the outsider")
+	for _, r := range f.relays {
+		if got := f.members(r); !slices.Equal(got, f.ids()) {
+			t.Errorf("%s lists %v as members", r.id, got)
+		}
+	}
+}
+
+// TestGoodbyesOfAnotherEndNoService has an outsider say goodbye for every worker.
+func TestGoodbyesOfAnotherEndNoService(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
+	o := newOutsider(t, f)
+	var goodbyes [][]byte
+	for _, w := range f.instances("w") {
+		goodbyes = append(goodbyes, goodbye(w))
+	}
+	f.arrives(func() { o.send(f.gossipOf(false), goodbyes...) },
+		func(*relay) bool { return f.allThere() != nil })
+	f.wellDuring(watching)
+}
+
+// TestARecordOfAnotherReplacesNoOffer has an outsider publish, in the name of a worker
+// that lives, a record with the highest sequence that there is.
+func TestARecordOfAnotherReplacesNoOffer(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
+	o, listener := newOutsider(t, f), listenBait(t, "127.0.9.1")
+	victim := f.instances("w1")[0]
+	record := o.offers(victim, 1<<53, advertise.Service{Name: echo, Address: listener.addr},
+		advertise.Service{Name: "hijacked", Address: listener.addr})
+	f.arrives(func() { o.send(f.gossipOf(true), record) },
+		func(r *relay) bool { return f.offers(r, "hijacked") })
+	f.serves(20)
+	listener.untouched(t, "the outsider")
+
+	// What the owner says afterwards still counts: its service ends.
+	f.workers[0].service.CloseClientConnections()
+	f.workers[0].service.Close()
+	for _, r := range f.relays {
+		procs.Await(t, r.id+" hears that w1 offers nothing any more", func() bool { return f.endpoints(r, echo) == len(f.workers)-1 })
+		if f.offers(r, "hijacked") {
+			t.Errorf("%s takes what was made up for an offer", r.id)
+		}
+	}
+	if f.workers[0].Logged("cannot publish", "") {
+		t.Error("the owner cannot publish its record any more")
+	}
+}
+
+// TestALaterBootOfAnotherSupersedesNoMember has an outsider claim every id with a boot
+// time of the year 2286.
+func TestALaterBootOfAnotherSupersedesNoMember(t *testing.T) {
+	t.Parallel()
+	const future = 9_999_999_999_999
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
+	o := newOutsider(t, f)
+	var claims [][]byte
+	for _, id := range f.ids() {
+		role := membership.RoleWorker
+		if strings.HasPrefix(id, "r") {
+			role = membership.RoleRelay
+		}
+		claims = append(claims, o.isAlive(instance{id, future}, role))
+	}
+	f.arrives(func() { o.send(f.gossipOf(true), claims...) }, func(r *relay) bool {
+		return slices.ContainsFunc(f.listed(r), func(m member) bool { return m.Epoch == future })
+	})
+	f.wellDuring(watching)
+	for _, r := range f.relays {
+		for _, m := range f.listed(r) {
+			if m.Epoch == future {
+				t.Errorf("%s takes the outsider for %s", r.id, m.ID)
+			}
+		}
+	}
+}
+
+// TestADeathThatCannotBeRefutedKillsNoMember has an outsider declare every member dead
+// with the highest incarnation, beyond which memberlist's answer would wrap around.
+func TestADeathThatCannotBeRefutedKillsNoMember(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
+	o := newOutsider(t, f)
+	var deaths [][]byte
+	for _, m := range append(f.instances("w"), f.instances("r")...) {
+		deaths = append(deaths, message(msgDead, dead{Incarnation: math.MaxUint32, Node: m.name(), From: m.name()}),
+			message(msgSuspect, dead{Incarnation: math.MaxUint32, Node: m.name(), From: m.name()}))
+	}
+	f.arrives(func() { o.send(f.gossipOf(true), deaths...) }, func(r *relay) bool { return len(f.members(r)) < len(f.ids()) })
+	f.wellDuring(watching)
+}
+
+// TestPlansHoldNoRelayThatDoesNotExist has an outsider make up 60 relays while the
+// fleet starts.
+func TestPlansHoldNoRelayThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	const fakes, perPacket = 60, 4
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: 3, Before: func(f *fleet) {
+		o := newOutsider(t, f)
+		var packets [][][]byte
+		for n := 0; n < fakes; n += perPacket {
+			var messages [][]byte
+			for i := range perPacket {
+				messages = append(messages, o.isAlive(instance{fmt.Sprintf("fake-%d", n+i), uint64(time.Now().UnixMilli())}, membership.RoleRelay))
+			}
+			packets = append(packets, messages)
+		}
+		keepDoing(t, func() {
+			for _, messages := range packets {
+				o.send(f.gossipOf(true), messages...)
+			}
+		})
+	}})
+	for _, r := range f.relays {
+		procs.Await(t, "the attack arrives at "+r.id, func() bool { return len(f.members(r)) > len(f.ids()) || f.refusals(r.admin) > fakes })
+		if got := len(f.members(r)); got > len(f.ids()) {
+			t.Fatalf("%s lists %d members, %d exist", r.id, got, len(f.ids()))
+		}
+	}
+	procs.Await(t, "the fleet serves", f.whole)
+	during(t, watching, func() error {
+		for _, r := range f.relays {
+			if got := f.planned(r); !slices.Equal(got, []string{"r1", "r2", "r3"}) {
+				return fmt.Errorf("the plan of %s has the relays %v", r.id, got)
+			}
+		}
+		return nil
+	})
+	f.serves(20)
+}
+
+// planned are the relays in a relay's plan of the service, sorted.
+func (f *fleet) planned(r *relay) (ids []string) {
+	var plan struct{ Relays []struct{ Relay string } }
+	f.decode(r.admin, "/api/v1/services/"+echo+"/plan", &plan)
+	for _, planned := range plan.Relays {
+		ids = append(ids, planned.Relay)
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,135 @@
+//go:build linux
+
+package hostile
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/procs"
+)
+
+// forwarder is a stranger on the way to a member: the others know the member by the
+// forwarder's address. It passes on packets and streams, and keeps the packets.
+type forwarder struct {
+	addr, to string
+	conn     *net.UDPConn
+
+	mu      sync.Mutex
+	packets [][]byte
+}
+
+// keptPackets bounds what is recorded: the newest count.
+const keptPackets = 4096
+
+// forward starts a forwarder to a gossip address. A packet that comes from a member goes
+// on from the forwarder's own socket.
+func forward(t *testing.T, to string) *forwarder {
+	t.Helper()
+	f := &forwarder{addr: procs.FreeAddrOn(t, "127.0.9.2"), to: to}
+	var err error
+	if f.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(f.addr))); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(f.passPackets)
+	running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { f.passStream(conn) })
+		}
+	})
+	t.Cleanup(func() { _ = f.conn.Close(); _ = listener.Close(); running.Wait() })
+	return f
+}
+
+func (f *forwarder) passPackets() {
+	to := netip.MustParseAddrPort(f.to)
+	buf := make([]byte, 64<<10)
+	for {
+		n, _, err := f.conn.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return
+		}
+		f.mu.Lock()
+		f.packets = append(f.packets, slices.Clone(buf[:n]))
+		f.packets = f.packets[max(0, len(f.packets)-keptPackets):]
+		f.mu.Unlock()
+		_, _ = f.conn.WriteToUDPAddrPort(buf[:n], to)
+	}
+}
+
+// passStream ends when either side does; members bound their streams.
+func (f *forwarder) passStream(in net.Conn) {
+	defer func() { _ = in.Close() }()
+	out, err := net.Dial("tcp", f.to)
+	if err != nil {
+		return
+	}
+	defer func() { _ = out.Close() }()
+	var back sync.WaitGroup
+	back.Go(func() { _, _ = io.Copy(in, out); _ = in.Close() })
+	_, _ = io.Copy(out, in)
+	_ = out.Close()
+	back.Wait()
+}
+
+// recorded are the packets until now.
+func (f *forwarder) recorded() [][]byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.packets)
+}
+
+// TestRecordedPacketsBringNoDeadMemberBack has a stranger record what went to a relay,
+// and play it again when another relay is dead and forgotten: memberlist keeps the dead
+// for 30 seconds, and takes for news what it hears of them afterwards.
+func TestRecordedPacketsBringNoDeadMemberBack(t *testing.T) {
+	t.Parallel()
+	const forgotten = 36 * time.Second
+	var way *forwarder
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Advertised: func(id, gossip string) string {
+		if id != "r1" {
+			return gossip
+		}
+		if way == nil {
+			way = forward(t, gossip)
+		}
+		return way.addr
+	}})
+	dead := f.relays[1]
+	dead.Kill(t)
+	recorded := way.recorded() // of the life of the dead only
+	f.relays = f.relays[:1]
+	procs.Await(t, "the dead relay is gone", func() bool { return !slices.Contains(f.members(f.relays[0]), dead.id) })
+	replay := func() {
+		for _, packet := range recorded {
+			for _, to := range f.gossipOf(true) {
+				_, _ = way.conn.WriteToUDPAddrPort(packet, netip.MustParseAddrPort(to))
+			}
+			time.Sleep(time.Millisecond / 10) // as fast as a socket buffer takes them
+		}
+	}
+	t.Logf("%d packets were recorded", len(recorded))
+	keepDoing(t, replay)
+	during(t, forgotten, func() error {
+		if got := f.members(f.relays[0]); slices.Contains(got, dead.id) {
+			return fmt.Errorf("the dead relay is back: %v", got)
+		}
+		return nil
+	})
+	f.wellDuring(time.Second)
+}

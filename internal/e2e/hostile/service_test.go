@@ -1,0 +1,76 @@
+//go:build linux
+
+package hostile
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
+)
+
+// endless is how many bytes /endless answers with: more than all buffers on the way
+// hold.
+const endless = 64 << 20
+
+// startService is the service beside a worker:
+//
+//	/          the name of the worker
+//	/fail      500
+//	/endless   more than a client that does not read can take
+func startService(t *testing.T, name string) *httptest.Server {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
+	mux.HandleFunc("/fail", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	mux.HandleFunc("/endless", func(w http.ResponseWriter, r *http.Request) {
+		block := make([]byte, 64<<10)
+		for range endless / len(block) {
+			if _, err := w.Write(block); err != nil || r.Context().Err() != nil {
+				return
+			}
+		}
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return server
+}
+
+// bait is a listener where nothing of the fleet may ever connect.
+type bait struct {
+	addr        string
+	connections atomic.Int64
+}
+
+// listenBait answers whatever comes in with 200, as an attacker's service would.
+func listenBait(t *testing.T, host string) *bait {
+	t.Helper()
+	b := &bait{addr: procs.FreeAddrOn(t, host)}
+	listener, err := net.Listen("tcp", b.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "bait") }))
+	_ = server.Listener.Close()
+	server.Listener = listener
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			b.connections.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return b
+}
+
+// untouched expects that nothing connected.
+func (b *bait) untouched(t *testing.T, what string) {
+	t.Helper()
+	if n := b.connections.Load(); n > 0 {
+		t.Errorf("%d connections reached %s", n, what)
+	}
+}

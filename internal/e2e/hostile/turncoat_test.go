@@ -1,0 +1,315 @@
+//go:build linux
+
+package hostile
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"math"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// turncoat is a worker that was taken over: it holds a valid certificate and the
+// gossip key, and says what it likes in its own name.
+type turncoat struct {
+	node      *membership.Node
+	catalogue *advertise.Catalogue
+	source    *identity.Source
+	id, host  string
+	sidecar   string // where it serves over mutual TLS, as an honest worker does
+	stop      func() // as a crash does
+	packets   signer
+}
+
+// own is the service that a turncoat offers honestly.
+const own = "own"
+
+func startTurncoat(t *testing.T, f *fleet) *turncoat {
+	t.Helper()
+	c := &turncoat{id: "turncoat", host: "127.0.3.1"}
+	if err := f.security.Issue(procs.Claims{Role: "worker", Node: c.id}); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if c.source, err = identity.NewSource(identity.Files{Certificate: f.security.Path(c.id + ".crt"), Key: f.security.Path(c.id + ".key"),
+		Authorities: f.security.Path("ca/ca.crt")}, identity.SourceConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := membership.OpenKeyring(f.security.Path(c.id + ".keys"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.serve(t)
+	booted := time.Now()
+	if c.node, err = membership.New(membership.Config{
+		Cluster: cluster, Environment: environment, ID: c.id, Role: membership.RoleWorker, Seeds: f.gossipOf(false),
+		BindAddr: procs.FreeAddrOn(t, c.host), Identity: c.source, Keyring: keys,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c.packets = signer{epoch: c.node.Epoch(), booted: booted, certified: true, sign: func(message []byte) []byte {
+		key, signature, err := c.source.Sign(message)
+		if err != nil {
+			t.Error(err)
+		}
+		return append(key[:], signature...)
+	}}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	c.stop = func() { stop(); running.Wait(); _ = c.node.Close() }
+	t.Cleanup(c.stop)
+	if c.catalogue, err = advertise.New(advertise.Config{Gossip: c.node}); err != nil {
+		t.Fatal(err)
+	}
+	c.offer(t)
+	if err := c.node.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	running.Go(func() { _ = c.catalogue.Run(ctx) })
+	for _, r := range f.relays {
+		procs.Await(t, "the turncoat's own service is answered through "+r.id, func() bool {
+			status, body := f.ask(r, own, http.MethodGet, "/")
+			return status == http.StatusOK && body == c.id
+		})
+	}
+	return c
+}
+
+// offer publishes lies beside what it may offer: itself, secured.
+func (c *turncoat) offer(t *testing.T, lies ...advertise.Service) {
+	t.Helper()
+	if err := c.catalogue.Offer(append(lies, advertise.Service{Name: own, Address: c.sidecar, Secured: true})); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve is a sidecar that admits relays, as the real one does.
+func (c *turncoat) serve(t *testing.T) {
+	t.Helper()
+	listener, err := tls.Listen("tcp", procs.FreeAddrOn(t, c.host), c.source.ServerConfig(c.source.Policy(identity.DataPlane), "http/1.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.sidecar = listener.Addr().String()
+	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.id) })}
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close(); <-stopped })
+}
+
+// TestAWorkerOffersNothingButItself has a turncoat offer the admin addresses of
+// relays, addresses of other hosts, loopback by other names, and a listener of its own
+// that proves nothing.
+func TestAWorkerOffersNothingButItself(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
+	c := startTurncoat(t, f)
+	elsewhere, loopback, plain := listenBait(t, "127.0.9.1"), listenBait(t, "127.0.0.1"), listenBait(t, c.host)
+	_, port, _ := net.SplitHostPort(loopback.addr)
+	lies := []advertise.Service{
+		{Name: "elsewhere", Address: elsewhere.addr}, {Name: "elsewhere-secured", Address: elsewhere.addr, Secured: true},
+		{Name: "loopback", Address: loopback.addr}, {Name: "loopback-secured", Address: loopback.addr, Secured: true},
+		{Name: "localhost", Address: net.JoinHostPort("localhost", port)},
+		{Name: "mapped", Address: net.JoinHostPort("::ffff:127.0.0.1", port)},
+		{Name: "plain", Address: plain.addr}, // its own host, but a relay with a certificate sends only to what is proven
+	}
+	for _, r := range f.relays {
+		lies = append(lies, advertise.Service{Name: "admin-of-" + r.id, Address: r.admin}, advertise.Service{Name: "admin-secured-of-" + r.id, Address: r.admin, Secured: true},
+			advertise.Service{Name: "peer-of-" + r.id, Address: r.peer, Secured: true}, advertise.Service{Name: "ingress-of-" + r.id, Address: r.ingress})
+	}
+	// One record for each lie: if the first one spoilt the others, they would not be
+	// tried.
+	for _, lie := range lies {
+		before := map[string]float64{}
+		for _, r := range f.relays {
+			before[r.id] = f.refusals(r.admin)
+		}
+		c.offer(t, lie)
+		for _, r := range f.relays {
+			procs.Await(t, "the offer "+lie.Name+" arrives at "+r.id, func() bool {
+				return f.offers(r, lie.Name) || f.refusals(r.admin) > before[r.id]
+			})
+			for _, asked := range []struct{ method, path string }{{http.MethodGet, "/api/v1/members"}, {http.MethodPost, "/api/v1/drain"}} {
+				status, body := f.ask(r, lie.Name, asked.method, asked.path)
+				if status == http.StatusOK || status == http.StatusAccepted || strings.Contains(body, f.workers[0].id) {
+					t.Errorf("%s %s of service %s through %s: %d %.200s", asked.method, asked.path, lie.Name, r.id, status, body)
+				}
+			}
+		}
+	}
+	elsewhere.untouched(t, "another host")
+	loopback.untouched(t, "loopback")
+	plain.untouched(t, "a listener that proves nothing")
+	for _, r := range f.relays {
+		if status, body := f.get(r.admin, "/readyz"); status != http.StatusOK {
+			t.Errorf("%s was drained or is not ready: %s", r.id, body)
+		}
+		if n := f.endpoints(r, echo); n != len(f.workers) {
+			t.Errorf("%s has %d endpoints of %s", r.id, n, echo)
+		}
+	}
+	f.serves(10)
+}
+
+// TestAMemberSpeaksForNoOther has a turncoat, whose packets are in order, pass on
+// goodbyes and a record that it made up in the names of others.
+func TestAMemberSpeaksForNoOther(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
+	c, listener := startTurncoat(t, f), listenBait(t, "127.0.9.1")
+	raw, err := advertise.Record{NodeID: "w1", Epoch: f.instances("w1")[0].epoch, Sequence: 1 << 53,
+		Services: []advertise.Service{{Name: echo, Address: listener.addr}, {Name: "hijacked", Address: listener.addr}}}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	victims := append(f.instances("w"), f.instances("r")...)
+	f.arrives(func() {
+		if err := c.node.Broadcast(advertise.GossipTopic, "w1", append([]byte{kindRecord}, raw...)); err != nil {
+			t.Error(err)
+		}
+		for _, v := range victims {
+			if err := c.node.Broadcast(topicLeave, v.id, leaveNotice(v)); err != nil {
+				t.Error(err)
+			}
+		}
+	}, func(r *relay) bool { return f.offers(r, "hijacked") || f.allThere() != nil })
+	f.wellDuring(watching)
+	for _, r := range f.relays {
+		if f.offers(r, "hijacked") {
+			t.Errorf("%s takes what was made up for an offer", r.id)
+		}
+	}
+	listener.untouched(t, "the turncoat")
+}
+
+// TestSignedPacketsOfAMemberSpeakForNoOther has a turncoat sign packets with its own
+// certificate, in which it makes up members and boots of others, and declares others
+// dead beyond refuting.
+func TestSignedPacketsOfAMemberSpeakForNoOther(t *testing.T) {
+	t.Parallel()
+	const future = 9_999_999_999_999
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
+	c, listener := startTurncoat(t, f), listenBait(t, "127.0.9.1")
+	o := newSender(t, f, c.packets)
+	var lies [][]byte
+	for _, m := range append(f.instances("w"), f.instances("r")...) {
+		role := membership.RoleWorker
+		if strings.HasPrefix(m.id, "r") {
+			role = membership.RoleRelay
+		}
+		lies = append(lies, o.isAlive(instance{m.id, future}, role), o.isAlive(instance{m.id, m.epoch + 1}, role),
+			message(msgDead, dead{Incarnation: math.MaxUint32, Node: m.name(), From: m.name()}),
+			message(msgDead, dead{Incarnation: math.MaxUint32, Node: m.name(), From: c.id}))
+	}
+	ghost := instance{"ghost", uint64(time.Now().UnixMilli())}
+	lies = append(lies, o.isAlive(ghost, membership.RoleWorker), o.offers(ghost, 1, advertise.Service{Name: echo, Address: listener.addr, Secured: true}))
+	f.arrives(func() {
+		for n := 0; n < len(lies); n += 4 {
+			o.send(f.gossipOf(true), lies[n:min(n+4, len(lies))]...)
+		}
+	}, func(*relay) bool { return f.allThere() != nil })
+	f.wellDuring(watching)
+	listener.untouched(t, "the turncoat")
+	for _, r := range f.relays {
+		if got := f.members(r); len(got) != len(f.ids())+1 {
+			t.Errorf("%s lists %v", r.id, got)
+		}
+	}
+}
+
+// TestALiveMemberRefutesItsEnd has a turncoat declare every member dead, as failure
+// detection allows, or gone by its own will, and then lets them answer.
+func TestALiveMemberRefutesItsEnd(t *testing.T) {
+	t.Parallel()
+	for _, end := range []struct {
+		name string
+		from func(victim instance) string
+	}{
+		{"dead", func(instance) string { return "turncoat.1" }},
+		{"gone by its own will", instance.name},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
+			o := newSender(t, f, startTurncoat(t, f).packets)
+			var ends [][]byte
+			for _, m := range append(f.instances("w"), f.instances("r")...) {
+				ends = append(ends, message(msgDead, dead{Incarnation: 1000, Node: m.name(), From: end.from(m)}))
+			}
+			joined := func() float64 {
+				return f.metrics(f.relays[0].admin, "ringway_membership_events_total", func(series string) bool { return strings.Contains(series, `"joined"`) })
+			}
+			before, refused := joined(), f.refusals(f.relays[0].admin)
+			for range 10 {
+				o.send(f.gossipOf(false), ends...)
+			}
+			procs.Await(t, "the ends are refuted, or refused", func() bool { return joined() > before || f.refusals(f.relays[0].admin) > refused })
+			procs.AwaitFor(t, 10*time.Second, "all members are there", func() bool { return f.allThere() == nil })
+			f.wellDuring(watching)
+		})
+	}
+}
+
+// TestADeniedCertificateStopsCounting has a stolen certificate of a worker in use when
+// its serial number is written into the deny file of the fleet.
+func TestADeniedCertificateStopsCounting(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
+	c := startTurncoat(t, f)
+
+	f.security.Deny(t, "serial "+c.source.Info().Serial+" # stolen")
+	for _, r := range f.relays {
+		procs.Await(t, r.id+" does not list the thief any more", func() bool { return !slices.Contains(f.members(r), c.id) })
+		procs.Await(t, r.id+" does not send the thief requests any more", func() bool {
+			status, _ := f.ask(r, own, http.MethodGet, "/")
+			return status != http.StatusOK
+		})
+		if err := f.handshake(r.gossip, c.id, "probe/1"); err == nil {
+			t.Errorf("the gossip port of %s still admits the denied certificate", r.id)
+		}
+	}
+	for _, w := range f.workers {
+		if err := f.handshake(w.gossip, c.id, "probe/1"); err == nil {
+			t.Errorf("the gossip port of %s still admits the denied certificate", w.id)
+		}
+	}
+	f.wellDuring(watching)
+}
+
+// handshake connects with the certificate of a holder and reads until it knows whether
+// it was admitted: in TLS 1.3 a client learns of a refusal at its first read.
+func (f *fleet) handshake(addr, holder, protocol string) error {
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: handshakeTime}, Config: f.security.TLSConfig(f.t, holder, protocol)}
+	ctx, cancel := context.WithTimeout(context.Background(), handshakeTime)
+	defer cancel()
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetReadDeadline(time.Now().Add(refusalTime))
+	_, err = conn.Read(make([]byte, 1))
+	if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+		return nil // it waits for what this client would say
+	}
+	return err
+}
+
+const (
+	handshakeTime = 10 * time.Second
+	// refusalTime is enough for a refusal, which follows the handshake at once.
+	refusalTime = 300 * time.Millisecond
+)

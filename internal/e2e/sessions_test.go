@@ -1,0 +1,74 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"syscall"
+	"testing"
+
+	"github.com/coder/websocket"
+)
+
+func TestWebSocketsOutliveTheDrainOfRequestsAndAreToldToGo(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Secure: true,
+		RelayArgs: []string{"--relays-per-service", "1", "--drain-timeout", "1s", "--session-drain-timeout", "6s"}, // one of the two forwards
+		Services:  func(int) []string { return []string{"echo"} }})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	conns := map[*relay]*websocket.Conn{}
+	for _, r := range f.relays {
+		f.serves(t, r, "echo")
+	}
+	for _, r := range f.relays {
+		conn, _, err := f.dialWebSocket(ctx, r, "echo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.CloseNow() }()
+		conns[r] = conn
+	}
+	forwarding, affine := f.relays[0], f.relays[1]
+	var p plan
+	f.api(forwarding.admin, "/api/v1/services/echo/plan", &p)
+	if len(p.Relays) != 1 {
+		t.Fatalf("%+v", p)
+	}
+	if p.Relays[0].Relay == forwarding.id {
+		forwarding, affine = affine, forwarding
+	}
+	echoes := func(r *relay) {
+		t.Helper()
+		if err := conns[r].Write(ctx, websocket.MessageText, []byte("still here")); err != nil {
+			t.Errorf("over %s: %v", r.id, err)
+		} else if _, got, err := conns[r].Read(ctx); err != nil || string(got) != "still here" {
+			t.Errorf("over %s: %q, %v", r.id, got, err)
+		}
+	}
+	stop := func(r *relay) {
+		t.Helper()
+		r.Signal(t, syscall.SIGTERM)
+		await(t, r.id+" has drained its requests", func() bool { return r.Logged("draining sessions", "") })
+		for _, r := range f.running() {
+			echoes(r)
+		}
+	}
+
+	stop(forwarding)
+	if _, _, err := conns[forwarding].Read(ctx); websocket.CloseStatus(err) != websocket.StatusGoingAway {
+		t.Errorf("the end over %s: %v", forwarding.id, err)
+	}
+	if code := forwarding.Exit(t); code != 0 {
+		t.Errorf("%s exited with %d", forwarding.id, code)
+	}
+
+	stop(affine)
+	affine.Signal(t, syscall.SIGTERM)
+	if code := affine.Exit(t); code != 1 {
+		t.Errorf("after a second signal %s exited with %d", affine.id, code)
+	}
+	if _, _, err := conns[affine].Read(ctx); err == nil || websocket.CloseStatus(err) == websocket.StatusGoingAway {
+		t.Errorf("the end over %s: %v", affine.id, err)
+	}
+}

@@ -1,0 +1,55 @@
+package loglimit
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAFloodIsTenLinesAndOneWithTheNumberOfTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := New(slog.New(slog.NewTextHandler(&out, nil)))
+		lines := func() []string {
+			l.mu.Lock() // also the limiter's timer writes
+			defer l.mu.Unlock()
+			defer out.Reset()
+			return strings.Split(strings.TrimSpace(out.String()), "\n")
+		}
+		for n := range 200 {
+			l.Log(slog.LevelInfo, "member joined", "member", fmt.Sprint("w", n))
+		}
+		l.Log(slog.LevelWarn, "member failed", "member", "w0")
+		l.Log(slog.LevelDebug, "not shown")
+		if got := lines(); len(got) != 10 || !strings.Contains(got[9], "member=w9") {
+			t.Fatalf("%d lines in the first second: %q", len(got), got)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		got := lines()
+		if len(got) != 2 || !strings.Contains(got[0], `level=INFO msg="member joined: more of them in this second" count=190`) ||
+			!strings.Contains(got[1], `level=WARN msg="member failed: more of them in this second" count=1`) {
+			t.Fatalf("behind the first second: %q", got)
+		}
+		l.Log(slog.LevelInfo, "member joined", "member", "late")
+		if got := lines(); len(got) != 1 || !strings.Contains(got[0], "member=late") {
+			t.Fatalf("in the next second: %q", got)
+		}
+		for range 10 {
+			l.Log(slog.LevelInfo, "member left")
+		}
+		lines()
+		l.Stop()
+		if got := lines(); len(got) != 1 || !strings.Contains(got[0], "count=1") {
+			t.Fatalf("at the stop: %q", got)
+		}
+		l.Log(slog.LevelInfo, "member left")
+		if out.Len() > 0 {
+			t.Fatalf("behind the stop: %q", &out)
+		}
+	})
+}

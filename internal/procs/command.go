@@ -1,0 +1,57 @@
+//go:build unix
+
+package procs
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Build builds programs of this module into dir. The packages are paths from its
+// root, as go build takes them; root is the way there from the test.
+func Build(root, dir string, race bool, packages ...string) error {
+	args := []string{"build", "-o", dir + string(filepath.Separator)}
+	if race {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, packages...)...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// Ran is what a command did.
+type Ran struct {
+	Binary         string
+	Args           []string
+	Code           int // -1: it did not start, or was ended after Patience
+	Stdout, Stderr string
+}
+
+func (r Ran) String() string {
+	return fmt.Sprintf("%s %s: exit code %d\n%s%s", r.Binary, strings.Join(r.Args, " "), r.Code, r.Stdout, r.Stderr)
+}
+
+// Run runs a command to its end.
+func Run(cfg Config) Ran {
+	cmd := cfg.command()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	r := Ran{Binary: cfg.Binary, Args: cfg.Args, Code: -1}
+	if err := cmd.Start(); err != nil {
+		r.Stderr = err.Error()
+		return r
+	}
+	late := time.AfterFunc(Patience, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	_ = cmd.Wait() // the exit code tells
+	late.Stop()
+	r.Code, r.Stdout, r.Stderr = cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
+	return r
+}
