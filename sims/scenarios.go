@@ -9,6 +9,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenarios/failover"
 	"github.com/ringway/ringway/sims/internal/scenarios/gossip"
 	"github.com/ringway/ringway/sims/internal/scenarios/latency"
+	"github.com/ringway/ringway/sims/internal/scenarios/overload"
 	"github.com/ringway/ringway/sims/internal/scenarios/retrystorm"
 	"github.com/ringway/ringway/sims/internal/scenarios/surge"
 )
@@ -23,6 +24,7 @@ func scenarios() []scenario.Scenario {
 		surge.New(),
 		latency.New(),
 		failover.New(),
+		overload.New(),
 		retrystorm.New(),
 		gossip.New(),
 		capacity.New(),

@@ -26,6 +26,21 @@ type Callers struct {
 	// MaxInFlight is how many attempts a client carries at a time; more are refused at
 	// once, without reaching a worker. 0 is no bound.
 	MaxInFlight int
+	// Gate makes what else decides how many attempts a client carries, nil for nothing.
+	Gate func(client int) Gate
+}
+
+// Gate decides which attempts a client takes. It is called from one goroutine.
+type Gate interface {
+	// Enter reports whether one more attempt is taken.
+	Enter(now selection.Instant) bool
+	// Answered, Left and GaveUp end an attempt that was taken: with an answer, a failure,
+	// or because its caller gave up.
+	Answered(took time.Duration, now selection.Instant)
+	Left()
+	GaveUp(waited time.Duration)
+	// Refresh is called every 250 ms.
+	Refresh(now selection.Instant)
 }
 
 // Second is what happened in one second of a run with callers. A request counts where it
@@ -51,6 +66,7 @@ type callers struct {
 	chance   *rand.Rand
 	budgets  []*budget.Budget
 	inFlight []int
+	gates    []Gate // nil without
 	patience queue[timeout]
 	waiting  timetable // for the next attempt
 	serial   uint64
@@ -70,6 +86,11 @@ func (c *callers) build(f *Fleet) {
 	}
 	c.chance = rand.New(rand.NewPCG(f.Seed, 5))
 	c.inFlight = make([]int, len(f.clients))
+	if f.Callers.Gate != nil {
+		for i := range f.clients {
+			c.gates = append(c.gates, f.Callers.Gate(i))
+		}
+	}
 	c.seconds = make([]Second, int(f.Scenario.End/selection.Instant(time.Second))+1)
 	if f.Callers.Budgeted {
 		for range f.clients {
@@ -105,7 +126,8 @@ func (c *callers) refuses(f *Fleet, r *request) bool {
 	r.start = f.now
 	now := c.at(f.now)
 	now.Attempts++
-	if most := f.Callers.MaxInFlight; most > 0 && c.inFlight[r.client] >= most {
+	most := f.Callers.MaxInFlight
+	if most > 0 && c.inFlight[r.client] >= most || c.gates != nil && !c.gates[r.client].Enter(f.now) {
 		now.Refused++
 		c.failed(f, *r)
 		return true
@@ -133,6 +155,9 @@ func (f *Fleet) losePatience() {
 	}
 	r.trial.gone = true
 	f.callers.inFlight[r.client]--
+	if f.callers.gates != nil {
+		f.callers.gates[r.client].GaveUp(time.Duration(f.now - r.start))
+	}
 	f.clients[r.client].Done(r.ticket, Answer{Outcome: Failure, Start: r.start, Now: f.now})
 	f.callers.failed(f, *r)
 }
@@ -145,6 +170,13 @@ func (c *callers) answered(f *Fleet, client Client, r request) {
 		return
 	}
 	c.inFlight[r.client]--
+	if c.gates != nil {
+		if r.outcome == Success {
+			c.gates[r.client].Answered(time.Duration(f.now-r.start), f.now)
+		} else {
+			c.gates[r.client].Left()
+		}
+	}
 	client.Done(r.ticket, Answer{Outcome: r.outcome, Load: int(r.load), Start: r.start, Now: f.now})
 	if r.outcome != Success {
 		c.failed(f, r)
@@ -169,6 +201,13 @@ func (c *callers) failed(f *Fleet, r request) {
 	pause := float64(f.Callers.Backoff) * float64(int(1)<<min(r.trial.attempt-1, 20)) * (0.5 + c.chance.Float64())
 	r.trial = trial{first: r.trial.first, attempt: r.trial.attempt + 1}
 	c.waiting.push(event{f.now + selection.Instant(pause), f.keep(r)})
+}
+
+// refresh lets the gates judge.
+func (c *callers) refresh(now selection.Instant) {
+	for _, g := range c.gates {
+		g.Refresh(now)
+	}
 }
 
 // again is the next attempt of a request that failed.

@@ -130,3 +130,58 @@ func TestWhoeverProbesCannotHaveLongerQueues(t *testing.T) {
 		}
 	}
 }
+
+func TestARushComesAgain(t *testing.T) {
+	cfg := rushed(Callers{Timeout: time.Hour, Attempts: 1}, 3)
+	cfg.Scenario.Rush = Rush{From: at(2), To: at(3), Factor: 3, Every: at(2)}
+	seconds := mustRun(t, cfg).Seconds
+	usual := seconds[0].Requests + seconds[1].Requests
+	for i := 2; i < 16; i += 2 {
+		if rush, rest := float64(seconds[i].Requests), float64(seconds[i+1].Requests); math.Abs(rush/float64(usual)-1.5) > 0.15 || math.Abs(rest/float64(usual)-0.5) > 0.05 {
+			t.Errorf("%v requests in second %d and %v in the next, %d in the first two", rush, i, rest, usual)
+		}
+	}
+}
+
+// gate refuses every third attempt and counts what it is told.
+type gate struct{ asked, taken, answered, left, gaveUp, refreshed int }
+
+func (g *gate) Enter(selection.Instant) bool {
+	g.asked++
+	if g.asked%3 == 0 {
+		return false
+	}
+	g.taken++
+	return true
+}
+func (g *gate) Answered(time.Duration, selection.Instant) { g.answered++ }
+func (g *gate) Left()                                     { g.left++ }
+func (g *gate) GaveUp(time.Duration)                      { g.gaveUp++ }
+func (g *gate) Refresh(selection.Instant)                 { g.refreshed++ }
+
+func TestAGateDecidesWhatIsTakenAndHearsHowItEnded(t *testing.T) {
+	var gates []*gate
+	cfg := rushed(Callers{Timeout: 100 * time.Millisecond, Attempts: 2, Gate: func(int) Gate {
+		gates = append(gates, new(gate))
+		return gates[len(gates)-1]
+	}}, 2)
+	cfg.Scenario.Background = 0.1
+	s := total(mustRun(t, cfg).Seconds)
+	var all gate
+	for _, g := range gates {
+		all.asked += g.asked
+		all.taken += g.taken
+		all.answered += g.answered
+		all.left += g.left
+		all.gaveUp += g.gaveUp
+		if g.refreshed < 60 {
+			t.Errorf("a gate was refreshed %d times in 16 s", g.refreshed)
+		}
+	}
+	if all.asked != s.Attempts || all.asked-all.taken != s.Refused || all.answered != s.Served || all.taken != all.answered+all.left+all.gaveUp {
+		t.Errorf("the gates heard of %+v, the callers of %+v", all, s)
+	}
+	if all.left == 0 || all.gaveUp == 0 || all.answered == 0 {
+		t.Errorf("something did not happen: %+v", all)
+	}
+}

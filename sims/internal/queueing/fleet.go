@@ -161,7 +161,7 @@ func (f *Fleet) build() error {
 // arrive draws the time of the next arrival.
 func (f *Fleet) arrive() {
 	rate := f.rate
-	if rush := f.Scenario.Rush; f.arrival >= rush.From && f.arrival < rush.To {
+	if rush := f.Scenario.Rush; rush.at(f.arrival) {
 		rate *= rush.Factor
 	}
 	f.arrival += selection.Instant(f.arrivals.ExpFloat64() / rate)
@@ -216,6 +216,7 @@ func (f *Fleet) refresh() {
 	for _, c := range f.clients {
 		c.Refresh(f.now)
 	}
+	f.callers.refresh(f.now)
 	f.tick += RefreshEvery
 }
 

@@ -46,6 +46,16 @@ type Scenario struct {
 type Rush struct {
 	From, To selection.Instant
 	Factor   float64
+	// Every is after how long it begins again, 0 for never.
+	Every selection.Instant
+}
+
+// at reports whether an instant is in the rush.
+func (r Rush) at(i selection.Instant) bool {
+	if r.Every > 0 && i >= r.From {
+		i = r.From + (i-r.From)%r.Every
+	}
+	return i >= r.From && i < r.To
 }
 
 // Turn changes the victim from a time on.

@@ -22,8 +22,11 @@ import (
 type Break struct {
 	// Scenario has the same promises; the zero value is the scenario itself.
 	Scenario scenario.Scenario
-	// Set are assignments "key=value" for it. With a Scenario of its own, they also
-	// are set in the intact one, which must then keep the promise.
+	// Intact is what Scenario was before something was broken in it; the zero value is
+	// the scenario itself. It must keep the promise.
+	Intact scenario.Scenario
+	// Set are assignments "key=value" for both, or for the scenario itself where none is
+	// given.
 	Set []string
 }
 
@@ -60,10 +63,13 @@ func EachCanFail(t *testing.T, s scenario.Scenario, breaks map[string]Break) {
 			continue
 		}
 		t.Run(p.Name, func(t *testing.T) {
-			broken := b.Scenario
+			broken, intact := b.Scenario, b.Intact
+			if intact.Run == nil {
+				intact = s
+			}
 			if broken.Run == nil {
 				broken = s
-			} else if v := verdict(t, s, p.Name, b.Set); !v.Holds() {
+			} else if v := verdict(t, intact, p.Name, b.Set); !v.Holds() {
 				t.Errorf("it does not even hold with nothing broken: %v", v)
 			}
 			v := verdict(t, broken, p.Name, b.Set)

@@ -8,8 +8,8 @@ const (
 	probeInterval    = time.Second
 	suspicionMult    = 4
 	gossipInterval   = 200 * time.Millisecond
-	gossipNodes      = 4
-	retransmitMult   = 8
+	gossipNodes      = 6
+	certainty        = 12
 	pushPullInterval = time.Minute
 	// pushPullScale is memberlist's: beyond so many members the interval grows.
 	pushPullScale = 32

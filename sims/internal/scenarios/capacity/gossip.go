@@ -25,7 +25,7 @@ func gossipOf(f fleet) gossip {
 		interval *= math.Ceil(math.Log2(n)-math.Log2(pushPullScale)) + 1
 	}
 	g.members = 4 * n * memberBytes / interval
-	sends := retransmitMult * math.Ceil(math.Log10(n+1))
+	sends := math.Ceil(math.Log(max(10, n)) + certainty) // of a record; see membership/queue.go
 	g.changes = 2 * f.changes * float64(f.record) * sends
 	before := greeting
 	if f.tls {

@@ -17,9 +17,9 @@ func TestEachPromiseCanFail(t *testing.T) {
 		workerFiles: {Set: []string{"descriptors=64", "services-per-worker=10"}},
 		relayMemory: {Set: []string{"memory=50"}},
 		bandwidth:   {Set: []string{"bandwidth=10"}},
-		packets:     {Set: []string{"changes=200"}},
+		packets:     {Set: []string{"changes=300"}},
 		detection:   {Set: []string{"detect=10s"}},
-		draining:    {Set: []string{"drain=5s"}},
+		draining:    {Set: []string{"drain=4s"}},
 		busy:        {Set: []string{"requests=2e6"}},
 		redundancy:  {Set: []string{"relays-per-service=3"}},
 	})
@@ -32,11 +32,12 @@ func TestItHoldsAndRepeats(t *testing.T) {
 	scenariotest.Repeats(t, New())
 }
 
-// Figures measured with real memberlist on a virtual network.
+// Figures measured with real memberlist on a virtual network. The spread at 200 is with
+// six packets a round, as members have it; those at 50 and 500 were taken with four.
 func TestTheFormulasOfGossipAgreeWithWhatWasMeasured(t *testing.T) {
 	for n, want := range map[int]struct{ first, all, spread [2]float64 }{
 		50:   {[2]float64{8.5, 9.2}, [2]float64{8.7, 9.5}, [2]float64{0.4, 0.7}},
-		200:  {[2]float64{10.9, 11.2}, [2]float64{11.4, 11.7}, [2]float64{0.7, 0.85}},
+		200:  {[2]float64{10.9, 11.2}, [2]float64{11.4, 11.7}, [2]float64{0.5, 0.6}},
 		500:  {[2]float64{12.5, 13.5}, [2]float64{13.0, 13.9}, [2]float64{0.75, 0.95}},
 		2000: {[2]float64{16.4, 16.4}, [2]float64{17.4, 17.4}, [2]float64{}},
 	} {
@@ -60,6 +61,11 @@ func TestTheConstantsAreThoseOfMembership(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	queue, err := os.ReadFile("../../../../membership/queue.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source = append(source, queue...)
 	duration := func(d time.Duration) string {
 		return map[time.Duration]string{time.Second: `time\.Second`, time.Minute: `time\.Minute`, 200 * time.Millisecond: `200 \* time\.Millisecond`}[d]
 	}
@@ -67,9 +73,9 @@ func TestTheConstantsAreThoseOfMembership(t *testing.T) {
 		"probe interval":     `probeInterval\s*= ` + duration(probeInterval),
 		"suspicion":          fmt.Sprintf(`suspicionMult\s*= %d\b`, suspicionMult),
 		"gossip interval":    `gossipInterval\s*= ` + duration(gossipInterval),
-		"gossip nodes":       fmt.Sprintf(`c\.GossipNodes = gossipInterval, %d\b`, gossipNodes),
+		"gossip nodes":       fmt.Sprintf(`gossipNodes\s*= %d\b`, gossipNodes),
+		"copies":             fmt.Sprintf(`certainty = %d\b`, certainty),
 		"push/pull interval": `PushPullInterval = ` + duration(pushPullInterval),
-		"retransmissions":    fmt.Sprintf(`RetransmitMult = %d\b`, retransmitMult),
 	} {
 		if !regexp.MustCompile(pattern).Match(source) {
 			t.Errorf("package membership has another %s than capacity: %s is not in it", what, pattern)

@@ -18,12 +18,13 @@ type shape struct {
 }
 
 // The shapes. What spreads like an infection takes rounds of the logarithm; so does suspicion,
-// by its definition. memberlist sends each news ⌈log10(n+1)⌉ times a constant, and full states
-// between two members ever more rarely the more there are.
+// by its definition. memberlist sends each news of a member ⌈log10(n+1)⌉ times a
+// constant, package membership each broadcast ln n + 12 times, and full states go between two
+// members ever more rarely the more there are.
 var (
 	logarithm = shape{"log10 n", math.Log10}
 	copies    = shape{"⌈log10(n+1)⌉", func(n float64) float64 { return math.Ceil(math.Log10(n + 1)) }}
-	share     = shape{"n·⌈log10(n+1)⌉", func(n float64) float64 { return n * math.Ceil(math.Log10(n+1)) }}
+	share     = shape{"n·(ln n + 12)", func(n float64) float64 { return n * (math.Log(n) + 12) }}
 	linear    = shape{"n", func(n float64) float64 { return n }}
 	exchanges = shape{"n/(⌈log2(n/32)⌉+1)", func(n float64) float64 {
 		if n <= 32 {

@@ -37,16 +37,18 @@ func TestEachPromiseCanFail(t *testing.T) {
 			return f, nil
 		})
 	}
+	// What a law says of a few events of a real fleet is a matter of chance.
+	even := skewed(func(*Result, float64) {})
 	deaf := scenariotest.Break{Set: []string{"members=12", "events=1", "loss=1"}}
 	lonely := scenariotest.Break{Set: append(deaf.Set, "exchange-interval=1h")}
 	scenariotest.EachCanFail(t, New(), map[string]scenariotest.Break{
 		joined: deaf, left: deaf, crashed: deaf, everyone: lonely, noDeath: deaf,
 		quiet:   {Set: []string{"members=12", "events=1", "exchange-interval=100ms"}},
 		quietAt: {Set: []string{"members=15,30", "events=1", "predict=1000000"}},
-		timesFit: {Set: []string{"members=10,15,40", "events=1", "burst=0.5"}, Scenario: skewed(func(f *Result, n float64) {
+		timesFit: {Set: []string{"members=10,15,40", "events=1", "burst=0.5"}, Intact: even, Scenario: skewed(func(f *Result, n float64) {
 			f.Events[Leave][0].Most = time.Duration(n*n) * time.Millisecond
 		})},
-		bytesFit: {Set: []string{"members=10,15,40", "events=1", "burst=0.5"}, Scenario: skewed(func(f *Result, n float64) {
+		bytesFit: {Set: []string{"members=10,15,40", "events=1", "burst=0.5"}, Intact: even, Scenario: skewed(func(f *Result, n float64) {
 			f.Idle.PacketBytes = n * n
 		})},
 	})
@@ -60,7 +62,7 @@ func plausible(cfg Config) Result {
 		took := time.Duration(math.Log10(n) * float64(time.Second) / 3)
 		f.Events[k] = append(f.Events[k], Event{Most: took, Last: took, Gossip: 2000 * copies.grow(n), Streamed: 500 * n})
 		if k == Burst {
-			f.Events[k][0].Gossip = 27 * share.grow(n)
+			f.Events[k][0].Gossip = 5 * share.grow(n)
 		}
 	}
 	return f

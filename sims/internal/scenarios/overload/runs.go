@@ -1,0 +1,173 @@
+package overload
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/sims/internal/policy"
+	"github.com/ringway/ringway/sims/internal/queueing"
+	"github.com/ringway/ringway/sims/internal/scenario"
+)
+
+const (
+	// begins is when the overload begins.
+	begins = 10 * time.Second
+	// after it the fleet is watched for so long.
+	after = 10 * time.Second
+	// settled is the second of the overload from which on goodput is judged.
+	settled = 5
+	// enough of the requests answered in time are all but for the odd one.
+	enough = 0.99
+	// workers that a relay knows.
+	known = 15
+)
+
+// outcome is what one limit led to.
+type outcome struct {
+	seconds []queueing.Second
+	goodput float64 // of the worst second after the fifth ÷ capacity
+	mean    float64 // goodput of these seconds
+	normal  float64 // s
+	refused float64 // ÷ requests, while the fleet can keep up
+	late    float64 // not answered in time ÷ requests, while the fleet can keep up
+	p99     time.Duration
+}
+
+func run(r *scenario.Run) error {
+	limits := []string{none, envoyGradient, netflixGradient, kratosBBR, ringwayLimit}
+	if r.Quick() {
+		limits = []string{r.Text("limit")}
+	}
+	results := make([]outcome, len(limits))
+	if err := r.Parallel(2*len(limits), func(i int) error {
+		if i%2 == 0 {
+			return results[i/2].overloaded(r, limits[i/2])
+		}
+		return results[i/2].busy(r, limits[i/2])
+	}); err != nil {
+		return err
+	}
+	t := r.Table(scenario.Table{
+		Name: "limits", Title: fmt.Sprintf("%.1f times what the fleet can serve for %v, and a load of %.0f %% with bursts, slow workers, a new and a dead one; callers wait for %v", r.Float("overload"), r.Duration("lasts"), 100*r.Float("busy"), r.Duration("timeout")),
+		Columns: []scenario.Column{
+			{Name: "limit", Key: true}, {Name: "judged"}, {Name: "overload: in time ÷ capacity, worst second", Digits: 3}, {Name: "mean", Digits: 3}, {Name: "until all are in time", Unit: "s"},
+			{Name: "busy: refused", Unit: "%", Digits: 3}, {Name: "not in time", Unit: "%", Digits: 3}, {Name: "p99", Unit: "ms"},
+		},
+		Note: "Each limit has the defaults that were published. A request counts in the second in which it began.",
+	})
+	served := r.Plot(scenario.Plot{
+		Name: "in-time", Title: "Requests answered in time ÷ what the workers can serve, by the second in which they began",
+		X: scenario.Axis{Label: "time", Unit: "s"}, Y: scenario.Axis{Label: "answered in time ÷ capacity", Unit: "1"},
+	})
+	for i, name := range limits {
+		o := &results[i]
+		mark := ""
+		if name == r.Text("limit") {
+			mark = "these settings"
+			r.Check(goodput, o.goodput, name)
+			r.Check(normal, o.normal, name)
+			r.Check(refused, o.refused, name)
+			served.Conclusion = fmt.Sprintf("With the limit %s the worst second after the fifth has %.0f %% of what the workers can serve.", name, 100*o.goodput)
+		}
+		var until any = int(o.normal)
+		if o.normal >= after.Seconds() {
+			until = "never"
+		}
+		t.Add(name, mark, o.goodput, o.mean, until, 100*o.refused, 100*o.late, int(o.p99.Milliseconds()))
+		line := served.Line(name)
+		for s, at := range o.seconds[:len(o.seconds)-1] { // the last one has what came late
+			line.At(float64(s), float64(at.Served)/capacity(r))
+		}
+	}
+	return nil
+}
+
+func at(d time.Duration) selection.Instant { return selection.Instant(d) }
+
+func topology(r *scenario.Run) queueing.Topology {
+	return queueing.Topology{Clients: r.Int("relays"), Workers: 5 * r.Int("relays"), Range: known}
+}
+
+// capacity of the fleet, in requests per second.
+func capacity(r *scenario.Run) float64 {
+	return float64(topology(r).Workers*queueing.Slots) / queueing.MeanService.Seconds()
+}
+
+func config(r *scenario.Run, limit string) queueing.Config {
+	return queueing.Config{
+		Topology: topology(r), Seed: r.Seed(), Policy: policy.Ringway("ringway", selection.DefaultConfig()),
+		Callers: &queueing.Callers{Timeout: r.Duration("timeout"), Attempts: 1, Gate: gates(limit, known)},
+		// The services queue without end: what is refused, relays refuse.
+		QueueBound: 1 << 30,
+	}
+}
+
+// overloaded is a time with more requests than the fleet can serve.
+func (o *outcome) overloaded(r *scenario.Run, limit string) error {
+	from, to := begins, begins+r.Duration("lasts")
+	cfg := config(r, limit)
+	cfg.Load = r.Float("before")
+	cfg.Scenario = queueing.Scenario{
+		Name: "overload", End: at(to + after), Rush: queueing.Rush{From: at(from), To: at(to), Factor: r.Float("overload") / r.Float("before")},
+	}
+	result, err := queueing.Run(cfg)
+	if err != nil {
+		return err
+	}
+	o.judge(result.Seconds, span{int(from.Seconds()), int(to.Seconds())}, capacity(r))
+	return nil
+}
+
+// span is the seconds of an overload.
+type span struct{ from, to int }
+
+func (o *outcome) judge(seconds []queueing.Second, overload span, capacity float64) {
+	o.seconds, o.goodput, o.mean, o.normal = seconds, math.Inf(1), 0, 0
+	for _, s := range seconds[overload.from+settled : overload.to] {
+		o.goodput = min(o.goodput, float64(s.Served)/capacity)
+		o.mean += float64(s.Served) / capacity / float64(overload.to-overload.from-settled)
+	}
+	last := len(seconds) - 1 // it has no arrivals, but all that came late
+	for s := last - 1; s >= overload.to; s-- {
+		if float64(seconds[s].Served) < enough*float64(seconds[s].Requests) {
+			o.normal = float64(s + 1 - overload.to)
+			break
+		}
+	}
+}
+
+// busy is a time in which the fleet can just keep up: a fifth of the workers is slow, there
+// are bursts, one worker joins, one is slow for a while and dies.
+func (o *outcome) busy(r *scenario.Run, limit string) error {
+	const every, long = 2 * time.Second, 200 * time.Millisecond
+	burst := r.Float("burst")
+	cfg := config(r, limit)
+	// Load is that between the bursts.
+	cfg.Load = r.Float("busy") / (1 + (burst-1)*long.Seconds()/every.Seconds())
+	cfg.Scenario = queueing.Scenario{
+		Name: "busy", SlowShare: 0.2, SlowBy: 3, End: at(r.Duration("busy-for")),
+		Rush: queueing.Rush{From: at(time.Second), To: at(time.Second + long), Factor: burst, Every: at(every)},
+		Join: at(8 * time.Second),
+	}
+	cfg.Script = []queueing.Step{
+		{At: at(11 * time.Second), Do: func(f *queueing.Fleet) { f.Turn(1, queueing.Turn{Slow: 10}) }},
+		{At: at(14 * time.Second), Do: func(f *queueing.Fleet) { f.Turn(1, queueing.Turn{Slow: 1}) }},
+		{At: at(16 * time.Second), Do: func(f *queueing.Fleet) { f.Turn(2, queueing.Turn{Slow: 1, Failing: true}) }},
+	}
+	result, err := queueing.Run(cfg)
+	if err != nil {
+		return err
+	}
+	requests, served, turned := 0, 0, 0
+	for _, s := range result.Seconds {
+		requests += s.Requests
+		served += s.Served
+		turned += s.Refused
+	}
+	o.refused = float64(turned) / float64(requests)
+	o.late = 1 - float64(served)/float64(requests)
+	o.p99 = result.Percentile(99)
+	return nil
+}
