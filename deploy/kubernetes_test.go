@@ -234,6 +234,12 @@ func TestPodsHaveACertificateThatSaysWhoTheyAreAndKeysThatTheyCanRotate(t *testi
 				if _, ok := issuers["Issuer/"+a["csi.cert-manager.io/issuer-name"]]; !ok || !strings.Contains(a["csi.cert-manager.io/key-usages"], "server auth,client auth") {
 					t.Errorf("%s: %v", w.binary, a)
 				}
+				// The driver's own default is RSA, with which a member does not start.
+				life, err := time.ParseDuration(a["csi.cert-manager.io/duration"])
+				early, err2 := time.ParseDuration(a["csi.cert-manager.io/renew-before"])
+				if a["csi.cert-manager.io/key-algorithm"] != "Ed25519" || err != nil || err2 != nil || life > 30*24*time.Hour || early < life/4 {
+					t.Errorf("%s: %v", w.binary, a)
+				}
 			case keys:
 				found++
 				if v.EmptyDir.SizeLimit == "" {
@@ -292,8 +298,11 @@ func TestMembersFindEachOtherBeforeTheyAreReady(t *testing.T) {
 }
 
 func TestNothingIsLostWhenPodsEndAndNeverTooManyDo(t *testing.T) {
-	drain := relay.DefaultSettings().DrainTimeout
 	for _, w := range workloads(t) {
+		drain := relay.DefaultSettings().DrainTimeout
+		if w.binary == "relay" {
+			drain = relay.DefaultSessionDrain
+		}
 		grace := time.Duration(w.pod.TerminationGracePeriodSeconds) * time.Second
 		longest := time.Duration(0)
 		for _, c := range w.pod.Containers {

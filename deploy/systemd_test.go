@@ -3,6 +3,8 @@ package deploy_test
 import (
 	"bufio"
 	"bytes"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -74,6 +76,7 @@ func TestUnitsStartMembersWithValidSettingsAndWaitUntilTheyAreReady(t *testing.T
 			"Service.Type": "notify", "Service.TimeoutStartSec": "infinity", "Service.Restart": "always", "Service.User": "ringway",
 			"Service.ConfigurationDirectory": "ringway", "Service.StateDirectory": "ringway", "Service.ExecReload": "/bin/kill -HUP $MAINPID",
 			"Service.EnvironmentFile": "/etc/ringway/" + binary + ".env", "Install.WantedBy": "multi-user.target",
+			"Service.RuntimeDirectory": "ringway-" + binary, "Service.RuntimeDirectoryMode": "0700",
 		} {
 			if got := u.one(t, key); got != want {
 				t.Errorf("%s: %s=%s, want %s", binary, key, got, want)
@@ -84,7 +87,11 @@ func TestUnitsStartMembersWithValidSettingsAndWaitUntilTheyAreReady(t *testing.T
 			t.Errorf("%s runs %v: %v", binary, words, err)
 		}
 		stop, err := strconv.Atoi(u.one(t, "Service.TimeoutStopSec"))
-		if drain := relay.DefaultSettings().DrainTimeout; err != nil || time.Duration(stop)*time.Second < drain+10*time.Second {
+		drain := relay.DefaultSettings().DrainTimeout
+		if binary == "relay" {
+			drain = relay.DefaultSessionDrain
+		}
+		if err != nil || time.Duration(stop)*time.Second < drain+10*time.Second {
 			t.Errorf("%s is killed after %d s, while draining takes %v", binary, stop, drain)
 		}
 		m := load(t, binary, environFile(t, "systemd/"+binary+".env"))
@@ -103,9 +110,75 @@ func TestUnitsStartMembersWithValidSettingsAndWaitUntilTheyAreReady(t *testing.T
 	}
 }
 
+// fakes are programs in the place of relay, ssh and chown. What ssh is to do on a host
+// is done in a directory of that name.
+var fakes = map[string]string{
+	"relay": `echo "relay $*" >>"$LOG"
+while (( $# )); do [[ $1 == --out ]] && out=$2; shift; done
+echo new >"$out.crt"; echo new >"$out.key"`,
+	"ssh": `shift 2; host=$1; shift
+[[ $host == away ]] && exit 255
+bash -c "${*//\/etc\/ringway/$HOSTS/$host}"`,
+	"chown": "exit 0",
+}
+
+func TestTheTimerRenewsEveryMemberAndOneThatIsAwayHoldsUpNone(t *testing.T) {
+	timer, service := readUnit(t, "systemd/ringway-renew.timer"), readUnit(t, "systemd/ringway-renew.service")
+	if timer.one(t, "Timer.OnCalendar") != "weekly" || timer.one(t, "Timer.Persistent") != "true" || timer.one(t, "Install.WantedBy") != "timers.target" ||
+		service.one(t, "Service.Type") != "oneshot" {
+		t.Errorf("%v\n%v", timer, service)
+	}
+	words := strings.Fields(service.one(t, "Service.ExecStart"))
+	if filepath.Base(words[0]) != "renew.sh" || len(words) != 5 {
+		t.Fatalf("it runs %q", words)
+	}
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, text := range fakes {
+		write("bin/"+name, "#!/usr/bin/env bash\n"+text+"\n", 0o700)
+	}
+	for _, file := range []string{"h1/relay", "h2/worker", "h3/relay"} {
+		write(file+".crt", "old\n", 0o600)
+		write(file+".key", "old\n", 0o600)
+	}
+	members := write("members", "# a comment\nrelay r1 h1\nworker w0 away\n\nworker w1 h2\ngate g1 h3\n", 0o600)
+	cmd := exec.CommandContext(t.Context(), "systemd/renew.sh", "ca", members, words[3], words[4])
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "LOG="+filepath.Join(dir, "log"), "HOSTS="+dir)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "w0: not renewed") || strings.Contains(string(out), "w1: not") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, file := range []string{"h1/relay", "h2/worker", "h3/relay"} {
+		for _, ext := range []string{".crt", ".key"} {
+			if got, err := os.ReadFile(filepath.Join(dir, file+ext)); err != nil || string(got) != "new\n" {
+				t.Errorf("%s is %q: %v", file+ext, got, err)
+			}
+		}
+	}
+	issued, err := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil || strings.Count(string(issued), "\n") != 4 {
+		t.Errorf("%q: %v", issued, err)
+	}
+	for line := range strings.Lines(string(issued)) {
+		if _, err := commandLine(strings.Fields(line)); err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+}
+
 func TestUnitsOfBothDaemonsAreHardenedAlike(t *testing.T) {
 	a, b := readUnit(t, "systemd/ringway-relay.service"), readUnit(t, "systemd/ringway-worker.service")
-	differ := []string{"Unit.Description", "Service.EnvironmentFile", "Service.ExecStart"}
+	// Both may run on one host, and the directory of a unit goes when it stops.
+	differ := []string{"Unit.Description", "Service.EnvironmentFile", "Service.ExecStart", "Service.RuntimeDirectory"}
 	for key := range a {
 		if !slices.Equal(a[key], b[key]) && !slices.Contains(differ, key) {
 			t.Errorf("%s: %v and %v", key, a[key], b[key])

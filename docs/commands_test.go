@@ -326,7 +326,7 @@ func TestWrongCommandsAreFound(t *testing.T) {
 		sh + "x && relay keys rotate" + end:               `docs/x.md:2: relay keys rotate: relay keys has no verb "rotate"`,
 		sh + "bin/worker drain --al" + end:                "docs/x.md:2: bin/worker drain --al: unknown flag: --al",
 		sh + "worker plan x" + end:                        `docs/x.md:2: worker plan x: worker has no verb "plan"`,
-		sh + "relay plan" + end:                           "docs/x.md:2: relay plan: accepts 1 arg(s), received 0",
+		sh + "relay plan" + end:                           "docs/x.md:2: relay plan: want SERVICE, got no argument: relay plan SERVICE",
 		sh + "relay run \\\n --nothing" + end:             "docs/x.md:2: relay run --nothing: unknown flag: --nothing",
 		sh + "kubectl exec r -- /relay membership" + end:  `docs/x.md:2: kubectl exec r -- /relay membership: relay has no verb "membership"`,
 		sh + "make everything" + end:                      "docs/x.md:2: make everything: the Makefile has no target everything",

@@ -107,6 +107,21 @@ func TestTheErrorsPageHasEveryCodeWithItsStatus(t *testing.T) {
 	}
 }
 
+func TestTheErrorsPageHasEveryCodeOfTheAdminAPI(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join(repository, "internal", "admin", "access.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var codes []string
+	for _, m := range regexp.MustCompile(`(?m)^\trefused\w+ += "([^"]+)"$`).FindAllStringSubmatch(string(source), -1) {
+		codes = append(codes, m[1])
+	}
+	slices.Sort(codes)
+	if got := slices.Sorted(maps.Keys(codeRows(errorsSection(t, "## Admin API\n", "\n## ")))); len(codes) < 6 || !slices.Equal(got, codes) {
+		t.Errorf("of the admin API errors.md has %q, package admin %q", got, codes)
+	}
+}
+
 func TestTheErrorsPageHasEveryReasonOfARefusal(t *testing.T) {
 	keys := func(from, to string) []string { return slices.Sorted(maps.Keys(codeRows(errorsSection(t, from, to)))) }
 	var certificate []string
@@ -122,7 +137,7 @@ func TestTheErrorsPageHasEveryReasonOfARefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fields []string
+	fields := identity.StrangerReasons()
 	for _, m := range regexp.MustCompile(`(?m)^\tfield\w+ += "([^"]+)"$`).FindAllStringSubmatch(string(source), -1) {
 		fields = append(fields, m[1])
 	}

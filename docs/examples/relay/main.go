@@ -4,10 +4,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
@@ -16,49 +19,141 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
+const id, service = "my-relay", "echo"
+
 func main() {
-	ctx, began := context.Background(), time.Now()
-	now := func() selection.Instant { return selection.Instant(time.Since(began)) }
+	ctx := context.Background()
 	node, err := membership.New(membership.Config{
-		Cluster: "shop", Environment: "dev", ID: "my-relay", Role: membership.RoleRelay,
+		Cluster: "shop", Environment: "dev", ID: id, Role: membership.RoleRelay,
 		BindAddr: "127.0.0.1:7450", Seeds: []string{"127.0.0.1:7400"},
 	})
 	check(err)
 	catalogue, err := advertise.New(advertise.Config{Gossip: node})
 	check(err)
-	balancer, err := selection.NewBalancer(selection.DefaultConfig())
+	relay, err := newRelay()
 	check(err)
 	check(node.Start(ctx))
 	go catalogue.Run(ctx)
+	go relay.refresh(ctx)
 	go func() {
 		for view := range catalogue.Watch(ctx) { // members or offers changed
-			check(balancer.Update(slice(view), now()))
+			plan, _ := affinity.NewPlan(affinity.PlanConfig{ // none without workers
+				Service: service, Relays: affinity.Relays(view.Relays()), Workers: affinity.Workers(view.Workers(service)),
+			})
+			relay.follow(plan, view.Endpoints(service))
 		}
 	}()
-	check(http.ListenAndServe("127.0.0.1:7460", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		pick, err := balancer.Pick(now(), nil)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		httputil.NewSingleHostReverseProxy(pick.Value().(*url.URL)).ServeHTTP(w, r)
-		balancer.Done(pick, now(), selection.Success)
-	})))
+	check(http.ListenAndServe("127.0.0.1:7460", relay))
 }
 
-// slice is what this relay connects to, and the share of its traffic each gets.
-func slice(view *advertise.View) (slice []selection.Endpoint) {
-	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "echo", Relays: affinity.Relays(view.Relays()), Workers: affinity.Workers(view.Workers("echo"))})
+// relay is the handler of all requests.
+type relay struct {
+	balancer *selection.Balancer
+	proxy    *httputil.ReverseProxy // one: it keeps the connections
+	began    time.Time
+	servedBy atomic.Pointer[[]string] // the relays to ask instead, where this one is none of them
+}
+
+func newRelay() (*relay, error) {
+	balancer, err := selection.NewBalancer(selection.DefaultConfig())
+	r := &relay{balancer: balancer, began: time.Now()}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost, transport.ResponseHeaderTimeout = 64, 10*time.Second
+	r.proxy = &httputil.ReverseProxy{Transport: transport, Rewrite: rewrite, ModifyResponse: r.answered, ErrorHandler: failed}
+	return r, err
+}
+
+// now is the clock of the balancer.
+func (r *relay) now() selection.Instant { return selection.Instant(time.Since(r.began)) }
+
+// refresh lets evicted workers come back.
+func (r *relay) refresh(ctx context.Context) {
+	for tick := time.NewTicker(250 * time.Millisecond); ctx.Err() == nil; {
+		select {
+		case <-tick.C:
+			r.balancer.Refresh(r.now())
+		case <-ctx.Done():
+		}
+	}
+}
+
+// follow connects to this relay's workers of the plan.
+func (r *relay) follow(plan *affinity.Plan, offers *advertise.Endpoints) {
+	var slice []selection.Endpoint
+	var servedBy *[]string
+	if plan != nil {
+		index, affine := plan.Index(id)
+		if relays := plan.Affine(); !affine {
+			servedBy = &relays
+		}
+		assignments, _ := plan.Assignments(index) // none where the relay is not affine
+		for _, a := range assignments {
+			slice = append(slice, selection.Endpoint{ID: a.Worker, Weight: a.Weight, Value: offers.Of(a.Worker).Address})
+		}
+	}
+	r.servedBy.Store(servedBy)
+	if err := r.balancer.Update(slice, r.now()); err != nil {
+		log.Print("keep the old slice: ", err)
+	}
+}
+
+// attempt is a request's worker and how it went.
+type attempt struct {
+	pick     selection.Pick
+	outcome  selection.Outcome
+	answered bool
+}
+
+type attemptKey struct{}
+
+func of(ctx context.Context) *attempt { return ctx.Value(attemptKey{}).(*attempt) }
+
+func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if others := r.servedBy.Load(); others != nil {
+		http.Error(w, fmt.Sprintf("%s does not serve %s; ask %s", id, service, strings.Join(*others, ", ")), http.StatusMisdirectedRequest)
+		return
+	}
+	pick, err := r.balancer.Pick(r.now(), nil)
 	if err != nil {
-		return nil // no workers yet
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
 	}
-	index, _ := plan.Index("my-relay")
-	assignments, _ := plan.Assignments(index)
-	for _, a := range assignments {
-		e, _ := view.Endpoint("echo", a.Worker)
-		slice = append(slice, selection.Endpoint{ID: a.Worker, Weight: a.Weight, Value: &url.URL{Scheme: "http", Host: e.Address}})
+	a := &attempt{pick: pick, outcome: selection.Failure}
+	ctx := context.WithValue(req.Context(), attemptKey{}, a)
+	defer func() { // a body that breaks off is a panic: still a failure
+		if ctx.Err() != nil { // the caller went away; the worker is not blamed
+			a.outcome = selection.Cancelled
+		}
+		r.balancer.Done(a.pick, r.now(), a.outcome)
+	}()
+	r.proxy.ServeHTTP(w, req.WithContext(ctx))
+	if a.answered {
+		a.outcome = selection.Success // the head has told the rest
 	}
-	return slice
+}
+
+func rewrite(p *httputil.ProxyRequest) {
+	p.SetURL(&url.URL{Scheme: "http", Host: of(p.In.Context()).pick.Value().(string)})
+	p.SetXForwarded()
+}
+
+// answered tells the balancer of an answer that begins; its body may be long.
+func (r *relay) answered(resp *http.Response) error {
+	outcome := selection.Success
+	switch {
+	case resp.StatusCode == http.StatusTooManyRequests:
+		outcome = selection.Shed
+	case resp.StatusCode >= http.StatusInternalServerError:
+		outcome = selection.Failure
+	}
+	a := of(resp.Request.Context())
+	a.pick, a.answered = r.balancer.Answered(a.pick, r.now(), outcome), true
+	return nil
+}
+
+// failed answers where the worker did not.
+func failed(w http.ResponseWriter, req *http.Request, err error) {
+	http.Error(w, err.Error(), http.StatusBadGateway)
 }
 
 func check(err error) {
