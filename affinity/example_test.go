@@ -33,9 +33,9 @@ func Example() {
 	fmt.Printf("every worker has %d relays; %d connections in all\n", c.Min, c.Connections)
 	// Output:
 	// the worker ring: w3 w6 w7 w1 w5 w4 w2
-	// relay-c connects to [0..0) of 7 (all): w3 w6 w7 w1 w5 w4 w2, giving each 0.143 of its traffic
-	// relay-a connects to [2..2) of 7 (all): w7 w1 w5 w4 w2 w3 w6, giving each 0.143 of its traffic
-	// relay-b connects to [5..5) of 7 (all): w4 w2 w3 w6 w7 w1 w5, giving each 0.143 of its traffic
+	// relay-c connects to [0..7) of 7 (all): w3 w6 w7 w1 w5 w4 w2, giving each 0.143 of its traffic
+	// relay-a connects to [0..7) of 7 (all): w7 w1 w5 w4 w2 w3 w6, giving each 0.143 of its traffic
+	// relay-b connects to [0..7) of 7 (all): w4 w2 w3 w6 w7 w1 w5, giving each 0.143 of its traffic
 	// every worker has 3 relays; 21 connections in all
 }
 

@@ -138,6 +138,9 @@ func (p *Plan) Strategy() Strategy { return p.strategy }
 // it does.
 func (p *Plan) Fallback() string { return p.fallback }
 
+// Minimums are those that the plan keeps.
+func (p *Plan) Minimums() Minimums { return p.minimums }
+
 // Affine returns the relays that serve the service, by index. The slice is the plan's and
 // must not be changed.
 func (p *Plan) Affine() []string { return p.affine }

@@ -80,11 +80,11 @@ func (r Range) All() iter.Seq[int] {
 }
 
 // String returns the half-open interval and the size of the ring, for example
-// "[58..8) of 100" for a range that wraps, or "[58..58) of 100 (all)".
+// "[58..8) of 100" for a range that wraps, or "[0..100) of 100 (all)" for the whole
+// ring, wherever on it the range begins.
 func (r Range) String() string {
-	all := ""
 	if r.len == r.size && r.size > 0 {
-		all = " (all)"
+		return fmt.Sprintf("[0..%d) of %d (all)", r.size, r.size)
 	}
-	return fmt.Sprintf("[%d..%d) of %d%s", r.start, r.End(), r.size, all)
+	return fmt.Sprintf("[%d..%d) of %d", r.start, r.End(), r.size)
 }

@@ -25,8 +25,8 @@ func TestARangeWrapsTailThenHead(t *testing.T) {
 		{4, 8, 0, "[0..6) of 8", []int{0, 1, 2, 3, 4, 5}},
 		{4, 8, 1, "[2..0) of 8", []int{2, 3, 4, 5, 6, 7}}, // ends exactly at the seam
 		{4, 8, 3, "[6..4) of 8", []int{6, 7, 0, 1, 2, 3}},
-		{3, 7, 1, "[2..2) of 7 (all)", []int{2, 3, 4, 5, 6, 0, 1}},
-		{1, 1, 0, "[0..0) of 1 (all)", []int{0}},
+		{3, 7, 1, "[0..7) of 7 (all)", []int{2, 3, 4, 5, 6, 0, 1}},
+		{1, 1, 0, "[0..1) of 1 (all)", []int{0}},
 		{8, 4, 7, "[0..3) of 4", []int{0, 1, 2}}, // 3.5 rounds up past the last worker
 	} {
 		r := rangeOf(t, c.relays, c.workers, c.index)
