@@ -76,12 +76,15 @@ func (c *crowdOf) leave() {
 	}
 }
 
-// evicted is how many workers a relay sends nothing for a while.
-func (f *fleet) evicted(t *testing.T, r *relay) (n float64) {
+// evicted is how many workers a relay sends nothing for a while, by reason.
+func (f *fleet) evicted(t *testing.T, r *relay) map[string]float64 {
+	evictions := map[string]float64{}
 	for _, reason := range []string{"consecutive_failures", "error_rate", "latency", "half_open"} {
-		n += f.metric(t, r, fmt.Sprintf("ringway_selection_evictions_total{reason=%q}", reason))
+		if n := f.metric(t, r, fmt.Sprintf("ringway_selection_evictions_total{reason=%q}", reason)); n != 0 {
+			evictions[reason] = n
+		}
 	}
-	return n
+	return evictions
 }
 
 func TestClientsCannotUseUpTheDescriptorsOfARelay(t *testing.T) {
@@ -123,8 +126,8 @@ func TestClientsCannotUseUpTheDescriptorsOfARelay(t *testing.T) {
 	if got := clients.answers(); got["200"] != crowd {
 		t.Errorf("answers: %v, want %d times 200", got, crowd)
 	}
-	if n := f.evicted(t, r); n != 0 {
-		t.Errorf("%v evictions of workers", n)
+	if n := f.evicted(t, r); len(n) != 0 {
+		t.Errorf("evictions of workers: %v", n)
 	}
 	if n := f.metric(t, r, `ringway_relay_accept_pauses_total{reason="files"}`); n != 0 {
 		t.Errorf("the relay was out of descriptors %v times", n)
@@ -155,8 +158,8 @@ func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
 	}
 	clients.leave()
 	await(t, "the relay again", func() bool { return f.client.get(r.admin, "/readyz").status == 200 })
-	if n := f.evicted(t, r); n != 0 {
-		t.Errorf("%v evictions of workers", n)
+	if n := f.evicted(t, r); len(n) != 0 {
+		t.Errorf("evictions of workers: %v", n)
 	}
 	if n := f.metric(t, r, `ringway_relay_rejections_total{code="relay_exhausted",service="echo"}`); n == 0 {
 		t.Error("nothing was counted")

@@ -451,6 +451,7 @@ type attempt struct {
 	sent, committed, bodyConsumed, client, timeout bool
 	stale                                          bool
 	hasty                                          bool   // the client's own deadline ended it
+	repeated                                       bool   // another attempt blames the endpoint for it
 	full                                           bool   // all slots of the worker are taken
 	load                                           int    // what it reported, negative where it did not
 	local                                          bool   // this relay is to blame
@@ -474,7 +475,7 @@ func attemptFailure(err error) attempt {
 	if errors.As(err, &u) {
 		a.stage, a.reason = u.Stage, u.Stage.String()
 		a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
-		a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
+		a.client, a.timeout, a.stale, a.repeated = u.Client(), u.Timeout(), u.Stale(), u.Repeated()
 		if a.full = errors.Is(u.Err, upstream.ErrFull); a.full {
 			a.reason = stageFull
 		}
@@ -486,7 +487,7 @@ func attemptFailure(err error) attempt {
 }
 
 func (a attempt) outcome() selection.Outcome {
-	if a.client || a.stale || a.hasty || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected) {
+	if a.client || a.stale || a.hasty || a.repeated || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected) {
 		return selection.Cancelled
 	}
 	if a.full {

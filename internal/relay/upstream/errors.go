@@ -92,6 +92,7 @@ type Error struct {
 
 	sent, committed, bodyConsumed, stale bool
 	late                                 bool // the time was over before the dial began
+	repeated                             bool
 }
 
 func (e *Error) Error() string {
@@ -148,6 +149,12 @@ func (e *Error) Exhausted() string {
 // Exhausted, or the request's time was over before its turn to dial came. It blames no
 // endpoint.
 func (e *Error) Local() bool { return e.late || e.Exhausted() != "" }
+
+// Repeated reports whether another request's error says the same already: of dials to an
+// endpoint that run out of time together, and of the requests that wait for them, one
+// blames it. A process that gets no processor for a second loses all its dials at once,
+// and an endpoint that is gone is blamed with each second again.
+func (e *Error) Repeated() bool { return e.repeated }
 
 // Fault is what the client may be told when it is the cause: it names no address.
 func (e *Error) Fault() string {

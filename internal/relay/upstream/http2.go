@@ -46,7 +46,8 @@ type h2Opening struct {
 	err     *Error
 	limit   time.Time // of the dial
 	cancel  context.CancelCauseFunc
-	waiting int // under h2Conns.mu
+	waiting int  // under h2Conns.mu
+	told    bool // of err, a request; under h2Conns.mu
 }
 
 func newH2Conns(p *Pool) *h2Conns {
@@ -117,10 +118,17 @@ func (c *h2Conns) await(ctx context.Context, deadline time.Time, o *h2Opening) e
 	}
 	select {
 	case <-o.done:
-		if o.err != nil {
-			return o.err.ofWait(deadline, o.limit)
+		switch {
+		case e.late: // whatever came of it: the endpoint had no time
+		case o.err == nil:
+			return nil
+		default:
+			c.mu.Lock()
+			first := !o.told
+			o.told = true
+			c.mu.Unlock()
+			return o.err.ofWait(deadline, o.limit, first)
 		}
-		return nil
 	case <-ctx.Done():
 	case <-late:
 	}
@@ -181,6 +189,11 @@ func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
 		o.err = &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: err}
 	}
 	o.cc = cc
+	if o.err != nil {
+		c.p.mu.Lock()
+		c.p.blameOnce(o.err, o.limit)
+		c.p.mu.Unlock()
+	}
 	c.mu.Lock()
 	if err == nil {
 		c.conns = append(c.conns, cc)
@@ -319,11 +332,14 @@ func (s *h2Stream) run(cc *http.ClientConn, out *http.Request) *Error {
 	s.c.p.mu.Lock()
 	s.progress.cancel = cancel
 	s.c.p.mu.Unlock()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteHeaders:   func() { s.wroteHead.Store(true) },
-		Got1xxResponse: s.informational,
-	})
-	resp, err := cc.RoundTrip(out.WithContext(ctx))
+	trace := &httptrace.ClientTrace{Got1xxResponse: s.informational}
+	// Before the first field and not after the last: RoundTrip may return between the
+	// write and what follows it, and what was written counts as sent.
+	trace.WroteHeaderField = func(string, []string) {
+		s.wroteHead.Store(true)
+		trace.WroteHeaderField = nil // once is enough
+	}
+	resp, err := cc.RoundTrip(out.WithContext(httptrace.WithClientTrace(ctx, trace)))
 	s.waiting.Lock()
 	s.returned = true
 	s.waiting.Unlock()
@@ -340,6 +356,8 @@ func (s *h2Stream) run(cc *http.ClientConn, out *http.Request) *Error {
 			stage = StageSend
 		}
 		e := s.fail(stage, err)
+		// One that was cancelled a moment ago may be written all the same.
+		e.sent = e.sent || ctx.Err() != nil && !unprocessed(err)
 		s.closeUnread()
 		return e
 	}

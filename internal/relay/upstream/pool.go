@@ -57,6 +57,8 @@ type Pool struct {
 	armed bool
 	cut   bool // Drain gave up waiting
 
+	blamed time.Time // when a dial last ran out of time that is not Repeated
+
 	// The janitor runs twice per IdleTimeout, while there are connections to
 	// look at; generation counts its rounds.
 	janitor    *time.Timer

@@ -115,10 +115,12 @@ func (p *Pool) await(w *waiter) error {
 	gaveUp := &Error{Stage: StageDial, Address: p.cfg.Address, late: passed(w.deadline)}
 	select {
 	case <-w.ready:
-		if w.err != nil {
+		switch {
+		case gaveUp.late: // whatever came of it: the endpoint had no time
+			gaveUp.Err = context.DeadlineExceeded
+		case w.err != nil:
 			return w.err
-		}
-		if w.ctx.Err() == nil {
+		case w.ctx.Err() == nil:
 			return nil
 		}
 	case <-w.ctx.Done():
@@ -253,9 +255,10 @@ func (p *Pool) open(ctx context.Context) {
 // the next dial is for the next. The lock is held.
 func (p *Pool) dialFailed(err *Error, limit time.Time) {
 	all := len(p.idle)+len(p.busy) == 0 || errors.Is(err, syscall.ECONNREFUSED)
-	for len(p.waiting) > 0 {
+	p.blameOnce(err, limit)
+	for first := true; len(p.waiting) > 0; first = false {
 		w := p.waiting[0]
-		w.err = err.ofWait(w.deadline, limit)
+		w.err = err.ofWait(w.deadline, limit, first)
 		p.dismiss(0, waitFailed)
 		if !all {
 			return
@@ -263,12 +266,29 @@ func (p *Pool) dialFailed(err *Error, limit time.Time) {
 	}
 }
 
+// blameOnce marks the error of a dial that ran out of time when the endpoint was blamed,
+// since the dial began, for another that did. The lock is held.
+func (p *Pool) blameOnce(err *Error, limit time.Time) {
+	if !errors.Is(err, errDialLate) {
+		return
+	}
+	if began := limit.Add(-p.cfg.DialTimeout); began.Before(p.blamed) {
+		err.repeated = true
+		return
+	}
+	p.blamed = time.Now()
+}
+
 // ofWait is the error of a dial, which ended at limit at the latest, for one that waited
 // for it until deadline: which timer fires first must not decide what the error says.
-func (e *Error) ofWait(deadline, limit time.Time) *Error {
+// One that is not the first learns what the first did.
+func (e *Error) ofWait(deadline, limit time.Time, first bool) *Error {
 	own := *e
-	if errors.Is(e, errDialLate) && !deadline.IsZero() && deadline.Before(limit) {
-		own.Err = context.DeadlineExceeded
+	if errors.Is(e, errDialLate) {
+		own.repeated = own.repeated || !first
+		if !deadline.IsZero() && deadline.Before(limit) {
+			own.Err = context.DeadlineExceeded
+		}
 	}
 	return &own
 }

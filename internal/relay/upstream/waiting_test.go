@@ -327,6 +327,51 @@ func TestAFailedDialEndsTheWaitOfAllWhereNoneCouldBeServed(t *testing.T) {
 	}
 }
 
+func TestDialsThatRunOutOfTimeTogetherBlameTheEndpointOnce(t *testing.T) {
+	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+		t.Run(fmt.Sprint("protocol ", protocol), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPipes(t, upstream.Config{Protocol: protocol})
+				// blames is how many of ten requests blame the endpoint.
+				blames := func(end func()) (n int) {
+					var all []<-chan carried
+					for range 10 {
+						all = append(all, p.carry(t.Context(), "GET", "/", upstream.Exchange{}))
+					}
+					end()
+					for _, done := range all {
+						if c := <-done; c.err == nil || c.err.Stage != upstream.StageDial {
+							t.Error(c.err)
+						} else if !c.err.Repeated() {
+							n++
+						}
+					}
+					for len(p.dials) > 0 {
+						<-p.dials
+					}
+					return n
+				}
+				ranOut := func() { time.Sleep(2 * time.Second) }
+				for range 3 { // each second of silence is one failure
+					if n := blames(ranOut); n != 1 {
+						t.Errorf("ran out of time: blamed %d times, want once", n)
+					}
+				}
+				refused := func() {
+					synctest.Wait()
+					for len(p.dials) > 0 {
+						(<-p.dials).fail(syscall.ECONNREFUSED)
+					}
+				}
+				if n := blames(refused); n != 10 { // that is the endpoint's own answer
+					t.Errorf("refused: blamed %d times, want 10", n)
+				}
+				p.end(t)
+			})
+		})
+	}
+}
+
 // Its limit is that of its attempt; DialTimeout is that of a dial.
 func TestAWaitMayOutlastTheLimitOfADial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
