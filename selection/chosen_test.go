@@ -68,7 +68,18 @@ func TestOnlyWaitingRequestsMakeAnEndpointSilent(t *testing.T) {
 	silence(95*s, 5*time.Second)
 	b.Done(waits, 95*s, Success)
 	silence(99*s, 0)
-	b.Done(stream, 99*s, Success)
+	one, _ := b.Take("a", 100*s)
+	two, _ := b.Take("a", 105*s)
+	b.Done(one, 110*s, Failure.WithoutAnswer()) // a time limit is no sign of life
+	silence(110*s, 10*time.Second)
+	three, _ := b.Take("a", 111*s)
+	b.Done(two, 115*s, Failure.WithoutAnswer())
+	silence(115*s, 15*time.Second)
+	four, _ := b.Take("a", 115*s)
+	b.Done(three, 116*s, Failure) // a refusal is
+	silence(118*s, 2*time.Second)
+	b.Done(four, 118*s, Success)
+	b.Done(stream, 118*s, Success)
 	if b.Silence("nobody", 99*s) != 0 {
 		t.Error("what is not in the range is silent")
 	}

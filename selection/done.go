@@ -64,7 +64,9 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 			b.readmitProbed(p.entry, now)
 		}
 	case Failure:
-		storeTick(&s.silenceTick, t)
+		if !o.silent() {
+			storeTick(&s.silenceTick, t)
+		}
 		consecutive := s.failed(t)
 		failures, requests := s.count(1, t)
 		tier := s.tier.Load()

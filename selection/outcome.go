@@ -23,7 +23,13 @@ const (
 
 	outcomeKind    Outcome = 1<<8 - 1
 	outcomeHasLoad Outcome = 1 << 8
+	outcomeSilent  Outcome = 1 << 9
 )
+
+// WithoutAnswer says of a Failure that nothing was heard from the endpoint at all, as
+// when the time for an attempt was over. Only a failure that was heard, such as a 500 or
+// a refused connection, ends the silence of an endpoint.
+func (o Outcome) WithoutAnswer() Outcome { return o | outcomeSilent }
 
 // WithLoad adds the number of requests the endpoint reported in flight, not
 // counting the answered one. Only Success, Shed and Full use it. Negative numbers
@@ -34,5 +40,7 @@ func (o Outcome) WithLoad(inFlight int) Outcome {
 }
 
 func (o Outcome) kind() Outcome { return o & outcomeKind }
+
+func (o Outcome) silent() bool { return o&outcomeSilent != 0 }
 
 func (o Outcome) load() (float32, bool) { return float32(o >> 32), o&outcomeHasLoad != 0 }

@@ -79,7 +79,7 @@ func (t *try) relayAnswered(r upstream.Result) {
 
 // relayFailed tells the pool of an attempt that failed.
 func (t *try) relayFailed(f attempt) {
-	if f.outcome() == selection.Failure {
+	if !f.blameless() && !f.full {
 		t.at.relay.Report(pool.Failure)
 	}
 	switch {

@@ -3,6 +3,7 @@ package ingress_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -177,6 +178,45 @@ func TestALongStreamStaysInFlightAndDoesNotLookSilent(t *testing.T) {
 	if s := f.Endpoints.Stats(f.now())[0]; s.Picks != 1 || s.Failures != 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+func TestAnAttemptThatRanOutOfTimeIsNoSignOfLife(t *testing.T) {
+	const limit = 100 * time.Millisecond
+	asked := make(chan struct{}, 2)
+	f := newFront(t, 1, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	request := func(ctx context.Context) *http.Request {
+		r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+		r.Header.Set(ingress.ServiceHeader, "echo")
+		return r
+	}
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		defer func() { _ = recover() }() // net/http's abort, when the test is over
+		f.handler.ServeHTTP(httptest.NewRecorder(), request(ctx))
+	})
+	<-asked
+	hurried := ingress.New(ingress.Config{
+		Self: "r1", Services: one{f.Service}, Epoch: f.epoch, Timeout: limit, MaxAttempts: 1, MaxInFlight: 100,
+		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+	})
+	w := httptest.NewRecorder()
+	hurried.ServeHTTP(w, request(t.Context()))
+	if w.Code != http.StatusGatewayTimeout {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if silence := f.Endpoints.Silence("w1.1", f.now()); silence < limit*9/10 {
+		t.Errorf("silent for %v, and nothing was heard for %v", silence, limit)
+	}
+	if s := f.Endpoints.Stats(f.now())[0]; s.Failures != 1 {
+		t.Errorf("%+v", s)
+	}
+	cancel()
+	waiting.Wait()
 }
 
 func TestATunnelStaysInFlightUntilItEnds(t *testing.T) {

@@ -452,6 +452,7 @@ type attempt struct {
 	stale                                          bool
 	hasty                                          bool   // the client's own deadline ended it
 	repeated                                       bool   // another attempt blames the endpoint for it
+	unanswered                                     bool   // nothing was heard from the endpoint
 	full                                           bool   // all slots of the worker are taken
 	load                                           int    // what it reported, negative where it did not
 	local                                          bool   // this relay is to blame
@@ -475,7 +476,8 @@ func attemptFailure(err error) attempt {
 	if errors.As(err, &u) {
 		a.stage, a.reason = u.Stage, u.Stage.String()
 		a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
-		a.client, a.timeout, a.stale, a.repeated = u.Client(), u.Timeout(), u.Stale(), u.Repeated()
+		a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
+		a.repeated, a.unanswered = u.Repeated(), u.Unanswered()
 		if a.full = errors.Is(u.Err, upstream.ErrFull); a.full {
 			a.reason = stageFull
 		}
@@ -486,15 +488,21 @@ func attemptFailure(err error) attempt {
 	return a
 }
 
+// blameless reports whether the failure says nothing about the endpoint.
+func (a attempt) blameless() bool {
+	return a.client || a.stale || a.hasty || a.repeated || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected)
+}
+
 func (a attempt) outcome() selection.Outcome {
-	if a.client || a.stale || a.hasty || a.repeated || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected) {
+	switch {
+	case a.blameless():
 		return selection.Cancelled
-	}
-	if a.full {
-		if a.load < 0 {
-			return selection.Full
-		}
+	case a.full && a.load < 0:
+		return selection.Full
+	case a.full:
 		return selection.Full.WithLoad(a.load)
+	case a.unanswered:
+		return selection.Failure.WithoutAnswer()
 	}
 	return selection.Failure
 }

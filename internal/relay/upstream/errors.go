@@ -176,6 +176,12 @@ func (e *Error) Stale() bool { return e.stale }
 // Timeout reports whether the deadline passed.
 func (e *Error) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
+// Unanswered reports whether nothing was heard from the endpoint: the time for the dial,
+// the attempt or the request was over, or the endpoint was declared dead.
+func (e *Error) Unanswered() bool {
+	return e.Timeout() || errors.Is(e.Err, errDialLate) || errors.Is(e.Err, ErrAbandoned)
+}
+
 // cause turns the error of a connection into what the reader should see.
 func cause(ctx context.Context, err error) (_ error, client bool) {
 	if cerr := context.Cause(ctx); cerr != nil {
