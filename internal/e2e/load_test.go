@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type result struct {
 	request
 	answer
 	began time.Time
+	took  time.Duration
 }
 
 func (r result) ok() bool { return r.err == nil && r.status == http.StatusOK }
@@ -49,6 +51,8 @@ type loadConfig struct {
 	Relay func(n int) *relay
 	// Retry has clients try the next relay when one refuses the connection.
 	Retry bool
+	// GETs: no POSTs.
+	GETs bool
 	// Pause is how long a client waits between two requests.
 	Pause time.Duration
 }
@@ -60,6 +64,16 @@ const (
 	loadPath = "/delay?ms=10"
 )
 
+// long reports whether there is time for tests of minutes, as in `make test-long`.
+func long() bool { return os.Getenv("LONG_TESTS") != "" }
+
+func forLong(short, full int64) int64 {
+	if long() {
+		return full
+	}
+	return short
+}
+
 // startLoad sends until stop, or the end of the test.
 func (f *fleet) startLoad(t *testing.T, cfg loadConfig) *load {
 	t.Helper()
@@ -69,6 +83,9 @@ func (f *fleet) startLoad(t *testing.T, cfg loadConfig) *load {
 		method := http.MethodGet
 		if c%2 == 1 {
 			method = http.MethodPost
+		}
+		if cfg.GETs {
+			method = http.MethodGet
 		}
 		l.clients.Go(func() {
 			for n := 0; ; n++ {
@@ -86,8 +103,9 @@ func (f *fleet) startLoad(t *testing.T, cfg loadConfig) *load {
 	return l
 }
 
-func (l *load) one(client *client, cfg loadConfig, method string, c, n int) result {
-	r := result{began: time.Now()}
+func (l *load) one(client *client, cfg loadConfig, method string, c, n int) (r result) {
+	r = result{began: time.Now()}
+	defer func() { r.took = time.Since(r.began) }()
 	for try := range 3 {
 		r.request = request{method: method, addr: cfg.Relay(c + n + try).ingress, path: loadPath, service: cfg.Service, id: fmt.Sprintf("%s-%d-%d", l.name, c, n)}
 		if method == http.MethodPost {

@@ -3,15 +3,34 @@
 package e2e
 
 import (
+	"fmt"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 )
 
+// rolling is what is restarted, one after the other, and under which load.
+type rolling struct {
+	Relays, Workers bool
+	// Rate is how many requests a second there are, at most; Requests how many at least.
+	Rate, Requests int64
+}
+
+func TestARollingRestartLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]rolling{
+		"of the relays":  {Relays: true, Rate: 200, Requests: forLong(0, 20_000)},
+		"of the workers": {Workers: true, Rate: 200, Requests: forLong(0, 10_000)},
+		"of both":        {Relays: true, Workers: true, Rate: 50, Requests: forLong(0, 5_000)},
+	} {
+		t.Run(name, test.run)
+	}
+}
+
 // Some clients use the relays that say that they are ready, as load balancers do; the
 // others go on to the next relay when one refuses a connection, and only then.
-func TestARollingRestartOfTheRelaysLosesNoRequest(t *testing.T) {
+func (c rolling) run(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 3, Workers: 3, Services: func(int) []string { return []string{echo} }})
 	for _, r := range f.relays {
@@ -48,7 +67,7 @@ func TestARollingRestartOfTheRelaysLosesNoRequest(t *testing.T) {
 			}
 		}
 	}()
-	const pause = 40 * time.Millisecond
+	pause := 2 * loadClients * time.Second / time.Duration(c.Rate)
 	loads := []*load{
 		f.startLoad(t, loadConfig{Name: "asks-readiness", Service: echo, Pause: pause, Relay: func(n int) *relay {
 			relays := *ready.Load()
@@ -58,18 +77,34 @@ func TestARollingRestartOfTheRelaysLosesNoRequest(t *testing.T) {
 			return f.relays[n%len(f.relays)] // those that are down, too
 		}}),
 	}
-	for _, r := range f.relays {
+	finished := func() (n int64) {
 		for _, l := range loads {
-			l.more(t, 50)
+			n += l.finished.Load()
 		}
-		old := r.process
-		old.Signal(t, syscall.SIGTERM)
-		if code := old.Exit(t); code != 0 {
-			t.Errorf("%s exited with %d", r.id, code)
+		return n
+	}
+	restarts := 0
+	for began := time.Now(); restarts == 0 || finished() < c.Requests && time.Since(began) < 10*time.Minute; {
+		if c.Relays {
+			for _, r := range f.relays {
+				for _, l := range loads {
+					l.more(t, 50)
+				}
+				r.process = restart(t, r.process)
+				await(t, r.id+" is ready again", func() bool { _, status := f.ready(r.admin); return status == 200 })
+				restarts++
+			}
 		}
-		again := start(t, old.Config)
-		await(t, r.id+" is ready again", func() bool { _, status := f.ready(r.admin); return status == 200 })
-		r.process = again
+		if c.Workers {
+			for _, w := range f.workers {
+				for _, l := range loads {
+					l.more(t, 50)
+				}
+				w.process = restart(t, w.process)
+				await(t, w.id+" is offered again", func() bool { return f.sees(w.id, true) })
+				restarts++
+			}
+		}
 	}
 	for _, l := range loads {
 		l.more(t, 50)
@@ -77,6 +112,47 @@ func TestARollingRestartOfTheRelaysLosesNoRequest(t *testing.T) {
 		noneFailed(t, results)
 		f.noPostTwice(t, results)
 	}
+	t.Logf("%d restarts", restarts)
 	close(stop)
 	<-stopped
+}
+
+// restart ends a process as an operator does and starts it again.
+func restart(t *testing.T, old *process) *process {
+	t.Helper()
+	old.Signal(t, syscall.SIGTERM)
+	if code := old.Exit(t); code != 0 {
+		t.Errorf("%s exited with %d", old.Name(), code)
+	}
+	return start(t, old.Config)
+}
+
+// TestNoRestartOfARelayAnswersWithAnUnknownService restarts one relay again and again
+// under requests that ask only that relay.
+func TestNoRestartOfARelayAnswersWithAnUnknownService(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 3, Services: func(int) []string { return []string{echo} }})
+	r := f.relays[1]
+	await(t, r.id+" serves", func() bool { return f.call(r, echo).status == 200 })
+	l := f.startLoad(t, loadConfig{Name: "one", Service: echo, Pause: 2 * time.Millisecond, Relay: func(int) *relay { return r }})
+	restarts := forLong(3, 100)
+	for range restarts {
+		l.more(t, 20)
+		r.process = restart(t, r.process)
+		await(t, r.id+" is ready again", func() bool { _, status := f.ready(r.admin); return status == 200 })
+	}
+	l.more(t, 20)
+	by := map[string]int{}
+	for _, got := range l.stop() {
+		switch {
+		case got.err != nil: // it was down
+			by["refused"]++
+		default:
+			by[fmt.Sprint(got.status, " ", got.failure().Code)]++
+			if got.status == 404 {
+				t.Errorf("%v", got)
+			}
+		}
+	}
+	t.Logf("%d restarts: %v", restarts, by)
 }

@@ -425,6 +425,7 @@ func TestARequestWhoseReusedConnectionIsOverGetsANewOneAndNotAnotherIdleOne(t *t
 			}
 		}
 		first, second := p.carry(t.Context(), "GET", "/", upstream.Exchange{}), p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+		synctest.Wait() // both wait, so that neither takes the other's connection
 		for range 2 {
 			(<-p.dials).succeed()
 		}

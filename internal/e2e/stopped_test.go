@@ -1,0 +1,94 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A process that is stopped accepts connections and never answers: what looks alive from
+// outside and is not. A GET goes elsewhere when the time for an attempt is over.
+func TestAWorkerThatHangsFailsNoGET(t *testing.T) {
+	t.Parallel()
+	const attempt, spare = 2 * time.Second, 6 * time.Second
+	for name, test := range map[string]struct {
+		secure bool
+		hangs  func(*worker) *process
+	}{
+		"its service, in clear text":    {false, func(w *worker) *process { return w.backend }},
+		"its service, behind a sidecar": {true, func(w *worker) *process { return w.backend }},
+		"its agent":                     {true, func(w *worker) *process { return w.process }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, fleetConfig{Relays: 2, Workers: 4, Secure: test.secure,
+				RelayArgs: []string{"--attempt-timeout", attempt.String()},
+				Services:  func(int) []string { return []string{echo} }})
+			for _, r := range f.relays {
+				await(t, r.id+" sees four workers", func() bool {
+					var v serviceView
+					return f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == 4
+				})
+			}
+			l := f.startLoad(t, loadConfig{Name: "gets", Service: echo, GETs: true, Relay: f.roundRobin})
+			l.more(t, 100)
+			stopped := test.hangs(f.workers[0])
+			stopped.Signal(t, syscall.SIGSTOP)
+			l.more(t, forLong(1000, 10_000))
+			stopped.Signal(t, syscall.SIGCONT)
+			l.more(t, 100)
+			results := l.stop()
+			noneFailed(t, results)
+			var slowest time.Duration
+			for _, r := range results {
+				slowest = max(slowest, r.took)
+			}
+			if slowest > attempt+spare {
+				t.Errorf("the slowest took %v, an attempt may take %v", slowest, attempt)
+			}
+			t.Logf("the slowest took %v", slowest)
+		})
+	}
+}
+
+// A burst of new connections meets a relay without connections to its workers.
+func TestABurstOfNewConnectionsAndAPauseOfTheRelayFailNoRequest(t *testing.T) {
+	t.Parallel()
+	burst := int(forLong(300, 3000))
+	f := startFleet(t, fleetConfig{Relays: 1, Workers: 3, Secure: true,
+		Services: func(int) []string { return []string{echo} }})
+	r := f.relays[0]
+	f.serves(t, r, echo)
+	c := gather(t, r.ingress, burst, echo, "/delay?ms=10")
+	if got := c.answers(); got["200"] != burst {
+		t.Errorf("answers: %v, want %d times 200", got, burst)
+	}
+	c.leave()
+
+	l := f.startLoad(t, loadConfig{Name: "pause", Service: echo, GETs: true, Pause: 20 * time.Millisecond, Relay: func(int) *relay { return r }})
+	l.more(t, 100)
+	r.Signal(t, syscall.SIGSTOP)
+	time.Sleep(time.Duration(forLong(2, 20)) * time.Second) // the pause itself
+	r.Signal(t, syscall.SIGCONT)
+	time.Sleep(3 * time.Second) // what it may take
+	normal := time.Now()
+	l.more(t, 300)
+	results := l.stop()
+	noneFailed(t, results)
+	var after []time.Duration
+	for _, got := range results {
+		if got.began.After(normal) {
+			after = append(after, got.took)
+		}
+	}
+	slices.Sort(after)
+	t.Log(fmt.Sprintf("after the pause: %d requests, median %v, slowest %v", len(after), after[len(after)/2], after[len(after)-1]))
+	// Beside other tests no time means anything.
+	if long() && after[len(after)*99/100] > 500*time.Millisecond {
+		t.Errorf("99 of 100 requests took up to %v three seconds after the pause", after[len(after)*99/100])
+	}
+}
