@@ -38,7 +38,9 @@ func TestAWorkerThatHangsFailsNoGET(t *testing.T) {
 			l.more(t, 100)
 			stopped := test.hangs(f.workers[0])
 			stopped.Signal(t, syscall.SIGSTOP)
-			l.more(t, forLong(1000, 10_000))
+			for range forLong(2, 20) {
+				l.more(t, 500)
+			}
 			stopped.Signal(t, syscall.SIGCONT)
 			l.more(t, 100)
 			results := l.stop()
@@ -59,11 +61,11 @@ func TestAWorkerThatHangsFailsNoGET(t *testing.T) {
 func TestABurstOfNewConnectionsAndAPauseOfTheRelayFailNoRequest(t *testing.T) {
 	t.Parallel()
 	burst := int(forLong(300, 3000))
-	f := startFleet(t, fleetConfig{Relays: 1, Workers: 3, Secure: true,
+	f := startFleet(t, fleetConfig{Relays: 1, Workers: 3, Secure: true, Plain: long(),
 		Services: func(int) []string { return []string{echo} }})
 	r := f.relays[0]
 	f.serves(t, r, echo)
-	c := gather(t, r.ingress, burst, echo, "/delay?ms=10")
+	c := gather(t, r.ingress, burst, echo, "/")
 	if got := c.answers(); got["200"] != burst {
 		t.Errorf("answers: %v, want %d times 200", got, burst)
 	}

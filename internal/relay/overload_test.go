@@ -124,7 +124,9 @@ func TestAnOverloadedServiceServesClientsThatStillWait(t *testing.T) {
 	c.come(t, 3*most, 4*time.Second)
 	did, useful := float64(served()-before), float64(c.answered.Load()-answered)
 	t.Logf("the shops served %.0f requests of %.0f that they could, %.0f in time; %d were refused", did, 4*most, useful, c.refused.Load())
-	if useful < 0.9*did {
+	// How large the share is, sims overload shows in virtual time. Here clients, relay and
+	// shops share the processors with other tests: half tells the limit from none.
+	if useful < 0.5*did {
 		t.Errorf("%.0f of %.0f answers were in time", useful, did)
 	}
 	_, page := r.api(t, "/metrics", nil)
