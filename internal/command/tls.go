@@ -42,7 +42,7 @@ func TLSCommand(process string) *cobra.Command {
 	root := group("tls", "make and look at certificates",
 		group("ca", "the authority that all members trust", authorityCommand()),
 		group("cert", "certificates of members and clients", certificateCommand()),
-		certificateInfoCommand())
+		certificateInfoCommand(), rolesCommand())
 	walk(root, func(c *cobra.Command) bool { // the examples name the binary that shows them
 		c.Example = strings.ReplaceAll(c.Example, "  relay ", "  "+process+" ")
 		return true
@@ -264,6 +264,29 @@ func certificateInfoCommand() *cobra.Command {
 		}
 		errs = append(errs, form.write(stdout, text, func(w io.Writer) error { return writeInfos(w, infos) }))
 		return errors.Join(errs...)
+	})
+}
+
+func rolesCommand() *cobra.Command {
+	set := settings.New("tls roles", "RINGWAY_TLS_ROLES")
+	form := form{output: formTable}
+	settings.Enum(set, &form.output, settings.Spec{Name: "output", Short: "o", Usage: "form of the output"}, forms...)
+	return verb(&cobra.Command{
+		Use: "roles", Short: "show which role may connect to which, and what for", Args: cobra.NoArgs,
+		Long: "Rows are the certificates that open a connection, columns those that answer. What is\n" +
+			"not allowed is refused at every listener that asks for a certificate. A relay's\n" +
+			"ingress asks for none: who reaches it is a client.",
+		Example: "  relay tls roles\n  relay tls roles -o json",
+	}, set, func(stdout io.Writer, _ []string) error {
+		matrix := identity.ConnectionMatrix()
+		text, err := document(matrix.Map())
+		if err != nil {
+			return err
+		}
+		return form.write(stdout, text, func(w io.Writer) error {
+			_, err := matrix.WriteTo(w)
+			return err
+		})
 	})
 }
 

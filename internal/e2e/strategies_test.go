@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 const keyHeader = "Ringway-Key"
@@ -123,6 +124,74 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 		if now, ok := f.keyed(t, f.relays[2], "keyed", key); !ok || worker != "w2" && now != worker {
 			t.Errorf("%s moved from %s to %s, and w2 has died", key, worker, now)
 		}
+	}
+}
+
+// TestAKeyIsTakenFromWhereItsServiceHasItThroughEveryRelay has two services with a
+// source of their own each; r3 forwards both, and sends the key along.
+func TestAKeyIsTakenFromWhereItsServiceHasItThroughEveryRelay(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{
+		Relays: 3, Workers: 4,
+		RelayArgs: []string{
+			"--selection", "stable", "--skip-relay", "shop=r3", "--skip-relay", "games=r3",
+			"--key-source", "shop=cookie:sid", "--key-source", "games=query:user;header:X-User",
+		},
+		Services: func(int) []string { return []string{"shop", "games"} },
+	})
+	for _, r := range f.relays {
+		for _, service := range []string{"shop", "games"} {
+			await(t, r.id+" serves "+service, func() bool {
+				var v serviceView
+				status := f.api(r.admin, "/api/v1/services/"+service, &v)
+				_, ready := f.ready(r.admin)
+				return status == 200 && ready == 200 && v.Endpoints == 4 && (v.Role == "forwarding" && r.id == "r3" || v.Range == 4)
+			})
+		}
+	}
+	ask := func(r *relay, service, path, header, value string) string {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		req, err := request{addr: r.ingress, path: path, service: service}.http(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(keyHeader, fmt.Sprint(time.Now().UnixNano())) // not where these have it
+		if header != "" {
+			req.Header.Set(header, value)
+		}
+		resp, err := f.client.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if seen := resp.Header.Get("Seen-Reserved"); seen != "" || resp.StatusCode != http.StatusOK {
+			t.Errorf("%d; the worker sees %q", resp.StatusCode, seen)
+		}
+		return resp.Header.Get(endpointHeader)
+	}
+	workers := map[string]bool{}
+	for i := range 12 {
+		key := fmt.Sprint("key", i)
+		shop, games := map[string]bool{}, map[string]bool{}
+		for _, r := range f.relays {
+			shop[ask(r, "shop", "/", "Cookie", "theme=dark; sid="+key)] = true
+			games[ask(r, "games", "/?user="+key, "", "")] = true
+			games[ask(r, "games", "/", "X-User", key)] = true
+		}
+		if len(shop) != 1 || len(games) != 1 {
+			t.Errorf("%s: shop goes to %v, games to %v", key, shop, games)
+		}
+		for worker := range games {
+			workers[worker] = true
+			out := ringway(t, "route", "games", "--key", key, "--admin-addr", f.relays[0].admin)
+			if out.Code != 0 || !strings.Contains(out.Stdout, "winner    "+worker) {
+				t.Errorf("%s goes to %s: %v", key, worker, out)
+			}
+		}
+	}
+	if len(workers) < 3 {
+		t.Errorf("12 keys go to %v", workers)
 	}
 }
 

@@ -46,8 +46,8 @@ var sources = []source{
 	{"HS-G", "snapshot: queries, hits, misses, negative hits, failures, average", []string{"ringway_discovery_dns_lookups_total", "ringway_discovery_dns_cache_hits_total", "ringway_discovery_dns_resolution_duration_seconds"}, ""},
 	{"HS-G", "snapshot: selections in all, balanced, by tier", []string{"ringway_relay_requests_total", "ringway_selection_picks_total", "ringway_pool_locality_tier_selected_total"}, ""},
 	{"HS-G", "snapshot: connections active, idle, created, closed, failed", []string{"ringway_pool_connections", "ringway_pool_connect_failures_total", "ringway_peering_links", "ringway_peering_events_total"}, ""},
-	{"HS-G", "snapshot: sticky in all, healthy, evictions", []string{"ringway_pool_connections", "ringway_pool_evictions_total"}, ""},
-	{"HS-G", "snapshot: peers by health", []string{"ringway_membership_members", "ringway_peering_links"}, ""},
+	{"HS-G", "snapshot: sticky in all, healthy, evictions", nil, "`bindings` in `GET /api/v1/services/{name}` are the keys that stick to a relay now"},
+	{"HS-G", "snapshot: peers by health", nil, "`relay services SERVICE` and `GET /api/v1/services/{name}` show the health of each"},
 	{"HS-G", "snapshot: average, p50, p99 of 1000 latencies", []string{"ringway_relay_request_duration_seconds"}, "a histogram, so that fleets can be added up"},
 
 	{"RV-M2", "envoy_lb_allocation_total{namespace_id,pool_name,strategy}", []string{`ringway_selection_picks_total{result="picked"}`}, "picks by p2c are what remains of `ringway_relay_requests_total`"},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection"
 )
@@ -64,7 +65,7 @@ type RouteRelay struct {
 }
 
 func (r *Relay) showRoute(w http.ResponseWriter, req *http.Request, s *routing.Service) {
-	route, key := s.Route(), req.URL.Query().Get("key")
+	route, key := s.Route(), ingress.BoundedKey(req.URL.Query().Get("key"))
 	a := RouteAnswer{Service: s.Name, Relay: r.cfg.Membership.ID, Role: role(route), Key: key}
 	if route.Affine() {
 		d := s.Explain(key, selection.Instant(time.Since(r.epoch)))

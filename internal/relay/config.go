@@ -43,6 +43,7 @@ type Config struct {
 	// See ingress.Config.
 	Domain               string
 	Routes               []ingress.Route
+	Keys                 ingress.Keys
 	RequestTimeout       time.Duration
 	AttemptTimeout       time.Duration
 	ProgressTimeout      time.Duration

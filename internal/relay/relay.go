@@ -146,7 +146,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	newCoverage(cfg.Registry, r.router.Services)
 	r.newHandler = func(cfg Config, hop bool) http.Handler {
 		return ingress.New(ingress.Config{
-			Self: cfg.Membership.ID, Services: r.router, Informed: r.router.Informed, Epoch: r.epoch, Domain: cfg.Domain, Routes: cfg.Routes,
+			Self: cfg.Membership.ID, Services: r.router, Informed: r.router.Informed, Epoch: r.epoch, Domain: cfg.Domain, Routes: cfg.Routes, Keys: cfg.Keys,
 			Timeout: cfg.RequestTimeout, AttemptTimeout: cfg.AttemptTimeout, Progress: cfg.ProgressTimeout, MaxAttempts: cfg.MaxAttempts, RetryBudget: cfg.RetryBudget,
 			MaxInFlight: cfg.MaxInFlight, MaxInFlightPerClient: cfg.MaxInFlightPerClient, AdaptiveInFlight: cfg.AdaptiveInFlight, TrustedProxies: cfg.TrustedProxies,
 			ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,

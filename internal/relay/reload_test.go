@@ -82,6 +82,7 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 	}{
 		"domain":                   {"domain: example.org", func(c Config) any { return c.Domain }, `"example.org"`},
 		"routes":                   {"routes: [{host: a, service: b}]", func(c Config) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Service":"b"}]`},
+		"key-source":               {"key-source: [\"billing=cookie:sid;caller\"]", func(c Config) any { return c.Keys.Of("billing").String() }, `"cookie:sid;caller"`},
 		"request-timeout":          {"request-timeout: 7s", func(c Config) any { return c.RequestTimeout.String() }, `"7s"`},
 		"attempt-timeout":          {"attempt-timeout: 2s", func(c Config) any { return c.AttemptTimeout.String() }, `"2s"`},
 		"max-attempts":             {"max-attempts: 2", func(c Config) any { return c.MaxAttempts }, `2`},
@@ -118,7 +119,7 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 			}
 		})
 	}
-	if len(tunable) != 14 {
+	if len(tunable) != 15 {
 		t.Errorf("%d settings are tunable; show the others here, too", len(tunable))
 	}
 }

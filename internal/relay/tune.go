@@ -12,7 +12,7 @@ import (
 // tunable are the settings that a reload applies, besides the log level: those of
 // single requests. What the fleet must agree on, and what is bound, needs a restart.
 var tunable = []string{
-	"domain", "routes", "request-timeout", "attempt-timeout", "max-attempts", "retry-budget", "max-in-flight", "max-in-flight-per-client",
+	"domain", "routes", "key-source", "request-timeout", "attempt-timeout", "max-attempts", "retry-budget", "max-in-flight", "max-in-flight-per-client",
 	"max-client-connections", "adaptive-in-flight",
 	"trusted-proxy", "expose-route-headers", "drain-timeout", "session-drain-timeout",
 }
@@ -20,6 +20,7 @@ var tunable = []string{
 // Tune puts into cfg what a reload can change.
 func (s *Settings) Tune(cfg *Config) {
 	cfg.Domain, cfg.Routes = s.Domain, s.Routes
+	cfg.Keys, _ = parseKeySources(s.KeySource) // checked when they were loaded
 	cfg.RequestTimeout, cfg.MaxAttempts, cfg.RetryBudget = s.RequestTimeout, s.MaxAttempts, s.RetryBudget
 	cfg.AttemptTimeout = s.AttemptTimeout.of(s.RequestTimeout)
 	cfg.MaxInFlight, cfg.DrainTimeout, cfg.ExposeRouteHeaders = s.MaxInFlight, s.DrainTimeout, s.ExposeRouteHeaders

@@ -28,8 +28,9 @@ type Endpoint struct {
 	// others: finite and at least 0. At 0 it gets keys only when all others are
 	// excluded. The other strategies do not read it.
 	Weight float64
-	// Signals tell slots what changes between two updates. Without them nothing is
-	// known, and what is not known to be alive counts as stale.
+	// Signals tell slots and stable what changes between two updates. Without them
+	// nothing is known: for slots, what is not known to be alive counts as stale; for
+	// stable, the endpoint has nothing in flight.
 	Signals Signals
 	// Value is the caller's.
 	Value any
@@ -37,7 +38,9 @@ type Endpoint struct {
 
 // Signals are read during a pick, from any goroutine; they must not block.
 type Signals interface {
-	// Load is how many slots are taken; unknown counts as none.
+	// Load is how many slots are taken; unknown counts as none. For stable it is how
+	// many requests this picker has in flight there: the bound compares it with the sum
+	// over all endpoints.
 	Load() (slots int, known bool)
 	// Seen is when the endpoint last showed itself to be alive, by the clock of
 	// Request.Now; unknown counts as never. A time in the future is fresh, which
@@ -45,8 +48,11 @@ type Signals interface {
 	Seen() (at selection.Instant, known bool)
 }
 
-// load is of an endpoint that is fresh, and so has signals.
+// load is 0 where it is not known.
 func (e *Endpoint) load() int {
+	if e.Signals == nil {
+		return 0
+	}
 	load, known := e.Signals.Load()
 	if !known {
 		return 0

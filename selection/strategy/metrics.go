@@ -50,6 +50,8 @@ type Metrics struct {
 	picks   map[string]*[resultCount]prometheus.Counter // by strategy
 	keyless map[string]prometheus.Counter               // by strategy
 
+	passedOn prometheus.Counter
+
 	scanDepth        prometheus.Histogram
 	wraps            prometheus.Counter
 	stale            prometheus.Counter
@@ -114,6 +116,7 @@ func newMetrics() *Metrics {
 		m.collectors = append(m.collectors, h)
 		return h
 	}
+	m.passedOn = counter("ringway_selection_passed_on_total", "Picks by stable that went to a later endpoint of the key's order because the first one had as many requests in flight as its bound allows.")
 	m.scanDepth = histogram("ringway_selection_scan_depth", "Places of the ring that a pick by slots looked at, all samples together.", prometheus.ExponentialBuckets(1, 2, 10))
 	m.wraps = counter("ringway_selection_wraps_total", "Times a scan of slots went on at the beginning of the ring.")
 	m.stale = counter("ringway_selection_stale_total", "Stale endpoints that slots passed over, each place of an endpoint counted.")

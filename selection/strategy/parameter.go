@@ -30,6 +30,7 @@ var parameters = []parameter{
 	number{named{"maxscan", []string{Slots}}, 1, 256, 16, func(s *Spec) *int { return &s.MaxScan }},
 	number{named{"jitter", []string{Slots}}, 0, 64, 4, func(s *Spec) *int { return &s.SlotJitter }},
 	period{named{"fresh", []string{Slots}}, 10 * time.Second, func(s *Spec) *time.Duration { return &s.Fresh }},
+	factor{named{"bound", []string{Stable}}, 100, 1.25, func(s *Spec) *float64 { return &s.Bound }},
 }
 
 // maxSamples is the most that Spec.Samples may be.
@@ -87,6 +88,30 @@ func (p period) parse(s *Spec, text string) (err error) {
 func (p period) check(s *Spec) error {
 	if v := *p.field(s); v <= 0 {
 		return fmt.Errorf("selection: parameter %s of strategy %s must be greater than 0, not %v", p.name, s.Name, v)
+	}
+	return nil
+}
+
+// factor is 0, which turns something off, or more than 1.
+type factor struct {
+	named
+	high, normal float64
+	field        func(*Spec) *float64
+}
+
+func (f factor) reset(s *Spec)       { *f.field(s) = f.normal }
+func (f factor) text(s *Spec) string { return strconv.FormatFloat(*f.field(s), 'g', -1, 64) }
+
+func (f factor) parse(s *Spec, text string) (err error) {
+	if *f.field(s), err = strconv.ParseFloat(text, 64); err != nil {
+		return fmt.Errorf("%q is no number, such as 1.25", text)
+	}
+	return nil
+}
+
+func (f factor) check(s *Spec) error {
+	if v := *f.field(s); !(v == 0 || v > 1 && v <= f.high) { // negated, so that NaN is refused too
+		return fmt.Errorf("selection: parameter %s of strategy %s must be 0 (off), or above 1 and at most %g, not %v", f.name, s.Name, f.high, v)
 	}
 	return nil
 }

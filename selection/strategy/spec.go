@@ -61,6 +61,11 @@ type Spec struct {
 	// Fresh is how long ago slots may have seen an endpoint to pick it. Default
 	// 10 s.
 	Fresh time.Duration
+
+	// Bound is how many times its share, by weight, of the requests in flight stable
+	// gives an endpoint: above 1 to 100, default 1.25; 0 gives it any number. Two
+	// requests in flight are always within it.
+	Bound float64
 }
 
 // Default returns the named strategy with the defaults of its parameters.

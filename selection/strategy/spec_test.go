@@ -13,7 +13,7 @@ import (
 
 func TestEveryDefaultIsWhatTheContractSays(t *testing.T) {
 	for name, want := range map[string]Spec{
-		P2C: {Name: P2C}, Stable: {Name: Stable}, StableSHA256: {Name: StableSHA256}, Random: {Name: Random},
+		P2C: {Name: P2C}, Stable: {Name: Stable, Bound: 1.25}, StableSHA256: {Name: StableSHA256}, Random: {Name: Random},
 		Closest:  {Name: Closest, Expiry: 5 * time.Minute, Timeout: 2 * time.Second},
 		Farthest: {Name: Farthest, Expiry: 5 * time.Minute, Timeout: 2 * time.Second},
 		Slots:    {Name: Slots, VirtualNodes: 8, Samples: 2, MaxScan: 16, SlotJitter: 4, Fresh: 10 * time.Second},
@@ -34,6 +34,8 @@ func TestEveryDefaultIsWhatTheContractSays(t *testing.T) {
 func TestParametersAreRead(t *testing.T) {
 	for text, want := range map[string]Spec{
 		"slots;vnodes=16;samples=3;maxscan=7;jitter=0;fresh=1m30s": {Name: Slots, VirtualNodes: 16, Samples: 3, MaxScan: 7, Fresh: 90 * time.Second},
+		"stable;bound=0":                                         {Name: Stable},
+		" stable ; bound = 2.5":                                  {Name: Stable, Bound: 2.5},
 		" slots ; samples = 1 ":                                  {Name: Slots, VirtualNodes: 8, Samples: 1, MaxScan: 16, SlotJitter: 4, Fresh: 10 * time.Second},
 		"closest;timeout=100ms;preferred=w2,w1":                  {Name: Closest, Preferred: []string{"w2", "w1"}, Expiry: 5 * time.Minute, Timeout: 100 * time.Millisecond},
 		"farthest;expiry=1s;preferred=":                          {Name: Farthest, Expiry: time.Second, Timeout: 2 * time.Second},
@@ -57,7 +59,14 @@ func TestWhatIsWrongIsSaidAllAtOnceInAStableOrder(t *testing.T) {
 		"manual":                    {"strategy manual requires at least one node in preferred"},
 		"ordered;preferred= , ":     {"strategy ordered requires at least one node in preferred"},
 		"manual;preferred=a,b,a":    {`preferred of strategy manual names "a" twice`},
-		"stable;preferred=a":        {`strategy stable takes no parameter "preferred" (it takes none)`},
+		"stable;preferred=a":        {`strategy stable takes no parameter "preferred" (must be one of: bound)`},
+		"stable-sha256;bound=2":     {`strategy stable-sha256 takes no parameter "bound" (it takes none)`},
+		"stable;bound=tight":        {`parameter bound of strategy stable: "tight" is no number, such as 1.25`},
+		"stable;bound=1":            {"parameter bound of strategy stable must be 0 (off), or above 1 and at most 100, not 1"},
+		"stable;bound=-1.25":        {"or above 1 and at most 100, not -1.25"},
+		"stable;bound=100.5":        {"or above 1 and at most 100, not 100.5"},
+		"stable;bound=NaN":          {"or above 1 and at most 100, not NaN"},
+		"stable;bound=Inf":          {"or above 1 and at most 100, not +Inf"},
 		"random;jitter=1;fresh=1s":  {`strategy random takes no parameter "jitter"`, `strategy random takes no parameter "fresh"`},
 		"closest;vnodes=1":          {`strategy closest takes no parameter "vnodes" (must be one of: preferred, expiry, timeout)`},
 		"closest;timeout=-1s;expiry=0": {
@@ -131,6 +140,10 @@ func valid(t *rapid.T) Spec {
 		switch p := p.(type) {
 		case number:
 			*p.field(&s) = rapid.IntRange(p.low, p.high).Draw(t, p.name)
+		case factor:
+			if *p.field(&s) = 0; rapid.Bool().Draw(t, "on") {
+				*p.field(&s) = rapid.Float64Range(1.001, p.high).Draw(t, p.name)
+			}
 		case period:
 			*p.field(&s) = time.Duration(rapid.Int64Range(1, 1e15).Draw(t, p.name))
 		case preferred:

@@ -72,7 +72,7 @@ func New(cfg Config) (*Strategy, error) {
 	random := rand.New(orRuntime(cfg.Rand))
 	switch cfg.Spec.Name {
 	case Stable:
-		s.picker = &stable{random: random, keyless: cfg.Metrics.keyless[Stable]}
+		s.picker = &stable{bound: cfg.Spec.Bound, random: random, keyless: cfg.Metrics.keyless[Stable], passedOn: cfg.Metrics.passedOn}
 	case StableSHA256:
 		s.picker = &stableSHA256{random: random, keyless: cfg.Metrics.keyless[StableSHA256]}
 	case Manual:

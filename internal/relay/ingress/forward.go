@@ -2,7 +2,6 @@ package ingress
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -50,21 +49,11 @@ func (t *try) chooseRelay(now, deadline time.Duration) (chosen, error) {
 	if relays == nil {
 		return chosen{}, pool.ErrNoPeers
 	}
-	lease, err := relays.Acquire(t.r.Context(), pool.Request{Key: bindingKey(t.key), Exclude: t.relays, Patience: deadline - now})
+	lease, err := relays.Acquire(t.r.Context(), pool.Request{Key: t.key, Exclude: t.relays, Patience: deadline - now})
 	if err != nil {
 		return chosen{}, err
 	}
 	return chosen{target: lease.Conn().Target, relay: lease}, nil
-}
-
-// maxBindingKey is how much of a key is told apart, in bytes, where many are kept.
-const maxBindingKey = 256
-
-func bindingKey(key string) string {
-	if len(key) > maxBindingKey {
-		return strings.Clone(key[:maxBindingKey]) // not the rest of it
-	}
-	return key
 }
 
 // relayAnswered tells the pool of an answer that begins. A relay that reports the

@@ -35,6 +35,8 @@ type Config struct {
 	// Domain and Routes name the service of a request without ServiceHeader.
 	Domain string
 	Routes []Route
+	// Keys say where the keys of clients' requests are. Default: in KeyHeader.
+	Keys Keys
 	// Timeout bounds the time until an answer begins, all attempts together; while a
 	// client sends its body, from the last byte of that on. A client's own deadline, in
 	// TimeoutHeader or grpc-timeout, shortens it.
@@ -158,7 +160,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer t.free()
 	t.handler, t.service, t.metrics, t.w, t.r = h, service, h.cfg.Metrics.of(service), w, r
 	t.from, t.exposed, t.waits = from, h.exposes(r), waits
-	t.key = keyOf(r)
+	t.key = t.findKey()
 	t.began = time.Since(h.cfg.Epoch)
 	if h.cfg.Tracer != nil {
 		t.beginSpans()

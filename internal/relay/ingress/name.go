@@ -16,7 +16,8 @@ const (
 	// ServiceHeader names the service that a request is for.
 	ServiceHeader = "Ringway-Service"
 	// KeyHeader is what strategies that go by a key hold together: all requests with
-	// one key go to one worker. It is passed on to other relays and not to workers.
+	// one key go to one worker. Config.Keys may name other places for clients to have
+	// it. It is passed on to other relays and not to workers.
 	KeyHeader = "Ringway-Key"
 	// TimeoutHeader is how long the sender of a request waits for the answer to begin, in
 	// milliseconds. Relays and sidecars pass on what is left of it, to the service too.
@@ -48,14 +49,6 @@ type Route struct {
 type namer struct {
 	suffix string // "." + domain; empty when host names say nothing
 	routes []Route
-}
-
-// keyOf is the key of a request, empty if it has none.
-func keyOf(r *http.Request) string {
-	if values := r.Header[KeyHeader]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
 }
 
 func (n namer) service(r *http.Request) string {

@@ -33,7 +33,7 @@ type try struct {
 
 	route  *routing.Route // when the way was decided
 	hop    bool           // to another relay
-	key    string         // KeyHeader's
+	key    string         // see findKey
 	tried  routing.Tried
 	relays []string // tried
 	failed []Attempt

@@ -194,11 +194,23 @@ type signals struct {
 }
 
 func (c *Choice) signals(b *selection.Balancer, t *Target) strategy.Signals {
-	if c.Spec.Name != strategy.Slots {
-		return nil
+	switch {
+	case c.Spec.Name == strategy.Slots:
+		return &signals{b, t, c.now}
+	case c.Spec.Name == strategy.Stable && c.Spec.Bound > 0:
+		return &ownLoad{b.InFlight(t.ID)}
 	}
-	return &signals{b, t, c.now}
+	return nil
 }
+
+// ownLoad is what the bound of stable reads: this relay's requests in flight. What a
+// worker reports of all relays has no sum to be compared with.
+type ownLoad struct{ inFlight selection.InFlight }
+
+func (o *ownLoad) Load() (slots int, known bool) { return o.inFlight.Count(), true }
+
+// Seen is not read.
+func (*ownLoad) Seen() (at selection.Instant, known bool) { return 0, false }
 
 // Load is the worker's own count where it reports one, else this relay's.
 func (s *signals) Load() (slots int, known bool) {

@@ -1,0 +1,198 @@
+package ingress
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// The kinds of key sources.
+const (
+	keyHeader = "header"
+	keyCookie = "cookie"
+	keyQuery  = "query"
+	keyCaller = "caller" // who sends the request, as for the circuits
+)
+
+// KeySource is a place in a request where its key may be.
+type KeySource struct{ kind, name string }
+
+// KeySources are looked at in their order; the first that is not empty has the key.
+type KeySources []KeySource
+
+// Keys say where the keys of requests are. Only clients' requests are looked into: a
+// relay that forwards passes the key on in KeyHeader.
+type Keys struct {
+	// ByService are the sources of single services, Default those of all others.
+	// Default: KeyHeader.
+	ByService map[string]KeySources
+	Default   KeySources
+}
+
+var defaultKeySources = KeySources{{keyHeader, KeyHeader}}
+
+// Of returns the sources of a service.
+func (k *Keys) Of(service string) KeySources {
+	if sources, ok := k.ByService[service]; ok {
+		return sources
+	}
+	if k.Default != nil {
+		return k.Default
+	}
+	return defaultKeySources
+}
+
+// maxKeySources is how many places one request is searched at most.
+const maxKeySources = 8
+
+// KeySourceForms are what ParseKeySources takes.
+const KeySourceForms = "header:NAME, cookie:NAME, query:NAME, caller; several with ';' between them, in their order"
+
+// ParseKeySources reads "cookie:sid;header:X-User;caller".
+func ParseKeySources(text string) (KeySources, error) {
+	var sources KeySources
+	for one := range strings.SplitSeq(text, ";") {
+		source, err := parseKeySource(strings.TrimSpace(one))
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(sources, source) {
+			return nil, fmt.Errorf("the source %s is named twice", source)
+		}
+		sources = append(sources, source)
+	}
+	if len(sources) > maxKeySources {
+		return nil, fmt.Errorf("%d sources, at most %d are looked at", len(sources), maxKeySources)
+	}
+	return sources, nil
+}
+
+func parseKeySource(text string) (KeySource, error) {
+	kind, name, named := strings.Cut(text, ":")
+	switch s := (KeySource{kind, name}); {
+	case kind == keyCaller && !named:
+		return s, nil
+	case kind == keyHeader && httpguts.ValidHeaderFieldName(name):
+		s.name = http.CanonicalHeaderKey(name)
+		if s.name != KeyHeader && Reserved(s.name) {
+			return s, fmt.Errorf("%s is the relays' own header, no key of a client", s.name)
+		}
+		if s.name == "Host" || s.name == "Transfer-Encoding" || s.name == "Trailer" {
+			return s, fmt.Errorf("%s is not among the fields that a relay looks at", s.name)
+		}
+		return s, nil
+	case kind == keyCookie && httpguts.ValidHeaderFieldName(name): // a token, too
+		return s, nil
+	case kind == keyQuery && name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("&=,", r) }):
+		return s, nil
+	case kind == keyHeader || kind == keyCookie || kind == keyQuery:
+		return s, fmt.Errorf("%q is no name of a %s", name, map[string]string{keyHeader: "header", keyCookie: "cookie", keyQuery: "query parameter"}[kind])
+	}
+	return KeySource{}, errors.New("no source of keys")
+}
+
+// String is the form that ParseKeySources reads.
+func (s KeySource) String() string {
+	if s.name == "" {
+		return s.kind
+	}
+	return s.kind + ":" + s.name
+}
+
+// String is the form that ParseKeySources reads.
+func (s KeySources) String() string {
+	texts := make([]string, len(s))
+	for i, one := range s {
+		texts[i] = one.String()
+	}
+	return strings.Join(texts, ";")
+}
+
+// findKey is the key of the request, empty if it has none.
+func (t *try) findKey() string {
+	sources := defaultKeySources
+	if t.from != fromRelay {
+		sources = t.handler.cfg.Keys.Of(t.service.Name)
+	}
+	for _, s := range sources {
+		if value := t.keyFrom(s); value != "" {
+			if s.secret() {
+				return hashedKey(value)
+			}
+			return BoundedKey(value)
+		}
+	}
+	return ""
+}
+
+func (t *try) keyFrom(s KeySource) string {
+	switch s.kind {
+	case keyHeader:
+		if t.from == fromClient && saysOrigin(s.name) {
+			return "" // it is not believed, nor does it go any further
+		}
+		if values := t.r.Header[s.name]; len(values) > 0 {
+			return values[0]
+		}
+	case keyCookie:
+		for _, cookie := range t.r.CookiesNamed(s.name) {
+			if cookie.Value != "" {
+				return cookie.Value
+			}
+		}
+	case keyQuery:
+		return strings.Clone(queryValue(t.r.URL.RawQuery, s.name)) // keys are kept longer than requests
+	case keyCaller:
+		return t.caller()
+	}
+	return ""
+}
+
+// secret reports whether the value lets its bearer in. Logs and other relays then have
+// its hash.
+func (s KeySource) secret() bool {
+	return s.kind == keyCookie || s.kind == keyHeader && (s.name == "Authorization" || s.name == "Proxy-Authorization" || s.name == "Cookie")
+}
+
+// queryValue is the first value of a parameter, as url.Values.Get has it; it allocates
+// nothing unless something is escaped.
+func queryValue(query, name string) string {
+	for part := range strings.SplitSeq(query, "&") {
+		if strings.Contains(part, ";") {
+			continue
+		}
+		key, value, _ := strings.Cut(part, "=")
+		if key, err := url.QueryUnescape(key); err != nil || key != name {
+			continue
+		}
+		if value, err := url.QueryUnescape(value); err == nil {
+			return value
+		}
+	}
+	return ""
+}
+
+// maxKey is how long a key is at most, in bytes.
+const maxKey = 256
+
+// BoundedKey is the key that relays go by, keep and pass on in KeyHeader: the same, or
+// its hash where it is longer than 256 bytes or could not be passed on as it is.
+func BoundedKey(key string) string {
+	if len(key) > maxKey || !httpguts.ValidHeaderFieldValue(key) || strings.TrimSpace(key) != key {
+		return hashedKey(key)
+	}
+	return key
+}
+
+// hashedKey is half of the SHA-256: enough that two keys are never one.
+func hashedKey(key string) string {
+	digest := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(digest[:sha256.Size/2])
+}
