@@ -60,6 +60,18 @@ func TestEveryMistakeInTheSettingsIsReportedAtOnce(t *testing.T) {
 				{"--peer-addr", `"192.0.2.1:7420"`, "allowed:", "--insecure"},
 			},
 		},
+		{
+			name: "a gate with settings for relays, from environment and file", binary: "relay",
+			args: []string{"run", "--cluster", cluster, "--environment", environment, "--role", "gate", "--forward-candidates", "4"},
+			env:  []string{"RINGWAY_SLOW_START=9s"},
+			file: "peer-slack: 4\nevict-error-rate: 5\n",
+			want: [][]string{
+				{"--evict-error-rate", `"5"`, "settings.yaml:2", "allowed:", "less than 1"},
+				{"--forward-candidates", `"4"`, "flag --forward-candidates", "5 places", "allowed:", "5 or more"},
+				{"--peer-slack", `"4"`, "settings.yaml:1", "a gate", "leave it out"},
+				{"--slow-start", `"9s"`, "environment RINGWAY_SLOW_START", "a gate", "leave it out"},
+			},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -12,8 +12,11 @@ import (
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/tracing"
+	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/circuit"
+	"github.com/ringway/ringway/selection/pool"
 )
 
 // Config is the configuration of a relay. Settings.Config makes one.
@@ -33,6 +36,12 @@ type Config struct {
 	// Choosing says with which strategies endpoints are picked; Stale is filled in by
 	// New.
 	Choosing routing.ChoosingConfig
+	// Selection and Forwarding say how workers, and relays that requests are forwarded
+	// to, are judged and used; Upstream how connections to both are opened and kept. What
+	// counts evictions, and what routing.Config calls the router's, is filled in by New.
+	Selection  selection.Config
+	Forwarding pool.Config
+	Upstream   upstream.Config
 
 	// Rules say which offers become endpoints. Proven is filled in by New.
 	Rules advertise.Rules

@@ -7,8 +7,8 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// selectionConfig is the balancers', whose evictions are counted.
-func selectionConfig(reg prometheus.Registerer) selection.Config {
+// countEvictions has the balancers count their evictions.
+func countEvictions(cfg selection.Config, reg prometheus.Registerer) selection.Config {
 	evictions := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_selection_evictions_total", Help: "Endpoints that get no requests for a while, by reason: consecutive_failures, error_rate, latency (lastingly far above the others'), half_open (failed again when it was tried).",
 	}, []string{"reason"})
@@ -16,7 +16,6 @@ func selectionConfig(reg prometheus.Registerer) selection.Config {
 	for _, cause := range selection.EvictionCauses() {
 		of[cause] = evictions.WithLabelValues(string(cause))
 	}
-	cfg := selection.DefaultConfig()
 	cfg.OnEvict = func(cause selection.EvictionCause) { of[cause].Inc() }
 	return cfg
 }

@@ -12,7 +12,7 @@ import (
 
 func TestEvictionsAreCountedByReason(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	balancer, err := selection.NewBalancer(selectionConfig(reg))
+	balancer, err := selection.NewBalancer(countEvictions(selection.DefaultConfig(), reg))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	if r.router, err = routing.New(routing.Config{
 		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
 		Plans: cfg.Plans, Links: cfg.Links, Choosing: cfg.Choosing, Datacenter: cfg.Membership.Datacenter, Region: cfg.Membership.Region,
-		Selection: selectionConfig(cfg.Registry), Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
+		Selection: countEvictions(cfg.Selection, cfg.Registry), Forwarding: cfg.Forwarding, Upstream: cfg.Upstream, Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
 		Vanished:       metrics.Vanished,
 		Sessions:       &r.sessions,
 		AllowClearText: cfg.AllowClearText,

@@ -53,6 +53,8 @@ type Settings struct {
 	MaxClientConnections int
 	SessionDrainTimeout  time.Duration
 
+	Endpoints endpointSettings
+
 	Circuit circuitSettings
 
 	OTLPEndpoint     string
@@ -88,6 +90,7 @@ func DefaultSettings() Settings {
 		MaxInFlight:          10_000,
 		AdaptiveInFlight:     true,
 		DrainTimeout:         30 * time.Second,
+		Endpoints:            defaultEndpointSettings(),
 		Circuit:              defaultCircuitSettings(),
 		TraceSampleRatio:     0.01,
 		MaxServices:          advertise.DefaultMaxServices,
@@ -112,10 +115,10 @@ func (s *Settings) Declare(set *settings.Set) {
 		affinity.IndexRank, affinity.IndexSlot)
 	settings.Enum(set, &s.Strategy, settings.Spec{Name: "strategy", Group: plan, Usage: "how workers are shared out among relays: projection for even ranges, rendezvous for the fewest connections moved; set it alike on all relays"},
 		affinity.Projection, affinity.Rendezvous)
-	settings.Int(set, &s.MinPeersPerTier, settings.Spec{Name: "min-peers-per-tier", Group: plan, Usage: "workers of its own datacenter below which a relay also connects to those of its region, and then to all; set it alike on all relays"}, settings.AtLeast(1))
+	settings.Int(set, &s.MinPeersPerTier, settings.Spec{Name: "min-peers-per-tier", Group: plan, Usage: "workers of its own datacenter below which a relay also connects to those of its region, and then to all, and relays near it below which it, or a gate, also forwards to those farther away; set it alike on all relays"}, settings.AtLeast(1))
 	settings.Strings(set, &s.SkipRelays, settings.Spec{Name: "skip-relay", Group: plan, Placeholder: "SERVICE=RELAY", Usage: "relay that must not serve a service; set it alike on all relays; may be repeated"})
-	settings.Int(set, &s.PeerSlack, settings.Spec{Name: "peer-slack", Group: plan, Usage: "places outside the range within which an open connection is kept"}, settings.AtLeast(0))
-	settings.Duration(set, &s.PeerDrainDelay, settings.Spec{Name: "peer-drain-delay", Group: plan, Usage: "time for which a connection that is not needed any more stays open; longer than the relays need to agree"}, settings.AtLeast(time.Duration(0)))
+	settings.Int(set, &s.PeerSlack, settings.Spec{Name: "peer-slack", Group: plan, Usage: "places outside the range within which an open connection to a worker is kept; not for a gate"}, settings.AtLeast(0))
+	settings.Duration(set, &s.PeerDrainDelay, settings.Spec{Name: "peer-drain-delay", Group: plan, Usage: "time for which a connection to a worker that is not needed any more stays open; longer than the relays need to agree; not for a gate"}, settings.AtLeast(time.Duration(0)))
 	settings.Duration(set, &s.MemberGrace, settings.Spec{Name: "member-grace", Group: plan, Usage: "time for which a relay or worker that vanished keeps its place, so that a restart moves no connection"}, settings.AtLeast(time.Duration(0)))
 
 	settings.String(set, &s.Domain, settings.Spec{Name: "domain", Group: requests, Usage: "domain whose first label names the service: billing.<domain>"})
@@ -136,6 +139,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Duration(set, &s.SessionDrainTimeout, settings.Spec{Name: "session-drain-timeout", Group: requests, DefaultText: "5m, or drain-timeout if longer", Usage: "the same for tunnels, such as WebSockets, and for answers that have begun; those left after drain-timeout are ended one after the other until this is over; 0 is the default"}, settings.AtLeast(time.Duration(0)))
 	settings.Bool(set, &s.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Usage: "tell clients relay, endpoint and attempts in answer headers, and in the relay's own error answers the attempts and what went wrong in them"})
 
+	s.Endpoints.declare(set)
 	s.Circuit.declare(set)
 
 	const traces = "Tracing"
@@ -150,7 +154,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.String(set, &s.SharedKeyFile, settings.Spec{Name: "shared-key-file", Group: security, Placeholder: "FILE",
 		Usage: "file with the shared key, such as a mounted secret; it may appear later"})
 	settings.Strings(set, &s.AllowClearText, settings.Spec{Name: "allow-clear-text", Group: security, Placeholder: "SERVICE",
-		Usage: "service to which a relay with a certificate also sends requests in clear text, where its workers have no sidecar; may be repeated"})
+		Usage: "service to which a relay with a certificate also sends requests in clear text, where its workers have no sidecar; not for a gate; may be repeated"})
 	settings.Int(set, &s.MaxServices, settings.Spec{Name: "max-services", Group: security,
 		Usage: "names of services that this member takes in; those it knows stay, more are refused; set it alike on all relays"}, settings.AtLeast(1))
 	settings.Int(set, &s.NewServicesPerMinute, settings.Spec{Name: "new-services-per-minute", Group: security,
@@ -183,6 +187,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	})
 	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Selection); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseKeySources(s.KeySource); return problems })
+	set.Check(func() []settings.Problem { return s.checkGate(set) })
 }
 
 // sessionDrain is SessionDrainTimeout, or its default.
@@ -225,9 +230,10 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 			RelaysPerService: s.RelaysPerService, MaxRelaysPerService: s.MaxRelaysPerService, PeersPerTier: s.MinPeersPerTier, IndexSource: s.IndexSource, Strategy: s.Strategy, Skip: s.skip(),
 		},
 		// Zero means the default there and no delay here.
-		Links:    routing.LinkConfig{DrainDelay: cmp.Or(s.PeerDrainDelay, -1), Slack: s.PeerSlack, Grace: s.MemberGrace},
-		Choosing: choosing,
-		Rules:    s.rules(), AllowClearText: s.AllowClearText,
+		Links:     routing.LinkConfig{DrainDelay: cmp.Or(s.PeerDrainDelay, -1), Slack: s.PeerSlack, Grace: s.MemberGrace},
+		Choosing:  choosing,
+		Selection: s.Endpoints.selection(), Forwarding: s.Endpoints.forwarding(s.MinPeersPerTier), Upstream: s.Endpoints.upstream(),
+		Rules: s.rules(), AllowClearText: s.AllowClearText,
 		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,
 		ProgressTimeout: s.ProgressTimeout,
 		Circuit:         s.Circuit.config(),

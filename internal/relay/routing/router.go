@@ -51,6 +51,9 @@ type Config struct {
 	// service, to which this relay is connected and forwards it. Selector, Streams
 	// and the place are the router's. Default: pool.DefaultConfig.
 	Forwarding pool.Config
+	// Upstream says how connections to workers and relays are opened and kept. Address,
+	// Protocol, Dial, Activity and Sessions are the router's.
+	Upstream upstream.Config
 	// Datacenter and Region are where this relay is: it forwards to near relays.
 	Datacenter, Region string
 
@@ -202,7 +205,9 @@ func New(cfg Config) (*Router, error) {
 		if err != nil {
 			return nil, err
 		}
-		return upstream.NewPool(upstream.Config{Address: key.address, Protocol: key.protocol, Dial: dial, Activity: activity, Sessions: cfg.Sessions})
+		up := cfg.Upstream
+		up.Address, up.Protocol, up.Dial, up.Activity, up.Sessions = key.address, key.protocol, dial, activity, cfg.Sessions
+		return upstream.NewPool(up)
 	}
 	var err error
 	if r.links, err = newLinks(open, cfg); err != nil {

@@ -19,10 +19,14 @@ const (
 	TCP   Protocol = "tcp"
 )
 
+// Defaults of Config that settings have, too.
 const (
-	defaultDialTimeout            = time.Second
-	defaultIdleTimeout            = 60 * time.Second
-	defaultMaxIdle                = 64
+	DefaultDialTimeout = time.Second
+	DefaultIdleTimeout = 60 * time.Second
+	DefaultMaxIdle     = 64
+)
+
+const (
 	defaultKeepIdle               = 1
 	defaultMaxResponseHeaderBytes = 64 << 10
 	defaultExpectContinueTimeout  = time.Second
@@ -96,8 +100,8 @@ func (c *Config) complete() error {
 		value *time.Duration
 		dflt  time.Duration
 	}{
-		{"DialTimeout", &c.DialTimeout, defaultDialTimeout},
-		{"IdleTimeout", &c.IdleTimeout, defaultIdleTimeout},
+		{"DialTimeout", &c.DialTimeout, DefaultDialTimeout},
+		{"IdleTimeout", &c.IdleTimeout, DefaultIdleTimeout},
 		{"ExpectContinueTimeout", &c.ExpectContinueTimeout, defaultExpectContinueTimeout},
 		{"ResponseHeaderTimeout", &c.ResponseHeaderTimeout, 0},
 	} {
@@ -109,7 +113,7 @@ func (c *Config) complete() error {
 		}
 	}
 	if c.MaxIdle <= 0 {
-		c.MaxIdle = defaultMaxIdle
+		c.MaxIdle = DefaultMaxIdle
 	}
 	if c.MaxConns <= 0 {
 		c.MaxConns = defaultMaxConns

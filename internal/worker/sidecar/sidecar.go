@@ -223,9 +223,9 @@ func (s *Sidecar) closePools() []*upstream.Pool {
 // Close cuts off everything at once: for a sidecar that is not run, or whose
 // process is to end as if it had died. Run returns soon after.
 func (s *Sidecar) Close() error {
+	_ = s.server.Close() // first, or its handlers would answer that the services failed
 	s.cut()
 	s.closePools()
-	_ = s.server.Close()
 	return s.admission.Close()
 }
 
