@@ -35,8 +35,9 @@
 //
 // Finder.Run asks again when the first of these times ends, at most every second,
 // and looks at least every RefreshInterval; jitter in proportion is added.
-// Finder.Recheck is for a member that looks for others: it leaves failures alone
-// while they count, and asks past an answer that is older than its caller trusts.
+// Finder.Recheck is for a member that looks for others: it leaves alone
+// what a server said no to or failed at while that counts, and asks past silence and
+// past an answer that is older than its caller trusts.
 //
 // # Rules
 //

@@ -33,6 +33,23 @@ type noAnswer struct {
 func (e *noAnswer) Error() string { return fmt.Sprintf("%s: no answer within %v", e.server, e.after) }
 func (e *noAnswer) Timeout() bool { return true }
 
+// notReached is a server that could not be asked.
+type notReached struct {
+	server string
+	cause  error
+}
+
+func (e *notReached) Error() string { return fmt.Sprintf("%s: %v", e.server, e.cause) }
+func (e *notReached) Unwrap() error { return e.cause }
+
+// unheard says that the word of a server is missing: a packet was lost, or a server
+// is not up yet.
+func unheard(err error) bool {
+	var silent *noAnswer
+	var away *notReached
+	return errors.As(err, &silent) || errors.As(err, &away)
+}
+
 // query asks the servers in order until one answers yes or no. A *noSuchName says
 // no; any other error has the reason of every server.
 func (r *Resolver) query(ctx context.Context, servers []string, name string, kind uint16) (*dns.Msg, error) {
@@ -143,7 +160,7 @@ func serverError(server string, timeout time.Duration, err error) error {
 	if errors.As(err, &call) {
 		err = call.Err
 	}
-	return fmt.Errorf("%s: %w", server, err)
+	return &notReached{server: server, cause: err}
 }
 
 func rcode(code int) string {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -116,22 +115,22 @@ func (f *Finder) Resolver() *Resolver { return f.cfg.Resolver }
 // counts is not asked for again.
 func (f *Finder) Run(ctx context.Context) {
 	for {
-		_ = f.Recheck(ctx, math.MaxInt64) // logged per seed, when it begins
+		_ = f.refresh(ctx, func(*place) Mode { return UseCache }) // logged per seed, when it begins
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-f.looked:
-			case <-time.After(f.pause()):
+			case <-time.After(f.Pause()):
 				waiting = false
 			}
 		}
 	}
 }
 
-// pause is the time until Run's next refresh. The jitter is the same part of every
-// pause: short ones are not doubled by it.
-func (f *Finder) pause() time.Duration {
+// Pause is the time until the next refresh, by Run or by a caller that does without
+// it. The jitter is the same part of every pause: short ones are not doubled by it.
+func (f *Finder) Pause() time.Duration {
 	pause := f.cfg.RefreshInterval
 	if due := f.current.Load().due; !due.IsZero() {
 		pause = min(pause, max(due.Sub(f.cfg.Resolver.cfg.Now()), minTTL))
@@ -151,12 +150,13 @@ func (f *Finder) Refresh(ctx context.Context) error {
 	return f.refresh(ctx, func(*place) Mode { return SkipCache })
 }
 
-// Recheck is Refresh for a caller that returns often: a name that does not resolve
-// is not asked for again while its failure counts, and one that does while its
-// answer counts and is younger than oldest.
+// Recheck is Refresh for a caller that returns often, with pauses: a name that does
+// not resolve is not asked for again while its failure counts, and one that does
+// while its answer counts and is younger than oldest. A name of which no server said
+// anything is asked for again: a lost packet is no answer.
 func (f *Finder) Recheck(ctx context.Context, oldest time.Duration) error {
 	return f.refresh(ctx, func(p *place) Mode {
-		if p.err == nil && !p.asked.IsZero() && f.cfg.Resolver.cfg.Now().Sub(p.asked) >= oldest {
+		if unheard(p.err) || p.err == nil && !p.asked.IsZero() && f.cfg.Resolver.cfg.Now().Sub(p.asked) >= oldest {
 			return SkipCache
 		}
 		return UseCache

@@ -314,7 +314,7 @@ func TestANameIsAskedForAgainWhenItsAnswerNoLongerCounts(t *testing.T) {
 			f := g.newFinder(t, Config{Seeds: c.seeds, RefreshJitter: -1})
 			asked := func() int { return g.server.count("udp") }
 			_ = f.Recheck(t.Context(), time.Hour)
-			if got := f.pause(); got != c.want {
+			if got := f.Pause(); got != c.want {
 				t.Errorf("due after %v, want %v", got, c.want)
 			}
 			first := asked()
@@ -337,7 +337,7 @@ func TestTheJitterIsTheSamePartOfAShortPause(t *testing.T) {
 	mustRefresh(t, f)
 	pauses := make(map[time.Duration]bool)
 	for range 100 {
-		d := f.pause()
+		d := f.Pause()
 		if d < 6*time.Second || d >= 6500*time.Millisecond {
 			t.Fatalf("%v, want 6 s and a twelfth of it at most", d)
 		}
@@ -394,6 +394,30 @@ func TestACallerThatReturnsOftenAsksAgainForOldAnswersOnly(t *testing.T) {
 	asked(1, "absent.example")
 	g.clock.pass(1)
 	asked(2, "absent.example")
+}
+
+func TestANameOfWhichNoServerSaidAnythingIsAskedForAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*server)
+		again bool
+	}{
+		"silence":    {func(s *server) { s.hang("relay.example") }, true},
+		"no server":  {func(s *server) { s.stop() }, true},
+		"a no":       {func(*server) {}, false},
+		"a breakage": {func(s *server) { s.fail("relay.example", dns.RcodeServerFailure) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, func(c *ResolverConfig) { c.Timeout = 50 * time.Millisecond })
+			c.spoil(g.server)
+			f := g.newFinder(t, Config{Seeds: []string{"relay.example"}})
+			for range 2 {
+				_ = f.Recheck(t.Context(), time.Hour)
+			}
+			if again := g.Stats().Misses == 2; again != c.again {
+				t.Errorf("asked for again at once: %v, want %v", again, c.again)
+			}
+		})
+	}
 }
 
 func TestAnAddressIsGivenAnewByTheAnswerThatHasItAgain(t *testing.T) {
