@@ -46,8 +46,8 @@ type Config struct {
 	Version string
 
 	// Seeds are where the node finds the cluster: host, host:port,
-	// dns+name[:port] or srv+_gossip._udp.name. Names are resolved again every
-	// minute. Addresses of this node itself are ignored. None means that this node
+	// dns+name[:port] or srv+_gossip._udp.name. Names are resolved again when their
+	// records' TTL has passed, after a minute at the latest. Addresses of this node itself are ignored. None means that this node
 	// waits to be found.
 	Seeds []string
 	// Resolver looks seed names up. Default: one that follows the machine's own
@@ -55,7 +55,9 @@ type Config struct {
 	Resolver *discovery.Resolver
 	// RejoinInterval is how often, ± half, the node looks for seeds and lost
 	// members that it does not see alive, and joins one of them: a cluster that
-	// was split does not heal by itself. Default 30 s. A worker that sees no relay
+	// was split does not heal by itself. An address that never answers is tried after
+	// longer and longer pauses, of up to ten intervals ± 25 %, while other members
+	// are seen. Default 30 s. A worker that sees no relay
 	// looks every 2 to 3 s, if that is sooner.
 	RejoinInterval time.Duration
 	// PublishInterval is the least time between two snapshots. Default 50 ms: a

@@ -76,7 +76,7 @@ func (z *zone) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 // through makes the node look for its seeds in the zone.
 func (z *zone) through(t *testing.T, c *Config) {
 	t.Helper()
-	r, err := discovery.NewResolver(discovery.ResolverConfig{Servers: []string{z.addr}})
+	r, err := discovery.NewResolver(discovery.ResolverConfig{Servers: []string{z.addr}, NegativeTTL: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

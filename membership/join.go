@@ -23,6 +23,9 @@ const (
 	// lonelyInterval, and up to half as long more, is how often a worker looks for
 	// members while it sees no relay: no request reaches it until it is found.
 	lonelyInterval = 2 * time.Second
+	// urgentFor is how long a member that was lost is looked for at the full pace, so
+	// that a split heals soon. Later it is one more address that does not answer.
+	urgentFor = time.Hour
 )
 
 // Status says how this node stands with the cluster.
@@ -95,7 +98,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 func (n *Node) keepJoined(ctx context.Context) {
 	n.join(ctx)
 	snapshots := n.Watch(ctx)
-	lonely := false
+	lonely, tried := false, newAttempts(n.cfg.RejoinInterval)
 	pause := time.NewTimer(n.rejoinPause(lonely))
 	defer pause.Stop()
 	for {
@@ -111,7 +114,7 @@ func (n *Node) keepJoined(ctx context.Context) {
 				pause.Reset(n.rejoinPause(lonely))
 			}
 		case <-pause.C:
-			n.rejoin(ctx, lonely)
+			n.rejoin(ctx, lonely, tried)
 			pause.Reset(n.rejoinPause(lonely))
 		}
 	}
@@ -133,9 +136,8 @@ func (n *Node) join(ctx context.Context) {
 	pause := discovery.Backoff()
 	watch := n.Watch(ctx) // being found counts as much as finding
 	for {
-		// Forced: while this node is alone nothing is worth more than a fresh answer,
-		// and the pauses keep the questions few.
-		err := n.seeds.Refresh(ctx)
+		// An answer that led to nobody may be older than the cluster.
+		err := n.seeds.Recheck(ctx, n.cfg.RejoinInterval)
 		targets := n.seeds.Addrs()
 		if len(targets) == 0 && err == nil {
 			n.status.set(Status{Joined: true})
@@ -145,7 +147,7 @@ func (n *Node) join(ctx context.Context) {
 		rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 		if len(targets) == 0 {
 			// err says why
-		} else if joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))]); joinErr != nil {
+		} else if _, joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))]); joinErr != nil {
 			err = joinErr
 		} else {
 			n.status.set(Status{Joined: true})
@@ -180,8 +182,9 @@ func (n *Node) join(ctx context.Context) {
 
 // rejoin joins addresses that should be members and are not: a seed, and members
 // that vanished without leaving. A lonely one asks several seeds at once: any may be
-// the one that has a relay behind it.
-func (n *Node) rejoin(ctx context.Context, lonely bool) {
+// the one that has a relay behind it. One that sees others waits longer and longer
+// for an address that never answers.
+func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	alive := make(map[string]bool)
 	for _, m := range n.Snapshot().Members() {
 		alive[m.GossipAddr] = true
@@ -195,22 +198,44 @@ func (n *Node) rejoin(ctx context.Context, lonely bool) {
 		return out
 	}
 	seeds := missing()
-	if len(seeds) > 0 {
-		// Where a seed is missing, its name may mean another address by now.
-		if err := n.seeds.Refresh(ctx); err != nil {
+	alone := len(alive) <= 1
+	if len(seeds) > 0 && (lonely || alone) {
+		// The name may mean another address by now, whatever its TTL. In company it is
+		// enough that the finder asks again when the TTL has passed.
+		oldest := n.cfg.RejoinInterval
+		if lonely {
+			oldest = min(oldest, lonelyInterval)
+		}
+		if err := n.seeds.Recheck(ctx, oldest); err != nil {
 			n.logger.Debug("cannot resolve every seed", "err", err)
 		}
 		seeds = missing()
 	}
+	now := time.Now()
+	looked, urgent := make(map[netip.AddrPort]bool), make(map[netip.AddrPort]bool)
+	for _, addr := range seeds {
+		looked[addr] = true
+	}
 	var relays, others []netip.AddrPort
 	for _, m := range *n.lost.Load() {
-		if addr, err := netip.ParseAddrPort(m.addr); err != nil || alive[m.addr] {
+		addr, err := netip.ParseAddrPort(m.addr)
+		if err != nil || alive[m.addr] {
 			continue
-		} else if m.role == RoleWorker {
+		}
+		looked[addr] = true
+		urgent[addr] = urgent[addr] || now.Sub(m.since) < urgentFor
+		if m.role == RoleWorker {
 			others = append(others, addr)
 		} else {
 			relays = append(relays, addr)
 		}
+	}
+	tried.keep(func(addr netip.AddrPort) bool { return looked[addr] })
+	waits := func(addr netip.AddrPort) bool {
+		return !lonely && !alone && !urgent[addr] && !tried.due(addr, n.seeds.Given(addr), now)
+	}
+	for _, kind := range []*[]netip.AddrPort{&seeds, &relays, &others} {
+		*kind = slices.DeleteFunc(*kind, waits)
 	}
 	var candidates []netip.AddrPort
 	if lonely {
@@ -227,8 +252,17 @@ func (n *Node) rejoin(ctx context.Context, lonely bool) {
 			candidates = append(candidates, addr)
 		}
 	}
-	if len(candidates) > 0 {
-		_ = n.joinAny(ctx, candidates) // counted; the next round tries others
+	if len(candidates) == 0 {
+		return
+	}
+	answered, _ := n.joinAny(ctx, candidates) // counted; the next round tries others
+	if lonely || alone || ctx.Err() != nil {
+		return
+	}
+	for _, addr := range candidates {
+		if !urgent[addr] && !slices.Contains(answered, addr) {
+			tried.silent(addr, n.seeds.Given(addr), time.Now())
+		}
 	}
 }
 
@@ -265,21 +299,27 @@ func (n *Node) meet(ctx context.Context) {
 			continue
 		}
 		n.logger.Debug("joining a member that sends packets and is not seen", "member", e.id, "addr", e.addr)
-		_ = n.joinAny(ctx, []netip.AddrPort{addr}) // counted; the next one is tried after it
+		_, _ = n.joinAny(ctx, []netip.AddrPort{addr}) // counted; the next one is tried after it
 	}
 }
 
 // joinAny asks the addresses who they are, all at once, and joins a few of those
-// that answered. One success is success.
-func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) error {
+// that answered, and says which answered, be it by a refusal. One success is success.
+func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) (answered []netip.AddrPort, err error) {
 	reached, errs := discovery.ProbeAll(ctx, addrs, n.probe)
 	if ctx.Err() != nil {
-		return nil
+		return nil, nil
+	}
+	var refusal *RefusalError
+	answered = slices.Clone(reached)
+	for _, addr := range addrs {
+		if errors.As(errs[addr], &refusal) {
+			answered = append(answered, addr)
+		}
 	}
 	if len(reached) == 0 {
 		// A member far away can need more than the half second of a probe.
 		for _, addr := range addrs {
-			var refusal *RefusalError
 			if !errors.As(errs[addr], &refusal) {
 				reached = append(reached, addr)
 				break
@@ -294,7 +334,7 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) error {
 		for i, addr := range addrs {
 			reasons[i] = errs[addr]
 		}
-		return joinError(reasons)
+		return answered, joinError(reasons)
 	}
 	reached = reached[:min(fanout, len(reached))]
 	joinErrs := make([]error, len(reached))
@@ -303,10 +343,15 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) error {
 		wg.Go(func() { joinErrs[i] = n.joinOne(addr.String()) })
 	}
 	wg.Wait()
-	if slices.Contains(joinErrs, nil) || ctx.Err() != nil {
-		return nil
+	for i, addr := range reached {
+		if joinErrs[i] == nil || errors.As(joinErrs[i], &refusal) {
+			answered = append(answered, addr)
+		}
 	}
-	return joinError(joinErrs)
+	if slices.Contains(joinErrs, nil) || ctx.Err() != nil {
+		return answered, nil
+	}
+	return answered, joinError(joinErrs)
 }
 
 // probe exchanges hellos with addr. Its error is typed, unlike that of a join.

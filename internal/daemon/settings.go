@@ -106,8 +106,8 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Strings(set, &s.DNSServers, settings.Spec{Name: "dns-server", Group: dns, Placeholder: "IP[:PORT]", DefaultText: "those of this host",
 		Usage: "name server for seeds, asked in this order; may be repeated"})
 	settings.Duration(set, &s.DNSTimeout, settings.Spec{Name: "dns-timeout", Group: dns, Usage: "time for one query to one name server"}, positive)
-	settings.Duration(set, &s.DNSCacheTTL, settings.Spec{Name: "dns-cache-ttl", Group: dns, Usage: "how long an answer counts that has no TTL of its own"}, positive)
-	settings.Duration(set, &s.DNSNegativeCacheTTL, settings.Spec{Name: "negative-cache-ttl", Group: dns, Usage: "how long a name that failed is not asked for again"}, positive)
+	settings.Duration(set, &s.DNSCacheTTL, settings.Spec{Name: "dns-cache-ttl", Group: dns, Usage: "how long an answer counts that has no TTL of its own: 1s at least, 5m at most"}, positive)
+	settings.Duration(set, &s.DNSNegativeCacheTTL, settings.Spec{Name: "negative-cache-ttl", Group: dns, Usage: "how long a name that a server denied or failed at is not asked for again; the zone's SOA record can shorten it"}, positive)
 	settings.Strings(set, &s.DNSAllowedCIDRs, settings.Spec{Name: "dns-allowed-cidr", Group: dns, Placeholder: "NETWORK",
 		Usage: "only use addresses of this network from name servers; may be repeated"})
 	settings.Bool(set, &s.DNSBlockPrivate, settings.Spec{Name: "dns-block-private-for-public", Group: dns,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
@@ -141,23 +142,18 @@ func TestCertificateAndKeysAreReadFromTheirFiles(t *testing.T) {
 	}
 }
 
-// nameServer answers every question with 10.1.2.3, or fails, and counts.
-func nameServer(t *testing.T, fails *atomic.Bool, asked *atomic.Int64) string {
+// nameServer is a name server on loopback. answer fills the reply in and says whether
+// it is sent.
+func nameServer(t *testing.T, answer func(reply *dns.Msg) (send bool)) string {
 	t.Helper()
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
-		asked.Add(1)
-		m := new(dns.Msg)
-		m.SetReply(r)
-		if fails.Load() {
-			m.Rcode = dns.RcodeServerFailure
-		} else if q := r.Question[0]; q.Qtype == dns.TypeA {
-			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.IPv4(10, 1, 2, 3)}}
+		if m := new(dns.Msg).SetReply(r); answer(m) {
+			_ = w.WriteMsg(m) // a lost answer is the client's to bear
 		}
-		_ = w.WriteMsg(m)
 	})}
 	done := make(chan struct{})
 	go func() {
@@ -169,6 +165,87 @@ func nameServer(t *testing.T, fails *atomic.Bool, asked *atomic.Int64) string {
 		<-done
 	})
 	return pc.LocalAddr().String()
+}
+
+// withAddress answers a question for IPv4 addresses with 10.1.2.last.
+func withAddress(m *dns.Msg, last byte) {
+	if q := m.Question[0]; q.Qtype == dns.TypeA {
+		m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.IPv4(10, 1, 2, last)}}
+	}
+}
+
+// resolverOf is the resolver of a member with these settings.
+func resolverOf(t *testing.T, args ...string) *discovery.Resolver {
+	t.Helper()
+	s, err := load(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := s.Membership(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg.Resolver
+}
+
+func TestTheDNSTimeoutEndsAQuery(t *testing.T) {
+	silent := nameServer(t, func(*dns.Msg) bool { return false })
+	for _, timeout := range []string{"30ms", "60ms"} {
+		_, err := resolverOf(t, "--dns-server="+silent, "--dns-timeout="+timeout).LookupHost(t.Context(), "relays.example.com", discovery.UseCache)
+		if err == nil || !strings.Contains(err.Error(), "no answer within "+timeout) {
+			t.Errorf("--dns-timeout %s: %v", timeout, err)
+		}
+	}
+}
+
+func TestAnAnswerWithoutATTLCountsForTheDNSCacheTTL(t *testing.T) {
+	for _, c := range []struct {
+		args       []string
+		fresh, old time.Duration
+	}{
+		{nil, 29 * time.Second, 31 * time.Second},
+		{[]string{"--dns-cache-ttl=10s"}, 9 * time.Second, 11 * time.Second},
+		{[]string{"--dns-cache-ttl=2m"}, 119 * time.Second, 121 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := resolverOf(t, c.args...)
+			for _, at := range []struct {
+				pause  time.Duration
+				misses uint64
+			}{{0, 1}, {c.fresh, 1}, {c.old - c.fresh, 2}} {
+				time.Sleep(at.pause)
+				if _, err := r.LookupHost(t.Context(), "localhost", discovery.UseCache); err != nil { // never a question for DNS
+					t.Fatal(err)
+				}
+				if got := r.Stats().Misses; got != at.misses {
+					t.Errorf("%v: %d lookups past the cache, want %d", c.args, got, at.misses)
+				}
+			}
+		})
+	}
+}
+
+func TestAddressesThatChangeTooOftenAreRefusedWhenToldTo(t *testing.T) {
+	for _, refuse := range []bool{false, true} {
+		var asked atomic.Int64
+		changing := nameServer(t, func(m *dns.Msg) bool {
+			if m.Question[0].Qtype == dns.TypeA {
+				withAddress(m, byte(asked.Add(1)))
+			}
+			return true
+		})
+		r := resolverOf(t, "--dns-server="+changing, fmt.Sprintf("--dns-reject-flux=%v", refuse))
+		var last discovery.Result
+		for range 10 { // more than 5 changes
+			var err error
+			if last, err = r.LookupHost(t.Context(), "relays.example.com", discovery.SkipCache); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if last.Stale != refuse {
+			t.Errorf("--dns-reject-flux=%v: after nine changes %+v", refuse, last)
+		}
+	}
 }
 
 func TestTheNameServerSettingsReachTheResolver(t *testing.T) {
@@ -187,23 +264,23 @@ func TestTheNameServerSettingsReachTheResolver(t *testing.T) {
 		{"but not for long", []string{"--negative-cache-ttl=1ns"}, true, 2, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var fails atomic.Bool
 			var asked atomic.Int64
-			fails.Store(c.fails)
-			s, err := load(t, append(c.args, "--dns-server="+nameServer(t, &fails, &asked))...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg, err := s.Membership(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-			if err != nil {
-				t.Fatal(err)
-			}
-			result, err := cfg.Resolver.LookupHost(t.Context(), "relays.example.com", discovery.UseCache)
+			server := nameServer(t, func(m *dns.Msg) bool {
+				asked.Add(1)
+				m.Rcode = dns.RcodeServerFailure
+				if !c.fails {
+					m.Rcode = dns.RcodeSuccess
+					withAddress(m, 3)
+				}
+				return true
+			})
+			r := resolverOf(t, append(c.args, "--dns-server="+server)...)
+			result, err := r.LookupHost(t.Context(), "relays.example.com", discovery.UseCache)
 			if got := fmt.Sprint(result.Addrs); c.want != "" && (err != nil || got != "["+c.want+"]") || c.want == "" && err == nil {
 				t.Fatalf("%s, %v", got, err)
 			}
 			before := asked.Load()
-			_, _ = cfg.Resolver.LookupHost(t.Context(), "relays.example.com", discovery.UseCache)
+			_, _ = r.LookupHost(t.Context(), "relays.example.com", discovery.UseCache)
 			if got := asked.Load() - before; got != c.again {
 				t.Errorf("the second lookup asked %d questions, want %d", got, c.again)
 			}

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// minTTL is for records with TTL 0: enough to spare the server a burst.
+	// minTTL is for records with TTL 0: enough to spare the server a burst. It is
+	// also how soon Finder.Run asks again, at the soonest.
 	minTTL = time.Second
 	// maxEntries bounds the cache: names of SRV targets come from the network.
 	maxEntries = 1024
@@ -39,9 +40,11 @@ type answer struct {
 // resolution is what a lookup outside the cache brought.
 type resolution struct {
 	answer answer
-	ttl    time.Duration
-	drops  []drop
-	err    error
+	// ttl is how long the answer counts, or the failure; of a failure 0 means that
+	// the server did not say.
+	ttl   time.Duration
+	drops []drop
+	err   error
 }
 
 // entry is what is known of one question. Resolver.mu guards it.
@@ -73,6 +76,8 @@ type flight struct {
 type lookup struct {
 	answer *answer
 	stale  error // why the answer is old; nil when it is not
+	// until is when the question is due again, of failures too.
+	until time.Time
 }
 
 // CacheStats counts what a Resolver keeps and what it was asked.
@@ -220,14 +225,14 @@ func (r *Resolver) remembered(e *entry, q question) (found lookup, err error, ok
 		if e.answer != nil {
 			r.stats.Stale++
 			r.metrics.hits.WithLabelValues(hitStale).Inc()
-			return lookup{answer: e.answer, stale: failure}, nil, true
+			return lookup{answer: e.answer, stale: failure, until: e.failedUntil}, nil, true
 		}
-		return lookup{}, fmt.Errorf("look up %q: %w", q.name, failure), true
+		return lookup{until: e.failedUntil}, fmt.Errorf("look up %q: %w", q.name, failure), true
 	}
 	if e.answer != nil && e.failure == nil && now.Before(e.expires) {
 		r.stats.Hits++
 		r.metrics.hits.WithLabelValues(hitPositive).Inc()
-		return lookup{answer: e.answer}, nil, true
+		return lookup{answer: e.answer, until: e.expires}, nil, true
 	}
 	return lookup{}, nil, false
 }
@@ -260,9 +265,13 @@ func (r *Resolver) settle(e *entry, q question, res resolution) (lookup, error) 
 	}
 
 	if res.err != nil {
-		e.failure, e.failedUntil = res.err, now.Add(r.cfg.NegativeTTL)
+		ttl := r.cfg.NegativeTTL
+		if res.ttl > 0 {
+			ttl = min(ttl, res.ttl)
+		}
+		e.failure, e.failedUntil = res.err, now.Add(ttl)
 		if e.answer == nil {
-			return lookup{}, fmt.Errorf("look up %q: %w", q.name, res.err)
+			return lookup{until: e.failedUntil}, fmt.Errorf("look up %q: %w", q.name, res.err)
 		}
 		r.stats.Stale++
 		r.metrics.hits.WithLabelValues(hitStale).Inc()
@@ -272,7 +281,7 @@ func (r *Resolver) settle(e *entry, q question, res resolution) (lookup, error) 
 				r.cfg.Logger.Warn("a name does not resolve any more: its last answer stays in use", "name", q.name, "err", res.err)
 			})
 		}
-		return lookup{answer: e.answer, stale: res.err}, nil
+		return lookup{answer: e.answer, stale: res.err, until: e.failedUntil}, nil
 	}
 
 	if e.staleLog {
@@ -288,7 +297,7 @@ func (r *Resolver) settle(e *entry, q question, res resolution) (lookup, error) 
 	}
 	e.answer, e.expires = &a, now.Add(ttl)
 	e.failure = nil
-	return lookup{answer: e.answer}, nil
+	return lookup{answer: e.answer, until: e.expires}, nil
 }
 
 // observe counts changes of a name's set of addresses and, when told to, turns an
@@ -308,5 +317,6 @@ func (r *Resolver) observe(e *entry, q question, res *resolution, now time.Time,
 		return
 	}
 	r.metrics.dropped.WithLabelValues(dropFlux).Add(float64(len(res.answer.addrs)))
+	res.ttl = 0 // the records' own says nothing of a refusal
 	res.err = fmt.Errorf("its addresses changed more than %d times within %v: %v refused", r.cfg.MaxChanges, r.cfg.ChangeWindow, res.answer.addrs)
 }

@@ -28,10 +28,13 @@ type Config struct {
 	// Resolver looks names up; it may be shared. Default: a new one that follows
 	// the machine's own configuration, with this Logger and Registerer.
 	Resolver *Resolver
-	// RefreshInterval is the time between two refreshes. Default 60 s.
+	// RefreshInterval is the longest time between two refreshes: there is one when
+	// what is known of a name no longer counts, after a second at the soonest.
+	// Default 60 s.
 	RefreshInterval time.Duration
 	// RefreshJitter is added to it, at random between 0 and this, so that a fleet
-	// does not ask in step. Default 5 s; negative means none.
+	// does not ask in step; to a shorter time in proportion. Default 5 s; negative
+	// means none.
 	RefreshJitter time.Duration
 	// DropAfter is how many new answers in a row must lack an address before it is
 	// dropped: servers that give out a part of their records at a time, and pods

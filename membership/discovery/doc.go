@@ -8,12 +8,12 @@
 // the new ones by itself. What DNS says is a hint: nobody is a member before the
 // hello, and an empty answer never means that the cluster is empty.
 //
-//	seeds ──ParseSeed──► Finder ── every 60 s + 0–5 s, or Refresh ──► Addrs
+//	seeds ──ParseSeed──► Finder ── TTL, 1 to 60 s, + 1/12; Refresh ──► Addrs
 //	 host[:port]           │ per seed: known addresses,              (one atomic load)
 //	 ip:port, [v6]:port    │ dropped after 3 answers without them
 //	 dns+name[:port]       ▼
 //	 srv+_gossip._udp.name Resolver.LookupHost, LookupSRV
-//	                       │  cache: TTL │ failures 30 s │ stale
+//	                       │  cache: TTL │ SOA, ≤ 30 s │ stale
 //	                       │  one query in flight per name
 //	                       ▼
 //	                    hosts file, then DNS: UDP, TCP when truncated,
@@ -28,8 +28,16 @@
 // a cluster that moved is found again whatever its zone says). TTL 0 means "do not
 // keep": such an answer counts for one second, which only spares the server a
 // burst. An answer from the hosts file has no TTL and counts for CacheTTL. A
-// failure of any kind counts for NegativeTTL, and it does not grow. When a refresh
-// fails, the last good answer is served as stale, however old it is.
+// failure of any kind counts for NegativeTTL, which does not grow; where the server
+// says that there is no such name or address, the zone's SOA record can shorten it,
+// to one second at least. When a refresh fails, the last good answer is served as
+// stale, however old it is.
+//
+// Finder.Run asks again when the first of these times ends, at most every second,
+// and looks at least every RefreshInterval; jitter in proportion is added.
+// Finder.Recheck is for a member that looks for others: it leaves alone
+// what a server said no to or failed at while that counts, and asks past silence and
+// past an answer that is older than its caller trusts.
 //
 // # Rules
 //
@@ -46,7 +54,7 @@
 //
 // # Sources
 //
-// SRV order: RFC 2782. Failures are cached as in RFC 2308. Serving stale: RFC 8767.
+// SRV order: RFC 2782. Failures are cached as in RFC 2308, those without a SOA record too. Serving stale: RFC 8767.
 // Search lists go on after "no such name" and after a server's failure, and stop
 // at a timeout, as glibc does. Rows of
 // docs/reference/sources.md: HS-A3 to A7, A14 to A17, A20, HS-C.

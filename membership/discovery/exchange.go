@@ -17,7 +17,10 @@ import (
 const udpSize = 1232
 
 // noSuchName is an authoritative no: other servers would say the same.
-type noSuchName struct{ text string }
+type noSuchName struct {
+	text string
+	ttl  time.Duration // how long the no counts; 0 when the server did not say
+}
 
 func (e *noSuchName) Error() string { return e.text }
 
@@ -29,6 +32,23 @@ type noAnswer struct {
 
 func (e *noAnswer) Error() string { return fmt.Sprintf("%s: no answer within %v", e.server, e.after) }
 func (e *noAnswer) Timeout() bool { return true }
+
+// notReached is a server that could not be asked.
+type notReached struct {
+	server string
+	cause  error
+}
+
+func (e *notReached) Error() string { return fmt.Sprintf("%s: %v", e.server, e.cause) }
+func (e *notReached) Unwrap() error { return e.cause }
+
+// unheard says that the word of a server is missing: a packet was lost, or a server
+// is not up yet.
+func unheard(err error) bool {
+	var silent *noAnswer
+	var away *notReached
+	return errors.As(err, &silent) || errors.As(err, &away)
+}
 
 // query asks the servers in order until one answers yes or no. A *noSuchName says
 // no; any other error has the reason of every server.
@@ -73,11 +93,40 @@ func (r *Resolver) ask(ctx context.Context, server, name string, kind uint16) (*
 	case !reply.Response || len(reply.Question) != 1 || !strings.EqualFold(reply.Question[0].Name, name) || reply.Question[0].Qtype != kind:
 		return nil, fmt.Errorf("%s: the answer belongs to another question", server)
 	case reply.Rcode == dns.RcodeNameError:
-		return nil, &noSuchName{text: fmt.Sprintf("no such name, says %s (NXDOMAIN)", server)}
+		return nil, &noSuchName{text: fmt.Sprintf("no such name, says %s (NXDOMAIN)", server), ttl: negativeTTL(reply)}
 	case reply.Rcode != dns.RcodeSuccess:
 		return nil, fmt.Errorf("%s: the server failed (%s)", server, rcode(reply.Rcode))
 	}
 	return reply, nil
+}
+
+// negativeTTL is how long a no counts: the lower of the TTL and the minimum of the
+// zone's SOA record (RFC 2308), and 0 when there is none. Whose SOA it is does not
+// matter much: the caller bounds it.
+func negativeTTL(reply *dns.Msg) time.Duration {
+	for _, rr := range reply.Ns {
+		if soa, ok := rr.(*dns.SOA); ok {
+			return max(min(seconds(soa.Hdr.Ttl), seconds(soa.Minttl)), minTTL)
+		}
+	}
+	return 0
+}
+
+// noFor is how long a failure counts by the word of the server; 0 when it gave none.
+func noFor(err error) time.Duration {
+	var no *noSuchName
+	if errors.As(err, &no) {
+		return no.ttl
+	}
+	return 0
+}
+
+// sooner is the shorter of two times of which 0 means that it is not known.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 func (r *Resolver) exchange(ctx context.Context, network, server string, msg *dns.Msg) (*dns.Msg, error) {
@@ -111,7 +160,7 @@ func serverError(server string, timeout time.Duration, err error) error {
 	if errors.As(err, &call) {
 		err = call.Err
 	}
-	return fmt.Errorf("%s: %w", server, err)
+	return &notReached{server: server, cause: err}
 }
 
 func rcode(code int) string {

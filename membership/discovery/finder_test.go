@@ -125,7 +125,7 @@ func TestOnlyNewAnswersCountAgainstAnAddress(t *testing.T) {
 	g.server.set("relay.example", 300, "10.0.0.2")
 	mustRefresh(t, f) // one
 	for range 10 {    // the same answer from the cache
-		if err := f.refresh(t.Context(), UseCache); err != nil {
+		if err := f.Recheck(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, f, "10.0.0.2:7400", "10.0.0.1:7400")
@@ -224,7 +224,7 @@ func TestARefreshEndsWithItsContext(t *testing.T) {
 func TestRunRefreshesAtOnceAndEverySixtyToSixtyFiveSeconds(t *testing.T) { // HS-A17
 	path := writeFile(t, "10.0.0.1 relay.example\n")
 	synctest.Test(t, func(t *testing.T) {
-		resolver, err := NewResolver(ResolverConfig{HostsFile: path})
+		resolver, err := NewResolver(ResolverConfig{HostsFile: path, CacheTTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,6 +269,182 @@ func TestRunRefreshesAtOnceAndEverySixtyToSixtyFiveSeconds(t *testing.T) { // HS
 			t.Errorf("only %d different pauses: no jitter", len(pauses))
 		}
 	})
+}
+
+func TestANameIsAskedForAgainWhenItsAnswerNoLongerCounts(t *testing.T) {
+	const soa = "example. 3600 IN SOA ns.example. admin.example. 1 2 3 4 "
+	for name, c := range map[string]struct {
+		setUp func(*server)
+		seeds []string
+		want  time.Duration
+	}{
+		"the TTL of the record":     {func(s *server) { s.set("a.example", 5, "10.0.0.1") }, []string{"a.example"}, 5 * time.Second},
+		"of both families":          {func(s *server) { s.set("a.example", 9, "10.0.0.1", "2001:db8::1") }, []string{"a.example"}, 9 * time.Second},
+		"a second for a TTL of 0":   {func(s *server) { s.set("a.example", 0, "10.0.0.1") }, []string{"a.example"}, time.Second},
+		"the interval for a day":    {func(s *server) { s.set("a.example", 86400, "10.0.0.1") }, []string{"a.example"}, time.Minute},
+		"the soonest of two names":  {func(s *server) { s.set("a.example", 20, "10.0.0.1"); s.set("b.example", 8, "10.0.0.2") }, []string{"a.example", "b.example"}, 8 * time.Second},
+		"an address has no pause":   {func(*server) {}, []string{"10.0.0.1"}, time.Minute},
+		"no such name, no SOA":      {func(*server) {}, []string{"a.example"}, 30 * time.Second},
+		"no such name, SOA":         {func(s *server) { s.deny("a.example", soa+"7") }, []string{"a.example"}, 7 * time.Second},
+		"SOA with a minimum of 0":   {func(s *server) { s.deny("a.example", soa+"0") }, []string{"a.example"}, time.Second},
+		"SOA with a day":            {func(s *server) { s.deny("a.example", soa+"86400") }, []string{"a.example"}, 30 * time.Second},
+		"SOA whose own TTL is less": {func(s *server) { s.deny("a.example", "example. 3 IN SOA ns.example. admin.example. 1 2 3 4 20") }, []string{"a.example"}, 3 * time.Second},
+		"a name without an address": {func(s *server) {
+			s.records("a.example", "TXT", `a.example. 60 IN TXT "x"`)
+			s.deny("a.example", soa+"6")
+		}, []string{"a.example"}, 6 * time.Second},
+		"a server that fails": {func(s *server) { s.fail("a.example", dns.RcodeServerFailure) }, []string{"a.example"}, 30 * time.Second},
+		"no such service":     {func(s *server) { s.deny(gossip, soa+"11") }, []string{"srv+" + gossip}, 11 * time.Second},
+		"a service not offered": {func(s *server) {
+			s.records(gossip, "SRV", gossip+". 12 IN SRV 0 0 0 .")
+		}, []string{"srv+" + gossip}, 12 * time.Second},
+		"the target of a service": {func(s *server) {
+			s.set("a.example", 4, "10.0.0.1")
+			s.records(gossip, "SRV", gossip+". 50 IN SRV 1 1 7401 a.example.")
+		}, []string{"srv+" + gossip}, 4 * time.Second},
+		"a target that fails": {func(s *server) {
+			s.set("a.example", 40, "10.0.0.1")
+			s.deny("b.example", soa+"13")
+			s.records(gossip, "SRV", gossip+". 50 IN SRV 1 1 7401 a.example.", gossip+". 50 IN SRV 1 1 7401 b.example.")
+		}, []string{"srv+" + gossip}, 13 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, nil)
+			c.setUp(g.server)
+			f := g.newFinder(t, Config{Seeds: c.seeds, RefreshJitter: -1})
+			asked := func() int { return g.server.count("udp") }
+			_ = f.Recheck(t.Context(), time.Hour)
+			if got := f.Pause(); got != c.want {
+				t.Errorf("due after %v, want %v", got, c.want)
+			}
+			first := asked()
+			g.clock.pass(c.want - time.Millisecond)
+			if _ = f.Recheck(t.Context(), time.Hour); asked() != first {
+				t.Errorf("%d questions before the time, want %d", asked(), first)
+			}
+			g.clock.pass(time.Millisecond)
+			if _ = f.Recheck(t.Context(), time.Hour); first > 0 && c.want < time.Minute && asked() == first {
+				t.Error("not asked again when it was time")
+			}
+		})
+	}
+}
+
+func TestTheJitterIsTheSamePartOfAShortPause(t *testing.T) {
+	g := newRig(t, nil)
+	g.server.set("a.example", 6, "10.0.0.1")
+	f := g.newFinder(t, Config{Seeds: []string{"a.example"}})
+	mustRefresh(t, f)
+	pauses := make(map[time.Duration]bool)
+	for range 100 {
+		d := f.Pause()
+		if d < 6*time.Second || d >= 6500*time.Millisecond {
+			t.Fatalf("%v, want 6 s and a twelfth of it at most", d)
+		}
+		pauses[d] = true
+	}
+	if len(pauses) < 10 {
+		t.Errorf("only %d different pauses: no jitter", len(pauses))
+	}
+}
+
+func TestRunFollowsAnAddressThatChangesWhenItsTTLHasPassed(t *testing.T) {
+	server := startServer(t)
+	resolver, err := NewResolver(ResolverConfig{Servers: []string{server.addr}, HostsFile: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.set("relay.example", 300, "10.0.0.1")
+	f, err := New(Config{Seeds: []string{"relay.example"}, Resolver: resolver, RefreshInterval: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { f.Run(ctx) })
+	eventually(t, "the first address", func() bool { return len(f.Addrs()) == 1 })
+	server.set("relay.example", 1, "10.0.0.2")
+	mustRefresh(t, f) // another caller's answer counts for less than Run was going to wait
+	server.set("relay.example", 1, "10.0.0.3")
+	eventually(t, "the third address", func() bool { return slices.Contains(f.Addrs(), addrPorts("10.0.0.3:7400")[0]) })
+}
+
+func TestACallerThatReturnsOftenAsksAgainForOldAnswersOnly(t *testing.T) {
+	g := newRig(t, nil)
+	g.server.set("relay.example", 300, "10.0.0.1")
+	f := g.newFinder(t, Config{Seeds: []string{"relay.example", "absent.example"}})
+	asked := func(want int, name string) {
+		t.Helper()
+		if err := f.Recheck(t.Context(), 10*time.Second); err == nil || strings.Contains(err.Error(), "cached failure") {
+			t.Errorf("%v: the reason is to stay the same", err)
+		}
+		if n := g.server.count(name + " A"); n != want {
+			t.Errorf("%s was asked for %d times, want %d", name, n, want)
+		}
+	}
+	asked(1, "relay.example")
+	g.clock.pass(10*time.Second - 1)
+	asked(1, "relay.example")
+	g.clock.pass(1)
+	asked(2, "relay.example")
+	asked(1, "absent.example")
+	g.clock.pass(20*time.Second - 1)
+	asked(1, "absent.example")
+	g.clock.pass(1)
+	asked(2, "absent.example")
+}
+
+func TestANameOfWhichNoServerSaidAnythingIsAskedForAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*server)
+		again bool
+	}{
+		"silence":    {func(s *server) { s.hang("relay.example") }, true},
+		"no server":  {func(s *server) { s.stop() }, true},
+		"a no":       {func(*server) {}, false},
+		"a breakage": {func(s *server) { s.fail("relay.example", dns.RcodeServerFailure) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, func(c *ResolverConfig) { c.Timeout = 50 * time.Millisecond })
+			c.spoil(g.server)
+			f := g.newFinder(t, Config{Seeds: []string{"relay.example"}})
+			for range 2 {
+				_ = f.Recheck(t.Context(), time.Hour)
+			}
+			if again := g.Stats().Misses == 2; again != c.again {
+				t.Errorf("asked for again at once: %v, want %v", again, c.again)
+			}
+		})
+	}
+}
+
+func TestAnAddressIsGivenAnewByTheAnswerThatHasItAgain(t *testing.T) {
+	g := newRig(t, nil)
+	f := g.newFinder(t, Config{Seeds: []string{"relay.example", "10.0.0.9"}})
+	one, two := addrPorts("10.0.0.1:7400")[0], addrPorts("10.0.0.2:7400")[0]
+	g.server.set("relay.example", 60, "10.0.0.1", "10.0.0.2")
+	mustRefresh(t, f)
+	first := f.Given(one)
+	if first == 0 || f.Given(addrPorts("10.0.0.9:7400")[0]) != 0 {
+		t.Fatalf("given by answer %d", first)
+	}
+	g.server.set("relay.example", 60, "10.0.0.2", "10.0.0.1")
+	mustRefresh(t, f)
+	g.server.set("relay.example", 60, "10.0.0.2")
+	mustRefresh(t, f)
+	if got := f.Given(one); got != first {
+		t.Errorf("answers that have it, and one that lacks it, count as news: %d, then %d", first, got)
+	}
+	g.server.set("relay.example", 60, "10.0.0.2", "10.0.0.1")
+	mustRefresh(t, f)
+	if got := f.Given(one); got == first {
+		t.Error("its return is no news")
+	}
+	if f.Given(two) != first {
+		t.Error("the other one, which never went, is news")
+	}
 }
 
 func TestTheSeedsGaugeFollowsTheList(t *testing.T) {

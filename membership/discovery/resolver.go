@@ -78,6 +78,7 @@ type Result struct {
 
 	partial bool
 	serial  uint64
+	until   time.Time // when the name is due again, after an error too
 }
 
 // LookupHost returns the IPv4 and IPv6 addresses of a host name, from the hosts
@@ -93,11 +94,11 @@ func (r *Resolver) LookupHost(ctx context.Context, name string, mode Mode) (Resu
 		return r.resolveHost(ctx, checked)
 	})
 	if err != nil {
-		return Result{}, err
+		return Result{until: found.until}, err
 	}
 	return Result{
 		Addrs: slices.Clone(found.answer.addrs), Stale: found.stale != nil, Reason: found.stale,
-		partial: found.answer.partial, serial: found.answer.serial,
+		partial: found.answer.partial, serial: found.answer.serial, until: found.until,
 	}, nil
 }
 
@@ -118,11 +119,13 @@ func (r *Resolver) resolveHost(ctx context.Context, name string) resolution {
 		return resolution{err: err}
 	}
 	var failed, unknown error
+	var ttl time.Duration
 	for _, fqdn := range names {
 		res := r.resolveFQDN(ctx, servers, fqdn)
 		if res.err == nil {
 			return r.accept(fqdn, res, false)
 		}
+		ttl = sooner(ttl, res.ttl)
 		if no := (*noSuchName)(nil); errors.As(res.err, &no) {
 			unknown = cmp.Or(unknown, res.err)
 			continue
@@ -132,7 +135,7 @@ func (r *Resolver) resolveHost(ctx context.Context, name string) resolution {
 			break // the next name would wait just as long
 		}
 	}
-	return resolution{err: cmp.Or(failed, unknown)}
+	return resolution{err: cmp.Or(failed, unknown), ttl: ttl}
 }
 
 func isLocalhost(name string) bool {
@@ -149,12 +152,13 @@ func (r *Resolver) resolveFQDN(ctx context.Context, servers []string, fqdn strin
 		wg.Go(func() {
 			reply, err := r.query(ctx, servers, fqdn, kind)
 			if err != nil {
-				results[i].err = err
+				results[i].err, results[i].ttl = err, noFor(err)
 				return
 			}
 			results[i].answer.addrs, results[i].ttl = addresses(reply.Answer, fqdn)
 			if len(results[i].answer.addrs) == 0 {
-				results[i].err = &noSuchName{text: "the name exists, but has no address"}
+				no := &noSuchName{text: "the name exists, but has no address", ttl: negativeTTL(reply)}
+				results[i].err, results[i].ttl = no, no.ttl
 			}
 		})
 	}
@@ -172,10 +176,12 @@ func (r *Resolver) resolveFQDN(ctx context.Context, servers []string, fqdn strin
 	case v6.err == nil:
 		v6.answer.partial = !isNo(v4.err)
 		return v6
-	case isNo(v4.err): // the failure of the other says more
-		return v6
 	}
-	return v4
+	ttl := sooner(v4.ttl, v6.ttl)
+	if isNo(v4.err) { // the failure of the other says more
+		return resolution{err: v6.err, ttl: ttl}
+	}
+	return resolution{err: v4.err, ttl: ttl}
 }
 
 func isNo(err error) bool {
@@ -187,6 +193,7 @@ func isNo(err error) bool {
 func (r *Resolver) accept(name string, res resolution, trusted bool) resolution {
 	res.answer.addrs, res.drops = r.rules.filter(name, res.answer.addrs, trusted)
 	if len(res.answer.addrs) == 0 {
+		res.ttl = 0 // the records' own says nothing of a refusal
 		res.err = fmt.Errorf("no usable address: %s", r.rules.describe(res.drops))
 	}
 	return res

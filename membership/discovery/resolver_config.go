@@ -38,11 +38,12 @@ type ResolverConfig struct {
 	// Default 10.
 	MaxQueries int
 	// CacheTTL is how long an answer without a TTL counts, that is one from the
-	// hosts file. Default 30 s.
+	// hosts file: one second at least, MaxTTL at most. Default 30 s.
 	CacheTTL time.Duration
 	// MaxTTL is the longest that any answer counts. Default 5 min.
 	MaxTTL time.Duration
-	// NegativeTTL is how long a failure counts. It does not grow. Default 30 s.
+	// NegativeTTL is how long a failure counts. It does not grow. Where the server
+	// says no and its SOA record gives less, that counts. Default 30 s.
 	NegativeTTL time.Duration
 
 	// AllowedCIDRs, when there are any, are the only places where an address from

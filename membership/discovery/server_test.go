@@ -25,6 +25,7 @@ type server struct {
 	zone   map[string][]string // "NAME TYPE" to records in zone-file form
 	rcodes map[string]int      // by name or "NAME TYPE", instead of an answer
 	extra  map[string][]string // additional section, by "NAME TYPE"
+	soa    map[string]string   // by name: the authority section of a no
 	silent map[string]bool     // by name: never answers
 	cut    bool                // truncates every answer over UDP
 	held   chan struct{}       // when set, answers wait until it is closed
@@ -39,7 +40,7 @@ func startServer(t testing.TB) *server {
 	t.Helper()
 	s := &server{
 		zone: map[string][]string{}, rcodes: map[string]int{}, extra: map[string][]string{},
-		silent: map[string]bool{}, counts: map[string]int{},
+		soa: map[string]string{}, silent: map[string]bool{}, counts: map[string]int{},
 	}
 	var packets net.PacketConn
 	var streams net.Listener
@@ -111,6 +112,9 @@ func (s *server) serve(w dns.ResponseWriter, q *dns.Msg) {
 		reply.Answer = parseRecords(s.zone[key])
 		reply.Extra = parseRecords(s.extra[key])
 	}
+	if soa := s.soa[name]; soa != "" && len(reply.Answer) == 0 {
+		reply.Ns = parseRecords([]string{soa})
+	}
 	if s.cut && network == "udp" {
 		reply.Answer, reply.Extra, reply.Truncated = nil, nil, true
 	}
@@ -161,6 +165,13 @@ func (s *server) fail(name string, rcode int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rcodes[name] = rcode
+}
+
+// deny puts a SOA record beside the no for a name.
+func (s *server) deny(name, soa string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.soa[name] = soa
 }
 
 func (s *server) hang(names ...string) {

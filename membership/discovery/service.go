@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/miekg/dns"
 )
@@ -48,6 +49,7 @@ type ServiceResult struct {
 
 	partial bool
 	serial  uint64
+	until   time.Time // when part of the answer is due again, after an error too
 }
 
 // LookupService returns the targets of an SRV name such as _gossip._udp.example.
@@ -63,14 +65,15 @@ func (r *Resolver) LookupService(ctx context.Context, name string, mode Mode) (S
 		return r.resolveService(ctx, checked)
 	})
 	if err != nil {
-		return ServiceResult{}, err
+		return ServiceResult{until: found.until}, err
 	}
 	return r.resolveTargets(ctx, checked, found, mode)
 }
 
 func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup, mode Mode) (ServiceResult, error) {
 	records := found.answer.records
-	var mu sync.Mutex // guards hosts and reasons until wg is done
+	until := found.until
+	var mu sync.Mutex // guards hosts, reasons and until, before wg is done
 	hosts := make(map[string]Result)
 	reasons := make(map[string]error)
 	var wg sync.WaitGroup
@@ -87,6 +90,9 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 			res, err := r.LookupHost(ctx, host, mode)
 			mu.Lock()
 			defer mu.Unlock()
+			if res.until.Before(until) && !res.until.IsZero() {
+				until = res.until
+			}
 			if err != nil {
 				reasons[host] = err
 				return
@@ -96,7 +102,7 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 	}
 	wg.Wait()
 
-	out := ServiceResult{Stale: found.stale != nil, serial: found.answer.serial}
+	out := ServiceResult{Stale: found.stale != nil, serial: found.answer.serial, until: until}
 	var errs []error
 	if found.stale != nil {
 		errs = append(errs, fmt.Errorf("look up %q: %w", name, found.stale))
@@ -123,7 +129,7 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 		return ServiceResult{}, gaveUp(ctx, name)
 	}
 	if len(out.Targets) == 0 {
-		return ServiceResult{}, fmt.Errorf("look up %q: none of its targets resolves: %w", name, out.Reason)
+		return ServiceResult{until: until}, fmt.Errorf("look up %q: none of its targets resolves: %w", name, out.Reason)
 	}
 	return out, nil
 }
@@ -135,6 +141,7 @@ func (r *Resolver) resolveService(ctx context.Context, name string) resolution {
 		return resolution{err: err}
 	}
 	var failed, unknown error
+	var ttl time.Duration
 	for _, fqdn := range names {
 		reply, err := r.query(ctx, servers, fqdn, dns.TypeSRV)
 		if err == nil {
@@ -144,6 +151,7 @@ func (r *Resolver) resolveService(ctx context.Context, name string) resolution {
 				return res
 			}
 		}
+		ttl = sooner(ttl, noFor(err))
 		if isNo(err) {
 			unknown = cmp.Or(unknown, err)
 			continue
@@ -153,7 +161,7 @@ func (r *Resolver) resolveService(ctx context.Context, name string) resolution {
 			break
 		}
 	}
-	return resolution{err: fmt.Errorf("SRV query failed: %w", cmp.Or(failed, unknown))}
+	return resolution{err: fmt.Errorf("SRV query failed: %w", cmp.Or(failed, unknown)), ttl: ttl}
 }
 
 // serviceRecords reads the SRV records of a name, following aliases.
@@ -172,7 +180,7 @@ func serviceRecords(reply *dns.Msg, name string) (resolution, error) {
 				alias = rr.Target
 			case *dns.SRV:
 				if rr.Target == "." {
-					return out, &noSuchName{text: "the service is not offered (SRV target \".\")"}
+					return out, &noSuchName{text: "the service is not offered (SRV target \".\")", ttl: max(seconds(rr.Hdr.Ttl), minTTL)}
 				}
 				// Fully qualified, so that no search list is applied to it.
 				rec := record{host: strings.ToLower(dns.Fqdn(rr.Target)), port: rr.Port, priority: rr.Priority, weight: rr.Weight}
@@ -190,7 +198,7 @@ func serviceRecords(reply *dns.Msg, name string) (resolution, error) {
 		owner = alias
 	}
 	if len(out.answer.records) == 0 {
-		return out, &noSuchName{text: "the name exists, but has no usable SRV record"}
+		return out, &noSuchName{text: "the name exists, but has no usable SRV record", ttl: negativeTTL(reply)}
 	}
 	out.ttl = seconds(lowest)
 	return out, nil

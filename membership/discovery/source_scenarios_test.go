@@ -73,7 +73,7 @@ func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 				t.Fatalf("got %v, %v", f.Addrs(), err)
 			}
 			f.server.set("recovery.test.local", 60, "10.0.3.1", "10.0.3.2", "10.0.3.3")
-			if err := f.refresh(t.Context(), UseCache); err == nil {
+			if err := f.Recheck(t.Context(), time.Hour); err == nil {
 				t.Error("asked again while the failure still counts")
 			}
 			f.clock.pass(30 * time.Second)
@@ -363,7 +363,7 @@ func (d discovery) guarded(t *testing.T, rules func(*ResolverConfig), names ...s
 // useCache refreshes without asking for what still counts.
 func (d discovery) useCache(t *testing.T) {
 	t.Helper()
-	if err := d.refresh(t.Context(), UseCache); err != nil {
+	if err := d.Recheck(t.Context(), time.Hour); err != nil {
 		t.Fatal(err)
 	}
 }

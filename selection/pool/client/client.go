@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -41,6 +40,7 @@ func New(cfg Config) (*Client, error) {
 	err = errors.Join(err, cfg.Pool.Validate())
 	finder, seedErr := discovery.New(discovery.Config{
 		Seeds: cfg.Seeds, DefaultPort: DefaultPort, Resolver: cfg.Resolver, Logger: cfg.Logger, Registerer: cfg.Registerer,
+		RefreshInterval: cfg.RefreshInterval, RefreshJitter: cfg.RefreshJitter,
 	})
 	if err = errors.Join(err, seedErr); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (c *Client) find(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		_ = c.finder.Refresh(ctx)
-		pause := c.cfg.RefreshInterval + rand.N(c.cfg.RefreshJitter+1)
+		pause := c.finder.Pause()
 		if len(update()) == 0 {
 			pause = minPause
 		}

@@ -39,8 +39,9 @@ type Config struct {
 	// run, so that a fleet in trouble is not sent twice the load; a reserve of 100
 	// covers a relay that dies. Default 0.2; negative means no retries.
 	RetryBudget float64
-	// RefreshInterval is the time between two looks at the seeds, RefreshJitter, at
-	// random, is added. Defaults 60 s and 5 s.
+	// RefreshInterval is the longest time between two looks at the seeds: there is one
+	// when the TTL of a name has passed, after a second at the soonest. RefreshJitter,
+	// at random, is added, to a shorter time in proportion. Defaults 60 s and 5 s.
 	RefreshInterval, RefreshJitter time.Duration
 	// Resolver looks names up. Default: one that follows the machine's own
 	// configuration.

@@ -131,6 +131,17 @@ func TestSeedsAreLookedUpAfterTheIntervalAndTheJitter(t *testing.T) {
 	}
 }
 
+// A relay is replaced in DNS, and nothing is lost that would make the client look.
+func TestSeedsAreLookedUpAgainWhenTheirTTLHasPassed(t *testing.T) {
+	z := newZone(t) // whose TTL is a second
+	old, next := newRelay(t, nil), newRelay(t, nil)
+	z.list(old)
+	c, _ := running(t, Config{Seeds: []string{"srv+_relay._tcp.relays.test"}, Resolver: z.resolver, RefreshInterval: time.Hour})
+	settled(t, c, 1)
+	z.list(old, next)
+	eventually(t, c, "the new relay is used", func(s pool.Status) bool { return slices.Contains(s.Primaries, next.addr) })
+}
+
 func TestWhenDNSDiesTheRelaysThatAreKnownGoOnServing(t *testing.T) {
 	z := newZone(t)
 	r := newRelay(t, nil)
