@@ -199,6 +199,33 @@ func TestASessionLeavesAWorkerThatFailsAndOneThatIsEvicted(t *testing.T) {
 	}
 }
 
+func TestASessionLeavesAWorkerThatHasNoRoom(t *testing.T) {
+	x := sticky(t, key("k"), answers, unchanged)
+	route := *x.Route()
+	route.Range = slices.Clone(route.Range)
+	for i, target := range route.Range {
+		limited := *target
+		limited.Limit = 1
+		route.Range[i] = &limited
+	}
+	if err := x.SetRoute(&route, x.now()); err != nil {
+		t.Fatal(err)
+	}
+	sid := tokenFor("k", "echo", "w2", time.Now().Add(23*time.Hour))
+	if node, next, _ := x.visit("GET", "sid="+sid); node != "w2" || next != "" {
+		t.Fatalf("to %s, a new cookie %q", node, next)
+	}
+	x.awaitInFlight(0)
+	pick, err := x.Endpoints.Take("w2.1", x.now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Endpoints.Done(pick, x.now(), selection.Success)
+	if node, next, _ := x.visit("GET", "sid="+sid); node == "w2" || next == "" || x.event("endpoint_unusable") != 1 {
+		t.Errorf("to %s, a new cookie %q", node, next)
+	}
+}
+
 func TestWithoutASharedKeyNoCookieIsIssuedAndRequestsAreServed(t *testing.T) {
 	x := sticky(t, key(""), answers, unchanged)
 	if _, sid, _ := x.visit("GET"); sid != "" || x.event("no_key") != 1 {
