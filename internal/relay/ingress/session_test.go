@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,11 +79,18 @@ func (x *trial) visit(method string, cookies ...string) (node, set string, resp 
 	return resp.Header.Get(ingress.EndpointHeader), set, resp
 }
 
-// without takes a worker out of the range.
-func (f *front) without(node string) {
+// reroute publishes a route whose endpoints are changed; those for which change reports
+// false are left out.
+func (f *front) reroute(change func(*routing.Target) (keep bool)) {
 	f.t.Helper()
 	route := *f.Route()
-	route.Range = slices.DeleteFunc(slices.Clone(route.Range), func(t *routing.Target) bool { return t.Node == node })
+	route.Range = nil
+	for _, target := range f.Route().Range {
+		changed := *target
+		if change(&changed) {
+			route.Range = append(route.Range, &changed)
+		}
+	}
 	if err := f.SetRoute(&route, f.now()); err != nil {
 		f.t.Fatal(err)
 	}
@@ -158,7 +164,16 @@ func TestASessionCookieThatDoesNotCountIsReplacedWithTheAnswer(t *testing.T) {
 func TestASessionMovesOnceWhenItsWorkerIsGone(t *testing.T) {
 	x := sticky(t, key("k"), answers, unchanged)
 	home, sid, _ := x.visit("GET")
-	x.without(home)
+	x.reroute(func(target *routing.Target) bool {
+		if target.Node == home {
+			target.ID = home + ".2" // it has restarted
+		}
+		return true
+	})
+	if node, next, _ := x.visit("GET", "sid="+sid); node != home || next != "" {
+		t.Fatalf("a restart moves the session from %s to %s, a new cookie %q", home, node, next)
+	}
+	x.reroute(func(target *routing.Target) bool { return target.Node != home })
 	moved, next, _ := x.visit("GET", "sid="+sid)
 	if moved == home || next == "" || x.event("endpoint_gone") != 1 {
 		t.Fatalf("from %s to %s, a new cookie %q", home, moved, next)
@@ -201,16 +216,10 @@ func TestASessionLeavesAWorkerThatFailsAndOneThatIsEvicted(t *testing.T) {
 
 func TestASessionLeavesAWorkerThatHasNoRoom(t *testing.T) {
 	x := sticky(t, key("k"), answers, unchanged)
-	route := *x.Route()
-	route.Range = slices.Clone(route.Range)
-	for i, target := range route.Range {
-		limited := *target
-		limited.Limit = 1
-		route.Range[i] = &limited
-	}
-	if err := x.SetRoute(&route, x.now()); err != nil {
-		t.Fatal(err)
-	}
+	x.reroute(func(target *routing.Target) bool {
+		target.Limit, target.Secured = 1, true // a sidecar would refuse one more
+		return true
+	})
 	sid := tokenFor("k", "echo", "w2", time.Now().Add(23*time.Hour))
 	if node, next, _ := x.visit("GET", "sid="+sid); node != "w2" || next != "" {
 		t.Fatalf("to %s, a new cookie %q", node, next)
