@@ -53,6 +53,7 @@ func TestWhatRunRefusesValidateRefuses(t *testing.T) {
 		"no tokens":        {"", []string{"--admin-token-file=" + dir + "/none"}, dir + "/none"},
 		"a name server":    {"", []string{"--dns-server=nowhere"}, "nowhere"},
 		"shared key":       {"relay", []string{"--shared-key=abc"}, "3 hex digits"},
+		"session cookie":   {"relay", []string{"--session-cookie=echo=s;d"}, "not the name of a cookie"},
 		"weight":           {"worker", []string{"--service=a=127.0.0.1:1;weight=0"}, "weight 0: want 1 to 100"},
 		"selection":        {"worker", []string{"--service=a=127.0.0.1:1;selection=bogus"}, `invalid strategy: "bogus"`},
 		"half a selection": {"worker", []string{"--service=a=127.0.0.1:1;selection=manual"}, "at least one node in preferred"},

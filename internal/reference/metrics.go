@@ -67,6 +67,7 @@ func relayMetrics(look func(*prometheus.Registry) error) error {
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
 	s.Circuit.Mode = "on" // circuits that are off register nothing, nor does tracing
 	s.OTLPEndpoint = "http://127.0.0.1:4318"
+	s.SessionCookies = []string{"reference=reference"}
 	reg := processMetrics()
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), reg)
 	if err != nil {

@@ -206,6 +206,10 @@ func planSettings(cfg Config) []check.Setting {
 	if cfg.Choosing.Default == nil {
 		selection = append([]string{strategy.P2C}, selection...) // what services without one get
 	}
+	var cookies []string
+	for _, service := range slices.Sorted(maps.Keys(cfg.Choosing.SessionCookies)) {
+		cookies = append(cookies, service+"="+cfg.Choosing.SessionCookies[service])
+	}
 	rules := cfg.Rules
 	var allowed []string
 	for _, prefix := range rules.AllowedAddrs {
@@ -222,6 +226,7 @@ func planSettings(cfg Config) []check.Setting {
 		{Name: "strategy", Value: string(cmp.Or(p.Strategy, affinity.Projection))},
 		{Name: "skip-relay", Value: strings.Join(skip, ",")},
 		{Name: "selection", Value: strings.Join(selection, ",")},
+		{Name: "session-cookie", Value: strings.Join(cookies, ",")},
 		{Name: "endpoint-allowed-cidr", Value: strings.Join(allowed, ",")},
 		{Name: "max-services", Value: fmt.Sprint(cmp.Or(rules.MaxServices, advertise.DefaultMaxServices))},
 		{Name: "max-services-per-record", Value: fmt.Sprint(cmp.Or(rules.MaxServicesPerRecord, advertise.DefaultMaxServicesPerRecord))},

@@ -26,6 +26,7 @@ func TestRelaysTellEachOtherFactsWhateverSecuresThem(t *testing.T) {
 			r1 := f.relay(func(s *Settings) { s.MinPeersPerTier = 7 })
 			r2 := f.relay(func(s *Settings) {
 				s.SkipRelays, s.Selection = []string{"b=r9", "a=r9"}, []string{"slots", "echo=stable"}
+				s.SessionCookies = []string{"echo=sid", "billing=b"}
 			})
 			agree(t, r1, r2)
 			r1.await(t, "r2", func() bool { _, there := r1.members.Snapshot().Get("r2"); return there })
@@ -39,7 +40,7 @@ func TestRelaysTellEachOtherFactsWhateverSecuresThem(t *testing.T) {
 			for _, s := range got.Settings {
 				values[s.Name] = s.Value
 			}
-			if got.Relay != "r2" || values["min-peers-per-tier"] != "3" || values["skip-relay"] != "a=r9,b=r9" || !strings.HasPrefix(values["selection"], "slots") || !strings.Contains(values["selection"], ",echo=stable") {
+			if got.Relay != "r2" || values["min-peers-per-tier"] != "3" || values["skip-relay"] != "a=r9,b=r9" || !strings.HasPrefix(values["selection"], "slots") || !strings.Contains(values["selection"], ",echo=stable") || values["session-cookie"] != "billing=b,echo=sid" {
 				t.Errorf("%+v", got)
 			}
 			if own := r1.facts(); own.Settings[2].Value != "7" || own.SharedKey == "" || own.SharedKey != got.SharedKey {

@@ -141,6 +141,10 @@ func New(cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	undo = append(undo, r.endTracing)
+	if r.keeper, err = r.newKeeper(); err != nil {
+		return nil, err
+	}
+	cookies := ingress.NewCookies(ingress.CookieConfig{Names: cfg.Choosing.SessionCookies, Keys: r.keeper, Registerer: cfg.Registry})
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
 	r.sessionsEnded = newEndedSessions(cfg.Registry)
 	newCoverage(cfg.Registry, r.router.Services)
@@ -150,6 +154,7 @@ func New(cfg Config) (_ *Relay, err error) {
 			Timeout: cfg.RequestTimeout, AttemptTimeout: cfg.AttemptTimeout, Progress: cfg.ProgressTimeout, MaxAttempts: cfg.MaxAttempts, RetryBudget: cfg.RetryBudget,
 			MaxInFlight: cfg.MaxInFlight, MaxInFlightPerClient: cfg.MaxInFlightPerClient, AdaptiveInFlight: cfg.AdaptiveInFlight, TrustedProxies: cfg.TrustedProxies,
 			ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,
+			Cookies:     cookies,
 			Circuits:    edge(circuits, hop),
 			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
 			Tracer:      tracer,
@@ -160,9 +165,6 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.tune(&cfg)
 	r.ingress.server = newServer(&r.ingressFront, cfg.Logger)
 	r.ingress.server.ConnState = r.clients.note
-	if r.keeper, err = r.newKeeper(); err != nil {
-		return nil, err
-	}
 	r.peer.server = newServer(r.withFacts(withSharedKey(r.keeper, &r.peerFront)), cfg.Logger)
 	if cfg.Membership.Identity != nil {
 		r.peer.secure(cfg.Membership.Identity, conns, cfg.Logger)
@@ -387,6 +389,12 @@ func (r *Relay) waitsFor() []string {
 	}
 	if reason := r.router.Unreached(); reason != "" {
 		reasons = append(reasons, reason)
+	}
+	// A gate picks no worker, so it signs no cookie.
+	if m := r.cfg.Membership; len(r.cfg.Choosing.SessionCookies) > 0 && m.Role == membership.RoleRelay {
+		if err := r.keeper.Ready(); err != nil {
+			reasons = append(reasons, err.Error())
+		}
 	}
 	return reasons
 }

@@ -36,7 +36,7 @@ type Settings struct {
 	PeerSlack                           int
 	PeerDrainDelay, MemberGrace         time.Duration
 
-	Selection, KeySource []string
+	Selection, KeySource, SessionCookies []string
 
 	RequestTimeout     time.Duration
 	AttemptTimeout     attemptTime
@@ -125,6 +125,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Section(set, &s.Routes, settings.Spec{Name: "routes", Group: requests, Usage: "list of {host, path_prefix, service}; the first that matches names the service"}, ingress.CheckRoutes)
 	settings.Strings(set, &s.Selection, settings.Spec{Name: "selection", Group: requests, Placeholder: "[SERVICE=]STRATEGY", Usage: "strategy that picks the worker for a request, such as stable, slots;vnodes=16 or ordered;preferred=w2,w1: of one service, whatever it advertises, or of all services that advertise none (p2c without it); set it alike on all relays; may be repeated"})
 	settings.Strings(set, &s.KeySource, settings.Spec{Name: "key-source", Group: requests, Placeholder: "[SERVICE=]SOURCE", Usage: "where the key of a client's request is, for the strategies that go by it: header:NAME, cookie:NAME, query:NAME or caller (the client's address, or what a trusted proxy names), the first of several that the request has, as in cookie:sid;caller: of one service, or of all that have none of their own (header:Ringway-Key without it); set it alike on all relays; may be repeated"})
+	settings.Strings(set, &s.SessionCookies, settings.Spec{Name: "session-cookie", Group: requests, Placeholder: "SERVICE=NAME", Usage: "name of the cookie by which the requests of one client to a service stay at one worker, signed with the shared key; all relays that serve the service connect to all of its workers; set it alike on all relays; may be repeated"})
 	settings.Duration(set, &s.RequestTimeout, settings.Spec{Name: "request-timeout", Group: requests, Usage: "time until the answer to a request must begin, all attempts together, counted from the last byte of the client's body; a client's Ringway-Timeout (milliseconds) or grpc-timeout header shortens it"}, settings.Above(time.Duration(0)))
 	settings.Custom(set, &s.AttemptTimeout, settings.Spec{Name: "attempt-timeout", Group: requests, Placeholder: "TIME|N%", Usage: "time for one attempt of a request that may be repeated, after which another endpoint is tried, as a duration or a percentage of request-timeout; the last attempt, and a request that may not be repeated, has all that is left of request-timeout; 0 gives that to all"}, attemptTimes)
 	settings.Duration(set, &s.ProgressTimeout, settings.Spec{Name: "progress-timeout", Group: requests, Usage: "time after which a request ends that moves no byte in either direction: a client that does not read its answer or send its body, a worker that stops within its answer, an idle tunnel; 0 is no limit"}, settings.AtLeast(time.Duration(0)))
@@ -188,6 +189,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Selection); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseKeySources(s.KeySource); return problems })
 	set.Check(func() []settings.Problem { return s.checkGate(set) })
+	set.Check(func() []settings.Problem { _, problems := parseSessionCookies(s.SessionCookies); return problems })
 }
 
 // sessionDrain is SessionDrainTimeout, or its default.
@@ -219,9 +221,11 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		return Config{}, err
 	}
 	choosing, problems := parseSelection(s.Selection)
-	if len(problems) > 0 {
+	cookies, more := parseSessionCookies(s.SessionCookies)
+	if problems = append(problems, more...); len(problems) > 0 {
 		return Config{}, settings.Problems(problems)
 	}
+	choosing.SessionCookies = cookies
 	cfg := Config{
 		Membership:  members,
 		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),

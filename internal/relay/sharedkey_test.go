@@ -2,11 +2,16 @@ package relay
 
 import (
 	"crypto/tls"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/sharedkey"
@@ -142,5 +147,92 @@ func TestThePeerListenerAdmitsRelaysOnly(t *testing.T) {
 	if resp, err := client.Get("https://" + r.PeerAddr() + sharedkey.Path); err == nil {
 		_ = resp.Body.Close()
 		t.Errorf("without a certificate: %d", resp.StatusCode)
+	}
+}
+
+func TestARelayWithSessionCookiesIsReadyOnceItHasTheSharedKey(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cookies := func(s *Settings) { s.SessionCookies = []string{"echo=sid"} }
+	f.relay(cookies)
+	refusal := "Session key not resolved yet"
+	waits := func(change func(*Settings)) bool {
+		s := DefaultSettings()
+		s.Cluster, s.Environment, s.ID = "test", "ci", "alone"
+		s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+		change(&s)
+		cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := New(cfg) // does not run, so it asks for no key
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = r.Close() }()
+		return strings.Contains(strings.Join(r.Reasons(), "; "), refusal)
+	}
+	for name, c := range map[string]struct {
+		change func(*Settings)
+		want   bool
+	}{
+		"cookies":           {cookies, true},
+		"none":              {func(*Settings) {}, false},
+		"cookies at a gate": {func(s *Settings) { cookies(s); s.Role = membership.RoleGate }, false},
+		"a key given":       {func(s *Settings) { cookies(s); s.SharedKey = strings.Repeat("0123456789abcdef", 4) }, false},
+	} {
+		if got := waits(c.change); got != c.want {
+			t.Errorf("%s: waits for the key %v, want %v", name, got, c.want)
+		}
+	}
+	f.relays[0].await(t, "the key, and readiness", func() bool { return len(f.relays[0].Reasons()) == 0 })
+}
+
+// Five relays with an agreed key: four serve the service, with ranges that would not hold
+// all workers without the cookie, and the fifth forwards to any of them.
+func TestASessionCookieOfOneRelayHoldsAtEveryOther(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	for range 5 {
+		f.relay(func(s *Settings) {
+			s.SessionCookies, s.SkipRelays = []string{"echo=sid"}, []string{"echo=r5"}
+			s.MinPeersPerWorker, s.MinPeersPerRelay = 3, 1
+		})
+	}
+	const workers = 8
+	for i := range workers {
+		f.echo(fmt.Sprintf("w%d", i+1))
+	}
+	for _, r := range f.relays {
+		r.settled(t, "echo", workers)
+		r.await(t, "all workers, or the relays that serve", func() bool {
+			s, _ := r.router.Service("echo")
+			return len(s.Route().Range) == workers || len(s.Route().Forward) == 4
+		})
+	}
+	agree(t, f.relays...)
+	visit := func(r *runningRelay, sid string) (worker, set string) {
+		t.Helper()
+		resp, _ := r.call(t, "GET", "/", nil, ingress.ServiceHeader+": echo", "Cookie: sid="+sid)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", r.id, resp.Status)
+		}
+		for _, c := range resp.Cookies() {
+			if c.Name == "sid" {
+				set = c.Value
+			}
+		}
+		return resp.Header.Get("Worker"), set
+	}
+	for _, first := range f.relays {
+		home, sid := visit(first, "")
+		if sid == "" {
+			t.Fatalf("%s sets no cookie", first.id)
+		}
+		for i := range 15 {
+			if worker, set := visit(f.relays[i%5], sid); worker != home || set != "" {
+				t.Fatalf("the session of %s goes from %s to %s through %s, a new cookie %q", first.id, home, worker, f.relays[i%5].id, set)
+			}
+		}
 	}
 }

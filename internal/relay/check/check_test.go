@@ -123,10 +123,10 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			[]string{"settings-agree failed r1: --skip-relay is echo=r9 on r1, and not set on r2, r3"}, ""},
 		{"a gate that would pick otherwise, and never picks", func(f *check.Fleet) {
 			for _, one := range all(f) {
-				one.Settings = append(one.Settings, check.Setting{Name: "selection", Value: "p2c"})
+				one.Settings = append(one.Settings, check.Setting{Name: "selection", Value: "p2c"}, check.Setting{Name: "session-cookie", Value: "echo=sid"})
 			}
 			theirs := f.Peers[1].Facts
-			theirs.Role, theirs.Settings[3].Value = "gate", "stable"
+			theirs.Role, theirs.Settings[3].Value, theirs.Settings[4].Value = "gate", "stable", ""
 		}, nil, ""},
 		{"a relay that picks otherwise", func(f *check.Fleet) {
 			for _, one := range all(f) {

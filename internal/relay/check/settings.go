@@ -19,7 +19,7 @@ func settingsAgree(f *Fleet) (found []Finding) {
 	for _, name := range settingNames(all) {
 		byValue := map[string][]string{}
 		for _, one := range all {
-			if name == "selection" && one.Role == roleGate {
+			if (name == "selection" || name == "session-cookie") && one.Role == roleGate {
 				continue // it picks no worker
 			}
 			if value, told := one.setting(name); told {

@@ -11,6 +11,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/upstream"
@@ -30,6 +32,24 @@ func TestAdmissionAllocatesWhatCarryingDoesAndNoMore(t *testing.T) {
 	})
 	if allocs > maxAdmissionAllocs {
 		t.Errorf("%v allocations for a request, at most %d are allowed", allocs, maxAdmissionAllocs)
+	}
+}
+
+func TestACookieOfAnotherServiceCostsNothing(t *testing.T) {
+	h := handlerFor(t, quickEndpoint(t), func(c *ingress.Config) {
+		c.Cookies = ingress.NewCookies(ingress.CookieConfig{Names: map[string]string{"billing": "sid"}, Keys: key("k"), Registerer: prometheus.NewRegistry()})
+	})
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Body = http.NoBody
+	r.Header.Set(ingress.ServiceHeader, "echo")
+	r.Header.Set("Cookie", "sid=x")
+	w := discard{http.Header{}}
+	allocs := testing.AllocsPerRun(200, func() {
+		clear(w.header)
+		h.ServeHTTP(w, r)
+	})
+	if allocs > maxAdmissionAllocs || w.header["Set-Cookie"] != nil {
+		t.Errorf("%v allocations for a request, at most %d are allowed; %v", allocs, maxAdmissionAllocs, w.header)
 	}
 }
 

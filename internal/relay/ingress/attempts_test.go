@@ -27,6 +27,7 @@ import (
 type trial struct {
 	*front
 	registry *prometheus.Registry
+	served   *ingress.Handler
 	attempts atomic.Int64
 }
 
@@ -41,7 +42,8 @@ func try(t *testing.T, workers int, behind func(attempt int64, w http.ResponseWr
 		ExposeRouteHeaders: true, Metrics: ingress.NewMetrics(x.registry), Logger: slog.New(slog.DiscardHandler),
 	}
 	change(&cfg)
-	server := httptest.NewServer(ingress.New(cfg))
+	x.served = ingress.New(cfg)
+	server := httptest.NewServer(x.served)
 	t.Cleanup(server.Close)
 	x.addr = server.Listener.Addr().String()
 	return x

@@ -30,11 +30,16 @@
 // at such headers and nothing is paid. What a span says of candidates is made up only
 // for requests that are sampled.
 //
+// Where a service has a session cookie, a request goes to the endpoint that its cookie
+// names, as long as that can be used, and the strategy picks for the others. The relay
+// that picks the worker reads the cookie, and sets one where the client's does not count.
+//
 // The peer listener runs the same handler with Hop set: what another relay
 // forwarded is carried to a worker or refused, never forwarded again.
 //
 // Rules: Handler is safe for concurrent use and keeps no state of a request. It
 // reads the clock when a request begins and when its answer begins, and no more
-// for answers that fit one read. What it picks with is routing's, what carries is
-// upstream's; neither is known to the other.
+// for answers that fit one read; a session cookie costs one more look, or two. What
+// it picks with is routing's, what carries is upstream's; neither is known to the
+// other.
 package ingress

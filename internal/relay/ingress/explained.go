@@ -30,6 +30,24 @@ func (t *try) chooseWorkerExplained(now time.Duration) (chosen, error) {
 	return chosen{target: pick.Value().(*routing.Target), pick: pick}, nil
 }
 
+// explainSession says that the request's cookie named the worker, where it is read.
+func (t *try) explainSession(pick selection.Pick) {
+	if !t.logging() && !t.spans.explaining() {
+		return
+	}
+	choice := t.service.Choice()
+	decision := routing.Decision{
+		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().(*routing.Target).Node,
+		Reason: "the session cookie of the request names it", Candidates: []routing.Candidate{}, Range: len(t.route.Range),
+	}
+	if t.spans != nil {
+		t.spans.decision = &decision
+	}
+	if t.logging() {
+		t.logDecision(decision)
+	}
+}
+
 func (t *try) logDecision(decision routing.Decision) {
 	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
 		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),

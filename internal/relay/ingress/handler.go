@@ -70,6 +70,9 @@ type Config struct {
 	ExposeRouteHeaders bool
 	// Hop is set on the peer listener: requests come from relays.
 	Hop bool
+	// Cookies hold the requests of a client together at one endpoint. Nil, the default,
+	// holds none together, and no cookie is looked at.
+	Cookies *Cookies
 	// Circuits are per caller and service. Nil, the default, lets everything pass.
 	Circuits *circuit.Breakers
 	// Unreachable is told of an endpoint that refused a connection. Default: nobody
@@ -160,7 +163,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer t.free()
 	t.handler, t.service, t.metrics, t.w, t.r = h, service, h.cfg.Metrics.of(service), w, r
 	t.from, t.exposed, t.waits = from, h.exposes(r), waits
-	t.key = t.findKey()
+	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.of(service.Name)
 	t.began = time.Since(h.cfg.Epoch)
 	if h.cfg.Tracer != nil {
 		t.beginSpans()

@@ -44,6 +44,7 @@ type try struct {
 	short       string          // what this relay was out of at the last attempt
 	verdict     circuit.Outcome // for the caller's circuit
 	body        replay          // in use once an endpoint passes requests on
+	session     session         // by its cookie
 	spans       *spans          // nil where requests are not traced
 	from        origin
 	exposed     bool          // the answer may say where the request went
@@ -248,6 +249,9 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 		x.Sidecar = true
 		headers = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name})
 	}
+	if t.session.cookie != nil && !t.hop {
+		x.SetCookie = t.setCookie(target)
+	}
 	if t.hop {
 		headers = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name}, upstream.Field{Name: HopHeader, Value: cfg.Self})
 		if t.key != "" {
@@ -281,6 +285,9 @@ func (t *try) headArrived(r upstream.Result) bool {
 		return false // nothing happened there; ask another
 	}
 	t.answered = time.Since(t.handler.cfg.Epoch)
+	if t.session.cookie != nil && !t.hop {
+		t.session.countCookie()
+	}
 	if t.waits {
 		t.waits = false
 		if r.Shed || r.Status >= http.StatusInternalServerError {

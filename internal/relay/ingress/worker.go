@@ -10,8 +10,15 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// chooseWorker picks an endpoint of this relay's range.
+// chooseWorker picks an endpoint of this relay's range: the one that the request's cookie
+// names, or one by the strategy.
 func (t *try) chooseWorker(now time.Duration) (chosen, error) {
+	if t.session.cookie != nil {
+		if pick, held := t.pickSession(now); held {
+			t.explainSession(pick)
+			return chosen{target: pick.Value().(*routing.Target), pick: pick}, nil
+		}
+	}
 	if t.logging() || t.spans.explaining() {
 		return t.chooseWorkerExplained(now)
 	}

@@ -22,6 +22,9 @@ type ChoosingConfig struct {
 	ByService map[string]strategy.Spec
 	// Default is for services that advertise none. Default: p2c.
 	Default *strategy.Spec
+	// SessionCookies are the names of cookies, by service. Every relay is connected to
+	// every worker of such a service, so that a cookie names the same one to all.
+	SessionCookies map[string]string
 	// Stale is told of endpoints that were not seen lately. It must not block.
 	// Default: nobody is.
 	Stale func(advertise.Endpoint)
@@ -38,6 +41,7 @@ const (
 // calls it.
 type choosing struct {
 	cfg      ChoosingConfig
+	least    affinity.Minimums // of any plan
 	logger   *slog.Logger
 	metrics  *strategy.Metrics
 	problems *prometheus.CounterVec
@@ -51,7 +55,7 @@ func newChoosing(cfg Config) (*choosing, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &choosing{cfg: cfg.Choosing, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
+	c := &choosing{cfg: cfg.Choosing, least: cfg.Plans.Minimums, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
 	c.problems = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_selection_problems_total", Help: "What is wrong with the strategy of a service, each problem counted when it comes up: invalid (an advertised strategy makes no sense), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).",
 	}, []string{"reason"})
@@ -97,10 +101,11 @@ func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoin
 	return strategy.Default(strategy.P2C), FromDefault
 }
 
-// minimums are those of a plan. Every relay is connected to every worker where the
-// strategy is only then the same on all of them.
-func (c *choosing) minimums(m affinity.Minimums, spec strategy.Spec, relays int) affinity.Minimums {
-	if everywhere(spec.Name) {
+// minimums are those of a plan of the service. Every relay is connected to every worker
+// where the strategy, or a session cookie, means only then the same on all of them.
+func (c *choosing) minimums(service string, spec strategy.Spec, relays int) affinity.Minimums {
+	m := c.least
+	if _, held := c.cfg.SessionCookies[service]; held || everywhere(spec.Name) {
 		m.PeersPerWorker = max(m.PeersPerWorker, relays)
 	}
 	return m

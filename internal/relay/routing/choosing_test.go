@@ -29,7 +29,7 @@ func newChooser(t *testing.T, cfg ChoosingConfig) *chooser {
 	t.Helper()
 	c := &chooser{t: t}
 	var err error
-	if c.choosing, err = newChoosing(Config{Choosing: cfg, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&c.log, nil))}); err != nil {
+	if c.choosing, err = newChoosing(Config{Choosing: cfg, Plans: PlanConfig{Minimums: affinity.DefaultMinimums}, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&c.log, nil))}); err != nil {
 		t.Fatal(err)
 	}
 	if c.service, err = NewService("echo", selection.DefaultConfig()); err != nil {
@@ -151,8 +151,8 @@ func TestOnlyWhatMustReachEveryWorkerIsConnectedToAll(t *testing.T) {
 	}
 }
 
-func TestAStrategyThatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(t *testing.T) {
-	c := newChooser(t, ChoosingConfig{})
+func TestWhatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(t *testing.T) {
+	c := newChooser(t, ChoosingConfig{SessionCookies: map[string]string{"held": "sid"}})
 	cfg := affinity.PlanConfig{Service: "echo", RelaysPerService: 9}
 	for i := range 12 {
 		cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprint("r", i), Place: affinity.Place{Datacenter: fmt.Sprint("dc", i%3), Region: fmt.Sprint("region", i%2)}})
@@ -162,8 +162,10 @@ func TestAStrategyThatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(
 	}
 	for _, s := range []affinity.Strategy{affinity.Projection, affinity.Rendezvous} {
 		cfg.Strategy = s
-		for name, all := range map[string]bool{strategy.Stable: true, strategy.P2C: false} {
-			cfg.Minimums = c.minimums(affinity.DefaultMinimums, strategy.Default(name), len(cfg.Relays))
+		for name, all := range map[string]bool{strategy.Stable: true, strategy.P2C: false, "a cookie": true} {
+			if cfg.Minimums = c.minimums("echo", strategy.Default(name), len(cfg.Relays)); name == "a cookie" {
+				cfg.Minimums = c.minimums("held", strategy.Default(strategy.P2C), len(cfg.Relays))
+			}
 			plan, err := affinity.NewPlan(cfg)
 			if err != nil {
 				t.Fatal(err)

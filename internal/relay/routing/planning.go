@@ -68,7 +68,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 	next.Votes = CountVotes(endpoints, r.cfg.Plans.MaxRelaysPerService)
 	relaysPerService := cmp.Or(winner(next.Votes.Relays), r.cfg.Plans.RelaysPerService)
 	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints, next.Votes)
-	minimums := r.choosing.minimums(r.cfg.Plans.Minimums, spec, len(r.fleet.relays)+len(r.fleet.absent))
+	minimums := r.choosing.minimums(s.Name, spec, len(r.fleet.relays)+len(r.fleet.absent))
 	absent := peering.Absent{Relays: candidates(r.fleet.absent)}
 	var vanished []versioned
 	vanished, planned.graceOver = planned.grace.Update(present, now)

@@ -28,6 +28,9 @@ type Exchange struct {
 	// ResponseHeader is set on the response and replaces the endpoint's
 	// fields of the same name.
 	ResponseHeader []Field
+	// SetCookie is a cookie that the response brings besides the endpoint's own, which
+	// it follows: of two with one name it counts. Empty adds none.
+	SetCookie string
 	// Peer says that the endpoint is another relay: its Ringway-* response
 	// fields are passed on (but Ringway-Load and Ringway-Failed); an endpoint's
 	// own are dropped.
@@ -164,6 +167,9 @@ func (x *Exchange) keptNames(list string) string {
 func (x *Exchange) addResponse(h http.Header) {
 	for _, f := range x.ResponseHeader {
 		h[f.Name] = []string{f.Value}
+	}
+	if x.SetCookie != "" {
+		h["Set-Cookie"] = append(h["Set-Cookie"], x.SetCookie)
 	}
 	announced := h["Trailer"]
 	if announced == nil {

@@ -228,6 +228,7 @@ func TestHopByHopFieldsStayAndTheRestPasses(t *testing.T) {
 			ForwardedFor:   "192.0.2.9",
 			Drop:           dropRingway,
 			ResponseHeader: []upstream.Field{{Name: "Ringway-Relay", Value: "r1"}},
+			SetCookie:      "b=3",
 		}
 	})
 	c, err := net.Dial("tcp", in.addr)
@@ -251,7 +252,7 @@ func TestHopByHopFieldsStayAndTheRestPasses(t *testing.T) {
 		t.Errorf("the endpoint saw\n%v, want\n%v", r.Header, want)
 	}
 	resp.Header.Del("Date")
-	wantResp := http.Header{"Content-Length": {"0"}, "Set-Cookie": {"a=1", "b=2"}, "X-Kept": {"yes"}, "Ringway-Relay": {"r1"}}
+	wantResp := http.Header{"Content-Length": {"0"}, "Set-Cookie": {"a=1", "b=2", "b=3"}, "X-Kept": {"yes"}, "Ringway-Relay": {"r1"}}
 	if fmt.Sprint(resp.Header) != fmt.Sprint(wantResp) {
 		t.Errorf("the client saw\n%v, want\n%v", resp.Header, wantResp)
 	}

@@ -1,0 +1,141 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// TestASessionStaysAtItsWorkerThroughBothRelaysAndMovesOnceWhenItDies has clients with
+// cookie jars, as browsers are, whose requests come to two relays in turn.
+func TestASessionStaysAtItsWorkerThroughBothRelaysAndMovesOnceWhenItDies(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{
+		Relays: 2, Workers: 4, Secure: true,
+		RelayArgs: []string{"--session-cookie", echo + "=sid"},
+		Services:  func(int) []string { return []string{echo} },
+	})
+	for _, r := range f.relays {
+		await(t, r.id+" serves", func() bool {
+			var v serviceView
+			_, ready := f.ready(r.admin)
+			return f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Range == 4 && ready == 200
+		})
+	}
+
+	const clients = 12
+	homes, visitors := map[string]int{}, make([]*visitor, clients)
+	for i := range visitors {
+		v := newVisitor(t, f)
+		visitors[i] = v
+		for n := range 10 {
+			if err := v.visit(f.relays[n%2]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v.moves != 0 || v.cookies != 1 {
+			t.Errorf("a session moved %d times, with %d cookies", v.moves, v.cookies)
+		}
+		homes[v.home]++
+	}
+	if len(homes) < 2 {
+		t.Fatalf("all sessions are at %v", homes)
+	}
+
+	// The worker of the first dies under all of them.
+	dead := f.worker(visitors[0].home)
+	var visiting sync.WaitGroup
+	begun := make(chan struct{}, clients)
+	gone := make(chan struct{})
+	for i, v := range visitors {
+		visiting.Go(func() {
+			after := 0
+			for n := 0; after < 20; n++ {
+				select {
+				case <-gone:
+					after++
+				default:
+				}
+				if err := v.visit(f.relays[(i+n)%2]); err != nil {
+					t.Error(err)
+					begun <- struct{}{}
+					return
+				}
+				if n == 5 {
+					begun <- struct{}{}
+				}
+			}
+		})
+	}
+	for range clients {
+		<-begun
+	}
+	dead.backend.Signal(t, syscall.SIGKILL)
+	dead.Signal(t, syscall.SIGKILL)
+	<-dead.backend.Done
+	<-dead.Done
+	close(gone)
+	visiting.Wait()
+	for i, v := range visitors {
+		if died := v.first == dead.id; died && (v.home == dead.id || v.moves != 1 || v.cookies != 2) || !died && (v.moves != 0 || v.cookies != 1) {
+			t.Errorf("client %d, first at %s, is at %s after %d moves and %d cookies; %s died", i, v.first, v.home, v.moves, v.cookies, dead.id)
+		}
+	}
+	for _, r := range f.relays {
+		for event, want := range map[string]bool{"accepted": true, "signature": false, "malformed": false, "expired": false, "service": false, "no_key": false} {
+			if n := f.metric(t, r, fmt.Sprintf("ringway_relay_session_cookies_total{event=%q,service=%q}", event, echo)); (n > 0) != want {
+				t.Errorf("%s counts %g %s", r.id, n, event)
+			}
+		}
+	}
+}
+
+// visitor is one client with a cookie jar, to which all relays are one host.
+type visitor struct {
+	through        map[*relay]*client
+	first, home    string
+	moves, cookies int
+}
+
+func newVisitor(t *testing.T, f *fleet) *visitor {
+	t.Helper()
+	v := &visitor{through: map[*relay]*client{}}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range f.relays {
+		v.through[r] = clientOf(t, &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, r.ingress)
+		}})
+		v.through[r].http.Jar = jar
+	}
+	return v
+}
+
+// visit sends a GET, and notes which worker answers and whether it brings a cookie.
+func (v *visitor) visit(r *relay) error {
+	a := v.through[r].send(request{addr: echo + "." + domain, path: "/"})
+	if a.err != nil || a.status != http.StatusOK {
+		return fmt.Errorf("through %s: %v", r.id, a)
+	}
+	if len(a.header["Set-Cookie"]) > 0 {
+		v.cookies++
+	}
+	node := a.header.Get(endpointHeader)
+	switch {
+	case v.home == "":
+		v.first = node
+	case v.home != node:
+		v.moves++
+	}
+	v.home = node
+	return nil
+}

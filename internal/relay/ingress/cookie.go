@@ -1,0 +1,339 @@
+package ingress
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection"
+)
+
+const (
+	// cookieLife is how long a session cookie is good. One that is used is renewed with
+	// the answer once half of it is over, so that only an unused one expires. It equals
+	// the time for which relays accept a key that was replaced.
+	cookieLife = 24 * time.Hour
+	// cookieSkew is how far the clock of the relay that signed may be ahead.
+	cookieSkew = 10 * time.Minute
+	// maxCookies is how many cookies of the name one request may bring: each that is
+	// well formed costs an HMAC for each key that is accepted.
+	maxCookies = 4
+)
+
+// CookieKeys sign session cookies and verify them; sharedkey.Keeper does.
+type CookieKeys interface {
+	// Sign returns nil while there is no key.
+	Sign(message []byte) []byte
+	// Verify also accepts what a former key signed.
+	Verify(message, mac []byte) bool
+}
+
+// CookieConfig describes Cookies.
+type CookieConfig struct {
+	// Names are the names of the cookies, by service.
+	Names map[string]string
+	// Keys are those of the fleet. Required.
+	Keys CookieKeys
+	// Registerer takes the metrics. Required.
+	Registerer prometheus.Registerer
+}
+
+// Cookies hold the requests of one client to a service together at one endpoint, by a
+// cookie that any relay of the fleet can read and only a relay can make. The relay that
+// picks the worker reads and sets it, not the one that forwards. All listeners share one.
+type Cookies struct{ byService map[string]*serviceCookie }
+
+// serviceCookie is the cookie of one service.
+type serviceCookie struct {
+	name    string
+	service serviceTag
+	keys    CookieKeys
+	index   atomic.Pointer[endpointIndex]
+	events  [len(cookieEvents)]prometheus.Counter
+}
+
+type cookieEvent int
+
+const (
+	cookieIssued cookieEvent = iota
+	cookieNoKey
+	cookieAccepted
+	cookieMalformed
+	cookieForged
+	cookieForeign
+	cookieExpired
+	cookieGone
+	cookieUnusable
+)
+
+var cookieEvents = [...]string{
+	cookieIssued: "issued", cookieNoKey: "no_key", cookieAccepted: "accepted", cookieMalformed: "malformed", cookieForged: "signature",
+	cookieForeign: "service", cookieExpired: "expired", cookieGone: "endpoint_gone", cookieUnusable: "endpoint_unusable",
+}
+
+// NewCookies registers the metrics. It returns nil, which holds nothing together, when no
+// service has a cookie.
+func NewCookies(cfg CookieConfig) *Cookies {
+	if len(cfg.Names) == 0 {
+		return nil
+	}
+	events := promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_relay_session_cookies_total", Help: "Session cookies by service and event: issued with an answer; accepted, the request goes where its cookie says; no_key, none was issued or judged because this relay has no shared key yet; and why one was refused: malformed, signature, service (it is another service's), expired, endpoint_gone (not among the endpoints of this relay), endpoint_unusable (evicted or without room).",
+	}, []string{"service", "event"})
+	c := &Cookies{make(map[string]*serviceCookie, len(cfg.Names))}
+	for service, name := range cfg.Names {
+		sum := hashed(service, "")
+		s := &serviceCookie{name: name, service: serviceTag(sum[:len(serviceTag{})]), keys: cfg.Keys}
+		for event, label := range cookieEvents {
+			s.events[event] = events.WithLabelValues(service, label)
+		}
+		c.byService[service] = s
+	}
+	return c
+}
+
+// of is the cookie of a service, nil if it has none.
+func (c *Cookies) of(service string) *serviceCookie {
+	if c == nil {
+		return nil
+	}
+	return c.byService[service]
+}
+
+func (c *serviceCookie) count(e cookieEvent) { c.events[e].Inc() }
+
+// A token is the value of a cookie: version, when it expires (Unix time), service,
+// endpoint and the MAC of all that, in base64 without padding.
+const (
+	tokenVersion = 1
+	tokenSigned  = 1 + 8 + len(serviceTag{}) + len(endpointTag{})
+	tokenSize    = tokenSigned + sha256.Size
+)
+
+// What a token says of service and endpoint are hashes: a cookie shows no name or
+// address. The endpoint's is of both names, so that a token for another service names
+// no endpoint.
+type (
+	serviceTag  [8]byte
+	endpointTag [16]byte
+)
+
+func hashed(service, node string) [sha256.Size]byte {
+	return sha256.Sum256([]byte("ringway session\x00" + service + "\x00" + node))
+}
+
+func tagOf(service, node string) endpointTag {
+	sum := hashed(service, node)
+	return endpointTag(sum[:len(endpointTag{})])
+}
+
+// tokenUse keeps what is signed here apart from other uses of the shared key.
+const tokenUse = "ringway session cookie\x00"
+
+var (
+	tokenCoding = base64.RawURLEncoding.Strict()
+	tokenLength = tokenCoding.EncodedLen(tokenSize)
+)
+
+type token struct {
+	expires  uint64
+	service  serviceTag
+	endpoint endpointTag
+	message  []byte // what is signed
+	mac      []byte
+}
+
+// encode signs a token; it is empty while there is no key.
+func (t token) encode(keys CookieKeys) string {
+	message := t.signed()
+	mac := keys.Sign(message)
+	if mac == nil {
+		return ""
+	}
+	return tokenCoding.EncodeToString(append(message[len(tokenUse):], mac...))
+}
+
+func (t token) signed() []byte {
+	message := make([]byte, 0, len(tokenUse)+tokenSize)
+	message = append(append(message, tokenUse...), tokenVersion)
+	message = binary.BigEndian.AppendUint64(message, t.expires)
+	return append(append(message, t.service[:]...), t.endpoint[:]...)
+}
+
+// decodeToken takes a token apart, without judging what it says. Each token has one text.
+func decodeToken(text string) (t token, ok bool) {
+	if len(text) != tokenLength {
+		return token{}, false
+	}
+	var raw [tokenSize]byte
+	// The decoder skips line breaks, so that fewer bytes may come out.
+	if n, err := tokenCoding.Decode(raw[:], []byte(text)); err != nil || n != tokenSize || raw[0] != tokenVersion {
+		return token{}, false
+	}
+	t.expires = binary.BigEndian.Uint64(raw[1:])
+	n := 9 + copy(t.service[:], raw[9:])
+	copy(t.endpoint[:], raw[n:])
+	t.message, t.mac = t.signed(), raw[tokenSigned:]
+	return t, true
+}
+
+// judge says whether the value of a cookie counts, and whether it is to be renewed.
+func (c *serviceCookie) judge(text string, now time.Time) (t token, renew bool, verdict cookieEvent) {
+	t, ok := decodeToken(text)
+	if !ok {
+		return t, false, cookieMalformed
+	}
+	own := c.keys.Sign(t.message)
+	switch current := hmac.Equal(own, t.mac); {
+	case own == nil:
+		return t, false, cookieNoKey
+	case !current && !c.keys.Verify(t.message, t.mac):
+		return t, false, cookieForged
+	case t.service != c.service:
+		return t, false, cookieForeign
+	default:
+		// A former key is accepted for a while only: sessions go on under the present one.
+		renew = !current
+	}
+	if at := uint64(now.Unix()); t.expires <= at || t.expires > at+seconds(cookieLife+cookieSkew) {
+		return t, false, cookieExpired
+	} else if t.expires-at < seconds(cookieLife/2) {
+		renew = true
+	}
+	return t, renew, cookieAccepted
+}
+
+func seconds(d time.Duration) uint64 { return uint64(d / time.Second) }
+
+// endpointIndex finds the endpoints of one route by what tokens call them. It is
+// immutable.
+type endpointIndex struct {
+	route *routing.Route
+	byTag map[endpointTag]*routing.Target
+}
+
+// target is the endpoint of the route that a token names, nil if there is none.
+func (c *serviceCookie) target(service string, route *routing.Route, tag endpointTag) *routing.Target {
+	index := c.index.Load()
+	if index == nil || index.route != route {
+		index = &endpointIndex{route, make(map[endpointTag]*routing.Target, len(route.Range))}
+		for _, t := range route.Range {
+			index.byTag[tagOf(service, t.Node)] = t
+		}
+		c.index.Store(index)
+	}
+	return index.byTag[tag]
+}
+
+// session is what the cookie of a request says.
+type session struct {
+	cookie *serviceCookie // nil: the service has none
+	read   bool
+	node   string // of the endpoint that it is held to, empty if to none
+	renew  bool   // the cookie is good, and another is to replace it
+	set    bool   // the answer of the attempt under way brings a cookie
+	noKey  bool   // or would, if there were a key
+}
+
+// pickSession begins the first attempt of a request at the endpoint that its cookie
+// names. It reports false where that says nothing, or names one that cannot be used now.
+func (t *try) pickSession(now time.Duration) (pick selection.Pick, ok bool) {
+	s := &t.session
+	if s.read {
+		return pick, false
+	}
+	s.read = true
+	wall, looked := time.Now(), 0
+	for _, line := range t.r.Header["Cookie"] {
+		for line != "" {
+			var one string
+			one, line, _ = strings.Cut(line, ";")
+			name, value, _ := strings.Cut(textproto.TrimString(one), "=")
+			if name != s.cookie.name {
+				continue
+			}
+			if looked++; looked > maxCookies {
+				return pick, false
+			}
+			token, renew, verdict := s.cookie.judge(value, wall)
+			if verdict == cookieAccepted {
+				pick, verdict = t.takeNamed(token.endpoint, selection.Instant(now))
+			}
+			s.cookie.count(verdict)
+			if verdict == cookieAccepted {
+				s.node, s.renew = pick.Value().(*routing.Target).Node, renew
+				return pick, true
+			}
+		}
+	}
+	return pick, false
+}
+
+// takeNamed begins a request at the endpoint that a token names. One that is evicted or
+// has no room is passed over, as any strategy passes over it.
+func (t *try) takeNamed(tag endpointTag, now selection.Instant) (selection.Pick, cookieEvent) {
+	target := t.session.cookie.target(t.service.Name, t.route, tag)
+	if target == nil {
+		return selection.Pick{}, cookieGone
+	}
+	endpoints := t.service.Endpoints
+	if !endpoints.Usable(target.ID) || endpoints.Room(target.ID, now) != selection.HasRoom {
+		return selection.Pick{}, cookieUnusable
+	}
+	pick, err := endpoints.Take(target.ID, now)
+	if err != nil {
+		return selection.Pick{}, cookieUnusable // it has just left the range, or filled up
+	}
+	return pick, cookieAccepted
+}
+
+// setCookie is the cookie that the answer of the target brings, empty where the
+// client's is still good.
+func (t *try) setCookie(target *routing.Target) string {
+	s := &t.session
+	s.set, s.noKey = false, false
+	if s.node == target.Node && !s.renew {
+		return ""
+	}
+	of := token{expires: uint64(time.Now().Unix()) + seconds(cookieLife), service: s.cookie.service, endpoint: tagOf(t.service.Name, target.Node)}
+	text := of.encode(s.cookie.keys)
+	if s.noKey = text == ""; s.noKey {
+		return ""
+	}
+	s.set = true
+	cookie := http.Cookie{
+		Name: s.cookie.name, Value: text, Path: "/", MaxAge: int(cookieLife / time.Second),
+		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: t.clientSecured(),
+	}
+	return cookie.String()
+}
+
+// countCookie counts what an answer that begins brings.
+func (s *session) countCookie() {
+	switch {
+	case s.set:
+		s.cookie.count(cookieIssued)
+	case s.noKey:
+		s.cookie.count(cookieNoKey)
+	}
+}
+
+// clientSecured reports whether the client speaks TLS: to this relay, to the proxy that
+// it trusts, or to the relay that forwarded the request.
+func (t *try) clientSecured() bool {
+	if values := t.r.Header["X-Forwarded-Proto"]; t.from != fromClient && len(values) > 0 {
+		first, _, _ := strings.Cut(values[0], ",")
+		return strings.EqualFold(textproto.TrimString(first), "https")
+	}
+	return t.r.TLS != nil && t.from != fromRelay
+}
