@@ -48,8 +48,10 @@ demo: ## a whole fleet in one process, with load and a live table; Ctrl-C ends i
 	@exec bin/relay demo
 
 .PHONY: test-long
-test-long: ## hostile tests at full size: a flood of a million packets
+test-long: ## end-to-end tests at full size: a million packets, 20,000 requests, 3,000 connections
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run Flood ./internal/e2e/hostile
+	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -run Burst ./internal/e2e
+	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
 .PHONY: build
 build: ## build the two binaries into bin/
@@ -66,7 +68,7 @@ test: ## all tests, with the race detector; and those of sims/compare
 	go test ./affinity ./sims/internal/scenarios/... ./internal/relay/ingress ./internal/worker/sidecar
 	go test -run "RandomPackets|Storm|EndsTheSame" ./membership
 	go test -run EachPromise ./sims/internal/validation
-	go test -timeout $(TIMEOUT) -run "History/.*/N=.0|Kilobyte|CostsTheSame|AllocateNothing" ./advertise
+	go test -timeout $(TIMEOUT) -run "History|Kilobyte|CostsTheSame|AllocateNothing" ./advertise
 	@# The comparison with other systems is a module of its own: their
 	@# dependencies must not become ours.
 	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go vet ./... && go test ./...; fi

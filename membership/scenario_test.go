@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,13 +31,15 @@ func TestEveryHistoryEndsAsItPromises(t *testing.T) {
 }
 
 // What members promise they promise with certificates as well, where every packet
-// is signed. Under the race detector every sixth history is played.
+// is signed. Under the race detector a few short ones are played, in which members come,
+// go and vanish; without it, all.
 func TestEveryHistoryEndsTheSameWithCertificates(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no histories: %v", err)
 	}
-	for i, file := range files {
+	raced := []string{"blackhole_and_back", "found_by_its_address", "partition_short", "restart_new_address", "rolling_restart", "worker_crash"}
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +47,7 @@ func TestEveryHistoryEndsTheSameWithCertificates(t *testing.T) {
 		switch name := strings.TrimSuffix(filepath.Base(file), ".txt"); {
 		case strings.Contains("\n"+string(text), "\nsecure with"): // it says itself how
 		case name == "clock_ahead": // clock_ahead_signed ends otherwise, and says why
-		case raceEnabled && i%6 != 0:
+		case raceEnabled && !slices.Contains(raced, name):
 		default:
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

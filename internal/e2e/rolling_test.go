@@ -135,7 +135,7 @@ func TestNoRestartOfARelayAnswersWithAnUnknownService(t *testing.T) {
 	r := f.relays[1]
 	await(t, r.id+" serves", func() bool { return f.call(r, echo).status == 200 })
 	l := f.startLoad(t, loadConfig{Name: "one", Service: echo, Pause: 2 * time.Millisecond, Relay: func(int) *relay { return r }})
-	restarts := forLong(3, 100)
+	restarts := forLong(3, 30)
 	for range restarts {
 		l.more(t, 20)
 		r.process = restart(t, r.process)
