@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"fmt"
 	"slices"
 	"syscall"
 	"testing"
@@ -88,7 +87,7 @@ func TestABurstOfNewConnectionsAndAPauseOfTheRelayFailNoRequest(t *testing.T) {
 		}
 	}
 	slices.Sort(after)
-	t.Log(fmt.Sprintf("after the pause: %d requests, median %v, slowest %v", len(after), after[len(after)/2], after[len(after)-1]))
+	t.Logf("after the pause: %d requests, median %v, slowest %v", len(after), after[len(after)/2], after[len(after)-1])
 	// Beside other tests no time means anything.
 	if long() && after[len(after)*99/100] > 500*time.Millisecond {
 		t.Errorf("99 of 100 requests took up to %v three seconds after the pause", after[len(after)*99/100])
