@@ -59,7 +59,7 @@ func TestAWorkerThatHangsFailsNoGET(t *testing.T) {
 // A burst of new connections meets a relay without connections to its workers.
 func TestABurstOfNewConnectionsAndAPauseOfTheRelayFailNoRequest(t *testing.T) {
 	t.Parallel()
-	burst := int(forLong(300, 3000))
+	burst := int(forLong(0, 3000)) // only on a machine of its own
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 3, Secure: true, Plain: long(),
 		Services: func(int) []string { return []string{echo} }})
 	r := f.relays[0]
