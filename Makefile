@@ -48,7 +48,7 @@ demo: ## a whole fleet in one process, with load and a live table; Ctrl-C ends i
 	@exec bin/relay demo
 
 .PHONY: test-long
-test-long: ## end-to-end tests at full size: a million packets, 20,000 requests, 3,000 connections
+test-long: ## end-to-end tests at full size: a million packets, rolling restarts under 10,000 requests, 3,000 connections at once
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run Flood ./internal/e2e/hostile
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -run Burst ./internal/e2e
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e

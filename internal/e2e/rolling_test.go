@@ -20,9 +20,9 @@ type rolling struct {
 func TestARollingRestartLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]rolling{
-		"of the relays":  {Relays: true, Rate: 200, Requests: forLong(0, 20_000)},
-		"of the workers": {Workers: true, Rate: 200, Requests: forLong(0, 10_000)},
-		"of both":        {Relays: true, Workers: true, Rate: 50, Requests: forLong(0, 5_000)},
+		"of the relays":  {Relays: true, Rate: 200, Requests: forLong(0, 10_000)},
+		"of the workers": {Workers: true, Rate: 200, Requests: forLong(0, 5_000)},
+		"of both":        {Relays: true, Workers: true, Rate: 50, Requests: forLong(0, 2_000)},
 	} {
 		t.Run(name, test.run)
 	}
@@ -135,7 +135,7 @@ func TestNoRestartOfARelayAnswersWithAnUnknownService(t *testing.T) {
 	r := f.relays[1]
 	await(t, r.id+" serves", func() bool { return f.call(r, echo).status == 200 })
 	l := f.startLoad(t, loadConfig{Name: "one", Service: echo, Pause: 2 * time.Millisecond, Relay: func(int) *relay { return r }})
-	restarts := forLong(3, 30)
+	restarts := forLong(3, 15)
 	for range restarts {
 		l.more(t, 20)
 		r.process = restart(t, r.process)

@@ -37,7 +37,7 @@ func TestAWorkerThatHangsFailsNoGET(t *testing.T) {
 			l.more(t, 100)
 			stopped := test.hangs(f.workers[0])
 			stopped.Signal(t, syscall.SIGSTOP)
-			for range forLong(2, 20) {
+			for range forLong(2, 8) {
 				l.more(t, 500)
 			}
 			stopped.Signal(t, syscall.SIGCONT)
