@@ -136,7 +136,7 @@ func (n *Node) join(ctx context.Context) {
 	pause := discovery.Backoff()
 	watch := n.Watch(ctx) // being found counts as much as finding
 	for {
-		// An answer that led to nobody may be older than the cluster.
+		// An answer that led to no member may be older than the cluster.
 		err := n.seeds.Recheck(ctx, n.cfg.RejoinInterval)
 		targets := n.seeds.Addrs()
 		if len(targets) == 0 && err == nil {
