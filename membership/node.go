@@ -387,9 +387,9 @@ func (n *Node) hearOf(state *table, notice leaveNotice) (changed bool) {
 		n.guard.noteGoodbye(instanceName(notice.id, notice.epoch))
 	}
 	if notice.stay {
-		changed = n.report(state.stays(notice.id, notice.epoch))
+		changed = n.report(state.stays(notice.id, notice.epoch, time.Now()))
 	} else {
-		changed = n.report(state.announced(notice.id, notice.epoch))
+		changed = n.report(state.announced(notice.id, notice.epoch, time.Now()))
 	}
 	if changed && notice.id != n.cfg.ID {
 		_ = n.Broadcast(topic, notice.id, append(payload, notice.signature...)) // short: it always fits

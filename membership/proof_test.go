@@ -200,7 +200,9 @@ func TestAMemberThatIsSaidToLeaveSaysThatItStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	seed.await(t, "w1 leaving", leaving)
-	seed.await(t, "w1 staying", func(s *Snapshot) bool { return !leaving(s) })
+	for _, n := range []*testNode{seed, w, liar} {
+		n.await(t, "w1 staying", func(s *Snapshot) bool { return !leaving(s) })
+	}
 	if !strings.Contains(w.log.String(), "this node is leaving, and it is not") {
 		t.Errorf("w1 says nothing of it:\n%s", w.log)
 	}

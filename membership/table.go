@@ -15,6 +15,8 @@ type table struct {
 	self string
 	// alive holds one instance of each id, the one with the highest epoch.
 	alive map[string]Member
+	// stayed says until when no announcement of a member's leave is believed; see stayWindow.
+	stayed map[string]time.Time
 	// outdated are instances that memberlist sees alive although a later boot of
 	// the same id was seen: mostly the last traces of a life that ended, else a
 	// process on a host whose clock went backwards, or a second process.
@@ -68,7 +70,7 @@ type change struct {
 
 func newTable(self string) *table {
 	return &table{
-		self: self, alive: make(map[string]Member), outdated: make(map[string]outdatedMember),
+		self: self, alive: make(map[string]Member), stayed: make(map[string]time.Time), outdated: make(map[string]outdatedMember),
 		floor: make(map[string]lifeFloor), lost: make(map[string]lostMember),
 	}
 }
@@ -188,7 +190,7 @@ func (t *table) tick(answered bool, now time.Time) (changes []change, again bool
 
 // announced notes that an instance is about to leave. The news may come after
 // memberlist's, and then corrects what was taken for a failure.
-func (t *table) announced(id string, epoch uint64) []change {
+func (t *table) announced(id string, epoch uint64, now time.Time) []change {
 	if i := t.departures.find(id); i >= 0 {
 		if d := &t.departures.recent[i]; d.Reason == Failed && d.Member.Epoch == epoch {
 			d.Reason = Left
@@ -197,7 +199,7 @@ func (t *table) announced(id string, epoch uint64) []change {
 		}
 	}
 	m, known := t.alive[id]
-	if !known || m.Epoch != epoch || m.Leaving {
+	if !known || m.Epoch != epoch || m.Leaving || now.Before(t.stayed[id]) {
 		return nil
 	}
 	m.Leaving = true
@@ -205,10 +207,20 @@ func (t *table) announced(id string, epoch uint64) []change {
 	return []change{{"changed", m}}
 }
 
+// stayWindow is how long an announcement is not believed that its member has taken back:
+// longer than copies of it travel. Without it the two would chase each other for as long
+// as each that is believed is passed on anew.
+const stayWindow = 5 * time.Second
+
 // stays takes an announcement back: the member itself says that it is not leaving.
-func (t *table) stays(id string, epoch uint64) []change {
+func (t *table) stays(id string, epoch uint64, now time.Time) []change {
 	m, known := t.alive[id]
-	if !known || m.Epoch != epoch || !m.Leaving {
+	if !known || m.Epoch != epoch {
+		return nil
+	}
+	maps.DeleteFunc(t.stayed, func(_ string, until time.Time) bool { return !now.Before(until) })
+	t.stayed[id] = now.Add(stayWindow)
+	if !m.Leaving {
 		return nil
 	}
 	m.Leaving = false

@@ -35,8 +35,8 @@ func TestTheTableTellsWhatHappened(t *testing.T) {
 		{func() []change { return tb.gone("w1.2", true, now) }, "failed "},
 		{func() []change { return tb.seen(member("w1", 1), now) }, "outdated "}, // not back
 		{func() []change { return tb.seen(member("w1", 3), now) }, "joined "},
-		{func() []change { return tb.announced("w1", 2) }, ""}, // not this life
-		{func() []change { return tb.announced("w1", 3) }, "changed "},
+		{func() []change { return tb.announced("w1", 2, time.Time{}) }, ""}, // not this life
+		{func() []change { return tb.announced("w1", 3, time.Time{}) }, "changed "},
 		{func() []change { return tb.seen(member("w1", 3), now) }, ""}, // still leaving
 		{func() []change { return tb.gone("w1.3", true, now) }, "left "},
 		{func() []change { return tb.seen(member("w1", 3), now) }, ""}, // who left never comes back
@@ -53,7 +53,7 @@ func TestOnlyWhoFailedIsLookedFor(t *testing.T) {
 	tb := newTable("self.1")
 	tb.seen(member("failed", 1), now)
 	tb.seen(member("left", 1), now)
-	tb.announced("left", 1)
+	tb.announced("left", 1, time.Time{})
 	tb.gone("failed.1", true, now)
 	tb.gone("left.1", true, now)
 	if _, ok := tb.lost["failed"]; !ok || len(tb.lost) != 1 {
@@ -121,13 +121,13 @@ func TestALateAnnouncementTurnsAFailureIntoALeave(t *testing.T) {
 	tb := newTable("self.1")
 	tb.seen(member("w1", 1), now)
 	tb.gone("w1.1", true, now)
-	if got := events(tb.announced("w1", 2)); got != "" {
+	if got := events(tb.announced("w1", 2, time.Time{})); got != "" {
 		t.Fatalf("of another life, yet: %q", got)
 	}
-	if got := events(tb.announced("w1", 1)); got != "left " || len(tb.lost) != 0 || len(tb.burst.failed) != 0 {
+	if got := events(tb.announced("w1", 1, time.Time{})); got != "left " || len(tb.lost) != 0 || len(tb.burst.failed) != 0 {
 		t.Fatalf("got %q, lost %v", got, tb.lost)
 	}
-	if got := events(tb.announced("w1", 1)); got != "" {
+	if got := events(tb.announced("w1", 1, time.Time{})); got != "" {
 		t.Fatalf("told twice: %q", got)
 	}
 	if got := events(tb.seen(member("w1", 1), now)); got != "" {
