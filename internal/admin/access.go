@@ -97,7 +97,7 @@ func NewAccess(cfg AccessConfig) (*Access, error) {
 		}
 	}
 	a.refused = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_admin_refused_total", Help: "Requests that the admin API refused, by reason: no_token, wrong_token, certificate (of nobody who may), cross_origin (a page of another site in a browser), foreign_host (the Host header names another host), forwarded (a proxy or a relay passed it on).",
+		Name: "ringway_admin_refused_total", Help: "Requests that the admin API refused, by reason: no_token, wrong_token, certificate (its owner has no access), cross_origin (a page of another site in a browser), foreign_host (the Host header names another host), forwarded (a proxy or a relay passed it on).",
 	}, []string{"reason"})
 	for _, reason := range []string{refusedMissing, refusedWrong, refusedCertificate, refusedOrigin, refusedHost, refusedForwarded} {
 		a.refused.WithLabelValues(reason)
