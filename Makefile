@@ -9,7 +9,7 @@ SHELL := bash
 # Overridable on the command line, for example `make fuzz FUZZTIME=10s`.
 FUZZTIME ?= 60s
 BENCH    ?= .
-# The race detector needs cgo and a C compiler; `make test RACE=` goes without.
+# The race detector needs cgo and a C compiler; `make test-race RACE=` goes without.
 RACE     ?= -race
 # Per package; a test that hangs prints its goroutines and fails.
 TIMEOUT  ?= 12m
@@ -48,30 +48,33 @@ demo: ## a whole fleet in one process, with load and a live table; Ctrl-C ends i
 	@exec bin/relay demo
 
 .PHONY: test-long
-test-long: ## end-to-end tests at full size: a million packets, rolling restarts under 10,000 requests, 3,000 connections at once
+test-long: ## tests that take minutes, processes with the race detector: a flood, a burst, an overload, rolling restarts, histories of 200 members
+	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembers|EveryHistoryKeeps|JoinStorm' ./affinity/peering ./advertise ./membership
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run Flood ./internal/e2e/hostile
-	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -run Burst ./internal/e2e
+	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run 'Burst|Capacity|BusyFleet' ./internal/e2e
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
+
+.PHONY: test-full
+test-full: ## rolling restarts under 20,000 requests each, 1,000 restarts of one relay, workers that hang: an hour, not in CI
+	LONG_TESTS=full go test $(RACE) -count=1 -timeout 2h -v -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
 .PHONY: build
 build: ## build the two binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
 .PHONY: test
-test: ## all tests, with the race detector; and those of sims/compare
-	go test $(RACE) -timeout $(TIMEOUT) $$(go list ./... | grep -v /internal/e2e)
+test: ## all tests, and those of sims/compare; about 5 minutes on two cores
+	@# Many packages wait for real clocks: twice as many as usual run at a time.
+	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $$(go list ./... | grep -v /internal/e2e)
 	@# Two fleets of processes at a time would starve each other.
-	go test $(RACE) -timeout $(TIMEOUT) -p 1 ./internal/e2e/...
-	@# What the race detector distorts (allocations) or slows down too much (the
-	@# sweep over every size, a million packets, 200 joiners or workers) runs again
-	@# without it.
-	go test ./affinity ./sims/internal/scenarios/... ./internal/relay/ingress ./internal/worker/sidecar
-	go test -run "RandomPackets|Storm|EndsTheSame" ./membership
-	go test -run EachPromise ./sims/internal/validation
-	go test -timeout $(TIMEOUT) -run "History|Kilobyte|CostsTheSame|AllocateNothing" ./advertise
-	@# The comparison with other systems is a module of its own: their
-	@# dependencies must not become ours.
+	go test -timeout $(TIMEOUT) -p 1 ./internal/e2e/...
+	@# The comparison with other systems is a separate module: their dependencies must
+	@# not become ours.
 	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go vet ./... && go test ./...; fi
+
+.PHONY: test-race
+test-race: ## the tests under the race detector, without processes (test-long has some) and results of simulations
+	go test $(RACE) -timeout $(TIMEOUT) $$(go list ./... | grep -v -E '/internal/e2e|/sims/internal/(scenarios/|plot|validation)')
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, go mod tidy: checks only, changes nothing
@@ -161,6 +164,11 @@ down: ## end the fleet that `make up` started
 test-containers: ## the compose fleet survives the loss of each of its parts (needs docker)
 	@$(call need,docker docker.io)
 	CONTAINER_TESTS=1 go test -count=1 -timeout 8m -v ./deploy/containers
+
+.PHONY: test-netns
+test-netns: ## a fleet under black holes and partitions, a network namespace for each member (Linux; root or user namespaces)
+	@$(call need,ip iproute2) && $(call need,nft nftables) && $(call need,nsenter util-linux)
+	NETNS_TESTS=1 go test -count=1 -timeout 4m -v ./internal/e2e/netns
 
 .PHONY: test-deploy
 test-deploy: ## alert rules, metrics and systemd units, judged by their own tools (promtool, systemd-analyze)

@@ -1,7 +1,11 @@
 package advertise
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -11,36 +15,36 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// Refusal says what of a member's offer does not become endpoints.
+// Refusal describes services of a worker that do not become endpoints.
 type Refusal struct {
 	Worker string `json:"worker"`
 	// Reason is host_name, foreign_host, local_host, services_per_record, services
 	// or new_services.
 	Reason string `json:"reason"`
-	// Count is how many services are concerned, Service one of them and Text what is
-	// wrong with it.
+	// Count is how many services are refused, Service is one of them, and Text explains
+	// why it is refused.
 	Count   int    `json:"count"`
 	Service string `json:"service"`
 	Text    string `json:"text"`
 }
 
-// maxRefusals is how many a view lists.
+// maxRefusals is how many refusals a view lists.
 const maxRefusals = 100
 
 // admission applies the rules. It is a state machine without goroutine, lock or
 // clock; the view builder owns it.
 type admission struct {
 	Rules
-	// told hears of each refusal once per record. Nil: nothing does.
+	// told is called for each refusal, once per record. Nil: no call.
 	told func(Refusal)
 
 	refused map[string]verdict
-	fresh   map[string]struct{} // names that the view in the making adds
+	fresh   map[string]struct{} // names that the view being built adds
 	tokens  map[string]*rate.Limiter
 	listed  []Refusal // for views; nil when refused has changed since
 }
 
-// verdict is what was refused of a member's record.
+// verdict holds the refusals of a member's record.
 type verdict struct {
 	stamp    stamp
 	epoch    uint64
@@ -77,14 +81,15 @@ func (a *admission) admit(m membership.Member, e *entry, services []Service, vie
 	return admitted
 }
 
-// admitName bounds how many names there are and how fast they come.
+// admitName limits the number of names and the rate of new names per member, with a token
+// bucket.
 func (a *admission) admitName(id, name string, view *viewBuilder, now time.Time) error {
 	known, offered := view.known(name)
 	if _, already := a.fresh[name]; already || offered {
 		return nil
 	}
 	if view.offeredNames()+len(a.fresh) >= a.MaxServices {
-		return refuse(refusedServices, "%d services are known already: raise --max-services, or look for a worker that offers names without end", a.MaxServices)
+		return refuse(refusedServices, "%d services are already known: raise --max-services, or find the worker that keeps offering new names", a.MaxServices)
 	}
 	if !known {
 		bucket := a.tokens[id]
@@ -93,7 +98,7 @@ func (a *admission) admitName(id, name string, view *viewBuilder, now time.Time)
 			a.tokens[id] = bucket
 		}
 		if !bucket.AllowN(now, 1) {
-			return refuse(refusedNewNames, "its worker brings more than %d new services a minute: they are taken in later, at that rate", a.NewServicesPerMinute)
+			return refuse(refusedNewNames, "its worker offers more than %d new services per minute: they are accepted later, at that rate", a.NewServicesPerMinute)
 		}
 	}
 	a.fresh[name] = struct{}{}
@@ -111,8 +116,8 @@ func (v *verdict) add(worker, service string, count int, err error) {
 	v.refusals = append(v.refusals, Refusal{Worker: worker, Reason: bad.reason, Count: count, Service: service, Text: bad.detail})
 }
 
-// note remembers what was refused and tells of it unless the same record was
-// refused for the same reason before.
+// note stores the refusals and reports those that are new: a refusal of the same record for
+// the same reason is reported only once.
 func (a *admission) note(id string, v verdict) {
 	before, was := a.refused[id]
 	if len(v.refusals) == 0 {
@@ -128,7 +133,7 @@ func (a *admission) note(id string, v verdict) {
 	a.refused[id], a.listed = v, nil
 }
 
-// forget is for a member that offers nothing any more.
+// forget removes the refusals of a member.
 func (a *admission) forget(id string) {
 	if _, was := a.refused[id]; was {
 		delete(a.refused, id)
@@ -136,7 +141,7 @@ func (a *admission) forget(id string) {
 	}
 }
 
-// list is what is refused now, by worker: the first of them.
+// list returns the first maxRefusals current refusals, sorted by worker.
 func (a *admission) list() []Refusal {
 	if a.listed == nil && len(a.refused) > 0 {
 		for _, id := range slices.Sorted(maps.Keys(a.refused)) {
@@ -149,8 +154,8 @@ func (a *admission) list() []Refusal {
 	return a.listed
 }
 
-// retry returns the members of which more may be admitted now than before, and
-// forgets who has brought no new name for long.
+// retry returns the members that may have more services admitted now than before. It also
+// removes the token buckets that are full again.
 func (a *admission) retry(now time.Time) (ids []string) {
 	for id, v := range a.refused {
 		if slices.ContainsFunc(v.refusals, func(r Refusal) bool { return r.Reason == refusedServices || r.Reason == refusedNewNames }) {
@@ -162,4 +167,94 @@ func (a *admission) retry(now time.Time) (ids []string) {
 	})
 	slices.SortFunc(ids, strings.Compare)
 	return ids
+}
+
+// Rules determine which offers become endpoints. All members of a fleet should have the
+// same rules: if rules differ, views and plans differ.
+type Rules struct {
+	// Proven is true if members prove their identity with certificates. A member may
+	// then offer only addresses on the host of its own gossip address, or in
+	// AllowedAddrs, and no host names, because a name can resolve to any address.
+	// Default false: every address is allowed.
+	Proven bool
+	// AllowedAddrs are networks in which any member may offer addresses.
+	AllowedAddrs []netip.Prefix
+	// MaxServices limits the number of known service names. Default 20,000: twice the
+	// number of members of a large fleet. At the limit new names are refused.
+	MaxServices int
+	// MaxServicesPerRecord is how many services one member may offer, at most 1,024.
+	// Default 128. Of a record with more services, none becomes an endpoint.
+	MaxServicesPerRecord int
+	// NewServicesPerMinute limits how many unknown names one member may offer per minute,
+	// after a burst of MaxServicesPerRecord. Default 60.
+	NewServicesPerMinute int
+}
+
+// Defaults of Rules.
+const (
+	DefaultMaxServices          = 20_000
+	DefaultMaxServicesPerRecord = 128
+	DefaultNewServicesPerMinute = 60
+)
+
+func (r *Rules) validate() error {
+	if r.MaxServices < 0 || r.NewServicesPerMinute < 0 || r.MaxServicesPerRecord < 0 || r.MaxServicesPerRecord > MaxServices {
+		return fmt.Errorf("advertise: rules %+v: want no negative number, 0 for the default, and at most %d services per record", *r, MaxServices)
+	}
+	r.MaxServices = cmp.Or(r.MaxServices, DefaultMaxServices)
+	r.MaxServicesPerRecord = cmp.Or(r.MaxServicesPerRecord, DefaultMaxServicesPerRecord)
+	r.NewServicesPerMinute = cmp.Or(r.NewServicesPerMinute, DefaultNewServicesPerMinute)
+	return nil
+}
+
+// Reasons of refused offers, as metric labels.
+const (
+	refusedHostName    = "host_name"
+	refusedForeignHost = "foreign_host"
+	refusedLocalHost   = "local_host"
+	refusedRecord      = "services_per_record"
+	refusedServices    = "services"
+	refusedNewNames    = "new_services"
+)
+
+var refusals = []string{refusedHostName, refusedForeignHost, refusedLocalHost, refusedRecord, refusedServices, refusedNewNames}
+
+// CheckAddress returns an error if a member with that gossip address must not offer the
+// address. It always returns nil if Proven is false.
+func (r Rules) CheckAddress(address, gossipAddr string) error {
+	gossip, err := netip.ParseAddrPort(gossipAddr)
+	if !r.Proven {
+		return nil
+	} else if err != nil {
+		return refuse(refusedForeignHost, "address %.80q: its member's gossip address %.80q has no IP to compare it with", address, gossipAddr)
+	}
+	host, _, _ := net.SplitHostPort(address)
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return refuse(refusedHostName, "address %.80q: members prove their identity, so it must be an IP address and not a host name", address)
+	}
+	ip, home := ip.Unmap(), gossip.Addr().Unmap()
+	private := ip.IsLoopback() || ip.IsLinkLocalUnicast()
+	if ip.IsUnspecified() || ip.IsMulticast() || private && !home.IsLoopback() && !home.IsLinkLocalUnicast() {
+		return refuse(refusedLocalHost, "address %.80q: other hosts cannot reach its worker there: offer an address of the worker's host %v", address, home)
+	}
+	if ip != home && !slices.ContainsFunc(r.AllowedAddrs, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return refuse(refusedForeignHost, "address %.80q: it is not on the worker's host %v: offer an address there, or allow the network with --endpoint-allowed-cidr", address, home)
+	}
+	return nil
+}
+
+// CheckOffer returns an error if other members could not use an address that a member with
+// that gossip address offers, because of the rules or because they cannot connect to it.
+func (r Rules) CheckOffer(address, gossipAddr string) error {
+	host, _, _ := net.SplitHostPort(address)
+	ip, err := netip.ParseAddr(host)
+	gossip, gossipErr := netip.ParseAddrPort(gossipAddr)
+	switch {
+	case err == nil && ip.Unmap().IsUnspecified():
+		return refuse("address", "address %q: every interface is where to listen, not where to connect: give the address of this host", address)
+	case err == nil && gossipErr == nil && ip.Unmap().IsLoopback() && !gossip.Addr().Unmap().IsLoopback():
+		return refuse("address", "address %q: only this host can connect to it, and others reach this member at %s: give the address of this host", address, gossipAddr)
+	}
+	return r.CheckAddress(address, gossipAddr)
 }

@@ -19,29 +19,30 @@ import (
 
 // AdvertiserConfig describes a process that advertises its own services.
 type AdvertiserConfig struct {
-	// Cluster, Environment and ID say where the process belongs and who it is; see
+	// Cluster, Environment and ID identify the cluster and this process; see
 	// membership.Config. Required.
 	Cluster, Environment, ID string
-	// Datacenter and Region place it; empty means unknown.
+	// Datacenter and Region are the place of the process; empty means unknown.
 	Datacenter, Region string
-	// Seeds are where the cluster is found: host, host:port, dns+name[:port] or
-	// srv+_gossip._udp.name. At least one: nobody looks for an advertiser.
+	// Seeds are addresses or names of members: host, host:port, dns+name[:port] or
+	// srv+_gossip._udp.name. At least one is required, because an advertiser must join
+	// by itself.
 	Seeds []string
-	// Services are offered from the start; Set replaces them. Each address must be
-	// one that relays can connect to.
+	// Services are offered from the start; Set replaces them. Relays must be able to
+	// connect to each address.
 	Services []Service
 
-	// BindAddr is the IP:port for gossip, TCP and UDP; port 0 takes a free one.
-	// Required. AdvertiseAddr is the IP:port that others use, by default the bound
-	// one.
+	// BindAddr is the IP:port for gossip, TCP and UDP; port 0 selects a free port.
+	// Required. AdvertiseAddr is the IP:port that other members use, by default the bound
+	// address.
 	BindAddr, AdvertiseAddr string
-	// Identity has the certificate of the process; Run reads renewed files. Relays
+	// Identity holds the certificate of the process; Run reads renewed files. Relays
 	// with certificates then use only services that are Secured. Default: none.
 	Identity *identity.Source
-	// Keyring has the gossip keys. Default: none.
+	// Keyring holds the gossip keys. Default: none.
 	Keyring *membership.Keyring
-	// AllowedAddrs are networks in which services may be besides this process's own
-	// host. They matter with an Identity, where all members must allow them; see
+	// AllowedAddrs are networks in which services may run in addition to the host of this
+	// process. They matter only with an Identity, and all members must allow them; see
 	// Rules.
 	AllowedAddrs []netip.Prefix
 	// Insecure allows an address that other hosts can reach without both an
@@ -49,34 +50,33 @@ type AdvertiserConfig struct {
 	Insecure bool
 
 	// DrainDelay is how long services are offered as draining before this process
-	// leaves, so that relays hear of it before they meet a closed door. Default
-	// 2 s.
+	// leaves, so that relays learn of it before connections are refused. Default 2 s.
 	DrainDelay time.Duration
-	// OnEvent is told of every step. Calls come one at a time, from Run's own
-	// goroutine: one that blocks delays the events after it, and the leaving.
-	// Default: none.
+	// OnEvent is called for every event, one at a time, from Run's own goroutine: a call
+	// that blocks delays later events and the shutdown. Default: none.
 	OnEvent func(Event)
-	// Logger gets what membership and the catalogue have to say. Default: none.
+	// Logger receives the log lines of membership and the catalogue. Default: none.
 	Logger *slog.Logger
-	// Registerer gets their metrics. Default: none.
+	// Registerer receives their metrics. Default: none.
 	Registerer prometheus.Registerer
 }
 
 const (
 	defaultDrainDelay = 2 * time.Second
-	// statusInterval is how often a node that is alone is asked why: as often as
-	// it tries at most.
+	// statusInterval is how often the status of a node that is alone is checked. The node
+	// does not try to join more often than that.
 	statusInterval = 500 * time.Millisecond
-	// leaveDelay keeps a leaver answering probes until nobody probes it any more.
+	// leaveDelay is how long a leaving node still answers probes, until other members have
+	// stopped probing it.
 	leaveDelay = time.Second
 )
 
-// problems lists what only an advertiser cares about, and what is wrong with the
-// services; the rest is membership's to judge.
+// problems returns the problems that only an advertiser has and those of the services;
+// membership.New checks the rest.
 func (c *AdvertiserConfig) problems() []error {
 	errs := c.serviceProblems(c.Services)
 	if len(c.Seeds) == 0 {
-		errs = append(errs, errors.New("no seeds: give at least one member to join, nobody looks for an advertiser"))
+		errs = append(errs, errors.New("no seeds: give at least one member to join"))
 	}
 	if bind, err := netip.ParseAddrPort(c.BindAddr); err == nil && !bind.Addr().IsLoopback() && !c.Insecure && (c.Identity == nil || c.Keyring == nil) {
 		errs = append(errs, fmt.Errorf("gossip address %s can be reached by other hosts, and nothing protects it: give an Identity and a Keyring, or set Insecure", c.BindAddr))
@@ -87,13 +87,13 @@ func (c *AdvertiserConfig) problems() []error {
 	return errs
 }
 
-// rules are those of this process.
+// rules returns the rules of this process.
 func (c *AdvertiserConfig) rules() Rules {
 	return Rules{Proven: c.Identity != nil, AllowedAddrs: c.AllowedAddrs}
 }
 
-// serviceProblems finds all that is wrong with each service by itself, and
-// addresses that others could not connect to or would refuse.
+// serviceProblems returns the problems of each service, including addresses that other
+// members could not connect to or would refuse.
 func (c *AdvertiserConfig) serviceProblems(services []Service) (errs []error) {
 	for _, s := range services {
 		s, err := s.Normalize()
@@ -106,10 +106,10 @@ func (c *AdvertiserConfig) serviceProblems(services []Service) (errs []error) {
 	return errs
 }
 
-// Advertiser is a process that offers services of its own: a member with the
-// role of a worker and its catalogue, in one piece. Failing to reach the cluster
-// is never fatal: it is an event, and is tried again for ever. A process that
-// would rather die ends Run's context at the first error event.
+// Advertiser lets a process offer its own services: it combines a member with the role of
+// a worker and a catalogue. A failure to reach the cluster is never fatal: it is reported
+// as an event, and the Advertiser retries indefinitely. A process that should exit instead
+// ends Run's context at the first error event.
 //
 // New binds, Run does everything else; all methods are safe for concurrent use.
 type Advertiser struct {
@@ -120,8 +120,8 @@ type Advertiser struct {
 	changed   chan struct{} // capacity 1: there may be something to publish
 }
 
-// NewAdvertiser checks the configuration, all of it at once, and binds the gossip
-// sockets. It starts nothing.
+// NewAdvertiser checks the configuration, reports all problems together, and binds the
+// gossip sockets. It starts no goroutine.
 func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 	problems := cfg.problems()
 	members := membership.Config{
@@ -131,7 +131,7 @@ func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	}
 	if len(problems) > 0 {
-		members.Registerer = nil // asked for its opinion only
+		members.Registerer = nil // New is called only to collect its problems
 	}
 	node, err := membership.New(members)
 	if err = errors.Join(append(problems, err)...); err != nil {
@@ -157,15 +157,15 @@ func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 	return a, nil
 }
 
-// Addr is the IP:port at which other members reach this one's gossip.
+// Addr returns the IP:port at which other members reach the gossip of this member.
 func (a *Advertiser) Addr() string { return a.node.Addr() }
 
-// View is what is on offer in the whole cluster, as this process knows it; its
-// Discover finds the endpoints of a service. One atomic load, never nil.
+// View returns all services of the cluster as this process knows them; View.Discover finds
+// the endpoints of a service. One atomic load, never nil.
 func (a *Advertiser) View() *View { return a.catalogue.View() }
 
-// Set replaces what this process offers. With an error, which names every faulty
-// service, nothing has changed.
+// Set replaces the services that this process offers. If it returns an error, which names
+// every invalid service, nothing has changed.
 func (a *Advertiser) Set(services ...Service) error {
 	if err := errors.Join(a.cfg.serviceProblems(services)...); err != nil {
 		return err
@@ -177,14 +177,14 @@ func (a *Advertiser) Set(services ...Service) error {
 	return nil
 }
 
-// Drain offers every service as draining, now and after every later Set: no new
-// work is sent here, and what runs goes on.
+// Drain offers every service as draining, now and after every later Set: relays send no
+// new requests, and requests in flight continue.
 func (a *Advertiser) Drain() {
 	a.catalogue.Drain()
 	a.wake()
 }
 
-// Withdraw takes back what is offered, until the next Set.
+// Withdraw stops offering any service until the next Set.
 func (a *Advertiser) Withdraw() {
 	a.catalogue.Withdraw()
 	a.wake()
@@ -197,10 +197,10 @@ func (a *Advertiser) wake() {
 	}
 }
 
-// Run advertises until ctx ends, then drains, leaves the cluster, and returns
-// when nothing of the Advertiser is left: with other members in sight that takes
-// the drain delay and, at most seven seconds, the time for the news to spread. It
-// owns all goroutines, and runs once. The error is nil after an orderly stop.
+// Run advertises until ctx ends, then drains, leaves the cluster, and returns when all
+// goroutines have ended and the sockets are closed. If there are other members, leaving
+// takes the drain delay and the time for the announcement to spread, at most seven
+// seconds. Call Run once. The error is nil after an orderly stop.
 func (a *Advertiser) Run(ctx context.Context) error {
 	if !a.started.CompareAndSwap(false, true) {
 		return errors.New("advertise: Run called twice: make a new advertiser")
@@ -212,9 +212,9 @@ func (a *Advertiser) Run(ctx context.Context) error {
 		return errors.Join(err, a.node.Close())
 	}
 	var running sync.WaitGroup
-	running.Go(func() { _ = a.catalogue.Run(background) }) // it fails only when called twice
+	running.Go(func() { _ = a.catalogue.Run(background) }) // fails only when called twice
 	if source := a.cfg.Identity; source != nil {
-		running.Go(func() { _ = source.Run(background) }) // it logs what it cannot read
+		running.Go(func() { _ = source.Run(background) }) // logs its errors
 	}
 	a.follow(ctx)
 	a.leave()
@@ -223,8 +223,8 @@ func (a *Advertiser) Run(ctx context.Context) error {
 	return a.node.Close()
 }
 
-// Close releases what NewAdvertiser bound, for an advertiser that is not run. Run
-// does it by itself.
+// Close closes the sockets of an Advertiser whose Run is never called. Run closes them
+// itself.
 func (a *Advertiser) Close() error { return a.node.Close() }
 
 func (a *Advertiser) emit(e Event) {
@@ -233,15 +233,15 @@ func (a *Advertiser) emit(e Event) {
 	}
 }
 
-// follow tells of what happens until ctx ends.
+// follow emits events until ctx ends.
 func (a *Advertiser) follow(ctx context.Context) {
 	snapshots := a.node.Watch(ctx)
 	status := time.NewTicker(statusInterval)
 	defer status.Stop()
 	var (
-		company   bool   // another member is in sight
-		published uint64 // sequence of the last publication told of, 0 before
-		reason    string // of the last failure to join told of
+		company   bool   // there is another live member
+		published uint64 // sequence of the last publication with an event, 0 before
+		reason    string // of the last failure to join with an event
 	)
 	for {
 		gained := false
@@ -283,7 +283,7 @@ func (a *Advertiser) follow(ctx context.Context) {
 	}
 }
 
-// published waits until everything is published and returns the sequence of it.
+// published waits until all changes are published and returns the sequence of the record.
 func (a *Advertiser) published(ctx context.Context) (sequence uint64, err error) {
 	if err := a.catalogue.Flush(ctx); err != nil {
 		return 0, err
@@ -292,16 +292,47 @@ func (a *Advertiser) published(ctx context.Context) (sequence uint64, err error)
 	return sequence, err
 }
 
-// leave goes in the order that costs no request: nothing new, then nothing.
+// leave stops without failing requests: it first drains the services and then leaves the
+// cluster.
 func (a *Advertiser) leave() {
 	if len(a.node.Snapshot().Members()) < 2 {
-		return // nobody to tell
+		return // no other member would learn of it
 	}
 	a.catalogue.Drain()
-	_ = a.catalogue.Flush(context.Background()) // a publish interval at most; it fails only after Run
+	_ = a.catalogue.Flush(context.Background()) // takes a publish interval at most; fails only after Run
 	time.Sleep(a.cfg.DrainDelay)
-	if err := a.node.Leave(context.Background()); err != nil { // bounded by itself
-		a.cfg.Logger.Warn("the others were not told that this member leaves", "node", a.cfg.ID, "err", err)
+	if err := a.node.Leave(context.Background()); err != nil { // Leave limits its own time
+		a.cfg.Logger.Warn("could not announce to the other members that this member leaves", "node", a.cfg.ID, "err", err)
 	}
 	time.Sleep(leaveDelay)
 }
+
+// EventKind is the kind of an [Event].
+type EventKind string
+
+// The kinds of events.
+const (
+	// EventAdvertised: for the first time, the services of this process have been passed
+	// to gossip in a cluster with another member.
+	EventAdvertised EventKind = "advertised"
+	// EventReadvertised: the services have been passed to gossip again, after a change
+	// (Set, Drain, Withdraw) or because other members have returned after this one had
+	// been alone.
+	EventReadvertised EventKind = "readvertised"
+	// EventError: the services of this process do not reach any member at the moment.
+	EventError EventKind = "error"
+)
+
+// Event is a change in the state of an Advertiser.
+type Event struct {
+	Kind EventKind
+	// WillRetry is true for an error after which the Advertiser continues to try. If it
+	// is false, Run returns with Cause.
+	WillRetry bool
+	// Cause is the reason of an error. It is, or wraps, a *membership.RefusalError if a
+	// seed refused this member, and [ErrAlone] if every other member is gone.
+	Cause error
+}
+
+// ErrAlone is the cause of an error event when the other members have vanished.
+var ErrAlone = errors.New("advertise: no other member is left: still trying to reach seeds and lost members")

@@ -379,7 +379,7 @@ func TestDiscoverSaysWhyThereIsNoEndpoint(t *testing.T) {
 	}{
 		"going":   {ErrNoEndpoint, "draining"},
 		"gone":    {ErrNoEndpoint, "workers are gone"},
-		"unheard": {ErrNoEndpoint, "nobody is known"},
+		"unheard": {ErrNoEndpoint, "no worker is known"},
 		"":        {ErrServiceName, "want 1 to 63"},
 		"a/b":     {ErrServiceName, `"a/b"`},
 	} {

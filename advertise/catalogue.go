@@ -18,33 +18,33 @@ import (
 // ErrStopped is returned by calls that need Run after it has ended.
 var ErrStopped = errors.New("advertise: the catalogue has stopped")
 
-// Config is what a Catalogue is made of. Only Gossip is required.
+// Config is the configuration of a Catalogue. Only Gossip is required.
 type Config struct {
 	// Gossip is the node that this catalogue advertises over. New registers
 	// handlers on it, so the node must not have started yet.
 	Gossip Gossip
-	// Logger gets refused exchanges and forged records. Default: none.
+	// Logger receives refused exchanges and forged records. Default: none.
 	Logger *slog.Logger
-	// Registerer gets the metrics. Default: they are not registered.
+	// Registerer receives the metrics. Default: they are not registered.
 	Registerer prometheus.Registerer
-	// Interval is how often this node compares its records with one random
-	// member, give or take 30 %. Default 30 s: what gossip loses is repaired
-	// within about three intervals everywhere.
+	// Interval is how often this node compares its records with one random member,
+	// ± 30 %. Default 30 s: records that gossip loses reach all members within about
+	// three intervals.
 	Interval time.Duration
-	// ExchangeRate is the most that all exchanges of this node send together, in
-	// bytes a second. Default 1 MB/s: a cluster that grows together again must not
-	// crowd out its own requests. At least 128 kB/s, or the largest record would
-	// not pass in the time that a frame may take.
+	// ExchangeRate limits what all exchanges of this node send together, in bytes per
+	// second. Default 1 MB/s: after a partition heals, exchanges must not slow down
+	// requests. At least 128 kB/s; below that, the largest record could not be sent
+	// within the time limit of a frame.
 	ExchangeRate int
-	// Seed decides with whom and when this node compares its records. Default: a
-	// random one.
+	// Seed determines with which members and when this node compares its records.
+	// Default: random.
 	Seed uint64
 	// PublishInterval is the least time between two publications of this node's
 	// record. Default 1 s: a flapping worker must not fill the gossip queue.
 	PublishInterval time.Duration
 	// ViewInterval is the least time between two views. Default 50 ms.
 	ViewInterval time.Duration
-	// Rules say which offers become endpoints.
+	// Rules determine which offers become endpoints.
 	Rules Rules
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -88,21 +88,21 @@ func (c *Config) validate() error {
 
 // Bounds of the loop.
 const (
-	mailboxLimit   = 8192 // messages of gossip waiting
-	maxOutbound    = 2    // exchanges this node runs at once
+	mailboxLimit   = 8192 // gossip messages in the mailbox
+	maxOutbound    = 2    // exchanges that this node has open at the same time
 	maxFetches     = 1024 // hinted records waiting to be fetched
-	fetchAttempts  = 4    // the owner first, then other members
-	joinExchanges  = 3    // exchanges when this node finds company
-	spreadLimit    = 16   // records of one exchange frame that are gossiped on
-	complaintBurst = 16   // log lines about peers at once; then one a second
+	fetchAttempts  = 4    // first at the owner, then at other members
+	joinExchanges  = 3    // exchanges when this node stops being alone
+	spreadLimit    = 16   // most new records of one exchange frame that are gossiped on
+	complaintBurst = 16   // log lines about peers in a burst; then one per second
 
-	minExchangeRate = 128 << 10 // bytes a second
+	minExchangeRate = 128 << 10 // bytes per second
 
 	expireInterval = time.Minute
 )
 
-// Catalogue advertises what this node offers and knows what all others do. New
-// makes one, Run makes it work; all methods are safe for concurrent use.
+// Catalogue advertises the services of this node and collects those of all other members.
+// Create it with New, run it with Run; all methods are safe for concurrent use.
 type Catalogue struct {
 	cfg     Config
 	logger  *slog.Logger
@@ -113,10 +113,10 @@ type Catalogue struct {
 	calls   chan func()
 	ownWake chan struct{}
 	stopped chan struct{} // closed when Run has ended
-	// rate bounds what exchanges send, complaints what peers can make this node log.
+	// rate limits what exchanges send, complaints the log lines that peers can cause.
 	rate, complaints *rate.Limiter
 
-	mu       sync.Mutex // guards what follows up to the blank line
+	mu       sync.Mutex // guards the fields up to the blank line
 	started  bool
 	desired  []Service
 	offered  bool
@@ -132,16 +132,16 @@ type Catalogue struct {
 	viewed   time.Time
 	random   *rand.Rand
 	partners *partners
-	// compared is set by an exchange with another member that succeeded, and sawWorkers
-	// by the first worker; see forget.
+	// compared is set after a successful exchange with another member, sawWorkers when the
+	// first worker appears; see forget.
 	compared, sawWorkers bool
-	outbound             map[string]*finished // members with an exchange of ours
+	outbound             map[string]*finished // running exchanges that this node opened, by member
 	finished             chan *finished
 	exchanges            sync.WaitGroup
 	fetches              map[instance]*pendingFetch
 }
 
-// New registers a catalogue's handlers on the gossip node. It starts nothing.
+// New registers a catalogue's handlers on the gossip node. It starts no goroutine.
 func New(cfg Config) (*Catalogue, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -165,28 +165,28 @@ func New(cfg Config) (*Catalogue, error) {
 	return c, nil
 }
 
-// View is the newest view: one atomic load, never nil, empty before Run.
+// View returns the newest view: one atomic load, never nil, empty before Run.
 func (c *Catalogue) View() *View { return c.watches.views.Load() }
 
 // Settled reports whether the newest view is settled; see [View.Settled].
 func (c *Catalogue) Settled() bool { return c.View().Settled() }
 
-// Watch delivers the current view, then always the newest; a slow reader skips
-// views and delays nobody. The channel is closed when ctx ends.
+// Watch delivers the current view, then always the newest; a slow reader skips views and
+// does not delay others. The channel is closed when ctx ends.
 func (c *Catalogue) Watch(ctx context.Context) <-chan *View { return c.watches.views.Watch(ctx) }
 
-// WatchService delivers the endpoints of one service as they are, then, each time
-// they have changed, the newest. What happens to other services wakes nobody here;
-// when the last endpoint goes, empty Endpoints come. A slow reader skips what has
-// been replaced and delays nobody. The channel is closed when ctx ends.
+// WatchService delivers the current endpoints of one service, then the newest after each
+// change. Changes of other services cause no delivery; after the last endpoint is removed,
+// empty Endpoints are delivered. A slow reader skips endpoints that have been replaced and
+// does not delay others. The channel is closed when ctx ends.
 func (c *Catalogue) WatchService(ctx context.Context, service string) <-chan *Endpoints {
 	return c.watches.service(ctx, service)
 }
 
-// Run owns all goroutines of the catalogue and returns, with nil, when ctx has
-// ended and they have. It runs once; a second call returns an error. The gossip
-// node should have started. What this node offers is not withdrawn: when the
-// node leaves, its endpoints go with it.
+// Run owns all goroutines of the catalogue. It returns nil after ctx and all goroutines
+// have ended. It runs once; a second call returns an error. The gossip node should have
+// started. Run does not withdraw the services of this node: when the node leaves, its
+// endpoints are removed with it.
 func (c *Catalogue) Run(ctx context.Context) error {
 	c.mu.Lock()
 	started := c.started
@@ -214,7 +214,7 @@ func (c *Catalogue) loop(ctx context.Context) {
 	defer compare.Stop()
 	expire := time.NewTicker(expireInterval)
 	defer expire.Stop()
-	c.wakeOwn() // for what was offered before
+	c.wakeOwn() // for services offered before Run
 
 	for ctx.Err() == nil {
 		select {
@@ -267,7 +267,8 @@ func (c *Catalogue) armOwn(timer *time.Timer) {
 	}
 }
 
-// publishView publishes now if the last view is old enough, else when it is.
+// publishView publishes a view now if the last one is at least ViewInterval old, else
+// schedules the publication.
 func (c *Catalogue) publishView(timer *time.Timer) {
 	if !c.dirty {
 		return
@@ -287,11 +288,11 @@ func (c *Catalogue) publishView(timer *time.Timer) {
 	c.watches.publish(v, changed)
 }
 
-// tellRefused counts an offer that does not become an endpoint, and logs it.
+// tellRefused counts and logs an offer that does not become an endpoint.
 func (c *Catalogue) tellRefused(r Refusal) {
 	c.metrics.offersRefused.WithLabelValues(r.Reason).Add(float64(r.Count))
 	if c.complaints.Allow() {
-		c.logger.Warn("what a worker offers is not used", "worker", r.Worker, "reason", r.Reason, "services", r.Count, "service", r.Service, "error", r.Text)
+		c.logger.Warn("refused services of a worker", "worker", r.Worker, "reason", r.Reason, "services", r.Count, "service", r.Service, "error", r.Text)
 	}
 }
 
@@ -305,14 +306,14 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 	before := c.members
 	c.members = s
 	if self := s.Self(); c.own.instance.id == "" && self.ID != "" {
-		// Fixed from here on: should another process take our id with a higher
-		// epoch, it must not be its life that we write for.
+		// Set only once: if another process takes our id with a higher epoch, this
+		// node must not write records for that process.
 		c.own.instance, c.own.role = instance{self.ID, self.Epoch}, self.Role
 		c.store.self = c.own.instance
 		c.wakeOwn()
 		c.mu.Lock()
 		if c.offered && c.own.role != membership.RoleWorker {
-			c.logger.Error("what this node offers is not published: only workers offer services", "node", self.ID, "role", self.Role)
+			c.logger.Error("the services of this node are not published: only workers offer services", "node", self.ID, "role", self.Role)
 		}
 		c.mu.Unlock()
 	}
@@ -321,14 +322,14 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 		c.touch(id)
 	}
 	c.unpark(changed)
-	c.dirty = true // a view carries its snapshot
+	c.dirty = true // a view contains its snapshot
 	c.forget(s)
 	c.partners.greet(s.Self(), before, s)
 }
 
-// forget has records compared again when the first worker appears. Relays that have
-// compared before that were all without records: what that worker and those that it
-// knows offer is still to come.
+// forget makes this node compare its records again when the first worker appears. In
+// earlier comparisons no member had any records: those of that worker, and of the workers
+// that it knows, are still missing.
 func (c *Catalogue) forget(s *membership.Snapshot) {
 	if c.sawWorkers || len(s.WithRole(membership.RoleWorker)) == 0 {
 		return
@@ -340,14 +341,14 @@ func (c *Catalogue) forget(s *membership.Snapshot) {
 	}
 }
 
-// readMail merges what gossip brought and gossips on what was new.
+// readMail merges the records received by gossip and gossips the new ones on.
 func (c *Catalogue) readMail() {
 	for _, m := range c.mailbox.take() {
 		if m.hint {
 			c.hearHint(m)
 			continue
 		}
-		if c.store.has(m.from, m.stamp) { // gossip repeats itself, and a signature takes time to check
+		if c.store.has(m.from, m.stamp) { // gossip delivers repeats; do not check their signatures
 			c.metrics.receive(old)
 			continue
 		}
@@ -355,27 +356,27 @@ func (c *Catalogue) readMail() {
 		switch {
 		case result == forged:
 			if c.complaints.Allow() {
-				c.logger.Warn("dropped a forged record from gossip: a member with the gossip key sends in another's name", "node", m.from.id, "error", err)
+				c.logger.Warn("dropped a forged record from gossip: a member with the gossip key sends records in the name of another", "node", m.from.id, "error", err)
 			}
 		case err != nil:
 			c.logger.Debug("dropped a record", "error", err)
 		case result == foreign:
-			c.logger.Warn("heard a record in our name that we did not write, publishing ours again", "sequence", e.stamp.sequence)
+			c.logger.Warn("received a record in the name of this node that it did not write, publishing its own again", "sequence", e.stamp.sequence)
 		case result == applied:
 			c.spread(e)
 		}
 	}
 }
 
-// examined is a record from the network and what is wrong with it. With an error
-// that wraps membership.ErrUnproven it may be merged later, with another never.
+// examined is a record from the network with the result of the check. If the error wraps
+// membership.ErrUnproven, the record may be merged later; with any other error, never.
 type examined struct {
 	entry *entry
 	err   error
 }
 
-// examine decodes a record and checks its signature. It takes some 100 µs and may
-// be called from any goroutine.
+// examine decodes a record and checks its signature. It takes about 100 µs and may be
+// called from any goroutine.
 func (c *Catalogue) examine(raw []byte) examined {
 	record, signed, err := decodeRecord(raw)
 	if err != nil {
@@ -388,7 +389,7 @@ func (c *Catalogue) examine(raw []byte) examined {
 	return examined{newEntry(record, raw, signed), err}
 }
 
-// merge takes a record that was examined into the store, or parks it.
+// merge puts an examined record into the store, or parks it.
 func (c *Catalogue) merge(x examined) (e *entry, result outcome, err error) {
 	now := c.cfg.Now()
 	switch {
@@ -413,7 +414,7 @@ func (c *Catalogue) merge(x examined) (e *entry, result outcome, err error) {
 	return e, result, err
 }
 
-// unpark tries again the parked records of members that have changed.
+// unpark checks the parked records of members that have changed again.
 func (c *Catalogue) unpark(changed []string) {
 	var news []*entry
 	for _, id := range changed {
@@ -437,8 +438,8 @@ func (c *Catalogue) unpark(changed []string) {
 	c.spreadSome(news)
 }
 
-// spreadSome gossips a few new records: they are news that gossip lost. Many are
-// what a joiner has to catch up with.
+// spreadSome gossips new records of an exchange if they are few: then gossip has lost
+// them. Many new records mean that this node has just joined and the others know them.
 func (c *Catalogue) spreadSome(news []*entry) {
 	if len(news) > spreadLimit {
 		return
@@ -448,7 +449,7 @@ func (c *Catalogue) spreadSome(news []*entry) {
 	}
 }
 
-// spread gossips a record, or a hint of it, unless its worker lives a later life.
+// spread gossips a record, or a hint of it, unless its worker has restarted since.
 func (c *Catalogue) spread(e *entry) {
 	if m, ok := c.store.worker(e.record.NodeID); ok && m.Epoch > e.record.Epoch {
 		return

@@ -112,7 +112,7 @@ func TestRelaysThatComparedAmongThemselvesAreNotSettledWhenTheFirstWorkerAppears
 		for _, id := range []string{"r1", "r2", "r3"} {
 			relays = append(relays, n.join(id, membership.RoleRelay))
 		}
-		settle(time.Second)
+		settle(5 * time.Second) // a first comparison may reach a relay before it knows us; the next follows a second later
 		for _, r := range relays {
 			if !r.catalogue.Settled() {
 				t.Error("relays without a worker have compared, and are not settled")

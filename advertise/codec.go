@@ -9,8 +9,8 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// recordFormat leads every record. Fields are only ever added at the end, which
-// old readers skip; the number changes when that is not enough.
+// recordFormat is the first field of every record. New fields are added only at the end,
+// where old readers skip them; the number changes for incompatible changes.
 const recordFormat = 1
 
 // wireRecord and wireService are the encoding: msgpack arrays in this order. A
@@ -33,7 +33,7 @@ type wireService struct {
 	State    int
 	Version  string
 	Tags     []string
-	// What follows came later; a record may end before any of it.
+	// The fields below were added later; a record may end before any of them.
 	Flags     int
 	Relays    int
 	Selection string
@@ -43,10 +43,10 @@ const (
 	recordFields       = 5
 	signedFields       = 6
 	serviceFields      = 8  // in every record
-	serviceFieldsKnown = 11 // to this build
+	serviceFieldsKnown = 11 // in records of this build
 )
 
-// flagSecured is a bit of wireService.Flags. Bits that are not known are ignored.
+// flagSecured is a bit of wireService.Flags. Unknown bits are ignored.
 const flagSecured = 1
 
 // handle returns the encoding that all messages of this package share.
@@ -64,9 +64,9 @@ func encode(v any) ([]byte, error) {
 	return out, nil
 }
 
-// Encode validates the record and returns its bytes, not signed: a msgpack array
-// that begins with a format number. Together with a signature they are at most
-// [MaxRecordBytes]. The error names the service and the field to change.
+// Encode validates the record and returns its unsigned encoding: a msgpack array that
+// begins with a format number. With a signature the encoding has at most [MaxRecordBytes].
+// The error names the service and the field to change.
 func (r Record) Encode() ([]byte, error) {
 	wire := wireRecord{Format: recordFormat, NodeID: r.NodeID, Epoch: r.Epoch, Sequence: r.Sequence}
 	full := r
@@ -99,33 +99,32 @@ func (r Record) Encode() ([]byte, error) {
 }
 
 const (
-	signedHead = 0x90 | signedFields // of the array of a signed record
+	signedHead = 0x90 | signedFields // the array head of a signed record
 	// signatureHead are the bytes before a signature: its type and its length.
 	signatureHead    = 2
 	maxUnsignedBytes = MaxRecordBytes - signatureHead - membership.MaxSignature
 )
 
-// statementOf is what the author of an encoded record signs.
+// statementOf returns the bytes of an encoded record that its author signs.
 func statementOf(unsigned []byte) []byte { return unsigned[1:] }
 
-// withSignature makes the bytes of a signed record.
+// withSignature returns the encoding of a signed record.
 func withSignature(statement, signature []byte) []byte {
 	raw := make([]byte, 0, 1+len(statement)+signatureHead+len(signature))
 	raw = append(append(raw, signedHead), statement...)
 	return append(append(raw, 0xc4, byte(len(signature))), signature...)
 }
 
-// DecodeRecord reads a record from the network. It never panics, allocates in
-// proportion to the input at most, skips fields it does not know, and applies
-// the same limits as Encode. It does not check the signature. The record does not
-// share memory with raw.
+// DecodeRecord reads a record from the network. It never panics, allocates at most in
+// proportion to the input, skips unknown fields, and applies the same limits as Encode. It
+// does not check the signature. The record does not share memory with raw.
 func DecodeRecord(raw []byte) (Record, error) {
 	record, _, err := decodeRecord(raw)
 	return record, err
 }
 
-// signedPart is where the statement of a record and its signature are in its
-// bytes. The signature is empty where there is none.
+// signedPart holds the statement and the signature of a record, as parts of its encoding.
+// The signature is empty for an unsigned record.
 type signedPart struct{ statement, signature []byte }
 
 func decodeRecord(raw []byte) (Record, signedPart, error) {
@@ -162,7 +161,7 @@ func decodeRecord(raw []byte) (Record, signedPart, error) {
 	return record, signed, nil
 }
 
-// readRecordHead reads what comes before the services.
+// readRecordHead reads the fields before the services.
 func readRecordHead(r *reader, fields int) Record {
 	format := r.uint()
 	if r.err == nil && format != recordFormat {
@@ -220,4 +219,10 @@ func index[T comparable](all []T, one T) int {
 		}
 	}
 	return -1
+}
+
+// Normalize returns the service with its defaults, and the error that Offer would return.
+func (s Service) Normalize() (Service, error) {
+	s = s.withDefaults()
+	return s, s.validate()
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// digest is what one member tells another of its buckets: of each hash 32 bits,
-// mixed with a salt that is drawn anew for every exchange. Two buckets that
-// differ and look alike, once in four billion, do not look alike in the next
-// exchange.
+// digest is the summary of the buckets that one member sends to another: 32 bits of each
+// hash, mixed with a salt that is random in every exchange. Two different buckets have
+// equal short hashes once in four billion, and then not in the next exchange.
 type digest struct {
 	salt   uint64
 	hashes [buckets]uint32
@@ -43,7 +42,7 @@ func (d digest) encode() []byte {
 	return out
 }
 
-// differing marks the buckets that another member's digest says are not equal.
+// differing marks the buckets that differ from another member's digest.
 func (s *store) differing(theirs digest) (marked bitmap) {
 	for i, h := range s.digest(theirs.salt).hashes {
 		if h != theirs.hashes[i] {
@@ -53,7 +52,7 @@ func (s *store) differing(theirs digest) (marked bitmap) {
 	return marked
 }
 
-// list is what the store holds of live workers in the marked buckets.
+// list returns the records of live workers in the marked buckets.
 func (s *store) list(marked bitmap) []listed {
 	var out []listed
 	for _, m := range s.members.Members() {
@@ -67,9 +66,9 @@ func (s *store) list(marked bitmap) []listed {
 	return out
 }
 
-// compare sets another member's list against the store: the records that are
-// newer here, and the instances that are newer there. What the floors refuse is
-// not asked for.
+// compare compares another member's list with the store. It returns the records that are
+// newer here, and the instances whose records are newer there, except those that a floor
+// would refuse.
 func (s *store) compare(marked bitmap, theirs []listed) (newer [][]byte, wanted []instance) {
 	mentioned := make(map[instance]struct{}, len(theirs))
 	for _, l := range theirs {

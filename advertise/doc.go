@@ -1,8 +1,12 @@
-// Package advertise knows who offers what.
+// Package advertise distributes the services that workers offer to all members.
 //
-// Its promise: every member that hears the same records and sees the same
-// members publishes the same [View]; an endpoint is in a view only while its
-// worker is alive, and nothing withdrawn comes back.
+// # Promise
+//
+// Every member that has the same records and sees the same members publishes the same
+// [View]; an endpoint is in a view only while its worker is alive, and a withdrawn
+// endpoint does not come back.
+//
+// # Picture
 //
 //	Offer, Drain, Withdraw                  View, Watch, WatchService
 //	          |                                            ^
@@ -16,34 +20,35 @@
 //	 ~~~~~~~~~~~~~~~~~~~~~~~ gossip ~~~~~~~~~~~~~~~~        full exchange
 //	       fast, loses some                            slow, repairs everything
 //
-// Rules:
+// # Rules
 //
-//   - One writer per record. The record of one life of a worker (node id and
-//     epoch) is replaced by a higher sequence; two different records of one
-//     sequence are settled by the larger hash. Between two lives of one id
-//     membership decides, so that a new life's record, or a forged one, never
-//     hides the endpoints of the life that is running.
-//   - A record counts because its author signed it, where members have certificates.
-//     It is checked before it is stored or passed on: gossip on Run's goroutine,
-//     exchanges on their own. One whose author is not proven yet is parked, apart
-//     from the store. A hint is not signed and causes a fetch at most.
-//   - [Rules] say which offers become endpoints. They are applied where records and
-//     members are joined, so that stores stay equal whatever the rules are.
-//   - Liveness comes from membership only, content from records only. A member
-//     that fails takes its endpoints out of the next view; its record stays for
-//     ten minutes, its floor for a day.
-//   - Only workers offer. A record of a relay or gate is never visible.
-//   - Everything from the network is hostile until decoded: sizes are bounded
-//     before anything is allocated, and a bad record is counted and dropped.
-//   - Run's goroutine owns the store and the view builder; there is no lock on
-//     them. Exchanges ask that goroutine for what they need. Catalogue.mu guards
-//     only what Offer, Drain and Withdraw hand over, the mailbox's lock only the
-//     mailbox, the watches' lock only who watches which service; none of them is
-//     ever held while another is taken.
-//   - Views are immutable. Nothing a reader does can slow the writer, and looking
-//     something up takes no lock. Two views share all that did not change between
-//     them: a change copies the path to its services and an arc of their rings.
+//   - One writer per record. The record of one life of a worker (node id and epoch) is
+//     replaced by one with a higher sequence; of two different records with the same
+//     sequence, the one with the larger hash wins. Membership decides which life of an
+//     id is current, so a record of another life, or a forged one, never hides the
+//     endpoints of the running worker.
+//   - If members have certificates, a record counts only with the signature of its
+//     author. The signature is checked before the record is stored or passed on: for
+//     gossip on Run's goroutine, for exchanges on their own. A record whose author is
+//     not proven yet is parked, separate from the store. A hint is not signed; it causes
+//     at most a fetch.
+//   - [Rules] determine which offers become endpoints. They are applied where records and
+//     members are joined, so that stores are equal even where rules differ.
+//   - Liveness comes only from membership, content only from records. When a member
+//     fails, the next view lacks its endpoints; its record is kept for ten minutes, its
+//     floor for a day.
+//   - Only workers offer services. A record of a relay or gate is never visible.
+//   - Everything from the network is treated as hostile: sizes are checked before memory
+//     is allocated, and an invalid record is counted and dropped.
+//   - Run's goroutine owns the store and the view builder; they need no lock. Exchanges
+//     send requests to that goroutine. Catalogue.mu guards only the values that Offer,
+//     Drain and Withdraw set, the mailbox's lock only the mailbox, the watches' lock only
+//     the watches; no two of these locks are held at the same time.
+//   - Views are immutable. Readers cannot slow down the writer, and a lookup takes no
+//     lock. Two successive views share everything that did not change: a change copies
+//     the path to its services and an arc of their rings.
 //
-// A view appears at once after 50 ms without one, and otherwise at the end of
-// those 50 ms, so that a burst costs one view and a single change costs no wait.
+// A change is published immediately if the last view is at least 50 ms old, and otherwise
+// 50 ms after that view. So a burst of changes costs one view, and a single change does
+// not wait.
 package advertise

@@ -1,6 +1,7 @@
 package advertise
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"math/bits"
@@ -10,14 +11,14 @@ import (
 	"github.com/ringway/ringway/ring"
 )
 
-// Endpoint is one live worker's offer of one service. Those of a view are shared:
-// do not change them.
+// Endpoint is one live worker's offer of one service. Endpoints of a view are shared: do
+// not change them.
 type Endpoint struct {
-	// Service is the offer itself. Its state is draining as well when the worker
-	// has said that it leaves.
+	// Service is the offer. Its state is also draining if the worker has announced that it
+	// leaves.
 	Service
-	// Worker is who offers it, never nil in a view. There are many endpoints, so
-	// those of one worker share it, except one that is unreachable.
+	// Worker is the worker that offers the service, never nil in a view. To save memory,
+	// the endpoints of one worker share it, except unreachable ones.
 	*Worker
 }
 
@@ -27,51 +28,51 @@ type Worker struct {
 	Epoch      uint64 `json:"epoch"` // Unix milliseconds
 	Datacenter string `json:"datacenter,omitempty"`
 	Region     string `json:"region,omitempty"`
-	// Unreachable says that this node, and perhaps this node only, cannot connect
-	// to the endpoint's address: send nothing there, but count it in a plan. See
-	// [Expirer].
+	// Unreachable is true if this node, and perhaps only this node, cannot connect to the
+	// endpoint's address: send no requests there, but include it in plans. See [Expirer].
 	Unreachable bool `json:"unreachable,omitempty"`
 }
 
-// String shows every field.
+// String returns every field.
 func (e Endpoint) String() string { return fmt.Sprintf("%+v %+v", e.Service, e.Worker) }
 
 func (e *Endpoint) equal(o *Endpoint) bool {
 	return *e.Worker == *o.Worker && e.Service.equal(o.Service)
 }
 
-// Endpoints are those of one service at one moment, in ring order: that of
-// [ring.Order] keyed by the service over node ids, draining ones included. They
-// are immutable, and a service that did not change keeps the same *Endpoints from
-// view to view: compare pointers to see whether anything is new.
+// Endpoints are the endpoints of one service at one moment, in ring order: that of
+// [ring.Order] of the node ids, keyed by the service. Draining endpoints are included.
+// Endpoints are immutable, and a service that did not change keeps the same *Endpoints in
+// successive views: compare pointers to detect a change.
 //
 // [ring.Order]: https://pkg.go.dev/github.com/ringway/ringway/ring#Order
 type Endpoints struct {
 	service string
 	seed    uint64
 	count   int
-	// The ring is cut into 2^cuts equal arcs, each with its endpoints in order. As
-	// hashes are spread evenly, arcs hold about as many each. There are about as
-	// many arcs as endpoints in one, so that a change, which copies one arc and the
-	// list of arcs, costs in proportion to the square root of all.
+	// The ring is divided into 2^cuts equal arcs, each with its endpoints in order.
+	// Hashes are spread evenly, so all arcs hold about the same number of endpoints. The
+	// number of arcs is about the number of endpoints per arc, so a change, which copies
+	// one arc and the list of arcs, costs in proportion to the square root of the number
+	// of endpoints.
 	arcs [][]*Endpoint
 	cuts int
 }
 
-// noEndpoints are those of every service that nobody offers.
+// noEndpoints are the Endpoints of every unknown service.
 var noEndpoints = &Endpoints{}
 
 func newEndpoints(service string) *Endpoints {
 	return &Endpoints{service: service, seed: ring.Hash(service, 0), arcs: make([][]*Endpoint, 1)}
 }
 
-// Len is the number of endpoints.
+// Len returns the number of endpoints.
 func (e *Endpoints) Len() int { return e.count }
 
-// String shows every endpoint, in ring order.
+// String returns every endpoint, in ring order.
 func (e *Endpoints) String() string { return fmt.Sprint(slices.Collect(e.All())) }
 
-// All goes through the endpoints in ring order.
+// All yields the endpoints in ring order.
 func (e *Endpoints) All() iter.Seq[*Endpoint] {
 	return func(yield func(*Endpoint) bool) {
 		for _, arc := range e.arcs {
@@ -84,7 +85,7 @@ func (e *Endpoints) All() iter.Seq[*Endpoint] {
 	}
 }
 
-// Of finds the endpoint of one worker, nil if it has none, in O(log n).
+// Of returns the endpoint of one worker, nil if it has none, in O(log n).
 func (e *Endpoints) Of(worker string) *Endpoint {
 	if e.count == 0 {
 		return nil
@@ -97,7 +98,7 @@ func (e *Endpoints) Of(worker string) *Endpoint {
 	return nil
 }
 
-// search finds the place of a worker in its arc.
+// search returns the position of a worker in its arc, by binary search.
 func (e *Endpoints) search(arc []*Endpoint, hash uint64, worker string) (at int, found bool) {
 	low, high := 0, len(arc)
 	for low < high {
@@ -113,15 +114,15 @@ func (e *Endpoints) search(arc []*Endpoint, hash uint64, worker string) (at int,
 	return low, low < len(arc) && arc[low].NodeID == worker
 }
 
-// change is what becomes of one worker's endpoint: was is nil where it is new, is
-// where it is gone.
+// change is a change of one worker's endpoint: was is nil if the endpoint is new, is if it
+// was removed.
 type change struct {
 	worker  string
 	was, is *Endpoint
 }
 
-// with returns the endpoints after the changes, at most one for each worker. It
-// costs in proportion to the changes and the size of an arc.
+// with returns the endpoints after the changes, which must contain at most one change per
+// worker. Its cost is proportional to the changes and the size of an arc.
 func (e *Endpoints) with(changes []change) *Endpoints {
 	next := *e
 	for _, c := range changes {
@@ -150,11 +151,11 @@ func (e *Endpoints) with(changes []change) *Endpoints {
 	return &next
 }
 
-// arc is where a hash belongs.
+// arc returns the index of the arc that a hash belongs to.
 func (e *Endpoints) arc(hash uint64) uint64 { return hash >> (64 - e.cuts) }
 
-// cut makes arcs that may be written to. They are cut anew only when there are
-// some four times too many or too few, so that it is rare.
+// cut makes the list of arcs writable. The ring is divided anew only if there are about
+// four times too many or too few arcs, which is rare.
 func (e *Endpoints) cut() {
 	cuts := bits.Len(uint(e.count)) / 2
 	if cuts-e.cuts < 2 && e.cuts-cuts < 2 {
@@ -171,4 +172,39 @@ func (e *Endpoints) cut() {
 		}
 		e.arcs[arc], whole = slices.Clone(whole[:end]), whole[end:]
 	}
+}
+
+// Errors of Discover. Both are wrapped in an error that names the service.
+var (
+	// ErrNoEndpoint: no endpoint takes new requests for the service at the moment.
+	ErrNoEndpoint = errors.New("no endpoint")
+	// ErrServiceName: the name is not a valid service name.
+	ErrServiceName = errors.New("invalid service name")
+)
+
+// Discover lists the endpoints of a service that take new requests and that this node can
+// reach, in ring order. The error wraps ErrServiceName or ErrNoEndpoint. The text of the
+// latter states whether the service is known, because a node that has just started may not
+// have received its records yet. The slice is the caller's.
+func (v *View) Discover(service string) ([]Endpoint, error) {
+	if !validName(service) {
+		return nil, fmt.Errorf("discover %.80q: %w: want 1 to %d of a-z A-Z 0-9 . _ -, beginning with a letter or digit", service, ErrServiceName, MaxNameBytes)
+	}
+	all := v.Endpoints(service)
+	ready := make([]Endpoint, 0, all.Len())
+	for e := range all.All() {
+		if e.State == Ready && !e.Unreachable {
+			ready = append(ready, *e)
+		}
+	}
+	if len(ready) > 0 {
+		return ready, nil
+	}
+	why := "no worker is known to offer it: check the name, and that a worker advertises it"
+	if all.Len() > 0 {
+		why = fmt.Sprintf("all %d are draining or cannot be connected to from here", all.Len())
+	} else if v.Known(service) {
+		why = "all of its workers are gone"
+	}
+	return nil, fmt.Errorf("discover %q: %w: %s", service, ErrNoEndpoint, why)
 }

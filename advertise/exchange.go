@@ -13,8 +13,8 @@ import (
 // StreamProtocol names the stream on which members compare and send records.
 const StreamProtocol = "adsync/1"
 
-// An exchange makes two members equal in three turns; an idle one ends after the
-// first answer and costs 18 bytes.
+// An exchange makes the records of two members equal in three turns. If they are already
+// equal, it ends after the first answer and costs 18 bytes.
 //
 //	initiator                        responder
 //	hello(root) ------------------->
@@ -27,7 +27,7 @@ const StreamProtocol = "adsync/1"
 //
 // A fetch is the initiator's want, answered by records and end.
 
-// Who opened an exchange, as metric labels.
+// The direction of an exchange, as metric labels: opened by this node or by the peer.
 const (
 	outward = "out"
 	inward  = "in"
@@ -46,8 +46,8 @@ const (
 
 var errBusy = errors.New("the member is busy with other exchanges")
 
-// judge sorts an exchange's error: what to count it as and, if the other side is
-// to blame, for what.
+// judge classifies an exchange's error: the result to count and, if the peer caused the
+// error, the offence.
 func judge(err error) (result, offence string) {
 	var bad *invalid
 	switch {
@@ -62,7 +62,7 @@ func judge(err error) (result, offence string) {
 	}
 }
 
-// open opens a stream to a member and runs our side of an exchange on it.
+// open opens a stream to a member and runs the initiator's side of an exchange on it.
 func (c *Catalogue) open(ctx context.Context, id string, side func(context.Context, *frames) (string, error)) error {
 	dial, cancel := context.WithTimeout(ctx, frameTimeout)
 	defer cancel()
@@ -72,13 +72,13 @@ func (c *Catalogue) open(ctx context.Context, id string, side func(context.Conte
 		c.logger.Debug("could not open a record exchange", "peer", id, "error", err)
 		return err
 	}
-	// The greeting has shown that it is this member who answers.
+	// The hello of the stream has proven that this member answers.
 	peer := membership.Peer{ID: id, Addr: conn.RemoteAddr().String()}
 	return c.talk(ctx, c.newFrames(outward, peer, conn), side)
 }
 
-// talk runs one side of an exchange and closes the connection. How it ended is
-// counted and logged here and nowhere else.
+// talk runs one side of an exchange and closes the connection. Only talk counts and logs
+// how an exchange ended.
 func (c *Catalogue) talk(ctx context.Context, f *frames, side func(context.Context, *frames) (string, error)) error {
 	defer func() { _ = f.conn.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = f.conn.Close() })
@@ -103,20 +103,20 @@ func (c *Catalogue) talk(ctx context.Context, f *frames, side func(context.Conte
 		c.complain(f, "dropped bad records of an exchange", "records", f.dropped, "reason", reason, "error", f.firstBad)
 	}
 	if f.foreign != nil {
-		c.complain(f, "got a record in our name that we did not write, publishing ours again", "sequence", f.foreign.stamp.sequence)
+		c.complain(f, "received a record in the name of this node that it did not write, publishing its own again", "sequence", f.foreign.stamp.sequence)
 	}
 	return err
 }
 
-// complain warns of a peer. The counters count everything; of the log nobody can
-// take more than a line a second.
+// complain logs a warning about a peer. The metrics count every case; the log lines are
+// limited to one per second, so that peers cannot flood the log.
 func (c *Catalogue) complain(f *frames, what string, args ...any) {
 	if c.complaints.Allow() {
 		c.logger.Warn(what, append([]any{"peer", f.peer.ID, "addr", f.peer.Addr, "direction", f.direction}, args...)...)
 	}
 }
 
-// sync is the initiator's side.
+// sync is the initiator's side of a comparison.
 func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 	var root uint64
 	if err := c.ask(ctx, func() { root = c.store.root }); err != nil {
@@ -163,7 +163,7 @@ func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 	return resultSynced, nil
 }
 
-// fetch asks for single records.
+// fetch requests single records.
 func (c *Catalogue) fetch(ctx context.Context, f *frames, wanted []instance) (string, error) {
 	if err := f.sendWant(ctx, wanted); err != nil {
 		return "", err
@@ -174,8 +174,8 @@ func (c *Catalogue) fetch(ctx context.Context, f *frames, wanted []instance) (st
 	return resultFetched, nil
 }
 
-// takeRecords merges what the other side sends until it ends its turn, and
-// collects what it wants. A bad record is counted and the rest goes on.
+// takeRecords merges the records that the peer sends until it ends its turn, and collects
+// the instances that the peer wants. An invalid record is counted and skipped.
 func (c *Catalogue) takeRecords(ctx context.Context, f *frames) (wanted []instance, err error) {
 	for taken := 0; ; {
 		kind, b, err := f.receive(maxFrameBytes)
@@ -203,7 +203,7 @@ func (c *Catalogue) takeRecords(ctx context.Context, f *frames) (wanted []instan
 			if taken += len(raws); taken > maxItems {
 				return nil, refuse("endless", "more than %d records", maxItems)
 			}
-			// Here and not on the loop, which a thousand signatures would hold up.
+			// Not on the loop, which a thousand signatures would block.
 			records := make([]examined, len(raws))
 			for i, raw := range raws {
 				records[i] = c.examine(raw)
@@ -238,7 +238,7 @@ func (c *Catalogue) mergeAll(records []examined, f *frames) {
 	c.spreadSome(news)
 }
 
-// giveRecords sends the wanted records that are here and ends the turn.
+// giveRecords sends those of the wanted records that this node has, and ends the turn.
 func (c *Catalogue) giveRecords(ctx context.Context, f *frames, wanted []instance) error {
 	var raws [][]byte
 	err := c.ask(ctx, func() {
@@ -260,7 +260,7 @@ func (c *Catalogue) giveRecords(ctx context.Context, f *frames, wanted []instanc
 	return f.send(ctx, frameEnd, nil)
 }
 
-// answer is the responder's side, from the frame that opened the exchange.
+// answer is the responder's side, beginning with the frame that opened the exchange.
 func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []byte) (string, error) {
 	switch kind {
 	case frameWant:

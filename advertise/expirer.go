@@ -20,41 +20,41 @@ import (
 
 // ExpirerConfig describes an Expirer.
 type ExpirerConfig struct {
-	// Catalogue is whose endpoints are looked at. Required, and running while the
-	// Expirer is.
+	// Catalogue holds the endpoints to check. Required. It must be running while the
+	// Expirer runs.
 	Catalogue *Catalogue
-	// Timeout bounds one attempt to connect. Default 1 s: less than a caller waits
+	// Timeout limits one attempt to connect. Default 1 s: less than a caller waits
 	// for an answer.
 	Timeout time.Duration
-	// Recheck is how often an unreachable endpoint is looked at again. Default 5 s.
+	// Recheck is the interval between two checks of an unreachable endpoint. Default 5 s.
 	Recheck time.Duration
 	// Dial connects. Default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Logger gets a line when an endpoint becomes unreachable, and when it is
-	// back. Default: none.
+	// Logger receives a line when an endpoint becomes unreachable, and when it is
+	// reachable again. Default: none.
 	Logger *slog.Logger
-	// Registerer takes the metrics, those of package expiry among them. Default:
+	// Registerer receives the metrics, including those of package expiry. Default:
 	// none.
 	Registerer prometheus.Registerer
 }
 
-// Expirer takes endpoints out of use, on this node only, that refuse connections
-// while membership says that their worker lives: a service that died beside its
-// agent, or an address that only this node cannot reach. Who meets one calls
-// Observe. It is connected to afresh, and if that fails, too, it is
-// [Endpoint.Unreachable] until a re-check connects or its worker publishes a newer
-// record. It stays in its place of every view: plans are made of the same workers
-// on every relay. Records, checksums and gossip are not touched.
+// Expirer marks endpoints that refuse connections although membership reports their worker
+// as alive: the service has died while its agent still runs, or only this node cannot
+// reach the address. A caller that cannot connect to an endpoint calls Observe. The
+// Expirer then tries to connect; if that fails as well, the endpoint is
+// [Endpoint.Unreachable] on this node until a later check connects or the worker publishes
+// a newer record. The endpoint keeps its position in every view, so that all relays make
+// plans of the same workers. Records, checksums and gossip do not change.
 //
-// While membership is degraded nothing becomes unreachable: this node may be the
-// one that is cut off.
+// While membership is degraded, no endpoint becomes unreachable, because this node may be
+// the one that is cut off.
 type Expirer struct {
 	cfg         ExpirerConfig
 	scheduler   *expiry.Scheduler[target]
 	unreachable prometheus.Gauge
 }
 
-// NewExpirer checks the configuration. It starts nothing.
+// NewExpirer checks the configuration. It starts no goroutine.
 func NewExpirer(cfg ExpirerConfig) (*Expirer, error) {
 	if cfg.Catalogue == nil {
 		return nil, errors.New("advertise: ExpirerConfig.Catalogue is nil: pass the catalogue whose endpoints are dialled")
@@ -71,7 +71,7 @@ func NewExpirer(cfg ExpirerConfig) (*Expirer, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	x := &Expirer{cfg: cfg, unreachable: prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "ringway_advertise_endpoints_unreachable", Help: "Endpoints of live workers that this node could not connect to and sends nothing to.",
+		Name: "ringway_advertise_endpoints_unreachable", Help: "Endpoints of live workers that this node could not connect to and sends no requests to.",
 	})}
 	var err error
 	x.scheduler, err = expiry.New(expiry.Config[target]{
@@ -87,15 +87,15 @@ func NewExpirer(cfg ExpirerConfig) (*Expirer, error) {
 	return x, nil
 }
 
-// Observe hands over an endpoint that could not be connected to. It never waits
-// and decides nothing. Safe for concurrent use.
+// Observe schedules a check of an endpoint that could not be connected to. It never
+// blocks and changes nothing itself. Safe for concurrent use.
 func (x *Expirer) Observe(e Endpoint) expiry.Result {
 	return x.scheduler.Observe(target{instance{e.NodeID, e.Epoch}, e.Name, e.Address})
 }
 
-// Refused reports whether a failure to connect says that nobody is there, and so
-// is one to observe: refused, no route, or no answer in time. What this process
-// lacks (files, ports, a name's address) says nothing of the other end.
+// Refused reports whether a connection error indicates that the endpoint is not there and
+// should be observed: refused, no route, or a timeout. Errors of this process (no free
+// descriptors or ports, a name that does not resolve) do not count.
 func Refused(err error) bool {
 	if name := new(net.DNSError); errors.As(err, &name) {
 		return false
@@ -104,8 +104,8 @@ func Refused(err error) bool {
 		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT)
 }
 
-// Run looks at what is observed, and again at what is unreachable, until ctx ends.
-// It owns all goroutines and returns when they have ended.
+// Run checks observed endpoints, and unreachable ones again, until ctx ends. It owns all
+// goroutines and returns when they have ended.
 func (x *Expirer) Run(ctx context.Context) error {
 	var rechecking sync.WaitGroup
 	defer rechecking.Wait()
@@ -134,14 +134,14 @@ func (x *Expirer) recheck(ctx context.Context) {
 			return // the catalogue has stopped, or ctx has ended
 		}
 		for _, t := range marked {
-			x.scheduler.Observe(t) // where too many wait, the next round tries again
+			x.scheduler.Observe(t) // if the queue is full, the next round tries again
 		}
 	}
 }
 
-// expire keeps the contract of package expiry: what the dial has shown is applied
-// in one step of the catalogue's loop, and only to the offer that was there when
-// the dial began.
+// expire fulfils the contract of package expiry: the result of the dial is applied in one
+// step of the catalogue's loop, and only if the offer is still the one for which the dial
+// began.
 func (x *Expirer) expire(ctx context.Context, t target) (outcome expiry.Outcome, err error) {
 	var sequence uint64
 	offered := false
@@ -170,7 +170,7 @@ func (x *Expirer) expire(ctx context.Context, t target) (outcome expiry.Outcome,
 	case revealed:
 		x.cfg.Logger.Info("endpoint can be connected to again", "service", t.service, "worker", t.id, "address", t.address)
 	case outcome == expiry.Expired:
-		x.cfg.Logger.Info("endpoint cannot be connected to although its worker is alive: it gets nothing from here until it can", "service", t.service, "worker", t.id, "address", t.address, "err", refusal)
+		x.cfg.Logger.Info("endpoint cannot be connected to although its worker is alive: this node sends it no requests until a connection succeeds", "service", t.service, "worker", t.id, "address", t.address, "err", refusal)
 	}
 	return outcome, err
 }
@@ -193,8 +193,8 @@ func (x *Expirer) judge(ctx context.Context, f func(*Catalogue)) error {
 	})
 }
 
-// offers finds the sequence of the visible record that has the endpoint. On the
-// loop only.
+// offers returns the sequence of the visible record that contains the endpoint. It must
+// run on the loop.
 func (c *Catalogue) offers(t target) (sequence uint64, ok bool) {
 	e, _ := c.store.visible(t.id)
 	if e == nil || e.instance() != t.instance {
@@ -205,9 +205,8 @@ func (c *Catalogue) offers(t target) (sequence uint64, ok bool) {
 	})
 }
 
-// expire hides what was found dead at that sequence. A worker that withdrew it,
-// left or died meanwhile was first: then there is nothing to hide. On the loop
-// only.
+// expire hides an endpoint that was found dead at that sequence, unless its worker has
+// withdrawn it, left or died in the meantime. It must run on the loop.
 func (c *Catalogue) expire(t target, sequence uint64) expiry.Outcome {
 	now, offered := c.offers(t)
 	switch {

@@ -18,25 +18,25 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// The bounds of one exchange. Sizes are those after inflating.
+// Limits of one exchange. Sizes are those after inflating.
 const (
 	maxFrameBytes       = 512 << 10 // one frame
-	maxOpeningBytes     = 1 << 10   // the first frame of a stranger: a root, or what it fetches
+	maxOpeningBytes     = 1 << 10   // the first frame of a peer: a root, or a fetch
 	maxExchangeBytes    = 64 << 20  // all frames of one direction
-	minFrameCharge      = 16 << 10  // what a frame counts at least: endless tiny ones end, too
+	minFrameCharge      = 16 << 10  // least size that a frame counts as: limits the number of tiny frames
 	maxItems            = 1 << 17   // instances in all lists or wants, or records, of one direction
-	maxBadRecords       = 1 << 10   // that a later build may have sent; after them nothing good is expected
+	maxBadRecords       = 1 << 10   // invalid records, perhaps of a later build, before the exchange is ended
 	frameTimeout        = 10 * time.Second
 	exchangeTimeout     = 60 * time.Second
 	itemsPerFrame       = 1024     // instances, of at most 170 bytes each, or records
 	recordBytesPerFrame = 64 << 10 // bytes after which a frame of records is sent
-	sendBurst           = 64 << 10 // bytes sent at once under the rate
-	deflateFrom         = 256      // bytes from which a frame is worth deflating
+	sendBurst           = 64 << 10 // burst of the rate limit, in bytes
+	deflateFrom         = 256      // least size of a frame that is deflated, in bytes
 )
 
-// frameKind says what a frame holds. On the wire a frame is its length (4 bytes,
-// big endian, kind and body), its kind (1 byte) and its body: msgpack, but for
-// hello and digest. Whatever a later build adds at the end of a body is skipped.
+// frameKind is the kind of a frame. On the wire a frame is its length (4 bytes, big
+// endian, of kind and body), its kind (1 byte) and its body: msgpack, except for hello and
+// digest. Fields that a later build adds at the end of a body are skipped.
 type frameKind byte
 
 const (
@@ -44,10 +44,10 @@ const (
 	frameSame                         // the roots are equal
 	frameDigest                       // salt and 256 hashes of 4 bytes
 	frameList                         // [bitmap of buckets, [[id, epoch, sequence, hash]…]]
-	frameWant                         // [[[id, epoch]…]]; as the first frame it fetches
+	frameWant                         // [[[id, epoch]…]]; as the first frame, a fetch
 	frameRecords                      // [[record…]]
-	frameEnd                          // it is the other side's turn
-	frameBusy                         // try again later, or another member
+	frameEnd                          // end of the turn
+	frameBusy                         // the responder is busy: try later, or another member
 
 	// deflated marks a frame whose body is compressed.
 	deflated frameKind = 0x80
@@ -59,7 +59,7 @@ type bitmap [buckets / 8]byte
 func (b *bitmap) set(i int)      { b[i/8] |= 1 << (i % 8) }
 func (b *bitmap) has(i int) bool { return b[i/8]&(1<<(i%8)) != 0 }
 
-// listed is one line of a list: what the sender holds of an instance.
+// listed is one entry of a list: the stamp of the sender's record of an instance.
 type listed struct {
 	instance instance
 	stamp    stamp
@@ -100,14 +100,14 @@ func decodeDigest(b []byte) (d digest, err error) {
 	return d, nil
 }
 
-// body opens a frame's array and skips, when done, what a later build added.
+// body reads the array of a frame's body and skips fields added by later builds.
 func body(b []byte, fields int, read func(r *reader)) error {
 	r := &reader{rest: b}
 	tuple(r, fields, func() { read(r) })
 	return r.finish()
 }
 
-// tuple is the same for an array inside a body.
+// tuple is body for an array inside a body.
 func tuple(r *reader, fields int, read func()) {
 	n := r.array(math.MaxInt32, "malformed")
 	if r.err == nil && n < fields {
@@ -149,7 +149,8 @@ func decodeWant(b []byte) (wanted []instance, err error) {
 	return wanted, err
 }
 
-// decodeRecords copies, so that one record kept does not keep the whole frame.
+// decodeRecords copies the records, so that a stored record does not keep the whole frame
+// in memory.
 func decodeRecords(b []byte) (raws [][]byte, err error) {
 	err = body(b, 1, func(r *reader) {
 		for range r.array(itemsPerFrame, "endless") {
@@ -163,9 +164,9 @@ func decodeRecords(b []byte) (raws [][]byte, err error) {
 	return raws, err
 }
 
-// frames reads and writes frames on one connection, within its bounds.
+// frames reads and writes the frames of one exchange, within its limits.
 type frames struct {
-	direction string // who opened it
+	direction string // outward or inward
 	peer      membership.Peer
 	conn      net.Conn
 	in        *bufio.Reader
@@ -175,9 +176,9 @@ type frames struct {
 
 	dropped        int           // bad records received
 	firstBad       error         // why the first of them was dropped
-	foreign        *entry        // a record received in our name that we did not write
-	sent, received int           // of maxExchangeBytes
-	deflater       *flate.Writer // made when first needed: most exchanges are idle
+	foreign        *entry        // a record in the name of this node that it did not write
+	sent, received int           // bytes, limited by maxExchangeBytes
+	deflater       *flate.Writer // created at first use, because most exchanges do not need it
 	inflater       io.ReadCloser
 }
 
@@ -229,7 +230,7 @@ func (f *frames) squeeze(kind frameKind, body []byte) (frameKind, []byte, error)
 	}
 	var out bytes.Buffer
 	if f.deflater == nil {
-		f.deflater, _ = flate.NewWriter(nil, flate.DefaultCompression) // fails for levels that do not exist
+		f.deflater, _ = flate.NewWriter(nil, flate.DefaultCompression) // fails only for an invalid level
 	}
 	f.deflater.Reset(&out)
 	if _, err := f.deflater.Write(body); err != nil {
@@ -244,8 +245,8 @@ func (f *frames) squeeze(kind frameKind, body []byte) (frameKind, []byte, error)
 	return kind | deflated, out.Bytes(), nil
 }
 
-// receive returns the next frame, of at most limit bytes. Its length is judged
-// before it is read, and again while it is inflated.
+// receive returns the next frame, of at most limit bytes. The length is checked before the
+// frame is read, and again while it is inflated.
 func (f *frames) receive(limit int) (frameKind, []byte, error) {
 	if err := f.conn.SetReadDeadline(f.deadline()); err != nil {
 		return 0, nil, err
@@ -276,7 +277,7 @@ func (f *frames) receive(limit int) (frameKind, []byte, error) {
 	return kind &^ deflated, b, nil
 }
 
-// inflate never makes more than limit bytes, whatever b would become.
+// inflate never produces more than limit bytes.
 func (f *frames) inflate(b []byte, limit int) ([]byte, error) {
 	if f.inflater == nil {
 		f.inflater = flate.NewReader(nil)

@@ -2,26 +2,29 @@ package advertise
 
 import (
 	"context"
+	"maps"
 	"math"
 	"net"
+	"sync"
+	"time"
 
 	"github.com/ringway/ringway/membership"
 )
 
-// Gossip is what this package needs of a membership node. *membership.Node
+// Gossip is the part of a membership node that this package needs. *membership.Node
 // implements it.
 type Gossip interface {
-	// Snapshot is the cluster as it is now, nil before the node has started.
+	// Snapshot returns the current state of the cluster, nil before the node has started.
 	Snapshot() *membership.Snapshot
 	// Watch delivers the current snapshot, then always the newest.
 	Watch(ctx context.Context) <-chan *membership.Snapshot
-	// Broadcast queues a message; it replaces the queued one of that topic and
-	// key. Above 1,200 bytes it is refused.
+	// Broadcast queues a message, which replaces the queued message of that topic and
+	// key. Messages above 1,200 bytes are refused.
 	Broadcast(topic byte, key string, payload []byte) error
-	// HandleGossip registers, before start, what a topic's messages go to. The
-	// payload is the handler's to keep.
+	// HandleGossip registers the handler of a topic's messages, before start. The handler
+	// may keep the payload.
 	HandleGossip(topic byte, h func(payload []byte))
-	// HandleStream registers, before start, what a protocol's streams go to.
+	// HandleStream registers the handler of a protocol's streams, before start.
 	HandleStream(protocol string, h func(ctx context.Context, peer membership.Peer, conn net.Conn))
 	// OpenStream opens a stream to a live member.
 	OpenStream(ctx context.Context, memberID, protocol string) (net.Conn, error)
@@ -29,11 +32,11 @@ type Gossip interface {
 	// [membership.MaxSignature] bytes; nil in a fleet without certificates.
 	Sign(kind membership.Statement, statement []byte) []byte
 	// Verify reports whether the member with that id made the statement. The error
-	// wraps [membership.ErrUnproven] while its certificate is not known. It is called
-	// from many goroutines.
+	// wraps [membership.ErrUnproven] while its certificate is not known. It must be safe
+	// for concurrent use.
 	Verify(author string, kind membership.Statement, statement, signature []byte) error
-	// SignedNow reports whether a signature of this node was made with the
-	// certificate that it has now.
+	// SignedNow reports whether a signature of this node was made with its current
+	// certificate.
 	SignedNow(signature []byte) bool
 }
 
@@ -43,13 +46,13 @@ const GossipTopic byte = 'a'
 // maxBroadcast is the most bytes of a message that gossip carries reliably.
 const maxBroadcast = 1200
 
-// maxMailBytes bounds what one message may occupy in the mailbox.
+// maxMailBytes limits the size of one message in the mailbox.
 const maxMailBytes = 4 << 10
 
 // The first byte of a broadcast.
 const (
 	kindRecord byte = 1 // a record follows
-	kindHint   byte = 2 // [id, epoch, sequence, hash, size] of one too large to send
+	kindHint   byte = 2 // [id, epoch, sequence, hash, size] of a record too large for gossip
 )
 
 type wireHint struct {
@@ -58,7 +61,7 @@ type wireHint struct {
 	Size                  int
 }
 
-// message is the broadcast that spreads a record.
+// message returns the broadcast for a record: the record itself, or a hint of it.
 func (e *entry) message() ([]byte, error) {
 	if 1+len(e.raw) <= maxBroadcast {
 		return append([]byte{kindRecord}, e.raw...), nil
@@ -70,8 +73,8 @@ func (e *entry) message() ([]byte, error) {
 	return append([]byte{kindHint}, b...), nil
 }
 
-// decodeMail reads just enough of a broadcast to file it. Its signature is checked
-// later: this runs on a receive goroutine of membership.
+// decodeMail reads only the part of a broadcast that the mailbox needs. The signature is
+// checked later, because decodeMail runs on a receive goroutine of membership.
 func decodeMail(payload []byte) (mail, error) {
 	if len(payload) == 0 || len(payload) > maxMailBytes {
 		return mail{}, refuse("malformed", "broadcast of %d bytes", len(payload))
@@ -107,7 +110,8 @@ func decodeMail(payload []byte) (mail, error) {
 	}
 }
 
-// hear runs on a receive goroutine of membership: it files and returns.
+// hear puts a broadcast into the mailbox. It runs on a receive goroutine of membership and
+// must not block.
 func (c *Catalogue) hear(payload []byte) {
 	m, err := decodeMail(payload)
 	switch {
@@ -116,4 +120,164 @@ func (c *Catalogue) hear(payload []byte) {
 	case !c.mailbox.put(m):
 		c.metrics.receive(overflowed)
 	}
+}
+
+// mail is one gossip message with its head decoded: either a record in raw, or a hint that
+// a record can be fetched.
+type mail struct {
+	from  instance // owner of the record, not the sender of the message
+	stamp stamp
+	raw   []byte
+	hint  bool
+}
+
+// mailbox accepts messages from the network's goroutines without blocking them. It keeps
+// the newest few per instance and kind, not only the newest: signatures are checked later,
+// and a forged message with a high sequence must not replace the genuine one. When it is
+// full, messages are dropped and the next exchange brings the records.
+type mailbox struct {
+	limit int
+	wake  chan struct{} // capacity 1: there is mail
+
+	mu      sync.Mutex
+	waiting map[mailKey][]mail
+	count   int
+}
+
+// mailPerKey is how many messages of one instance and kind the mailbox keeps.
+const mailPerKey = 4
+
+type mailKey struct {
+	instance instance
+	hint     bool
+}
+
+func newMailbox(limit int) *mailbox {
+	return &mailbox{limit: limit, wake: make(chan struct{}, 1), waiting: map[mailKey][]mail{}}
+}
+
+// put adds a message. It returns false if the mailbox is full.
+func (b *mailbox) put(m mail) bool {
+	taken := b.file(m)
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+	return taken
+}
+
+func (b *mailbox) file(m mail) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := mailKey{m.from, m.hint}
+	same := b.waiting[key]
+	oldest := 0
+	for i, w := range same {
+		if w.stamp == m.stamp {
+			return true
+		}
+		if w.stamp.compare(same[oldest].stamp) < 0 {
+			oldest = i
+		}
+	}
+	switch {
+	case len(same) == mailPerKey:
+		if m.stamp.compare(same[oldest].stamp) > 0 {
+			same[oldest] = m
+		}
+	case b.count >= b.limit:
+		return false
+	default:
+		b.waiting[key] = append(same, m)
+		b.count++
+	}
+	return true
+}
+
+// take empties the mailbox and returns its messages.
+func (b *mailbox) take() []mail {
+	b.mu.Lock()
+	waiting := b.waiting
+	b.waiting, b.count = map[mailKey][]mail{}, 0
+	b.mu.Unlock()
+	var taken []mail
+	for _, same := range waiting {
+		taken = append(taken, same...)
+	}
+	return taken
+}
+
+// Limits of parked records. A node that joins receives most records before it knows the
+// certificates of their authors.
+const (
+	parkedAge      = 10 * time.Minute
+	maxParked      = 16_384
+	maxParkedBytes = 16 << 20
+)
+
+// parked holds records whose author's certificate is not known yet, the newest of each
+// instance. These records are not trusted: they are kept separate from the store and never
+// replace a verified record. When parked is full, new records are dropped, and an exchange
+// brings them later. Run's goroutine owns it.
+type parked struct {
+	records map[instance]parkedRecord
+	bytes   int
+}
+
+type parkedRecord struct {
+	entry *entry
+	since time.Time
+}
+
+func newParked() *parked { return &parked{records: map[instance]parkedRecord{}} }
+
+// put parks a record. The outcome is unproven if it was parked, else old or refused.
+func (p *parked) put(e *entry, now time.Time) outcome {
+	key := e.instance()
+	before, known := p.records[key]
+	size := len(e.raw)
+	if known {
+		if e.stamp.compare(before.entry.stamp) <= 0 {
+			return old
+		}
+		size -= len(before.entry.raw)
+	}
+	if !known && len(p.records) >= maxParked || p.bytes+size > maxParkedBytes {
+		return refused
+	}
+	p.records[key] = parkedRecord{e, now}
+	p.bytes += size
+	return unproven
+}
+
+// raw returns the parked record of an instance, nil if there is none.
+func (p *parked) raw(key instance) []byte {
+	if r, ok := p.records[key]; ok {
+		return r.entry.raw
+	}
+	return nil
+}
+
+func (p *parked) ids() (ids []string) {
+	for key := range p.records {
+		ids = append(ids, key.id)
+	}
+	return ids
+}
+
+func (p *parked) drop(key instance) {
+	if r, ok := p.records[key]; ok {
+		p.bytes -= len(r.entry.raw)
+		delete(p.records, key)
+	}
+}
+
+func (p *parked) expire(now time.Time) {
+	maps.DeleteFunc(p.records, func(_ instance, r parkedRecord) bool {
+		expired := now.Sub(r.since) >= parkedAge
+		if expired {
+			p.bytes -= len(r.entry.raw)
+		}
+		return expired
+	})
 }

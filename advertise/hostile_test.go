@@ -210,13 +210,28 @@ func (f *fleet) unharmed(what string, before *View) {
 	if after.Checksum() != before.Checksum() || fmt.Sprint(after.Endpoints("echo")) != fmt.Sprint(before.Endpoints("echo")) || after.EndpointCount() != before.EndpointCount() {
 		f.t.Errorf("%s changed the catalogue: %+v", what, after.Endpoints("echo"))
 	}
+	// The members' own exchanges with each other take some milliseconds of the virtual
+	// clock: one may be under way now, and is over at the next look.
+	var left string
+	for range 3 {
+		if left = exchangeUnderWay(); left == "" {
+			return
+		}
+		settle(time.Second)
+	}
+	f.t.Errorf("%s left a goroutine behind in %s", what, left)
+}
+
+// exchangeUnderWay is the side of an exchange in which a goroutine runs, or "".
+func exchangeUnderWay() string {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, function := range []string{").serve(", ").open("} {
-		if bytes.Contains(stacks, []byte("advertise.(*Catalogue"+function)) {
-			f.t.Errorf("%s left a goroutine behind in %s", what, function)
+	for _, side := range []string{"serve", "open"} {
+		if bytes.Contains(stacks, []byte("advertise.(*Catalogue)."+side+"(")) {
+			return side
 		}
 	}
+	return ""
 }
 
 // little is the memory that most attacks may make an honest member take, in all
@@ -463,7 +478,7 @@ func TestWhoForgesARecordIsNamedAndItsOwnerWins(t *testing.T) {
 		if got := testutil.ToFloat64(f.worker.catalogue.metrics.received.WithLabelValues(string(foreign))); got != 1 {
 			t.Errorf("%v forged records counted, want 1", got)
 		}
-		if log := f.worker.log.take(); !strings.Contains(log, "in our name") || !strings.Contains(log, "peer=mallory addr=10.0.0.3:") {
+		if log := f.worker.log.take(); !strings.Contains(log, "in the name of this node") || !strings.Contains(log, "peer=mallory addr=10.0.0.3:") {
 			t.Errorf("the worker does not name who forged its record:\n%s", log)
 		}
 		// What the relay is made to believe it unlearns as soon as the worker hears
@@ -522,7 +537,8 @@ func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNobody(t *testing.T) {
 		if got := f.relay.catalogue.inbound.waiting.Load(); got != maxWaiting {
 			t.Errorf("%d streams wait for their first frame, want %d", got, maxWaiting)
 		}
-		if got := testutil.ToFloat64(f.relay.catalogue.metrics.exchanges.WithLabelValues(inward, resultBusy)); got != 40 {
+		// An exchange that the worker begins meanwhile is turned away as well.
+		if got := testutil.ToFloat64(f.relay.catalogue.metrics.exchanges.WithLabelValues(inward, resultBusy)); got < 40 || got > 42 {
 			t.Errorf("%v streams turned away, want 40", got)
 		}
 		settle(2 * frameTimeout)

@@ -9,23 +9,23 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// inbound admits the exchanges that others open.
+// inbound admits the exchanges that other members open.
 type inbound struct {
-	waiting atomic.Int32 // streams whose first frame has not come yet
+	waiting atomic.Int32 // streams whose first frame has not arrived yet
 
 	mu    sync.Mutex
-	ctx   context.Context // nil while Run does not run
+	ctx   context.Context // nil while Run is not running
 	peers map[string]struct{}
-	open  sync.WaitGroup // added to under mu while ctx is set
+	open  sync.WaitGroup // increased only with mu held and ctx set
 }
 
-// Bounds of inbound streams.
+// Limits of inbound streams.
 const (
-	maxInbound = 2  // exchanges at once
-	maxWaiting = 64 // streams that have yet to say what they want
+	maxInbound = 2  // simultaneous exchanges
+	maxWaiting = 64 // streams whose first frame has not arrived yet
 )
 
-// enter returns false while Run does not run.
+// enter registers a stream; it returns false while Run is not running.
 func (in *inbound) enter() (context.Context, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -36,7 +36,7 @@ func (in *inbound) enter() (context.Context, bool) {
 	return in.ctx, true
 }
 
-// start takes one of the places for a peer; false means busy.
+// start takes a place for an exchange with a peer; false means busy.
 func (in *inbound) start(peer string) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -59,8 +59,8 @@ func (in *inbound) run(ctx context.Context) {
 	in.ctx, in.peers = ctx, map[string]struct{}{}
 }
 
-// stop refuses new streams and waits for the open ones, whose connections the
-// end of the context has closed.
+// stop refuses new streams and waits for the open ones. Their connections are already
+// closed, because the context has ended.
 func (in *inbound) stop() {
 	in.mu.Lock()
 	in.ctx = nil
@@ -75,10 +75,10 @@ func (c *Catalogue) serve(_ context.Context, peer membership.Peer, conn net.Conn
 		return
 	}
 	defer c.inbound.open.Done()
-	_ = c.talk(ctx, c.newFrames(inward, peer, conn), c.respond) // accounted for there
+	_ = c.talk(ctx, c.newFrames(inward, peer, conn), c.respond) // talk counts and logs the error
 }
 
-// respond waits for the frame that opens an exchange and takes a place for it.
+// respond waits for the first frame of an exchange, takes a place and answers.
 func (c *Catalogue) respond(ctx context.Context, f *frames) (string, error) {
 	if c.inbound.waiting.Add(1) > maxWaiting {
 		c.inbound.waiting.Add(-1)

@@ -6,14 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are this package's counters. Every label value is a constant of the
-// code; nothing from the network becomes one.
+// metrics are the metrics of a catalogue. Every label value is a constant of the code; no
+// label contains data from the network.
 type metrics struct {
 	received  *prometheus.CounterVec // by result
 	exchanges *prometheus.CounterVec // by direction, result
 	cutOffs   *prometheus.CounterVec // by reason
 	bytes     *prometheus.CounterVec // by direction: sent, received
-	// offersRefused is by reason: what the rules refuse of records that are sound.
+	// offersRefused counts, by reason, services of valid records that the rules refuse.
 	offersRefused *prometheus.CounterVec
 
 	published prometheus.Counter
@@ -31,7 +31,7 @@ func newMetrics() *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringway", Subsystem: "advertise", Name: name, Help: help})
 	}
 	m := &metrics{
-		received:  prometheus.NewCounterVec(counter("records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not there), hint, overflow or invalid_<reason>."), []string{"result"}),
+		received:  prometheus.NewCounterVec(counter("records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not alive), hint, overflow or invalid_<reason>."), []string{"result"}),
 		exchanges: prometheus.NewCounterVec(counter("exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, slow, hostile)."), []string{"direction", "result"}),
 		cutOffs:   prometheus.NewCounterVec(counter("exchange_cut_offs_total", "Record exchanges ended here because of what the peer sent, by reason (frame_size, bomb, endless, out_of_turn, malformed, slow or a field)."), []string{"reason"}),
 		bytes:     prometheus.NewCounterVec(counter("exchange_bytes_total", "Bytes of record exchanges, by direction (sent, received)."), []string{"direction"}),
@@ -39,16 +39,16 @@ func newMetrics() *metrics {
 		views:     prometheus.NewCounter(counter("views_total", "Views published to this process.")),
 		services:  gauge("services", "Known services in the newest view."),
 		endpoints: gauge("endpoints", "Endpoints of all services in the newest view."),
-		records:   gauge("records", "Records stored, those of members not alive included."),
+		records:   gauge("records", "Records stored, including those of members that are not alive."),
 
-		offersRefused: prometheus.NewCounterVec(counter("offers_refused_total", "Services that workers offer and that are not used here, once for each record, by reason: host_name, foreign_host (an address on another host than its worker), local_host (one that only its own host can reach), services_per_record, services (too many names) or new_services (too many new names a minute)."), []string{"reason"}),
+		offersRefused: prometheus.NewCounterVec(counter("offers_refused_total", "Services offered by workers and refused by this node, once per record, by reason: host_name, foreign_host (an address on another host than its worker), local_host (an address that only its own host can reach), services_per_record, services (too many names) or new_services (too many new names per minute)."), []string{"reason"}),
 	}
 	m.initialise()
 	return m
 }
 
-// initialise makes every series of the counters, at 0: rates do not see the first
-// event of a series that begins with it.
+// initialise creates every series of the counters at 0, because rate() misses the first
+// event of a series that begins with 1.
 func (m *metrics) initialise() {
 	for _, result := range []outcome{applied, old, foreign, refused, forged, unproven, hinted, overflowed} {
 		m.received.WithLabelValues(string(result))
@@ -71,7 +71,8 @@ func (m *metrics) initialise() {
 	m.bytes.WithLabelValues("received")
 }
 
-// recordReasons are why a record is refused, frameReasons why an exchange is, besides.
+// recordReasons are the reasons to refuse a record, frameReasons the additional reasons to
+// end an exchange.
 var (
 	recordReasons = []string{
 		"address", "duplicate", "format", "future_epoch", "malformed", "name", "node_id", "protocol", "relays",

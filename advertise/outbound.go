@@ -1,23 +1,32 @@
 package advertise
 
-import "context"
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
 
-// finished is an exchange of ours and, once it is received, how it ended.
+	"github.com/ringway/ringway/membership"
+)
+
+// finished is an exchange that this node opened. err is valid once the exchange has been
+// received from Catalogue.finished.
 type finished struct {
 	peer  string
 	fetch *instance // nil for a comparison
 	err   error
-	early bool // it began before there was a worker: Run's goroutine says so
+	early bool // it began before the first worker appeared; set by Run's goroutine
 }
 
-// busyWith reports whether an exchange of ours with a member is running: there is
-// one at a time with each.
+// busyWith reports whether this node has an open exchange with a member. There is at most
+// one per member.
 func (c *Catalogue) busyWith(id string) bool {
 	_, busy := c.outbound[id]
 	return busy
 }
 
-// randomMember is one that an exchange can begin with now, "" for none.
+// randomMember returns a member with which an exchange can begin now, "" for none.
 func (c *Catalogue) randomMember() string {
 	if c.members == nil {
 		return ""
@@ -25,8 +34,8 @@ func (c *Catalogue) randomMember() string {
 	return c.partners.choose(c.members.Self(), c.members.Members(), c.busyWith)
 }
 
-// startExchanges fills the free places with comparisons, then fetches: hints are
-// not signed, and however many come, they must not keep comparisons from running.
+// startExchanges fills the free places with comparisons first, then with fetches: hints
+// are not signed, and a flood of them must not prevent comparisons.
 func (c *Catalogue) startExchanges(ctx context.Context) {
 	for len(c.outbound) < maxOutbound {
 		peer := c.partners.next()
@@ -51,8 +60,8 @@ func (c *Catalogue) start(ctx context.Context, end *finished, side func(context.
 	})
 }
 
-// finish reports whether the next comparison is to be planned anew: after one
-// that failed it comes sooner.
+// finish records the end of an exchange. It reports whether the next comparison must be
+// rescheduled, because after a failure it comes sooner.
 func (c *Catalogue) finish(f *finished) (sooner bool) {
 	delete(c.outbound, f.peer)
 	if f.fetch != nil {
@@ -64,4 +73,178 @@ func (c *Catalogue) finish(f *finished) (sooner bool) {
 		c.compared, c.dirty = true, true // the next view is settled
 	}
 	return f.err != nil
+}
+
+// nearShare is the share of exchanges with members of this node's own datacenter, if there
+// are members in and outside of it: most repairs then stay within the datacenter, and the
+// rest keeps the datacenters consistent.
+const nearShare = 0.8
+
+// partners selects the members with which this node compares its records, and when. Run's
+// goroutine owns it; it uses no clock and no network.
+type partners struct {
+	interval time.Duration
+	random   *rand.Rand
+	waiting  []string // members to exchange with as soon as there is a free place
+	joining  int      // exchanges that are still to be planned since this node was alone
+	failures int      // consecutive failed exchanges
+}
+
+func newPartners(interval time.Duration, random *rand.Rand) *partners {
+	return &partners{interval: interval, random: random, joining: joinExchanges}
+}
+
+// delay returns the interval ± 30 %, and less after failures: if the first partner cannot
+// be reached, the next is tried within seconds.
+func (p *partners) delay() time.Duration {
+	d := p.interval
+	if p.failures > 0 && p.failures < 16 {
+		d = min(d, time.Second<<(p.failures-1))
+	}
+	return time.Duration(float64(d) * (0.7 + 0.6*p.random.Float64()))
+}
+
+// choose draws one of the members other than this node and the excepted ones, "" if there
+// is none.
+func (p *partners) choose(self membership.Member, members []membership.Member, except func(id string) bool) string {
+	var near, far string
+	nears, fars := 0, 0
+	for _, m := range members {
+		kind, seen := &far, &fars
+		if m.Datacenter == self.Datacenter {
+			kind, seen = &near, &nears
+		}
+		if m.ID == self.ID || except(m.ID) {
+			continue
+		}
+		if *seen++; p.random.IntN(*seen) == 0 { // reservoir sampling: each has the same chance
+			*kind = m.ID
+		}
+	}
+	if near != "" && (far == "" || p.random.Float64() < nearShare) {
+		return near
+	}
+	return far
+}
+
+// add plans an exchange. Only a few may wait, because more would repeat the same
+// comparison.
+func (p *partners) add(id string) {
+	if id != "" && len(p.waiting) < 2*joinExchanges {
+		p.waiting = append(p.waiting, id)
+	}
+}
+
+// greet plans exchanges with members that have appeared: three if this node was alone, and
+// otherwise about three in the whole cluster per new member, so that a join or a healed
+// partition does not wait for the next interval.
+func (p *partners) greet(self membership.Member, before, after *membership.Snapshot) {
+	others := len(after.Members())
+	if _, present := after.Get(self.ID); present {
+		others--
+	}
+	changes := membership.Diff(before, after)
+	fresh := changes.Joined
+	for _, r := range changes.Superseded {
+		fresh = append(fresh, r.New)
+	}
+	fresh = slices.DeleteFunc(fresh, func(m membership.Member) bool { return m.ID == self.ID })
+	if others == 0 {
+		p.joining = joinExchanges
+		return
+	}
+	greeted := map[string]bool{}
+	for ; p.joining > 0 && len(greeted) < len(fresh); p.joining-- {
+		id := p.choose(self, fresh, func(id string) bool { return greeted[id] })
+		greeted[id] = true
+		p.add(id)
+	}
+	for _, m := range fresh {
+		if !greeted[m.ID] && p.random.IntN(others+1) < joinExchanges {
+			p.add(m.ID)
+		}
+	}
+}
+
+// next removes and returns the partner that has waited longest, "" if there is none.
+func (p *partners) next() (id string) {
+	if len(p.waiting) > 0 {
+		id, p.waiting = p.waiting[0], p.waiting[1:]
+	}
+	return id
+}
+
+// ended records whether a comparison succeeded.
+func (p *partners) ended(ok bool) {
+	p.failures++
+	if ok {
+		p.failures = 0
+	}
+}
+
+// pendingFetch is a record to fetch: gossip carried only a hint because it is too large.
+type pendingFetch struct {
+	stamp    stamp
+	attempts int
+	running  bool
+}
+
+// hearHint schedules the fetch of a record that is too large for gossip.
+func (c *Catalogue) hearHint(m mail) {
+	c.metrics.receive(hinted)
+	if e := c.store.entries[m.from]; e != nil && m.stamp.compare(e.stamp) <= 0 {
+		return
+	}
+	if c.store.fromTheFuture(m.from, c.cfg.Now()) {
+		c.metrics.receive("invalid_future_epoch")
+		return
+	}
+	if f := c.fetches[m.from]; f != nil {
+		if m.stamp.compare(f.stamp) > 0 {
+			f.stamp, f.attempts = m.stamp, 0
+		}
+		return
+	}
+	if len(c.fetches) < maxFetches {
+		c.fetches[m.from] = &pendingFetch{stamp: m.stamp}
+	}
+}
+
+// startFetches starts fetches while there are free places: first at the owner of the
+// record, then at other members.
+func (c *Catalogue) startFetches(ctx context.Context) {
+	for key, f := range c.fetches {
+		if len(c.outbound) >= maxOutbound {
+			return
+		}
+		if f.running {
+			continue
+		}
+		peer := key.id
+		if _, alive := c.store.worker(peer); !alive || f.attempts > 0 {
+			peer = c.randomMember()
+		}
+		if peer == "" || peer == c.own.instance.id || c.busyWith(peer) {
+			continue
+		}
+		f.running = true
+		c.start(ctx, &finished{peer: peer, fetch: &key}, func(ctx context.Context, fr *frames) (string, error) {
+			return c.fetch(ctx, fr, []instance{key})
+		})
+	}
+}
+
+func (c *Catalogue) endFetch(key instance) {
+	pending := c.fetches[key]
+	pending.running = false
+	pending.attempts++
+	e := c.store.entries[key]
+	if pending.attempts >= fetchAttempts || e != nil && pending.stamp.compare(e.stamp) <= 0 {
+		delete(c.fetches, key)
+	}
+}
+
+// expireFetches drops fetches that could not be started because no member was available.
+func (c *Catalogue) expireFetches() {
+	maps.DeleteFunc(c.fetches, func(_ instance, f *pendingFetch) bool { return !f.running })
 }

@@ -9,29 +9,29 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// own is this node's record in the making. The loop owns it.
+// own is the state of this node's record. The loop owns it.
 type own struct {
 	instance  instance // known from the first snapshot on
 	role      membership.Role
 	services  []Service // as last published
 	sequence  uint64
 	published time.Time
-	ever      bool
-	due       bool // something is to be published
-	heal      bool // even if nothing changed
-	waiting   []chan struct{}
+	ever      bool            // whether the record was ever published
+	due       bool            // the record must be published
+	heal      bool            // the record must be published even if the services did not change
+	waiting   []chan struct{} // calls of Flush
 }
 
 func sameServices(a, b []Service) bool {
 	return slices.EqualFunc(a, b, Service.equal)
 }
 
-// Offer replaces what this node offers. It checks everything at once and changes
-// nothing when it returns an error, which names the service, the value and what
-// is allowed; on members that are not workers it always fails. The record goes
-// out at once, or a publish interval after the one before it; of several offers
-// in between the last one goes out, and one equal to what is published never
-// does. Before Run it is kept for Run. Safe for concurrent use.
+// Offer replaces the services that this node offers. If it returns an error, which names
+// the service, the value and the allowed values, nothing has changed; on members that are
+// not workers it always fails. The record is published immediately, or a publish interval
+// after the previous one; of several offers within the interval only the last is
+// published, and none that equals the published services. Before Run the offer is kept for
+// Run. Safe for concurrent use.
 func (c *Catalogue) Offer(services []Service) error {
 	if s := c.cfg.Gossip.Snapshot(); s != nil {
 		if self := s.Self(); self.ID != "" && self.Role != membership.RoleWorker {
@@ -45,7 +45,7 @@ func (c *Catalogue) Offer(services []Service) error {
 	if err != nil {
 		return err
 	}
-	const head = MaxNodeIDBytes + 2*9 // what id, epoch and sequence add at most
+	const head = MaxNodeIDBytes + 2*9 // largest size of id, epoch and sequence
 	if len(raw)+head > maxUnsignedBytes {
 		return refuse("too_large", "the record takes %d bytes, more than %d: offer fewer services or shorter tags", len(raw), maxUnsignedBytes-head)
 	}
@@ -62,8 +62,8 @@ func (c *Catalogue) Offer(services []Service) error {
 	return nil
 }
 
-// Drain marks every service of this node draining, now and in every later Offer:
-// the node is going and takes no new work. Safe for concurrent use.
+// Drain marks every service of this node draining, now and in every later Offer: the node
+// is about to stop and takes no new requests. Safe for concurrent use.
 func (c *Catalogue) Drain() {
 	c.mu.Lock()
 	c.draining = true
@@ -80,8 +80,8 @@ func (c *Catalogue) Withdraw() {
 	c.wakeOwn()
 }
 
-// Flush waits until what was last offered, drained or withdrawn has been handed
-// to gossip, or ctx ends. It says nothing about who has heard it.
+// Flush waits until the last Offer, Drain or Withdraw has been passed to gossip, or ctx
+// ends. It does not wait until other members have received it.
 func (c *Catalogue) Flush(ctx context.Context) error {
 	done := make(chan struct{})
 	err := c.ask(ctx, func() {
@@ -112,7 +112,7 @@ func (c *Catalogue) wakeOwn() {
 	}
 }
 
-// noteOwn decides whether there is something to publish.
+// noteOwn decides whether the record must be published, and returns its services.
 func (c *Catalogue) noteOwn() []Service {
 	c.mu.Lock()
 	services, offered, draining := slices.Clone(c.desired), c.offered, c.draining
@@ -124,13 +124,13 @@ func (c *Catalogue) noteOwn() []Service {
 	}
 	worker := c.own.role == membership.RoleWorker
 	changed := offered && (!c.own.ever || !sameServices(services, c.own.services))
-	unknown := c.own.instance.id == "" && offered // keep until we know who we are
+	unknown := c.own.instance.id == "" && offered // keep until the id of this node is known
 	c.own.due = unknown || worker && (changed || c.own.heal)
 	return services
 }
 
-// publishOwn publishes when it is due and the interval has passed; it returns how
-// long to wait for that, 0 when there is nothing to wait for.
+// publishOwn publishes the record if that is due and the publish interval has passed. It
+// returns how long to wait for the interval, 0 if there is nothing to wait for.
 func (c *Catalogue) publishOwn() (wait time.Duration) {
 	services := c.noteOwn()
 	defer c.releaseWaiting()
@@ -144,8 +144,9 @@ func (c *Catalogue) publishOwn() (wait time.Duration) {
 	record := Record{NodeID: c.own.instance.id, Epoch: c.own.instance.epoch, Sequence: c.own.sequence + 1, Services: services}
 	raw, err := record.Encode()
 	if err != nil {
-		// Offer let nothing invalid in; what is left is a sequence driven to its end.
-		c.logger.Error("cannot publish what this worker offers: restart it for a new epoch", "error", err)
+		// Offer has checked the services; the only remaining error is a sequence at its
+		// maximum.
+		c.logger.Error("cannot publish the services of this worker: restart it for a new epoch", "error", err)
 		c.own.due, c.own.heal = false, false
 		c.own.ever, c.own.services, c.own.published = true, services, now
 		return 0
@@ -172,9 +173,9 @@ func (c *Catalogue) releaseWaiting() {
 	c.own.waiting = nil
 }
 
-// healOwn answers a record in our name that this process did not write. Where
-// records are signed it was written with our key: by a process with the same id
-// and epoch.
+// healOwn handles a record in the name of this node that this process did not write: it
+// publishes the own record with a higher sequence. A signed record of this kind comes from
+// a process with the same key, id and epoch.
 func (c *Catalogue) healOwn(e *entry) {
 	if c.own.role != membership.RoleWorker {
 		return
@@ -184,7 +185,7 @@ func (c *Catalogue) healOwn(e *entry) {
 	c.wakeOwn()
 }
 
-// renewOwn publishes again once the certificate that signed the record has been
+// renewOwn publishes the record again after the certificate that signed it has been
 // replaced: members that join later could not check the old signature.
 func (c *Catalogue) renewOwn() {
 	e := c.store.entries[c.own.instance]

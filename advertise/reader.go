@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// reader walks msgpack from the network. Lengths are checked against the caller's
-// bound and against what is left of the input before anything is allocated; a
-// general decoder would first build what the input claims to hold. The first
-// error sticks, and every later read returns zero values.
+// reader decodes msgpack from the network. Lengths are checked against the caller's limit
+// and against the rest of the input before memory is allocated; a general decoder would
+// allocate whatever the input claims to hold. After the first error, every later read
+// returns zero values.
 type reader struct {
 	rest []byte
 	err  error
@@ -61,12 +61,12 @@ func (r *reader) uint() uint64 {
 	case tag >= 0xd0 && tag <= 0xd3: // int 8 to 64, as some encoders write small positives
 		n := r.size(1 << (tag - 0xd0))
 		if bits := uint(8) << (tag - 0xd0); n>>(bits-1) != 0 {
-			r.fail(refuse("malformed", "a negative number where none can be"))
+			r.fail(refuse("malformed", "a negative number is not allowed here"))
 			return 0
 		}
 		return n
 	default:
-		r.fail(refuse("malformed", "type 0x%02x where a number belongs", tag))
+		r.fail(refuse("malformed", "type 0x%02x instead of a number", tag))
 		return 0
 	}
 }
@@ -75,7 +75,7 @@ func (r *reader) uint() uint64 {
 func (r *reader) smallInt() int {
 	n := r.uint()
 	if n > math.MaxInt32 {
-		return math.MaxInt32 // beyond every limit, so validation names it
+		return math.MaxInt32 // beyond every limit, so validation reports it
 	}
 	return int(n)
 }
@@ -91,10 +91,10 @@ func (r *reader) bytes(limit int, reason string) []byte {
 	case tag >= 0xd9 && tag <= 0xdb: // str 8 to 32
 		n = r.size(1 << (tag - 0xd9))
 	default:
-		r.fail(refuse("malformed", "type 0x%02x where a string belongs", tag))
+		r.fail(refuse("malformed", "type 0x%02x instead of a string", tag))
 	}
 	if n > uint64(limit) {
-		r.fail(refuse(reason, "%d bytes where at most %d may be", n, limit))
+		r.fail(refuse(reason, "%d bytes: want at most %d", n, limit))
 		return nil
 	}
 	return r.take(n)
@@ -111,7 +111,7 @@ func (r *reader) optionalBytes(limit int, reason string) []byte {
 
 func (r *reader) string(limit int, reason string) string { return string(r.bytes(limit, reason)) }
 
-// array reads the head of an array of at most limit elements. Nil is empty.
+// array reads the head of an array of at most limit elements. Nil is an empty array.
 func (r *reader) array(limit int, reason string) int {
 	var n uint64
 	switch tag := r.tag(); {
@@ -121,10 +121,10 @@ func (r *reader) array(limit int, reason string) int {
 	case tag == 0xdc || tag == 0xdd: // array 16, 32
 		n = r.size(2 << (tag - 0xdc))
 	default:
-		r.fail(refuse("malformed", "type 0x%02x where a list belongs", tag))
+		r.fail(refuse("malformed", "type 0x%02x instead of a list", tag))
 	}
 	if n > uint64(limit) {
-		r.fail(refuse(reason, "%d elements where at most %d may be", n, limit))
+		r.fail(refuse(reason, "%d elements: want at most %d", n, limit))
 		return 0
 	}
 	if n > uint64(len(r.rest)) { // every element takes a byte or more
@@ -134,7 +134,7 @@ func (r *reader) array(limit int, reason string) int {
 	return int(n)
 }
 
-// skip passes over n values of any type, however deep, without recursion.
+// skip skips n values of any type and nesting, without recursion.
 func (r *reader) skip(n int) {
 	for todo := uint64(max(n, 0)); todo > 0 && r.err == nil; todo-- {
 		switch tag := r.tag(); {
@@ -166,14 +166,14 @@ func (r *reader) skip(n int) {
 		default:
 			r.fail(refuse("malformed", "type 0x%02x", tag))
 		}
-		// What is still to come needs a byte each; this also keeps todo small.
+		// Each remaining value needs at least a byte; this check also keeps todo small.
 		if todo-1 > uint64(len(r.rest)) {
 			r.fail(errTruncated)
 		}
 	}
 }
 
-// finish reports the first error, or bytes left over.
+// finish returns the first error, or an error if input is left.
 func (r *reader) finish() error {
 	if r.err == nil && len(r.rest) > 0 {
 		r.fail(refuse("malformed", "%d bytes after the end", len(r.rest)))

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Protocol is what a worker speaks on an endpoint's address.
+// Protocol is the protocol of an endpoint's address.
 type Protocol string
 
 // The protocols of endpoints. The empty protocol means http1.
@@ -19,7 +19,7 @@ const (
 	TCP   Protocol = "tcp"
 )
 
-// State says whether an endpoint takes new work.
+// State is whether an endpoint takes new requests.
 type State string
 
 // The states of endpoints. The empty state means ready.
@@ -28,15 +28,15 @@ const (
 	Draining State = "draining"
 )
 
-// protocols and states are in wire order: the index is what a record carries.
-// They only ever grow at the end.
+// protocols and states are in wire order: a record contains the index. New values are
+// added only at the end.
 var (
 	protocols = [...]Protocol{HTTP1, H2C, H2, TCP}
 	states    = [...]State{Ready, Draining}
 )
 
-// Limits of a record. A record beyond them is refused by Offer and dropped when
-// it comes from the network.
+// Limits of a record. Offer refuses a record beyond them, and one from the network is
+// dropped.
 const (
 	MaxServices     = 1024      // services per record
 	MaxNameBytes    = 63        // bytes of a service name
@@ -45,7 +45,7 @@ const (
 	MaxVersionBytes = 64        // bytes of a service's version
 	MaxTags         = 16        // tags per service
 	MaxTagBytes     = 64        // bytes per tag
-	MaxRelays       = 1024      // affine relays that a service may ask for
+	MaxRelays       = 1024      // affine relays that a service may request
 	MaxSelection    = 256       // bytes of a selection strategy
 	MaxRecordBytes  = 256 << 10 // bytes of an encoded record and its signature
 	DefaultWeight   = 10
@@ -57,30 +57,31 @@ const (
 type Service struct {
 	// Name is [a-zA-Z0-9][a-zA-Z0-9._-]{0,62}, once per record.
 	Name string `json:"name"`
-	// Address is host:port, where relays connect.
+	// Address is the host:port to which relays connect.
 	Address string `json:"address"`
 	// Protocol is http1 (the default), h2c, h2 or tcp.
 	Protocol Protocol `json:"protocol"`
 	// Weight is the share of traffic relative to other endpoints, 1 to 100. 0
 	// means the default, 10.
 	Weight int `json:"weight"`
-	// Slots is how many requests and tunnels may be in flight at once; 0 is unlimited.
+	// Slots is how many requests and tunnels may be in flight; 0 is unlimited.
 	Slots int `json:"slots"`
 	// State is ready (the default) or draining.
 	State State `json:"state"`
 	// Version is the service's build, at most 64 bytes of printable ASCII.
 	Version string `json:"version,omitempty"`
-	// Tags are at most 16 labels of at most 64 bytes of printable ASCII, for people and
-	// for callers of this package. No relay goes by them.
+	// Tags are at most 16 labels of at most 64 bytes of printable ASCII, for operators and
+	// for callers of this package. Relays do not use them.
 	Tags []string `json:"tags,omitempty"`
-	// Secured says that the address is a listener that speaks mutual TLS and
-	// proves the worker's node id.
+	// Secured is true if the address is a listener with mutual TLS that proves the
+	// worker's node id.
 	Secured bool `json:"secured,omitempty"`
-	// Relays is how many relays shall serve this service, 1 to 1024; 0 is the
+	// Relays is how many relays should serve this service, 1 to 1024; 0 is the
 	// fleet's setting.
 	Relays int `json:"relays,omitempty"`
-	// Selection is the strategy, with its parameters, that picks an endpoint, at
-	// most 256 bytes; empty is the relay's own. The relays judge what it means.
+	// Selection is the strategy, with its parameters, that picks an endpoint, at most 256
+	// bytes; empty is the relay's setting. This package does not validate the strategy;
+	// relays do.
 	Selection string `json:"selection,omitempty"`
 }
 
@@ -90,22 +91,22 @@ func (s Service) equal(o Service) bool {
 		s.Secured == o.Secured && s.Relays == o.Relays && s.Selection == o.Selection
 }
 
-// Record is all that one life of one worker offers. Only that worker writes it.
+// Record lists all services that one life of one worker offers. Only that worker writes it.
 type Record struct {
-	// NodeID and Epoch name the writer: a member and the boot it belongs to.
+	// NodeID and Epoch identify the writer: a member and its boot time.
 	NodeID string
 	Epoch  uint64 // Unix milliseconds
-	// Sequence grows by at least one with every change, from 1.
+	// Sequence starts at 1 and grows by at least one with every change.
 	Sequence uint64
-	// Services is empty once the worker has withdrawn.
+	// Services is empty after the worker has withdrawn them.
 	Services []Service
 }
 
-// maxSequence leaves a worker room to publish above a forged record.
+// maxSequence leaves a worker room to publish with a higher sequence than a forged record.
 const maxSequence = 1 << 53
 
-// invalid is a refused record or frame. Reason is a metric label, so the set of
-// reasons is fixed by the code and never taken from input.
+// invalid is the error for a refused record or frame. The reason is a metric label, so the
+// set of reasons is fixed in the code and never taken from input.
 type invalid struct {
 	reason string
 	detail string
@@ -117,7 +118,7 @@ func refuse(reason, format string, args ...any) error {
 	return &invalid{reason: reason, detail: fmt.Sprintf(format, args...)}
 }
 
-// withDefaults fills what the writer left out.
+// withDefaults fills in the defaults.
 func (s Service) withDefaults() Service {
 	if s.Protocol == "" {
 		s.Protocol = HTTP1
@@ -197,8 +198,8 @@ func (r Record) validate() error {
 	return nil
 }
 
-// printable refuses what could steer a terminal or break a line of a log: the text
-// of a record ends up in both.
+// printable refuses control characters and other characters outside printable ASCII: the
+// text of a record is shown in terminals and logs.
 func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }

@@ -14,21 +14,21 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// How long and how much the store keeps about members that are not alive.
+// Limits of what the store keeps about members that are not alive.
 const (
-	orphanAge   = 10 * time.Minute // longer than a restart, so that a healed partition costs nothing
+	orphanAge   = 10 * time.Minute // longer than a restart or a short partition, after which the record still counts
 	floorAge    = 24 * time.Hour
-	futureEpoch = 10 * time.Minute // how far ahead of our clock a life that nobody knows may have begun
+	futureEpoch = 10 * time.Minute // how far ahead of this node's clock the epoch of an unknown member may be
 
 	defaultMaxOrphans     = 16_384
 	defaultMaxOrphanBytes = 64 << 20
 	defaultMaxFloors      = 65_536
 )
 
-// buckets is how many parts the set of records is compared in.
+// buckets is the number of parts in which the set of records is compared.
 const buckets = 256
 
-// instance names one life of one member.
+// instance identifies one life of one member.
 type instance struct {
 	id    string
 	epoch uint64
@@ -40,9 +40,9 @@ type stamp struct {
 	hash     uint64 // see hashOf
 }
 
-// hashOf is the xxhash of a record; of a signed one it covers what is signed and
-// nothing else. The same statement can be signed and framed in many ways, and
-// those who pass it on must not be able to make a newer record of it.
+// hashOf returns the xxhash of a record. The hash of a signed record covers only the
+// signed part: the same statement can be signed and encoded in many ways, and a member
+// that passes the record on must not be able to make a newer record of it.
 func hashOf(raw []byte, signed signedPart) uint64 {
 	if len(signed.signature) > 0 {
 		return xxhash.Sum64(signed.statement)
@@ -60,13 +60,13 @@ func (a stamp) compare(b stamp) int {
 // entry is one stored record. It is never changed, only replaced.
 type entry struct {
 	record origin
-	raw    []byte // as its owner encoded it; when it is signed, what is not signed is left out
+	raw    []byte // as its owner encoded it; unsigned parts of a signed record are left out
 	stamp  stamp
 }
 
-// origin is the part of a record that the store works with. The services are kept
-// once, in the view: decoding them again for it costs microseconds, keeping them
-// twice half a kilobyte each.
+// origin is the part of a record that the store needs. The services are kept only in the
+// view: decoding them again costs microseconds, keeping them twice would cost half a
+// kilobyte per record.
 type origin struct {
 	NodeID string
 	Epoch  uint64
@@ -74,13 +74,13 @@ type origin struct {
 
 func (e *entry) instance() instance { return instance{e.record.NodeID, e.record.Epoch} }
 
-// services are what the record offers.
+// services decodes the services of the record.
 func (e *entry) services() []Service {
-	record, _ := DecodeRecord(e.raw) // cannot fail: it was decoded, or encoded, to get here
+	record, _ := DecodeRecord(e.raw) // cannot fail: the record was decoded or encoded before
 	return record.Services
 }
 
-// newEntry copies raw, which may be a piece of a whole frame.
+// newEntry copies raw, which may be part of a larger frame.
 func newEntry(record Record, raw []byte, signed signedPart) *entry {
 	e := &entry{record: origin{record.NodeID, record.Epoch}, stamp: stamp{record.Sequence, hashOf(raw, signed)}}
 	if len(signed.signature) > 0 {
@@ -91,9 +91,9 @@ func newEntry(record Record, raw []byte, signed signedPart) *entry {
 	return e
 }
 
-// mix is what an entry adds to the root. Plain hashes of similar records could
-// cancel in a sum; a second hash that covers the instance makes every entry's part
-// of the root independent.
+// mix returns the contribution of an entry to the root. Plain hashes of similar records
+// could cancel each other; a second hash that covers the instance makes the contributions
+// independent.
 func (e *entry) mix() uint64 {
 	var b [24]byte
 	binary.BigEndian.PutUint64(b[0:], e.record.Epoch)
@@ -108,23 +108,23 @@ func (e *entry) mix() uint64 {
 
 func bucketOf(id string) int { return int(xxhash.Sum64String(id) % buckets) }
 
-// outcome says what a merge did; it is the value of a metric label.
+// outcome is the result of a merge; it is the value of a metric label.
 type outcome string
 
 const (
-	applied outcome = "applied" // stored, newer than what was there
+	applied outcome = "applied" // stored, newer than the previous record
 	old     outcome = "old"     // already known, or older
-	foreign outcome = "foreign" // about ourselves, not written by us
-	refused outcome = "refused" // full of records of members that never appeared
+	foreign outcome = "foreign" // in the name of this node, not written by it
+	refused outcome = "refused" // too many records of members that are not alive
 
-	// What never came to a merge.
+	// Results without a merge.
 	forged     outcome = "forged"   // not signed by its author
 	unproven   outcome = "unproven" // of an author whose certificate is not known yet
-	hinted     outcome = "hint"     // news of a record too large for gossip
-	overflowed outcome = "overflow" // more than could be taken in
+	hinted     outcome = "hint"     // a hint of a record too large for gossip
+	overflowed outcome = "overflow" // dropped because the mailbox was full
 )
 
-// outcomeOf names an error from decoding as a metric label.
+// outcomeOf returns the metric label of an error from decoding.
 func outcomeOf(err error) outcome {
 	var bad *invalid
 	switch {
@@ -136,7 +136,7 @@ func outcomeOf(err error) outcome {
 	return outcome("invalid_" + bad.reason)
 }
 
-// storeConfig is the setting of a store. Zero fields mean the defaults.
+// storeConfig holds the limits of a store. Zero fields mean the defaults.
 type storeConfig struct {
 	maxOrphans     int // records of members that are not alive
 	maxOrphanBytes int // their encoded bytes together
@@ -144,14 +144,14 @@ type storeConfig struct {
 }
 
 // store holds the newest record of every instance. It is a state machine without
-// goroutine, lock or clock: the caller serialises and passes the time in.
+// goroutine, lock or clock: the caller serialises the calls and passes the time in.
 //
-// Merging is idempotent, commutative and associative as long as no bound is hit:
-// for every instance the record with the largest (sequence, hash) stays. That is
-// what makes order, loss and repetition on the network harmless.
+// Merging is idempotent, commutative and associative while no limit is reached: for every
+// instance the record with the largest (sequence, hash) stays. Therefore reordering, loss
+// and repetition on the network are harmless.
 //
-// The root covers the records of live workers only. What two members still
-// remember of the dead may differ; what they must agree on is the same.
+// The root covers only the records of live workers. Two members may keep different records
+// of dead workers and still have the same root.
 type store struct {
 	cfg     storeConfig
 	entries map[instance]*entry
@@ -177,7 +177,8 @@ type orphan struct {
 	bytes    int
 }
 
-// floor remembers how far a record had come after the record itself is gone.
+// floor holds the stamp of a record that has been dropped, so that an older record of the
+// instance is still refused.
 type floor struct {
 	instance instance
 	stamp    stamp
@@ -195,27 +196,28 @@ func newStore(cfg storeConfig) *store {
 	}
 }
 
-// take keeps a record if it is newer. Its signature has been checked. The entry
-// that is returned is what the store now holds for that instance, nil if nothing.
+// take stores a record if it is newer. Its signature must have been checked. take returns
+// the entry that the store now holds for that instance, nil if there is none.
 func (s *store) take(e *entry, now time.Time) (*entry, outcome, error) {
 	if err := s.inTime(e.instance(), now); err != nil {
 		return nil, outcomeOf(err), err
 	}
 	if e.instance() == s.self && e.stamp.compare(s.written) > 0 {
-		// Another process with our name wrote it. Its sequence is what we must exceed.
+		// Another process with the id of this node wrote it. The own record must exceed
+		// its sequence.
 		return e, foreign, nil
 	}
 	e, result := s.put(e, now)
 	return e, result, nil
 }
 
-// has reports that a record of that stamp would change nothing.
+// has reports whether the store already holds a record of that stamp or a newer one.
 func (s *store) has(key instance, at stamp) bool {
 	known := s.entries[key]
 	return known != nil && at.compare(known.stamp) <= 0
 }
 
-// inTime refuses an instance whose epoch no boot can have had yet.
+// inTime refuses an instance whose epoch is too far in the future.
 func (s *store) inTime(key instance, now time.Time) error {
 	if s.fromTheFuture(key, now) {
 		return refuse("future_epoch", "record of %q: epoch %d is more than %v ahead of our clock", key.id, key.epoch, futureEpoch)
@@ -241,7 +243,7 @@ func (s *store) put(e *entry, now time.Time) (*entry, outcome) {
 		seen = at.Value.(orphan).seen
 	}
 	if at, ok := s.floorAt[key]; ok {
-		// Equal is welcome: it is the last record we had, of a member that is back.
+		// An equal stamp is accepted: it is the last record of a member that has returned.
 		if e.stamp.compare(at.Value.(floor).stamp) < 0 {
 			return nil, old
 		}
@@ -264,8 +266,8 @@ func (s *store) put(e *entry, now time.Time) (*entry, outcome) {
 	return e, applied
 }
 
-// setMembers takes the newest snapshot and returns the ids whose part of the view
-// may have changed.
+// setMembers sets the newest snapshot and returns the ids of members whose endpoints may
+// have changed.
 func (s *store) setMembers(next *membership.Snapshot, now time.Time) (changed []string) {
 	changes := membership.Diff(s.members, next)
 	s.members = next
@@ -286,7 +288,7 @@ func (s *store) setMembers(next *membership.Snapshot, now time.Time) (changed []
 	return changed
 }
 
-// lift makes the record of a worker that has appeared count.
+// lift adds the record of a worker that has appeared to the root.
 func (s *store) lift(m membership.Member) {
 	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == membership.RoleWorker {
 		s.dropOrphan(e.instance())
@@ -294,21 +296,21 @@ func (s *store) lift(m membership.Member) {
 	}
 }
 
-// sink makes the record of a worker that is gone an orphan.
+// sink removes the record of a worker that is gone from the root and makes it an orphan.
 func (s *store) sink(m membership.Member, now time.Time) {
 	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == membership.RoleWorker {
-		s.addRoot(e) // addition is its own inverse
+		s.addRoot(e) // removes it: addRoot is its own inverse
 		s.addOrphan(e, orphan{instance: e.instance(), since: now, seen: true, bytes: len(e.raw)})
 	}
 }
 
-// worker finds a live worker.
+// worker returns a live worker.
 func (s *store) worker(id string) (membership.Member, bool) {
 	m, ok := s.members.Get(id)
 	return m, ok && m.Role == membership.RoleWorker
 }
 
-// visible is the live record of a worker, nil if it has none.
+// visible returns the record of a live worker, nil if there is none.
 func (s *store) visible(id string) (*entry, membership.Member) {
 	m, ok := s.worker(id)
 	if !ok {
@@ -317,7 +319,7 @@ func (s *store) visible(id string) (*entry, membership.Member) {
 	return s.entries[instance{id, m.Epoch}], m
 }
 
-// expire turns old orphans into floors and forgets old floors.
+// expire turns old orphans into floors and drops old floors.
 func (s *store) expire(now time.Time) {
 	for front := s.orphans.Front(); front != nil && now.Sub(front.Value.(orphan).since) >= orphanAge; front = s.orphans.Front() {
 		s.dropRecord(front.Value.(orphan), now)
@@ -327,9 +329,9 @@ func (s *store) expire(now time.Time) {
 	}
 }
 
-// fromTheFuture reports an epoch that no boot can have had yet. Of a life that
-// membership knows our clock is no judge: it may be the one that is wrong, and a
-// relay whose clock is behind would find no endpoint any more.
+// fromTheFuture reports whether an epoch is too far ahead of this node's clock. A live
+// member's epoch is always accepted: otherwise a relay whose own clock is behind would
+// find no endpoints.
 func (s *store) fromTheFuture(key instance, now time.Time) bool {
 	limit := now.Add(futureEpoch).UnixMilli()
 	return limit >= 0 && key.epoch > uint64(limit) && !s.isAlive(key)
@@ -340,14 +342,14 @@ func (s *store) isAlive(key instance) bool {
 	return ok && m.Epoch == key.epoch
 }
 
-// addRoot adds or removes an entry: exclusive or does both.
+// addRoot adds an entry to the root, or removes it if it is there: exclusive or does both.
 func (s *store) addRoot(e *entry) {
 	mix := e.mix()
 	s.root ^= mix
 	s.buckets[bucketOf(e.record.NodeID)] ^= mix
 }
 
-// forget takes out what an entry contributed, before it is replaced.
+// forget removes an entry from the root or from the orphans, before it is replaced.
 func (s *store) forget(e *entry) {
 	if s.isAlive(e.instance()) {
 		s.addRoot(e)
@@ -375,8 +377,8 @@ func (s *store) evictOrphans(now time.Time) {
 	}
 }
 
-// dropRecord leaves a floor where the member was really there: names that never
-// were members must not push out the floors of those that were.
+// dropRecord drops the record of an orphan. It leaves a floor only if the member was alive
+// once: invented ids must not displace the floors of real members.
 func (s *store) dropRecord(o orphan, now time.Time) {
 	e := s.entries[o.instance]
 	s.dropOrphan(o.instance)
@@ -393,4 +395,41 @@ func (s *store) dropRecord(o orphan, now time.Time) {
 func (s *store) dropFloor(at *list.Element) {
 	delete(s.floorAt, at.Value.(floor).instance)
 	s.floors.Remove(at)
+}
+
+// target is one endpoint of one life of a worker.
+type target struct {
+	instance
+	service, address string
+}
+
+// hidden is the set of endpoints that this node found dead although their worker is alive,
+// each with the sequence of the record that offered it: a newer record is a new offer and
+// not hidden. It has no lock and no clock; the catalogue's loop owns it, so hiding an
+// endpoint cannot race with its removal. The zero value is empty.
+type hidden map[target]uint64
+
+// hide marks the offer of that sequence and reports whether it was not marked before.
+func (h *hidden) hide(t target, sequence uint64) bool {
+	if h.has(t, sequence) {
+		return false
+	}
+	if *h == nil {
+		*h = hidden{}
+	}
+	(*h)[t] = sequence
+	return true
+}
+
+// has reports whether the offer of that sequence is hidden.
+func (h hidden) has(t target, sequence uint64) bool {
+	at, marked := h[t]
+	return marked && at == sequence
+}
+
+// reveal removes the mark and reports whether there was one.
+func (h hidden) reveal(t target) bool {
+	_, marked := h[t]
+	delete(h, t)
+	return marked
 }

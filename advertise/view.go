@@ -1,46 +1,53 @@
 package advertise
 
 import (
+	"container/list"
+	"context"
 	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unique"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
+	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/membership"
 )
 
-// View is what is on offer at one moment. It is immutable: hold it as long as
-// you like, share it between goroutines, never write to it. Finding a service or
-// an endpoint takes no lock and allocates nothing.
+// View lists all services and endpoints at one moment. It is immutable: it can be kept and
+// shared between goroutines, and must not be changed. Finding a service or an endpoint
+// takes no lock and allocates nothing.
 type View struct {
 	version  uint64
 	checksum uint64
-	services *iradix.Tree[*Endpoints] // known services; empty where all endpoints are gone
+	services *iradix.Tree[*Endpoints] // known services; Endpoints are empty if all are gone
 	count    int
 	members  *membership.Snapshot
 	refused  []Refusal
 	settled  bool
 }
 
-// Version grows by one with every view a node publishes. Versions of two nodes
-// are not comparable; use Checksum for that.
+// Version grows by one with every view that a node publishes. To compare the views of two
+// nodes use Checksum.
 func (v *View) Version() uint64 { return v.version }
 
-// Checksum is equal on all members that agree on which workers live and what
-// they offer.
+// Checksum is equal on all members that agree on the live workers and their records.
 func (v *View) Checksum() uint64 { return v.checksum }
 
-// Members is the snapshot that the records were joined with, so that relays and
-// endpoints of one moment can be read together. It is nil until the first
-// snapshot has arrived.
+// Members returns the snapshot that the records were joined with, so that relays and
+// endpoints of the same moment can be read together. It is nil until the first snapshot
+// has arrived.
 func (v *View) Members() *membership.Snapshot { return v.members }
 
-// Settled reports whether the view can be trusted to be whole: its records were
-// compared with those of another member, or there is no other member. Before that, a
-// service that is missing may only not have been heard of yet. The first worker that
-// appears unsettles the views until records were compared again.
+// Settled reports whether the view is complete: the records were compared with those of
+// another member, or there is no other member. Before that, the records of a missing
+// service may not have arrived yet. When the first worker appears, views are not settled
+// until records have been compared again.
 func (v *View) Settled() bool { return v.settled }
 
-// Services goes through the known services in the sense of [View.Known], sorted.
+// Services yields the known services in the sense of [View.Known], sorted.
 func (v *View) Services() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if v.services != nil {
@@ -49,7 +56,7 @@ func (v *View) Services() iter.Seq[string] {
 	}
 }
 
-// ServiceCount is the number of known services.
+// ServiceCount returns the number of known services.
 func (v *View) ServiceCount() int {
 	if v.services == nil {
 		return 0
@@ -57,8 +64,8 @@ func (v *View) ServiceCount() int {
 	return v.services.Len()
 }
 
-// Endpoints are a service's, never nil. They are empty for a service whose
-// workers are all gone and for one nobody ever offered; Known tells them apart.
+// Endpoints returns the endpoints of a service, never nil. They are empty for a service
+// whose workers are all gone and for an unknown service; Known distinguishes the two.
 func (v *View) Endpoints(service string) *Endpoints {
 	if e, known := v.find(service); known {
 		return e
@@ -66,8 +73,8 @@ func (v *View) Endpoints(service string) *Endpoints {
 	return noEndpoints
 }
 
-// Known reports whether the service has an endpoint, or had one here within the
-// last 24 hours (as far as the newest 4,096 vanished names go).
+// Known reports whether the service has an endpoint, or had one in the views of this node
+// within the last 24 hours. At most 4,096 names without endpoints are kept.
 func (v *View) Known(service string) bool {
 	_, known := v.find(service)
 	return known
@@ -81,17 +88,17 @@ func (v *View) find(service string) (*Endpoints, bool) {
 	return v.services.Get(key[:copy(key[:], service)])
 }
 
-// EndpointCount is the number of endpoints of all services.
+// EndpointCount returns the number of endpoints of all services.
 func (v *View) EndpointCount() int { return v.count }
 
-// Endpoint finds what one worker offers of a service, in O(log endpoints).
+// Endpoint returns the endpoint of one worker for a service, in O(log endpoints).
 func (v *View) Endpoint(service, worker string) (*Endpoint, bool) {
 	e := v.Endpoints(service).Of(worker)
 	return e, e != nil
 }
 
-// Workers are the node ids of the endpoints of a service that take new work, in
-// ring order: what a plan is made of.
+// Workers returns the node ids of the endpoints of a service that take new requests, in
+// ring order: the workers of a plan.
 func (v *View) Workers(service string) []string {
 	var ids []string
 	for e := range v.Endpoints(service).All() {
@@ -102,12 +109,12 @@ func (v *View) Workers(service string) []string {
 	return ids
 }
 
-// Refused lists offers that are no endpoints because of this node's [Rules], by
-// worker, the first 100. It is empty in a healthy fleet. Do not change it.
+// Refused returns the offers that this node's [Rules] refuse, sorted by worker, at most
+// 100. It is empty in a healthy fleet. Do not change the slice.
 func (v *View) Refused() []Refusal { return v.refused }
 
-// Relays are the ids of the relays that are alive and stay, sorted: the other
-// half of a plan.
+// Relays returns the ids of the relays that are alive and not leaving, sorted: the relays
+// of a plan.
 func (v *View) Relays() []string {
 	if v.members == nil {
 		return nil
@@ -119,4 +126,229 @@ func (v *View) Relays() []string {
 		}
 	}
 	return ids
+}
+
+const (
+	knownAge    = 24 * time.Hour // how long a service without endpoints stays known
+	maxVanished = 4096           // how many such names are remembered
+)
+
+// viewBuilder joins the store with the live members, one worker at a time: the cost of a
+// change is proportional to the services that it touches, not to the cluster. Data of a
+// published view is never changed; a changed service gets new Endpoints.
+type viewBuilder struct {
+	store    *store
+	rules    *admission               // which offers become endpoints
+	hidden   hidden                   // endpoints that this node cannot connect to
+	services *iradix.Tree[*Endpoints] // as in the last view
+	offers   map[string][]*Endpoint   // endpoints in services by worker, sorted by name
+	touched  idSet                    // workers whose offer may have changed since the last view
+	vanished *list.List               // of vanishedService, oldest first
+	gone     map[string]*list.Element // elements of vanished by name
+	version  uint64
+	count    int
+}
+
+type idSet map[string]struct{}
+
+type vanishedService struct {
+	name  string
+	since time.Time
+}
+
+func newViewBuilder(s *store, a *admission) *viewBuilder {
+	return &viewBuilder{
+		store: s, rules: a, services: iradix.New[*Endpoints](), offers: map[string][]*Endpoint{}, touched: idSet{},
+		vanished: list.New(), gone: map[string]*list.Element{},
+	}
+}
+
+// touch marks a worker whose offer may have changed.
+func (b *viewBuilder) touch(id string) { b.touched[id] = struct{}{} }
+
+// build returns the next view, and the Endpoints of the services that changed.
+func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) (v *View, changed []*Endpoints) {
+	services, names := b.services.Txn(), b.services.Len()
+	for name, changes := range b.changes(now) {
+		before, known := services.Get([]byte(name))
+		if !known {
+			before = newEndpoints(name)
+		}
+		after := before.with(changes)
+		if _, replaced := services.Insert([]byte(name), after); !replaced {
+			names++
+		}
+		changed = append(changed, after)
+		b.count += after.Len() - before.Len()
+		if after.Len() == 0 {
+			b.remember(name, now)
+		} else {
+			b.recall(name)
+		}
+	}
+	for b.expiring(now) || b.vanished.Len() > maxVanished || names > b.rules.Rules.MaxServices && b.vanished.Len() > 0 {
+		name := b.vanished.Front().Value.(vanishedService).name
+		b.recall(name)
+		services.Delete([]byte(name))
+		names--
+	}
+	b.services = services.Commit()
+	b.version++
+	clear(b.rules.fresh)
+	return &View{version: b.version, checksum: b.store.root, services: b.services, count: b.count, members: members, refused: b.rules.list()}, changed
+}
+
+// known reports whether a name is in the last view, and whether it has endpoints there.
+func (b *viewBuilder) known(name string) (known, offered bool) {
+	_, known = b.services.Get([]byte(name))
+	_, vanished := b.gone[name]
+	return known, known && !vanished
+}
+
+// offeredNames returns the number of names with endpoints in the last view.
+func (b *viewBuilder) offeredNames() int { return b.services.Len() - b.vanished.Len() }
+
+// retry touches the workers that may have more services admitted now.
+func (b *viewBuilder) retry(now time.Time) (any bool) {
+	ids := b.rules.retry(now)
+	for _, id := range ids {
+		b.touch(id)
+	}
+	return len(ids) > 0
+}
+
+// changes compares the offers of the touched workers with those in the last view and
+// returns the differences by service. Equal endpoints are kept, so that their service does
+// not change.
+func (b *viewBuilder) changes(now time.Time) map[string][]change {
+	changes := make(map[string][]change)
+	note := func(service string, c change) { changes[service] = append(changes[service], c) }
+	for id := range b.touched {
+		was, is := b.offers[id], b.join(id, now)
+		for _, e := range was {
+			if _, still := findOffer(is, e.Name); !still {
+				note(e.Name, change{worker: id, was: e})
+			}
+		}
+		for i, e := range is {
+			at, before := findOffer(was, e.Name)
+			switch {
+			case !before:
+				note(e.Name, change{worker: id, is: e})
+			case was[at].equal(e):
+				is[i] = was[at]
+			default:
+				note(e.Name, change{worker: id, was: was[at], is: e})
+			}
+		}
+		if len(is) > 0 {
+			b.offers[id] = is
+		} else {
+			delete(b.offers, id)
+		}
+	}
+	b.touched = idSet{} // a new map: clearing a map always costs its largest size so far
+	return changes
+}
+
+func findOffer(offers []*Endpoint, service string) (at int, found bool) {
+	return slices.BinarySearchFunc(offers, service, func(e *Endpoint, name string) int { return strings.Compare(e.Name, name) })
+}
+
+// join returns the endpoints of a worker, sorted by service, from its record and its
+// member. There are none unless the worker is alive and has a record.
+func (b *viewBuilder) join(id string, now time.Time) []*Endpoint {
+	e, m := b.store.visible(id)
+	if e == nil {
+		b.rules.forget(id)
+		return nil
+	}
+	worker := &Worker{NodeID: m.ID, Epoch: m.Epoch, Datacenter: m.Datacenter, Region: m.Region}
+	services := b.rules.admit(m, e, e.services(), b, now)
+	offers := make([]*Endpoint, len(services))
+	for i, s := range services {
+		if m.Leaving {
+			s.State = Draining
+		}
+		// Thousands of workers have the same names and versions: keep each text once.
+		s.Name, s.Version = unique.Make(s.Name).Value(), unique.Make(s.Version).Value()
+		offers[i] = &Endpoint{s, worker}
+		if b.hidden.has(target{e.instance(), s.Name, s.Address}, e.stamp.sequence) {
+			unreachable := *worker
+			unreachable.Unreachable = true
+			offers[i].Worker = &unreachable
+		}
+	}
+	slices.SortFunc(offers, func(a, b *Endpoint) int { return strings.Compare(a.Name, b.Name) })
+	return offers
+}
+
+func (b *viewBuilder) remember(name string, now time.Time) {
+	if _, already := b.gone[name]; !already {
+		b.gone[name] = b.vanished.PushBack(vanishedService{name, now})
+	}
+}
+
+func (b *viewBuilder) recall(name string) {
+	if at, ok := b.gone[name]; ok {
+		b.vanished.Remove(at)
+		delete(b.gone, name)
+	}
+}
+
+// expiring reports whether a service without endpoints has been known for too
+// long.
+func (b *viewBuilder) expiring(now time.Time) bool {
+	front := b.vanished.Front()
+	return front != nil && now.Sub(front.Value.(vanishedService).since) >= knownAge
+}
+
+// viewWatches delivers views, and Endpoints of single services, to watches.
+type viewWatches struct {
+	views latest.Value[View]
+
+	// mu guards services and is held while a view is published, so that a new watch does
+	// not receive the same Endpoints as its first value and again as a change.
+	mu       sync.Mutex
+	services map[string]*serviceWatch // services with a watch
+}
+
+type serviceWatch struct {
+	value    latest.Value[Endpoints]
+	watchers int
+}
+
+// publish stores the view and wakes the watches of the services that changed.
+func (w *viewWatches) publish(v *View, changed []*Endpoints) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.views.Store(v)
+	for _, e := range changed {
+		if s := w.services[e.service]; s != nil {
+			s.value.Store(e)
+		}
+	}
+}
+
+func (w *viewWatches) service(ctx context.Context, name string) <-chan *Endpoints {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.services[name]
+	if s == nil {
+		s = &serviceWatch{}
+		s.value.Store(w.views.Load().Endpoints(name))
+		if w.services == nil {
+			w.services = make(map[string]*serviceWatch)
+		}
+		w.services[name] = s
+	}
+	s.watchers++
+	context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if s.watchers--; s.watchers == 0 {
+			delete(w.services, name)
+		}
+	})
+	return s.value.Watch(ctx)
 }

@@ -1,9 +1,11 @@
 package affinity
 
+import "fmt"
+
 // group is one ring of workers and the relays that share it.
 //
-// Workers of one datacenter form a group; datacenters that the same relays serve share
-// one. A worker is in one group, a relay in as many as it has reason to serve.
+// Workers of one datacenter form a group; datacenters that are served by the same relays
+// share a group. A worker is in one group; a relay can be in several.
 type group struct {
 	workers []int32 // positions in Plan.workers, ascending
 	bands   []band
@@ -14,28 +16,29 @@ type band struct {
 	relays []int32 // affine indexes, ascending
 	shape  Shape
 
-	// home relays have the workers of the group among their own. The others are a reserve:
-	// they are there because the group has fewer home relays than a worker needs.
+	// home is true if the relays of the band are at home in the group (see groups). Other
+	// bands are a reserve: the group has fewer home relays than a worker needs.
 	home bool
 
-	// links are the positions in the group that each relay is connected to, ascending,
-	// with the rendezvous strategy. Nil with projection, and where it would be everything.
+	// links are, for each relay, the positions in the group that it is connected to,
+	// ascending, with the rendezvous strategy. Nil with projection, and where every relay
+	// is connected to every worker.
 	links [][]int32
 	pull  []float64 // of each worker of the group, for equal load over links
 }
 
-// locality is what groups are formed by.
+// locality is the input from which groups are formed.
 type locality struct {
 	relays, workers places
 	minimums        Minimums
-	perTier         int // endpoints that make a tier enough for a relay
+	perTier         int // workers that a relay must reach before it ignores farther tiers
 }
 
-// places are the distinct places of members and, for each member, which one it has.
+// places are the distinct places of members and, for each member, the index of its place.
 type places struct {
 	distinct []Place
 	of       []int32
-	count    []int // members by distinct place
+	count    []int // members per distinct place
 }
 
 func placesOf(n int, at func(int) Place) places {
@@ -43,7 +46,7 @@ func placesOf(n int, at func(int) Place) places {
 	known := map[Place]int32{}
 	for i := range p.of {
 		place := at(i)
-		// Most fleets have one place or long runs of it.
+		// In most fleets neighbouring members have the same place: skip the map.
 		if i > 0 && place == p.distinct[p.of[i-1]] {
 			p.of[i] = p.of[i-1]
 		} else if which, ok := known[place]; ok {
@@ -59,21 +62,21 @@ func placesOf(n int, at func(int) Place) places {
 	return p
 }
 
-// groups puts workers and relays together, in order of each group's first worker. It also
-// returns the group of every place of workers.
+// groups assigns workers and relays to groups, in order of each group's first worker. It
+// also returns the group of every place of workers.
 //
-//   - A relay's home is its own datacenter. Where that has fewer than perTier workers it
-//     is the region as well, and where that is still too few, everything.
-//   - The workers of a datacenter are shared by the relays that are at home there. Where
-//     these are fewer than m, relays of the region fill up the number, then any.
+//   - A relay is at home in its own datacenter. If that has fewer than perTier workers, the
+//     relay is at home in its region as well, and if the region has too few, everywhere.
+//   - The workers of a datacenter are shared by the relays that are at home there. If these
+//     are fewer than m, relays of the region are added, then any relays.
 //
-// So every worker has min(m, R) relays, no relay is without workers, and a datacenter that
-// has enough of both sees no connection to another.
+// So every worker has min(m, R) relays, every relay has workers, and a datacenter that has
+// enough of both has no connection to another.
 func (l locality) groups() ([]group, []int32) {
 	reach := l.reach()
 
-	// Places with the same relays in the same bands share a group: the key is the band of
-	// every relay place.
+	// Places of workers with the same relays in the same bands share a group: the key of a
+	// group holds the band of every relay place.
 	var keys []string
 	index := map[string]int32{}
 	groupOf := make([]int32, len(l.workers.distinct))
@@ -105,7 +108,7 @@ func (l locality) groups() ([]group, []int32) {
 	return out, groupOf
 }
 
-// reach returns, for each place of relays, the furthest tier at which they are at home.
+// reach returns, for each place of relays, the farthest tier in which they are at home.
 func (l locality) reach() []Tier {
 	out := make([]Tier, len(l.relays.distinct))
 	for p, place := range l.relays.distinct {
@@ -120,7 +123,7 @@ func (l locality) reach() []Tier {
 	return out
 }
 
-// The bands in the key of a group, nearest first.
+// Values of a band in the key of a group, nearest first.
 const (
 	bandHome = iota
 	bandRegion
@@ -134,7 +137,7 @@ func (l locality) bandsAt(place Place, reach []Tier) string {
 	var relays [bandNone]int
 	for p, other := range l.relays.distinct {
 		if tier := place.Tier(other); tier > reach[p] {
-			key[p] = byte(tier) // never SameDatacenter, which every reach includes
+			key[p] = byte(tier) // never SameDatacenter: every reach includes it
 		}
 		relays[key[p]] += l.relays.count[p]
 	}
@@ -175,4 +178,55 @@ func (l locality) bands(key string, n int) []band {
 		missing -= min(missing, len(relays))
 	}
 	return out
+}
+
+// Place is where a member runs. An empty field means unknown and matches nothing, not even
+// another empty field.
+type Place struct {
+	Datacenter string
+	Region     string
+}
+
+// Tier returns how near two places are.
+func (p Place) Tier(other Place) Tier {
+	switch {
+	case p.Datacenter != "" && p.Datacenter == other.Datacenter:
+		return SameDatacenter
+	case p.Region != "" && p.Region == other.Region:
+		return SameRegion
+	}
+	return Global
+}
+
+// String names the place by its narrowest known field.
+func (p Place) String() string {
+	switch {
+	case p.Datacenter != "":
+		return "datacenter " + p.Datacenter
+	case p.Region != "":
+		return "region " + p.Region
+	}
+	return "an unknown place"
+}
+
+// Tier is how near two members are, nearest first.
+type Tier int
+
+const (
+	SameDatacenter Tier = iota
+	SameRegion
+	Global
+)
+
+// String returns same_dc, same_region or global.
+func (t Tier) String() string {
+	switch t {
+	case SameDatacenter:
+		return "same_dc"
+	case SameRegion:
+		return "same_region"
+	case Global:
+		return "global"
+	}
+	return fmt.Sprintf("tier(%d)", int(t))
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/ringway/ringway/ring"
 )
 
-// Plan says, for one service, which relays serve it and which workers each of them
-// connects to. It is immutable and safe for concurrent use.
+// Plan is the connection plan of one service: the relays that serve it and the workers to
+// which each of them connects. It is immutable and safe for concurrent use.
 type Plan struct {
 	service  string
 	skip     []string
@@ -28,9 +28,9 @@ type Plan struct {
 	groupOf      []int32  // by place of workers
 	seats        [][]seat // by relay
 
-	// pull is how strongly each worker draws traffic: a relay splits its own over its
-	// workers in proportion to it. It is 0 where the weights have a closed form, and nil
-	// where all have.
+	// pull is a factor for each worker: a relay splits its traffic over its workers in
+	// proportion to their factors. A factor is 0 where the weights have a closed form;
+	// pull is nil if all have one.
 	pull []float64
 }
 
@@ -48,15 +48,15 @@ type Assignment struct {
 }
 
 // NewPlan picks the affine relays, puts relays and workers in ring order and in groups by
-// datacenter, and decides on all connections. It returns [ErrNoRelays] or [ErrNoWorkers]
-// for an empty side, and an error for ids that are empty or repeated, for a bad service
-// name, and for settings out of bounds.
+// datacenter, and determines all connections. It returns [ErrNoRelays] or [ErrNoWorkers]
+// for an empty side, and an error for ids that are empty or repeated, for an invalid
+// service name, and for settings out of bounds.
 //
-// With projection it costs a sort of the workers, unless WorkersOrdered is set, and a few
-// nanoseconds per slot and relay where the slots matter. Weights are then worked out relay
-// by relay, on demand, except where workers have unequal weights or several groups share
-// relays. With rendezvous it costs a few nanoseconds per relay and worker, and weights are
-// always worked out here.
+// With projection the cost is a sort of the workers, unless WorkersOrdered is set, and a
+// few nanoseconds per slot and relay where slots are needed. Weights are then computed
+// relay by relay, on demand, except where workers have unequal weights or several groups
+// share relays. With rendezvous the cost is a few nanoseconds per relay and worker, and
+// NewPlan always computes the weights.
 func NewPlan(cfg PlanConfig) (*Plan, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 	return p, nil
 }
 
-// sit notes the seats of every relay.
+// sit collects the seats of every relay.
 func (p *Plan) sit() {
 	p.seats = make([][]seat, len(p.affine))
 	first := make([]seat, len(p.affine)) // most relays have one
@@ -107,8 +107,9 @@ func (p *Plan) sit() {
 	}
 }
 
-// link decides on all connections by rendezvous. A relay's own hash is keyed otherwise than
-// a worker's, so that a relay and a worker of one id are not special to each other.
+// link determines all connections by rendezvous. Relays and workers are hashed under
+// different keys, so that the score of a relay and a worker with the same id is as random
+// as any other.
 func (p *Plan) link() {
 	relays, workers := ring.Hash(p.service, 0), ring.Hash(p.service+"~", 0)
 	for i := range p.groups {
@@ -130,15 +131,15 @@ func (p *Plan) link() {
 // Service returns the name of the service.
 func (p *Plan) Service() string { return p.service }
 
-// Strategy returns the strategy of the plan: the one asked for, unless Fallback says why
-// not.
+// Strategy returns the strategy of the plan: the configured one, unless [Plan.Fallback] is
+// not empty.
 func (p *Plan) Strategy() Strategy { return p.strategy }
 
-// Fallback says why the plan does not use the strategy that was asked for; it is empty when
-// it does.
+// Fallback returns why the plan does not use the configured strategy, or an empty string if
+// the plan uses it.
 func (p *Plan) Fallback() string { return p.fallback }
 
-// Minimums are those that the plan keeps.
+// Minimums returns the minimums that the plan keeps.
 func (p *Plan) Minimums() Minimums { return p.minimums }
 
 // Affine returns the relays that serve the service, by index. The slice is the plan's and
@@ -155,10 +156,10 @@ func (p *Plan) Index(relay string) (int, bool) {
 	return i, i >= 0
 }
 
-// Ranges returns the runs of workers that the relay at index connects to, one for each ring
-// that it has a part in. In a fleet without places the one ring is that of [Plan.Workers];
-// otherwise it is the workers of one group, in the same order. With rendezvous a relay's
-// workers are scattered and there are no ranges.
+// Ranges returns the ranges of workers that the relay at index connects to, one for each
+// ring in which the relay takes part. In a fleet without places there is one ring, that of
+// [Plan.Workers]; otherwise each ring holds the workers of one group, in the same order.
+// With rendezvous a relay's workers are not contiguous and there are no ranges.
 func (p *Plan) Ranges(index int) ([]Range, error) {
 	if err := p.check(index); err != nil || p.strategy == Rendezvous {
 		return nil, err
@@ -195,7 +196,7 @@ func (p *Plan) AppendAssignments(dst []Assignment, index int) ([]Assignment, err
 	return dst, nil
 }
 
-// appendRange is AppendAssignments where the weights have a closed form.
+// appendRange is AppendAssignments for weights that have a closed form.
 func (p *Plan) appendRange(dst []Assignment, s seat) []Assignment {
 	r := s.band.shape.project(s.local)
 	dst = slices.Grow(dst, r.len)
@@ -224,7 +225,7 @@ func (p *Plan) connections(index int) iter.Seq[int] {
 	}
 }
 
-// positions yields positions in the group.
+// positions yields the positions, in the group, of the workers of the seat.
 func (s seat) positions() iter.Seq[int] {
 	if s.band.links == nil {
 		return s.band.shape.project(s.local).All()
@@ -256,12 +257,12 @@ func (p *Plan) Coverage() Coverage {
 	return c
 }
 
-// Distance returns how many places outside the range of the relay at index a worker lies:
-// 0 where they are to be connected, 1 next to it. It is meant for keeping a connection that
-// has just dropped out of the range. With rendezvous it is how many other relays would have
-// to go before this one is chosen. It is -1 where the two have nothing to do with each
-// other: the worker does not offer the service, or is of a group that the relay has no part
-// in, or there is no relay at index.
+// Distance returns how many places a worker lies outside the range of the relay at index: 0
+// inside the range, 1 next to it. Callers use the distance to keep a connection that has
+// just dropped out of the range. With rendezvous the distance is how many other relays
+// would have to leave before this relay is chosen. It is -1 if the worker does not offer
+// the service, if the relay has no part in the worker's group, or if there is no relay at
+// index.
 func (p *Plan) Distance(index int, worker string) int {
 	w, ok := p.position(worker)
 	if !ok || p.check(index) != nil {
@@ -284,7 +285,8 @@ func (p *Plan) distance(s seat, pos int) int {
 	return p.rank(s, pos) - s.band.shape.PeersPerWorker + 1
 }
 
-// rank returns how many relays of the band hash better with the worker at pos of the group.
+// rank returns how many relays of the band have a higher score with the worker at pos of
+// the group.
 func (p *Plan) rank(s seat, pos int) int {
 	worker := ring.Hash(p.workers[s.group.workers[pos]], ring.Hash(p.service+"~", 0))
 	seed := ring.Hash(p.service, 0)
@@ -300,7 +302,7 @@ func (p *Plan) rank(s seat, pos int) int {
 	return ahead
 }
 
-// position finds a worker in ring order.
+// position returns the index of a worker in ring order, by binary search.
 func (p *Plan) position(worker string) (int, bool) {
 	seed := ring.Hash(p.service, 0)
 	hash := ring.Hash(worker, seed)
@@ -328,4 +330,47 @@ func (p *Plan) check(index int) error {
 			p.service, index, len(p.affine)-1, len(p.affine))
 	}
 	return nil
+}
+
+// Coverage counts the connections of a plan from both sides.
+type Coverage struct {
+	PerWorker []int // relays per worker, in ring order
+	Min, Max  int   // of PerWorker
+
+	MinPerRelay, MaxPerRelay int // workers per relay
+	Connections              int // total
+}
+
+// Coverage counts relays per worker and workers per relay over all indexes, in
+// O(R + W). The slice is the caller's.
+func (s Shape) Coverage() (Coverage, error) {
+	if err := s.Validate(); err != nil {
+		return Coverage{}, err
+	}
+	steps := make([]int, s.Workers+1)
+	c := Coverage{MinPerRelay: s.Workers}
+	// Mark where ranges begin and end, then take prefix sums along the ring.
+	for i := range s.Relays {
+		r := s.project(i)
+		c.Connections += r.len
+		c.MinPerRelay = min(c.MinPerRelay, r.len)
+		c.MaxPerRelay = max(c.MaxPerRelay, r.len)
+		steps[r.start]++
+		if head := r.start - (r.size - r.len); head > 0 { // wraps
+			steps[0]++
+			steps[r.size]--
+			steps[head]--
+		} else {
+			steps[r.start+r.len]--
+		}
+	}
+	for w := 1; w < s.Workers; w++ {
+		steps[w] += steps[w-1]
+	}
+	c.PerWorker = steps[:s.Workers:s.Workers]
+	c.Min, c.Max = c.PerWorker[0], c.PerWorker[0]
+	for _, n := range c.PerWorker {
+		c.Min, c.Max = min(c.Min, n), max(c.Max, n)
+	}
+	return c, nil
 }

@@ -12,12 +12,12 @@ const (
 	// the same as Hyperbahn's.
 	DefaultRelaysPerService = 10
 
-	// DefaultPeersPerTier is the number of workers below which a relay looks beyond its
-	// own datacenter: two to choose from and one to spare.
+	// DefaultPeersPerTier is the number of workers below which a relay also serves workers
+	// outside its datacenter. Three leave two to choose from when one fails.
 	DefaultPeersPerTier = 3
 )
 
-// PlanConfig is what a plan depends on; two relays that agree on it have the same plan.
+// PlanConfig is the complete input of a plan: equal inputs give equal plans.
 type PlanConfig struct {
 	// Service is the name of the service; see [ValidateService].
 	Service string
@@ -26,28 +26,28 @@ type PlanConfig struct {
 	// them.
 	Relays []Relay
 
-	// Skip are ids of relays that must not be chosen, to move load off them by hand. Ids
-	// that are not among Relays do no harm. Skipping all of them is an error.
+	// Skip are ids of relays that must not be chosen, so that an operator can move load off
+	// them. Ids that are not among Relays are ignored. Skipping all relays is an error.
 	Skip []string
 
 	// Workers are the endpoints of the service.
 	Workers []Worker
 
-	// WorkersOrdered says that Workers is already in the order of ring.Order(Service, ids),
-	// which saves a sort. The order is still checked, in one pass, because relays that
-	// disagree on it would leave workers without connections.
+	// WorkersOrdered states that Workers is already in the order of ring.Order(Service,
+	// ids), which saves a sort. The order is still checked, in one pass, because relays
+	// with different orders would leave workers without connections.
 	WorkersOrdered bool
 
 	// RelaysPerService is the number of affine relays: 1 or more, 0 for
-	// [DefaultRelaysPerService]. A smaller fleet serves the service whole.
+	// [DefaultRelaysPerService]. In a smaller fleet every relay serves the service.
 	RelaysPerService int
 
 	// Minimums defaults to [DefaultMinimums] when it is the zero value.
 	Minimums Minimums
 
-	// PeersPerTier is the number of workers below which a datacenter is not enough for its
-	// relays: they then serve the region as well, and everything if that has too few, too.
-	// 1 or more, 0 for [DefaultPeersPerTier].
+	// PeersPerTier is the number of workers below which the relays of a datacenter also
+	// serve the region, and below which the relays of a region serve all workers. 1 or
+	// more, 0 for [DefaultPeersPerTier].
 	PeersPerTier int
 
 	// IndexSource defaults to [IndexRank].
@@ -115,7 +115,7 @@ func (c *PlanConfig) affine() ([]Relay, error) {
 	if len(ids) == 0 {
 		return nil, c.named(fmt.Errorf("%w to choose from: all %d are on the skip list: take one off it", ErrNoRelays, len(c.Relays)))
 	}
-	// By rank, whoever gets which slot does not matter where all of them serve.
+	// Slots are needed if they define the index, or to choose k of more relays.
 	if c.IndexSource == IndexSlot || c.RelaysPerService < len(ids) {
 		ids = Slots(c.Service, c.RelaysPerService, ids)
 		if c.IndexSource == IndexRank {
@@ -137,7 +137,7 @@ func (c *PlanConfig) orderedWorkers() ([]Worker, []string, error) {
 	}
 	if c.WorkersOrdered {
 		if !ring.IsOrdered(c.Service, ids) {
-			return nil, nil, fmt.Errorf("affinity: service %q: the %d workers are said to be in ring order but are not, or one is repeated: pass them in the order of ring.Order(service, ids) or leave WorkersOrdered unset",
+			return nil, nil, fmt.Errorf("affinity: service %q: WorkersOrdered is set, but the %d workers are not in ring order, or one is repeated: pass them in the order of ring.Order(service, ids) or leave WorkersOrdered unset",
 				c.Service, len(ids))
 		}
 		if slices.Contains(ids, "") {
@@ -160,7 +160,7 @@ func (c *PlanConfig) orderedWorkers() ([]Worker, []string, error) {
 	return workers, ids, nil
 }
 
-// checkIDs refuses empty and repeated ids. In ring order repeats stand side by side.
+// checkIDs refuses empty and repeated ids. In ring order equal ids are neighbours.
 func checkIDs(kind string, ordered []string) error {
 	for i, id := range ordered {
 		if id == "" {
@@ -171,4 +171,173 @@ func checkIDs(kind string, ordered []string) error {
 		}
 	}
 	return nil
+}
+
+// Strategy selects how workers are assigned to relays.
+type Strategy string
+
+const (
+	// Projection gives every relay a run of the worker ring. Ranges differ by at most one
+	// worker and the weights have a closed form.
+	Projection Strategy = "projection"
+
+	// Rendezvous gives every worker the relays that have the highest score with it. A
+	// member that joins or leaves moves only its own connections, the least possible;
+	// ranges differ in size, and iteration finds weights that compensate for the
+	// difference. Recommended where relays come and go and hold no stable slots.
+	Rendezvous Strategy = "rendezvous"
+)
+
+// ParseStrategy accepts "projection" and "rendezvous", and "" for the default, projection.
+func ParseStrategy(text string) (Strategy, error) {
+	switch strategy := Strategy(text); strategy {
+	case "":
+		return Projection, nil
+	case Projection, Rendezvous:
+		return strategy, nil
+	}
+	return "", fmt.Errorf("affinity: strategy %q: allowed are %q and %q", text, Projection, Rendezvous)
+}
+
+// IndexSource selects where a relay's index comes from.
+type IndexSource string
+
+const (
+	// IndexRank uses the relay's position among the affine relays in ring order. One relay
+	// more or less shifts the ranges of all.
+	IndexRank IndexSource = "rank"
+
+	// IndexSlot uses the number of the slot that the relay holds (see [Slots]). A relay
+	// that is replaced changes only its own range. Recommended from about twenty relays.
+	IndexSlot IndexSource = "slot"
+)
+
+// ParseIndexSource accepts "rank" and "slot", and "" for the default, rank.
+func ParseIndexSource(text string) (IndexSource, error) {
+	switch source := IndexSource(text); source {
+	case "":
+		return IndexRank, nil
+	case IndexRank, IndexSlot:
+		return source, nil
+	}
+	return "", fmt.Errorf("affinity: index source %q: allowed are %q and %q", text, IndexRank, IndexSlot)
+}
+
+// Bounds on [Minimums]. With fewer than three relays, a worker has a single connection
+// left while one of its relays restarts.
+const (
+	LeastPeersPerWorker = 3
+	LeastPeersPerRelay  = 1
+)
+
+// Minimums are the least numbers of connections that a plan must keep.
+type Minimums struct {
+	PeersPerWorker int // relays that each worker is connected to, at least (m): 3 or more
+	PeersPerRelay  int // workers that each relay is connected to, at least (p): 1 or more
+}
+
+// DefaultMinimums leave every worker and every relay a connection after two failures.
+var DefaultMinimums = Minimums{PeersPerWorker: 3, PeersPerRelay: 3}
+
+// Validate returns an error with the value and the allowed values.
+func (m Minimums) Validate() error {
+	if m.PeersPerWorker < LeastPeersPerWorker {
+		return fmt.Errorf("affinity: min peers per worker %d: allowed are %d or more, so that a worker survives the loss of a relay while another restarts",
+			m.PeersPerWorker, LeastPeersPerWorker)
+	}
+	if m.PeersPerRelay < LeastPeersPerRelay {
+		return fmt.Errorf("affinity: min peers per relay %d: allowed are %d or more",
+			m.PeersPerRelay, LeastPeersPerRelay)
+	}
+	return nil
+}
+
+// maxServiceName keeps a name usable as one DNS label.
+const maxServiceName = 63
+
+// ValidateService refuses a service name that is not [a-zA-Z0-9][a-zA-Z0-9._-]{0,62}.
+// The tilde stays out because it separates a service from a slot number.
+func ValidateService(name string) error {
+	valid := len(name) >= 1 && len(name) <= maxServiceName
+	for i := 0; valid && i < len(name); i++ {
+		c := name[i]
+		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		valid = alphanumeric || i > 0 && (c == '.' || c == '_' || c == '-')
+	}
+	if !valid {
+		return fmt.Errorf("affinity: service name %q: allowed are 1 to %d letters, digits, '.', '_' and '-', the first a letter or a digit",
+			name, maxServiceName)
+	}
+	return nil
+}
+
+// Relay is a relay of the fleet.
+type Relay struct {
+	ID string // stable and unique
+	Place
+}
+
+// Worker is one worker's endpoint of the service.
+type Worker struct {
+	ID string // stable and unique
+	Place
+
+	// Weight is the worker's share of load relative to the other workers: 1 to 100, 0 for
+	// [DefaultWeight].
+	Weight int
+}
+
+const (
+	// DefaultWeight leaves room for workers with a tenth or ten times the usual capacity.
+	DefaultWeight = 10
+	// MaxWeight bounds the ratio of two weights: with a few connections per worker, a
+	// larger ratio could not be balanced.
+	MaxWeight = 100
+)
+
+// Relays converts ids to relays without a place.
+func Relays(ids []string) []Relay {
+	out := make([]Relay, len(ids))
+	for i, id := range ids {
+		out[i].ID = id
+	}
+	return out
+}
+
+// Workers converts ids to workers of [DefaultWeight] without a place.
+func Workers(ids []string) []Worker {
+	out := make([]Worker, len(ids))
+	for i, id := range ids {
+		out[i].ID = id
+	}
+	return out
+}
+
+// loadsOf returns the weights, 0 replaced by the default, or nil if all are equal.
+func loadsOf(workers []Worker) ([]float64, error) {
+	var loads []float64
+	for i := range workers {
+		w := &workers[i]
+		if w.Weight < 0 || w.Weight > MaxWeight {
+			return nil, fmt.Errorf("affinity: worker %q has the weight %d: allowed are 1 to %d, or 0 for the default of %d",
+				w.ID, w.Weight, MaxWeight, DefaultWeight)
+		}
+		if loads == nil && w.weight() != workers[0].weight() {
+			loads = make([]float64, len(workers))
+			for j := range workers[:i] {
+				loads[j] = workers[0].weight()
+			}
+		}
+		if loads != nil {
+			loads[i] = w.weight()
+		}
+	}
+	return loads, nil
+}
+
+func (w *Worker) weight() float64 {
+	if w.Weight == 0 {
+		return DefaultWeight
+	}
+	return float64(w.Weight)
 }

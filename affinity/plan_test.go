@@ -287,7 +287,7 @@ func TestBadPlansAreRefused(t *testing.T) {
 		{"out of order", func(c *affinity.PlanConfig) {
 			c.Workers = affinity.Workers(ring.Order("other", workerIDs(7)))
 			c.WorkersOrdered = true
-		}, "said to be in ring order", nil},
+		}, "are not in ring order", nil},
 		{"ordered twice", func(c *affinity.PlanConfig) {
 			c.Workers, c.WorkersOrdered = affinity.Workers([]string{"a", "a"}), true
 		}, "or one is repeated", nil},

@@ -7,18 +7,19 @@ import (
 	"github.com/ringway/ringway/ring"
 )
 
-// Slots returns the relays that serve a service: the value at index i holds the slot
+// Slots returns the relays that serve a service: the relay at index i holds the slot
 // "service~i". k slots choose among relays by rendezvous hashing, one relay per slot;
 // when there are fewer relays than k, every relay gets a slot and there are as many slots
 // as relays. The order of relays does not matter and repeats count once. The result is
 // empty when k is below 1 or there are no relays.
 //
 // The choice is the stable matching in which slot and relay rank each other by the same
-// hash of the pair: equivalently, the best pair of all is matched, then the best of what
-// is left, and so on. A relay that leaves frees its slot, which moves another relay only
-// if it outbids that relay's own slot; with relays to spare such chains are short. Taking
-// the owner of each slot from a plain ring instead would let one relay hold two slots and
-// leave the service with fewer than k relays, as Hyperbahn did.
+// hash of the pair: equivalently, the best pair of all is matched, then the best of the
+// remaining pairs, and so on. A relay that leaves frees its slot. The free slot takes
+// another relay only if their score exceeds the score of that relay's own slot; with more
+// relays than slots such chains are short. Taking the owner of each slot from a plain ring
+// instead would let one relay hold two slots and leave the service with fewer than k
+// relays, as in Hyperbahn.
 func Slots(service string, k int, relays []string) []string {
 	relays = slices.Clone(relays)
 	slices.Sort(relays)
@@ -39,8 +40,9 @@ func Slots(service string, k int, relays []string) []string {
 		slots[i].hash = ring.Hash(service+"~"+strconv.Itoa(i), 0)
 		slots[i].given = lists[i*lookAhead : i*lookAhead : (i+1)*lookAhead]
 	}
-	// Deferred acceptance (Gale and Shapley, 1962): a slot asks relays from its best down;
-	// a relay keeps the best that has asked so far and sends the other on.
+	// Deferred acceptance (Gale and Shapley, 1962): a slot asks relays in descending order
+	// of score; a relay keeps the best slot that has asked so far, and the slot that it
+	// rejects asks its next relay.
 	type holding struct {
 		bid   bid // of the slot, by its number
 		taken bool
@@ -69,19 +71,20 @@ func Slots(service string, k int, relays []string) []string {
 	return out
 }
 
-// slot yields its bids for relays from the best down. Few are ever asked for, so it looks
-// a handful ahead instead of sorting all relays.
+// slot yields its bids for relays, best first. Few bids are ever needed, so slot computes
+// lookAhead bids at a time instead of sorting all relays.
 type slot struct {
 	hash  uint64
-	given []bid // the next best bids; those from at on are still to be given out
+	given []bid // the current batch of bids, best first; next returns those from at on
 	at    int
 }
 
-// lookAhead costs a pass over the relays each time it runs out: long enough for nearly
-// every slot when as many slots as relays compete.
+// lookAhead is the number of bids in a batch. Each batch costs a pass over the relays.
+// Eight suffice for nearly every slot when as many slots as relays compete.
 const lookAhead = 8
 
-// next returns the best bid not yet given out. The caller asks at most once per relay.
+// next returns the best bid that it has not returned yet. The caller calls next at most
+// once per relay.
 func (s *slot) next(relays []uint64) bid {
 	if s.at == len(s.given) {
 		s.refill(relays)
@@ -100,7 +103,7 @@ func (s *slot) refill(relays []uint64) {
 	for i, relay := range relays {
 		candidate := bid{pairHash(s.hash, relay), i}
 		if len(best) == lookAhead && candidate.score < worst || begun && !last.ahead(candidate) {
-			continue // too low, or given out before
+			continue // score too low, or in an earlier batch
 		}
 		best = keepBest(best, lookAhead, candidate)
 		worst = best[len(best)-1].score

@@ -17,7 +17,7 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// member is what the binaries make of the environment that a file gives them.
+// member is the configuration that a binary reads from the environment in a file.
 type member struct {
 	id, cluster, environment      string
 	role                          membership.Role
@@ -66,7 +66,7 @@ func load(t *testing.T, binary string, environ []string) (m member) {
 	return m
 }
 
-// ports are those that others must reach, as orchestrators write them.
+// ports are the ports that others must reach, in the notation of orchestrators.
 func (m member) ports(t *testing.T) (ports []string) {
 	t.Helper()
 	for _, addr := range []string{m.gossip, m.admin, m.ingress, m.peer, m.sidecar} {
@@ -88,13 +88,13 @@ func port(t *testing.T, addr string) string {
 	return addr[i+1:]
 }
 
-// onlyFor reports whether an address is one that a member can tell the others.
+// onlyFor reports whether a member can announce an address to the others.
 func onlyFor(addr string) bool {
 	a, err := netip.ParseAddrPort(addr)
 	return err == nil && !a.Addr().IsUnspecified() && !a.Addr().IsLoopback()
 }
 
-// secured is what every file of this directory must show.
+// secured checks the security settings that every file of this directory must have.
 func (m member) secured(t *testing.T) {
 	t.Helper()
 	if m.insecure || m.cert == "" || m.key == "" || m.authorities == "" || m.keyed == "" {
@@ -102,7 +102,7 @@ func (m member) secured(t *testing.T) {
 	}
 }
 
-// commandLine is the command that a line of a shell or of a manifest means.
+// commandLine parses the command in a line of shell or of a manifest.
 func commandLine(words []string) (*cobra.Command, error) {
 	binary := words[0][strings.LastIndex(words[0], "/")+1:]
 	root := command.Relay()

@@ -14,8 +14,7 @@ import (
 	"github.com/ringway/ringway/internal/daemon"
 )
 
-// composeFile is the part of the Compose specification that we use; another key is a
-// mistake.
+// composeFile is the part of the Compose specification in use; any other key is an error.
 type composeFile struct {
 	Services        map[string]composeService
 	Networks        map[string]any
@@ -49,7 +48,7 @@ type composeService struct {
 	}
 }
 
-// network is how a service is attached to the network of the fleet.
+// network attaches a service to the network of the fleet.
 type network struct {
 	Fleet struct {
 		Address string `yaml:"ipv4_address"`
@@ -126,7 +125,7 @@ func TestTheComposeFleetIsThreeRelaysAGateAndNineWorkersThatAreSecured(t *testin
 			t.Errorf("secrets.sh makes nothing for %s", name)
 		}
 		if !slices.Equal(s.Volumes, []string{"./.secrets/" + name + ":/secrets"}) {
-			t.Errorf("%s has the secrets of somebody else: %v", name, s.Volumes)
+			t.Errorf("%s has the secrets of another member: %v", name, s.Volumes)
 		}
 		var n network
 		if err := s.Networks.Decode(&n); err != nil {
@@ -138,7 +137,7 @@ func TestTheComposeFleetIsThreeRelaysAGateAndNineWorkersThatAreSecured(t *testin
 		addresses[n.Fleet.Address] = name
 		for _, addr := range []string{m.gossip, m.peer} {
 			if addr != "" && !strings.HasPrefix(addr, n.Fleet.Address+":") {
-				t.Errorf("%s is at %s and tells the others %s", name, n.Fleet.Address, addr)
+				t.Errorf("%s is at %s and announces %s", name, n.Fleet.Address, addr)
 			}
 		}
 		if seed := "dns+relays:" + daemon.RelayGossipPort; !slices.Equal(m.join, []string{seed}) {

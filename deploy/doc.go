@@ -1,10 +1,10 @@
-// Package deploy holds what an operator starts a fleet with: container images, a
-// fleet for docker-compose, manifests for Kubernetes, units for systemd, alert
-// rules and a dashboard. The package itself is only tests.
+// Package deploy contains the files with which an operator runs a fleet: container
+// images, a docker-compose fleet, Kubernetes manifests, systemd units, alert rules and
+// a dashboard. The package itself has only tests.
 //
-// Promise: these files fit the binaries of the same commit. Every flag, environment
-// variable, port, path of a probe, verb and metric in them exists, every alert has
-// its page below docs/operations, and other pages are there for `relay check` only.
+// Promise: these files match the binaries of the same commit. Every flag, environment
+// variable, port, probe path, verb and metric in them exists, every alert has its page
+// in docs/operations, and other pages there are only for `relay check`.
 //
 //	Dockerfile   one image from scratch for each binary: make image
 //	compose.yaml 3 relays, a gate and 9 workers, secured: make up
@@ -15,8 +15,8 @@
 //	echo/        the service of the compose fleet
 //	containers/  tests of the compose fleet with a container engine
 //
-// Rules: what a file says about a binary is checked against the generated reference
-// in docs/reference, never against a list of its own. A test that needs a program
-// which a machine with only Go lacks (docker, promtool, systemd-analyze) runs by a
-// make target of its own, which fails when the program is missing.
+// Rules: what a file says about a binary is checked against the generated reference in
+// docs/reference, never against a separate list. A test that needs another program than
+// Go (docker, promtool, systemd-analyze) has a separate make target, which fails when the
+// program is missing.
 package deploy

@@ -14,7 +14,7 @@ var (
 	query = regexp.MustCompile("(?s)```promql\n(.*?)```|`([^`\n]*ringway_[^`\n]*)`")
 )
 
-// pages are the documents beside these files.
+// pages are the documents about these files.
 func pages(t *testing.T) (paths []string) {
 	t.Helper()
 	for _, pattern := range []string{"../docs/operations/*.md", "../docs/how-to/kubernetes.md", "../docs/how-to/compose.md", "../docs/how-to/systemd.md"} {
@@ -39,8 +39,8 @@ func TestCommandsInTheDocumentsExist(t *testing.T) {
 						base := w[strings.LastIndex(w, "/")+1:]
 						return (base == "relay" || base == "worker") && !strings.Contains(w, "deploy")
 					})
-					// Files and units are called so, too: a command begins the line or
-					// is what another runs in a container.
+					// Files and units have these names too: a command starts the line, or
+					// another command runs it in a container.
 					if i < 0 || i > 0 && words[i-1] != "--" && !strings.HasPrefix(words[i], "/relay") && !strings.HasPrefix(words[i], "/worker") {
 						continue
 					}
@@ -88,7 +88,7 @@ var setting = regexp.MustCompile("`--([a-z-]+)")
 
 func TestFlagsInTheDocumentsExist(t *testing.T) {
 	flags := string(read(t, "../docs/reference/flags.md"))
-	// Those of commands, which are no settings.
+	// Flags of commands, which are not settings.
 	others := []string{"role", "node", "out", "ready", "watch", "scale", "profile", "for"}
 	for _, path := range pages(t) {
 		for _, f := range setting.FindAllStringSubmatch(string(read(t, path)), -1) {

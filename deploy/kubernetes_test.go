@@ -20,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -66,7 +67,7 @@ func manifests(t *testing.T) map[string]object {
 	return all
 }
 
-// selects reports whether a pod with these labels is meant.
+// selects reports whether the selector matches a pod with these labels.
 func selects(selector, labels map[string]string) bool {
 	for k, v := range selector {
 		if labels[k] != v {
@@ -76,7 +77,7 @@ func selects(selector, labels map[string]string) bool {
 	return len(selector) > 0
 }
 
-// matchLabels is the selector of anything.
+// matchLabels is the label selector of any object.
 func matchLabels(selector any) map[string]string {
 	m, _ := selector.(map[string]any)
 	if inner, ok := m["matchLabels"].(map[string]any); ok {
@@ -89,7 +90,7 @@ func matchLabels(selector any) map[string]string {
 	return out
 }
 
-// workload is a pod template that runs one of our daemons.
+// workload is a pod template that runs a relay or a worker.
 type workload struct {
 	object
 	pod    podSpec
@@ -99,7 +100,7 @@ type workload struct {
 	member member
 }
 
-// workloads are those of relays and of workers.
+// workloads are the workloads of relays and of workers.
 func workloads(t *testing.T) (all []workload) {
 	t.Helper()
 	for _, o := range manifests(t) {
@@ -142,7 +143,7 @@ func TestPodsRunMembersWithValidSettingsThatAreSecured(t *testing.T) {
 		if w.member.id != "pod-0" || !onlyFor(w.member.gossip) || !slices.Equal(w.main.Args, []string{"run"}) {
 			t.Errorf("%s: id %q, gossip at %q, args %v", w.binary, w.member.id, w.member.gossip, w.main.Args)
 		}
-		if w.main.Env[0].Name != "POD_IP" { // it must come before those that use it
+		if w.main.Env[0].Name != "POD_IP" { // it must precede the variables that use it
 			t.Errorf("%s: POD_IP is not the first variable", w.binary)
 		}
 	}
@@ -207,7 +208,7 @@ func TestPodsHaveACertificateThatSaysWhoTheyAreAndKeysThatTheyCanRotate(t *testi
 			mounted[m.MountPath] = m.Name
 		}
 		tls, keys := mounted[filepath.Dir(w.member.cert)], mounted[filepath.Dir(w.member.keyed)]
-		// The names that the driver gives the files.
+		// The file names of the driver.
 		if dir := filepath.Dir(w.member.cert); w.member.cert != dir+"/tls.crt" || w.member.key != dir+"/tls.key" || w.member.authorities != dir+"/ca.crt" {
 			t.Errorf("%s: %s %s %s", w.binary, w.member.cert, w.member.key, w.member.authorities)
 		}
@@ -234,7 +235,7 @@ func TestPodsHaveACertificateThatSaysWhoTheyAreAndKeysThatTheyCanRotate(t *testi
 				if _, ok := issuers["Issuer/"+a["csi.cert-manager.io/issuer-name"]]; !ok || !strings.Contains(a["csi.cert-manager.io/key-usages"], "server auth,client auth") {
 					t.Errorf("%s: %v", w.binary, a)
 				}
-				// The driver's own default is RSA, with which a member does not start.
+				// The driver's default is RSA, which members refuse.
 				life, err := time.ParseDuration(a["csi.cert-manager.io/duration"])
 				early, err2 := time.ParseDuration(a["csi.cert-manager.io/renew-before"])
 				if a["csi.cert-manager.io/key-algorithm"] != "Ed25519" || err != nil || err2 != nil || life > 30*24*time.Hour || early < life/4 {
@@ -299,10 +300,7 @@ func TestMembersFindEachOtherBeforeTheyAreReady(t *testing.T) {
 
 func TestNothingIsLostWhenPodsEndAndNeverTooManyDo(t *testing.T) {
 	for _, w := range workloads(t) {
-		drain := relay.DefaultSettings().DrainTimeout
-		if w.binary == "relay" {
-			drain = relay.DefaultSessionDrain
-		}
+		drain := daemon.DefaultSessionDrain
 		grace := time.Duration(w.pod.TerminationGracePeriodSeconds) * time.Second
 		longest := time.Duration(0)
 		for _, c := range w.pod.Containers {
@@ -314,7 +312,7 @@ func TestNothingIsLostWhenPodsEndAndNeverTooManyDo(t *testing.T) {
 				}
 			}
 			if stop.Sleep.Seconds == 0 && len(stop.Exec.Command) == 0 {
-				t.Errorf("%s/%s stops at once", w.Metadata.Name, c.Name)
+				t.Errorf("%s/%s stops immediately", w.Metadata.Name, c.Name)
 			}
 		}
 		if grace < longest+drain+5*time.Second {
@@ -338,7 +336,7 @@ func TestNothingIsLostWhenPodsEndAndNeverTooManyDo(t *testing.T) {
 	}
 }
 
-// selectedBy is the part of the selector that the labels of the pods have.
+// selectedBy is the part of the selector that matches the labels of the pods.
 func selectedBy(w workload) map[string]string {
 	out := map[string]string{}
 	for k, v := range matchLabels(w.Spec.Selector) {
@@ -360,7 +358,7 @@ func TestTheNetworkPolicyOpensEveryPortToThoseWhoNeedItOnly(t *testing.T) {
 			policies++
 			for _, rule := range o.Spec.Ingress {
 				if len(rule.From) != 1 || len(rule.Ports) == 0 {
-					t.Fatalf("%s: a rule opens every port, or to everybody: %+v", w.binary, rule)
+					t.Fatalf("%s: a rule opens every port, or to all sources: %+v", w.binary, rule)
 				}
 				var who []string
 				if n := rule.From[0].NamespaceSelector; n != nil {

@@ -1,15 +1,14 @@
 package deploy_test
 
-// The part of the Kubernetes API that the manifests use, with the names it has there:
-// decoding is strict, so a key that is mistyped, or that is new and not looked at
-// here, is an error.
+// The part of the Kubernetes API that the manifests use, with the names of that API.
+// Decoding is strict: a mistyped key, or a new key that no test checks, is an error.
 
 type object struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
 	Metadata   metadata
 	Spec       spec
-	// AutomountServiceAccountToken is of service accounts.
+	// AutomountServiceAccountToken belongs to service accounts.
 	AutomountServiceAccountToken *bool `yaml:"automountServiceAccountToken"`
 }
 
@@ -18,7 +17,7 @@ type metadata struct {
 	Labels map[string]string
 }
 
-// spec is that of all kinds together.
+// spec has the fields of all kinds.
 type spec struct {
 	// Service
 	ClusterIP                string `yaml:"clusterIP"`

@@ -39,7 +39,7 @@ var (
 	targets     = []string{"job", "instance"} // labels that Prometheus adds
 )
 
-// unknown are the metrics and labels in a query that no process has.
+// unknown returns the metrics and labels in a query that no process has.
 func unknown(metrics map[string][]string, query string) (mistakes []string) {
 	for _, s := range series.FindAllStringSubmatch(query, -1) {
 		name, of := s[1], targets
@@ -100,7 +100,7 @@ func alerts(t *testing.T) (all []rule) {
 
 var capital = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
-// page is where the runbook of an alert is: RingwayNoRelayUp has no-relay-up.md.
+// page is the runbook of an alert: no-relay-up.md for RingwayNoRelayUp.
 func page(alert string) string {
 	return strings.ToLower(capital.ReplaceAllString(strings.TrimPrefix(alert, "Ringway"), "$1-$2")) + ".md"
 }
@@ -161,7 +161,7 @@ func TestAlertsAskForWhatIsMeasuredAndHaveARunbookAndATest(t *testing.T) {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// dashboard is the part of Grafana's format that is judged here.
+// dashboard is the part of Grafana's format that the tests check.
 type dashboard struct {
 	UID, Title string
 	Templating struct{ List []struct{ Name string } }
@@ -199,7 +199,7 @@ func TestTheDashboardShowsWhatIsMeasuredWithUnitsAndWithoutOverlap(t *testing.T)
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := cells[[2]int{x, y}]; other != "" || x >= 24 {
-					t.Errorf("%q lies over %q or beside the page", p.Title, other)
+					t.Errorf("%q overlaps %q or leaves the page", p.Title, other)
 				}
 				cells[[2]int{x, y}] = p.Title
 			}
@@ -230,7 +230,7 @@ func TestTheDashboardShowsWhatIsMeasuredWithUnitsAndWithoutOverlap(t *testing.T)
 	}
 }
 
-// queries that the dashboard makes, for promtool to judge their syntax.
+// queries are the dashboard's queries, whose syntax promtool checks.
 func (d dashboard) rules() string {
 	var text strings.Builder
 	text.WriteString("groups:\n- name: dashboard\n  rules:\n")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes what the members of compose.yaml prove themselves with: an authority, a
-# certificate for each member, a gossip key, and a token for the admin API. One folder for each member, which
-# is mounted into its container. What is there already is kept.
+# Creates the secrets of compose.yaml: an authority, a certificate for each member, a
+# gossip key, and a token for the admin API. Each member has a folder, which is mounted
+# into its container. Existing files are kept.
 #
 #   deploy/secrets.sh RELAY_BINARY DIRECTORY
 #
-# For a try. In production the certificates come from your own authority, and its
-# key is on no machine of the fleet.
+# For demos. In production use your own authority, and keep its key off the machines of
+# the fleet.
 set -euo pipefail
 umask 077
 
@@ -16,8 +16,8 @@ if (( $# != 2 )); then
 fi
 relay=$1 dir=$2
 cluster=shop environment=demo # as in compose.yaml
-# Who the images run as. Nobody but root can give files away, so others run the
-# containers as themselves: RINGWAY_USER, see `make up`.
+# The user of the images. Only root can change the owner of a file; for other users the
+# containers run as that user: RINGWAY_USER, see `make up`.
 owner=65532
 
 mkdir -p "$dir"
@@ -28,9 +28,9 @@ if [[ ! -s $dir/gossip.keys ]]; then
 	"$relay" keys generate >"$dir/gossip.keys"
 fi
 if [[ ! -s $dir/admin.token ]]; then
-	"$relay" keys generate >"$dir/admin.token" # 32 random bytes are a token as well
+	"$relay" keys generate >"$dir/admin.token" # 32 random bytes also make a token
 fi
-# Prometheus runs as somebody else in its container, and asks with the token, too.
+# Prometheus needs the token too, and runs as another user in its container.
 mkdir -p "$dir/prometheus"
 cp "$dir/admin.token" "$dir/prometheus/admin.token"
 chmod 755 "$dir/prometheus"
@@ -45,7 +45,7 @@ member() { # role id
 	fi
 	cp "$dir/ca/ca.crt" "$dir/$id/ca.crt"
 	cp "$dir/admin.token" "$dir/$id/admin.token"
-	# Rotations are written back to the member's own file: it is not replaced.
+	# Rotations write to the member's file, so an existing file is not replaced.
 	if [[ ! -s $dir/$id/gossip.keys ]]; then
 		cp "$dir/gossip.keys" "$dir/$id/gossip.keys"
 	fi

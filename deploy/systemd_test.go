@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
 )
 
-// unit are the settings of a unit file, by section and key, all values of each.
+// unit has all values of each setting of a unit file, by section and key.
 type unit map[string][]string
 
 func readUnit(t *testing.T, path string) unit {
@@ -60,8 +61,8 @@ func environFile(t *testing.T, path string) (environ []string) {
 	return environ
 }
 
-// Both daemons can be reloaded, which a unit may therefore ask for: a SIGHUP ends a
-// process that cannot.
+// A unit may reload a daemon only if the daemon handles SIGHUP, which otherwise ends the
+// process.
 var (
 	_ command.Reloader = (*relay.Relay)(nil)
 	_ command.Reloader = (*worker.Agent)(nil)
@@ -87,10 +88,7 @@ func TestUnitsStartMembersWithValidSettingsAndWaitUntilTheyAreReady(t *testing.T
 			t.Errorf("%s runs %v: %v", binary, words, err)
 		}
 		stop, err := strconv.Atoi(u.one(t, "Service.TimeoutStopSec"))
-		drain := relay.DefaultSettings().DrainTimeout
-		if binary == "relay" {
-			drain = relay.DefaultSessionDrain
-		}
+		drain := daemon.DefaultSessionDrain
 		if err != nil || time.Duration(stop)*time.Second < drain+10*time.Second {
 			t.Errorf("%s is killed after %d s, while draining takes %v", binary, stop, drain)
 		}
@@ -110,8 +108,8 @@ func TestUnitsStartMembersWithValidSettingsAndWaitUntilTheyAreReady(t *testing.T
 	}
 }
 
-// fakes are programs in the place of relay, ssh and chown. What ssh is to do on a host
-// is done in a directory of that name.
+// fakes are programs that replace relay, ssh and chown. Commands for a host run in a
+// directory with the host's name.
 var fakes = map[string]string{
 	"relay": `echo "relay $*" >>"$LOG"
 while (( $# )); do [[ $1 == --out ]] && out=$2; shift; done
@@ -177,7 +175,7 @@ func TestTheTimerRenewsEveryMemberAndOneThatIsAwayHoldsUpNone(t *testing.T) {
 
 func TestUnitsOfBothDaemonsAreHardenedAlike(t *testing.T) {
 	a, b := readUnit(t, "systemd/ringway-relay.service"), readUnit(t, "systemd/ringway-worker.service")
-	// Both may run on one host, and the directory of a unit goes when it stops.
+	// Both may run on one host, and systemd removes the directory of a unit that stops.
 	differ := []string{"Unit.Description", "Service.EnvironmentFile", "Service.ExecStart", "Service.RuntimeDirectory"}
 	for key := range a {
 		if !slices.Equal(a[key], b[key]) && !slices.Contains(differ, key) {

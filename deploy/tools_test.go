@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// These tests need programs that a machine with only Go lacks: make test-deploy.
+// These tests need more programs than Go: make test-deploy.
 func needTools(t *testing.T) {
 	t.Helper()
 	if os.Getenv("DEPLOY_TOOLS") == "" {
@@ -46,15 +46,15 @@ func TestToolsTakeTheQueriesOfTheDashboard(t *testing.T) {
 	tool(t, nil, "promtool", "check", "rules", file)
 }
 
-// exposure is what systemd-analyze may give at most, times ten: 0 is the best, 100
-// the worst.
+// exposure is ten times the highest accepted exposure of systemd-analyze: 0 is the best,
+// 100 the worst.
 const exposure = "15"
 
 func TestToolsTakeTheUnitsAndFindThemHardened(t *testing.T) {
 	needTools(t)
 	dir := t.TempDir()
 	for _, binary := range []string{"relay", "worker"} {
-		// What is verified must be there: any program will do.
+		// The program of a verified unit must exist; its content does not matter.
 		name := "ringway-" + binary + ".service"
 		text := bytes.ReplaceAll(read(t, "systemd/"+name), []byte("/usr/local/bin/"+binary), []byte("/bin/true"))
 		file := filepath.Join(dir, name)
@@ -62,15 +62,15 @@ func TestToolsTakeTheUnitsAndFindThemHardened(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", file)
-		if out, err := cmd.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 { // warnings end it with 0
+		if out, err := cmd.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 { // it exits with 0 after warnings
 			t.Errorf("verify %s: %v\n%s", name, err, out)
 		}
 		tool(t, nil, "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold="+exposure, file)
 	}
 }
 
-// The binaries are run as a service manager runs them: what they say to it decides
-// when their metrics are asked for, and that they end in order.
+// The binaries run as under a service manager. Their notifications decide when the test
+// reads their metrics, and show that they stop in order.
 func TestToolsTakeTheMetricsOfRunningDaemons(t *testing.T) {
 	needTools(t)
 	dir := t.TempDir()
@@ -88,7 +88,7 @@ func TestToolsTakeTheMetricsOfRunningDaemons(t *testing.T) {
 		"--gossip-addr", free(t), "--admin-addr", free(t), "--service", "echo="+service+";check=tcp", "--drain-delay", "10ms")
 	worker.hears(t, "READY=1")
 
-	// Metrics of requests are there after the first.
+	// Metrics of requests exist after the first request.
 	deadline := time.Now().Add(time.Minute)
 	for status := 0; status != http.StatusOK; {
 		if time.Now().After(deadline) {
@@ -123,7 +123,7 @@ func TestToolsTakeTheMetricsOfRunningDaemons(t *testing.T) {
 	echo.stop(t)
 }
 
-// process is a daemon and the socket at which it tells how it is doing.
+// process is a daemon and the socket for its notifications.
 type process struct {
 	name, admin string
 	cmd         *exec.Cmd
@@ -167,7 +167,7 @@ func start(t *testing.T, dir, name string, args ...string) *process {
 	return d
 }
 
-// hears waits until the daemon says this line.
+// hears waits until the daemon sends this line.
 func (d *process) hears(t *testing.T, line string) {
 	t.Helper()
 	if err := d.socket.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -185,7 +185,7 @@ func (d *process) hears(t *testing.T, line string) {
 	}
 }
 
-// stop asks for an orderly end.
+// stop sends a signal and waits for an orderly end.
 func (d *process) stop(t *testing.T) {
 	t.Helper()
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -199,7 +199,7 @@ func (d *process) stop(t *testing.T) {
 	}
 }
 
-// free is an address that nobody listens at.
+// free is an address without a listener.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

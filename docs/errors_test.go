@@ -133,7 +133,7 @@ func TestTheErrorsPageHasEveryReasonOfARefusal(t *testing.T) {
 		t.Errorf("of certificates errors.md has %q, package identity %q", got, certificate)
 	}
 
-	source, err := os.ReadFile(filepath.Join(repository, "membership", "refusal.go"))
+	source, err := os.ReadFile(filepath.Join(repository, "membership", "refusals.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,87 +15,85 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// DefaultMaxMembers bounds the members of a node: twice the largest fleet that was
+// DefaultMaxMembers limits the members of a node: twice the size of the largest fleet
 // measured.
 const DefaultMaxMembers = 20_000
 
-// DefaultGossipPort is the port of a seed that names none.
+// DefaultGossipPort is the port of a seed without one.
 const DefaultGossipPort = 7400
 
 // Config describes one node. New validates it and fills in the defaults.
 type Config struct {
-	// Cluster and Environment say where the node belongs. Members with another
-	// value in either are refused. Both are required.
+	// Cluster and Environment identify the cluster. Members with another value in either
+	// are refused. Both are required.
 	Cluster, Environment string
 	// ID is the stable name of this node: it survives restarts and is unique in
 	// the cluster. Required; letters, digits, '.', '_', '-', at most 63.
 	ID string
 	// Role is what this node does. Required.
 	Role Role
-	// Datacenter and Region place the node; empty means unknown.
+	// Datacenter and Region are the place of the node; empty means unknown.
 	Datacenter, Region string
 
-	// BindAddr is the IP:port for gossip, TCP and UDP. Port 0 takes a free one.
+	// BindAddr is the IP:port for gossip, TCP and UDP. Port 0 selects a free port.
 	BindAddr string
-	// AdvertiseAddr is the IP:port the others use. Default: the bound address;
-	// required when that is unspecified (0.0.0.0 or ::).
+	// AdvertiseAddr is the IP:port that other members use. Default: the bound address;
+	// required if that is unspecified (0.0.0.0 or ::).
 	AdvertiseAddr string
-	// ForwardAddr and AdminAddr are told to the others; empty when there is none.
+	// ForwardAddr and AdminAddr are announced to other members; empty if there is none.
 	ForwardAddr, AdminAddr string
-	// Version is the build version told to the others.
+	// Version is the build version, announced to other members.
 	Version string
 
-	// Seeds are where the node finds the cluster: host, host:port,
-	// dns+name[:port] or srv+_gossip._udp.name. Names are resolved again when their
-	// records' TTL has passed, after a minute at the latest. Addresses of this node itself are ignored. None means that this node
-	// waits to be found.
+	// Seeds are addresses or names of members to join: host, host:port, dns+name[:port] or
+	// srv+_gossip._udp.name. Names are resolved again when the TTL of their records has
+	// passed, after a minute at the latest. Addresses of this node itself are ignored.
+	// Without seeds the node waits until another member joins it.
 	Seeds []string
-	// Resolver looks seed names up. Default: one that follows the machine's own
-	// configuration.
+	// Resolver looks seed names up. Default: a resolver with the configuration of the
+	// machine.
 	Resolver *discovery.Resolver
-	// RejoinInterval is how often, ± half, the node looks for seeds and lost
-	// members that it does not see alive, and joins one of them: a cluster that
-	// was split does not heal by itself. An address that never answers is tried after
-	// longer and longer pauses, of up to ten intervals ± 25 %, while other members
-	// are seen. Default 30 s. A worker that sees no relay
-	// looks every 2 to 3 s, if that is sooner.
+	// RejoinInterval is how often, ± half, the node looks for seeds and lost members that
+	// it does not see alive, and joins one of them: a split cluster does not heal without
+	// this. While other members are seen, an address that never answers is tried after
+	// growing pauses of up to ten intervals ± 25 %. Default 30 s. A worker that sees no
+	// relay looks every 2 to 3 s if that is shorter.
 	RejoinInterval time.Duration
 	// PublishInterval is the least time between two snapshots. Default 50 ms: a
 	// burst of changes costs its consumers one update.
 	PublishInterval time.Duration
-	// LeaveTimeout bounds Leave. Default 5 s.
+	// LeaveTimeout limits the duration of Leave. Default 5 s.
 	LeaveTimeout time.Duration
-	// MaxMembers bounds the members that this node lets in. Default 20,000, twice
-	// the largest fleet that was measured: a forged or taken-over fleet must not
-	// fill the memory.
+	// MaxMembers limits the members that this node admits. Default 20,000, twice the size
+	// of the largest fleet measured: forged members must not exhaust the memory.
 	MaxMembers int
-	// MaxNewMembers bounds the members a minute that one member may tell of and that
-	// nothing proves yet. Default 20,000: a node that joins hears of all from one.
+	// MaxNewMembers limits how many unproven members per minute one member may announce.
+	// Default 20,000: a joining node learns of all members from one.
 	MaxNewMembers int
 
-	// Identity has this node's certificate. Streams then run over mutual TLS, and
-	// a member's certificate decides what it is. Its claims must be those of this
+	// Identity holds this node's certificate. Streams then use mutual TLS, and a member's
+	// certificate determines its identity. The claims of the certificate must match this
 	// configuration. Default: none, streams in clear text.
 	Identity *identity.Source
-	// Keyring has the gossip keys. Packets and memberlist's streams are then
-	// encrypted. Default: none.
+	// Keyring holds the gossip keys. Packets and memberlist's streams are then encrypted.
+	// Default: none.
 	Keyring *Keyring
 
 	// Network carries packets and streams. Default Sockets{}.
 	Network Network
-	// Logger gets the story of the node's life. Default: discard.
+	// Logger receives the log lines of the node. Default: discard.
 	Logger *slog.Logger
-	// Registerer takes the metrics. Default: none.
+	// Registerer receives the metrics. Default: none.
 	Registerer prometheus.Registerer
 
-	// lie changes what this node gossips of itself; tests have members that do not
-	// tell the truth.
+	// lie changes the metadata that this node gossips; for tests of members that gossip
+	// wrong data.
 	lie func(*metadata)
-	// clock tells the boot time; tests have hosts whose clocks are wrong.
+	// clock returns the boot time; for tests of hosts with wrong clocks.
 	clock func() time.Time
 }
 
-// withDefaults checks everything at once.
+// withDefaults checks all settings, reports all problems together and fills in the defaults.
 func (c Config) withDefaults() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -157,7 +155,7 @@ func (c Config) withDefaults() (Config, error) {
 			{"id", c.ID, claims.Node}, {"role", string(c.Role), string(claims.Role)}, {"datacenter", c.Datacenter, claims.Datacenter},
 		} {
 			if f.ours != f.certified && (f.name != "datacenter" || f.certified != "") {
-				bad("%s is %q, the certificate says %q: the others would refuse this member", f.name, f.ours, f.certified)
+				bad("%s is %q, the certificate says %q: other members would refuse this member", f.name, f.ours, f.certified)
 			}
 		}
 	}
@@ -185,5 +183,5 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// label goes in front of every packet; memberlist drops packets of any other.
+// label is the prefix of every packet; memberlist drops packets with another label.
 func (c Config) label() string { return c.Cluster + "/" + c.Environment }

@@ -5,20 +5,23 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 
+	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
 )
 
-// delegate is everything memberlist calls back. It is a type of its own so that
+// delegate implements all delegate interfaces of memberlist. It is a separate type so that
 // these methods are not part of Node's API.
 //
-// Most of them run under memberlist's lock: they copy what they were given and
-// return. None calls memberlist, none blocks. They run before Create returns.
+// Most methods run under memberlist's lock: they copy their arguments and return. They must
+// not call memberlist and must not block. They can run before memberlist.Create returns.
 type delegate struct {
 	self       string // instance name
 	label      hello
-	meta       atomic.Pointer[[]byte] // signed anew when the certificate changes
+	meta       atomic.Pointer[[]byte] // replaced when the certificate changes
 	proofs     *proofs                // nil without certificates
 	mailbox    *mailbox
 	broadcasts *queue
@@ -26,20 +29,20 @@ type delegate struct {
 	metrics    *metrics
 	logger     *slog.Logger
 	conflicts  atomic.Uint64
-	limit      int // of members
+	limit      int // most members
 
-	// living are the instances that memberlist has alive. memberlist calls with its
-	// lock held whatever reads or writes this.
+	// living are the instances that memberlist sees alive. memberlist holds its lock during
+	// all calls that read or write this map.
 	living map[string]struct{}
 }
 
-// NodeMeta is this node's metadata; New made sure that it fits.
+// NodeMeta returns this node's metadata; New has checked that it fits.
 func (d *delegate) NodeMeta(int) []byte { return *d.meta.Load() }
 
-// messageFormat leads every user message, then a topic, then the payload.
+// messageFormat is the first byte of every user message, followed by a topic and the payload.
 const messageFormat = 1
 
-// NotifyMsg hands a message to its topic. The buffer is memberlist's.
+// NotifyMsg passes a message to the handler of its topic. The buffer belongs to memberlist.
 func (d *delegate) NotifyMsg(b []byte) {
 	if len(b) < 2 || b[0] != messageFormat {
 		d.metrics.packetDropped(dropMessageFormat)
@@ -53,26 +56,26 @@ func (d *delegate) NotifyMsg(b []byte) {
 	handle(append([]byte(nil), b[2:]...))
 }
 
-// GetBroadcasts fills what is left of a packet.
+// GetBroadcasts fills the remaining space of a packet.
 func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	return d.broadcasts.take(overhead, limit)
 }
 
-// LocalState and MergeRemoteState carry nothing: what members offer is compared
-// over a stream of its own, with a peer that was admitted.
+// LocalState and MergeRemoteState carry nothing: records are compared over a separate stream
+// with an admitted peer.
 func (d *delegate) LocalState(bool) []byte        { return nil }
 func (d *delegate) MergeRemoteState([]byte, bool) {}
 
-// NotifyAlive is the backstop behind the hello: gossip can bring news of a node
-// that never greeted us. This node is always accepted, or memberlist would lose
-// its own entry.
+// NotifyAlive checks nodes that the hello did not: gossip can announce a node that never sent
+// this node a hello. This node itself is always accepted; otherwise memberlist would lose its
+// own entry.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == d.self {
 		return nil
 	}
 	if _, known := d.living[n.Name]; !known && len(d.living) >= d.limit {
 		d.metrics.refused(inbound, fieldTooMany)
-		return fmt.Errorf("node %q is one too many: %d members are known: raise the limit on members", n.Name, d.limit)
+		return fmt.Errorf("node %q exceeds the limit: %d members are known: raise the limit on members", n.Name, d.limit)
 	}
 	if d.proofs != nil {
 		_, err := d.proofs.prove(told{name: n.Name, addr: addrOf(n), metadata: n.Meta})
@@ -106,8 +109,8 @@ func (d *delegate) NotifyLeave(n *memberlist.Node) {
 	d.mailbox.post(sightingOf(n, true))
 }
 
-// NotifyConflict cannot happen between members that name themselves by id and
-// boot time, unless a name is forged or two clocks agree to the millisecond.
+// NotifyConflict is called for two live nodes with one name. Names consist of id and boot
+// time, so this happens only if a name is forged or two clocks agree to the millisecond.
 func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	d.metrics.duplicates.Inc()
 	if d.conflicts.Add(1) == 1 {
@@ -122,4 +125,192 @@ func sightingOf(n *memberlist.Node, gone bool) sighting {
 
 func addrOf(n *memberlist.Node) string {
 	return net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))
+}
+
+// sighting is the event of a delegate callback about one instance. It is a copy, because
+// memberlist changes its own value later.
+type sighting struct {
+	name string
+	meta []byte
+	addr string
+	gone bool
+}
+
+// mailbox passes sightings from memberlist's callbacks, which run under its lock, to the event
+// loop. It keeps only the newest sighting of an instance, so its size is limited and post never
+// blocks.
+type mailbox struct {
+	mu     sync.Mutex
+	byName map[string]sighting
+	order  []string
+	wake   chan struct{} // capacity 1
+}
+
+func newMailbox() *mailbox {
+	return &mailbox{byName: make(map[string]sighting), wake: make(chan struct{}, 1)}
+}
+
+func (b *mailbox) post(s sighting) {
+	b.mu.Lock()
+	if _, waiting := b.byName[s.name]; !waiting {
+		b.order = append(b.order, s.name)
+	}
+	b.byName[s.name] = s
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take empties the mailbox and returns the sightings, oldest first.
+func (b *mailbox) take() []sighting {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make([]sighting, 0, len(b.order))
+	for _, name := range b.order {
+		out = append(out, b.byName[name])
+	}
+	clear(b.byName)
+	b.order = b.order[:0]
+	return out
+}
+
+// metadataFormat is the first number of the metadata array. It changes only if a field changes
+// its meaning; new fields are appended under the same number.
+const metadataFormat = 1
+
+// metadata is the data that memberlist carries about each node, at most 512 bytes. It is encoded
+// as an array: the order of the fields is the wire format. Append fields, never insert.
+type metadata struct {
+	Format      int
+	Cluster     string
+	Environment string
+	ID          string
+	Epoch       uint64
+	Role        string
+	Datacenter  string
+	Region      string
+	ForwardAddr string
+	AdminAddr   string
+	Version     string
+	// AdvertiseSequence is the newest sequence of the node's advertisement.
+	AdvertiseSequence uint64
+	// GossipAddr is the node's gossip address, so that the signature covers it. Releases
+	// that do not sign leave it empty.
+	GossipAddr string
+}
+
+func msgpack() *codec.MsgpackHandle {
+	h := &codec.MsgpackHandle{WriteExt: true}
+	h.StructToArray = true
+	h.MaxInitLen = 64 // every field is shorter; a hostile length allocates no more than this
+	return h
+}
+
+// encode returns the wire form, or an error with the longest field if the metadata and a
+// signature of the given size exceed the limit.
+func (m metadata) encode(signature int) ([]byte, error) {
+	var buf []byte
+	if err := codec.NewEncoderBytes(&buf, msgpack()).Encode(&m); err != nil {
+		return nil, fmt.Errorf("encode node metadata: %w", err)
+	}
+	if limit := memberlist.MetaMaxSize - signature; len(buf) > limit {
+		name, value := m.longest()
+		return nil, fmt.Errorf("node metadata is %d bytes, %d are allowed: shorten %s (%d bytes, %.20q…)",
+			len(buf), limit, name, len(value), value)
+	}
+	return buf, nil
+}
+
+func (m metadata) longest() (name, value string) {
+	for _, f := range []struct{ name, value string }{
+		{"cluster", m.Cluster}, {"environment", m.Environment}, {"id", m.ID},
+		{"datacenter", m.Datacenter}, {"region", m.Region}, {"version", m.Version},
+		{"forward address", m.ForwardAddr}, {"admin address", m.AdminAddr},
+	} {
+		if len(f.value) > len(value) {
+			name, value = f.name, f.value
+		}
+	}
+	return name, value
+}
+
+// decodeMetadata decodes untrusted bytes.
+func decodeMetadata(b []byte) (metadata, error) {
+	var m metadata
+	if len(b) > memberlist.MetaMaxSize {
+		return m, fmt.Errorf("node metadata is %d bytes, %d are allowed", len(b), memberlist.MetaMaxSize)
+	}
+	if err := codec.NewDecoderBytes(b, msgpack()).Decode(&m); err != nil {
+		return metadata{}, fmt.Errorf("decode node metadata: %w", err)
+	}
+	if m.Format != metadataFormat {
+		return metadata{}, fmt.Errorf("node metadata has format %d, this build reads %d", m.Format, metadataFormat)
+	}
+	if err := checkID(m.ID); err != nil {
+		return metadata{}, fmt.Errorf("node metadata: %w", err)
+	}
+	if !Role(m.Role).Valid() {
+		return metadata{}, fmt.Errorf("node metadata: role %.80q is not one of relay, gate, worker", m.Role)
+	}
+	for _, f := range []struct{ name, value string }{{"datacenter", m.Datacenter}, {"region", m.Region}} {
+		if f.value != "" && checkID(f.value) != nil {
+			return metadata{}, fmt.Errorf("node metadata: %s %.80q: allowed are 1 to %d of letters, digits, '.', '_' and '-'", f.name, f.value, maxID)
+		}
+	}
+	for _, f := range []struct{ name, value string }{{"forward address", m.ForwardAddr}, {"admin address", m.AdminAddr}, {"gossip address", m.GossipAddr}} {
+		if f.value != "" && !validAddr(f.value) {
+			return metadata{}, fmt.Errorf("node metadata: %s %.80q is not host:port", f.name, f.value)
+		}
+	}
+	if !printable(m.Version) {
+		return metadata{}, fmt.Errorf("node metadata: version %.80q has characters that cannot be printed", m.Version)
+	}
+	return m, nil
+}
+
+func (m metadata) member(gossipAddr string) Member {
+	return Member{
+		ID: m.ID, Epoch: m.Epoch, Role: Role(m.Role),
+		Cluster: m.Cluster, Environment: m.Environment,
+		Datacenter: m.Datacenter, Region: m.Region,
+		GossipAddr: gossipAddr, ForwardAddr: m.ForwardAddr, AdminAddr: m.AdminAddr,
+		Version: m.Version,
+	}
+}
+
+// printable refuses control characters in texts that are shown in logs and on terminals.
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// validAddr accepts host:port with a host that is an address or a name.
+func validAddr(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil && host != "" && strings.Trim(host, idChars+":%") == ""
+}
+
+const (
+	maxID   = 63
+	idChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+)
+
+// NameRule is the text of the rule that CheckName applies.
+const NameRule = "1 to 63 of letters, digits, '.', '_' and '-'"
+
+// CheckName checks the name of a cluster, an environment, a member, a datacenter or a region.
+func CheckName(name string) error { return checkID(name) }
+
+// checkID checks every name that another node chose: names are shown in logs and tables and are
+// hash input.
+func checkID(id string) error {
+	if id == "" || len(id) > maxID || strings.Trim(id, idChars) != "" {
+		return fmt.Errorf("id %.80q: allowed are 1 to %d of letters, digits, '.', '_' and '-'", id, maxID)
+	}
+	return nil
 }

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Reason says how a member went.
+// Reason is how a member departed.
 type Reason string
 
-// The ways to go. A member that announced its going left; any other failed.
+// The reasons. A member that announced its departure left; any other failed.
 const (
 	Left   Reason = "left"
 	Failed Reason = "failed"
 )
 
-// Departure is a member that went, as the node last saw it.
+// Departure is a member that departed, as the node last saw it.
 type Departure struct {
 	Member Member    `json:"member"`
 	Reason Reason    `json:"reason"`
@@ -23,14 +23,14 @@ type Departure struct {
 }
 
 const (
-	// departuresKept and departuresFor bound what a snapshot remembers. Diff takes
-	// a member that went and was forgotten for failed, the careful guess.
+	// departuresKept and departuresFor limit the departures in a snapshot. Diff reports a
+	// member whose departure is not recorded any more as failed, the safer assumption.
 	departuresKept = 1024
 	departuresFor  = time.Hour
 )
 
-// departures is the memory of who went lately, one entry for each id, oldest
-// first. The event loop owns it.
+// departures holds the recent departures, one entry for each id, oldest first. The event loop
+// owns it.
 type departures struct{ recent []Departure }
 
 func (d *departures) add(dep Departure) {
@@ -45,12 +45,12 @@ func (d *departures) find(id string) int {
 	return slices.IndexFunc(d.recent, func(r Departure) bool { return r.Member.ID == id })
 }
 
-// forget is called when the member is back.
+// forget removes a member that has returned.
 func (d *departures) forget(id string) {
 	d.recent = slices.DeleteFunc(d.recent, func(r Departure) bool { return r.Member.ID == id })
 }
 
-// list returns a copy without the expired, sorted by id.
+// list returns a copy without expired entries, sorted by id.
 func (d *departures) list(now time.Time) []Departure {
 	d.recent = slices.DeleteFunc(d.recent, func(r Departure) bool { return now.Sub(r.At) > departuresFor })
 	out := slices.Clone(d.recent)

@@ -1,10 +1,13 @@
-// Package membership says who is in the cluster, and keeps out who does not
-// belong to it.
+// Package membership maintains the list of the live members of a cluster and refuses
+// processes that do not belong to it.
 //
-// Promise: Snapshot is an immutable list of the live members of this cluster and
-// environment, one entry for each id, never one of another cluster. It follows
-// joins within a second and crashes within about ten. A cluster that was split
-// grows together again by itself.
+// # Promise
+//
+// Snapshot is an immutable list of the live members of this cluster and environment, one
+// entry for each id, never one of another cluster. It reflects joins within a second and
+// crashes within about ten. A split cluster merges again by itself.
+//
+// # Picture
 //
 //	 UDP, TCP (mTLS)     memberlist goroutines          one goroutine
 //	───────────► transport ──► memberlist ──► delegate ──► mailbox ──► loop ──► Snapshot
@@ -12,36 +15,35 @@
 //	             │ cluster?                   returns       wins                or Watch
 //	             └► streams of other protocols ──► HandleStream
 //
-// Rules:
+// # Rules
 //
-//   - Nothing in the delegate calls memberlist, blocks, or keeps a pointer that
-//     memberlist gave it: all of that deadlocks or races.
-//   - The loop is the only writer of the table and of snapshots. There is no lock
-//     on the way to a reader.
-//   - A member names itself to memberlist by id and boot time, so a restarted
-//     process with a new address is accepted at once. The table is keyed by id;
-//     the highest boot time wins.
-//   - A boot older than one that was seen is let in only when the newer one is gone
-//     and it has stayed alive for 45 s: a host whose clock went backwards must not
-//     stay out, and the last traces of a dead life must not come in.
-//   - A snapshot is degraded while this node cannot tell whether the others died or
-//     it was cut off itself (see degraded.go). Diff compares two snapshots.
-//   - Every stream begins with a hello both ways (see hello.go). No delegate of
-//     memberlist can refuse a stranger so that both sides know why; the hello
-//     can. Packets carry the label cluster/environment.
-//   - With certificates a statement counts because its author signed it. Packets,
-//     metadata and notices are signed (guard.go, statement.go), memberlist sees only
-//     what is signed and in bounds (inspect.go), and snapshots show only instances
-//     whose certificate was checked (proof.go). A certificate that is missing is
-//     asked for (introduce.go). The other instances are listed by Unproven.
-//   - With certificates streams run over mutual TLS. TLS checks the chain, the hello
-//     whether a member belongs here and is who its certificate says.
-//   - With a Keyring packets are encrypted: outsiders cannot read or send them. Keys
-//     rotate across the fleet without a restart, and a member that missed a rotation
+//   - The delegate never calls memberlist, never blocks, and keeps no pointer that it got
+//     from memberlist: any of these would deadlock or race.
+//   - The loop is the only writer of the table and of snapshots. Readers take no lock.
+//   - A member's name in memberlist consists of id and boot time, so a restarted process
+//     with a new address is accepted immediately. The table is keyed by id; the highest
+//     boot time wins.
+//   - An instance with an older boot time is admitted only if the newer instance is gone
+//     and the older one has stayed alive for 45 s: a host whose clock was set back must not
+//     be excluded forever, and late gossip about a dead instance must not bring it back.
+//   - A snapshot is degraded while this node cannot know whether the others died or the node
+//     itself is cut off (see degraded.go). Diff compares two snapshots.
+//   - Every stream begins with a hello in both directions (see hello.go). The delegates of
+//     memberlist cannot refuse a process such that both sides learn the reason; the
+//     hello can. Packets carry the label cluster/environment.
+//   - With certificates a statement counts only with the signature of its author. Packets,
+//     metadata and notices are signed (guard.go, statement.go), memberlist receives only
+//     messages that are signed and within limits (inspect.go), and snapshots contain only
+//     instances whose certificate was checked (proof.go). A missing certificate is
+//     requested (introduce.go). Unproven lists the other instances.
+//   - With certificates streams use mutual TLS. TLS checks the chain; the hello checks
+//     whether the member belongs to the cluster and matches its certificate.
+//   - With a Keyring packets are encrypted: outsiders cannot read or send them. Keys are
+//     rotated across the fleet without a restart, and a member that missed a rotation
 //     catches up (see keys.go).
-//   - Seeds are package discovery's, certificates package identity's; package
+//   - Package discovery resolves seeds, package identity handles certificates; package
 //     sharedkey builds on snapshots.
-//   - Locks, none held while another is taken: Node.state (lifecycle),
-//     mailbox.mu, transport.mu, refusals.mu, statusBoard.mu, Keyring.mu, proofs.mu;
-//     guard.mu, under which proofs.mu is not taken.
+//   - Locks, none held while another is taken: Node.state (lifecycle), mailbox.mu,
+//     transport.mu, refusals.mu, statusBoard.mu, Keyring.mu, proofs.mu; and guard.mu, with
+//     which proofs.mu is never taken.
 package membership

@@ -8,23 +8,22 @@ import (
 )
 
 const (
-	// maxDuplicatesAsked bounds the instances that one call of Duplicates asks, and
-	// duplicateTimeout how long it waits for each.
+	// maxDuplicatesAsked limits the instances that one call of Duplicates contacts, and
+	// duplicateTimeout the wait for each.
 	maxDuplicatesAsked = 32
 	duplicateTimeout   = time.Second
 )
 
-// Duplicate is an id under which two processes run.
+// Duplicate is an id that two running processes share.
 type Duplicate struct {
 	ID string
-	// Addr is the gossip address of the instance that the cluster follows, which is
-	// the one that booted last. Other is that of the one that is left out.
+	// Addr is the gossip address of the instance in the snapshot, the one that booted last.
+	// Other is the address of the instance that is left out.
 	Addr, Other string
 }
 
-// Duplicates asks the instances that were superseded and are still gossiped as alive
-// whether they live. Those that do share their id with another process. It takes at
-// most a second.
+// Duplicates contacts the superseded instances that gossip still reports as alive. Those that
+// answer share their id with another process. It takes at most a second.
 func (n *Node) Duplicates(ctx context.Context) []Duplicate {
 	s, outdated := n.Snapshot(), n.outdated.Load()
 	if s == nil || outdated == nil {
@@ -39,7 +38,7 @@ func (n *Node) Duplicates(ctx context.Context) []Duplicate {
 		}
 		asked := m
 		if m.Instance() == n.delegate.self {
-			asked = shown // this node is the one that is left out
+			asked = shown // this node is the instance that is left out
 		}
 		wg.Go(func() {
 			if n.lives(ctx, asked) {
@@ -57,8 +56,8 @@ func (n *Node) Duplicates(ctx context.Context) []Duplicate {
 	return out
 }
 
-// Rival is the address of another process that runs under the id of this node, as far
-// as this node knows now. It asks nothing.
+// Rival returns the address of another process with the id of this node, as far as known. It
+// contacts no other member.
 func (n *Node) Rival() (addr string, living bool) {
 	s := n.Snapshot()
 	if s == nil {
@@ -79,8 +78,8 @@ func (n *Node) Rival() (addr string, living bool) {
 	return "", false
 }
 
-// lives reports whether an instance answers at its address. After a restart another
-// instance of the same id does.
+// lives reports whether an instance answers at its address. After a restart another instance
+// of the same id answers there.
 func (n *Node) lives(ctx context.Context, m Member) bool {
 	if _, err := netip.ParseAddrPort(m.GossipAddr); err != nil || m.GossipAddr == n.Addr() {
 		return false
@@ -95,8 +94,8 @@ func (n *Node) lives(ctx context.Context, m Member) bool {
 	return peer.ID == m.ID && peer.Epoch == m.Epoch
 }
 
-// confirmRival asks an instance of this node's own id that booted earlier whether it
-// lives. Just after a restart it is the last life of this process, which is not there.
+// confirmRival checks whether an earlier instance of this node's own id is alive. Just after a
+// restart this is usually the previous process, which does not answer.
 func (n *Node) confirmRival(ctx context.Context, m Member) {
 	if !n.lives(ctx, m) {
 		n.logger.Debug("an earlier life of this node does not answer", "epoch", m.Epoch, "addr", m.GossipAddr)
@@ -108,7 +107,7 @@ func (n *Node) confirmRival(ctx context.Context, m Member) {
 		"id", m.ID, "other", m.GossipAddr, "other_epoch", m.Epoch)
 }
 
-// noteOutdated shows the superseded instances to those who ask from other goroutines.
+// noteOutdated publishes the superseded instances for other goroutines.
 func (n *Node) noteOutdated(state *table) {
 	if old := n.outdated.Load(); len(state.outdated) == 0 && (old == nil || len(*old) == 0) {
 		return

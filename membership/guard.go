@@ -18,9 +18,9 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// guard stands between the socket and memberlist where members have certificates.
-// What goes out is signed and, with a gossip key, sealed. What comes in reaches
-// memberlist only when a proven member signed it, for this member, now, and once.
+// guard filters the packets between the socket and memberlist if members have certificates.
+// Outgoing packets are signed and, with a gossip key, sealed. An incoming packet reaches
+// memberlist only if a proven member signed it, for this member, recently, and only once.
 //
 // A packet is the label, 'R', a format byte, and a body, which is sealed with
 // AES-256-GCM when there is a gossip key:
@@ -30,13 +30,13 @@ import (
 //	answer       3, nonce 8, epoch 6, tick 6, own certificates, signature 72
 //	certificate  4, certificates of another member
 //
-// A tick is the sender's time since its boot in microseconds, made unique. The
-// signature of gossip covers the destination, which the packet does not carry.
+// A tick is the time since the sender's boot in microseconds, made unique. The signature of
+// gossip covers the destination, which the packet does not contain.
 //
-// A sender is believed once a session with it has begun: in the hello of a stream,
-// or by its answer to a nonce. So neither a recording nor a delayed packet counts,
-// whatever the clocks of the two hosts say: a session knows the offset between
-// both clocks from the fastest packet so far.
+// Packets of a sender count once a session with it has begun: by the hello of a stream, or by
+// its answer to a nonce. So neither recorded nor delayed packets count, whatever the clocks of
+// the two hosts show: the session knows the offset between both clocks from the fastest packet
+// so far.
 type guard struct {
 	proofs  *proofs
 	keyring *Keyring // nil: packets are not sealed
@@ -46,29 +46,29 @@ type guard struct {
 	limits  guardLimits
 	handle  *codec.MsgpackHandle // memberlist's encoding
 
-	// Set before packets come in.
+	// Set before packets are received.
 	self    string // instance name
 	epoch   uint64
-	addr    string // ours, as others know it: what packets to us are signed for
+	addr    string // address of this node as others know it: packets to it are signed for this address
 	send    func(packet []byte, to string)
 	deliver func(packet []byte, from string)
 
-	tick atomic.Uint64 // the last one given out
+	tick atomic.Uint64 // the last one used
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*session
 	wants    map[keyID]*asked
-	goodbyes map[string]time.Duration // instances that said that they go, and when
-	strange  int                      // of the wants, those that nothing but a packet names
+	goodbyes map[string]time.Duration // instances with a signed leave notice, and when it arrived
+	strange  int                      // number of wants that are based only on a packet
 	parked   int                      // messages about instances that wait on wants
 	packets  int                      // packets that wait on wants
-	told     map[string]int           // names told by each member, this minute
+	told     map[string]int           // names announced by each member in this minute
 	toldAt   time.Time
-	wake     chan struct{}  // capacity 1: something is to be asked now
+	wake     chan struct{}  // capacity 1: certificates must be requested now
 	met      chan encounter // senders that answered a nonce; see Node.meet
 
-	// How many certificates a second members get, and strangers, and are asked for
-	// because of strangers.
+	// Rates of certificates sent to members, sent to strangers, and requested because of
+	// strangers.
 	answers, strangersAnswers, strangers *rate.Limiter
 
 	sealing sync.Mutex // guards sealers
@@ -76,8 +76,8 @@ type guard struct {
 }
 
 type guardLimits struct {
-	members  int // instances that wait to be proven
-	newNames int // names a minute that one member may tell of
+	members  int // most instances that wait to be proven
+	newNames int // most names per minute that one member may announce
 }
 
 type sessionKey struct {
@@ -95,18 +95,18 @@ const (
 	packetCertificate = 4
 
 	sealOverhead = 12 + 16 // nonce and tag of AES-GCM
-	// packetOverhead is what the guard adds to a packet of memberlist.
+	// packetOverhead is the size that the guard adds to a packet of memberlist.
 	packetOverhead = 2 + sealOverhead + 1 + 12 + MaxSignature
-	// maxDatagram is the largest UDP payload that passes an Ethernet in one piece,
+	// maxDatagram is the largest UDP payload that is not fragmented on Ethernet,
 	// over IPv6.
 	maxDatagram = 1452
 
-	// maxDelay is how long a packet may be under way, beyond the fastest of its
-	// sender. It is longer than the pauses of a busy host and shorter than the time
-	// after which memberlist forgets that a member died.
+	// maxDelay is how much longer a packet may take than the fastest of its sender. It
+	// is longer than the pauses of a busy host and shorter than the time after which
+	// memberlist forgets that a member died.
 	maxDelay = 15 * time.Second
-	// parkedTicks is how much older than the answer that begins a session a packet
-	// may be that waited for it.
+	// parkedTicks is how much older a parked packet may be than the answer that begins
+	// the session.
 	parkedTicks = uint64(5 * time.Second / time.Microsecond)
 )
 
@@ -123,10 +123,10 @@ func newGuard(cfg Config, p *proofs, m *metrics) *guard {
 	}
 }
 
-// elapsed is the time since this node's boot, which no step of the clock changes.
+// elapsed is the time since this node's boot, which does not depend on changes of the clock.
 func (g *guard) elapsed() time.Duration { return time.Since(g.booted) }
 
-// nextTick is now, later than every tick before it.
+// nextTick returns the current tick, or the last one plus one if that is higher.
 func (g *guard) nextTick() uint64 {
 	for {
 		last := g.tick.Load()
@@ -137,7 +137,7 @@ func (g *guard) nextTick() uint64 {
 	}
 }
 
-// wrap makes what is sent out of a packet of memberlist.
+// wrap signs and seals a packet of memberlist for sending.
 func (g *guard) wrap(packet []byte, to string) ([]byte, error) {
 	if len(packet) < len(g.header) {
 		return nil, fmt.Errorf("packet of %d bytes without a label", len(packet))
@@ -150,12 +150,12 @@ func (g *guard) wrap(packet []byte, to string) ([]byte, error) {
 	return g.seal(body)
 }
 
-// forDestination is what the signature of a gossip packet covers.
+// forDestination returns the bytes that the signature of a gossip packet covers.
 func forDestination(addr string, body []byte) []byte {
 	return append(append(append(make([]byte, 0, len(addr)+1+len(body)), addr...), 0), body...)
 }
 
-// seal puts the label and the cipher around a body.
+// seal adds the label to a body and encrypts it if there is a gossip key.
 func (g *guard) seal(body []byte) ([]byte, error) {
 	out := make([]byte, 0, len(g.header)+2+sealOverhead+len(body))
 	out = append(append(out, g.header...), packetMagic, packetFormat)
@@ -172,8 +172,7 @@ func (g *guard) seal(body []byte) ([]byte, error) {
 	return box.Seal(append(out, nonce...), nonce, body, bound), nil
 }
 
-// open is the reverse of seal. The body shares no memory with the packet where it
-// was sealed.
+// open reverses seal. If the packet was sealed, the body shares no memory with it.
 func (g *guard) open(packet []byte) (body []byte, reason string) {
 	head := len(g.header) + 2
 	if len(packet) <= head || packet[head-2] != packetMagic || packet[head-1] != packetFormat {
@@ -216,8 +215,7 @@ func (g *guard) sealer(key []byte) (cipher.AEAD, error) {
 	return box, nil
 }
 
-// receive takes one packet from the socket. What memberlist may see of it is
-// delivered.
+// receive handles one packet from the socket and delivers its permitted parts to memberlist.
 func (g *guard) receive(packet []byte, from string) {
 	body, reason := g.open(packet)
 	if reason == "" {
@@ -239,8 +237,8 @@ func (g *guard) receive(packet []byte, from string) {
 	}
 }
 
-// gossip judges a signed packet of memberlist. Waited says that it was parked
-// until the session began.
+// gossip checks a signed packet of memberlist. waited is true if the packet was parked until
+// the session began.
 func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 	if len(body) <= 1+12+MaxSignature {
 		return dropUnsigned
@@ -289,18 +287,18 @@ func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 	return ""
 }
 
-// session is what is known of the ticks of one sender.
+// session holds the ticks received from one sender.
 type session struct {
-	// fastest is the smallest difference between our time and the sender's ticks:
-	// that of the packet that was under way for the shortest time.
+	// fastest is the smallest difference between this node's time and the sender's ticks:
+	// that of the packet with the shortest delay.
 	fastest time.Duration
-	// recent are the newest ticks, in order; floor is the newest that was forgotten.
+	// recent are the newest ticks, in order; floor is the newest tick that was dropped.
 	recent []uint64
 	floor  uint64
-	used   time.Duration // by our time
+	used   time.Duration // last use, in this node's time
 }
 
-// keptTicks is how far packets of one sender may overtake each other.
+// keptTicks is how far packets of one sender may be reordered.
 const keptTicks = 64
 
 type sessionVerdict uint8
@@ -316,8 +314,8 @@ func offset(tick uint64, now time.Duration) time.Duration {
 	return now - time.Duration(min(tick, 1<<53))*time.Microsecond
 }
 
-// judge says whether a tick can be of a packet that was sent just now. It changes
-// nothing: the signature is checked next.
+// judge decides whether a tick can be of a packet that was sent recently. It changes nothing,
+// because the signature is checked later.
 func (s *session) judge(tick uint64, now time.Duration, waited bool) sessionVerdict {
 	_, seen := slices.BinarySearch(s.recent, tick)
 	delay := offset(tick, now) - s.fastest
@@ -334,7 +332,7 @@ func (s *session) judge(tick uint64, now time.Duration, waited bool) sessionVerd
 	return sessionFresh
 }
 
-// note remembers a tick and reports false when it was known.
+// note records a tick and reports false if it was already known.
 func (s *session) note(tick uint64, now time.Duration) bool {
 	at, seen := slices.BinarySearch(s.recent, tick)
 	if seen || tick <= s.floor {
@@ -350,9 +348,8 @@ func (s *session) note(tick uint64, now time.Duration) bool {
 	return true
 }
 
-// begin starts a session, or renews its idea of the sender's time. A sender is
-// known to live: it signed a nonce of ours, or holds the other end of a TLS
-// connection.
+// begin starts a session, or renews its clock offset. The sender must be known to be alive: it
+// signed a nonce of this node, or holds the other end of a TLS connection.
 func (g *guard) begin(id sessionKey, tick uint64) {
 	now := g.elapsed()
 	g.mu.Lock()
@@ -365,18 +362,18 @@ func (g *guard) begin(id sessionKey, tick uint64) {
 		}
 		floor := uint64(0)
 		if tick > parkedTicks {
-			floor = tick - parkedTicks // what waited for this session may still come
+			floor = tick - parkedTicks // packets that waited for this session are still accepted
 		}
 		s = &session{floor: floor, fastest: offset(tick, now)}
 		g.sessions[id] = s
 	}
-	// A clock that drifts makes all packets late in the end: this is the new truth.
+	// The offset is replaced, because a drifting clock would make all packets late in time.
 	s.fastest = offset(tick, now)
 	s.used = now
 }
 
-// fleetTime is the median of the clocks of the senders, as their packets tell: one
-// clock that is wrong does not move it. It is zero without sessions.
+// fleetTime returns the median of the senders' clocks, as their packets show them: a single
+// wrong clock does not change it. It is zero without sessions.
 func (g *guard) fleetTime() time.Time {
 	now := g.elapsed()
 	g.mu.Lock()
@@ -392,7 +389,7 @@ func (g *guard) fleetTime() time.Time {
 	return time.UnixMilli(clocks[len(clocks)/2])
 }
 
-// sweep forgets sessions and questions that nothing came of.
+// sweep drops unused sessions and requests without an answer.
 func (g *guard) sweep() {
 	now := g.elapsed()
 	g.mu.Lock()
@@ -421,8 +418,8 @@ func uint48(b []byte) uint64 {
 	return binary.BigEndian.Uint64(full[:])
 }
 
-// certified takes in what a TLS handshake has shown: the peer's certificates, and,
-// from its hello, that it lives now.
+// certified processes a TLS handshake: it stores the peer's certificates and, because the
+// hello proves that the peer is alive, begins its session.
 func (g *guard) certified(chain [][]byte, epoch, tick uint64) (*identity.Certified, error) {
 	c, err := g.proofs.learn(chain)
 	if err != nil {

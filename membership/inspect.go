@@ -14,8 +14,8 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 )
 
-// The messages of memberlist that can change what a member believes of others.
-// Their number leads each message.
+// Numbers of the memberlist messages that can change the state of other members. The number
+// is the first byte of a message.
 const (
 	messagePing         = 0
 	messageIndirectPing = 1
@@ -31,7 +31,7 @@ const (
 	messageError        = 13
 )
 
-// The encodings are memberlist's: maps by the names of the fields.
+// The encodings are those of memberlist: maps by field name.
 type (
 	aliveMessage struct {
 		Incarnation uint32
@@ -41,7 +41,7 @@ type (
 		Meta        []byte
 		Vsn         []uint8
 	}
-	// doubtMessage is suspect and dead alike.
+	// doubtMessage is used for suspect and for dead.
 	doubtMessage struct {
 		Incarnation uint32
 		Node        string
@@ -63,23 +63,23 @@ type (
 	}
 )
 
-// memberlist's numbers of states.
+// Numbers of memberlist's states.
 const (
 	stateAlive = 0
 	stateLeft  = 3
 )
 
-// An incarnation is a member's answer to doubts: each raises it by one. It is 32
-// bits wide and wraps around, and a member cannot answer above the top. Doubts come
-// a few a second at most, so an honest incarnation stays far below what the age of
-// its instance allows.
+// A member answers each doubt by raising its incarnation by one. An incarnation has 32 bits
+// and wraps around, and a member cannot answer above the maximum. Doubts arrive at most a few
+// times per second, so an honest incarnation stays far below the limit that follows from the
+// age of its instance.
 const (
 	maxIncarnation       = 1 << 31
 	incarnationHeadStart = 100_000
 	incarnationsASecond  = 10
 )
 
-// incarnationAllowed bounds what anyone can say of an instance.
+// incarnationAllowed reports whether an honest member can claim this incarnation.
 func (g *guard) incarnationAllowed(instance string, incarnation uint32) bool {
 	_, epoch, ok := splitInstance(instance)
 	if !ok {
@@ -89,9 +89,9 @@ func (g *guard) incarnationAllowed(instance string, incarnation uint32) bool {
 	return int64(incarnation) <= min(maxIncarnation, incarnationHeadStart+incarnationsASecond*age)
 }
 
-// mayLeave reports whether an instance may be said to have gone by its own will: it
-// says so itself, or its signed goodbye is known. Nothing is gossiped to a member
-// that left, so it could not contradict a lie.
+// mayLeave reports whether a message may state that an instance left on purpose: the instance
+// itself sent it, or its signed leave notice is known. Members that left receive no gossip, so
+// such an instance could not contradict a forged message.
 func (g *guard) mayLeave(instance string, by teller) bool {
 	if id, _, ok := splitInstance(instance); !ok || id == by.id {
 		return ok
@@ -106,7 +106,7 @@ func (g *guard) saidGoodbye(instance string) bool {
 	return known
 }
 
-// noteGoodbye remembers an instance whose signed goodbye was checked.
+// noteGoodbye records an instance whose signed leave notice was checked.
 func (g *guard) noteGoodbye(instance string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -118,8 +118,8 @@ func (g *guard) noteGoodbye(instance string) {
 // teller is the proven member that a message came from.
 type teller struct{ id, addr string }
 
-// inspect returns what memberlist may see of a message: the message itself where
-// all of it is in order, else the parts that are; nothing when none is.
+// inspect returns the parts of a message that memberlist may receive: the message itself if
+// all parts are valid, else the valid parts; nil if there are none.
 func (g *guard) inspect(payload []byte, by teller) []byte {
 	message := payload
 	if len(message) > 5 && message[0] == messageChecksum {
@@ -132,7 +132,7 @@ func (g *guard) inspect(payload []byte, by teller) []byte {
 	return kept
 }
 
-// sift returns the parts of a message that may pass, and whether these are all.
+// sift returns the valid parts of a message, and whether these are all parts.
 func (g *guard) sift(message []byte, by teller, inside bool) (kept []byte, whole bool) {
 	if len(message) == 0 {
 		return nil, false
@@ -163,11 +163,11 @@ func (g *guard) sift(message []byte, by teller, inside bool) (kept []byte, whole
 		}
 	case messageCompound:
 		if inside {
-			reason = dropMessageFormat // memberlist never nests
+			reason = dropMessageFormat // memberlist never nests compound messages
 			break
 		}
 		return g.siftCompound(message, by)
-	default: // compressed or encrypted: no member sends that
+	default: // compressed or encrypted: members do not send these here
 		reason = dropMessageFormat
 	}
 	if reason != "" {
@@ -177,20 +177,20 @@ func (g *guard) sift(message []byte, by teller, inside bool) (kept []byte, whole
 	return message, true
 }
 
-// decode reads from bytes, never from a stream: there the codec reserves whatever
-// length an extension announces, gigabytes for a few bytes. memberlist decodes from
-// streams, so it must not see what fails here.
+// decode decodes from bytes, never from a stream: from a stream the codec allocates whatever
+// length an extension announces, gigabytes for a few bytes. memberlist decodes from streams,
+// so it must not receive messages that fail here.
 func (g *guard) decode(b []byte, into any) error {
 	return codec.NewDecoderBytes(b, g.handle).Decode(into)
 }
 
-// judgeAlive says why memberlist must not see an alive message; "" when it may.
+// judgeAlive returns why memberlist must not receive an alive message; "" if it may.
 func (g *guard) judgeAlive(a aliveMessage, by teller) (reason string) {
 	if !g.incarnationAllowed(a.Node, a.Incarnation) {
 		return dropIncarnation
 	}
 	if a.Node == g.self {
-		return "" // memberlist answers by itself
+		return "" // about this node: memberlist answers by itself
 	}
 	t := told{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta}
 	_, err := g.proofs.prove(t)
@@ -252,7 +252,7 @@ func addrPort(ip net.IP, port uint16) string {
 	return net.JoinHostPort(ip.String(), strconv.Itoa(int(port)))
 }
 
-// splitInstance takes the name of an instance apart.
+// splitInstance splits the name of an instance into id and epoch.
 func splitInstance(name string) (id string, epoch uint64, ok bool) {
 	dot := strings.LastIndexByte(name, '.')
 	if dot < 0 || checkID(name[:dot]) != nil {
@@ -262,22 +262,21 @@ func splitInstance(name string) (id string, epoch uint64, ok bool) {
 	return name[:dot], epoch, err == nil
 }
 
-// inspected is a stream of memberlist whose state exchange is inspected as packets
-// are: memberlist reads only the states of proven instances, with incarnations that
-// are allowed.
+// inspected is a stream of memberlist whose state exchange is inspected like packets:
+// memberlist reads only the states of proven instances with valid incarnations.
 type inspected struct {
 	net.Conn
 	guard *guard
 	by    teller
-	// labelled says that the stream begins with a label: the other end opened it.
+	// labelled is true if the stream begins with a label: the other end opened it.
 	labelled bool
 
 	in    *bufio.Reader
-	ready bytes.Buffer // what was inspected and not yet read
+	ready bytes.Buffer // inspected, but not read yet
 	begun bool
 }
 
-// maxStream bounds what one exchange of states may take.
+// maxStream limits the size of one state exchange.
 const maxStream = 64 << 20
 
 func (c *inspected) Read(b []byte) (int, error) {
@@ -294,14 +293,14 @@ func (c *inspected) Read(b []byte) (int, error) {
 	return c.in.Read(b)
 }
 
-// begin reads as far as the message type, and through an exchange of states.
+// begin reads up to the message type, and the whole of a state exchange.
 func (c *inspected) begin() error {
 	if c.labelled {
 		label := make([]byte, len(c.guard.header))
 		if _, err := io.ReadFull(c.in, label); err != nil {
 			return err
 		}
-		c.ready.Write(label) // memberlist compares it
+		c.ready.Write(label) // memberlist checks it
 	}
 	kind, err := c.in.ReadByte()
 	if err != nil {
@@ -318,7 +317,7 @@ func (c *inspected) begin() error {
 	return fmt.Errorf("stream of %s begins with message type %d, which no member sends", c.by.id, kind)
 }
 
-// exchange reads the other end's states and keeps those that memberlist may see.
+// exchange reads the peer's states and keeps those that memberlist may receive.
 func (c *inspected) exchange() error {
 	g := c.guard
 	var value bytes.Buffer
@@ -333,7 +332,7 @@ func (c *inspected) exchange() error {
 	if err := decode(&header); err != nil {
 		return fmt.Errorf("state exchange with %s: %w", c.by.id, err)
 	}
-	// Dead instances are told of as well, for a while.
+	// Dead instances are included for some time.
 	if limit := 4 * g.limits.members; header.Nodes < 0 || header.Nodes > limit || header.UserStateLen != 0 {
 		g.metrics.packetDropped(dropTooMany)
 		return fmt.Errorf("state exchange with %s: %d instances and %d bytes announced, %d and 0 are allowed", c.by.id, header.Nodes, header.UserStateLen, limit)
@@ -369,4 +368,89 @@ func (c *inspected) exchange() error {
 		}
 	}
 	return nil
+}
+
+const (
+	// maxValue limits the size of one value of a stream. A state has a name, an address and
+	// metadata of 512 bytes at most.
+	maxValue = 64 << 10
+	// maxDepth limits the nesting of values. A state contains at most lists of numbers.
+	maxDepth = 8
+)
+
+var errValue = errors.New("malformed message: a value is too large, too deep, or of a kind that memberlist does not send")
+
+// readValue moves the next value of the stream to out. The decoder of the codec, which memberlist
+// uses, is not safe on a stream: it allocates whatever length is announced, 4 GB and more, before
+// any of these bytes have arrived.
+func (c *inspected) readValue(out *bytes.Buffer) error {
+	err := copyValue(out, c.in, 0)
+	if errors.Is(err, errValue) {
+		c.guard.metrics.packetDropped(dropMessageFormat)
+	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// copyValue copies one value of MessagePack, according to the table of formats in its
+// specification, without its extensions.
+func copyValue(out *bytes.Buffer, in *bufio.Reader, depth int) error {
+	kind, err := in.ReadByte()
+	if err != nil {
+		return err
+	}
+	out.WriteByte(kind)
+	var data, values uint64 // the number of bytes, or of values, that follow
+	switch {
+	case kind < 0x80, kind >= 0xe0, kind == 0xc0, kind == 0xc2, kind == 0xc3: // small numbers, nil, false, true
+	case kind < 0x90:
+		values = 2 * uint64(kind&0x0f)
+	case kind < 0xa0:
+		values = uint64(kind & 0x0f)
+	case kind < 0xc0:
+		data = uint64(kind & 0x1f)
+	case kind >= 0xc4 && kind <= 0xc6: // bytes
+		data, err = copyLength(out, in, 1<<(kind-0xc4))
+	case kind == 0xca || kind == 0xcb: // floats
+		data = 4 << (kind - 0xca)
+	case kind >= 0xcc && kind <= 0xd3: // integers
+		data = 1 << ((kind - 0xcc) % 4)
+	case kind >= 0xd9 && kind <= 0xdb: // text
+		data, err = copyLength(out, in, 1<<(kind-0xd9))
+	case kind == 0xdc || kind == 0xdd:
+		values, err = copyLength(out, in, 2<<(kind-0xdc))
+	case kind == 0xde || kind == 0xdf:
+		values, err = copyLength(out, in, 2<<(kind-0xde))
+		values *= 2
+	default:
+		return errValue
+	}
+	if err != nil {
+		return err
+	}
+	if uint64(out.Len())+data+values > maxValue || depth > maxDepth {
+		return errValue
+	}
+	if _, err := io.CopyN(out, in, int64(data)); err != nil {
+		return err
+	}
+	for range values {
+		if err := copyValue(out, in, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyLength copies a length field of size bytes and returns the length.
+func copyLength(out *bytes.Buffer, in *bufio.Reader, size int64) (length uint64, _ error) {
+	if _, err := io.CopyN(out, in, size); err != nil {
+		return 0, err
+	}
+	for _, b := range out.Bytes()[out.Len()-int(size):] {
+		length = length<<8 | uint64(b)
+	}
+	return length, nil
 }

@@ -13,72 +13,72 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// A certificate that is not known is asked for: at the address of the member that
-// told of its holder, which has checked it, and at the holder's own. Until it
-// comes, what the certificate would prove is parked. A stranger can make this node
-// ask, so strangers have a rate, and what is parked is bounded.
+// An unknown certificate is requested from the member that announced its holder, because that
+// member has checked it, and from the holder itself. Until the certificate arrives, messages
+// that depend on it are parked. A stranger can cause requests, so requests for strangers have
+// a rate limit, and the number of parked messages is limited.
 
 const (
-	// askAttempts is how often a certificate is asked for before it is given up.
+	// askAttempts is how often a certificate is requested before the request is dropped.
 	askAttempts = 8
-	// askInterval is the time to the second attempt; it doubles up to askSlowest.
+	// askInterval is the wait before the second attempt; it doubles up to askSlowest.
 	askInterval = 250 * time.Millisecond
 	askSlowest  = 2 * time.Second
-	// gatherQuestions is how long questions are gathered.
+	// gatherQuestions is how long requests are collected before they are sent.
 	gatherQuestions = 5 * time.Millisecond
-	// dialAttempt is the attempt at which the holder is greeted over a stream as
-	// well: its certificates may not fit a packet.
+	// dialAttempt is the attempt at which this node also opens a stream to the holder,
+	// because its certificates may not fit into a packet.
 	dialAttempt = 3
-	// greetTimeout bounds that greeting.
+	// greetTimeout limits the hello on that stream.
 	greetTimeout = 2 * time.Second
-	// keysPerAsk is how many certificates one packet asks for.
+	// keysPerAsk is how many certificates one packet requests.
 	keysPerAsk = 40
-	// asksPerRound bounds the packets of one round.
+	// asksPerRound limits the packets of one round.
 	asksPerRound = 64
-	// maxStrangers bounds the certificates asked for because of a packet alone.
+	// maxStrangers limits the certificates requested because of a packet alone.
 	maxStrangers = 512
 	// maxAsked is how many addresses are asked for one certificate.
 	maxAsked = 4
-	// maxParkedPackets is how many packets of one unknown sender wait.
+	// maxParkedPackets is how many packets of one unknown sender are parked.
 	maxParkedPackets = 4
-	// maxCertificates and maxChain bound what a message may carry of certificates.
+	// maxCertificates and maxChain limit the certificates in a message.
 	maxCertificates = 4
 	maxChain        = 16 << 10
 )
 
-// asked is a certificate, or a sign of life of its holder, that was asked for.
+// asked is a requested certificate, or a requested sign of life of its holder.
 type asked struct {
 	nonce    uint64
-	from     []string // who may know
+	from     []string // addresses that may have the certificate
 	attempts int
 	due      time.Duration
-	stranger bool // nothing but a packet names it
+	stranger bool // based only on a packet
 
 	packets []parkedPacket
-	alive   map[string][]byte // memberlist's message by instance
+	alive   map[string][]byte // parked memberlist messages by instance
 }
 
 type parkedPacket struct {
 	body     []byte
 	from     string
-	stranger bool // its sender's certificate is not known
+	stranger bool // the sender's certificate is not known
 }
 
-// wanted is why a certificate is asked for.
+// wanted is where to request a certificate.
 type wanted struct {
-	from     string // an address that may know it
-	also     string // another one
+	from     string // an address that may have it
+	also     string // another such address
 	stranger bool
 }
 
-// want asks for a certificate. mu must not be held.
+// want requests a certificate. mu must not be held.
 func (g *guard) want(key keyID, w wanted) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.wantLocked(key, w)
 }
 
-// wantLocked returns what waits for the certificate, nil when it is not asked for.
+// wantLocked returns the request for a certificate, nil if it is not requested. mu is held.
 func (g *guard) wantLocked(key keyID, w wanted) *asked {
 	a := g.wants[key]
 	if a == nil {
@@ -109,7 +109,7 @@ func (g *guard) wantLocked(key keyID, w wanted) *asked {
 	return a
 }
 
-// drop ends the asking for a certificate. mu is held.
+// drop ends the request for a certificate. mu is held.
 func (g *guard) drop(key keyID, a *asked) {
 	g.parked -= len(a.alive)
 	g.packets -= len(a.packets)
@@ -119,7 +119,7 @@ func (g *guard) drop(key keyID, a *asked) {
 	delete(g.wants, key)
 }
 
-// park keeps a packet until its sender's session has begun, and asks for that.
+// park keeps a packet until its sender's session has begun, and requests a sign of life.
 func (g *guard) park(key keyID, p parkedPacket) (reason string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -133,8 +133,8 @@ func (g *guard) park(key keyID, p parkedPacket) (reason string) {
 	return ""
 }
 
-// parkAlive keeps memberlist's message about an instance until its certificate is
-// known. It reports false when the member that told of it tells of too many.
+// parkAlive keeps a memberlist message about an instance until its certificate is known. It
+// reports false if the member that sent it announces too many instances.
 func (g *guard) parkAlive(key keyID, name string, message []byte, w wanted, by string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -155,7 +155,7 @@ func (g *guard) parkAlive(key keyID, name string, message []byte, w wanted, by s
 	}
 	if _, waits := a.alive[name]; !waits {
 		if len(a.alive) >= maxParkedPackets {
-			return false // one certificate is for few instances
+			return false // one certificate belongs to few instances
 		}
 		g.parked++
 	}
@@ -163,7 +163,7 @@ func (g *guard) parkAlive(key keyID, name string, message []byte, w wanted, by s
 	return true
 }
 
-// release delivers what waited for a certificate.
+// release delivers the messages that waited for a certificate.
 func (g *guard) release(key keyID) {
 	g.mu.Lock()
 	a := g.wants[key]
@@ -200,8 +200,8 @@ func (g *guard) release(key keyID) {
 	}
 }
 
-// run asks for certificates until ctx ends. Greet opens a stream to an address and
-// greets, in the background.
+// run requests certificates until ctx ends. greet opens a stream to an address and exchanges
+// hellos, in the background.
 func (g *guard) run(ctx context.Context, greet func(addr string)) {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
@@ -210,7 +210,7 @@ func (g *guard) run(ctx context.Context, greet func(addr string)) {
 		case <-ctx.Done():
 			return
 		case <-g.wake:
-			// Names come in bursts: one packet asks for many.
+			// One packet can cause many requests: collect them.
 			select {
 			case <-time.After(gatherQuestions):
 			case <-ctx.Done():
@@ -226,8 +226,8 @@ func (g *guard) run(ctx context.Context, greet func(addr string)) {
 	}
 }
 
-// ask sends the questions that are due and returns when the next ones are, and
-// whom to greet over a stream.
+// ask sends the requests that are due. It returns when the next ones are due, and the
+// addresses to which a stream should be opened.
 func (g *guard) ask() (next time.Duration, dial []string) {
 	questions := make(map[string][]byte)
 	now := g.elapsed()
@@ -265,13 +265,13 @@ func (g *guard) ask() (next time.Duration, dial []string) {
 	return max(next, time.Millisecond), dial
 }
 
-// answer answers a question for certificates: with a sign of life for our own,
-// with the bare certificates for those of others.
+// answer answers a request for certificates: with a sign of life for this node's own, with
+// the certificates only for those of other members.
 func (g *guard) answer(keys []byte, from string) (reason string) {
 	if len(keys) == 0 || len(keys)%16 != 0 || len(keys) > keysPerAsk*16 {
 		return dropUnsigned
 	}
-	limit := g.answers // of its own for members, so that a flood of strangers does not silence us
+	limit := g.answers // separate from strangers, so that a flood of these does not block answers to members
 	if !g.proofs.gossipsAt(from) {
 		limit = g.strangersAnswers
 	}
@@ -298,7 +298,7 @@ func (g *guard) answer(keys []byte, from string) (reason string) {
 	return ""
 }
 
-// answered takes in a sign of life.
+// answered handles a sign of life.
 func (g *guard) answered(body []byte, from string) (reason string) {
 	if len(body) < 1+8+12+MaxSignature {
 		return dropUnsigned
@@ -309,7 +309,7 @@ func (g *guard) answered(body []byte, from string) (reason string) {
 	g.mu.Lock()
 	a := g.wants[key]
 	asked := a != nil && a.nonce == binary.BigEndian.Uint64(body[1:])
-	alone := asked && len(a.from) == 1 && a.from[0] == from // nothing else saw the nonce
+	alone := asked && len(a.from) == 1 && a.from[0] == from // no other address received the nonce
 	g.mu.Unlock()
 	if !asked {
 		return dropStranger
@@ -331,13 +331,13 @@ func (g *guard) answered(body []byte, from string) (reason string) {
 	if alone {
 		select {
 		case g.met <- encounter{certificate.Claims.Node, id.epoch, from}:
-		default: // one of those before will tell of the others
+		default: // an earlier encounter will bring this member as well
 		}
 	}
 	return ""
 }
 
-// shown takes in a certificate of another member that we asked for.
+// shown handles a requested certificate of another member.
 func (g *guard) shown(body []byte) (reason string) {
 	chain, err := decodeChain(body)
 	if err != nil {
@@ -368,7 +368,7 @@ func appendChain(b []byte, chain [][]byte) []byte {
 	return b
 }
 
-// decodeChain reads certificates that any holder of the gossip key may have sent.
+// decodeChain reads certificates. Any holder of the gossip key may have sent them.
 func decodeChain(b []byte) (chain [][]byte, err error) {
 	if len(b) > maxChain {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are allowed", errChain, len(b), maxChain)

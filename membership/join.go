@@ -15,30 +15,30 @@ import (
 )
 
 const (
-	// fanout is how many of the seeds that answered are joined: a storm of joiners
-	// must not fall on one seed.
+	// fanout is how many of the seeds that answered are joined, so that many joining
+	// members do not overload one seed.
 	fanout = 3
-	// maxProbed is how many seeds are asked in one attempt.
+	// maxProbed is how many seeds are contacted in one attempt.
 	maxProbed = 10
-	// lonelyInterval, and up to half as long more, is how often a worker looks for
-	// members while it sees no relay: no request reaches it until it is found.
+	// lonelyInterval, plus up to half of it, is how often a worker looks for members while
+	// it sees no relay: it gets no requests until it finds one.
 	lonelyInterval = 2 * time.Second
-	// urgentFor is how long a member that was lost is looked for at the full pace, so
-	// that a split heals soon. Later it is one more address that does not answer.
+	// urgentFor is how long a lost member is looked for at the full rate, so that a split
+	// heals soon. Later it is treated like any address that does not answer.
 	urgentFor = time.Hour
 )
 
-// Status says how this node stands with the cluster.
+// Status is the join state of a node.
 type Status struct {
-	// Joined is set once another member was reached, or when there is nobody to
+	// Joined is true after another member was reached, or if there is no other member to
 	// look for.
 	Joined bool
 	// Err is the last failure to join while Joined is false. It is, or wraps, a
-	// *RefusalError when a seed said no.
+	// *RefusalError if a seed refused this node.
 	Err error
 }
 
-// statusBoard keeps the Status and wakes those who wait for Joined.
+// statusBoard holds the Status and wakes callers that wait for Joined.
 type statusBoard struct {
 	mu     sync.Mutex
 	status Status
@@ -74,9 +74,9 @@ func (b *statusBoard) channel() chan struct{} {
 // Status reports whether the cluster was found, and if not, why.
 func (n *Node) Status() Status { return n.status.get() }
 
-// WaitReady returns when another member was reached, at once when no seed other
-// than this node itself is configured. It never gives up before ctx does; its
-// error then carries the last reason.
+// WaitReady returns when another member was reached, and immediately if no other seed than
+// this node itself is configured. It waits until ctx ends; its error then contains the last
+// reason.
 func (n *Node) WaitReady(ctx context.Context) error {
 	n.status.mu.Lock()
 	joined := n.status.channel()
@@ -92,9 +92,9 @@ func (n *Node) WaitReady(ctx context.Context) error {
 	}
 }
 
-// keepJoined joins the cluster and then keeps it in one piece: memberlist never
-// looks again for a member that it has declared dead, so a split that outlives
-// suspicion would last for ever.
+// keepJoined joins the cluster and then keeps it together: memberlist never contacts a member
+// again that it has declared dead, so without this a split that outlives suspicion would last
+// forever.
 func (n *Node) keepJoined(ctx context.Context) {
 	n.join(ctx)
 	snapshots := n.Watch(ctx)
@@ -120,7 +120,7 @@ func (n *Node) keepJoined(ctx context.Context) {
 	}
 }
 
-// rejoinPause is the time until this node looks again for members that it misses.
+// rejoinPause returns the time until this node looks again for missing members.
 func (n *Node) rejoinPause(lonely bool) time.Duration {
 	half := n.cfg.RejoinInterval / 2
 	pause := half + rand.N(2*half)
@@ -130,23 +130,23 @@ func (n *Node) rejoinPause(lonely bool) time.Duration {
 	return pause
 }
 
-// join tries seeds, a few at a time, until it is not alone. It slows down to 15 s
-// and never stops: a seed that refuses today may be reconfigured tomorrow.
+// join tries seeds, a few at a time, until this node is not alone. The interval grows to 15 s,
+// and join never stops: a seed that refuses now may be reconfigured later.
 func (n *Node) join(ctx context.Context) {
 	pause := discovery.Backoff()
-	watch := n.Watch(ctx) // being found counts as much as finding
+	watch := n.Watch(ctx) // another member may also join this node
 	for {
-		// An answer that led to no member may be older than the cluster.
+		// The last DNS answer led to no member, so look the names up again.
 		err := n.seeds.Recheck(ctx, n.cfg.RejoinInterval)
 		targets := n.seeds.Addrs()
 		if len(targets) == 0 && err == nil {
 			n.status.set(Status{Joined: true})
-			n.logger.Info("no other seed to look for: this node waits to be found")
+			n.logger.Info("no other seed is configured: waiting until another member joins this node")
 			return
 		}
 		rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 		if len(targets) == 0 {
-			// err says why
+			// err has the reason
 		} else if _, joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))]); joinErr != nil {
 			err = joinErr
 		} else {
@@ -170,7 +170,7 @@ func (n *Node) join(ctx context.Context) {
 			case s := <-watch:
 				if s != nil && len(s.Members()) > 1 {
 					n.status.set(Status{Joined: true})
-					n.logger.Info("joined the cluster: another member found this one", "members", len(s.Members()))
+					n.logger.Info("joined the cluster: another member contacted this one", "members", len(s.Members()))
 					return
 				}
 			case <-retry:
@@ -180,10 +180,10 @@ func (n *Node) join(ctx context.Context) {
 	}
 }
 
-// rejoin joins addresses that should be members and are not: a seed, and members
-// that vanished without leaving. A lonely one asks several seeds at once: any may be
-// the one that has a relay behind it. One that sees others waits longer and longer
-// for an address that never answers.
+// rejoin joins addresses that should be members but are not: a seed, and members that vanished
+// without leaving. A lonely node contacts several seeds at the same time, because any of them
+// may lead to a relay. A node that sees others waits longer and longer for an address that
+// never answers.
 func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	alive := make(map[string]bool)
 	for _, m := range n.Snapshot().Members() {
@@ -200,8 +200,8 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	seeds := missing()
 	alone := len(alive) <= 1
 	if len(seeds) > 0 && (lonely || alone) {
-		// The name may mean another address by now, whatever its TTL. In company it is
-		// enough that the finder asks again when the TTL has passed.
+		// A lonely node looks the names up again, whatever their TTL. For others it is enough
+		// that the finder does so when the TTL has passed.
 		oldest := n.cfg.RejoinInterval
 		if lonely {
 			oldest = min(oldest, lonelyInterval)
@@ -242,8 +242,8 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 		rand.Shuffle(len(seeds), func(i, j int) { seeds[i], seeds[j] = seeds[j], seeds[i] })
 		candidates, seeds = seeds[:min(maxProbed, len(seeds))], nil
 	}
-	// One of each: in a large fleet nearly all of the lost are workers, and only a
-	// relay or gate gives keys to who missed a rotation.
+	// One of each kind: in a large fleet nearly all lost members are workers, and only a
+	// relay or gate gives keys to a member that missed a rotation.
 	for _, kind := range [][]netip.AddrPort{seeds, relays, others} {
 		if len(kind) == 0 {
 			continue
@@ -255,7 +255,7 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	if len(candidates) == 0 {
 		return
 	}
-	answered, _ := n.joinAny(ctx, candidates) // counted; the next round tries others
+	answered, _ := n.joinAny(ctx, candidates) // errors are counted; the next round tries others
 	if lonely || alone || ctx.Err() != nil {
 		return
 	}
@@ -266,20 +266,20 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	}
 }
 
-// encounter is an instance that answered a nonce, at the address where it was asked.
+// encounter is an instance that answered a nonce, with its address.
 type encounter struct {
 	id    string
 	epoch uint64
 	addr  string
 }
 
-// newsDelay is how long the news of a member may take after its first packet.
+// newsDelay is how long gossip about a member may take after its first packet.
 const newsDelay = 2 * time.Second
 
-// meet joins members that send packets to this node and that it does not see. A
-// member that restarts without a living seed depends on it: the others know its
-// address and have not noticed, so none of them looks for it, and their own news is
-// old and not told again before the next exchange of full states.
+// meet joins members that send packets to this node but that it does not see. A member that
+// restarts without a living seed depends on this: the others have not noticed the restart and
+// do not look for it, and its own gossip is considered old and not repeated before the next
+// exchange of full states.
 func (n *Node) meet(ctx context.Context) {
 	for {
 		var e encounter
@@ -299,12 +299,13 @@ func (n *Node) meet(ctx context.Context) {
 			continue
 		}
 		n.logger.Debug("joining a member that sends packets and is not seen", "member", e.id, "addr", e.addr)
-		_, _ = n.joinAny(ctx, []netip.AddrPort{addr}) // counted; the next one is tried after it
+		_, _ = n.joinAny(ctx, []netip.AddrPort{addr}) // errors are counted
 	}
 }
 
-// joinAny asks the addresses who they are, all at once, and joins a few of those
-// that answered, and says which answered, be it by a refusal. One success is success.
+// joinAny sends a hello to all addresses simultaneously and joins a few of those that answered.
+// It returns all addresses that answered, including those that refused. It succeeds if one
+// join succeeds.
 func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) (answered []netip.AddrPort, err error) {
 	reached, errs := discovery.ProbeAll(ctx, addrs, n.probe)
 	if ctx.Err() != nil {
@@ -318,7 +319,7 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) (answered []
 		}
 	}
 	if len(reached) == 0 {
-		// A member far away can need more than the half second of a probe.
+		// Distant members can need more than the half second of a probe.
 		for _, addr := range addrs {
 			if !errors.As(errs[addr], &refusal) {
 				reached = append(reached, addr)
@@ -328,7 +329,7 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) (answered []
 		}
 	}
 	if len(reached) == 0 {
-		// In one order, so that the same reasons are not logged as new ones.
+		// A fixed order, so that equal reasons are not logged again.
 		slices.SortFunc(addrs, netip.AddrPort.Compare)
 		reasons := make([]error, len(addrs))
 		for i, addr := range addrs {
@@ -354,11 +355,11 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) (answered []
 	return answered, joinError(joinErrs)
 }
 
-// probe exchanges hellos with addr. Its error is typed, unlike that of a join.
+// probe exchanges hellos with addr. Unlike memberlist's join it returns typed errors.
 func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 	conn, _, err := n.transport.dial(ctx, addr.String(), protocolProbe)
 	if err == nil {
-		_ = conn.Close() // the hello was all; the other end may have closed first, which TLS reports
+		_ = conn.Close() // only the hello was needed; an error means that the peer closed first
 		return nil
 	}
 	var refusal *RefusalError
@@ -369,7 +370,7 @@ func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 		}
 		if err != nil {
 			n.logger.Debug("gossip keys stay different", "addr", addr, "err", err)
-			return refusal // which is logged
+			return refusal // the caller logs it
 		}
 		return nil
 	}
@@ -382,7 +383,7 @@ func (n *Node) joinOne(addr string) error {
 		n.metrics.joins.WithLabelValues(joinOK).Inc()
 		return nil
 	}
-	// memberlist's error is text; the typed reason is the transport's.
+	// memberlist returns only text; the transport has the typed reason.
 	if refusal := n.transport.refusals.get(addr); refusal != nil {
 		n.metrics.joins.WithLabelValues(joinRefused).Inc()
 		return refusal
@@ -391,7 +392,7 @@ func (n *Node) joinOne(addr string) error {
 	return fmt.Errorf("join %s: %s", addr, oneLine(err, "failed to join "+addr+": "))
 }
 
-// oneLine writes memberlist's list of errors, which is text over several lines, on one.
+// oneLine writes memberlist's list of errors, a text of several lines, on one line.
 func oneLine(err error, prefix string) string {
 	var reasons []string
 	for line := range strings.Lines(err.Error()) {
@@ -404,7 +405,7 @@ func oneLine(err error, prefix string) string {
 	return strings.Join(reasons, "; ")
 }
 
-// joinError is why none of several seeds could be joined, on one line.
+// joinError holds the errors of several seeds. Its text is one line.
 type joinError []error
 
 func (e joinError) Error() string {
@@ -415,5 +416,5 @@ func (e joinError) Error() string {
 	return strings.Join(reasons, "; ")
 }
 
-// Unwrap gives the reasons to errors.Is and errors.As.
+// Unwrap returns the errors for errors.Is and errors.As.
 func (e joinError) Unwrap() []error { return e }

@@ -22,34 +22,34 @@ import (
 )
 
 const (
-	// keySize is that of AES-256, the only cipher used.
+	// keySize is the key size of AES-256, the only cipher used.
 	keySize = 32
-	// maxKeys bounds a keyring: a rotation needs two.
+	// maxKeys limits a keyring: a rotation needs two keys.
 	maxKeys = 8
-	// fingerprintSize is in hex digits: enough to tell keys apart, useless for
-	// finding one.
+	// fingerprintSize, in hex digits, is enough to distinguish keys and useless for finding
+	// one.
 	fingerprintSize = 8
 )
 
-// Keyring holds the gossip keys of a node. Everything sent is encrypted with the
-// primary key; what comes in may use any installed key. That allows a rotation
-// without a restart: install the new key everywhere, use it everywhere, remove
-// the old one everywhere.
+// Keyring holds the gossip keys of a node. Outgoing packets are encrypted with the primary
+// key; incoming packets may use any installed key. This allows a rotation without a restart:
+// install the new key on every member, use it on every member, remove the old one from every
+// member.
 //
 // It is safe for concurrent use.
 type Keyring struct {
-	// file keeps the keys over restarts; empty keeps them in memory only.
+	// file stores the keys over restarts; empty keeps them in memory only.
 	file string
 
 	mu   sync.Mutex
 	keys [][]byte // primary first
 	ring *memberlist.Keyring
-	// since is when the primary key was put to use, by the clock of the member
-	// that did it for the fleet; zero when it always was.
+	// since is when the primary key was put to use, by the clock of the member that started
+	// its use in the fleet; zero if it always was.
 	since time.Time
 }
 
-// usedSince begins the line of the file that keeps since.
+// usedSince begins the line of the file that stores since.
 const usedSince = "# in use since "
 
 // GenerateKey returns a new random key in its text form.
@@ -75,18 +75,17 @@ func ParseKey(text string) ([]byte, error) {
 	return key, nil
 }
 
-// Fingerprint names a key in logs and listings without giving it away.
+// Fingerprint returns a name for a key that can be logged without revealing the key.
 func Fingerprint(key []byte) string {
 	sum := sha256.Sum256(key)
 	return hex.EncodeToString(sum[:])[:fingerprintSize]
 }
 
-// NewKeyring holds keys in memory only; the first is the primary one.
+// NewKeyring holds keys in memory only; the first is the primary key.
 func NewKeyring(keys ...[]byte) (*Keyring, error) { return newKeyring("", keys) }
 
-// OpenKeyring reads a file with one key a line, the primary one first; blank
-// lines and lines that begin with # are skipped. Changes are written back, so a
-// rotation survives a restart.
+// OpenKeyring reads a file with one key per line, the primary key first; blank lines and lines
+// that begin with # are skipped. Changes are written back, so a rotation survives a restart.
 func OpenKeyring(file string) (*Keyring, error) {
 	warning, err := identity.JudgeSecretFile(file)
 	switch {
@@ -94,7 +93,7 @@ func OpenKeyring(file string) (*Keyring, error) {
 		return nil, fmt.Errorf("gossip keys: %w: write a key of `relay keys generate` into it", err)
 	case err != nil:
 		return nil, fmt.Errorf("gossip keys: %w", err)
-	case warning != "": // it is the member's own file, never a mounted secret: there is no reason for it
+	case warning != "": // the file belongs to the member and is never a mounted secret, so lax permissions are an error
 		return nil, fmt.Errorf("gossip keys %s; it must be the member's own: `relay keys import` copies it", warning)
 	}
 	text, err := os.ReadFile(file)
@@ -113,15 +112,15 @@ func OpenKeyring(file string) (*Keyring, error) {
 	return k, nil
 }
 
-// parseKeyring reads the lines of a key file, and since when the first key is in use.
-// Its errors continue the name of the file.
+// parseKeyring reads the lines of a key file, and since when the first key is in use. Its errors
+// continue a text that begins with the name of the file.
 func parseKeyring(text string) (keys [][]byte, since time.Time, err error) {
 	number := 0
 	for line := range strings.SplitSeq(text, "\n") {
 		number++
 		line = strings.TrimSpace(line)
 		if stamp, found := strings.CutPrefix(line, usedSince); found {
-			since, _ = time.Parse(time.RFC3339Nano, stamp) // unreadable counts as always
+			since, _ = time.Parse(time.RFC3339Nano, stamp) // an unreadable time counts as always
 		}
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
@@ -156,7 +155,7 @@ func newKeyring(file string, keys [][]byte) (*Keyring, error) {
 	return k, err
 }
 
-// Fingerprints names the installed keys, the primary one first.
+// Fingerprints returns the fingerprints of the installed keys, the primary key first.
 func (k *Keyring) Fingerprints() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -167,14 +166,14 @@ func (k *Keyring) Fingerprints() []string {
 	return out
 }
 
-// Primary is the key that is used.
+// Primary returns the primary key.
 func (k *Keyring) Primary() []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.keys[0])
 }
 
-// Keys are the installed keys, the one in use first.
+// Keys returns the installed keys, the primary key first.
 func (k *Keyring) Keys() [][]byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -185,7 +184,7 @@ func (k *Keyring) Keys() [][]byte {
 	return out
 }
 
-// texts are the keys in their text form, the one in use first.
+// texts returns the keys in text form, the primary key first.
 func (k *Keyring) texts() []string {
 	keys := k.Keys()
 	out := make([]string, len(keys))
@@ -195,8 +194,8 @@ func (k *Keyring) texts() []string {
 	return out
 }
 
-// adopt takes over another member's keyring whole, the first key in use since the
-// given time: what was removed there while this node was away is removed here.
+// adopt replaces the keyring with that of another member, whose first key is in use since the
+// given time. Keys that were removed from the fleet while this node was away are removed here.
 func (k *Keyring) adopt(texts []string, since time.Time) error {
 	if len(texts) == 0 || len(texts) > maxKeys {
 		return fmt.Errorf("a keyring of %d keys: allowed are 1 to %d", len(texts), maxKeys)
@@ -210,7 +209,7 @@ func (k *Keyring) adopt(texts []string, since time.Time) error {
 		}
 		keys[i], theirs[i] = key, Fingerprint(key)
 	}
-	// Room first: ours and theirs together may be more than fit.
+	// Make room first: both keyrings together may have more keys than allowed.
 	drop := func() error {
 		for _, fingerprint := range k.Fingerprints()[1:] {
 			if !slices.Contains(theirs, fingerprint) {
@@ -224,13 +223,13 @@ func (k *Keyring) adopt(texts []string, since time.Time) error {
 	if err := drop(); err != nil {
 		return err
 	}
-	if err := k.install(keys[0], maxKeys+1); err != nil { // the one in use here goes next
+	if err := k.install(keys[0], maxKeys+1); err != nil { // the current primary key is removed next
 		return err
 	}
 	if err := k.useSince(theirs[0], since); err != nil {
 		return err
 	}
-	if err := drop(); err != nil { // the one that was in use
+	if err := drop(); err != nil { // the former primary key
 		return err
 	}
 	for _, key := range keys[1:] {
@@ -241,7 +240,7 @@ func (k *Keyring) adopt(texts []string, since time.Time) error {
 	return nil
 }
 
-// find returns the key of a fingerprint; mu is held.
+// find returns the index of the key with a fingerprint; mu is held.
 func (k *Keyring) find(fingerprint string) int {
 	return slices.IndexFunc(k.keys, func(key []byte) bool { return Fingerprint(key) == fingerprint })
 }
@@ -256,8 +255,8 @@ func (k *Keyring) key(fingerprint string) ([]byte, bool) {
 	return slices.Clone(k.keys[i]), true
 }
 
-// Install adds a key; from then on it can be read, not yet written. A key that is
-// there already is no error.
+// Install adds a key: from now on it decrypts packets, but does not encrypt them yet. A key that
+// is already installed is not an error.
 func (k *Keyring) Install(key []byte) error { return k.install(key, maxKeys) }
 
 func (k *Keyring) install(key []byte, most int) error {
@@ -282,7 +281,7 @@ func (k *Keyring) install(key []byte, most int) error {
 // Use makes an installed key the primary one.
 func (k *Keyring) Use(fingerprint string) error { return k.useSince(fingerprint, k.next()) }
 
-// next is a time for a use from now on, later than the last whatever the clock says.
+// next returns the time of a use that begins now, later than the last one whatever the clock shows.
 func (k *Keyring) next() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -293,14 +292,14 @@ func (k *Keyring) next() time.Time {
 	return now
 }
 
-// inUseSince is when the primary key was put to use.
+// inUseSince returns when the primary key was put to use.
 func (k *Keyring) inUseSince() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.since
 }
 
-// useSince is Use, as of when it was done for the whole fleet.
+// useSince is Use with the time at which the fleet started to use the key.
 func (k *Keyring) useSince(fingerprint string, since time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -318,8 +317,8 @@ func (k *Keyring) useSince(fingerprint string, since time.Time) error {
 	return k.save()
 }
 
-// Remove forgets a key. The primary one cannot be removed; one that is not there
-// is no error.
+// Remove removes a key. The primary key cannot be removed; removing a key that is not installed
+// is not an error.
 func (k *Keyring) Remove(fingerprint string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -331,9 +330,9 @@ func (k *Keyring) Remove(fingerprint string) error {
 		return fmt.Errorf("remove key %s: it is in use: use another one first", fingerprint)
 	}
 	inUse := k.keys[0]
-	// memberlist removes a key by shifting the slice that its receivers read
-	// without a lock. Removing the last one shifts nothing, and using every other
-	// key once, the primary one last, makes it the last.
+	// memberlist removes a key by shifting the slice that its receivers read without a
+	// lock. Removing the last key shifts nothing, and using every other key once, the
+	// primary key last, makes it the last.
 	for len(k.keys)-1 > i {
 		if err := k.ring.UseKey(k.keys[len(k.keys)-1]); err != nil {
 			return fmt.Errorf("remove key %s: %w", fingerprint, err)
@@ -353,15 +352,15 @@ func (k *Keyring) Remove(fingerprint string) error {
 	return k.save()
 }
 
-// toFront moves a key to the front and keeps the order of the others, as
-// memberlist does when a key is used.
+// toFront moves a key to the front and keeps the order of the others, like memberlist does when
+// a key is used.
 func (k *Keyring) toFront(i int) {
 	key := k.keys[i]
 	k.keys = slices.Insert(slices.Delete(slices.Clone(k.keys), i, i+1), 0, key)
 }
 
-// save replaces the file as a whole; mu is held. A key that is not saved still
-// works until the next restart, so the caller is told but nothing is undone.
+// save replaces the whole file; mu is held. A key that could not be saved still works until the
+// next restart, so save returns an error but the change stays in effect.
 func (k *Keyring) save() error {
 	if k.file == "" {
 		return nil
@@ -395,18 +394,18 @@ func (k *Keyring) save() error {
 	return nil
 }
 
-// followLinks is where a file is, or would be, that the path leads to. A rename onto
-// the path would replace a symbolic link and leave the file behind it as it was.
+// followLinks returns the real path of a file that may not exist yet. A rename onto the given
+// path would replace a symbolic link and leave the file behind the link unchanged.
 func followLinks(path string) (string, error) {
-	const most = 40 // as many as Linux follows
+	const most = 40 // the limit of Linux
 	at := path
 	for range most {
 		next, err := os.Readlink(at)
-		if err != nil { // no link, or nothing there yet
+		if err != nil { // not a link, or nothing exists there yet
 			return at, nil
 		}
 		if !filepath.IsAbs(next) {
-			dir, err := filepath.EvalSymlinks(filepath.Dir(at)) // ".." is of where the link really is
+			dir, err := filepath.EvalSymlinks(filepath.Dir(at)) // ".." refers to the real directory of the link
 			if err != nil {
 				return "", err
 			}

@@ -24,15 +24,15 @@ import (
 //	initiator ──► request
 //	acceptor  ──► reply
 //
-// Over TLS both are sent as they are. Without certificates they are sealed with
-// a gossip key that both have. The request is bound to the random bytes and the
-// reply to these and to the whole request, in which the initiator's own random bytes
-// are (the nonce of the seal): a recording can be played back to neither end.
+// Over TLS both messages are sent as they are. Without certificates they are sealed with a
+// gossip key that both members have. The request is bound to the random bytes, and the reply to
+// these and to the whole request, which contains the initiator's own random bytes (the nonce of
+// the seal): a recorded message cannot be replayed to either side.
 //
-// Only relays and gates may change keys; a worker that was taken over must not
-// rotate the fleet's keys.
+// Only relays and gates may change keys: a worker under the control of an attacker must not be
+// able to rotate the fleet's keys.
 
-// KeyOperation is what can be done to a keyring.
+// KeyOperation is an operation on a keyring.
 type KeyOperation string
 
 // The operations on keyrings.
@@ -42,24 +42,24 @@ const (
 	UseKey     KeyOperation = "use"
 	RemoveKey  KeyOperation = "remove"
 	fetchKeys  KeyOperation = "fetch" // by a member that missed a rotation
-	giveKeys   KeyOperation = "give"  // to one that knows of nobody to ask
+	giveKeys   KeyOperation = "give"  // to a member that missed a rotation and cannot ask
 )
 
 const (
-	// keysTimeout bounds the exchange with one member.
+	// keysTimeout limits the exchange with one member.
 	keysTimeout = 5 * time.Second
-	// useTimeout is how long UseKey waits for members to have the key.
+	// useTimeout is how long UseKey waits until all members have the key.
 	useTimeout = 10 * time.Second
-	// keysAtOnce bounds the exchanges under way.
+	// keysAtOnce limits the simultaneous exchanges.
 	keysAtOnce = 16
 )
 
-// KeyResult is how one member answered.
+// KeyResult is the answer of one member.
 type KeyResult struct {
 	Member string `json:"member"`
-	// Fingerprints are its keys afterwards, the one in use first.
+	// Fingerprints are the member's keys after the operation, the primary key first.
 	Fingerprints []string `json:"fingerprints,omitempty"`
-	// Error is empty when it did as asked.
+	// Error is empty if the operation succeeded.
 	Error string `json:"error,omitempty"`
 }
 
@@ -67,9 +67,9 @@ type keysRequest struct {
 	Operation   KeyOperation `json:"operation"`
 	Key         string       `json:"key,omitempty"`
 	Fingerprint string       `json:"fingerprint,omitempty"`
-	// Since is one value for the whole fleet, of UseKey and giveKeys.
+	// Since is one value for the whole fleet, for UseKey and giveKeys.
 	Since time.Time `json:"since,omitzero"`
-	// Keys are all keys of the giver, the one in use first.
+	// Keys are all keys of the giver, the primary key first.
 	Keys []string `json:"keys,omitempty"`
 }
 
@@ -84,11 +84,11 @@ type keysReply struct {
 // ErrNoKeyring is returned by Keys on a node without gossip keys.
 var ErrNoKeyring = errors.New("this member has no gossip keys: start the fleet with a gossip key file")
 
-// Keys carries an operation out on this member and on every other live one, and
-// reports how each answered, by id. Argument is the key in its text form for
-// InstallKey, a fingerprint for UseKey and RemoveKey. UseKey changes nothing
-// until every live member has the key; after ten seconds it names those that
-// lack it. The error is nil when all did as asked.
+// Keys carries out an operation on this member and on every other live member, and returns their
+// answers, sorted by id. argument is the key in text form for InstallKey, a fingerprint for
+// UseKey and RemoveKey. UseKey changes nothing until every live member has the key; after ten
+// seconds it returns an error with the members that do not have it. The error is nil if the
+// operation succeeded on all members.
 func (n *Node) Keys(ctx context.Context, operation KeyOperation, argument string) ([]KeyResult, error) {
 	if n.cfg.Keyring == nil {
 		return nil, ErrNoKeyring
@@ -150,8 +150,8 @@ func (n *Node) awaitKey(ctx context.Context, fingerprint string) ([]KeyResult, e
 	}
 }
 
-// KeyFingerprints asks the named live members for the fingerprints of their gossip
-// keys, and answers as Keys does. Who is not alive is left out.
+// KeyFingerprints requests the fingerprints of the gossip keys of the named live members, and
+// returns them like Keys. Members that are not alive are left out.
 func (n *Node) KeyFingerprints(ctx context.Context, ids []string) ([]KeyResult, error) {
 	if n.cfg.Keyring == nil {
 		return nil, ErrNoKeyring
@@ -221,7 +221,7 @@ func (n *Node) exchangeKeys(ctx context.Context, conn net.Conn, request keysRequ
 	return reply, err
 }
 
-// serveKeys is the acceptor's half.
+// serveKeys is the acceptor's side.
 func (n *Node) serveKeys(_ context.Context, peer Peer, conn net.Conn) {
 	challenge := make([]byte, 16)
 	_, _ = rand.Read(challenge) // never fails
@@ -259,7 +259,7 @@ func (n *Node) serveKeys(_ context.Context, peer Peer, conn net.Conn) {
 	}
 }
 
-// changeKeys carries an operation out here.
+// changeKeys carries out an operation on this member's keyring.
 func (n *Node) changeKeys(request keysRequest) (reply keysReply) {
 	var err error
 	switch request.Operation {
@@ -293,9 +293,9 @@ func (n *Node) changeKeys(request keysRequest) (reply keysReply) {
 
 var errOlderKeys = errors.New("that member has to catch up, not this one")
 
-// catchUpKeys asks a relay or gate that refused us for our keys: this member
-// missed a rotation. It needs certificates: without them nothing distinguishes a
-// member that was away from a stranger.
+// catchUpKeys fetches the keys of a relay or gate that refused this member: this member missed a
+// rotation. It requires certificates: without them a member that was away cannot be
+// distinguished from a stranger.
 func (n *Node) catchUpKeys(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 	defer cancel()
@@ -316,8 +316,8 @@ func (n *Node) catchUpKeys(ctx context.Context, addr string) error {
 	case len(reply.Keys) == 0:
 		return fmt.Errorf("%s sent no keys", peer.ID)
 	}
-	// Of two that differ the one that missed the last use follows, not the fleet.
-	// Where neither knows of any, whoever is not in yet follows.
+	// If two keyrings differ, the member that missed the last use follows. If no use is
+	// recorded on either, the member that has not joined follows.
 	if ours := n.cfg.Keyring.inUseSince(); reply.Since.Before(ours) || reply.Since.Equal(ours) && n.Status().Joined {
 		return fmt.Errorf("%w: %s has keys that were in use before ours", errOlderKeys, peer.ID)
 	}
@@ -328,8 +328,8 @@ func (n *Node) catchUpKeys(ctx context.Context, addr string) error {
 	return nil
 }
 
-// bringKeys gives this node's keys to a member that missed a rotation and does
-// not look for anybody who could give them, such as a seed of all the others.
+// bringKeys gives this node's keys to a member that missed a rotation and has no other member to
+// fetch them from, such as the seed of all others.
 func (n *Node) bringKeys(ctx context.Context, addr string) error {
 	if n.cfg.Role == RoleWorker {
 		return errors.New("workers give no keys")
@@ -354,14 +354,14 @@ func (n *Node) bringKeys(ctx context.Context, addr string) error {
 	return err
 }
 
-// boundReply is what a reply is bound to: the challenge and the request as it was
+// boundReply returns the data that a reply is bound to: the challenge and the request as it was
 // sent.
 func boundReply(challenge, request []byte) []byte {
 	return slices.Concat(challenge, []byte("reply"), request)
 }
 
-// sendKeys and receiveKeys carry one message, sealed, unless TLS does it. They return
-// it as it was on the wire.
+// sendKeys and receiveKeys transfer one message, sealed unless TLS is used. They return it as it
+// was on the wire.
 func (n *Node) sendKeys(conn net.Conn, message any, bound []byte) (sent []byte, err error) {
 	body, err := json.Marshal(message)
 	if err != nil {
@@ -392,8 +392,8 @@ func (n *Node) receiveKeys(conn net.Conn, message any, bound []byte) (received [
 	return body, json.Unmarshal(plain, message)
 }
 
-// seal encrypts with a key derived from a gossip key, so that this use and
-// memberlist's never meet. The fingerprint in front says which key.
+// seal encrypts with a key derived from a gossip key, so that this use and memberlist's use never
+// share a key. The fingerprint at the front identifies the key.
 func seal(key, plain, bound []byte) ([]byte, error) {
 	box, err := sealer(key)
 	if err != nil {

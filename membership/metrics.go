@@ -1,6 +1,10 @@
 package membership
 
 import (
+	"bytes"
+	"context"
+	"log"
+	"log/slog"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,7 +13,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// metrics holds every metric of the package. No label value comes from a peer.
+// metrics holds every metric of the package. No label contains data of a peer.
 type metrics struct {
 	members    *prometheus.GaugeVec
 	events     *prometheus.CounterVec
@@ -31,10 +35,10 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 			Name: "ringway_membership_members", Help: "Live members in the newest snapshot, this node included, by role.",
 		}, []string{"role"}),
 		events: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_events_total", Help: "Members that joined, left, failed, were superseded by a newer instance of the same id, changed, or lost their proof (unproven): their certificate ended or was denied; outdated is news of an instance older than the one known.",
+			Name: "ringway_membership_events_total", Help: "Members that joined, left, failed, were superseded by a newer instance of the same id, changed, or lost their proof (unproven): their certificate expired or was denied; outdated is gossip about an instance older than the known one.",
 		}, []string{"event"}),
 		refusals: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_refusals_total", Help: "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata; timeout, too_many and too_many_from_source: closed before they had said who they are, because that took too long or newer ones needed the place.",
+			Name: "ringway_membership_refusals_total", Help: "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata; timeout, too_many and too_many_from_source: closed before the peer had identified itself, because of a timeout or to make room for newer connections.",
 		}, []string{"direction", "reason"}),
 		dropped: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_membership_packets_dropped_total", Help: "Gossip packets and messages dropped before they were used, by reason.",
@@ -55,7 +59,7 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 			Name: "ringway_membership_broadcasts_queued", Help: "Broadcasts waiting to be gossiped.",
 		}, queued),
 		unproven: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_unproven_total", Help: "News of instances that was not believed because nothing proves it, by reason. With certificates only.",
+			Name: "ringway_membership_unproven_total", Help: "Gossip about instances that was ignored because it is not proven, by reason. Only with certificates.",
 		}, []string{"reason"}),
 		problems: f.NewCounter(prometheus.CounterOpts{
 			Name: "ringway_membership_gossip_problems_total", Help: "Warnings and errors that memberlist logged.",
@@ -65,8 +69,8 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 	return m
 }
 
-// initialise makes every series of the counters, at 0: rates do not see the first
-// event of a series that begins with it.
+// initialise creates every series of the counters at 0, because rate() misses the first event of
+// a series that begins with 1.
 func (m *metrics) initialise() {
 	for _, event := range eventNames {
 		m.events.WithLabelValues(event)
@@ -93,10 +97,10 @@ func (m *metrics) initialise() {
 	}
 }
 
-// eventNames are what the table and the proofs report.
+// eventNames are the events that the table and the proofs report.
 var eventNames = [...]string{"joined", "left", "failed", "superseded", "changed", "outdated", "unproven"}
 
-// Why packets and messages are dropped.
+// Reasons why packets and messages are dropped.
 const (
 	dropLabel         = "label"
 	dropQueueFull     = "queue_full"
@@ -105,19 +109,19 @@ const (
 	dropMetadata      = "metadata"
 	dropBadAddress    = "bad_address"
 	dropWrite         = "write"
-	dropEvicted       = "broadcast_evicted" // of ours, from a full queue
+	dropEvicted       = "broadcast_evicted" // an own broadcast, from a full queue
 	// With certificates only.
-	dropUnsigned    = "unsigned"    // not in the form that signed packets have
+	dropUnsigned    = "unsigned"    // not in the form of signed packets
 	dropSeal        = "seal"        // sealed with a gossip key that is not installed
-	dropStranger    = "stranger"    // of a sender that has not shown a certificate
-	dropCertificate = "certificate" // of a sender whose certificate is refused
+	dropStranger    = "stranger"    // from a sender that has not shown a certificate
+	dropCertificate = "certificate" // from a sender whose certificate is refused
 	dropSignature   = "signature"   // forged or damaged
-	dropReplayed    = "replayed"    // seen before, or overtaken by too many
-	dropStale       = "stale"       // under way for too long
-	dropIncarnation = "incarnation" // a claim that no honest member makes
-	dropUnproven    = "unproven"    // news of an instance that is not proven
+	dropReplayed    = "replayed"    // seen before, or too far out of order
+	dropStale       = "stale"       // delayed for too long
+	dropIncarnation = "incarnation" // an incarnation that no honest member claims
+	dropUnproven    = "unproven"    // about an instance that is not proven
 	dropForged      = "forged"      // a notice that its author did not sign
-	dropTooMany     = "too_many"    // beyond a bound
+	dropTooMany     = "too_many"    // above a limit
 )
 
 var dropReasons = [...]string{
@@ -133,7 +137,7 @@ const (
 	joinFailed  = "failed"
 )
 
-// reasonOf is a field as a label value.
+// reasonOf converts a field to a label value.
 func reasonOf(field string) string { return strings.ReplaceAll(field, " ", "_") }
 
 func (m *metrics) refused(direction, field string) {
@@ -150,4 +154,33 @@ func (m *metrics) published(s *Snapshot) {
 	for _, role := range roles {
 		m.members.WithLabelValues(string(role)).Set(float64(len(s.WithRole(role))))
 	}
+}
+
+// logBridge parses memberlist's log lines, "[WARN] memberlist: text". They are logged at debug
+// level: strangers and normal churn cause most of memberlist's warnings, and this package logs
+// the important events itself. Warnings and errors are counted.
+type logBridge struct {
+	logger   *slog.Logger
+	problems prometheus.Counter
+}
+
+func newMemberlistLogger(logger *slog.Logger, problems prometheus.Counter) *log.Logger {
+	return log.New(logBridge{logger, problems}, "", 0)
+}
+
+func (b logBridge) Write(line []byte) (int, error) {
+	text := bytes.TrimSpace(line)
+	level := ""
+	if rest, ok := bytes.CutPrefix(text, []byte("[")); ok {
+		if name, after, ok := bytes.Cut(rest, []byte("] ")); ok {
+			level, text = string(name), after
+		}
+	}
+	if level == "WARN" || level == "ERR" {
+		b.problems.Inc()
+	}
+	if b.logger.Enabled(context.Background(), slog.LevelDebug) {
+		b.logger.Debug("gossip: "+string(bytes.TrimPrefix(text, []byte("memberlist: "))), "memberlist_level", level)
+	}
+	return len(line), nil
 }

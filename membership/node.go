@@ -24,47 +24,47 @@ import (
 )
 
 const (
-	// MaxBroadcast is the largest payload of Broadcast: what fits into a packet
-	// beside the longest label, encrypted.
+	// MaxBroadcast is the largest payload of Broadcast: what fits into an encrypted packet
+	// with the longest label.
 	MaxBroadcast = 1200
-	// topicLeave carries announcements of members that are about to go. The
-	// topics from 16 on are free for users of this package.
+	// topicLeave carries announcements of members that are about to leave. Users of this
+	// package may use the topics from 16 on.
 	topicLeave byte = 1
-	// topicStay carries the answer of a member that hears that it is about to go.
+	// topicStay carries the answer of a member that receives a false announcement that it leaves.
 	topicStay byte = 2
 	// FirstTopic is the first topic that HandleGossip and Broadcast accept.
 	FirstTopic byte = 16
-	// How memberlist finds out who is dead: a probe every probeInterval, then a
-	// suspicion of suspicionMult times log10 of the members, in probe intervals,
-	// and suspicionMaxMult times as long while nobody confirms it.
+	// How memberlist detects dead members: one probe per probeInterval, then a suspicion of
+	// suspicionMult times log10 of the number of members, in probe intervals, and of
+	// suspicionMaxMult times that while no other member confirms it.
 	probeInterval    = time.Second
 	suspicionMult    = 4
 	suspicionMaxMult = 6
-	// gossipInterval is the time between two rounds, of gossipNodes packets each when
-	// there is something to tell. With four packets eight records of 440 bytes that
-	// changed at once were not known everywhere within a second in one of 200 tries.
+	// gossipInterval is the time between two rounds of gossipNodes packets each, while there
+	// are messages to send. With four packets per round, eight records of 440 bytes that
+	// changed simultaneously took longer than a second to reach all members in one of 200
+	// runs.
 	gossipInterval = 200 * time.Millisecond
 	gossipNodes    = 6
-	// judgeInterval is how often certificates are judged again: one can end.
+	// judgeInterval is how often certificates are checked again, because they can expire.
 	judgeInterval = 5 * time.Second
-	// updateTimeout bounds the wait for the news of a new certificate to be sent.
+	// updateTimeout limits the wait until the gossip about a new certificate is sent.
 	updateTimeout = 2 * time.Second
-	// tickInterval is how often the table is asked while time alone can change it.
+	// tickInterval is how often the table is checked while time alone can change it.
 	tickInterval = time.Second
 )
 
-// Node is this process's place in the cluster.
+// Node is this process as a member of the cluster.
 //
-// Lifecycle: New binds the sockets; handlers are registered; Start begins to
-// gossip; Leave says goodbye; Close stops everything and waits for it. All
-// methods may be called from any goroutine, HandleGossip and HandleStream only
-// before Start.
+// Lifecycle: New binds the sockets; handlers are registered; Start begins to gossip; Leave
+// announces the departure; Close stops everything and waits for it. All methods may be called
+// from any goroutine, HandleGossip and HandleStream only before Start.
 type Node struct {
 	cfg       Config
 	epoch     uint64
 	advertise netip.AddrPort
 	logger    *slog.Logger
-	lines     *loglimit.Limiter // of members that come and go
+	lines     *loglimit.Limiter // of log lines about members that join and leave
 	metrics   *metrics
 
 	transport *transport
@@ -82,11 +82,11 @@ type Node struct {
 
 	snapshots latest.Value[Snapshot]
 	status    statusBoard
-	alive     atomic.Int64 // for the queue, which must not ask memberlist
+	alive     atomic.Int64 // number of members, for the queue, which must not call memberlist
 	pulse     pulse
 	lost      atomic.Pointer[[]lostMember]
-	outdated  atomic.Pointer[[]Member] // superseded instances that memberlist has alive
-	rival     atomic.Pointer[Member]   // the last one of this node's own id that answered
+	outdated  atomic.Pointer[[]Member] // superseded instances that memberlist sees alive
+	rival     atomic.Pointer[Member]   // the last instance with this node's own id that answered
 
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -95,20 +95,20 @@ type Node struct {
 	closed  bool
 }
 
-// leaveNotice says that an instance is about to go, or, as an answer to a notice
-// that it did not send, that it stays.
+// leaveNotice announces that an instance is about to leave, or, as an answer to a notice that it
+// did not send, that it stays.
 type leaveNotice struct {
 	id        string
 	epoch     uint64
 	stay      bool
-	signature []byte // behind the payload; empty without certificates
+	signature []byte // after the payload; empty without certificates
 }
 
 func (l leaveNotice) payload() []byte {
 	return appendString(binary.BigEndian.AppendUint64(nil, l.epoch), l.id)
 }
 
-// topic and kind are how the notice travels and what its signature is of.
+// topic returns the topic of the notice and the kind of statement that its signature covers.
 func (l leaveNotice) topic() (byte, Statement) {
 	if l.stay {
 		return topicStay, statementStay
@@ -116,9 +116,8 @@ func (l leaveNotice) topic() (byte, Statement) {
 	return topicLeave, statementLeave
 }
 
-// New validates the configuration, encodes the metadata and binds the gossip
-// sockets. It starts nothing. All that is wrong with the configuration is in one
-// error.
+// New validates the configuration, encodes the metadata and binds the gossip sockets. It starts
+// no goroutine. One error reports all problems of the configuration.
 func New(cfg Config) (*Node, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -180,7 +179,7 @@ func New(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// secure has gossip signed, and only signed gossip believed.
+// secure makes the node sign its gossip and accept only signed gossip.
 func (n *Node) secure() {
 	n.proofs = newProofs(n.cfg)
 	n.guard = newGuard(n.cfg, n.proofs, n.metrics)
@@ -189,7 +188,7 @@ func (n *Node) secure() {
 	n.transport.guard, n.delegate.proofs, n.proofs.fleetTime = n.guard, n.proofs, n.guard.fleetTime
 }
 
-// describe encodes and signs what this node says of itself.
+// describe encodes and signs the metadata of this node.
 func (n *Node) describe() error {
 	m := n.metadata()
 	signature := 0
@@ -217,33 +216,32 @@ func (n *Node) metadata() metadata {
 	}
 }
 
-// Addr is the IP:port at which the other members reach this node's gossip.
+// Addr returns the IP:port at which other members reach this node's gossip.
 func (n *Node) Addr() string { return n.advertise.String() }
 
-// ID and Epoch name this instance.
+// ID returns the id of this node.
 func (n *Node) ID() string { return n.cfg.ID }
 
-// Epoch is the boot time of this instance in Unix milliseconds.
+// Epoch returns the boot time of this instance in Unix milliseconds.
 func (n *Node) Epoch() uint64 { return n.epoch }
 
-// HandleGossip registers what receives the broadcasts of a topic. The payload is
-// the handler's to keep. Handlers run on memberlist's receive goroutines: they
-// must return at once and must not call this Node. Only before Start.
+// HandleGossip registers the handler of a topic's broadcasts, before Start. The handler may keep
+// the payload. Handlers run on memberlist's receive goroutines: they must return immediately and
+// must not call this Node.
 func (n *Node) HandleGossip(topic byte, handle func(payload []byte)) {
 	n.delegate.topics[topic] = handle
 }
 
-// HandleStream registers what serves incoming streams of a protocol. The peer
-// was admitted; the connection is closed when handle returns, and ctx ends when
-// the node closes. Only before Start.
+// HandleStream registers the handler of a protocol's incoming streams, before Start. The peer has
+// been admitted; the connection is closed when handle returns, and ctx ends when the node closes.
 func (n *Node) HandleStream(protocol string, handle func(ctx context.Context, peer Peer, conn net.Conn)) {
 	n.transport.handlers[protocol] = handle
 }
 
-// Start begins to gossip and to join the seeds, in the background, for ever.
-// It fails only when memberlist cannot be set up; use WaitReady to learn whether
-// the cluster was found. ctx bounds nothing but the background work: when it
-// ends the node falls silent as if it had crashed. Call Leave and Close to go.
+// Start begins to gossip and to join the seeds, in the background, until the node stops. It fails
+// only if memberlist cannot be set up; use WaitReady to wait until the cluster was found. When ctx
+// ends, the node stops without announcing it, as if it had crashed. For an orderly stop call Leave
+// and Close.
 func (n *Node) Start(ctx context.Context) error {
 	n.state.Lock()
 	defer n.state.Unlock()
@@ -284,7 +282,7 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 	c.BindAddr, c.BindPort = c.AdvertiseAddr, c.AdvertisePort
 	c.Delegate, c.Events, c.Alive, c.Conflict = n.delegate, n.delegate, n.delegate, n.delegate
 	switch {
-	case n.guard != nil: // it seals packets, and TLS does it for streams
+	case n.guard != nil: // the guard seals packets, and TLS protects streams
 		c.UDPBufferSize = maxDatagram - packetOverhead
 	case n.cfg.Keyring != nil:
 		c.Keyring = n.cfg.Keyring.ring
@@ -295,11 +293,11 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 	c.HandoffQueueDepth = 8192
 	c.PushPullInterval = time.Minute
 	c.TCPTimeout = 5 * time.Second
-	// Names are unique per boot, so a process that crashes again and again leaves
-	// many dead instances, which draw gossip away from the living. With the default
-	// of 4, a join in a cluster of 13 after 20 crashes was unknown to a member for
-	// more than five seconds in 13 of 30 runs, with 6 in 2, with 8 in one. After 100
-	// crashes in a cluster of ten the members agreed after 130 s, 82 s and 0.9 s.
+	// Names are unique per boot, so a process that crashes repeatedly leaves many dead
+	// instances, which compete with live members for gossip. With the default of 4, a join in
+	// a cluster of 13 after 20 crashes was unknown to a member for more than five seconds in
+	// 13 of 30 runs, with 6 in 2, with 8 in one. After 100 crashes in a cluster of ten the
+	// members agreed after 130 s, 82 s and 0.9 s.
 	c.RetransmitMult = 8
 	c.GossipToTheDeadTime = 30 * time.Second
 	c.DeadNodeReclaimTime = time.Second // names are unique per boot, so nothing waits for this
@@ -310,8 +308,8 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 
 // loop owns the table. It is the only writer of snapshots.
 func (n *Node) loop(ctx context.Context, state *table) {
-	var due, tick <-chan time.Time // set while a change waits to be published, and while time matters
-	var judge <-chan time.Time     // with certificates: one can end
+	var due, tick <-chan time.Time // set while a change waits to be published, and while time can change the table
+	var judge <-chan time.Time     // with certificates, which can expire
 	if n.proofs != nil {
 		ticker := time.NewTicker(judgeInterval)
 		defer ticker.Stop()
@@ -355,8 +353,7 @@ func (n *Node) answered(state *table) bool {
 	return n.pulse.answered(len(state.alive), n.list.GetHealthScore(), time.Now())
 }
 
-// judge looks at all proofs again and reports whether a member lost its own, or has
-// one again.
+// judge checks all proofs again and reports whether a member has lost its proof or has one again.
 func (n *Node) judge(state *table) bool {
 	n.proofs.sweep()
 	n.guard.sweep()
@@ -369,8 +366,8 @@ func (n *Node) judge(state *table) bool {
 	return false
 }
 
-// hearOf notes an announcement and, when it is news, tells others: the leaver has
-// time for a few packets only, so the announcement spreads as an infection does.
+// hearOf records a notice and passes it on if it is new: the leaving member has time for only a
+// few packets, so other members must spread the notice.
 func (n *Node) hearOf(state *table, notice leaveNotice) (changed bool) {
 	topic, kind := notice.topic()
 	payload := notice.payload()
@@ -392,18 +389,18 @@ func (n *Node) hearOf(state *table, notice leaveNotice) (changed bool) {
 		changed = n.report(state.announced(notice.id, notice.epoch, time.Now()))
 	}
 	if changed && notice.id != n.cfg.ID {
-		_ = n.Broadcast(topic, notice.id, append(payload, notice.signature...)) // short: it always fits
+		_ = n.Broadcast(topic, notice.id, append(payload, notice.signature...)) // cannot fail: it is short
 	}
 	return changed
 }
 
-// contradict answers a notice that this node is about to go, which it never sent.
+// contradict answers a notice that this node is about to leave, which it never sent.
 func (n *Node) contradict(notice leaveNotice) {
 	if notice.stay {
-		return // our own, told back to us
+		return // this node's own notice, passed on by another member
 	}
 	n.metrics.packetDropped(dropForged)
-	n.logger.Warn("a notice says that this node is leaving, and it is not: another process holds the gossip key", "id", n.cfg.ID)
+	n.logger.Warn("received a forged notice that this node is leaving: another process has the gossip key", "id", n.cfg.ID)
 	answer := leaveNotice{id: n.cfg.ID, epoch: n.epoch, stay: true}
 	_ = n.announce(answer)
 }
@@ -419,7 +416,7 @@ func (n *Node) apply(state *table, sightings []sighting) (changed bool) {
 	now := time.Now()
 	for _, s := range sightings {
 		if s.gone && s.name == n.delegate.self {
-			continue // memberlist's echo of Leave; this node is here until Close
+			continue // memberlist's echo of Leave; this node is alive until Close
 		}
 		if s.gone {
 			changed = n.report(state.gone(s.name, n.answered(state), now)) || changed
@@ -427,7 +424,7 @@ func (n *Node) apply(state *table, sightings []sighting) (changed bool) {
 		}
 		m, err := decodeMetadata(s.meta)
 		if err != nil || instanceName(m.ID, m.Epoch) != s.name {
-			n.metrics.packetDropped(dropMetadata) // NotifyAlive refuses these; an update slipped by
+			n.metrics.packetDropped(dropMetadata) // an update with metadata that NotifyAlive would refuse
 			continue
 		}
 		changed = n.report(state.seen(m.member(s.addr), now)) || changed
@@ -435,14 +432,14 @@ func (n *Node) apply(state *table, sightings []sighting) (changed bool) {
 	return changed
 }
 
-// report logs and counts what the table says happened.
+// report logs and counts the changes of the table.
 func (n *Node) report(changes []change) bool {
 	for i, c := range changes {
 		n.metrics.events.WithLabelValues(c.event).Inc()
 		m := c.member
 		if c.event == "superseded" && m.ID == n.cfg.ID {
 			n.metrics.duplicates.Inc()
-			other := changes[i+1].member // what superseded it has joined
+			other := changes[i+1].member // the instance that superseded it has joined
 			n.logger.Error("the cluster knows a later boot of this node's id and follows that one: another process runs under it (give each process its own --id), or this host's clock went backwards (then this node is let in when the later boot is gone)",
 				"id", m.ID, "epoch", n.epoch, "other", other.GossipAddr, "other_epoch", other.Epoch)
 			continue
@@ -451,7 +448,7 @@ func (n *Node) report(changes []change) bool {
 			if m.ID == n.cfg.ID && m.Instance() != n.delegate.self {
 				n.wg.Go(func() { n.confirmRival(n.transport.ctx, m) })
 			}
-			// Ordinary after a restart: the old life is still being told of.
+			// Normal after a restart: gossip about the previous instance continues for some time.
 			n.logger.Debug("news of an instance that booted before the one this node knows", "member", m.ID, "epoch", m.Epoch, "addr", m.GossipAddr)
 			continue
 		}
@@ -459,7 +456,7 @@ func (n *Node) report(changes []change) bool {
 		switch c.event {
 		case "failed":
 			level = slog.LevelWarn
-		case "changed": // much else than who is there
+		case "changed": // not only the set of members
 			level = slog.LevelDebug
 		}
 		n.lines.Log(level, "member "+c.event, "member", m.ID, "role", m.Role, "addr", m.GossipAddr)
@@ -469,7 +466,8 @@ func (n *Node) report(changes []change) bool {
 
 func (n *Node) publish(state *table) {
 	var version uint64 = 1
-	if old := n.snapshots.Load(); old != nil {
+	old := n.snapshots.Load()
+	if old != nil {
 		version = old.Version() + 1
 	}
 	members := state.members()
@@ -477,16 +475,22 @@ func (n *Node) publish(state *table) {
 		var lapsed []Unproven
 		members, lapsed = n.proofs.filter(n.delegate.self, members)
 		for _, u := range lapsed {
+			if old == nil {
+				continue
+			}
+			if m, shown := old.Get(u.ID); !shown || m.Epoch != u.Epoch {
+				continue // reported before, or never in a view
+			}
 			n.metrics.events.WithLabelValues("unproven").Inc()
-			n.logger.Warn("member left out: nothing proves it any more", "member", u.ID, "addr", u.GossipAddr, "reason", u.Reason)
+			n.logger.Warn("member left out: its identity is not proven any more", "member", u.ID, "addr", u.GossipAddr, "reason", u.Reason)
 		}
 	}
 	s := NewSnapshot(version, n.cfg.ID, members).WithDepartures(state.departures.list(time.Now()), state.burst.on)
-	if old := n.snapshots.Load(); old != nil && old.Degraded() != s.Degraded() {
+	if old != nil && old.Degraded() != s.Degraded() {
 		if s.Degraded() {
-			n.logger.Warn("lost sight of much of the cluster at once: this node may be cut off, so its peers are kept", "members", len(s.Members()), "failed", len(state.burst.failed))
+			n.logger.Warn("lost contact with a large part of the cluster: this node may be cut off and keeps its peers", "members", len(s.Members()), "failed", len(state.burst.failed))
 		} else {
-			n.logger.Info("the view of the cluster is trusted again", "members", len(s.Members()))
+			n.logger.Info("the view of the cluster is reliable again", "members", len(s.Members()))
 		}
 	}
 	lost := slices.Collect(maps.Values(state.lost))
@@ -496,16 +500,16 @@ func (n *Node) publish(state *table) {
 	n.snapshots.Store(s)
 }
 
-// Snapshot is the newest view, nil before Start. One atomic load.
+// Snapshot returns the newest snapshot, nil before Start. One atomic load.
 func (n *Node) Snapshot() *Snapshot { return n.snapshots.Load() }
 
 // Watch delivers the current snapshot and then always the newest. A slow reader
 // skips snapshots. The channel is closed when ctx ends.
 func (n *Node) Watch(ctx context.Context) <-chan *Snapshot { return n.snapshots.Watch(ctx) }
 
-// Broadcast gossips a payload to all members, best effort: one in a hundred thousand
-// misses a member, and during joins it can take seconds. A newer broadcast of the
-// same topic and key takes the place of one that still waits.
+// Broadcast gossips a payload to all members, best effort: one in a hundred thousand misses a
+// member, and during joins it can take seconds. A newer broadcast of the same topic and key
+// replaces one that is still queued.
 func (n *Node) Broadcast(topic byte, key string, payload []byte) error {
 	if len(payload) > MaxBroadcast {
 		return fmt.Errorf("broadcast %q is %d bytes, %d are allowed: send it over a stream", key, len(payload), MaxBroadcast)
@@ -515,9 +519,9 @@ func (n *Node) Broadcast(topic byte, key string, payload []byte) error {
 	return nil
 }
 
-// OpenStream connects to a member and greets it. The caller closes the
-// connection. The error says when the member is not known, and is a
-// *RefusalError when one of the two ends refused the other.
+// OpenStream connects to a member and exchanges hellos. The caller closes the connection. The
+// error states if the member is not known, and is a *RefusalError if either side refused the
+// other.
 func (n *Node) OpenStream(ctx context.Context, memberID, protocol string) (net.Conn, error) {
 	s := n.Snapshot()
 	if s == nil {
@@ -538,8 +542,8 @@ func (n *Node) OpenStream(ctx context.Context, memberID, protocol string) (net.C
 	return conn, nil
 }
 
-// hearNotice takes an announcement in. It never blocks: it runs on memberlist's
-// receive goroutine.
+// hearNotice passes a notice to the event loop. It never blocks: it runs on memberlist's receive
+// goroutine.
 func (n *Node) hearNotice(payload []byte, stay bool) {
 	r := &fieldReader{rest: payload}
 	epoch, id := r.uint64(), r.string()
@@ -550,13 +554,13 @@ func (n *Node) hearNotice(payload []byte, stay bool) {
 	select {
 	case n.leaves <- leaveNotice{id, epoch, stay, r.rest}:
 	default:
-		n.metrics.packetDropped(dropQueueFull) // the member is then taken to have failed
+		n.metrics.packetDropped(dropQueueFull) // the member will be considered failed
 	}
 }
 
-// Leave tells the others that this node goes on purpose and waits, at most
-// LeaveTimeout or until ctx ends, for the news to be sent. The node still
-// answers probes until Close, so that nobody suspects it meanwhile.
+// Leave announces that this node leaves and waits, at most LeaveTimeout or until ctx ends, until
+// the announcement is sent. The node still answers probes until Close, so that no member suspects
+// it in the meantime.
 func (n *Node) Leave(ctx context.Context) error {
 	n.state.Lock()
 	ready := n.started && !n.closed
@@ -570,18 +574,18 @@ func (n *Node) Leave(ctx context.Context) error {
 		return err
 	}
 	payload := notice.payload()
-	n.hearNotice(append(payload, n.Sign(statementLeave, payload)...), false) // our own view says so, too
+	n.hearNotice(append(payload, n.Sign(statementLeave, payload)...), false) // also for this node's own view
 	timeout := n.cfg.LeaveTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline))
 	}
-	// The announcement needs a few gossip rounds ahead of memberlist's own
-	// message, or the others would take this for a crash: until it is sent, and
-	// then until those who heard it have passed it on.
+	// The announcement needs a few gossip rounds before memberlist's own message; otherwise
+	// other members would consider this a crash. Wait until it is sent, and then until the
+	// members that received it have passed it on.
 	announced := time.Now()
 	n.waitForBroadcasts(ctx, timeout/2)
 	if alone := n.alive.Load() < 2; !alone {
-		rounds := 1 + bits.Len64(uint64(n.alive.Load()))/2 // each round reaches at least four times as many
+		rounds := 1 + bits.Len64(uint64(n.alive.Load()))/2 // each round multiplies the informed members by at least four
 		pause(ctx, min(time.Duration(rounds)*gossipInterval, timeout/2-time.Since(announced)))
 	}
 	n.logger.Info("leaving the cluster", "id", n.cfg.ID)
@@ -591,12 +595,12 @@ func (n *Node) Leave(ctx context.Context) error {
 	return nil
 }
 
-// followIdentity signs what this node says of itself anew when its certificate is
-// replaced. The others then ask for the new certificate.
+// followIdentity signs the metadata of this node again when its certificate is replaced. Other
+// members then request the new certificate.
 func (n *Node) followIdentity(ctx context.Context) {
 	for {
 		changed := n.cfg.Identity.Changed()
-		select { // what others prove may have changed as well
+		select { // the proofs of other members may have changed as well
 		case n.rejudge <- struct{}{}:
 		default:
 		}
@@ -613,11 +617,11 @@ func (n *Node) followIdentity(ctx context.Context) {
 
 func (n *Node) describeAnew() {
 	if err := n.describe(); err != nil {
-		n.logger.Error("what this node says of itself cannot be signed with the new certificate, so the others will not believe it: renew the certificate", "err", err)
+		n.logger.Error("cannot sign the metadata of this node with the new certificate, so other members will not accept it: renew the certificate", "err", err)
 		return
 	}
 	if err := n.list.UpdateNode(updateTimeout); err != nil {
-		n.logger.Debug("the news of the new certificate is slow", "err", err)
+		n.logger.Debug("gossiping the new certificate takes long", "err", err)
 	}
 }
 
@@ -628,7 +632,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// waitForBroadcasts returns when the queue was sent, nobody listens, or time is up.
+// waitForBroadcasts returns when the queue is sent, there is no other member, or time is up.
 func (n *Node) waitForBroadcasts(ctx context.Context, limit time.Duration) {
 	deadline := time.After(limit)
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -644,8 +648,8 @@ func (n *Node) waitForBroadcasts(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// Close stops gossiping and waits for every goroutine of this package. Without
-// Leave before it, the others see a crash. It may be called more than once.
+// Close stops gossiping and waits for every goroutine of this package. Without Leave before it,
+// other members see a crash. It may be called more than once.
 func (n *Node) Close() error {
 	n.state.Lock()
 	defer n.state.Unlock()
@@ -657,7 +661,7 @@ func (n *Node) Close() error {
 		return n.transport.Shutdown()
 	}
 	n.cancel()
-	err := n.list.Shutdown() // shuts the transport down, too
+	err := n.list.Shutdown() // also shuts down the transport
 	n.wg.Wait()
 	n.lines.Stop()
 	return err

@@ -15,26 +15,26 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// keyID names a certificate: the first bytes of the SHA-256 of its DER form. A
-// signature names its certificate by it.
+// keyID identifies a certificate: the first bytes of the SHA-256 of its DER form. A signature
+// contains the id of its certificate.
 type keyID = [keyIDSize]byte
 
 const (
-	// keepProof is how long a certificate, or the proof of an instance, is kept
-	// after its last use. A member that is away for longer is proven again.
+	// keepProof is how long a certificate, or the proof of an instance, is kept after its last
+	// use. A member that was away for longer is proven again.
 	keepProof = 10 * time.Minute
-	// futureEpoch is how far ahead of this host's clock a boot may be. It allows
-	// for clocks that differ, and keeps a taken-over member from claiming an id
-	// with a boot that no honest restart can exceed.
+	// futureEpoch is how far ahead of this host's clock a boot time may be. It allows for
+	// clocks that differ, and prevents a member under the control of an attacker from claiming
+	// an id with a boot time that no honest restart can exceed.
 	futureEpoch = 10 * time.Minute
 )
 
-// Why an instance is not proven: label values of a counter, a closed set.
+// Reasons why an instance is not proven: the label values of a counter, a closed set.
 const (
 	unprovenUnsigned     = "unsigned"     // a release that does not sign, or a forged member
 	unprovenCertificate  = "certificate"  // unknown, or refused: denied, ended, of another authority
 	unprovenSignature    = "signature"    // forged or damaged
-	unprovenDisagreement = "disagreement" // it gossips otherwise than its certificate says
+	unprovenDisagreement = "disagreement" // its metadata differs from its certificate
 	unprovenAddress      = "address"      // gossiped at another address than it signed
 	unprovenFuture       = "future_epoch"
 	unprovenTooMany      = "too_many"
@@ -45,45 +45,43 @@ var unprovenReasons = [...]string{
 	unprovenAddress, unprovenFuture, unprovenTooMany,
 }
 
-// Unproven is an instance that gossip tells of and that is in no snapshot,
-// because nothing proves that it is what it says.
+// Unproven is an instance that gossip reports and that is in no snapshot, because its identity is
+// not proven.
 type Unproven struct {
-	// ID, Epoch and GossipAddr are what gossip says of it; any of them may be
-	// forged.
+	// ID, Epoch and GossipAddr are what gossip reports; any of them may be forged.
 	ID         string `json:"id"`
 	Epoch      uint64 `json:"epoch"`
 	GossipAddr string `json:"gossip_addr,omitempty"`
-	// Reason says what lacks and what to do.
+	// Reason states what is missing and what to do.
 	Reason string `json:"reason"`
-	// Since is when it was first refused for that reason.
+	// Since is when the instance was first refused for that reason.
 	Since time.Time `json:"since"`
 
 	kind string
 	last time.Time
 }
 
-// unprovenError says why an instance is not proven.
+// unprovenError is why an instance is not proven.
 type unprovenError struct {
 	kind   string // of unprovenReasons
 	reason string
-	// missing is the certificate to ask for, when that is all that lacks.
+	// missing is the certificate to request, if only that is missing.
 	missing *keyID
 }
 
 func (e *unprovenError) Error() string { return e.reason }
 
-// proofs knows the certificates of members and which instances they prove. It
-// holds the claims of gossip against them. Methods may be called from any
-// goroutine.
+// proofs holds the certificates of members and the instances that they prove, and checks gossip
+// against them. Methods may be called from any goroutine.
 type proofs struct {
 	source *identity.Source
 	label  string // cluster/environment
 	now    func() time.Time
-	// fleetTime is the time by the clocks of the other members; zero without any.
+	// fleetTime returns the time by the clocks of other members; zero if there are none.
 	fleetTime func() time.Time
-	limit     int // of members; two certificates for each
+	limit     int // most members; two certificates for each
 	logger    *slog.Logger
-	lines     *rate.Limiter // of the log about instances that gossip makes up
+	lines     *rate.Limiter // of log lines about instances that may be invented
 
 	mu           sync.Mutex
 	certificates map[keyID]*knownCertificate
@@ -97,8 +95,8 @@ type knownCertificate struct {
 	used time.Time
 }
 
-// provenInstance is what was verified last of an instance, so that the same
-// metadata heard again costs a comparison.
+// provenInstance is the last verified state of an instance, so that equal metadata costs only a
+// comparison when it is received again.
 type provenInstance struct {
 	metadata []byte
 	addr     string
@@ -115,7 +113,7 @@ func newProofs(cfg Config) *proofs {
 	}
 }
 
-// learn checks a chain and keeps it. It returns what it proves.
+// learn checks a chain and stores it. It returns the verified certificate.
 func (p *proofs) learn(chain [][]byte) (*identity.Certified, error) {
 	if len(chain) == 0 {
 		return nil, errors.New("no certificate in it")
@@ -137,7 +135,7 @@ func (p *proofs) learn(chain [][]byte) (*identity.Certified, error) {
 	return certified, nil
 }
 
-// certificate finds a certificate that still counts.
+// certificate returns a certificate that is still valid.
 func (p *proofs) certificate(key keyID) (*identity.Certified, error) {
 	p.mu.Lock()
 	c, known := p.certificates[key]
@@ -154,7 +152,7 @@ func (p *proofs) certificate(key keyID) (*identity.Certified, error) {
 	return c.Certified, nil
 }
 
-// chain is a certificate as it is passed on to others, nil when it is not known.
+// chain returns a certificate in the form in which it is passed on, nil if it is not known.
 func (p *proofs) chain(key keyID) [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +162,7 @@ func (p *proofs) chain(key keyID) [][]byte {
 	return nil
 }
 
-// addr is the gossip address that an instance signed, empty when it is not proven.
+// addr returns the gossip address that an instance signed, empty if it is not proven.
 func (p *proofs) addr(instance string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,14 +177,14 @@ func (p *proofs) gossipsAt(addr string) bool {
 	return known
 }
 
-// told is what gossip says of one instance.
+// told is what gossip reports about one instance.
 type told struct {
 	name, addr string
-	metadata   []byte // with the signature behind it
+	metadata   []byte // followed by the signature
 }
 
-// prove decides whether an instance is what gossip says. Its error is an
-// *unprovenError, which is noted for the list of the unproven.
+// prove decides whether an instance is what gossip reports. Its error is an *unprovenError, which
+// is recorded in the list of the unproven.
 func (p *proofs) prove(t told) (metadata, error) {
 	m, err := p.judge(t)
 	if err == nil {
@@ -200,7 +198,7 @@ func (p *proofs) prove(t told) (metadata, error) {
 	}
 	news := p.noteUnproven(Unproven{ID: id, Epoch: epoch, GossipAddr: t.addr, Reason: err.reason, kind: err.kind})
 	if news && err.missing == nil && p.lines.Allow() {
-		p.logger.Warn("member left out: nothing proves it", "member", id, "addr", t.addr, "reason", err.reason)
+		p.logger.Warn("member left out: its identity is not proven", "member", id, "addr", t.addr, "reason", err.reason)
 	}
 	return metadata{}, err
 }
@@ -266,15 +264,15 @@ func (p *proofs) judge(t told) (metadata, *unprovenError) {
 	return m, nil
 }
 
-// future reports a boot that lies ahead of now, by this host's clock and by those of
-// the others: it may be this host's clock that is behind.
+// future reports whether a boot time is ahead of now, by this host's clock and by those of other
+// members: this host's own clock may be behind.
 func (p *proofs) future(epoch uint64) bool {
 	ahead := func(now time.Time) bool { return epoch > uint64(max(0, now.Add(futureEpoch).UnixMilli())) }
 	return ahead(p.now()) && ahead(p.fleetTime())
 }
 
-// disagreement says where metadata and certificate differ; "" where they do not. A
-// certificate that names no datacenter agrees with any.
+// disagreement returns how metadata and certificate differ; "" if they agree. A certificate
+// without a datacenter agrees with any.
 func disagreement(m metadata, c identity.Claims) string {
 	for _, f := range []struct{ name, gossiped, certified string }{
 		{"cluster", m.Cluster, c.Cluster}, {"environment", m.Environment, c.Environment},
@@ -287,8 +285,8 @@ func disagreement(m metadata, c identity.Claims) string {
 	return ""
 }
 
-// filter returns the members that are still proven. The others lost their proof:
-// their certificate ended, or was put on the deny list.
+// filter returns the members that are proven, and those that are not or not any more: their
+// certificate expired or was put on the deny list.
 func (p *proofs) filter(self string, members []Member) (proven []Member, lapsed []Unproven) {
 	proven = members[:0]
 	for _, m := range members {
@@ -298,16 +296,15 @@ func (p *proofs) filter(self string, members []Member) (proven []Member, lapsed 
 			continue
 		}
 		u := Unproven{ID: m.ID, Epoch: m.Epoch, GossipAddr: m.GossipAddr, Reason: reason, kind: unprovenCertificate}
+		lapsed = append(lapsed, u)
 		p.mu.Lock()
-		if p.noteUnproven(u) {
-			lapsed = append(lapsed, u)
-		}
+		p.noteUnproven(u)
 		p.mu.Unlock()
 	}
 	return proven, lapsed
 }
 
-// lapsed says why a member is not proven any more, "" when it is.
+// lapsed returns why a member is not proven any more, "" if it is still proven.
 func (p *proofs) lapsed(self string, m Member) (reason string) {
 	name := m.Instance()
 	if name == self {
@@ -321,7 +318,7 @@ func (p *proofs) lapsed(self string, m Member) (reason string) {
 	}
 	p.mu.Unlock()
 	if !ok {
-		return "nothing proves it any more"
+		return "its identity is not proven any more"
 	}
 	if _, err := p.certificate(known.key); err != nil {
 		return "its certificate is refused: " + err.Error()
@@ -329,9 +326,8 @@ func (p *proofs) lapsed(self string, m Member) (reason string) {
 	return ""
 }
 
-// noteUnproven lists an instance and reports whether it, or its reason, is new.
-// The list is bounded: beyond the limit the one that was not heard of for the
-// longest makes room. mu is held.
+// noteUnproven lists an instance and reports whether the instance or its reason is new. The size
+// of the list is limited: at the limit an arbitrary instance is removed. mu is held.
 func (p *proofs) noteUnproven(u Unproven) (news bool) {
 	name := instanceName(u.ID, u.Epoch)
 	old, known := p.unproven[name]
@@ -340,7 +336,7 @@ func (p *proofs) noteUnproven(u Unproven) (news bool) {
 		u.Since = old.Since
 	}
 	if !known && len(p.unproven) >= maxUnproven {
-		for victim := range p.unproven { // any: under a flood each is as good as the others
+		for victim := range p.unproven { // an arbitrary one: during a flood none is more important
 			delete(p.unproven, victim)
 			break
 		}
@@ -349,7 +345,7 @@ func (p *proofs) noteUnproven(u Unproven) (news bool) {
 	return !known || old.Reason != u.Reason
 }
 
-// maxUnproven bounds the list that operators read.
+// maxUnproven limits the list that operators read.
 const maxUnproven = 1024
 
 // noteStranger lists an instance that was refused in its hello.
@@ -359,7 +355,7 @@ func (p *proofs) noteStranger(u Unproven) {
 	p.noteUnproven(u)
 }
 
-// list returns the unproven, sorted by id and epoch.
+// list returns the unproven instances, sorted by id and epoch.
 func (p *proofs) list() []Unproven {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -371,7 +367,7 @@ func (p *proofs) list() []Unproven {
 	return out
 }
 
-// sweep forgets what was not used for a while.
+// sweep drops everything that was not used for keepProof.
 func (p *proofs) sweep() {
 	now := p.now()
 	p.mu.Lock()
@@ -379,7 +375,7 @@ func (p *proofs) sweep() {
 	for name, i := range p.instances {
 		if now.Sub(i.used) > keepProof {
 			delete(p.instances, name)
-			delete(p.addrs, i.addr) // another instance there is noted again when it is told of
+			delete(p.addrs, i.addr) // another instance at the address is recorded again when gossip reports it
 		} else if c := p.certificates[i.key]; c != nil && c.used.Before(i.used) {
 			c.used = i.used
 		}
@@ -396,11 +392,11 @@ func (p *proofs) sweep() {
 	}
 }
 
-// unprovenFor is how long an instance stays on the list after it was last heard of.
+// unprovenFor is how long an instance stays on the list after gossip last reported it.
 const unprovenFor = 2 * time.Minute
 
-// Unproven lists the instances that gossip tells of and that no snapshot shows,
-// sorted by id. It is empty without certificates.
+// Unproven lists the instances that gossip reports and that are in no snapshot, sorted by id. It
+// is empty without certificates.
 func (n *Node) Unproven() []Unproven {
 	if n.proofs == nil {
 		return nil

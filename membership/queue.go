@@ -7,34 +7,32 @@ import (
 )
 
 const (
-	// maxQueued and maxQueuedBytes bound the queue. One news of each of ten thousand
+	// maxQueued and maxQueuedBytes limit the queue. One message about each of ten thousand
 	// members fits.
 	maxQueued      = 16384
 	maxQueuedBytes = 16 << 20
-	// maxPassedOver is how many messages that are too long for the rest of a packet
-	// are looked at before the packet goes as it is, so that filling it costs the
-	// same however long the queue is.
+	// maxPassedOver is how many messages that are too long for the rest of a packet are
+	// skipped before the packet is sent as it is, so that the cost of filling it does not
+	// depend on the length of the queue.
 	maxPassedOver = 16
-	// certainty is c in copies: one message in 160,000 misses a member. With 8 copies
-	// among 18 members one of eight messages missed one in 3 % of the tries.
+	// certainty is c in copies: one message in 160,000 misses a member. With 8 copies among 18
+	// members, one of eight messages missed a member in 3 % of the runs.
 	certainty = 12
-	// minSpread is the number of members that messages are sent for at least.
+	// minSpread is the least number of members for which the number of copies is computed.
 	minSpread = 10
 )
 
-// queue holds the messages that GetBroadcasts puts into packets, each until it was
-// sent often enough. A message goes before all that were sent more often, and after
-// those sent as often that came earlier: where more is queued than can be sent, each
-// waits equally long.
+// queue holds the messages that GetBroadcasts puts into packets, each until it was sent often
+// enough. Messages that were sent less often go first, and among equals the oldest: under
+// overload all messages wait equally long.
 //
-// It does the work of memberlist's TransmitLimitedQueue, which loses messages: that
-// one gives the number of an earlier message to a new one when it was empty in
-// between, and of two messages with the same number, length and count of
-// transmissions it keeps one.
+// It replaces memberlist's TransmitLimitedQueue, which loses messages: that queue assigns the
+// number of an earlier message again after it was empty, and of two messages with the same
+// number, length and count of transmissions it keeps only one.
 type queue struct {
 	members  func() int // in the cluster; called with the lock held
 	evicted  func()     // a message was dropped because the queue is full
-	messages int        // the bounds
+	messages int        // limits, with bytes
 	bytes    int
 
 	mu     sync.Mutex
@@ -53,8 +51,8 @@ func newQueue(members func() int, evicted func()) *queue {
 	return &queue{members: members, evicted: evicted, messages: maxQueued, bytes: maxQueuedBytes, byName: map[string]*list.Element{}}
 }
 
-// add queues a message in the place of the queued one of that name, if there is one.
-// A full queue drops what was sent most often.
+// add queues a message and replaces the queued message of that name, if there is one. A full queue
+// drops the message that was sent most often.
 func (q *queue) add(name string, message []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -68,8 +66,8 @@ func (q *queue) add(name string, message []byte) {
 	q.insert(&queued{name: name, message: message})
 }
 
-// take returns the messages of one packet: each needs its length and overhead, all
-// together at most limit.
+// take returns the messages of one packet, whose lengths plus overhead for each do not exceed
+// limit.
 func (q *queue) take(overhead, limit int) (packet [][]byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,14 +90,14 @@ func (q *queue) take(overhead, limit int) (packet [][]byte) {
 			}
 		}
 	}
-	for _, m := range again { // not before: each goes into a packet once
+	for _, m := range again { // only now, so that no message is twice in a packet
 		q.insert(m)
 	}
 	return packet
 }
 
-// copies is how often a message is sent by each member that hears it: with ln n + c
-// copies all n hear it with probability exp(-exp(-c)) (Kermarrec, Massoulié, Ganesh:
+// copies returns how often each member that receives a message sends it: with ln n + c copies all
+// n members receive it with probability exp(-exp(-c)) (Kermarrec, Massoulié, Ganesh:
 // Probabilistic reliable dissemination in large-scale systems, 2003).
 func (q *queue) copies() int {
 	return int(math.Ceil(math.Log(float64(max(minSpread, q.members()))) + certainty))
@@ -126,7 +124,7 @@ func (q *queue) remove(e *list.Element) {
 	q.queued -= len(m.message)
 }
 
-// last is the oldest of those that were sent most often.
+// last returns the oldest of the messages that were sent most often.
 func (q *queue) last() *list.Element {
 	for i := len(q.tiers) - 1; ; i-- {
 		if e := q.tiers[i].Front(); e != nil {

@@ -1,35 +1,92 @@
 package membership
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
 	"time"
 )
 
+// RefusalError is why one member refuses another. The hello at the beginning of every stream
+// produces it, at both ends with the sides swapped.
+type RefusalError struct {
+	// Field is what differs: cluster, environment, format, role, id, protocol, gossip key (the
+	// fingerprints are compared), certificate (its content differs from its holder's hello),
+	// no_certificate and unexpected_tls (only one of the two has certificates).
+	Field string
+	// Ours and Theirs are the two values, from the view of the side that holds the error.
+	Ours, Theirs string
+	// Node and Addr identify the other end.
+	Node, Addr string
+	// Cause is the error of the other end's certificate, if that is the reason.
+	Cause error
+}
+
+// Error reads: cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400)
+func (e *RefusalError) Error() string {
+	if e.Cause != nil {
+		return e.Cause.Error()
+	}
+	return fmt.Sprintf("%s mismatch: ours %q, theirs %q (%s, %s)", e.Field, e.Ours, e.Theirs, e.Node, e.Addr)
+}
+
+// Unwrap returns the cause for errors.Is and errors.As.
+func (e *RefusalError) Unwrap() error { return e.Cause }
+
+// Permanent reports whether a retry cannot succeed until an operator changes a setting.
+func (e *RefusalError) Permanent() bool {
+	return e.Field == fieldCluster || e.Field == fieldEnvironment
+}
+
+// The fields that a hello can be refused for. They are label values of a metric, so the set is
+// closed.
 const (
-	// maxRefusals bounds what strangers can make us remember.
+	fieldCluster     = "cluster"
+	fieldEnvironment = "environment"
+	fieldFormat      = "format"
+	fieldRole        = "role"
+	fieldID          = "id"
+	fieldProtocol    = "protocol"
+	fieldMalformed   = "malformed"
+	fieldKey         = "gossip key"
+	fieldCertificate = "certificate"
+	// fieldNoCertificate: the initiator uses clear text, and the acceptor has a certificate.
+	// fieldUnexpectedTLS: the other way round.
+	fieldNoCertificate = "no_certificate"
+	fieldUnexpectedTLS = "unexpected_tls"
+	// fieldTooMany: more members than the limit allows.
+	fieldTooMany = "too_many_members"
+)
+
+var refusalFields = [...]string{
+	fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol,
+	fieldMalformed, fieldKey, fieldCertificate, fieldTooMany, fieldNoCertificate, fieldUnexpectedTLS,
+}
+
+const (
+	// maxRefusals limits the memory that strangers can use.
 	maxRefusals = 256
-	// refusalQuiet is how long one address is not worth another log line.
+	// refusalQuiet is the least time between two log lines about one address.
 	refusalQuiet = time.Minute
-	// maxRefusalLines bounds the log lines that those who dial us can cause in
-	// refusalQuiet, from however many hosts.
+	// maxRefusalLines limits the log lines per refusalQuiet that incoming connections can
+	// cause, from all hosts together.
 	maxRefusalLines = 10
 )
 
-// refusals decides which refusals are worth a log line, and remembers the last by
-// the address that we dialled: memberlist flattens the errors of a join, and this is
-// where the reason is found again.
+// refusals decides which refusals are logged as warnings, and stores the last refusal by address
+// for outgoing connections: memberlist reduces the errors of a join to text, and this is where
+// joinAny finds the typed reason.
 type refusals struct {
 	mu     sync.Mutex
 	byAddr map[string]notedRefusal
 
-	// Of those who dialled us: nothing that they can choose is a key but the host
-	// that they come from.
+	// For incoming connections: the only key is the host, because a stranger chooses
+	// everything else.
 	byHost   map[netip.Prefix]time.Time // when it was last worth a line
-	minute   time.Time                  // when the lines were counted from
+	minute   time.Time                  // start of the interval in which lines are counted
 	lines    int
-	unlogged int // since the last line
+	unlogged int // refusals without a line since the last line
 }
 
 type notedRefusal struct {
@@ -37,8 +94,8 @@ type notedRefusal struct {
 	logged time.Time
 }
 
-// note stores the refusal of an address that we dialled and reports whether it
-// deserves a log line.
+// note stores the refusal of an outgoing connection and reports whether it should be logged as a
+// warning.
 func (r *refusals) note(addr string, err *RefusalError) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,8 +113,8 @@ func (r *refusals) note(addr string, err *RefusalError) bool {
 	return true
 }
 
-// heard reports whether the refusal of one who dialled us from addr deserves a log
-// line, and how many did not since the last.
+// heard reports whether the refusal of an incoming connection should be logged as a warning, and
+// how many refusals since the last warning were not.
 func (r *refusals) heard(addr string) (worthLine bool, unlogged int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +138,7 @@ func (r *refusals) heard(addr string) (worthLine bool, unlogged int) {
 	return true, unlogged
 }
 
-// hostOf is the host of an address, of IPv6 the network: one host has all of a /64.
+// hostOf returns the host of an address; for IPv6 the /64 network, because one host has all of it.
 func hostOf(addr string) netip.Prefix {
 	a, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -92,12 +149,12 @@ func hostOf(addr string) netip.Prefix {
 	if ip.Is4() {
 		bits = 32
 	}
-	host, _ := ip.WithZone("").Prefix(bits) // both are in range
+	host, _ := ip.WithZone("").Prefix(bits) // cannot fail: both values are in range
 	return host
 }
 
-// makeRoom keeps a map within maxRefusals before something new is put into it.
-// Which entry goes does not matter: the newest is the one that is needed.
+// makeRoom removes an entry if the map has maxRefusals entries and a new one is about to be added.
+// Any entry will do, because only the newest is needed.
 func makeRoom[K comparable, V any](m map[K]V, known bool) {
 	if known || len(m) < maxRefusals {
 		return
@@ -120,7 +177,7 @@ func (r *refusals) clear(addr string) {
 	delete(r.byAddr, addr)
 }
 
-// logRefusal writes one line, at warn when it is worth that.
+// logRefusal writes one line, at warn level if the refusal should be seen.
 func (t *transport) logRefusal(direction, addr string, err *RefusalError) {
 	level, args := slog.LevelDebug, []any{"direction", direction, "err", err}
 	worthLine, unlogged := false, 0

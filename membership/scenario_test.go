@@ -18,8 +18,14 @@ func TestEveryHistoryEndsAsItPromises(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no histories: %v", err)
 	}
+	// Under the race detector these take half of the time of all; without it they are short.
+	slow := []string{"clock_ahead_signed", "crash_loop", "keys_rotated_without_a_relay", "keys_rotated_without_a_worker", "strangers_with_certificates"}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		if raceEnabled && slices.Contains(slow, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile(file)
 			if err != nil {
@@ -38,7 +44,7 @@ func TestEveryHistoryEndsTheSameWithCertificates(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no histories: %v", err)
 	}
-	raced := []string{"blackhole_and_back", "found_by_its_address", "partition_short", "restart_new_address", "rolling_restart", "worker_crash"}
+	raced := []string{"blackhole_and_back", "restart_new_address", "rolling_restart"}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -57,18 +63,21 @@ func TestEveryHistoryEndsTheSameWithCertificates(t *testing.T) {
 	}
 }
 
-func TestAJoinStormOf200ConvergesThroughThreeSeeds(t *testing.T) { storm(t, "") }
+func TestAJoinStormConvergesThroughThreeSeeds(t *testing.T) { storm(t, "") }
 
-func TestAJoinStormOf200ConvergesWithCertificates(t *testing.T) {
+func TestAJoinStormConvergesWithCertificates(t *testing.T) {
 	storm(t, "secure with keys and certificates")
 }
 
-// Under the race detector the storm is smaller: 200 members take minutes there.
+// 200 members with LONG_TESTS, 50 without: 200 take minutes.
 func storm(t *testing.T, secured string) {
 	t.Parallel()
-	workers := 197
-	if raceEnabled {
+	workers := 47
+	switch {
+	case raceEnabled:
 		workers = 27
+	case os.Getenv("LONG_TESTS") != "":
+		workers = 197
 	}
 	play(t, "storm", fmt.Sprintf(`
 		%s

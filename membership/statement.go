@@ -7,12 +7,10 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// Statement names a kind of signed statement. A signature of one kind never
-// counts as one of another.
+// Statement is a kind of signed statement. A signature of one kind never counts for another.
 type Statement string
 
-// The kinds of statement. StatementRecord is an advertisement record of package
-// advertise.
+// The kinds of statement. StatementRecord is an advertisement record of package advertise.
 const (
 	StatementRecord Statement = "record"
 
@@ -23,11 +21,11 @@ const (
 	statementAnswer   Statement = "answer"
 )
 
-// ErrUnproven is wrapped by errors of Verify when the author's certificate is not
-// known here yet. The same statement can count later.
+// ErrUnproven is wrapped by errors of Verify if the author's certificate is not known here yet.
+// The same statement may be valid later.
 var ErrUnproven = errors.New("the certificate of its author is not known here")
 
-// errForged is wrapped by errors about statements that their author did not make.
+// errForged is wrapped by errors about statements that their author did not sign.
 var errForged = errors.New("not signed by its author")
 
 // Sizes of a signature: the id of the certificate, then 64 bytes of Ed25519, or
@@ -39,8 +37,8 @@ const (
 	MaxSignature = keyIDSize + signatureSize
 )
 
-// Sign returns this node's signature of a statement, at most MaxSignature bytes.
-// It is nil without certificates. Safe for concurrent use.
+// Sign returns this node's signature of a statement, at most MaxSignature bytes. It is nil without
+// certificates. Safe for concurrent use.
 func (n *Node) Sign(kind Statement, statement []byte) []byte {
 	if n.proofs == nil {
 		return nil
@@ -48,11 +46,10 @@ func (n *Node) Sign(kind Statement, statement []byte) []byte {
 	return n.proofs.sign(kind, statement)
 }
 
-// Verify reports whether the member with the given id made the statement. Without
-// certificates the error is always nil: a holder of the gossip key is believed.
-// The error wraps ErrUnproven while the author's certificate is unknown; any
-// other error means that the statement is forged or damaged. Safe for concurrent
-// use.
+// Verify checks that the member with the given id made the statement. Without certificates the
+// error is always nil, because any holder of the gossip key is trusted. The error wraps ErrUnproven
+// while the author's certificate is unknown; any other error means that the statement is forged or
+// damaged. Safe for concurrent use.
 func (n *Node) Verify(author string, kind Statement, statement, signature []byte) error {
 	if n.proofs == nil {
 		return nil
@@ -75,9 +72,9 @@ func (n *Node) Verify(author string, kind Statement, statement, signature []byte
 	return n.proofs.verify(certificate, claim{author, kind, statement, signature})
 }
 
-// SignedNow reports whether a signature of this node was made with the certificate
-// that it has now: after a renewal, what it says has to be signed again. Without
-// certificates it is always true. Safe for concurrent use.
+// SignedNow reports whether a signature of this node was made with its current certificate: after a
+// renewal, statements must be signed again. Without certificates it is always true. Safe for
+// concurrent use.
 func (n *Node) SignedNow(signature []byte) bool {
 	if n.proofs == nil {
 		return true
@@ -86,7 +83,7 @@ func (n *Node) SignedNow(signature []byte) bool {
 	return ok && key == identity.KeyID(n.cfg.Identity.Chain()[0])
 }
 
-// signer is the certificate that a signature names.
+// signer returns the id of the certificate in a signature.
 func signer(signature []byte) (key keyID, ok bool) {
 	if len(signature) != MaxSignature {
 		return key, false
@@ -94,7 +91,7 @@ func signer(signature []byte) (key keyID, ok bool) {
 	return keyID(signature[:keyIDSize]), true
 }
 
-// claim is a statement that is said to be of an author.
+// claim is a statement with its claimed author.
 type claim struct {
 	author    string
 	kind      Statement
@@ -102,8 +99,7 @@ type claim struct {
 	signature []byte
 }
 
-// signed is what a signature covers: what it is, where it counts, and the
-// statement.
+// signed returns the bytes that a signature covers: the kind, the cluster and the statement.
 func (p *proofs) signed(kind Statement, statement []byte) []byte {
 	b := make([]byte, 0, len("ringway ")+len(kind)+len(p.label)+2+len(statement))
 	b = append(append(append(b, "ringway "...), kind...), 0)
@@ -114,12 +110,12 @@ func (p *proofs) signed(kind Statement, statement []byte) []byte {
 func (p *proofs) sign(kind Statement, statement []byte) []byte {
 	id, signature, err := p.source.Sign(p.signed(kind, statement))
 	if err != nil {
-		return nil // a source signs with every key that it accepts; unsigned, it is refused
+		return nil // cannot happen with the keys that a source accepts; without a signature the message is refused
 	}
 	return append(id[:], signature...)
 }
 
-// verify checks a signature with the certificate that it names.
+// verify checks a signature with the given certificate.
 func (p *proofs) verify(certificate *identity.Certified, c claim) error {
 	if certificate.Claims.Node != c.author {
 		return fmt.Errorf("%s of %q: %w: the certificate is of %q", c.kind, c.author, errForged, certificate.Claims.Node)

@@ -2,38 +2,39 @@ package membership
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 )
 
-// table is the event loop's state: who is alive, in which life. It is pure: no
-// lock, no clock, no goroutine.
+// table is the event loop's state: the live instances and their history. It is pure: no lock, no
+// clock, no goroutine.
 type table struct {
-	// self is this node's instance, which needs no proof that it is alive.
+	// self is this node's instance, which needs no proof.
 	self string
 	// alive holds one instance of each id, the one with the highest epoch.
 	alive map[string]Member
-	// stayed says until when no announcement of a member's leave is believed; see stayWindow.
+	// stayed is until when leave notices of a member are ignored; see stayWindow.
 	stayed map[string]time.Time
-	// outdated are instances that memberlist sees alive although a later boot of
-	// the same id was seen: mostly the last traces of a life that ended, else a
-	// process on a host whose clock went backwards, or a second process.
+	// outdated are instances that memberlist sees alive although a later boot of the same id is
+	// known: usually the last gossip about an ended process, otherwise a process on a host whose
+	// clock was set back, or a second process.
 	outdated map[string]outdatedMember // by instance name
-	// floor is the highest epoch seen of an id. News of an older instance does
-	// not bring it back, however late it arrives; see promote for the exception.
+	// floor is the highest known epoch of an id. Gossip about an older instance does not bring it
+	// back, however late it arrives; see promote for the exception.
 	floor map[string]lifeFloor
-	// lost are members that went without saying so, worth looking for.
+	// lost are members that vanished without a leave notice and are looked for.
 	lost map[string]lostMember
-	// departures and burst are what snapshots tell beside the members.
+	// departures and burst are published in snapshots in addition to the members.
 	departures departures
 	burst      burst
 }
 
 type lifeFloor struct {
 	epoch uint64
-	left  bool // that instance said goodbye: it never comes back
+	left  bool // the instance sent a leave notice: it never comes back
 }
 
 type outdatedMember struct {
@@ -48,21 +49,21 @@ type lostMember struct {
 }
 
 const (
-	// maxLost bounds the members that the rejoin loop looks for, and lostFor how
-	// long it does: a machine that is gone for a day comes back through a seed.
+	// maxLost limits the members that the rejoin loop looks for, and lostFor the time: a member
+	// that was away for a day returns through a seed.
 	maxLost = 64
 	lostFor = 24 * time.Hour
-	// maxFloors bounds the ids remembered. Ids are chosen by operators, so this
-	// is far above any fleet; beyond it the oldest news could resurrect a member
-	// that memberlist itself no longer tells about.
+	// maxFloors limits the number of ids. Operators choose ids, so the limit is far above any
+	// fleet; above it, very old gossip could bring a member back that memberlist itself has
+	// already forgotten.
 	maxFloors = 1 << 16
-	// proofOfLife is how long an outdated instance must stay alive in memberlist's
-	// eyes before it takes the place of a later one that is gone. A dead one is
-	// found out sooner: suspicion lasts at most half a minute in a cluster of ten.
+	// proofOfLife is how long an outdated instance must stay alive in memberlist before it
+	// replaces a later instance that is gone. A dead instance is detected sooner: suspicion lasts
+	// at most half a minute in a cluster of ten.
 	proofOfLife = 45 * time.Second
 )
 
-// change is what one sighting did, for logs and counters.
+// change is the effect of one sighting, for logs and metrics.
 type change struct {
 	event  string // joined, left, failed, superseded, changed, outdated
 	member Member
@@ -75,7 +76,7 @@ func newTable(self string) *table {
 	}
 }
 
-// seen adds or refreshes an instance.
+// seen adds or updates an instance.
 func (t *table) seen(m Member, now time.Time) []change {
 	floor := t.floor[m.ID]
 	switch {
@@ -97,7 +98,7 @@ func (t *table) seen(m Member, now time.Time) []change {
 	return t.enter(m, now)
 }
 
-// enter makes an instance the visible one of its id.
+// enter makes an instance the visible instance of its id.
 func (t *table) enter(m Member, now time.Time) []change {
 	if _, known := t.floor[m.ID]; known || len(t.floor) < maxFloors {
 		t.floor[m.ID] = lifeFloor{epoch: m.Epoch}
@@ -122,8 +123,8 @@ func (t *table) enter(m Member, now time.Time) []change {
 	return nil
 }
 
-// gone removes an instance. Whether it left or failed is known only from its
-// own announcement. answered says whether probes of this node are.
+// gone removes an instance. Only its own notice tells whether it left or failed. answered reports
+// whether probes of this node are answered.
 func (t *table) gone(instance string, answered bool, now time.Time) []change {
 	delete(t.outdated, instance)
 	m, known := t.instance(instance)
@@ -150,8 +151,8 @@ func (t *table) gone(instance string, answered bool, now time.Time) []change {
 	return append([]change{{"failed", m}}, t.promote(now)...)
 }
 
-// forgetFailed marks the last life of an id as one that said goodbye: it is not
-// looked for, never comes back, and is no sign of trouble.
+// forgetFailed treats the last instance of an id as one that left: it is not looked for, never
+// comes back, and does not count as a failure.
 func (t *table) forgetFailed(id string) {
 	if floor, known := t.floor[id]; known {
 		floor.left = true
@@ -161,9 +162,9 @@ func (t *table) forgetFailed(id string) {
 	t.burst.returned(id)
 }
 
-// promote lets outdated instances in whose successor is gone and who have proven
-// that they are alive: a process restarted on a host whose clock went backwards
-// must not stay out for ever. The latest of an id is first.
+// promote admits outdated instances whose successor is gone and that have been alive for
+// proofOfLife: a process restarted on a host whose clock was set back must not be excluded
+// forever. The latest instance of an id is first.
 func (t *table) promote(now time.Time) []change {
 	var changes []change
 	for _, name := range slices.SortedFunc(maps.Keys(t.outdated), func(a, b string) int {
@@ -180,16 +181,16 @@ func (t *table) promote(now time.Time) []change {
 	return changes
 }
 
-// tick does what time alone brings about, and reports whether the table needs to
-// be asked again although nothing happens.
+// tick applies changes that depend only on time, and reports whether tick must be called again even
+// without an event.
 func (t *table) tick(answered bool, now time.Time) (changes []change, again bool) {
 	changes = t.promote(now)
 	on := t.burst.check(len(t.alive), answered, now)
 	return changes, on || len(t.outdated) > 0
 }
 
-// announced notes that an instance is about to leave. The news may come after
-// memberlist's, and then corrects what was taken for a failure.
+// announced records that an instance is about to leave. The notice may arrive after memberlist's
+// event, and then corrects what was recorded as a failure.
 func (t *table) announced(id string, epoch uint64, now time.Time) []change {
 	if i := t.departures.find(id); i >= 0 {
 		if d := &t.departures.recent[i]; d.Reason == Failed && d.Member.Epoch == epoch {
@@ -207,12 +208,12 @@ func (t *table) announced(id string, epoch uint64, now time.Time) []change {
 	return []change{{"changed", m}}
 }
 
-// stayWindow is how long an announcement is not believed that its member has taken back:
-// longer than copies of it travel. Without it the two would chase each other for as long
-// as each that is believed is passed on anew.
+// stayWindow is how long leave notices of a member are ignored after the member has taken one back.
+// It is longer than copies of the notice circulate. Without it, both messages could replace each
+// other repeatedly, because each accepted message is passed on again.
 const stayWindow = 5 * time.Second
 
-// stays takes an announcement back: the member itself says that it is not leaving.
+// stays takes a leave notice back: the member itself reports that it is not leaving.
 func (t *table) stays(id string, epoch uint64, now time.Time) []change {
 	m, known := t.alive[id]
 	if !known || m.Epoch != epoch {
@@ -238,3 +239,76 @@ func (t *table) instance(name string) (Member, bool) {
 }
 
 func (t *table) members() []Member { return slices.Collect(maps.Values(t.alive)) }
+
+// Role is the role of a member in the fleet.
+type Role string
+
+// The roles of gossip members. A client is never a member.
+const (
+	RoleRelay  Role = "relay"
+	RoleGate   Role = "gate"
+	RoleWorker Role = "worker"
+)
+
+var roles = []Role{RoleRelay, RoleGate, RoleWorker}
+
+// Valid reports whether r is one of the three roles.
+func (r Role) Valid() bool { return slices.Contains(roles, r) }
+
+// Member is one process of the cluster as this node knows it. It is a plain value without
+// pointers: copies are independent.
+type Member struct {
+	// ID is the stable name the operator chose; it survives restarts.
+	ID string `json:"id"`
+	// Epoch is the boot time in Unix milliseconds. Of two instances with one ID the one with
+	// the higher epoch is current.
+	Epoch uint64 `json:"epoch"`
+	// Role is relay, gate or worker.
+	Role Role `json:"role"`
+	// Cluster and Environment are always this node's own: a member of another
+	// cluster never appears in a snapshot.
+	Cluster     string `json:"cluster"`
+	Environment string `json:"environment"`
+	// Datacenter and Region are the place of the member; empty if unknown.
+	Datacenter string `json:"datacenter,omitempty"`
+	Region     string `json:"region,omitempty"`
+	// GossipAddr is the IP:port that memberlist uses.
+	GossipAddr string `json:"gossip_addr"`
+	// ForwardAddr is the IP:port on which a relay takes requests from other
+	// relays (its peer listener); empty for workers.
+	ForwardAddr string `json:"forward_addr,omitempty"`
+	// AdminAddr is the IP:port of the admin API; empty when it is private.
+	AdminAddr string `json:"admin_addr,omitempty"`
+	// Version is the build version.
+	Version string `json:"version,omitempty"`
+	// Leaving is true from the member's announcement that it leaves until it is gone.
+	Leaving bool `json:"leaving,omitempty"`
+}
+
+// Instance returns the name of this instance, which is unique to one boot of one member.
+func (m Member) Instance() string { return instanceName(m.ID, m.Epoch) }
+
+func instanceName(id string, epoch uint64) string { return fmt.Sprintf("%s.%d", id, epoch) }
+
+// IDs returns the ids of members, in their order.
+func IDs(members []Member) []string {
+	ids := make([]string, len(members))
+	for i, m := range members {
+		ids[i] = m.ID
+	}
+	return ids
+}
+
+// Peer is the other end of a stream, as described in its hello.
+type Peer struct {
+	ID    string
+	Epoch uint64
+	Role  Role
+	// Certified is true if a certificate of our authorities confirms id and role; otherwise
+	// they are unverified claims.
+	Certified bool
+	// Addr is the remote address of the connection.
+	Addr string
+
+	tick uint64 // the peer's time, see guard.go
+}

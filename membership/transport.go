@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// packetBuffer decouples the socket from memberlist's handler for a burst.
+	// packetBuffer is the number of packets buffered between the socket and memberlist.
 	packetBuffer = 1024
-	// maxPacket is the largest UDP payload there can be.
+	// maxPacket is the largest possible UDP payload.
 	maxPacket = 65535
-	// udpReceiveBuffer is asked for; the kernel may give less.
+	// udpReceiveBuffer is the requested size; the kernel may grant less.
 	udpReceiveBuffer = 2 << 20
 	// The two directions of a refusal, as metric labels.
 	inbound, outbound = "inbound", "outbound"
@@ -33,21 +33,21 @@ const (
 	labelMagic = 244
 )
 
-// transport carries memberlist's packets and streams, and our own streams, over
-// one port. It is memberlist's NodeAwareTransport.
+// transport carries memberlist's packets and streams, and the streams of this package, over one
+// port. It implements memberlist's NodeAwareTransport.
 //
 //	UDP ──► label check ──────────────► PacketCh
 //	TCP ──► hello ──► "ml/1" ─────────► StreamCh
 //	             └──► "adsync/1", … ──► the handler registered for it
 //
-// memberlist calls WriteToAddress from its packet loop, so it never blocks for
-// long nor dials, and it returns nil or a bare *net.OpError: any other error
-// would switch off failure detection for that peer.
+// memberlist calls WriteToAddress from its packet loop, so that method never dials and never blocks
+// for long. It returns nil or a bare *net.OpError: any other error would disable failure detection
+// for that peer.
 type transport struct {
 	network Network
 	hello   func() hello // changes with the keyring
 	label   string
-	// identity is nil when streams are in clear text.
+	// identity is nil if streams are in clear text.
 	identity *identity.Source
 	// guard is nil without certificates.
 	guard   *guard
@@ -60,7 +60,7 @@ type transport struct {
 	packetCh chan *memberlist.Packet
 	streamCh chan net.Conn
 
-	// handlers is written before start and only read afterwards.
+	// handlers is written before start and afterwards only read.
 	handlers map[string]func(context.Context, Peer, net.Conn)
 
 	refusals refusals
@@ -73,8 +73,8 @@ type transport struct {
 	open map[net.Conn]struct{}
 }
 
-// bind opens both sockets on one port. Port 0 takes a port that is free for
-// both, which can need several tries: the kernel picks for TCP alone.
+// bind opens both sockets on one port. With port 0 it takes a port that is free for both, which can
+// need several tries, because the kernel considers only TCP.
 func bind(network Network, addr string) (net.PacketConn, net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -105,7 +105,7 @@ func newTransport(cfg Config, h func() hello, m *metrics) (*transport, error) {
 		return nil, err
 	}
 	if udp, ok := packets.(*net.UDPConn); ok {
-		_ = udp.SetReadBuffer(udpReceiveBuffer) // a wish; the default works, too
+		_ = udp.SetReadBuffer(udpReceiveBuffer) // best effort; the default also works
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &transport{
@@ -119,7 +119,7 @@ func newTransport(cfg Config, h func() hello, m *metrics) (*transport, error) {
 	}, nil
 }
 
-// start begins to receive. Shutdown waits for everything started here.
+// start begins to receive. Shutdown waits for all goroutines started here.
 func (t *transport) start() {
 	t.wg.Go(t.receivePackets)
 	t.wg.Go(t.acceptStreams)
@@ -128,15 +128,15 @@ func (t *transport) start() {
 	}
 }
 
-// greetInBackground greets a member over a stream, a few at a time, for what its
-// handshake shows.
+// greetInBackground returns a function that exchanges hellos with a member over a stream, a
+// few at a time, to get its certificates from the handshake.
 func (t *transport) greetInBackground() func(addr string) {
 	places := make(chan struct{}, 4)
 	return func(addr string) {
 		select {
 		case places <- struct{}{}:
 		default:
-			return // the next attempt is soon
+			return // there will be another attempt soon
 		}
 		t.wg.Go(func() {
 			defer func() { <-places }()
@@ -173,16 +173,16 @@ func (t *transport) receivePackets() {
 	}
 }
 
-// queue hands a packet to memberlist.
+// queue passes a packet to memberlist.
 func (t *transport) queue(packet *memberlist.Packet) {
 	select {
 	case t.packetCh <- packet:
-	default: // gossip is lossy by contract; blocking here would lose more
+	default: // gossip tolerates loss; blocking here would lose more packets
 		t.metrics.packetDropped(dropQueueFull)
 	}
 }
 
-// deliver hands memberlist what the guard lets through. From is IP:port.
+// deliver passes a packet that the guard accepted to memberlist. from is IP:port.
 func (t *transport) deliver(packet []byte, from string) {
 	addr, err := netip.ParseAddrPort(from)
 	if err != nil {
@@ -192,7 +192,7 @@ func (t *transport) deliver(packet []byte, from string) {
 	t.queue(&memberlist.Packet{Buf: packet, From: net.UDPAddrFromAddrPort(addr), Timestamp: time.Now()})
 }
 
-// sendRaw sends a packet of the guard's own. Lost ones are sent again.
+// sendRaw sends a packet of the guard itself. The guard repeats lost packets.
 func (t *transport) sendRaw(packet []byte, to string) {
 	addr, err := netip.ParseAddrPort(to)
 	if err != nil {
@@ -204,8 +204,8 @@ func (t *transport) sendRaw(packet []byte, to string) {
 	}
 }
 
-// labelled recognises our cluster's packets before memberlist spends a log line
-// on each of somebody else's.
+// labelled recognises packets of this cluster, so that memberlist does not log a line for each
+// packet of another cluster.
 func (t *transport) labelled(b []byte) bool {
 	return len(b) > 2+len(t.label) && b[0] == labelMagic && int(b[1]) == len(t.label) && string(b[2:2+len(t.label)]) == t.label
 }
@@ -225,7 +225,7 @@ func (t *transport) acceptStreams() {
 				return
 			}
 			t.logger.Warn("accept gossip stream", "err", err)
-			t.pause(50 * time.Millisecond) // out of descriptors, most likely
+			t.pause(50 * time.Millisecond) // most likely out of descriptors
 			continue
 		}
 		stranger := strangers.Meet(conn)
@@ -240,7 +240,7 @@ func (t *transport) pause(d time.Duration) {
 	}
 }
 
-// serve greets one incoming connection and hands it to whom it is for.
+// serve exchanges hellos on one incoming connection and passes it to its handler.
 func (t *transport) serve(stranger *identity.Stranger) {
 	var conn net.Conn = stranger
 	if t.identity != nil {
@@ -293,7 +293,7 @@ func (t *transport) serves(protocol string) bool {
 	return ours || protocol == protocolMemberlist
 }
 
-// track lets Shutdown close connections that are being greeted or served.
+// track lets Shutdown close connections whose hello or handler is still running.
 func (t *transport) track(conn net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -310,18 +310,18 @@ func (t *transport) forget(conn net.Conn) {
 	delete(t.open, conn)
 }
 
-// strangerError is how a greeting fails that takes too long, or whose place another
-// needs.
+// strangerError is the error of a hello that took too long, or whose place was needed for another
+// connection.
 type strangerError struct {
 	reason string
-	err    error // that of the closed connection, if it had come to that
+	err    error // that of the closed connection, if any
 }
 
 func (e *strangerError) Error() string { return fmt.Sprintf("closed (%s): %v", e.reason, e.err) }
 
-// reportRefusal counts and logs what went wrong in a greeting, once for the end
-// that notices. Strangers can cause it, so only a typed refusal is worth a line
-// at warn (see refusals).
+// reportRefusal counts and logs a failed hello, once, at the side that notices the failure.
+// Strangers can cause failures, so only a typed refusal can be logged as a warning (see
+// refusals).
 func (t *transport) reportRefusal(direction, addr string, err error) {
 	var refusal *RefusalError
 	var certificate *identity.RefusalError
@@ -343,7 +343,7 @@ func (t *transport) reportRefusal(direction, addr string, err error) {
 	t.logRefusal(direction, addr, refusal)
 }
 
-// dial opens a stream to addr and greets.
+// dial opens a stream to addr and exchanges hellos.
 func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, Peer, error) {
 	conn, err := t.network.Dial(ctx, addr)
 	if err != nil {
@@ -352,7 +352,7 @@ func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, 
 	if t.identity != nil {
 		conn = t.identity.Watch(conn)
 	}
-	t.track(conn) // so that a shutdown does not wait for a silent acceptor
+	t.track(conn) // so that a shutdown does not wait for an acceptor that does not answer
 	g, err := t.secureOutbound(ctx, conn, protocol)
 	var peer Peer
 	if err == nil {
@@ -373,10 +373,9 @@ func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, 
 	return g.conn, peer, nil
 }
 
-// secureInbound and secureOutbound put TLS around a connection, when there are
-// certificates. TLS checks chain, time and usage only: who belongs here is judged
-// by the hello behind it, because an initiator never learns why its certificate
-// was refused.
+// secureInbound and secureOutbound start TLS on a connection if there are certificates. TLS
+// checks only chain, time and usage. The hello after it decides which members belong to the
+// cluster, because an initiator never learns from TLS why its certificate was refused.
 func (t *transport) secureInbound(conn net.Conn) (greeting, error) {
 	if t.identity == nil {
 		return greeting{hello: t.hello(), conn: conn}, nil
@@ -404,7 +403,7 @@ func (t *transport) secure(ctx context.Context, conn *tls.Conn) (greeting, error
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return greeting{}, refusedByAlert(conn.RemoteAddr().String(), fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err))
 	}
-	shown := conn.ConnectionState().PeerCertificates // the handshake requires one
+	shown := conn.ConnectionState().PeerCertificates // not empty: the handshake requires one
 	claims, err := identity.FromCertificate(shown[0])
 	if err != nil {
 		return greeting{}, fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err)
@@ -416,8 +415,8 @@ func (t *transport) secure(ctx context.Context, conn *tls.Conn) (greeting, error
 	return g, nil
 }
 
-// refusedByAlert gives an alert of the other end its type. In TLS 1.3 the initiator
-// meets it behind the handshake, where it reads the hello.
+// refusedByAlert converts a TLS alert of the other end to a typed refusal. In TLS 1.3 the initiator
+// receives the alert only after the handshake, when it reads the hello.
 func refusedByAlert(addr string, err error) error {
 	var refusal *RefusalError
 	var alert *net.OpError
@@ -428,8 +427,7 @@ func refusedByAlert(addr string, err error) error {
 		Cause: fmt.Errorf("certificate refused by the other end (%s): %w: do both have certificates of one authority, and right clocks?", addr, alert)}
 }
 
-// learn keeps the certificate of a member that was admitted: its packets count from
-// now on.
+// learn stores the certificate of an admitted member, so that its packets count from now on.
 func (t *transport) learn(peer Peer, g greeting) error {
 	if t.guard == nil {
 		return nil
@@ -440,8 +438,8 @@ func (t *transport) learn(peer Peer, g greeting) error {
 	return nil
 }
 
-// noteUnsigned lists a certified member that was refused because it does not sign
-// its gossip, so that operators see what to upgrade.
+// noteUnsigned lists a certified member that was refused because it does not sign its
+// gossip, so that operators see which member to upgrade.
 func (t *transport) noteUnsigned(g greeting, err error) {
 	var refusal *RefusalError
 	if t.guard == nil || !errors.As(err, &refusal) || refusal.Field != fieldFormat || g.claims.Node != refusal.Node {
@@ -449,10 +447,10 @@ func (t *transport) noteUnsigned(g greeting, err error) {
 	}
 	t.metrics.unproven.WithLabelValues(unprovenUnsigned).Inc()
 	t.guard.proofs.noteStranger(Unproven{ID: refusal.Node, GossipAddr: refusal.Addr, kind: unprovenUnsigned,
-		Reason: "its release does not sign gossip, so nothing that it says counts: upgrade it"})
+		Reason: "its release does not sign gossip, so its gossip is ignored: upgrade it"})
 }
 
-// FinalAdvertiseAddr is asked by memberlist for what to tell the others.
+// FinalAdvertiseAddr returns the address that memberlist announces to other members.
 func (t *transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -470,8 +468,8 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
 	to, err := netip.ParseAddrPort(a.Addr)
 	if err != nil {
-		// Addresses come from gossip and were checked there. Dropping the packet
-		// lets the failure detector draw its conclusion.
+		// Addresses from gossip were checked when they were received. Dropping the packet lets
+		// the failure detector decide.
 		t.metrics.packetDropped(dropBadAddress)
 		return time.Now(), nil
 	}
@@ -493,7 +491,7 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 	return time.Now(), nil
 }
 
-// PacketCh delivers packets that carry our label.
+// PacketCh delivers packets with the label of this cluster.
 func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packetCh }
 
 // DialTimeout opens a stream for memberlist.
@@ -512,11 +510,11 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	return &inspected{Conn: conn, guard: t.guard, by: teller{peer.ID, a.Addr}}, nil
 }
 
-// StreamCh delivers streams of members that were admitted.
+// StreamCh delivers streams of admitted members.
 func (t *transport) StreamCh() <-chan net.Conn { return t.streamCh }
 
-// Shutdown closes the sockets and every connection still in a greeting or in a
-// handler, and waits for their goroutines.
+// Shutdown closes the sockets and every connection whose hello or handler is still running,
+// and waits for their goroutines.
 func (t *transport) Shutdown() error {
 	t.mu.Lock()
 	t.cancel()

@@ -1,11 +1,11 @@
-// Package ring holds the hashing that every member must agree on: a consistent
+// Package ring provides the hashing that every member must agree on: a consistent
 // hash ring, weighted rendezvous hashing, and a keyed order of ids.
 //
 // # Promise
 //
-// Equal inputs give equal answers in every process and on every node, whatever
-// order the inputs came in. All of it rests on XXH64 (github.com/cespare/xxhash),
-// pinned by golden values in the tests.
+// Equal inputs give equal results in every process and on every node, regardless of
+// the order of the inputs. The hash is XXH64 (github.com/cespare/xxhash); golden
+// values in the tests pin it.
 //
 // # Picture
 //
@@ -20,14 +20,12 @@
 //	Rendezvous: every (key, node) pair has a score; the highest wins.
 //	Order:      ids sorted by Hash(id, Hash(key, 0)).
 //
-// Which one: a [Ring] where lookups must be O(log n) or where the walk to the
-// next member matters; a [Rendezvous] where members carry weights or the share
-// of each must be exact; [Order] to give a list a place for each id that has
-// nothing to do with address, rack or deploy batch.
+// Use a [Ring] where lookups must be O(log n) or where the walk to the next member
+// matters; a [Rendezvous] where members have weights or the share of each must be
+// exact; [Order] to sort ids independently of address, rack and deploy batch.
 //
 // # Rules
 //
-// Everything here is pure: no goroutine, no clock, no logging, no lock. Every
-// value is immutable once built and safe for concurrent use. A change of members
-// makes a new value.
+// The package is pure: no goroutine, no clock, no logging, no lock. Every value is
+// immutable and safe for concurrent use. A change of members makes a new value.
 package ring

@@ -4,19 +4,21 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/cespare/xxhash/v2"
 )
 
-// hashed is an id by its place in the caller's slice: without a pointer the sort
-// moves 16 bytes and no write barrier runs.
+// hashed refers to an id by its index in the caller's slice: without a pointer the
+// sort moves 16 bytes per element and needs no write barrier.
 type hashed struct {
 	hash  uint64
 	index int
 }
 
 // Order returns ids sorted by Hash(id, Hash(key, 0)), ties by id. The result is a
-// new slice that depends on the set of ids and the key only, not on their order.
-// Different keys give unrelated orders, so that the neighbours of an id under one
-// service are not its neighbours under the next.
+// new slice that depends only on the key and the set of ids, not on the order of ids.
+// Different keys give unrelated orders, so an id has different neighbours under each
+// service.
 func Order(key string, ids []string) []string {
 	seed := Hash(key, 0)
 	keyed := make([]hashed, len(ids))
@@ -36,8 +38,8 @@ func Order(key string, ids []string) []string {
 	return out
 }
 
-// IsOrdered reports whether ids is strictly in the order of [Order] for key, and
-// so also free of repeated ids. It takes one pass and does not allocate.
+// IsOrdered reports whether ids is strictly in the order of [Order] for key, which
+// implies that no id is repeated. It takes one pass and does not allocate.
 func IsOrdered(key string, ids []string) bool {
 	seed := Hash(key, 0)
 	var previous uint64
@@ -49,4 +51,18 @@ func IsOrdered(key string, ids []string) bool {
 		previous = hash
 	}
 	return true
+}
+
+// Hash returns the XXH64 of key under seed. It does not allocate.
+//
+// XXH64 is fast and spreads keys evenly, but is not cryptographic: a client that
+// chooses the keys can choose their hashes.
+func Hash(key string, seed uint64) uint64 {
+	if seed == 0 {
+		return xxhash.Sum64String(key)
+	}
+	var digest xxhash.Digest
+	digest.ResetWithSeed(seed)
+	_, _ = digest.WriteString(key) // documented never to fail
+	return digest.Sum64()
 }

@@ -15,23 +15,23 @@ type Node struct {
 
 // Rendezvous ranks nodes for a key by weighted rendezvous hashing: highest random
 // weight (Thaler and Ravishankar, 1998) with the score -w/ln(h) (Schindelhauer and
-// Schomaker, 2005), h in (0,1) being the hash of the pair. A node's share of the
-// keys is exactly its share of the weights, and a node that leaves moves its own
-// keys only. (Multiplying the hash by the weight, a common shortcut, does not give
-// shares in proportion: of two nodes, weights 2:1 come out as 3:1.)
+// Schomaker, 2005), where h in (0,1) is the hash of the pair. The expected share of a
+// node is exactly its share of the weights, and a node that leaves moves only its own
+// keys. (Multiplying the hash by the weight, a common shortcut, does not give
+// proportional shares: two nodes with weights 2:1 get 3:1.)
 //
-// It is immutable and safe for concurrent use. With equal weights the order is
-// that of the hashes, in integers. With unequal ones it rests on math.Log, whose
-// last bit may differ between processor architectures; that can matter only where
-// two scores agree to about one part in 10^15.
+// A Rendezvous is immutable and safe for concurrent use. With equal weights nodes are
+// compared by their integer hashes. With unequal weights they are compared by
+// math.Log, whose last bit may differ between processor architectures; the difference
+// can matter only where two scores agree to about one part in 10^15.
 type Rendezvous struct {
 	nodes   []Node // sorted by ID
 	uniform bool   // all weights equal: scores are not needed
 }
 
-// NewRendezvous checks and copies nodes; their order does not matter. No nodes at
-// all is valid. It refuses a weight that is not positive and finite, an empty id
-// ([ErrEmptyName]) and a repeated one ([ErrDuplicateName]).
+// NewRendezvous checks and copies nodes; their order does not matter. An empty list
+// is valid. NewRendezvous refuses a weight that is not positive and finite, an empty
+// id ([ErrEmptyName]) and a repeated id ([ErrDuplicateName]).
 func NewRendezvous(nodes []Node) (*Rendezvous, error) {
 	r := &Rendezvous{nodes: slices.Clone(nodes), uniform: true}
 	slices.SortFunc(r.nodes, func(a, b Node) int { return strings.Compare(a.ID, b.ID) })
@@ -54,8 +54,8 @@ func NewRendezvous(nodes []Node) (*Rendezvous, error) {
 	return r, nil
 }
 
-// ranked is a node under one key. Nodes are compared by score, then by hash, then
-// by id, so that equal weights and unequal ones share one definition of order.
+// ranked is a node with its score for one key. Nodes are compared by score, then by
+// hash, then by id, so that equal and unequal weights share one definition of order.
 type ranked struct {
 	score float64
 	hash  uint64
@@ -82,9 +82,9 @@ func (r *Rendezvous) rank(index int, seed uint64) ranked {
 	return out
 }
 
-// rankAhead is rank where only a node ahead of worst is of interest; it reports whether
-// the node is. Most are not, and that can be seen without a logarithm: -ln(h) ≥ 1-h, so no
-// score exceeds w/(1-h). The margin covers rounding.
+// rankAhead is rank with a shortcut: it also reports whether the node ranks before
+// worst. Most nodes do not, and a bound excludes them without a logarithm: because
+// -ln(h) ≥ 1-h, no score exceeds w/(1-h). The margin covers rounding.
 func (r *Rendezvous) rankAhead(index int, seed uint64, worst ranked) (ranked, bool) {
 	const margin = 1 + 1e-9
 	node := &r.nodes[index]
@@ -99,15 +99,14 @@ func (r *Rendezvous) rankAhead(index int, seed uint64, worst ranked) (ranked, bo
 	return out, out.ahead(worst)
 }
 
-// unit maps the top 53 bits of a hash into the open interval (0,1): every value
-// but the lowest is exact, and neither 0 nor 1, where the score has no meaning,
-// can come out.
+// unit maps the top 53 bits of a hash into the open interval (0,1). Every value except
+// the lowest is exact. The result is never 0 or 1, for which the score is undefined.
 func unit(hash uint64) float64 {
 	return max(float64(hash>>11), 0.5) / (1 << 53)
 }
 
-// Owner returns the first node for key, and false if there are no nodes. It takes
-// O(nodes) and does not allocate.
+// Owner returns the highest-ranked node for key, and false if there are no nodes. It
+// takes O(nodes) and does not allocate.
 func (r *Rendezvous) Owner(key string) (string, bool) {
 	if len(r.nodes) == 0 {
 		return "", false
@@ -122,8 +121,8 @@ func (r *Rendezvous) Owner(key string) (string, bool) {
 	return r.nodes[best.index].ID, true
 }
 
-// Top returns the first n nodes for key, best first, or all of them if there are
-// fewer.
+// Top returns the n highest-ranked nodes for key, best first, or all nodes if there
+// are fewer.
 func (r *Rendezvous) Top(key string, n int) []string {
 	n = min(n, len(r.nodes))
 	if n <= 0 {
@@ -131,7 +130,7 @@ func (r *Rendezvous) Top(key string, n int) []string {
 	}
 	seed := Hash(key, 0)
 	var best []ranked
-	// A short list is kept sorted as it fills; a long one is sorted at the end.
+	// A short list is kept sorted while it fills; a long list is sorted at the end.
 	const insertLimit = 32
 	if n <= insertLimit {
 		var buffer [insertLimit]ranked

@@ -11,12 +11,12 @@ import (
 
 // Bounds on the number of virtual nodes of a [Ring].
 const (
-	DefaultVirtualNodes = 8  // a share is off by about a third (standard deviation)
-	MaxVirtualNodes     = 64 // off by about an eighth
+	DefaultVirtualNodes = 8  // standard deviation of a member's share: about a third
+	MaxVirtualNodes     = 64 // standard deviation of a member's share: about an eighth
 )
 
-// Errors returned by [New], [Ring.With] and [NewRendezvous], wrapped with the
-// name at fault.
+// Errors returned by [New], [Ring.With] and [NewRendezvous], wrapped together with the
+// invalid name.
 var (
 	ErrEmptyName     = errors.New("ring: the name of a member is empty")
 	ErrDuplicateName = errors.New("ring: a member is named twice")
@@ -45,7 +45,7 @@ type Ring struct {
 
 // New builds a ring on which each member holds virtualNodes positions
 // (1 to [MaxVirtualNodes]; 0 means [DefaultVirtualNodes]). The order of members
-// does not matter. No members at all is a valid, empty ring; an empty or a
+// does not matter. Without members the ring is empty and valid; an empty or
 // repeated name is refused ([ErrEmptyName], [ErrDuplicateName]).
 func New(virtualNodes int, members ...string) (*Ring, error) {
 	if virtualNodes == 0 {
@@ -59,9 +59,9 @@ func New(virtualNodes int, members ...string) (*Ring, error) {
 	return empty.With(members...)
 }
 
-// With returns a ring that also holds members. Positions already on the ring are
-// merged with the new ones, so adding few members to many costs one pass, not a
-// sort. A name that is empty, repeated or already present is refused.
+// With returns a ring that also holds members. The new positions are sorted and then
+// merged with the existing ones, so adding few members to many costs one pass instead
+// of a full sort. A name that is empty, repeated or already present is refused.
 func (r *Ring) With(members ...string) (*Ring, error) {
 	if len(members) == 0 {
 		return r, nil
@@ -91,8 +91,8 @@ func (r *Ring) With(members ...string) (*Ring, error) {
 	}, nil
 }
 
-// Without returns a ring that no longer holds members. Names that are not on the
-// ring are ignored, since the wanted state already holds.
+// Without returns a ring that does not hold members. Names that are not on the ring
+// are ignored.
 func (r *Ring) Without(members ...string) *Ring {
 	gone := make(map[string]bool, len(members))
 	for _, name := range members {
@@ -147,15 +147,15 @@ func (r *Ring) Lookup(key string) (string, bool) {
 	return r.points[r.first(Hash(key, 0))].member, true
 }
 
-// LookupN returns the first n distinct members met clockwise from key, or every
-// member if there are fewer. The first one is the answer of [Ring.Lookup].
+// LookupN returns the first n distinct members clockwise from key, or every member if
+// there are fewer. The first is the member that [Ring.Lookup] returns.
 func (r *Ring) LookupN(key string, n int) []string {
 	n = min(n, len(r.members))
 	if n <= 0 {
 		return nil
 	}
 	out := make([]string, 0, n)
-	// A short list is cheaper to scan than a map is to build.
+	// Scanning a short list is cheaper than building a map.
 	const scanLimit = 16
 	var seen map[string]bool
 	if n > scanLimit {
@@ -178,9 +178,9 @@ func (r *Ring) LookupN(key string, n int) []string {
 	return out
 }
 
-// Walk yields the member of every virtual node once, clockwise from the first at
-// or after position, wrapping at the end. A member comes up as often as it has
-// virtual nodes.
+// Walk yields the member of every virtual node once, clockwise from the first virtual
+// node at or after position, wrapping at the end. Each member is yielded once per
+// virtual node.
 func (r *Ring) Walk(position uint64) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		at := r.first(position)

@@ -6,17 +6,17 @@ import "sort"
 // (Vose's form of Walker's alias method).
 type aliasTable struct {
 	slots []aliasSlot
-	// cumulative[i] is the sum of the weights of 0..i. It serves the second
-	// draw of a pair when the first try hit the same index.
+	// cumulative[i] is the sum of the weights of 0..i. drawOther uses it for the
+	// second draw of a pair.
 	cumulative []float64
 }
 
 type aliasSlot struct {
-	keep  uint32 // own share of the slot, in units of 2^-32; the rest is alias's
+	keep  uint32 // own share of the slot, in units of 2^-32; the rest belongs to alias
 	alias uint32
 }
 
-// newAliasTable takes weights > 0.
+// newAliasTable builds the table in O(n). All weights must be positive.
 func newAliasTable(weights []float64) aliasTable {
 	n := len(weights)
 	t := aliasTable{slots: make([]aliasSlot, n), cumulative: make([]float64, n)}
@@ -45,16 +45,16 @@ func newAliasTable(weights []float64) aliasTable {
 			small = append(small, l)
 		}
 	}
-	// What is left is 1 but for rounding. Its alias is itself, so the value of
-	// keep does not matter.
+	// Apart from rounding, the remaining shares are 1. Each of these slots is its own
+	// alias, so the value of keep does not matter.
 	for _, i := range append(small, large...) {
 		t.slots[i] = aliasSlot{alias: uint32(i)}
 	}
 	return t
 }
 
-// draw turns 32 random bits into an index: the high part of the product chooses
-// the slot, the low part chooses within it.
+// draw turns 32 random bits into an index: the high part of the product selects
+// the slot, the low part selects between the slot's own index and its alias.
 func (t *aliasTable) draw(random uint32) int {
 	product := uint64(random) * uint64(len(t.slots))
 	i := int(product >> 32)
@@ -64,8 +64,8 @@ func (t *aliasTable) draw(random uint32) int {
 	return i
 }
 
-// drawOther draws from everything but index not, in proportion to weight. The
-// table holds at least two indices.
+// drawOther draws from all indices except not, in proportion to weight. The table
+// must hold at least two indices.
 func (t *aliasTable) drawOther(not int, random uint64) int {
 	n := len(t.cumulative)
 	before := 0.0
@@ -78,7 +78,7 @@ func (t *aliasTable) drawOther(not int, random uint64) int {
 		x += t.cumulative[not] - before
 	}
 	i := sort.Search(n, func(i int) bool { return t.cumulative[i] > x })
-	// Rounding can land on the edges of the gap or past the end.
+	// Because of rounding the result can be not itself or past the end.
 	if i >= n {
 		i = n - 1
 	}

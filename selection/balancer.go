@@ -14,34 +14,34 @@ import (
 type Balancer struct {
 	// Read by every pick, written rarely.
 	table     atomic.Pointer[table]
-	medians   atomic.Uint64 // float32 M, float32 R
-	rand      func() uint64 // nil is math/rand/v2
+	medians   atomic.Uint64 // float32 M, float32 R; see view
+	rand      func() uint64 // nil means math/rand/v2
 	redraws   int
 	alpha     float32
 	slowStart float32 // ns
 	cfg       Config
 
-	_ [128]byte // keep what picks write away from what they only read
+	_ [128]byte // separate the cache lines that picks write from those they only read
 
 	winner winner
 
-	mu      sync.Mutex            // guards what follows and publishing tables
+	mu      sync.Mutex            // guards the fields below and publishing tables
 	members map[string]*member    // by endpoint ID
-	tiers   map[uint8]*tierHealth // where there are several, else nil
-	whole   *tierHealth           // of the range, where it is one tier
+	tiers   map[uint8]*tierHealth // if the range has several tiers, else nil
+	whole   *tierHealth           // of the range, if it has one tier
 	breadth breadth
 	scratch []float32 // for medians
 }
 
-// member is the part of an endpoint's record that only the mutex holder uses.
+// member is the part of an endpoint's record that is used only with Balancer.mu held.
 type member struct {
 	state     *state
 	until     Instant // end of the eviction
 	readmit   Instant // last return from eviction
 	evictions int     // k: consecutive evictions
-	slow      spell   // of too high latency
-	counted   uint64  // picks that the rate of requests has counted
-	ended     uint64  // requests that its tier has counted
+	slow      spell   // time in which the latency was too high
+	counted   uint64  // picks already included in the rate of requests
+	ended     uint64  // ended requests already included in the tier's count
 	reason    string  // of the last eviction
 }
 
@@ -64,28 +64,27 @@ func NewBalancer(cfg Config) (*Balancer, error) {
 	return b, nil
 }
 
-// Range is what a balancer picks from.
+// Range holds the endpoints that a balancer picks from.
 type Range struct {
 	// Endpoints are in the order of the relay's range in the ring.
 	Endpoints []Endpoint
-	// MinEffective is how many of them, from the first on, get traffic however
-	// little there is: so many that with those of the other relays no worker is
-	// left out, ⌈workers/relays⌉. At least 3 are used anyway. 0 means that
-	// nobody knows; then all are.
+	// MinEffective is the least number of endpoints, counted from the first, that get
+	// traffic at any request rate. With ⌈workers/relays⌉ the effective ranges of all
+	// relays cover every worker. At least 3 are used in any case. 0 means unknown; then
+	// all endpoints get traffic.
 	MinEffective int
 }
 
-// Update is UpdateRange of endpoints that all get traffic.
+// Update is UpdateRange with a MinEffective of 0: all endpoints get traffic.
 func (b *Balancer) Update(endpoints []Endpoint, now Instant) error {
 	return b.UpdateRange(Range{Endpoints: endpoints}, now)
 }
 
 // UpdateRange replaces the range. Endpoints known by ID keep their statistics; new
-// ones start at the median latency and ramp up. Endpoints that are gone are
-// forgotten; tickets picked from them may still be given back. On an error
-// (empty or repeated ID, weight negative, infinite or NaN, MinEffective
-// negative; all reported at once) the old
-// range stays. The slice is copied.
+// endpoints start at the median latency and ramp up. Removed endpoints are forgotten,
+// but their tickets may still be given back. On an error (empty or repeated ID;
+// negative, infinite or NaN weight; negative MinEffective; all reported together) the
+// old range stays. The slice is copied.
 func (b *Balancer) UpdateRange(r Range, now Instant) error {
 	endpoints := r.Endpoints
 	if err := errors.Join(validateEndpoints(endpoints), r.validateFloor()); err != nil {
@@ -126,9 +125,9 @@ func validateEndpoints(endpoints []Endpoint) error {
 	seen := make(map[string]bool, len(endpoints))
 	for i, e := range endpoints {
 		if e.ID == "" {
-			errs = append(errs, fmt.Errorf("selection: endpoint %d has no ID; give each a stable one", i))
+			errs = append(errs, fmt.Errorf("selection: endpoint %d has no ID; give each endpoint a stable ID", i))
 		} else if seen[e.ID] {
-			errs = append(errs, fmt.Errorf("selection: endpoint ID %q is given twice; IDs must be unique within a range", e.ID))
+			errs = append(errs, fmt.Errorf("selection: endpoint ID %q is listed twice; IDs must be unique within a range", e.ID))
 		}
 		seen[e.ID] = true
 		// The bound keeps sums of weights finite.
@@ -139,10 +138,10 @@ func validateEndpoints(endpoints []Endpoint) error {
 	return errors.Join(errs...)
 }
 
-// Refresh recomputes the medians M and R, evicts endpoints that have been slow for
-// too long, lets evicted ones whose time is over take one request at a time, and
-// fits the effective range to the rate of requests. Call it every 250 ms from one place; it
-// costs one pass over the range and is never on the path of a request.
+// Refresh recomputes the medians M and R, evicts endpoints that have been slow for too
+// long, makes evicted endpoints half-open at the end of their eviction, and adjusts the
+// effective range to the rate of requests. Call Refresh every 250 ms from one goroutine.
+// It costs one pass over the range and is never on the path of a request.
 func (b *Balancer) Refresh(now Instant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,11 +168,11 @@ func (b *Balancer) Refresh(now Instant) {
 	}
 }
 
-// enoughForMedian is how many samples an endpoint has that medians are taken of.
+// enoughForMedian is how many samples an endpoint needs to count in the medians.
 const enoughForMedian = 3
 
-// refreshMedians takes endpoints with enough samples; without any the old
-// values stay. b.mu is held.
+// refreshMedians computes the medians of the endpoints with enough samples; if there
+// are none, the old values stay. b.mu is held.
 func (b *Balancer) refreshMedians(t *table) {
 	median, queue := unpackPair(b.medians.Load())
 	latencies := b.scratch[:0]
@@ -196,12 +195,183 @@ func (b *Balancer) refreshMedians(t *table) {
 	b.medians.Store(packPair(median, queue))
 }
 
-// middle returns the lower median: of two endpoints the better one is the
-// measure of what the range can do. It sorts values.
+// middle returns the lower median, or none if there are no values: with two endpoints
+// the better one shows what the range can do. It sorts values.
 func middle(values []float32, none float32) float32 {
 	if len(values) == 0 {
 		return none
 	}
 	slices.Sort(values)
 	return values[(len(values)-1)/2]
+}
+
+// Endpoint is one member of a relay's range, as the caller describes it.
+type Endpoint struct {
+	// ID is the identity: an endpoint keeps its statistics over updates with the same ID.
+	ID string
+	// Weight is the share of this relay's traffic, relative to the other
+	// endpoints; finite and >= 0. An endpoint of weight 0 is connected but
+	// drawn only when nothing else is left.
+	Weight float64
+	// Tier is how far away the endpoint is, 0 nearest. A farther tier gets the traffic
+	// that the healthy endpoints of the nearer tiers cannot take; see
+	// [Config.Overprovisioning].
+	Tier uint8
+	// Limit is the most requests that this balancer may have in flight there, 0 for any
+	// number. An endpoint without room is passed over while another has room.
+	Limit int
+	// Refuses is true if the endpoint refuses requests itself when it is full, with the
+	// outcome [Full]. Limit is then only this balancer's share of the endpoint's places,
+	// and other balancers may have left some free: if no endpoint has room, the least full
+	// of these is tried anyway. If an endpoint does not refuse, Limit is never exceeded.
+	Refuses bool
+	// Value is opaque to selection: the relay keeps its connection pool here.
+	Value any
+}
+
+// table is the immutable view of the range that picks read. A new table is published when
+// the range changes, when an endpoint is evicted, becomes half-open or is readmitted, and
+// when the effective range grows or shrinks.
+type table struct {
+	near   candidates   // of the nearest tier that gets traffic
+	beyond candidates   // of the tier of near, outside the effective range
+	spill  []candidates // of other tiers with traffic or half-open endpoints; usually empty
+
+	entries []entry // the whole range, in the caller's order
+	byID    map[string]*entry
+	routed  []bool // by entry: whether it is among the candidates
+	shape   shape
+	// halfOpen is true if there is a half-open candidate, so that a pick must check
+	// phases. It is nearly always false.
+	halfOpen bool
+	// limited is true if an endpoint has a Limit, so that a pick must check for room.
+	limited bool
+	// full are the tiers of which no further endpoint may be evicted. Without it, every
+	// failure in a failing range would take the mutex.
+	full tierSet
+}
+
+// shape holds the inputs of a table other than the endpoints.
+type shape struct {
+	width            int     // effective range: the number of endpoints that get traffic
+	overprovisioning float64 // see Config
+}
+
+type entry struct {
+	Endpoint
+	state  *state
+	member *member
+}
+
+// newTable builds a table. Tables of one range share the entries and their index.
+func newTable(entries []entry, byID map[string]*entry, s shape) *table {
+	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s}
+	t.limited = slices.ContainsFunc(entries, func(e entry) bool { return e.Limit > 0 })
+	counts := tally(entries)
+	for _, c := range counts {
+		if counts.full(c.tier) {
+			t.full.add(c.tier)
+		}
+	}
+	for _, share := range tierShares(entries, s.overprovisioning) {
+		c, beyond := t.candidates(share)
+		if len(c.drawn) > 0 {
+			switch {
+			case c.load == 0:
+				// A tier without traffic may have half-open endpoints, which get a small share.
+				c.load = float64(len(c.drawn)) / float64(len(entries))
+				t.spill = append(t.spill, c)
+			case len(t.near.drawn) == 0:
+				t.near, t.beyond = c, beyond
+			default:
+				t.spill = append(t.spill, c)
+			}
+		}
+	}
+	return t
+}
+
+// again returns a table of the same range after phases have changed.
+func (t *table) again() *table { return newTable(t.entries, t.byID, t.shape) }
+
+// candidates returns the first active endpoints of the tier, in ring order, as many as the
+// tier's part of the effective range, and the other active endpoints as beyond. Half-open
+// endpoints are added wherever they are: otherwise they would never be tried and would
+// count as evicted forever.
+func (t *table) candidates(share tierShare) (inside, beyond candidates) {
+	width := ceil(share.load * float64(t.shape.width))
+	var in, out []drawn
+	var weights, outWeights []float64
+	for i := range t.entries {
+		e := &t.entries[i]
+		if e.Weight <= 0 || e.Tier != share.tier {
+			continue
+		}
+		switch phase(e.state.phase.Load()) {
+		case evicted:
+			continue
+		case halfOpen:
+			t.halfOpen = true
+		default:
+			if width == 0 {
+				out, outWeights = append(out, e.drawn()), append(outWeights, e.Weight)
+				continue
+			}
+			width--
+		}
+		t.routed[i] = true
+		in, weights = append(in, e.drawn()), append(weights, e.Weight)
+	}
+	return newCandidates(share, in, weights), newCandidates(share, out, outWeights)
+}
+
+func (e *entry) drawn() drawn { return drawn{e.state, e, e.Limit} }
+
+// index returns the entries by ID.
+func index(entries []entry) map[string]*entry {
+	byID := make(map[string]*entry, len(entries))
+	for i := range entries {
+		byID[entries[i].ID] = &entries[i]
+	}
+	return byID
+}
+
+// weighOut sets state.perOut, what one request in flight adds to the queue: the mean weight
+// of the tier divided by the endpoint's weight. So an endpoint of twice the weight counts
+// as equally busy with twice as many requests.
+func weighOut(entries []entry) {
+	var sums [256]float64
+	var counts [256]int
+	for i := range entries {
+		if e := &entries[i]; e.Weight > 0 {
+			sums[e.Tier] += e.Weight
+			counts[e.Tier]++
+		}
+	}
+	for i := range entries {
+		e := &entries[i]
+		perOut := float32(1)
+		if e.Weight > 0 {
+			perOut = float32(sums[e.Tier] / float64(counts[e.Tier]) / e.Weight)
+		}
+		e.state.perOut.Store(math.Float32bits(perOut))
+	}
+}
+
+// winner is the running winner score W, float32 bits. Concurrent picks may lose a step;
+// that is harmless, because W is an average of about sixty picks.
+type winner struct{ bits atomic.Uint32 }
+
+func (w *winner) load() float32 { return math.Float32frombits(w.bits.Load()) }
+
+// follow moves W by 1/64 of the distance to the score of the winner of a pick. Steps below
+// 0.1 % of W are skipped, so that the cache line is not written while scores are stable.
+func (w *winner) follow(old, score float32) {
+	if old == 0 {
+		w.bits.Store(math.Float32bits(score))
+		return
+	}
+	if step := (score - old) / 64; step > old/1000 || step < -old/1000 {
+		w.bits.Store(math.Float32bits(old + step))
+	}
 }

@@ -1,24 +1,29 @@
 package selection
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // candidates are the endpoints of one tier that a pick draws from.
 type candidates struct {
 	drawn []drawn
-	// even says that the weights are equal: drawing needs no tables.
+	// even is true if the weights are equal: drawing needs no alias tables.
 	even bool
-	// first and second draw the two of a pair. In a pair, an endpoint appears with
-	// exactly twice its share: then chance, where the scores say nothing, leaves
-	// everybody its share. Drawing twice by weight would not do: of the weights 4,
-	// 1 and 1 the first would be in 93 % of the pairs, and win half of them.
-	// The first is drawn by Brewer's probabilities p(1-p)/(1-2p), the second by
-	// weight among the rest (Brewer, "A model of systematic sampling with unequal
+	// first and second draw the two endpoints of a pair. An endpoint must be in a pair
+	// with exactly twice the probability of its share: if all scores are equal, each of
+	// the pair wins half of the time, and every endpoint gets its share. Two draws by
+	// weight do not achieve that: with the weights 4, 1 and 1 the first endpoint would be
+	// in 93 % of the pairs and win half of them.
+	// The first is drawn with Brewer's probabilities p(1-p)/(1-2p), the second by weight
+	// among the others (Brewer, "A model of systematic sampling with unequal
 	// probabilities", 1963).
 	first, second aliasTable
-	// dominant is the endpoint whose share is a half or more, -1 if there is none.
-	// It is in every pair, and second draws the other one. It competes evenly in
-	// rivalry, of 2^32, pairs; in the others, which are what its share is above
-	// chance, it gives way only to an endpoint that is dominance times better.
+	// dominant is the endpoint whose share is at least a half, -1 if there is none. It is
+	// in every pair, and second draws the other endpoint. In rivalry of 2^32 pairs the
+	// two compete evenly. In the other pairs the dominant endpoint wins unless the other
+	// is dominance times better; this gives the dominant endpoint the part of its share
+	// that a half of the pairs cannot give.
 	dominant int
 	rivalry  uint32
 
@@ -33,9 +38,9 @@ type drawn struct {
 	limit int // of entry
 }
 
-// dominance is how many times the score of a dominant endpoint may be that of
-// another before its weight does not help it any more. Two is what one request in
-// flight makes, and estimates are off by a third at times.
+// dominance is the ratio of scores above which a dominant endpoint loses in spite of its
+// weight. It is above two because one request in flight already doubles a score, and
+// estimates can be wrong by a third.
 const dominance = 3
 
 func newCandidates(share tierShare, members []drawn, weights []float64) candidates {
@@ -71,9 +76,10 @@ func newCandidates(share tierShare, members []drawn, weights []float64) candidat
 	return c
 }
 
-// pair draws two different candidates, of which there are two at least; random are
-// fresh bits, and more can be had. Equal scores go to i, which either may be.
-// favoured says that i is the dominant one in a pair that is not even.
+// pair draws two different candidates; there must be at least two. random are fresh
+// random bits; b.random gives more. Which of the two is i is random, so a tie can go to
+// i. favoured is true if i is the dominant endpoint and wins unless j is dominance times
+// better.
 func (c *candidates) pair(b *Balancer, random uint64, d *Decision) (i, j int, favoured bool) {
 	high, low := uint32(random>>32), uint32(random)
 	n := len(c.drawn)
@@ -100,7 +106,8 @@ func (c *candidates) pair(b *Balancer, random uint64, d *Decision) (i, j int, fa
 			j = c.second.drawOther(i, b.random(d))
 		}
 	}
-	// The order of a pair is not random yet. The last bit has no other weight.
+	// Randomise the order of the pair. The lowest bit is free: the draws above do not
+	// depend on it noticeably.
 	if low&1 == 0 {
 		i, j = j, i
 	}
@@ -115,7 +122,7 @@ func (c *candidates) one(random uint32) *drawn {
 	return &c.drawn[c.second.draw(random)]
 }
 
-// choose draws a tier.
+// choose draws a tier in proportion to its load and returns its candidates.
 func (t *table) choose(random uint64) *candidates {
 	x := unit(random)
 	for i := range t.spill {
@@ -124,4 +131,198 @@ func (t *table) choose(random uint64) *candidates {
 		}
 	}
 	return &t.near
+}
+
+// exclusionSize exceeds the four endpoints that can fail before the fifth and last
+// attempt of a request.
+const exclusionSize = 8
+
+// Exclusion is the set of endpoints that one request has already tried. It affects no
+// other request. The zero value is empty and ready for use. An Exclusion is not safe for
+// concurrent use and never allocates.
+type Exclusion struct {
+	tried [exclusionSize]*state
+	n     int
+}
+
+// Add excludes the endpoint of p. The set holds the last eight endpoints.
+func (e *Exclusion) Add(p Pick) {
+	if p.state == nil || e.contains(p.state) {
+		return
+	}
+	e.tried[e.n%exclusionSize] = p.state
+	e.n++
+}
+
+// Len returns how many endpoints are excluded. A nil Exclusion is empty.
+func (e *Exclusion) Len() int {
+	if e == nil {
+		return 0
+	}
+	return min(e.n, exclusionSize)
+}
+
+// Reset empties the set.
+func (e *Exclusion) Reset() { *e = Exclusion{} }
+
+func (e *Exclusion) contains(s *state) bool {
+	if e == nil {
+		return false
+	}
+	for _, t := range e.tried[:e.Len()] {
+		if t == s {
+			return true
+		}
+	}
+	return false
+}
+
+// Room is whether an endpoint takes one more request of a balancer.
+type Room uint8
+
+// The values of Room, best first.
+const (
+	HasRoom Room = iota
+	// AtLimit: the balancer has as many requests in flight as the endpoint's Limit. Only
+	// the endpoint knows whether other balancers have left room.
+	AtLimit
+	// RefusedLately: the endpoint has just refused a request because it is full.
+	RefusedLately
+	// NoRoom: the endpoint is at its Limit and does not refuse requests by itself.
+	NoRoom
+)
+
+// Room returns the room of the named endpoint, for strategies that choose endpoints
+// themselves. It is NoRoom for an endpoint that is not in the range. No lock, no
+// allocation.
+func (b *Balancer) Room(id string, now Instant) Room {
+	e := b.table.Load().byID[id]
+	if e == nil {
+		return NoRoom
+	}
+	one := e.drawn()
+	return one.room(now.tick())
+}
+
+// Limited reports whether any endpoint of the range has a Limit. If none has, all
+// endpoints have room.
+func (b *Balancer) Limited() bool { return b.table.Load().limited }
+
+func (d *drawn) room(now tick) Room {
+	if d.limit == 0 {
+		return HasRoom
+	}
+	full := int(d.state.outstanding()) >= d.limit
+	switch {
+	case full && !d.entry.Refuses:
+		return NoRoom
+	case d.state.refusedLately(now):
+		return RefusedLately
+	case full:
+		return AtLimit
+	}
+	return HasRoom
+}
+
+// withRoom returns the score, or infinity, which never wins, if there is no room.
+func (d *drawn) withRoom(score float32, v *view) float32 {
+	if d.room(v.tick) != HasRoom {
+		return float32(math.Inf(1))
+	}
+	return score
+}
+
+// hard returns the limit that this balancer enforces itself, 0 for none.
+func hard(e *entry) int {
+	if e.Refuses {
+		return 0
+	}
+	return e.Limit
+}
+
+const (
+	// fullFor, 50 ms, is how long an endpoint counts as full after its first refusal, and
+	// fullMost, 10 s, the maximum after several refusals. The range is wide because the
+	// places may be held by requests of milliseconds or by sessions of hours.
+	fullFor  = int32(50_000_000 >> tickShift)
+	fullMost = int32(10_000_000_000 >> tickShift)
+	// refusals masks the number of refusals, the lowest bits of state.full; the other bits
+	// hold the time.
+	refusals = 1<<4 - 1
+)
+
+// refused marks the endpoint as full. Each refusal after the end of that time doubles the
+// next; the end of a request clears the mark.
+func (s *state) refused(now tick) {
+	if s.refusedLately(now) {
+		return
+	}
+	n := s.full.Load() & refusals
+	until := uint32(now) + uint32(min(fullFor<<n, fullMost))
+	s.full.Store(until&^refusals | min(n+1, refusals))
+}
+
+func (s *state) refusedLately(now tick) bool {
+	word := s.full.Load()
+	return word != 0 && int32(word&^refusals-uint32(now)) > 0
+}
+
+// InFlight counts the requests that a balancer has in flight at one endpoint. The zero
+// value counts none. An InFlight is valid while the endpoint stays in the range.
+type InFlight struct{ state *state }
+
+// InFlight returns the counter of the named endpoint, or the zero value if the endpoint is
+// not in the range.
+func (b *Balancer) InFlight(id string) InFlight {
+	if e := b.table.Load().byID[id]; e != nil {
+		return InFlight{e.state}
+	}
+	return InFlight{}
+}
+
+// Count returns the number of requests in flight. No lock, no allocation.
+func (f InFlight) Count() int {
+	if f.state == nil {
+		return 0
+	}
+	return int(f.state.outstanding())
+}
+
+// Take begins a request on the named endpoint of the range, whatever its state, for a
+// strategy that has chosen the endpoint itself. The ticket is used like one of Pick, so
+// the statistics include the request. The error wraps [ErrNoEndpoint] if the range has no
+// such endpoint, and [ErrFull] if the endpoint is at its Limit and does not refuse
+// requests itself. No lock; it allocates only the error.
+func (b *Balancer) Take(id string, now Instant) (Pick, error) {
+	e := b.table.Load().byID[id]
+	if e == nil {
+		return Pick{}, fmt.Errorf("selection: %w: %q is not in the range; choose again from the current range", ErrNoEndpoint, id)
+	}
+	if !e.state.begin(now.tick(), hard(e)) {
+		return Pick{}, errFull
+	}
+	p := Pick{state: e.state, entry: e, start: now}
+	if e.state.claimProbe(true) {
+		p.is = probing
+	}
+	return p, nil
+}
+
+// Load returns how many requests the named endpoint has in flight. If the endpoint has
+// reported its count in the last 10 s, sampled is true and the result is that report,
+// which counts the requests of all relays, plus the requests that this relay sent since;
+// or this relay's requests in flight if these are more, because a report does not count
+// the request whose answer carried it. Otherwise the result is this relay's requests in
+// flight. It is 0 for an endpoint that is not in the range. No lock, no allocation.
+func (b *Balancer) Load(id string, now Instant) (inFlight float64, sampled bool) {
+	e := b.table.Load().byID[id]
+	if e == nil {
+		return 0, false
+	}
+	s, t := e.state, now.tick()
+	if s.reported.Load() != ownReport || t.since(tick(s.reportTick.Load())) > reportExpiry {
+		return float64(s.outstanding()), false
+	}
+	last, _ := unpackPair(s.report.Load())
+	return float64(max(last+s.sentSinceReport(t), s.outstanding())), true
 }

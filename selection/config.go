@@ -8,71 +8,72 @@ import (
 	"time"
 )
 
-// Config holds the settings of a [Balancer]. Start from [DefaultConfig]: the
-// zero value is not valid, because 0 redraws has a meaning of its own.
+// Config holds the settings of a [Balancer]. Start from [DefaultConfig]: the zero value
+// is not valid, because 0 redraws is a valid setting and not the default.
 type Config struct {
 	// Redraws is how many more pairs a pick may draw while the best endpoint
 	// so far is worse than the running winner. 0 is textbook power of two
-	// choices. Range 0 to 8, default 2: one redraw brings most of the gain, a
+	// choices. Range 0 to 8, default 2: the first redraw brings most of the gain, a
 	// third almost none.
 	Redraws int
 
 	// Alpha is the largest weight of one new latency sample in the estimate.
-	// Range (0, 1], default 0.2. At more than about one sample per 0.7 s the
-	// time constant of 3 s makes the weight smaller than this.
+	// Range (0, 1], default 0.2. When samples come faster than about one per 0.7 s, the
+	// time constant of 3 s makes the weight smaller than Alpha.
 	Alpha float64
 
-	// InitialLatency stands in for the median latency of the range until one
-	// is known. Default 10 ms.
+	// InitialLatency replaces the median latency of the range until that is
+	// known. Default 10 ms.
 	InitialLatency time.Duration
 
-	// SlowStart is how long an endpoint that joined or came back is held below
+	// SlowStart is how long an endpoint that joined or was readmitted gets less than
 	// its full share. 0 turns the ramp off. Default 3 s.
 	SlowStart time.Duration
 
 	// ConsecutiveFailures is how many failures in a row an endpoint may have;
-	// the next one evicts it. At least 1, default 3 (evicted at the fourth).
+	// the next failure evicts it. At least 1, default 3 (evicted at the fourth).
 	ConsecutiveFailures int
 
-	// ErrorRateThreshold is the failure share, in (0, 1), that an endpoint's
-	// share must surely exceed (Wilson lower bound, z = 4) to be evicted.
-	// Failures in a row evict only while the whole range fails less than this, or the
-	// endpoint's tier fails three times as much as another is expected to.
+	// ErrorRateThreshold, in (0, 1), is the failure share above which an endpoint is
+	// evicted; the Wilson lower bound (z = 4) of its share must exceed the threshold.
+	// Failures in a row evict only while the whole range fails less than this, or while
+	// the endpoint's tier fails three times as much as another is expected to fail.
 	// Default 0.05.
 	ErrorRateThreshold float64
 
-	// LatencyFactor is how many times the median latency of its tier an
-	// endpoint's estimate must surely exceed, for 10 s and in more than 20 answers,
-	// to be evicted. 0 turns it off; otherwise at least 1.5. Default 3.
+	// LatencyFactor is how many times the median latency of its tier an endpoint's
+	// estimate must exceed, with statistical certainty, for 10 s and in more than 20
+	// answers, to be evicted. 0 turns it off; otherwise at least 1.5. Default 3.
 	LatencyFactor float64
 
-	// MaxEviction bounds the time an endpoint is out before it is tried again.
+	// MaxEviction limits how long an endpoint stays evicted before it is tried again.
 	// At least 1 s, default 30 s.
 	MaxEviction time.Duration
 
-	// EndpointRate is how many requests per second an endpoint should get for its
-	// estimates to be worth something. A relay that sends less uses so many of its
-	// range, in ring order, that they get this, but no fewer than
-	// [Range.MinEffective], 3, and the requests that it has in flight; and a request for
-	// which these are busy with others of the relay may go to one outside. 0 turns it
-	// off: all are used. Default 1.
-	// Measured: at a low steady rate it takes 4 to 6 % off the 99th percentile in the
-	// queueing simulation; with 100 relays, 40 workers and a request in 30 s for each
-	// pair that is 2.9 s instead of 23 s.
+	// EndpointRate is how many requests per second an endpoint should get to keep its
+	// estimates useful. A relay that sends fewer uses only the first endpoints of its
+	// range, in ring order: as many as get this rate, but no fewer than
+	// [Range.MinEffective], 3, and its requests in flight. A request may go to an endpoint
+	// outside the effective range while those inside have requests of the relay in
+	// flight. 0 turns the effective range off: all endpoints are used. Default 1.
+	// Measured in the queueing simulation: at a low steady rate the 99th percentile is
+	// 4 to 6 % lower; with 100 relays, 40 workers and one request per pair in 30 s it is
+	// 2.9 s instead of 23 s.
 	EndpointRate float64
 
 	// Overprovisioning is how many times its fair share a healthy endpoint may be
 	// loaded before traffic goes to a farther tier: at 1.4 the nearest tier gets
-	// everything down to 72 % of healthy endpoints. At least 1, default 1.4.
+	// all traffic while at least 72 % of its endpoints are healthy. At least 1, default
+	// 1.4.
 	Overprovisioning float64
 
-	// OnEvict is told of each eviction while the balancer's mutex is held: it must
-	// not block, and not call the balancer. Default nil: nobody is.
+	// OnEvict is called at each eviction with the balancer's mutex held: it must not
+	// block and must not call the balancer. Default nil: no call.
 	OnEvict func(EvictionCause)
 
-	// Rand replaces the random source, so that a simulation can repeat a run to
-	// the byte. Whoever calls the balancer's methods from several goroutines
-	// gives one that is safe for that. Default nil: math/rand/v2.
+	// Rand replaces the random source, so that a simulation is reproducible to the byte.
+	// It must be safe for concurrent use if the balancer is used by several goroutines.
+	// Default nil: math/rand/v2.
 	Rand func() uint64
 }
 
@@ -92,7 +93,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports every invalid setting at once, sorted by name, or nil.
+// Validate reports all invalid settings together, sorted by name, or nil.
 func (c Config) Validate() error {
 	var bad []string
 	check := func(ok bool, name string, value any, allowed string) {

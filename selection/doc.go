@@ -2,13 +2,13 @@
 //
 // # Promise
 //
-// Each request goes to the better of two endpoints drawn in proportion to
-// their weights, and to the better of four or six when the first ones look bad.
-// "Better" is the lower product of expected latency, expected queue and a
-// penalty for failures. An endpoint that fails fast never looks fast, a new
-// endpoint is neither flooded nor starved, and statistics survive every change
-// of the range. Little traffic goes to as many endpoints as it can teach something
-// about, and none leaves the nearest tier but for want of healthy endpoints.
+// Each request goes to the better of two endpoints drawn in proportion to their
+// weights, or to the best of four or six if the first pairs look bad. "Better" means a
+// lower product of expected latency, expected queue and a penalty for failures. An
+// endpoint that fails fast never looks fast, a new endpoint is neither flooded nor
+// starved, and statistics survive every change of the range. At low traffic only as
+// many endpoints are used as get enough requests for a useful estimate, and traffic
+// leaves the nearest tier only if that has too few healthy endpoints.
 //
 // # Picture
 //
@@ -16,9 +16,9 @@
 //	                   |                                 |
 //	                   v                                 v
 //	  +----------- table (immutable) ----------+   medians M and R,
-//	  | by tier: alias table -> endpoints that  |  slow and half-open endpoints,
-//	  | may be drawn; others as a last resort   |  the effective range
-//	  +------|----------------|-----------------+
+//	  | by tier: alias table -> endpoints that |   slow and half-open endpoints,
+//	  | may be drawn; others as a last resort  |   the effective range
+//	  +------|----------------|----------------+
 //	         v                v
 //	     state "a"        state "b"     128 bytes each, atomics, keyed by ID
 //	         ^                ^
@@ -26,7 +26,7 @@
 //	Pick: draw two, score, count up      Answered, Done: latency, load, success;
 //	Take: the named one, count up        Done: count down
 //
-//	active --4 failures in a row, a sure failure share, surely slow--> evicted
+//	active --4 failures in a row, high failure share, high latency--> evicted
 //	evicted --min(30 s, 2^k s) x U(0.5, 1)--> half_open, one request at a time
 //	half_open --success--> active, ramping up for 3 s;  --failure--> evicted, k+1
 //
@@ -36,22 +36,25 @@
 //     no network. The caller passes the time in as an [Instant] and reads the
 //     clock once per Pick and once per Done; a clock read costs more than the
 //     whole pick.
-//   - Everything may be called from any goroutine at the same time. Pick, Take,
+//   - All methods may be called from any goroutine at the same time. Pick, Take,
 //     Answered and Done take no lock and allocate nothing; Answered and Done take
 //     the mutex only when they evict or readmit an endpoint.
 //   - Every Pick and Take that returned no error is given back with exactly one
-//     Done. Where a body may be long, Answered comes before it, with its head: a
-//     stream is neither a slow answer nor a silence.
-//   - An endpoint with a Limit is passed over while it has no room, by Pick; others who
-//     choose ask Room first. Take keeps to limits that the endpoint itself does not keep.
+//     Done. If a body may be long, Answered is called before Done, when the head of the
+//     answer arrives: a stream is neither a slow answer nor a silence.
+//   - Pick passes over an endpoint that is at its Limit. Strategies that choose
+//     endpoints themselves check Room first. Take enforces the limits of endpoints that
+//     do not refuse requests themselves.
 //   - Weights are shares of this relay's traffic: endpoints that are equally good
-//     get what their weights say, and no weight saves an endpoint that is bad.
-//   - A fault of the whole range evicts nobody: it shows in all tiers. At most a third
-//     of a tier is evicted, or all of it for its failures while another tier is well.
-//   - Someone calls Refresh about every 250 ms, and at least once a day: it is
-//     what lets evicted endpoints return and keeps the 32-bit time stamps of
-//     idle endpoints from wrapping.
-//   - Endpoint states are written by racing goroutines through atomics. A lost
+//     get traffic in proportion to their weights, and an endpoint that is bad gets
+//     little traffic whatever its weight.
+//   - A fault of the whole range shows in all tiers and evicts no endpoint. At most a
+//     third of a tier is evicted, or all of it for failures while another tier is
+//     healthy.
+//   - The caller calls Refresh about every 250 ms, and at least once a day: Refresh
+//     lets evicted endpoints return and keeps the 32-bit time stamps of idle endpoints
+//     from wrapping.
+//   - Endpoint states are written by concurrent goroutines through atomics. A lost
 //     update costs one sample; it never corrupts a count of requests in flight.
 //
 // # Sources

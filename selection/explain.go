@@ -5,70 +5,71 @@ import (
 	"time"
 )
 
-// Decision tells how a pick went, or would go, for people.
+// Decision describes how a pick was made, or would be made, for operators.
 type Decision struct {
-	// Pairs are the draws in their order. It is empty where the range left no
-	// choice.
+	// Pairs are the pairs in the order in which they were drawn. It is empty if there
+	// was no choice.
 	Pairs []DrawnPair
-	// RunningWinner is W, what the winners of recent picks scored; 0 before the
-	// first. A pick whose best is worse draws again.
+	// RunningWinner is W, the average score of the winners of recent picks; 0 before the
+	// first. A pick whose best score is higher draws another pair.
 	RunningWinner float64
-	// Candidates is how many endpoints could be drawn, of the tier that was
-	// chosen, and Range how many there are in all.
+	// Candidates is the number of endpoints that could be drawn in the chosen tier, and
+	// Range the number of endpoints in the range.
 	Candidates, Range int
-	// Winner is the endpoint that gets the request, with what it was judged by,
-	// and Reason one sentence about why.
+	// Winner is the endpoint that gets the request, with the figures that decided, and
+	// Reason explains the choice in one sentence.
 	Winner Candidate
 	Reason string
 
-	dry bool // changes nothing
+	dry bool // the pick has no effects; see Explain
 }
 
-// DrawnPair is two endpoints that were compared. Second is empty where the draws met
-// no other that may be picked.
+// DrawnPair is two endpoints that were compared. Second is empty if the draws found no
+// second endpoint that may be picked.
 type DrawnPair struct {
 	First, Second Candidate
-	// Redrawn says that another pair was drawn after this one, because the best
+	// Redrawn is true if another pair was drawn after this one, because the best
 	// so far was worse than RunningWinner.
 	Redrawn bool
-	// Handicap is by how much the second must be better than the first to win;
-	// 1 but where the first one's weight is a half of all or more.
+	// Handicap is how many times better the second must be than the first to win. It is
+	// 1 unless the first has at least half of all weight.
 	Handicap float64
 }
 
-// Candidate is one endpoint as a pick saw it. Its score, of which the lowest wins,
-// is Latency · (Queue + 1) / Success² / Ramp, with the latency in nanoseconds.
+// Candidate is one endpoint as a pick saw it. The lowest score wins. The score is
+// Latency · (Queue + 1) / Success² / Ramp, with the latency in nanoseconds.
 type Candidate struct {
 	ID     string
 	Tier   uint8
 	Weight float64
 	// State is "active", "evicted" or "half_open".
 	State string
-	// Latency is what the score uses: the estimate, relaxed towards the median of
-	// the range where it is above, the median without one, and at least half of
-	// the time for which requests wait for any answer.
+	// Latency is the latency used by the score: the estimate, relaxed towards the median
+	// of the range if it is above the median; the median if there is no estimate; and at
+	// least half of the time for which requests have waited for any answer.
 	Latency time.Duration
-	// Queue is how many requests are expected to be before this one.
+	// Queue is the expected number of requests ahead of this one.
 	Queue float64
-	// Full says that it has as many requests as it takes, and lost for that.
+	// Full is true if the endpoint has no room for another request and so cannot win.
 	Full bool
 	// Success is the success average, 0.05 to 1.
 	Success float64
-	// Ramp is the progress of a newcomer, 0.1 to 1.
+	// Ramp is the progress of the slow start, 0.1 to 1.
 	Ramp  float64
 	Score float64
 }
 
-// Explain tells how a pick would go now. Where chance takes part it is a draw of
-// its own. It changes nothing: no request is counted, no half-open endpoint
-// taken, no random source of the configuration read. The error is that of Pick.
+// Explain describes how a pick would be made now; its random draws are independent of
+// later picks. Explain has no effects: no request is counted, no half-open endpoint is
+// claimed, and the random source of the configuration is not read. The error is that of
+// Pick.
 func (b *Balancer) Explain(now Instant, excluded *Exclusion) (Decision, error) {
 	d := Decision{dry: true}
 	_, err := b.PickExplained(now, excluded, &d)
 	return d, err
 }
 
-// PickExplained is Pick and tells how it went: d, which must not be nil, is
+// PickExplained is Pick with a description in d, which must not be nil and is
 // overwritten. It allocates.
 func (b *Balancer) PickExplained(now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
 	*d = Decision{
@@ -83,8 +84,7 @@ func (b *Balancer) PickExplained(now Instant, excluded *Exclusion, d *Decision) 
 	return p, err
 }
 
-// The methods below record. All of them do nothing on nil, which is what Pick
-// passes.
+// The methods below record the decision. On nil, which Pick passes, they do nothing.
 
 // real reports whether the pick has effects.
 func (d *Decision) real() bool { return d == nil || !d.dry }
@@ -115,7 +115,7 @@ func (d *Decision) addPair(first, second *drawn, v *view, favoured bool) {
 	d.Pairs = append(d.Pairs, p)
 }
 
-// only is for a pick without an alternative.
+// only records a pick without an alternative.
 func (d *Decision) only() {
 	if d != nil {
 		d.Reason = "it is the only endpoint that may be picked"
@@ -125,20 +125,20 @@ func (d *Decision) only() {
 func (d *Decision) probe() {
 	if d != nil {
 		d.Pairs = d.Pairs[:0]
-		d.Reason = "it was drawn, and is tried with one request after its eviction"
+		d.Reason = "it was drawn, and one request tries it after its eviction"
 	}
 }
 
-// last is for pickLast.
+// last records the rank at which pickLast found the endpoint.
 func (d *Decision) last(rank int) {
 	if d != nil {
 		d.Reason = [...]string{
-			"the draws met only endpoints that this request has tried or that have no room; it is one of the candidates that are left",
+			"the draws found only endpoints that this request has tried or that have no room; it is one of the remaining candidates",
 			"this request has tried all candidates; it is beyond the effective range or in a tier without traffic",
 			"no endpoint with a weight is left",
-			"none that is left has room within this relay's share; it is the least full, and refuses what it cannot take",
+			"no remaining endpoint has room within this relay's share; it is the least full, and refuses requests by itself when it is full",
 			"only evicted endpoints are left",
-			"all that are left have just refused a request because they are full; one is asked again",
+			"all remaining endpoints have just refused a request because they are full; one is tried again",
 		}[rank]
 	}
 }
@@ -166,7 +166,7 @@ func (d *Decision) conclude(best *drawn, b *Balancer, now Instant) {
 	others := map[string]bool{}
 	for _, c := range seen {
 		if c.ID == id {
-			d.Winner = c // as it was judged, before this request counts
+			d.Winner = c // the figures before this request counts
 		} else {
 			others[c.ID] = true
 		}
@@ -174,21 +174,21 @@ func (d *Decision) conclude(best *drawn, b *Balancer, now Instant) {
 	last := d.Pairs[len(d.Pairs)-1]
 	switch {
 	case last.Handicap > 1 && last.First.ID == id:
-		d.Reason = fmt.Sprintf("it has a half of all weight or more, and %q is not %.0f times better", last.Second.ID, last.Handicap)
+		d.Reason = fmt.Sprintf("it has at least half of all weight, and %q is not %.0f times better", last.Second.ID, last.Handicap)
 	case last.Handicap > 1:
-		d.Reason = fmt.Sprintf("it is more than %.0f times better than %q, which has a half of all weight or more", last.Handicap, last.First.ID)
+		d.Reason = fmt.Sprintf("it is more than %.0f times better than %q, which has at least half of all weight", last.Handicap, last.First.ID)
 	case len(others) == 0:
-		d.Reason = "the draws met no other that this request may be sent to"
+		d.Reason = "the draws found no other endpoint that this request may be sent to"
 	case len(others) == 1 && len(d.Pairs) == 1:
 		d.Reason = fmt.Sprintf("it scores lower than %q, the other of the pair drawn", otherOf(last, id).ID)
 		switch other := otherOf(last, id); {
 		case other.Full:
-			d.Reason = fmt.Sprintf("%q, the other of the pair drawn, has as many requests as it takes", other.ID)
+			d.Reason = fmt.Sprintf("%q, the other of the pair drawn, is full", other.ID)
 		case last.First.Score == last.Second.Score:
 			d.Reason = fmt.Sprintf("it scores the same as %q and was drawn first", other.ID)
 		}
 	default:
-		d.Reason = fmt.Sprintf("it has the lowest score of the %d endpoints in %d pairs; pairs were drawn again while the best was worse than recent winners, or had requests of ours in flight while others of the range are not in use", len(others)+1, len(d.Pairs))
+		d.Reason = fmt.Sprintf("it has the lowest score of the %d endpoints in %d pairs; more pairs were drawn because the best was worse than recent winners, or because it had requests of this relay in flight while others of the range are not in use", len(others)+1, len(d.Pairs))
 	}
 }
 
@@ -206,5 +206,88 @@ func (d *drawn) candidate(v *view) Candidate {
 		State:   phase(d.state.phase.Load()).String(),
 		Latency: time.Duration(latency), Queue: float64(queue), Success: float64(success), Ramp: float64(ramp),
 		Score: float64(combine(latency, queue, success, ramp)), Full: d.room(v.tick) != HasRoom,
+	}
+}
+
+// EndpointStats describes one endpoint for operators and the admin API.
+type EndpointStats struct {
+	ID     string
+	Weight float64
+	// State is "active", "evicted" or "half_open".
+	State string
+	// Latency is the estimate from successes and silences, 0 before the first.
+	Latency time.Duration
+	// InFlight is the number of this relay's requests in flight.
+	InFlight int
+	// Reported is the last in-flight count the endpoint sent, valid only if
+	// HasReport.
+	Reported  float64
+	HasReport bool
+	// SuccessAverage is s' of the score, 0 to 1.
+	SuccessAverage float64
+	// ErrorRate is the share of failures among recent requests (counts that
+	// decay over 10 s), 0 to 1.
+	ErrorRate float64
+	// Picks and Failures count since the endpoint joined the range.
+	Picks    uint64
+	Failures uint64
+	// ConsecutiveFailures counts since the last success.
+	ConsecutiveFailures int
+	// LastReason is why the endpoint was last evicted, "" if never.
+	LastReason string
+	// Score is the cost of the next request; lower is better.
+	Score float64
+}
+
+// Stats describes the range in the order of the last Update. It allocates and takes the
+// mutex, so do not call it on the path of a request.
+func (b *Balancer) Stats(now Instant) []EndpointStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.table.Load()
+	v := b.view(now)
+	stats := make([]EndpointStats, len(t.entries))
+	for i := range t.entries {
+		e := &t.entries[i]
+		s := e.state
+		latency, _ := unpack(s.latency.Load())
+		st := EndpointStats{
+			ID:                  e.ID,
+			Weight:              e.Weight,
+			State:               phase(s.phase.Load()).String(),
+			Latency:             time.Duration(latency),
+			InFlight:            int(s.outstanding()),
+			HasReport:           s.reported.Load() == ownReport,
+			SuccessAverage:      1,
+			Picks:               s.picks.Load(),
+			Failures:            s.failures.Load(),
+			ConsecutiveFailures: int(s.consecutive.Load()),
+			LastReason:          e.member.reason,
+			Score:               float64(s.score(&v)),
+		}
+		if st.HasReport {
+			last, _ := unpackPair(s.report.Load())
+			st.Reported = float64(last)
+		}
+		if word := s.success.Load(); word != 0 {
+			st.SuccessAverage = float64(relaxedSuccess(word, v.tick))
+		}
+		if failures, requests := s.decayedCounts(v.tick); requests > 0 {
+			st.ErrorRate = float64(failures / requests)
+		}
+		stats[i] = st
+	}
+	return stats
+}
+
+// String returns the name used in the admin API.
+func (p phase) String() string {
+	switch p {
+	case evicted:
+		return "evicted"
+	case halfOpen:
+		return "half_open"
+	default:
+		return "active"
 	}
 }

@@ -158,7 +158,7 @@ func TestTheReasonSaysWhy(t *testing.T) {
 	for range 100 {
 		seen[reason(r, nil)] = true
 	}
-	if !seen[`it has a half of all weight or more, and "w1" is not 3 times better`] {
+	if !seen[`it has at least half of all weight, and "w1" is not 3 times better`] {
 		t.Errorf("one is dominant: %v", seen)
 	}
 	r.winner.bits.Store(math.Float32bits(1)) // nobody is as good as that
@@ -173,7 +173,7 @@ func TestTheReasonSaysWhy(t *testing.T) {
 	for range 100 {
 		seen[reason(r, nil)] = true
 	}
-	if !seen[`it is more than 3 times better than "w0", which has a half of all weight or more`] {
+	if !seen[`it is more than 3 times better than "w0", which has at least half of all weight`] {
 		t.Errorf("the dominant one is bad: %v", seen)
 	}
 	r = fleet(t, 10, DefaultConfig())

@@ -5,26 +5,27 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"time"
 )
 
 // ErrNoEndpoint is wrapped by every error of [Balancer.Pick] and
 // [Balancer.Take].
 var ErrNoEndpoint = errors.New("no endpoint to pick")
 
-// ErrFull is wrapped, beside ErrNoEndpoint, where only the limits of endpoints are in
-// the way.
-var ErrFull = errors.New("every endpoint that is left has as many requests as it takes")
+// ErrFull is wrapped in addition to ErrNoEndpoint if only the limits of endpoints
+// prevent a pick.
+var ErrFull = errors.New("every remaining endpoint is full")
 
 var (
 	errEmptyRange  = fmt.Errorf("selection: %w: the range is empty; wait for workers to advertise the service", ErrNoEndpoint)
-	errFull        = fmt.Errorf("selection: %w: %w; try again when one has ended", ErrNoEndpoint, ErrFull)
+	errFull        = fmt.Errorf("selection: %w: %w; try again when a request has ended", ErrNoEndpoint, ErrFull)
 	errAllExcluded = fmt.Errorf("selection: %w: this request has tried every endpoint of the range; return its last error", ErrNoEndpoint)
 )
 
-// Pick is the ticket of one request: which endpoint it goes to and when it
-// started. It is a small value; give it back with [Balancer.Done] exactly once.
-type Pick struct { // more than four fields would not travel in registers
-	state *state // of entry, which Done need not read then
+// Pick is the ticket of one request: its endpoint and its start. It is a small value;
+// give it back with [Balancer.Done] exactly once.
+type Pick struct { // at most four fields, so that it is passed in registers
+	state *state // of entry; repeated so that Done does not read entry
 	entry *entry
 	start Instant
 	is    ticketKind
@@ -35,10 +36,10 @@ type ticketKind uint8
 const (
 	ordinary ticketKind = iota
 	probing             // the one request of a half-open endpoint
-	answered            // Answered has learnt from the head of the answer
+	answered            // Answered has recorded the head of the answer
 )
 
-// Endpoint returns the endpoint as the last Update before the pick gave it.
+// Endpoint returns the endpoint as it was in the last Update before the pick.
 // It panics on the zero Pick, which no successful call returns.
 func (p Pick) Endpoint() Endpoint { return p.entry.Endpoint }
 
@@ -48,11 +49,11 @@ func (p Pick) ID() string { return p.entry.ID }
 // Value returns what the caller stored with the endpoint.
 func (p Pick) Value() any { return p.entry.Value }
 
-// Pick chooses an endpoint for a request that starts now. It avoids the
-// endpoints in excluded (nil for none), then prefers active ones, then any
-// other rather than failing. The error wraps [ErrNoEndpoint] and says whether
-// the range is empty or entirely excluded. No lock, no allocation, no scan; only
-// a request whose exclusions leave nearly nothing looks through the range.
+// Pick chooses an endpoint for a request that starts now. It never chooses an endpoint
+// in excluded (nil for none). It prefers active endpoints and uses others only if no
+// active one is left. The error wraps [ErrNoEndpoint] and states whether the range is
+// empty, full or entirely excluded. No lock, no allocation, no scan; Pick scans the range
+// only if repeated draws find no usable endpoint.
 func (b *Balancer) Pick(now Instant, excluded *Exclusion) (Pick, error) {
 	return b.pick(now, excluded, nil)
 }
@@ -69,21 +70,21 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 	d.among(c)
 	if len(c.drawn) == 1 {
 		d.only()
-		p, _ := b.begin(&c.drawn[0], now, d) // it has no limit
+		p, _ := b.begin(&c.drawn[0], now, d) // cannot fail: the endpoint has no limit
 		return p, nil
 	}
 	v := b.view(now)
 	winner := b.winner.load()
 	redraws := b.redraws
 	if c.dominant >= 0 {
-		redraws = 0 // another pair would take from the dominant one what weight gives it
+		redraws = 0 // another pair would take traffic from the dominant endpoint that its weight gives it
 	}
 	var best *drawn
 	lowest := float32(math.Inf(1))
 	for {
 		i, j, favoured := c.pair(b, b.random(d), d)
 		first, second := &c.drawn[i], &c.drawn[j]
-		// Ties go to the first of the pair, which is either by chance.
+		// Ties go to the first of the pair; the order of the pair is random.
 		one := combine(first.state.parts(&v))
 		other := combine(second.state.parts(&v))
 		d.pair(first, second, &v, favoured)
@@ -116,23 +117,23 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 		b.winner.follow(winner, lowest)
 	}
 	p, ok := b.begin(best, now, d)
-	if !ok { // others have taken its last place meanwhile
+	if !ok { // another request took the last place in the meantime
 		return b.pickAround(t, now, excluded, d)
 	}
 	return p, nil
 }
 
-// seen is what a pick knows of the best endpoint so far.
+// seen is the score of the best endpoint so far, with the context of the pick.
 type seen struct {
 	score float32
 	v     *view
 	d     *Decision
 }
 
-// beyond returns the best endpoint, or a better one outside the effective range where
-// the best one inside has a request of ours in flight already. The range is narrow so
-// that its estimates are fresh; requests that last, or come at one time, need its
-// width, and Refresh would find that out too late.
+// beyond returns best, or a better endpoint outside the effective range if best already
+// has a request of this relay in flight. The effective range is narrow to keep its
+// estimates fresh; long or simultaneous requests need more endpoints, and Refresh would
+// widen the range too late for them.
 func (b *Balancer) beyond(t *table, best *drawn, so seen) (*drawn, float32) {
 	c := &t.beyond
 	if len(c.drawn) == 0 || best.state.outstanding() == 0 {
@@ -163,11 +164,15 @@ func (b *Balancer) begin(best *drawn, now Instant, d *Decision) (p Pick, ok bool
 	return Pick{state: best.state, entry: best.entry, start: now}, true
 }
 
-// drawTries bounds the draws that may hit excluded or busy half-open endpoints
-// before pickAround looks through the range instead.
+// drawTries limits the draws that may hit excluded or busy half-open endpoints before
+// pickAround scans the range instead.
 const drawTries = 8
 
-// pickAround is pick where some endpoints must be passed over.
+// retryPairs bounds the pairs that are drawn for a retry: if half of the endpoints are
+// behind a black hole, three pairs are all bad in one of 64 picks.
+const retryPairs = 8
+
+// pickAround is pick for the case that some endpoints must be passed over.
 func (b *Balancer) pickAround(t *table, now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
 	if len(t.entries) == 0 {
 		return Pick{}, errEmptyRange
@@ -194,14 +199,18 @@ func (b *Balancer) pickAround(t *table, now Instant, excluded *Exclusion, d *Dec
 	return b.pickLast(t, now, excluded, d)
 }
 
-// pickAmong draws pairs by weight from what may be picked among the candidates.
+// pickAmong draws pairs by weight from the candidates that may be picked.
 func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exclusion, d *Decision) (Pick, bool) {
 	d.among(c)
 	v := b.view(now)
 	winner := b.winner.load()
 	var best *drawn
 	lowest := float32(math.Inf(1))
-	for range b.redraws + 1 {
+	pairs := b.redraws + 1
+	if excluded.Len() > 0 {
+		pairs = max(pairs, retryPairs)
+	}
+	for range pairs {
 		var first, second *drawn
 		for range drawTries {
 			if len(c.drawn) == 0 {
@@ -212,8 +221,11 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 				continue
 			}
 			if t.halfOpen && phase(one.state.phase.Load()) != active {
-				// A half-open endpoint must be chosen, not merely admitted:
-				// beside healthy ones it would hardly ever win.
+				if excluded.Len() > 0 {
+					continue // a retry is not used to probe an evicted endpoint
+				}
+				// A half-open endpoint is picked without comparison: against
+				// healthy endpoints it would hardly ever win.
 				if one.state.claimProbe(d.real()) {
 					d.probe()
 					p, ok := b.begin(one, now, d)
@@ -258,21 +270,21 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 	return b.begin(best, now, d)
 }
 
-// The ranks of pickLast.
+// The ranks of pickLast, best first.
 const (
-	lastRouted = iota
-	lastOther
-	lastUnweighted
-	lastFull // at this balancer's limit; there may be room that others leave
-	lastEvicted
-	lastRefused // it has just said that it is full
+	lastRouted     = iota // a candidate
+	lastOther             // active, but not a candidate
+	lastUnweighted        // weight 0
+	lastFull              // at this balancer's limit; other balancers may have left room
+	lastEvicted           // evicted or half-open
+	lastRefused           // has just refused a request because it is full
 )
 
-// pickLast is the last resort: any candidate that is not excluded, in proportion
-// to weight, else any other active endpoint, else any of weight 0, else the least full
-// of those that refuse what they cannot take, else any evicted one; of the nearest tier
-// each time. Of those that have just refused one is asked, by a request that no
-// endpoint has refused.
+// pickLast is the last resort. It chooses among the endpoints that are not excluded: a
+// candidate, in proportion to weight; else another active endpoint; else one of weight
+// 0; else the least full of those that refuse requests by themselves; else an evicted
+// one; each time from the nearest tier. An endpoint that has just refused because it was
+// full comes last, and only for a request without exclusions.
 func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
 	var chosen drawn
 	var total, fullest float64
@@ -311,8 +323,8 @@ func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decis
 		if rank < best {
 			best, total = rank, 0
 		}
-		// Weighted reservoir of one: a newcomer replaces the choice with
-		// probability weight / total so far.
+		// Weighted reservoir sampling with one place: each endpoint replaces the
+		// choice with probability weight / total so far.
 		total += weight
 		if unit(b.random(d))*total < weight {
 			chosen = one
@@ -328,7 +340,7 @@ func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decis
 	d.last(best >> 8)
 	p, ok := b.begin(&chosen, now, d)
 	if !ok {
-		return b.pickLast(t, now, excluded, d) // its last place is taken; there are fewer now
+		return b.pickLast(t, now, excluded, d) // its last place was just taken; it is not eligible any more
 	}
 	if chosen.state.claimProbe(d.real()) {
 		p.is = probing
@@ -336,8 +348,8 @@ func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decis
 	return p, nil
 }
 
-// claimProbe takes the one place of a half-open endpoint; unless really, it only
-// says whether it is free.
+// claimProbe claims the one place of a half-open endpoint and reports whether it was
+// free. With really false it claims nothing.
 func (s *state) claimProbe(really bool) bool {
 	if phase(s.phase.Load()) != halfOpen {
 		return false
@@ -348,8 +360,8 @@ func (s *state) claimProbe(really bool) bool {
 	return s.probing.CompareAndSwap(0, 1)
 }
 
-// random returns 64 random bits. An explanation does not disturb the sequence of a
-// given source.
+// random returns 64 random bits. Explain does not read the configured source, so it does
+// not change the sequence.
 func (b *Balancer) random(d *Decision) uint64 {
 	if b.rand == nil || !d.real() {
 		return rand.Uint64()
@@ -360,4 +372,38 @@ func (b *Balancer) random(d *Decision) uint64 {
 func (b *Balancer) view(now Instant) view {
 	median, queue := unpackPair(b.medians.Load())
 	return view{now: now, tick: now.tick(), median: median, queue: queue, slowStart: b.slowStart}
+}
+
+// Usable reports whether a strategy that chooses endpoints itself should send a request
+// to the named endpoint now: the endpoint is active, or half-open without a request in
+// flight that tries it. Evicted endpoints return by themselves; until then, choose one
+// only if nothing else is left. The result is false for an endpoint that is not in the
+// range. No lock, no allocation.
+func (b *Balancer) Usable(id string) bool {
+	e := b.table.Load().byID[id]
+	if e == nil {
+		return false
+	}
+	switch phase(e.state.phase.Load()) {
+	case active:
+		return true
+	case halfOpen:
+		return e.state.probing.Load() == 0
+	}
+	return false
+}
+
+// Silence returns how long requests have waited for the named endpoint without a sign of
+// life from it. It is 0 if no request waits; a request whose answer has begun does not
+// wait. No lock, no allocation.
+func (b *Balancer) Silence(id string, now Instant) time.Duration {
+	e := b.table.Load().byID[id]
+	if e == nil {
+		return 0
+	}
+	s := e.state
+	if out := s.outstanding(); out <= 0 || out <= float32(s.streaming.Load()) {
+		return 0
+	}
+	return time.Duration(now.tick().since(tick(s.silenceTick.Load()))) << tickShift
 }

@@ -311,7 +311,7 @@ func TestUpdateRefusesABadRangeAndKeepsTheOld(t *testing.T) {
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"endpoint 0 has no ID", `"a" is given twice`, `"a" has weight -1`, `"a" has weight NaN`, `"b" has weight +Inf`} {
+	for _, want := range []string{"endpoint 0 has no ID", `"a" is listed twice`, `"a" has weight -1`, `"a" has weight NaN`, `"b" has weight +Inf`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not say %q", err, want)
 		}
@@ -339,6 +339,57 @@ func TestExcludedEndpointsArePassedOver(t *testing.T) {
 				break // as many as the set remembers
 			}
 		}
+	}
+}
+
+// Half of the endpoints are behind a black hole, and the requests there have run out of
+// time together. The others are busy.
+func TestARetryAvoidsEndpointsThatDidNotAnswerEither(t *testing.T) {
+	r := fleet(t, 6, DefaultConfig())
+	silent := []string{"w0", "w1", "w2"}
+	var waiting []Pick
+	for _, id := range silent {
+		waiting = append(waiting, r.pickFrom(id))
+	}
+	r.wait(2 * time.Second)
+	for _, id := range []string{"w3", "w4", "w5"} {
+		r.pickFrom(id)
+	}
+	for _, p := range waiting {
+		r.Done(p, r.now, Failure.WithoutAnswer())
+	}
+	var tried Exclusion
+	tried.Add(waiting[0])
+	again := 0
+	for range 10_000 {
+		p := r.pick(&tried)
+		if slices.Contains(silent, p.ID()) {
+			again++
+		}
+		r.Done(p, r.now, Cancelled)
+	}
+	if again > 0 {
+		t.Errorf("%d of 10,000 retries went to another endpoint that did not answer", again)
+	}
+}
+
+func TestARetryIsNoTryOfAnEvictedEndpoint(t *testing.T) {
+	r := fleet(t, 6, DefaultConfig())
+	r.requests(4, "w0", 0, Failure)
+	r.evictedFor()
+	if got := r.stats("w0").State; got != "half_open" {
+		t.Fatalf("state is %s", got)
+	}
+	var tried Exclusion
+	tried.Add(r.pickFrom("w1"))
+	if share := r.idleShares(1000, &tried)["w0"]; share > 0 {
+		t.Errorf("%.1f %% of retries went to an endpoint that was evicted", 100*share)
+	}
+	for id := range 5 {
+		tried.Add(r.pickFrom(fmt.Sprintf("w%d", id+1)))
+	}
+	if p := r.pick(&tried); p.ID() != "w0" || p.is != probing {
+		t.Errorf("picked %q when only w0 was left", p.ID())
 	}
 }
 

@@ -194,7 +194,7 @@ func TestAPickSaysThatTheOtherHadNoRoom(t *testing.T) {
 	r.settle()
 	r.pickFrom("w0")
 	d, err := r.Explain(r.now, nil)
-	if want := `"w0", the other of the pair drawn, has as many requests as it takes`; err != nil || d.Winner.ID != "w1" || d.Reason != want {
+	if want := `"w0", the other of the pair drawn, is full`; err != nil || d.Winner.ID != "w1" || d.Reason != want {
 		t.Errorf("%+v, %v", d, err)
 	}
 }

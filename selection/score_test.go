@@ -94,6 +94,38 @@ func TestSilenceWithRequestsOutMakesAnEndpointSlow(t *testing.T) {
 	r.Done(second, r.now, Cancelled)
 }
 
+func TestAnEndpointThatDidNotAnswerStaysSlowWhenItsRequestHasEnded(t *testing.T) {
+	r := one(t)
+	r.median(20 * ms)
+	r.request("w0", 20*ms, Success)
+	latency := func() float64 {
+		s, v := r.state("w0"), r.view(r.now)
+		latency, _, _, _ := s.parts(&v)
+		return float64(latency)
+	}
+	for range 2 { // a second silence counts as much as the first
+		r.request("w0", 2*time.Second, Failure.WithoutAnswer())
+		near(t, "when the request has ended", latency(), float64(time.Second), 0.01)
+		r.wait(3 * time.Second)
+		near(t, "3 s later", latency(), float64(20*ms)+float64(980*ms)/math.E, 0.01)
+	}
+	r.request("w0", 10*ms, Failure.WithoutAnswer())
+	if got := latency(); got < float64(300*ms) {
+		t.Errorf("a short silence made a bad estimate %v", time.Duration(got))
+	}
+	for range 10 {
+		r.wait(time.Second)
+		r.request("w0", 20*ms, Success)
+	}
+	near(t, "after ten answers", latency(), float64(20*ms), 0.2)
+
+	slow := r.pickFrom("w0")
+	r.wait(2 * time.Second)
+	r.request("w0", 20*ms, Success) // others are answered meanwhile
+	r.Done(slow, r.now, Failure.WithoutAnswer())
+	near(t, "after one request of many that ran out of time", latency(), float64(20*ms), 0.2)
+}
+
 func TestAReportAgesTowardsItsAverage(t *testing.T) {
 	r := one(t)
 	r.median(time.Second)

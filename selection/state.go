@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// phase is where an endpoint stands with regard to eviction.
+// phase is the eviction state of an endpoint.
 type phase uint32
 
 const (
@@ -15,15 +15,15 @@ const (
 	halfOpen
 )
 
-// state is what one balancer knows about one endpoint. It belongs to an
-// endpoint ID and outlives tables. Every field is atomic; the size is exactly
-// two cache lines (adjacent lines are prefetched in pairs), and the allocator
-// aligns 128-byte objects to 128 bytes, so two endpoints never share a line.
+// state holds the statistics of one balancer about one endpoint. It belongs to an
+// endpoint ID and outlives tables. Every field is atomic; the size is exactly two cache
+// lines (adjacent lines are prefetched in pairs), and the allocator aligns 128-byte
+// objects to 128 bytes, so two endpoints never share a line.
 //
 // A float32 and a tick that belong together share one word, so that a reader
 // never combines a new value with an old time.
 type state struct {
-	// The first line is all that scoring an idle endpoint reads.
+	// Scoring an idle endpoint reads only the first line.
 	latency    atomic.Uint64 // float32 ns, tick of the sample; 0 = no sample yet
 	success    atomic.Uint64 // float32 average, tick; 0 = exactly 1, the common case
 	report     atomic.Uint64 // float32 last report, float32 its average
@@ -46,18 +46,19 @@ type state struct {
 	streaming   atomic.Int32  // requests in flight whose answer has begun
 	perOut      atomic.Uint32 // float32: what an own request in flight adds to the queue
 
-	full atomic.Uint32              // tick until which it is taken for full, refusals in a row; see refused
-	tier atomic.Pointer[tierHealth] // of its tier, or of a range that is one tier
+	full atomic.Uint32              // tick until which it counts as full, refusals in a row; see refused
+	tier atomic.Pointer[tierHealth] // of its tier, or of a range with one tier
 }
 
-// What the report word holds.
+// Values of state.reported: the content of state.report.
 const (
 	noReport   = iota
-	ownReport  // the endpoint told us its in-flight count
-	shedReport // it never did, but it shed a request; see shedWithoutReport
+	ownReport  // the endpoint reported its in-flight count
+	shedReport // it never reported, but it shed a request; see shedWithoutReport
 )
 
-// maxSamples is where counting stops: 5 matter to the average, 3 to the median.
+// maxSamples is the highest count of samples. Only counts below 5 matter for the average,
+// and below 3 for the median.
 const maxSamples = 16
 
 func pack(value float32, t tick) uint64 {
@@ -75,14 +76,14 @@ func unpackPair(word uint64) (a, b float32) {
 	return a, math.Float32frombits(uint32(t))
 }
 
-// storeTick avoids the cost of an atomic store while the tick stands still.
+// storeTick avoids the cost of an atomic store if the tick has not changed.
 func storeTick(field *atomic.Uint32, t tick) {
 	if field.Load() != uint32(t) {
 		field.Store(uint32(t))
 	}
 }
 
-// view is the time and the medians that one pick scores with.
+// view holds the time and the medians that one pick uses for scoring.
 type view struct {
 	now       Instant
 	tick      tick
@@ -91,13 +92,13 @@ type view struct {
 	slowStart float32 // length of the ramp, ns
 }
 
-// score is the cost of sending the next request to the endpoint; lower is
-// better. The formula is the package's contract:
+// score is the cost of sending the next request to the endpoint; lower is better. The
+// formula is part of the package's contract (L', q and s' are explained in parts):
 //
 //	L' · (q + 1) / max(s', 0.05)²  ÷  max(0.1, age/ramp) while younger than the ramp
 //
-// An own request in flight counts as 1 in q, or less for endpoints of more than the
-// mean weight.
+// One request in flight of this balancer adds 1 to q, or less for endpoints of more than
+// the mean weight.
 func (s *state) score(v *view) float32 {
 	return combine(s.parts(v))
 }
@@ -110,31 +111,31 @@ func combine(latency, queue, success, ramp float32) float32 {
 	return score
 }
 
-// parts are L', q, s' (bounded) and the ramp of the score.
+// parts returns L', q, s' (bounded below) and the ramp of the score.
 func (s *state) parts(v *view) (latency, queue, success, ramp float32) {
 	out := s.outstanding()
 
-	// L': only bad estimates relax, and towards the median; an endpoint that is
-	// silent while requests wait for it is at least half as slow as its silence is
-	// long. Those that are being answered do not wait, however long it takes.
-	// (L' and q are written out here because calls cost as much as they do.)
+	// L': estimates above the median relax towards it; while requests wait for an
+	// endpoint, L' is at least half of its silence. Requests whose answer has begun do
+	// not wait, however long the answer takes. (L' and q are computed inline because a
+	// function call would cost as much as the computation.)
 	latency = v.median
 	if word := s.latency.Load(); word != 0 {
 		var at tick
 		latency, at = unpack(word)
-		// Half of the estimates are above the median, so a branch would be
-		// guessed wrong half of the time.
+		// No branch: half of the estimates are above the median, so the processor
+		// would predict it wrong half of the time.
 		above := max(latency-v.median, 0)
 		latency += above * (decay(float32(v.tick.since(at))*perLatencyTau) - 1)
 	}
 	if out > 0 && out > float32(s.streaming.Load()) {
 		silence := v.tick.since(tick(s.silenceTick.Load()))
-		latency = max(latency, float32(silence)*(1<<tickShift)/2)
+		latency = max(latency, slowness(silence))
 	}
 
-	// q: the report, ageing towards its average, plus what we sent since, plus
-	// what we have out. An endpoint that never reported is assumed to be as busy
-	// as the median one.
+	// q: the report, relaxed towards its average, plus the requests sent since the
+	// report, plus those in flight. An endpoint that never reported is assumed to be as
+	// busy as the median endpoint.
 	if out > 0 {
 		out *= s.weighed()
 	}
@@ -162,17 +163,21 @@ func (s *state) parts(v *view) (latency, queue, success, ramp float32) {
 	return latency, queue, success, ramp
 }
 
+// slowness is the latency, in ns, that a silence of so many ticks stands for.
+func slowness(silence int32) float32 { return float32(silence) * (1 << tickShift) / 2 }
+
 func (s *state) weighed() float32 { return math.Float32frombits(s.perOut.Load()) }
 
-// outstanding is our own requests in flight. done is read first, so the
+// outstanding returns this balancer's requests in flight. done is read first, so the
 // difference is never negative.
 func (s *state) outstanding() float32 {
 	done := s.done.Load()
 	return float32(int64(s.picks.Load() - done))
 }
 
-// sentSinceReport is sent': it fades over 10 s once nothing was sent for 100 ms,
-// so that an endpoint whose requests fail is tried again some day.
+// sentSinceReport returns the requests sent since the last report. After 100 ms without a
+// request the count decays over 10 s, so that an endpoint whose requests fail is tried
+// again.
 func (s *state) sentSinceReport(now tick) float32 {
 	mark := s.mark.Load()
 	sent := float32(int64(s.picks.Load() - mark))
@@ -190,8 +195,9 @@ func relaxedSuccess(word uint64, now tick) float32 {
 	return 1 - (1-success)*decay(float32(now.since(at))*perRelaxTau)
 }
 
-// begin counts a request that is about to be sent, unless as many as the limit are on
-// their way; 0 is no limit. done only grows, so that the limit is never exceeded.
+// begin counts a request that is about to be sent, unless the limit of requests in flight
+// is reached; 0 means no limit. The limit is never exceeded: done is read first and only
+// grows.
 func (s *state) begin(now tick, limit int) bool {
 	var before uint64
 	if limit == 0 {
@@ -215,15 +221,15 @@ func (s *state) begin(now tick, limit int) bool {
 	return true
 }
 
-// succeeded feeds the latency of a success into the estimate:
-// α = min(alpha, 1 − e^(−Δt/3 s)), at least 1/(n+1) for the first five. A latency
-// below a stale estimate may weigh more than alpha, and changes the estimate as
-// the score sees it, relaxed towards the median: a bad estimate keeps requests
-// away, so that of an endpoint that has recovered only few samples come.
+// succeeded adds the latency of a success to the estimate, an exponentially weighted
+// moving average: α = min(alpha, 1 − e^(−Δt/3 s)), at least 1/(n+1) for the first five
+// samples. A latency below an estimate older than staleAge may weigh more than alpha, and
+// it is averaged with the estimate relaxed towards the median, as in the score: a bad
+// estimate keeps requests away, so an endpoint that has recovered gives only few samples.
 func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32) {
 	x := float32(max(latency, 1))
 	samples := s.samples.Load()
-	for range 4 { // a sample lost to contention is harmless
+	for range 4 { // losing a sample to contention is harmless
 		word := s.latency.Load()
 		next := x
 		if word != 0 {
@@ -253,7 +259,7 @@ func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32
 		s.consecutive.Store(0)
 	}
 	if word := s.success.Load(); word != 0 {
-		// From the relaxed value: a success must never make the average worse.
+		// Start from the relaxed value: a success must never lower the average.
 		success := relaxedSuccess(word, now)
 		success += 0.05 * (1 - success)
 		if success > 0.9999 {
@@ -272,8 +278,8 @@ func (s *state) sampleWeight(samples uint32, elapsed int32, alpha float32) float
 	return a
 }
 
-// failed takes 5 % off the success average, without relaxing it first: the
-// failure shows that relaxing was premature. Latency, report and sends stay.
+// failed lowers the success average by 5 %, without relaxing it first: the failure shows
+// that relaxing was premature. Latency, report and sends do not change.
 func (s *state) failed(now tick) (consecutive uint32) {
 	success := float32(1)
 	if word := s.success.Load(); word != 0 {
@@ -282,6 +288,20 @@ func (s *state) failed(now tick) (consecutive uint32) {
 	s.success.Store(pack(max(success*0.95, 1e-6), now))
 	s.failures.Add(1)
 	return s.consecutive.Add(1)
+}
+
+// unanswered keeps, as the estimate, what the score made of the silence while requests
+// waited. Otherwise an endpoint behind a black hole looks good again as soon as the last
+// of its requests has run out of time, and the retries of others go there. The estimate,
+// as the score sees it, never falls here, and it relaxes as any bad one does.
+func (s *state) unanswered(now tick, median float32) {
+	silence := slowness(now.since(tick(s.silenceTick.Load())))
+	word := s.latency.Load()
+	estimate, at := unpack(word)
+	estimate += max(estimate-median, 0) * (decay(float32(now.since(at))*perLatencyTau) - 1)
+	if silence > estimate {
+		s.latency.CompareAndSwap(word, pack(silence, now)) // one lost to contention is harmless
+	}
 }
 
 // count adds one ended request to the counts that decay over 10 s and returns
@@ -304,7 +324,7 @@ func (s *state) decayedCounts(now tick) (failures, requests float32) {
 	return failures, requests
 }
 
-// takeReport notes an in-flight count that the endpoint sent with an answer.
+// takeReport records an in-flight count that the endpoint sent with an answer.
 func (s *state) takeReport(load float32, now tick, alpha float32) {
 	average := load
 	if s.reported.Load() == ownReport {
@@ -320,17 +340,17 @@ func (s *state) takeReport(load float32, now tick, alpha float32) {
 	}
 }
 
-// answeredWithoutReport forgets a report that is no longer kept up; otherwise
-// the sends since then would grow for ever and starve the endpoint.
+// answeredWithoutReport discards a report that is no longer updated; otherwise the count
+// of sends since that report would grow without bound and starve the endpoint.
 func (s *state) answeredWithoutReport(now tick) {
 	if s.reported.Load() == ownReport && now.since(tick(s.reportTick.Load())) > reportExpiry {
 		s.reported.Store(noReport)
 	}
 }
 
-// shedWithoutReport stands in for the report that a busy endpoint did not send:
-// twice the queue we believed in and one more, for the 100 ms that a report
-// lives. Without it an endpoint that refuses fast would look idle.
+// shedWithoutReport replaces the report that a busy endpoint did not send: twice the
+// assumed queue plus one, which decays over 100 ms like a report. Without it an endpoint
+// that refuses fast would look idle.
 func (s *state) shedWithoutReport(v *view) {
 	const ceiling = 10_000
 	queue := max(s.outstanding(), v.queue)
@@ -349,8 +369,8 @@ func (s *state) shedWithoutReport(v *view) {
 	storeTick(&s.reportTick, v.tick)
 }
 
-// restart clears what an eviction was based on. The latency estimate stays: it
-// was fed by successes only.
+// restart clears the statistics that led to an eviction. The latency estimate stays,
+// because it comes from successes only.
 func (s *state) restart() {
 	s.success.Store(0)
 	s.counts.Store(0)
@@ -358,7 +378,7 @@ func (s *state) restart() {
 	s.mark.Store(s.picks.Load())
 }
 
-// freshen keeps old stamps within reach of 32-bit arithmetic.
+// freshen moves stamps older than maxAge forward, so that 32-bit ages do not wrap.
 func (s *state) freshen(now tick) {
 	oldest := now - maxAge
 	for _, word := range []*atomic.Uint64{&s.latency, &s.success} {
@@ -377,3 +397,72 @@ func (s *state) freshen(now tick) {
 		}
 	}
 }
+
+const (
+	decayStepsPerUnit = 16
+	decayLimit        = 16 // e^-16 is 1e-7, the resolution of a float32
+)
+
+// decayTable holds e^-x at x = i/16 and the difference to the next entry. With linear
+// interpolation the error stays below 0.0005, and a lookup costs a tenth of math.Exp.
+var decayTable = func() (t [decayLimit * decayStepsPerUnit]struct{ value, slope float32 }) {
+	at := func(i int) float64 { return math.Exp(-float64(i) / decayStepsPerUnit) }
+	for i := range t {
+		t[i].value, t[i].slope = float32(at(i)), float32(at(i+1)-at(i))
+	}
+	return t
+}()
+
+// decay returns e^(-steps/16) for steps >= 0.
+func decay(steps float32) float32 {
+	i := uint(steps)
+	if i >= uint(len(decayTable)) {
+		return 0
+	}
+	e := &decayTable[i]
+	return e.value + e.slope*(steps-float32(i))
+}
+
+// Time constants of the score, as factors from ticks to steps of decay.
+const (
+	perLatencyTau = decayStepsPerUnit / (3 * ticksPerSecond)   // weight of a latency sample; bad estimates
+	perRelaxTau   = decayStepsPerUnit / (10 * ticksPerSecond)  // sends, success, failure counts
+	perReportTau  = decayStepsPerUnit / (0.1 * ticksPerSecond) // a reported load, towards its average
+)
+
+const (
+	// reportExpiry, 10 s: an answer without a report discards a report older than this.
+	reportExpiry = int32(10_000_000_000 >> tickShift)
+	// staleAge, 1 s: an estimate older than this follows a better sample faster.
+	staleAge = int32(1_000_000_000 >> tickShift)
+	// sentHold, 100 ms: the count of sends starts to decay after this long without one.
+	sentHold = int32(100_000_000 >> tickShift)
+)
+
+// Instant is a monotonic time: nanoseconds since an epoch of the caller's
+// choice, normally time.Since(epoch) with an epoch taken when the process
+// started. All calls to one Balancer use the same epoch. Instants of different
+// goroutines may arrive slightly out of order.
+type Instant time.Duration
+
+// tickShift makes a tick 2^17 ns, about 131 µs: fine enough that busy endpoints do not
+// lose samples, coarse enough that 32 bits last 6.5 days. Ages are computed as signed
+// differences, so stamps are correct up to half of that, and Refresh moves older stamps
+// forward (see maxAge).
+const tickShift = 17
+
+// ticksPerSecond converts time constants into ticks.
+const ticksPerSecond = float32(1e9) / (1 << tickShift)
+
+// maxAge, about 18 minutes, is the age at which Refresh stops the ageing of a
+// stamp. Every average has relaxed completely by then: e^(-1100 s / 10 s) is 0.
+const maxAge = 1 << 23
+
+// tick is a truncated Instant that fits into one atomic word together with a float32.
+type tick uint32
+
+func (t Instant) tick() tick { return tick(uint64(t) >> tickShift) }
+
+// since returns the ticks from stamp to t, 0 when the stamp is newer (another
+// goroutine read the clock later).
+func (t tick) since(stamp tick) int32 { return max(int32(t-stamp), 0) }

@@ -72,36 +72,7 @@ func TestLoadIsTheReportWhileItIsFreshElseOurOwnRequests(t *testing.T) {
 	}
 }
 
-func TestHeardIsTheLastAnswerThatWasNoFailure(t *testing.T) {
-	r := one(t)
-	check := func(when string, want time.Duration) {
-		t.Helper()
-		at, known := r.Heard("w0", r.now)
-		if age := time.Duration(r.now - at); !known || age < want-ms || age > want+ms {
-			t.Errorf("%s: %v ago, known %v; want %v", when, age, known, want)
-		}
-	}
-	if _, known := r.Heard("w0", r.now); known {
-		t.Error("heard of before any answer")
-	}
-	r.request("w0", ms, Failure)
-	if _, known := r.Heard("w0", r.now); known {
-		t.Error("a failure counts as an answer")
-	}
-	r.request("w0", ms, Success)
-	check("an answer", 0)
-	r.wait(3 * time.Second)
-	r.request("w0", ms, Failure)
-	r.request("w0", ms, Cancelled)
-	check("3 s later, failures since", 3*time.Second+2*ms)
-	r.request("w0", ms, Shed)
-	check("a shed", 0)
-	if _, known := r.Heard("stranger", r.now); known {
-		t.Error("a stranger was heard of")
-	}
-}
-
-func TestTakeLoadAndHeardDoNotAllocate(t *testing.T) {
+func TestTakeAndLoadDoNotAllocate(t *testing.T) {
 	r := fleet(t, 50, DefaultConfig())
 	if n := testing.AllocsPerRun(1000, func() {
 		p, err := r.Take("w7", r.now)
@@ -109,7 +80,6 @@ func TestTakeLoadAndHeardDoNotAllocate(t *testing.T) {
 			t.Error(err)
 		}
 		r.Load("w7", r.now)
-		r.Heard("w7", r.now)
 		r.Done(p, r.now, Success.WithLoad(1))
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

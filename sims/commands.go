@@ -38,7 +38,7 @@ func (a *app) listCommand() *cobra.Command {
 	}
 }
 
-// describe prints all of a scenario's declaration.
+// describe prints the settings and promises of scenarios.
 func (a *app) describe(names []string) error {
 	which, err := scenario.Find(a.scenarios, names)
 	if err != nil {
@@ -99,7 +99,7 @@ func (a *app) runCommand() *cobra.Command {
 	return c
 }
 
-// scenarioCommand runs one scenario with its settings as flags.
+// scenarioCommand returns the command of one scenario, with its settings as flags.
 func (a *app) scenarioCommand(s scenario.Scenario) *cobra.Command {
 	var o options
 	texts := make([]string, len(s.Settings))

@@ -1,14 +1,15 @@
-// Command sims answers, before a setting is changed, what the change would do: it drives
-// the real packages through the situations that matter and says which promises hold.
+// Command sims predicts the effect of a setting before it is changed: the command runs the
+// real packages in simulated situations and reports which promises hold.
 //
-// Promise: the same seed and settings print the same bytes. It ends with exit code 1 when a
-// promise does not hold, and the last line names the promise, its value and its bound.
+// Promise: the same seed and settings print the same bytes, except in the scenario gossip.
+// The exit code is 1 when a promise does not hold, and the last line names the promise, its
+// value and its bound.
 //
-//	scenarios.go ──► scenario.Execute ──► Result ──► report: table, json, csv, html
+//	main.go ──► scenario.Execute ──► Result ──► report: table, json, csv, html
 //	(one file or package each)                   ──► plot: svg, png
 //
-// See docs/concepts/simulation.md for what each scenario asks, and package
-// sims/internal/scenario for how to write one.
+// See docs/concepts/simulation.md for the question of each scenario, and package
+// sims/internal/scenario for how to write a scenario.
 //
 //	go run ./sims list
 //	go run ./sims run churn --set index=slot

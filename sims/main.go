@@ -12,6 +12,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/sims/internal/scenario"
+	"github.com/ringway/ringway/sims/internal/scenarios/affinity"
+	"github.com/ringway/ringway/sims/internal/scenarios/balance"
+	"github.com/ringway/ringway/sims/internal/scenarios/capacity"
+	"github.com/ringway/ringway/sims/internal/scenarios/churn"
+	"github.com/ringway/ringway/sims/internal/scenarios/failover"
+	"github.com/ringway/ringway/sims/internal/scenarios/gossip"
+	"github.com/ringway/ringway/sims/internal/scenarios/latency"
+	"github.com/ringway/ringway/sims/internal/scenarios/overload"
+	"github.com/ringway/ringway/sims/internal/scenarios/retrystorm"
+	"github.com/ringway/ringway/sims/internal/scenarios/surge"
+	"github.com/ringway/ringway/sims/internal/validation"
 )
 
 func main() {
@@ -25,13 +36,13 @@ func main() {
 	}
 }
 
-// app is the command with its scenarios and where it writes.
+// app is the command with its scenarios and outputs.
 type app struct {
 	scenarios      []scenario.Scenario
 	stdout, stderr io.Writer
 }
 
-// run runs one command. The error is what is to be printed last.
+// run runs one command. The caller prints the error as the last output.
 func (a *app) run(ctx context.Context, args []string) error {
 	root := &cobra.Command{
 		Use:           "sims",
@@ -68,7 +79,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	return fmt.Errorf("sims: %w", err)
 }
 
-// brokenError says what does not hold.
+// brokenError lists the promises that do not hold, one per line.
 type brokenError struct{ lines []string }
 
 func (e *brokenError) Error() string {
@@ -98,4 +109,48 @@ func judge(results []*scenario.Result) error {
 		return nil
 	}
 	return &brokenError{lines}
+}
+
+// scenarios returns all scenarios, in the order of lists and reports. Add a new scenario
+// next to the related ones.
+func scenarios() []scenario.Scenario {
+	return []scenario.Scenario{
+		affinity.New(),
+		balance.New(),
+		churn.New(),
+		surge.New(),
+		latency.New(),
+		failover.New(),
+		overload.New(),
+		retrystorm.New(),
+		gossip.New(),
+		capacity.New(),
+	}
+}
+
+// validateCommand compares the model with real processes. The comparison is not a scenario of
+// "run all": it needs the whole machine for a minute, and its results depend on the machine.
+func (a *app) validateCommand() *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "validate",
+		Short: "Run a fleet of processes on loopback and the simulation of it, side by side",
+		Long: "validate builds the binaries, starts relays, agents and backends on loopback and sends\n" +
+			"them the very requests of a simulation, at the same times. It prints what both show,\n" +
+			"with the difference. Let the machine do nothing else meanwhile.",
+		Example: "  sims validate\n  sims validate --set load=0.4 --update docs/concepts/simulation-and-reality.md",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			results, err := a.execute(c.Context(), []scenario.Scenario{validation.New()}, &o)
+			if err != nil {
+				return err
+			}
+			return a.write(results, &o)
+		},
+	}
+	o.addRun(c)
+	o.addSet(c)
+	o.addOutput(c)
+	c.Flags().StringVar(&o.update, "update", "", "write the tables between their markers in this Markdown `file` instead of printing them")
+	return c
 }

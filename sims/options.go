@@ -15,7 +15,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// options are the flags that commands share.
+// options are the flags common to several commands.
 type options struct {
 	seed   uint64
 	quick  bool
@@ -50,13 +50,13 @@ func (o *options) check() error {
 	return nil
 }
 
-// execute runs scenarios one after the other; each uses all processors.
+// execute runs scenarios one after another; each scenario uses all processors.
 func (a *app) execute(ctx context.Context, which []scenario.Scenario, o *options) ([]*scenario.Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	sets := make([][]string, len(which))
-	for i, s := range which { // a typing mistake must not cost the first minutes
+	for i, s := range which { // check all settings first: a typo must not show after minutes of work
 		var err error
 		if sets[i], err = settingsOf(s, which, o.set); err != nil {
 			return nil, err
@@ -81,7 +81,7 @@ func (a *app) execute(ctx context.Context, which []scenario.Scenario, o *options
 }
 
 // settingsOf returns the assignments for one of the scenarios that run: those without a
-// name, and those that begin with its name and a dot.
+// scenario name, and those that begin with the name of s and a dot.
 func settingsOf(s scenario.Scenario, which []scenario.Scenario, set []string) ([]string, error) {
 	var out []string
 	for _, assignment := range set {
@@ -99,7 +99,8 @@ func settingsOf(s scenario.Scenario, which []scenario.Scenario, set []string) ([
 	return out, nil
 }
 
-// write writes results as the options say, and returns what does not hold.
+// write writes results as selected by the options, and returns an error if a promise does
+// not hold.
 func (a *app) write(results []*scenario.Result, o *options) error {
 	if o.plots != "" {
 		if err := writePlots(o.plots, results); err != nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// progress keeps one line up to date: how far, what runs, how long it will take. Without a
-// terminal it does nothing.
+// progress keeps one line up to date: the share done, the running scenario and the time
+// left. Without a terminal progress does nothing.
 type progress struct {
 	w      io.Writer // nil: no terminal
 	now    func() time.Time
 	names  []string
-	weight []float64 // expected seconds of each
+	weight []float64 // expected seconds of each scenario
 
 	mu      sync.Mutex
 	current int
-	share   float64 // of the current one
+	share   float64 // done of the current scenario
 	began   time.Time
 	drawn   time.Time
 }
@@ -45,7 +45,7 @@ func newProgress(w io.Writer, which []scenario.Scenario, quick bool) *progress {
 	return p
 }
 
-// of returns what to call with the share of one scenario that is done, or nil.
+// of returns the function to call with the share done of scenario i, nil without a terminal.
 func (p *progress) of(i int) func(float64) {
 	if p.w == nil {
 		return nil
@@ -66,8 +66,8 @@ func (p *progress) of(i int) func(float64) {
 
 const barWidth = 30
 
-// line is the bar with what is left: what has been done took its time, and the rest will
-// take its share of that.
+// line returns the bar with the time left, extrapolated from the elapsed time and the share
+// done.
 func (p *progress) line() string {
 	var all, done float64
 	for i, w := range p.weight {
@@ -92,7 +92,6 @@ func (p *progress) line() string {
 	return line
 }
 
-// clear removes the line.
 func (p *progress) clear() {
 	if p.w == nil {
 		return

@@ -1,8 +1,12 @@
-// Package expiry removes what readers find dead, without making them wait.
+// Package expiry removes entries that readers find stale, without delaying the readers.
 //
-// Its promise: whoever meets a stale entry hands over its key and goes on; the
-// entry is looked at again, once, and removed only if it is still stale then. A
-// reader is never delayed, never fails, and never decides anything.
+// # Promise
+//
+// A reader that finds a stale entry passes its key to [Scheduler.Observe] and continues.
+// The entry is checked again, once, and removed only if it is still stale. A reader is
+// never delayed, never fails because of a removal, and never decides on one.
+//
+// # Picture
 //
 //	reader ── Observe(key) ──► claimed already? ── yes ──► deduped
 //	                                │ no
@@ -12,24 +16,26 @@
 //	                                ▼ queued
 //	         Run ──► at most 32 at once ──► Expire(key) ──► expired | fresh | already
 //	                                             │
-//	                                             └── then, whatever happened, the
-//	                                                 key is free to be observed again
+//	                                             └── after any result the key can
+//	                                                 be observed again
 //
-// The contract of Expire is what makes a removal happen once. It re-checks and
-// removes in one step of whoever owns the entries, and that step is the one that
-// a graceful removal takes as well: the first of the two removes and says so, the
-// second finds the entry gone and answers [Already]. An entry renewed since it
-// was observed is [Fresh]. The scheduler itself knows nothing of freshness.
+// The contract of Expire ensures that an entry is removed only once. Expire re-checks and
+// removes in one step of the owner of the entries, the same step that a graceful removal
+// uses: the first of the two removes the entry and reports it, the second finds no entry
+// and returns [Already]. An entry renewed since it was observed is [Fresh]. The scheduler
+// itself does not know which entries are stale.
 //
-// Rules:
+// # Rules
 //
-//   - Observe may be called from any goroutine. It takes one short lock, which
-//     no Expire is called under.
-//   - Run owns one goroutine for each Expire that runs and waits for all of them.
-//   - Expire bounds its own time. An error, a panic or a runtime.Goexit in it
-//     frees the key and the place, is counted and logged, and costs no other key
-//     anything; the next observation tries again.
-//   - What waits when Run ends goes on waiting; a later Run takes it up.
+//   - Observe may be called from any goroutine. It takes one short lock; Expire is never
+//     called with that lock held.
+//   - Run owns one goroutine for each running Expire and waits for all of them.
+//   - Expire limits its own time. An error, a panic or a runtime.Goexit in Expire frees
+//     the key and the place, is counted and logged, and does not affect other keys; the
+//     next observation tries again.
+//   - Keys that wait when Run ends keep waiting; a later Run handles them.
 //
-// The idea is that of the expire scheduler in Rivet's envoy load balancing.
+// # Source
+//
+// The expire scheduler of Rivet's envoy load balancing.
 package expiry

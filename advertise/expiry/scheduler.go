@@ -13,69 +13,67 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The bounds that suit a relay. A burst of 1,056 dead endpoints is looked at
-// whole; of a larger one the rest is observed again while it is still met.
+// Limits suitable for a relay. A burst of up to 1,056 dead endpoints is checked
+// completely; the rest of a larger burst is observed again by later readers.
 const (
 	DefaultMaxConcurrent = 32
 	DefaultMaxPending    = 1024
 )
 
-// Result says what became of an observation.
+// Result is the result of an observation.
 type Result uint8
 
 // The results of Observe.
 const (
-	Queued           Result = iota // it will be looked at
-	Deduped                        // it waits or is being looked at already
-	RejectedCapacity               // too many wait; the next observation tries again
+	Queued           Result = iota // the entry will be checked
+	Deduped                        // the entry is already waiting or being checked
+	RejectedCapacity               // too many entries wait; the next observation tries again
 )
 
 func (r Result) String() string { return resultNames[r] }
 
 var resultNames = [...]string{Queued: "queued", Deduped: "deduped", RejectedCapacity: "rejected_capacity"}
 
-// Outcome says what Expire found. The zero Outcome is none: it goes with an
-// error.
+// Outcome is the outcome of Expire. The zero Outcome is returned together with an error.
 type Outcome uint8
 
 // The outcomes of Expire.
 const (
-	Expired Outcome = iota + 1 // this call removed it
-	Fresh                      // it is alive again, or was renewed: nothing was done
-	Already                    // somebody else had removed it
+	Expired Outcome = iota + 1 // this call removed the entry
+	Fresh                      // the entry is alive again or was renewed: no change
+	Already                    // the entry had been removed before
 )
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// failed is what an Expire that did not finish is counted as.
+// failed counts calls of Expire that returned an error or did not finish.
 const failed Outcome = 0
 
 var outcomeNames = [...]string{failed: "error", Expired: "expired", Fresh: "fresh", Already: "already"}
 
 // Config describes a Scheduler of keys of type K.
 type Config[K comparable] struct {
-	// Expire looks at one key again and, if it is still stale, removes it: the
-	// check and the removal in one step (see the package's contract). It is called
-	// on a goroutine of Run, never twice at once for one key, and bounds its own
-	// time; ctx ends with Run. Required.
+	// Expire checks one key again and removes its entry if it is still stale, both in one
+	// step (see the contract in the package documentation). It is called on a goroutine of
+	// Run, never concurrently for the same key, and must limit its own time; ctx ends with
+	// Run. Required.
 	Expire func(ctx context.Context, key K) (Outcome, error)
-	// MaxConcurrent is how many calls of Expire run at once, at least 1; usually
+	// MaxConcurrent is how many calls of Expire run simultaneously, at least 1; usually
 	// DefaultMaxConcurrent.
 	MaxConcurrent int
-	// MaxPending is how many keys wait for their turn, at least 1; usually
-	// DefaultMaxPending.
+	// MaxPending is how many keys may wait, at least 1; usually DefaultMaxPending.
 	MaxPending int
-	// Logger gets one warning for each Expire that failed. Default: none.
+	// Logger receives one warning for each Expire that failed. Default: none.
 	Logger *slog.Logger
-	// Registerer takes the metrics. Default: none. Two schedulers need two, told
-	// apart by a constant label.
+	// Registerer receives the metrics. Default: none. Two schedulers need two registerers
+	// with different constant labels.
 	Registerer prometheus.Registerer
 }
 
 func (c Config[K]) validate() error {
 	var errs []error
 	if c.Expire == nil {
-		errs = append(errs, errors.New("Config.Expire is nil: say how a key is looked at and removed"))
+		errs = append(errs, errors.New("Config.Expire is nil: pass the function that checks and removes a key"))
 	}
 	if c.MaxConcurrent < 1 {
 		errs = append(errs, fmt.Errorf("MaxConcurrent %d: nothing would ever be removed; want at least 1, usually %d", c.MaxConcurrent, DefaultMaxConcurrent))
@@ -89,25 +87,25 @@ func (c Config[K]) validate() error {
 	return nil
 }
 
-// Scheduler looks at observed keys again, each at most once at a time. New makes
-// one, Run makes it work; all methods are safe for concurrent use.
+// Scheduler checks observed keys again, each at most once at a time. Create it with New,
+// run it with Run; all methods are safe for concurrent use.
 type Scheduler[K comparable] struct {
 	cfg     Config[K]
 	metrics *metrics
 	waiting chan claim[K]
-	active  atomic.Bool // Run runs
+	active  atomic.Bool // Run is running
 
 	mu      sync.Mutex
-	claimed map[K]struct{} // keys that wait or are being looked at
+	claimed map[K]struct{} // keys that wait or are being checked
 }
 
-// claim is a key and when it was observed.
+// claim is a key and the time of its observation.
 type claim[K comparable] struct {
 	key   K
 	since time.Time
 }
 
-// New checks the configuration, all of it at once. It starts nothing.
+// New checks the configuration and reports all problems together. It starts no goroutine.
 func New[K comparable](cfg Config[K]) (*Scheduler[K], error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -123,8 +121,8 @@ func New[K comparable](cfg Config[K]) (*Scheduler[K], error) {
 	return s, nil
 }
 
-// Observe hands over a key that was found stale. It never blocks, and allocates
-// nothing when the key is deduped or rejected. Before Run the key waits for it.
+// Observe schedules a check of a key that was found stale. It never blocks, and it
+// allocates nothing if the key is deduped or rejected. Before Run the key waits.
 func (s *Scheduler[K]) Observe(key K) Result {
 	result := s.claim(key)
 	s.metrics.observations[result].Inc()
@@ -137,7 +135,7 @@ func (s *Scheduler[K]) claim(key K) Result {
 	if _, already := s.claimed[key]; already {
 		return Deduped
 	}
-	if len(s.waiting) == cap(s.waiting) { // only this lock's holder adds to it
+	if len(s.waiting) == cap(s.waiting) { // keys are added only with the lock held
 		return RejectedCapacity
 	}
 	s.claimed[key] = struct{}{}
@@ -145,19 +143,18 @@ func (s *Scheduler[K]) claim(key K) Result {
 	return Queued
 }
 
-// Run looks at what was observed until ctx ends, and returns, with nil, when
-// every Expire that it started has returned. One Run runs at a time; an error
-// says that one does already.
+// Run checks observed keys until ctx ends, and returns nil when every Expire that it
+// started has returned. Run returns an error if another Run is already running.
 func (s *Scheduler[K]) Run(ctx context.Context) error {
 	if !s.active.CompareAndSwap(false, true) {
-		return errors.New("expiry: Run is running already: one is enough for all keys")
+		return errors.New("expiry: Run is already running: one Run handles all keys")
 	}
 	defer s.active.Store(false)
 	places := make(chan struct{}, s.cfg.MaxConcurrent)
 	var running sync.WaitGroup
 	defer running.Wait()
 	for {
-		select { // a place first, so that a key without one still counts as waiting
+		select { // take a place before a key, so that a key without a place still counts as waiting
 		case places <- struct{}{}:
 		case <-ctx.Done():
 			return nil
@@ -174,9 +171,10 @@ func (s *Scheduler[K]) Run(ctx context.Context) error {
 	}
 }
 
-// expire looks at one key. What it defers runs however Expire ends.
+// expire checks one key. The deferred function runs even if Expire panics or ends its
+// goroutine.
 func (s *Scheduler[K]) expire(ctx context.Context, c claim[K]) {
-	outcome, err := failed, errors.New("it ended its goroutine")
+	outcome, err := failed, errors.New("the function Expire ended its goroutine")
 	s.metrics.running.Inc()
 	defer func() {
 		if v := recover(); v != nil {
@@ -188,7 +186,7 @@ func (s *Scheduler[K]) expire(ctx context.Context, c claim[K]) {
 		if err != nil {
 			outcome = failed
 			if ctx.Err() == nil {
-				s.cfg.Logger.Warn("a stale entry could not be looked at, the next observation tries again", "key", c.key, "err", err)
+				s.cfg.Logger.Warn("a stale entry could not be checked, the next observation tries again", "key", c.key, "err", err)
 			}
 		}
 		s.metrics.running.Dec()
@@ -199,4 +197,55 @@ func (s *Scheduler[K]) expire(ctx context.Context, c claim[K]) {
 		s.mu.Unlock()
 	}()
 	outcome, err = s.cfg.Expire(ctx, c.key)
+}
+
+// metrics are the metrics of a scheduler. The label values are the names of the results
+// and outcomes, resolved once; no label contains a key.
+type metrics struct {
+	collectors   []prometheus.Collector
+	observations [len(resultNames)]prometheus.Counter
+	outcomes     [len(outcomeNames)]prometheus.Counter
+	running      prometheus.Gauge
+	duration     prometheus.Histogram
+}
+
+func newMetrics(waiting func() float64) *metrics {
+	observations := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_expiry_observations_total", Help: "Stale entries observed, by result: queued, deduped (already known), rejected_capacity (too many waiting).",
+	}, []string{"result"})
+	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_expiry_outcomes_total", Help: "Stale entries checked again, by outcome: expired (removed), fresh (alive again), already (had been removed before), error.",
+	}, []string{"outcome"})
+	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ringway_expiry_pending", Help: "Stale entries waiting to be checked.",
+	}, waiting)
+	m := &metrics{
+		running: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "ringway_expiry_running", Help: "Stale entries being checked.",
+		}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "ringway_expiry_duration_seconds", Help: "Time from an observation to its outcome, waiting included.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 10, 7), // 100 µs to 100 s
+		}),
+	}
+	m.collectors = []prometheus.Collector{observations, outcomes, pending, m.running, m.duration}
+	for i, name := range resultNames {
+		m.observations[i] = observations.WithLabelValues(name)
+	}
+	for i, name := range outcomeNames {
+		m.outcomes[i] = outcomes.WithLabelValues(name)
+	}
+	return m
+}
+
+func (m *metrics) register(r prometheus.Registerer) error {
+	if r == nil {
+		return nil
+	}
+	for _, c := range m.collectors {
+		if err := r.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,14 +1,14 @@
-// Package peering turns plans into connections that hardly move.
+// Package peering turns plans into connections and avoids needless connection churn.
 //
 // # Promise
 //
-// A plan is computed anew with every change of the members; connections are not.
-// What a plan asks for is opened first. What no plan asks for any more is closed
-// only after a delay longer than the relays need to agree, so that a worker never
-// waits without its relays for the slowest of them. A connection that has just
-// dropped out of a range, or whose member has just vanished and will be back,
-// stays what it was. None of this is needed for correctness: with every setting
-// at zero the plan alone is what is connected.
+// Every change of the members gives a new plan, but not new connections. Connections
+// that a plan needs are opened first. Connections that no plan needs any more are closed
+// only after a delay that is longer than the relays need to agree, so that a worker keeps
+// its relays until the slowest of them has followed. A connection stays open if its worker
+// has just dropped out of the range, or if its member has just vanished and may come back.
+// None of this is needed for correctness: with every setting off, exactly the connections
+// of the plan are open.
 //
 // # Picture
 //
@@ -16,7 +16,7 @@
 //	        vanished for less                      │ Want(service, …)
 //	        than the grace period:                 ▼
 //	        still in the plan               ┌─── Table ───┐   Step(now)
-//	                                        │ one Link    │ ─────────────► Open, Close
+//	                                        │ one link    │ ─────────────► Open, Close
 //	              Opened, Failed, Lost ───► │ per far end │
 //	                                        └─────────────┘
 //
@@ -30,13 +30,13 @@
 // # Rules
 //
 //   - [Table] and [Grace] are pure: no goroutine, no clock, no lock, no socket. The
-//     caller serialises and passes the time in. Equal calls give equal answers; the
-//     order within a list of far ends to close means nothing.
-//   - A far end that several services share has one Link. It drains only when the
-//     last of them has let go.
-//   - The caller does what Step says, at once, and reports how an opening ended. A
-//     Link that was told to close is forgotten by then; reports about it are
-//     ignored.
-//   - Time only moves forward. A call with an earlier time than the last is one at
-//     the last.
+//     caller serialises the calls and passes the time in. Equal calls give equal
+//     results, except for the order of the far ends to close.
+//   - A far end that several services share has one link. The link drains only when
+//     the last of these services does not need it any more.
+//   - The caller carries out the actions of Step immediately and reports how an
+//     attempt to open a connection ended. The table has already forgotten a link that
+//     it lists to close; reports about that link are ignored.
+//   - Time only moves forward. A time earlier than that of the last call is replaced
+//     by the time of the last call.
 package peering

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Grace keeps members that have vanished in the plan for a while, at the place they
-// had: a process that restarts then finds its range as it left it, and nobody else
-// has moved.
+// Grace keeps vanished members in the plan for a limited time, in their old position: a
+// process that restarts then gets the same range as before, and no other range moves.
 type Grace[M any] struct {
 	period time.Duration
 	id     func(M) string
@@ -20,15 +19,15 @@ type vanished[M any] struct {
 	since  time.Time
 }
 
-// NewGrace returns a Grace of the given period, zero or less for none. id names a
-// member over restarts.
+// NewGrace returns a Grace of the given period; zero or less means no grace. id returns
+// the identity of a member, which must stay the same over restarts.
 func NewGrace[M any](period time.Duration, id func(M) string) *Grace[M] {
 	return &Grace[M]{period: period, id: id, known: map[string]M{}}
 }
 
-// Update takes the members that are there now. It returns those that are not and
-// still count, longest gone first, and when the first of them stops to count, zero
-// for never. The slice is the caller's.
+// Update takes the members that are present now. It returns the absent members whose
+// grace has not ended, longest gone first, and the time at which the first grace ends,
+// zero for none. The slice is the caller's.
 func (g *Grace[M]) Update(present []M, now time.Time) (absent []M, next time.Time) {
 	there := make(map[string]M, len(present))
 	for _, m := range present {
@@ -44,7 +43,7 @@ func (g *Grace[M]) Update(present []M, now time.Time) (absent []M, next time.Tim
 			fresh = append(fresh, vanished[M]{m, now})
 		}
 	}
-	slices.SortFunc(fresh, func(a, b vanished[M]) int { // a map has no order, plans must have one
+	slices.SortFunc(fresh, func(a, b vanished[M]) int { // the order of a map is random; plans need a fixed order
 		if g.id(a.member) < g.id(b.member) {
 			return -1
 		}

@@ -1,26 +1,58 @@
 package peering
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ringway/ringway/affinity"
 )
 
-// Absent are members that have vanished and still count, longest gone first; see
-// [Grace].
+// Config holds the limits of a [Table]. Zero fields mean the defaults.
+type Config struct {
+	// DrainDelay is how long a connection stays open after the last service stopped
+	// needing it. It must exceed the time in which all relays learn of a change;
+	// otherwise a worker has too few relays in between. Default 30 s; negative closes
+	// immediately.
+	DrainDelay time.Duration
+	// MaxOpening limits how many connections are being opened at one time, so that a
+	// deploy of a thousand workers does not cause a burst of handshakes. Default 16.
+	MaxOpening int
+	// RetryDelay is the wait after the first failed attempt to open a connection; it
+	// doubles up to MaxRetryDelay. Defaults 1 s and 30 s.
+	RetryDelay, MaxRetryDelay time.Duration
+}
+
+func (c Config) complete() (Config, error) {
+	var problems []error
+	if c.MaxOpening < 0 {
+		problems = append(problems, fmt.Errorf("peering: MaxOpening %d is negative: give 0 for the default of 16, or more", c.MaxOpening))
+	}
+	if c.RetryDelay < 0 || c.MaxRetryDelay < 0 {
+		problems = append(problems, fmt.Errorf("peering: retry delays %v and %v: want none negative, 0 for the defaults of 1s and 30s", c.RetryDelay, c.MaxRetryDelay))
+	}
+	c.DrainDelay = max(0, cmp.Or(c.DrainDelay, 30*time.Second))
+	c.MaxOpening = cmp.Or(c.MaxOpening, 16)
+	c.RetryDelay = cmp.Or(c.RetryDelay, time.Second)
+	c.MaxRetryDelay = max(c.RetryDelay, cmp.Or(c.MaxRetryDelay, 30*time.Second))
+	return c, errors.Join(problems...)
+}
+
+// Absent are vanished members whose grace has not ended, longest gone first; see [Grace].
 type Absent struct {
 	Relays  []affinity.Relay
 	Workers []affinity.Worker
 }
 
-// Plan plans with the members of cfg and, beside them, with as many of the absent as
-// do no harm: every worker that is there keeps all but one of its relays, and every
-// relay as many workers as it must have. Where a lot is gone at one time, the longest
-// gone lose their place first. All relays that know the same members come to the
-// same plan.
+// Plan plans with the members of cfg and with as many absent members as do no harm: every
+// present worker keeps all but one of its relays, and every present relay keeps its
+// minimum of workers. If too many members are absent, the longest gone are left out
+// first. All relays that know the same members compute the same plan.
 func Plan(cfg affinity.PlanConfig, absent Absent) (*affinity.Plan, error) {
 	if len(cfg.Relays) == 0 || len(cfg.Workers) == 0 {
-		return affinity.NewPlan(cfg) // its error says which
+		return affinity.NewPlan(cfg) // returns ErrNoRelays or ErrNoWorkers
 	}
 	for {
 		all := cfg
@@ -35,14 +67,14 @@ func Plan(cfg affinity.PlanConfig, absent Absent) (*affinity.Plan, error) {
 		if err != nil || len(absent.Relays)+len(absent.Workers) == 0 || harmless(plan, cfg, absent) {
 			return plan, err
 		}
-		// Halving, so that a lost datacenter does not cost a plan for each member.
+		// Halve, so that the loss of a datacenter does not cost one plan per member.
 		absent.Relays = absent.Relays[(len(absent.Relays)+1)/2:]
 		absent.Workers = absent.Workers[(len(absent.Workers)+1)/2:]
 	}
 }
 
-// harmless reports whether those who are there are connected well enough in a plan
-// that counts on the absent.
+// harmless reports whether the present members have enough connections to each other in a
+// plan that includes the absent members.
 func harmless(plan *affinity.Plan, cfg affinity.PlanConfig, absent Absent) bool {
 	goneRelays, goneWorkers := map[string]bool{}, map[string]bool{}
 	for _, r := range absent.Relays {
@@ -55,7 +87,7 @@ func harmless(plan *affinity.Plan, cfg affinity.PlanConfig, absent Absent) bool 
 		cfg.Minimums = affinity.DefaultMinimums
 	}
 	enough := min(cfg.Minimums.PeersPerRelay, len(cfg.Workers))
-	lost := map[string]bool{} // workers with one relay less
+	lost := map[string]bool{} // workers of which one relay is absent
 	var row []affinity.Assignment
 	living := 0
 	for i, relay := range plan.Affine() {

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,27 +14,28 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-var hour = flag.Bool("hour", false, "also play an hour of 20 relays and 200 workers, some five minutes on two cores")
+var hour = flag.Bool("hour", false, "play an hour of 20 relays and 200 workers, some five minutes on two cores")
 
 // Real members on unmodified memberlist, under a virtual clock; every relay plans and
 // connects by its own snapshots. An hour of 220 members takes minutes, so the 200
-// workers are those of 20 members, ten each; a longer history has members of one
-// worker. The race detector gets a shorter one.
+// workers belong to 20 members, ten each. LONG_TESTS lengthens the histories, the race
+// detector shortens them.
 func TestWhileMembersJoinLeaveAndCrashWorkersKeepTheirRelaysAndNothingFlaps(t *testing.T) {
-	histories := []struct {
+	type history struct {
 		relays, members, perMember int
 		duration                   time.Duration
-	}{
-		{20, 20, 1, time.Hour},
-		{20, 20, 10, 20 * time.Minute},
 	}
-	if *hour {
-		histories = append(histories, histories[0])
-		histories[2].members = 200
+	histories := []history{
+		{20, 20, 1, 15 * time.Minute},
+		{20, 20, 10, 5 * time.Minute},
 	}
-	if raceEnabled {
-		histories = histories[:1]
-		histories[0].duration = 5 * time.Minute
+	switch {
+	case *hour:
+		histories = []history{{20, 200, 1, time.Hour}}
+	case raceEnabled:
+		histories = []history{{20, 20, 1, 5 * time.Minute}}
+	case os.Getenv("LONG_TESTS") != "":
+		histories = []history{{20, 20, 1, time.Hour}, {20, 20, 10, 20 * time.Minute}}
 	}
 	for _, h := range histories {
 		t.Run(fmt.Sprintf("%d relays, %d workers", h.relays, h.members*h.perMember), func(t *testing.T) {

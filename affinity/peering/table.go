@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Table decides which connections are opened and closed. K identifies a far end:
-// what two services must have in common to share a connection.
+// Table decides which connections are opened and closed. K identifies a far end: services
+// that need the same K share a connection.
 type Table[K comparable] struct {
 	cfg      Config
 	now      time.Time
@@ -14,11 +14,11 @@ type Table[K comparable] struct {
 	needs    map[K]need
 	links    map[K]*link
 
-	queue    []K            // to be opened, first come first served
-	opening  int            // links that are opening
-	retries  map[K]struct{} // waiting for their time
+	queue    []K            // to be opened, in the order of request
+	opening  int            // number of links that are being opened
+	retries  map[K]struct{} // failed, waiting for retryAt
 	draining map[K]struct{}
-	dropped  map[K]struct{} // forgotten without a drain; the next Step says so
+	dropped  map[K]struct{} // forgotten without a drain; the next Step lists them in Close
 	counts   Counts
 }
 
@@ -27,14 +27,14 @@ type wish[K comparable] struct{ in, near []K }
 
 // Counts are the events of a table since it was made.
 type Counts struct {
-	Opened          uint64 // openings that succeeded
-	Failed          uint64 // openings that failed
+	Opened          uint64 // attempts to open that succeeded
+	Failed          uint64 // attempts to open that failed
 	Lost            uint64 // open connections that broke
-	Closed          uint64 // connections closed because nobody needed them
+	Closed          uint64 // connections closed because no service needed them
 	DrainsStarted   uint64
-	DrainsCancelled uint64 // needed again before they closed
-	Missing         uint64 // audits: believed open, were not
-	Surplus         uint64 // audits: open, but not in the table
+	DrainsCancelled uint64 // connections that were needed again during the drain
+	Missing         uint64 // audits: open in the table, but not in reality
+	Surplus         uint64 // audits: open in reality, but not in the table
 }
 
 // NewTable checks the configuration and returns an empty table.
@@ -49,9 +49,10 @@ func NewTable[K comparable](cfg Config) (*Table[K], error) {
 	}, nil
 }
 
-// Want says what a service needs from now on: in, the far ends of its range, which
-// are opened, and near, those within slack of it, which are only kept open. Both
-// slices are kept and must not change any more. Empty ones forget the service.
+// Want sets what a service needs from now on: in, the far ends of its range, which are
+// opened, and near, the far ends within slack of the range, which are only kept open. The
+// table keeps both slices; the caller must not change them. Two empty slices remove the
+// service.
 func (t *Table[K]) Want(service string, in, near []K, now time.Time) {
 	t.advance(now)
 	before, after := t.services[service], wish[K]{in, near}
@@ -89,7 +90,7 @@ func (t *Table[K]) count(w wish[K], by int) {
 	}
 }
 
-// settle brings one link into line with what is needed.
+// settle starts, keeps, drains or drops the link to k, according to its need.
 func (t *Table[K]) settle(k K) {
 	n, l := t.needs[k], t.links[k]
 	switch {
@@ -123,18 +124,18 @@ func (t *Table[K]) drop(k K) {
 	delete(t.links, k)
 }
 
-// Actions are what the caller has to do now.
+// Actions are what the caller must do now.
 type Actions[K comparable] struct {
 	Open []K
-	// Close lists what the table has forgotten, open or not: an opening that is
-	// under way is to be given up.
+	// Close lists the far ends that the table has forgotten, open or not: an attempt to
+	// open in progress must be cancelled.
 	Close []K
-	// Next is when Step has something to do without a call before; zero for never.
+	// Next is when Step is due again if no other call comes first; zero for never.
 	Next time.Time
 }
 
-// Step returns what is due. It costs in proportion to what is queued, draining and
-// waiting to be tried again, not to what is open.
+// Step returns the actions that are due. Its cost is proportional to the number of links
+// that are queued, draining and waiting to be tried again, not to those that are open.
 func (t *Table[K]) Step(now time.Time) Actions[K] {
 	t.advance(now)
 	var a Actions[K]
@@ -160,7 +161,7 @@ func (t *Table[K]) Step(now time.Time) Actions[K] {
 		t.queue = t.queue[1:]
 		l := t.links[k]
 		if l == nil || l.opening || l.open {
-			continue // dropped, perhaps wanted again, since it was queued
+			continue // dropped, and perhaps wanted again, since it was queued
 		}
 		if _, later := t.retries[k]; later {
 			continue
@@ -183,7 +184,7 @@ func (t *Table[K]) Step(now time.Time) Actions[K] {
 	return a
 }
 
-// Opened reports that an opening has succeeded.
+// Opened reports that an attempt to open has succeeded.
 func (t *Table[K]) Opened(k K, now time.Time) {
 	t.advance(now)
 	if l := t.links[k]; l != nil && l.opening {
@@ -193,7 +194,7 @@ func (t *Table[K]) Opened(k K, now time.Time) {
 	}
 }
 
-// Failed reports that an opening has failed. It is tried again after a delay.
+// Failed reports that an attempt to open has failed. The table tries again after a delay.
 func (t *Table[K]) Failed(k K, now time.Time) {
 	t.advance(now)
 	if l := t.links[k]; l != nil && l.opening {
@@ -203,9 +204,9 @@ func (t *Table[K]) Failed(k K, now time.Time) {
 	}
 }
 
-// Lost reports that an open connection broke. One that is in a range is opened
-// again: at once, unless it broke sooner than RetryDelay after it was opened. A far
-// end that accepts and hangs up would otherwise be called in a circle.
+// Lost reports that an open connection broke. A connection in a range is opened again:
+// immediately, or after a delay if it broke sooner than RetryDelay after it was opened.
+// Otherwise a far end that accepts and closes would cause a tight loop.
 func (t *Table[K]) Lost(k K, now time.Time) {
 	t.advance(now)
 	l := t.links[k]
@@ -226,9 +227,8 @@ func (t *Table[K]) Lost(k K, now time.Time) {
 	}
 }
 
-// Renewed reports that the process at a far end is another one than before, at the
-// same place. What failed with the old one says nothing about it: a link that waits
-// to be tried again is tried at once.
+// Renewed reports that a new process runs at a far end. Failures of the old process do not
+// count against the new one: a link that waits to be tried again is tried immediately.
 func (t *Table[K]) Renewed(k K, now time.Time) {
 	t.advance(now)
 	l := t.links[k]
@@ -250,9 +250,9 @@ func (t *Table[K]) retry(k K, failures int) {
 	t.retries[k] = struct{}{}
 }
 
-// Audit compares the table with reality: open lists the connections that are
-// really open. It reports those that the table believed open and takes them for
-// lost, and those that the table knows nothing of, which the caller must close.
+// Audit compares the table with reality: open lists the connections that are really open.
+// missing are open in the table only; Audit treats them as lost. surplus are unknown to the
+// table; the caller must close them.
 func (t *Table[K]) Audit(open map[K]struct{}, now time.Time) (missing, surplus []K) {
 	for k, l := range t.links {
 		if _, there := open[k]; l.open && !there {
@@ -272,7 +272,7 @@ func (t *Table[K]) Audit(open map[K]struct{}, now time.Time) (missing, surplus [
 	return missing, surplus
 }
 
-// State reports how far a far end's link has come.
+// State returns the state of the link to a far end.
 func (t *Table[K]) State(k K) State {
 	l := t.links[k]
 	switch {
@@ -291,7 +291,8 @@ func (t *Table[K]) State(k K) State {
 	}
 }
 
-// Tried reports whether an opening of every wanted far end has ended, well or not.
+// Tried reports whether an attempt to open has ended for every wanted far end, successful
+// or not.
 func (t *Table[K]) Tried() bool {
 	for _, l := range t.links {
 		if !l.open && l.failures == 0 {
@@ -310,11 +311,43 @@ func (t *Table[K]) Count() map[State]int {
 	return n
 }
 
-// Counts returns what has happened so far.
+// Counts returns the events since the table was made.
 func (t *Table[K]) Counts() Counts { return t.counts }
 
 func (t *Table[K]) advance(now time.Time) {
 	if now.After(t.now) {
 		t.now = now
 	}
+}
+
+// State is the state of the connection to one far end.
+type State int
+
+// The states of a link.
+const (
+	None     State = iota // neither wanted nor open
+	Waiting               // wanted, waiting for the first or the next attempt
+	Opening               // being opened
+	Open                  // open and in the range of a service
+	Spare                 // open, in no range, within slack of one
+	Draining              // open, needed by no service, about to close
+)
+
+func (s State) String() string {
+	return [...]string{"none", "waiting", "opening", "open", "spare", "draining"}[s]
+}
+
+// link is one far end that is wanted or open.
+type link struct {
+	opening, open bool
+	failures      int       // consecutive attempts that failed or broke soon after
+	openedAt      time.Time // when an open link was opened
+	retryAt       time.Time // when a failed link is tried again
+	closesAt      time.Time // when a draining link closes; zero while it is needed
+}
+
+// need counts the services that ask for a far end.
+type need struct {
+	in   int // services with the far end in their range: open it
+	near int // services with the far end within slack of their range: keep it open
 }

@@ -1,4 +1,4 @@
-// Command relay accepts requests and carries them to the workers of a service.
+// Command relay accepts requests and forwards them to the workers of a service.
 //
 //	clients ──► ingress ──► relay ──► workers      (affine to the service)
 //	                          └─────► other relay  (otherwise)

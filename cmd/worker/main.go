@@ -1,5 +1,5 @@
-// Command worker runs beside a service instance and offers it to the relays.
-// The worker is in internal/worker, its command line in internal/command.
+// Command worker runs next to a service instance and offers it to the relays. The worker is
+// in internal/worker, its command line in internal/command.
 package main
 
 import (

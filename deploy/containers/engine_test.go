@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// patience bounds every wait for a state, commandTime every command; they are
-	// reached only when something is broken.
+	// patience limits each wait for a state, commandTime each command. Only a failure
+	// reaches these limits.
 	patience    = 90 * time.Second
 	commandTime = 4 * time.Minute
 )
 
-// project names everything that the tests make.
+// project is the name of everything that the tests create.
 var project = fmt.Sprintf("ringway-test-%d", os.Getpid())
 
 const (
@@ -29,14 +29,14 @@ const (
 	network = "fleet"
 )
 
-// composeEnv is what the compose file reads from the environment. It is written once,
-// before the first container.
+// composeEnv has the variables of the compose file. It is written once, before the first
+// container.
 var composeEnv struct {
 	sync.Mutex
 	vars []string
 }
 
-// await polls until the state is there.
+// await polls until the state is reached.
 func await(t *testing.T, what string, reached func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -44,7 +44,7 @@ func await(t *testing.T, what string, reached func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not reached in %v: %s", patience, what)
 		}
-		time.Sleep(50 * time.Millisecond) // between two looks at the state
+		time.Sleep(50 * time.Millisecond) // between two polls
 	}
 }
 
@@ -74,8 +74,7 @@ func must(t *testing.T, args ...string) string {
 	return out
 }
 
-// composeCommand is docker compose where that is installed, and docker-compose
-// elsewhere.
+// composeCommand is docker compose where installed, else docker-compose.
 var composeCommand = sync.OnceValue(func() []string {
 	if _, err := command("docker", "compose", "version"); err == nil {
 		return []string{"docker", "compose"}
@@ -87,8 +86,7 @@ func compose(args ...string) []string {
 	return append(composeCommand(), append([]string{"-p", project, "-f", "deploy/compose.yaml"}, args...)...)
 }
 
-// remove leaves nothing of the tests behind, whatever there is of it. It may be
-// called more than once.
+// remove deletes everything that the tests created. It may be called more than once.
 func remove() error {
 	_, err := command(compose("down", "--volumes", "--remove-orphans", "--timeout", "0")...)
 	for _, name := range []string{"relay", "worker", "echo"} {
@@ -101,7 +99,7 @@ func remove() error {
 	return err
 }
 
-// leftovers are what of the tests is still there.
+// leftovers are objects of the tests that still exist.
 func leftovers(t *testing.T) []string {
 	t.Helper()
 	label := "label=com.docker.compose.project=" + project
@@ -111,8 +109,8 @@ func leftovers(t *testing.T) []string {
 		must(t, "docker", "image", "ls", "--quiet", "--filter", "reference="+project+"-*"))
 }
 
-// freeNet is the beginning, such as 10.77.9, of a /24 network that neither the host
-// nor the engine uses.
+// freeNet is the prefix, such as 10.77.9, of a /24 network that neither the host nor the
+// engine uses.
 func freeNet(t *testing.T) string {
 	t.Helper()
 	var used []*net.IPNet
@@ -150,8 +148,8 @@ next:
 	return ""
 }
 
-// freePorts are ports of loopback that nobody listens at. They come from below the
-// range that the system gives to outgoing connections.
+// freePorts are loopback ports without a listener, below the range for outgoing
+// connections.
 func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
 	for port := 20000 + os.Getpid()%5000; len(ports) < n; port++ {

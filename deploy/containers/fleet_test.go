@@ -17,7 +17,7 @@ const (
 	service = "echo"
 	workers = 9
 	members = 3 + 1 + workers
-	// relaysPerWorker is what three relays promise with the default minimum.
+	// relaysPerWorker follows from three relays and the default minimum.
 	relaysPerWorker = 3
 )
 
@@ -25,12 +25,12 @@ const (
 type fleet struct {
 	t      *testing.T
 	client http.Client
-	prefix string // of its addresses
-	token  string // file of that for the admin API
+	prefix string // of the fleet's addresses
+	token  string // file with the token for the admin API
 	entries
 }
 
-// entry is a relay or the gate, as it is reached from outside.
+// entry is a relay or the gate, with its addresses outside the network.
 type entry struct {
 	name           string
 	ingress, admin string
@@ -39,13 +39,13 @@ type entry struct {
 
 type entries []entry
 
-// except are all but the one of this name.
+// except returns all entries but the one with this name.
 func (e entries) except(name string) entries {
 	return slices.DeleteFunc(slices.Clone(e), func(one entry) bool { return one.name == name })
 }
 
-// startFleet builds the images, makes the secrets and starts everything, as `make up`
-// does. It is all gone when the test ends.
+// startFleet builds the images, creates the secrets and starts the fleet, as `make up`
+// does. The end of the test removes all of it.
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
 	if !enabled {
@@ -78,7 +78,7 @@ func startFleet(t *testing.T) *fleet {
 	return f
 }
 
-// end judges how the containers lived, and removes all.
+// end checks how the containers ran, and removes them.
 func (f *fleet) end() {
 	if logs, err := command(compose("logs", "--no-color")...); err == nil {
 		for _, bad := range []string{"panic: ", "fatal error: ", "DATA RACE"} {
@@ -125,7 +125,7 @@ func (f *fleet) get(url, service string) (status int, body []byte, err error) {
 	return resp.StatusCode, body, err
 }
 
-// api decodes an answer of the admin API and reports whether there was one.
+// api decodes an answer of the admin API and reports whether the member answered.
 func (f *fleet) api(e entry, path string, into any) bool {
 	token, err := os.ReadFile(f.token)
 	if err != nil {
@@ -176,8 +176,8 @@ func (f *fleet) offered(e entry, worker string) (there, known bool) {
 	return there, known
 }
 
-// awaitWhole waits until every relay and gate is ready, sees everybody and has every
-// worker covered, and every relay is connected to all of its range.
+// awaitWhole waits until every relay and gate is ready, sees all members and has every
+// worker covered, and every relay is connected to its whole range.
 func (f *fleet) awaitWhole() {
 	f.t.Helper()
 	for _, e := range f.entries {
@@ -187,7 +187,7 @@ func (f *fleet) awaitWhole() {
 			var plan struct {
 				Connections     int
 				RelaysPerWorker map[string]int                     `json:"relays_per_worker"`
-				Absent          struct{ Relays, Workers []string } // gone, and their places kept
+				Absent          struct{ Relays, Workers []string } // members that are gone, whose places are kept
 			}
 			if !f.api(e, "/api/v1/services/"+service+"/plan", &plan) || len(plan.RelaysPerWorker) != workers {
 				return false

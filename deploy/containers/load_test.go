@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// clientsPerEntry keep that many requests in flight at each relay and gate.
+// clientsPerEntry is the number of requests in flight at each relay and gate.
 const clientsPerEntry = 2
 
-// load is clients that send one GET after the other.
+// load has clients that send GETs one after the other.
 type load struct {
 	counts   map[string]*atomic.Int64 // by entry
 	stopping chan struct{}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The fleet is started once; what it is put through comes one after the other, for
-// each begins with a whole fleet and ends with one.
+// The fleet starts once. The failures come one after the other, because each begins and
+// ends with a whole fleet.
 func TestTheFleet(t *testing.T) {
 	f := startFleet(t)
 	t.Run("answers requests through every relay and the gate", f.everyEntryAnswers)
@@ -17,7 +17,7 @@ func TestTheFleet(t *testing.T) {
 	t.Run("loses no request when relay-1 is cut off, and has it back afterwards", func(t *testing.T) { f.on(t).survivesCut("relay-1") })
 }
 
-// on is the fleet, whose failures are those of t.
+// on returns the fleet with failures reported to t.
 func (f *fleet) on(t *testing.T) *fleet {
 	other := *f
 	other.t = t
@@ -31,7 +31,7 @@ func (f *fleet) everyEntryAnswers(t *testing.T) {
 			t.Errorf("%s: %d %s %v", e.name, status, body, err)
 		}
 	}
-	// The images have no shell: the binary itself is what an operator has there.
+	// The images have no shell: an operator runs the binary itself.
 	if out := must(t, "docker", "exec", f.container("relay-1"), "/relay", "plan", service); !strings.Contains(out, "each connected to 9 workers") {
 		t.Errorf("relay plan: %s", out)
 	}
@@ -42,8 +42,8 @@ func (f *fleet) everyEntryAnswers(t *testing.T) {
 	}
 }
 
-// survivesKill kills one container with requests in flight. Whoever sends to it is
-// on his own; all others must notice nothing.
+// survivesKill kills one container with requests in flight. Requests through the other
+// entries must not fail.
 func (f *fleet) survivesKill(lost string) {
 	t, others := f.t, f.except(lost)
 	id := f.container(lost)
@@ -51,10 +51,10 @@ func (f *fleet) survivesKill(lost string) {
 	load.more(t, 50)
 
 	must(t, "docker", "kill", "--signal", "KILL", id)
-	load.more(t, 50) // while the others still believe in it
+	load.more(t, 50) // before the others notice
 	for _, e := range others {
 		if backend, ok := strings.CutPrefix(lost, service+"-"); ok {
-			// The worker lives and withdraws what it checks.
+			// The worker runs on and withdraws the service that it checks.
 			await(t, e.name+" knows that the service is gone", func() bool { there, known := f.offered(e, "worker-"+backend); return known && !there })
 		} else {
 			await(t, e.name+" knows that it is gone", func() bool { there, n := f.sees(e, lost); return n > 0 && !there })
@@ -69,7 +69,7 @@ func (f *fleet) survivesKill(lost string) {
 	f.everyEntryAnswers(t)
 }
 
-// survivesCut takes a relay from the network: nothing is closed, packets vanish.
+// survivesCut disconnects a relay from the network: packets vanish, no connection closes.
 func (f *fleet) survivesCut(lost string) {
 	t, others := f.t, f.except(lost)
 	id := f.container(lost)
@@ -86,7 +86,7 @@ func (f *fleet) survivesCut(lost string) {
 	}
 	await(t, lost+" understands that it may be cut off itself, and keeps its peers", func() bool {
 		logs, err := command("docker", "logs", id)
-		return err == nil && strings.Contains(logs, "this node may be cut off, so its peers are kept")
+		return err == nil && strings.Contains(logs, "this node may be cut off and keeps its peers")
 	})
 
 	must(t, "docker", "network", "connect", "--ip", f.prefix+".11", "--alias", lost, "--alias", "relays", project+"_"+network, id)

@@ -1,10 +1,9 @@
-// Command echo is the service of the compose fleet: it answers every request with
-// its name, over HTTP/1.1. It is for a try and for tests; put a service of your own
-// in its place.
+// Command echo is the service of the compose fleet, for demos and tests: it answers
+// every request with its name, over HTTP/1.1.
 //
 //	curl -H 'Ringway-Service: echo' http://127.0.0.1:7410/   →   echo-4
 //
-// SIGTERM ends it after the requests in flight.
+// After SIGTERM it finishes the requests in flight.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 	"time"
 )
 
-// stopTimeout bounds the wait for requests in flight at the end.
+// stopTimeout limits the wait for requests in flight after SIGTERM.
 const stopTimeout = 10 * time.Second
 
 func main() {
@@ -45,7 +44,7 @@ func hostName() string {
 	return name
 }
 
-// echo answers with its name, after a while.
+// echo answers with its name, after a random delay.
 type echo struct {
 	name  string
 	delay time.Duration
@@ -61,7 +60,7 @@ func (e echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	_, _ = io.WriteString(w, e.name+"\n") // the client is gone: its own affair
+	_, _ = io.WriteString(w, e.name+"\n") // fails only if the client is gone
 }
 
 // serve answers until ctx ends.
@@ -77,7 +76,7 @@ func serve(ctx context.Context, addr string, handler http.Handler) error {
 	bounded, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if err := server.Shutdown(bounded); err != nil {
-		_ = server.Close() // it reports only what closing a socket can report
+		_ = server.Close() // nothing more can be done about its error
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Issues a new certificate for each member of a list and writes it to its host.
+# Issues a new certificate for each listed member and copies it to the member's host.
 #
 #   renew.sh CA_DIRECTORY MEMBERS CLUSTER ENVIRONMENT
 #
-# MEMBERS has a line for each: its role, its id, and where ssh reaches its host, as a
-# user who may write /etc/ringway there. `#` begins a comment. The members take the new
-# pair by themselves. A host that fails does not hold up the others.
+# Each line of MEMBERS has a role, an id, and an ssh destination whose user may write
+# /etc/ringway there. `#` starts a comment. Members reread the new pair without a
+# restart. A host that fails does not delay the others.
 set -euo pipefail
 umask 077
 
@@ -20,14 +20,14 @@ failed=0
 
 renew() { # role id host
 	local role=$1 id=$2 host=$3 pair="$work/$2" name=$1
-	if [[ $role == gate ]]; then # it runs the same binary, with the same files
+	if [[ $role == gate ]]; then # a gate runs the same binary with the same files
 		name=relay
 	fi
 	mkdir "$pair" &&
 		relay tls cert create --ca "$ca" --role "$role" --node "$id" \
 			--cluster "$cluster" --environment "$environment" --out "$pair/$name" >/dev/null &&
-		# Both files are there before the first is renamed: the member finds half a
-		# pair for no longer than a rename takes.
+		# Both files are on the host before the first rename, so the pair does not match
+		# only for the duration of a rename.
 		tar -C "$pair" -cf - "$name.key" "$name.crt" |
 		ssh -o BatchMode=yes "$host" "cd /etc/ringway && mkdir -p next && tar -xf - -C next && chown root:ringway next/$name.* && chmod 640 next/$name.* && mv next/$name.key next/$name.crt ."
 }

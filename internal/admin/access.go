@@ -21,46 +21,49 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// leastToken is the fewest characters of a token: 16 random bytes in base64 have 22.
+// leastToken is the minimum length of a token in characters: 16 random bytes in base64 have
+// 22.
 const leastToken = 20
 
-// maxTokenFile bounds what is read: a mistyped path must not fill the memory.
+// maxTokenFile limits the bytes read from the file, so that a wrong path cannot fill the
+// memory.
 const maxTokenFile = 64 << 10
 
-// AccessConfig says who may use an admin API. With the zero value every caller on this
-// host may, see Guard.
+// AccessConfig defines who may use an admin API. With the zero value every caller on this
+// host may use the API, see Guard.
 type AccessConfig struct {
-	// Hosts are the names, besides IP addresses and localhost, that a request without a
-	// token may ask for in its Host header. Default: none.
+	// Hosts are the names, in addition to IP addresses and localhost, that the Host header
+	// of a request without a token may contain. Default: none.
 	Hosts []string
-	// TokenFile holds tokens, one a line; empty lines and those that begin with # are
-	// skipped. Any of them opens the API, as a bearer token or as the password of
-	// basic authentication, which browsers can ask for. It is read again with every
-	// request, so that tokens change without a restart; while it cannot be read, those
-	// read last count. Default: none.
+	// TokenFile holds tokens, one per line; empty lines and lines that begin with # are
+	// skipped. Each token gives access, as a bearer token or as the password of basic
+	// authentication, which browsers can ask for. The file is read again with every
+	// request, so that tokens change without a restart; while the file cannot be read, the
+	// tokens read last stay valid. Default: none.
 	TokenFile string
-	// TLS serves over TLS with the certificate of Identity. Who shows a certificate of
-	// the same cluster and environment for the role client and one of the Operators
-	// needs no token; nor does who shows the process's own, which proves that he is on
-	// its host. Without TokenFile nobody else is let in.
+	// TLS serves over TLS with the certificate of Identity. A client needs no token if its
+	// certificate is of the same cluster and environment, has the role client and names one
+	// of the Operators. The certificate of the process needs no token either: it proves
+	// that the client is on the same host. Without TokenFile all other clients are refused.
 	TLS       bool
 	Identity  *identity.Source
 	Operators []string
-	// Logger gets a warning about a token file that others can read; default: discarded.
+	// Logger gets a warning about a token file that other users can read; default:
+	// discarded.
 	Logger *slog.Logger
-	// Registerer takes the metrics; nil: nowhere.
+	// Registerer registers the metrics; nil: they are not registered.
 	Registerer prometheus.Registerer
 }
 
 // Access guards an admin API. It is safe for concurrent use.
 type Access struct {
 	cfg     AccessConfig
-	tokens  atomic.Pointer[[][sha256.Size]byte] // hashes: of one length, so that comparing tells no length
+	tokens  atomic.Pointer[[][sha256.Size]byte] // hashes of equal length, so that a comparison does not reveal the length of a token
 	origins *http.CrossOriginProtection
 	refused *prometheus.CounterVec
 }
 
-// The reasons of refusals, which are also the codes of the answers.
+// The reasons of refusals, as the metrics count them and as error codes of the answers.
 const (
 	refusedMissing     = "no_token"
 	refusedWrong       = "wrong_token"
@@ -77,11 +80,11 @@ type refusal struct {
 	Code   string `json:"code"`
 }
 
-// openPaths are answered to everybody: probes have no token, and learn nothing that
-// can be used.
+// openPaths are served without authentication: probes have no token, and these answers
+// reveal nothing that an attacker can use.
 var openPaths = []string{"/healthz", "/readyz"}
 
-// NewAccess reads the token file for the first time.
+// NewAccess reads the token file and returns an error if the file is invalid.
 func NewAccess(cfg AccessConfig) (*Access, error) {
 	a := &Access{cfg: cfg, origins: http.NewCrossOriginProtection()}
 	if cfg.TLS && cfg.Identity == nil {
@@ -105,7 +108,8 @@ func NewAccess(cfg AccessConfig) (*Access, error) {
 	return a, nil
 }
 
-// readTokens takes the tokens of the file, with a warning when others can read it.
+// readTokens reads the tokens from the file. The warning is about a file that others can
+// read.
 func (a *Access) readTokens() (warning string, err error) {
 	file := a.cfg.TokenFile
 	stat, err := os.Stat(file)
@@ -130,7 +134,8 @@ func (a *Access) readTokens() (warning string, err error) {
 	return warning, nil
 }
 
-// parseTokens hashes the tokens of a file. Its errors continue the name of the file.
+// parseTokens hashes the tokens of a file. An error text continues a sentence that begins
+// with the file name.
 func parseTokens(text []byte) (tokens [][sha256.Size]byte, err error) {
 	number := 0
 	for line := range bytes.Lines(text) {
@@ -150,14 +155,14 @@ func parseTokens(text []byte) (tokens [][sha256.Size]byte, err error) {
 	return tokens, nil
 }
 
-// Guard passes to next the requests of callers that may use the API, and all probes. A
-// page of another site that a browser shows cannot change anything here.
+// Guard passes the requests of callers that may use the API, and all probes, to next. A
+// page of another site in a browser cannot change anything here.
 //
-// Without TokenFile and TLS a caller is believed for the address that it could reach.
-// Two kinds of requests come from there without their author being there, and are
-// refused: those of a web page whose name was made to mean this address (DNS
-// rebinding, https://crypto.stanford.edu/dns/dns-rebinding.pdf), which the Host header
-// tells, and those that a proxy or a relay passed on, which its headers tell.
+// Without TokenFile and TLS every caller that can reach the address is accepted. Two kinds
+// of requests reach the address although their author cannot, and are refused: requests of
+// a web page whose host name was made to resolve to this address (DNS rebinding,
+// https://crypto.stanford.edu/dns/dns-rebinding.pdf), detected by the Host header, and
+// requests that a proxy or a relay forwarded, detected by their headers.
 func (a *Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.Contains(openPaths, r.URL.Path) && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
@@ -181,7 +186,7 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// judge says why a request is refused; nil when it is not.
+// judge returns why a request is refused, nil if the request is allowed.
 func (a *Access) judge(r *http.Request) *refusal {
 	if a.cfg.TokenFile == "" && !a.cfg.TLS {
 		return a.judgeByAddress(r)
@@ -208,7 +213,7 @@ func (a *Access) judge(r *http.Request) *refusal {
 	return &refusal{http.StatusUnauthorized, "a token is needed: --admin-token-file or RINGWAY_ADMIN_TOKEN_FILE", refusedMissing}
 }
 
-// judgeByAddress judges a request that has only its address to show.
+// judgeByAddress judges a request without credentials.
 func (a *Access) judgeByAddress(r *http.Request) *refusal {
 	if header := forwardingHeader(r.Header); header != "" {
 		return &refusal{http.StatusForbidden, fmt.Sprintf("the request was passed on by a proxy or a relay (it has the header %.40q): ask this address directly, or give the process --admin-token-file", header), refusedForwarded}
@@ -219,7 +224,8 @@ func (a *Access) judgeByAddress(r *http.Request) *refusal {
 	return nil
 }
 
-// forwardingHeader is the name of a header that only what passes requests on adds.
+// forwardingHeader returns the name of a header that only proxies and relays add, "" if
+// there is none.
 func forwardingHeader(h http.Header) string {
 	for name := range h {
 		if name == "Forwarded" || name == "Via" || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Ringway-") {
@@ -229,8 +235,8 @@ func forwardingHeader(h http.Header) string {
 	return ""
 }
 
-// ownHost reports whether a Host header names this process. An IP address cannot be
-// made to mean another one, and localhost is not asked of name servers.
+// ownHost reports whether a Host header names this process. An IP address cannot be made to
+// resolve to another one, and localhost is not resolved by name servers.
 func (a *Access) ownHost(header string) bool {
 	host := header
 	if name, _, err := net.SplitHostPort(header); err == nil {
@@ -243,7 +249,8 @@ func (a *Access) ownHost(header string) bool {
 		host != "" && slices.ContainsFunc(a.cfg.Hosts, func(own string) bool { return strings.EqualFold(own, host) })
 }
 
-// operator judges the certificate that was shown; the handshake has verified its chain.
+// operator checks the claims of the client certificate; the handshake has verified its
+// chain.
 func (a *Access) operator(r *http.Request) error {
 	claims, err := identity.PeerClaims(*r.TLS)
 	if err != nil {
@@ -261,7 +268,7 @@ func (a *Access) operator(r *http.Request) error {
 	return nil
 }
 
-// given is the token of a request, empty without one.
+// given returns the token of a request, "" if the request has none.
 func given(r *http.Request) string {
 	if scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " "); found && strings.EqualFold(scheme, "Bearer") {
 		return strings.TrimSpace(token)
@@ -270,9 +277,9 @@ func given(r *http.Request) string {
 	return password
 }
 
-// matches compares with every token in constant time.
+// matches compares the token with every valid token in constant time.
 func (a *Access) matches(token string) bool {
-	_, _ = a.readTokens() // those read last count while it fails
+	_, _ = a.readTokens() // on an error the tokens read last stay valid
 	sum, found := sha256.Sum256([]byte(token)), 0
 	for _, t := range *a.tokens.Load() {
 		found |= subtle.ConstantTimeCompare(sum[:], t[:])
@@ -280,8 +287,8 @@ func (a *Access) matches(token string) bool {
 	return found == 1
 }
 
-// Secure has the server speak TLS where that was asked for. Serve with ServeTLS then,
-// without files.
+// Secure configures server for TLS if cfg.TLS is set. Serve with ServeTLS in that case,
+// without certificate files.
 func (a *Access) Secure(server *http.Server) {
 	if !a.cfg.TLS {
 		return

@@ -14,15 +14,15 @@ import (
 	"github.com/ringway/ringway/internal/settings"
 )
 
-// maxSocketPath is what the shortest sockaddr_un of the systems that we know holds (104
-// bytes on macOS and BSD, 108 on Linux), with the zero byte at its end.
+// maxSocketPath is the size of the shortest sockaddr_un of the supported systems without
+// the zero byte at the end (104 bytes on macOS and BSD, 108 on Linux).
 const maxSocketPath = 103
 
 // Listen binds addr: host:port, or unix:PATH.
 //
-// A socket is for the user of this process alone from its first moment. One that a dead
-// process left behind is replaced; that of a living one is an error. It goes when the
-// listener is closed.
+// Only the user of this process can use a socket, from its first moment on. A socket that a
+// dead process left behind is replaced; that of a running process is an error. Closing the
+// listener removes the socket.
 func Listen(addr string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(addr, settings.SocketPrefix); ok {
 		return listenSocket(path)
@@ -34,7 +34,7 @@ func Listen(addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// Dial connects to addr, which is host:port for any network but that of unix:PATH.
+// Dial connects to addr. The network is tcp for host:port and unix for unix:PATH.
 func Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if path, ok := strings.CutPrefix(addr, settings.SocketPrefix); ok {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -42,9 +42,9 @@ func Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 }
 
-// listenSocket makes the socket in a directory that only this user enters, takes its
-// mode down and links it to its place. Binding it there at once would leave it open to
-// others until chmod, and the umask belongs to the whole process.
+// listenSocket creates the socket in a directory that only this user can enter, restricts
+// its mode and links it to its final path. A socket created directly at that path would be
+// open to other users until chmod, and the umask applies to the whole process.
 func listenSocket(path string) (_ net.Listener, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".rw") // mode 0700
 	if err != nil {
@@ -59,7 +59,7 @@ func listenSocket(path string) (_ net.Listener, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ln.SetUnlinkOnClose(false) // that would be its first name
+	ln.SetUnlinkOnClose(false) // it would remove the temporary name
 	if err := errors.Join(os.Chmod(made, 0o600), publish(made, path)); err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
@@ -70,7 +70,7 @@ func listenSocket(path string) (_ net.Listener, err error) {
 	return &socket{UnixListener: ln, path: path, stat: stat}, nil
 }
 
-// publish links made to path. Unlike a rename, a link never replaces.
+// publish links the socket made to path. Unlike a rename, a link never replaces a file.
 func publish(made, path string) error {
 	stale := made + ".stale"
 	for range 3 { // another process may do the same
@@ -84,14 +84,14 @@ func publish(made, path string) error {
 		if alive(path) {
 			break
 		}
-		// What is moved may have become another process's since.
+		// Since the check, another process may have replaced the file that is moved.
 		if err := os.Rename(path, stale); errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
 			return err
 		}
 		if alive(stale) {
-			_ = os.Link(stale, path) // fails where a third process has taken the place
+			_ = os.Link(stale, path) // fails if a third process has created a socket there
 			break
 		}
 		if err := os.Remove(stale); err != nil {
@@ -101,8 +101,8 @@ func publish(made, path string) error {
 	return fmt.Errorf("another process serves %s: stop it, or choose another path", path)
 }
 
-// alive reports whether a process may serve the socket: only a refused connection says
-// that none does.
+// alive reports whether a process may serve the socket. Only a refused connection or a
+// missing file proves that none does.
 func alive(path string) bool {
 	conn, err := net.Dial("unix", path)
 	if err == nil {
@@ -118,14 +118,14 @@ type socket struct {
 	stat fs.FileInfo
 }
 
-// Addr is as in the settings, with the prefix.
+// Addr returns the address as in the settings, with the prefix unix:.
 func (s *socket) Addr() net.Addr {
 	return &net.UnixAddr{Name: settings.SocketPrefix + s.path, Net: "unix"}
 }
 
 func (s *socket) Close() error {
 	if stat, err := os.Lstat(s.path); err == nil && os.SameFile(stat, s.stat) {
-		_ = os.Remove(s.path) // the next start replaces what is left
+		_ = os.Remove(s.path) // the next start replaces a socket that is left
 	}
 	return s.UnixListener.Close()
 }

@@ -3,7 +3,10 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/pprof"
+	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -11,17 +14,19 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// Config says what the common paths answer from.
+// Config is the data that the common paths serve.
 type Config struct {
-	// Snapshot is the newest view of the members; it may be nil early on.
+	// Snapshot returns the newest view of the members; it may return nil soon after the
+	// start.
 	Snapshot func() *membership.Snapshot
-	// Unproven are the instances that gossip tells of and no snapshot shows; nil: none.
+	// Unproven returns the instances that gossip reports and that no snapshot contains;
+	// nil: none.
 	Unproven func() []membership.Unproven
-	// Catalogue is the checksum of the newest view of the services.
+	// Catalogue returns the checksum of the newest view of the services.
 	Catalogue func() uint64
-	// Reasons lists why this member should get no traffic; none means ready.
+	// Reasons lists why this member should get no traffic; empty means ready.
 	Reasons func() []string
-	// Gatherer has the metrics.
+	// Gatherer gathers the metrics for /metrics.
 	Gatherer prometheus.Gatherer
 }
 
@@ -61,7 +66,7 @@ func NewMux(cfg Config) *http.ServeMux {
 	return mux
 }
 
-// WriteJSON answers with v, indented: people read these with curl.
+// WriteJSON answers with v, indented, because people read the answers with curl.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -70,7 +75,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // the client's connection is its own affair
+	_, _ = w.Write(append(body, '\n')) // an error concerns only the connection of the client
 }
 
 // WriteError answers with {"error": text}.
@@ -79,4 +84,21 @@ func WriteError(w http.ResponseWriter, status int, text string) {
 	w.WriteHeader(status)
 	body, _ := json.Marshal(map[string]string{"error": text}) // a map of strings always encodes
 	_, _ = w.Write(append(body, '\n'))
+}
+
+// HandlePprof adds the profiles of the Go runtime. They reveal internals of the process and
+// cost CPU time, so call HandlePprof only if the operator enabled them.
+func HandlePprof(mux *http.ServeMux) {
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+}
+
+// cmdline answers with the program name only, unlike pprof.Cmdline, because the arguments
+// may be secrets. /api/v1/config has the settings without secrets.
+func cmdline(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, os.Args[0]) // an error concerns only the connection of the client
 }

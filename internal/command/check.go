@@ -13,7 +13,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/check"
 )
 
-// CheckCommand is `check`: what is wrong with the fleet, as one relay sees it.
+// CheckCommand is `check`: the problems of the fleet, as one relay sees them.
 func CheckCommand() *cobra.Command {
 	c := &cobra.Command{Use: "check", Short: "look for what is wrong with the fleet, and say what to do", Args: cobra.NoArgs,
 		Long: "One relay asks all others what they are set to, see and are connected to, tries to\n" +
@@ -38,7 +38,7 @@ func CheckCommand() *cobra.Command {
 	return c
 }
 
-// marks are what a finding begins with.
+// marks are the first characters of a finding in the output.
 var marks = map[check.Status]cell{check.OK: {"✓", good}, check.Warning: {"!", fair}, check.Failed: {"✗", bad}}
 
 func checkText(w io.Writer, r *check.Report, colour bool) error {
@@ -50,7 +50,7 @@ func checkText(w io.Writer, r *check.Report, colour bool) error {
 	for _, f := range r.Findings {
 		mark := marks[f.Status]
 		if mark.text == "" {
-			mark = cell{"?", fair} // of a later version
+			mark = cell{"?", fair} // from a newer version
 		}
 		if colour {
 			mark.text = string(mark.style) + mark.text + reset

@@ -14,7 +14,8 @@ import (
 	"github.com/ringway/ringway/internal/settings"
 )
 
-// shownSetting is one setting of `config show`, read here or from a process.
+// shownSetting is one setting of `config show`, loaded by this command or fetched from a
+// process.
 type shownSetting struct {
 	Name   string `json:"name"`
 	Group  string `json:"group"`
@@ -24,14 +25,15 @@ type shownSetting struct {
 	Secret bool   `json:"secret,omitempty"`
 }
 
-// shownConfig is what `config show -o json` writes.
+// shownConfig is the document of `config show -o json`.
 type shownConfig struct {
-	// ID is the process that was asked; empty without --running.
+	// ID is the id of the process with --running; otherwise empty.
 	ID       string         `json:"id,omitempty"`
 	Settings []shownSetting `json:"settings"`
 }
 
-// configCommand is `config`: the settings, with and without a process.
+// configCommand is `config`: it shows and validates the settings, with or without a
+// process.
 func (d *Daemon) configCommand() *cobra.Command {
 	c := &cobra.Command{Use: "config", Short: "check and show the settings", Args: cobra.NoArgs,
 		Long: "Flags beat the environment, the environment beats the file, the file beats the default.\n" +
@@ -110,7 +112,7 @@ func (d *Daemon) configShowCommand() *cobra.Command {
 	return c
 }
 
-// load are the settings as run would read them.
+// load returns the settings as `run` would load them.
 func (d *Daemon) load() ([]shownSetting, error) {
 	if err := d.Load(); err != nil {
 		return nil, err
@@ -122,7 +124,7 @@ func (d *Daemon) load() ([]shownSetting, error) {
 	return shown, nil
 }
 
-// named keeps the settings that were asked for, all when none was.
+// named returns the settings with the given names, all if names is empty.
 func named(all []shownSetting, names []string) ([]shownSetting, error) {
 	if len(names) == 0 {
 		return all, nil
@@ -173,7 +175,7 @@ func configTable(out io.Writer, doc shownConfig, origin bool, style tableStyle) 
 	return t.writeTo(out)
 }
 
-// oneLine is the value of a section, which has several lines, in a table.
+// oneLine returns the multi-line value of a section as one line for a table.
 func oneLine(value string) string {
 	lines := strings.Split(value, "\n")
 	for i := range lines {

@@ -60,6 +60,7 @@ func TestWhatRunRefusesValidateRefuses(t *testing.T) {
 		"relays":           {"worker", []string{"--service=a=127.0.0.1:1;relays=-1"}, "relays -1"},
 		"address":          {"worker", []string{"--service=a=0.0.0.0:9000"}, "0.0.0.0"},
 		"parameters":       {"worker", []string{"--service=a=127.0.0.1:1;selection=manual:preferred=w1+w2"}, ""},
+		"sessions":         {"", []string{"--session-drain-timeout=1s"}, "at least --drain-timeout, 30s"},
 		"nothing special":  {"", nil, ""},
 	} {
 		for binary, d := range map[string]struct {

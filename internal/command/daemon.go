@@ -21,25 +21,28 @@ import (
 
 // Daemon describes one binary.
 type Daemon struct {
-	// Name is the binary's name, Short one line about it, Long a few.
+	// Name is the name of the binary, Short a description in one line, Long one in a few
+	// lines.
 	Name, Short, Long string
-	// Example shows how it is called.
+	// Example is an example of its use, for the help.
 	Example string
-	// Settings are all that it can be told.
+	// Settings are all settings of the daemon.
 	Settings *settings.Set
-	// AdminPort is the port of its admin API unless it is told another.
+	// AdminPort is the default port of the admin API.
 	AdminPort string
-	// Log says how to log; it is read after the settings are loaded.
+	// Log returns level and format of the log; it is called after the settings are loaded.
 	Log func() (level, format string)
-	// Banner are the rows of the start banner, read after the settings are loaded.
+	// Banner returns the rows of the start banner; it is called after the settings are
+	// loaded.
 	Banner func() []slog.Attr
-	// Check builds the daemon from the loaded settings as Start would, and takes it
-	// down again: nothing of it listens where it would. Nil: the settings are all.
+	// Check builds the daemon from the loaded settings as Start would, and closes the
+	// daemon again. It does not listen at the configured addresses. Nil: only the settings
+	// are checked.
 	Check func() error
 	// Start builds the daemon from the loaded settings.
 	Start func(*slog.Logger, *prometheus.Registry) (Runner, error)
 
-	level   slog.LevelVar // of the log; a reload may change it
+	level   slog.LevelVar // of the log; a reload may change the level
 	monitor *daemon.Monitor
 }
 
@@ -48,27 +51,27 @@ type Runner interface {
 	Run(ctx context.Context) error
 }
 
-// Reloader is a Runner that can read its settings again while it runs, which is
-// what SIGHUP then asks for. Reload logs what came of it.
+// Reloader is a Runner that can read its settings again while it runs. SIGHUP then calls
+// Reload, which logs the result.
 type Reloader interface {
 	Reload()
 }
 
-// Readier is a Runner that knows whether it should get traffic, which a service
-// manager is then told. Reasons lists why it should not; none means ready. It may be
-// called from any goroutine, also before Run and after it.
+// Readier is a Runner that reports whether it should get traffic, which the service manager
+// is notified of. Reasons lists why it should not; an empty list means ready. Reasons may
+// be called from any goroutine, also before Run and after it.
 type Readier interface {
 	Reasons() []string
 }
 
-// ErrNothingMatched is wrapped by the error of a command that was asked for
-// something which is not there. The exit code is 2 then.
+// ErrNothingMatched is wrapped by the error of a command whose arguments match nothing. The
+// exit code is then 2.
 var ErrNothingMatched = errors.New("nothing matched")
 
-// Command is the root command. Without a verb it does what run does.
+// Command is the root command. Without a subcommand it does the same as run.
 //
-// The settings are flags of the root, of run and of config; the other verbs do not
-// take them, so that none is ignored in silence.
+// The settings are flags of the root, of run and of config. The other commands do not
+// accept them, so that no setting is ignored without an error.
 func (d *Daemon) Command() *cobra.Command {
 	root := &cobra.Command{
 		Use: d.Name, Short: d.Short, Long: d.Long, Example: d.Example,
@@ -92,7 +95,7 @@ func (d *Daemon) Command() *cobra.Command {
 	return root
 }
 
-// unknownVerb refuses arguments of the root: they are mistyped verbs.
+// unknownVerb returns an error for arguments of the root, which are misspelled commands.
 func unknownVerb(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -104,7 +107,7 @@ func unknownVerb(c *cobra.Command, args []string) error {
 	return fmt.Errorf("%s\nsee %s --help", text, c.CommandPath())
 }
 
-// explainFlag adds what the operator probably meant.
+// explainFlag adds the flag that the operator probably meant to the error.
 func (d *Daemon) explainFlag(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
@@ -124,15 +127,15 @@ func (d *Daemon) explainFlag(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w\nsee %s --help", err, c.CommandPath())
 }
 
-// Load reads the settings of flags, environment and file.
+// Load reads the settings from flags, environment and file.
 func (d *Daemon) Load() error {
 	return d.Settings.Load(settings.Sources{Environ: os.Environ()})
 }
 
-// Monitor lets operators read the log, for Start.
+// Monitor lets operators read the log. Start uses it.
 func (d *Daemon) Monitor() *daemon.Monitor { return d.monitor }
 
-// Running are the settings in effect, for Start: the settings were just loaded.
+// Running returns the settings in effect. Start uses it: the settings were just loaded.
 func (d *Daemon) Running() *daemon.Running {
 	return daemon.NewRunning(daemon.RunningConfig{Set: d.Settings, Load: d.Load, Level: &d.level})
 }
@@ -182,7 +185,7 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 		telling.Go(func() { notifier.Run(ctx, r.Reasons) })
 	}
 	err = runner.Run(ctx)
-	stop() // or the notifier would not end with a runner that failed
+	stop() // otherwise the notifier would not end after a runner that failed
 	telling.Wait()
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.Name, err)

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// bundleServices bounds the services whose details go into a bundle.
+	// bundleServices limits the services whose details go into a bundle.
 	bundleServices = 200
-	// bundleFile bounds one answer.
+	// bundleFile limits the size of one answer in bytes.
 	bundleFile = 64 << 20
 )
 
-// DebugCommand is `debug`: what helps somebody who was not there.
+// DebugCommand is `debug`: it collects data for the analysis of a problem.
 func DebugCommand(process string) *cobra.Command {
 	c := &cobra.Command{Use: "debug", Short: "gather what is needed to find a fault", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
@@ -46,7 +46,7 @@ func bundleCommand(process string) *cobra.Command {
 		Example: fmt.Sprintf("  %[1]s debug bundle -o %[1]s.tar.gz\n  %[1]s debug bundle -o %[1]s.tar.gz --log-for 30s", process)}
 	call := callFor(process, c.Flags(), "")
 	call.output = ""
-	// -o is the file here, not a form.
+	// -o is the path of the file here, not the output form.
 	form := c.Flags().Lookup("output")
 	form.Usage, form.DefValue = "file to write; it must not exist", ""
 	logFor := c.Flags().Duration("log-for", 2*time.Second, "how long the log is read; 0: not at all")
@@ -75,7 +75,7 @@ func bundleCommand(process string) *cobra.Command {
 	return c
 }
 
-// bundle is what was gathered.
+// bundle is the collected data.
 type bundle struct {
 	call  *adminCall
 	took  time.Time
@@ -87,7 +87,7 @@ type bundled struct {
 	Name   string `json:"name"`
 	Size   int    `json:"size"`
 	SHA256 string `json:"sha256,omitempty"`
-	// Error is why it is not there.
+	// Error is the reason why the file is missing.
 	Error string `json:"error,omitempty"`
 	data  []byte
 }
@@ -112,7 +112,7 @@ func (b *bundle) there() (n int) {
 	return n
 }
 
-// gather asks for everything. It fails only when nobody answers at all.
+// gather requests all files. It fails only if the process answers no request.
 func (b *bundle) gather(ctx context.Context, logFor time.Duration) error {
 	version, err := b.get(ctx, "/api/v1/version")
 	if err != nil {
@@ -154,7 +154,7 @@ func (b *bundle) gather(ctx context.Context, logFor time.Duration) error {
 			return nil
 		})
 		if reading.Err() != nil {
-			err = nil // its time was over
+			err = nil // the time limit of the log ended the request
 		}
 		b.add("log.ndjson", log.Bytes(), err)
 	}
@@ -166,7 +166,7 @@ func (b *bundle) gatherServices(ctx context.Context, text []byte) {
 		Services []struct{ Service string }
 	}
 	if json.Unmarshal(text, &list) != nil {
-		return // why is said of services.json
+		return // services.json has the error
 	}
 	for i, s := range list.Services {
 		if i == bundleServices {
@@ -184,7 +184,7 @@ func (b *bundle) gatherServices(ctx context.Context, text []byte) {
 	}
 }
 
-// get asks for one file. Readiness that is denied is an answer.
+// get requests one file. A 503 of /readyz is a valid answer.
 func (b *bundle) get(ctx context.Context, path string) ([]byte, error) {
 	resp, text, err := b.call.ask(ctx, http.MethodGet, path, nil)
 	switch {
@@ -200,7 +200,7 @@ func (b *bundle) get(ctx context.Context, path string) ([]byte, error) {
 	return nil, errors.New(failed.Error)
 }
 
-// manifest is what MANIFEST.json holds.
+// manifest is the content of MANIFEST.json.
 type manifest struct {
 	Process string       `json:"process"`
 	Addr    string       `json:"admin_addr"`

@@ -4,15 +4,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/settings"
 )
 
-// RelayDrainCommand is `drain` of a relay: out of rotation, without a stop.
+// RelayDrainCommand is `drain` of a relay: it takes the relay out of rotation without a
+// stop.
 func RelayDrainCommand() *cobra.Command {
 	return relayDrain(&cobra.Command{Use: "drain", Short: "take a relay out of rotation without stopping it",
 		Long: "From now on /readyz answers 503 with the reason \"draining\", so that load balancers\n" +
@@ -23,7 +26,7 @@ func RelayDrainCommand() *cobra.Command {
 		Example: "  relay drain\n  relay drain -o json | jq .in_flight"})
 }
 
-// RelayUndrainCommand is `undrain` of a relay, which takes a drain back.
+// RelayUndrainCommand is `undrain` of a relay: it revokes a drain.
 func RelayUndrainCommand() *cobra.Command {
 	return relayDrain(&cobra.Command{Use: "undrain", Short: "take a drained relay back into rotation",
 		Long: "The relay is ready again, unless it has another reason not to be: see its /readyz.", Example: "  relay undrain"})
@@ -46,4 +49,37 @@ func relayDrainText(w io.Writer, a relay.DrainAnswer) error {
 	}
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// RelayReloadCommand is `reload` of a relay: the relay reads its settings again.
+func RelayReloadCommand() *cobra.Command {
+	c := &cobra.Command{Use: "reload", Short: "read the settings again and apply what can change at run time", Args: cobra.NoArgs,
+		Long: "What SIGHUP does, with an answer: which settings were applied, and which have changed\n" +
+			"but need a restart. The process reads the file and the environment that it was\n" +
+			"started with. If anything is invalid, nothing changes.",
+		Example: "  relay config validate relay.yaml && relay reload"}
+	call := relayCall(c.Flags())
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		var answer relay.ReloadAnswer
+		return call.call(cmd, http.MethodPost, "reload", nil, &answer, func(w io.Writer) error { return reloadText(w, answer) })
+	}
+	return c
+}
+
+func reloadText(w io.Writer, a relay.ReloadAnswer) error {
+	var b strings.Builder
+	changes(&b, "applied", a.Applied)
+	changes(&b, "needs a restart", a.NeedsRestart)
+	if b.Len() == 0 {
+		b.WriteString("no setting has changed\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// changes lists the changed settings under a heading.
+func changes(b *strings.Builder, what string, list []settings.Change) {
+	for _, c := range list {
+		fmt.Fprintf(b, "%s: %s\n", what, daemon.Printable(c.String()))
+	}
 }

@@ -2,19 +2,23 @@ package command
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/relay/routing"
 )
 
-// ExplainCommand is `explain SERVICE`: what one relay does for a service, and why.
+// ExplainCommand is `explain SERVICE`: the state of a service on one relay, with the
+// reasons.
 func ExplainCommand() *cobra.Command {
 	c := &cobra.Command{Use: "explain SERVICE", Short: "say why a relay serves a service, and why it connects to a worker or not", Args: arguments(cobra.ExactArgs(1)),
 		Long: "In the drawing, every line is a relay and every column a place on the ring of workers:\n" +
@@ -53,6 +57,9 @@ func explainTable(out io.Writer, a *relay.ExplainAnswer) error {
 	}
 	if a.Range != "" {
 		row("range", "%s", a.Range)
+	}
+	if a.SessionCookie != "" {
+		row("session", "%s", sessionText(a.SessionCookie))
 	}
 	if p := a.Plan; p != nil {
 		row("minimums", "%d relays for each worker, %d workers for each relay", p.PeersPerWorker, p.PeersPerRelay)
@@ -97,9 +104,228 @@ func explainTable(out io.Writer, a *relay.ExplainAnswer) error {
 	return nil
 }
 
+// sessionText describes the session cookie of a service.
+func sessionText(cookie string) string {
+	return "a request with a valid cookie " + cookie + " goes to the worker that the cookie names"
+}
+
 func yesNo(b bool) string {
 	if b {
 		return "yes"
 	}
 	return "no"
+}
+
+// RouteCommand is `route SERVICE`: the worker or relay that a request would be sent to now,
+// and why.
+func RouteCommand() *cobra.Command {
+	c := &cobra.Command{Use: "route SERVICE", Short: "say which worker a request would go to, and why", Args: arguments(cobra.ExactArgs(1)),
+		Long: "It asks one relay how it would pick an endpoint for a request, with the code that\n" +
+			"picks. Nothing is sent. Where chance takes part, the next request may go elsewhere.\n" +
+			"A relay that forwards the service says to which relays.\n\n" +
+			"The exit code is 2 when the relay knows no such service, or when no worker could be\n" +
+			"picked.",
+		Example: "  relay route billing\n  relay route billing --key alice\n  relay route billing --key alice -o json | jq -r .decision.winner"}
+	call := relayCall(c.Flags())
+	call.watchable(c.Flags())
+	c.ValidArgsFunction = call.completeServices
+	key := c.Flags().String("key", "", "key of the request, as in its Ringway-Key header")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		path := "services/" + url.PathEscape(args[0]) + "/route"
+		if *key != "" {
+			path += "?key=" + url.QueryEscape(*key)
+		}
+		var a relay.RouteAnswer
+		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
+			text, err := call.fetch(ctx, http.MethodGet, path, nil, &a)
+			switch {
+			case err != nil:
+			case a.Decision != nil && a.Decision.Winner == "":
+				err = fmt.Errorf("%w: %s", ErrNothingMatched, a.Decision.Reason)
+			case a.Role == "none":
+				err = fmt.Errorf("%w: %s has no endpoint that takes requests", ErrNothingMatched, a.Service)
+			case a.Decision == nil && len(a.Relays) == 0:
+				err = fmt.Errorf("%w: %s forwards %s and knows no relay that serves it", ErrNothingMatched, a.Relay, a.Service)
+			}
+			return text, err
+		}, func(w io.Writer) error {
+			return routeTable(w, &a, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
+		})
+	}
+	return c
+}
+
+func routeTable(out io.Writer, a *relay.RouteAnswer, style tableStyle) error {
+	w := newRows(out)
+	row := func(name, format string, values ...any) { w.add(name+"\t"+format, values...) }
+	row("service", "%s", a.Service)
+	row("relay", "%s, %s", a.Relay, a.Role)
+	if a.Key != "" {
+		row("key", "%s", a.Key)
+	}
+	if a.SessionCookie != "" {
+		row("session", "%s; this one has none", sessionText(a.SessionCookie))
+	}
+	d := a.Decision
+	if d == nil {
+		if a.Role == "none" {
+			row("reason", "%s has no endpoint that takes requests", a.Service)
+			return w.Flush()
+		}
+		if a.Next != "" {
+			row("next", "%s: %s", a.Next, a.NextReason)
+		}
+		row("reason", "%s does not serve %s: it forwards to one of the relays that do", a.Relay, a.Service)
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		return relaysTable(out, a.Relays, style)
+	}
+	row("strategy", "%s (%s)", d.Strategy, originText[d.Origin])
+	row("winner", "%s", cmp.Or(d.Winner, "none"))
+	row("reason", "%s", d.Reason)
+	row("score", "%s", d.Measure)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return candidatesTable(out, d, style)
+}
+
+// originText describes where a strategy was configured.
+var originText = map[routing.Origin]string{
+	routing.FromServiceSetting: "the relay's setting for this service",
+	routing.FromAdvertisement:  "advertised by the service",
+	routing.FromSetting:        "the relay's setting for all services",
+	routing.FromDefault:        "the default",
+}
+
+func candidatesTable(out io.Writer, d *routing.Decision, style tableStyle) error {
+	if len(d.Candidates) == 0 {
+		return nil
+	}
+	figure := func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+	columns := []string{"WON", "CANDIDATE"}
+	if style.wide {
+		columns = append(columns, "INSTANCE", "ADDRESS")
+	}
+	columns = append(columns, ">SCORE")
+	parts := d.Candidates[0].Parts != nil
+	if parts {
+		columns = append(columns, ">LATENCY", ">QUEUE", ">SUCCESS", ">RAMP")
+	}
+	t := newTable(style.colour, append(columns, "NOTE")...)
+	for _, c := range d.Candidates {
+		won := cell{"", plain}
+		if c.Node == d.Winner {
+			won = cell{"yes", good}
+		}
+		row := []any{won, c.Node}
+		if style.wide {
+			row = append(row, c.ID, c.Address)
+		}
+		row = append(row, figure(c.Score))
+		if p := c.Parts; p != nil {
+			row = append(row, figure(p.LatencyMs)+" ms", figure(p.Queue), figure(p.Success), figure(p.Ramp))
+		} else if parts {
+			row = append(row, "", "", "", "")
+		}
+		t.add(append(row, c.Note)...)
+	}
+	if _, err := io.WriteString(out, "\n"); err != nil {
+		return err
+	}
+	return t.writeTo(out)
+}
+
+func relaysTable(out io.Writer, relays []relay.RouteRelay, style tableStyle) error {
+	if len(relays) == 0 {
+		return nil
+	}
+	t := newTable(style.colour, "RELAY", "ADDRESS", "ROLE", "HEALTH", ">ESTIMATE", ">IN FLIGHT")
+	for _, r := range relays {
+		t.add(r.Relay, r.Address, r.Role, r.Health, strconv.FormatFloat(r.EstimateMs, 'g', 4, 64)+" ms", strconv.Itoa(r.InFlight))
+	}
+	if _, err := io.WriteString(out, "\n"); err != nil {
+		return err
+	}
+	return t.writeTo(out)
+}
+
+// PlanCommand is `plan SERVICE`: which relay connects to which worker, as all relays
+// compute it.
+func PlanCommand() *cobra.Command {
+	c := &cobra.Command{Use: "plan SERVICE", Short: "show which relays serve a service and which workers they connect to", Args: arguments(cobra.ExactArgs(1)),
+		Long: "Every relay computes the same plan. Members that have vanished may keep their place\n" +
+			"in it for a while: they are marked absent, and nothing counts them.\n\n" +
+			"The exit code is 2 when the relay knows no such service.",
+		Example: "  relay plan billing\n  relay plan billing -o wide\n  relay plan billing -o json | jq .coverage"}
+	call := relayCall(c.Flags())
+	call.watchable(c.Flags())
+	c.ValidArgsFunction = call.completeServices
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		var answer relay.PlanAnswer
+		return call.call(cmd, http.MethodGet, "services/"+url.PathEscape(args[0])+"/plan", nil, &answer, func(w io.Writer) error { return planTable(w, &answer, call.wide()) })
+	}
+	return c
+}
+
+func planTable(out io.Writer, a *relay.PlanAnswer, wide bool) error {
+	w := newRows(out)
+	w.add("service\t%s", a.Service)
+	w.add("strategy\t%s, index by %s", a.Strategy, a.IndexSource)
+	if a.Fallback != "" {
+		w.add("fallback\t%s", a.Fallback)
+	}
+	w.add("relays\t%d, each connected to %s", len(a.Relays)-len(a.Absent.Relays), span(a.Coverage.WorkersPerRelay, "worker"))
+	w.add("workers\t%d, each connected to %s", len(a.RelaysPerWorker), span(a.Coverage.RelaysPerWorker, "relay"))
+	w.add("connections\t%d", a.Connections)
+	for _, worker := range a.Absent.Workers {
+		w.add("absent\tworker %s keeps its place", worker)
+	}
+	w.add("")
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	w.add("INDEX\tRELAY\tSTATE\tWORKERS\tRANGE")
+	for _, r := range a.Relays {
+		state, connected := thereOr(r.Absent), 0
+		for _, worker := range r.Workers {
+			if !worker.Absent {
+				connected++
+			}
+		}
+		text := r.Range
+		if text == "" {
+			text = "-" // rendezvous has no range
+		}
+		w.add("%d\t%s\t%s\t%d\t%s", r.Index, r.Relay, state, connected, text)
+	}
+	if wide {
+		w.add("\nRELAY\tWORKER\tWEIGHT\tSTATE")
+		for _, r := range a.Relays {
+			for _, worker := range r.Workers {
+				w.add("%s\t%s\t%.4f\t%s", r.Relay, worker.Worker, worker.Weight, thereOr(r.Absent || worker.Absent))
+			}
+		}
+	}
+	return w.Flush()
+}
+
+func thereOr(absent bool) string {
+	if absent {
+		return "absent"
+	}
+	return "there"
+}
+
+// span formats "3 workers" or "3 to 4 workers".
+func span(counts relay.MinMax, noun string) string {
+	text := fmt.Sprint(counts.Max)
+	if counts.Min != counts.Max {
+		text = fmt.Sprintf("%d to %d", counts.Min, counts.Max)
+	}
+	if counts.Max != 1 {
+		noun += "s"
+	}
+	return text + " " + noun
 }

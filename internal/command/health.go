@@ -18,13 +18,14 @@ import (
 	"github.com/ringway/ringway/internal/settings"
 )
 
-// probeTimeout is less than what container engines and orchestrators grant a probe.
+// probeTimeout is shorter than the timeouts of container engines and orchestrators for a
+// probe.
 const probeTimeout = 2 * time.Second
 
-// HealthCommand is `health`: one probe of the process on this host, for container
-// engines and orchestrators, which have no curl in an image from scratch.
+// HealthCommand is `health`: one probe of the process on this host, for container engines
+// and orchestrators, because an image from scratch has no curl.
 func HealthCommand(process, port string) *cobra.Command {
-	c := &cobra.Command{Use: "health", Short: "ask the running " + process + " whether it lives or, with --ready, whether it shall get traffic", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "health", Short: "ask the running " + process + " whether it is alive or, with --ready, whether it should receive traffic", Args: cobra.NoArgs,
 		Long: "The exit code is 0 when it does and 1 otherwise, with the reasons. A process that\n" +
 			"lives and is not ready, because it finds no seed for example, must not be restarted."}
 	addr, ready, overTLS, timeout := "", false, false, probeTimeout
@@ -42,7 +43,8 @@ func HealthCommand(process, port string) *cobra.Command {
 		client.Timeout = timeout
 		scheme := "http"
 		if overTLS {
-			// A probe shows nothing and learns nothing: whose certificate it is does not matter.
+			// The certificate is not verified: the probe sends no secret, and the answer is
+			// only a status.
 			transport.TLSClientConfig, scheme = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, "https"
 		}
 		req, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, scheme+"://"+urlHost(addr)+path, nil)
@@ -59,8 +61,8 @@ func HealthCommand(process, port string) *cobra.Command {
 	return c
 }
 
-// judgeHealth prints the status that was answered. Whatever is no answer of an
-// admin API is a failure.
+// judgeHealth prints the status of the answer. An answer that is not from an admin API is
+// an error.
 func judgeHealth(w io.Writer, resp *http.Response) error {
 	var answer struct {
 		Status  string
@@ -76,8 +78,8 @@ func judgeHealth(w io.Writer, resp *http.Response) error {
 	return err
 }
 
-// onThisHost is where a process that listens at addr is reached from the same
-// host.
+// onThisHost returns the address at which a process that listens at addr is reached from
+// the same host.
 func onThisHost(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || strings.HasPrefix(addr, settings.SocketPrefix) {
@@ -89,7 +91,7 @@ func onThisHost(addr string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// urlHost is what the URL of a request to addr names. A socket has no name of its own.
+// urlHost returns the host of a URL for addr. A unix socket has no host name.
 func urlHost(addr string) string {
 	if strings.HasPrefix(addr, settings.SocketPrefix) {
 		return "localhost"

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +19,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// KeysCommand is `keys`: the gossip keys of the whole fleet, through the admin
+// KeysCommand is `keys`: it manages the gossip keys of the whole fleet through the admin
 // API of one relay. It needs that address and no other setting of a relay.
 func KeysCommand() *cobra.Command {
 	root := &cobra.Command{Use: "keys", Short: "list and rotate the gossip keys of the fleet", Args: cobra.NoArgs,
@@ -64,8 +66,8 @@ func KeysCommand() *cobra.Command {
 	return root
 }
 
-// readKey takes the key from a file, so that it is in no shell history and in no
-// list of processes.
+// readKey reads the key from a file, so that the key is in no shell history and in no
+// process list.
 func readKey(cmd *cobra.Command, file string) (string, error) {
 	var text []byte
 	var err error
@@ -83,7 +85,7 @@ func readKey(cmd *cobra.Command, file string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// callKeys shows how far an operation came even when it failed.
+// callKeys prints the progress of an operation even if the operation failed.
 func callKeys(cmd *cobra.Command, call *adminCall, method string, body []byte) error {
 	var answer relay.KeysAnswer
 	return call.read(cmd, func(ctx context.Context) ([]byte, error) {
@@ -95,7 +97,7 @@ func callKeys(cmd *cobra.Command, call *adminCall, method string, body []byte) e
 		switch {
 		case json.Unmarshal(text, &answer) != nil:
 			return nil, call.misdirected(resp, text)
-		case answer.Error != "" && len(answer.Members) == 0: // nothing was tried
+		case answer.Error != "" && len(answer.Members) == 0: // no member was asked
 			return nil, errors.New(answer.Error)
 		case answer.Error != "":
 			return text, errors.New(answer.Error)
@@ -121,4 +123,55 @@ func keysTable(out io.Writer, a *relay.KeysAnswer) error {
 		w.add("%s\t%s\t%s\t%s", m.Member, inUse, others, m.Error)
 	}
 	return w.Flush()
+}
+
+// importKeysCommand is `keys import`: it copies the gossip keys from a file that a member
+// must not write, such as a mounted secret, to a file that belongs to the member.
+func importKeysCommand() *cobra.Command {
+	return &cobra.Command{Use: "import SECRET FILE", Short: "copy gossip keys from a read-only secret to a member's own file", Args: arguments(cobra.ExactArgs(2)),
+		Long: "Rotations are written back to --gossip-key-file, and no other user may read it, so a\n" +
+			"mounted secret cannot be that file. Run this before the member: it writes FILE\n" +
+			"with mode 600. A FILE that is there is left alone, for its keys may be newer than\n" +
+			"the secret.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			said, err := importKeys(args[0], args[1])
+			if err != nil {
+				return fmt.Errorf("import gossip keys: %w", err)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), said)
+			return err
+		}}
+}
+
+// importKeys returns a message about the result. FILE is created complete or not at all.
+func importKeys(secret, file string) (said string, err error) {
+	kept := fmt.Sprintf("%s is there already and is left alone", file)
+	if _, err := os.Lstat(file); err == nil {
+		return kept, nil
+	}
+	text, err := os.ReadFile(secret)
+	if err != nil {
+		return "", err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(file), ".keys-*") // mode 0600
+	if err != nil {
+		return "", fmt.Errorf("%w: the directory must be there and writable", err)
+	}
+	defer func() { err = errors.Join(err, os.Remove(temp.Name())) }()
+	_, err = temp.Write(text)
+	if err := errors.Join(err, temp.Sync(), temp.Close()); err != nil {
+		return "", err
+	}
+	keys, err := membership.OpenKeyring(temp.Name())
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", secret, err)
+	}
+	// Unlike a rename, a link never replaces a file.
+	switch err := os.Link(temp.Name(), file); {
+	case errors.Is(err, fs.ErrExist):
+		return kept, nil
+	case err != nil:
+		return "", err
+	}
+	return fmt.Sprintf("%s has the keys %v", file, keys.Fingerprints()), nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// memberState is what has become of a member.
+// memberState is the state of a member in the list.
 type memberState string
 
 const (
@@ -24,19 +24,19 @@ const (
 	memberLeaving memberState = "leaving"
 	memberLeft    memberState = "left"
 	memberFailed  memberState = "failed"
-	// memberUnproven is told of by gossip, and nothing proves that it is what it says.
+	// memberUnproven is reported by gossip without a certificate that was checked.
 	memberUnproven memberState = "unproven"
 )
 
-// MembersDocument is what `members -o json` writes.
+// MembersDocument is the document of `members -o json`.
 type MembersDocument struct {
-	// Self is the member that was asked, Version counts its views. Degraded: it may be
-	// cut off from the cluster.
+	// Self is the member that answered, Version counts its views. Degraded: the member may
+	// be cut off from the cluster.
 	Self     string `json:"self"`
 	Version  uint64 `json:"version"`
 	Degraded bool   `json:"degraded"`
-	// Members are those that were asked for, by id, w2 before w10: the living ones, and those that
-	// went in the last hour.
+	// Members are the selected members sorted by id, w2 before w10: those alive, and those
+	// that left or failed in the last hour.
 	Members []ListedMember `json:"members"`
 }
 
@@ -44,14 +44,14 @@ type MembersDocument struct {
 type ListedMember struct {
 	membership.Member
 	State memberState `json:"state"`
-	// Since is when a living member started, when another went, and since when an
-	// unproven one is left out.
+	// Since is when a living member started, when another member left or failed, or since
+	// when an unproven member is ignored.
 	Since time.Time `json:"since"`
-	// Reason is why an unproven member is left out, and what to do.
+	// Reason is why an unproven member is ignored, and the remedy.
 	Reason string `json:"reason,omitempty"`
 }
 
-// memberFilter says which members to list; an empty part lets all pass.
+// memberFilter selects the members to list; an empty list selects all.
 type memberFilter struct{ roles, states, datacenters []string }
 
 func (f memberFilter) passes(m ListedMember) bool {
@@ -59,7 +59,7 @@ func (f memberFilter) passes(m ListedMember) bool {
 	return in(f.roles, string(m.Role)) && in(f.states, string(m.State)) && in(f.datacenters, m.Datacenter)
 }
 
-// empty reports whether nothing in particular was asked for.
+// empty reports whether the filter selects all members.
 func (f memberFilter) empty() bool { return len(f.roles)+len(f.states)+len(f.datacenters) == 0 }
 
 func (f memberFilter) check() error {
@@ -68,7 +68,7 @@ func (f memberFilter) check() error {
 		oneOf("--state", f.states, string(memberAlive), string(memberLeaving), string(memberLeft), string(memberFailed), string(memberUnproven)))
 }
 
-// oneOf refuses what a flag does not take.
+// oneOf returns an error for a value that the flag does not allow.
 func oneOf(flag string, values []string, allowed ...string) error {
 	for _, v := range values {
 		if !slices.Contains(allowed, v) {
@@ -78,7 +78,7 @@ func oneOf(flag string, values []string, allowed ...string) error {
 	return nil
 }
 
-// MembersCommand is `members`: who is in the cluster, as one process sees it.
+// MembersCommand is `members`: the members of the cluster, as one process sees them.
 func MembersCommand(process string) *cobra.Command {
 	c := &cobra.Command{Use: "members", Short: "list the members of the cluster, and those that went in the last hour", Args: cobra.NoArgs,
 		Long: "Lists the cluster as the " + process + " sees it. Members that left or failed stay in the list\n" +
@@ -117,11 +117,11 @@ func MembersCommand(process string) *cobra.Command {
 	return c
 }
 
-// tableStyle is how much a table shows, and how.
+// tableStyle defines how much a table shows, and how.
 type tableStyle struct{ wide, colour bool }
 
-// members asks for the living and for the departed. A member that came back in
-// between is alive.
+// members fetches the living and the departed members. A member that came back between the
+// two requests is listed as alive.
 func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDocument, error) {
 	var departures daemon.DeparturesAnswer
 	if _, err := c.fetch(ctx, http.MethodGet, "departures", nil, &departures); err != nil {
@@ -131,7 +131,7 @@ func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDo
 		Version uint64
 		Self    string
 		Members []membership.Member
-		// Unproven may be instances of an id that is alive as well.
+		// Unproven may contain instances of an id that also has a living member.
 		Unproven []membership.Unproven
 	}
 	if _, err := c.fetch(ctx, http.MethodGet, "members", nil, &living); err != nil {
@@ -189,7 +189,7 @@ func membersTable(out io.Writer, doc MembersDocument, style tableStyle) error {
 	return nil
 }
 
-// stateCell colours the states of members, services and peers.
+// stateCell returns the coloured state of a member, service or peer.
 func stateCell(state string) cell {
 	switch state {
 	case "alive", "ready", "offered", "active", "primary", "backup":

@@ -20,7 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/daemon"
 )
 
-// MonitorCommand is `monitor`: the log of a running process, live.
+// MonitorCommand is `monitor`: it prints the log of a running process, live.
 func MonitorCommand(process string) *cobra.Command {
 	c := &cobra.Command{Use: "monitor", Short: "show the log of the running " + process + " as it is written, at any level", Args: cobra.NoArgs,
 		Long: "The process's own log and its level stay as they are. A reader that is too slow loses\n" +
@@ -47,10 +47,10 @@ func MonitorCommand(process string) *cobra.Command {
 	return c
 }
 
-// formText is lines for people.
+// formText is the form of log lines for people.
 const formText = "text"
 
-// callFor is a call of either process, with the named forms only.
+// callFor returns the call of either process, with only the given output forms.
 func callFor(process string, flags *pflag.FlagSet, outputs ...string) *adminCall {
 	if process == "worker" {
 		return workerCall(flags, outputs...)
@@ -58,7 +58,7 @@ func callFor(process string, flags *pflag.FlagSet, outputs ...string) *adminCall
 	return relayCall(flags, outputs...)
 }
 
-// lineWriter writes lines of JSON in the form that was asked for.
+// lineWriter returns a function that writes lines of JSON in the selected form.
 func (c *adminCall) lineWriter(out io.Writer) func(line []byte) error {
 	if c.output == formJSON {
 		return func(line []byte) error {
@@ -73,7 +73,8 @@ func (c *adminCall) lineWriter(out io.Writer) func(line []byte) error {
 	}
 }
 
-// follow asks for a stream of lines and hands on each, until ctx or the stream ends.
+// follow requests a stream of lines and passes each line to take, until ctx or the stream
+// ends.
 func (c *adminCall) follow(ctx context.Context, path string, take func(line []byte) error) error {
 	resp, err := c.open(ctx, path)
 	if err != nil {
@@ -93,7 +94,7 @@ func (c *adminCall) follow(ctx context.Context, path string, take func(line []by
 	return fmt.Errorf("the %s at %s ended the stream", c.process, c.addr())
 }
 
-// open sends a GET whose answer has no end that is known.
+// open sends a GET whose answer may be endless.
 func (c *adminCall) open(ctx context.Context, path string) (*http.Response, error) {
 	req, client, err := c.request(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -106,7 +107,7 @@ func (c *adminCall) open(ctx context.Context, path string) (*http.Response, erro
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
 		var failed struct{ Error string }
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // what there is says enough
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a partial text is enough for the error
 		if json.Unmarshal(text, &failed) != nil || failed.Error == "" {
 			return nil, c.misdirected(resp, text)
 		}

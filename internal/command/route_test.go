@@ -50,6 +50,16 @@ WON  CANDIDATE  SCORE  NOTE
 -    w1         12.25  evicted for its failures
 yes  w2           3.5  usable
 `, ""},
+		"by a session cookie": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "affine", SessionCookie: "sid", Decision: &routing.Decision{
+			Strategy: "p2c", Origin: routing.FromDefault, Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
+		}}, `service   echo
+relay     r1, affine
+session   a request with a valid cookie sid goes to the worker that the cookie names; this one has none
+strategy  p2c (the default)
+winner    w1
+reason    it scores lower
+score     expected cost
+`, ""},
 		"by score": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "affine", Decision: &routing.Decision{
 			Strategy: "p2c", Origin: routing.FromDefault, Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
 			Candidates: []routing.Candidate{
@@ -67,12 +77,12 @@ WON  CANDIDATE  SCORE  LATENCY  QUEUE  SUCCESS  RAMP  NOTE
 yes  w1             2   1.5 ms   0.25        1     1  pair 1
 -    w2            40    20 ms      1     0.98   0.5  pair 1
 `, ""},
-		"nobody": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "affine", Decision: &routing.Decision{
+		"none": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "affine", Decision: &routing.Decision{
 			Strategy: "manual;preferred=w9", Origin: routing.FromServiceSetting, Reason: "w9 is not there", Measure: "place",
 		}}, `service   echo
 relay     r1, affine
 strategy  manual;preferred=w9 (the relay's setting for this service)
-winner    nobody
+winner    none
 reason    w9 is not there
 score     place
 `, "nothing matched: w9 is not there"},

@@ -18,8 +18,8 @@ import (
 	"github.com/ringway/ringway/internal/worker"
 )
 
-// ServicesCommand is `services [SERVICE]` of a relay: what it knows, and how it does
-// with the peers of one service.
+// ServicesCommand is `services [SERVICE]` of a relay: the services that the relay knows, or
+// the peers of one service.
 func ServicesCommand() *cobra.Command {
 	c := &cobra.Command{Use: "services [SERVICE]", Short: "list the services that a relay knows, or the peers of one", Args: arguments(cobra.MaximumNArgs(1)),
 		Long: "RANGE is the number of workers that this relay connects to; a relay that forwards\n" +
@@ -112,8 +112,8 @@ func serviceTable(w io.Writer, a *relay.ServiceAnswer, style tableStyle) error {
 	return t.writeTo(w)
 }
 
-// notTaken are the endpoints that no plan counts on any more, or that this relay cannot
-// connect to: drained workers are looked for here.
+// notTaken returns the endpoints that no plan contains any more, drained workers for
+// example, or that this relay cannot connect to.
 func notTaken(a *relay.ServiceAnswer) []*advertise.Endpoint {
 	shown := map[string]bool{}
 	for _, p := range a.Peers {
@@ -131,7 +131,8 @@ func offerState(e *advertise.Endpoint) string {
 	return string(e.State)
 }
 
-// WorkerServicesCommand is `services [SERVICE...]` of a worker: what it offers.
+// WorkerServicesCommand is `services [SERVICE...]` of a worker: the services that it
+// offers.
 func WorkerServicesCommand() *cobra.Command {
 	c := &cobra.Command{Use: "services [SERVICE...]", Short: "list the services of a worker and what becomes of them",
 		Long: "offered: relays know the service; unhealthy: its check fails; draining: relays send\n" +

@@ -23,16 +23,16 @@ const (
 	authorityKey  = "ca.key"
 	day           = 24 * time.Hour
 	mostDays      = 36500
-	// certDays is short: a stolen certificate counts no longer, and renewal that runs
-	// each week is noticed when it breaks.
+	// certDays is short, so that a stolen certificate expires soon and a broken weekly
+	// renewal is noticed.
 	certDays = 30
 )
 
-// nameRule is what certificates may hold; the fleet accepts nothing else.
+// nameRule is the rule for names in certificates; the fleet accepts no others.
 var nameRule = settings.Matching(regexp.MustCompile(`[a-zA-Z0-9._-]{1,63}`), "1 to 63 letters, digits, '.', '_' and '-'")
 
-// TLSCommand is `tls`: an authority and certificates for a fleet that has no
-// others, and a look at any certificate.
+// TLSCommand is `tls`: it creates an authority and certificates for a fleet without its own
+// PKI, and inspects certificates.
 func TLSCommand(process string) *cobra.Command {
 	group := func(use, short string, verbs ...*cobra.Command) *cobra.Command {
 		c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
@@ -54,10 +54,10 @@ func TLSCommand(process string) *cobra.Command {
 	return root
 }
 
-// verb binds a set of settings to a command: all bad flags are reported at once.
+// verb binds a set of settings to a command, which reports all invalid flags together.
 func verb(c *cobra.Command, set *settings.Set, run func(stdout io.Writer, args []string) error) *cobra.Command {
 	set.BindFlags(c.Flags())
-	_ = c.Flags().MarkHidden("config") // fails only for a flag that does not exist
+	_ = c.Flags().MarkHidden("config") // fails only if the flag does not exist
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := set.Load(settings.Sources{Environ: os.Environ()}); err != nil {
 			return err
@@ -165,11 +165,11 @@ func loadAuthority(dir string) (*identity.Authority, error) {
 	return identity.LoadAuthority(cert, key, nil)
 }
 
-// pair is where a certificate and its key are written.
+// pair is the paths of a certificate and its key.
 type pair struct{ cert, key string }
 
-// pairAt is in the directory, there or written with a slash, or at the prefix as
-// it is.
+// pairAt returns the paths for --out: in the directory, if out exists as one or ends with a
+// slash; otherwise out is the prefix of the file names.
 func pairAt(out, node string) pair {
 	stat, err := os.Stat(out)
 	if strings.HasSuffix(out, "/") || strings.HasSuffix(out, string(filepath.Separator)) || err == nil && stat.IsDir() {
@@ -178,7 +178,7 @@ func pairAt(out, node string) pair {
 	return pair{cert: out + ".crt", key: out + ".key"}
 }
 
-// taken reports the files that are there already.
+// taken reports the files that exist already.
 func taken(setting, value string, paths ...string) []settings.Problem {
 	if value == "" {
 		return nil
@@ -196,7 +196,7 @@ func taken(setting, value string, paths ...string) []settings.Problem {
 		Allowed: "another place, or move them away first"}}
 }
 
-// write makes both files, or none. The key is for its owner alone.
+// write creates both files, or none. Only the owner can read the key.
 func (p pair) write(cert, key []byte) error {
 	if err := os.MkdirAll(filepath.Dir(p.key), 0o700); err != nil {
 		return fmt.Errorf("make the directory: %w", err)
@@ -210,7 +210,7 @@ func (p pair) write(cert, key []byte) error {
 	return nil
 }
 
-// create writes a file that must not exist; what it could not finish it removes.
+// create writes a file that must not exist yet; it removes an incomplete file.
 func create(path string, data []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
@@ -241,7 +241,7 @@ func certificateInfoCommand() *cobra.Command {
 		Example: "  relay tls info certs/relay-1.crt ca/ca.crt\n  relay tls info -o json certs/relay-1.crt",
 	}, set, func(stdout io.Writer, files []string) error {
 		now := time.Now()
-		infos := []fileInfo{} // not nil: JSON shall say []
+		infos := []fileInfo{} // not nil: the JSON is [] for none
 		var errs []error
 		for _, file := range files {
 			data, err := os.ReadFile(file)
@@ -317,7 +317,7 @@ func writeInfos(out io.Writer, infos []fileInfo) error {
 	return w.Flush()
 }
 
-// days writes a time as days when there are some, else as hours and minutes.
+// days formats a duration in days, or in hours and minutes below one day.
 func days(d time.Duration) string {
 	if d < day {
 		return d.Truncate(time.Minute).String()

@@ -20,11 +20,11 @@ import (
 
 const (
 	watchEvery = 2 * time.Second
-	// leastInterval keeps a watch from loading the process that it looks at.
+	// leastInterval keeps a watch from overloading the process.
 	leastInterval = 50 * time.Millisecond
 )
 
-// watch is whether a verb goes on looking.
+// watch has the flags of a command that can repeat its output.
 type watch struct {
 	on       bool
 	interval time.Duration
@@ -49,9 +49,10 @@ func (w *watch) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// watching shows what fetch gives whenever it changes, and on a terminal with every
-// look. It ends well with Ctrl-C. A first look that fails is an error; a later one is
-// told and tried again: to see a process come back is what one watches for.
+// watching prints the result of fetch whenever it changes, and on a terminal at every
+// interval. Ctrl-C ends it without an error. An error of the first fetch is returned. A
+// later error is printed and fetch is repeated, because operators watch a process that
+// restarts.
 func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]byte, error), table func(io.Writer) error) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -102,7 +103,7 @@ func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]
 	}
 }
 
-// separate sets documents apart where their form does not do it by itself.
+// separate separates documents if their form does not do so.
 func (c *adminCall) separate(out io.Writer, first bool) error {
 	text := map[string]string{formTable: "\n", formWide: "\n", formYAML: "---\n"}[c.output]
 	if first || text == "" {
@@ -112,7 +113,7 @@ func (c *adminCall) separate(out io.Writer, first bool) error {
 	return err
 }
 
-// draw writes one screen over the last one, in one go: it does not flicker.
+// draw replaces the screen with one write, so that the screen does not flicker.
 func (c *adminCall) draw(screen *os.File, text string) error {
 	text = fmt.Sprintf("%s at %s, every %s, now %s; Ctrl-C ends\n\n%s", c.process, c.addr(), c.interval, time.Now().Format(time.TimeOnly), text)
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")

@@ -13,13 +13,13 @@ import (
 	"github.com/ringway/ringway/internal/worker"
 )
 
-// DrainCommand is `drain`: relays send nothing new to services of a worker.
+// DrainCommand is `drain`: relays send no new requests to services of a worker.
 func DrainCommand() *cobra.Command {
 	return drainCommand("drain", "tell the relays to send nothing new to services, all of them when none is named",
 		"Requests in flight finish, and the worker stays a member. Draining all of a\nworker's services drains those, too, that a reload adds. It ends with undrain, for\na service that a reload removes, or with the worker.")
 }
 
-// UndrainCommand is `undrain`, which takes a drain back.
+// UndrainCommand is `undrain`: it revokes a drain.
 func UndrainCommand() *cobra.Command {
 	return drainCommand("undrain", "offer drained services again, all of them when none is named",
 		"A service whose check fails is offered when it passes.")
@@ -49,7 +49,7 @@ func drainCommand(verb, short, long string) *cobra.Command {
 	return c
 }
 
-// ReloadCommand is `reload`: a worker reads its services again.
+// ReloadCommand is `reload`: the worker reads its services again.
 func ReloadCommand() *cobra.Command {
 	c := &cobra.Command{Use: "reload", Short: "read the settings and the file of services again", Args: cobra.NoArgs,
 		Long:    "What SIGHUP does, with an answer. Services are added, changed and removed without\ntouching the others; of the settings the log level is applied, and the others that\nhave changed are named: they need a restart. If anything is invalid, nothing changes.",

@@ -1,19 +1,19 @@
-// Package daemon holds what the relay and the worker binary share: logging,
-// signals, the version, the start banner and the settings that both take.
+// Package daemon holds the parts that the relay and the worker binary share: logging,
+// signals, the version, the start banner and the common settings.
 //
 // # Promise
 //
-// Both daemons log alike, stop alike and introduce themselves alike. Nothing
-// here knows what a relay or a worker does with a request.
+// Both daemons log, stop and print their banner in the same way. Nothing here depends on
+// what a relay or a worker does with a request.
 //
 // # Picture
 //
 //	            first SIGTERM or SIGINT                second one
-//	running ──────────────────────────────► stopping ─────────────► exit 1, at once
+//	running ──────────────────────────────► stopping ─────────────► exit 1, immediately
 //	   │        context cancelled, the signal   │
 //	   │        is its cause                    └─► done ─► exit 0
 //	   ├─ SIGHUP: reload, where the daemon can
-//	   ├─ ready, reloading, stopping: told to the service manager that asks
+//	   ├─ ready, reloading, stopping: notifications to the service manager
 //	   └─ log: JSON lines to a pipe, coloured text to a terminal
 //
 // # Rules

@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// monitorReaders bounds those who read the log at a time, monitorLines the lines
-	// that wait for each of them.
+	// monitorReaders limits the concurrent readers of the log, monitorLines the lines that
+	// wait for one reader.
 	monitorReaders = 8
 	monitorLines   = 512
-	// monitorWrite is how long a reader may take for what it is sent.
+	// monitorWrite is the time limit for writing the waiting lines to a reader.
 	monitorWrite = 10 * time.Second
 )
 
-// nobody is above every level.
+// The level without readers: above every other level.
 const nobody = slog.Level(math.MaxInt32)
 
-// Monitor lets people read a log while it is written, each at a level of his own,
-// whatever the log's own level is. While nobody reads, a record below that level costs
-// one atomic load. A reader that is too slow loses lines, is told how many, and never
-// delays the process.
+// Monitor lets operators read a log while it is written. Each reader has its own level,
+// independent of the level of the log. Without readers, a log record below the level of the
+// log costs one atomic load. A reader that is too slow loses lines and gets their number; a
+// slow reader never delays the process.
 //
 //	logger ─► log (its level)
 //	   └────► Monitor (the least level of the readers) ─► a bounded queue for each reader
 //
 // It is safe for concurrent use.
 type Monitor struct {
-	least atomic.Int64 // slog.Level; nobody while there is no reader
+	least atomic.Int64 // slog.Level; above all levels while there is no reader
 
 	mu      sync.Mutex
 	readers map[*monitorReader]struct{}
@@ -48,23 +48,23 @@ type monitorReader struct {
 	dropped atomic.Int64
 }
 
-// NewMonitor returns a Monitor that nobody reads.
+// NewMonitor returns a Monitor without readers.
 func NewMonitor() *Monitor {
 	m := &Monitor{readers: map[*monitorReader]struct{}{}}
 	m.least.Store(int64(nobody))
 	return m
 }
 
-// Level is the least level that a reader wants.
+// Level returns the lowest level of the readers.
 func (m *Monitor) Level() slog.Level { return slog.Level(m.least.Load()) }
 
-// Tap returns a logger that writes to logger and to whoever reads.
+// Tap returns a logger that writes to logger and to the readers.
 func (m *Monitor) Tap(logger *slog.Logger) *slog.Logger {
 	lines := &logHandler{zone: time.UTC, least: m, next: zerolog.NewSlogHandler(zerolog.New(monitorWriter{m}).Level(zerolog.DebugLevel))}
 	return slog.New(tee{logger.Handler(), lines})
 }
 
-// subscribe adds a reader; there is none when there are too many.
+// subscribe adds a reader; it returns false at the limit of monitorReaders.
 func (m *Monitor) subscribe(level slog.Level) (*monitorReader, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,7 +84,7 @@ func (m *Monitor) unsubscribe(r *monitorReader) {
 	m.settle()
 }
 
-// settle brings the least level up to date. m.mu is held.
+// settle updates the lowest level of the readers. m.mu is held.
 func (m *Monitor) settle() {
 	least := nobody
 	for r := range m.readers {
@@ -93,7 +93,7 @@ func (m *Monitor) settle() {
 	m.least.Store(int64(least))
 }
 
-// Idle reports whether every reader has taken what was there for it.
+// Idle reports whether every reader has taken all lines from its queue.
 func (m *Monitor) Idle() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,11 +105,11 @@ func (m *Monitor) Idle() bool {
 	return true
 }
 
-// tell hands a line to those who want its level. It never blocks.
+// tell passes a line to the readers at its level. It never blocks.
 func (m *Monitor) tell(level slog.Level, line []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var own []byte // the line's buffer is the logger's
+	var own []byte // a copy, because the logger reuses the buffer of the line
 	for r := range m.readers {
 		if level < r.level {
 			continue
@@ -125,9 +125,9 @@ func (m *Monitor) tell(level slog.Level, line []byte) {
 	}
 }
 
-// ServeHTTP streams the log as JSON lines, from the level of the query ?level= on,
-// info without it, until the client goes or the server ends. What the client was too
-// slow for is counted in a line of its own.
+// ServeHTTP streams the log as JSON lines, from the level of the query ?level= (default
+// info), until the client disconnects or the server ends. If the client is too slow, a
+// separate line has the number of the dropped lines.
 func (m *Monitor) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	name := req.URL.Query().Get("level")
 	if name == "" {
@@ -148,7 +148,7 @@ func (m *Monitor) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	control := http.NewResponseController(w)
 	send := func(line []byte) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(monitorWrite)) // what cannot be bounded ends with the client
+		_ = control.SetWriteDeadline(time.Now().Add(monitorWrite)) // if the writer has no deadlines, the write ends with the connection
 		_, err := w.Write(line)
 		return err == nil && (len(reader.lines) > 0 || control.Flush() == nil)
 	}
@@ -171,7 +171,7 @@ func (m *Monitor) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// lost is the line about lines that were dropped.
+// lost returns the line about n dropped lines.
 func lost(n int64) []byte {
 	var line lineBuffer
 	logger := zerolog.New(&line)
@@ -186,7 +186,7 @@ func (b *lineBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// monitorWriter is what zerolog writes one record to, with its level.
+// monitorWriter receives one log record of zerolog with its level.
 type monitorWriter struct{ m *Monitor }
 
 func (w monitorWriter) Write(line []byte) (int, error) {
@@ -210,7 +210,7 @@ func slogLevel(level zerolog.Level) slog.Level {
 	return slog.LevelError
 }
 
-// tee hands records to the log and to the monitor, each if it wants them.
+// tee passes log records to the log and to the monitor, each according to its level.
 type tee struct{ log, monitor slog.Handler }
 
 func (t tee) Enabled(ctx context.Context, level slog.Level) bool {
@@ -219,7 +219,7 @@ func (t tee) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (t tee) Handle(ctx context.Context, r slog.Record) error {
 	if t.monitor.Enabled(ctx, r.Level) {
-		_ = t.monitor.Handle(ctx, r.Clone()) // it writes to memory
+		_ = t.monitor.Handle(ctx, r.Clone()) // it writes to memory and cannot fail
 	}
 	if !t.log.Enabled(ctx, r.Level) {
 		return nil

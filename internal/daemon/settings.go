@@ -19,7 +19,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// Settings are what the relay and the worker are both told.
+// Settings are the settings that relay and worker have in common.
 type Settings struct {
 	Cluster, Environment string
 	ID                   string
@@ -42,7 +42,7 @@ type Settings struct {
 	TLSDenyFile            string
 	GossipKeyFile          string
 
-	// What members may offer; see Rules.
+	// The limits for offers of members; see Rules.
 	EndpointAllowedCIDRs []string
 	MaxServicesPerRecord int
 
@@ -52,7 +52,14 @@ type Settings struct {
 	DNSCacheTTL, DNSNegativeCacheTTL time.Duration
 
 	MaxMembers, MaxNewMembers int
+
+	// The time limits of a stop for requests and for sessions; see DeclareDrain.
+	DrainTimeout, SessionDrainTimeout time.Duration
 }
+
+// DefaultSessionDrain is the default time for sessions when a member stops: long enough to
+// spread the reconnects of the clients, short enough for a rolling restart.
+const DefaultSessionDrain = 5 * time.Minute
 
 // Default ports, one for each listener of each binary.
 const (
@@ -64,8 +71,8 @@ const (
 	WorkerAdminPort  = "7431"
 )
 
-// DefaultSettings are those of a member of the given role on this host. Every
-// listener is on loopback until the operator says otherwise.
+// DefaultSettings are the defaults of a member of the given role on this host. Every
+// listener is on loopback unless the operator sets another address.
 func DefaultSettings(role membership.Role) Settings {
 	gossip, admin := RelayGossipPort, RelayAdminPort
 	if role == membership.RoleWorker {
@@ -79,10 +86,30 @@ func DefaultSettings(role membership.Role) Settings {
 		DNSTimeout: 2 * time.Second, DNSCacheTTL: 30 * time.Second, DNSNegativeCacheTTL: 30 * time.Second,
 		MaxMembers: membership.DefaultMaxMembers, MaxNewMembers: membership.DefaultMaxMembers,
 		MaxServicesPerRecord: advertise.DefaultMaxServicesPerRecord,
+		DrainTimeout:         30 * time.Second,
 	}
 }
 
-// Declare adds the shared settings to set.
+// DeclareDrain adds the time limits of a stop to set, in the given group: the group for
+// requests of a relay, or for requests through the sidecar of a worker.
+func (s *Settings) DeclareDrain(set *settings.Set, group, stop string) {
+	settings.Duration(set, &s.DrainTimeout, settings.Spec{Name: "drain-timeout", Group: group, Usage: "time for requests in flight " + stop}, settings.AtLeast(time.Duration(0)))
+	settings.Duration(set, &s.SessionDrainTimeout, settings.Spec{Name: "session-drain-timeout", Group: group, DefaultText: "5m, or drain-timeout if longer", Usage: "the same for tunnels, such as WebSockets, and for answers that have begun; those left after drain-timeout are ended one after the other until this is over; 0 is the default"}, settings.AtLeast(time.Duration(0)))
+	set.Check(func() []settings.Problem {
+		if s.SessionDrain() >= s.DrainTimeout {
+			return nil
+		}
+		return []settings.Problem{{Setting: "session-drain-timeout", Related: []string{"drain-timeout"},
+			Reason: "tunnels and streams would have less time than requests", Allowed: "0 for the default, or at least --drain-timeout, " + s.DrainTimeout.String()}}
+	})
+}
+
+// SessionDrain returns SessionDrainTimeout or its default.
+func (s *Settings) SessionDrain() time.Duration {
+	return cmp.Or(s.SessionDrainTimeout, max(DefaultSessionDrain, s.DrainTimeout))
+}
+
+// Declare adds the common settings to set.
 func (s *Settings) Declare(set *settings.Set) {
 	const identity, network, operation = "Identity", "Network", "Operation"
 	settings.String(set, &s.Cluster, settings.Spec{Name: "cluster", Group: identity, Required: true,
@@ -123,9 +150,9 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.String(set, &s.AdminTokenFile, settings.Spec{Name: "admin-token-file", Group: security, Placeholder: "FILE",
 		Usage: "tokens that open the admin API, one a line; they are read again when they change"})
 	settings.Bool(set, &s.AdminTLS, settings.Spec{Name: "admin-tls", Group: security,
-		Usage: "serve the admin API over TLS with this member's certificate, to the operators, and to whoever has a token"})
+		Usage: "serve the admin API over TLS with this member's certificate, to operators and to holders of a token"})
 	settings.Strings(set, &s.AdminOperators, settings.Spec{Name: "admin-operator", Group: security, Placeholder: "NODE",
-		Usage: "with --admin-tls: node in the client certificate of somebody who may use the admin API; may be repeated"})
+		Usage: "with --admin-tls: node in a client certificate that may use the admin API; may be repeated"})
 	settings.String(set, &s.TLSCert, settings.Spec{Name: "tls-cert", Group: security, Placeholder: "FILE",
 		Usage: "this member's certificate, PEM; it is read again when it changes"})
 	settings.String(set, &s.TLSKey, settings.Spec{Name: "tls-key", Group: security, Placeholder: "FILE",
@@ -172,8 +199,8 @@ func (s *Settings) Declare(set *settings.Set) {
 	set.Check(func() []settings.Problem { return s.checkAdmin() })
 }
 
-// checkNames refuses names that membership would refuse later, by the name of the
-// flag.
+// checkNames finds names that membership would refuse later, so that the error has the name
+// of the flag.
 func (s *Settings) checkNames() []settings.Problem {
 	var problems []settings.Problem
 	for _, f := range []struct{ flag, value string }{
@@ -186,8 +213,8 @@ func (s *Settings) checkNames() []settings.Problem {
 	return problems
 }
 
-// checkAddresses refuses what membership would refuse later, by the name of the
-// flag.
+// checkAddresses finds addresses that membership would refuse later, so that the error has
+// the name of the flag.
 func (s *Settings) checkAddresses() []settings.Problem {
 	var problems []settings.Problem
 	bind, err := ListenAddr(s.GossipAddr)
@@ -199,13 +226,13 @@ func (s *Settings) checkAddresses() []settings.Problem {
 	}
 	if s.AdvertiseAddr != "" {
 		if a, err := netip.ParseAddrPort(s.AdvertiseAddr); err != nil || a.Addr().IsUnspecified() || a.Port() == 0 {
-			problems = append(problems, settings.Problem{Setting: "advertise-addr", Reason: "nobody can reach this", Allowed: "the IP:port that the other members reach this one at"})
+			problems = append(problems, settings.Problem{Setting: "advertise-addr", Reason: "no other host can reach this address", Allowed: "the IP:port that the other members reach this one at"})
 		}
 	}
 	return problems
 }
 
-// checkCertificate wants all three files or none, and a deny list that can be read.
+// checkCertificate requires all three files or none, and a readable deny list.
 func (s *Settings) checkCertificate() []settings.Problem {
 	var problems []settings.Problem
 	for _, f := range []struct{ flag, value string }{{"tls-cert", s.TLSCert}, {"tls-key", s.TLSKey}, {"tls-ca", s.TLSCA}} {
@@ -226,10 +253,10 @@ func (s *Settings) checkCertificate() []settings.Problem {
 	return problems
 }
 
-// CheckExposed refuses an address that other hosts can reach while nothing
-// protects it, unless the operator said so.
+// CheckExposed returns a problem for an address that other hosts can reach without
+// protection, unless the operator allowed that.
 func (s *Settings) CheckExposed(flag, addr string) []settings.Problem {
-	a, err := ListenAddr(addr) // a name, which is an error, may be any address
+	a, err := ListenAddr(addr) // on an error the address is a name, which may resolve to any address
 	if err == nil && a.Addr().IsLoopback() || s.Insecure || s.TLSCert != "" && s.GossipKeyFile != "" {
 		return nil
 	}
@@ -237,8 +264,8 @@ func (s *Settings) CheckExposed(flag, addr string) []settings.Problem {
 		Reason: "other hosts can reach this address, and nothing protects it", Allowed: "a loopback address, or --tls-cert, --tls-key, --tls-ca and --gossip-key-file, or --insecure"}}
 }
 
-// checkAdmin refuses an admin address that other hosts can reach while it asks nobody
-// who they are: whoever reaches it can drain this process and see all that it knows.
+// checkAdmin returns a problem for an admin API that other hosts can reach without
+// authentication: every caller could drain this process and read its state.
 func (s *Settings) checkAdmin() []settings.Problem {
 	var problems []settings.Problem
 	if s.AdminTLS && s.TLSCert == "" {
@@ -254,11 +281,11 @@ func (s *Settings) checkAdmin() []settings.Problem {
 		return problems
 	}
 	return append(problems, settings.Problem{Setting: "admin-addr", Related: []string{"admin-token-file", "admin-tls", "insecure"},
-		Reason:  "other hosts can reach this address, and whoever does can change this process",
+		Reason:  "other hosts can reach this address, and can then change this process",
 		Allowed: "a loopback address, or unix:PATH, or --admin-token-file FILE with a token (head -c 32 /dev/urandom | base64), or --admin-tls, or --insecure"})
 }
 
-// Admin is what the settings say of the admin API.
+// Admin returns the configuration of the admin API.
 func (s *Settings) Admin() AdminConfig {
 	hosts := s.AdminHosts
 	if host, _, err := net.SplitHostPort(s.AdminAddr); err == nil && host != "" && !strings.HasPrefix(s.AdminAddr, settings.SocketPrefix) {
@@ -267,7 +294,7 @@ func (s *Settings) Admin() AdminConfig {
 	return AdminConfig{Hosts: hosts, TokenFile: s.AdminTokenFile, TLS: s.AdminTLS, Operators: s.AdminOperators, Pprof: s.Pprof}
 }
 
-// ListenAddr parses an address to listen at. No host means every interface.
+// ListenAddr parses the address of a listener. An empty host means all interfaces.
 func ListenAddr(addr string) (netip.AddrPort, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -286,8 +313,9 @@ func ListenAddr(addr string) (netip.AddrPort, error) {
 	return a, nil
 }
 
-// Reachable is bound as the other members reach it: where it is every interface,
-// the host of the advertised gossip address takes its place. They reach no unix socket.
+// Reachable returns the bound address as other members reach it: if bound to all
+// interfaces, with the host of the advertised gossip address; empty for a unix socket,
+// which other members cannot reach.
 func Reachable(bound net.Addr, advertised string) string {
 	if bound.Network() == "unix" {
 		return ""
@@ -303,11 +331,11 @@ func Reachable(bound net.Addr, advertised string) string {
 	return net.JoinHostPort(host, fmt.Sprint(a.Port()))
 }
 
-// FreeAddr has the system choose a port that only this host reaches.
+// FreeAddr is a loopback address with a port that the system chooses.
 const FreeAddr = "127.0.0.1:0"
 
-// CheckedMembership is cfg at a free port, told to others as cfg would be: metadata
-// that does not fit is found.
+// CheckedMembership returns cfg with a free port and the advertised addresses of cfg, so
+// that a check finds metadata that does not fit.
 func CheckedMembership(cfg membership.Config) membership.Config {
 	if a, err := netip.ParseAddrPort(cfg.BindAddr); err == nil && a.Port() != 0 {
 		cfg.AdvertiseAddr = cmp.Or(cfg.AdvertiseAddr, cfg.BindAddr)
@@ -316,19 +344,19 @@ func CheckedMembership(cfg membership.Config) membership.Config {
 	return cfg
 }
 
-// Rules are what members may offer. Without a relay's bounds of all services they
-// have the defaults.
+// Rules returns the limits for offers of members. A relay sets its limits for the total; in
+// other members these have their defaults.
 func (s *Settings) Rules() advertise.Rules {
 	rules := advertise.Rules{Proven: s.TLSCert != "", MaxServicesPerRecord: s.MaxServicesPerRecord}
 	for _, cidr := range s.EndpointAllowedCIDRs {
-		if prefix, err := netip.ParsePrefix(cidr); err == nil { // Declare has refused the others
+		if prefix, err := netip.ParsePrefix(cidr); err == nil { // Declare has refused all others
 			rules.AllowedAddrs = append(rules.AllowedAddrs, prefix.Masked())
 		}
 	}
 	return rules
 }
 
-// Membership turns the settings into the configuration of the node.
+// Membership returns the configuration of the node.
 func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (membership.Config, error) {
 	bind, err := ListenAddr(s.GossipAddr)
 	if err != nil {
@@ -372,7 +400,7 @@ func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (m
 	return cfg, nil
 }
 
-// Banner are the rows of the start banner that every member has.
+// Banner returns the rows of the start banner that every member has.
 func (s *Settings) Banner() []slog.Attr {
 	security := "certificates and gossip keys"
 	a, err := ListenAddr(s.GossipAddr)

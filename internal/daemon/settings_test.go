@@ -72,7 +72,7 @@ func TestAnAddressThatOthersReachIsProtectedOrTheOperatorSaysSo(t *testing.T) {
 		{[]string{"--gossip-addr=localhost:7400"}, ""},
 		{[]string{"--gossip-addr=:7400", "--insecure"}, "where to reach it"},
 		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=10.0.0.1:7400"}, ""},
-		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=0.0.0.0:7400"}, "nobody can reach this"},
+		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=0.0.0.0:7400"}, "no other host can reach this address"},
 		{[]string{"--gossip-addr=relay.example:7400"}, "a name could mean several addresses"},
 		{[]string{"--join=:1"}, `--join ":1"`},
 		{[]string{"--join=srv+_gossip._udp.shop.example,dns+relays.shop.example:7400,10.0.0.1"}, ""},

@@ -1,8 +1,10 @@
 package demo
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -12,7 +14,7 @@ import (
 	"github.com/ringway/ringway/internal/settings"
 )
 
-// Command is `relay demo`. It fails when a request failed, or none was sent.
+// Command is `relay demo`. It returns an error if a request failed or none was sent.
 func Command() *cobra.Command {
 	s := DefaultSettings()
 	set := settings.New("relay demo", "RINGWAY_DEMO")
@@ -24,7 +26,7 @@ func Command() *cobra.Command {
 		Example: "  relay demo\n  relay demo --workers 40 --rate 1000\n  relay demo --for 20s --kill-every 3s -o json",
 	}
 	set.BindFlags(cmd.Flags())
-	_ = cmd.Flags().MarkHidden("config") // fails only for a flag that does not exist
+	_ = cmd.Flags().MarkHidden("config") // fails only if the flag does not exist
 	cmd.SetUsageTemplate(usageTemplate)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := refuseDaemonFlags(cmd); err != nil {
@@ -47,8 +49,8 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// refuseDaemonFlags refuses the flags of the daemon: the fleet of a demo sets
-// them itself, and ignoring one in silence would mislead.
+// refuseDaemonFlags refuses the flags of the daemon: the demo sets them for its fleet, and
+// a flag that is ignored without an error would mislead.
 func refuseDaemonFlags(cmd *cobra.Command) error {
 	var problems settings.Problems
 	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
@@ -65,7 +67,7 @@ func refuseDaemonFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-// usageTemplate leaves out the flags of the daemon, which mean nothing here.
+// usageTemplate omits the flags of the daemon, which have no effect on a demo.
 const usageTemplate = `Usage:
   {{.UseLine}}
 
@@ -75,3 +77,66 @@ Examples:
 Flags:
 {{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
 `
+
+// The forms of the output.
+const (
+	outputTable = "table"
+	outputJSON  = "json"
+)
+
+// Settings are the settings of a demo.
+type Settings struct {
+	// Relays and Workers are their numbers.
+	Relays, Workers int
+	// Rate is the requests per second that the clients send.
+	Rate float64
+	// KillEvery is the interval at which a worker is killed and replaced; 0 is never.
+	KillEvery time.Duration
+	// Seed determines service times, arrivals and the killed workers.
+	Seed int
+	// For is how long requests are sent; 0 is until the context ends.
+	For time.Duration
+	// Output is table or json.
+	Output string
+}
+
+// DefaultSettings are those of `relay demo` outside a terminal.
+func DefaultSettings() Settings {
+	return Settings{Relays: 3, Workers: 12, Rate: 300, Seed: 1, Output: outputTable}
+}
+
+// liveKillEvery is the default of KillEvery on a terminal, where kills show how the fleet
+// reacts.
+const liveKillEvery = 5 * time.Second
+
+// The limits of a fleet in one process, on one machine, on loopback.
+const (
+	mostRelays   = 32
+	mostWorkers  = 200
+	mostRate     = 20_000
+	leastKill    = time.Second // a replacement needs about that long to become visible
+	leastSurvive = 2
+)
+
+// declare adds every setting to set.
+func (s *Settings) declare(set *settings.Set) {
+	const fleet, load, end = "Fleet", "Load", "Output"
+	settings.Int(set, &s.Relays, settings.Spec{Name: "relays", Group: fleet, Usage: "relays to start"}, settings.Between(1, mostRelays))
+	settings.Int(set, &s.Workers, settings.Spec{Name: "workers", Group: fleet, Usage: "workers to start"}, settings.Between(1, mostWorkers))
+	settings.Float(set, &s.Rate, settings.Spec{Name: "rate", Group: load, Usage: "requests per second"},
+		settings.Rule[float64]{Allowed: fmt.Sprintf("more than 0, at most %d", mostRate), Holds: func(r float64) bool { return r > 0 && r <= mostRate }})
+	settings.Duration(set, &s.KillEvery, settings.Spec{Name: "kill-every", Group: load, DefaultText: "5s for the live table, otherwise 0",
+		Usage: "time between the sudden deaths of a worker, each replaced a moment later; 0 for none"},
+		settings.Rule[time.Duration]{Allowed: leastKill.String() + " or more, or 0", Holds: func(d time.Duration) bool { return d == 0 || d >= leastKill }})
+	settings.Int(set, &s.Seed, settings.Spec{Name: "seed", Group: load, Usage: "what service times, arrivals and deaths are drawn from"})
+	settings.Duration(set, &s.For, settings.Spec{Name: "for", Group: end, DefaultText: "until Ctrl-C",
+		Usage: "time to send requests for"}, settings.AtLeast(time.Duration(0)))
+	settings.Enum(set, &s.Output, settings.Spec{Name: "output", Short: "o", Group: end, Usage: "form of the output; json is the final report alone"}, outputTable, outputJSON)
+	set.Check(func() []settings.Problem {
+		if s.KillEvery > 0 && s.Workers < leastSurvive {
+			return []settings.Problem{{Setting: "kill-every", Related: []string{"workers"},
+				Reason: "the only worker would die, and requests with it", Allowed: "0, or --workers 2 or more"}}
+		}
+		return nil
+	})
+}

@@ -1,22 +1,21 @@
-// Package demo runs a whole fleet in one process: relays and workers that find
-// each other by gossip over loopback sockets, clients that send requests, and a
-// table that shows where they go.
+// Package demo runs a whole fleet in one process: relays and workers that find each other
+// by gossip over loopback sockets, clients that send requests, and a table that shows the
+// distribution of the requests.
 //
-// The fleet is as a real one should be: certificates of a throw-away authority,
-// encrypted gossip, mutual TLS between relays.
+// The fleet is secured like a real one: certificates of a temporary authority, encrypted
+// gossip, mutual TLS between relays.
 //
-// Promise: nothing in it is simulated but the service time of the workers, and
-// what it shows is what the relays' admin API and the clients say. When Run
-// returns, nothing of the fleet is left.
+// Promise: only the service time of the workers is simulated, and all numbers come from the
+// admin API of the relays and from the clients. When Run returns, nothing of the fleet is
+// left.
 //
 //	load ──HTTP──► relay-1 … relay-3 ──HTTP──► worker-01 … worker-12
 //	  │              │    gossip among all          ▲ backend + agent
 //	  │              └─► admin API ─► observer      └── killer
 //	  └───────────────────────────► table, report
 //
-// Rules: Run owns every goroutine: it stops the killer, then the load, then the
-// fleet, and waits for each. Only the fleet holds the relays and agents; the
-// observer knows nothing of them but the addresses of their admin API. The seed
-// decides service times, arrivals and victims, but not how goroutines are
-// scheduled, so two runs are alike and not equal.
+// Rules: Run owns every goroutine: it stops the killer, then the load, then the fleet, and
+// waits for each. Only the fleet holds the relays and agents; the observer has only the
+// addresses of their admin API. The seed determines service times, arrivals and the killed
+// workers, but not the scheduling of goroutines, so two runs are similar and not equal.
 package demo

@@ -16,54 +16,56 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
-	// service is the one that all workers offer.
+	// service is the service that all workers offer.
 	service = "demo"
 	// anyPort lets the system choose.
 	anyPort = "127.0.0.1:0"
-	// leaveTimeout and drainTimeout are short: on loopback news travels fast, and
-	// nobody wants to wait for a demo to end.
+	// leaveTimeout and drainTimeout are short: gossip on loopback is fast, and a demo
+	// should end quickly.
 	leaveTimeout = time.Second
 	drainTimeout = 3 * time.Second
 )
 
-// streams of the seed, so that no two parts draw the same numbers.
+// The streams of the seed, so that no two parts draw the same random numbers.
 const (
 	streamSlow = iota + 1
 	streamArrivals
 	streamVictims
-	streamService // plus the place of the worker
+	streamService // plus the index of the worker
 )
 
-// fleet is all relays and workers.
+// fleet has all relays and workers.
 type fleet struct {
 	seed     uint64
 	logger   *slog.Logger
 	security *security
 
-	relays []*relayMember // fixed after start
-	slow   []float64      // by place of the worker
+	relays []*relayMember // not changed after start
+	slow   []float64      // by index of the worker
 
 	mu      sync.Mutex // guards workers, whose elements are replaced
 	workers []*workerMember
 }
 
 type fleetConfig struct {
-	// Relays and Workers are how many of each there are.
+	// Relays and Workers are their numbers.
 	Relays, Workers int
-	// Seed decides which workers are slow, and the service times.
+	// Seed determines the slow workers and the service times.
 	Seed uint64
-	// Logger gets what the members log.
+	// Logger gets the log of the members.
 	Logger *slog.Logger
 }
 
-// running is a member that runs.
+// running is a running member.
 type running struct {
 	stop context.CancelFunc
 	done chan struct{}
-	err  error // what Run returned; set when done is closed
+	err  error // the error of Run; set when done is closed
 }
 
 func launch(run func(context.Context) error) *running {
@@ -89,8 +91,8 @@ type workerMember struct {
 	*running
 }
 
-// startFleet starts all members, the workers concurrently. It does not wait
-// until they have found each other. When it fails, nothing is left.
+// startFleet starts all members, the workers concurrently. It does not wait until they have
+// found each other. After an error nothing is left running.
 func startFleet(cfg fleetConfig) (*fleet, error) {
 	security, err := newSecurity()
 	if err != nil {
@@ -124,7 +126,7 @@ func slowFactors(workers int, rng *rand.Rand) []float64 {
 	return factors
 }
 
-// seeds are the gossip addresses of the relays started so far.
+// seeds returns the gossip addresses of the relays started so far.
 func (f *fleet) seeds() []string {
 	var seeds []string
 	for _, r := range f.relays {
@@ -137,7 +139,7 @@ func (f *fleet) startRelay(id string) (*relayMember, error) {
 	s := relay.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "demo", "loopback", id, f.seeds()
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
-	s.ExposeRouteHeaders = true // the clients count by worker
+	s.ExposeRouteHeaders = true // the clients count the answers of each worker
 	s.DrainTimeout, s.SessionDrainTimeout = drainTimeout, drainTimeout
 	cfg, err := s.Config(f.logger.With("node", id), prometheus.NewRegistry())
 	if err == nil {
@@ -147,7 +149,7 @@ func (f *fleet) startRelay(id string) (*relayMember, error) {
 		return nil, fmt.Errorf("configure %s: %w", id, err)
 	}
 	cfg.Membership.LeaveTimeout = leaveTimeout
-	cfg.ProbeDelay = time.Millisecond // no load balancer looks
+	cfg.ProbeDelay = time.Millisecond // no load balancer probes the relays
 	r, err := relay.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
@@ -155,10 +157,10 @@ func (f *fleet) startRelay(id string) (*relayMember, error) {
 	return &relayMember{id: id, Relay: r, running: launch(r.Run)}, nil
 }
 
-// workerID is the name of the worker at a place, which outlives its deaths.
+// workerID is the id of the worker at an index. Its replacements have the same id.
 func workerID(place int) string { return fmt.Sprintf("worker-%02d", place+1) }
 
-// startWorker starts the worker of a place, with a new service on a new port.
+// startWorker starts the worker at an index, with a new service on a new port.
 func (f *fleet) startWorker(place int) error {
 	id := workerID(place)
 	b, err := startBackend(backendConfig{Worker: id, Slow: f.slow[place], Seed: f.seed, Stream: streamService + uint64(place)})
@@ -168,7 +170,8 @@ func (f *fleet) startWorker(place int) error {
 	s := worker.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "demo", "loopback", id, f.seeds()
 	s.GossipAddr, s.AdminAddr, s.SidecarAddr = anyPort, anyPort, anyPort
-	s.DrainDelay = 0 // the load has ended before a worker is told to stop
+	s.DrainDelay = 0 // the load has ended before a worker stops
+	s.DrainTimeout, s.SessionDrainTimeout = drainTimeout, drainTimeout
 	cfg, err := s.Config(f.logger.With("node", id), prometheus.NewRegistry())
 	if err == nil {
 		err = f.security.equip(&cfg.Membership)
@@ -188,8 +191,8 @@ func (f *fleet) startWorker(place int) error {
 	return fmt.Errorf("start %s: %w", id, err)
 }
 
-// kill ends the worker of a place like kill -9, and waits for its remains. Only
-// the killer calls it, and startWorker after it.
+// kill ends the worker at an index like kill -9 and waits until nothing of it is left. Only
+// the killer calls kill, and then startWorker.
 func (f *fleet) kill(place int) error {
 	f.mu.Lock()
 	w := f.workers[place]
@@ -205,8 +208,8 @@ func (f *fleet) kill(place int) error {
 	return nil
 }
 
-// stop ends every member in order and waits for all. The error has what any of
-// them returned.
+// stop stops the members in order and waits for all. The error joins the errors of the
+// members.
 func (f *fleet) stop() error {
 	f.mu.Lock()
 	workers := slices.DeleteFunc(slices.Clone(f.workers), func(w *workerMember) bool { return w == nil })
@@ -232,10 +235,45 @@ func (f *fleet) stop() error {
 	return errors.Join(errs...)
 }
 
-// addresses says where the relays are reached.
+// addresses returns the addresses of the relays.
 func (f *fleet) addresses() (out []relayAddress) {
 	for _, r := range f.relays {
 		out = append(out, relayAddress{ID: r.id, Ingress: "http://" + r.IngressAddr(), Admin: "http://" + r.AdminAddr()})
 	}
 	return out
+}
+
+// security is the authority and the gossip key of the fleet. They exist in memory only and
+// end with the demo.
+type security struct {
+	authority *identity.Authority
+	key       []byte
+}
+
+// The certificates are valid longer than any demo, even one left running over a weekend.
+const certificateLife = 7 * 24 * time.Hour
+
+func newSecurity() (*security, error) {
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Name: "ringway demo", Validity: certificateLife + time.Hour})
+	if err != nil {
+		return nil, fmt.Errorf("make the demo's authority: %w", err)
+	}
+	key, err := membership.ParseKey(membership.GenerateKey())
+	if err != nil {
+		return nil, fmt.Errorf("make the demo's gossip key: %w", err)
+	}
+	return &security{authority, key}, nil
+}
+
+// equip gives a member its certificate and the gossip key.
+func (s *security) equip(c *membership.Config) error {
+	var err error
+	c.Identity, err = s.authority.Source(identity.Claims{
+		Role: identity.Role(c.Role), Cluster: c.Cluster, Environment: c.Environment, Node: c.ID,
+	}, certificateLife)
+	if err != nil {
+		return err
+	}
+	c.Keyring, err = membership.NewKeyring(s.key)
+	return err
 }

@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -16,21 +20,20 @@ import (
 )
 
 const (
-	// clientTimeout bounds one request. The relays answer sooner, if only with an
-	// error.
+	// clientTimeout limits one request. The relays answer sooner, at least with an error.
 	clientTimeout = 35 * time.Second
-	// maxInFlight bounds the requests under way. Arrivals beyond it wait, and
-	// their waiting counts as latency.
+	// maxInFlight limits the requests in flight. Arrivals beyond the limit wait, and the
+	// time of waiting counts as latency.
 	maxInFlight = 512
-	// keptFailures are remembered word for word.
+	// keptFailures is how many error texts are kept.
 	keptFailures = 5
-	// The histogram's range in microseconds, and its digits.
+	// The range of the histogram in microseconds, and its significant digits.
 	shortest, longest, digits = 1, int64(2 * clientTimeout / time.Microsecond), 3
 )
 
-// load sends requests in an open loop: when one is due does not depend on the
-// answers, and its latency counts from when it was due. A closed loop would send
-// less exactly when the fleet is slow, and so hide that it is.
+// load sends requests in an open loop: the time at which a request is due does not depend
+// on the answers, and its latency counts from that time. A closed loop would send fewer
+// requests when the fleet is slow and so hide the slowness.
 type load struct {
 	cfg    loadConfig
 	client *http.Client
@@ -38,20 +41,20 @@ type load struct {
 	mu      sync.Mutex // guards everything below
 	total   counts
 	window  *hdrhistogram.Histogram
-	windows counts // when window was begun
+	windows counts // at the start of window
 	since   time.Time
 }
 
 type loadConfig struct {
-	// Targets are the base URLs of the relays, taken in turn.
+	// Targets are the base URLs of the relays, used in turn.
 	Targets []string
 	// Rate is in requests per second.
 	Rate float64
-	// Seed decides the arrivals.
+	// Seed determines the arrivals.
 	Seed uint64
 }
 
-// counts are what the clients saw.
+// counts are the results that the clients counted.
 type counts struct {
 	Requests, Errors uint64
 	Worker           map[string]uint64 // requests answered, by worker
@@ -59,7 +62,7 @@ type counts struct {
 	Failures         []string // the first few
 }
 
-// window is what the clients saw since the last look.
+// window is the results since the previous call of look.
 type window struct {
 	Seconds          float64
 	Requests, Errors uint64
@@ -82,7 +85,7 @@ func newLoad(cfg loadConfig) *load {
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(shortest, longest, digits) }
 
-// run sends until ctx ends, and returns when the last answer is there.
+// run sends requests until ctx ends and returns after the last answer.
 func (l *load) run(ctx context.Context) {
 	rng := rand.New(rand.NewPCG(l.cfg.Seed, streamArrivals))
 	room := make(chan struct{}, maxInFlight)
@@ -91,7 +94,7 @@ func (l *load) run(ctx context.Context) {
 	defer sent.Wait()
 	due := time.Now()
 	for n := 0; ; n++ {
-		// Exponential gaps: arrivals of clients that know nothing of each other.
+		// Exponential gaps, as for independent clients (a Poisson process).
 		due = due.Add(time.Duration(rng.ExpFloat64() / l.cfg.Rate * float64(time.Second)))
 		if !sleep(ctx, time.Until(due)) {
 			return
@@ -110,8 +113,8 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// request sends one request and returns which worker answered it. It is not
-// bound to the context of run: what was sent is waited for, not given up.
+// request sends one request and returns the worker that answered. It does not use the
+// context of run, so that requests in flight at the end finish.
 func (l *load) request(target string) (worker string, err error) {
 	req, err := http.NewRequest(http.MethodGet, target+"/", nil)
 	if err != nil {
@@ -150,11 +153,11 @@ func (l *load) count(worker string, took time.Duration, err error) {
 	}
 }
 
-// clock is how times of day are shown.
+// clock is the format for times of day.
 const clock = "15:04:05.000"
 
-// totals are what the clients saw so far. The histogram is shared: call it when
-// run has returned.
+// totals returns the results so far. The histogram is shared: call totals only after run
+// has returned.
 func (l *load) totals() counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +166,7 @@ func (l *load) totals() counts {
 	return out
 }
 
-// look returns what happened since the last look and begins a new window.
+// look returns the results since the previous call and begins a new window.
 func (l *load) look() window {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,4 +188,98 @@ func (l *load) look() window {
 
 func quantile(h *hdrhistogram.Histogram, percent float64) time.Duration {
 	return time.Duration(h.ValueAtQuantile(percent)) * time.Microsecond
+}
+
+// The service times of a backend are log-normal, like those of real services: most are near
+// the median, a few are several times as long.
+const (
+	medianServiceTime = 5 * time.Millisecond
+	serviceTimeSpread = 0.35 // standard deviation of the logarithm
+	// slowFactor multiplies the medians of a few workers, so that the load balancing has an
+	// effect.
+	slowFactor = 3.0
+)
+
+// backend is the service next to a worker: it answers every request with the name of the
+// worker after a random time.
+type backend struct {
+	worker   string
+	server   *http.Server
+	socket   net.Listener
+	inFlight atomic.Int64
+
+	wg    sync.WaitGroup // the serving goroutine and one for each connection
+	drawn sync.Mutex     // guards rng
+	rng   *rand.Rand
+	slow  float64
+}
+
+type backendConfig struct {
+	// Worker is the name in the answers.
+	Worker string
+	// Slow multiplies every service time; 1 is the normal speed.
+	Slow float64
+	// Seed and Stream determine the service times.
+	Seed, Stream uint64
+}
+
+// startBackend binds a free port and serves on it until die.
+func startBackend(cfg backendConfig) (*backend, error) {
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the service of %s: %w", cfg.Worker, err)
+	}
+	b := &backend{worker: cfg.Worker, socket: socket, slow: cfg.Slow, rng: rand.New(rand.NewPCG(cfg.Seed, cfg.Stream))}
+	b.server = &http.Server{Handler: b, ReadHeaderTimeout: 10 * time.Second, ConnState: func(_ net.Conn, state http.ConnState) {
+		switch state { // Close does not wait for connections, so they are counted here
+		case http.StateNew:
+			b.wg.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			b.wg.Done()
+		}
+	}}
+	b.wg.Go(func() { _ = b.server.Serve(socket) }) // it ends with die, and its error reports only that
+	return b, nil
+}
+
+// Addr is the address of the service.
+func (b *backend) Addr() string { return b.socket.Addr().String() }
+
+// die closes the listener and all connections immediately, whatever is in flight, as the
+// kernel does for a killed process, and waits for the goroutines.
+func (b *backend) die() {
+	_ = b.server.Close() // only errors of closing a socket
+	b.wg.Wait()
+}
+
+// ServeHTTP answers after the service time, or not at all if the client disconnects or the
+// backend dies first.
+func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b.inFlight.Add(1)
+	served := sleep(r.Context(), b.serviceTime())
+	load := b.inFlight.Add(-1) // without this request, which has ended
+	if !served {
+		return
+	}
+	w.Header().Set("Ringway-Load", strconv.FormatInt(load, 10))
+	_, _ = io.WriteString(w, b.worker+"\n") // an error concerns only the connection of the client
+}
+
+func (b *backend) serviceTime() time.Duration {
+	b.drawn.Lock()
+	z := b.rng.NormFloat64()
+	b.drawn.Unlock()
+	return time.Duration(float64(medianServiceTime) * b.slow * math.Exp(serviceTimeSpread*z))
+}
+
+// sleep waits for d and returns false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
@@ -16,26 +18,26 @@ import (
 )
 
 const (
-	// observeTimeout bounds one look at a relay.
+	// observeTimeout limits the requests to one relay.
 	observeTimeout = 5 * time.Second
-	// maxAnswer bounds what is read of one answer.
+	// maxAnswer limits the bytes read of one answer.
 	maxAnswer = 16 << 20
-	// retriesMetric and the reason that stands for a retry that was not made.
+	// The metric of retries, and its label value for a retry that was not made.
 	retriesMetric  = "ringway_relay_retries_total"
 	reasonLabel    = "reason"
 	reasonNoBudget = "no_budget"
 )
 
-// relayAddress is where a relay is reached: base URLs.
+// relayAddress has the base URLs of a relay.
 type relayAddress struct{ ID, Ingress, Admin string }
 
-// observer looks at the relays through their admin API, as an operator does.
+// observer reads the state of the relays from their admin API, as an operator does.
 type observer struct {
 	relays []relayAddress
 	client *http.Client
 }
 
-// relayView is what one relay says of itself.
+// relayView is the state of a relay according to its admin API.
 type relayView struct {
 	ID           string     `json:"-"`
 	Ready        bool       `json:"-"`
@@ -50,11 +52,11 @@ type relayView struct {
 	Retries uint64 `json:"-"`
 }
 
-// affine reports whether the relay connects to workers; another one's peers are
-// relays.
+// affine reports whether the relay connects to workers; the peers of a relay that is not
+// affine are relays.
 func (v relayView) affine() bool { return v.Role == "affine" }
 
-// peerView is one connection of a relay, as its admin API tells.
+// peerView is one connection of a relay according to its admin API.
 type peerView struct {
 	Node      string  `json:"node"`
 	Connected bool    `json:"connected"`
@@ -69,7 +71,7 @@ func newObserver(relays []relayAddress) *observer {
 
 func (o *observer) close() { o.client.CloseIdleConnections() }
 
-// look asks all relays at once.
+// look queries all relays concurrently.
 func (o *observer) look(ctx context.Context) ([]relayView, error) {
 	views := make([]relayView, len(o.relays))
 	group, ctx := errgroup.WithContext(ctx)
@@ -94,7 +96,7 @@ func (o *observer) lookAt(ctx context.Context, r relayAddress) (relayView, error
 		return v, err
 	}
 	if err := o.get(ctx, r.Admin+"/api/v1/services/"+service, func(status int, body io.Reader) error {
-		if status != http.StatusOK { // not known yet
+		if status != http.StatusOK { // the relay does not know the service yet
 			return nil
 		}
 		return json.NewDecoder(body).Decode(&v)
@@ -118,7 +120,7 @@ func (o *observer) get(ctx context.Context, url string, read func(status int, bo
 	}
 	body := io.LimitReader(resp.Body, maxAnswer)
 	err = read(resp.StatusCode, body)
-	_, _ = io.Copy(io.Discard, body) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, body) // so that the connection can be reused
 	_ = resp.Body.Close()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", url, err)
@@ -126,7 +128,7 @@ func (o *observer) get(ctx context.Context, url string, read func(status int, bo
 	return nil
 }
 
-// retries sums the retries that were made out of a relay's metrics.
+// retries sums the retries in the metrics of a relay, without those that were not made.
 func retries(body io.Reader) (uint64, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(body)
@@ -146,9 +148,9 @@ func retries(body io.Reader) (uint64, error) {
 	return uint64(sum), nil
 }
 
-// missing says what a fleet of so many workers still lacks; empty when every
-// relay is ready, knows all workers and relays, and is connected to all that it
-// should be connected to.
+// missing describes what a fleet of the given number of workers still lacks; empty if every
+// relay is ready, knows all workers and relays, and is connected to all that the plan
+// assigns to it.
 func missing(views []relayView, workers int) string {
 	affine := min(len(views), affinity.DefaultRelaysPerService)
 	for _, v := range views {
@@ -161,7 +163,7 @@ func missing(views []relayView, workers int) string {
 			return fmt.Sprintf("%s knows %d of %d relays", v.ID, len(v.AffineRelays), affine)
 		}
 		for _, e := range v.Catalogue {
-			if e.Unreachable { // killed, and not missed by membership yet
+			if e.Unreachable { // killed, and not noticed by membership yet
 				return v.ID + " cannot reach " + e.Node
 			}
 		}
@@ -174,14 +176,14 @@ func missing(views []relayView, workers int) string {
 	return ""
 }
 
-// settlePoll is how often await looks.
+// settlePoll is the interval at which await calls look.
 const settlePoll = 50 * time.Millisecond
 
-// await looks until nothing is missing, and returns the last look. When ctx ends
-// first the error says what is missing still.
+// await calls look until nothing is missing, and returns the last result. If ctx ends
+// first, the error has what is still missing.
 func (o *observer) await(ctx context.Context, workers int) ([]relayView, error) {
 	for {
-		views, err := o.look(context.WithoutCancel(ctx)) // each look has its timeout
+		views, err := o.look(context.WithoutCancel(ctx)) // look has its own timeout
 		if err != nil {
 			return nil, err
 		}
@@ -193,4 +195,60 @@ func (o *observer) await(ctx context.Context, workers int) ([]relayView, error) 
 			return views, fmt.Errorf("the fleet is not whole: %s", lack)
 		}
 	}
+}
+
+// mute passes log records on until it is switched on: at the end all members leave
+// simultaneously, and each would log warnings about the others.
+type mute struct {
+	out io.Writer
+	on  atomic.Bool
+}
+
+// Write passes one log record on, unless muted.
+func (m *mute) Write(record []byte) (int, error) {
+	if m.on.Load() {
+		return len(record), nil
+	}
+	return m.out.Write(record)
+}
+
+// keptRecords is how many log records are printed after a live table.
+const keptRecords = 20
+
+// logRing keeps the newest log records while a table occupies the screen. Each Write is one
+// log record. It is safe for concurrent use.
+type logRing struct {
+	mu      sync.Mutex
+	records []string
+	dropped int
+}
+
+// Write keeps one log record.
+func (r *logRing) Write(record []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.records) == keptRecords {
+		r.records = append(r.records[:0], r.records[1:]...)
+		r.dropped++
+	}
+	r.records = append(r.records, string(record))
+	return len(record), nil
+}
+
+// dump writes the kept log records and the number of the dropped ones.
+func (r *logRing) dump(w io.Writer) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.records) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintf(w, "the members logged (%d earlier records are not shown):\n", r.dropped); err != nil {
+		return err
+	}
+	for _, record := range r.records {
+		if _, err := io.WriteString(w, record); err != nil {
+			return err
+		}
+	}
+	return nil
 }

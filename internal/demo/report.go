@@ -8,21 +8,20 @@ import (
 	"time"
 )
 
-// report is what a demo ends with.
+// report is the final result of a demo.
 type report struct {
-	// Requests that were answered or failed, and those that failed.
+	// Requests were answered or failed; Errors is the number of those that failed.
 	Requests uint64 `json:"requests"`
 	Errors   uint64 `json:"errors"`
 	// Retries are attempts that the relays made after a failed one.
 	Retries uint64 `json:"retries"`
-	// P50 and P99 are latencies in ms, from when a request was due.
+	// P50 and P99 are latencies in ms, from the time at which a request was due.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
-	// RequestsPerWorker are requests answered by a worker, its replacements
-	// included.
+	// RequestsPerWorker are the requests answered by a worker and its replacements.
 	RequestsPerWorker minMax `json:"requests_per_worker"`
-	// RelaysPerWorker are relays connected to a worker at the end, and
-	// WorkersPerRelay workers that an affine relay is connected to.
+	// RelaysPerWorker are the relays connected to a worker at the end, WorkersPerRelay the
+	// workers that an affine relay is connected to.
 	RelaysPerWorker minMax `json:"relays_per_worker"`
 	WorkersPerRelay minMax `json:"workers_per_relay"`
 }
@@ -32,7 +31,7 @@ type minMax struct {
 	Max int `json:"max"`
 }
 
-// extent is the least and the greatest of some numbers, zero for none.
+// extent returns the minimum and maximum of some numbers, zero for none.
 func extent(numbers []int) (m minMax) {
 	for i, n := range numbers {
 		if i == 0 {
@@ -43,7 +42,7 @@ func extent(numbers []int) (m minMax) {
 	return m
 }
 
-// newReport puts together what the clients counted and what the relays say.
+// newReport combines the counts of the clients with the views of the relays.
 func newReport(workers []string, seen counts, views []relayView) report {
 	r := report{Requests: seen.Requests, Errors: seen.Errors,
 		P50: milliseconds(quantile(seen.Latency, 50)), P99: milliseconds(quantile(seen.Latency, 99))}
@@ -71,12 +70,12 @@ func newReport(workers []string, seen counts, views []relayView) report {
 	return r
 }
 
-// milliseconds with as many digits as the histogram is good for.
+// milliseconds rounds a duration to the precision of the histogram.
 func milliseconds(d time.Duration) float64 {
 	return math.Round(float64(d)/float64(time.Microsecond)) / 1000
 }
 
-// check is the verdict: nil when requests were sent and none was lost.
+// check returns nil if requests were sent and none failed.
 func (r report) check() error {
 	switch {
 	case r.Requests == 0:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -13,10 +14,10 @@ import (
 )
 
 const (
-	// readyTimeout is far more than a fleet needs: it is there to say what is
-	// missing instead of waiting for ever.
+	// readyTimeout is far more than a fleet needs. After it the demo ends with an error
+	// that names what is missing.
 	readyTimeout = 30 * time.Second
-	// wholeTimeout bounds the wait for the last replaced worker at the end.
+	// wholeTimeout limits the wait for the last replaced worker at the end.
 	wholeTimeout = 5 * time.Second
 	// frameInterval is the time between two frames, and the window of the rates.
 	frameInterval = time.Second
@@ -25,9 +26,10 @@ const (
 // Config describes a demo.
 type Config struct {
 	Settings
-	// Stdout gets the table, or the report; Stderr the rest. Required.
+	// Stdout gets the table, or the report; Stderr all other output. Required.
 	Stdout, Stderr io.Writer
-	// Terminal is set where a table can be redrawn in place.
+	// Terminal is the terminal on which a table can be redrawn in place; nil: there is
+	// none.
 	Terminal *os.File
 }
 
@@ -41,13 +43,12 @@ type demo struct {
 	display  display
 	progress io.Writer
 	mute     mute
-	ring     *logRing // nil unless a table has the screen
+	ring     *logRing // nil unless a table occupies the screen
 	events   chan string
 }
 
-// Run runs a demo until ctx or cfg.For ends, prints the report, and returns when
-// nothing of the fleet is left. The error says so when a request failed or none
-// was sent.
+// Run runs a demo until ctx or cfg.For ends, prints the report, and returns when nothing of
+// the fleet is left. It returns an error if a request failed or none was sent.
 func Run(ctx context.Context, cfg Config) (err error) {
 	d := &demo{cfg: cfg, progress: cfg.Stdout, events: make(chan string, 16)}
 	if cfg.Output == outputJSON {
@@ -86,7 +87,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return d.finish(newReport(d.workers, seen, views), seen.Failures, ctx.Err() != nil)
 }
 
-// run waits for the fleet, puts load on it, shows it, and takes the last look.
+// run waits until the fleet is ready, runs the load, and returns the final state.
 func (d *demo) run(ctx context.Context, began time.Time) (counts, []relayView, error) {
 	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
 	_, err := d.observer.await(waiting, d.cfg.Workers)
@@ -115,8 +116,8 @@ func (d *demo) run(ctx context.Context, began time.Time) (counts, []relayView, e
 	return d.load.totals(), views, err
 }
 
-// underLoad sends requests and kills workers until the time is over. What it
-// starts has ended when it returns, and the fleet is complete.
+// underLoad sends requests and kills workers until the time is over. When it returns, all
+// goroutines it started have ended, and the fleet is complete.
 func (d *demo) underLoad(ctx context.Context) error {
 	var targets []string
 	for _, r := range d.observer.relays {
@@ -138,7 +139,7 @@ func (d *demo) underLoad(ctx context.Context) error {
 	k := &killer{every: d.cfg.KillEvery, seed: uint64(d.cfg.Seed), places: d.cfg.Workers, fleet: d.fleet, tell: d.tell}
 	killed.Go(func() {
 		if killErr = k.run(killing); killErr != nil {
-			hush() // there is no fleet to show any more
+			hush() // the fleet will stop now
 		}
 	})
 	sent.Go(func() { d.load.run(sending) })
@@ -150,7 +151,7 @@ func (d *demo) underLoad(ctx context.Context) error {
 	return errors.Join(killErr, showErr)
 }
 
-// tell passes an event on to the display; one that nobody takes is no loss.
+// tell passes an event to the display. The event is dropped if the display is busy.
 func (d *demo) tell(event string) {
 	select {
 	case d.events <- time.Now().Format(time.TimeOnly) + " " + event:
@@ -158,7 +159,7 @@ func (d *demo) tell(event string) {
 	}
 }
 
-// watch shows a frame every interval until ctx ends.
+// watch shows a frame at every interval until ctx ends.
 func (d *demo) watch(ctx context.Context) error {
 	began := time.Now()
 	tick := time.NewTicker(frameInterval)
@@ -170,7 +171,7 @@ func (d *demo) watch(ctx context.Context) error {
 				return err
 			}
 		case <-tick.C:
-			views, err := d.observer.look(context.WithoutCancel(ctx)) // each look has its timeout
+			views, err := d.observer.look(context.WithoutCancel(ctx)) // look has its own timeout
 			if err != nil {
 				return err
 			}
@@ -198,7 +199,7 @@ func (d *demo) frame(elapsed time.Duration, views []relayView) frame {
 	return f
 }
 
-// finish prints the report and judges it.
+// finish prints the report and returns the final error.
 func (d *demo) finish(r report, failures []string, interrupted bool) error {
 	for _, f := range failures {
 		if _, err := fmt.Fprintln(d.cfg.Stderr, "failed:", f); err != nil {
@@ -211,9 +212,55 @@ func (d *demo) finish(r report, failures []string, interrupted bool) error {
 	}
 	verdict := r.check()
 	if interrupted && verdict != nil {
-		// Ctrl-C is how a demo ends, and make takes an exit code for an error of its own.
+		// Operators end a demo with Ctrl-C, and make would report a non-zero exit code as
+		// an error.
 		_, noteErr := fmt.Fprintln(d.cfg.Stderr, "note:", verdict)
 		verdict = noteErr
 	}
 	return errors.Join(write(d.cfg.Stdout), verdict)
+}
+
+// replaceAfter is the time until a killed worker is replaced: long enough for the relays to
+// notice.
+const replaceAfter = 700 * time.Millisecond
+
+// killer kills a random worker at regular intervals and replaces it.
+type killer struct {
+	// every is the time between kills.
+	every time.Duration
+	// seed determines the killed workers.
+	seed uint64
+	// places is the number of workers.
+	places int
+	fleet  *fleet
+	// tell is called with each kill and each replacement.
+	tell func(event string)
+}
+
+// run kills workers until ctx ends. Before it returns it replaces the last one, so that the
+// fleet is complete.
+func (k *killer) run(ctx context.Context) error {
+	if k.every == 0 {
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(k.seed, streamVictims))
+	tick := time.NewTicker(k.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		place := rng.IntN(k.places)
+		k.tell("killed " + workerID(place))
+		if err := k.fleet.kill(place); err != nil {
+			return err
+		}
+		sleep(ctx, replaceAfter)
+		if err := k.fleet.startWorker(place); err != nil {
+			return fmt.Errorf("replace a killed worker: %w", err)
+		}
+		k.tell("replaced " + workerID(place))
+	}
 }

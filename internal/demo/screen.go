@@ -4,19 +4,21 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 )
 
-// display shows one moment after the other.
+// display shows frames and events.
 type display interface {
 	show(frame) error
-	// event is called with each death and return.
+	// event is called with each kill and each replacement.
 	event(text string) error
 }
 
-// lineDisplay prints one line for each.
+// lineDisplay prints one line for each frame and each event.
 type lineDisplay struct{ out io.Writer }
 
 func (d lineDisplay) show(f frame) error {
@@ -29,8 +31,8 @@ func (d lineDisplay) event(text string) error {
 	return err
 }
 
-// screen redraws a table in place, where it stands in the terminal, so that what
-// was there before stays.
+// screen redraws a table in place, at its position in the terminal, so that earlier output
+// stays.
 type screen struct {
 	out    io.Writer
 	size   func() (width, height int)
@@ -38,13 +40,13 @@ type screen struct {
 	events []string
 }
 
-// shownEvents is how many deaths and returns stay in sight.
+// shownEvents is how many events stay visible.
 const shownEvents = 4
 
 func newScreen(terminal *os.File) *screen {
 	return &screen{out: terminal, size: func() (int, int) {
 		width, height, err := term.GetSize(int(terminal.Fd()))
-		if err != nil || width <= 0 || height <= 0 { // some terminals do not know their size
+		if err != nil || width <= 0 || height <= 0 { // some terminals do not report their size
 			return 80, 24
 		}
 		return width, height
@@ -69,7 +71,7 @@ func (s *screen) show(f frame) error {
 	}
 	b.WriteString(clearRest)
 	s.drawn = len(lines)
-	_, err := io.WriteString(s.out, b.String()) // one write, so that nothing flickers
+	_, err := io.WriteString(s.out, b.String()) // one write, so that the screen does not flicker
 	return err
 }
 
@@ -77,4 +79,132 @@ func (s *screen) event(text string) error {
 	s.events = append(s.events, text)
 	s.events = s.events[max(0, len(s.events)-shownEvents):]
 	return nil
+}
+
+// frame is the state of the demo at one moment, ready for display.
+type frame struct {
+	// Elapsed is the time since the start of the load.
+	Elapsed time.Duration
+	// PerSecond, P50 and P99 are those of the last window; the counts are of the whole run.
+	PerSecond                 float64
+	Requests, Errors, Retries uint64
+	P50, P99                  time.Duration
+	Relays                    []relayAddress
+	Rows                      []row
+	// Events are the newest kills and replacements, oldest first.
+	Events []string
+}
+
+// row is one worker.
+type row struct {
+	Worker    string
+	Relays    int // connected to it
+	PerSecond float64
+	EWMAms    float64 // mean over the relays connected to it
+	InFlight  int
+	State     string
+}
+
+// newRows joins the counts of the clients with the views of the relays.
+func newRows(workers []string, w window, views []relayView) []row {
+	peers := map[string][]peerView{}
+	for _, v := range views {
+		if !v.affine() {
+			continue
+		}
+		for _, p := range v.Peers {
+			peers[p.Node] = append(peers[p.Node], p)
+		}
+	}
+	rows := make([]row, len(workers))
+	for i, id := range workers {
+		r := row{Worker: id, State: state(peers[id])}
+		if w.Seconds > 0 {
+			r.PerSecond = float64(w.Worker[id]) / w.Seconds
+		}
+		for _, p := range peers[id] {
+			r.EWMAms += p.EWMAms / float64(len(peers[id]))
+			r.InFlight += p.InFlight
+			if p.Connected {
+				r.Relays++
+			}
+		}
+		rows[i] = r
+	}
+	return rows
+}
+
+// stateActive is the state of a worker that gets its share of requests.
+const stateActive = "active"
+
+// state is the state of a worker as the relays connected to it report it: the common one,
+// or the different ones with the number of relays for each.
+func state(peers []peerView) string {
+	if len(peers) == 0 {
+		return "absent"
+	}
+	count := map[string]int{}
+	for _, p := range peers {
+		count[p.State]++
+	}
+	if len(count) == 1 {
+		return peers[0].State
+	}
+	var parts []string
+	for s, n := range count {
+		if s != stateActive {
+			parts = append(parts, fmt.Sprintf("%s %d/%d", s, n, len(peers)))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// line formats the frame as one line, for logs and pipes.
+func (f frame) line() string {
+	return fmt.Sprintf("%5.0fs  %6.1f req/s  %d errors  %d retries  p50 %s  p99 %s",
+		f.Elapsed.Seconds(), f.PerSecond, f.Errors, f.Retries, shortMS(f.P50), shortMS(f.P99))
+}
+
+func shortMS(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
+
+// table formats the frame as lines of at most width characters and at most height lines; 0
+// is unlimited. The last row has the number of omitted rows.
+func (f frame) table(width, height int) []string {
+	lines := []string{strings.TrimSpace(f.line()), ""}
+	for _, r := range f.Relays {
+		lines = append(lines, fmt.Sprintf("%-9s requests %s   admin %s", r.ID, r.Ingress, r.Admin))
+	}
+	if len(f.Relays) > 0 {
+		lines = append(lines,
+			fmt.Sprintf("try       curl -H 'Ringway-Service: %s' %s/", service, f.Relays[0].Ingress),
+			fmt.Sprintf("          curl %s/api/v1/services/%s/plan", f.Relays[0].Admin, service))
+	}
+	lines = append(lines, "", fmt.Sprintf("%-12s %6s %9s %9s %9s  %s", "WORKER", "RELAYS", "REQ/S", "EWMA MS", "IN FLIGHT", "STATE"))
+	below := []string{}
+	if len(f.Events) > 0 {
+		below = append(below, "", strings.Join(f.Events, "   "))
+	}
+	rows := f.Rows
+	if room := height - len(lines) - len(below) - 1; height > 0 && len(rows) > room { // one line for the cursor
+		rows = rows[:max(room-1, 0)]
+	}
+	for _, r := range rows {
+		lines = append(lines, fmt.Sprintf("%-12s %6d %9.1f %9.2f %9d  %s", r.Worker, r.Relays, r.PerSecond, r.EWMAms, r.InFlight, r.State))
+	}
+	if hidden := len(f.Rows) - len(rows); hidden > 0 {
+		lines = append(lines, fmt.Sprintf("… and %d more", hidden))
+	}
+	lines = append(lines, below...)
+	if height > 0 {
+		lines = lines[:min(len(lines), max(height-1, 0))]
+	}
+	for i, l := range lines {
+		if runes := []rune(l); width > 0 && len(runes) > width {
+			lines[i] = string(runes[:width])
+		}
+	}
+	return lines
 }

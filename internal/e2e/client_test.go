@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The headers that a relay sets with --expose-route-headers, and the one that
@@ -76,11 +78,12 @@ type request struct {
 	id                 string // likewise
 	payload            io.Reader
 	sentTrailer        http.Header
+	within             time.Duration // the client waits; 0: patience
 }
 
-// send sends and reads the answer, within patience.
+// send sends and reads the answer, within the time that the client waits.
 func (c *client) send(r request) (a answer) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.within, patience))
 	defer cancel()
 	req, err := r.http(ctx)
 	if err != nil {

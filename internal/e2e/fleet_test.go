@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,7 +28,9 @@ type fleet struct {
 	client   *client
 	security *security // nil without
 	binaries string
+	slots    int
 	seeds    []string // gossip addresses
+	agent    []string // arguments of all workers
 	shared   *worker  // whose backend all workers offer; nil: each has its own
 	relays   []*relay
 	workers  []*worker
@@ -54,6 +57,8 @@ type fleetConfig struct {
 	Relays, Workers int
 	// RelayArgs are added to those of every relay.
 	RelayArgs []string
+	// WorkerArgs are added to those of every worker.
+	WorkerArgs []string
 	// RelayFiles is how many descriptors a relay may have; 0: as many as the tests.
 	RelayFiles int
 	// Seeds is how many of the relays are seeds of everybody; 0: all.
@@ -64,6 +69,8 @@ type fleetConfig struct {
 	SharedBackend bool
 	// Plain takes binaries without the race detector.
 	Plain bool
+	// Slots is how many requests of /work a backend serves at a time. Default: 1.
+	Slots int
 	// Services are what the n-th worker offers, n from 1: the values of
 	// --service without the address, such as "echo" or "rpc;protocol=h2c".
 	Services func(n int) []string
@@ -72,7 +79,7 @@ type fleetConfig struct {
 // startFleet starts everything at once, in no order: that is how fleets start.
 func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	t.Helper()
-	f := &fleet{t: t, dir: t.TempDir(), client: newClient(t)}
+	f := &fleet{t: t, dir: t.TempDir(), client: newClient(t), slots: max(cfg.Slots, 1), agent: cfg.WorkerArgs}
 	if cfg.Plain {
 		f.binaries = plain(t)
 	}
@@ -130,7 +137,7 @@ func (f *fleet) startBackend(id string) *worker {
 	f.t.Helper()
 	w := &worker{id: id, backendAddr: freeAddr(f.t), journal: filepath.Join(f.dir, id+".journal")}
 	w.backend = start(f.t, processConfig{Name: id + "-backend", Binary: "backend",
-		Args: []string{"-addr", w.backendAddr, "-name", id, "-journal", w.journal}})
+		Args: []string{"-addr", w.backendAddr, "-name", id, "-journal", w.journal, "-slots", strconv.Itoa(f.slots)}})
 	await(f.t, w.backend.Name()+" answers", func() bool { return f.client.get(w.backendAddr, "/").status == 200 })
 	return w
 }
@@ -139,12 +146,24 @@ func (f *fleet) startAgent(w *worker, cluster string, services []string) *proces
 	args := slices.Concat([]string{
 		"run", "--cluster", cluster, "--environment", environment, "--id", w.id,
 		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--sidecar-addr", "127.0.0.1:0", "--log-format", "json", "--drain-delay", "2s",
-	}, f.join(), f.secure(f.t, claims{Role: "worker", Node: w.id, Cluster: cluster}))
+	}, f.join(), f.secure(f.t, claims{Role: "worker", Node: w.id, Cluster: cluster}), f.agent)
 	for _, s := range services {
 		name, options, _ := strings.Cut(s, ";")
 		args = append(args, "--service", strings.TrimSuffix(name+"="+w.backendAddr+";"+options, ";"))
 	}
 	return start(f.t, processConfig{Name: w.id, Binary: "worker", Dir: f.binaries, Args: args})
+}
+
+// awaitRange waits until every relay is ready, and sends to so many workers of echo.
+func (f *fleet) awaitRange(t *testing.T, workers int) {
+	t.Helper()
+	for _, r := range f.relays {
+		await(t, fmt.Sprintf("%s is ready and sends to %d workers", r.id, workers), func() bool {
+			var v serviceView
+			_, status := f.ready(r.admin)
+			return status == 200 && f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Range == workers
+		})
+	}
 }
 
 func (f *fleet) worker(id string) *worker {

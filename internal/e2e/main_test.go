@@ -37,7 +37,13 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	flag.Parse()
 	// These tests wait for other processes far more than they compute.
-	if err := flag.Set("test.parallel", "16"); err != nil {
+	parallel := "16"
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name == "test.parallel" { // it was chosen
+			parallel = f.Value.String()
+		}
+	})
+	if err := flag.Set("test.parallel", parallel); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

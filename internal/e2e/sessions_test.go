@@ -72,3 +72,49 @@ func TestWebSocketsOutliveTheDrainOfRequestsAndAreToldToGo(t *testing.T) {
 		t.Errorf("the end over %s: %v", affine.id, err)
 	}
 }
+
+func TestWebSocketsThroughAWorkerThatStopsAreToldToGo(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Secure: true,
+		RelayArgs:  []string{"--relays-per-service", "1"}, // one of the two forwards
+		WorkerArgs: []string{"--drain-timeout", "1s", "--session-drain-timeout", "6s"},
+		Services:   func(int) []string { return []string{"echo"} }})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, r := range f.relays {
+		f.serves(t, r, "echo")
+	}
+	var conns []*websocket.Conn
+	for _, r := range f.relays {
+		conn, _, err := f.dialWebSocket(ctx, r, "echo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.CloseNow() }()
+		conns = append(conns, conn)
+	}
+	w := f.worker("w1")
+	w.Signal(t, syscall.SIGTERM)
+	await(t, "the worker has drained its requests", func() bool { return w.Logged("draining sessions", "") })
+	if !w.Logged("leaving the cluster", "") {
+		t.Error("it drains before the relays know that it leaves")
+	}
+	if a := f.client.get(w.admin, "/metrics"); a.status != 200 {
+		t.Errorf("the admin API answers %v while sessions drain", a)
+	}
+	for i, conn := range conns {
+		if err := conn.Write(ctx, websocket.MessageText, []byte("still here")); err != nil {
+			t.Errorf("over %s: %v", f.relays[i].id, err)
+		} else if _, got, err := conn.Read(ctx); err != nil || string(got) != "still here" {
+			t.Errorf("over %s: %q, %v", f.relays[i].id, got, err)
+		}
+	}
+	for i, conn := range conns {
+		if _, _, err := conn.Read(ctx); websocket.CloseStatus(err) != websocket.StatusGoingAway {
+			t.Errorf("the end over %s: %v", f.relays[i].id, err)
+		}
+	}
+	if code := w.Exit(t); code != 0 {
+		t.Errorf("the worker exited with %d", code)
+	}
+}

@@ -27,17 +27,12 @@ func TestAWorkerThatHangsFailsNoGET(t *testing.T) {
 			f := startFleet(t, fleetConfig{Relays: 2, Workers: 4, Secure: test.secure,
 				RelayArgs: []string{"--attempt-timeout", attempt.String()},
 				Services:  func(int) []string { return []string{echo} }})
-			for _, r := range f.relays {
-				await(t, r.id+" sees four workers", func() bool {
-					var v serviceView
-					return f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == 4
-				})
-			}
+			f.awaitRange(t, 4)
 			l := f.startLoad(t, loadConfig{Name: "gets", Service: echo, GETs: true, Relay: f.roundRobin})
 			l.more(t, 100)
 			stopped := test.hangs(f.workers[0])
 			stopped.Signal(t, syscall.SIGSTOP)
-			for range forLong(2, 8) {
+			for range size(2, 8, 20) {
 				l.more(t, 500)
 			}
 			stopped.Signal(t, syscall.SIGCONT)

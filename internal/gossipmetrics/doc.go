@@ -1,12 +1,12 @@
-// Package gossipmetrics shows what memberlist measures of itself as metrics of ours:
-// in base units, under names and labels that are fixed here.
+// Package gossipmetrics exports the measurements of memberlist as Ringway metrics: in base
+// units, with fixed names and labels.
 //
 //	memberlist ──► go-metrics (one for the whole process) ──► Sink ──► Prometheus
 //
-// Promise: no name and no label value comes from the network or from the library.
-// What memberlist measures and this package does not know is dropped.
+// Promise: no name and no label value comes from the network or from the library. A
+// measurement of memberlist that this package does not know is dropped.
 //
-// Rules: memberlist measures into a global of go-metrics. [Install] sets it, so only a
-// program with one member in it calls that, once, before the member starts. A Sink may
-// be used by any number of goroutines.
+// Rules: memberlist writes its measurements to a global variable of go-metrics. [Install]
+// sets the variable, so only a program with a single member calls Install, once, before the
+// member starts. A Sink is safe for concurrent use.
 package gossipmetrics

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Sink takes measurements of memberlist. Times are in seconds.
+// Sink receives the measurements of memberlist. Times are in seconds.
 type Sink struct {
 	counters  map[string]prometheus.Counter // by memberlist's name
 	gauges    map[string]prometheus.Gauge
@@ -18,12 +18,12 @@ type Sink struct {
 	instances map[string]prometheus.Gauge // by state
 }
 
-// stateLabel is memberlist's, on the gauge that has one.
+// stateLabel is the label that memberlist uses on instancesKey.
 const stateLabel = "node_state"
 
 const instancesKey = "memberlist.node.instances"
 
-// ignored are measured by memberlist and useless here.
+// ignored are the measurements of memberlist that are not exported, with the reason.
 var ignored = map[string]string{
 	"memberlist.size.local":   "it is no size: memberlist reads it from the wrong place",
 	"memberlist.udp.received": "it is of a transport that members here do not use",
@@ -78,9 +78,9 @@ func New(reg prometheus.Registerer) *Sink {
 	return s
 }
 
-// Install makes the sink take what every member of this process measures.
+// Install makes the sink the receiver of the measurements of all members in this process.
 func (s *Sink) Install() error {
-	// The granularity makes seconds of times.
+	// With this granularity go-metrics reports times in seconds.
 	if _, err := metrics.NewGlobal(&metrics.Config{TimerGranularity: time.Second, FilterDefault: true}, s); err != nil {
 		return fmt.Errorf("install the sink for memberlist's metrics: %w", err)
 	}
@@ -89,7 +89,7 @@ func (s *Sink) Install() error {
 
 func name(key []string) string { return strings.Join(key, ".") }
 
-// IncrCounterWithLabels adds to a counter. Labels are none of ours.
+// IncrCounterWithLabels adds to a counter. It ignores memberlist's labels.
 func (s *Sink) IncrCounterWithLabels(key []string, val float32, _ []metrics.Label) {
 	if c, known := s.counters[name(key)]; known && val > 0 {
 		c.Add(float64(val))
@@ -112,7 +112,7 @@ func (s *Sink) SetGaugeWithLabels(key []string, val float32, labels []metrics.La
 	}
 }
 
-// AddSampleWithLabels takes one of many values.
+// AddSampleWithLabels passes a sample to its metric.
 func (s *Sink) AddSampleWithLabels(key []string, val float32, _ []metrics.Label) {
 	if o, known := s.samples[name(key)]; known {
 		o.Observe(float64(val))
@@ -128,7 +128,7 @@ func (s *Sink) SetGauge(key []string, val float32) { s.SetGaugeWithLabels(key, v
 // AddSample is AddSampleWithLabels without labels.
 func (s *Sink) AddSample(key []string, val float32) { s.AddSampleWithLabels(key, val, nil) }
 
-// EmitKey drops a kind of value that memberlist has none of.
+// EmitKey does nothing: memberlist does not emit keys.
 func (s *Sink) EmitKey([]string, float32) {}
 
 var _ metrics.MetricSink = (*Sink)(nil)

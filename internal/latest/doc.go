@@ -8,7 +8,7 @@
 //	     │
 //	     └──────► watcher slots, one value each: v2 is replaced by v3
 //
-// Rules: a stored value must not change any more. Store may be called from
-// several goroutines, but the order in which watchers see two concurrent
-// Stores is then undefined; one owner per Value is the intended use.
+// Rules: a stored value must not change any more. Store may be called from several
+// goroutines, but then the order in which watchers get two concurrent values is undefined;
+// each Value should have a single owner.
 package latest

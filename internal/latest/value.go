@@ -10,7 +10,7 @@ import (
 type Value[T any] struct {
 	current atomic.Pointer[T]
 
-	mu       sync.Mutex // guards watchers, and makes Store and Watch take turns
+	mu       sync.Mutex // guards watchers, and serializes Store and Watch
 	watchers map[chan *T]struct{}
 }
 
@@ -27,8 +27,8 @@ func (v *Value[T]) Store(value *T) {
 	}
 }
 
-// Watch returns a channel that delivers the current value, if there is one,
-// and then always the newest. The channel is closed when ctx ends.
+// Watch returns a channel that delivers the current value, if there is one, and then always
+// the newest. The channel is closed when ctx ends.
 func (v *Value[T]) Watch(ctx context.Context) <-chan *T {
 	ch := make(chan *T, 1)
 	v.mu.Lock()
@@ -49,8 +49,8 @@ func (v *Value[T]) Watch(ctx context.Context) <-chan *T {
 	return ch
 }
 
-// offer replaces what waits in ch. The caller holds mu, so it is the only
-// sender, and the second send cannot find the slot full.
+// offer replaces the waiting value in ch. The caller holds mu and so is the only sender:
+// the second send cannot find the slot full.
 func offer[T any](ch chan *T, value *T) {
 	select {
 	case <-ch:

@@ -1,5 +1,5 @@
-// Package loglimit keeps log lines that a large fleet can cause by the hundred to a few
-// a second.
+// Package loglimit limits log lines that a large fleet can cause by the hundred to a few
+// per second.
 package loglimit
 
 import (
@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// Lines is the most lines a second that a Limiter writes before it counts the rest.
+// Lines is how many lines per second a Limiter writes before it only counts.
 const Lines = 10
 
-// Limiter writes at most Lines lines a second, whatever they say, and at the end of
-// such a second one line for each message that it left lines of out, with their number.
-// All methods are safe for concurrent use.
+// Limiter writes at most Lines lines per second, whatever their text. At the end of a
+// second with suppressed lines it writes one line per message with their number. All
+// methods are safe for concurrent use.
 type Limiter struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
 	written int
-	left    []*leftOut  // in the order in which they began
-	second  *time.Timer // ends the second that the first line began; nil without one
+	left    []*leftOut  // in the order of their first suppressed line
+	second  *time.Timer // ends the second that the first line began; nil if no second is running
 	stopped bool
 }
 
-// leftOut counts the lines of one message that were not written.
+// leftOut counts the suppressed lines of one message.
 type leftOut struct {
 	level   slog.Level
 	message string
@@ -35,7 +35,8 @@ type leftOut struct {
 // New returns a Limiter that writes to logger.
 func New(logger *slog.Logger) *Limiter { return &Limiter{logger: logger} }
 
-// Log writes a line, or counts it. Messages are a small fixed set.
+// Log writes a line, or counts it. The set of messages must be small and fixed, because
+// each suppressed message is kept until the end of the second.
 func (l *Limiter) Log(level slog.Level, message string, args ...any) {
 	if !l.logger.Enabled(context.Background(), level) {
 		return
@@ -62,7 +63,7 @@ func (l *Limiter) Log(level slog.Level, message string, args ...any) {
 	l.left = append(l.left, &leftOut{level, message, 1})
 }
 
-// end writes what was left out and lets lines through again.
+// end writes the numbers of suppressed lines and starts over.
 func (l *Limiter) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +77,7 @@ func (l *Limiter) flush() {
 	l.written, l.left, l.second = 0, nil, nil
 }
 
-// Stop writes what was left out. Later lines are dropped.
+// Stop writes the numbers of suppressed lines. Later lines are dropped.
 func (l *Limiter) Stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,29 +15,30 @@ import (
 	"testing"
 )
 
-// Security is an authority, a gossip key and what was made of them, all by the
-// command line.
+// Security is an authority, a gossip key and the certificates of members, all created with
+// the command line.
 type Security struct {
 	dir                  string // ca/, gossip.key, denied, <id>.crt, <id>.key, <id>.keys
 	binaries             string
 	cluster, environment string
 }
 
-// Claims is who a certificate is for.
+// Claims are the claims of a certificate.
 type Claims struct {
 	Role, Node string
 	Cluster    string // default: that of the Security
 }
 
-// SecurityConfig says where and for whom.
+// SecurityConfig configures NewSecurity.
 type SecurityConfig struct {
-	// Dir gets the files; Binaries has the relay binary that makes them.
+	// Dir gets the files; Binaries contains the relay binary, which creates the files.
 	Dir, Binaries string
-	// Cluster and Environment are those of certificates.
+	// Cluster and Environment are those of the certificates; Claims can name another
+	// cluster.
 	Cluster, Environment string
 }
 
-// NewSecurity makes an authority and a gossip key.
+// NewSecurity creates an authority and a gossip key.
 func NewSecurity(t testing.TB, cfg SecurityConfig) *Security {
 	t.Helper()
 	s := &Security{dir: cfg.Dir, binaries: cfg.Binaries, cluster: cfg.Cluster, environment: cfg.Environment}
@@ -59,14 +60,14 @@ func (s *Security) Deny(t testing.TB, line string) {
 	}
 }
 
-// Path is where a file of that name is.
+// Path returns the path of a file in Dir.
 func (s *Security) Path(name string) string { return filepath.Join(s.dir, name) }
 
 func (s *Security) relay(args ...string) Ran {
 	return Run(Config{Binary: "relay", Dir: s.binaries, Args: args})
 }
 
-// Authority makes another authority.
+// Authority creates another authority.
 func (s *Security) Authority(t testing.TB, name string) {
 	t.Helper()
 	if r := s.relay("tls", "ca", "create", "--out", s.Path(name), "--days", "60"); r.Code != 0 {
@@ -87,7 +88,7 @@ func (s *Security) Generate(t testing.TB, name string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// Certificate issues prefix.crt and prefix.key.
+// Certificate creates prefix.crt and prefix.key.
 func (s *Security) Certificate(c Claims, authority, prefix string) error {
 	r := s.relay("tls", "cert", "create", "--ca", s.Path(authority), "--role", c.Role, "--node", c.Node,
 		"--cluster", cmp.Or(c.Cluster, s.cluster), "--environment", s.environment, "--days", "30", "--out", s.Path(prefix))
@@ -97,7 +98,7 @@ func (s *Security) Certificate(c Claims, authority, prefix string) error {
 	return nil
 }
 
-// Issue gives a member what it needs, unless it has it.
+// Issue creates the certificate and the key file of a member unless they exist.
 func (s *Security) Issue(c Claims) error {
 	if _, err := os.Stat(s.Path(c.Node + ".keys")); err == nil {
 		return nil
@@ -109,7 +110,7 @@ func (s *Security) Issue(c Claims) error {
 	return errors.Join(s.Certificate(c, "ca", c.Node), os.WriteFile(s.Path(c.Node+".keys"), key, 0o600))
 }
 
-// IssueAll does it for relays r1, r2, … and workers w1, w2, …, several at a time.
+// IssueAll calls Issue for relays r1, r2, … and workers w1, w2, …, several concurrently.
 func (s *Security) IssueAll(t testing.TB, relays, workers int) {
 	t.Helper()
 	var group sync.WaitGroup
@@ -135,17 +136,17 @@ func (s *Security) IssueAll(t testing.TB, relays, workers int) {
 	}
 }
 
-// Flags are those of a member, with the certificate of a holder.
+// Flags returns the security flags of a member that uses the certificate of a holder.
 func (s *Security) Flags(id, holder string) []string {
 	return []string{"--tls-cert", s.Path(holder + ".crt"), "--tls-key", s.Path(holder + ".key"), "--tls-ca", s.Path("ca/ca.crt"),
 		"--tls-deny-file", s.Path("denied"), "--gossip-key-file", s.Path(id + ".keys")}
 }
 
-// TLSConfig is that of a client which accepts any server and shows the certificate
-// at the prefix, or none.
+// TLSConfig returns the configuration of a client that accepts any server and presents the
+// certificate at the prefix, or none if the prefix is empty.
 func (s *Security) TLSConfig(t testing.TB, prefix string, protocols ...string) *tls.Config {
 	t.Helper()
-	config := &tls.Config{InsecureSkipVerify: true, NextProtos: protocols} // it is judged, it does not judge
+	config := &tls.Config{InsecureSkipVerify: true, NextProtos: protocols} // the server verifies the client; the client does not verify the server
 	if prefix != "" {
 		pair, err := tls.LoadX509KeyPair(s.Path(prefix+".crt"), s.Path(prefix+".key"))
 		if err != nil {
@@ -156,7 +157,7 @@ func (s *Security) TLSConfig(t testing.TB, prefix string, protocols ...string) *
 	return config
 }
 
-// Serial is that of a certificate file.
+// Serial returns the serial number of a certificate file.
 func (s *Security) Serial(t testing.TB, prefix string) string {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(s.Path(prefix+".crt"), s.Path(prefix+".key"))

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Build builds programs of this module into dir. The packages are paths from its
-// root, as go build takes them; root is the way there from the test.
+// Build builds programs of this module into dir. The packages are paths from the root of
+// the module, as for go build; root is the relative path from the test to that root.
 func Build(root, dir string, race bool, packages ...string) error {
 	args := []string{"build", "-o", dir + string(filepath.Separator)}
 	if race {
@@ -27,11 +27,11 @@ func Build(root, dir string, race bool, packages ...string) error {
 	return nil
 }
 
-// Ran is what a command did.
+// Ran is the result of a command.
 type Ran struct {
 	Binary         string
 	Args           []string
-	Code           int // -1: it did not start, or was ended after Patience
+	Code           int // -1: it did not start, or was killed after Patience
 	Stdout, Stderr string
 }
 
@@ -50,7 +50,7 @@ func Run(cfg Config) Ran {
 		return r
 	}
 	late := time.AfterFunc(Patience, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-	_ = cmd.Wait() // the exit code tells
+	_ = cmd.Wait() // the exit code has the result
 	late.Stop()
 	r.Code, r.Stdout, r.Stderr = cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 	return r

@@ -2,8 +2,8 @@ package procs
 
 import "syscall"
 
-// ownGroup gives a process a group of its own, and has the kernel end it when
-// the tests die without cleaning up, as they do at a timeout.
+// ownGroup gives a process its own process group. The kernel kills the process if the tests
+// end without cleanup, as at a timeout.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

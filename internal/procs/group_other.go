@@ -4,5 +4,5 @@ package procs
 
 import "syscall"
 
-// ownGroup gives a process a group of its own.
+// ownGroup gives a process its own process group.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

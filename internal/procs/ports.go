@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// Ports are taken from below the range of outgoing connections (from 32768 on
-// Linux): between our look at a port and the process that binds it, nothing else
-// on the machine takes it by chance.
+// Ports are below the range for outgoing connections (from 32768 on Linux), so that no
+// other program takes a port by chance between the check here and the bind of the process.
 const (
 	firstPort = 20000
 	ports     = 12000
@@ -20,18 +19,18 @@ const (
 
 var portsUsed atomic.Uint32
 
-// FreeAddr is a loopback address that is free for TCP and UDP.
+// FreeAddr returns a loopback address that is free for TCP and UDP.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	return FreeAddrOn(t, "127.0.0.1")
 }
 
-// FreeAddrOn is the same on another address of this host: Linux has all of
-// 127.0.0.0/8, so that members can have addresses of their own.
+// FreeAddrOn is FreeAddr for another address of this host: Linux has all of 127.0.0.0/8, so
+// that each member can have its own address.
 func FreeAddrOn(t testing.TB, host string) string {
 	t.Helper()
 	for range ports {
-		// Two runs at the same time begin at different places.
+		// Concurrent test runs begin at different ports.
 		place := (uint32(os.Getpid())*97 + portsUsed.Add(1)) % ports
 		addr := net.JoinHostPort(host, strconv.Itoa(firstPort+int(place)))
 		ln, err := net.Listen("tcp", addr)

@@ -19,17 +19,17 @@ import (
 	"time"
 )
 
-// Patience bounds every wait. Tests wait for states, so it is reached only when
+// Patience limits every wait. Tests wait for states, so the limit is reached only if
 // something is broken.
 const Patience = 60 * time.Second
 
-// Await polls until the state is there.
+// Await polls until reached returns true.
 func Await(t testing.TB, what string, reached func() bool) {
 	t.Helper()
 	AwaitFor(t, Patience, what, reached)
 }
 
-// AwaitFor is Await for states that take longer than most.
+// AwaitFor is Await with another time limit.
 func AwaitFor(t testing.TB, bound time.Duration, what string, reached func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(bound)
@@ -37,7 +37,7 @@ func AwaitFor(t testing.TB, bound time.Duration, what string, reached func() boo
 		if time.Now().After(deadline) {
 			t.Fatalf("not reached in %v: %s", bound, what)
 		}
-		time.Sleep(20 * time.Millisecond) // between two looks at the state
+		time.Sleep(20 * time.Millisecond) // between two checks of the state
 	}
 }
 
@@ -50,30 +50,35 @@ type Process struct {
 	log output
 
 	mu     sync.Mutex
-	ending bool // a test asked for its end
+	ending bool // set when a test ends the process
 }
 
-// Config says what to start.
+// Config configures a process.
 type Config struct {
-	// Name is for messages. Default: Binary.
+	// Name is the name in messages. Default: Binary.
 	Name string
-	// Binary is one of those that Build made in Dir.
+	// Binary is the name of a program that Build created in Dir.
 	Binary, Dir string
 	Args        []string
 	// Env is added to an environment without settings of Ringway.
 	Env []string
-	// OpenFiles is how many descriptors the process may have, hard limit included.
-	// Default 0: as many as the tests.
+	// Under is a command that executes the program, such as nsenter with its flags.
+	Under []string
+	// OpenFiles is the limit of open file descriptors, hard limit included. Default 0: that
+	// of the tests.
 	OpenFiles int
 }
 
 func (c Config) name() string { return cmp.Or(c.Name, c.Binary) }
 
-// command is the program with its environment, not yet started.
+// command returns the program with its environment, not started yet.
 func (c Config) command() *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.Dir, c.Binary), c.Args...)
 	if c.OpenFiles > 0 {
 		cmd = exec.Command("/bin/sh", slices.Concat([]string{"-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(c.OpenFiles)}, cmd.Args)...)
+	}
+	if len(c.Under) > 0 {
+		cmd = exec.Command(c.Under[0], slices.Concat(c.Under[1:], cmd.Args)...)
 	}
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "RINGWAY_") {
@@ -95,23 +100,24 @@ func Start(t testing.TB, cfg Config) *Process {
 		t.Fatalf("start %s: %v", p.Name(), err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // the exit code tells
+		_ = p.cmd.Wait() // the exit code has the result
 		close(p.Done)
 	}()
 	t.Cleanup(func() { p.clean(t) })
 	return p
 }
 
-// Name is the process in messages.
+// Name returns the name of the process in messages.
 func (p *Process) Name() string { return p.Config.name() }
 
-// PID is its number.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Output is all that it wrote until now.
+// Output returns the output until now.
 func (p *Process) Output() string { return p.log.String() }
 
-// clean ends what is left of the process and judges how it lived.
+// clean ends the process and fails the test after an unexpected end, a data race or a
+// panic.
 func (p *Process) clean(t testing.TB) {
 	p.mu.Lock()
 	asked := p.ending
@@ -152,7 +158,7 @@ func (p *Process) Signal(t testing.TB, s syscall.Signal) {
 	p.ending = true
 	p.mu.Unlock()
 	select {
-	case <-p.Done: // its number may belong to another process by now
+	case <-p.Done: // its id may belong to another process now
 		return
 	default:
 	}
@@ -161,7 +167,7 @@ func (p *Process) Signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// Kill is kill -9, and waits until nothing is left.
+// Kill sends SIGKILL and waits for the end of the process.
 func (p *Process) Kill(t testing.TB) {
 	t.Helper()
 	p.Signal(t, syscall.SIGKILL)
@@ -196,7 +202,7 @@ func (p *Process) Logged(message, err string) bool {
 	return false
 }
 
-// output collects what a process writes.
+// output collects the output of a process.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

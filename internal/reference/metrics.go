@@ -19,7 +19,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// Metrics writes every metric that a relay or a worker registers.
+// Metrics writes the reference of all metrics that a relay or a worker registers.
 func Metrics(w io.Writer) error {
 	where := map[metric][]string{}
 	for _, of := range []struct {
@@ -29,7 +29,7 @@ func Metrics(w io.Writer) error {
 		if err := of.metrics(func(reg *prometheus.Registry) error {
 			described, err := describe(reg)
 			for _, m := range described {
-				if !slices.Contains(where[m], of.process) { // one with constant labels is there once for each value
+				if !slices.Contains(where[m], of.process) { // a metric with constant labels occurs once for each value
 					where[m] = append(where[m], of.process)
 				}
 			}
@@ -59,13 +59,13 @@ func Metrics(w io.Writer) error {
 
 type metric struct{ name, labels, help string }
 
-// relayMetrics makes a relay on free ports, hands what it registered to look, and never
-// runs it.
+// relayMetrics builds a relay on free ports without running it, and passes its registry to
+// look.
 func relayMetrics(look func(*prometheus.Registry) error) error {
 	s := relay.DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "reference", "reference", "reference"
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
-	s.Circuit.Mode = "on" // circuits that are off register nothing, nor does tracing
+	s.Circuit.Mode = "on" // circuits and tracing register metrics only if enabled
 	s.OTLPEndpoint = "http://127.0.0.1:4318"
 	s.SessionCookies = []string{"reference=reference"}
 	reg := processMetrics()
@@ -103,7 +103,7 @@ func workerMetrics(look func(*prometheus.Registry) error) error {
 	return errors.Join(look(reg), a.Close())
 }
 
-// processMetrics are those of the process, which the command line registers.
+// processMetrics returns the metrics of the process, which the command line registers.
 func processMetrics() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(daemon.BuildInfo())
@@ -111,8 +111,8 @@ func processMetrics() *prometheus.Registry {
 	return reg
 }
 
-// certificate is a member's, whose source registers its metrics, too. A worker has
-// a sidecar only with one.
+// certificate returns the certificate of a member; its source registers metrics, too. A
+// worker has a sidecar only with a certificate.
 func certificate(reg prometheus.Registerer, role identity.Role) (*identity.Source, error) {
 	authority, err := identity.NewAuthority(identity.AuthorityConfig{Name: "reference", Validity: 2 * time.Hour})
 	if err != nil {
@@ -128,7 +128,7 @@ func certificate(reg prometheus.Registerer, role identity.Role) (*identity.Sourc
 
 const anyPort = "127.0.0.1:0"
 
-// descText is the only form in which a Desc shows what it holds.
+// descText parses Desc.String, the only access to the fields of a Desc.
 var descText = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", unit: "[^"]*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}`)
 
 var (
@@ -161,4 +161,105 @@ func describe(c prometheus.Collector) ([]metric, error) {
 		out = append(out, metric{parts[1], labels, strings.ReplaceAll(parts[2], `\"`, `"`)})
 	}
 	return out, err
+}
+
+// source maps one metric of the systems that Ringway's designs come from to Ringway's
+// metrics.
+type source struct {
+	// Row is the row of docs/reference/sources.md that describes the metric.
+	Row string
+	// Theirs is the name there, with its labels.
+	Theirs string
+	// Ours are the metrics with the same information, maybe with one label value. Empty:
+	// there is none, and Note has the reason.
+	Ours []string
+	// Note describes the difference.
+	Note string
+}
+
+const (
+	perPeer      = "a label for each peer has no bound; `relay services SERVICE` and `GET /api/v1/services/{name}` show it"
+	noClock      = "two clock reads cost more than the pick; benchmarks and `sims` measure it"
+	ownInstance  = "where it is measured, Prometheus adds (`instance`)"
+	noRateLimits = "there are no rate limits by service; `--adaptive-in-flight` and `--max-in-flight` bound what is carried, and their refusals are `ringway_relay_rejections_total{code=\"overloaded\"}`"
+)
+
+// sources lists all metrics in the documents of those systems, in their order.
+var sources = []source{
+	{"HS-G", "discovery_dns_lookups_total{datacenter,result}", []string{"ringway_discovery_dns_lookups_total"}, ownInstance},
+	{"HS-G", "discovery_dns_cache_hits_total{type}", []string{"ringway_discovery_dns_cache_hits_total"}, "one type more: stale"},
+	{"HS-G", "discovery_dns_resolution_duration_ms{datacenter}", []string{"ringway_discovery_dns_resolution_duration_seconds"}, "seconds"},
+	{"HS-G", "discovery_candidate_set_size{role,datacenter}", nil, "it is 8, or all where there are fewer; `ringway_membership_members` counts those it is chosen from"},
+	{"HS-G", "discovery_candidate_set_changes_total{reason}", []string{"ringway_pool_candidate_changes_total"}, ""},
+	{"HS-G", "discovery_locality_tier_selected_total{tier}", []string{"ringway_pool_locality_tier_selected_total"}, ""},
+	{"HS-G", "discovery_selection_duration_ms", nil, noClock},
+	{"HS-G", "discovery_pool_connections{state,role}", []string{"ringway_pool_connections"}, "pools are of relays only, so no role"},
+	{"HS-G", "discovery_pool_promotions_total{from_state,to_state}", []string{"ringway_pool_promotions_total"}, "there is one promotion, from backup to primary"},
+	{"HS-G", "discovery_pool_evictions_total{reason}", []string{"ringway_pool_evictions_total", "ringway_selection_evictions_total"}, "of relays from a pool, of workers from a range"},
+	{"HS-G", "discovery_peer_ewma_latency_ms{peer_id,datacenter}", nil, perPeer},
+	{"HS-G", "discovery_peer_error_rate{peer_id}", nil, perPeer},
+	{"HS-G", "discovery_cluster_id_rejections_total{expected,received}", []string{`ringway_membership_refusals_total{reason="cluster"}`, `ringway_identity_refusals_total{reason="cluster"}`}, "without the ids: a stranger could make as many series as it likes; the log has them"},
+	{"HS-G", "discovery_environment_id_rejections_total{expected,received}", []string{`ringway_membership_refusals_total{reason="environment"}`, `ringway_identity_refusals_total{reason="environment"}`}, "the same"},
+	{"HS-G", "discovery_role_rejections_total{initiator_role,target_role}", []string{`ringway_identity_refusals_total{reason="matrix"}`, `ringway_identity_refusals_total{reason="role"}`}, "the roles are in the log"},
+	{"HS-G", "snapshot: queries, hits, misses, negative hits, failures, average", []string{"ringway_discovery_dns_lookups_total", "ringway_discovery_dns_cache_hits_total", "ringway_discovery_dns_resolution_duration_seconds"}, ""},
+	{"HS-G", "snapshot: selections in all, balanced, by tier", []string{"ringway_relay_requests_total", "ringway_selection_picks_total", "ringway_pool_locality_tier_selected_total"}, ""},
+	{"HS-G", "snapshot: connections active, idle, created, closed, failed", []string{"ringway_pool_connections", "ringway_pool_connect_failures_total", "ringway_peering_links", "ringway_peering_events_total"}, ""},
+	{"HS-G", "snapshot: sticky in all, healthy, evictions", nil, "`bindings` in `GET /api/v1/services/{name}` are the keys that stick to a relay now"},
+	{"HS-G", "snapshot: peers by health", nil, "`relay services SERVICE` and `GET /api/v1/services/{name}` show the health of each"},
+	{"HS-G", "snapshot: average, p50, p99 of 1000 latencies", []string{"ringway_relay_request_duration_seconds"}, "a histogram, so that fleets can be added up"},
+
+	{"RV-M2", "envoy_lb_allocation_total{namespace_id,pool_name,strategy}", []string{`ringway_selection_picks_total{result="picked"}`}, "picks by p2c are what remains of `ringway_relay_requests_total`"},
+	{"RV-M2", "envoy_lb_no_envoy_available_total{namespace_id,pool_name,strategy}", []string{"ringway_selection_picks_total", `ringway_relay_rejections_total{code="no_endpoint"}`}, "with the reason"},
+	{"RV-M2", "envoy_lb_scan_depth{namespace_id,pool_name,strategy}", []string{"ringway_selection_scan_depth"}, ""},
+	{"RV-M2", "envoy_lb_wrap_total{namespace_id,pool_name,strategy}", []string{"ringway_selection_wraps_total"}, ""},
+	{"RV-M2", "envoy_lb_alloc_duration_seconds{namespace_id,pool_name,strategy}", nil, noClock},
+	{"RV-M3", "envoy_lb_samples_effective{namespace_id,pool_name}", []string{"ringway_selection_samples_effective"}, ""},
+	{"RV-M3", "envoy_lb_sample_dedupe_total{namespace_id,pool_name}", []string{"ringway_selection_sample_dedupes_total"}, ""},
+	{"RV-M3", "envoy_lb_tied_min_total{namespace_id,pool_name}", []string{"ringway_selection_ties_total"}, ""},
+	{"RV-M4", "envoy_lb_scan_circuit_breaker_total{namespace_id,pool_name,strategy}", []string{"ringway_selection_scan_budget_exhausted_total"}, ""},
+	{"RV-M5", "envoy_expire_scheduler_enqueued_total{result}", []string{"ringway_expiry_observations_total"}, ""},
+	{"RV-M5", "envoy_expire_scheduler_completed_total{result}", []string{"ringway_expiry_outcomes_total"}, "fresh and already expired are told apart"},
+	{"RV-M5", "envoy_expire_scheduler_in_flight", []string{"ringway_expiry_running"}, ""},
+	{"RV-M5", "envoy_expire_scheduler_pending", []string{"ringway_expiry_pending"}, ""},
+	{"RV-M5", "envoy_expire_scheduler_duration_seconds", []string{"ringway_expiry_duration_seconds"}, "waiting included, as there"},
+	{"RV-M6", "the label strategy", []string{"ringway_selection_picks_total"}, "eight names, from the code"},
+
+	{"HB-F", "services.<service>.peers", []string{"ringway_peering_links", "ringway_relay_coverage_min_relays"}, "by service in `relay services`"},
+	{"HB-F", "services.<service>.connections.in, .out, .any", []string{"ringway_peering_links", "ringway_relay_forward_links", "ringway_relay_connections_total"}, "connections of clients belong to no service"},
+	{"HB-F", "circuits.<state>.*", []string{"ringway_circuits", "ringway_circuit_transitions_total"}, ""},
+	{"HB-F", "rate-limiting.*", nil, noRateLimits},
+	{"HB-F", "health", []string{"ringway_ready"}, "and `/healthz`, `/readyz`"},
+	{"HB-F", "rps_counters", []string{"ringway_relay_requests_total"}, "a rate is the reader's to take"},
+
+	{"XM-19", "xmtp_gateway_publish_duration_seconds{originator_id}", []string{"ringway_relay_request_duration_seconds"}, "not by node"},
+	{"XM-19", "…messages_originated", []string{"ringway_relay_requests_total"}, "not by node"},
+	{"XM-19", "…failed_attempts_to_publish_to_node_via_banlist", []string{"ringway_relay_retries_total"}, "also of requests that failed in the end, with the reason"},
+	{"XM-19", "…get_nodes_available_nodes", []string{"ringway_advertise_endpoints", "ringway_membership_members"}, ""},
+}
+
+// writeSources writes the table from their names to Ringway's.
+func writeSources(w io.Writer) error {
+	if _, err := fmt.Fprint(w, "\n## Other names\n\n",
+		"What the systems that the designs come from measure, by the rows of [sources.md](sources.md), and where it is here.\n\n",
+		"| row | there | here | |\n|---|---|---|---|\n"); err != nil {
+		return err
+	}
+	for _, s := range sources {
+		ours := "none"
+		if len(s.Ours) > 0 {
+			ours = "`" + strings.Join(s.Ours, "`, `") + "`"
+		}
+		if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s |\n", s.Row, theirs(s.Theirs), ours, s.Note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// theirs formats names as code and leaves descriptions unchanged.
+func theirs(name string) string {
+	if strings.Contains(name, " ") {
+		return name
+	}
+	return "`" + name + "`"
 }

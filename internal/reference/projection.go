@@ -9,8 +9,8 @@ import (
 	"github.com/ringway/ringway/affinity"
 )
 
-// Projection draws which workers each relay connects to, as the plan computes
-// it: workers on the inner circle, one arc for the range of each relay.
+// Projection draws which workers each relay connects to according to the plan: the workers
+// on the inner circle, one arc for the range of each relay.
 func Projection(w io.Writer, shape affinity.Shape) error {
 	const size, inner, step = 560.0, 120.0, 16.0
 	point := func(radius, turn float64) (x, y float64) {

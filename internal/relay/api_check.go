@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// checkRounds is how often the fleet is looked at before something is reported
-	// that may be over in a moment; settle is the time between two looks.
+	// checkRounds is how often the cluster is checked before a problem is reported that may
+	// pass by itself; settle is the time between two rounds.
 	checkRounds = 3
 	settle      = time.Second
 	// checkTimeout bounds a check: less than the command line waits.
 	checkTimeout = 25 * time.Second
-	// askedAtOnce bounds the questions under way, workersAsked how many workers are
-	// asked over UDP and for their keys: a sample finds what concerns many, and in a
-	// fleet of thousands all of them would be a storm.
+	// askedAtOnce bounds the concurrent questions, workersAsked how many workers are asked
+	// over UDP and for their keys: a sample detects what affects many workers, and asking
+	// all of thousands would be an overload.
 	askedAtOnce  = 16
 	workersAsked = 32
-	// workerGoneFor is how long a worker that vanished is told of.
+	// workerGoneFor is how long a worker that vanished is reported.
 	workerGoneFor = 10 * time.Minute
 )
 
-// handleCheck judges the fleet as this relay sees it. It sends questions and pings and
-// changes nothing. One check runs at a time; another waits for it.
+// handleCheck checks the cluster as this relay sees it. A check sends questions and pings
+// and changes nothing. One check runs at a time; another waits for it.
 func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 	ctx, cancel := context.WithTimeout(req.Context(), checkTimeout)
 	defer cancel()
@@ -54,9 +54,9 @@ func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 	admin.WriteJSON(w, http.StatusOK, report)
 }
 
-// Check looks at the fleet, and looks again before it reports what may pass by itself.
-// It takes as long as the slowest relay needs to answer, at most four seconds for each
-// look, and is safe for concurrent use while Run runs.
+// Check checks the cluster, and repeats the check before it reports a problem that may
+// pass by itself. Each round takes as long as the slowest relay needs to answer, at most
+// four seconds. Check is safe for concurrent use while Run runs.
 func (r *Relay) Check(ctx context.Context) (*check.Report, error) {
 	for round := 1; ; round++ {
 		fleet, err := r.look(ctx)
@@ -75,14 +75,14 @@ func (r *Relay) Check(ctx context.Context) (*check.Report, error) {
 	}
 }
 
-// look gathers what is judged.
+// look collects the facts for the check.
 func (r *Relay) look(ctx context.Context) (*check.Fleet, error) {
 	snapshot := r.members.Snapshot()
 	if snapshot == nil {
 		return nil, errors.New("gossip is not started yet")
 	}
 	f := &check.Fleet{Now: time.Now(), Addresses: map[string]string{}}
-	var asked []membership.Member // relays and gates, those that vanished behind the others
+	var asked []membership.Member // relays and gates, those that vanished last
 	var workers []membership.Member
 	for _, m := range snapshot.Members() {
 		f.Addresses[m.ID] = m.GossipAddr
@@ -150,7 +150,7 @@ func (r *Relay) look(ctx context.Context) (*check.Fleet, error) {
 }
 
 func (r *Relay) workerKeys(ctx context.Context, workers []membership.Member) (out []check.Keys) {
-	results, _ := r.members.KeyFingerprints(ctx, membership.IDs(workers)) // it fails without a keyring only
+	results, _ := r.members.KeyFingerprints(ctx, membership.IDs(workers)) // it fails only without a keyring
 	for _, k := range results {
 		out = append(out, check.Keys{ID: k.Member, Fingerprints: k.Fingerprints, Err: k.Error})
 	}
@@ -175,14 +175,14 @@ func (r *Relay) plannedService(s *routing.Service) check.Service {
 	}
 	plan, err := describePlan(route)
 	if err != nil {
-		return out // the plan's own indexes are in the plan
+		return out // cannot fail: the plan contains its own indexes
 	}
 	out.Planned, out.RelaysPerWorker = true, plan.RelaysPerWorker
 	out.Relays = len(plan.Relays) - len(plan.Absent.Relays)
 	return out
 }
 
-// unwrapURL takes off what repeats the address.
+// unwrapURL removes the wrapper that repeats the address.
 func unwrapURL(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {

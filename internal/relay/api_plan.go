@@ -2,23 +2,26 @@ package relay
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/affinity/peering"
 	"github.com/ringway/ringway/internal/admin"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection/strategy"
 )
 
-// PlanAnswer is the whole plan of a service, as every relay computes it. Members that
-// have vanished may still have their place in it; they are marked, and what is
-// counted is without them.
+// PlanAnswer is the whole plan of a service, as every relay computes it. Members that have
+// vanished may still have their place in it; they are marked and not counted.
 type PlanAnswer struct {
 	Service string `json:"service"`
-	// Strategy is the one in use; Fallback says why it is not the one that was asked
-	// for.
+	// Strategy is the one in use; Fallback is the reason if another one was configured.
 	Strategy    affinity.Strategy    `json:"strategy"`
 	Fallback    string               `json:"fallback,omitempty"`
 	IndexSource affinity.IndexSource `json:"index_source"`
@@ -32,7 +35,7 @@ type PlanAnswer struct {
 	Connections     int            `json:"connections"`
 }
 
-// PlannedRelay is one affine relay and what it connects to.
+// PlannedRelay is one affine relay with its workers.
 type PlannedRelay struct {
 	Relay   string          `json:"relay"`
 	Index   int             `json:"index"`
@@ -48,7 +51,7 @@ type PlannedWorker struct {
 	Absent bool    `json:"absent,omitempty"`
 }
 
-// AbsentMembers are ids, in the order of the plan.
+// AbsentMembers are IDs, in the order of the plan.
 type AbsentMembers struct {
 	Relays  []string `json:"relays"`
 	Workers []string `json:"workers"`
@@ -60,7 +63,7 @@ type Coverage struct {
 	WorkersPerRelay MinMax `json:"workers_per_relay"`
 }
 
-// MinMax is the least and the greatest of some counts, 0 of none.
+// MinMax is the least and the greatest of some counts, 0 without counts.
 type MinMax struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
@@ -151,8 +154,8 @@ func minMax(counts []int) MinMax {
 	return MinMax{slices.Min(counts), slices.Max(counts)}
 }
 
-// rangeText shows the ranges of the relay at index. It is empty with rendezvous, which
-// has none, and where there is no such index.
+// rangeText returns the ranges of the relay at index. It is empty with rendezvous, which
+// has no ranges, and if there is no such index.
 func rangeText(plan *affinity.Plan, index int) string {
 	ranges, _ := plan.Ranges(index)
 	texts := make([]string, len(ranges))
@@ -160,4 +163,160 @@ func rangeText(plan *affinity.Plan, index int) string {
 		texts[i] = r.String()
 	}
 	return strings.Join(texts, ", ")
+}
+
+// ExplainAnswer describes how this relay serves a service and why.
+type ExplainAnswer struct {
+	Service string `json:"service"`
+	Relay   string `json:"relay"`
+	Role    string `json:"role"`  // affine, forwarding or none
+	Index   int    `json:"index"` // -1 if it forwards
+	// Reason is the reason for the role, in one sentence.
+	Reason      string               `json:"reason"`
+	Strategy    affinity.Strategy    `json:"strategy,omitempty"`
+	Fallback    string               `json:"fallback,omitempty"`
+	IndexSource affinity.IndexSource `json:"index_source"`
+	Range       string               `json:"range,omitempty"`
+	// SessionCookie is the name of the cookie that keeps a client's requests on one worker;
+	// empty for a service without one.
+	SessionCookie string `json:"session_cookie,omitempty"`
+	// Plan holds the basis of the plan; nil without a plan.
+	Plan *ExplainedPlan `json:"plan,omitempty"`
+	// Worker is set if the request names a worker.
+	Worker *ExplainedWorker `json:"worker,omitempty"`
+	// Drawing shows the rings in which this relay has a part; empty if it forwards.
+	Drawing string `json:"drawing,omitempty"`
+}
+
+// ExplainedPlan holds the basis of a plan.
+type ExplainedPlan struct {
+	// PeersPerWorker and PeersPerRelay are the minimums in effect: those of the settings, or
+	// higher ones that the strategy of the service needs.
+	PeersPerWorker int `json:"min_peers_per_worker"`
+	PeersPerRelay  int `json:"min_peers_per_relay"`
+	// Workers and Relays are the numbers in the plan, Ratio is workers per relay.
+	Workers int     `json:"workers"`
+	Relays  int     `json:"relays"`
+	Ratio   float64 `json:"ratio"`
+	// Length is how many workers this relay connects to, 0 if it forwards.
+	Length int `json:"length"`
+	// Computed is when the plan was made; a plan stays until its basis changes.
+	Computed time.Time `json:"computed"`
+}
+
+// ExplainedWorker describes the relation of this relay to one worker of the service.
+type ExplainedWorker struct {
+	Worker string `json:"worker"`
+	// InRange reports whether the plan connects the two; Reason is the reason.
+	InRange bool   `json:"in_range"`
+	Reason  string `json:"reason"`
+	// Distance is how many places outside the range the worker is, 0 inside, -1 if the relay
+	// has no part in the worker's ring.
+	Distance int `json:"distance"`
+	// Position is the worker's place on a ring of Ring workers, -1 if it is not in the plan.
+	Position int `json:"position"`
+	Ring     int `json:"ring"`
+	// Tier is how near the two are: same_dc, same_region or global. Group is whether the
+	// relay belongs to the worker's group (home) or is a reserve there; empty if neither.
+	Tier  string `json:"tier,omitempty"`
+	Group string `json:"group,omitempty"`
+
+	// Offer is the state of the worker's offer: ready, draining, unreachable (this relay
+	// cannot connect to it), or absent (it has vanished and keeps its place).
+	Offer   string `json:"offer"`
+	Address string `json:"address,omitempty"`
+	// Link is the state of the connection: none, waiting, opening, open, spare or draining.
+	// Connected reports whether one is open now.
+	Link      string  `json:"link"`
+	Connected bool    `json:"connected"`
+	Weight    float64 `json:"weight"`
+	// Balancer is active, evicted or half_open for a worker that gets requests from this
+	// relay, and LastReason the reason of its last eviction.
+	Balancer   string `json:"balancer,omitempty"`
+	LastReason string `json:"last_reason,omitempty"`
+}
+
+func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Service) {
+	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
+	a := ExplainAnswer{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.indexSource(), Reason: nothingToPlan(s.Name), SessionCookie: r.cfg.Choosing.SessionCookies[s.Name]}
+	if plan := route.Plan; plan != nil {
+		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
+		a.Plan = explainPlan(route)
+		a.Reason = plan.Explain(self, worker).Reason
+		if route.Affine() {
+			a.Reason = fmt.Sprintf("%s is one of the %d relays that serve %s; its index is %s", self, len(plan.Affine()), s.Name,
+				map[affinity.IndexSource]string{affinity.IndexRank: "its rank among them", affinity.IndexSlot: "the slot that it holds"}[a.IndexSource])
+		}
+	}
+	if worker != "" {
+		var err error
+		if a.Worker, err = r.explainWorker(req.Context(), s, worker); err != nil {
+			admin.WriteError(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		if a.Worker == nil {
+			admin.WriteError(w, http.StatusNotFound, fmt.Sprintf("the worker %.80q does not offer the service %q", worker, s.Name))
+			return
+		}
+	}
+	admin.WriteJSON(w, http.StatusOK, a)
+}
+
+func explainPlan(route *routing.Route) *ExplainedPlan {
+	plan := route.Plan
+	x := &ExplainedPlan{
+		PeersPerWorker: plan.Minimums().PeersPerWorker, PeersPerRelay: plan.Minimums().PeersPerRelay,
+		Workers: len(plan.Workers()), Relays: len(plan.Affine()), Computed: route.At,
+	}
+	if x.Relays > 0 {
+		x.Ratio = float64(x.Workers) / float64(x.Relays)
+	}
+	if assignments, err := plan.Assignments(route.Index); err == nil && route.Affine() {
+		x.Length = len(assignments)
+	}
+	return x
+}
+
+// explainWorker returns nil for a worker that neither offers the service nor has a place
+// in its plan.
+func (r *Relay) explainWorker(ctx context.Context, s *routing.Service, worker string) (*ExplainedWorker, error) {
+	route := s.Route()
+	at := slices.IndexFunc(route.Endpoints, func(e *advertise.Endpoint) bool { return e.NodeID == worker })
+	planned := route.Plan != nil && slices.Contains(route.Plan.Workers(), worker)
+	if at < 0 && !planned {
+		return nil, nil
+	}
+	x := &ExplainedWorker{Worker: worker, Distance: -1, Position: -1, Reason: nothingToPlan(s.Name), Offer: "absent", Link: "none"}
+	if route.Plan != nil {
+		e := route.Plan.Explain(r.cfg.Membership.ID, worker)
+		x.InRange, x.Reason, x.Distance, x.Position, x.Ring, x.Tier, x.Weight = e.Connected, e.Reason, e.Distance, e.Position, e.Ring, e.Tier, e.Weight
+		switch {
+		case e.Home:
+			x.Group = "home"
+		case e.Distance >= 0:
+			x.Group = "reserve"
+		}
+	}
+	if at < 0 {
+		return x, nil
+	}
+	endpoint := route.Endpoints[at]
+	if route.Plan != nil && !planned && endpoint.State == advertise.Ready && s.Choice().Spec.Name == strategy.Slots {
+		x.Reason = fmt.Sprintf("strategy slots uses the highest version of %s only, and %s offers version %q", s.Name, worker, endpoint.Version)
+	}
+	x.Address, x.Offer = endpoint.Address, string(endpoint.State)
+	if endpoint.Unreachable {
+		x.Offer = "unreachable"
+	}
+	state, err := r.router.Link(ctx, endpoint)
+	if err != nil {
+		return nil, err
+	}
+	x.Link, x.Connected = state.String(), state >= peering.Open
+	for _, p := range r.describe(s).Peers {
+		if p.Node == worker {
+			x.Connected, x.Balancer, x.LastReason = p.Connected, p.State, p.LastReason
+		}
+	}
+	return x, nil
 }

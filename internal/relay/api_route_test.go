@@ -184,3 +184,27 @@ func TestTheReasonOfARouteNamesWorkersAndNotInstances(t *testing.T) {
 		return strings.Contains(a.Decision.Reason, `"w1"`) || strings.Contains(a.Decision.Reason, `"w2"`)
 	})
 }
+
+// r1 only forwards; r2 serves the services.
+func TestExplainAndRouteNameTheSessionCookieOfAService(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	for range 2 {
+		f.relay(func(s *Settings) {
+			s.SkipRelays, s.SessionCookies = []string{"echo=r1", "plain=r1"}, []string{"echo=sid"}
+		})
+	}
+	f.worker("w1", advertise.Service{Name: "echo", Address: "127.0.0.1:1"}, advertise.Service{Name: "plain", Address: "127.0.0.1:1"})
+	for _, r := range f.relays {
+		for service, want := range map[string]string{"echo": "sid", "plain": ""} {
+			r.settled(t, service, 1)
+			var explained ExplainAnswer
+			var routed RouteAnswer
+			r.api(t, "/api/v1/services/"+service+"/explain", &explained)
+			r.api(t, "/api/v1/services/"+service+"/route", &routed)
+			if explained.Service != service || explained.SessionCookie != want || routed.Service != service || routed.SessionCookie != want {
+				t.Errorf("%s of %s: %+v, %+v", service, r.id, explained, routed)
+			}
+		}
+	}
+}

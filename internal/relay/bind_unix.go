@@ -10,12 +10,12 @@ import (
 	"syscall"
 )
 
-// backlog is how many connections may wait to be accepted. The kernel has a bound of
-// its own, which is lower nearly everywhere.
+// backlog is how many connections may wait to be accepted. The kernel's own bound is
+// usually lower.
 const backlog = 1<<16 - 1
 
-// bind binds a TCP address and does not listen on it: connections are refused until
-// listen is called. Package net cannot do one without the other.
+// bind binds a TCP address without listening on it: connections are refused until listen
+// is called. Package net cannot bind without listening.
 func bind(addr string) (_ net.Listener, listen func() error, err error) {
 	to, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
@@ -27,7 +27,7 @@ func bind(addr string) (_ net.Listener, listen func() error, err error) {
 	}
 	file := os.NewFile(uintptr(fd), "listener")
 	defer func() { err = errors.Join(err, file.Close()) }()
-	ln, err := net.FileListener(file) // of a copy of the descriptor
+	ln, err := net.FileListener(file) // uses a copy of the descriptor
 	if err != nil {
 		return nil, nil, err
 	}
@@ -41,8 +41,8 @@ func bind(addr string) (_ net.Listener, listen func() error, err error) {
 	}, nil
 }
 
-// boundSocket is one that is bound as package net would bind it: an address that is
-// not specified means IPv6 and IPv4, where there is IPv6.
+// boundSocket returns a socket that is bound as package net would bind it: an unspecified
+// address means IPv6 and IPv4, if there is IPv6.
 func boundSocket(to *net.TCPAddr) (fd int, err error) {
 	if to.IP != nil && !to.IP.IsUnspecified() {
 		return bindSocket(to)
@@ -70,7 +70,7 @@ func bindSocket(to *net.TCPAddr) (fd int, err error) {
 		}
 		name = name6
 	}
-	syscall.ForkLock.RLock() // so that no child process has the socket
+	syscall.ForkLock.RLock() // so that no child process inherits the socket
 	if fd, err = syscall.Socket(family, syscall.SOCK_STREAM, 0); err == nil {
 		syscall.CloseOnExec(fd)
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/ringway/ringway/selection/circuit"
 )
 
-// circuitMode says what circuits do.
+// circuitMode is whether circuits refuse requests.
 type circuitMode string
 
 const (
 	circuitOff    circuitMode = "off"
 	circuitOn     circuitMode = "on"
-	circuitReport circuitMode = "report" // count what on would refuse
+	circuitReport circuitMode = "report" // only count what on would refuse
 )
 
-// circuitSettings are what an operator can say of circuits.
+// circuitSettings are the settings of circuits.
 type circuitSettings struct {
 	Mode        circuitMode
 	Period      time.Duration
@@ -45,7 +45,7 @@ func (s *circuitSettings) declare(set *settings.Set) {
 	settings.Strings(set, &s.Exempt, settings.Spec{Name: "circuit-exempt", Group: group, Placeholder: "SERVICE", Usage: "service without circuits; may be repeated"})
 }
 
-// config is nil when circuits are off.
+// config returns nil if circuits are off.
 func (s circuitSettings) config() *circuit.Config {
 	if s.Mode == circuitOff {
 		return nil
@@ -56,7 +56,7 @@ func (s circuitSettings) config() *circuit.Config {
 	}
 }
 
-// newCircuits returns nil when circuits are off.
+// newCircuits returns nil if circuits are off.
 func newCircuits(cfg Config) (*circuit.Breakers, error) {
 	if cfg.Circuit == nil {
 		return nil, nil
@@ -70,7 +70,8 @@ func newCircuits(cfg Config) (*circuit.Breakers, error) {
 	return circuits, nil
 }
 
-// edge is circuits where requests come in; between relays the first one has decided.
+// edge returns the circuits for the ingress, and nil for the peer listener: the first
+// relay has decided on a request from a relay.
 func edge(circuits *circuit.Breakers, hop bool) *circuit.Breakers {
 	if hop {
 		return nil

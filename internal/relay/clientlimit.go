@@ -17,31 +17,31 @@ import (
 )
 
 const (
-	// reservedFiles are the descriptors that clients leave free at the least: for
-	// gossip, the admin API, other relays, certificates and the files of a reload.
+	// reservedFiles is the minimum of descriptors that clients leave free: for gossip, the
+	// admin API, other relays, certificates and the files of a reload.
 	reservedFiles = 128
-	// requestTime is how long a kept connection may wait for its next request before its
-	// place may go to a newer one.
+	// requestTime is how long a kept connection may wait for its next request before a newer
+	// connection may replace it.
 	requestTime = time.Second
-	// firstRequestTime is the same for a new connection. In a rush the clients and this
-	// relay are slow: with less time its connections would close each other before
-	// their requests are read.
+	// firstRequestTime is the same for a new connection. In a burst the clients and this
+	// relay are slow: with less time its connections would replace each other before their
+	// requests are read.
 	firstRequestTime = 5 * time.Second
-	// longestAtOnce is how many connections one look over all of them finds.
+	// longestAtOnce is how many connections one scan of all connections selects.
 	longestAtOnce = 256
 )
 
-// clientConnections is how many connections of clients a process may have that may
-// have so many files open: half of what the reserve leaves, because each of them may
-// need one to a worker. Where the limit is small, a quarter of it.
+// clientConnections returns how many connections of clients a process may have that may
+// open this number of files: half of the rest after the reserve, because each of them may
+// need one to a worker. For a small limit it is a quarter of the limit.
 func clientConnections(files int) int {
-	if files <= 0 { // this system does not tell
+	if files <= 0 { // this system does not report a limit
 		return math.MaxInt32
 	}
 	return max((files-reservedFiles)/2, files/4, 1)
 }
 
-// boundClients sets how many connections of clients there may be; 0 is the default.
+// boundClients sets the maximum number of connections of clients; 0 means the default.
 func (r *Relay) boundClients(limit int) {
 	files := fileLimit()
 	if limit == 0 {
@@ -54,26 +54,26 @@ func (r *Relay) boundClients(limit int) {
 }
 
 // clientListener bounds the connections of clients, so that they do not use up the
-// descriptors that everything else needs. At the bound a new connection gets the place
-// of the one that waits longest for a request, and if none waits, waits itself; no
-// other is accepted meanwhile, so the kernel keeps those that follow.
+// descriptors that all other parts need. At the bound a new connection replaces the one
+// that waits longest for a request. If none waits, the new connection waits; no other is
+// accepted meanwhile, so the following ones wait in the kernel.
 type clientListener struct {
 	net.Listener
 	epoch  time.Time
 	limit  atomic.Int64
 	closed chan struct{}
 	closes sync.Once
-	freed  chan struct{} // holds one when a place may be free
+	freed  chan struct{} // holds one value if a place may be free
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	open    map[*clientConn]struct{}
-	longest []waiting // those that waited longest at the last look, in order
+	longest []waiting // those that waited longest at the last scan, in order
 
 	evicted            prometheus.Counter
 	full, files, other prometheus.Counter
 }
 
-// waiting is a connection, and since when it waited for a request.
+// waiting is a connection and the time since when it waits for a request.
 type waiting struct {
 	conn  *clientConn
 	since int64
@@ -83,13 +83,14 @@ type waiting struct {
 type clientConn struct {
 	*countingConn
 	of *clientListener
-	// since is when it began to wait for a request, after of.epoch, later by what a new
-	// one has more time; busy while there is a request under way.
+	// since is when the connection began to wait for a request, after of.epoch. For a new
+	// connection it is later by its additional time. It is busy while a request is in
+	// flight.
 	since atomic.Int64
-	gone  atomic.Bool // it has given its place back
+	gone  atomic.Bool // its place was released
 }
 
-// busy stands for no moment: see clientConn.since.
+// busy is the value of clientConn.since for a connection that does not wait.
 const busy = 0
 
 func newClientListener(socket net.Listener, conns *connMetrics, reg prometheus.Registerer) *clientListener {
@@ -110,20 +111,20 @@ func newClientListener(socket net.Listener, conns *connMetrics, reg prometheus.R
 	return l
 }
 
-// count is how many connections are open.
+// count returns how many connections are open.
 func (l *clientListener) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.open)
 }
 
-// bound sets how many connections there may be; those that are open stay.
+// bound sets the maximum number of connections; open connections stay.
 func (l *clientListener) bound(limit int) {
 	l.limit.Store(int64(limit))
 	l.placeFreed()
 }
 
-// Accept returns the next connection once there is a place for it.
+// Accept returns the next connection as soon as there is a place for it.
 func (l *clientListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	switch {
@@ -144,7 +145,7 @@ func (l *clientListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// admit gives a connection a place. It reports false when the listener was closed.
+// admit waits for a place for the connection. It returns false if the listener was closed.
 func (l *clientListener) admit(c *clientConn) bool {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -177,17 +178,17 @@ func (l *clientListener) admit(c *clientConn) bool {
 	}
 }
 
-// now is never busy.
+// now never returns busy.
 func (l *clientListener) now() int64 { return int64(time.Since(l.epoch)) + 1 }
 
-// longestWaiting takes the connection that waits longest for a request, if that is
-// long enough, or returns when to ask again. The lock is held.
+// longestWaiting takes the connection that waits longest for a request, if that is long
+// enough, or returns when to ask again. The lock is held.
 func (l *clientListener) longestWaiting() (victim *clientConn, again time.Duration) {
 	now := l.now()
 	for looked := false; ; looked = true {
 		for len(l.longest) > 0 {
 			w := l.longest[0]
-			if l.longest = l.longest[1:]; w.conn.since.CompareAndSwap(w.since, busy) { // it still waits, and no other look takes it
+			if l.longest = l.longest[1:]; w.conn.since.CompareAndSwap(w.since, busy) { // it still waits, and no other scan has taken it
 				return w.conn, 0
 			}
 		}
@@ -210,7 +211,7 @@ func (l *clientListener) longestWaiting() (victim *clientConn, again time.Durati
 	}
 }
 
-// note follows what a connection does; see http.Server.ConnState.
+// note records the state of a connection; see http.Server.ConnState.
 func (l *clientListener) note(conn net.Conn, state http.ConnState) {
 	c, ok := conn.(*clientConn)
 	if !ok {
@@ -230,15 +231,15 @@ func (l *clientListener) Close() error {
 	return l.Listener.Close()
 }
 
-// placeFreed has the connection that waits for a place look again.
+// placeFreed makes the connection that waits for a place check again.
 func (l *clientListener) placeFreed() {
 	select {
 	case l.freed <- struct{}{}:
-	default: // it will
+	default: // a check is already due
 	}
 }
 
-// Close gives the place back.
+// Close also releases the place.
 func (c *clientConn) Close() error {
 	err := c.countingConn.Close()
 	if c.gone.CompareAndSwap(false, true) {

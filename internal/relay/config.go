@@ -21,32 +21,30 @@ import (
 
 // Config is the configuration of a relay. Settings.Config makes one.
 type Config struct {
-	// Membership describes this member; its ForwardAddr and AdminAddr are filled
-	// in by New.
+	// Membership describes this member; New sets its ForwardAddr and AdminAddr.
 	Membership membership.Config
 	// IngressAddr, PeerAddr and AdminAddr are bound by New; port 0 takes a free one.
 	IngressAddr, PeerAddr, AdminAddr string
 
-	// Admin says who may use the admin API.
+	// Admin configures the access to the admin API.
 	Admin daemon.AdminConfig
 
-	// Plans and Links are about who connects to whom; see package routing.
+	// Plans and Links configure plans and connections; see package routing.
 	Plans routing.PlanConfig
 	Links routing.LinkConfig
-	// Choosing says with which strategies endpoints are picked; Stale is filled in by
-	// New.
+	// Choosing holds the strategies with which endpoints are picked; New sets Stale.
 	Choosing routing.ChoosingConfig
-	// Selection and Forwarding say how workers, and relays that requests are forwarded
-	// to, are judged and used; Upstream how connections to both are opened and kept. What
-	// counts evictions, and what routing.Config calls the router's, is filled in by New.
+	// Selection and Forwarding configure how workers, and relays to forward to, are compared
+	// and used, Upstream how connections to both are opened and kept. New sets the counting
+	// of evictions and the fields that routing.Config reserves for the router.
 	Selection  selection.Config
 	Forwarding pool.Config
 	Upstream   upstream.Config
 
-	// Rules say which offers become endpoints. Proven is filled in by New.
+	// Rules decide which offers become endpoints. New sets Proven.
 	Rules advertise.Rules
-	// AllowClearText names services whose endpoints need not be secured although this
-	// relay has a certificate.
+	// AllowClearText names services whose endpoints need not be secured although this relay
+	// has a certificate.
 	AllowClearText []string
 
 	// See ingress.Config.
@@ -63,40 +61,39 @@ type Config struct {
 	AdaptiveInFlight     bool
 	TrustedProxies       []netip.Prefix
 	ExposeRouteHeaders   bool
-	// MaxClientConnections is how many connections clients may have open at the
-	// ingress, so that descriptors are left for all else. Default 0: half of what the
-	// limit of open files leaves after a reserve of 128, as each may need one to a
-	// worker.
+	// MaxClientConnections is how many connections clients may have open at the ingress, so
+	// that descriptors are left for all other parts. Default 0: half of the limit of open
+	// files after a reserve of 128, because each may need one to a worker.
 	MaxClientConnections int
-	// Circuit is how the circuits of callers open and close; its Registerer is filled
-	// in by New. Default nil: there are none.
+	// Circuit configures the circuits of callers; New sets its Registerer. Default nil: no
+	// circuits.
 	Circuit *circuit.Config
-	// Tracing says where spans of requests go; the rest of it is filled in by New.
-	// Without an Endpoint there are none.
+	// Tracing configures where spans of requests are sent; New sets its other fields.
+	// Without an Endpoint there are no spans.
 	Tracing tracing.Config
 
-	// SharedKey and SharedKeyFile give the key that relays sign session cookies
-	// with; without either the relays agree on one by themselves.
+	// SharedKey and SharedKeyFile give the key that relays sign session cookies with;
+	// without either the relays agree on one by themselves.
 	SharedKey, SharedKeyFile string
-	// Insecure lets relays tell each other the key in clear text.
+	// Insecure lets relays send each other the key in clear text.
 	Insecure bool
 
 	// DrainTimeout is how long a stop waits for requests in flight.
 	DrainTimeout time.Duration
-	// SessionDrainTimeout is the same, from the same moment on, for tunnels and for
-	// answers that have begun. Those that are left after DrainTimeout are ended one
-	// after the other, spread over the rest of it. Default 0, as whatever is below
-	// DrainTimeout: all end with that.
+	// SessionDrainTimeout is how long a stop waits for tunnels and begun answers, from the
+	// same moment on. Those that are left after DrainTimeout are ended one after the other,
+	// spread over the rest of the time. Default 0; any value below DrainTimeout ends all of
+	// them at DrainTimeout.
 	SessionDrainTimeout time.Duration
-	// ProbeDelay is how long a stopping relay stays up after it became unready,
-	// so that load balancers notice. Default 1 s.
+	// ProbeDelay is how long a stopping relay stays up after it became unready, so that load
+	// balancers notice. Default 1 s.
 	ProbeDelay time.Duration
 
-	// Running are the settings in effect; a reload reads them again and has Tune put
-	// what can change while the relay runs into a Config. Nil: there is no reload.
+	// Running holds the settings in effect. A reload reads them again, and Tune puts the
+	// values that can change while the relay runs into a Config. Nil: no reload.
 	Running *daemon.Running
 	Tune    func(*Config)
-	// Monitor lets operators read the log; nil: nobody can.
+	// Monitor lets operators read the log; nil disables this.
 	Monitor *daemon.Monitor
 
 	Logger   *slog.Logger

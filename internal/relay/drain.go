@@ -11,20 +11,20 @@ import (
 	"github.com/ringway/ringway/internal/admin"
 )
 
-// DrainAnswer is what both drains answer with.
+// DrainAnswer is the answer to POST /api/v1/drain and /api/v1/undrain.
 type DrainAnswer struct {
 	Relay    string `json:"relay"`
 	Draining bool   `json:"draining"`
 	// Since is when the drain began; absent without one.
 	Since time.Time `json:"since,omitzero"`
-	// InFlight counts the requests of all services, those of other relays included.
+	// InFlight counts the requests of all services, including those of other relays.
 	InFlight int64 `json:"in_flight"`
 }
 
-// drain takes a relay out of rotation without stopping it: /readyz answers 503, and
-// the answers to clients close their connections. The relay stays a member and keeps
-// its range, so the plan of the fleet does not move for what may last a minute, and
-// whatever still reaches it is carried. To leave the fleet is what a stop is for.
+// drain takes a relay out of rotation without stopping it: /readyz answers 503, and the
+// answers to clients close their connections. The relay stays a member and keeps its
+// range, so a drain of a minute does not change the plans of the cluster. Requests that
+// still reach the relay are carried. Only a stop leaves the cluster.
 type drain struct {
 	since atomic.Pointer[time.Time] // nil: not draining
 }
@@ -44,13 +44,19 @@ func newDrain(reg prometheus.Registerer) *drain {
 
 func (d *drain) on() bool { return d.since.Load() != nil }
 
-// set reports whether it changed anything.
+// set reports whether the state changed.
 func (d *drain) set(on bool) bool {
 	if !on {
 		return d.since.Swap(nil) != nil
 	}
 	now := time.Now()
 	return d.since.CompareAndSwap(nil, &now)
+}
+
+func newEndedSessions(reg prometheus.Registerer) prometheus.Counter {
+	return promauto.With(reg).NewCounter(prometheus.CounterOpts{
+		Name: "ringway_relay_sessions_ended_total", Help: "Tunnels and streams that this relay ended because it stops, over --session-drain-timeout.",
+	})
 }
 
 func (r *Relay) handleDrain(on bool) http.HandlerFunc {

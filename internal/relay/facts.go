@@ -15,6 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/admin"
@@ -23,24 +26,25 @@ import (
 	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/strategy"
 )
 
 const (
-	// factsPath is where a relay tells others of itself, on the peer listener. The
-	// query ?back=ID asks how it reaches the relay of that id, too.
+	// factsPath is the path of a relay's facts on its peer listener. The query ?back=ID also
+	// asks how this relay reaches the relay of that ID.
 	factsPath = "/ringway/v1/facts"
-	// factsAtOnce bounds the questions that are answered at a time: they are few, and
-	// each may wait for a ping.
+	// factsAtOnce bounds the questions that are answered at a time: there are few, and each
+	// may wait for a ping.
 	factsAtOnce = 8
-	// backTimeout bounds the connection that is tried back.
+	// backTimeout bounds the connection attempt to the relay that asks.
 	backTimeout = time.Second
 	// factsTimeout bounds one question. Pings need up to 1.5 s of it.
 	factsTimeout = 4 * time.Second
 )
 
-// withFacts answers questions for the facts of this relay; like the shared key they
-// are no forwarded request.
+// withFacts answers questions for the facts of this relay. Like those for the shared key,
+// they are not forwarded requests.
 func (r *Relay) withFacts(next http.Handler) http.Handler {
 	slots := make(chan struct{}, factsAtOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -88,19 +92,19 @@ func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, slots chan 
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(body) // the asker may be gone
+	_, _ = w.Write(body) // the relay that asked may be gone
 }
 
-// private reports that only members read what the peer listener answers: they show
-// certificates or are on this host; or that gossip is as open as this.
+// private reports whether only members can read the answers of the peer listener, because
+// they have certificates or are on this host, or whether gossip is not encrypted either.
 func (r *Relay) private() bool {
 	m := r.cfg.Membership
 	addr, err := netip.ParseAddrPort(r.peer.socket.Addr().String())
 	return m.Identity != nil || m.Keyring == nil || err == nil && addr.Addr().IsLoopback()
 }
 
-// public are the facts without what gossip would not tell whoever has no key: ids,
-// reasons, and the fingerprint of a key that somebody may have chosen badly.
+// public returns the facts without those that encrypted gossip hides: IDs, reasons, and
+// the fingerprint of a shared key, which may be a weak key.
 func public(f check.Facts) check.Facts {
 	f.Members, f.Unproven, f.Missing, f.SharedKey = nil, nil, nil, ""
 	if len(f.Reasons) > 0 {
@@ -115,11 +119,11 @@ func public(f check.Facts) check.Facts {
 	return f
 }
 
-// facts are those of this relay now.
+// facts returns the current facts of this relay.
 func (r *Relay) facts() check.Facts {
 	m := r.cfg.Membership
 	f := check.Facts{
-		Relay: m.ID, Role: string(m.Role), Version: daemon.Version(), Settings: planSettings(r.cfg),
+		Relay: m.ID, Role: string(m.Role), Version: daemon.Version(), Settings: sharedSettings(*r.tuned.Load()),
 		ServicesSum: fmt.Sprintf("%016x", r.catalogue.View().Checksum()),
 		Reasons:     r.Reasons(), Descriptors: openFiles(), GossipAddr: r.members.Addr(), PeerAddr: r.cfg.Membership.ForwardAddr,
 	}
@@ -155,12 +159,12 @@ func (r *Relay) facts() check.Facts {
 		f.Missing = append(f.Missing, missing[:min(len(missing), check.MaxMissing-len(f.Missing))]...)
 	}
 	f.Descriptors.Links, f.Descriptors.Requests = len(addresses), r.tuned.Load().MaxInFlight
-	f.Time = time.Now() // last: it is compared
+	f.Time = time.Now() // last, because it is compared
 	return f
 }
 
-// missingLinks are the workers that the plan connects this relay to and that it is not
-// connected to. It notes the addresses of those in range.
+// missingLinks returns the workers that the plan connects this relay to and that it is not
+// connected to. It adds the addresses of those in range to addresses.
 func missingLinks(s *routing.Service, addresses map[string]bool) (missing []check.Missing) {
 	route := s.Route()
 	if !route.Affine() || route.Plan == nil {
@@ -173,7 +177,7 @@ func missingLinks(s *routing.Service, addresses map[string]bool) (missing []chec
 	}
 	assignments, err := route.Plan.Assignments(route.Index)
 	if err != nil {
-		return nil // the index is the plan's own
+		return nil // cannot fail: the index comes from the plan
 	}
 	for _, a := range assignments {
 		if !open[a.Worker] && !route.WorkerAbsent(a.Worker) {
@@ -183,8 +187,8 @@ func missingLinks(s *routing.Service, addresses map[string]bool) (missing []chec
 	return missing
 }
 
-// planSettings are what all relays must have alike, by the names of the settings.
-func planSettings(cfg Config) []check.Setting {
+// sharedSettings returns the settings that must be equal on all relays.
+func sharedSettings(cfg Config) []check.Setting {
 	p := cfg.Plans
 	minimums := p.Minimums
 	if minimums == (affinity.Minimums{}) {
@@ -204,11 +208,15 @@ func planSettings(cfg Config) []check.Setting {
 		selection = append(selection, service+"="+cfg.Choosing.ByService[service].String())
 	}
 	if cfg.Choosing.Default == nil {
-		selection = append([]string{strategy.P2C}, selection...) // what services without one get
+		selection = append([]string{strategy.P2C}, selection...) // the strategy of services without a setting
 	}
 	var cookies []string
 	for _, service := range slices.Sorted(maps.Keys(cfg.Choosing.SessionCookies)) {
 		cookies = append(cookies, service+"="+cfg.Choosing.SessionCookies[service])
+	}
+	keys := []string{cfg.Keys.Of("").String()} // no service has an empty name, so this is the value for all others
+	for _, service := range slices.Sorted(maps.Keys(cfg.Keys.ByService)) {
+		keys = append(keys, service+"="+cfg.Keys.ByService[service].String())
 	}
 	rules := cfg.Rules
 	var allowed []string
@@ -226,6 +234,7 @@ func planSettings(cfg Config) []check.Setting {
 		{Name: "strategy", Value: string(cmp.Or(p.Strategy, affinity.Projection))},
 		{Name: "skip-relay", Value: strings.Join(skip, ",")},
 		{Name: "selection", Value: strings.Join(selection, ",")},
+		{Name: "key-source", Value: strings.Join(keys, ",")},
 		{Name: "session-cookie", Value: strings.Join(cookies, ",")},
 		{Name: "endpoint-allowed-cidr", Value: strings.Join(allowed, ",")},
 		{Name: "max-services", Value: fmt.Sprint(cmp.Or(rules.MaxServices, advertise.DefaultMaxServices))},
@@ -233,8 +242,8 @@ func planSettings(cfg Config) []check.Setting {
 	}
 }
 
-// reachBack tries to reach a relay of this relay's own view; whatever else is asked
-// for is not tried. Nil: there is nobody to try.
+// reachBack tries to reach a relay of this relay's own view, and no other address. Nil
+// means that there is no such relay.
 func (r *Relay) reachBack(ctx context.Context, id string) *check.Back {
 	snapshot := r.members.Snapshot()
 	if snapshot == nil || id == "" {
@@ -265,7 +274,7 @@ func (r *Relay) reachBack(ctx context.Context, id string) *check.Back {
 	return back
 }
 
-// askFacts asks another relay, and says when the question was sent and how long the
+// askFacts asks another relay. It records when the question was sent and how long the
 // answer took, for the comparison of clocks.
 func (r *Relay) askFacts(ctx context.Context, m membership.Member) check.Peer {
 	p := check.Peer{ID: m.ID, Addr: m.ForwardAddr}
@@ -280,7 +289,7 @@ func (r *Relay) fetchFacts(ctx context.Context, m membership.Member, p *check.Pe
 	if m.ForwardAddr == "" {
 		return nil, errors.New("it gossips no peer address")
 	}
-	scheme, client := "http", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // and no proxy
+	scheme, client := "http", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // without a proxy
 	if source := r.cfg.Membership.Identity; source != nil {
 		scheme, client = "https", peerClient(source, m)
 	}
@@ -306,4 +315,81 @@ func (r *Relay) fetchFacts(ctx context.Context, m membership.Member, p *check.Pe
 		return nil, fmt.Errorf("it answers %s", resp.Status)
 	}
 	return nil, fmt.Errorf("%w: it answers %s", check.ErrNoFacts, resp.Status)
+}
+
+// coverage is a metric: the number of relays that the plans give to the worker with the
+// fewest. Each plan is counted only once, because that is too expensive for every scrape.
+type coverage struct {
+	services func() []*routing.Service
+	desc     *prometheus.Desc
+
+	mu      sync.Mutex
+	counted map[*routing.Service]countedPlan
+}
+
+type countedPlan struct {
+	route *routing.Route
+	least int // relays per worker
+	known bool
+}
+
+func newCoverage(reg prometheus.Registerer, services func() []*routing.Service) {
+	reg.MustRegister(&coverage{services: services, desc: prometheus.NewDesc(
+		"ringway_relay_coverage_min_relays",
+		"Relays that connect to the worker with the fewest, over all services, by the newest plans and without what has vanished; absent while there is nothing to plan.", nil, nil)})
+}
+
+// Describe implements prometheus.Collector.
+func (c *coverage) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
+
+// Collect reads the newest route of every service.
+func (c *coverage) Collect(metrics chan<- prometheus.Metric) {
+	if least, known := c.least(); known {
+		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(least))
+	}
+}
+
+func (c *coverage) least() (least int, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	services := c.services()
+	counted := make(map[*routing.Service]countedPlan, len(services))
+	for _, s := range services {
+		of, seen := c.counted[s]
+		if route := s.Route(); !seen || of.route != route {
+			of = countPlan(route)
+		}
+		counted[s] = of
+		if of.known && (!known || of.least < least) {
+			least, known = of.least, true
+		}
+	}
+	c.counted = counted // services that are gone are dropped
+	return least, known
+}
+
+func countPlan(route *routing.Route) countedPlan {
+	of := countedPlan{route: route}
+	if route.Plan == nil {
+		return of
+	}
+	answer, err := describePlan(route)
+	if err != nil || len(answer.RelaysPerWorker) == 0 {
+		return of
+	}
+	of.least, of.known = answer.Coverage.RelaysPerWorker.Min, true
+	return of
+}
+
+// countEvictions makes the balancers count their evictions.
+func countEvictions(cfg selection.Config, reg prometheus.Registerer) selection.Config {
+	evictions := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_selection_evictions_total", Help: "Endpoints that get no requests for a while, by reason: consecutive_failures, error_rate, latency (lastingly far above the others'), half_open (failed again when it was tried).",
+	}, []string{"reason"})
+	of := map[selection.EvictionCause]prometheus.Counter{}
+	for _, cause := range selection.EvictionCauses() {
+		of[cause] = evictions.WithLabelValues(string(cause))
+	}
+	cfg.OnEvict = func(cause selection.EvictionCause) { of[cause].Inc() }
+	return cfg
 }

@@ -27,6 +27,7 @@ func TestRelaysTellEachOtherFactsWhateverSecuresThem(t *testing.T) {
 			r2 := f.relay(func(s *Settings) {
 				s.SkipRelays, s.Selection = []string{"b=r9", "a=r9"}, []string{"slots", "echo=stable"}
 				s.SessionCookies = []string{"echo=sid", "billing=b"}
+				s.KeySource = []string{"echo=query:user", "cookie:sid;caller", "billing=header:X-User"}
 			})
 			agree(t, r1, r2)
 			r1.await(t, "r2", func() bool { _, there := r1.members.Snapshot().Get("r2"); return there })
@@ -42,6 +43,26 @@ func TestRelaysTellEachOtherFactsWhateverSecuresThem(t *testing.T) {
 			}
 			if got.Relay != "r2" || values["min-peers-per-tier"] != "3" || values["skip-relay"] != "a=r9,b=r9" || !strings.HasPrefix(values["selection"], "slots") || !strings.Contains(values["selection"], ",echo=stable") || values["session-cookie"] != "billing=b,echo=sid" {
 				t.Errorf("%+v", got)
+			}
+			if values["key-source"] != "cookie:sid;caller,billing=header:X-User,echo=query:user" {
+				t.Errorf("%+v", got.Settings)
+			}
+			keysOf := func() string {
+				for _, s := range r1.facts().Settings {
+					if s.Name == "key-source" {
+						return s.Value
+					}
+				}
+				return ""
+			}
+			if keys := keysOf(); keys != "header:Ringway-Key" {
+				t.Errorf("the default is %q", keys)
+			}
+			reloaded := *r1.tuned.Load()
+			reloaded.Keys, _ = parseKeySources([]string{"caller"})
+			r1.tune(&reloaded)
+			if keys := keysOf(); keys != "caller" {
+				t.Errorf("after a reload it is %q", keys)
 			}
 			if own := r1.facts(); own.Settings[2].Value != "7" || own.SharedKey == "" || own.SharedKey != got.SharedKey {
 				t.Errorf("own %+v, theirs %+v", own, got)
@@ -217,7 +238,7 @@ func TestTheCheckNamesTwoProcessesWithOneIDAndTheLeftOutOneSaysNothingElse(t *te
 	f := newFleet(t)
 	r1 := f.relay(func(*Settings) {})
 	older := f.relay(func(s *Settings) { s.ID = "twin" })
-	r1.await(t, "the first twin", func() bool { return len(r1.members.Snapshot().Members()) == 2 })
+	r1.await(t, "the first twin", func() bool { s := r1.members.Snapshot(); return s != nil && len(s.Members()) == 2 })
 	newer := f.relay(func(s *Settings) { s.ID = "twin" })
 	older.await(t, "the second twin", func() bool { addr, _ := older.members.Rival(); return addr == newer.GossipAddr() })
 	newer.await(t, "the first twin", func() bool { addr, _ := newer.members.Rival(); return addr == older.GossipAddr() })

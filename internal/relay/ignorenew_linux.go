@@ -10,10 +10,10 @@ import (
 // ignoreNew drops the first packet of new connections to a listening TCP socket.
 func ignoreNew(socket syscall.Conn) {
 	const (
-		flags        = 13 // where the TCP header has them
+		flags        = 13 // the offset of the flags in the TCP header
 		syn          = 0x02
 		synFinRstAck = 0x17
-		whole        = 1 << 18 // of a packet: let it pass
+		whole        = 1 << 18 // accept the whole packet
 	)
 	filter, err := bpf.Assemble([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: flags, Size: 1},

@@ -4,5 +4,5 @@ package relay
 
 import "syscall"
 
-// ignoreNew does nothing: there is no filter that tells new connections apart.
+// ignoreNew does nothing: this system has no filter for new connections.
 func ignoreNew(syscall.Conn) {}

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log"
 	"log/slog"
@@ -9,27 +10,33 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/relay/tracing"
+	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
 	// headerTimeout bounds how long a client may take to send a request's head.
 	headerTimeout = 10 * time.Second
-	// idleTimeout closes connections that clients keep but do not use.
+	// idleTimeout closes connections that clients keep open without requests.
 	idleTimeout = 2 * time.Minute
-	// maxHeader bounds a request's head.
+	// maxHeader bounds a request's head in bytes.
 	maxHeader = 64 << 10
 	// maxStreams bounds the requests on one HTTP/2 connection.
 	maxStreams = 1000
 )
 
-// newServer serves HTTP/1.1 and clear-text HTTP/2 on one port.
+// newServer returns a server for HTTP/1.1 and clear-text HTTP/2 on one port.
 func newServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -42,8 +49,8 @@ func newServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// secure puts mutual TLS in front of the peer listener: only relays and gates of
-// this cluster come in, and stay no longer than their certificate counts.
+// secure requires mutual TLS on the peer listener: only relays and gates of this cluster
+// can connect, and no longer than their certificate is valid.
 func (l *listener) secure(source *identity.Source, m *connMetrics, logger *slog.Logger) {
 	policy := source.Policy(identity.DataPlane)
 	policy.Only = []identity.Role{identity.RoleRelay, identity.RoleGate}
@@ -71,7 +78,7 @@ func (l *listener) serve() error {
 	return l.server.Serve(l.socket)
 }
 
-// debugWriter keeps what clients can provoke out of the log of normal days.
+// debugWriter logs at debug level the errors that clients can cause.
 type debugWriter struct{ logger *slog.Logger }
 
 func (w debugWriter) Write(line []byte) (int, error) {
@@ -79,7 +86,7 @@ func (w debugWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// listen binds addr and counts what is not HTTP on it.
+// listen binds addr and counts its connections that are not HTTP.
 func listen(name, addr string, m *connMetrics) (net.Listener, error) {
 	ln, err := admin.Listen(addr)
 	if err != nil {
@@ -88,7 +95,7 @@ func listen(name, addr string, m *connMetrics) (net.Listener, error) {
 	return m.counting(name, ln), nil
 }
 
-// counting counts on a listener what is not HTTP.
+// counting returns a listener that counts connections that are not HTTP.
 func (m *connMetrics) counting(name string, ln net.Listener) countingListener {
 	return countingListener{ln, m.accepted.WithLabelValues(name), m.dropped.WithLabelValues(name, "malformed"), m.dropped.WithLabelValues(name, "incomplete")}
 }
@@ -131,16 +138,16 @@ func (l countingListener) Accept() (net.Conn, error) {
 	return &countingConn{Conn: conn, malformed: l.malformed, incomplete: l.incomplete}, nil
 }
 
-// countingConn sees what net/http shows nobody: it answers a request that it
-// cannot parse on the connection itself, past every handler and hook.
+// countingConn detects what net/http reports to no handler or hook: it answers a request
+// that it cannot parse directly on the connection.
 type countingConn struct {
 	net.Conn
 	malformed, incomplete prometheus.Counter
 	read, wrote, closed   atomic.Bool
 }
 
-// parseErrorHeaders is how net/http ends the head of such an answer. Answers of
-// handlers carry a Date.
+// parseErrorHeaders is the end of the head of such an answer by net/http. Answers of
+// handlers have a Date field.
 var parseErrorHeaders = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
 
 func (c *countingConn) Read(b []byte) (int, error) {
@@ -174,4 +181,138 @@ func (c *countingConn) Close() error {
 		c.incomplete.Inc()
 	}
 	return c.Conn.Close()
+}
+
+// lateListener holds a TCP address from the start and accepts connections after open.
+// Until then the kernel refuses them, if it can hold an address without listening (see
+// bind): clients then use another relay immediately. It is safe for concurrent use.
+type lateListener struct {
+	net.Listener               // bound
+	listen       func() error  // starts to let connections in
+	opened       chan struct{} // closed by open
+	closed       chan struct{} // closed by Close
+	opening      sync.Once
+	closing      sync.Once
+}
+
+// listenLate binds addr.
+func listenLate(addr string) (*lateListener, error) {
+	socket, listen, err := bind(addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: is another process on this port?", err)
+	}
+	return &lateListener{Listener: socket, listen: listen, opened: make(chan struct{}), closed: make(chan struct{})}, nil
+}
+
+// open lets connections in. It is called once, and fails if another process has begun to
+// listen on the address.
+func (l *lateListener) open() error {
+	if err := l.listen(); err != nil {
+		return fmt.Errorf("listen on %s: %w: is another process on this port?", l.Addr(), err)
+	}
+	l.opening.Do(func() { close(l.opened) })
+	return nil
+}
+
+// isOpen reports whether connections can come in.
+func (l *lateListener) isOpen() bool {
+	select {
+	case <-l.opened:
+		return true
+	default:
+		return false
+	}
+}
+
+// Accept waits until the listener is open, then for a connection.
+func (l *lateListener) Accept() (net.Conn, error) {
+	select {
+	case <-l.opened:
+		return l.Listener.Accept()
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// refuse makes the kernel ignore new connections, if it can, so that none waits to be
+// accepted when the listener is closed: the kernel would reset it. Connections that are
+// being opened are still accepted. A client that begins one meanwhile tries again after a
+// second, and is refused.
+func (l *lateListener) refuse() {
+	if raw, ok := l.Listener.(syscall.Conn); ok {
+		ignoreNew(raw) // without it a few connections are reset
+	}
+}
+
+// Close releases the address. A second call returns no error, because a stop closes the
+// listener before the server does.
+func (l *lateListener) Close() (err error) {
+	l.closing.Do(func() {
+		close(l.closed)
+		err = l.Listener.Close()
+	})
+	return err
+}
+
+// front is the handler of a listener, which a reload may replace while requests are in
+// flight. It is safe for concurrent use.
+type front struct {
+	handler atomic.Pointer[http.Handler]
+	// closing reports whether answers end their connection, so that clients use another
+	// relay. Nil: they never do.
+	closing func() bool
+}
+
+func (f *front) serve(handler http.Handler) { f.handler.Store(&handler) }
+
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if f.closing != nil && f.closing() && r.Header["Upgrade"] == nil { // the answer of a tunnel needs its own Connection field
+		w.Header().Set("Connection", "close") // over HTTP/2 net/http sends a GOAWAY instead
+	}
+	(*f.handler.Load()).ServeHTTP(w, r)
+}
+
+// lastSpans is how long a stop waits for the collector.
+const lastSpans = 3 * time.Second
+
+// startTracing returns the tracer, nil if requests are not traced.
+func (r *Relay) startTracing() (trace.Tracer, error) {
+	cfg := r.cfg.Tracing
+	if cfg.Endpoint == "" {
+		return nil, nil
+	}
+	m := r.cfg.Membership
+	cfg.Logger, cfg.Registerer = r.cfg.Logger, r.cfg.Registry
+	cfg.Resource = []attribute.KeyValue{
+		attribute.String("service.name", "ringway-"+string(m.Role)), attribute.String("service.namespace", m.Cluster),
+		attribute.String("service.instance.id", m.ID), attribute.String("service.version", daemon.Version()),
+		attribute.String("deployment.environment.name", m.Environment),
+	}
+	if m.Datacenter != "" {
+		cfg.Resource = append(cfg.Resource, attribute.String("cloud.availability_zone", m.Datacenter))
+	}
+	var err error
+	if r.tracing, err = tracing.Start(cfg); err != nil {
+		return nil, err
+	}
+	return r.tracing.Tracer(), nil
+}
+
+// endTracing sends the last spans. A collector that does not answer causes no error.
+func (r *Relay) endTracing() error {
+	if r.tracing == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
+	defer cancel()
+	if err := r.tracing.Close(ctx); err != nil {
+		r.cfg.Logger.Warn("the last spans were not sent", "err", err)
+	}
+	return nil
+}
+
+// collectorURL is the rule of a setting.
+var collectorURL = settings.Rule[string]{
+	Allowed: "a URL, http:// or https://, without a user",
+	Holds:   func(endpoint string) bool { return tracing.CheckEndpoint(endpoint) == nil },
 }

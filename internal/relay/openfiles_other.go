@@ -4,7 +4,7 @@ package relay
 
 import "github.com/ringway/ringway/internal/relay/check"
 
-// openFiles: there is no limit to tell of.
+// openFiles returns no limit on this system.
 func openFiles() check.Descriptors { return check.Descriptors{} }
 
 func fileLimit() int { return 0 }

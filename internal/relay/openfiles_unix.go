@@ -10,8 +10,8 @@ import (
 	"github.com/ringway/ringway/internal/relay/check"
 )
 
-// openFiles counts the descriptors of this process, where there is a directory of
-// them, and says how many there may be.
+// openFiles returns the number of open descriptors of this process, if /proc shows it, and
+// their limit.
 func openFiles() (d check.Descriptors) {
 	d.Limit = fileLimit()
 	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
@@ -20,7 +20,7 @@ func openFiles() (d check.Descriptors) {
 	return d
 }
 
-// fileLimit is how many descriptors this process may have, 0 where that is unknown.
+// fileLimit returns how many descriptors this process may open, 0 if unknown.
 func fileLimit() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

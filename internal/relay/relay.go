@@ -38,13 +38,12 @@ type Relay struct {
 	tracing   *tracing.Tracing // nil: requests are not traced
 
 	ingress, peer, admin *listener
-	// late is the ingress's socket: it opens when the relay is ready for the first
+	// late is the socket of the ingress: it opens when the relay is ready for the first
 	// time. clients bounds the connections on it.
 	late    *lateListener
 	clients *clientListener
 
-	// What a reload changes: the configuration that requests are served by, and what
-	// serves them.
+	// The fields that a reload changes: the configuration for requests, and their handlers.
 	reloading               sync.Mutex
 	tuned                   atomic.Pointer[Config]
 	newHandler              func(cfg Config, hop bool) http.Handler
@@ -55,20 +54,20 @@ type Relay struct {
 	sessions      upstream.Sessions // of all connections to workers and relays
 	sessionsEnded prometheus.Counter
 	stopping      atomic.Bool
-	checking      chan struct{} // holds one while a check is under way
+	checking      chan struct{} // holds one value while a check runs
 }
 
-// listener is a bound socket and what serves it.
+// listener is a bound socket with its server.
 type listener struct {
 	name   string
 	socket net.Listener
 	server *http.Server
-	// admission is between the two where only members may connect; nil elsewhere.
+	// admission is between socket and server if only members may connect; otherwise nil.
 	admission *identity.Listener
 }
 
-// New validates the configuration and binds every address. It starts nothing;
-// when it fails, nothing stays bound.
+// New validates the configuration and binds every address. It starts nothing; if it fails,
+// nothing stays bound.
 func New(cfg Config) (_ *Relay, err error) {
 	if cfg.ProbeDelay == 0 {
 		cfg.ProbeDelay = time.Second
@@ -170,8 +169,8 @@ func New(cfg Config) (_ *Relay, err error) {
 		r.peer.secure(cfg.Membership.Identity, conns, cfg.Logger)
 	}
 	for _, server := range []*http.Server{r.ingress.server, r.peer.server} {
-		// A client that reads nothing of a whole connection cannot be sent the end of
-		// a stream either.
+		// A client that reads nothing of a whole connection does not even receive the end of a
+		// stream.
 		server.HTTP2.WriteByteTimeout = upstream.BehindRelay(cfg.ProgressTimeout)
 	}
 	r.admin.server = newServer(nil, cfg.Logger)
@@ -185,8 +184,8 @@ func New(cfg Config) (_ *Relay, err error) {
 	return r, nil
 }
 
-// Check reports what New would refuse of cfg. It builds the relay at free ports of
-// loopback, where one with this configuration may run, and closes it.
+// Check reports what New would refuse in cfg. It builds the relay on free ports of
+// loopback, because a relay with this configuration may be running, and closes it.
 func Check(cfg Config) error {
 	cfg.IngressAddr, cfg.PeerAddr, cfg.AdminAddr = daemon.FreeAddr, daemon.FreeAddr, daemon.FreeAddr
 	cfg.Membership = daemon.CheckedMembership(cfg.Membership)
@@ -197,23 +196,23 @@ func Check(cfg Config) error {
 	return r.Close()
 }
 
-// IngressAddr is where clients connect. They are refused until the relay is ready for
-// the first time.
+// IngressAddr returns the address for clients. They are refused until the relay is ready
+// for the first time.
 func (r *Relay) IngressAddr() string { return r.ingress.socket.Addr().String() }
 
-// AdminAddr is where operators connect.
+// AdminAddr returns the address for operators.
 func (r *Relay) AdminAddr() string { return r.admin.socket.Addr().String() }
 
-// PeerAddr is where other relays connect.
+// PeerAddr returns the address for other relays.
 func (r *Relay) PeerAddr() string { return r.peer.socket.Addr().String() }
 
-// GossipAddr is where other members reach this one.
+// GossipAddr returns the address at which other members reach this one.
 func (r *Relay) GossipAddr() string { return r.members.Addr() }
 
-// Run serves until ctx ends, stops in order, and returns when nothing of the
-// relay is left. The error is nil after an orderly stop.
+// Run serves until ctx ends, stops in order, and returns when no part of the relay is
+// left. The error is nil after an orderly stop.
 func (r *Relay) Run(ctx context.Context) error {
-	// What serves outlives ctx until stop has run.
+	// The servers outlive ctx until stop has run.
 	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer endServing()
 	group, failed := errgroup.WithContext(serving)
@@ -244,7 +243,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				r.stop()
-			case <-failed.Done(): // a part of the relay broke: the others go, too
+			case <-failed.Done(): // a part of the relay failed, so all parts end
 			}
 		}
 		endServing()
@@ -255,8 +254,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	return errors.Join(err, r.members.Close(), r.endTracing())
 }
 
-// becomeReady lets clients in at the first moment at which this relay should get
-// traffic, and logs it. It gives up when one of the contexts ends.
+// becomeReady opens the ingress as soon as this relay should get traffic, and logs this.
+// It gives up when one of the contexts ends.
 func (r *Relay) becomeReady(ctx, failed context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -276,51 +275,48 @@ func (r *Relay) becomeReady(ctx, failed context.Context) error {
 	return nil
 }
 
-// stop goes through the order of an orderly end.
+// stop runs the steps of an orderly stop.
 func (r *Relay) stop() {
-	r.stopping.Store(true) // /readyz says so from here on
+	r.stopping.Store(true) // /readyz reports it from now on
 	ctx := context.Background()
 	if err := r.members.Leave(ctx); err != nil {
 		r.cfg.Logger.Warn("the others were not told that this relay leaves", "err", err)
 	}
 	time.Sleep(r.cfg.ProbeDelay)
 	r.endIntake()
-	timeout := r.tuned.Load().DrainTimeout
-	r.cfg.Logger.Info("draining requests", "timeout", timeout)
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	err := errors.Join(r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
-	left := r.awaitTunnels(ctx)
-	if left > 0 {
-		left = r.drainSessions(began)
-	}
-	if err != nil && ctx.Err() == nil || left > 0 {
+	cfg := r.tuned.Load()
+	left, err := r.sessions.Drain(ctx, upstream.Drain{
+		Requests: cfg.DrainTimeout, Sessions: cfg.SessionDrainTimeout,
+		Shutdown: func(ctx context.Context) error {
+			return errors.Join(r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
+		},
+		InFlight: r.inFlight, Ended: func(n int) { r.sessionsEnded.Add(float64(n)) }, Logger: r.cfg.Logger,
+	})
+	if err != nil || left > 0 {
 		r.cfg.Logger.Warn("requests were still in flight at the end of the drain timeout", "in_flight", left)
 	}
 }
 
 const (
-	// handshakeTime is how long connections that are being made still come in, while
+	// handshakeTime is how long connections that are being opened are still accepted, while
 	// no new ones begin.
 	handshakeTime = 50 * time.Millisecond
-	// lastRequests is how long clients may send the next request on a connection that
-	// they keep. Its answer ends the connection. net/http drops what it reads after
-	// Shutdown has begun, and closes idle connections at once, with requests that are
-	// on the way.
+	// lastRequests is how long clients may send the next request on a connection that they
+	// keep. Its answer ends the connection. net/http drops what it reads after Shutdown has
+	// begun, and closes idle connections immediately, even with requests on the way.
 	lastRequests = 500 * time.Millisecond
 )
 
-// endIntake ends the intake of requests from clients without a request that is cut:
-// what is connected comes in, then the address is given back, then connections end
-// with their next answer. It waits only while there are connections.
+// endIntake ends the intake of requests from clients without cutting a request: begun
+// connections are accepted, then the address is released, then connections end with their
+// next answer. It waits only while there are connections.
 func (r *Relay) endIntake() {
 	if !r.late.isOpen() {
 		return
 	}
 	r.late.refuse()
 	time.Sleep(handshakeTime)
-	_ = r.late.Close() // it reports only what closing a socket can report
+	_ = r.late.Close() // only errors of closing a socket
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(lastRequests); r.clients.count() > 0 && time.Now().Before(end); {
@@ -328,24 +324,7 @@ func (r *Relay) endIntake() {
 	}
 }
 
-// awaitTunnels waits for the requests that net/http does not know of any more:
-// upgraded connections. It returns how many are left when ctx ends.
-func (r *Relay) awaitTunnels(ctx context.Context) (left int64) {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if left = r.inFlight(); left == 0 {
-			return 0
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return left
-		}
-	}
-}
-
-// inFlight counts the requests under way.
+// inFlight counts the requests in flight.
 func (r *Relay) inFlight() (n int64) {
 	for _, s := range r.router.Services() {
 		n += s.InFlight.Load()
@@ -355,7 +334,7 @@ func (r *Relay) inFlight() (n int64) {
 
 func (r *Relay) closeServers() {
 	for _, l := range []*listener{r.ingress, r.peer, r.admin} {
-		_ = l.server.Close() // it reports only what closing a socket can report
+		_ = l.server.Close() // only errors of closing a socket
 	}
 }
 
@@ -368,7 +347,7 @@ func (r *Relay) Reasons() []string {
 	return reasons
 }
 
-// waitsFor are the reasons apart from the ingress, which waits for them to end.
+// waitsFor returns the reasons except that of the ingress, which opens when they end.
 func (r *Relay) waitsFor() []string {
 	var reasons []string
 	if r.stopping.Load() {
@@ -399,8 +378,7 @@ func (r *Relay) waitsFor() []string {
 	return reasons
 }
 
-// Close releases what New bound, for a relay that is not run. Run does it by
-// itself.
+// Close releases what New bound, for a relay that is not run. Run calls it automatically.
 func (r *Relay) Close() error {
 	return errors.Join(r.ingress.socket.Close(), r.peer.socket.Close(), r.admin.socket.Close(), r.members.Close(), r.endTracing())
 }

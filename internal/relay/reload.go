@@ -13,7 +13,7 @@ import (
 	"github.com/ringway/ringway/internal/settings"
 )
 
-// ReloadAnswer is what POST /api/v1/reload answers with.
+// ReloadAnswer is the answer to POST /api/v1/reload.
 type ReloadAnswer struct {
 	Relay string `json:"relay"`
 	// Applied are in effect now, NeedsRestart at the next start.
@@ -40,13 +40,12 @@ func newReloads(reg prometheus.Registerer) *prometheus.CounterVec {
 
 var errNoSettings = errors.New("this relay was not started from settings: there is nothing to read again")
 
-// Reload reads the settings again and applies those that can change while the relay
-// runs, as SIGHUP asks for; it logs what came of it. It may be called from any
-// goroutine.
+// Reload reads the settings again, for example on SIGHUP, applies those that can change
+// while the relay runs, and logs the result. It may be called from any goroutine.
 func (r *Relay) Reload() { _, _ = r.reload() }
 
-// reload changes nothing when it fails. Requests that began before it end as they
-// began.
+// reload changes nothing if it fails. Requests that began before it end with the old
+// settings.
 func (r *Relay) reload() (ReloadAnswer, error) {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
@@ -64,7 +63,7 @@ func (r *Relay) reload() (ReloadAnswer, error) {
 	r.cfg.Tune(&tuned)
 	applied := running.Accept()
 	if slices.ContainsFunc(applied, func(c settings.Change) bool { return slices.Contains(tunable, c.Name) }) {
-		r.tune(&tuned) // which gives back what was saved up for retries, so not for nothing
+		r.tune(&tuned) // it resets the retry budget, so it is not called without a change
 	}
 	result := reloadApplied
 	if len(applied) == 0 {
@@ -75,7 +74,7 @@ func (r *Relay) reload() (ReloadAnswer, error) {
 	return ReloadAnswer{Relay: r.cfg.Membership.ID, Applied: applied, NeedsRestart: needRestart}, nil
 }
 
-// tune makes cfg what new requests are served by.
+// tune makes cfg the configuration of new requests.
 func (r *Relay) tune(cfg *Config) {
 	r.tuned.Store(cfg)
 	r.boundClients(cfg.MaxClientConnections)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/relay/ingress"
 )
 
@@ -72,7 +73,7 @@ func (tun *tunnel) echoes(text string) bool {
 func TestTunnelsAndStreamsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.DrainTimeout, s.SessionDrainTimeout = 300*time.Millisecond, 2300*time.Millisecond })
+	r := f.relay(func(s *Settings) { s.DrainTimeout, s.SessionDrainTimeout = 300*time.Millisecond, 5300*time.Millisecond })
 	f.worker("w1", service("echo", sessionBackend(t)))
 	r.settled(t, "echo", 1)
 	var tunnels []*tunnel
@@ -125,7 +126,7 @@ func TestTunnelsAndStreamsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *tes
 	for range 4 {
 		last = <-ends
 	}
-	if spread := last.Sub(first); spread < 400*time.Millisecond { // 1.6 s but for a slow machine
+	if spread := last.Sub(first); spread < 400*time.Millisecond { // 4 s but for a slow machine
 		t.Errorf("the sessions ended within %v", spread)
 	}
 	if err := <-stopped; err != nil {
@@ -187,21 +188,9 @@ func TestAStopThatWaitsForSessionsEndsWithTheLastOfThem(t *testing.T) {
 	}
 }
 
-func TestSessionsAreSpreadEvenly(t *testing.T) {
-	for _, c := range []struct {
-		all   int
-		share float64
-		want  int
-	}{{1, 1, 1}, {1, 0.01, 1}, {1, 0, 0}, {1, -0.2, 0}, {4, 1.1, 4}, {4, 0.76, 4}, {4, 0.75, 3}, {4, 0.25, 1}, {100_000, 0.5, 50_000}} {
-		if got := sessionsLeft(c.all, c.share); got != c.want {
-			t.Errorf("of %d with %v of the time left: %d, want %d", c.all, c.share, got, c.want)
-		}
-	}
-}
-
 func TestSessionsHaveAtLeastTheTimeOfRequests(t *testing.T) {
 	for _, c := range []struct{ requests, sessions, want time.Duration }{
-		{30 * time.Second, 0, DefaultSessionDrain}, {10 * time.Minute, 0, 10 * time.Minute},
+		{30 * time.Second, 0, daemon.DefaultSessionDrain}, {10 * time.Minute, 0, 10 * time.Minute},
 		{30 * time.Second, time.Minute, time.Minute}, {time.Minute, time.Minute, time.Minute}, {time.Minute, time.Second, 0},
 	} {
 		s, err := load(t, "--drain-timeout", fmt.Sprint(c.requests), "--session-drain-timeout", fmt.Sprint(c.sessions))

@@ -2,7 +2,9 @@ package relay
 
 import (
 	"cmp"
+	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +20,7 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// Settings are what an operator can tell a relay.
+// Settings are the settings of a relay.
 type Settings struct {
 	daemon.Settings
 	IngressAddr, PeerAddr string
@@ -45,13 +47,11 @@ type Settings struct {
 	RetryBudget        float64
 	MaxInFlight        int
 	AdaptiveInFlight   bool
-	DrainTimeout       time.Duration
 	ExposeRouteHeaders bool
 
 	TrustedProxies       []string
 	MaxInFlightPerClient clientShare
 	MaxClientConnections int
-	SessionDrainTimeout  time.Duration
 
 	Endpoints endpointSettings
 
@@ -66,7 +66,7 @@ type Settings struct {
 	AllowClearText                    []string
 }
 
-// DefaultSettings are those of a relay on this host.
+// DefaultSettings returns the settings of a relay on this host.
 func DefaultSettings() Settings {
 	return Settings{
 		Settings:             daemon.DefaultSettings(membership.RoleRelay),
@@ -89,7 +89,6 @@ func DefaultSettings() Settings {
 		RetryBudget:          0.2,
 		MaxInFlight:          10_000,
 		AdaptiveInFlight:     true,
-		DrainTimeout:         30 * time.Second,
 		Endpoints:            defaultEndpointSettings(),
 		Circuit:              defaultCircuitSettings(),
 		TraceSampleRatio:     0.01,
@@ -136,8 +135,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Custom(set, &s.MaxInFlightPerClient, settings.Spec{Name: "max-in-flight-per-client", Group: requests, Placeholder: "N|N%", Usage: "requests of one client address (IPv6: one /64) among them, as a number or a percentage of max-in-flight; more are refused; trusted proxies are not limited"}, clientShares)
 	settings.Int(set, &s.MaxClientConnections, settings.Spec{Name: "max-client-connections", Group: requests, DefaultText: "half of what the limit of open files leaves", Usage: "connections of clients that are open at a time, so that descriptors are left for workers, gossip and the admin API; a new one takes the place of the one that waits longest for its next request, or waits itself while all are in use; 0 is the default: half of the limit of open files less 128"}, settings.AtLeast(0))
 	settings.Strings(set, &s.TrustedProxies, settings.Spec{Name: "trusted-proxy", Group: requests, Placeholder: "CIDR", Usage: "network of proxies in front of the relay whose X-Forwarded-*, Forwarded, X-Real-IP and Ringway-Caller headers are believed; those of other clients are replaced or dropped; may be repeated"}, proxyNetwork)
-	settings.Duration(set, &s.DrainTimeout, settings.Spec{Name: "drain-timeout", Group: requests, Usage: "time for requests in flight when the relay stops"}, settings.AtLeast(time.Duration(0)))
-	settings.Duration(set, &s.SessionDrainTimeout, settings.Spec{Name: "session-drain-timeout", Group: requests, DefaultText: "5m, or drain-timeout if longer", Usage: "the same for tunnels, such as WebSockets, and for answers that have begun; those left after drain-timeout are ended one after the other until this is over; 0 is the default"}, settings.AtLeast(time.Duration(0)))
+	s.DeclareDrain(set, requests, "when the relay stops")
 	settings.Bool(set, &s.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Usage: "tell clients relay, endpoint and attempts in answer headers, and in the relay's own error answers the attempts and what went wrong in them"})
 
 	s.Endpoints.declare(set)
@@ -179,25 +177,13 @@ func (s *Settings) Declare(set *settings.Set) {
 		}
 		return problems
 	})
-	set.Check(func() []settings.Problem {
-		if s.sessionDrain() >= s.DrainTimeout {
-			return nil
-		}
-		return []settings.Problem{{Setting: "session-drain-timeout", Related: []string{"drain-timeout"},
-			Reason: "tunnels and streams would have less time than requests", Allowed: "0 for the default, or at least --drain-timeout, " + s.DrainTimeout.String()}}
-	})
 	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Selection); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseKeySources(s.KeySource); return problems })
 	set.Check(func() []settings.Problem { return s.checkGate(set) })
 	set.Check(func() []settings.Problem { _, problems := parseSessionCookies(s.SessionCookies); return problems })
 }
 
-// sessionDrain is SessionDrainTimeout, or its default.
-func (s *Settings) sessionDrain() time.Duration {
-	return cmp.Or(s.SessionDrainTimeout, max(DefaultSessionDrain, s.DrainTimeout))
-}
-
-// skip is what SkipRelays says, by service.
+// skip returns SkipRelays by service.
 func (s *Settings) skip() map[string][]string {
 	out := map[string][]string{}
 	for _, text := range s.SkipRelays {
@@ -207,14 +193,14 @@ func (s *Settings) skip() map[string][]string {
 	return out
 }
 
-// rules are those of every member, with a relay's own bounds.
+// rules returns the rules of every member, with a relay's own bounds.
 func (s *Settings) rules() advertise.Rules {
 	rules := s.Rules()
 	rules.MaxServices, rules.NewServicesPerMinute = s.MaxServices, s.NewServicesPerMinute
 	return rules
 }
 
-// Config turns the settings into the configuration of a relay.
+// Config returns the configuration of a relay with these settings.
 func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config, error) {
 	members, err := s.Membership(logger, reg)
 	if err != nil {
@@ -233,7 +219,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 			Minimums:         affinity.Minimums{PeersPerWorker: s.MinPeersPerWorker, PeersPerRelay: s.MinPeersPerRelay},
 			RelaysPerService: s.RelaysPerService, MaxRelaysPerService: s.MaxRelaysPerService, PeersPerTier: s.MinPeersPerTier, IndexSource: s.IndexSource, Strategy: s.Strategy, Skip: s.skip(),
 		},
-		// Zero means the default there and no delay here.
+		// There zero means the default, here no delay.
 		Links:     routing.LinkConfig{DrainDelay: cmp.Or(s.PeerDrainDelay, -1), Slack: s.PeerSlack, Grace: s.MemberGrace},
 		Choosing:  choosing,
 		Selection: s.Endpoints.selection(), Forwarding: s.Endpoints.forwarding(s.MinPeersPerTier), Upstream: s.Endpoints.upstream(),
@@ -246,4 +232,65 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	}
 	s.Tune(&cfg)
 	return cfg, nil
+}
+
+// tunable are the settings that a reload applies, in addition to the log level: those of
+// single requests. Settings on which the cluster must agree, and those of bound addresses,
+// need a restart.
+var tunable = []string{
+	"domain", "routes", "key-source", "request-timeout", "attempt-timeout", "max-attempts", "retry-budget", "max-in-flight", "max-in-flight-per-client",
+	"max-client-connections", "adaptive-in-flight",
+	"trusted-proxy", "expose-route-headers", "drain-timeout", "session-drain-timeout",
+}
+
+// Tune sets the fields of cfg that a reload can change.
+func (s *Settings) Tune(cfg *Config) {
+	cfg.Domain, cfg.Routes = s.Domain, s.Routes
+	cfg.Keys, _ = parseKeySources(s.KeySource) // the settings were checked when they were loaded
+	cfg.RequestTimeout, cfg.MaxAttempts, cfg.RetryBudget = s.RequestTimeout, s.MaxAttempts, s.RetryBudget
+	cfg.AttemptTimeout = s.AttemptTimeout.of(s.RequestTimeout)
+	cfg.MaxInFlight, cfg.DrainTimeout, cfg.ExposeRouteHeaders = s.MaxInFlight, s.DrainTimeout, s.ExposeRouteHeaders
+	cfg.AdaptiveInFlight = s.AdaptiveInFlight
+	cfg.MaxInFlightPerClient, cfg.TrustedProxies = s.MaxInFlightPerClient.of(s.MaxInFlight), s.trustedProxies()
+	cfg.MaxClientConnections, cfg.SessionDrainTimeout = s.MaxClientConnections, s.SessionDrain()
+}
+
+// attemptTime is how long one attempt may take: a duration, or a percentage of the time of
+// the request. Zero means no separate limit.
+type attemptTime struct {
+	fixed   time.Duration
+	percent int
+}
+
+// of returns the time for this time of a request.
+func (a attemptTime) of(request time.Duration) time.Duration {
+	if a.percent > 0 {
+		return time.Duration(float64(request) * float64(a.percent) / 100)
+	}
+	return a.fixed
+}
+
+var attemptTimes = settings.Kind[attemptTime]{
+	Name: "time", Want: "a duration such as 500ms or 10s, or a percentage of request-timeout such as 33%; 0 for no limit",
+	Parse: func(text string) (attemptTime, error) {
+		text = strings.TrimSpace(text)
+		if digits, ok := strings.CutSuffix(text, "%"); ok {
+			n, err := strconv.Atoi(digits)
+			if err != nil || n < 1 || n > 100 {
+				return attemptTime{}, errors.New("not from 1% to 100%")
+			}
+			return attemptTime{percent: n}, nil
+		}
+		fixed, err := time.ParseDuration(text)
+		if err != nil || fixed < 0 {
+			return attemptTime{}, errors.New("neither a duration nor a percentage")
+		}
+		return attemptTime{fixed: fixed}, nil
+	},
+	Format: func(a attemptTime) string {
+		if a.percent > 0 {
+			return strconv.Itoa(a.percent) + "%"
+		}
+		return a.fixed.String()
+	},
 }

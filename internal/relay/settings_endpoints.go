@@ -12,8 +12,8 @@ import (
 	"github.com/ringway/ringway/selection/pool"
 )
 
-// endpointSettings are what an operator can say of how endpoints are judged and connected
-// to: workers, and relays that requests are forwarded to.
+// endpointSettings are the settings for the statistics, evictions and connections of
+// endpoints: workers, and relays to forward to.
 type endpointSettings struct {
 	Alpha              float64
 	EvictAfterFailures int
@@ -70,7 +70,7 @@ func (s *endpointSettings) declare(set *settings.Set) {
 	})
 }
 
-// selection is how the workers of a range are judged.
+// selection returns the configuration for the workers of a range.
 func (s endpointSettings) selection() selection.Config {
 	cfg := selection.DefaultConfig()
 	cfg.Alpha, cfg.ConsecutiveFailures, cfg.ErrorRateThreshold = s.Alpha, s.EvictAfterFailures, s.EvictErrorRate
@@ -78,8 +78,8 @@ func (s endpointSettings) selection() selection.Config {
 	return cfg
 }
 
-// forwarding is how relays to forward to are chosen and judged, of which there must be
-// so many in the nearest tiers.
+// forwarding returns the configuration for the relays to forward to. minPeersPerTier of
+// them must be in the nearest tiers.
 func (s endpointSettings) forwarding(minPeersPerTier int) pool.Config {
 	cfg := pool.DefaultConfig()
 	cfg.MinPeersPerTier = minPeersPerTier
@@ -87,22 +87,21 @@ func (s endpointSettings) forwarding(minPeersPerTier int) pool.Config {
 	cfg.Alpha, cfg.ConsecutiveFailures, cfg.ErrorRateThreshold = s.Alpha, s.EvictAfterFailures, s.EvictErrorRate
 	cfg.LatencyMultiplier, cfg.MaxEviction = s.EvictLatencyFactor, s.EvictMaxTime
 	if s.EvictLatencyFactor == 0 {
-		cfg.LatencyMultiplier = math.MaxFloat64 // there is no zero for never
+		cfg.LatencyMultiplier = math.MaxFloat64 // zero would not mean never
 	}
 	return cfg
 }
 
-// upstream is how connections to workers and relays are opened and kept.
+// upstream returns the configuration of connections to workers and relays.
 func (s endpointSettings) upstream() upstream.Config {
 	return upstream.Config{DialTimeout: s.DialTimeout, IdleTimeout: s.IdleConnectionTimeout, MaxIdle: s.MaxIdleConnections}
 }
 
-// notForGates are the settings that only say something about workers. Those that say
-// how a plan is made are not among them: a gate makes the same plan to know which
-// relays serve a service.
+// notForGates are the settings that concern only workers. Those of the plan are not among
+// them: a gate makes the same plan to determine which relays serve a service.
 var notForGates = []string{"peer-slack", "peer-drain-delay", "allow-clear-text", "slow-start"}
 
-// checkGate refuses what an operator gave a gate and a gate would not follow.
+// checkGate refuses settings that have no effect on a gate.
 func (s *Settings) checkGate(set *settings.Set) []settings.Problem {
 	if s.Role != membership.RoleGate {
 		return nil

@@ -1,17 +1,20 @@
 package relay
 
 import (
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/selection/strategy"
 )
 
-// parseSelection reads what --selection takes: "stable", or "billing=stable" for one
-// service. It reports everything that is wrong.
+// parseSelection parses --selection: "stable", or "billing=stable" for one service. It
+// reports all errors.
 func parseSelection(items []string) (routing.ChoosingConfig, []settings.Problem) {
 	cfg := routing.ChoosingConfig{ByService: map[string]strategy.Spec{}}
 	var problems []settings.Problem
@@ -49,8 +52,7 @@ func parseSelection(items []string) (routing.ChoosingConfig, []settings.Problem)
 	return cfg, problems
 }
 
-// cutService takes the service off the front, if there is one: the '=' of a parameter
-// comes after a ';'.
+// cutService cuts off the service, if there is one: the '=' of a parameter follows a ';'.
 func cutService(text string) (service *string, spec string) {
 	head, _, _ := strings.Cut(text, ";")
 	if name, _, found := strings.Cut(head, "="); found {
@@ -67,10 +69,10 @@ func deref(s *string) string {
 	return *s
 }
 
-// joinPreferred puts lists of preferred nodes together again. A list is also what
-// separates the values of a setting in a flag and in the environment, with the same
-// comma: what follows a list of nodes and is neither a strategy nor one of a service
-// is another node.
+// joinPreferred restores lists of preferred nodes. The values of a setting in a flag and
+// in the environment are separated by the same comma as these lists. So an item that
+// follows a list of nodes, and is neither a strategy nor one of a service, is another
+// node.
 func joinPreferred(items []string) []string {
 	var out []string
 	for _, item := range items {
@@ -86,7 +88,7 @@ func joinPreferred(items []string) []string {
 	return out
 }
 
-// split takes joined errors apart.
+// split returns the single errors of joined errors.
 func split(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -97,4 +99,71 @@ func split(err error) []error {
 		out = append(out, split(one)...)
 	}
 	return out
+}
+
+// parseKeySources parses --key-source: "cookie:sid;caller", or "billing=cookie:sid" for
+// one service. It reports all errors.
+func parseKeySources(items []string) (ingress.Keys, []settings.Problem) {
+	keys := ingress.Keys{ByService: map[string]ingress.KeySources{}}
+	var problems []settings.Problem
+	for _, text := range items {
+		refuse := func(reason, allowed string) {
+			problems = append(problems, settings.Problem{Setting: "key-source", Value: text, Reason: reason, Allowed: allowed})
+		}
+		service, rest, found := strings.Cut(text, "=")
+		service = strings.TrimSpace(service)
+		if !found {
+			service, rest = "", text
+		} else if affinity.ValidateService(service) != nil {
+			refuse("not the name of a service before the '='", "SERVICE=SOURCE, or SOURCE for all services")
+			continue
+		}
+		sources, err := ingress.ParseKeySources(rest)
+		if err != nil {
+			refuse(err.Error(), ingress.KeySourceForms)
+			continue
+		}
+		_, again := keys.ByService[service]
+		switch {
+		case !found && keys.Default != nil:
+			refuse("a second source for all services", "one value with the sources in their order, divided by ';'")
+		case !found:
+			keys.Default = sources
+		case again:
+			refuse("a second source for "+service, "one value for each service, with the sources in their order, divided by ';'")
+		default:
+			keys.ByService[service] = sources
+		}
+	}
+	return keys, problems
+}
+
+// maxCookieName is how long the name of a session cookie may be, in bytes: every answer
+// and every request carries it.
+const maxCookieName = 64
+
+// parseSessionCookies parses --session-cookie: names of cookies by service. It reports all
+// errors.
+func parseSessionCookies(items []string) (map[string]string, []settings.Problem) {
+	names := map[string]string{}
+	var problems []settings.Problem
+	for _, text := range items {
+		refuse := func(reason, allowed string) {
+			problems = append(problems, settings.Problem{Setting: "session-cookie", Value: text, Reason: reason, Allowed: allowed})
+		}
+		service, name, _ := strings.Cut(text, "=")
+		service, name = strings.TrimSpace(service), strings.TrimSpace(name)
+		_, again := names[service]
+		switch {
+		case affinity.ValidateService(service) != nil:
+			refuse("not the name of a service before the '='", "SERVICE=NAME")
+		case len(name) > maxCookieName || (&http.Cookie{Name: name}).Valid() != nil:
+			refuse("not the name of a cookie after the '='", fmt.Sprintf("SERVICE=NAME, with a name of 1 to %d letters, digits and -_.!#$%%&'*+^`|~", maxCookieName))
+		case again:
+			refuse("a second cookie for "+service, "one for each service")
+		default:
+			names[service] = name
+		}
+	}
+	return names, problems
 }

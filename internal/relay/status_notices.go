@@ -13,7 +13,7 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// notices are what an operator should know first, the worst first.
+// notices returns what an operator needs to know first, the worst first.
 func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.Service, f *statuspage.Focus, reasons []string) []statuspage.Notice {
 	var problems, warnings, notes []statuspage.Notice
 	for _, reason := range reasons {
@@ -65,7 +65,7 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 	return append(append(problems, warnings...), notes...)
 }
 
-// readinessNotice says what to do about a reason of Reasons.
+// readinessNotice adds the remedy to a reason of Reasons.
 func readinessNotice(reason string) statuspage.Notice {
 	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason[:1]) + reason[1:] + "."}
 	switch {
@@ -83,7 +83,7 @@ func readinessNotice(reason string) statuspage.Notice {
 	return n
 }
 
-// serviceNotices are about the service that is looked at.
+// serviceNotices returns the notices about the service that the page shows.
 func serviceNotices(route *routing.Route, f *statuspage.Focus) (problems, warnings []statuspage.Notice) {
 	if f.Ready == 0 {
 		return []statuspage.Notice{{
@@ -132,7 +132,7 @@ func serviceNotices(route *routing.Route, f *statuspage.Focus) (problems, warnin
 	return problems, warnings
 }
 
-// mostNamedLost is how many of those that failed are named.
+// mostNamedLost is how many of the failed members are named.
 const mostNamedLost = 5
 
 func failedLately(s *membership.Snapshot) string {
@@ -151,7 +151,7 @@ func failedLately(s *membership.Snapshot) string {
 	return strings.Join(ids, ", ")
 }
 
-// signals are counters that say that members disagree.
+// signals caches counters which show that members disagree.
 type signals struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -160,7 +160,7 @@ type signals struct {
 
 type found struct{ duplicates int }
 
-// signalAge is how old they may be: gathering all metrics costs a millisecond.
+// signalAge is the maximum age of the cache: gathering all metrics costs a millisecond.
 const signalAge = 5 * time.Second
 
 func (s *signals) read(g prometheus.Gatherer) found {
@@ -169,7 +169,7 @@ func (s *signals) read(g prometheus.Gatherer) found {
 	if !s.at.IsZero() && time.Since(s.at) < signalAge {
 		return s.last
 	}
-	families, _ := g.Gather() // those that could be gathered are there beside an error
+	families, _ := g.Gather() // with an error, Gather returns the families that it could gather
 	s.at, s.last = time.Now(), found{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

@@ -212,7 +212,7 @@ func TestEveryReasonForNotBeingReadyHasARemedy(t *testing.T) {
 func TestRunbooksOfThePagesExist(t *testing.T) {
 	name := regexp.MustCompile(`Runbook(?:: | = [^,"]*(?:"[^"]*", )?)"([a-z-]+)"`)
 	found := 0
-	for _, file := range []string{"status_notices.go", "../worker/status.go"} {
+	for _, file := range []string{"status_notices.go", "../worker/api.go"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/ringway/ringway/internal/settings"
 )
 
-// proxyNetwork is a rule for a setting.
+// proxyNetwork is the rule of a setting.
 var proxyNetwork = settings.Rule[string]{
 	Allowed: "networks such as 10.0.0.0/8 or 2001:db8::/32",
 	Holds: func(text string) bool {
@@ -18,7 +18,7 @@ var proxyNetwork = settings.Rule[string]{
 	},
 }
 
-// trustedProxies are the networks of checked settings.
+// trustedProxies returns the networks of checked settings.
 func (s *Settings) trustedProxies() []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range s.TrustedProxies {
@@ -29,14 +29,14 @@ func (s *Settings) trustedProxies() []netip.Prefix {
 	return out
 }
 
-// clientShare is how many requests of a service one client may have in flight: a
-// number, or a percentage of what the service may have. Zero is no limit.
+// clientShare is how many requests of a service one client may have in flight: a number,
+// or a percentage of the service's limit. Zero means no limit.
 type clientShare struct {
 	n       int
 	percent bool
 }
 
-// of is the number where a service may have so many.
+// of returns the number for this limit of a service.
 func (s clientShare) of(maxInFlight int) int {
 	if !s.percent {
 		return s.n

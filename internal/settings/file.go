@@ -12,10 +12,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFileSize bounds the configuration file; real ones are a few kilobytes.
+// maxFileSize limits the configuration file in bytes; real ones are a few kilobytes.
 const maxFileSize = 1 << 20
 
-// file is a parsed configuration file: its top-level keys, not yet judged.
+// file is a parsed configuration file: its top-level keys, not checked yet.
 type file struct {
 	path string
 	body []byte
@@ -30,8 +30,8 @@ func (f *file) fault(line int, reason string) Problem {
 	return Problem{Setting: "config", Value: f.path, Origin: f.origin(line), Reason: reason}
 }
 
-// parseFile reads the top level of a YAML file. It never fails as a whole: what
-// could be read is returned beside the problems.
+// parseFile reads the top level of a YAML file. It never fails as a whole: it returns the
+// readable part together with the problems.
 func parseFile(path string, body []byte) (*file, Problems) {
 	f := &file{path: path, body: body, keys: map[string]*yaml.Node{}, line: map[string]int{}}
 	if len(body) > maxFileSize {
@@ -78,18 +78,18 @@ func parseFile(path string, body []byte) (*file, Problems) {
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
-// syntax turns an error of the YAML parser into a problem with a line.
+// syntax turns an error of the YAML parser into a problem with a line number.
 func (f *file) syntax(err error) Problem {
 	line, text := splitLine(err.Error())
 	if strings.Contains(text, "unknown anchor") {
-		// The parser's text quotes the value, which may be a secret that begins
-		// with an asterisk.
+		// The text of the parser quotes the value, which may be a secret that begins with
+		// an asterisk.
 		text = "a value that begins with * needs quotes"
 	}
 	return f.fault(line, "not valid YAML: "+text)
 }
 
-// splitLine takes the line number off the front of a message of the YAML parser.
+// splitLine removes the line number from the start of a message of the YAML parser.
 func splitLine(text string) (line int, rest string) {
 	match := yamlLine.FindStringSubmatch(text)
 	if match == nil {
@@ -102,7 +102,7 @@ func splitLine(text string) (line int, rest string) {
 	return line, text[len(match[0]):]
 }
 
-// resolve follows an alias to what it stands for.
+// resolve follows an alias to its target.
 func resolve(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode && node.Alias != nil {
 		return node.Alias
@@ -114,7 +114,7 @@ func isNull(node *yaml.Node) bool {
 	return node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null"
 }
 
-// describe names the shape of a node in words.
+// describe names the kind of a node in words.
 func describe(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.MappingNode:
@@ -128,7 +128,7 @@ func describe(node *yaml.Node) string {
 	}
 }
 
-// scalars returns the text of a node for a plain setting.
+// scalars returns the texts of a node for a setting that is not a section.
 func scalars(node *yaml.Node, list bool) ([]string, error) {
 	switch {
 	case node.Kind == yaml.ScalarNode:

@@ -1,10 +1,13 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,11 +40,11 @@ func (v *typed[T]) save()                       { v.saved = *v.target }
 func (v *typed[T]) restore()                    { *v.target = v.saved }
 func (v *typed[T]) decode(*file, Spec) Problems { return nil }
 
-// Kind is how text becomes a value of type T and back; see [Custom].
+// Kind defines how text is converted to a value of type T and back; see [Custom].
 type Kind[T any] struct {
-	// Name is the type as the reference shows it.
+	// Name is the name of the type in the reference.
 	Name string
-	// Want says in words what Parse accepts; it completes "want …".
+	// Want describes in words what Parse accepts; it completes "want …".
 	Want string
 	// Parse must not quote the text in its error: it may be a secret.
 	Parse func(text string) (T, error)
@@ -85,8 +88,8 @@ func allowed[T any](rules []Rule[T]) string {
 	return strings.Join(words, ", ")
 }
 
-// orEmpty lets a rule pass the empty text, which means "not set" for an
-// optional text setting.
+// orEmpty makes a rule accept the empty text, which means "not set" for an optional text
+// setting.
 func orEmpty[T ~string](rules []Rule[T]) []Rule[T] {
 	out := make([]Rule[T], len(rules))
 	for i, rule := range rules {
@@ -95,8 +98,8 @@ func orEmpty[T ~string](rules []Rule[T]) []Rule[T] {
 	return out
 }
 
-// String declares a text setting. The text is taken as it is, spaces included.
-// Rules are not asked about the empty text, which means "not set".
+// String declares a text setting. The text is not changed, spaces included. Rules are not
+// applied to the empty text, which means "not set".
 func String(s *Set, target *string, spec Spec, rules ...Rule[string]) {
 	Custom(s, target, spec, Kind[string]{
 		Name:   "string",
@@ -140,8 +143,8 @@ func Float(s *Set, target *float64, spec Spec, rules ...Rule[float64]) {
 	}, rules...)
 }
 
-// Bool declares a switch: true, yes, on, 1 or false, no, off, 0, in any case.
-// The flag alone means true.
+// Bool declares a switch: true, yes, on, 1 or false, no, off, 0, in any case. The flag
+// without a value means true.
 func Bool(s *Set, target *bool, spec Spec) {
 	Custom(s, target, spec, Kind[bool]{
 		Name: "bool",
@@ -180,8 +183,8 @@ func Duration(s *Set, target *time.Duration, spec Spec, rules ...Rule[time.Durat
 	}, rules...)
 }
 
-// Enum declares a choice among values. The empty text is refused unless it is
-// among them or is the default.
+// Enum declares a choice among values. The empty text is refused unless it is one of them
+// or the default.
 func Enum[T ~string](s *Set, target *T, spec Spec, values ...T) {
 	words := make([]string, 0, len(values))
 	for _, value := range values {
@@ -217,11 +220,11 @@ func Address(s *Set, target *string, spec Spec, rules ...Rule[string]) {
 	}, orEmpty(rules)...)
 }
 
-// SocketPrefix begins an address that is the path of a unix socket.
+// SocketPrefix is the prefix of an address that is the path of a unix socket.
 const SocketPrefix = "unix:"
 
-// AddressOrSocket is [Address] that may be a unix socket as well, by its absolute path:
-// a relative one would mean another file in another directory.
+// AddressOrSocket is [Address] that also accepts a unix socket by its absolute path: a
+// relative path would depend on the working directory.
 func AddressOrSocket(s *Set, target *string, spec Spec, rules ...Rule[string]) {
 	Custom(s, target, spec, Kind[string]{
 		Name: "address",
@@ -247,7 +250,7 @@ func parseAddress(text string) (string, error) {
 	}
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
-		// net's errors quote the text; a short cause of our own does not.
+		// The errors of package net quote the text; these short causes do not.
 		switch {
 		case strings.Contains(text, "/"):
 			return "", errors.New("not host:port")
@@ -267,13 +270,13 @@ func parseAddress(text string) (string, error) {
 	return text, nil
 }
 
-// Strings declares a repeatable list. Rules judge each item.
+// Strings declares a repeatable list. Rules check each item.
 func Strings(s *Set, target *[]string, spec Spec, rules ...Rule[string]) {
 	s.declare(&setting{
 		Spec: spec, kind: "strings", want: "a list", allowed: allowed(rules), list: true,
 		variable: &typed[[]string]{
 			target:     target,
-			initial:    slices.Clip(slices.Clone(*target)), // clipped: an append by the owner must not reach it
+			initial:    slices.Clip(slices.Clone(*target)), // clipped: an append by the owner must not change it
 			parseText:  func(raw []string) ([]string, error) { return slices.Clone(raw), nil },
 			formatText: func(v []string) string { return strings.Join(v, ",") },
 			rules: func(items []string) error {
@@ -298,4 +301,64 @@ func splitList(text string) []string {
 		}
 	}
 	return items
+}
+
+// Rule is one condition on a value. Rules are checked in order; the error is about the
+// first rule that the value breaks, and lists what all rules together allow.
+type Rule[T any] struct {
+	// Allowed describes the valid values in a few words, for example "3 or more".
+	Allowed string
+	// Holds reports whether the value is valid. It must not change the value.
+	Holds func(T) bool
+}
+
+// AtLeast allows smallest and everything above it.
+func AtLeast[T cmp.Ordered](smallest T) Rule[T] {
+	return Rule[T]{
+		Allowed: show(smallest) + " or more",
+		Holds:   func(v T) bool { return v >= smallest },
+	}
+}
+
+// Above allows everything above limit, but not limit itself.
+func Above[T cmp.Ordered](limit T) Rule[T] {
+	return Rule[T]{
+		Allowed: "more than " + show(limit),
+		Holds:   func(v T) bool { return v > limit },
+	}
+}
+
+// Between allows smallest, largest and everything between them.
+func Between[T cmp.Ordered](smallest, largest T) Rule[T] {
+	return Rule[T]{
+		Allowed: show(smallest) + " to " + show(largest),
+		Holds:   func(v T) bool { return v >= smallest && v <= largest },
+	}
+}
+
+// Matching allows text that matches pattern as a whole; allowed describes the pattern in
+// words.
+func Matching(pattern *regexp.Regexp, allowed string) Rule[string] {
+	whole := regexp.MustCompile(`^(?:` + pattern.String() + `)$`)
+	return Rule[string]{Allowed: allowed, Holds: whole.MatchString}
+}
+
+// show formats a bound as in a configuration.
+func show(v any) string {
+	if d, ok := v.(time.Duration); ok {
+		return formatDuration(d)
+	}
+	return fmt.Sprint(v)
+}
+
+// formatDuration writes 5m0s as 5m and 1h0m0s as 1h.
+func formatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// Sources are where [Set.Load] looks besides the bound flags.
+// Sources are the inputs of [Set.Load] in addition to the bound flags.
 type Sources struct {
-	// Environ is the environment as os.Environ returns it; nil reads none.
+	// Environ is the environment as os.Environ returns it; nil: no variables.
 	Environ []string
 	// File overrides --config, for example for a command that validates a file.
 	File string
@@ -19,10 +20,10 @@ type Sources struct {
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Load fills every variable from the flags, the environment, the file and the
-// defaults, in this order of precedence. The error is a [Problems] with every
-// invalid setting, sorted; the variables then hold what they held before.
-// It may be called again, for example to reload.
+// Load fills every variable from the flags, the environment, the file and the defaults, in
+// this order of precedence. The error is a [Problems] with all invalid settings, sorted;
+// after an error the variables have their previous values. Load may be called again, for
+// example to reload.
 func (s *Set) Load(from Sources) error {
 	if len(s.mistakes) > 0 {
 		return errors.New("settings are declared wrongly: " + strings.Join(s.mistakes, "; "))
@@ -58,7 +59,7 @@ func (s *Set) load(from Sources) Problems {
 	problems = append(problems, fileProblems...)
 
 	for _, st := range s.settings {
-		// A section needs a file that decodes as a whole.
+		// A section needs a file without syntax errors.
 		if st != config && (!st.section || len(fileProblems) == 0) {
 			problems = append(problems, s.fill(st, environ, parsed)...)
 		}
@@ -69,13 +70,14 @@ func (s *Set) load(from Sources) Problems {
 	var found Problems
 	for _, check := range s.checks {
 		for _, p := range check() {
-			// A broken file leaves defaults behind: what they break together is no news.
+			// An invalid setting keeps its default, so a check that involves one would
+			// report a consequence of a problem that is reported already.
 			if slices.ContainsFunc(append(p.Related, p.Setting), problems.about) || problems.about("config") {
 				continue
 			}
 			if st := s.byName[p.Setting]; st != nil {
 				if p.Origin == (Origin{}) {
-					if p.Value == "" { // else a part of it, which the check chose
+					if p.Value == "" { // otherwise the check chose a part of the value
 						p.Value = st.text()
 					}
 					p.Origin, p.key = st.origin, st.section
@@ -90,7 +92,7 @@ func (s *Set) load(from Sources) Problems {
 	return append(problems, found...)
 }
 
-// environment turns KEY=VALUE lines into a map; as in a shell, the last wins.
+// environment turns KEY=VALUE lines into a map; as in a shell, the last one wins.
 func environment(lines []string) map[string]string {
 	environ := make(map[string]string, len(lines))
 	for _, line := range lines {
@@ -113,7 +115,7 @@ func (s *Set) readFile(from Sources) (*file, Problems) {
 	if err != nil {
 		var pathErr *fs.PathError
 		if errors.As(err, &pathErr) {
-			err = pathErr.Err // the path is in the problem already
+			err = pathErr.Err // the problem has the path already
 		}
 		return nil, Problems{{
 			Setting: "config", Value: s.path, Origin: s.byName["config"].origin,
@@ -123,8 +125,8 @@ func (s *Set) readFile(from Sources) (*file, Problems) {
 	return parseFile(s.path, body)
 }
 
-// fill finds the source of highest precedence that gives the setting, parses its
-// value and judges it. After a failure the variable holds the default.
+// fill finds the source of highest precedence that gives the setting, parses the value and
+// checks it. After an error the variable holds the default.
 func (s *Set) fill(st *setting, environ map[string]string, parsed *file) Problems {
 	if st.section {
 		if parsed == nil || parsed.keys[st.Name] == nil || isNull(parsed.keys[st.Name]) {
@@ -163,7 +165,7 @@ func (s *Set) fill(st *setting, environ map[string]string, parsed *file) Problem
 	return Problems{{Setting: st.Name, Value: value, Origin: origin, Reason: reason, Allowed: st.allowedText()}}
 }
 
-// find returns the raw text of the source that wins.
+// find returns the text from the source of highest precedence.
 func (s *Set) find(st *setting, environ map[string]string, parsed *file) ([]string, Origin, error) {
 	if st.flag != nil && st.flag.given {
 		return st.flag.raw, Origin{Source: Flag, Name: "--" + st.Name}, nil
@@ -185,7 +187,7 @@ func (s *Set) find(st *setting, environ map[string]string, parsed *file) ([]stri
 	return []string{st.text()}, Origin{}, nil
 }
 
-// allowedText says what the setting accepts, by its kind and by its rules.
+// allowedText describes the values that the kind and the rules accept.
 func (st *setting) allowedText() string {
 	switch {
 	case st.want == "":
@@ -221,3 +223,35 @@ func (s *Set) unknownKeys(parsed *file) Problems {
 	}
 	return problems
 }
+
+// serviceLink matches the variables that Kubernetes sets in every pod for a Service whose
+// name starts like the prefix (RINGWAY_SERVICE_HOST, RINGWAY_PORT_7400_TCP_ADDR, …). They
+// are not typing errors of an operator.
+var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|(^|_)PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
+
+// warnUnknownVariables adds a warning for variables that start with the prefix and belong
+// to no setting: a mistyped one would otherwise be ignored silently.
+func (s *Set) warnUnknownVariables(environ map[string]string) {
+	known := map[string]bool{}
+	for _, st := range s.settings {
+		known[s.Variable(st.Name)] = !st.section
+	}
+	var warnings []string
+	for name := range environ {
+		rest, ours := strings.CutPrefix(name, s.prefix)
+		if !ours || known[name] || s.foreign[name] || serviceLink.MatchString(rest) || serviceLink.MatchString(name) {
+			continue
+		}
+		text := "environment variable " + name + " is not a setting and is ignored"
+		if meant := s.Suggest(name); meant != "" && !s.byName[meant].section {
+			text += "; did you mean " + s.Variable(meant) + "?"
+		}
+		warnings = append(warnings, text)
+	}
+	slices.Sort(warnings)
+	s.warnings = append(s.warnings, warnings...)
+}
+
+// Warnings returns the warnings of the last Load: unknown environment variables with the
+// prefix, secrets on the command line.
+func (s *Set) Warnings() []string { return slices.Clone(s.warnings) }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Reference writes the settings of every set as Markdown tables, one per group.
-// The output depends on the declarations only, so that a generated page can be
-// compared with it to see whether it is stale. Call it before Load.
+// Reference writes the settings of every set as Markdown tables, one per group. The output
+// depends only on the declarations, so that a test can detect a stale page. Call it before
+// Load.
 func Reference(w io.Writer, sets ...*Set) error {
 	var b strings.Builder
 	for i, s := range sets {
@@ -70,7 +70,7 @@ func (s *Set) row(b *strings.Builder, st *setting) {
 	fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s |\n", flag, variable, key, st.kind, initial, limits, usage)
 }
 
-// cell makes text safe inside a table.
+// cell escapes text for a table.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(text)
 }

@@ -12,11 +12,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Section declares a structured key of the file that is neither a flag nor an
-// environment variable, for example a list of routes. It is decoded strictly
-// into T by the rules of go.yaml.in/yaml/v3 (`yaml:"…"` tags): a field that T
-// does not have is refused, with its line. Checks see the decoded value; each
-// error inside an errors.Join becomes a problem of its own.
+// Section declares a structured key of the file that has no flag and no environment
+// variable, for example a list of routes. It is decoded strictly into T by the rules of
+// go.yaml.in/yaml/v3 (`yaml:"…"` tags): a field that T does not have is refused, with its
+// line. The checks get the decoded value; each error inside an errors.Join becomes a
+// separate problem.
 func Section[T any](s *Set, target *T, spec Spec, checks ...func(T) error) {
 	s.declare(&setting{
 		Spec: spec, kind: "section", section: true,
@@ -38,9 +38,9 @@ type section[T any] struct {
 	checks []func(T) error
 }
 
-// decode decodes the whole file once more, into a struct made of this one key
-// and a map for the rest. Decoding only the node would lose either strictness
-// (which belongs to the decoder) or the line numbers.
+// decode decodes the whole file again, into a struct with this key and a map for the rest.
+// Decoding only the node would lose either strictness (a property of the decoder) or the
+// line numbers.
 func (v *section[T]) decode(f *file, spec Spec) Problems {
 	at := func(line int, reason string) Problem {
 		return Problem{Setting: spec.Name, Origin: f.origin(line), Reason: reason, key: true}
@@ -82,7 +82,7 @@ func (v *section[T]) decode(f *file, spec Spec) Problems {
 
 var unknownField = regexp.MustCompile(`^field (.+) not found in type `)
 
-// explain rewords what the YAML decoder says for people who do not read Go.
+// explain rewords errors of the YAML decoder for people who do not know Go.
 func (v *section[T]) explain(text string, secret bool) string {
 	if match := unknownField.FindStringSubmatch(text); match != nil {
 		known := fieldNames(reflect.TypeFor[T](), nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Spec describes one setting. Name, Usage and Group are wanted for every
-// setting, the rest where it applies.
+// Spec describes one setting. Every setting needs Name, Usage and Group, the other fields
+// are optional.
 type Spec struct {
 	// Name is the flag name in kebab-case, for example "gossip-addr". The file key
 	// is the same; the environment variable follows from it.
@@ -24,12 +24,12 @@ type Spec struct {
 	Usage string
 	// Placeholder names the value in help, for example "HOST:PORT"; the type when empty.
 	Placeholder string
-	// DefaultText replaces the default in help and reference where the real one
-	// depends on the machine, for example "host name".
+	// DefaultText replaces the default in help and reference if the real one depends on the
+	// machine, for example "host name".
 	DefaultText string
-	// Required refuses a setting that no source gives, or that is given empty.
+	// Required refuses a setting that no source gives, or that is empty.
 	Required bool
-	// Secret hides the value everywhere.
+	// Secret hides the value in all output.
 	Secret bool
 }
 
@@ -37,8 +37,8 @@ type Spec struct {
 type setting struct {
 	Spec
 	kind    string // "string", "int", …; the type column of the reference
-	want    string // what the kind accepts, in words
-	allowed string // what the rules allow, in words; may be empty
+	want    string // the values that the kind accepts, in words
+	allowed string // the values that the rules allow, in words; may be empty
 	list    bool
 	section bool // only a key of the file
 	noFile  bool // no key of the file
@@ -47,14 +47,14 @@ type setting struct {
 	variable
 }
 
-// variable is the typed half of a setting.
+// variable is the part of a setting that depends on its type.
 type variable interface {
-	parse(raw []string) error // parses without judging and assigns
-	verify() error            // judges the present value by the rules
+	parse(raw []string) error // parses and assigns, without checking rules
+	verify() error            // checks the present value against the rules
 	text() string             // the present value as written in a configuration
 	reset()                   // assigns the default
-	save()                    // remembers the present value …
-	restore()                 // … and brings it back
+	save()                    // remembers the present value
+	restore()                 // assigns the remembered value
 	// decode fills a section from a parsed file.
 	decode(f *file, spec Spec) Problems
 }
@@ -66,16 +66,16 @@ type Set struct {
 	prefix   string
 	settings []*setting
 	byName   map[string]*setting
-	foreign  map[string]bool // environment variables that other programs own
+	foreign  map[string]bool // environment variables of other programs
 	checks   []func() []Problem
 	mistakes []string // programming mistakes in declarations, reported by Load
 	path     string   // the value of --config
 	warnings []string
 }
 
-// New returns a set that holds one setting, "config": the path of the YAML file.
-// Name heads the generated reference; prefix starts the name of every
-// environment variable, without the underscore.
+// New returns a set with one setting, "config": the path of the YAML file. Name is the
+// heading of the generated reference; prefix starts the name of every environment variable,
+// without the underscore.
 func New(name, prefix string) *Set {
 	s := &Set{
 		name:    name,
@@ -93,8 +93,8 @@ func New(name, prefix string) *Set {
 	return s
 }
 
-// declare adds a setting. Mistakes in declarations are kept for Load, so that a
-// binary with a mistake reports it instead of panicking.
+// declare adds a setting. Mistakes in declarations are kept for Load, so that a binary with
+// a mistake reports the mistake instead of panicking.
 func (s *Set) declare(st *setting) {
 	if st.Group == "" {
 		st.Group = "General"
@@ -123,8 +123,8 @@ func (s *Set) Variable(name string) string {
 	return s.prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// AlsoKnown names settings of other programs that share the prefix, so that
-// their environment variables cause no warning here.
+// AlsoKnown names settings of other programs with the same prefix, so that their
+// environment variables cause no warning here.
 func (s *Set) AlsoKnown(names ...string) {
 	for _, name := range names {
 		s.foreign[s.Variable(name)] = true
@@ -141,14 +141,14 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Check registers a condition across settings. Load calls it after all
-// variables are filled; a setting that is invalid by itself then still holds its
-// default. It must not change anything.
+// Check registers a condition across settings. Load calls it after all variables are
+// filled; a setting that is invalid by itself then has its default. The check must not
+// change anything.
 func (s *Set) Check(check func() []Problem) { s.checks = append(s.checks, check) }
 
-// BindFlags adds a flag for every setting declared so far. Parsing fs only
-// records the values; Load judges them, so that all mistakes are reported at
-// once. Call it once, before fs is parsed.
+// BindFlags adds a flag for every setting declared so far. Parsing fs only records the
+// values; Load checks them, so that all problems are reported together. Call it once,
+// before fs is parsed.
 func (s *Set) BindFlags(fs *pflag.FlagSet) {
 	for _, st := range s.settings {
 		if st.section {
@@ -159,8 +159,8 @@ func (s *Set) BindFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// WriteHelp writes the flags under the headings of their groups, wrapped at
-// width columns (0: not wrapped).
+// WriteHelp writes the flags under the headings of their groups, wrapped at width columns
+// (0: not wrapped).
 func (s *Set) WriteHelp(w io.Writer, width int) error {
 	for i, group := range s.groups() {
 		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -184,8 +184,8 @@ func (s *Set) WriteHelp(w io.Writer, width int) error {
 	return nil
 }
 
-// groups returns the groups in the order of their first setting, the
-// configuration file's last: it is the least interesting.
+// groups returns the groups in the order of their first setting, with the group of the
+// configuration file last, because it is the least interesting.
 func (s *Set) groups() []string {
 	var groups []string
 	for _, st := range slices.Concat(s.settings[1:], s.settings[:1]) {

@@ -1,22 +1,21 @@
-// Package statuspage is the page that a process shows to whoever opens its admin
-// address in a browser.
+// Package statuspage is the web page on the admin address of a process, for browsers.
 //
-// Promise: the page says what the process knows, and nothing else: it asks nobody.
-// It works without JavaScript; with it, it is kept up to date. It loads nothing from
-// elsewhere, names of members and services cannot break out of their place in it,
-// and while nobody looks it costs nothing.
+// Promise: the page shows only data of the process and sends no request to other members.
+// It works without JavaScript; with JavaScript it is kept up to date. It loads nothing from
+// other origins, names of members and services cannot inject markup, and without a reader
+// the page costs nothing.
 //
 //	Document (a value) ──► page.html ──► GET /          the whole page
 //	       ▲                  │
 //	       │ every 500 ms     └────────► GET /events    the sections that changed
 //	  relay, worker                      GET /assets/…  style, script, icon
 //
-// Sections are drawn here only, the ring included: the script puts what it is sent in
-// place of what was there, node by node, so that focus and selection stay.
+// Sections, the ring included, are drawn here only. The script replaces the old content
+// with the received one node by node, so that focus and selection stay.
 //
-// Rules: a Document is the page's once it was returned. Every listener of /events is
-// served by the goroutine of its request, which ends with the request: this package
-// starts none. The number of listeners is bounded, and one that takes long to draw
-// rests for longer. Colours are custom properties in assets/page.css, and nowhere
-// else: a test computes their contrast.
+// Rules: a Document must not change after it was returned. The goroutine of a request to
+// /events serves that listener and ends with the request: this package starts no
+// goroutines. The number of listeners is limited, and the interval of a listener grows with
+// the time of drawing. Colours are custom properties in assets/page.css, and nowhere else:
+// a test computes their contrast.
 package statuspage

@@ -1,52 +1,56 @@
 package statuspage
 
-import "time"
+import (
+	"time"
 
-// Document is one process at one moment. Texts may be anything: the page escapes
-// them.
+	"github.com/ringway/ringway/membership"
+)
+
+// Document is the state of one process at one moment. Texts may contain anything: the page
+// escapes them.
 type Document struct {
-	// ID, Role and so on are those of the process that answers.
+	// ID, Role and the other fields are those of the process.
 	ID, Role, Cluster, Environment, Datacenter, Region string
-	// Build is its version.
+	// Build is the version of the process.
 	Build string
-	// Uptime is since it started.
+	// Uptime is the time since the start of the process.
 	Uptime time.Duration
-	// Ready says what /readyz says.
+	// Ready is the result of /readyz.
 	Ready bool
-	// Notices are what an operator should know first, the worst first.
+	// Notices are sorted by importance, the most severe first.
 	Notices []Notice
-	// MembersChecksum and ServicesChecksum are equal on all members that agree.
+	// MembersChecksum and ServicesChecksum are equal on all members with the same view.
 	MembersChecksum, ServicesChecksum string
-	// Members are those that are there, and those that went lately.
+	// Members are the members that are alive, and those that left or failed recently.
 	Members []Member
 
-	// Services are those that a relay knows, by name. A worker has none.
+	// Services are the services that a relay knows, by name. A worker has none.
 	Services []Service
-	// InFlight counts the requests under way.
+	// InFlight counts the requests in flight.
 	InFlight int64
-	// Focus is the service that the page shows closely. Nil: none.
+	// Focus is the service that the page shows in detail. Nil: none.
 	Focus *Focus
-	// Offers are what a worker offers. A relay has none.
+	// Offers are the services of a worker. A relay has none.
 	Offers []Offer
 }
 
-// Severity is how bad a notice is.
+// Severity is the severity of a notice.
 type Severity string
 
-// The severities, the worst first.
+// The severities, the most severe first.
 const (
 	Problem Severity = "problem" // clients notice, or will soon
 	Warning Severity = "warning" // the margin is smaller than it should be
-	Note    Severity = "note"    // good to know
+	Note    Severity = "note"    // for information
 )
 
-// Notice is something that an operator should know, and what to do.
+// Notice is a fact for the operator with its remedy.
 type Notice struct {
 	Severity Severity
 	Text     string
-	// Remedy is a sentence; empty where waiting is all there is to do.
+	// Remedy is a sentence; empty if the operator can only wait.
 	Remedy string
-	// Runbook is the name of a page of docs/operations; empty: there is none.
+	// Runbook is the name of a page in docs/operations; empty: there is none.
 	Runbook string
 }
 
@@ -57,13 +61,14 @@ type Member struct {
 	Datacenter string
 	Address    string
 	Version    string
-	// Age is since it started, by its own clock; for one that went, since then.
+	// Age is the time since the start of a member by its own clock, or since it left or
+	// failed.
 	Age time.Duration
-	// Self is the process that answers.
+	// Self: this member is the process.
 	Self bool
 }
 
-// MemberState is how a member stands.
+// MemberState is the state of a member.
 type MemberState string
 
 // The states of members.
@@ -74,29 +79,30 @@ const (
 	Left    MemberState = "left"
 )
 
-// Service is a line in the list of services.
+// Service is one row in the list of services.
 type Service struct {
 	Name string
-	// Index is this relay's place among those that serve it, -1 when it forwards.
+	// Index is the index of this relay among those that serve the service, -1 if it
+	// forwards.
 	Index int
-	// Ready of the Endpoints take requests.
+	// Ready is how many of the Endpoints accept requests.
 	Ready, Endpoints int
-	// Range is the relay's run of workers; empty where there is none.
+	// Range is the relay's range of workers; empty if there is none.
 	Range string
-	// Connects is how many workers it connects to.
+	// Connects is how many workers the relay connects to.
 	Connects int
 	InFlight int64
 	Strategy string
 }
 
-// Focus is one service, closely.
+// Focus is one service in detail.
 type Focus struct {
 	Service
-	// Role is one sentence about what this relay does for the service.
+	// Role is a sentence about the role of this relay for the service.
 	Role string
-	// Ring has the workers, and who connects to them.
+	// Ring has the workers and the relays that connect to them.
 	Ring Ring
-	// Peers are what this relay is connected to: workers, or relays when it forwards.
+	// Peers are the workers that this relay is connected to, or relays if it forwards.
 	Peers []Peer
 	// Forwarding: Peers are relays.
 	Forwarding bool
@@ -116,33 +122,35 @@ type Ring struct {
 type RingWorker struct {
 	ID    string
 	State PeerState
-	// Relays are how many relays the plan connects to it.
+	// Relays is how many relays connect to the worker according to the plan.
 	Relays int
 	// Mine: this relay is one of them.
 	Mine bool
 }
 
-// Arc is what one relay connects to.
+// Arc is the range of one relay.
 type Arc struct {
 	Relay string
 	Self  bool
-	// Absent: the relay has vanished, and keeps its place for a while.
+	// Absent: the relay has vanished, and its place is kept for some time.
 	Absent bool
 	Runs   []Run
 }
 
-// Run is Len workers from position Start on, past the last one to the first.
+// Run is Len workers from position Start on; after the last worker it continues with the
+// first.
 type Run struct{ Start, Len int }
 
-// PeerState is how a worker, or a relay that is forwarded to, stands with this relay.
+// PeerState is the state of a worker, or of a relay that is forwarded to, as this relay
+// sees it.
 type PeerState string
 
 // The states of peers. Each has its own shape on the ring.
 const (
 	Active      PeerState = "active"
-	HalfOpen    PeerState = "half open"   // on probation
+	HalfOpen    PeerState = "half open"   // on probation after an eviction
 	Evicted     PeerState = "evicted"     // gets no requests from this relay
-	Draining    PeerState = "draining"    // takes nothing new
+	Draining    PeerState = "draining"    // gets no new requests
 	Unreachable PeerState = "unreachable" // this relay cannot connect to it
 	Absent      PeerState = "absent"      // vanished, its place is kept
 	Connecting  PeerState = "connecting"  // no connection is open yet
@@ -150,7 +158,7 @@ const (
 	Candidate   PeerState = "candidate"   // not connected
 )
 
-// troubled reports whether an operator should look at it.
+// troubled reports whether the state needs the attention of an operator.
 func (s PeerState) troubled() bool {
 	switch s {
 	case Active, Backup, Candidate:
@@ -163,35 +171,62 @@ func (s PeerState) troubled() bool {
 type Peer struct {
 	ID, Address string
 	State       PeerState
-	// Tier is how near it is: same_dc, same_region, global; empty where unknown.
+	// Tier is its distance: same_dc, same_region, global; empty if unknown.
 	Tier string
 	// Weight is the share of this relay's traffic that it should get, 0 to 1.
 	Weight float64
 	// Latency is a moving average, 0 before the first answer.
 	Latency time.Duration
-	// InFlight counts this relay's own requests.
+	// InFlight counts the requests of this relay only.
 	InFlight int
 	Requests uint64
-	// ErrorRate is that of recent requests, 0 to 1.
+	// ErrorRate is the share of failed recent requests, 0 to 1.
 	ErrorRate float64
 	// Score is the cost of one more request: lower is better.
 	Score float64
-	// LastReason is why it was evicted last; empty: it never was.
+	// LastReason is the reason of the last eviction; empty: there was none.
 	LastReason string
 }
 
 // Offer is a service that a worker offers.
 type Offer struct {
 	Name, Address, Protocol string
-	// State is offered, draining, unhealthy and so on.
+	// State is offered, draining or unhealthy.
 	State string
-	// Good: State is what it should be.
+	// Good: State is offered.
 	Good    bool
 	Drained bool
 	Check   string
 	Weight  int
-	// Since is how long it has been in that state.
+	// Since is how long the offer has been in that state.
 	Since time.Duration
-	// Error is why it is unhealthy.
+	// Error is why the service is unhealthy, or why its newest check failed.
 	Error string
+}
+
+// Members lists the members of a snapshot and its departed members.
+func Members(s *membership.Snapshot, now time.Time) []Member {
+	out := make([]Member, 0, len(s.Members())+len(s.Departures()))
+	for _, m := range s.Members() {
+		shown := newMember(m)
+		shown.State, shown.Age = Alive, now.Sub(time.UnixMilli(int64(m.Epoch)))
+		if m.Leaving {
+			shown.State = Leaving
+		}
+		shown.Self = m.ID == s.Self().ID
+		out = append(out, shown)
+	}
+	for _, d := range s.Departures() {
+		gone := newMember(d.Member)
+		gone.State, gone.Age = Failed, now.Sub(d.At)
+		if d.Reason == membership.Left {
+			gone.State = Left
+		}
+		out = append(out, gone)
+	}
+	return out
+}
+
+func newMember(m membership.Member) Member {
+	return Member{ID: m.ID, Role: string(m.Role), Datacenter: m.Datacenter, Address: m.GossipAddr, Version: m.Version}
 }

@@ -2,19 +2,20 @@ package statuspage
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
 const (
-	// mostLabelled, mostMarked: with more workers on the ring there is no room for
-	// their names, or for a mark each.
+	// mostLabelled and mostMarked: with more workers, the ring has no space for their
+	// names, or for a mark for each.
 	mostLabelled = 32
 	mostMarked   = 120
-	// sectors are drawn in place of the marks then.
+	// sectors is how many sectors replace the marks in that case.
 	sectors = 120
-	// mostInner is how many arcs of other relays have room inside the ring.
+	// mostInner is how many arcs of other relays fit inside the ring.
 	mostInner = 9
 	// longestLabel is in characters.
 	longestLabel = 14
@@ -29,7 +30,7 @@ type drawing struct {
 	Marks   []mark
 	Sectors []sector
 	Labels  []label
-	// Middle is what stands in the middle: a number, and what it counts.
+	// Middle is the number in the middle, Unit its unit.
 	Middle, Unit string
 }
 
@@ -60,11 +61,11 @@ type spoke struct {
 	X, Y  float64
 }
 
-// coverage sorts a worker by the relays that it should have.
+// coverage compares the relays of a worker with the minimum.
 func (r Ring) coverage(w RingWorker) string {
 	switch {
 	case w.State == Draining || w.State == Absent:
-		return "none" // it should have none
+		return "none" // it should have no relays
 	case w.Relays < r.Minimum:
 		return "below"
 	case w.Relays == r.Minimum:
@@ -73,7 +74,7 @@ func (r Ring) coverage(w RingWorker) string {
 	return "above"
 }
 
-// Tally counts workers by coverage and by state.
+// Tally counts the workers by coverage and by state.
 func (r Ring) Tally() Tally {
 	t := Tally{States: map[PeerState]int{}}
 	first := true
@@ -100,17 +101,18 @@ func (r Ring) Tally() Tally {
 	return t
 }
 
-// Tally is what a ring has of each.
+// Tally has the numbers of workers by coverage and by state.
 type Tally struct {
 	Below, At, Above int
-	// Mine are connected to this relay.
+	// Mine is how many are connected to this relay.
 	Mine int
 	// Min and Max are relays per worker.
 	Min, Max int
 	States   map[PeerState]int
 }
 
-// Troubles lists the states to look at with their numbers, for example "2 evicted".
+// Troubles lists the states that need attention with their numbers, for example "2
+// evicted".
 func (t Tally) Troubles() (out []string) {
 	for _, s := range []PeerState{Unreachable, Evicted, HalfOpen, Connecting, Absent, Draining} {
 		if n := t.States[s]; n > 0 {
@@ -120,8 +122,8 @@ func (t Tally) Troubles() (out []string) {
 	return out
 }
 
-// draw lays out a ring, as docs/projection.svg shows it: workers on the circle, this
-// relay's arc outside, those of the others inside.
+// draw lays out a ring like docs/projection.svg: workers on the circle, the arc of this
+// relay outside, those of other relays inside.
 func (r Ring) draw() drawing {
 	n := len(r.Workers)
 	t := r.Tally()
@@ -231,7 +233,7 @@ func (r Ring) title(w RingWorker) string {
 	return text
 }
 
-// sectors has each sector show the worst of its workers.
+// sectors makes each sector show the worst state of its workers.
 func (d *drawing) sectors(r Ring) {
 	n := len(r.Workers)
 	for s := range sectors {
@@ -263,15 +265,16 @@ func (d *drawing) sectors(r Ring) {
 	}
 }
 
-// byBadness are the coverages, the worst first.
+// byBadness lists the coverages, the worst first.
 var byBadness = []string{"below", "at", "above", "none"}
 
-// badness is less for what an operator should look at first.
+// badness is the rank of a state: the lower, the more urgent for an operator.
 func badness(s PeerState) int {
 	return slices.Index([]PeerState{Unreachable, Evicted, HalfOpen, Connecting, Absent, Draining, Backup, Active, Candidate}, s)
 }
 
-// drawForwarding lays out the relays that a service is forwarded to around this one.
+// drawForwarding lays out this relay in the middle of the relays that a service is
+// forwarded to.
 func drawForwarding(peers []Peer, role string) drawing {
 	shown := peers
 	if len(shown) > mostMarked {
@@ -308,7 +311,7 @@ func drawForwarding(peers []Peer, role string) drawing {
 	return d
 }
 
-// forwardState is what a state is called for a relay.
+// forwardState is the name of a state for a relay.
 func forwardState(s PeerState) string {
 	if s == Active {
 		return "primary"
@@ -316,7 +319,7 @@ func forwardState(s PeerState) string {
 	return string(s)
 }
 
-// shorten keeps the end of a name, where those of one fleet differ.
+// shorten keeps the end of a name, because names in a fleet often have a common prefix.
 func shorten(name string) string {
 	if utf8.RuneCountInString(name) <= longestLabel {
 		return name
@@ -326,3 +329,50 @@ func shorten(name string) string {
 }
 
 func classOf(s PeerState) string { return strings.ReplaceAll(string(s), " ", "-") }
+
+// point returns the position of a turn (0 to 1, clockwise from the top) on a circle around
+// the centre of the picture.
+func point(radius, turn float64) (x, y float64) {
+	sin, cos := math.Sincos(2 * math.Pi * turn)
+	return radius * sin, -radius * cos
+}
+
+// arcPath draws clockwise from one turn to another, once around at most.
+func arcPath(radius, from, to float64) string {
+	x1, y1 := point(radius, from)
+	x2, y2 := point(radius, to)
+	if to-from >= 1 { // an arc that ends at its start would not be drawn
+		x, y := point(radius, from+0.5)
+		return fmt.Sprintf("M%.1f %.1fA%g %g 0 1 1 %.1f %.1fA%g %g 0 1 1 %.1f %.1fZ", x1, y1, radius, radius, x, y, radius, radius, x1, y1)
+	}
+	large := 0
+	if to-from > 0.5 {
+		large = 1
+	}
+	return fmt.Sprintf("M%.1f %.1fA%g %g 0 %d 1 %.1f %.1f", x1, y1, radius, radius, large, x2, y2)
+}
+
+// anchor returns the alignment of a label next to the circle at a turn.
+func anchor(turn float64) string {
+	switch x, _ := point(1, turn); {
+	case x > 0.2:
+		return "start"
+	case x < -0.2:
+		return "end"
+	}
+	return "middle"
+}
+
+// shapes are paths about as large as a circle of radius 1: states differ by shape and not
+// only by colour.
+var shapes = map[PeerState]string{
+	Active:      "M1 0A1 1 0 1 1 -1 0A1 1 0 1 1 1 0Z",
+	HalfOpen:    "M0 -1.2L1.2 0L0 1.2L-1.2 0Z",
+	Evicted:     "M-.9 -.9L.9 .9M.9 -.9L-.9 .9",
+	Draining:    "M-.9 -.9H.9V.9H-.9Z",
+	Unreachable: "M0 -1.1L1.1 .9H-1.1Z",
+	Absent:      "M1 0A1 1 0 1 1 -1 0A1 1 0 1 1 1 0Z",
+	Connecting:  "M-1 0H1M0 -1V1",
+	Backup:      "M1 0A1 1 0 1 1 -1 0A1 1 0 1 1 1 0Z",
+	Candidate:   "M.5 0A.5 .5 0 1 1 -.5 0A.5 .5 0 1 1 .5 0Z",
+}

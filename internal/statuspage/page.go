@@ -15,24 +15,25 @@ import (
 	"github.com/ringway/ringway/internal/admin"
 )
 
-// Config says what a page shows and how much it may cost.
+// Config defines the content and the cost limits of a page.
 type Config struct {
-	// Document describes the process now, with a closer look at the service of the
-	// name; for the empty name it chooses one. Where there is no such service, Focus is
-	// nil. It is called from several goroutines at once. Required.
+	// Document describes the process now, with the named service in detail; for the empty
+	// name it chooses a service. If the service does not exist, Focus is nil. Document is
+	// called concurrently. Required.
 	Document func(ctx context.Context, service string) Document
-	// Interval is the least time between two events to one listener. Default 500 ms:
-	// what happens is seen at once, and numbers can still be read.
+	// Interval is the minimum time between two events to one listener. Default 500 ms:
+	// changes are visible soon, and numbers can still be read.
 	Interval time.Duration
-	// Heartbeat is the longest time between two events. Default 15 s: a listener that
-	// hears nothing for three of them looks for a new connection.
+	// Heartbeat is the maximum time between two events. Default 15 s: a listener that
+	// receives nothing for three heartbeats opens a new connection.
 	Heartbeat time.Duration
-	// Listeners is how many may listen at a time. Default 16: more than there are
-	// people who look at one relay.
+	// Listeners is the maximum number of concurrent listeners. Default 16: more than the
+	// people who watch one relay.
 	Listeners int
-	// Rows is how many rows of a table are shown unless all are asked for. Default 200.
+	// Rows is how many rows of a table are shown unless the reader asks for all. Default
+	// 200.
 	Rows int
-	// Registerer takes the metrics. Required.
+	// Registerer registers the metrics. Required.
 	Registerer prometheus.Registerer
 }
 
@@ -41,15 +42,15 @@ const (
 	defaultHeartbeat = 15 * time.Second
 	defaultListeners = 16
 	defaultRows      = 200
-	// writeTimeout ends a listener that takes nothing more.
+	// writeTimeout limits a write to a listener that does not read.
 	writeTimeout = 10 * time.Second
-	// restFactor times as long as drawing took, a listener rests: a page costs a fifth
-	// of a core at most, whatever the size of the fleet.
+	// restFactor limits the CPU time: after drawing, a listener waits for restFactor times
+	// the time of drawing, so a page costs a fifth of a core at most, whatever the size of
+	// the fleet.
 	restFactor = 4
 )
 
-// policy lets the page load from this process only, and run no script that is
-// written into it.
+// policy allows the page to load from this process only, and to run no inline script.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -60,14 +61,14 @@ type handler struct {
 	refused   *prometheus.CounterVec
 }
 
-// The reasons to refuse a listener.
+// The reasons of refusing a listener.
 const (
 	refusedFull      = "too_many"
 	refusedCrossSite = "cross_site"
 )
 
-// Handle adds the page to a mux: GET /, /events and /assets/. It starts no goroutine.
-// It panics where the metrics are registered already, as promauto does.
+// Handle adds the page to a mux: GET /, /events and /assets/. It starts no goroutine. It
+// panics if the metrics are registered already, like promauto.
 func Handle(mux *http.ServeMux, cfg Config) {
 	if cfg.Interval == 0 {
 		cfg.Interval = defaultInterval
@@ -112,7 +113,7 @@ func secure(header http.Header) {
 func asset(name string) http.HandlerFunc {
 	text, err := assets.ReadFile("assets/" + name)
 	if err != nil {
-		panic(err) // it was embedded by the compiler
+		panic(err) // the compiler has embedded the file
 	}
 	return func(w http.ResponseWriter, req *http.Request) {
 		secure(w.Header())
@@ -145,11 +146,10 @@ func (h *handler) page(w http.ResponseWriter, req *http.Request) {
 	if q.Service != "" && v.Document.Focus == nil && !v.Document.worker() {
 		w.WriteHeader(http.StatusNotFound)
 	}
-	_, _ = w.Write(text) // the client's connection is its own affair
+	_, _ = w.Write(text) // an error concerns only the connection of the client
 }
 
-// events sends the sections that changed until the client, or the server, ends the
-// request.
+// events sends the changed sections until the client disconnects or the server ends.
 func (h *handler) events(w http.ResponseWriter, req *http.Request) {
 	secure(w.Header())
 	if req.Header.Get("Sec-Fetch-Site") == "cross-site" {
@@ -170,10 +170,10 @@ func (h *handler) events(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
 	s := stream{w, http.NewResponseController(w)}
-	_ = h.send(req.Context(), s, readQuery(req.URL.Query())) // the client went
+	_ = h.send(req.Context(), s, readQuery(req.URL.Query())) // the error is that of the connection, or the end of the request
 }
 
-// send returns when ctx ends, or nothing can be sent any more.
+// send sends events until ctx ends or an event cannot be sent.
 func (h *handler) send(ctx context.Context, s stream, q query) error {
 	var last map[string]string
 	var lastSent time.Time
@@ -207,23 +207,23 @@ func (h *handler) send(ctx context.Context, s stream, q query) error {
 	}
 }
 
-// stream is one answer of server-sent events:
+// stream writes one answer of server-sent events:
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 }
 
-// event sends one. JSON has no line ends, so the data is one line.
+// event sends one event. JSON has no line breaks, so the data is one line.
 func (s stream) event(name string, v any) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "event: %s\ndata: ", name)
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // it is no HTML before the script has read the JSON
+	e.SetEscapeHTML(false) // the script decodes the JSON before it uses the HTML
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	b.WriteByte('\n')                                            // the second: Encode wrote one
+	b.WriteByte('\n')                                            // the second line break: Encode wrote one
 	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has one
 	if _, err := s.w.Write(b.Bytes()); err != nil {
 		return err

@@ -7,17 +7,20 @@ import (
 	"encoding/hex"
 	"fmt"
 	"html/template"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 //go:embed assets
 var assets embed.FS
 
-// markup is what a template of this package has drawn.
+// markup is the output of a template of this package.
 type markup = template.HTML
 
-// runbooks is where the pages of docs/operations are read.
+// runbooks is the URL of the pages of docs/operations.
 const runbooks = "https://github.com/ringway/ringway/blob/main/docs/operations/"
 
 var page = template.Must(template.New("").Funcs(template.FuncMap{
@@ -47,13 +50,13 @@ var page = template.Must(template.New("").Funcs(template.FuncMap{
 	"offerBadge":  offerBadge,
 }).ParseFS(assets, "assets/page.html"))
 
-// version changes when an asset does, so that no browser mixes two of them.
+// version changes with the assets, so that a browser does not combine old and new ones.
 var version = func() string {
 	h := sha256.New()
 	for _, name := range []string{"page.html", "page.css", "page.js", "icon.svg"} {
 		text, err := assets.ReadFile("assets/" + name)
 		if err != nil {
-			panic(err) // it was embedded by the compiler
+			panic(err) // the compiler has embedded the file
 		}
 		h.Write(text)
 	}
@@ -64,7 +67,7 @@ var tiers = map[string]string{"same_dc": "datacenter", "same_region": "region", 
 
 // badge is a state with its shape.
 type badge struct {
-	Class       string // how bad it is
+	Class       string // the severity
 	Mark, Shape string
 	Text        string
 }
@@ -106,8 +109,8 @@ func offerBadge(o Offer) badge {
 
 func (d *Document) worker() bool { return d.Role == "worker" }
 
-// sections are the parts of the page that change, in their order. They are the same
-// for the life of a process.
+// sections are the parts of the page that change, in their order. They stay the same during
+// the life of a process.
 func (d *Document) sections() []string {
 	if d.worker() {
 		return []string{"state", "figures", "offers", "members", "links"}
@@ -136,7 +139,7 @@ func (v *view) drawPage() ([]byte, error) {
 		return nil, err
 	}
 	for _, name := range v.Document.sections() {
-		v.Sections = append(v.Sections, markup(drawn[name])) // by a template: escaped already
+		v.Sections = append(v.Sections, markup(drawn[name])) // escaped already by a template
 	}
 	v.Version = version
 	var b bytes.Buffer
@@ -146,7 +149,7 @@ func (v *view) drawPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// changed keeps the sections that differ from the last ones.
+// changed returns the sections that differ from the last ones.
 func changed(last, now map[string]string) map[string]string {
 	out := map[string]string{}
 	for name, text := range now {
@@ -169,4 +172,76 @@ func assetNames() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// number groups the digits of a count by three.
+func number[N int | int64 | uint64](n N) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	sign := ""
+	if digits[0] == '-' {
+		sign, digits = "-", digits[1:]
+	}
+	var b strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(d)
+	}
+	return sign + b.String()
+}
+
+// span formats "3", or "3 to 4".
+func span(least, most int) string {
+	if least == most {
+		return number(least)
+	}
+	return number(least) + " to " + number(most)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return what
+	}
+	return what + "s"
+}
+
+// milliseconds formats with the significant decimals only. No measurement is a dash.
+func milliseconds(d time.Duration) string {
+	switch ms := float64(d) / float64(time.Millisecond); {
+	case d == 0:
+		return "–"
+	case ms < 100:
+		return strconv.FormatFloat(ms, 'f', 2, 64)
+	default:
+		return number(int64(math.Round(ms)))
+	}
+}
+
+// percent formats with one decimal.
+func percent(share float64) string { return fmt.Sprintf("%.1f", 100*share) }
+
+// score formats with few digits: only the order of scores matters.
+func score(s float64) string {
+	switch {
+	case math.IsNaN(s) || math.IsInf(s, 0):
+		return "–"
+	case s >= 1e6:
+		return fmt.Sprintf("%.1e", s)
+	}
+	return strconv.FormatFloat(s, 'f', 2, 64)
+}
+
+// age is coarse, because a text that changes every second would be sent every second.
+func age(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return "< 1 min"
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d/time.Minute))
+	case d < 2*day:
+		return fmt.Sprintf("%d h", int(d/time.Hour))
+	}
+	return fmt.Sprintf("%d d", int(d/day))
 }

@@ -10,16 +10,15 @@ import (
 	"github.com/ringway/ringway/internal/daemon"
 )
 
-// query is what a reader asks to see.
+// query has the parameters of a request for the page.
 type query struct {
-	// Service is the one to look at closely; empty: the process chooses.
+	// Service is the service to show in detail; empty: the process chooses.
 	Service string
 	// All lifts the limit on the rows of a table.
 	All bool
 }
 
-// longestService is the longest name that a service can have: what is longer is not
-// looked for.
+// longestService is the length of the longest valid service name: a longer name is ignored.
 const longestService = 63
 
 func readQuery(values url.Values) query {
@@ -41,11 +40,11 @@ func (q query) link() string {
 	return "?" + values.Encode()
 }
 
-// view is what the template shows: a document, with what follows from it.
+// view is the data of the template: a document with derived values.
 type view struct {
 	Document *Document
 	Version  string   // of the assets
-	Sections []markup // of the whole page only
+	Sections []markup // only for the whole page
 	Services rows[Service]
 	Peers    rows[Peer]
 	Workers  rows[RingWorker]
@@ -54,16 +53,16 @@ type view struct {
 	Drawing  *drawing
 }
 
-// rows are those of a table that are shown.
+// rows are the shown rows of a table.
 type rows[T any] struct {
 	Rows   []T
 	Total  int
 	Hidden bool
-	All    string // the link to all
+	All    string // the link to all rows
 }
 
-// limit shows the first most of a table, after it sorted the pressing ones to the
-// front. What fits is shown in the order it has.
+// limit shows the first rows of a table, at most most. If rows are omitted, the pressing
+// ones come first; otherwise the order is not changed.
 func limit[T any](list []T, q query, most int, pressing func(T) bool) rows[T] {
 	r := rows[T]{Rows: list, Total: len(list)}
 	if q.All || len(list) <= most {
@@ -106,7 +105,8 @@ func newView(d *Document, q query, most int) *view {
 	return v
 }
 
-// place puts those in front who went or go, and relays before the many workers.
+// place sorts failed and leaving members first, then relays before the more numerous
+// workers, and members that left last.
 func (m Member) place() int {
 	switch {
 	case m.State == Failed:
@@ -121,17 +121,17 @@ func (m Member) place() int {
 	return 2
 }
 
-// Worker and Gate report what the process is, where a relay is usual.
+// Worker and Gate report the role of the process, if it is not a relay.
 func (v *view) Worker() bool { return v.Document.worker() }
 
 func (v *view) Gate() bool { return v.Document.Role == "gate" }
 
-// Chosen reports whether the service is the one that is shown closely.
+// Chosen reports whether the page shows the service in detail.
 func (v *view) Chosen(service string) bool {
 	return v.Document.Focus != nil && v.Document.Focus.Name == service
 }
 
-// Present counts the members that are there.
+// Present counts the members that are alive.
 func (v *view) Present() (n int) {
 	for _, m := range v.Document.Members {
 		if !m.State.gone() {
@@ -143,7 +143,7 @@ func (v *view) Present() (n int) {
 
 func (s MemberState) gone() bool { return s == Failed || s == Left }
 
-// Roles says how many members there are of each role.
+// Roles formats the numbers of members per role.
 func (v *view) Roles() string {
 	counts := map[string]int{}
 	for _, m := range v.Document.Members {
@@ -160,7 +160,7 @@ func (v *view) Roles() string {
 	return strings.Join(parts, ", ")
 }
 
-// Affine says how many services this relay serves itself.
+// Affine formats how many services this relay serves itself.
 func (v *view) Affine() string {
 	serves := 0
 	for _, s := range v.Document.Services {
@@ -171,8 +171,8 @@ func (v *view) Affine() string {
 	return fmt.Sprintf("%s served here, %s forwarded", number(serves), number(len(v.Document.Services)-serves))
 }
 
-// Summary is the state of the service in one line, which changes only when something
-// has happened.
+// Summary is the state of the service in one line. It has no measurements, so it changes
+// only with an event.
 func (v *view) Summary() string {
 	f := v.Document.Focus
 	if f.Forwarding {

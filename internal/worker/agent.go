@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
@@ -35,16 +37,16 @@ type Agent struct {
 	killed    chan struct{} // closed by Kill
 	kill      sync.Once
 
-	reloading  sync.Mutex // one reload at a time; guards what follows
+	reloading  sync.Mutex // one reload at a time; guards the fields below
 	file       servicesFile
 	configured []Service // those of the settings
 }
 
-// ErrKilled is what Run returns after Kill.
+// ErrKilled is the error of Run after Kill.
 var ErrKilled = errors.New("worker: killed")
 
-// New validates the configuration and binds the listeners. It starts nothing;
-// when it fails, nothing stays bound.
+// New validates the configuration and binds the listeners. It starts nothing; after an
+// error nothing stays bound.
 func New(cfg Config) (*Agent, error) {
 	socket, err := admin.Listen(cfg.AdminAddr)
 	if err != nil {
@@ -61,7 +63,10 @@ func New(cfg Config) (*Agent, error) {
 		return nil, errors.Join(err, a.Close())
 	}
 	if source := cfg.Membership.Identity; source != nil && cfg.SidecarAddr != "" {
-		if a.sidecar, err = sidecar.New(sidecar.Config{Addr: cfg.SidecarAddr, Identity: source, ProgressTimeout: cfg.ProgressTimeout, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+		if a.sidecar, err = sidecar.New(sidecar.Config{
+			Addr: cfg.SidecarAddr, Identity: source, ProgressTimeout: cfg.ProgressTimeout,
+			DrainTimeout: cfg.DrainTimeout, SessionDrainTimeout: cfg.SessionDrainTimeout, Logger: cfg.Logger, Registerer: cfg.Registry,
+		}); err != nil {
 			return nil, errors.Join(err, a.Close())
 		}
 	}
@@ -90,8 +95,8 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// Check reports what New would refuse of cfg. It builds the agent at free ports of
-// loopback, where one with this configuration may run, and closes it.
+// Check returns the error that New would return for cfg. It builds the agent on free ports
+// of loopback, so that an agent with this configuration may run meanwhile, and closes it.
 func Check(cfg Config) error {
 	cfg.AdminAddr, cfg.Membership = daemon.FreeAddr, daemon.CheckedMembership(cfg.Membership)
 	if cfg.SidecarAddr != "" {
@@ -104,13 +109,13 @@ func Check(cfg Config) error {
 	return a.Close()
 }
 
-// AdminAddr is where operators connect.
+// AdminAddr returns the address of the admin API.
 func (a *Agent) AdminAddr() string { return a.socket.Addr().String() }
 
-// GossipAddr is where other members reach this one.
+// GossipAddr returns the address at which other members reach this one.
 func (a *Agent) GossipAddr() string { return a.members.Addr() }
 
-// Reasons lists why this agent is of no use at the moment.
+// Reasons lists why this agent offers nothing at the moment.
 func (a *Agent) Reasons() []string {
 	var reasons []string
 	if a.stopping.Load() {
@@ -126,8 +131,8 @@ func (a *Agent) Reasons() []string {
 	return append(reasons, a.offering.reasons()...)
 }
 
-// Run offers the services until ctx ends, withdraws them in order, and returns
-// when nothing of the agent is left. The error is nil after an orderly stop.
+// Run offers the services until ctx ends, withdraws them in order, and returns when nothing
+// of the agent is left. The error is nil after an orderly stop.
 func (a *Agent) Run(ctx context.Context) error {
 	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer endServing()
@@ -149,9 +154,16 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return a.catalogue.Run(failed) })
 	group.Go(func() error { return a.offering.run(failed) })
-	if a.sidecar != nil {
-		group.Go(func() error { return a.sidecar.Run(failed) }) // which finishes what is in flight
-	}
+	carrying, drainSidecar := context.WithCancel(failed)
+	defer drainSidecar()
+	drained := make(chan struct{})
+	group.Go(func() error {
+		defer close(drained)
+		if a.sidecar == nil {
+			return nil
+		}
+		return a.sidecar.Run(carrying) // it finishes the requests in flight
+	})
 	if a.cfg.ServicesFile != "" {
 		group.Go(func() error { return a.watchFile(failed) })
 	}
@@ -179,27 +191,39 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			a.stop()
+			drainSidecar()
+			<-drained // meanwhile operators can watch the drain
 		case <-failed.Done():
+			// A failed agent needs a restart, so it waits for requests and not for
+			// sessions.
+			select {
+			case <-drained:
+			case <-time.After(a.cfg.DrainTimeout):
+				if a.sidecar != nil {
+					_ = a.sidecar.Close()
+				}
+			}
 		}
 		endServing()
-		_ = a.server.Close() // it reports only what closing a socket can report
+		_ = a.server.Close() // only errors of closing a socket
 		return nil
 	})
 	err := group.Wait()
 	return errors.Join(err, a.members.Close())
 }
 
-// Kill ends Run as if the process had died: nothing is withdrawn and nobody is
-// told. The others find out by themselves. For demos and tests; it may be called
+// Kill ends Run as if the process had died: nothing is withdrawn and no member is notified.
+// The other members detect the failure themselves. For demos and tests; it may be called
 // from any goroutine, more than once, and does not wait for Run.
 func (a *Agent) Kill() { a.kill.Do(func() { close(a.killed) }) }
 
-// stop takes the offer back before the agent goes.
+// stop withdraws the offer and leaves the cluster. Requests and sessions through the
+// sidecar continue meanwhile: first the relays must learn to send nothing new.
 func (a *Agent) stop() {
 	a.stopping.Store(true)
 	a.cfg.Logger.Info("draining: relays are told to send nothing new", "delay", a.cfg.DrainDelay)
-	_ = a.offering.drain(true, nil) // it fails for names only, and there is none
-	a.catalogue.Drain()             // and nobody takes it back
+	_ = a.offering.drain(true, nil) // it fails only for unknown names, and there are no names
+	a.catalogue.Drain()             // an undrain cannot revoke it
 	time.Sleep(a.cfg.DrainDelay)
 	if err := a.members.Leave(context.Background()); err != nil {
 		a.cfg.Logger.Warn("the others were not told that this worker leaves", "err", err)
@@ -207,12 +231,12 @@ func (a *Agent) stop() {
 	time.Sleep(leaveDelay)
 }
 
-// leaveDelay keeps a leaver answering probes until nobody probes it any more; it
-// would be suspected otherwise, and the suspicion gossiped.
+// leaveDelay is how long a leaving member still answers probes, until no member probes it
+// any more. Otherwise it would be suspected, and the suspicion gossiped.
 const leaveDelay = time.Second
 
-// Close releases what New bound, for an agent that is not run. Run does it by
-// itself.
+// Close releases everything that New bound, for an agent that is not run. Run closes the
+// agent itself.
 func (a *Agent) Close() error {
 	var errs []error
 	if a.sidecar != nil {
@@ -225,4 +249,41 @@ func (a *Agent) Close() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// The results of reloads.
+const (
+	reloadApplied   = "applied"
+	reloadUnchanged = "unchanged"
+	reloadRefused   = "refused"
+)
+
+var states = [...]State{Offered, Unhealthy, Draining}
+
+type metrics struct {
+	services *prometheus.GaugeVec
+	reloads  *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := promauto.With(reg)
+	m := &metrics{
+		services: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ringway_worker_services", Help: "Services of this worker, by what becomes of them: offered, unhealthy (relays do not know them), draining (relays send nothing new).",
+		}, []string{"state"}),
+		reloads: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_worker_reloads_total", Help: "Reloads of the services, by a signal, the admin API or a changed file: applied, unchanged, refused (nothing changed).",
+		}, []string{"result"}),
+	}
+	for _, result := range []string{reloadApplied, reloadUnchanged, reloadRefused} {
+		m.reloads.WithLabelValues(result)
+	}
+	m.count(nil)
+	return m
+}
+
+func (m *metrics) count(services map[State]int) {
+	for _, state := range states {
+		m.services.WithLabelValues(string(state)).Set(float64(services[state]))
+	}
 }

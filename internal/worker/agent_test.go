@@ -47,6 +47,7 @@ func observer(t *testing.T) (*membership.Node, *advertise.Catalogue) {
 }
 
 func TestAStoppingAgentDrainsBeforeItLeaves(t *testing.T) {
+	t.Parallel()
 	node, catalogue := observer(t)
 	s := worker.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "w1", []string{node.Addr()}

@@ -4,36 +4,44 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/statuspage"
+	"github.com/ringway/ringway/membership"
 )
 
 const (
-	// maxDrainBody bounds the names of all services that a worker can have.
+	// maxDrainBody limits the request body in bytes: enough for the names of all services
+	// of a worker.
 	maxDrainBody = 128 << 10
-	// announceTimeout bounds the wait until a drain is handed to gossip; it takes
-	// a second at most while the worker is a member.
+	// announceTimeout limits the wait until a drain is passed to gossip, which takes a
+	// second at most while the worker is a member.
 	announceTimeout = 5 * time.Second
 )
 
 // DrainRequest is the body of POST /api/v1/drain and /api/v1/undrain. The query
-// ?service=NAME, repeated, says the same.
+// ?service=NAME, repeated, is an alternative.
 type DrainRequest struct {
-	// Services are meant; none: all, those that come later included.
+	// Services are the services to drain or undrain; empty: all, including services added
+	// later.
 	Services []string `json:"services"`
 }
 
-// ServicesAnswer is what GET /api/v1/services and both drains answer with.
+// ServicesAnswer is the answer to GET /api/v1/services, drain and undrain.
 type ServicesAnswer struct {
 	Worker string `json:"worker"`
 	// Draining: the worker stops.
 	Draining bool            `json:"draining"`
 	Services []ServiceStatus `json:"services"`
-	// Announced: what was asked for is on its way to the relays. Absent where
-	// nothing was asked for.
+	// Announced: the drain or undrain was passed to gossip in time. Absent in the answer to
+	// GET.
 	Announced *bool `json:"announced,omitempty"`
 }
 
@@ -82,7 +90,7 @@ func (a *Agent) handleDrain(drained bool) http.HandlerFunc {
 	}
 }
 
-// drainNames are the services that the query and the body name together.
+// drainNames returns the services that the query and the body name together.
 func drainNames(req *http.Request) ([]string, error) {
 	var body DrainRequest
 	d := json.NewDecoder(io.LimitReader(req.Body, maxDrainBody))
@@ -92,3 +100,92 @@ func drainNames(req *http.Request) ([]string, error) {
 	}
 	return append(req.URL.Query()["service"], body.Services...), nil
 }
+
+func (a *Agent) handleStatusPage(mux *http.ServeMux) {
+	statuspage.Handle(mux, statuspage.Config{Document: a.statusDocument, Registerer: a.cfg.Registry})
+}
+
+// statusDocument describes the worker for its status page. Its members are the relays and
+// gates, without the other workers.
+func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
+	now, m := time.Now(), a.cfg.Membership
+	d := statuspage.Document{
+		ID: m.ID, Role: string(membership.RoleWorker), Cluster: m.Cluster, Environment: m.Environment, Datacenter: m.Datacenter, Region: m.Region,
+		Build: daemon.Version(), Uptime: now.Sub(time.UnixMilli(int64(a.members.Epoch()))),
+		ServicesChecksum: fmt.Sprintf("%016x", a.catalogue.View().Checksum()),
+	}
+	if s := a.members.Snapshot(); s != nil {
+		d.MembersChecksum = fmt.Sprintf("%016x", s.Checksum())
+		for _, member := range statuspage.Members(s, now) {
+			if member.Role != string(membership.RoleWorker) {
+				d.Members = append(d.Members, member)
+			}
+		}
+		if s.Degraded() {
+			d.Notices = append(d.Notices, statuspage.Notice{
+				Severity: statuspage.Problem, Runbook: "view-degraded", Text: "Much of the cluster vanished at once, as this worker sees it.",
+				Remedy: "Look whether its network is cut off, UDP included. Nothing has to be restarted.",
+			})
+		}
+	}
+	for _, s := range a.offering.status() {
+		d.Offers = append(d.Offers, statuspage.Offer{
+			Name: s.Name, Address: s.Address, Protocol: string(s.Protocol), State: string(s.State), Good: s.State == Offered,
+			Drained: s.Drained, Check: string(s.Check), Weight: s.Weight, Since: now.Sub(s.Since), Error: s.Error,
+		})
+	}
+	reasons := a.Reasons()
+	d.Ready = len(reasons) == 0
+	for _, reason := range reasons {
+		d.Notices = append(d.Notices, statusNotice(reason))
+	}
+	return d
+}
+
+// statusNotice returns a notice with the remedy for a reason of Reasons.
+func statusNotice(reason string) statuspage.Notice {
+	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason[:1]) + reason[1:] + "."}
+	switch {
+	case reason == "draining":
+		n.Remedy = "It stops: relays send nothing new."
+	case strings.HasPrefix(reason, "not joined"):
+		n.Remedy, n.Runbook = "Check the addresses of --join, and that their gossip port is reachable, over TCP and UDP.", "alone"
+	case strings.Contains(reason, "drained"):
+		n.Remedy, n.Runbook = "`worker undrain` offers it again.", "drain-forgotten"
+	case strings.Contains(reason, "service"):
+		n.Remedy, n.Runbook = "The check of the service says why; see the table.", "service-unhealthy"
+	}
+	return n
+}
+
+// drains are the services that operators have drained. The zero value is none.
+type drains struct {
+	all    bool            // every service, including services added later …
+	except map[string]bool // … but these; without all: only these
+}
+
+func (d drains) drained(name string) bool { return d.all != d.except[name] }
+
+// with returns the drains after the named services, or all if names is empty, were drained
+// or undrained.
+func (d drains) with(drained bool, names []string) drains {
+	if len(names) == 0 {
+		return drains{all: drained}
+	}
+	except := maps.Clone(d.except)
+	if except == nil {
+		except = map[string]bool{}
+	}
+	for _, name := range names {
+		if drained != d.all {
+			except[name] = true
+		} else {
+			delete(except, name)
+		}
+	}
+	return drains{all: d.all, except: except}
+}
+
+// forget removes the entry of a service: if a removed service is added again, it is not
+// drained by its earlier name.
+func (d drains) forget(name string) { delete(d.except, name) }

@@ -12,46 +12,49 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// Config is the configuration of an agent. Settings.Config makes one.
+// Config is the configuration of an agent. Settings.Config creates one.
 type Config struct {
-	// Membership describes this member; its AdminAddr is filled in by New.
+	// Membership describes this member; New sets its AdminAddr.
 	Membership membership.Config
 	// AdminAddr is bound by New; port 0 takes a free one.
 	AdminAddr string
-	// Admin says who may use the admin API.
+	// Admin defines access to the admin API.
 	Admin daemon.AdminConfig
-	// Monitor lets operators read the log; nil: nobody can.
+	// Monitor lets operators read the log; nil: the log cannot be read.
 	Monitor *daemon.Monitor
-	// SidecarAddr is bound by New when Membership has an identity; port 0 takes a
-	// free one. Relays then reach the services there, over mutual TLS. Empty: they
-	// connect to the services themselves.
+	// SidecarAddr is bound by New if Membership has an identity; port 0 takes a free one.
+	// Relays then reach the services there, over mutual TLS. Empty: they connect to the
+	// services directly.
 	SidecarAddr string
-	// ProgressTimeout is how long a request through the sidecar may go on without a
-	// byte; see sidecar.Config. 0: no limit.
+	// ProgressTimeout is how long a request through the sidecar may go on without a byte;
+	// see sidecar.Config. 0: no limit.
 	ProgressTimeout time.Duration
-	// Rules say which offers the other members use. Proven is filled in by New.
+	// DrainTimeout is how long a stop waits for requests through the sidecar, and
+	// SessionDrainTimeout for tunnels and answers that have begun; see sidecar.Config.
+	DrainTimeout, SessionDrainTimeout time.Duration
+	// Rules define which offers the other members accept. New sets Proven.
 	Rules advertise.Rules
 	// Services are offered, each while its check passes.
 	Services []Service
-	// ServicesFile is a file of more services, read by New, watched by Run: see
+	// ServicesFile is a file of more services, read by New and watched by Run: see
 	// ParseServices. Empty: there is none.
 	ServicesFile string
-	// ReadSettings reads Services anew for a reload, and names what else has
-	// changed. It is called once at a time. Nil: they do not change.
+	// ReadSettings reads Services again for a reload and names the other settings that have
+	// changed. The agent makes one call at a time. Nil: the settings do not change.
 	ReadSettings func() (services []Service, needsRestart []string, err error)
-	// Running are the settings in effect, which it hears of accepted reloads. Nil: the
-	// agent was not started from settings.
+	// Running has the settings in effect; accepted reloads update it. Nil: the agent was
+	// not started from settings.
 	Running *daemon.Running
-	// DrainDelay is how long a stopping agent offers its services as draining
-	// before it leaves: the time in which the news reaches every relay. Requests
-	// that were picked before it arrived still find the service. Default 2 s.
+	// DrainDelay is how long a stopping agent offers its services as draining before it
+	// leaves, so that the drain reaches every relay. Requests that a relay sent before it
+	// learned of the drain still reach the service. Default 2 s.
 	DrainDelay time.Duration
 
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
 }
 
-// Settings are what an operator can tell an agent.
+// Settings are the settings of an agent.
 type Settings struct {
 	daemon.Settings
 	Services     []string
@@ -62,7 +65,7 @@ type Settings struct {
 	ProgressTimeout time.Duration
 }
 
-// DefaultSettings are those of an agent on this host.
+// DefaultSettings are the defaults of an agent on this host.
 func DefaultSettings() Settings {
 	return Settings{Settings: daemon.DefaultSettings(membership.RoleWorker), DrainDelay: 2 * time.Second, ProgressTimeout: 60 * time.Second}
 }
@@ -80,13 +83,13 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "YAML file of more services, which a scheduler writes; it is read again when it changes"})
 	settings.Duration(set, &s.DrainDelay, settings.Spec{Name: "drain-delay", Group: service,
 		Usage: "time for which a stopping agent is still there, so that no relay sends to it any more when it goes"}, settings.AtLeast(time.Duration(0)))
+	s.DeclareDrain(set, service, "through the sidecar when the worker stops")
 	settings.Duration(set, &s.ProgressTimeout, settings.Spec{Name: "progress-timeout", Group: service,
 		Usage: "time after which a request through the sidecar ends that moves no byte in either direction; a quarter longer in effect, so that the relay ends it first; set it as on the relays; 0 is no limit"}, settings.AtLeast(time.Duration(0)))
 	set.Check(s.checkServices)
 }
 
-// checkServices judges the services of the flags and of the file, and both
-// together.
+// checkServices checks the services of the flags and of the file, each and together.
 func (s *Settings) checkServices() []settings.Problem {
 	var problems []settings.Problem
 	if len(s.Services) == 0 && s.ServicesFile == "" {
@@ -122,7 +125,7 @@ func (s *Settings) checkServices() []settings.Problem {
 	return problems
 }
 
-// each are the errors that were joined.
+// each returns the errors inside a joined error.
 func each(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
@@ -145,11 +148,12 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	}
 	return Config{
 		Membership: members, Rules: s.Rules(), AdminAddr: s.AdminAddr, Admin: s.Admin(), SidecarAddr: s.SidecarAddress(), ProgressTimeout: s.ProgressTimeout, DrainDelay: s.DrainDelay, Logger: logger, Registry: reg,
+		DrainTimeout: s.DrainTimeout, SessionDrainTimeout: s.SessionDrain(),
 		Services: services, ServicesFile: s.ServicesFile,
 	}, nil
 }
 
-// services are those of the flags.
+// services returns the services of the flags.
 func (s *Settings) services() (services []Service, err error) {
 	for _, text := range s.Services {
 		service, err := ParseService(text)
@@ -161,8 +165,8 @@ func (s *Settings) services() (services []Service, err error) {
 	return services, nil
 }
 
-// Reader returns what Config.ReadSettings calls: it has running, whose settings these
-// are, read them again. The settings are no longer the caller's.
+// Reader returns the function for Config.ReadSettings, which reads the settings again
+// through running. running fills s, so the caller must not use s any more.
 func (s *Settings) Reader(running *daemon.Running) func() ([]Service, []string, error) {
 	return func() ([]Service, []string, error) {
 		needRestart, err := running.Read(serviceSetting)
@@ -174,5 +178,5 @@ func (s *Settings) Reader(running *daemon.Running) func() ([]Service, []string, 
 	}
 }
 
-// serviceSetting is the setting that lists services.
+// serviceSetting is the name of the setting that lists services.
 const serviceSetting = "service"

@@ -1,38 +1,36 @@
-// Package worker is the agent beside service instances: it tells the relays what
-// the instances offer while they are healthy, and takes the offer back in time
-// when one goes.
+// Package worker is the agent next to service instances: it announces healthy instances to
+// the relays and withdraws an instance before it stops.
 //
 // # Promise
 //
-// A service is offered while the agent has joined and its check passes; one
-// without a check is offered at once. What happens to one service (a failed
-// check, a drain, a change of its settings) never touches another. When an
-// operator drains a service, or the agent stops, the relays are told to send
-// nothing new before anything goes, so that neither loses a request.
+// A service is offered while the agent has joined and the check of the service passes; a
+// service without a check is offered immediately. Changes of one service (a failed check, a
+// drain, new settings) never affect another. When an operator drains a service, or the
+// agent stops, the relays learn to send nothing new before anything stops, so that neither
+// loses a request.
 //
 // # Picture
 //
-//	settings ─┐                                   checkers, one a service
+//	settings ─┐                                   checkers, one per service
 //	          ├─► Service … ─┐                      │ verdicts
 //	  file  ──┘  (reload)    ▼                      ▼
 //	  drain, undrain ────► offering ── Condition … ──► Offers (pure) ──► catalogue ──► gossip
 //
-//	Run: gossip ─► checks ─► offer ─► … stop ─► draining ─► (spreads) ─► leave ─► exit
+//	Run: gossip ─► checks ─► offer ─► … stop ─► draining ─► (spreads) ─► leave ─► requests end ─► sessions end ─► exit
 //
-// With a certificate the agent also takes the services' traffic, in [sidecar]:
-// relays reach them there over mutual TLS. Without one relays connect to the
-// services themselves.
+// With a certificate the agent also accepts the traffic of the services, in [sidecar]:
+// relays reach the services there over mutual TLS. Without a certificate relays connect to
+// the services directly.
 //
 // # Rules
 //
 //   - New binds and validates, Run starts everything and waits for all of it.
-//   - [Offers] alone decides what is offered; it is pure. offering.mu guards the
-//     conditions and is held while the catalogue is told, so that what is told
-//     last is what is true last. It is never held while a goroutine is waited for.
-//   - Reloads run one at a time (Agent.reloading). Each is applied whole or
-//     refused whole.
-//   - The file of services is looked at every second; SIGHUP and the admin API
-//     have it and the settings read at once.
+//   - [Offers] alone decides which services are offered; it is pure. offering.mu guards the
+//     conditions and is held during a call of the catalogue, so that the last call has the
+//     newest state. The mutex is never held while waiting for a goroutine.
+//   - Reloads run one at a time (Agent.reloading). Each is applied or refused as a whole.
+//   - The agent checks the file of services every second; SIGHUP and the admin API make it
+//     read the file and the settings immediately.
 //
 // [sidecar]: https://pkg.go.dev/github.com/ringway/ringway/internal/worker/sidecar
 package worker

@@ -12,31 +12,31 @@ import (
 	"github.com/ringway/ringway/internal/worker/sidecar"
 )
 
-// defaultSidecarPort is beside the gossip address, which relays reach as well.
+// defaultSidecarPort is used with the host of the gossip address, which relays can reach.
 const defaultSidecarPort = "7421"
 
-// SidecarAddress is where the sidecar is to listen; empty without a certificate,
-// unless said.
+// SidecarAddress returns the address of the sidecar. Without a certificate the default is
+// empty.
 func (s *Settings) SidecarAddress() string {
 	if s.TLSCert == "" || s.SidecarAddr != "" {
 		return s.SidecarAddr
 	}
 	host, _, err := net.SplitHostPort(s.GossipAddr)
 	if err != nil {
-		return "" // refused before
+		return "" // checked and refused before
 	}
 	return net.JoinHostPort(host, defaultSidecarPort)
 }
 
-// reach says how the services of an agent are reached by the others, and what they
-// refuse.
+// reach has the addresses at which other members reach the services of an agent, and the
+// rules for these addresses.
 type reach struct {
 	rules   advertise.Rules
-	gossip  string // the address at which others reach this member
-	sidecar string // where the sidecar listens, empty without one
+	gossip  string // the address at which other members reach this one
+	sidecar string // the address of the sidecar, empty without one
 }
 
-// reach is that of the settings.
+// reach returns the reach of the settings.
 func (s *Settings) reach() reach {
 	r := reach{rules: s.Rules(), gossip: cmp.Or(s.AdvertiseAddr, s.GossipAddr)}
 	if s.TLSCert != "" {
@@ -45,8 +45,7 @@ func (s *Settings) reach() reach {
 	return r
 }
 
-// check finds the services that other members could not use at the addresses that
-// they would be told.
+// check finds the services that other members could not use at the announced addresses.
 func (r reach) check(services []Service) error {
 	var problems []error
 	for _, s := range services {
@@ -67,8 +66,8 @@ func (r reach) check(services []Service) error {
 	return errors.Join(problems...)
 }
 
-// SidecarAddr is where relays reach the services; empty when they connect to the
-// services themselves.
+// SidecarAddr returns the address at which relays reach the services; empty if they connect
+// to the services directly.
 func (a *Agent) SidecarAddr() string {
 	if a.sidecar == nil {
 		return ""
@@ -76,8 +75,8 @@ func (a *Agent) SidecarAddr() string {
 	return daemon.Reachable(a.sidecar.Addr(), cmp.Or(a.cfg.Membership.AdvertiseAddr, a.cfg.Membership.BindAddr))
 }
 
-// sidecarAddress is where relays reach this service through the agent, empty when
-// they do not.
+// sidecarAddress returns the address at which relays reach this service through the agent,
+// empty if they connect to the service directly.
 func (a *Agent) sidecarAddress(s advertise.Service) string {
 	if !sidecar.Carries(s.Protocol) {
 		return ""
@@ -85,7 +84,8 @@ func (a *Agent) sidecarAddress(s advertise.Service) string {
 	return a.SidecarAddr()
 }
 
-// front has the sidecar carry these services and no others.
+// front makes the sidecar carry exactly these services, as far as it supports their
+// protocols.
 func (a *Agent) front(services []Service) error {
 	if a.sidecar == nil {
 		return nil

@@ -22,6 +22,7 @@ import (
 )
 
 func TestAnAgentWithACertificateFrontsItsServices(t *testing.T) {
+	t.Parallel()
 	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -170,6 +171,41 @@ func TestAnAddressThatNoPeerWouldUseIsRefusedBeforeTheStart(t *testing.T) {
 		err := set.Load(settings.Sources{})
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
+func TestSessionsThroughTheSidecarHaveAtLeastTheTimeOfRequests(t *testing.T) {
+	for _, c := range []struct {
+		args               []string
+		requests, sessions time.Duration
+		problem            string
+	}{
+		{nil, 30 * time.Second, 5 * time.Minute, ""},
+		{[]string{"--drain-timeout", "10m"}, 10 * time.Minute, 10 * time.Minute, ""},
+		{[]string{"--session-drain-timeout", "1m"}, 30 * time.Second, time.Minute, ""},
+		{[]string{"--drain-timeout", "1m", "--session-drain-timeout", "1s"}, 0, 0, "at least --drain-timeout, 1m0s"},
+		{[]string{"--session-drain-timeout", "-1s"}, 0, 0, "--session-drain-timeout"},
+	} {
+		s := worker.DefaultSettings()
+		set := settings.New("worker", "RINGWAY")
+		s.Declare(set)
+		flags := pflag.NewFlagSet("worker", pflag.ContinueOnError)
+		set.BindFlags(flags)
+		if err := flags.Parse(append([]string{"--cluster", "test", "--environment", "ci", "--id", "w1", "--service", "a=127.0.0.1:1"}, c.args...)); err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Load(settings.Sources{}); c.problem != "" {
+			if err == nil || !strings.Contains(err.Error(), c.problem) {
+				t.Errorf("%v: %v, want %q", c.args, err, c.problem)
+			}
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		if err != nil || cfg.DrainTimeout != c.requests || cfg.SessionDrainTimeout != c.sessions {
+			t.Errorf("%v: %v for requests, %v for sessions, %v", c.args, cfg.DrainTimeout, cfg.SessionDrainTimeout, err)
 		}
 	}
 }

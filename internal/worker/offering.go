@@ -16,41 +16,41 @@ import (
 	"github.com/ringway/ringway/internal/worker/health"
 )
 
-// offering keeps the condition of every service and has the catalogue offer what
-// follows from it: the running half of Offers.
+// offering holds the condition of every service and passes the resulting offers to the
+// catalogue. It is the stateful counterpart of Offers.
 type offering struct {
 	cfg offeringConfig
 
 	mu       sync.Mutex
 	services map[string]*offered
 	drains   drains
-	told     bool         // the catalogue was told something
+	told     bool         // the catalogue has had an offer
 	begin    func(*probe) // starts a check; nil while run does not run
 	probes   sync.WaitGroup
 }
 
 type offeringConfig struct {
-	// Offer tells the relays; the catalogue's.
+	// Offer announces services to the relays; it is the method of the catalogue.
 	Offer func([]advertise.Service) error
-	// SidecarAddress is where the agent itself takes requests for a service, empty
-	// where relays connect to the service. Nil: they always do.
+	// SidecarAddress returns the address at which the agent itself accepts requests for a
+	// service, empty if relays connect to the service. Nil: they always do.
 	SidecarAddress func(advertise.Service) string
 	Logger         *slog.Logger
 	Checks         *health.Metrics
 	Metrics        *metrics
 }
 
-// offered is one service, and what became of it.
+// offered is one service with its state.
 type offered struct {
 	Service
-	healthy bool   // of the newest verdict; true without a check
+	healthy bool   // the newest verdict; true without a check
 	probe   *probe // nil without a check
 	state   State
-	since   time.Time // when state became what it is
+	since   time.Time // the time of the last change of state
 }
 
-// probe is the check of a service at work. It outlives changes of the service
-// that leave the check as it is.
+// probe is the running check of a service. It continues after changes of the service that
+// leave the check unchanged.
 type probe struct {
 	*health.Checker
 	name string
@@ -61,24 +61,23 @@ func newOffering(cfg offeringConfig) *offering {
 	return &offering{cfg: cfg, services: map[string]*offered{}}
 }
 
-// Change is what a reload did. All lists are sorted.
+// Change is the result of a reload. All lists are sorted.
 type Change struct {
 	Added   []string `json:"added"`
 	Changed []string `json:"changed"`
 	Removed []string `json:"removed"`
-	// Settings are those, besides the services, that a reload changed.
+	// Settings are the settings, other than services, that a reload changed.
 	Settings []settings.Change `json:"settings,omitempty"`
 	// NeedsRestart names the settings whose change takes effect at the next start.
 	NeedsRestart []string `json:"needs_restart,omitempty"`
 }
 
-// Empty reports that no service was touched.
+// Empty reports whether no service changed.
 func (c Change) Empty() bool { return len(c.Added)+len(c.Changed)+len(c.Removed) == 0 }
 
-// replace makes these the services, which were checked together. Services that
-// stay as they are are not touched. A service whose check changes, but not its
-// address, keeps its verdict until the new check has one. On an error nothing has
-// changed.
+// replace makes these the services; they must have been checked together. Unchanged
+// services are not affected. A service whose check changes, but not its address, keeps its
+// verdict until the new check has one. After an error nothing has changed.
 func (o *offering) replace(services []Service) (Change, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -149,7 +148,7 @@ func (o *offering) newProbe(s Service) (*probe, error) {
 		OnChange: func(status health.Status) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			if now := o.services[p.name]; now != nil && now.probe == p { // else its last words
+			if now := o.services[p.name]; now != nil && now.probe == p { // otherwise the result of a check that was stopped
 				now.healthy = status.Healthy
 				o.apply()
 			}
@@ -158,7 +157,7 @@ func (o *offering) newProbe(s Service) (*probe, error) {
 	return p, err
 }
 
-// run runs the checks until ctx ends, and returns when none runs any more.
+// run runs the checks until ctx ends, and returns when all have ended.
 func (o *offering) run(ctx context.Context) error {
 	o.mu.Lock()
 	o.begin = func(p *probe) {
@@ -186,8 +185,8 @@ func (o *offering) run(ctx context.Context) error {
 	return nil
 }
 
-// forget drops the series of a check that has ended, unless another check of that
-// service goes on with them.
+// forget removes the series of a check that has ended, unless another check of that service
+// uses them.
 func (o *offering) forget(p *probe) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,7 +195,7 @@ func (o *offering) forget(p *probe) {
 	}
 }
 
-// apply offers what follows from the conditions. o.mu is held.
+// apply passes the offers that result from the conditions to the catalogue. o.mu is held.
 func (o *offering) apply() {
 	conditions := make([]Condition, 0, len(o.services))
 	count := map[State]int{}
@@ -216,7 +215,7 @@ func (o *offering) apply() {
 	}
 	o.cfg.Metrics.count(count)
 	offers := Offers(conditions)
-	if len(offers) > 0 || o.told { // else the relays know of nothing yet
+	if len(offers) > 0 || o.told { // otherwise the relays know no offers yet
 		if err := o.cfg.Offer(offers); err != nil {
 			o.cfg.Logger.Error("what this worker offers cannot be announced: relays keep what they know", "err", err)
 			return
@@ -236,13 +235,13 @@ var announcement = map[State]string{
 	Draining:  "services are draining: relays are told to send nothing new",
 }
 
-// UnknownServiceError says that services were named which a worker does not have.
+// UnknownServiceError lists names of services that the worker does not have.
 type UnknownServiceError struct {
 	Unknown []string // sorted
 	Known   []string // sorted
 }
 
-// Error names the services that there are.
+// Error lists the known services, too.
 func (e *UnknownServiceError) Error() string {
 	known := strings.Join(e.Known[:min(len(e.Known), mostNamed)], ", ")
 	switch {
@@ -254,12 +253,11 @@ func (e *UnknownServiceError) Error() string {
 	return fmt.Sprintf("no such service: %q; this worker has %s", e.Unknown, known)
 }
 
-// mostNamed bounds how many services a message names.
+// mostNamed limits the number of services in a message.
 const mostNamed = 10
 
-// drain drains or undrains services, all of them when none is named, those that
-// come later included. The error is an *UnknownServiceError, and nothing has
-// changed.
+// drain drains or undrains the named services, or all if names is empty, including services
+// added later. The error is an *UnknownServiceError; in that case nothing has changed.
 func (o *offering) drain(drained bool, names []string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -273,18 +271,18 @@ func (o *offering) drain(drained bool, names []string) error {
 	return nil
 }
 
-// ServiceStatus is one service as an operator sees it.
+// ServiceStatus is the state of one service for operators.
 type ServiceStatus struct {
 	advertise.Service
 	State State `json:"state"`
-	// Since is when State became what it is.
+	// Since is the time of the last change of State.
 	Since time.Time `json:"since"`
-	// Drained: an operator drained it, whatever its check says.
+	// Drained: an operator drained it, whatever the result of its check.
 	Drained bool   `json:"drained"`
 	Source  Source `json:"source"`
 	// Check is the kind of its check, if it has one.
 	Check health.Kind `json:"check,omitempty"`
-	// Error is why it is unhealthy, or how the newest check of a healthy one failed.
+	// Error is why it is unhealthy, or why the newest check of a healthy one failed.
 	Error string `json:"error,omitempty"`
 }
 
@@ -312,7 +310,7 @@ func (o *offering) status() []ServiceStatus {
 	return list
 }
 
-// reasons are why nothing is offered; none if something is.
+// reasons lists why nothing is offered; empty if something is offered.
 func (o *offering) reasons() []string {
 	var reasons []string
 	list := o.status()
@@ -334,4 +332,61 @@ func (o *offering) reasons() []string {
 		return append(reasons, fmt.Sprintf("and %d services more", len(list)-len(reasons)))
 	}
 	return reasons
+}
+
+// State is the state of a service in the offers.
+type State string
+
+// The states of a service. One that is both unhealthy and drained is unhealthy.
+const (
+	// Offered: relays send requests to it.
+	Offered State = "offered"
+	// Unhealthy: its check has not passed; relays do not know the service.
+	Unhealthy State = "unhealthy"
+	// Draining: relays know the service and send no new requests.
+	Draining State = "draining"
+)
+
+// Condition has everything that determines the state of one service.
+type Condition struct {
+	// Service is the configured service.
+	Service advertise.Service
+	// Healthy is the verdict of its check; true without a check.
+	Healthy bool
+	// Drained: an operator drained the service.
+	Drained bool
+	// SidecarAddress is the address at which the agent accepts requests for the service;
+	// empty: relays connect to the service.
+	SidecarAddress string
+}
+
+// State returns the state of the service.
+func (c Condition) State() State {
+	switch {
+	case !c.Healthy:
+		return Unhealthy
+	case c.Drained:
+		return Draining
+	}
+	return Offered
+}
+
+// Offers returns the offers of an agent whose services are in these conditions, in the
+// order of the conditions. It is pure, and the only place for that decision.
+func Offers(conditions []Condition) []advertise.Service {
+	offers := make([]advertise.Service, 0, len(conditions))
+	for _, c := range conditions {
+		offer := c.Service
+		if c.SidecarAddress != "" {
+			offer.Address, offer.Secured = c.SidecarAddress, true
+		}
+		switch c.State() {
+		case Unhealthy:
+			continue
+		case Draining:
+			offer.State = advertise.Draining
+		}
+		offers = append(offers, offer)
+	}
+	return offers
 }

@@ -166,6 +166,7 @@ func mustReplace(t *testing.T, o *offering, services ...Service) Change {
 }
 
 func TestAServiceIsOfferedWhileItsCheckPassesAndNoOtherIsTouched(t *testing.T) {
+	t.Parallel()
 	i := startInstance(t)
 	i.sick.Store(true)
 	o, r, _ := startOffering(t, i.service(t, "checked", ""), unchecked(t, "plain"))
@@ -257,6 +258,7 @@ func awaitProbe(t *testing.T, o *offering, service string, n int) {
 }
 
 func TestAChangedCheckDecidesWhenItHasAVerdict(t *testing.T) {
+	t.Parallel()
 	i, other := startInstance(t), startInstance(t)
 	o, r, _ := startOffering(t, i.service(t, "s", ""))
 	r.await(t, "s")
@@ -304,6 +306,7 @@ func TestACheckComesAndGoesWithoutAMomentOfAbsence(t *testing.T) {
 }
 
 func TestDrainedServicesAreAnnouncedAndUnknownOnesRefused(t *testing.T) {
+	t.Parallel()
 	i := startInstance(t)
 	o, r, reg := startOffering(t, i.service(t, "a", ""), unchecked(t, "b"))
 	r.await(t, "a", "b")

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// watchInterval is how often the file of services is looked at.
+// watchInterval is the interval at which the agent checks the file of services.
 const watchInterval = time.Second
 
-// Reload reads the settings and the file of services again and applies what
-// changed, as SIGHUP asks for; it logs what came of it. It may be called from any
-// goroutine.
+// Reload reads the settings and the file of services again and applies the changes, as
+// SIGHUP does; it logs the result. It may be called from any goroutine.
 func (a *Agent) Reload() { _, _ = a.reload() }
 
 func (a *Agent) reload() (Change, error) {
@@ -31,7 +30,7 @@ func (a *Agent) reload() (Change, error) {
 	change.NeedsRestart = needsRestart
 	if err == nil && a.cfg.Running != nil {
 		for _, c := range a.cfg.Running.Accept() {
-			if c.Name != serviceSetting { // which the services speak for
+			if c.Name != serviceSetting { // changes of services are reported separately
 				change.Settings = append(change.Settings, c)
 				a.cfg.Logger.Info("a setting has changed", "setting", c.Name, "from", c.From, "to", c.To)
 			}
@@ -40,9 +39,8 @@ func (a *Agent) reload() (Change, error) {
 	return change, err
 }
 
-// watchFile applies the file of services whenever it has changed, until ctx ends.
-// The settings are left alone: a scheduler must not wait for an operator who is in
-// the middle of editing them.
+// watchFile applies the file of services whenever it has changed, until ctx ends. It does
+// not read the settings, because an operator may be editing them.
 func (a *Agent) watchFile(ctx context.Context) error {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
@@ -53,16 +51,15 @@ func (a *Agent) watchFile(ctx context.Context) error {
 		case <-ticker.C:
 			a.reloading.Lock()
 			if a.file.changed() {
-				_, _ = a.apply(a.configured, nil) // which logs
+				_, _ = a.apply(a.configured, nil) // it logs the result
 			}
 			a.reloading.Unlock()
 		}
 	}
 }
 
-// apply makes the services of the settings, unless reading them failed, and of the
-// file the ones that are offered. It logs and counts what came of it.
-// a.reloading is held.
+// apply offers the services of the settings, unless reading them failed, and of the file.
+// It logs and counts the result. a.reloading is held.
 func (a *Agent) apply(configured []Service, err error) (Change, error) {
 	change, err := a.replace(configured, err)
 	switch {
@@ -96,7 +93,7 @@ func (a *Agent) replace(configured []Service, err error) (Change, error) {
 	return change, err
 }
 
-// reach is how the others reach the services of this agent.
+// reach returns the reach of this agent.
 func (a *Agent) reach() reach {
 	return reach{rules: a.cfg.Rules, gossip: a.members.Addr(), sidecar: a.SidecarAddr()}
 }

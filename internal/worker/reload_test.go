@@ -150,6 +150,7 @@ func (r *rig) reloads(result string) float64 {
 }
 
 func TestTheFileOfServicesIsAppliedWhenItChangesAndOnlyWhenItIsRight(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, "service: a=127.0.0.1:1\n", "services: []\n")
 	r.await("a")
 	r.write(r.services, "services: [{name: b, address: '127.0.0.1:2'}]\n")
@@ -196,6 +197,7 @@ func (r *rig) eventually(what string, reached func() bool) {
 }
 
 func TestAReloadReadsSettingsAndFileTogether(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, "service: [a=127.0.0.1:1]\n", "services: [{name: b, address: '127.0.0.1:2'}]\n")
 	r.await("a", "b")
 	reload := func(want int, into any) {
@@ -239,6 +241,7 @@ func TestAReloadReadsSettingsAndFileTogether(t *testing.T) {
 }
 
 func TestDrainsThroughTheAdminAPIReachTheRelays(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, "service: [a=127.0.0.1:1, b=127.0.0.1:2]\n", "services: []\n")
 	r.await("a", "b")
 	var got worker.ServicesAnswer
@@ -317,6 +320,7 @@ func TestSettingsOfServicesAreJudgedTogether(t *testing.T) {
 }
 
 func TestAReloadSetsTheLogLevelUnlessItIsRefused(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, "service: a=127.0.0.1:1\n", "services: []\n")
 	r.await("a")
 	reload := func(want int, into any) {

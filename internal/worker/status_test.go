@@ -15,6 +15,7 @@ import (
 )
 
 func TestThePageOfAWorkerShowsItsServicesAndTheRelays(t *testing.T) {
+	t.Parallel()
 	node, _ := observer(t)
 	s := worker.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "w1", []string{node.Addr()}

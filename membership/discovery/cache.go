@@ -9,89 +9,89 @@ import (
 )
 
 const (
-	// minTTL is for records with TTL 0: enough to spare the server a burst. It is
-	// also how soon Finder.Run asks again, at the soonest.
+	// minTTL replaces a TTL of 0: it protects the server from a burst. It is also the shortest
+	// pause between two refreshes of Finder.Run.
 	minTTL = time.Second
-	// maxEntries bounds the cache: names of SRV targets come from the network.
+	// maxEntries limits the cache, because names of SRV targets come from the network.
 	maxEntries = 1024
-	// maxIdle is how long an entry stays that nobody asks for, stale answer and all.
+	// maxIdle is how long an entry without lookups is kept, including its stale answer.
 	maxIdle = 24 * time.Hour
 )
 
-// question is what an entry answers.
+// question is the key of an entry.
 type question struct {
 	name    string
 	service bool // SRV, else A and AAAA
 }
 
-// answer is immutable once it is in an entry.
+// answer is not changed after it has been stored in an entry.
 type answer struct {
 	addrs   []netip.Addr
 	records []record
-	// along are the hosts of records whose addresses came with them.
+	// along are the targets of SRV records whose addresses were in the same answer.
 	along map[string]bool
-	// partial says that one of the two address families failed.
+	// partial is true if one of the two address families failed.
 	partial bool
-	// serial grows with every answer that came from a server or the hosts file, so
-	// that one answer seen twice is not taken for two.
+	// serial grows with every answer from a server or the hosts file, so that one answer seen
+	// twice is not counted twice.
 	serial uint64
 }
 
-// resolution is what a lookup outside the cache brought.
+// resolution is the result of a lookup outside the cache.
 type resolution struct {
 	answer answer
-	// ttl is how long the answer counts, or the failure; of a failure 0 means that
-	// the server did not say.
+	// ttl is how long the answer or the failure is valid; for a failure, 0 means that the
+	// server did not specify it.
 	ttl   time.Duration
 	drops []drop
 	err   error
 }
 
-// entry is what is known of one question. Resolver.mu guards it.
+// entry is the cached state of one question. Resolver.mu guards it.
 type entry struct {
-	answer  *answer // nil until the first good one
+	answer  *answer // nil until the first successful lookup
 	expires time.Time
 
 	failure     error // nil after a success
 	failedUntil time.Time
 
 	used     time.Time
-	flight   *flight // the query under way
+	flight   *flight // the query in flight
 	changes  changes
-	staleLog bool   // it was said that this answer is stale
-	fluxLog  bool   // it was said that this name changes too often
-	dropLog  string // what was last said of dropped addresses
+	staleLog bool   // it was logged that this answer is stale
+	fluxLog  bool   // it was logged that this name changes too often
+	dropLog  string // the last logged text about dropped addresses
 }
 
-// flight is one query that several callers wait for. Its fields other than done
-// are set before done is closed.
+// flight is one query that several callers wait for. Its fields other than done are set before done
+// is closed.
 type flight struct {
 	done      chan struct{}
 	found     lookup
 	err       error
-	abandoned bool // the caller that made the query went away
+	abandoned bool // the caller that made the query was cancelled
 }
 
-// lookup is an answer as the cache gives it.
+// lookup is the result of a lookup through the cache.
 type lookup struct {
 	answer *answer
-	stale  error // why the answer is old; nil when it is not
-	// until is when the question is due again, of failures too.
+	stale  error // why the answer is old; nil if it is not
+	// until is when the question must be looked up again, also after a failure.
 	until time.Time
 }
 
-// CacheStats counts what a Resolver keeps and what it was asked.
+// CacheStats are statistics of a Resolver's cache.
 type CacheStats struct {
-	// Positive and Negative are the names with an answer and with a remembered
-	// failure that still count; Pending those with a query under way.
+	// Positive and Negative are the names with a valid answer and with a valid failure;
+	// Pending are those with a query in flight.
 	Positive, Negative, Pending int
-	// Hits were answered from the cache, NegativeHits with a remembered failure,
-	// Misses with a query, Shared by another caller's query. Stale counts answers
-	// served although a new one failed.
+	// Hits were answered from the cache, NegativeHits with a cached failure, Misses with a
+	// query, Shared by another caller's query. Stale counts old answers that were served
+	// because a new lookup failed.
 	Hits, NegativeHits, Misses, Shared, Stale uint64
 }
 
-// Stats says what the cache holds and did.
+// Stats returns the statistics of the cache.
 func (r *Resolver) Stats() CacheStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,25 +111,25 @@ func (r *Resolver) Stats() CacheStats {
 	return stats
 }
 
-// Invalidate forgets all that is known of a name: answers, failures, stale answers
-// and its history of changes. A query under way is not remembered.
+// Invalidate removes everything cached about a name: answers, failures, stale answers and
+// its history of changes. The result of a query in flight is not cached.
 func (r *Resolver) Invalidate(name string) {
 	name, err := checkName(name)
 	if err != nil {
-		return // such a name was never kept
+		return // an invalid name is never cached
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	bare := strings.TrimSuffix(name, ".")
-	for _, form := range []string{bare, bare + "."} { // targets are kept with the dot
+	for _, form := range []string{bare, bare + "."} { // SRV targets are cached with the dot
 		delete(r.entries, question{name: form})
 		delete(r.entries, question{name: form, service: true})
 	}
 }
 
-// cached answers from the cache, or with resolve: once at a time for a question,
-// whoever asks. The query runs in the goroutine of the first caller, so it needs
-// no owner; when that caller goes away, one of the others takes over.
+// cached answers from the cache, or with resolve. Only one query per question is in flight
+// at a time. The query runs in the goroutine of the first caller, so no other goroutine is
+// needed; if that caller is cancelled, one of the others repeats the query.
 func (r *Resolver) cached(ctx context.Context, q question, mode Mode, resolve func(context.Context) resolution) (lookup, error) {
 	for shared := false; ; {
 		r.mu.Lock()
@@ -185,7 +185,7 @@ func gaveUp(ctx context.Context, name string) error {
 	return fmt.Errorf("look up %q: %w", name, context.Cause(ctx))
 }
 
-// entryOf finds or makes an entry. The caller holds mu.
+// entryOf returns the entry of a question, a new one if there is none. The caller holds mu.
 func (r *Resolver) entryOf(q question) *entry {
 	now := r.cfg.Now()
 	e := r.entries[q]
@@ -198,7 +198,7 @@ func (r *Resolver) entryOf(q question) *entry {
 	return e
 }
 
-// evict makes room for one entry. The caller holds mu.
+// evict removes an entry if the cache is full. The caller holds mu.
 func (r *Resolver) evict(now time.Time) {
 	var oldest question
 	var since time.Time
@@ -214,7 +214,7 @@ func (r *Resolver) evict(now time.Time) {
 	}
 }
 
-// remembered answers from the entry alone. The caller holds mu.
+// remembered answers from the entry alone, if possible. The caller holds mu.
 func (r *Resolver) remembered(e *entry, q question) (found lookup, err error, ok bool) {
 	now := r.cfg.Now()
 	if e.failure != nil && now.Before(e.failedUntil) {
@@ -237,8 +237,8 @@ func (r *Resolver) remembered(e *entry, q question) (found lookup, err error, ok
 	return lookup{}, nil, false
 }
 
-// settle keeps what a query brought and makes the answer for its callers. Log
-// lines are written after mu is released: a logger may be slow.
+// settle stores the result of a query and returns the answer for its callers. Log lines are written
+// after mu is released, because a logger may be slow.
 func (r *Resolver) settle(e *entry, q question, res resolution) (lookup, error) {
 	var say []func()
 	defer func() {
@@ -300,8 +300,8 @@ func (r *Resolver) settle(e *entry, q question, res resolution) (lookup, error) 
 	return lookup{answer: e.answer, until: e.expires}, nil
 }
 
-// observe counts changes of a name's set of addresses and, when told to, turns an
-// answer that changes too often into a failure. The caller holds mu.
+// observe counts changes of a name's set of addresses. With RejectFlux it turns an answer
+// that changes too often into a failure. The caller holds mu.
 func (r *Resolver) observe(e *entry, q question, res *resolution, now time.Time, say *[]func()) {
 	changed, tooOften := e.changes.see(res.answer.addrs, now, fluxLimits{most: r.cfg.MaxChanges, window: r.cfg.ChangeWindow})
 	if changed {
@@ -317,6 +317,6 @@ func (r *Resolver) observe(e *entry, q question, res *resolution, now time.Time,
 		return
 	}
 	r.metrics.dropped.WithLabelValues(dropFlux).Add(float64(len(res.answer.addrs)))
-	res.ttl = 0 // the records' own says nothing of a refusal
+	res.ttl = 0 // the TTL of the records does not apply to a refusal
 	res.err = fmt.Errorf("its addresses changed more than %d times within %v: %v refused", r.cfg.MaxChanges, r.cfg.ChangeWindow, res.answer.addrs)
 }

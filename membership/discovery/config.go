@@ -13,50 +13,49 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// DefaultPort is the port of a seed that names none.
+// DefaultPort is the port of a seed without one.
 const DefaultPort = 7400
 
 // Config describes a Finder.
 type Config struct {
-	// Seeds are where to look: host, host:port, ip, ip:port, [v6]:port,
-	// dns+name[:port] or srv+_gossip._udp.name. Repetitions count once.
+	// Seeds are the addresses or names to look up: host, host:port, ip, ip:port, [v6]:port,
+	// dns+name[:port] or srv+_gossip._udp.name. Duplicates are ignored.
 	Seeds []string
-	// AllowNoSeeds permits an empty list: for a node that waits to be found.
+	// AllowNoSeeds allows an empty list, for a node that waits until another member joins it.
 	AllowNoSeeds bool
-	// DefaultPort is for seeds without a port. Default 7400.
+	// DefaultPort is the port of seeds without one. Default 7400.
 	DefaultPort uint16
-	// Resolver looks names up; it may be shared. Default: a new one that follows
-	// the machine's own configuration, with this Logger and Registerer.
+	// Resolver looks names up; it may be shared. Default: a new Resolver with the configuration
+	// of the machine and with this Logger and Registerer.
 	Resolver *Resolver
-	// RefreshInterval is the longest time between two refreshes: there is one when
-	// what is known of a name no longer counts, after a second at the soonest.
-	// Default 60 s.
+	// RefreshInterval is the longest time between two refreshes. A refresh happens earlier when
+	// a cached answer or failure expires, but at most once per second. Default 60 s.
 	RefreshInterval time.Duration
-	// RefreshJitter is added to it, at random between 0 and this, so that a fleet
-	// does not ask in step; to a shorter time in proportion. Default 5 s; negative
-	// means none.
+	// RefreshJitter limits a random time that is added to RefreshInterval, so that the members
+	// of a fleet do not query simultaneously; for shorter pauses it is reduced in proportion.
+	// Default 5 s; negative means none.
 	RefreshJitter time.Duration
-	// DropAfter is how many new answers in a row must lack an address before it is
-	// dropped: servers that give out a part of their records at a time, and pods
-	// that are not ready for a moment, should not cost a seed. Default 3.
+	// DropAfter is how many consecutive new answers must lack an address before it is dropped:
+	// a server that returns only a part of its records, or a pod that is briefly not ready,
+	// should not remove a seed. Default 3.
 	DropAfter int
-	// Exclude says which addresses are never listed, such as this node's own. It
-	// is called during New and refreshes. Default: none.
+	// Exclude reports whether an address must never be listed, such as this node's own. It is
+	// called during New and refreshes. Default: none.
 	Exclude func(netip.AddrPort) bool
-	// Logger is told when a seed stops and begins to resolve. Default: discard.
+	// Logger receives a line when a seed stops or begins to resolve. Default: discard.
 	Logger *slog.Logger
-	// Registerer takes the metrics. Default: none.
+	// Registerer receives the metrics. Default: none.
 	Registerer prometheus.Registerer
 }
 
-// withDefaults checks everything at once and parses the seeds.
+// withDefaults checks all settings together, fills in the defaults and parses the seeds.
 func (c Config) withDefaults() (Config, []Seed, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
 	c.DefaultPort = cmp.Or(c.DefaultPort, DefaultPort)
 	if len(c.Seeds) == 0 && !c.AllowNoSeeds {
-		bad("no seeds: give at least one, or allow none for a node that waits to be found")
+		bad("no seeds: give at least one, or allow none for a node that waits until another member joins it")
 	}
 	var seeds []Seed
 	for _, text := range c.Seeds {

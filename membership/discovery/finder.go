@@ -12,62 +12,63 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Finder keeps the list of addresses that the seeds lead to. Create it with New,
-// run it with Run; all methods may be called from any goroutine.
+// Finder keeps the list of addresses of the seeds. Create it with New, run it with Run; all
+// methods may be called from any goroutine.
 type Finder struct {
 	cfg    Config
 	gauge  prometheus.Gauge
-	turn   chan struct{} // holds one token: whoever has it refreshes
-	places []*place      // one for each seed; only the holder of turn touches them
-	looked chan struct{} // capacity 1: the view is new, so Run's pause may be another
+	turn   chan struct{} // holds one token: only its holder refreshes
+	places []*place      // one for each seed; only the holder of turn accesses them
+	looked chan struct{} // capacity 1: the view changed, so the pause of Run may have changed
 
 	current atomic.Pointer[view]
 }
 
-// view is what the last refresh published. It is never changed.
+// view is the published result of a refresh. It is never changed.
 type view struct {
 	addrs []netip.AddrPort
 	given map[netip.AddrPort]uint64
 	seeds []SeedStatus
-	due   time.Time // when the first name is to be asked again; zero without names
+	due   time.Time // when the first name must be looked up again; zero without names
 }
 
-// place is a seed with the addresses that it led to so far.
+// place is a seed with its known addresses.
 type place struct {
 	seed   Seed
 	known  []knownAddr
-	serial uint64 // of the last answer that counted
+	serial uint64 // of the last answer that was used
 	stale  bool
-	err    error     // why the seed does not resolve, or not wholly
-	asked  time.Time // when the last answer that counted came
-	until  time.Time // when the name is due again
+	err    error     // why the seed does not resolve, or only in part
+	asked  time.Time // when the last answer that was used arrived
+	until  time.Time // when the name must be looked up again
 }
 
 type knownAddr struct {
 	addr   netip.AddrPort
-	missed int    // new answers in a row without it
-	given  uint64 // the answer that brought it, or brought it back
+	missed int    // consecutive new answers without this address
+	given  uint64 // the answer that first contained it, or contained it again
 }
 
-// SeedStatus says how one seed stands.
+// SeedStatus is the state of one seed.
 type SeedStatus struct {
 	// Seed is the seed.
 	Seed Seed
-	// Addrs are the addresses it leads to now, excluded ones too. Callers must not
+	// Addrs are the current addresses of the seed, including excluded ones. Callers must not
 	// change them.
 	Addrs []netip.AddrPort
-	// Stale says that Addrs come from an old answer.
+	// Stale is true if Addrs come from an old answer.
 	Stale bool
-	// Err says why the seed does not resolve, or which part of it; nil when all is
-	// well, and for an IP address always.
+	// Err is why the seed does not resolve completely; nil if it does, and always nil for an IP
+	// address.
 	Err error
 }
 
-// New checks the configuration and reports all that is wrong with it at once. It
-// looks nothing up: only IP:port seeds are listed until the first refresh.
+// New checks the configuration and reports all problems together. It looks up no names:
+// only IP:port seeds are listed until the first refresh.
 func New(cfg Config) (*Finder, error) {
 	cfg, seeds, err := cfg.withDefaults()
 	if err != nil {
@@ -91,31 +92,31 @@ func New(cfg Config) (*Finder, error) {
 	return f, nil
 }
 
-// Addrs returns the newest addresses, without repetition and without excluded
-// ones: in the order of the seeds, and for each seed in the order of its answer
-// (SRV: priority, then weight), then those that its answer lacks by now. The slice
-// is the caller's. An empty list says only that nobody is known yet.
+// Addrs returns the newest addresses, without duplicates and without excluded addresses: in
+// the order of the seeds, and for each seed in the order of its answer (SRV: priority, then
+// weight), followed by the addresses that its newest answer lacks. The slice is the
+// caller's. An empty list only means that no member is known yet.
 func (f *Finder) Addrs() []netip.AddrPort { return slices.Clone(f.current.Load().addrs) }
 
-// Given says which answer brought an address: it changes when an answer has the
-// address again after one that lacked it, and not while every answer has it. It is
-// 0 for an address that is a seed itself and for one that is not listed.
+// Given identifies the answer that introduced an address: it changes when an answer
+// contains the address again after one that lacked it, and stays the same while every
+// answer contains it. It is 0 for an address that is itself a seed and for one that is not
+// listed.
 func (f *Finder) Given(addr netip.AddrPort) uint64 { return f.current.Load().given[addr] }
 
-// Seeds says how each seed stands.
+// Seeds returns the state of each seed.
 func (f *Finder) Seeds() []SeedStatus { return slices.Clone(f.current.Load().seeds) }
 
-// Resolver returns what looks the names up, for its statistics and Invalidate.
+// Resolver returns the resolver of the names, for its statistics and Invalidate.
 func (f *Finder) Resolver() *Resolver { return f.cfg.Resolver }
 
-// Run refreshes at once and then whenever what is known of a name, an answer or a
-// failure, no longer counts: after one second at the soonest, after RefreshInterval
-// at the latest, plus jitter, until ctx ends. It blocks: the caller owns the
-// goroutine, and nothing is left running when Run returns. An answer that still
-// counts is not asked for again.
+// Run refreshes immediately, and then whenever an answer or a failure expires: after one
+// second at the earliest, after RefreshInterval at the latest, plus jitter, until ctx ends.
+// It blocks: the caller owns the goroutine, and no goroutine is left running when Run
+// returns. Answers that are still valid are not looked up again.
 func (f *Finder) Run(ctx context.Context) {
 	for {
-		_ = f.refresh(ctx, func(*place) Mode { return UseCache }) // logged per seed, when it begins
+		_ = f.refresh(ctx, func(*place) Mode { return UseCache }) // look logs errors per seed, when they begin
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
@@ -128,8 +129,8 @@ func (f *Finder) Run(ctx context.Context) {
 	}
 }
 
-// Pause is the time until the next refresh, by Run or by a caller that does without
-// it. The jitter is the same part of every pause: short ones are not doubled by it.
+// Pause returns the time until the next refresh, for Run or for a caller that does not use
+// Run. The jitter is in proportion to the pause.
 func (f *Finder) Pause() time.Duration {
 	pause := f.cfg.RefreshInterval
 	if due := f.current.Load().due; !due.IsZero() {
@@ -142,18 +143,17 @@ func (f *Finder) Pause() time.Duration {
 	return pause
 }
 
-// Refresh asks for every name anew, past the cache, and returns when all answers
-// are in: for a caller whom no seed answers. Names that fail keep the addresses
-// that they had and are in the error, each with its cause; nil means that every
-// seed resolved.
+// Refresh looks up every name again, without the cache, and returns when all answers have
+// arrived: for a caller that no seed answers. Names that fail keep their addresses and are
+// in the error, each with its cause; nil means that every seed resolved.
 func (f *Finder) Refresh(ctx context.Context) error {
 	return f.refresh(ctx, func(*place) Mode { return SkipCache })
 }
 
-// Recheck is Refresh for a caller that returns often, with pauses: a name that does
-// not resolve is not asked for again while its failure counts, and one that does
-// while its answer counts and is younger than oldest. A name of which no server said
-// anything is asked for again: a lost packet is no answer.
+// Recheck is Refresh for a caller that returns often, with pauses: a name that does not
+// resolve is not looked up again while its failure is valid, and one that resolves is not
+// while its answer is valid and younger than oldest. A name for which no server answered is
+// looked up again, because a packet may have been lost.
 func (f *Finder) Recheck(ctx context.Context, oldest time.Duration) error {
 	return f.refresh(ctx, func(p *place) Mode {
 		if unheard(p.err) || p.err == nil && !p.asked.IsZero() && f.cfg.Resolver.cfg.Now().Sub(p.asked) >= oldest {
@@ -195,7 +195,7 @@ func (f *Finder) refresh(ctx context.Context, mode func(*place) Mode) error {
 	return nil
 }
 
-// finding is an answer for a seed of either kind.
+// finding is the result of looking up a seed of either kind.
 type finding struct {
 	addrs   []netip.AddrPort
 	stale   bool
@@ -205,11 +205,11 @@ type finding struct {
 	until   time.Time
 }
 
-// look brings one place up to date.
+// look updates one place.
 func (f *Finder) look(ctx context.Context, p *place, mode Mode) {
 	found, err := f.lookUp(ctx, p.seed, mode)
 	if err != nil && ctx.Err() != nil {
-		return // the caller went away: this says nothing about the name
+		return // the caller was cancelled, which is no evidence about the name
 	}
 	if err == nil {
 		if found.serial > p.serial {
@@ -219,10 +219,10 @@ func (f *Finder) look(ctx context.Context, p *place, mode Mode) {
 		err = found.reason
 	}
 	if err != nil && p.err != nil && found.until.Equal(p.until) {
-		err = p.err // the same failure, now from the cache: its text stays the same
+		err = p.err // the same failure, now from the cache: keep its text
 	}
 	p.until = found.until
-	// The resolver has told of stale answers.
+	// The resolver has already logged stale answers.
 	switch {
 	case err != nil && p.err == nil && !found.stale:
 		f.cfg.Logger.Warn("a seed does not resolve", "seed", p.seed.String(), "known", len(p.known), "err", err)
@@ -254,9 +254,9 @@ func (f *Finder) lookUp(ctx context.Context, seed Seed, mode Mode) (finding, err
 	return out, err
 }
 
-// merge takes an answer over. What it has comes first, in its order. What it lacks
-// stays behind until dropAfter new answers in a row lacked it (HS-C14); an old
-// answer seen again, or half an answer, is no evidence.
+// merge applies an answer. Its addresses come first, in its order. Addresses that it lacks
+// stay at the end until dropAfter consecutive new answers lacked them (HS-C14); a repeated
+// or partial answer is no evidence.
 func (p *place) merge(found finding, dropAfter int) {
 	evidence := !found.stale && !found.partial && found.serial > p.serial
 	p.serial = max(p.serial, found.serial)
@@ -288,7 +288,7 @@ func (p *place) merge(found finding, dropAfter int) {
 	p.known = next
 }
 
-// publish makes a new view. The caller holds turn, or nobody else knows f yet.
+// publish publishes a new view. The caller holds turn, or f is not shared yet.
 func (f *Finder) publish() {
 	v := &view{given: make(map[netip.AddrPort]uint64)}
 	listed := make(map[netip.AddrPort]bool)
@@ -309,4 +309,49 @@ func (f *Finder) publish() {
 	}
 	f.current.Store(v)
 	f.gauge.Set(float64(len(v.addrs)))
+}
+
+// Backoff returns the pauses between attempts to join while no seed answers: 500 ms, doubled up to
+// 15 s, each ± 25 % so that members that started together do not retry together (HS-A16). The
+// sequence never ends. The result is not safe for concurrent use.
+func Backoff() *backoff.ExponentialBackOff {
+	b := &backoff.ExponentialBackOff{
+		InitialInterval:     500 * time.Millisecond,
+		RandomizationFactor: 0.25,
+		Multiplier:          2,
+		MaxInterval:         15 * time.Second,
+	}
+	b.Reset()
+	return b
+}
+
+// changes measures how often the whole set of addresses of one name changes. One answer is
+// one observation, however many addresses it has: a headless service with ten addresses is
+// not in flux (T-HS3).
+type changes struct {
+	last  []netip.Addr // sorted; nil before the first answer
+	times []time.Time  // of the newest changes within the window
+}
+
+// fluxLimits determine what is too often.
+type fluxLimits struct {
+	most   int
+	window time.Duration
+}
+
+// see records an answer. changed is true if the set differs from the last one; tooOften if
+// it changed more than limits.most times within the window.
+func (c *changes) see(addrs []netip.Addr, now time.Time, limits fluxLimits) (changed, tooOften bool) {
+	set := slices.Clone(addrs)
+	slices.SortFunc(set, netip.Addr.Compare)
+	changed = c.last != nil && !slices.Equal(set, c.last)
+	c.last = set
+	c.times = slices.DeleteFunc(c.times, func(t time.Time) bool { return now.Sub(t) >= limits.window })
+	if changed {
+		c.times = append(c.times, now)
+		if extra := len(c.times) - (limits.most + 1); extra > 0 { // older changes are not needed
+			c.times = slices.Delete(c.times, 0, extra)
+		}
+	}
+	return changed, len(c.times) > limits.most
 }

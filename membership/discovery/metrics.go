@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// The values of the labels. None comes from a name or from a peer.
+// The values of the labels. No label contains a name or data of a peer.
 const (
 	resultSuccess  = "success"
 	resultTimeout  = "timeout"

@@ -10,29 +10,28 @@ import (
 	"time"
 )
 
-// Pacer spreads probes of many addresses, so that one node that looks for the
-// cluster, or a thousand at once, is no burst (HS-A15). The zero value has the
-// defaults.
+// Pacer spreads probes of many addresses over time, so that a node that looks for the
+// cluster, or a thousand nodes simultaneously, cause no burst (HS-A15). The zero value has
+// the defaults.
 type Pacer struct {
-	// Limit is how many probes run at once. Default 10.
+	// Limit is how many probes run simultaneously. Default 10.
 	Limit int
 	// Timeout ends the context of one probe. Default 500 ms.
 	Timeout time.Duration
-	// Spread is the time over which starts are spread at random. Default 100 ms;
+	// Spread is the time over which the starts are distributed at random. Default 100 ms;
 	// negative means none.
 	Spread time.Duration
 }
 
-// ProbeAll is Pacer{}.ProbeAll: ten probes at a time, 500 ms each, starts spread
-// over 100 ms.
+// ProbeAll is Pacer{}.ProbeAll: ten probes at a time, 500 ms each, starts spread over 100 ms.
 func ProbeAll(ctx context.Context, addrs []netip.AddrPort, probe func(context.Context, netip.AddrPort) error) (reached []netip.AddrPort, errs map[netip.AddrPort]error) {
 	return Pacer{}.ProbeAll(ctx, addrs, probe)
 }
 
-// ProbeAll probes each address once and returns when every probe has. reached is
-// in the order in which the addresses answered, the nearest first; errs has the
-// reason for each of the others, never nil. The probe must return soon after its
-// context ends. When ctx ends, addresses not yet probed fail with its cause.
+// ProbeAll probes each address once and returns when every probe has ended. reached is in
+// the order in which the addresses answered, the nearest first; errs has the error of each
+// of the others, never nil. The probe must return soon after its context ends. When ctx
+// ends, addresses not yet probed fail with its cause.
 func (p Pacer) ProbeAll(ctx context.Context, addrs []netip.AddrPort, probe func(context.Context, netip.AddrPort) error) (reached []netip.AddrPort, errs map[netip.AddrPort]error) {
 	limit := p.Limit
 	if limit <= 0 {
@@ -52,14 +51,12 @@ func (p Pacer) ProbeAll(ctx context.Context, addrs []netip.AddrPort, probe func(
 	)
 	errs = make(map[netip.AddrPort]error)
 	one := func(addr netip.AddrPort) error {
-		var delay time.Duration
 		if spread > 0 {
-			delay = rand.N(spread)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not probed: %w", context.Cause(ctx))
-		case <-time.After(delay):
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("not probed: %w", context.Cause(ctx))
+			case <-time.After(rand.N(spread)):
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -1,13 +1,16 @@
 package discovery
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,41 +19,40 @@ import (
 	"github.com/miekg/dns"
 )
 
-// maxServers is how many servers of resolv.conf count, as in resolv.conf(5).
+// maxServers is how many servers of resolv.conf are used, as in resolv.conf(5).
 const maxServers = 3
 
-// maxAliases bounds a chain of CNAME records within one answer.
+// maxAliases limits a chain of CNAME records within one answer.
 const maxAliases = 16
 
-// Mode says whether a lookup may be answered from the cache.
+// Mode determines whether a lookup may be answered from the cache.
 type Mode uint8
 
 const (
-	// UseCache answers from what is known and still counts.
+	// UseCache answers from the cache if the cached result is valid.
 	UseCache Mode = iota
-	// SkipCache asks the servers whatever is known, answers and failures (HS-C7).
-	// A query for the same name that is already under way is good enough.
+	// SkipCache queries the servers even if an answer or a failure is cached (HS-C7). A query for
+	// the same name that is already in flight is used.
 	SkipCache
 )
 
-// Resolver looks names up and remembers what it heard. Create it with
-// NewResolver; all methods may be called from any goroutine. It has no goroutine
-// of its own and needs no Close.
+// Resolver looks names up and caches the results. Create it with NewResolver; all methods
+// may be called from any goroutine. It has no goroutine and needs no Close.
 type Resolver struct {
 	cfg     ResolverConfig
 	rules   rules
 	metrics *resolverMetrics
 	port    string        // of the servers in ResolvConf
-	slots   chan struct{} // one for each query on the wire
+	slots   chan struct{} // one for each query in flight
 
-	mu      sync.Mutex // guards what follows, entries included
+	mu      sync.Mutex // guards the fields below, including entries
 	entries map[question]*entry
 	serial  uint64
-	stats   CacheStats // the counters only
+	stats   CacheStats // only the counters
 }
 
-// NewResolver checks the configuration and reports all that is wrong with it at
-// once. It makes no query and reads no file.
+// NewResolver checks the configuration and reports all problems together. It makes no query
+// and reads no file.
 func NewResolver(cfg ResolverConfig) (*Resolver, error) {
 	cfg, allowed, err := cfg.withDefaults()
 	if err != nil {
@@ -68,23 +70,23 @@ func NewResolver(cfg ResolverConfig) (*Resolver, error) {
 
 // Result is the answer for a host name.
 type Result struct {
-	// Addrs are the addresses in the order of the answer, IPv4 first, without
-	// repetition; never empty.
+	// Addrs are the addresses in the order of the answer, IPv4 first, without duplicates; never
+	// empty.
 	Addrs []netip.Addr
-	// Stale says that a new answer could not be had and this is the last good one,
-	// however old; Reason says why.
+	// Stale is true if a new lookup failed and this is the last successful answer, however old;
+	// Reason is the error.
 	Stale  bool
 	Reason error
 
 	partial bool
 	serial  uint64
-	until   time.Time // when the name is due again, after an error too
+	until   time.Time // when the name must be looked up again, also after an error
 }
 
-// LookupHost returns the IPv4 and IPv6 addresses of a host name, from the hosts
-// file or else from A and AAAA records. Of two address families one is enough. It
-// fails when there is no usable address and never was; the error names the host
-// and the cause. ctx ends it early.
+// LookupHost returns the IPv4 and IPv6 addresses of a host name, from the hosts file or
+// else from A and AAAA records. One of the two address families is enough. It fails if
+// there is no usable address and never was; the error contains the host and the cause. ctx
+// ends it early.
 func (r *Resolver) LookupHost(ctx context.Context, name string, mode Mode) (Result, error) {
 	checked, err := checkName(name)
 	if err != nil {
@@ -102,7 +104,7 @@ func (r *Resolver) LookupHost(ctx context.Context, name string, mode Mode) (Resu
 	}, nil
 }
 
-// resolveHost finds addresses outside the cache.
+// resolveHost looks addresses up outside the cache.
 func (r *Resolver) resolveHost(ctx context.Context, name string) resolution {
 	addrs, err := hostsAddrs(r.cfg.HostsFile, name)
 	if err != nil {
@@ -132,7 +134,7 @@ func (r *Resolver) resolveHost(ctx context.Context, name string) resolution {
 		}
 		failed = cmp.Or(failed, res.err)
 		if resultOf(res.err) == resultTimeout || ctx.Err() != nil {
-			break // the next name would wait just as long
+			break // the next name would also wait for the timeout
 		}
 	}
 	return resolution{err: cmp.Or(failed, unknown), ttl: ttl}
@@ -143,7 +145,7 @@ func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// resolveFQDN asks for both address families at once.
+// resolveFQDN queries both address families simultaneously.
 func (r *Resolver) resolveFQDN(ctx context.Context, servers []string, fqdn string) resolution {
 	kinds := [2]uint16{dns.TypeA, dns.TypeAAAA}
 	var results [2]resolution
@@ -178,7 +180,7 @@ func (r *Resolver) resolveFQDN(ctx context.Context, servers []string, fqdn strin
 		return v6
 	}
 	ttl := sooner(v4.ttl, v6.ttl)
-	if isNo(v4.err) { // the failure of the other says more
+	if isNo(v4.err) { // the failure of the other family is more informative
 		return resolution{err: v6.err, ttl: ttl}
 	}
 	return resolution{err: v4.err, ttl: ttl}
@@ -189,18 +191,18 @@ func isNo(err error) bool {
 	return errors.As(err, &no)
 }
 
-// accept applies the address rules. name is the one that was answered.
+// accept applies the address rules. name is the name that was answered.
 func (r *Resolver) accept(name string, res resolution, trusted bool) resolution {
 	res.answer.addrs, res.drops = r.rules.filter(name, res.answer.addrs, trusted)
 	if len(res.answer.addrs) == 0 {
-		res.ttl = 0 // the records' own says nothing of a refusal
+		res.ttl = 0 // the TTL of the records does not apply to a refusal
 		res.err = fmt.Errorf("no usable address: %s", r.rules.describe(res.drops))
 	}
 	return res
 }
 
-// addresses takes the addresses of a name out of a section, following aliases,
-// and the lowest TTL on the way. Records of other names are not believed.
+// addresses returns the addresses of a name in a section, following aliases, and the lowest
+// TTL on that path. Records of other names are ignored.
 func addresses(records []dns.RR, name string) (out []netip.Addr, ttl time.Duration) {
 	lowest := ^uint32(0)
 	owner := name
@@ -242,7 +244,7 @@ func seconds(ttl uint32) time.Duration {
 	return time.Duration(ttl) * time.Second
 }
 
-// system returns the servers to ask and the names to ask for, in order.
+// system returns the servers to query and the names to look up, in order.
 func (r *Resolver) system(name string) (servers, names []string, err error) {
 	if len(r.cfg.Servers) > 0 {
 		return r.cfg.Servers, []string{dns.Fqdn(name)}, nil
@@ -261,14 +263,14 @@ func (r *Resolver) system(name string) (servers, names []string, err error) {
 		servers = []string{net.JoinHostPort("127.0.0.1", r.port)}
 	}
 	for _, n := range conf.NameList(name) {
-		if _, err := checkName(n); err == nil { // a search suffix can make it too long
+		if _, err := checkName(n); err == nil { // a search suffix can make the name too long
 			names = append(names, n)
 		}
 	}
 	return servers, names, nil
 }
 
-// resultOf names the outcome of a lookup for the metric.
+// resultOf returns the metric label for the result of a lookup.
 func resultOf(err error) string {
 	var timeout *noAnswer
 	switch {
@@ -285,4 +287,44 @@ func sameSet(a, b []netip.Addr) bool {
 	slices.SortFunc(a, netip.Addr.Compare)
 	slices.SortFunc(b, netip.Addr.Compare)
 	return slices.Equal(a, b)
+}
+
+// maxHostsFile limits how much of a hosts file is read.
+const maxHostsFile = 1 << 20
+
+// hostsAddrs returns the addresses of a name in a file in the format of hosts(5). The file
+// is read at every call: it is small, and container runtimes rewrite it. A missing file
+// contains no names.
+func hostsAddrs(path, name string) ([]netip.Addr, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the hosts file: %w", err)
+	}
+	defer file.Close()
+	name = strings.TrimSuffix(name, ".")
+	var out []netip.Addr
+	lines := bufio.NewScanner(io.LimitReader(file, maxHostsFile))
+	lines.Buffer(nil, maxHostsFile)
+	for lines.Scan() {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		named := slices.ContainsFunc(fields[1:], func(f string) bool {
+			return strings.EqualFold(strings.TrimSuffix(f, "."), name)
+		})
+		if ip, err := netip.ParseAddr(fields[0]); named && err == nil {
+			if ip = ip.Unmap().WithZone(""); !slices.Contains(out, ip) {
+				out = append(out, ip)
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the hosts file %s: %w", path, err)
+	}
+	return out, nil
 }

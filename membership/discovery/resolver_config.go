@@ -16,76 +16,71 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ResolverConfig describes a Resolver. The zero value follows the machine's own
-// configuration.
+// ResolverConfig describes a Resolver. The zero value uses the configuration of the machine.
 type ResolverConfig struct {
-	// Servers are asked in this order, each an IP or IP:port (default port 53).
-	// Names are then taken as they stand, without a search list. Default: the
-	// servers and the search list of ResolvConf.
+	// Servers are queried in this order, each an IP or IP:port (default port 53). Names are then
+	// looked up without a search list. Default: the servers and the search list of ResolvConf.
 	Servers []string
-	// ResolvConf is read before each lookup that the cache cannot answer, so that
-	// changes count at once. Default /etc/resolv.conf; when there is none, or it
-	// names no server, the local machine is asked, as resolv.conf(5) says.
+	// ResolvConf is read before each lookup that the cache cannot answer, so that changes take
+	// effect immediately. Default /etc/resolv.conf; if it does not exist or contains no server,
+	// the local machine is queried, as in resolv.conf(5).
 	ResolvConf string
-	// HostsFile is looked at before DNS. Default /etc/hosts; a missing file has no
+	// HostsFile is read before DNS is queried. Default /etc/hosts; a missing file contains no
 	// names.
 	HostsFile string
 
-	// Timeout is for one query to one server, TCP after truncation included.
-	// Default 2 s.
+	// Timeout limits one query to one server, including TCP after truncation. Default 2 s.
 	Timeout time.Duration
-	// MaxQueries is how many queries may be on the wire at once, over all names.
-	// Default 10.
+	// MaxQueries limits the queries in flight, over all names. Default 10.
 	MaxQueries int
-	// CacheTTL is how long an answer without a TTL counts, that is one from the
-	// hosts file: one second at least, MaxTTL at most. Default 30 s.
+	// CacheTTL is how long an answer without a TTL is valid, that is, one from the hosts file:
+	// one second at least, MaxTTL at most. Default 30 s.
 	CacheTTL time.Duration
-	// MaxTTL is the longest that any answer counts. Default 5 min.
+	// MaxTTL is the longest time for which any answer is valid. Default 5 min.
 	MaxTTL time.Duration
-	// NegativeTTL is how long a failure counts. It does not grow. Where the server
-	// says no and its SOA record gives less, that counts. Default 30 s.
+	// NegativeTTL is how long a failure is valid. It does not grow. A shorter time in the SOA
+	// record of a negative answer takes precedence. Default 30 s.
 	NegativeTTL time.Duration
 
-	// AllowedCIDRs, when there are any, are the only places where an address from
-	// an answer may be; others are dropped.
+	// AllowedCIDRs, if not empty, are the only networks from which addresses of an answer are
+	// used; others are dropped.
 	AllowedCIDRs []string
 	// BlockPrivateForPublic drops private, loopback, link-local and shared
 	// addresses in DNS answers for public names: DNS rebinding.
 	BlockPrivateForPublic bool
-	// InternalSuffixes end the names that are not public. Default: .local
+	// InternalSuffixes are the suffixes of names that are not public. Default: .local
 	// .internal .svc .cluster.local .corp .home .lan .private .test .home.arpa
 	// .localhost. A name without a dot is never public.
 	InternalSuffixes []string
-	// ReportOnly counts and logs addresses that AllowedCIDRs or
-	// BlockPrivateForPublic would drop, and uses them. For trying a rule out.
+	// ReportOnly counts and logs addresses that AllowedCIDRs or BlockPrivateForPublic would
+	// drop, but uses them, to test a rule.
 	ReportOnly bool
 
-	// IgnoreChanges turns the detection of fast changes off.
+	// IgnoreChanges turns off the detection of fast changes.
 	IgnoreChanges bool
-	// MaxChanges is how often the whole set of addresses of a name may change
-	// within ChangeWindow. Default 5. The number of addresses does not matter.
+	// MaxChanges is how often the whole set of addresses of a name may change within
+	// ChangeWindow. Default 5. The number of addresses does not matter.
 	MaxChanges int
-	// ChangeWindow is the time over which changes are counted. Default 5 min.
+	// ChangeWindow is the time in which changes are counted. Default 5 min.
 	ChangeWindow time.Duration
-	// RejectFlux refuses answers that change more often, and keeps the last one
-	// before. Default: such changes are only logged and counted, because a rolling
-	// restart looks the same.
+	// RejectFlux refuses answers that change more often, and keeps the last answer before. By
+	// default such changes are only logged and counted, because a rolling restart looks the
+	// same.
 	RejectFlux bool
 
-	// Now is the clock of the cache. Default time.Now. Timeouts of queries are
-	// real time.
+	// Now is the clock of the cache. Default time.Now. Timeouts of queries use real time.
 	Now func() time.Time
-	// Rand gives numbers in [0, 1) for the order of SRV targets. It must be safe
-	// for concurrent use. Default math/rand/v2.
+	// Rand returns numbers in [0, 1) for the order of SRV targets. It must be safe for concurrent
+	// use. Default math/rand/v2.
 	Rand func() float64
-	// Logger is told of stale answers, of dropped addresses and of fast changes,
-	// once when they begin. Default: discard.
+	// Logger receives a line when stale answers, dropped addresses or fast changes begin. Default:
+	// discard.
 	Logger *slog.Logger
-	// Registerer takes the metrics. Default: none.
+	// Registerer receives the metrics. Default: none.
 	Registerer prometheus.Registerer
 }
 
-// withDefaults checks everything at once.
+// withDefaults checks all settings together and fills in the defaults.
 func (c ResolverConfig) withDefaults() (ResolverConfig, []netip.Prefix, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Kind says how a seed becomes addresses.
+// Kind is how a seed is resolved to addresses.
 type Kind uint8
 
 // The kinds of seed.
@@ -19,21 +20,21 @@ const (
 	KindService                 // a service name: SRV records, each with its own port
 )
 
-// Seed is one place to look for members. Two seeds are equal when they mean the
-// same.
+// Seed is an address or name at which members may be found. Two seeds are equal if they
+// mean the same.
 type Seed struct {
-	// Kind says which of the other fields are set.
+	// Kind determines which of the other fields are set.
 	Kind Kind
 	// Addr is the address of a KindAddr seed.
 	Addr netip.AddrPort
-	// Name is the lower-case name of a KindHost or KindService seed. With a
-	// trailing dot it is looked up as it stands, without the search list.
+	// Name is the lower-case name of a KindHost or KindService seed. With a trailing dot it is
+	// looked up without the search list.
 	Name string
 	// Port is the port of a KindHost seed, 1 to 65535.
 	Port uint16
 }
 
-// String writes the seed in a form that ParseSeed takes.
+// String returns the seed in a form that ParseSeed accepts.
 func (s Seed) String() string {
 	switch s.Kind {
 	case KindAddr:
@@ -47,8 +48,8 @@ func (s Seed) String() string {
 }
 
 // ParseSeed reads host, host:port, ip, ip:port, [v6]:port, dns+name[:port] or
-// srv+_service._proto.name. defaultPort is for a seed that names none; 0 makes
-// the port compulsory. The error quotes the seed and says what is wrong with it.
+// srv+_service._proto.name. defaultPort is the port of a seed without one; 0 makes the port
+// required. The error contains the seed and what is wrong with it.
 func ParseSeed(text string, defaultPort uint16) (Seed, error) {
 	seed, err := parseSeed(text, defaultPort)
 	if err != nil {
@@ -99,7 +100,7 @@ func addrSeed(ip netip.Addr, port uint16, explicit bool) (Seed, error) {
 	return Seed{Kind: KindAddr, Addr: netip.AddrPortFrom(ip, port)}, nil
 }
 
-// splitPort cuts the port off; a bare IPv6 address has none.
+// splitPort splits the port off; a bare IPv6 address has none.
 func splitPort(text string, defaultPort uint16) (host string, port uint16, err error) {
 	host = text
 	bare := strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
@@ -128,4 +129,140 @@ func splitPort(text string, defaultPort uint16) (host string, port uint16, err e
 		return "", 0, fmt.Errorf("port %.20q: allowed are 1 to 65535", portText)
 	}
 	return host, uint16(n), nil
+}
+
+// checkName returns the name in lower case. It allows the characters of host names, and '_'
+// for SRV names; a trailing dot (no search list) is kept.
+func checkName(name string) (string, error) {
+	bare := strings.TrimSuffix(name, ".")
+	if bare == "" {
+		return "", errors.New("the host name is empty")
+	}
+	if len(bare) > 253 {
+		return "", fmt.Errorf("the host name has %d characters; at most 253 are allowed", len(bare))
+	}
+	labels := strings.Split(bare, ".")
+	for _, label := range labels {
+		switch {
+		case label == "":
+			return "", errors.New("the host name has an empty label")
+		case len(label) > 63:
+			return "", fmt.Errorf("the label %q has %d characters; at most 63 are allowed", label, len(label))
+		case label[0] == '-' || label[len(label)-1] == '-':
+			return "", fmt.Errorf("the label %q begins or ends with '-'", label)
+		}
+		for _, c := range []byte(label) {
+			letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+			if !letter && !('0' <= c && c <= '9') && c != '-' && c != '_' {
+				return "", fmt.Errorf("%q is not allowed in a host name", c)
+			}
+		}
+	}
+	// No top-level domain is a number (RFC 3696), so this is a mistyped IP.
+	if last := labels[len(labels)-1]; strings.Trim(last, "0123456789") == "" {
+		return "", errors.New("neither an IP address nor a host name")
+	}
+	return strings.ToLower(name), nil
+}
+
+// checkServiceName accepts _service._proto.name, as in RFC 2782.
+func checkServiceName(name string) (string, error) {
+	name, err := checkName(name)
+	if err != nil {
+		return "", err
+	}
+	labels := strings.SplitN(name, ".", 3)
+	if len(labels) < 3 || labels[2] == "" || len(labels[0]) < 2 || labels[0][0] != '_' || labels[1] != "_udp" && labels[1] != "_tcp" {
+		return "", errors.New("an SRV name is written _gossip._udp.name")
+	}
+	return name, nil
+}
+
+// defaultInternalSuffixes are the suffixes of names that are expected to have private
+// addresses (HS-C9), including the two that RFC 8375 and RFC 6761 reserve.
+var defaultInternalSuffixes = []string{
+	".local", ".internal", ".svc", ".cluster.local", ".corp", ".home", ".lan", ".private", ".test",
+	".home.arpa", ".localhost",
+}
+
+// isInternal reports whether private addresses are expected for the name. A name without a
+// dot can only come from a local source.
+func isInternal(name string, suffixes []string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if !strings.Contains(name, ".") {
+		return true
+	}
+	for _, suffix := range suffixes {
+		if strings.HasSuffix(name, "."+strings.Trim(strings.ToLower(suffix), ".")) {
+			return true
+		}
+	}
+	return false
+}
+
+// shared is the address space between providers and their customers (RFC 6598): not called
+// private, but never the address of a public service.
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
+// rules determine which addresses of an answer may be used.
+type rules struct {
+	allowed      []netip.Prefix
+	blockPrivate bool
+	internal     []string
+	reportOnly   bool
+}
+
+// drop is an address that violates a rule.
+type drop struct {
+	addr   netip.Addr
+	reason string
+}
+
+// filter returns the usable addresses and those that violate a rule. trusted answers come from the
+// operator's own hosts file: the private-address rule does not apply to them.
+func (f rules) filter(name string, addrs []netip.Addr, trusted bool) (kept []netip.Addr, drops []drop) {
+	public := f.blockPrivate && !trusted && !isInternal(name, f.internal)
+	for _, addr := range addrs {
+		addr = addr.Unmap()
+		reason := ""
+		switch {
+		case addr.IsUnspecified(), addr.IsMulticast(), addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+			reason = dropUnusable
+		case len(f.allowed) > 0 && !slices.ContainsFunc(f.allowed, func(p netip.Prefix) bool { return p.Contains(addr) }):
+			reason = dropCIDR
+		case public && isPrivate(addr):
+			reason = dropPrivate
+		}
+		if reason != "" {
+			drops = append(drops, drop{addr, reason})
+		}
+		if (reason == "" || f.reportOnly && reason != dropUnusable) && !slices.Contains(kept, addr) {
+			kept = append(kept, addr)
+		}
+	}
+	return kept, drops
+}
+
+func isPrivate(a netip.Addr) bool {
+	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || shared.Contains(a)
+}
+
+// describe lists at most eight addresses with the rule that each one violates.
+func (f rules) describe(drops []drop) string {
+	var parts []string
+	for i, d := range drops {
+		if i == 8 {
+			parts = append(parts, fmt.Sprintf("and %d more", len(drops)-i))
+			break
+		}
+		why := "is no address of a host"
+		switch d.reason {
+		case dropCIDR:
+			why = fmt.Sprintf("is outside the allowed CIDRs %v", f.allowed)
+		case dropPrivate:
+			why = "is private, and the name is public"
+		}
+		parts = append(parts, d.addr.String()+" "+why)
+	}
+	return strings.Join(parts, ", ")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// maxTargets bounds the records of one SRV answer that are used.
+// maxTargets limits how many records of one SRV answer are used.
 const maxTargets = 256
 
 // record is one SRV record.
@@ -38,24 +38,22 @@ type Target struct {
 
 // ServiceResult is the answer for a service name.
 type ServiceResult struct {
-	// Targets are in the order in which they should be tried: priority, lowest
-	// first, and within one priority at random in proportion to weight, anew at
-	// every call. Never empty.
+	// Targets are in the order in which they should be tried: lowest priority first, and within
+	// one priority at random in proportion to weight, newly drawn at every call. Never empty.
 	Targets []Target
-	// Stale says that some of the answer is old because a new one could not be had.
+	// Stale is true if a part of the answer is old because a new lookup failed.
 	Stale bool
-	// Reason says what is stale or missing, and why; nil when nothing is.
+	// Reason is what is stale or missing, and why; nil if nothing is.
 	Reason error
 
 	partial bool
 	serial  uint64
-	until   time.Time // when part of the answer is due again, after an error too
+	until   time.Time // when a part of the answer must be looked up again, also after an error
 }
 
-// LookupService returns the targets of an SRV name such as _gossip._udp.example.
-// Addresses come from the additional section of the answer or from A and AAAA
-// records. A target that does not resolve is left out and named in Reason; when
-// none does, it fails.
+// LookupService returns the targets of an SRV name such as _gossip._udp.example. Addresses
+// come from the additional section of the answer or from A and AAAA records. A target that
+// does not resolve is left out and listed in Reason; if none resolves, the lookup fails.
 func (r *Resolver) LookupService(ctx context.Context, name string, mode Mode) (ServiceResult, error) {
 	checked, err := checkServiceName(name)
 	if err != nil {
@@ -85,7 +83,7 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 			host := rec.host
 			mode := mode
 			if found.stale == nil && found.answer.along[host] {
-				mode = UseCache // no newer answer than the one that came along
+				mode = UseCache // the addresses in the same answer are new enough
 			}
 			res, err := r.LookupHost(ctx, host, mode)
 			mu.Lock()
@@ -111,7 +109,7 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 		res, ok := hosts[rec.host]
 		if reason := reasons[rec.host]; reason != nil {
 			errs = append(errs, reason)
-			reasons[rec.host] = nil // said once for several ports of one host
+			reasons[rec.host] = nil // report it once for several ports of one host
 		}
 		if !ok {
 			out.partial = true
@@ -134,7 +132,7 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 	return out, nil
 }
 
-// resolveService asks for the SRV records and keeps the addresses that came along.
+// resolveService queries the SRV records and caches the addresses in the same answer.
 func (r *Resolver) resolveService(ctx context.Context, name string) resolution {
 	servers, names, err := r.system(name)
 	if err != nil {
@@ -182,7 +180,7 @@ func serviceRecords(reply *dns.Msg, name string) (resolution, error) {
 				if rr.Target == "." {
 					return out, &noSuchName{text: "the service is not offered (SRV target \".\")", ttl: max(seconds(rr.Hdr.Ttl), minTTL)}
 				}
-				// Fully qualified, so that no search list is applied to it.
+				// Fully qualified, so that no search list is applied.
 				rec := record{host: strings.ToLower(dns.Fqdn(rr.Target)), port: rr.Port, priority: rr.Priority, weight: rr.Weight}
 				if rr.Port != 0 && len(out.answer.records) < maxTargets && !slices.Contains(out.answer.records, rec) {
 					out.answer.records = append(out.answer.records, rec)
@@ -204,8 +202,8 @@ func serviceRecords(reply *dns.Msg, name string) (resolution, error) {
 	return out, nil
 }
 
-// keepAdditional puts the addresses of targets that came along with the SRV
-// records into the cache, and says of which hosts.
+// keepAdditional caches the addresses of targets in the additional section, and returns the
+// hosts of these.
 func (r *Resolver) keepAdditional(reply *dns.Msg, records []record) map[string]bool {
 	along := make(map[string]bool)
 	for _, rec := range records {
@@ -222,13 +220,13 @@ func (r *Resolver) keepAdditional(reply *dns.Msg, records []record) map[string]b
 		e := r.entryOf(q)
 		r.mu.Unlock()
 		res := r.accept(rec.host, resolution{answer: answer{addrs: addrs}, ttl: ttl}, false)
-		_, _ = r.settle(e, q, res) // a broken rule is remembered as the host's failure
+		_, _ = r.settle(e, q, res) // a violated rule is cached as the host's failure
 	}
 	return along
 }
 
-// shuffle orders records as RFC 2782 says: by priority, and within one priority
-// each next one at random in proportion to its weight. Weight 0 has a small chance.
+// shuffle orders records as RFC 2782 requires: by priority, and within one priority each
+// next one at random in proportion to its weight. Weight 0 has a small chance.
 func (r *Resolver) shuffle(records []record) []record {
 	out := slices.Clone(records)
 	slices.SortStableFunc(out, func(a, b record) int { return cmp.Compare(a.priority, b.priority) })
@@ -244,8 +242,8 @@ func (r *Resolver) shuffle(records []record) []record {
 }
 
 func (r *Resolver) shuffleByWeight(group []record) {
-	// Weight w counts as 100w + 1: nearly the ratio of the weights, and no weight
-	// is without a chance.
+	// Weight w counts as 100w + 1: nearly the ratio of the weights, and every weight has a
+	// chance.
 	share := func(rec record) float64 { return 100*float64(rec.weight) + 1 }
 	total := 0.0
 	for _, rec := range group {

@@ -15,42 +15,42 @@ import (
 	"time"
 )
 
-// backdate is how long before now a new certificate begins, so that a machine
-// whose clock is a little behind accepts it at once.
+// backdate is how long before now the validity of a new certificate begins, so that a
+// machine whose clock is slightly behind accepts it immediately.
 const backdate = 5 * time.Minute
 
 // AuthorityConfig describes a new authority.
 type AuthorityConfig struct {
-	// Name is the common name; default "ringway". It decides nothing.
+	// Name is the common name; default "ringway". It has no effect on checks.
 	Name string
-	// Validity is how long the authority lasts; more than 0.
+	// Validity is the lifetime of the authority; more than 0.
 	Validity time.Duration
-	// Now is the clock; default time.Now. Tests in a bubble pass their own.
+	// Now is the clock; default time.Now. Tests in a synctest bubble pass their own.
 	Now func() time.Time
 }
 
 // KeyType is the type of a private key.
 type KeyType string
 
-// The types of key that a member can have. Ed25519 signs and checks what members say
-// at the least cost. ECDSA P-256 is for a certificate that browsers have to accept.
+// The types of key that a member can have. Ed25519 has the lowest cost for signing and
+// verifying. ECDSA P-256 is for a certificate that browsers must accept.
 const (
 	Ed25519   KeyType = "ed25519"
 	ECDSAP256 KeyType = "ecdsa-p256"
 )
 
-// Authority is a small certificate authority: one self-signed certificate and
-// its key, held in memory. Its key is ECDSA P-256, which every tool reads; a loaded
-// one may be Ed25519. It is enough for a demo, for tests, and for a fleet whose
-// operators keep its key in a safe place; it keeps no list of what it issued, and
-// revokes nothing: that is what Files.Denied is for. It is safe for concurrent use.
+// Authority is a small certificate authority: one self-signed certificate and its key, held
+// in memory. Its key is ECDSA P-256, which every tool supports; a loaded key may be
+// Ed25519. It suits a demo, tests, and a fleet whose operators keep its key in a safe
+// place. It keeps no list of issued certificates and revokes none: use Files.Denied for
+// that. It is safe for concurrent use.
 type Authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 	now  func() time.Time
 }
 
-// NewAuthority makes an authority with a new key.
+// NewAuthority creates an authority with a new key.
 func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	if cfg.Validity <= 0 {
 		return nil, fmt.Errorf("new authority: validity %s: allowed is more than 0", cfg.Validity)
@@ -69,7 +69,7 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: cfg.Name},
 		NotBefore: now.Add(-backdate), NotAfter: now.Add(cfg.Validity),
-		// It signs members, never another authority.
+		// It signs members, but never another authority.
 		BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}, &x509.Certificate{Subject: pkix.Name{CommonName: cfg.Name}}, key.Public(), key)
@@ -83,8 +83,7 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	return &Authority{cert: cert, key: key, now: cfg.Now}, nil
 }
 
-// LoadAuthority takes an authority from its PEM files. Now is the clock, nil for
-// time.Now.
+// LoadAuthority loads an authority from its PEM files. now is the clock, nil for time.Now.
 func LoadAuthority(certPEM, keyPEM []byte, now func() time.Time) (*Authority, error) {
 	if now == nil {
 		now = time.Now
@@ -93,7 +92,7 @@ func LoadAuthority(certPEM, keyPEM []byte, now func() time.Time) (*Authority, er
 	if err != nil {
 		return nil, fmt.Errorf("load authority: %w", err)
 	}
-	key, _ := pair.PrivateKey.(crypto.Signer) // X509KeyPair reads no other kind
+	key, _ := pair.PrivateKey.(crypto.Signer) // X509KeyPair returns no other kind
 	switch key.(type) {
 	case *ecdsa.PrivateKey, ed25519.PrivateKey:
 	default:
@@ -111,17 +110,18 @@ func LoadAuthority(certPEM, keyPEM []byte, now func() time.Time) (*Authority, er
 // Certificate returns the authority's own certificate. Do not change it.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
-// CertificatePEM is the file that every member trusts.
+// CertificatePEM returns the certificate as PEM, for the file of authorities that every
+// member trusts.
 func (a *Authority) CertificatePEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: a.cert.Raw})
 }
 
-// KeyPEM is the private key. Who holds it can be anybody in the fleet.
+// KeyPEM returns the private key as PEM. Its holder can impersonate any member of the fleet.
 func (a *Authority) KeyPEM() ([]byte, error) { return encodeKey(a.key) }
 
-// Issue makes an Ed25519 key and a certificate for one member or client, for both
-// sides of a connection. Validity counts from now; it must not outlast the authority,
-// because the certificate would fail before its own end.
+// Issue creates an Ed25519 key and a certificate for one member or client, for both sides
+// of a connection. validity counts from now; it must not exceed that of the authority,
+// because the certificate would become invalid before its own end.
 func (a *Authority) Issue(claims Claims, validity time.Duration) (certPEM, keyPEM []byte, err error) {
 	return a.IssueKey(Ed25519, claims, validity)
 }
@@ -147,7 +147,7 @@ func (a *Authority) IssueKey(keys KeyType, claims Claims, validity time.Duration
 	})
 }
 
-// sign issues what the template says, with a new key and serial number.
+// sign issues a certificate from the template, with a new key and serial number.
 func (a *Authority) sign(keys KeyType, template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
 	key, serial, err := newKey(keys)
 	if err != nil {
@@ -166,8 +166,8 @@ func (a *Authority) sign(keys KeyType, template *x509.Certificate) (certPEM, key
 	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), keyPEM, nil
 }
 
-// Source issues a certificate for the claims and returns it as a Source that
-// lives in memory: for a demo, and for tests. See [NewStaticSource].
+// Source issues a certificate for the claims and returns it as a Source in memory, for a
+// demo and for tests. See [NewStaticSource].
 func (a *Authority) Source(claims Claims, validity time.Duration) (*Source, error) {
 	cert, key, err := a.Issue(claims, validity)
 	if err != nil {
@@ -188,7 +188,7 @@ func newKey(keys KeyType) (key crypto.Signer, serial *big.Int, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("generate a key: %w", err)
 	}
-	// 120 random bits: RFC 5280 wants a positive number of at most 20 bytes.
+	// 120 random bits: RFC 5280 requires a positive number of at most 20 bytes.
 	random := make([]byte, 15)
 	if _, err := rand.Read(random); err != nil {
 		return nil, nil, fmt.Errorf("generate a serial number: %w", err)

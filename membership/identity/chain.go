@@ -1,22 +1,27 @@
 package identity
 
 import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
 )
 
-// trust is what a chain is judged by.
+// trust holds what a chain is checked against.
 type trust struct {
 	*material
 	now time.Time
 }
 
-// check verifies that presented[0] leads to one of our authorities, now and for
-// the given use, with the rest of presented as intermediates, and that it is not
-// on the deny list. Until is when the first certificate of the chain ends.
+// check verifies that presented[0] leads to one of our authorities, now and for the given
+// use, with the rest of presented as intermediates, and that it is not on the deny list.
+// until is when the first certificate of the chain expires.
 func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) (until time.Time, err error) {
 	if len(presented) == 0 {
 		return until, &RefusalError{Field: ReasonNoCertificate, Cause: errors.New("none was shown; every member and client needs one")}
@@ -48,7 +53,7 @@ func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) (until
 		refusal.Cause = fmt.Errorf("it ended at %s, %s ago; renew it", stamp(leaf.NotAfter), t.now.Sub(leaf.NotAfter).Round(time.Second))
 	case t.now.Before(leaf.NotBefore):
 		refusal.Field = ReasonNotYetValid
-		refusal.Cause = fmt.Errorf("it begins at %s, in %s; look at the clocks of both machines", stamp(leaf.NotBefore), leaf.NotBefore.Sub(t.now).Round(time.Second))
+		refusal.Cause = fmt.Errorf("it begins at %s, in %s; check the clocks of both machines", stamp(leaf.NotBefore), leaf.NotBefore.Sub(t.now).Round(time.Second))
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
 		refusal.Field = ReasonKeyUsage
 		refusal.Cause = fmt.Errorf("it is not issued for %s: %w", useName(use), err)
@@ -56,8 +61,8 @@ func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) (until
 	return until, refusal
 }
 
-// lasting is, of the chain that lasts longest, the certificate above the leaf that
-// ends first: the leaf counts no longer than that.
+// lasting returns, of the chain that is valid longest, the certificate above the leaf that
+// expires first: the leaf is not valid longer than that.
 func lasting(chains [][]*x509.Certificate) *x509.Certificate {
 	var lasting *x509.Certificate
 	for _, c := range chains {
@@ -83,8 +88,8 @@ func useName(use x509.ExtKeyUsage) string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// PeerClaims returns who is at the other end of a connection that was made with
-// a configuration of a Source. Call it after the handshake.
+// PeerClaims returns the claims of the peer of a connection that was made with a
+// configuration of a Source. Call it after the handshake.
 func PeerClaims(state tls.ConnectionState) (Claims, error) {
 	if !state.HandshakeComplete {
 		return Claims{}, errors.New("the TLS handshake is not complete: call HandshakeContext first")
@@ -93,4 +98,87 @@ func PeerClaims(state tls.ConnectionState) (Claims, error) {
 		return Claims{}, &RefusalError{Field: ReasonNoCertificate, Cause: errors.New("none was shown")}
 	}
 	return FromCertificate(state.PeerCertificates[0])
+}
+
+// Validity is whether a certificate is valid at a given time.
+type Validity string
+
+// The validities.
+const (
+	Valid       Validity = "valid"
+	Expired     Validity = "expired"
+	NotYetValid Validity = "not_yet_valid"
+)
+
+// Info describes a certificate for operators.
+type Info struct {
+	// Subject and Issuer are distinguished names. They have no effect on checks.
+	Subject string `json:"subject"`
+	Issuer  string `json:"issuer"`
+	// Serial is the serial number in hex.
+	Serial string `json:"serial"`
+	// Authority is true for a certificate that signs others; it has no claims.
+	Authority bool `json:"authority"`
+	// Claims is nil if the certificate has no valid claims.
+	Claims *Claims `json:"claims,omitempty"`
+	// Problem is why Claims is nil; empty for an authority.
+	Problem string `json:"problem,omitempty"`
+	// Key is the kind of key, for example "ECDSA P-256".
+	Key string `json:"key"`
+	// NotBefore and NotAfter are the limits of the validity.
+	NotBefore time.Time `json:"not_before"`
+	NotAfter  time.Time `json:"not_after"`
+	// Validity is the validity at the requested time.
+	Validity Validity `json:"validity"`
+	// RemainingSeconds until NotAfter, rounded down; negative once expired.
+	RemainingSeconds int64 `json:"remaining_seconds"`
+	// Fingerprint is the SHA-256 of the certificate in hex.
+	Fingerprint string `json:"fingerprint"`
+}
+
+// Remaining returns the time until the certificate expires; negative afterwards.
+func (i Info) Remaining() time.Duration { return time.Duration(i.RemainingSeconds) * time.Second }
+
+// Describe describes one certificate as of now.
+func Describe(cert *x509.Certificate, now time.Time) Info {
+	info := Info{
+		Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),
+		Authority: cert.IsCA, Key: keyName(cert.PublicKey),
+		NotBefore: cert.NotBefore.UTC(), NotAfter: cert.NotAfter.UTC(), Validity: Valid,
+		RemainingSeconds: int64(cert.NotAfter.Sub(now) / time.Second),
+		Fingerprint:      Fingerprint(cert),
+	}
+	switch {
+	case now.After(cert.NotAfter):
+		info.Validity = Expired
+	case now.Before(cert.NotBefore):
+		info.Validity = NotYetValid
+	}
+	claims, err := FromCertificate(cert)
+	switch {
+	case err == nil:
+		info.Claims = &claims
+	case !cert.IsCA:
+		info.Problem = err.Error()
+	}
+	return info
+}
+
+// Fingerprint returns the SHA-256 of a certificate in hex, like `openssl x509 -fingerprint
+// -sha256` without the colons. It distinguishes two certificates of one member.
+func Fingerprint(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+func keyName(key any) string {
+	switch k := key.(type) {
+	case *ecdsa.PublicKey:
+		return "ECDSA " + k.Curve.Params().Name
+	case ed25519.PublicKey:
+		return "Ed25519"
+	case *rsa.PublicKey:
+		return fmt.Sprintf("RSA %d", k.N.BitLen())
+	}
+	return fmt.Sprintf("%T", key)
 }

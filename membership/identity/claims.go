@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
-// scheme is that of every URI that speaks of the fleet. Others are ignored, so
-// that one certificate can carry, say, a SPIFFE id as well.
+// scheme is the scheme of all URIs with claims. Other URIs are ignored, so that a
+// certificate can also contain, for example, a SPIFFE id.
 const scheme = "ringway"
 
 // The kinds of claim: the host part of a URI.
@@ -22,32 +23,31 @@ const (
 )
 
 const (
-	// maxValue and valueChars are the limits that package membership sets on
-	// ids: claims are compared with them, and end up in logs.
+	// maxValue and valueChars are the limits that package membership sets on ids: claims are
+	// compared with ids, and are shown in logs.
 	maxValue   = 63
 	valueChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-	// maxURIs bounds the work, and the size of the error, that one hostile
-	// certificate can cause. An honest one has five.
+	// maxURIs limits the work, and the size of the error, that one hostile certificate can cause.
+	// An honest certificate has five.
 	maxURIs = 32
 )
 
-// Claims is what a certificate says about its holder. It is a plain value.
+// Claims are the properties of a certificate's holder. It is a plain value.
 type Claims struct {
-	// Role is what the holder does.
+	// Role is the holder's role.
 	Role Role `json:"role"`
-	// Cluster and Environment are where it belongs.
+	// Cluster and Environment are those of the holder.
 	Cluster     string `json:"cluster"`
 	Environment string `json:"environment"`
-	// Datacenter may be empty: the certificate then says nothing about it.
+	// Datacenter may be empty: the certificate then does not restrict it.
 	Datacenter string `json:"datacenter,omitempty"`
 	// Node is the stable id of the member.
 	Node string `json:"node"`
 }
 
-// ClaimsError lists everything that is wrong with the claims of one
-// certificate.
+// ClaimsError lists all problems of the claims of one certificate.
 type ClaimsError struct {
-	// Problems are in the order of the URIs, then what is missing. Never empty.
+	// Problems are in the order of the URIs, followed by what is missing. Never empty.
 	Problems []string
 }
 
@@ -57,9 +57,8 @@ func (e *ClaimsError) Error() string {
 		" (wanted are the URI names ringway://role/…, ringway://cluster/…, ringway://env/…, ringway://node/… once each, and ringway://dc/… at most once)"
 }
 
-// FromCertificate reads the claims of a certificate. It judges nothing else: not
-// the signature, not the validity. The error is a [ClaimsError] that lists
-// everything that is wrong.
+// FromCertificate reads the claims of a certificate. It does not check the signature or the
+// validity. The error is a [ClaimsError] with all problems.
 func FromCertificate(cert *x509.Certificate) (Claims, error) {
 	if cert == nil {
 		return Claims{}, errors.New("no certificate to read claims from")
@@ -67,10 +66,9 @@ func FromCertificate(cert *x509.Certificate) (Claims, error) {
 	return FromURIs(cert.URIs)
 }
 
-// FromURIs reads the claims from the URI names of a certificate. Exactly one
-// role, cluster, environment and node and at most one datacenter are required.
-// A kind that this build does not know is refused as well: a misspelt
-// datacenter must not pass for none.
+// FromURIs reads the claims from the URI names of a certificate. Exactly one role, cluster,
+// environment and node and at most one datacenter are required. An unknown kind is refused
+// as well, because a misspelt datacenter must not count as none.
 func FromURIs(uris []*url.URL) (Claims, error) {
 	var problems []string
 	found := make(map[string]string, 5)
@@ -87,7 +85,7 @@ func FromURIs(uris []*url.URL) (Claims, error) {
 		if err != nil {
 			problems = append(problems, err.Error())
 			if kind != "" && found[kind] == "" {
-				found[kind] = "malformed" // it is there, though wrong: not missing too
+				found[kind] = "malformed" // so that it is not reported as missing as well
 			}
 			continue
 		}
@@ -111,13 +109,12 @@ func FromURIs(uris []*url.URL) (Claims, error) {
 	}, nil
 }
 
-// splitClaim takes ringway://kind/value apart. With an error, kind is set when
-// at least that much was understood.
+// splitClaim splits ringway://kind/value. If it returns an error, kind is set if at least
+// the kind was valid.
 func splitClaim(u *url.URL) (kind, value string, err error) {
 	value = strings.TrimPrefix(u.Path, "/")
-	// The URI has to be exactly what we would write: no port, user, query,
-	// fragment, escape or second path element that another reader could
-	// understand differently.
+	// The URI must be exactly in canonical form: without port, user, query, fragment, escapes or
+	// a second path element that another reader could interpret differently.
 	canonical := url.URL{Scheme: scheme, Host: u.Host, Path: "/" + value}
 	wrong := func(why string) error { return fmt.Errorf("%.120q: %s", u.String(), why) }
 	switch u.Host {
@@ -143,8 +140,8 @@ func validValue(v string) bool {
 	return v != "" && len(v) <= maxValue && strings.Trim(v, valueChars) == ""
 }
 
-// Validate reports everything that would keep a certificate with these claims
-// from being accepted.
+// Validate reports all problems that would prevent a certificate with these claims from
+// being accepted.
 func (c Claims) Validate() error {
 	var errs []error
 	if !c.Role.Valid() {
@@ -165,8 +162,7 @@ func (c Claims) Validate() error {
 	return errors.Join(errs...)
 }
 
-// URIs returns the URI names that a certificate with these claims carries. Call
-// Validate first.
+// URIs returns the URI names of a certificate with these claims. Call Validate first.
 func (c Claims) URIs() []*url.URL {
 	var uris []*url.URL
 	for _, p := range [...][2]string{
@@ -180,11 +176,48 @@ func (c Claims) URIs() []*url.URL {
 	return uris
 }
 
-// String reads: relay relay-7 of prod/eu, datacenter fra.
+// String returns, for example: relay relay-7 of prod/eu, datacenter fra.
 func (c Claims) String() string {
 	s := fmt.Sprintf("%s %s of %s/%s", c.Role, c.Node, c.Cluster, c.Environment)
 	if c.Datacenter != "" {
 		s += ", datacenter " + c.Datacenter
 	}
 	return s
+}
+
+// Role is the role of a certificate's holder in the fleet. The values equal those of
+// package membership; client is additional, because a client is never a gossip member.
+type Role string
+
+// The roles.
+const (
+	RoleClient Role = "client"
+	RoleGate   Role = "gate"
+	RoleRelay  Role = "relay"
+	RoleWorker Role = "worker"
+)
+
+// The order is that of the matrix in the documentation.
+var roles = [...]Role{RoleClient, RoleGate, RoleRelay, RoleWorker}
+
+// Roles returns every role, in the order of the connection matrix.
+func Roles() []Role { return slices.Clone(roles[:]) }
+
+// Valid reports whether r is one of the four roles.
+func (r Role) Valid() bool { return r.index() >= 0 }
+
+// Member reports whether r may take part in gossip: every role but client.
+func (r Role) Member() bool { return r.Valid() && r != RoleClient }
+
+func (r Role) index() int { return slices.Index(roles[:], r) }
+
+func joinRoles(rs []Role) string {
+	if len(rs) == 0 {
+		return "none"
+	}
+	names := make([]string, len(rs))
+	for i, r := range rs {
+		names[i] = string(r)
+	}
+	return strings.Join(names, ", ")
 }

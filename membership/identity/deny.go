@@ -12,19 +12,19 @@ import (
 const (
 	// maxSerial is 20 bytes in hex: RFC 5280, section 4.1.2.2.
 	maxSerial = 40
-	// maxProblems of a deny list are listed, the rest is a number.
+	// maxProblems is how many problems of a deny list are listed; the others are counted.
 	maxProblems = 20
 )
 
-// denyList holds what no longer counts although an authority of ours issued it.
-// The zero list denies nothing.
+// denyList holds certificates that are refused although one of our authorities issued them.
+// The zero list denies none.
 type denyList struct {
 	serials, nodes map[string]bool
 }
 
-// parseDenyList reads lines `serial HEX` and `node ID`; `#` begins a comment. The
-// error lists everything that is wrong, each with its line: an entry that was
-// mistyped would leave in what its writer wants out.
+// parseDenyList reads lines `serial HEX` and `node ID`; `#` begins a comment. The error
+// lists all problems with their lines: a mistyped entry must not silently leave a
+// certificate accepted.
 func parseDenyList(data []byte) (denyList, error) {
 	list := denyList{serials: map[string]bool{}, nodes: map[string]bool{}}
 	var errs []error
@@ -66,7 +66,7 @@ func (l denyList) add(fields []string) error {
 	return nil
 }
 
-// trimSerial has no leading zeros: OpenSSL writes them, big.Int does not.
+// trimSerial removes leading zeros: OpenSSL writes them, big.Int does not.
 func trimSerial(hex string) string {
 	if trimmed := strings.TrimLeft(hex, "0"); trimmed != "" {
 		return trimmed
@@ -74,15 +74,13 @@ func trimSerial(hex string) string {
 	return "0"
 }
 
-// CheckDenyFile reports everything that is wrong with a deny list, as NewSource
-// would.
+// CheckDenyFile reports all problems of a deny list, as NewSource would.
 func CheckDenyFile(path string) error {
 	_, _, err := (Files{Denied: path}).readDenyList()
 	return err
 }
 
-// readDenyList reads the list, with its hash to tell a change by. Without a path
-// it is empty.
+// readDenyList reads the list, with its hash to detect changes. Without a path the list is empty.
 func (f Files) readDenyList() (list denyList, hash [sha256.Size]byte, err error) {
 	if f.Denied == "" {
 		return list, hash, nil
@@ -104,7 +102,7 @@ func (l denyList) denied(cert *x509.Certificate) error {
 	if l.size() == 0 {
 		return nil
 	}
-	claims, _ := FromCertificate(cert) // without claims only the serial number can be denied
+	claims, _ := FromCertificate(cert) // without claims, only the serial number can match
 	refuse := func(what string) error {
 		return &RefusalError{Field: ReasonDenied, Node: claims.Node,
 			Cause: fmt.Errorf("%s is on the deny list; remove it there, or make a new certificate", what)}
@@ -119,6 +117,6 @@ func (l denyList) denied(cert *x509.Certificate) error {
 	return nil
 }
 
-// Denied reports whether a certificate is on the deny list: the error is a
+// Denied checks whether a certificate is on the deny list; then the error is a
 // [RefusalError]. It checks nothing else.
 func (s *Source) Denied(cert *x509.Certificate) error { return s.current.Load().denied(cert) }

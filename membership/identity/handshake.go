@@ -7,22 +7,22 @@ import (
 	"slices"
 )
 
-// ServerConfig is the TLS configuration of a listener: TLS 1.3, our newest
-// certificate, and nobody admitted whom policy refuses. Protocols are offered by
-// ALPN, best first, and are final: what net/http adds to the configuration later
-// has no effect, so name "h2" and "http/1.1" where they are wanted. An initiator
-// that offers no protocol at all is not refused for it, as everywhere in TLS.
+// ServerConfig returns the TLS configuration of a listener: TLS 1.3, our newest
+// certificate, and no peer admitted that policy refuses. Protocols are offered by ALPN,
+// best first, and are final: what net/http adds to the configuration later has no effect,
+// so list "h2" and "http/1.1" if they are wanted. As usual in TLS, an initiator that offers
+// no protocol at all is not refused for that.
 //
-// A refusal is returned by tls.Conn.HandshakeContext as a [RefusalError] with
-// the address of the other end.
+// A refusal is returned by tls.Conn.HandshakeContext as a [RefusalError] with the address
+// of the other end.
 func (s *Source) ServerConfig(policy Policy, protocols ...string) *tls.Config {
 	protocols = slices.Clone(protocols)
 	config := s.base(protocols)
 	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return &s.current.Load().pair, nil
 	}
-	// Requested, and required in VerifyConnection: crypto/tls's own requirement
-	// would end the handshake with an error that has no type.
+	// Requested here and required in VerifyConnection: crypto/tls's own requirement would end the
+	// handshake with an error without a type.
 	config.ClientAuth = tls.RequestClientCert
 	verify := func(addr string) func(tls.ConnectionState) error {
 		return func(state tls.ConnectionState) error {
@@ -30,8 +30,8 @@ func (s *Source) ServerConfig(policy Policy, protocols ...string) *tls.Config {
 		}
 	}
 	config.VerifyConnection = verify("")
-	// A configuration for each connection, because only here the other end is
-	// known: a refusal has to name its address, and it may have to be watched.
+	// One configuration per connection, because only here the peer is known: a refusal contains
+	// its address, and the connection may be watched.
 	perConnection := config.Clone()
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		c := perConnection.Clone()
@@ -46,10 +46,9 @@ func (s *Source) ServerConfig(policy Policy, protocols ...string) *tls.Config {
 	return config
 }
 
-// OpenServerConfig is ServerConfig for a listener that serves people and probes, too:
-// who shows no certificate gets in, and PeerClaims then fails. A certificate that is
-// shown must be of our authorities and of now; whose it is, is judged behind the
-// handshake.
+// OpenServerConfig is ServerConfig for a listener that also serves operators and probes:
+// peers without a certificate are admitted, and PeerClaims then fails. A certificate must
+// be issued by our authorities and valid now; its claims are checked after the handshake.
 func (s *Source) OpenServerConfig(protocols ...string) *tls.Config {
 	config := s.ServerConfig(s.Policy(Hello), protocols...)
 	perConnection := config.GetConfigForClient
@@ -70,23 +69,21 @@ func (s *Source) OpenServerConfig(protocols ...string) *tls.Config {
 	return config
 }
 
-// ClientConfig is the TLS configuration for connections that we open: TLS 1.3,
-// our newest certificate, and no server accepted that policy refuses or that is
-// not who we expected. Protocols are offered by ALPN. A refusal is returned by
-// tls.Conn.HandshakeContext as a [RefusalError] with the expected address.
+// ClientConfig returns the TLS configuration for outgoing connections: TLS 1.3, our newest
+// certificate, and no server accepted that policy refuses or that is not the expected one.
+// Protocols are offered by ALPN. A refusal is returned by tls.Conn.HandshakeContext as a
+// [RefusalError] with the expected address.
 func (s *Source) ClientConfig(policy Policy, expected Expected, protocols ...string) *tls.Config {
 	config := s.base(slices.Clone(protocols))
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return &s.current.Load().pair, nil
 	}
-	// This switches off crypto/tls's check of the server, which compares DNS
-	// names, and nothing else: our members are named by URIs, have addresses
-	// that change, and need no DNS names. It is safe because admit makes the
-	// whole check in its place: VerifyConnection is called in every handshake,
-	// resumed ones too, and admit verifies the chain to our own authorities (not
-	// the system's), the time and the key usage, before it looks at a single
-	// name. crypto/tls still verifies by itself that the other end holds the key
-	// of the certificate that it shows.
+	// This switches off only crypto/tls's own check of the server, which compares DNS names: our
+	// members are named by URIs, have changing addresses, and need no DNS names. It is safe because
+	// admit does the complete check instead: VerifyConnection is called in every handshake,
+	// including resumed ones, and admit verifies the chain to our own authorities (not the
+	// system's), the time and the key usage, before it reads a name. crypto/tls still verifies that
+	// the peer holds the key of its certificate.
 	config.InsecureSkipVerify = true
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		return s.admit(state, encounter{policy: policy, direction: Outbound, expected: expected})
@@ -97,21 +94,21 @@ func (s *Source) ClientConfig(policy Policy, expected Expected, protocols ...str
 func (s *Source) base(protocols []string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Time: s.cfg.Now, NextProtos: protocols,
-		// A resumed session would show the certificate of its first handshake for
-		// days, and saves a tenth of the work (decision 23, BenchmarkHandshake).
+		// A resumed session would use the certificate of its first handshake for days, and saves
+		// only a tenth of the work (decision 23, BenchmarkHandshake).
 		SessionTicketsDisabled: true,
 	}
 }
 
-// encounter is one connection to be judged.
+// encounter is one connection to be checked.
 type encounter struct {
 	policy    Policy
 	direction Direction
 	expected  Expected
 }
 
-// admit is the whole check of the other end, in order: chain, time and usage; deny
-// list; claims; policy; expectation. Every refusal is counted here.
+// admit is the complete check of the peer, in order: chain, time and usage; deny list;
+// claims; policy; expectation. Every refusal is counted here.
 func (s *Source) admit(state tls.ConnectionState, e encounter) error {
 	err := s.judge(state, e)
 	if err == nil {

@@ -1,9 +1,11 @@
 package identity
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,33 +14,32 @@ import (
 	"time"
 )
 
-// Files are the paths of what a process needs to prove who it is.
+// Files are the paths of the files with which a process proves its identity.
 type Files struct {
 	// Certificate is a PEM file: our certificate, then intermediates if any.
 	Certificate string
 	// Key is the PEM file with its private key.
 	Key string
-	// Authorities is a PEM bundle of the authorities that we trust. To change
-	// authority, first add the new one everywhere, then renew the certificates,
-	// then remove the old one.
+	// Authorities is a PEM bundle of trusted authorities. To replace an authority, first add the
+	// new one on all members, then renew the certificates, then remove the old one.
 	Authorities string
-	// Denied is a text file of certificates that no longer count, one entry on
-	// each line: `serial HEX` or `node ID`. Empty: none.
+	// Denied is a text file of certificates that are not accepted any more, one entry per line:
+	// `serial HEX` or `node ID`. Empty: none.
 	Denied string
 }
 
-// PEM is the same as [Files], read.
+// PEM holds the content of [Files].
 type PEM struct {
 	Certificate, Key, Authorities []byte
-	// Denied is the deny list; it is no PEM.
+	// Denied is the deny list, which is not in PEM format.
 	Denied []byte
 }
 
-// maxFile bounds what is read: a mistyped path must not fill the memory.
+// maxFile limits how much is read: a wrong path must not exhaust the memory.
 const maxFile = 1 << 20
 
-// read returns the content of the files but the deny list, which is read apart so
-// that one broken file does not hold up the other. The error lists all.
+// read returns the content of the files except the deny list, which is read separately so
+// that one broken file does not delay the other. The error lists all problems.
 func (f Files) read() (PEM, error) {
 	var p PEM
 	var errs []error
@@ -80,13 +81,13 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// JudgeSecretFile says who else can get at a file that holds a key or a token.
-// Writable by others is refused: they could replace it. Readable by others is a
-// warning only, because that is how a Kubernetes secret is mounted unless told
-// otherwise, and refusing it would break a plain deployment.
+// JudgeSecretFile checks who else can access a file that holds a key or a token. Writable
+// by others is an error, because they could replace it. Readable by others is only a
+// warning, because Kubernetes mounts secrets like that by default, and an error would break
+// a plain deployment.
 func JudgeSecretFile(path string) (warning string, err error) {
 	if runtime.GOOS == "windows" {
-		return "", nil // mode bits say nothing there
+		return "", nil // mode bits have no meaning there
 	}
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -101,7 +102,7 @@ func JudgeSecretFile(path string) (warning string, err error) {
 	return "", nil
 }
 
-// hash tells one state of the certificate files from another.
+// hash identifies the content of the certificate files.
 func (p PEM) hash() [sha256.Size]byte {
 	h := sha256.New()
 	for _, b := range [][]byte{p.Certificate, p.Key, p.Authorities} {
@@ -111,28 +112,28 @@ func (p PEM) hash() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// material is one consistent set: everything a handshake needs. It is never
-// changed after it is published.
+// material is one consistent set of everything that a handshake needs. It is never changed
+// after it is published.
 type material struct {
 	hash   [sha256.Size]byte
 	pair   tls.Certificate
 	roots  *x509.CertPool
 	claims Claims
-	// authority is the certificate above ours that ends first.
+	// authority is the certificate above ours that expires first.
 	authority *x509.Certificate
 	denyList
 	// trusted and listed are the hashes of the authorities and of the deny list.
 	trusted, listed [sha256.Size]byte
-	// trusts grows with each change of authorities or deny list: what was judged
-	// under the same number need not be judged again.
+	// trusts grows with each change of authorities or deny list: a connection that was checked
+	// under the same number need not be checked again.
 	trusts uint64
-	// replaced is closed when another set takes the place of this one.
+	// replaced is closed when another set replaces this one.
 	replaced chan struct{}
 }
 
-// parse makes a set out of three files' contents, or says everything that is
-// wrong with them. Our own certificate is judged as the others will judge it, so
-// that a mistake is found here and not as their refusal.
+// parse builds a set from the contents of three files, or returns all problems. Our own
+// certificate is checked like the other members will check it, so that a mistake is found
+// here and not by their refusal.
 func (p PEM) parse(now time.Time) (*material, error) {
 	var errs []error
 	m := &material{hash: p.hash(), roots: x509.NewCertPool(), trusted: sha256.Sum256(p.Authorities), replaced: make(chan struct{})}
@@ -167,16 +168,16 @@ func (p PEM) parse(now time.Time) (*material, error) {
 		errs = append(errs, fmt.Errorf("certificate: %w", err))
 	}
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		// A client needs no certificate for the server's side.
+		// A client needs no certificate for the server side.
 		if use == x509.ExtKeyUsageServerAuth && m.claims.Role == RoleClient {
 			continue
 		}
 		if _, err := (trust{material: m, now: now}).check(chain, use); err != nil {
-			errs = append(errs, fmt.Errorf("certificate: the other members would refuse it: %w", err))
+			errs = append(errs, fmt.Errorf("certificate: other members would refuse it: %w", err))
 			break
 		}
 	}
-	if m.claims.Role.Member() { // what it says has to count at the others
+	if m.claims.Role.Member() { // other members must be able to verify its signatures
 		if err := signingKey(chain[0].PublicKey); err != nil {
 			errs = append(errs, fmt.Errorf("certificate: %w", err))
 		}
@@ -191,17 +192,69 @@ func (p PEM) parse(now time.Time) (*material, error) {
 	return m, nil
 }
 
-// lastingAuthority is, of the chain from our certificate to an authority that lasts
-// longest, the certificate above ours that ends first: from then on nobody accepts us,
-// however long our own certificate lasts. Other authorities of the bundle do not
-// matter: in a rotation an old one may end any day.
+// lastingAuthority returns, of the chain from our certificate to an authority that is valid
+// longest, the certificate above ours that expires first: after that no member accepts our
+// certificate, however long it is valid itself. Other authorities of the bundle do not
+// matter: during a rotation an old one may expire at any time.
 func (m *material) lastingAuthority(chain []*x509.Certificate, now time.Time) *x509.Certificate {
 	intermediates := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		intermediates.AddCert(c)
 	}
-	chains, _ := chain[0].Verify(x509.VerifyOptions{ // there is one: check has found it
+	chains, _ := chain[0].Verify(x509.VerifyOptions{ // check has already verified that there is one
 		Roots: m.roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	return lasting(chains)
+}
+
+// The types of PEM blocks.
+const (
+	pemCertificate = "CERTIFICATE"
+	pemKey         = "PRIVATE KEY"
+)
+
+// ParseCertificates reads all certificates of a PEM file, in their order. Text around the
+// blocks and blocks of other types are skipped; a truncated block or an unreadable
+// certificate is an error, because the bundle would be incomplete.
+func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
+	var certs []*x509.Certificate
+	var kinds []string
+	begun := countBegins(data)
+	blocks := 0
+	for rest := data; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		blocks++
+		if block.Type != pemCertificate {
+			kinds = append(kinds, block.Type)
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d of the file cannot be read: %w", len(certs)+1, err)
+		}
+		certs = append(certs, cert)
+	}
+	switch {
+	case blocks < begun:
+		return nil, fmt.Errorf("%d PEM blocks begin but only %d are whole: the file is cut short or damaged", begun, blocks)
+	case len(certs) == 0 && len(kinds) > 0:
+		return nil, fmt.Errorf("no certificate in it, only %q", kinds)
+	case len(certs) == 0:
+		return nil, errors.New("no PEM block in it; a certificate begins with -----BEGIN CERTIFICATE-----")
+	}
+	return certs, nil
+}
+
+// countBegins counts the lines that begin a PEM block.
+func countBegins(data []byte) int {
+	n := 0
+	for line := range bytes.Lines(data) {
+		if bytes.HasPrefix(line, []byte("-----BEGIN ")) {
+			n++
+		}
+	}
+	return n
 }

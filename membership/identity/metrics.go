@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics holds every metric of the package. No label value comes from a peer.
+// metrics holds every metric of the package. No label contains data of a peer.
 type metrics struct {
 	refusals    *prometheus.CounterVec
 	reloads     *prometheus.CounterVec
@@ -18,9 +18,9 @@ const (
 	resultFailed   = "failed"
 )
 
-// newMetrics registers with reg; nil registers nowhere. NotAfter and authority are the
-// ends of the certificate in use and of the authority that it rests on, in Unix
-// seconds; denied is the length of the deny list.
+// newMetrics registers with reg; nil registers nowhere. notAfter and authority return the
+// ends of the certificate in use and of the authority that it depends on, in Unix seconds;
+// denied returns the length of the deny list.
 func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() float64) *metrics {
 	f := promauto.With(reg)
 	m := &metrics{
@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() fl
 			Name: "ringway_identity_deny_list_reloads_total", Help: "Changes of the deny list, by result: replaced, or failed, when the old one stayed in use. One broken state counts once.",
 		}, []string{"result"}),
 		closed: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_identity_connections_closed_total", Help: "Open TLS connections that were closed because the other end's certificate no longer counts, by direction and reason.",
+			Name: "ringway_identity_connections_closed_total", Help: "Open TLS connections that were closed because the other end's certificate is no longer valid, by direction and reason.",
 		}, []string{"direction", "reason"}),
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{
@@ -45,7 +45,7 @@ func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() fl
 	}, notAfter)
 	for kind, end := range map[string]func() float64{"leaf": notAfter, "authority": authority} {
 		f.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "ringway_certificate_expiry_timestamp_seconds", Help: "End of validity, by kind: leaf, the certificate in use, or authority, what it rests on; of several the first to end.",
+			Name: "ringway_certificate_expiry_timestamp_seconds", Help: "End of validity, by kind: leaf (the certificate in use) or authority (the certificate above it that expires first).",
 			ConstLabels: prometheus.Labels{"kind": kind},
 		}, end)
 	}

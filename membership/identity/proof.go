@@ -17,41 +17,40 @@ import (
 	"time"
 )
 
-// Bounds of a chain that came from elsewhere than a TLS handshake. An honest one
-// is a leaf of less than 1 KiB and an intermediate or two.
+// Limits of a chain that was not received in a TLS handshake. An honest chain has a leaf of
+// less than 1 KiB and an intermediate or two.
 const (
 	maxChain      = 4
 	maxChainBytes = 16 << 10
-	// maxRSABits is the bound of crypto/tls: the cost of a check grows with the
-	// square of the size.
+	// maxRSABits is the limit of crypto/tls: the cost of a check grows with the square of the
+	// size.
 	maxRSABits = 8192
 )
 
 // SignatureSize is the size of every signature, with either type of key.
 const SignatureSize = 64
 
-// remedyKey says how to get a key that can sign statements.
-const remedyKey = "members sign what they say with Ed25519 or ECDSA P-256: make the certificate again (`tls cert create` makes a right one)"
+// remedyKey is the remedy for a key that cannot sign statements.
+const remedyKey = "members sign statements with Ed25519 or ECDSA P-256: create the certificate again (`tls cert create` creates a suitable one)"
 
-// KeyID names a certificate in few bytes: the first 8 of the SHA-256 of its DER.
-// It is a name to look a certificate up by. It proves nothing.
+// KeyID returns a short name of a certificate: the first 8 bytes of the SHA-256 of its DER.
+// It is used to look a certificate up and proves nothing.
 func KeyID(leafDER []byte) [8]byte {
 	sum := sha256.Sum256(leafDER)
 	return [8]byte(sum[:8])
 }
 
-// Chain returns our certificate and the intermediates that came with it, as DER,
-// leaf first. Do not change it.
+// Chain returns our certificate and the intermediates from the same file, as DER, leaf
+// first. Do not change it.
 func (s *Source) Chain() [][]byte { return s.current.Load().pair.Certificate }
 
-// Sign signs a message with the key of our current certificate, and names that
-// certificate by its [KeyID]. The signature
-// has [SignatureSize] bytes: Ed25519 (RFC 8032), or ECDSA P-256 with SHA-256 as
-// r||s (IEEE P1363), because ASN.1 has no fixed size.
+// Sign signs a message with the key of our current certificate, and returns the
+// certificate's [KeyID] as well. The signature has [SignatureSize] bytes: Ed25519 (RFC
+// 8032), or ECDSA P-256 with SHA-256 as r||s (IEEE P1363), because ASN.1 has no fixed size.
 //
-// The same key signs TLS handshakes. Each message of ours has to begin with a
-// byte other than a space, so that no signature counts as one of TLS: what a
-// handshake signs begins with 64 spaces (RFC 8446, section 4.4.3).
+// The same key signs TLS handshakes. A message must not begin with a space, so that no
+// signature is valid in TLS: the text that a handshake signs begins with 64 spaces (RFC
+// 8446, section 4.4.3).
 func (s *Source) Sign(message []byte) (id [8]byte, signature []byte, err error) {
 	pair := s.current.Load().pair
 	id = KeyID(pair.Certificate[0])
@@ -78,7 +77,7 @@ func (s *Source) Sign(message []byte) (id [8]byte, signature []byte, err error) 
 	return id, nil, fmt.Errorf("sign a statement: the key is %s; %s", s.Info().Key, remedyKey)
 }
 
-// signingKey reports whether statements can be signed with the key.
+// signingKey returns an error if the key cannot sign statements.
 func signingKey(public crypto.PublicKey) error {
 	switch key := public.(type) {
 	case ed25519.PublicKey:
@@ -91,16 +90,15 @@ func signingKey(public crypto.PublicKey) error {
 	return fmt.Errorf("its key is %s; %s", keyName(public), remedyKey)
 }
 
-// Certified is a certificate of another member that was checked. It is safe for
-// concurrent use.
+// Certified is a verified certificate of another member. It is safe for concurrent use.
 type Certified struct {
-	// Claims is what it says about its holder.
+	// Claims are the claims of the certificate.
 	Claims Claims
-	// KeyID names it.
+	// KeyID is the id of the certificate.
 	KeyID [8]byte
-	// Serial is its serial number in hex.
+	// Serial is the serial number in hex.
 	Serial string
-	// NotAfter is when it ends, or an authority that it rests on, if that is sooner.
+	// NotAfter is when the certificate expires, or an authority above it if that is sooner.
 	NotAfter time.Time
 
 	chain    [][]byte
@@ -108,17 +106,17 @@ type Certified struct {
 	standing atomic.Pointer[standing]
 }
 
-// standing is the newest judgement of a certificate, and by what it was made.
+// standing is the result of the newest check of a certificate, and the trust number under
+// which it was made.
 type standing struct {
 	trusts  uint64
 	until   time.Time
 	refusal error
 }
 
-// Verify reports whether the holder of the certificate signed the message. The
-// caller asks [Source.Recheck] whether the certificate still counts. ECDSA
-// signatures have a second valid form, so two signatures that differ do not prove
-// two statements.
+// Verify checks that the holder of the certificate signed the message. The caller must call
+// [Source.Recheck] to check that the certificate is still valid. ECDSA signatures have a
+// second valid form, so two different signatures do not prove two statements.
 func (c *Certified) Verify(message, signature []byte) error {
 	if len(signature) != SignatureSize {
 		return fmt.Errorf("the signature has %d bytes, %d are needed", len(signature), SignatureSize)
@@ -138,15 +136,14 @@ func (c *Certified) Verify(message, signature []byte) error {
 	return nil
 }
 
-// Chain returns the chain that was certified, as DER, leaf first. Do not change
-// it.
+// Chain returns the certified chain, as DER, leaf first. Do not change it.
 func (c *Certified) Chain() [][]byte { return c.chain }
 
-// Certify checks a chain that came from anywhere, leaf first: that it leads to
-// one of our authorities, is valid now and for both ends of a connection, is not
-// on the deny list, names a member of our cluster and environment, and has a key
-// that can sign statements. Every error is a [RefusalError]. It costs several
-// signature checks; keep the result.
+// Certify checks a chain from any source, leaf first: that it leads to one of our
+// authorities, is valid now and for both sides of a connection, is not on the deny list,
+// belongs to a member of our cluster and environment, and has a key that can sign
+// statements. Every error is a [RefusalError]. It costs several signature checks, so keep
+// the result.
 func (s *Source) Certify(chain [][]byte) (*Certified, error) {
 	c := &Certified{}
 	m := s.current.Load()
@@ -154,7 +151,7 @@ func (s *Source) Certify(chain [][]byte) (*Certified, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Claims, _ = FromCertificate(leaf) // certify has read them
+	c.Claims, _ = FromCertificate(leaf) // cannot fail: certify has read them
 	c.KeyID, c.Serial, c.NotAfter = KeyID(leaf.Raw), leaf.SerialNumber.Text(16), until
 	c.public = leaf.PublicKey
 	for _, der := range chain {
@@ -164,9 +161,9 @@ func (s *Source) Certify(chain [][]byte) (*Certified, error) {
 	return c, nil
 }
 
-// Recheck reports whether what Certify found still holds: the certificate has not
-// ended, is not on the deny list, and still leads to one of our authorities. It
-// costs two comparisons unless authorities or deny list have changed since.
+// Recheck checks that the result of Certify is still valid: the certificate has not
+// expired, is not on the deny list, and still leads to one of our authorities. It costs two
+// comparisons unless authorities or deny list have changed since.
 func (s *Source) Recheck(c *Certified) error {
 	m, now, st := s.current.Load(), s.cfg.Now(), c.standing.Load()
 	if st.trusts != m.trusts {
@@ -180,7 +177,7 @@ func (s *Source) Recheck(c *Certified) error {
 	return st.refusal
 }
 
-// ended refuses a certificate that was good until then.
+// ended returns the refusal of an expired certificate.
 func ended(node string, until time.Time) *RefusalError {
 	return &RefusalError{Field: ReasonExpired, Node: node, Cause: fmt.Errorf("it, or an authority above it, ended at %s; renew it", stamp(until))}
 }
@@ -210,7 +207,7 @@ func (s *Source) certify(m *material, chain [][]byte) (leaf *x509.Certificate, u
 	return leaf, until, nil
 }
 
-// parseChain reads a chain of DER within its bounds.
+// parseChain parses a chain of DER within its limits.
 func parseChain(chain [][]byte) ([]*x509.Certificate, error) {
 	size := 0
 	for _, der := range chain {

@@ -147,7 +147,7 @@ func TestAKeyThatCannotSignStatementsIsRefusedAtLoadWithTheRemedy(t *testing.T) 
 			return PEM{Certificate: pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), Key: keyPEM, Authorities: a.CertificatePEM()}
 		}
 		member := content(claimsOf(RoleWorker, "worker-1"))
-		if _, err := NewStaticSource(member, SourceConfig{}); err == nil || !strings.Contains(err.Error(), "`tls cert create` makes a right one") {
+		if _, err := NewStaticSource(member, SourceConfig{}); err == nil || !strings.Contains(err.Error(), "`tls cert create` creates a suitable one") {
 			t.Errorf("%s: loaded, or without the remedy: %v", name, err)
 		}
 		// Of another member's it is found when it is checked.

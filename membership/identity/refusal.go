@@ -7,35 +7,33 @@ import (
 	"strings"
 )
 
-// Reason is why an end was refused. The set is closed, so it can be a label of a
-// metric.
+// Reason is why a peer was refused. The set is closed, so a reason can be a label of a metric.
 type Reason string
 
 // The reasons.
 const (
-	// ReasonCluster and ReasonEnvironment: it belongs elsewhere.
+	// ReasonCluster and ReasonEnvironment: the peer belongs to another cluster.
 	ReasonCluster     Reason = "cluster"
 	ReasonEnvironment Reason = "environment"
-	// ReasonRole, ReasonDatacenter and ReasonNode: the certificate disagrees with
-	// what was expected, for example with what the member gossips; or the role
-	// has no business here at all.
+	// ReasonRole, ReasonDatacenter and ReasonNode: the certificate differs from what was expected,
+	// for example from the member's gossip; or the role may not connect here at all.
 	ReasonRole       Reason = "role"
 	ReasonDatacenter Reason = "datacenter"
 	ReasonNode       Reason = "node"
 	// ReasonMatrix: the connection matrix does not list the connection.
 	ReasonMatrix Reason = "matrix"
-	// ReasonExpired and ReasonNotYetValid: the certificate, or the clock.
+	// ReasonExpired and ReasonNotYetValid: the certificate is not valid now, or a clock is wrong.
 	ReasonExpired     Reason = "expired"
 	ReasonNotYetValid Reason = "not_yet_valid"
 	// ReasonUnknownAuthority: no chain leads to one of our authorities.
 	ReasonUnknownAuthority Reason = "unknown_authority"
 	// ReasonKeyUsage: the certificate is not for this side of a TLS connection.
 	ReasonKeyUsage Reason = "key_usage"
-	// ReasonNoCertificate: none was shown.
+	// ReasonNoCertificate: the peer has shown no certificate.
 	ReasonNoCertificate Reason = "no_certificate"
-	// ReasonDenied: its serial number or node is on our deny list.
+	// ReasonDenied: the serial number or node is on our deny list.
 	ReasonDenied Reason = "denied"
-	// ReasonMalformed: the names in the certificate do not say who its holder is.
+	// ReasonMalformed: the names in the certificate are not valid claims.
 	ReasonMalformed Reason = "malformed"
 )
 
@@ -44,24 +42,22 @@ var reasons = [...]Reason{
 	ReasonExpired, ReasonNotYetValid, ReasonUnknownAuthority, ReasonKeyUsage, ReasonNoCertificate, ReasonDenied, ReasonMalformed,
 }
 
-// Reasons lists all of them, for metrics.
+// Reasons lists all reasons, for metrics.
 func Reasons() []Reason { return slices.Clone(reasons[:]) }
 
-// RefusalError says why an end was refused. It has the form of the refusals of
-// package membership, so that both read the same in a log.
+// RefusalError is why a peer was refused. It has the form of the refusals of package
+// membership, so that both look the same in a log.
 type RefusalError struct {
-	// Field is what differs; it is the reason.
+	// Field is what differs: the reason.
 	Field Reason
-	// Ours and Theirs are the two values, where two values were compared.
+	// Ours and Theirs are the two values, if two values were compared.
 	Ours, Theirs string
-	// Node is the other end's id as its certificate has it. With the reasons
-	// expired, not_yet_valid, unknown_authority, key_usage and malformed nobody
-	// vouches for it; it is there for the log.
+	// Node is the peer's id according to its certificate. With the reasons expired, not_yet_valid,
+	// unknown_authority, key_usage and malformed it is not verified; it is only for the log.
 	Node string
-	// Addr is the other end's address; empty when it is not known.
+	// Addr is the peer's address; empty if it is not known.
 	Addr string
-	// Cause is what is wrong with the certificate; nil where Ours and Theirs
-	// say everything.
+	// Cause is the problem of the certificate; nil if Ours and Theirs are sufficient.
 	Cause error
 }
 
@@ -88,17 +84,17 @@ func (e *RefusalError) Error() string {
 	return text
 }
 
-// Unwrap gives the cause to errors.Is and errors.As.
+// Unwrap returns the cause for errors.Is and errors.As.
 func (e *RefusalError) Unwrap() error { return e.Cause }
 
-// Disagreement reports whether the certificate is good but says another id, role
-// or datacenter than was expected: a member whose gossip is not to be believed.
+// Disagreement reports whether the certificate is valid but has another id, role or
+// datacenter than expected: the member's gossip is wrong.
 func (e *RefusalError) Disagreement() bool {
 	return e.Field == ReasonNode || e.Field == ReasonRole || e.Field == ReasonDatacenter
 }
 
-// ReasonOf returns the reason of a handshake's error, or false when it is not a
-// refusal of ours. The other end's refusal is not: it arrives as a TLS alert.
+// ReasonOf returns the reason of a handshake's error, or false if it is not a refusal by
+// this process. A refusal by the peer arrives as a TLS alert and has no reason.
 func ReasonOf(err error) (Reason, bool) {
 	var refusal *RefusalError
 	if !errors.As(err, &refusal) {

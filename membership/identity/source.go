@@ -2,61 +2,64 @@ package identity
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// defaultInterval between two looks at the files: rotation is a matter of hours,
-// and reading three small files this often costs nothing.
+// defaultInterval is the default time between two reads of the files: rotation takes hours,
+// and reading three small files this often costs almost nothing.
 const defaultInterval = 5 * time.Second
 
-// SourceConfig is how a Source works.
+// SourceConfig holds the settings of a Source.
 type SourceConfig struct {
-	// Logger gets replaced certificates, failed reloads and approaching ends;
+	// Logger receives lines about replaced certificates, failed reloads and approaching expiry;
 	// default: discarded.
 	Logger *slog.Logger
-	// Registerer gets the metrics; nil: nowhere.
+	// Registerer receives the metrics; nil: no metrics.
 	Registerer prometheus.Registerer
-	// Now is the clock that certificates are judged by; default time.Now.
+	// Now is the clock for checking certificates; default time.Now.
 	Now func() time.Time
-	// Interval between two looks at the files in Run; default 5 s.
+	// Interval is the time between two reads of the files in Run; default 5 s.
 	Interval time.Duration
 }
 
-// Source holds this process's certificate and key and the authorities that it
-// trusts, and makes TLS configurations that always use the newest ones. All
-// methods are safe for concurrent use.
+// Source holds this process's certificate and key and its trusted authorities, and makes
+// TLS configurations that always use the newest ones. All methods are safe for concurrent
+// use.
 type Source struct {
 	files   *Files // nil: in memory, never reloaded
 	cfg     SourceConfig
 	metrics *metrics
 	current atomic.Pointer[material]
 
-	connections registry // open ones, judged again by Run
+	connections registry // open connections, checked again by Run
 
-	reload       sync.Mutex // one reader of the files at a time; guards what follows
+	reload       sync.Mutex // one reader of the files at a time; guards the fields below
 	certificates fileState
 	deny         fileState
-	warned       string // fingerprint and stage of the last warning about an end
+	warned       string // fingerprint and stage of the last warning about expiry
 }
 
-// fileState is what became of the newest look at the certificate files, or at the deny
-// list.
+// fileState is the result of the newest read of the certificate files, or of the deny list.
 type fileState struct {
-	problem error  // nil when what is on disk is in use
-	failed  string // which broken state was last counted and logged
+	problem error  // nil if the content on disk is in use
+	failed  string // the broken state that was last counted and logged
 }
 
-// NewSource reads the files and checks that others will accept what is in them.
-// The error lists everything that is wrong. Files are read again by Run and
-// Reload. A key file that others can write is refused, one that others can read
-// is warned about.
+// NewSource reads the files and checks that other members will accept them. The error lists
+// all problems. Run and Reload read the files again. A key file that others can write is
+// refused; one that others can read causes a warning.
 func NewSource(files Files, cfg SourceConfig) (*Source, error) {
 	s := newSource(cfg)
 	s.files = &files
@@ -79,8 +82,7 @@ func NewSource(files Files, cfg SourceConfig) (*Source, error) {
 	return s, nil
 }
 
-// NewStaticSource is a Source that lives in memory: Run and Reload find no files
-// to read.
+// NewStaticSource returns a Source in memory: Run and Reload have no files to read.
 func NewStaticSource(content PEM, cfg SourceConfig) (*Source, error) {
 	s := newSource(cfg)
 	m, err := content.parse(s.cfg.Now())
@@ -94,7 +96,7 @@ func NewStaticSource(content PEM, cfg SourceConfig) (*Source, error) {
 	return s, nil
 }
 
-// start puts the first material to use.
+// start puts the first material into use.
 func (s *Source) start(m *material) {
 	s.current.Store(m)
 	s.register()
@@ -124,27 +126,27 @@ func (s *Source) register() {
 	})
 }
 
-// Claims says who this process is. They never change: a certificate with other
-// claims is not taken in a reload.
+// Claims returns the identity of this process. It never changes: a reload refuses a
+// certificate with other claims.
 func (s *Source) Claims() Claims { return s.current.Load().claims }
 
 // Info describes the certificate in use.
 func (s *Source) Info() Info { return Describe(s.current.Load().pair.Leaf, s.cfg.Now()) }
 
-// Authority describes what our certificate rests on: of the certificates above it the
-// one that ends first. When it ends nobody accepts ours any more.
+// Authority describes the certificate above ours that expires first. After that no member
+// accepts our certificate any more.
 func (s *Source) Authority() Info { return Describe(s.current.Load().authority, s.cfg.Now()) }
 
-// Policy is the policy for this process in the given mode.
+// Policy returns the policy of this process for the given mode.
 func (s *Source) Policy(mode Mode) Policy { return Policy{Self: s.Claims(), Mode: mode} }
 
-// Changed returns a channel that is closed when the certificate, the authorities or
-// the deny list are replaced. Take it before you look at what may change; take a new
-// one after it is closed. The end of a certificate is no change: it is known before.
+// Changed returns a channel that is closed when the certificate, the authorities or the
+// deny list are replaced. Get the channel before reading the values that may change; get a
+// new one after it is closed. The expiry of a certificate does not close it.
 func (s *Source) Changed() <-chan struct{} { return s.current.Load().replaced }
 
-// Problem says why the certificate files on disk are not in use; nil when they are.
-// It is the outcome of the newest look at them.
+// Problem returns why the certificate files on disk are not in use, according to the newest
+// read; nil if they are.
 func (s *Source) Problem() error {
 	s.reload.Lock()
 	defer s.reload.Unlock()
@@ -158,15 +160,14 @@ func (s *Source) DenyProblem() error {
 	return s.deny.problem
 }
 
-// Run looks at the files every Interval until ctx ends, closes the open connections
-// whose other end's certificate no longer counts, and warns of an approaching end of
-// our certificate. It returns nil; run it on a goroutine of
-// the caller's.
+// Run reads the files every Interval until ctx ends, closes open connections whose peer's
+// certificate is not valid any more, and warns before our certificate expires. It returns
+// nil. It blocks: the caller owns the goroutine.
 func (s *Source) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.Interval)
 	defer tick.Stop()
 	for {
-		_, _ = s.Reload() // logged and counted inside, once for each broken state
+		_, _ = s.Reload() // Reload logs and counts each broken state once
 		s.judgeOpen()
 		s.warnOfEnd()
 		select {
@@ -177,14 +178,13 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// Reload reads the files now and reports whether something new is in use. With
-// an error the old certificates, or the old deny list, stay in use; an error that
-// stays the same is logged and counted once. Handshakes that are under way finish
-// with what they began with.
+// Reload reads the files now and reports whether new content is in use. If it returns an
+// error, the old certificates, or the old deny list, stay in use; a repeated error is
+// logged and counted only once. Running handshakes finish with the material with which they
+// began.
 //
-// The content is compared, not times or sizes: this way a swapped symbolic link,
-// as Kubernetes does it, and a file rewritten within one tick of its clock are
-// both seen.
+// Reload compares the content, not times or sizes, so that it detects both a swapped
+// symbolic link, as used by Kubernetes, and a file rewritten within one tick of the clock.
 func (s *Source) Reload() (replaced bool, err error) {
 	if s.files == nil {
 		return false, nil
@@ -206,8 +206,8 @@ func (s *Source) Reload() (replaced bool, err error) {
 	return next != old, errors.Join(certErr, denyErr)
 }
 
-// reloadCertificates returns the material with what is in the certificate files
-// now, or old.
+// reloadCertificates returns the material with the current content of the certificate
+// files, or old.
 func (s *Source) reloadCertificates(old *material) (*material, error) {
 	content, err := s.files.read()
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Source) reloadCertificates(old *material) (*material, error) {
 	}
 	m, err := content.parse(s.cfg.Now())
 	if err != nil {
-		// The files may have been swapped between two of our reads.
+		// The files may have been swapped between two of these reads.
 		if again, readErr := s.files.read(); readErr == nil && again.hash() != hash {
 			hash = again.hash()
 			m, err = again.parse(s.cfg.Now())
@@ -242,8 +242,8 @@ func (s *Source) reloadCertificates(old *material) (*material, error) {
 	return m, nil
 }
 
-// keepCertificates notes a failed reload, under the lock. State tells one broken
-// state of the files from another.
+// keepCertificates records a failed reload, with the lock held. state identifies the broken
+// state of the files.
 func (s *Source) keepCertificates(cause error, state string) error {
 	s.certificates.problem = fmt.Errorf("reload certificates (the old ones stay in use): %w", cause)
 	if s.certificates.failed != state {
@@ -254,7 +254,7 @@ func (s *Source) keepCertificates(cause error, state string) error {
 	return s.certificates.problem
 }
 
-// reloadDenyList returns the material with the deny list as it is now, or m.
+// reloadDenyList returns the material with the current deny list, or m.
 func (s *Source) reloadDenyList(m *material) (*material, error) {
 	list, listed, err := s.files.readDenyList()
 	if err != nil {
@@ -277,16 +277,16 @@ func (s *Source) reloadDenyList(m *material) (*material, error) {
 	return &next, nil
 }
 
-// warnOfDenial says that the others refuse us. It is no error: the list is the same
-// on all hosts, and ours has to be in use although we are on it.
+// warnOfDenial warns if our own certificate is on the deny list. This is not an error: the
+// list is the same on all hosts, and must be used even though it contains our certificate.
 func (s *Source) warnOfDenial(m *material) {
 	if err := m.denied(m.pair.Leaf); err != nil {
 		s.cfg.Logger.Warn("our own certificate is on the deny list: the others refuse it", "err", err)
 	}
 }
 
-// warnOfEnd warns once when a fifth of the certificate's life is left and once
-// more when it has ended.
+// warnOfEnd warns once when a fifth of the certificate's lifetime is left, and once more
+// when it has expired.
 func (s *Source) warnOfEnd() {
 	s.reload.Lock()
 	defer s.reload.Unlock()
@@ -306,4 +306,159 @@ func (s *Source) warnOfEnd() {
 	s.warned = key
 	s.cfg.Logger.Warn("our certificate "+stage+": renew it, the files are read again by themselves",
 		"not_after", stamp(leaf.NotAfter), "node", s.Claims().Node)
+}
+
+// maxNamed limits the nodes in one log line.
+const maxNamed = 10
+
+// Watch wraps a connection on which TLS will run. After a successful handshake with one of
+// our configurations, Run closes the connection when the peer's certificate is not valid
+// any more. Close the connection that Watch returns, or a layer above it, not the one
+// below.
+func (s *Source) Watch(conn net.Conn) net.Conn { return &watched{Conn: conn, registry: &s.connections} }
+
+// Listener watches every connection of a listener.
+func (s *Source) Listener(inner net.Listener) net.Listener { return watchedListener{inner, s} }
+
+// Client is tls.Client for a configuration of ClientConfig, and watches the connection. A
+// tls.Client made otherwise is not watched, because a configuration of crypto/tls does not
+// know the connection that it is used for.
+func (s *Source) Client(conn net.Conn, config *tls.Config) *tls.Conn {
+	w, ok := conn.(*watched)
+	if !ok {
+		w = &watched{Conn: conn, registry: &s.connections}
+	}
+	config = config.Clone()
+	config.VerifyConnection = w.showing(config.VerifyConnection, Outbound)
+	return tls.Client(w, config)
+}
+
+type watchedListener struct {
+	net.Listener
+	source *Source
+}
+
+func (l watchedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.source.Watch(conn), nil
+}
+
+// watched is a connection below TLS. It is not above TLS because net/http requires a
+// *tls.Conn, and because closing it sends no TLS alert, which an unresponsive peer could
+// delay.
+type watched struct {
+	net.Conn
+	registry *registry
+	closed   bool // guarded by the registry's lock
+
+	// The certificates of the peer; set once, after the handshake has succeeded.
+	presented []*x509.Certificate
+	direction Direction
+	judged    standing // guarded by Source.reload
+}
+
+// registry holds the open connections whose peers have shown a certificate. The listeners
+// and pools of the process limit its size.
+type registry struct {
+	mu   sync.Mutex
+	open map[*watched]struct{}
+}
+
+// showing wraps verify: if verify succeeds, it begins to watch the connection.
+func (w *watched) showing(verify func(tls.ConnectionState) error, direction Direction) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		err := verify(state)
+		if err == nil {
+			w.show(state.PeerCertificates, direction)
+		}
+		return err
+	}
+}
+
+// show begins to watch, unless the connection was closed in the meantime. Because of the
+// zero standing, the next check examines the connection: the deny list may have changed
+// since the handshake.
+func (w *watched) show(presented []*x509.Certificate, direction Direction) {
+	w.registry.mu.Lock()
+	defer w.registry.mu.Unlock()
+	if w.closed {
+		return
+	}
+	w.presented, w.direction = presented, direction
+	if w.registry.open == nil {
+		w.registry.open = make(map[*watched]struct{})
+	}
+	w.registry.open[w] = struct{}{}
+}
+
+// Close also ends the watch.
+func (w *watched) Close() error {
+	w.registry.mu.Lock()
+	w.closed = true
+	delete(w.registry.open, w)
+	w.registry.mu.Unlock()
+	return w.Conn.Close()
+}
+
+// SyscallConn returns that of the wrapped connection: a pool checks its socket.
+func (w *watched) SyscallConn() (syscall.RawConn, error) {
+	if raw, ok := w.Conn.(syscall.Conn); ok {
+		return raw.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// judgeOpen closes the open connections whose peer's certificate has expired, was put on
+// the deny list, or does not lead to one of our authorities any more.
+func (s *Source) judgeOpen() {
+	s.reload.Lock() // one check at a time, because the results are stored
+	defer s.reload.Unlock()
+	s.connections.mu.Lock()
+	open := make([]*watched, 0, len(s.connections.open))
+	for w := range s.connections.open {
+		open = append(open, w)
+	}
+	s.connections.mu.Unlock()
+	t := trust{material: s.current.Load(), now: s.cfg.Now()}
+	closed, nodes := map[Reason]int{}, map[Reason][]string{}
+	for _, w := range open {
+		refusal := t.judgeAgain(w)
+		if refusal == nil {
+			continue
+		}
+		_ = w.Close() // it may already be closed
+		s.metrics.closed.WithLabelValues(string(w.direction), string(refusal.Field)).Inc()
+		closed[refusal.Field]++
+		if node := refusal.Node; !slices.Contains(nodes[refusal.Field], node) && len(nodes[refusal.Field]) < maxNamed {
+			nodes[refusal.Field] = append(nodes[refusal.Field], node)
+		}
+	}
+	for reason, n := range closed {
+		s.cfg.Logger.Warn("open connections closed: the certificate of the other end no longer counts",
+			"reason", reason, "connections", n, "nodes", nodes[reason])
+	}
+}
+
+// judgeAgain costs two comparisons unless authorities or deny list have changed.
+func (t trust) judgeAgain(w *watched) *RefusalError {
+	if w.judged.until.IsZero() || w.judged.trusts != t.trusts {
+		use := x509.ExtKeyUsageServerAuth
+		if w.direction == Inbound {
+			use = x509.ExtKeyUsageClientAuth
+		}
+		until, err := t.check(w.presented, use)
+		var refusal *RefusalError
+		if errors.As(err, &refusal) {
+			return refusal
+		}
+		w.judged = standing{trusts: t.trusts, until: until}
+	}
+	if t.now.After(w.judged.until) {
+		claims, _ := FromCertificate(w.presented[0]) // gossip and admin listeners let in a certificate without
+		return ended(claims.Node, w.judged.until)
+	}
+	return nil
 }

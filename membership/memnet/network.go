@@ -13,13 +13,12 @@ import (
 	"time"
 )
 
-// Config describes a network without faults. The zero value is one with no
-// latency and no loss.
+// Config describes a network without faults. The zero value has no latency and no loss.
 type Config struct {
-	// Seed feeds the draws of loss and jitter.
+	// Seed is the seed for the random draws of loss and jitter.
 	Seed uint64
-	// Latency is the time a packet or a piece of a stream travels one way, plus a
-	// uniform share of Jitter. Default 0.
+	// Latency is the time that a packet or a piece of a stream takes one way; a uniform share of
+	// Jitter is added. Default 0.
 	Latency, Jitter time.Duration
 	// Loss is the share of packets that vanish, 0 to 1. Streams are not affected.
 	Loss float64
@@ -28,7 +27,7 @@ type Config struct {
 // Network connects hosts. All methods may be called from any goroutine.
 type Network struct {
 	counters counters
-	faulty   atomic.Bool // any path may be cut; spares the lock when none is
+	faulty   atomic.Bool // whether any path may be cut; avoids the lock if none is
 
 	random struct {
 		sync.Mutex
@@ -37,9 +36,9 @@ type Network struct {
 		loss            float64
 	}
 
-	mu      sync.RWMutex // guards what follows
+	mu      sync.RWMutex // guards the fields below
 	faults  faults
-	changed chan struct{} // closed and replaced when a fault comes or goes
+	changed chan struct{} // closed and replaced when a fault begins or ends
 	done    chan struct{} // closed by Close
 	closed  bool
 	sockets map[netip.AddrPort]*packetConn
@@ -47,8 +46,8 @@ type Network struct {
 	conns   map[*conn]struct{}
 }
 
-// New makes a network. It starts nothing. Inside a synctest bubble it must be
-// called in the bubble, since it makes channels.
+// New creates a network. It starts no goroutine. For a synctest bubble it must be called
+// inside the bubble, because it creates channels.
 func New(cfg Config) *Network {
 	n := &Network{
 		changed: make(chan struct{}), done: make(chan struct{}),
@@ -61,7 +60,7 @@ func New(cfg Config) *Network {
 	return n
 }
 
-// SetLatency changes the one-way travel time of what is sent from now on.
+// SetLatency changes the one-way latency of data sent from now on.
 func (n *Network) SetLatency(latency, jitter time.Duration) {
 	n.random.Lock()
 	defer n.random.Unlock()
@@ -92,7 +91,7 @@ func (n *Network) lost() bool {
 	return n.random.loss > 0 && n.random.Float64() < n.random.loss
 }
 
-// Counters says what happened so far.
+// Counters returns the totals so far.
 func (n *Network) Counters() Counters { return n.counters.read() }
 
 // Close closes every socket and connection and makes every blocked call return.
@@ -112,7 +111,7 @@ func (n *Network) Close() error {
 	return nil
 }
 
-// everything lists what is open on some hosts. The caller holds mu.
+// everything returns all open sockets and connections of some hosts. The caller holds mu.
 func (n *Network) everything(on func(netip.Addr) bool) []interface{ Close() error } {
 	var out []interface{ Close() error }
 	for at, s := range n.sockets {
@@ -133,34 +132,34 @@ func (n *Network) everything(on func(netip.Addr) bool) []interface{ Close() erro
 	return out
 }
 
-// Host returns the host that owns an IP address. It panics when ip is not an
-// address, since only the text of a test can be wrong.
+// Host returns the host that owns an IP address. It panics if ip is not an address, because
+// that is an error in the test itself.
 func (n *Network) Host(ip string) *Host {
 	return &Host{network: n, ip: netip.MustParseAddr(ip).Unmap(), nextPort: firstEphemeral}
 }
 
-// firstEphemeral is where ports taken for port 0 and for dialling begin.
+// firstEphemeral is the first port used for port 0 and for dialling.
 const firstEphemeral = 32768
 
 // Host is one machine. It is a membership.Network.
 type Host struct {
 	network *Network
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	ip       netip.Addr
 	nextPort uint16
 }
 
-// IP is the host's address.
+// IP returns the host's address.
 func (h *Host) IP() netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ip
 }
 
-// Crash closes everything that is open on the host, as the end of its process
-// would: peers of its streams read an end, dials to it are refused, packets to it
-// vanish. The host can be used again.
+// Crash closes everything that is open on the host, like the end of its process: peers of
+// its streams read an end, dials to it are refused, packets to it vanish. The host can be
+// used again.
 func (h *Host) Crash() {
 	ip := h.IP()
 	h.network.mu.RLock()
@@ -179,8 +178,8 @@ func (h *Host) Move(ip string) {
 	h.ip = netip.MustParseAddr(ip).Unmap()
 }
 
-// resolve turns an address to bind into one of this host. The unspecified
-// address means the host's own.
+// resolve converts an address to bind to one of this host. The unspecified address means
+// the host's own.
 func (h *Host) resolve(addr string) (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -196,7 +195,7 @@ func (h *Host) resolve(addr string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip, at.Port()), nil
 }
 
-// ephemeral takes the next port that taken does not know.
+// ephemeral returns the next port for which taken is false.
 func (h *Host) ephemeral(taken func(netip.AddrPort) bool) netip.AddrPort {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,7 +210,7 @@ func (h *Host) ephemeral(taken func(netip.AddrPort) bool) netip.AddrPort {
 	}
 }
 
-// ListenPacket binds a packet socket. Port 0 takes a free one.
+// ListenPacket binds a packet socket. Port 0 selects a free port.
 func (h *Host) ListenPacket(addr string) (net.PacketConn, error) {
 	fail := func(err error) (net.PacketConn, error) {
 		return nil, &net.OpError{Op: "listen", Net: "udp", Err: err}
@@ -237,7 +236,7 @@ func (h *Host) ListenPacket(addr string) (net.PacketConn, error) {
 	return s, nil
 }
 
-// Listen binds a stream socket. Port 0 takes a free one.
+// Listen binds a stream socket. Port 0 selects a free port.
 func (h *Host) Listen(addr string) (net.Listener, error) {
 	fail := func(err error) (net.Listener, error) {
 		return nil, &net.OpError{Op: "listen", Net: "tcp", Err: err}
@@ -253,7 +252,7 @@ func (h *Host) Listen(addr string) (net.Listener, error) {
 		return fail(net.ErrClosed)
 	}
 	if at.Port() == 0 {
-		// A port that is free for packets, too: one port usually carries both.
+		// Select a port that is also free for packets, because one port usually carries both.
 		at = h.ephemeral(func(a netip.AddrPort) bool { return n.streams[a] != nil || n.sockets[a] != nil })
 	}
 	if n.streams[at] != nil {
@@ -264,9 +263,8 @@ func (h *Host) Listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// Dial opens a stream. A dial over a cut path hangs until ctx ends or the path
-// heals; one to an address that nobody listens on is refused. Both errors are
-// *net.OpError.
+// Dial opens a stream. A dial over a cut path hangs until ctx ends or the path heals; one
+// to an address without a listener is refused. Both errors are *net.OpError.
 func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	n := h.network
 	from := h.ephemeral(func(netip.AddrPort) bool { return false })
@@ -326,7 +324,7 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	n.mu.Unlock()
 	select {
 	case l.incoming <- theirs:
-		if l.isClosed() { // it may have emptied its backlog before ours came
+		if l.isClosed() { // it may have emptied its backlog before this connection was added
 			l.drain()
 		}
 		n.counters.dialsOK.Add(1)
@@ -343,7 +341,7 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return fail(err)
 }
 
-// backlog is how many connections wait for Accept before a dial has to.
+// backlog is how many connections can wait for Accept before dials wait.
 const backlog = 256
 
 type listener struct {
@@ -391,7 +389,7 @@ func (l *listener) Close() error {
 	return err
 }
 
-// drain closes connections that nobody will accept any more.
+// drain closes connections that will not be accepted any more.
 func (l *listener) drain() {
 	for {
 		select {

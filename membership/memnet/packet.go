@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// receiveQueue is how many packets wait for ReadFrom before more are dropped.
+	// receiveQueue is how many packets wait for ReadFrom before further ones are dropped.
 	receiveQueue = 8192
 	// maxPayload is the largest UDP payload over IPv4.
 	maxPayload = 65507
@@ -24,7 +24,7 @@ type packetConn struct {
 	network *Network
 	at      netip.AddrPort
 
-	gate   // guards what follows, and its deadline is the reader's
+	gate   // guards the fields below; its deadline is the reader's
 	queue  []packet
 	closed bool
 }
@@ -39,7 +39,7 @@ func (s *packetConn) fail(op string, err error) error {
 	return &net.OpError{Op: op, Net: "udp", Source: s.LocalAddr(), Err: err}
 }
 
-// ReadFrom cuts a packet that does not fit, as UDP does.
+// ReadFrom truncates a packet that does not fit, like UDP.
 func (s *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// WriteTo never blocks. That a packet did not arrive is no error.
+// WriteTo never blocks. A packet that does not arrive is not an error.
 func (s *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	s.mu.Lock()
 	closed := s.closed
@@ -144,7 +144,7 @@ func (s *packetConn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline has nothing to do: writes never block.
+// SetWriteDeadline has no effect: writes never block.
 func (s *packetConn) SetWriteDeadline(time.Time) error { return nil }
 
 var _ net.PacketConn = (*packetConn)(nil)

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// window is how many bytes one direction of a stream holds before Write blocks.
+// window is how many bytes one direction of a stream buffers before Write blocks.
 const window = 64 << 10
 
-// conn is one end of a stream. What it writes goes into the other end's in.
+// conn is one end of a stream. Its writes go into the other end's in.
 type conn struct {
 	network       *Network
 	local, remote netip.AddrPort
@@ -45,7 +45,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, c.fail("write", err)
 }
 
-// Close lets the other end read what was written, then an end.
+// Close lets the other end read the remaining data, then an end.
 func (c *conn) Close() error {
 	err := c.fail("close", net.ErrClosed)
 	c.once.Do(func() {
@@ -77,17 +77,17 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// pipe is one direction of a stream: a bounded queue of pieces, each readable
-// from the moment it arrives on, as long as the path is open.
+// pipe is one direction of a stream: a bounded queue of pieces, each readable from its
+// arrival on while the path is open.
 //
-// The reader waits on the embedded gate, the writer on its own, which shares the
-// mutex: their deadlines differ.
+// The reader waits on the embedded gate, the writer on a separate one that shares the
+// mutex, because their deadlines differ.
 type pipe struct {
 	network  *Network
 	from, to netip.Addr
 
 	gate // the reader's; its mutex guards all of the pipe
-	// writer wakes who waits for room.
+	// writer wakes a writer that waits for room.
 	writer writerGate
 
 	pieces                     []piece
@@ -209,7 +209,7 @@ func (p *pipe) write(b []byte) (written int, err error) {
 	}
 }
 
-// wake makes both ends look at the state of the path again.
+// wake makes both ends check the state of the path again.
 func (p *pipe) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,7 +217,7 @@ func (p *pipe) wake() {
 	p.writer.cond.Broadcast()
 }
 
-// sent moves the time at which the next thing arrives: streams keep their order.
+// sent computes when the next piece arrives: streams keep their order.
 func (p *pipe) sent() {
 	if at := time.Now().Add(p.network.travel()); at.After(p.arrives) {
 		p.arrives = at
@@ -244,3 +244,55 @@ func (p *pipe) closeReader() {
 }
 
 var _ net.Conn = (*conn)(nil)
+
+// gate is a condition variable whose waits can end at a deadline. Waiting on it is durable
+// in a synctest bubble. The caller holds mu in every method except wake.
+type gate struct {
+	mu       sync.Mutex
+	cond     sync.Cond
+	deadline time.Time
+	timer    *time.Timer
+}
+
+func (g *gate) init() { g.cond.L = &g.mu }
+
+// setDeadline changes when waits end; zero means never.
+func (g *gate) setDeadline(t time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.timer != nil {
+		g.timer.Stop()
+		g.timer = nil
+	}
+	g.deadline = t
+	if !t.IsZero() {
+		if d := time.Until(t); d > 0 {
+			g.timer = time.AfterFunc(d, g.wake)
+		}
+	}
+	g.cond.Broadcast()
+}
+
+func (g *gate) stop() {
+	if g.timer != nil {
+		g.timer.Stop()
+		g.timer = nil
+	}
+}
+
+func (g *gate) expired() bool { return !g.deadline.IsZero() && !time.Now().Before(g.deadline) }
+
+// waitUntil waits for a wake or a time.
+func (g *gate) waitUntil(t time.Time) {
+	timer := time.AfterFunc(time.Until(t), g.wake)
+	g.cond.Wait()
+	timer.Stop()
+}
+
+func (g *gate) wait() { g.cond.Wait() }
+
+func (g *gate) wake() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cond.Broadcast()
+}

@@ -13,86 +13,82 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// Members is what a Keeper needs of a [membership.Node].
+// Members is the part of a [membership.Node] that a Keeper needs.
 type Members interface {
-	// Snapshot is the newest snapshot; nil is an empty cluster.
+	// Snapshot returns the newest snapshot; nil means an empty cluster.
 	Snapshot() *membership.Snapshot
 	// Watch delivers the newest snapshot until ctx ends, then closes.
 	Watch(ctx context.Context) <-chan *membership.Snapshot
 }
 
-// Config is how a Keeper works. Begin with [DefaultConfig]: a zero in a field
-// with a default is refused and not replaced, so that a setting that somebody
-// got wrong is noticed.
+// Config holds the settings of a Keeper. Begin with [DefaultConfig]: a zero in a field with
+// a default is refused and not replaced by the default, so that a wrong setting is noticed.
 type Config struct {
-	// ID and Epoch name this instance, as its membership.Node does. Required.
+	// ID and Epoch identify this instance, like those of its membership.Node. Required.
 	ID    string
 	Epoch uint64
-	// Role is relay or gate. Required. A gate follows the relays' key and never
-	// makes one.
+	// Role is relay or gate. Required. A gate uses the relays' key and never generates one.
 	Role membership.Role
-	// Members tells who can be asked. Required.
+	// Members returns the relays that can be asked. Required.
 	Members Members
-	// Joined reports that the cluster was found, or that there is none to find.
-	// Until then this relay makes no key of its own accord, as it sees nobody to
-	// ask. Default: always true.
+	// Joined reports that the cluster was found, or that there is none to find. Before that this
+	// relay does not generate a key, because it sees no relay to ask. Default: always true.
 	Joined func() bool
 
-	// Value is the key as an operator gave it by flag or environment: hex digits,
-	// or raw bytes, at least 32 of them. It beats all other sources. Empty: none.
+	// Value is the key that an operator set by flag or environment: hex digits, or raw bytes, at
+	// least 32 of them. It takes precedence over all other sources. Empty: none.
 	Value Secret
-	// File holds the key in the same form. It may appear or be replaced later. It
-	// is not read when there is a Value. Empty: none.
+	// File holds the key in the same form. It may appear or be replaced later. It is not read if
+	// there is a Value. Empty: none.
 	File string
 
-	// Authorize admits askers by their certificate: the error says why not. With
-	// it answers go over TLS only, and Client must present our certificate. nil:
-	// there are no certificates.
+	// Authorize admits or refuses the asker by its certificate; the error is the reason. If it is
+	// set, answers are sent only over TLS, and Client must present our certificate. nil: there are
+	// no certificates.
 	Authorize func(*http.Request) error
-	// Seal returns the gossip keys, of at least 32 bytes each, the one in use
-	// first. Where there are no certificates, answers are sealed under that one
-	// and those of others are opened with any, so that a rotation of the gossip
-	// keys stops nothing. It is called each time. Default: none.
+	// Seal returns the gossip keys, of at least 32 bytes each, the primary key first. If there are
+	// no certificates, answers are sealed with the primary key, and those of others are opened with
+	// any of the keys, so that a rotation of the gossip keys does not interrupt the exchange. It is
+	// called for each answer. Default: none.
 	Seal func() []Secret
-	// Insecure allows clear answers to everyone where there is neither.
+	// Insecure allows answers in clear text to everyone if there is neither.
 	Insecure bool
-	// Label is cluster/environment: answers of another are ignored.
+	// Label is cluster/environment: answers with another label are ignored.
 	Label string
-	// Client is the client to ask a relay with, so that its TLS configuration can
-	// expect exactly that relay. Redirects are not followed. Default, without
-	// Authorize only: a client without proxy and idle connections.
+	// Client returns the client for asking a relay, so that its TLS configuration can expect
+	// exactly that relay. Redirects are not followed. Default, only without Authorize: a client
+	// without proxy and idle connections.
 	Client func(membership.Member) *http.Client
-	// Fetch asks a relay, in place of HTTP. It must end when its context does, and
-	// fail with one of the errors of this package where one fits. It is called
-	// from up to 16 goroutines. Default: GET Path at the member's ForwardAddr.
+	// Fetch asks a relay, instead of HTTP. It must end when its context ends, and should fail with
+	// one of the errors of this package if one applies. It is called from up to 16 goroutines.
+	// Default: GET Path at the member's ForwardAddr.
 	Fetch func(context.Context, membership.Member) (Answer, error)
 
-	// Attempts is how often the others are asked before this relay makes its own
-	// key; 1 to 100,000. Default 30, with Interval 15 s and more: longer than the
-	// cluster takes to notice a relay that is gone.
+	// Attempts is how often the other relays are asked before this relay generates its own
+	// key; 1 to 100,000. Default 30, which with Interval takes 15 s and more: longer than
+	// the cluster needs to notice that a relay is gone.
 	Attempts int
 	// Interval is the pause between two attempts; 1 ms to 1 min. Default 500 ms.
 	Interval time.Duration
-	// Timeout bounds the asking of one relay; 1 ms to 1 min. Default 1 s.
+	// Timeout limits the request to one relay; 1 ms to 1 min. Default 1 s.
 	Timeout time.Duration
-	// LookInterval is the pause between two looks for another key, once there is
-	// one, give or take a quarter; Interval to 1 h. It begins at Interval and
-	// doubles, after every change of the relays or the key anew. A look asks the
-	// relays that are not known to hold our key and three of the others. Default
-	// 30 s.
+	// LookInterval is the pause between two checks for another key, once there is a key, ±
+	// 25 %; Interval to 1 h. The pause begins at Interval and doubles; it begins again
+	// after every change of the relays or the key. A check asks the relays that are not
+	// known to hold our key and three of the others. Default 30 s.
 	LookInterval time.Duration
-	// Retire is how long a key that was replaced is accepted for verification; 0
-	// to 1 year. 0 refuses it at once. Default 24 h, the life of the cookies.
+	// Retire is how long a replaced key is accepted for verification; 0 to 1 year. 0 refuses it
+	// immediately. Default 24 h, the lifetime of the cookies.
 	Retire time.Duration
 
-	// Logger gets what an operator must know: where the key came from, forks, and
-	// as an error that this relay had to make its own. Default: discarded.
+	// Logger receives lines about the source of the key and about forks, and an error if this relay
+	// had to generate its own key. Default: discarded.
 	Logger *slog.Logger
-	// Registerer gets the metrics; nil: nowhere.
+	// Registerer receives the metrics; nil: no metrics.
 	Registerer prometheus.Registerer
 }
 
-// DefaultConfig has every default and nothing that is required.
+// DefaultConfig returns every default. Required fields are empty.
 func DefaultConfig() Config {
 	return Config{
 		Attempts: 30, Interval: 500 * time.Millisecond, Timeout: time.Second,
@@ -102,10 +98,10 @@ func DefaultConfig() Config {
 	}
 }
 
-// sealing reports that answers are sealed: certificates come first.
+// sealing reports whether answers are sealed: certificates take precedence.
 func (c *Config) sealing() bool { return c.Authorize == nil && c.Seal != nil }
 
-// validate lists everything that is wrong.
+// validate returns all problems.
 func (c *Config) validate() error {
 	var problems []error
 	wrong := func(format string, args ...any) {

@@ -11,25 +11,25 @@ import (
 	"github.com/ringway/ringway/internal/latest"
 )
 
-// Keeper holds the shared key of this relay. New makes it, Run works for it, and
-// all other methods may be called from any goroutine at any time.
+// Keeper holds the shared key of this relay. Create it with New, run it with Run; all other
+// methods may be called from any goroutine at any time.
 type Keeper struct {
 	cfg     Config
 	metrics *metrics
 	running atomic.Bool
 
-	ring   atomic.Pointer[keyring] // never nil; written by New, then by Run only
+	ring   atomic.Pointer[keyring] // never nil; written by New, then only by Run
 	keys   latest.Value[Key]       // the key of ring, for watchers
 	reason atomic.Pointer[string]  // why there is no key yet
 
 	file      fileState       // owned by Run
-	lastView  string          // the relays of the attempt before; owned by Run
+	lastView  string          // the relays of the previous attempt; owned by Run
 	confirmed map[string]bool // instances that hold our key; owned by Run
 }
 
-// New makes a Keeper and, when it was given a key by value or file, has the key
-// already. It starts nothing. The error lists every field that is wrong, or says
-// what is wrong with the value or the file; it never shows them.
+// New creates a Keeper. If the key was set by value or file, the Keeper has it immediately.
+// It starts no goroutine. The error lists all invalid fields, or the problem of the value
+// or the file; it never contains their content.
 func New(cfg Config) (*Keeper, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("sharedkey: %w", err)
@@ -56,7 +56,7 @@ func New(cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
-// given is the key that an operator gave, if there is one.
+// given returns the key that an operator set, if there is one.
 func (k *Keeper) given() (keyring, error) {
 	var ring keyring
 	switch {
@@ -85,13 +85,12 @@ func (k *Keeper) given() (keyring, error) {
 	return ring, nil
 }
 
-// now is the clock: monotonic, so that a step of the wall clock expires nothing.
+// now returns the time. It is monotonic, so that a change of the wall clock expires no key.
 func (k *Keeper) now() time.Time { return time.Now() }
 
-// Run gets a key and then keeps looking at the other relays, and at the file,
-// until ctx ends. It returns nil then, after every request that it made has
-// ended. Call it once, on a goroutine of the caller's, when the listener that
-// serves Handler is bound.
+// Run gets a key and then keeps checking the other relays, and the file, until ctx ends. It
+// then returns nil, after every request that it made has ended. Call it once, on a
+// goroutine of the caller, after the listener that serves Handler is bound.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.running.Swap(true) {
 		return errors.New("sharedkey: Run was called twice")
@@ -102,19 +101,19 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Key is the key that this relay signs with; false while there is none.
+// Key returns the key with which this relay signs; false while there is none.
 func (k *Keeper) Key() (Key, bool) {
 	key := k.ring.Load().current
 	return key, !key.IsZero()
 }
 
-// Watch delivers the key that this relay signs with, now if there is one, and
-// then whenever it changes; the newest only. The channel is closed when ctx ends.
+// Watch delivers the key with which this relay signs, immediately if there is one, and then
+// after each change; only the newest. The channel is closed when ctx ends.
 func (k *Keeper) Watch(ctx context.Context) <-chan *Key { return k.keys.Watch(ctx) }
 
-// Sign is the HMAC-SHA-256 of message, 32 bytes, under the key in use. It is nil
-// while there is no key, which Verify never accepts: serve when Ready says so.
-// Callers with more than one use of the key put a name of the use into message.
+// Sign returns the HMAC-SHA-256 of message, 32 bytes, with the current key. It is nil while
+// there is no key, and Verify never accepts nil: do not serve before Ready returns nil.
+// Callers with more than one use of the key must include a name of the use in message.
 func (k *Keeper) Sign(message []byte) []byte {
 	key, ok := k.Key()
 	if !ok {
@@ -123,10 +122,10 @@ func (k *Keeper) Sign(message []byte) []byte {
 	return key.sign(message)
 }
 
-// Verify reports that mac was made by Sign, here or on another relay, under the
-// key in use or a retired one that has not expired. The time it takes does not
-// depend on the content of mac. A caller who wants the session to outlive a
-// retired key compares mac with Sign(message) by hmac.Equal and signs again.
+// Verify reports whether mac was made by Sign, here or on another relay, with the current
+// key or a retired key that has not expired. Its duration does not depend on the content of
+// mac. To let a session outlive a retired key, compare mac with Sign(message) using
+// hmac.Equal and sign again.
 func (k *Keeper) Verify(message, mac []byte) bool {
 	ring, now := k.ring.Load(), k.now()
 	if ring.current.IsZero() {
@@ -134,8 +133,8 @@ func (k *Keeper) Verify(message, mac []byte) bool {
 	}
 	good := hmac.Equal(ring.current.sign(message), mac)
 	for _, r := range ring.retired {
-		// The first that fits does not end the loop, so that the time does not tell
-		// which key it was.
+		// A match does not end the loop, so that the duration does not reveal which key it
+		// was.
 		if hmac.Equal(r.key.sign(message), mac) && r.until.After(now) {
 			good = true
 		}
@@ -143,13 +142,12 @@ func (k *Keeper) Verify(message, mac []byte) bool {
 	return good
 }
 
-// notResolvedError is what Ready returns while there is no key.
+// notResolvedError is the error of Ready while there is no key.
 type notResolvedError struct{ reason string }
 
 func (e *notResolvedError) Error() string { return "Session key not resolved yet: " + e.reason }
 
-// Ready is nil once there is a key, and until then an error with the reason, for
-// /readyz.
+// Ready returns nil once there is a key, and until then an error with the reason, for /readyz.
 func (k *Keeper) Ready() error {
 	if _, ok := k.Key(); ok {
 		return nil
@@ -162,7 +160,7 @@ func (k *Keeper) explain(format string, args ...any) {
 	k.reason.Store(&reason)
 }
 
-// Format implements [fmt.Formatter]: what is inside must not be printed.
+// Format implements [fmt.Formatter]: the fields of a Keeper must not be printed.
 func (k *Keeper) Format(f fmt.State, _ rune) {
 	key, _ := k.Key()
 	_, _ = fmt.Fprintf(f, "sharedkey.Keeper(%s)", key)
@@ -172,21 +170,21 @@ func (k *Keeper) Format(f fmt.State, _ rune) {
 type Status struct {
 	// Key is the key in use; the zero Key while there is none.
 	Key Key `json:"fingerprint"`
-	// GeneratedBy and Epoch name the instance that made it; empty and 0 when an
-	// operator gave it.
+	// GeneratedBy and Epoch identify the instance that generated the key; empty and 0 if an
+	// operator set it.
 	GeneratedBy string `json:"generated_by,omitempty"`
 	Epoch       uint64 `json:"epoch,omitempty"`
-	// Source is where this relay has it from; empty while there is none.
+	// Source is the source of the key; empty while there is none.
 	Source Source `json:"source,omitempty"`
-	// Since is when it came into use here.
+	// Since is when this relay began to use it.
 	Since time.Time `json:"since,omitzero"`
 	// Retired are the keys accepted for verification only.
 	Retired []RetiredKey `json:"retired,omitempty"`
-	// Reason says why there is no key yet; empty when there is one.
+	// Reason is why there is no key yet; empty if there is one.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Status describes the keys as they are now.
+// Status describes the current keys.
 func (k *Keeper) Status() Status {
 	now := k.now()
 	ring := k.ring.Load().expire(now)
@@ -202,8 +200,8 @@ func (k *Keeper) Status() Status {
 	return s
 }
 
-// publish makes ring what everybody sees, and reports whether the key in use is
-// another one. Only New and Run's goroutine call it.
+// publish publishes ring, and reports whether the current key has changed. Only New and
+// Run's goroutine call it.
 func (k *Keeper) publish(ring keyring) (changed bool) {
 	old := k.ring.Load()
 	k.ring.Store(&ring)
@@ -221,7 +219,7 @@ func (k *Keeper) publish(ring keyring) (changed bool) {
 	id, epoch := ring.current.GeneratedBy()
 	attrs := []any{"fingerprint", ring.current, "source", ring.source, "generated_by", id, "epoch", epoch}
 	switch {
-	case ring.source == SourceFallback: // told by the caller, as an error
+	case ring.source == SourceFallback: // the caller logs it, as an error
 	case old.current.IsZero():
 		k.cfg.Logger.Info("shared key resolved", attrs...)
 	default:

@@ -9,19 +9,21 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"time"
 )
 
 const (
-	// MinSecret and MaxSecret bound a key, in bytes. 32 is what HMAC-SHA-256 can
-	// make use of; the upper bound keeps an answer small.
+	// MinSecret and MaxSecret limit the size of a key, in bytes. HMAC-SHA-256 gains nothing from
+	// more than 32; the upper limit keeps an answer small.
 	MinSecret = 32
 	MaxSecret = 512
-	// hidden stands for a secret wherever it would be printed.
+	// hidden replaces a secret wherever it would be printed.
 	hidden = "[secret]"
 )
 
-// Secret is bytes that must not be shown: however it is printed, logged or
-// marshalled, "[secret]" comes out.
+// Secret is a sequence of bytes that must not be shown: printed, logged or marshalled, it
+// appears as "[secret]".
 type Secret []byte
 
 // Format implements [fmt.Formatter] for every verb.
@@ -33,35 +35,33 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
 // MarshalText implements [encoding.TextMarshaler].
 func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Key is a signing key and who made it. It is an immutable value; the zero Key
-// is no key. However it is printed, logged or marshalled, its fingerprint comes
-// out.
+// Key is a signing key with its origin. It is an immutable value; the zero Key is not a
+// key. Printed, logged or marshalled, it appears as its fingerprint.
 type Key struct {
-	// A function, because fmt prints a Key in somebody's unexported field without
-	// asking Format, and what a pointer points to under a verb it takes for wrong.
-	// Of a function it prints the address, always. Keys cannot be compared by ==;
-	// use Equal.
+	// A function, because fmt prints a Key in an unexported field of another type without calling
+	// Format, and the target of a pointer for a wrong verb. For a function it always prints only
+	// the address. Keys cannot be compared with ==; use Equal.
 	body func() *keyBody
 }
 
 type keyBody struct {
 	material    []byte
-	epoch       uint64 // 0: an operator gave the key
-	generatedBy string // empty: an operator gave the key
+	epoch       uint64 // 0: an operator set the key
+	generatedBy string // empty: an operator set the key
 	digest      [sha256.Size]byte
 }
 
-// newKey makes a key of the material, which it takes ownership of.
+// newKey creates a key from the material, of which it takes ownership.
 func newKey(material []byte, generatedBy string, epoch uint64) Key {
 	body := &keyBody{material: material, epoch: epoch, generatedBy: generatedBy, digest: sha256.Sum256(material)}
 	return Key{func() *keyBody { return body }}
 }
 
-// IsZero reports that k is no key.
+// IsZero reports whether k is the zero Key.
 func (k Key) IsZero() bool { return k.body == nil }
 
-// Fingerprint is the first 8 hex digits of the SHA-256 of the key, and "none"
-// for the zero Key.
+// Fingerprint returns the first 8 hex digits of the SHA-256 of the key, and "none" for the
+// zero Key.
 func (k Key) Fingerprint() string {
 	if k.IsZero() {
 		return "none"
@@ -69,8 +69,8 @@ func (k Key) Fingerprint() string {
 	return hex.EncodeToString(k.body().digest[:4])
 }
 
-// GeneratedBy is the id and epoch of the instance that generated the key: empty
-// and 0 for a key that an operator gave.
+// GeneratedBy returns the id and epoch of the instance that generated the key: empty and 0
+// for a key that an operator set.
 func (k Key) GeneratedBy() (id string, epoch uint64) {
 	if k.IsZero() {
 		return "", 0
@@ -78,7 +78,7 @@ func (k Key) GeneratedBy() (id string, epoch uint64) {
 	return k.body().generatedBy, k.body().epoch
 }
 
-// Equal reports that both are the same key, whoever made it.
+// Equal reports whether both have the same material, whatever their origin.
 func (k Key) Equal(other Key) bool {
 	if k.IsZero() || other.IsZero() {
 		return k.IsZero() == other.IsZero()
@@ -86,8 +86,8 @@ func (k Key) Equal(other Key) bool {
 	return k.body().digest == other.body().digest
 }
 
-// Older reports that k wins over other: a total order that all relays agree on,
-// by epoch and id of the generator, then SHA-256. The zero Key loses.
+// Older reports whether k wins over other: a total order on which all relays agree, by
+// epoch and id of the generator, then SHA-256. The zero Key loses.
 func (k Key) Older(other Key) bool {
 	if k.IsZero() || other.IsZero() {
 		return !k.IsZero() && other.IsZero()
@@ -96,17 +96,17 @@ func (k Key) Older(other Key) bool {
 	return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.generatedBy, b.generatedBy), bytes.Compare(a.digest[:], b.digest[:])) < 0
 }
 
-// given reports that an operator gave the key.
+// given reports whether an operator set the key.
 func (k Key) given() bool { return !k.IsZero() && k.body().epoch == 0 }
 
-// sign is the HMAC-SHA-256 of message.
+// sign returns the HMAC-SHA-256 of message.
 func (k Key) sign(message []byte) []byte {
 	h := hmac.New(sha256.New, k.body().material)
 	_, _ = h.Write(message) // never fails
 	return h.Sum(nil)
 }
 
-// String is the fingerprint.
+// String returns the fingerprint.
 func (k Key) String() string { return k.Fingerprint() }
 
 // Format implements [fmt.Formatter]: the fingerprint for every verb.
@@ -117,3 +117,123 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(k.Fingerprint()) }
 
 // MarshalText implements [encoding.TextMarshaler]: the fingerprint.
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.Fingerprint()), nil }
+
+// Source is where the current key came from.
+type Source string
+
+// The sources of a key.
+const (
+	// SourceValue is Config.Value.
+	SourceValue Source = "value"
+	// SourceFile is Config.File.
+	SourceFile Source = "file"
+	// SourcePeer is another relay.
+	SourcePeer Source = "peer"
+	// SourceGenerated is this relay, as the oldest one, when none had a key.
+	SourceGenerated Source = "generated"
+	// SourceFallback is this relay, after no relay gave it a key in all attempts.
+	SourceFallback Source = "fallback"
+)
+
+var sources = []Source{SourceValue, SourceFile, SourcePeer, SourceGenerated, SourceFallback}
+
+// maxRetired limits the retired keys: each costs a try in Verify and space in an answer. If
+// a fleet splits into more parts than this, the sessions of the keys that expire first are
+// lost.
+const maxRetired = 8
+
+// keyring holds the current key and the keys accepted in addition. It is an immutable
+// value: methods return a changed copy. It is pure: no clock, no lock.
+type keyring struct {
+	current Key // the zero Key: none yet
+	source  Source
+	since   time.Time    // when current came into use here
+	retired []retiredKey // never contains current
+}
+
+type retiredKey struct {
+	key   Key
+	until time.Time
+}
+
+// pinned reports whether the key was configured on this relay: then it signs with no other.
+func (r keyring) pinned() bool { return r.source == SourceValue || r.source == SourceFile }
+
+func (r keyring) find(k Key) int {
+	return slices.IndexFunc(r.retired, func(o retiredKey) bool { return o.key.Equal(k) })
+}
+
+// knows reports whether k is accepted for verification.
+func (r keyring) knows(k Key) bool { return r.current.Equal(k) || r.find(k) >= 0 }
+
+// use makes k the signing key; the previous one is accepted until retiredUntil.
+func (r keyring) use(k Key, source Source, now, retiredUntil time.Time) keyring {
+	old := r.current
+	r.retired = slices.DeleteFunc(slices.Clone(r.retired), func(o retiredKey) bool { return o.key.Equal(k) })
+	r.current, r.source = k, source
+	if old.Equal(k) {
+		return r // only the source has changed
+	}
+	r.since = now
+	if old.IsZero() {
+		return r
+	}
+	return r.accept(old, now, retiredUntil)
+}
+
+// accept adds k for verification, or extends the time of a key that is already accepted.
+func (r keyring) accept(k Key, now, until time.Time) keyring {
+	if !until.After(now) || r.current.Equal(k) {
+		return r
+	}
+	r.retired = slices.Clone(r.retired)
+	if i := r.find(k); i < 0 {
+		r.retired = append(r.retired, retiredKey{k, until})
+	} else if until.After(r.retired[i].until) {
+		r.retired[i].until = until
+	}
+	// Sort the last to expire first, so that the limit drops the key that expires first.
+	slices.SortStableFunc(r.retired, func(a, b retiredKey) int { return b.until.Compare(a.until) })
+	r.retired = r.retired[:min(len(r.retired), maxRetired)]
+	return r
+}
+
+// expire drops keys that have expired.
+func (r keyring) expire(now time.Time) keyring {
+	gone := func(o retiredKey) bool { return !o.until.After(now) }
+	if slices.ContainsFunc(r.retired, gone) {
+		r.retired = slices.DeleteFunc(slices.Clone(r.retired), gone)
+	}
+	return r
+}
+
+// lesson is an answer with the data that is needed to apply it.
+type lesson struct {
+	answer Answer
+	asked  time.Time // when the request was sent: counting from then, no deadline can grow in transit
+	now    time.Time
+	retire time.Duration // Config.Retire
+}
+
+// learn applies the answer of a relay, and reports whether its key was unknown to this
+// relay although this relay had a key: a fork.
+func (r keyring) learn(l lesson) (out keyring, fork bool) {
+	theirs, until := l.answer.Key, l.now.Add(l.retire)
+	fork = !r.current.IsZero() && !r.knows(theirs)
+	switch {
+	case r.current.IsZero(), !r.pinned() && theirs.Older(r.current):
+		// Also for an equal key with a lower stamp: all relays must see the same stamp, or they
+		// would order two keys differently.
+		source := SourcePeer
+		if r.current.Equal(theirs) {
+			source = r.source
+		}
+		r = r.use(theirs, source, l.now, until)
+	default:
+		r = r.accept(theirs, l.now, until)
+	}
+	for _, o := range l.answer.Retired {
+		r = r.accept(o.Key, l.now, l.asked.Add(min(o.For, l.retire)))
+	}
+	return r, fork
+}

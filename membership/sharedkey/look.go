@@ -9,12 +9,11 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// sample is how many of the relays that hold our key, as far as we know, a look
-// asks again: news of a fork spreads like gossip, at a cost that does not grow
-// with the fleet.
+// sample is how many of the relays that are known to hold our key a check asks again: a
+// fork becomes known like gossip, at a cost that does not depend on the size of the fleet.
 const sample = 3
 
-// keepLooking looks for other keys until ctx ends.
+// keepLooking checks for other keys until ctx ends.
 func (k *Keeper) keepLooking(ctx context.Context) {
 	snapshots := k.cfg.Members.Watch(ctx)
 	pause := k.cfg.Interval
@@ -27,7 +26,7 @@ func (k *Keeper) keepLooking(ctx context.Context) {
 			return
 		case s, ok := <-snapshots:
 			if !ok {
-				snapshots = nil // the node has stopped; look on at its last snapshot
+				snapshots = nil // the node has stopped; continue with its last snapshot
 				continue
 			}
 			now := relaysOf(s)
@@ -35,7 +34,7 @@ func (k *Keeper) keepLooking(ctx context.Context) {
 				continue
 			}
 			known = now
-			if pause > k.cfg.Interval { // else a look is near anyway
+			if pause > k.cfg.Interval { // otherwise the next check is soon anyway
 				pause = k.cfg.Interval
 				timer.Reset(jitter(pause))
 			}
@@ -45,18 +44,18 @@ func (k *Keeper) keepLooking(ctx context.Context) {
 			k.look(ctx)
 			pause = min(2*pause, k.cfg.LookInterval)
 			if ring := k.ring.Load(); !ring.current.Equal(old.current) {
-				pause = k.cfg.Interval // so that the others are told apart soon
+				pause = k.cfg.Interval // so that other relays learn of the change soon
 			}
 			timer.Reset(jitter(pause))
 		}
 	}
 }
 
-// jitter is d give or take a quarter, so that the relays of a fleet that started
-// at once do not ask at once for ever.
+// jitter returns d ± 25 %, so that the relays of a fleet that started simultaneously do not
+// keep asking simultaneously.
 func jitter(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2+1) }
 
-// relaysOf names the relays of a snapshot; equal for equal relays.
+// relaysOf returns a text that identifies the relays of a snapshot.
 func relaysOf(s *membership.Snapshot) string {
 	if s == nil {
 		return ""
@@ -88,8 +87,8 @@ func (k *Keeper) look(ctx context.Context) {
 	}
 }
 
-// lookAt chooses whom to ask: all that are not known to hold our key, and some
-// of the others. It forgets instances that are gone.
+// lookAt returns the relays to ask: all that are not known to hold our key, and some of the
+// others. It drops instances that are gone.
 func (k *Keeper) lookAt(v view) []membership.Member {
 	confirmed := make(map[string]bool, len(v.others))
 	var ask, rest []membership.Member
@@ -106,8 +105,8 @@ func (k *Keeper) lookAt(v view) []membership.Member {
 	return append(ask, rest[:min(sample, len(rest))]...)
 }
 
-// followRelays gives up a gate's key when every live relay has another: relays
-// that all restarted never heard of it, and it is they who sign.
+// followRelays replaces a gate's key if every live relay has another one: the relays have
+// all restarted without receiving the gate's key, and they are the ones that sign.
 func (k *Keeper) followRelays(v view, replies []reply) {
 	ring := k.ring.Load()
 	if ring.pinned() || len(v.others) == 0 || len(replies) < len(v.others) {

@@ -2,7 +2,13 @@ package sharedkey
 
 import (
 	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,10 +20,9 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// parseMaterial reads a key that an operator gave: hex digits, or bytes as they
-// are. A line end after text is not part of the key, as editors and echo add
-// it; binary content is taken whole. The error says what is wrong and never
-// shows the content.
+// parseMaterial reads a key that an operator set: hex digits, or raw bytes. A line end
+// after text, which editors and echo add, is not part of the key; binary content is used
+// completely. The error states the problem and never contains the content.
 func parseMaterial(content []byte) ([]byte, error) {
 	const remedy = "make one with: openssl rand -hex 32"
 	if isText(content) {
@@ -31,7 +36,7 @@ func parseMaterial(content []byte) ([]byte, error) {
 		}
 		material, form = make([]byte, len(content)/2), "bytes from hex digits"
 		if _, err := hex.Decode(material, content); err != nil {
-			return nil, errors.New("not hex digits") // unreachable: isHex
+			return nil, errors.New("not hex digits") // cannot happen: isHex has checked
 		}
 	}
 	switch n := len(material); {
@@ -56,8 +61,8 @@ func isHex(b []byte) bool {
 	return len(b) > 0
 }
 
-// isText reports that b is printable text with line ends at most at its end. 32
-// random bytes are not, but for one key in many billions.
+// isText reports whether b is printable text with line ends at most at its end. 32 random
+// bytes are text only once in many billions.
 func isText(b []byte) bool {
 	b = bytes.TrimRight(b, "\r\n")
 	for _, r := range string(b) {
@@ -68,11 +73,10 @@ func isText(b []byte) bool {
 	return utf8.Valid(b)
 }
 
-// errNoFile says that the file is not there, which is no fault: a secret may be
-// mounted later.
+// errNoFile: the file does not exist. This is not a fault, because a secret may be mounted later.
 var errNoFile = errors.New("there is no such file")
 
-// readKeyFile reads the key, with a warning when others can read it, too.
+// readKeyFile reads the key, with a warning if others can read the file as well.
 func readKeyFile(path string) (material []byte, warning string, err error) {
 	warning, err = identity.JudgeSecretFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,12 +90,123 @@ func readKeyFile(path string) (material []byte, warning string, err error) {
 		return nil, "", err
 	}
 	defer func() { _ = f.Close() }() // only read
-	// Enough for the longest key in hex with its line end, and one byte to see
-	// that there is more.
+	// Enough for the longest key in hex with its line end, and one byte to detect that there is
+	// more.
 	content, err := io.ReadAll(io.LimitReader(f, 2*MaxSecret+3))
 	if err != nil {
 		return nil, "", err
 	}
 	material, err = parseMaterial(content)
 	return material, warning, err
+}
+
+// fileState is the state of Config.File. Run's goroutine owns it.
+type fileState struct {
+	inUse   Key
+	problem string // the problem that was last logged
+}
+
+// checkFile uses the key of the file if it is new. With Config.Value it does nothing,
+// because the value takes precedence. If the file is missing or invalid, nothing changes.
+func (k *Keeper) checkFile() {
+	if k.cfg.File == "" || len(k.cfg.Value) > 0 {
+		return
+	}
+	material, warning, err := readKeyFile(k.cfg.File)
+	if errors.Is(err, errNoFile) {
+		k.file.problem = ""
+		return
+	}
+	if err != nil {
+		if text := err.Error(); text != k.file.problem {
+			k.file.problem = text
+			k.cfg.Logger.Warn("shared key file not taken, everything stays as it is", "file", k.cfg.File, "error", err)
+		}
+		return
+	}
+	k.file.problem = ""
+	key := newKey(material, "", 0)
+	if key.Equal(k.file.inUse) {
+		return
+	}
+	k.file.inUse = key
+	if warning != "" {
+		k.cfg.Logger.Warn("shared key file " + warning)
+	}
+	now := k.now()
+	k.publish(k.ring.Load().expire(now).use(key, SourceFile, now, now.Add(k.cfg.Retire)))
+}
+
+const (
+	nonceBytes = 32
+	saltBytes  = 32
+	// minSeal is the length of an AES-256 gossip key.
+	minSeal = 32
+	// sealInfo separates keys derived here from all others derived from the gossip key.
+	sealInfo = "ringway shared key, sealed answer, format 1: "
+)
+
+// sealed is an answer that only holders of the gossip key can open.
+type sealed struct {
+	Salt []byte `json:"salt"`
+	Box  []byte `json:"box"` // GCM nonce, ciphertext, tag
+}
+
+// answerAEAD returns the cipher for one answer. HKDF (RFC 5869) with a fresh salt gives
+// each answer a separate key: any host that can reach the listener can ask any number of
+// times without approaching the usage limit of a GCM key. The label separates two clusters
+// with the same gossip key.
+func answerAEAD(secret Secret, label string, salt []byte) (cipher.AEAD, error) {
+	key, err := hkdf.Key(sha256.New, secret, salt, sealInfo+label, 32)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// seal seals plain for the asker that sent nonce.
+func seal(secret Secret, label string, nonce, plain []byte) ([]byte, error) {
+	salt := make([]byte, saltBytes)
+	_, _ = rand.Read(salt) // never fails
+	aead, err := answerAEAD(secret, label, salt)
+	if err != nil {
+		return nil, fmt.Errorf("seal: %w", err)
+	}
+	return json.Marshal(sealed{Salt: salt, Box: aead.Seal(nil, nil, plain, nonce)})
+}
+
+// unseal opens the result of seal for the same nonce.
+func unseal(secret Secret, label string, nonce, data []byte) ([]byte, error) {
+	var s sealed
+	if err := json.Unmarshal(data, &s); err != nil || len(s.Salt) != saltBytes || len(s.Box) == 0 {
+		return nil, fmt.Errorf("%w: it is not sealed, and ours are: give all relays the same gossip key", ErrMalformed)
+	}
+	aead, err := answerAEAD(secret, label, s.Salt)
+	if err != nil {
+		return nil, fmt.Errorf("unseal: %w", err)
+	}
+	plain, err := aead.Open(nil, nil, s.Box, nonce)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the seal does not open: another gossip key, another cluster, or a replayed answer", ErrMalformed)
+	}
+	return plain, nil
+}
+
+// unsealAny opens data with any of the secrets. The error is that of the first.
+func unsealAny(secrets []Secret, label string, nonce, data []byte) ([]byte, error) {
+	var first error
+	for _, secret := range secrets {
+		plain, err := unseal(secret, label, nonce, data)
+		if err == nil {
+			return plain, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
 }

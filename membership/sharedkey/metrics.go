@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics holds every metric of the package. No label value comes from a peer.
+// metrics holds every metric of the package. No label contains data of a peer.
 type metrics struct {
 	source   *prometheus.GaugeVec
 	attempts prometheus.Counter
@@ -33,11 +33,11 @@ func newMetrics(reg prometheus.Registerer, age, retired func() float64) *metrics
 			Name: "ringway_shared_key_answers_total", Help: "Askers answered with the key, with none yet, or refused.",
 		}, []string{"result"}),
 		forks: f.NewCounter(prometheus.CounterOpts{
-			Name: "ringway_shared_key_forks_total", Help: "Keys met on other relays that were neither this relay's nor known to it.",
+			Name: "ringway_shared_key_forks_total", Help: "Keys received from other relays that were neither this relay's nor known to it.",
 		}),
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_shared_key_age_seconds", Help: "Time since this relay uses its present key; 0 while it has none.",
+		Name: "ringway_shared_key_age_seconds", Help: "Time since this relay began to use its current key; 0 while it has none.",
 	}, age)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ringway_shared_key_retired", Help: "Keys accepted for verification only.",
@@ -63,7 +63,7 @@ func (m *metrics) setSource(s Source) {
 
 var fetchResults = []string{"key", "none", "refused", "malformed", "foreign", "timeout", "unreachable"}
 
-// fetchResult names the outcome of asking one relay.
+// fetchResult returns the metric label for the result of asking one relay.
 func fetchResult(err error) string {
 	switch {
 	case err == nil:

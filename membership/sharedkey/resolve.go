@@ -10,12 +10,12 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// settings are what an operator sets to give the key himself.
+// settings are the settings with which an operator sets the key.
 const settings = "--shared-key (RINGWAY_SHARED_KEY) or --shared-key-file (RINGWAY_SHARED_KEY_FILE)"
 
-// resolve attempts to get a key until there is one, and reports whether there is:
-// false when ctx ended first. Attempts count from when this relay joined: before, it
-// knows no relay that it could ask.
+// resolve attempts to get a key until there is one, and reports whether there is: false if
+// ctx ended first. Attempts count from when this relay joined: before that it knows no
+// relay to ask.
 func (k *Keeper) resolve(ctx context.Context) bool {
 	for attempt := 1; ; attempt++ {
 		if !k.cfg.Joined() {
@@ -49,10 +49,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// attempt asks everyone once, and makes a key where that is this relay's part.
+// attempt asks all relays once, and generates a key if that is this relay's task.
 func (k *Keeper) attempt(ctx context.Context, number int) {
 	k.metrics.attempts.Inc()
-	v := k.view() // read anew: who was the oldest may be gone
+	v := k.view() // read again: the oldest relay may be gone
 	before := 0
 	for before < len(v.others) && older(v.others[before], membership.Member{ID: k.cfg.ID, Epoch: k.cfg.Epoch}) < 0 {
 		before++
@@ -79,8 +79,8 @@ func (k *Keeper) attempt(ctx context.Context, number int) {
 	case blocked == nil:
 		k.generate(SourceGenerated)
 	case !last, !v.joined:
-		// A relay that never joined never served. A key of its own would be older than
-		// the fleet's when it does join, and would replace the one in use.
+		// A relay that never joined has never served. Its own key would be older than the fleet's
+		// key when it does join, and would replace that.
 		k.explain("attempt %d of %d: %v", number, k.cfg.Attempts, blocked)
 	case k.cfg.Role == membership.RoleGate:
 		k.explain("attempt %d: %v", number, blocked)
@@ -91,12 +91,12 @@ func (k *Keeper) attempt(ctx context.Context, number int) {
 	default:
 		k.generate(SourceFallback)
 		key, _ := k.Key()
-		k.cfg.Logger.Error("no relay gave the shared key; this relay signs with a key of its own, and other relays may refuse its sessions until they meet: check that relays reach each other's peer addresses, or set "+settings+" on all relays",
+		k.cfg.Logger.Error("no relay gave the shared key; this relay signs with its own key, and other relays may refuse its sessions until they have contact: check that relays reach each other's peer addresses, or set "+settings+" on all relays",
 			"attempts", number, "fingerprint", key, "last", blocked)
 	}
 }
 
-// blocked says why this relay must not generate a key now.
+// blocked returns why this relay must not generate a key now.
 func (k *Keeper) blocked(v view, replies []reply) error {
 	if !v.joined {
 		return errors.New("waiting to join the cluster")
@@ -121,7 +121,7 @@ func (k *Keeper) blocked(v view, replies []reply) error {
 	return nil
 }
 
-// generate makes a key of 32 random bytes, stamped with this instance.
+// generate generates a key of 32 random bytes with the stamp of this instance.
 func (k *Keeper) generate(source Source) {
 	material := make([]byte, MinSecret)
 	_, _ = rand.Read(material) // never fails

@@ -1,10 +1,12 @@
-// Package budget limits retries to a share of the requests, so that a fleet in
-// trouble is not sent more traffic for being in trouble.
+// Package budget limits retries to a share of the requests, so that retries do not
+// overload a fleet that already fails.
 //
 // # Promise
 //
-// In the long run there are at most share retries for each request. What is saved
-// up lets the death of one peer with many requests in flight cost none of them.
+// In the long run there are at most share retries per request. The savings are large
+// enough to retry all requests in flight at one peer when that peer dies.
+//
+// # Picture
 //
 //	request ── Earn: share of a token ──►┌────────────┐
 //	                                     │ 0…savings  │──► Spend: one token, or no retry
@@ -12,10 +14,10 @@
 //
 // # Rules
 //
-//   - All methods may be called from any goroutine. There is no lock and no clock:
-//     a budget does not fill while nothing is asked.
-//   - A full budget is only read, so that Earn costs next to nothing while all is
-//     well.
+//   - All methods may be called from any goroutine. There is no lock and no clock: only
+//     requests fill a budget, time does not.
+//   - A full budget is only read, so Earn costs almost nothing while there are no
+//     retries.
 //
 // # Source
 //

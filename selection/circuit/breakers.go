@@ -8,23 +8,24 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
 )
 
-// Breakers are the circuits of one relay. Nil allows everything.
+// Breakers are the circuits of one relay. A nil *Breakers allows every request.
 type Breakers struct {
 	cfg     Config
 	exempt  map[string]bool
 	metrics *metrics
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	byKey map[key]*list.Element
-	order list.List // of *circuit, the last used first
+	order list.List // of *circuit, most recently used first
 }
 
 type key struct{ caller, service, endpoint string }
 
-// New checks the configuration and reports all that is wrong with it at once.
+// New checks the configuration and reports all invalid settings together.
 func New(cfg Config) (*Breakers, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -40,25 +41,25 @@ func New(cfg Config) (*Breakers, error) {
 	return b, nil
 }
 
-// Outcome says how a request ended.
+// Outcome is how a request ended.
 type Outcome uint8
 
 const (
-	// Ignored says nothing of the endpoint: the caller went away, the endpoint shed
-	// load, the request was bad. It is the zero value.
+	// Ignored does not count: the caller cancelled, the endpoint shed load, or the
+	// request was invalid. It is the zero value.
 	Ignored Outcome = iota
 	// Success: the endpoint answered.
 	Success
-	// Failure: it did not, in time or at all, or said that it is broken.
+	// Failure: the endpoint did not answer in time, or its answer shows that it is broken.
 	Failure
 )
 
-// Ticket is a request that was allowed. The zero Ticket is one that nobody counts.
+// Ticket is a request that was allowed. The zero Ticket is not counted.
 type Ticket struct{ done func(error) }
 
 var errFailure, errIgnored = errors.New("failure"), errors.New("ignored")
 
-// Done says how the request ended.
+// Done reports how the request ended.
 func (t Ticket) Done(o Outcome) {
 	if t.done == nil {
 		return
@@ -73,9 +74,9 @@ func (t Ticket) Done(o Outcome) {
 	}
 }
 
-// Allow decides whether a request may be sent now. An error is a
-// [NotHealthyError]: exclude the endpoint for this request and pick another. An empty
-// endpoint stands for all of the service's: the request is then refused.
+// Allow decides whether a request may be sent now. An error is a [NotHealthyError]:
+// exclude the endpoint for this request and pick another. An empty endpoint means the
+// circuit of the whole service; on an error the caller then refuses the request.
 func (b *Breakers) Allow(caller, service, endpoint string) (Ticket, error) {
 	if b == nil || b.exempt[service] {
 		return Ticket{}, nil
@@ -92,7 +93,7 @@ func (b *Breakers) Allow(caller, service, endpoint string) (Ticket, error) {
 	return Ticket{}, err
 }
 
-// circuit finds or makes a circuit.
+// circuit returns the circuit of a key, a new one if there is none.
 func (b *Breakers) circuit(k key) *circuit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,14 +107,14 @@ func (b *Breakers) circuit(k key) *circuit {
 		oldest.forget()
 		b.metrics.forgotten.Inc()
 	}
-	// Not the rest of the request that the names are a part of.
+	// Clone, so that the names do not keep the whole request in memory.
 	k = key{strings.Clone(k.caller), strings.Clone(k.service), strings.Clone(k.endpoint)}
 	c := newCircuit(k, &b.cfg, b.metrics)
 	b.byKey[k] = b.order.PushFront(c)
 	return c
 }
 
-// circuit adds to gobreaker's that half-open lets one probe go in a period.
+// circuit extends gobreaker's: while half-open, it allows one probe per period.
 type circuit struct {
 	key
 	cfg     *Config
@@ -121,11 +122,11 @@ type circuit struct {
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 
 	mu        sync.Mutex
-	state     gobreaker.State // as the gauges know it
+	state     gobreaker.State // as counted by the gauges
 	forgotten bool
-	since     time.Time // of state
-	probing   bool      // a probe is out
-	probeAt   time.Time // of the next one
+	since     time.Time // when state began
+	probing   bool      // a probe is in flight
+	probeAt   time.Time // earliest time of the next probe
 }
 
 func newCircuit(k key, cfg *Config, m *metrics) *circuit {
@@ -146,8 +147,8 @@ func newCircuit(k key, cfg *Config, m *metrics) *circuit {
 }
 
 func (c *circuit) allow() (func(error), error) {
-	// Asked first, because gobreaker would let a request through whose Allow comes
-	// just after the period in which the circuit was open.
+	// Check the state first: gobreaker would otherwise allow a request whose Allow comes
+	// just after the period in which the circuit was open, without it being a probe here.
 	state := c.breaker.State()
 	probe := state == gobreaker.StateHalfOpen
 	if state == gobreaker.StateOpen || probe && !c.mayProbe() {
@@ -155,7 +156,7 @@ func (c *circuit) allow() (func(error), error) {
 	}
 	done, err := c.breaker.Allow()
 	switch {
-	case err != nil: // opened meanwhile
+	case err != nil: // opened in the meantime
 		if probe {
 			c.probed()
 		}
@@ -169,7 +170,7 @@ func (c *circuit) allow() (func(error), error) {
 	}, nil
 }
 
-// mayProbe takes the probe of this period.
+// mayProbe claims the probe of this period and reports whether it was available.
 func (c *circuit) mayProbe() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,11 +199,11 @@ func (c *circuit) changed(to gobreaker.State) {
 	}
 	c.state, c.since = to, time.Now()
 	if to == gobreaker.StateOpen {
-		c.probeAt = time.Time{} // the period that it is open is the wait
+		c.probeAt = time.Time{} // the open period is the wait
 	}
 }
 
-// forget takes the circuit out of the gauges.
+// forget removes the circuit from the gauges.
 func (c *circuit) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,4 +219,39 @@ func (c *circuit) refusal() error {
 		at = c.probeAt
 	}
 	return &NotHealthyError{Caller: c.caller, Service: c.service, Endpoint: c.endpoint, RetryAfter: max(0, time.Until(at))}
+}
+
+// metrics are resolved once per Breakers. No label value comes from a caller.
+type metrics struct {
+	circuits    [3]prometheus.Gauge // by gobreaker.State
+	transitions [3]prometheus.Counter
+	rejected    prometheus.Counter
+	forgotten   prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	circuits := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "ringway_circuits", Help: "Circuits (one per caller, service and endpoint), by state: closed, half_open, open.",
+	}, []string{"state"})
+	transitions := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_circuit_transitions_total", Help: "Changes of circuits, by the state they changed to.",
+	}, []string{"state"})
+	m := &metrics{
+		rejected: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ringway_circuit_rejected_total", Help: "Requests that a circuit refused, or would have refused without report-only mode.",
+		}),
+		forgotten: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ringway_circuit_forgotten_total", Help: "Circuits that were forgotten because there were too many.",
+		}),
+	}
+	for state, name := range [...]string{
+		gobreaker.StateClosed: "closed", gobreaker.StateHalfOpen: "half_open", gobreaker.StateOpen: "open",
+	} {
+		m.circuits[state] = circuits.WithLabelValues(name)
+		m.transitions[state] = transitions.WithLabelValues(name)
+	}
+	if r == nil {
+		return m, nil
+	}
+	return m, errors.Join(r.Register(circuits), r.Register(transitions), r.Register(m.rejected), r.Register(m.forgotten))
 }

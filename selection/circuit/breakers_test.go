@@ -208,7 +208,7 @@ func TestTheLeastRecentlyUsedCircuitIsForgotten(t *testing.T) {
 # HELP ringway_circuit_forgotten_total Circuits that were forgotten because there were too many.
 # TYPE ringway_circuit_forgotten_total counter
 ringway_circuit_forgotten_total 1
-# HELP ringway_circuit_rejected_total Requests that a circuit refused, or would have if it did not only report.
+# HELP ringway_circuit_rejected_total Requests that a circuit refused, or would have refused without report-only mode.
 # TYPE ringway_circuit_rejected_total counter
 ringway_circuit_rejected_total 2
 # HELP ringway_circuit_transitions_total Changes of circuits, by the state they changed to.

@@ -9,29 +9,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config is how circuits open and close. Start from [DefaultConfig].
+// Config holds the settings of [Breakers]. Start from [DefaultConfig].
 type Config struct {
 	// Period is the time over which failures are counted, how long a circuit stays
 	// open, and the time between two probes. More than 0, default 1 s.
 	Period time.Duration
-	// FailureShare is the share of failures that opens a circuit when it is
-	// exceeded. At least 0, less than 1, default 0.5.
+	// FailureShare is the share of failures above which a circuit opens. At least 0,
+	// less than 1, default 0.5.
 	FailureShare float64
-	// MinRequests is how many requests a period must exceed to be judged. 0 or
-	// more, default 5.
+	// MinRequests is the number of requests that a period must exceed before a circuit
+	// can open. 0 or more, default 5.
 	MinRequests int
 	// Probes is how many probes in a row must succeed to close a circuit. At least
 	// 1, default 5.
 	Probes int
-	// MaxCircuits is how many circuits are remembered. At least 1, default 10,000,
-	// some 10 MB.
+	// MaxCircuits is how many circuits are kept in memory. At least 1, default 10,000,
+	// about 10 MB.
 	MaxCircuits int
-	// Exempt are services without circuits: what keeps the fleet itself going, such
-	// as its own advertisements, must not be cut off by it.
+	// Exempt are services without circuits. Services that the fleet itself depends on,
+	// such as its own advertisements, must be exempt.
 	Exempt []string
-	// ReportOnly counts what would have been refused, and lets it pass.
+	// ReportOnly counts the requests that circuits would refuse, and allows them.
 	ReportOnly bool
-	// Registerer takes the metrics. Default nil: none.
+	// Registerer receives the metrics. Default nil: no metrics.
 	Registerer prometheus.Registerer
 }
 
@@ -40,7 +40,7 @@ func DefaultConfig() Config {
 	return Config{Period: time.Second, FailureShare: 0.5, MinRequests: 5, Probes: 5, MaxCircuits: 10_000}
 }
 
-// Validate reports every invalid setting at once, sorted by name, or nil.
+// Validate reports all invalid settings together, sorted by name, or nil.
 func (c Config) Validate() error {
 	var bad []string
 	check := func(ok bool, name string, value any, allowed string) {
@@ -60,3 +60,28 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// ErrNotHealthy is wrapped by every refusal.
+var ErrNotHealthy = errors.New("circuit: service is not healthy")
+
+// NotHealthyError is returned for a request that a circuit refuses.
+type NotHealthyError struct {
+	// Endpoint is empty for the circuit of a whole service.
+	Caller, Service, Endpoint string
+	// RetryAfter is the time until the next probe is allowed; 0 while one is in flight.
+	RetryAfter time.Duration
+}
+
+func (e *NotHealthyError) Error() string {
+	when := "while a probe is under way"
+	if e.RetryAfter > 0 {
+		when = fmt.Sprintf("the next probe in %v", e.RetryAfter.Round(time.Millisecond))
+	}
+	if e.Endpoint == "" {
+		return fmt.Sprintf("%v: %q failed too often for caller %q, %s: try again later", ErrNotHealthy, e.Service, e.Caller, when)
+	}
+	return fmt.Sprintf("%v: %q at %s failed too often for caller %q, %s: use another endpoint, or try again later",
+		ErrNotHealthy, e.Service, e.Endpoint, e.Caller, when)
+}
+
+func (e *NotHealthyError) Unwrap() error { return ErrNotHealthy }

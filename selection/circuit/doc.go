@@ -1,13 +1,16 @@
-// Package circuit stops a caller from sending more requests to an endpoint that
-// fails for it.
+// Package circuit refuses requests of a caller to an endpoint, or to a service, after
+// that caller's requests have failed there too often.
 //
 // # Promise
 //
-// Eviction in package selection looks at an endpoint as a whole. A circuit looks at
-// one caller's requests for one service at one endpoint, or for a service as a whole
-// where the endpoint is left empty, as a relay does: a caller whose every request
-// makes endpoints fail is stopped without costing anybody else the endpoints. Off, which is the default, it costs nothing: a nil *Breakers allows
-// everything and does not allocate.
+// Eviction in package selection judges an endpoint by the requests of all callers. A
+// circuit judges one caller's requests for one service at one endpoint, or, if the
+// endpoint is left empty as relays do, for the whole service. A caller whose requests
+// make endpoints fail is stopped, and other callers keep the endpoints. Circuits are off
+// by default and then cost nothing: a nil *Breakers allows every request and does not
+// allocate.
+//
+// # Picture
 //
 //	          more than 5 requests, and more than 50 %
 //	          of them failed, within one period of 1 s
@@ -21,21 +24,21 @@
 // # Rules
 //
 //   - All methods may be called from any goroutine. There is no goroutine and no
-//     timer; time passes when somebody asks.
-//   - Every [Ticket] of a nil error is given back with Done exactly once, the zero
-//     Ticket too. A probe that is never given back blocks its circuit until it is
-//     forgotten.
-//   - Shed and cancelled requests, and bad ones, are no failures: say so with
-//     [Ignored]. Timeouts and resets are.
-//   - Circuits are forgotten, least recently used first, when there are too many:
-//     who invents caller names costs memory that is bounded.
-//   - Breakers.mu guards the table of circuits, circuit.mu one circuit's probes and
-//     what the gauges were told. Order: Breakers.mu, then gobreaker's own lock, then
-//     circuit.mu; none is held while anything outside is called.
+//     timer; a circuit changes its state only when it is used.
+//   - Every [Ticket] returned with a nil error is given back with Done exactly once,
+//     including the zero Ticket. A probe that is never given back blocks its circuit
+//     until the circuit is forgotten.
+//   - Shed, cancelled and invalid requests are not failures: report them as [Ignored].
+//     Timeouts and resets are failures.
+//   - When there are too many circuits, the least recently used is forgotten, so that
+//     a client that invents caller names cannot exhaust the memory.
+//   - Breakers.mu guards the table of circuits, circuit.mu the probes of one circuit
+//     and its state in the gauges. Lock order: Breakers.mu, then gobreaker's own lock,
+//     then circuit.mu; no lock is held during a call outside of the package.
 //
 // # Source
 //
-// The numbers are those of Hyperbahn's circuits; the state machine is
-// github.com/sony/gobreaker, to which this package adds that there is one probe in
-// a period where gobreaker lets five go at once.
+// The numbers are those of Hyperbahn's circuits. The state machine is
+// github.com/sony/gobreaker. In a half-open circuit gobreaker allows five probes
+// simultaneously; this package allows one per period.
 package circuit

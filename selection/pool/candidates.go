@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"container/list"
 	"fmt"
 	"slices"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"github.com/ringway/ringway/ring"
 )
 
-// rank finds the candidates anew and says what changed, and why.
+// rank recomputes the candidates and records an event per reason if the set changed.
 func (t *Table) rank(reasons ...Reason) {
 	before := t.candidates
 	t.candidates, t.reach = t.choose()
@@ -23,15 +24,15 @@ func (t *Table) rank(reasons ...Reason) {
 		delete(was, p)
 	}
 	if len(was) == 0 && len(before) == len(t.candidates) {
-		return // another order only
+		return // only the order changed
 	}
 	for _, r := range reasons {
 		t.note(Event{Kind: CandidatesChanged, Reason: r, Detail: fmt.Sprintf("%d candidates", len(t.candidates))})
 	}
 }
 
-// choose applies the locality filter and then weighted rendezvous hashing. It
-// returns the candidates, best first, and how far they may be.
+// choose applies the locality filter and then weighted rendezvous hashing. It returns the
+// candidates, best first, and the farthest tier that was needed.
 func (t *Table) choose() ([]*peer, Tier) {
 	var near []*peer
 	reach := SameDC
@@ -52,7 +53,7 @@ func (t *Table) choose() ([]*peer, Tier) {
 	}
 	ranking, err := ring.NewRendezvous(nodes)
 	if err != nil {
-		panic(err) // ids were checked, weights are at least 0.1
+		panic(err) // cannot happen: ids were checked and weights are at least 0.1
 	}
 	best := ranking.Top(t.cfg.Selector, t.cfg.Candidates)
 	candidates := make([]*peer, len(best))
@@ -62,7 +63,7 @@ func (t *Table) choose() ([]*peer, Tier) {
 	return candidates, reach
 }
 
-// latencies are the latencies of all peers at one time, for comparisons.
+// latencies holds the latencies of all peers at one time, for comparisons.
 type latencies struct {
 	cfg         *Config
 	now         time.Time
@@ -88,8 +89,9 @@ func (t *Table) latencies() latencies {
 	return l
 }
 
-// baseline is the median of the others' 99th percentiles, false if no other has
-// one. Counting the peer itself would let a slow one excuse itself.
+// baseline returns the median of the other peers' 99th percentiles, false if no other peer
+// has one. The peer itself does not count, because a slow peer would raise its own
+// baseline.
 func (l *latencies) baseline(p *peer) (time.Duration, bool) {
 	n := len(l.percentiles)
 	own, found := slices.BinarySearch(l.percentiles, p.health.p99)
@@ -106,8 +108,8 @@ func (l *latencies) baseline(p *peer) (time.Duration, bool) {
 	return max(l.percentiles[i], l.cfg.BaselineLatency), true
 }
 
-// weight is max(0.1, 1 − 2·error rate − 0.5·latency factor). The factor goes from 0
-// at the baseline to 1 where the peer would be evicted.
+// weight returns max(0.1, 1 − 2·error rate − 0.5·latency factor). The factor rises from 0
+// at the baseline to 1 at the latency at which the peer would be evicted.
 func (l *latencies) weight(p *peer) float64 {
 	factor := 0.0
 	if baseline, known := l.baseline(p); known {
@@ -121,11 +123,11 @@ func (l *latencies) estimate(p *peer) time.Duration {
 	return p.health.estimate(l.typical, l.cfg.BaselineLatency, l.now)
 }
 
-// draw takes two different ones at random and returns the one with the lower
-// estimate, and how it came about. Equal ones win alike.
+// draw draws two different peers at random and returns the one with the lower estimate,
+// with a description of the draw. Ties are broken at random.
 func (t *Table) draw(from []*peer) (*peer, string) {
 	if len(from) == 1 {
-		return from[0], "the only one to be had"
+		return from[0], "the only one available"
 	}
 	l := t.latencies()
 	i, j := t.random(len(from)), t.random(len(from)-1)
@@ -138,4 +140,82 @@ func (t *Table) draw(from []*peer) (*peer, string) {
 	}
 	return winner, fmt.Sprintf("drawn with %v against %s with %v, out of %d",
 		l.estimate(winner).Round(time.Microsecond), loser.ID, l.estimate(loser).Round(time.Microsecond), len(from))
+}
+
+// bindings store the peer of each sticky key. The list is in order of use, most recently
+// used first.
+type bindings struct {
+	max       int
+	ttl, idle time.Duration
+	byKey     map[string]*list.Element
+	order     list.List
+}
+
+type binding struct {
+	key           string
+	peer          *peer
+	boundAt, used time.Time
+}
+
+func newBindings(cfg *Config) bindings {
+	return bindings{max: cfg.MaxBindings, ttl: cfg.BindingTTL, idle: cfg.BindingIdle, byKey: map[string]*list.Element{}}
+}
+
+// find returns the peer of a key, or nil. The call counts as use of the key.
+func (b *bindings) find(key string, now time.Time) *peer {
+	e := b.byKey[key]
+	if e == nil {
+		return nil
+	}
+	found := e.Value.(*binding)
+	if b.over(found, now) {
+		b.remove(e)
+		return nil
+	}
+	found.used = now
+	b.order.MoveToFront(e)
+	return found.peer
+}
+
+// peek is find, but does not count as use of the key.
+func (b *bindings) peek(key string, now time.Time) *peer {
+	if e := b.byKey[key]; e != nil && !b.over(e.Value.(*binding), now) {
+		return e.Value.(*binding).peer
+	}
+	return nil
+}
+
+func (b *bindings) over(x *binding, now time.Time) bool {
+	return now.Sub(x.boundAt) >= b.ttl || now.Sub(x.used) >= b.idle
+}
+
+// bind stores a key that find does not know. It first removes expired bindings and, if
+// the table is still full, the least recently used one.
+func (b *bindings) bind(key string, p *peer, now time.Time) {
+	if b.max == 0 {
+		return
+	}
+	for e := b.order.Back(); e != nil && b.over(e.Value.(*binding), now); e = b.order.Back() {
+		b.remove(e)
+	}
+	if b.order.Len() >= b.max {
+		b.remove(b.order.Back())
+	}
+	b.byKey[key] = b.order.PushFront(&binding{key: key, peer: p, boundAt: now, used: now})
+}
+
+// forget removes the bindings to a peer that lost its place.
+func (b *bindings) forget(p *peer) {
+	for e := b.order.Front(); e != nil; {
+		next := e.Next()
+		if e.Value.(*binding).peer == p {
+			b.remove(e)
+		}
+		e = next
+	}
+}
+
+func (b *bindings) remove(e *list.Element) {
+	delete(b.byKey, e.Value.(*binding).key)
+	b.order.Remove(e)
 }

@@ -8,111 +8,112 @@ import (
 	"time"
 )
 
-// Config is what a [Table] keeps to. Start from [DefaultConfig] and set Selector:
-// the zero value is not valid, because 0 backups has a meaning of its own.
+// Config holds the settings of a [Table]. Start from [DefaultConfig] and set Selector: the
+// zero value is not valid, because 0 backups is a valid setting and not the default.
 type Config struct {
-	// Selector is who chooses, normally the id of this member. Members that differ
-	// in it prefer different peers; all with the same one would crowd the same
-	// eight. Required.
+	// Selector identifies the member that chooses, normally by its id. Members with
+	// different selectors prefer different peers; with equal selectors all members would
+	// use the same eight. Required.
 	Selector string
 
-	// Datacenter and Region are where this member is. Empty ones match nothing:
-	// with both empty all peers are alike.
+	// Datacenter and Region are the place of this member. Empty values match nothing: if
+	// both are empty, all peers are equally near.
 	Datacenter, Region string
 
-	// MinPeersPerTier is how many usable peers the nearest tiers must have
-	// together; with fewer the next tier joins them. At least 1, default 3.
+	// MinPeersPerTier is how many usable peers the nearest tiers must have together; with
+	// fewer, the next tier is added. At least 1, default 3.
 	MinPeersPerTier int
 
-	// Candidates, K, is how many of the near peers connections may lead to.
-	// Fewer make rankings and so connections more stable, more spread better. At
-	// least 1, default 8; a pool never has more peers than this.
+	// Candidates, K, is how many of the near peers can be connected to. Fewer candidates
+	// make connections more stable, more spread the load better. At least 1, default 8; a
+	// pool never has more peers than this.
 	Candidates int
 
 	// Primaries is how many peers share the requests. At least 1, default 3.
 	Primaries int
 
-	// Backups is how many more are connected, to be promoted. 0 or more, default 2.
+	// Backups is how many more peers are connected, ready to be promoted. 0 or more,
+	// default 2.
 	Backups int
 
 	// Alpha is the weight of a new latency sample in a peer's average. More than
 	// 0, at most 1, default 0.2.
 	Alpha float64
 
-	// ErrorRateThreshold is the share of failures that a peer must surely exceed
-	// (Wilson lower bound, z = 4, of counts that decay over 10 s) to be evicted.
-	// More than 0, less than 1, default 0.05.
+	// ErrorRateThreshold is the failure share above which a peer is evicted; the Wilson
+	// lower bound (z = 4) of its share, from counts that decay over 10 s, must exceed the
+	// threshold. More than 0, less than 1, default 0.05.
 	ErrorRateThreshold float64
 
 	// ConsecutiveFailures is how many failures in a row a peer may have; the next
-	// one evicts it. At least 1, default 3 (evicted at the fourth).
+	// failure evicts it. At least 1, default 3 (evicted at the fourth).
 	ConsecutiveFailures int
 
-	// LatencyMultiplier: a peer whose average latency exceeds this times the
-	// baseline is evicted, if half of its last ten requests exceeded the baseline.
-	// More than 1, default 3. The baseline is the median of the other peers' 99th
-	// percentiles, and never less than BaselineLatency.
+	// LatencyMultiplier: a peer is evicted if its average latency exceeds the baseline
+	// this many times and the median of its last ten requests exceeds the baseline. More
+	// than 1, default 3. The baseline is the median of the other peers' 99th percentiles,
+	// and never less than BaselineLatency.
 	LatencyMultiplier float64
 
-	// BaselineLatency is the least baseline, so that tenths of a millisecond evict
-	// nobody, and stands for the latency of an untried peer as long as none has
-	// been measured. More than 0, default 10 ms.
+	// BaselineLatency is the lower limit of the baseline, so that differences of tenths of
+	// a millisecond evict no peer. It is also the assumed latency of an untried peer while
+	// no latency has been measured. More than 0, default 10 ms.
 	BaselineLatency time.Duration
 
-	// MaxEviction bounds the time for which an evicted peer, or one that did not
-	// let itself be connected to, is no candidate: min(MaxEviction, 2^k s), times
-	// 0.5 to 1, for the k-th time. At least 1 s, default 30 s.
+	// MaxEviction limits how long a peer is not a candidate after an eviction or a failed
+	// connection: min(MaxEviction, 2^k s), times 0.5 to 1, for the k-th time in a row. At
+	// least 1 s, default 30 s.
 	MaxEviction time.Duration
 
-	// MaxAge is how long a peer keeps its place before it is drawn for anew, and
-	// replaced, if only by a new connection to itself; every place has its own
-	// limit, between 0.9 and 1 of this. So load reaches relays that were added
-	// later. More than 0, default 1 h.
+	// MaxAge is how long a peer keeps its place. Then a successor is drawn, which may be a
+	// new connection to the same peer; every place has its own random limit between 0.9
+	// and 1 of MaxAge. So load reaches relays that were added later. More than 0, default
+	// 1 h.
 	MaxAge time.Duration
 
-	// RefreshInterval is the time between two rankings of the candidates without
-	// any other reason; RefreshJitter, at random between 0 and itself, is added.
-	// More than 0, default 60 s; 0 or more, default 5 s.
+	// RefreshInterval is the time between two regular rankings of the candidates. A random
+	// time up to RefreshJitter is added. RefreshInterval: more than 0, default 60 s;
+	// RefreshJitter: 0 or more, default 5 s.
 	RefreshInterval, RefreshJitter time.Duration
 
-	// ReplenishMin and ReplenishMax bound the random wait before a lost place is
-	// filled, so that a fleet does not recover in step. 0 or more and at least
-	// ReplenishMin, defaults 100 ms and 500 ms.
+	// ReplenishMin and ReplenishMax limit the random wait before a lost place is filled,
+	// so that the members of a fleet do not reconnect simultaneously. ReplenishMin: 0 or
+	// more, default 100 ms; ReplenishMax: at least ReplenishMin, default 500 ms.
 	ReplenishMin, ReplenishMax time.Duration
 
 	// Streams is how many requests one connection carries at a time: 1 for
 	// HTTP/1.1. At least 1, default 100, which HTTP/2 servers commonly allow.
 	Streams int
 
-	// MaxPerPeer and MaxTotal bound the connections, those that are being opened
-	// or still end their last requests included. MaxPerPeer is at least 2 and
-	// MaxTotal more than Primaries + Backups, since an old connection is replaced
-	// by one that is open already. Defaults 5 and 100.
+	// MaxPerPeer and MaxTotal limit the connections, including those that are being opened
+	// or draining. MaxPerPeer must be at least 2 and MaxTotal more than Primaries +
+	// Backups, because an old connection is closed only when its replacement is open.
+	// Defaults 5 and 100.
 	MaxPerPeer, MaxTotal int
 
-	// IdleTimeout is when a connection beyond a peer's first is closed for want of
-	// requests. The first stays: it is what the place is for. More than 0, default
+	// IdleTimeout is how long a connection other than a peer's first may be without
+	// requests before it is closed. The first connection stays open. More than 0, default
 	// 300 s.
 	IdleTimeout time.Duration
 
-	// ConnectTimeout bounds opening a connection, and how long a request waits for
-	// one. More than 0, default 10 s.
+	// ConnectTimeout limits the time to open a connection, and how long a request waits
+	// for one. More than 0, default 10 s.
 	ConnectTimeout time.Duration
 
-	// MaxBindings is how many keys are remembered; the least recently used goes
+	// MaxBindings is how many sticky keys are stored; the least recently used is removed
 	// first. 0 turns sticky keys off. Default 10,000.
 	MaxBindings int
 
-	// BindingTTL is how long a key stays with its peer, BindingIdle how long
-	// without being used. More than 0, defaults 1 h and 5 min.
+	// BindingTTL is how long a key stays with its peer, BindingIdle how long without use.
+	// More than 0, defaults 1 h and 5 min.
 	BindingTTL, BindingIdle time.Duration
 
-	// Rand replaces the random source, so that a run can be repeated. Default nil:
+	// Rand replaces the random source, so that a run is reproducible. Default nil:
 	// math/rand/v2.
 	Rand func() uint64
 }
 
-// DefaultConfig returns the defaults. Selector is left to the caller.
+// DefaultConfig returns the defaults. The caller must set Selector.
 func DefaultConfig() Config {
 	return Config{
 		MinPeersPerTier: 3, Candidates: 8, Primaries: 3, Backups: 2,
@@ -127,7 +128,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports every invalid setting at once, sorted by name, or nil.
+// Validate reports all invalid settings together, sorted by name, or nil.
 func (c Config) Validate() error {
 	var bad []string
 	check := func(ok bool, name string, value any, allowed string) {
@@ -159,7 +160,7 @@ func (c Config) Validate() error {
 	atLeast("Streams", c.Streams, 1)
 	atLeast("MaxPerPeer", c.MaxPerPeer, 2)
 	check(c.MaxTotal > c.Primaries+c.Backups, "MaxTotal", c.MaxTotal,
-		fmt.Sprintf("more than Primaries + Backups (%d): an old connection is replaced by one that is open already", c.Primaries+c.Backups))
+		fmt.Sprintf("more than Primaries + Backups (%d): an old connection is closed only when its replacement is open", c.Primaries+c.Backups))
 	positive("IdleTimeout", c.IdleTimeout)
 	positive("ConnectTimeout", c.ConnectTimeout)
 	atLeast("MaxBindings", c.MaxBindings, 0)
@@ -171,4 +172,41 @@ func (c Config) Validate() error {
 		errs[i] = errors.New(text)
 	}
 	return errors.Join(errs...)
+}
+
+// Errors that the errors of Acquire wrap.
+var (
+	// ErrNoPeers: there are no peers to connect to.
+	ErrNoPeers = errors.New("pool: no peers: name seeds that resolve, or wait for members to join")
+	// ErrExhausted: every connection is full and the limits allow no more.
+	ErrExhausted = errors.New("connection pool exhausted")
+	// ErrUnavailable: there are peers, but none is connected.
+	ErrUnavailable = errors.New("pool: no peer is connected")
+	// ErrExcluded: the request has tried every peer that is connected.
+	ErrExcluded = errors.New("pool: every connected peer is excluded by this request; return its last error")
+	// ErrClosed: Run has ended.
+	ErrClosed = errors.New("pool: closed; requests need a pool whose Run has not ended")
+
+	// errNotYet: a connection will come; wait until something changes.
+	errNotYet = errors.New("pool: not connected yet")
+)
+
+func (t *Table) exhausted() error {
+	return fmt.Errorf("%w (%d connections, at most %d per peer and %d in total, %d requests each): answer with overload, or raise MaxPerPeer, MaxTotal or Streams",
+		ErrExhausted, len(t.links), t.cfg.MaxPerPeer, t.cfg.MaxTotal, t.cfg.Streams)
+}
+
+// unavailable returns an error with the peer that will be tried first.
+func (t *Table) unavailable() error {
+	if len(t.barred) == 0 {
+		return ErrUnavailable
+	}
+	next := t.barred[0]
+	for _, p := range t.barred {
+		if p.barredUntil.Before(next.barredUntil) {
+			next = p
+		}
+	}
+	return fmt.Errorf("%w: all %d failed; %s (%s) is tried again in %v: check that it runs and can be reached",
+		ErrUnavailable, len(t.peers), next.ID, next.reason, next.barredUntil.Sub(t.now).Round(time.Millisecond))
 }

@@ -11,21 +11,21 @@ import (
 const (
 	// countMemory is the time constant of the counts of requests and failures.
 	countMemory = 10 * time.Second
-	// estimateMemory: in such a time a bad latency fades to 1/e, and one failure of
-	// a row is forgotten by the estimate.
+	// estimateMemory is the time in which the excess of a high latency decays to 1/e, and
+	// in which the estimate ignores one more of several failures in a row.
 	estimateMemory = time.Minute
-	// maxPenalty bounds what failures add to the estimate.
+	// maxPenalty limits what failures add to the estimate.
 	maxPenalty = 10 * time.Second
 
-	// minRequests is from how many recent requests a failure share is judged.
+	// minRequests is the least number of recent requests for judging a failure share.
 	minRequests = wilson.Enough
-	// percentileSamples is how many latencies the 99th percentile is taken from.
+	// percentileSamples is the number of latencies for the 99th percentile.
 	percentileSamples = 100
-	// latencyStep: percentile and average are compared at every tenth sample.
+	// latencyStep is the number of samples between two checks of the latency.
 	latencyStep = 10
 )
 
-// health is what the requests to one peer have shown.
+// health holds the statistics of the requests to one peer.
 type health struct {
 	latency   time.Duration // average of successes, 0 before the first
 	sampledAt time.Time
@@ -46,8 +46,8 @@ func (h *health) count(failed, requests float64, now time.Time) {
 	h.failures, h.requests, h.countedAt = h.failures*k+failed, h.requests*k+requests, now
 }
 
-// success takes a latency. The first one is the average; then
-// new = alpha·latency + (1−alpha)·old.
+// success adds the latency of a success to the average, an exponentially weighted moving
+// average: new = alpha·latency + (1−alpha)·old. The first latency is the first average.
 func (h *health) success(latency time.Duration, alpha float64, now time.Time) {
 	h.count(0, 1, now)
 	h.consecutive = 0
@@ -56,7 +56,7 @@ func (h *health) success(latency time.Duration, alpha float64, now time.Time) {
 	} else {
 		h.latency = time.Duration(alpha*float64(latency) + (1-alpha)*float64(h.latency))
 	}
-	h.latency = max(h.latency, 1) // 0 means none
+	h.latency = max(h.latency, 1) // 0 would mean no sample
 	h.sampledAt = now
 	if len(h.recent) < percentileSamples {
 		h.recent = append(h.recent, latency)
@@ -74,25 +74,26 @@ func (h *health) failure(now time.Time) {
 	h.failedAt = now
 }
 
-// shed counts an answer that only says "busy".
+// shed counts an answer of a busy peer.
 func (h *health) shed(now time.Time) {
 	h.count(0, 1, now)
 	h.consecutive = 0
 }
 
-// forgive is for a peer that comes back: what it did before it went shall not
-// send it away again. Its latency is remembered.
+// forgive clears the failures of a peer that gets a place again, so that old failures do
+// not evict it. Its latency is kept.
 func (h *health) forgive() { h.consecutive, h.failures, h.requests = 0, 0, 0 }
 
-// errorRate is the share of failures, with one good request that nobody sent: so
-// it fades as what it rests on does.
+// errorRate returns the failure share, computed as if there had been one more successful
+// request. So the share falls towards 0 as the counts decay.
 func (h *health) errorRate(now time.Time) float64 {
 	h.count(0, 0, now)
 	return h.failures / (h.requests + 1)
 }
 
-// relaxed is the latency for comparisons: one above typical fades towards it, or a
-// peer that is avoided could never show that it has recovered.
+// relaxed returns the latency for comparisons. A latency above typical decays towards
+// typical; otherwise a slow peer would get no requests and could not show that it has
+// recovered.
 func (h *health) relaxed(typical time.Duration, now time.Time) time.Duration {
 	if h.latency <= typical {
 		return h.latency
@@ -101,8 +102,9 @@ func (h *health) relaxed(typical time.Duration, now time.Time) time.Duration {
 	return typical + time.Duration(k*float64(h.latency-typical))
 }
 
-// estimate is what a draw compares. An untried peer is taken for a typical one; a
-// peer that has only ever failed is so, too, plus the penalty, and never for free.
+// estimate returns the latency that draws compare. A peer without a measured latency
+// counts as typical. Each recent failure in a row adds a penalty, also for a peer that
+// has only failed.
 func (h *health) estimate(typical, baseline time.Duration, now time.Time) time.Duration {
 	estimate := typical
 	if h.latency != 0 {
@@ -115,8 +117,8 @@ func (h *health) estimate(typical, baseline time.Duration, now time.Time) time.D
 	return estimate + min(maxPenalty, time.Duration(min(failures, 1000))*3*min(baseline, maxPenalty))
 }
 
-// percentile99 is the nearest-rank 99th percentile of at most 100 samples: the
-// second largest of 100, the largest of fewer.
+// percentile99 returns the nearest-rank 99th percentile of at most 100 samples: the second
+// largest of 100, the largest of fewer.
 func percentile99(samples []time.Duration) time.Duration {
 	var first, second time.Duration
 	for _, s := range samples {
@@ -132,8 +134,8 @@ func percentile99(samples []time.Duration) time.Duration {
 	return second
 }
 
-// lastMedian is the median of the last latencyStep samples, of which there are a
-// multiple.
+// lastMedian returns the median of the last latencyStep samples. The number of samples
+// must be a multiple of latencyStep.
 func (h *health) lastMedian() time.Duration {
 	end := (h.samples-1)%percentileSamples + 1
 	last := slices.Clone(h.recent[end-latencyStep : end])
@@ -141,7 +143,7 @@ func (h *health) lastMedian() time.Duration {
 	return last[latencyStep/2]
 }
 
-// wilsonLowerBound is the share of failures that is sure.
+// wilsonLowerBound returns the lower bound of the failure share.
 func wilsonLowerBound(failures, requests float64) float64 {
 	return wilson.LowerBound(failures, requests, wilson.Sure)
 }

@@ -2,42 +2,42 @@ package pool
 
 import "time"
 
-// member is a peer with a place in the pool, or on the way to one.
+// member is a peer with a place in the pool, or one that is being connected for a place.
 type member struct {
 	peer     *peer
 	role     Role    // NoRole while it is being connected for the first time
-	links    []*link // opening and open ones, oldest first
+	links    []*link // opening and open connections, oldest first
 	since    time.Time
-	renewAt  time.Time // when its place is drawn for anew
-	nearerAt time.Time // before then no move to a nearer peer is tried
-	renewing bool      // a successor, perhaps itself, is being connected
-	replaces *member   // whose place it takes when it is connected
-	because  Reason    // of replaces
+	renewAt  time.Time // when a successor is drawn because of MaxAge
+	nearerAt time.Time // earliest time of the next attempt to move to a nearer peer
+	renewing bool      // a successor, possibly the same peer, is being connected
+	replaces *member   // the member whose place this one takes when it is connected
+	because  Reason    // why it replaces that member
 }
 
 // link is one connection.
 type link struct {
 	id       LinkID
 	peer     *peer
-	member   *member // nil once it is draining
+	member   *member // nil while draining
 	open     bool
-	renews   bool // the others of its member are to be drained when it is open
+	renews   bool // when it is open, the other connections of its member are drained
 	inFlight int
 	openedAt time.Time
-	idleAt   time.Time // since when nothing is in flight
+	idleAt   time.Time // when the last request ended
 }
 
-// LinkID names a connection of one table. It is never used again.
+// LinkID identifies a connection of one table. Ids are never reused.
 type LinkID uint64
 
-// Opening is a connection to be opened.
+// Opening is a connection that the caller must open.
 type Opening struct {
 	Link LinkID
 	Peer Peer
 }
 
-// ready returns an open connection with room for a request, or nil. It is the
-// oldest: the later ones, opened for a burst, then fall idle and are closed.
+// ready returns the oldest open connection with room for a request, or nil. Newer
+// connections, which were opened for a burst, then become idle and are closed.
 func (m *member) ready(streams int) *link {
 	for _, l := range m.links {
 		if l.open && l.inFlight < streams {
@@ -56,8 +56,8 @@ func (m *member) connected() bool {
 	return false
 }
 
-// grow returns a connection on its way that has room for a request, perhaps a new
-// one; nil at the limits.
+// grow returns a connection that is being opened and has room for a request, if necessary
+// a new one; nil at the limits.
 func (t *Table) grow(m *member) *link {
 	for _, l := range m.links {
 		if !l.open && l.inFlight < t.cfg.Streams {
@@ -70,8 +70,8 @@ func (t *Table) grow(m *member) *link {
 	return t.newLink(m)
 }
 
-// makeRoom says whether one more connection may be opened, and at the limit gives
-// the one up that has been idle for longest.
+// makeRoom reports whether one more connection may be opened. At the limit it drains the
+// connection that has been idle for longest.
 func (t *Table) makeRoom() bool {
 	if len(t.links) < t.cfg.MaxTotal {
 		return true
@@ -91,7 +91,7 @@ func (t *Table) makeRoom() bool {
 	return true
 }
 
-// spare yields the idle connections beyond the member's first open one.
+// spare yields the idle connections of the member except its first open one.
 func (m *member) spare() func(yield func(*link) bool) {
 	return func(yield func(*link) bool) {
 		first := true
@@ -117,8 +117,8 @@ func (t *Table) newLink(m *member) *link {
 	return l
 }
 
-// drain takes a connection out of use. It is closed when its last request ends; one
-// that is not open yet is given up.
+// drain takes a connection out of use: it is closed when its last request ends. A
+// connection that is still being opened is cancelled.
 func (t *Table) drain(l *link) {
 	l.unlink()
 	if !l.open || l.inFlight == 0 {
@@ -127,7 +127,7 @@ func (t *Table) drain(l *link) {
 	}
 }
 
-// unlink takes a connection from its member.
+// unlink removes a connection from its member.
 func (l *link) unlink() {
 	m := l.member
 	l.member = nil

@@ -2,7 +2,7 @@ package pool
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics count for any number of pools. No label comes from a peer.
+// Metrics count for any number of pools. No label contains a peer.
 type Metrics struct {
 	connections *prometheus.GaugeVec
 	promotions  prometheus.Counter
@@ -13,7 +13,7 @@ type Metrics struct {
 	failed      prometheus.Counter
 }
 
-// Why a request got no connection.
+// Reasons why a request got no connection.
 const (
 	rejectedNoPeers     = "no_peers"
 	rejectedExhausted   = "exhausted"
@@ -51,11 +51,11 @@ func newMetrics() *Metrics {
 			Name: "ringway_pool_connections", Help: "Pooled connections, by state: being opened, of a primary, of a backup, or draining (ending its last requests).",
 		}, []string{"state"}),
 		promotions: counter("ringway_pool_promotions_total", "Backups that became primaries."),
-		evictions: vector("ringway_pool_evictions_total", "Peers that lost their place in a pool, by reason: error_rate, consecutive_failures, latency, stale (replaced for their age, if only by a new connection to the same peer), lost (connection broke), removed (no peer any more), locality (nearer ones are there again).",
+		evictions: vector("ringway_pool_evictions_total", "Peers that lost their place in a pool, by reason: error_rate, consecutive_failures, latency, stale (replaced because of age, possibly by a new connection to the same peer), lost (connection broke), removed (no longer a peer), locality (nearer peers are available again).",
 			"reason", string(ErrorRate), string(ConsecutiveFailures), string(Latency), string(Stale), string(Lost), string(Removed), string(Locality)),
 		candidates: vector("ringway_pool_candidate_changes_total", "Changes of a pool's set of candidates, by reason.",
 			"reason", string(ByAddition), string(ByRemoval), string(ByMove), string(ByHealth)),
-		tiers: vector("ringway_pool_locality_tier_selected_total", "Peers that were drawn for a place in a pool, by how near they are.",
+		tiers: vector("ringway_pool_locality_tier_selected_total", "Peers drawn for a place in a pool, by locality tier.",
 			"tier", tierNames[:]...),
 		rejected: vector("ringway_pool_rejected_total", "Requests that got no connection, by reason: no_peers, exhausted (all full, and no more allowed), unavailable (none connected), excluded (all tried), timeout (waited too long), cancelled, closed.",
 			"reason", rejectedNoPeers, rejectedExhausted, rejectedUnavailable, rejectedExcluded, rejectedTimeout, rejectedCancelled, rejectedClosed),
@@ -69,7 +69,7 @@ func newMetrics() *Metrics {
 
 var connectionStates = [...]string{"opening", "primary", "backup", "draining"}
 
-// moved adds what changed, so that several pools can share the gauges.
+// moved adds the differences to the gauges, so that several pools can share them.
 func (m *Metrics) moved(before, after Connections) {
 	for i, by := range [...]int{
 		after.Opening - before.Opening, after.Primary - before.Primary,

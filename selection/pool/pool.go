@@ -14,37 +14,37 @@ import (
 // request has ended.
 type Conn interface{ Close() error }
 
-// Open connects to a peer within ctx. lost is how the connection says, from any
-// goroutine, at any time and as often as it likes, that it takes no more requests:
-// the pool stops using it and closes it when its requests have ended.
+// Open connects to a peer within ctx. The connection calls lost when it takes no more
+// requests, from any goroutine, at any time, any number of times: the pool then stops
+// using the connection and closes it when its requests have ended.
 type Open[C Conn] func(ctx context.Context, peer Peer, lost func(error)) (C, error)
 
-// Observer is told what a pool does. Every field may be left out.
+// Observer receives the events of a pool. Every field is optional.
 type Observer struct {
-	// Logger gets a line for each event: Warn where something failed, else Info,
-	// and Debug for what is only bookkeeping.
+	// Logger receives a line for each event: Warn for failures, Debug for changes of
+	// peers and candidates, Info for the rest.
 	Logger *slog.Logger
 	// Metrics may be shared by several pools.
 	Metrics *Metrics
-	// OnEvent gets the events one after the other. It must not block for long, and
-	// may call the pool.
+	// OnEvent receives the events one at a time. It must not block for long, and it may
+	// call the pool.
 	OnEvent func(Event)
 }
 
-// Pool keeps connections and hands them to requests. Create it with New, run it
-// with Run. All methods may be called from any goroutine.
+// Pool keeps connections and assigns requests to them. Create it with New, run it with
+// Run. All methods may be called from any goroutine.
 type Pool[C Conn] struct {
 	cfg      Config
 	open     Open[C]
 	observer Observer
 	wake     chan struct{} // capacity 1: Run has something to do
 
-	mu      sync.Mutex // guards what follows, conn's fields included
+	mu      sync.Mutex // guards the fields below and those of each conn
 	table   *Table
 	conns   map[LinkID]*conn[C]
-	todo    Actions       // for Run: what to open and to tell
-	changed chan struct{} // closed, and replaced, when Acquire may go otherwise
-	counted Connections   // what the gauges have been told
+	todo    Actions       // for Run: connections to open and events to report
+	changed chan struct{} // closed and replaced when the result of Acquire may change
+	counted Connections   // the numbers that the gauges show
 	running bool
 	closed  bool
 }
@@ -55,12 +55,12 @@ type conn[C Conn] struct {
 	ready  chan struct{} // closed when conn or err is set
 	err    error         // why it could not be opened; set before ready is closed
 	opened bool
-	lost   error // it was lost before it was opened
+	lost   error // set if the connection was lost before Open returned
 	cancel context.CancelFunc
 }
 
-// New checks the configuration and reports all that is wrong with it at once. It
-// connects to nobody before Run.
+// New checks the configuration and reports all problems together. The pool opens no
+// connection before Run.
 func New[C Conn](cfg Config, open Open[C], observer Observer) (*Pool[C], error) {
 	table, err := NewTable(cfg)
 	if err != nil {
@@ -81,7 +81,7 @@ func New[C Conn](cfg Config, open Open[C], observer Observer) (*Pool[C], error) 
 	}, nil
 }
 
-// Update takes the peers that there are from now on; see [Table.Update].
+// Update replaces the peers; see [Table.Update].
 func (p *Pool[C]) Update(peers []Peer) (err error) {
 	p.change(func(now time.Time) {
 		if err = ErrClosed; !p.closed {
@@ -98,29 +98,28 @@ func (p *Pool[C]) Status() Status {
 	return p.table.Status(time.Now())
 }
 
-// Bound says which peer a key sticks to, if it does. Asking is no use of the key.
+// Bound returns the peer that a key is bound to, if any. The call does not count as use of
+// the key.
 func (p *Pool[C]) Bound(key string) (id string, bound bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.table.Bound(key, time.Now())
 }
 
-// Tried says whether everybody who can be connected to at the moment was; see
-// [Table.Tried].
+// Tried reports whether every peer that the pool needs has been tried; see [Table.Tried].
 func (p *Pool[C]) Tried() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.table.Tried()
 }
 
-// errGivenUp is what a request learns that waited for a connection which nobody
-// wants any more.
-var errGivenUp = errors.New("the connection was given up while it was being opened")
+// errGivenUp is the error of a request that waited for a connection which is not needed
+// any more.
+var errGivenUp = errors.New("the connection was cancelled while it was being opened")
 
-// Run connects, and keeps connected, until ctx ends. It blocks: the caller owns the
-// goroutine. When it returns, connections without requests are closed, those with
-// requests are closed by the last of them, and nothing else is left running. A pool
-// runs once.
+// Run opens connections and keeps them open until ctx ends. It blocks: the caller owns the
+// goroutine. When Run returns, connections without requests are closed, the others close
+// with their last request, and no goroutine is left running. Call it once per pool.
 func (p *Pool[C]) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.running {
@@ -158,7 +157,7 @@ func (p *Pool[C]) Run(ctx context.Context) error {
 	return nil
 }
 
-// shut lets go of everything.
+// shut closes the pool and drains all connections.
 func (p *Pool[C]) shut() {
 	p.change(func(time.Time) {
 		p.closed = true
@@ -175,8 +174,8 @@ func (p *Pool[C]) shut() {
 	}
 }
 
-// change calls f with the table locked, and then does what the table says. What has
-// to be opened and told is left to Run.
+// change calls f with the table locked and then steps the table. It closes connections
+// itself and leaves connections to open and events to Run.
 func (p *Pool[C]) change(f func(now time.Time)) {
 	p.mu.Lock()
 	now := time.Now()
@@ -186,7 +185,8 @@ func (p *Pool[C]) change(f func(now time.Time)) {
 	p.closeAll(closing)
 }
 
-// step is called with the lock held and returns what its caller closes without it.
+// step steps the table with the lock held. It returns the connections that the caller must
+// close after it has released the lock.
 func (p *Pool[C]) step(now time.Time) (closing []C) {
 	a := p.table.Step(now)
 	for _, o := range a.Open {
@@ -219,7 +219,7 @@ func (p *Pool[C]) step(now time.Time) (closing []C) {
 	if sooner || len(a.Open)+len(a.Events) > 0 {
 		select {
 		case p.wake <- struct{}{}:
-		default: // it has been woken
+		default: // a wake is already pending
 		}
 	}
 	after := p.table.connections()
@@ -228,14 +228,14 @@ func (p *Pool[C]) step(now time.Time) (closing []C) {
 	return closing
 }
 
-// connect opens one connection and reports how that ended.
+// connect opens one connection and reports the result to the table.
 func (p *Pool[C]) connect(ctx context.Context, o Opening) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.ConnectTimeout,
 		fmt.Errorf("no connection within %v", p.cfg.ConnectTimeout))
 	defer cancel()
 	p.mu.Lock()
 	c := p.conns[o.Link]
-	if c == nil { // given up meanwhile
+	if c == nil { // cancelled in the meantime
 		p.mu.Unlock()
 		return
 	}
@@ -270,7 +270,7 @@ func (p *Pool[C]) connect(ctx context.Context, o Opening) {
 	}
 }
 
-// lost is what connections call.
+// lost is the function that connections call when they take no more requests.
 func (p *Pool[C]) lost(id LinkID, err error) {
 	p.change(func(now time.Time) {
 		switch c := p.conns[id]; {
@@ -291,7 +291,7 @@ func (p *Pool[C]) closeAll(conns []C) {
 	}
 }
 
-// tell passes an event on.
+// tell counts and logs an event and calls the observer.
 func (p *Pool[C]) tell(e Event) {
 	p.observer.Metrics.count(e)
 	level := slog.LevelInfo

@@ -1,35 +1,38 @@
 package pool
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 )
 
-// Request is what a request asks of the pool.
+// Request holds the properties of a request that matter to the pool.
 type Request struct {
-	// Key, if there is one, makes requests with the same key go to the same primary
-	// as long as it keeps its place.
+	// Key, if not empty, is a sticky key: requests with the same key go to the same
+	// primary while it keeps its place.
 	Key string
 	// Exclude are the ids of peers that this request has tried.
 	Exclude []string
-	// Patience is how long the request waits at most while nobody is connected, and
-	// somebody will be. Default, and at most, ConnectTimeout.
+	// Patience is how long the request waits for the first connection while one is being
+	// opened. Default and maximum: ConnectTimeout.
 	Patience time.Duration
 }
 
-// Outcome says how a request ended.
+// Outcome is how a request ended.
 type Outcome uint8
 
 const (
-	// Cancelled: nothing is learnt of the peer. What is not reported counts as this.
+	// Cancelled does not affect the peer's health. It is also the outcome of a request
+	// without a report.
 	Cancelled Outcome = iota
 	// Success: the peer answered; its latency counts.
 	Success
-	// Failure: no answer, or one that says the peer is broken. Its latency never
-	// counts: who fails fast must not look fast.
+	// Failure: the peer did not answer, or its answer shows that it is broken. The latency
+	// never counts: a peer that fails fast must not look fast.
 	Failure
-	// Shed: the peer is well and busy (429, 503). No failure, no latency.
+	// Shed: the peer is healthy but busy (429, 503). Neither a failure nor a latency.
 	Shed
 )
 
@@ -41,11 +44,11 @@ type Ticket struct {
 	Ready bool
 }
 
-// Acquire takes a place on a connection: for a known key with the primary it had,
-// otherwise with the primary whose turn it is, or the next one that has room, or one
-// to which another connection may be opened. Backups are asked when no primary may
-// be: there is none, or the request has tried them all. Give the place back with
-// Release. Errors wrap one of those of this package.
+// Acquire takes a place on a connection. For a known key it is a connection of the primary
+// of the key; otherwise of the primary whose turn it is, or of the next primary with room,
+// or of one to which another connection may be opened. Backups are used if there is no
+// primary or the request excludes all of them. Give the place back with Release. Errors
+// wrap one of those of this package.
 func (t *Table) Acquire(r Request, now time.Time) (Ticket, error) {
 	t.advance(now)
 	if len(t.peers) == 0 {
@@ -90,7 +93,8 @@ func (t *Table) Acquire(r Request, now time.Time) (Ticket, error) {
 	return t.acquireElsewhere(excluded)
 }
 
-// Bound says which peer a key sticks to, if it does. Asking is no use of the key.
+// Bound returns the peer that a key is bound to, if any. The call does not count as use of
+// the key.
 func (t *Table) Bound(key string, now time.Time) (id string, bound bool) {
 	if p := t.bindings.peek(key, now); p != nil {
 		return p.ID, true
@@ -98,7 +102,8 @@ func (t *Table) Bound(key string, now time.Time) (id string, bound bool) {
 	return "", false
 }
 
-// acquireElsewhere is for a request that no primary may carry.
+// acquireElsewhere acquires a place for a request that no primary can take: at a backup, or
+// at a peer that is being connected.
 func (t *Table) acquireElsewhere(excluded func(*member) bool) (Ticket, error) {
 	for _, m := range t.backups {
 		if excluded(m) {
@@ -135,8 +140,8 @@ func (t *Table) take(l *link) Ticket {
 	return Ticket{Link: l.id, Peer: l.peer.Peer, Ready: l.open}
 }
 
-// Report says how a request ended, or as far as its latency goes; at most once for
-// each ticket, before its Release. It may evict the peer.
+// Report reports how a request ended and its latency. Call it at most once per ticket,
+// before Release. It may evict the peer.
 func (t *Table) Report(tk Ticket, o Outcome, latency time.Duration, now time.Time) {
 	t.advance(now)
 	l := t.links[tk.Link]
@@ -181,14 +186,14 @@ func (t *Table) Release(tk Ticket, now time.Time) {
 	}
 }
 
-// judge evicts a member if its health demands it and others can take over.
+// judge evicts a member if verdict returns a reason and another member can take over.
 func (t *Table) judge(m *member, verdict func(*member) (Reason, string)) {
 	if why, detail := verdict(m); why != "" && t.replaceable(m) {
 		t.evict(m, why, detail)
 	}
 }
 
-// replaceable says whether somebody else is connected.
+// replaceable reports whether another member is connected.
 func (t *Table) replaceable(m *member) bool {
 	for other := range t.members() {
 		if other != m && other.connected() {
@@ -198,12 +203,13 @@ func (t *Table) replaceable(m *member) bool {
 	return false
 }
 
-// failing says why a member's failures should cost it its place, or "".
+// failing returns why a member should be evicted for failures, or "".
 //
-// Failures in a row count only while the others are well: where one request in ten
-// fails everywhere, four in a row happen to everybody. The share of failures is
-// judged by its lower confidence bound, since that of a few dozen requests exceeds
-// 5 % by chance too often; and not when the others fail about as much.
+// Failures in a row count only while the other members are healthy: if one request in ten
+// fails everywhere, every peer has four failures in a row by chance. The failure share is
+// judged by its lower confidence bound, because the plain share of a few dozen requests
+// exceeds 5 % by chance too often. It is not judged while the failure share of the others
+// exceeds both the threshold and a third of this member's.
 func (t *Table) failing(m *member) (Reason, string) {
 	var failures, requests float64
 	for other := range t.members() {
@@ -226,12 +232,13 @@ func (t *Table) failing(m *member) (Reason, string) {
 	if panicking || wilsonLowerBound(h.failures, h.requests) <= threshold {
 		return "", ""
 	}
-	return ErrorRate, fmt.Sprintf("%.0f%% of %.0f recent requests failed, which is surely more than %.3g%%", 100*share, h.requests, 100*threshold)
+	return ErrorRate, fmt.Sprintf("%.0f%% of %.0f recent requests failed, significantly more than %.3g%%", 100*share, h.requests, 100*threshold)
 }
 
-// slow says why a member's latency should cost it its place, or "". It is asked
-// when the average and the percentiles are fresh. Half of the last ten requests
-// must have been slow, too: a single long one is in the average for a while.
+// slow returns why a member should be evicted for its latency, or "". It is called after
+// every success and decides at every tenth, when the percentile is fresh. The median of
+// the last ten requests must be high as well, because a single long request raises the
+// average for several requests.
 func (t *Table) slow(m *member) (Reason, string) {
 	h := &m.peer.health
 	limit := func(baseline time.Duration) bool {
@@ -247,4 +254,154 @@ func (t *Table) slow(m *member) (Reason, string) {
 	}
 	return Latency, fmt.Sprintf("average latency %v, allowed are %.3g times %v, the typical 99th percentile of the others",
 		h.latency.Round(time.Microsecond), t.cfg.LatencyMultiplier, baseline.Round(time.Microsecond))
+}
+
+// Lease is one request's place on a connection. It belongs to one goroutine at a
+// time.
+type Lease[C Conn] struct {
+	pool     *Pool[C]
+	conn     C
+	ticket   Ticket
+	start    time.Time
+	reported bool
+	released bool
+}
+
+// Conn returns the connection. It may carry other requests at the same time, as many as
+// Config.Streams allows, and must not be used after Release.
+func (l *Lease[C]) Conn() C { return l.conn }
+
+// Peer returns the peer of the connection.
+func (l *Lease[C]) Peer() Peer { return l.ticket.Peer }
+
+// Report reports how the request ended, or that its answer has begun. The latency is the
+// time since Acquire returned. Later reports are ignored.
+func (l *Lease[C]) Report(o Outcome) {
+	if l.reported {
+		return
+	}
+	l.reported = true
+	l.pool.finish(func(now time.Time) { l.pool.table.Report(l.ticket, o, now.Sub(l.start), now) })
+}
+
+// Release gives the place back. Only the first call has an effect.
+func (l *Lease[C]) Release() {
+	if l.released {
+		return
+	}
+	l.released = true
+	l.pool.finish(func(now time.Time) { l.pool.table.Release(l.ticket, now) })
+}
+
+// finish is change for the path of a request: it steps the table only if that is needed.
+func (p *Pool[C]) finish(f func(now time.Time)) {
+	p.mu.Lock()
+	now := time.Now()
+	f(now)
+	closing := p.settle(now)
+	p.mu.Unlock()
+	p.closeAll(closing)
+}
+
+// settle calls step if the table has pending actions. The lock is held.
+func (p *Pool[C]) settle(now time.Time) (closing []C) {
+	if p.table.pending() {
+		return p.step(now)
+	}
+	return nil
+}
+
+// Acquire returns a place on a connection for one request; see [Table.Acquire] for the
+// choice. If no connection is open yet but one is expected, Acquire waits until ctx ends,
+// but not longer than Request.Patience or ConnectTimeout. Errors wrap one of those of this
+// package, or that of ctx.
+func (p *Pool[C]) Acquire(ctx context.Context, r Request) (*Lease[C], error) {
+	l, reason, err := p.acquire(ctx, r)
+	if err != nil {
+		p.observer.Metrics.rejected.WithLabelValues(reason).Inc()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (p *Pool[C]) acquire(ctx context.Context, r Request) (_ *Lease[C], reason string, _ error) {
+	var failed error // the last error of a connection that this request waited for
+	var patience <-chan time.Time
+	wait := p.cfg.ConnectTimeout
+	if r.Patience > 0 {
+		wait = min(wait, r.Patience)
+	}
+	for {
+		if ctx.Err() != nil {
+			return nil, rejectedCancelled, waitError(context.Cause(ctx), failed)
+		}
+		ticket, c, changed, err := p.try(r)
+		if err == nil && ticket.Ready {
+			return &Lease[C]{pool: p, conn: c.conn, ticket: ticket, start: time.Now()}, "", nil
+		}
+		if err != nil && !errors.Is(err, errNotYet) {
+			return nil, reasonOf(err), errors.Join(err, failed)
+		}
+		if patience == nil {
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			patience = timer.C
+		}
+		var ready chan struct{}
+		if err == nil {
+			ready, changed = c.ready, nil
+		}
+		select {
+		case <-ready:
+			if c.err == nil {
+				return &Lease[C]{pool: p, conn: c.conn, ticket: ticket, start: time.Now()}, "", nil
+			}
+			failed = fmt.Errorf("pool: connecting to %s (%s): %w", ticket.Peer.ID, ticket.Peer.Address, c.err)
+			r.Exclude = append(slices.Clip(r.Exclude), ticket.Peer.ID)
+			continue
+		case <-changed:
+			continue
+		case <-ctx.Done():
+			err, reason = context.Cause(ctx), rejectedCancelled
+		case <-patience:
+			err, reason = fmt.Errorf("%w: waited %v for a connection", ErrUnavailable, wait), rejectedTimeout
+		}
+		if ready != nil {
+			p.finish(func(now time.Time) { p.table.Release(ticket, now) })
+		}
+		return nil, reason, waitError(err, failed)
+	}
+}
+
+// try calls Table.Acquire once. If there is no ticket yet, the caller tries again when
+// changed is closed.
+func (p *Pool[C]) try(r Request) (ticket Ticket, c *conn[C], changed <-chan struct{}, err error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return Ticket{}, nil, nil, ErrClosed
+	}
+	now := time.Now()
+	ticket, err = p.table.Acquire(r, now)
+	closing := p.settle(now)
+	c, changed = p.conns[ticket.Link], p.changed
+	p.mu.Unlock()
+	p.closeAll(closing)
+	return ticket, c, changed, err
+}
+
+func waitError(err, failed error) error {
+	return errors.Join(fmt.Errorf("pool: waiting for a connection: %w", err), failed)
+}
+
+func reasonOf(err error) string {
+	for reason, of := range map[string]error{
+		rejectedNoPeers: ErrNoPeers, rejectedExhausted: ErrExhausted, rejectedUnavailable: ErrUnavailable,
+		rejectedExcluded: ErrExcluded, rejectedClosed: ErrClosed,
+	} {
+		if errors.Is(err, of) {
+			return reason
+		}
+	}
+	return rejectedUnavailable
 }

@@ -1,25 +1,103 @@
 package pool
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 )
 
-// Status shows a pool to people and to the admin API.
+// Peer is one process that the pool can connect to.
+type Peer struct {
+	// ID is the stable name of the peer, not empty. Ranking and statistics use the ID.
+	ID string
+	// Address is passed to the function that opens the connection. A peer that returns
+	// with another address is a new peer.
+	Address string
+	// Instance distinguishes successive processes with the same ID, if the caller knows
+	// them: a peer with another instance is a new peer, and the statistics of the old one
+	// are discarded. The empty string is a valid instance.
+	Instance string
+	// Datacenter and Region are the place of the peer; empty values match nothing.
+	Datacenter, Region string
+}
+
+// Tier is how near a peer is.
+type Tier uint8
+
+// The tiers, nearest first.
+const (
+	SameDC Tier = iota
+	SameRegion
+	Global
+)
+
+var tierNames = [...]string{"same_dc", "same_region", "global"}
+
+func (t Tier) String() string { return tierNames[t] }
+
+// tier returns how near the peer is. It is computed at each use, because a peer may move.
+func (p *Peer) tier(datacenter, region string) Tier {
+	switch {
+	case datacenter != "" && p.Datacenter == datacenter:
+		return SameDC
+	case region != "" && p.Region == region:
+		return SameRegion
+	}
+	return Global
+}
+
+// peer is a peer with its statistics in a table.
+type peer struct {
+	Peer
+	health health
+	member *member // its place in the pool, or the place that it is being connected for
+	links  int     // its connections, including opening and draining ones
+
+	requests, failures uint64 // since the peer was added
+
+	bars        int       // k: consecutive evictions and failed connections
+	barredUntil time.Time // end of the eviction, zero if the peer is not evicted
+	reason      string    // why it was evicted last
+}
+
+// same reports whether q is the same process as p.
+func (p *Peer) same(q Peer) bool {
+	return p.ID == q.ID && p.Address == q.Address && p.Instance == q.Instance
+}
+
+func (p *peer) barred() bool { return !p.barredUntil.IsZero() }
+
+func checkPeers(peers []Peer) error {
+	var errs []error
+	seen := make(map[string]bool, len(peers))
+	for _, p := range peers {
+		switch {
+		case p.ID == "":
+			errs = append(errs, fmt.Errorf("pool: the peer at %q has no id: give every peer a stable one", p.Address))
+		case seen[p.ID]:
+			errs = append(errs, fmt.Errorf("pool: peer %q is given twice: list each once", p.ID))
+		}
+		seen[p.ID] = true
+	}
+	return errors.Join(errs...)
+}
+
+// Status describes a pool for operators and the admin API.
 type Status struct {
-	// Primaries, in turn, Backups, in order of promotion, and Joining, being
-	// connected.
+	// Primaries are in the order of their turns, Backups in the order of promotion;
+	// Joining are being connected.
 	Primaries, Backups, Joining []string
 	// Candidates, best first.
 	Candidates []string
-	// Reach is how far candidates may be.
+	// Reach is the farthest tier that candidates may be in.
 	Reach Tier
-	// Peers are all of them, by id.
+	// Peers are all peers, sorted by id.
 	Peers []PeerStatus
-	// Bindings is the number of keys that stick to a peer.
+	// Bindings is the number of keys that are bound to a peer.
 	Bindings int
-	// Connections counts them by state.
+	// Connections are the numbers of connections by state.
 	Connections Connections
 }
 
@@ -28,25 +106,25 @@ type Connections struct {
 	Opening  int // being opened
 	Primary  int // open, of a primary
 	Backup   int // open, of a backup
-	Draining int // ending their last requests
+	Draining int // waiting for their last requests to end
 }
 
-// Total is all of them.
+// Total returns the number of all connections.
 func (c Connections) Total() int { return c.Opening + c.Primary + c.Backup + c.Draining }
 
-// Health is how a peer does.
+// Health is the health of a peer.
 type Health string
 
-// What the health of a peer can be.
+// The values of Health.
 const (
-	Unknown   Health = "unknown"   // nothing was asked of it yet
+	Unknown   Health = "unknown"   // no request has been sent to the peer yet
 	Healthy   Health = "healthy"   //
-	Degraded  Health = "degraded"  // more failures than the threshold, though not surely
-	Unhealthy Health = "unhealthy" // it would be evicted, but who would take over?
-	Out       Health = "evicted"   // evicted, or not to be connected to
+	Degraded  Health = "degraded"  // failure share above the threshold, but not significantly
+	Unhealthy Health = "unhealthy" // would be evicted, but no other peer can take over
+	Out       Health = "evicted"   // evicted, or the last connection attempt failed
 )
 
-// PeerStatus shows one peer.
+// PeerStatus describes one peer.
 type PeerStatus struct {
 	Peer
 	Tier        Tier
@@ -54,19 +132,19 @@ type PeerStatus struct {
 	Health      Health
 	Weight      float64       // in the ranking
 	Latency     time.Duration // average, 0 before the first answer
-	Percentile  time.Duration // the 99th of the last 100, 0 before the tenth
-	Estimate    time.Duration // what draws compare
+	Percentile  time.Duration // the 99th, of the last 100 answers; 0 before the tenth
+	Estimate    time.Duration // compared by draws
 	ErrorRate   float64       // of recent requests
 	Consecutive int           // failures since the last answer
 	InFlight    int
 	Connections int
-	Requests    uint64    // since it became a peer
-	Failures    uint64    // of these
+	Requests    uint64    // since the peer was added
+	Failures    uint64    // how many of Requests failed
 	Reason      string    // why it was evicted last
 	OutUntil    time.Time // zero unless it is evicted
 }
 
-// Status describes the table. It allocates: not for the path of a request.
+// Status describes the table. It allocates, so do not call it on the path of a request.
 func (t *Table) Status(now time.Time) Status {
 	t.advance(now)
 	s := Status{Reach: t.reach, Bindings: t.bindings.order.Len(), Connections: t.connections()}
@@ -131,4 +209,76 @@ func (t *Table) connections() Connections {
 		}
 	}
 	return c
+}
+
+// Kind is the kind of an event.
+type Kind uint8
+
+// The kinds of event.
+const (
+	PeerAdded         Kind = iota // Peer may become a candidate
+	PeerRemoved                   // Peer was removed by Update
+	CandidatesChanged             // the candidates changed for Reason; Peer is empty
+	Chosen                        // Peer was drawn, and a connection to it is being opened
+	Connected                     // Peer is connected and has a place with Role
+	ConnectFailed                 // opening a connection to Peer failed with Err
+	Evicted                       // Peer lost its place for Reason
+	Promoted                      // Peer, a backup, became a primary
+	Refreshed                     // Peer's old connections were replaced by a new one for Reason
+	Readmitted                    // an evicted Peer may become a candidate again
+)
+
+var kindNames = [...]string{
+	"peer added", "peer removed", "candidates changed", "chosen", "connected", "connecting failed",
+	"evicted", "promoted", "refreshed", "readmitted",
+}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// Reason is the reason of an event. The values are labels of metrics.
+type Reason string
+
+// Reasons of Evicted and Refreshed.
+const (
+	ErrorRate           Reason = "error_rate"
+	ConsecutiveFailures Reason = "consecutive_failures"
+	Latency             Reason = "latency"
+	Stale               Reason = "stale"    // MaxAge was reached
+	Lost                Reason = "lost"     // the last connection broke or takes no more requests
+	Removed             Reason = "removed"  // Update removed the peer
+	Locality            Reason = "locality" // nearer peers are available again
+)
+
+// Reasons of CandidatesChanged.
+const (
+	ByAddition Reason = "peer_added"
+	ByRemoval  Reason = "peer_removed"
+	ByMove     Reason = "peer_moved" // to another datacenter or region
+	ByHealth   Reason = "health_change"
+)
+
+// Role is the place of a peer in the pool.
+type Role uint8
+
+// The roles.
+const (
+	NoRole Role = iota // not in the pool, or still being connected
+	Primary
+	Backup
+)
+
+var roleNames = [...]string{"none", "primary", "backup"}
+
+func (r Role) String() string { return roleNames[r] }
+
+// Event is one change in the pool.
+type Event struct {
+	Time   time.Time
+	Kind   Kind
+	Peer   string // the peer's id
+	Tier   Tier   // of a Chosen peer
+	Role   Role   // the peer's current role; for Evicted, the role it lost
+	Reason Reason
+	Detail string // text for operators
+	Err    error
 }

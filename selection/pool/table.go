@@ -10,21 +10,22 @@ import (
 	"time"
 )
 
-// Table decides who is connected, who gets a request and who has to go.
+// Table decides which peers are connected, which of them gets a request, and which are
+// evicted.
 type Table struct {
 	cfg   Config
 	now   time.Time
 	peers map[string]*peer
 
 	candidates []*peer // best first
-	reach      Tier    // how far they may be
+	reach      Tier    // farthest tier of the candidates
 	rankAt     time.Time
-	barred     []*peer
+	barred     []*peer // evicted peers
 
 	primaries, backups []*member
-	joining            []*member // being connected, without a place yet
-	turn               int       // of the primaries
-	due                []time.Time
+	joining            []*member   // being connected, without a place yet
+	turn               int         // index of the primary that gets the next request
+	due                []time.Time // when each vacant place may be filled
 
 	links    map[LinkID]*link
 	lastLink LinkID
@@ -33,7 +34,7 @@ type Table struct {
 	opens  []Opening
 	closes []LinkID
 	events []Event
-	idled  bool // a connection may be idle for too long sooner than Next said
+	idled  bool // a connection became idle, which may make Step due earlier than Next
 }
 
 // NewTable checks the configuration and returns a table without peers.
@@ -49,19 +50,18 @@ func NewTable(cfg Config) (*Table, error) {
 	return t, nil
 }
 
-// Actions are what the caller has to do now, and has to know.
+// Actions are the actions that the caller must carry out now, and the events.
 type Actions struct {
 	Open   []Opening
-	Close  []LinkID // one that is being opened is given up
+	Close  []LinkID // connections to close, or to cancel if they are being opened
 	Events []Event  // in order
-	// Next is when Step has something to do without a call before; zero for never.
+	// Next is when Step is due again if no other call comes first; zero for never.
 	Next time.Time
 }
 
-// Update takes the peers that there are from now on. What is known of a peer stays
-// known. One that is gone loses its place; its connections end with their last
-// requests. On an error (an empty or repeated id, all reported at once) nothing
-// changes.
+// Update replaces the peers. Peers that stay keep their statistics. A removed peer loses
+// its place; its connections close with their last requests. On an error (an empty or
+// repeated id; all reported together) nothing changes.
 func (t *Table) Update(peers []Peer, now time.Time) error {
 	if err := checkPeers(peers); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (t *Table) Update(peers []Peer, now time.Time) error {
 			delete(t.peers, id)
 		}
 	}
-	// Primaries last: nobody who goes, too, is promoted.
+	// Primaries last, so that no removed backup is promoted first.
 	slices.SortFunc(gone, func(a, b *peer) int {
 		return cmp.Or(cmp.Compare(t.turnOf(a), t.turnOf(b)), strings.Compare(a.ID, b.ID))
 	})
@@ -96,7 +96,7 @@ func (t *Table) Update(peers []Peer, now time.Time) error {
 		t.unbar(p)
 		t.note(Event{Kind: PeerRemoved, Peer: p.ID, Detail: p.Address})
 		if p.member != nil {
-			t.dismiss(p.member, Removed, "it is no peer any more")
+			t.dismiss(p.member, Removed, "it is not a peer any more")
 		}
 	}
 	for _, p := range fresh {
@@ -117,13 +117,13 @@ func (t *Table) Update(peers []Peer, now time.Time) error {
 	return nil
 }
 
-// turnOf is the peer's place among the primaries, −1 for one that is none.
+// turnOf returns the peer's index among the primaries, −1 if it is not a primary.
 func (t *Table) turnOf(p *peer) int {
 	return slices.IndexFunc(t.primaries, func(m *member) bool { return m.peer == p })
 }
 
-// meet begins the record of a peer. One that went and is back may still have
-// connections that end their last requests.
+// meet creates the record of a new peer. If the same peer was removed before, it may still
+// have draining connections, which count towards MaxPerPeer.
 func (t *Table) meet(p Peer) *peer {
 	known := &peer{Peer: p}
 	for _, l := range t.links {
@@ -135,7 +135,7 @@ func (t *Table) meet(p Peer) *peer {
 	return known
 }
 
-// Step returns what is due.
+// Step returns the actions that are due.
 func (t *Table) Step(now time.Time) Actions {
 	t.advance(now)
 	t.readmit()
@@ -164,7 +164,7 @@ func (t *Table) Step(now time.Time) Actions {
 	}
 	a := Actions{Open: t.opens, Close: t.closes, Events: t.events, Next: t.next()}
 	t.opens, t.closes, t.events, t.idled = nil, nil, nil, false
-	// One that was given up before anybody heard of it need not be heard of.
+	// Leave out connections that were dropped before the caller has seen them.
 	a.Open = slices.DeleteFunc(a.Open, func(o Opening) bool {
 		_, wanted := t.links[o.Link]
 		return !wanted
@@ -172,18 +172,19 @@ func (t *Table) Step(now time.Time) Actions {
 	return a
 }
 
-// Tried says whether everybody who can be connected to at the moment was: there is
-// a primary and nobody is on the way to a place, or there is nobody to connect to.
+// Tried reports whether every peer that the table needs has been tried: no peer is being
+// connected, and there is a primary or no candidate is left to connect to.
 func (t *Table) Tried() bool {
 	return len(t.joining) == 0 && (len(t.primaries) > 0 || len(t.eligible()) == 0)
 }
 
-// pending says whether Step would say something that it did not say the last time.
+// pending reports whether there are actions or events that Step has not returned yet, or
+// an earlier Next.
 func (t *Table) pending() bool {
 	return t.idled || len(t.opens)+len(t.closes)+len(t.events) > 0
 }
 
-// shut gives everything up without a word.
+// shut drains all connections and removes all peers, without events.
 func (t *Table) shut() {
 	for _, m := range slices.Concat(t.primaries, t.backups, t.joining) {
 		for _, l := range slices.Clone(m.links) {
@@ -194,7 +195,7 @@ func (t *Table) shut() {
 	t.peers = map[string]*peer{}
 }
 
-// readmit lets peers whose time is over be candidates again.
+// readmit ends the evictions whose time is over.
 func (t *Table) readmit() {
 	before := len(t.barred)
 	for _, p := range slices.Clone(t.barred) {
@@ -208,8 +209,8 @@ func (t *Table) readmit() {
 	}
 }
 
-// moveNearer replaces members that are farther than candidates have to be: those
-// that stood in while nearer ones were gone.
+// moveNearer replaces members that are farther away than candidates need to be, because
+// nearer peers were not available earlier.
 func (t *Table) moveNearer() {
 	for m := range t.members() {
 		if m.renewing || m.nearerAt.After(t.now) || m.peer.tier(t.cfg.Datacenter, t.cfg.Region) <= t.reach {
@@ -221,8 +222,8 @@ func (t *Table) moveNearer() {
 	}
 }
 
-// renew connects a successor for a member, drawn from options; the member goes when
-// that one is connected, and not before.
+// renew starts to connect a successor for a member, drawn from options. The member keeps
+// its place until the successor is connected.
 func (t *Table) renew(m *member, because Reason, options []*peer) {
 	options = slices.DeleteFunc(options, func(p *peer) bool { return p.links >= t.cfg.MaxPerPeer })
 	if len(options) == 0 || !t.makeRoom() {
@@ -238,7 +239,8 @@ func (t *Table) renew(m *member, because Reason, options []*peer) {
 	}
 }
 
-// vacancies is how many places nobody holds or is on the way to.
+// vacancies returns the number of places without a member and without a peer that is being
+// connected for one.
 func (t *Table) vacancies() int {
 	n := t.cfg.Primaries + t.cfg.Backups - len(t.primaries) - len(t.backups)
 	for _, m := range t.joining {
@@ -249,7 +251,7 @@ func (t *Table) vacancies() int {
 	return n
 }
 
-// fill draws peers for the vacancies that have waited long enough.
+// fill draws peers for the vacancies whose wait has ended.
 func (t *Table) fill() {
 	t.due = slices.DeleteFunc(t.due, func(at time.Time) bool { return !at.After(t.now) })
 	for n := t.vacancies() - len(t.due); n > 0; n-- {
@@ -262,7 +264,7 @@ func (t *Table) fill() {
 	}
 }
 
-// eligible are the candidates that have no place.
+// eligible returns the candidates without a place to which a connection may be opened.
 func (t *Table) eligible() []*peer {
 	var out []*peer
 	for _, p := range t.candidates {
@@ -328,7 +330,7 @@ func (t *Table) admit(m *member) {
 	t.note(Event{Kind: Connected, Peer: m.peer.ID, Role: m.role})
 }
 
-// settle starts the time of a place.
+// settle starts the age of a member's place.
 func (t *Table) settle(m *member) {
 	m.since, m.renewing = t.now, false
 	m.renewAt = t.now.Add(t.between(t.cfg.MaxAge/10*9, t.cfg.MaxAge))
@@ -364,8 +366,8 @@ func (t *Table) OpenFailed(id LinkID, err error, now time.Time) {
 	}
 }
 
-// postpone lets a renewal be tried again after a while. A move that failed does not
-// make the member itself any older.
+// postpone schedules the next attempt of a renewal. A failed move to a nearer peer does
+// not change when the member is renewed for its age.
 func (t *Table) postpone(m *member, because Reason) {
 	m.renewing = false
 	again := &m.renewAt
@@ -375,12 +377,12 @@ func (t *Table) postpone(m *member, because Reason) {
 	*again = t.now.Add(t.cfg.ReplenishMax)
 }
 
-// minLife is how long a connection must have lived for its peer to be called again
-// at once: one that accepts and hangs up would otherwise be called in a circle.
+// minLife is how long a connection must have been open for its peer to stay a candidate.
+// Otherwise a peer that accepts and closes would cause a tight loop.
 const minLife = time.Second
 
-// Lost reports that an open connection broke or takes no more requests. Those that
-// are under way may go on. A peer without another one loses its place.
+// Lost reports that an open connection broke or takes no more requests. Requests in flight
+// may continue. A peer without another open connection loses its place.
 func (t *Table) Lost(id LinkID, err error, now time.Time) {
 	t.advance(now)
 	l := t.links[id]
@@ -400,7 +402,8 @@ func (t *Table) Lost(id LinkID, err error, now time.Time) {
 	t.rank(ByHealth)
 }
 
-// bar makes a peer no candidate for min(MaxEviction, 2^k s)·U(0.5, 1).
+// bar evicts a peer for min(MaxEviction, 2^k s)·U(0.5, 1): until then it is not a
+// candidate.
 func (t *Table) bar(p *peer, why string) {
 	p.bars++
 	p.reason = why
@@ -417,18 +420,18 @@ func (t *Table) unbar(p *peer) {
 	p.barredUntil = time.Time{}
 }
 
-// evict takes a connected member's place for the sake of its health.
+// evict evicts a connected member for its health.
 func (t *Table) evict(m *member, why Reason, detail string) {
 	if t.now.Sub(m.since) > t.cfg.MaxEviction {
-		m.peer.bars = 0 // it held out: this is a new story
+		m.peer.bars = 0 // after MaxEviction in its place, k starts at 0 again
 	}
 	t.bar(m.peer, detail)
 	t.dismiss(m, why, detail)
 	t.rank(ByHealth)
 }
 
-// dismiss takes a member out; a backup is promoted at once, and the place that is
-// vacant then waits to be filled.
+// dismiss removes a member from the pool. A backup is promoted immediately in place of a
+// primary; the vacant place is filled after a wait.
 func (t *Table) dismiss(m *member, why Reason, detail string) {
 	switch m.role {
 	case NoRole:
@@ -454,7 +457,8 @@ func (t *Table) dismiss(m *member, why Reason, detail string) {
 	t.vacate()
 }
 
-// release frees the peer of a member that is in no list any more.
+// release drains the connections of a member that has been removed from its list, and
+// frees its peer.
 func (t *Table) release(m *member, why Reason, detail string) {
 	if m.role != NoRole {
 		t.note(Event{Kind: Evicted, Peer: m.peer.ID, Role: m.role, Reason: why, Detail: detail})
@@ -467,12 +471,12 @@ func (t *Table) release(m *member, why Reason, detail string) {
 	}
 	for _, j := range t.joining {
 		if j.replaces == m {
-			j.replaces = nil // it fills the vacancy
+			j.replaces = nil // the successor fills the vacancy
 		}
 	}
 }
 
-// vacate makes the next place that is to be filled wait.
+// vacate schedules when the next vacant place may be filled.
 func (t *Table) vacate() {
 	t.due = append(t.due, t.now.Add(t.between(t.cfg.ReplenishMin, t.cfg.ReplenishMax)))
 }
@@ -484,13 +488,13 @@ func (t *Table) list(role Role) *[]*member {
 	return &t.backups
 }
 
-// members yields those that have a place, primaries first. The loop may change
-// the lists.
+// members yields the members with a place, primaries first. The loop body may change the
+// lists.
 func (t *Table) members() iter.Seq[*member] {
 	return slices.Values(slices.Concat(t.primaries, t.backups))
 }
 
-// next is when something is due by itself.
+// next returns when Step is due again if no other call comes first.
 func (t *Table) next() time.Time {
 	at := t.rankAt
 	sooner := func(other time.Time) {

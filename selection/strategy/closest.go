@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// maxProbes bounds the connections that one strategy opens at a time.
+// maxProbes limits the connections that one strategy opens at the same time.
 const maxProbes = 16
 
-// byDistance is closest and farthest: endpoints by the time it takes to connect to
-// them, measured in the background. An endpoint whose last probe failed comes
-// after those that answered, with the time it had; one that never answered is not
-// used. So when every probe fails, because it is this relay that is cut off, the
-// last good order stays. (The source measured within the request, one endpoint
-// after the other, and when all failed did so again for every request.)
+// byDistance implements closest and farthest: endpoints sorted by the time it takes to
+// connect to them, measured in the background. An endpoint whose last probe failed keeps
+// its last time but comes after those that answered; an endpoint that never answered is
+// not used. So when every probe fails because this relay is cut off, the last order
+// stays. (XIP-79 measures within the request, one endpoint after the other, and if all
+// fail it measures again for every request.)
 type byDistance struct {
 	spec    Spec
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
@@ -28,29 +28,29 @@ type byDistance struct {
 
 	table atomic.Pointer[distances]
 	wake  chan struct{} // capacity 1: the candidates changed
-	busy  atomic.Bool   // run runs
+	busy  atomic.Bool   // run is running
 
-	mu         sync.Mutex // guards what follows and publishing tables
+	mu         sync.Mutex // guards the fields below and publishing tables
 	candidates []*Endpoint
-	measured   map[string]measurement // by address: every candidate's, and no other
+	measured   map[string]measurement // by address: exactly those of the candidates
 }
 
 // distances is the immutable table of byDistance.
 type distances struct {
-	ranked     []*Endpoint // those that were measured, best first
+	ranked     []*Endpoint // measured endpoints, best first
 	unmeasured []*Endpoint
 	times      map[string]measurement // of ranked, by address; for explanations
 }
 
-// measurement is what is known of an address.
+// measurement holds the results of the probes of an address.
 type measurement struct {
 	took   time.Duration
-	at     time.Time // of took; zero if the address never answered
-	failed bool      // the last probe
-	due    time.Time // of the next probe
+	at     time.Time // when took was measured; zero if the address never answered
+	failed bool      // whether the last probe failed
+	due    time.Time // time of the next probe
 }
 
-// class puts what failed last behind the rest.
+// class sorts addresses whose last probe failed after the others.
 func (m measurement) class() int {
 	if m.failed {
 		return 1
@@ -82,7 +82,7 @@ func (b *byDistance) update(sorted []*Endpoint) {
 	b.publish()
 	select {
 	case b.wake <- struct{}{}:
-	default: // it will see these, too
+	default: // run will see these candidates at the pending wake
 	}
 }
 
@@ -132,7 +132,7 @@ func (b *byDistance) pick(r Request, d *Decision) (*Endpoint, error) {
 	return nil, errAllExcluded
 }
 
-// explain adds to the candidates, which are those ranked, what was measured.
+// explain adds the measurements to the candidates, which are in the order of ranked.
 func (t *distances) explain(d *Decision) {
 	for i, e := range t.ranked {
 		m, c := t.times[e.Address], &d.Candidates[i]
@@ -147,4 +147,118 @@ func (t *distances) explain(d *Decision) {
 	}
 }
 
-var errProbing = errors.New("selection: Run is running already: one measures for all picks")
+var errProbing = errors.New("selection: Run is already running: one Run measures for all picks")
+
+// probe is the result of one connection attempt to an address.
+type probe struct {
+	address string
+	took    time.Duration
+	at      time.Time
+	err     error
+}
+
+// run probes the addresses that are due until ctx ends, at most maxProbes simultaneously
+// and one probe per address. Each result counts as soon as it arrives, so the nearest
+// endpoint is known first.
+func (b *byDistance) run(ctx context.Context) error {
+	if !b.busy.CompareAndSwap(false, true) {
+		return errProbing
+	}
+	defer b.busy.Store(false)
+	var probing sync.WaitGroup
+	defer probing.Wait()
+	places, results := make(chan struct{}, maxProbes), make(chan probe)
+	underWay := make(map[string]bool)
+	for {
+		due, next := b.due(time.Now(), underWay)
+		for _, address := range due {
+			underWay[address] = true
+			probing.Go(func() {
+				select {
+				case places <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				p := b.probe(ctx, address)
+				<-places
+				select {
+				case results <- p:
+				case <-ctx.Done():
+				}
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.wake:
+		case <-time.After(next):
+		case p := <-results:
+			delete(underWay, p.address)
+			b.record(p)
+		}
+	}
+}
+
+// due returns the addresses to probe now, and the time until the next one is due.
+func (b *byDistance) due(now time.Time, underWay map[string]bool) (addresses []string, next time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next = b.spec.Expiry
+	for _, e := range b.candidates {
+		left := b.measured[e.Address].due.Sub(now)
+		switch {
+		case e.Address == "" || underWay[e.Address]:
+		case left <= 0:
+			addresses = append(addresses, e.Address)
+		default:
+			next = min(next, left)
+		}
+	}
+	return addresses, next
+}
+
+// probe opens a connection and closes it.
+func (b *byDistance) probe(ctx context.Context, address string) probe {
+	ctx, cancel := context.WithTimeout(ctx, b.spec.Timeout)
+	defer cancel()
+	begin := time.Now()
+	conn, err := b.dial(ctx, "tcp", address)
+	p := probe{address: address, at: time.Now(), err: err}
+	p.took = p.at.Sub(begin)
+	if err == nil {
+		_ = conn.Close() // nothing was sent
+	}
+	return p
+}
+
+// record stores the result of a probe and publishes a new table.
+func (b *byDistance) record(p probe) {
+	m := b.metrics
+	switch {
+	case p.err == nil:
+		m.probes[probeOK].Inc()
+		m.connectTimes.Observe(p.took.Seconds())
+	case isTimeout(p.err):
+		m.probes[probeTimeout].Inc()
+	default:
+		m.probes[probeRefused].Inc()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known, wanted := b.measured[p.address]
+	if !wanted {
+		return // it is not a candidate any more
+	}
+	if known.failed = p.err != nil; known.failed {
+		known.due = p.at.Add(b.spec.Expiry / 10)
+	} else {
+		known.took, known.at, known.due = p.took, p.at, p.at.Add(b.spec.Expiry)
+	}
+	b.measured[p.address] = known
+	b.publish()
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}

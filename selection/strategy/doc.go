@@ -1,12 +1,12 @@
-// Package strategy holds the ways to choose an endpoint other than the default:
-// one small type for each, behind one front.
+// Package strategy provides the selection strategies other than the default: one small
+// type for each, behind [Strategy].
 //
 // # Promise
 //
-// What a strategy promises it keeps for every request: an excluded endpoint is
-// never picked, a deterministic strategy gives the same answer in every process,
-// and when nothing can be picked the error says why. [Strategy.Explain] runs the
-// code of [Strategy.Pick], so what it tells is what happens.
+// An excluded endpoint is never picked, a deterministic strategy gives the same result in
+// every process, and if no endpoint can be picked, the error states why.
+// [Strategy.Explain] runs the code of [Strategy.Pick], so its description matches the
+// pick.
 //
 //	name           picks                                              reads
 //	stable         highest weighted rendezvous score of (key, node)   key, weight
@@ -28,29 +28,29 @@
 //
 //	slots:  position 0 ─ a ── c ─ b ─── a ── b ─ c ── 2^64
 //	                          ▲              ▲
-//	              pivot 1 ────┘   pivot 2 ───┘    walk on to a fresh one, wrap at
-//	                                              the end; at most max_scan stale
+//	              pivot 1 ────┘   pivot 2 ───┘    walk to a fresh endpoint, wrap at
+//	                                              the end; at most maxscan stale
 //	                                              ones for all pivots together;
 //	                                              then the lower load, plus jitter
 //
 // # Rules
 //
 //   - All methods may be called from any goroutine. Pick takes no lock, starts no
-//     goroutine, reads no clock and allocates nothing. Update and what Run
-//     measures take a mutex to publish the next table.
-//   - Endpoints go by two names. ID is one instance and is what a request
-//     excludes; Node is stable over restarts and is what is hashed, sorted and
-//     preferred, so that a restart moves no key.
-//   - A returned *Endpoint belongs to a published table: read it, do not write it.
-//   - A request without a key goes anywhere: stable draws by weight, stable-sha256
-//     evenly. Otherwise all such requests would meet at one endpoint.
-//   - What a request excludes is its own affair; nothing is remembered.
+//     goroutine, reads no clock and allocates nothing. Update and Run take a mutex to
+//     publish a new table.
+//   - Endpoints have two names. ID identifies one instance; requests exclude endpoints
+//     by ID. Node is stable over restarts; strategies hash, sort and prefer by Node, so
+//     that a restart moves no key.
+//   - A returned *Endpoint belongs to a published table: do not change it.
+//   - A request without a key may go to any endpoint: stable draws by weight,
+//     stable-sha256 uniformly. Otherwise all such requests would go to one endpoint.
+//   - Exclusions apply to one request only; the strategy does not store them.
 //   - Only Run starts goroutines; it waits for all of them.
 //
 // # Sources
 //
 // The strategies from manual to closest and stable-sha256 are those of XIP-79 of
 // XMTP; slots is Rivet's envoy load balancer: virtual nodes (Karger et al., 1997)
-// with power-of-K choices (Mitzenmacher, 2001). Where the originals were wrong or
-// left something to chance the comments say so.
+// with power-of-K choices (Mitzenmacher, 2001). Comments mark where a strategy departs
+// from its source.
 package strategy

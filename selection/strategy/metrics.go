@@ -41,9 +41,9 @@ const (
 	probeRefused = "error"
 )
 
-// Metrics count for any number of strategies. The labels are names of strategies
-// and results, resolved once; neither a service nor an endpoint becomes one. How
-// long a pick takes is for benchmarks: two clock reads would cost more than it.
+// Metrics count for any number of strategies. The labels are names of strategies and
+// results, resolved once; no label contains a service or an endpoint. The duration of a
+// pick is not measured, because two clock reads would cost more than the pick.
 type Metrics struct {
 	collectors []prometheus.Collector
 
@@ -82,10 +82,10 @@ func newMetrics() *Metrics {
 		probes:  make(map[string]prometheus.Counter),
 	}
 	picks := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_selection_picks_total", Help: "Picks by strategies other than p2c, by result: picked, no_endpoints (none that the strategy may use), all_excluded (the request excludes them all, or they have no room), no_measurement (none was connected to yet), all_stale.",
+		Name: "ringway_selection_picks_total", Help: "Picks by strategies other than p2c, by result: picked, no_endpoints (none that the strategy may use), all_excluded (the request excludes them all, or they have no room), no_measurement (no connect time measured yet), all_stale.",
 	}, []string{"strategy", "result"})
 	keyless := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_selection_keyless_total", Help: "Picks by a strategy that goes by the request's key, of a request without one: it went anywhere.",
+		Name: "ringway_selection_keyless_total", Help: "Picks by a key-based strategy for requests without a key, which may go to any endpoint.",
 	}, []string{"strategy"})
 	probes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_selection_probes_total", Help: "Connections opened to measure how near an endpoint is, by result: ok, timeout, error.",
@@ -116,14 +116,14 @@ func newMetrics() *Metrics {
 		m.collectors = append(m.collectors, h)
 		return h
 	}
-	m.passedOn = counter("ringway_selection_passed_on_total", "Picks by stable that went to a later endpoint of the key's order because the first one had as many requests in flight as its bound allows.")
-	m.scanDepth = histogram("ringway_selection_scan_depth", "Places of the ring that a pick by slots looked at, all samples together.", prometheus.ExponentialBuckets(1, 2, 10))
-	m.wraps = counter("ringway_selection_wraps_total", "Times a scan of slots went on at the beginning of the ring.")
-	m.stale = counter("ringway_selection_stale_total", "Stale endpoints that slots passed over, each place of an endpoint counted.")
-	m.budgetExhausted = counter("ringway_selection_scan_budget_exhausted_total", "Picks by slots that met as many stale endpoints as maxscan allows.")
-	m.samplesEffective = histogram("ringway_selection_samples_effective", "Different endpoints that a pick by slots compared; none with samples=1.", prometheus.LinearBuckets(0, 1, maxSamples+1))
-	m.dedupes = counter("ringway_selection_sample_dedupes_total", "Samples of slots that led to an endpoint sampled already.")
-	m.ties = counter("ringway_selection_ties_total", "Picks by slots that chance decided among equal loads.")
-	m.connectTimes = histogram("ringway_selection_connect_duration_seconds", "Times to connect that closest and farthest measured.", prometheus.ExponentialBuckets(0.0001, 2.5, 12)) // 100 µs to 2.4 s
+	m.passedOn = counter("ringway_selection_passed_on_total", "Picks by stable that passed over the first endpoint in the key's order because it had as many requests in flight as its bound allows.")
+	m.scanDepth = histogram("ringway_selection_scan_depth", "Ring positions that a pick by slots checked, all samples together.", prometheus.ExponentialBuckets(1, 2, 10))
+	m.wraps = counter("ringway_selection_wraps_total", "Scans by slots that wrapped around the end of the ring.")
+	m.stale = counter("ringway_selection_stale_total", "Stale endpoints that slots passed over, counted once per ring position.")
+	m.budgetExhausted = counter("ringway_selection_scan_budget_exhausted_total", "Picks by slots that stopped at the limit of stale endpoints (maxscan).")
+	m.samplesEffective = histogram("ringway_selection_samples_effective", "Distinct endpoints that a pick by slots compared; not observed with samples=1.", prometheus.LinearBuckets(0, 1, maxSamples+1))
+	m.dedupes = counter("ringway_selection_sample_dedupes_total", "Samples of slots that led to an endpoint already sampled.")
+	m.ties = counter("ringway_selection_ties_total", "Picks by slots that were decided at random among equal loads.")
+	m.connectTimes = histogram("ringway_selection_connect_duration_seconds", "Connect times measured by closest and farthest.", prometheus.ExponentialBuckets(0.0001, 2.5, 12)) // 100 µs to 2.4 s
 	return m
 }

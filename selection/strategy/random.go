@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// uniform picks any endpoint, each as likely as the other, unpredictably.
+// uniform picks an endpoint unpredictably, each with equal probability.
 type uniform struct {
 	random *rand.Rand
 	table  atomic.Pointer[[]*Endpoint]
@@ -23,7 +23,7 @@ func newUniform(source rand.Source) *uniform {
 func (u *uniform) update(sorted []*Endpoint) { u.table.Store(&sorted) }
 
 func (*uniform) describe() (rule, measure string) {
-	return "drawn from the endpoints that are not excluded, all alike", "nothing: chance decides"
+	return "drawn from the endpoints that are not excluded, with equal probability", "nothing: the choice is random"
 }
 
 func (u *uniform) pick(r Request, d *Decision) (*Endpoint, error) {
@@ -58,8 +58,8 @@ func (u *uniform) pick(r Request, d *Decision) (*Endpoint, error) {
 	return nil, errAllExcluded
 }
 
-// secureSource is crypto/rand as a source of math/rand/v2, which draws without
-// bias. It has no state, so any goroutine may use it.
+// secureSource makes crypto/rand a source of math/rand/v2, whose IntN has no bias. It has
+// no state and is safe for concurrent use.
 type secureSource struct{}
 
 func (secureSource) Uint64() uint64 {
@@ -68,7 +68,7 @@ func (secureSource) Uint64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// runtimeSource is the runtime's generator. It has no state here either.
+// runtimeSource is the runtime's generator, which is safe for concurrent use.
 type runtimeSource struct{}
 
 func (runtimeSource) Uint64() uint64 { return rand.Uint64() }

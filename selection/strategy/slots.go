@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,10 +14,10 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// slots is the virtual-node ring with power-of-K choices. K random places of the
-// ring lead to K endpoints, the first fresh one from each place on; the one with
-// the lowest load wins, chance deciding between equals: on a cold range, where all
-// are equal, any fixed rule would send every relay to the same endpoint.
+// slots is the virtual-node ring with power-of-K choices. From each of K random positions
+// it takes the first fresh endpoint on the ring; the one with the lowest load wins. Ties
+// are broken at random: in a range without load, where all are equal, a fixed rule would
+// send every relay to the same endpoint.
 type slots struct {
 	spec    Spec
 	service string
@@ -29,12 +30,12 @@ type slots struct {
 	lastWarn atomic.Int64 // Instant of the last warning
 }
 
-// warnInterval is the least time between two warnings of one strategy: a drain
-// makes every pick meet stale endpoints, and the counter counts them all.
+// warnInterval is the least time between two warnings of one strategy: during a drain
+// every pick finds stale endpoints. The metrics count all of them.
 const warnInterval = 10 * time.Second
 
-// slotRing is the immutable ring: the places of the endpoints of the highest
-// version, sorted by position, then by node.
+// slotRing is the immutable ring: the positions of the endpoints of the highest version,
+// sorted by position, then by node.
 type slotRing struct {
 	version   string
 	positions []uint64
@@ -85,9 +86,9 @@ func (s *slots) update(sorted []*Endpoint) {
 
 func (s *slots) describe() (rule, measure string) {
 	if s.spec.Samples == 1 {
-		return "the first fresh endpoint of the highest version after a random place of the ring", "nothing: samples=1 reads no load"
+		return "the first fresh endpoint of the highest version after a random position on the ring", "nothing: samples=1 reads no load"
 	}
-	return "the lowest load plus jitter of the endpoints sampled from random places of the ring, highest version only, chance deciding between equals", "load plus jitter"
+	return "the lowest load plus jitter of the endpoints sampled from random positions on the ring, highest version only; ties are broken at random", "load plus jitter"
 }
 
 func (s *slots) pick(r Request, d *Decision) (*Endpoint, error) {
@@ -95,8 +96,8 @@ func (s *slots) pick(r Request, d *Decision) (*Endpoint, error) {
 	if len(t.positions) == 0 {
 		return nil, errNoEndpoints
 	}
-	// The places are drawn before anything is looked at, so that what a scan meets
-	// has no influence on them.
+	// Draw all positions before the first scan, so that the number of random values read
+	// does not depend on the scans.
 	var pivots [maxSamples]uint64
 	for i := range s.spec.Samples {
 		pivots[i] = s.random.Uint64()
@@ -131,8 +132,8 @@ func (s *slots) pick(r Request, d *Decision) (*Endpoint, error) {
 	return nil, errAllExcluded
 }
 
-// leastLoaded returns the endpoint with the lowest load plus jitter, and whether
-// chance had to decide. It reads no load when only one sample was asked for.
+// leastLoaded returns the endpoint with the lowest load plus jitter, and whether a tie was
+// broken at random. With Samples of 1 it reads no load.
 func (s *slots) leastLoaded(sampled []*Endpoint, d *Decision) (winner *Endpoint, tied bool) {
 	if s.spec.Samples == 1 {
 		if len(sampled) == 0 {
@@ -165,3 +166,125 @@ func (s *slots) leastLoaded(sampled []*Endpoint, d *Decision) (winner *Endpoint,
 	}
 	return lowest[s.random.IntN(ties)], true
 }
+
+// slotScan walks the ring for one pick. All samples share its budget.
+type slotScan struct {
+	ring     *slotRing
+	request  *Request
+	decision *Decision
+	observe  func(*Endpoint)
+	oldest   selection.Instant // endpoints last seen before are stale
+
+	budget    int  // how many more stale endpoints may be passed over
+	exhausted bool // a walk ended because the budget was used up
+	depth     int  // positions checked
+	wraps     int
+}
+
+// next returns the first fresh endpoint at or after the pivot, wrapping at the end of the
+// ring, or nil. Excluded endpoints are passed over without using the budget.
+func (w *slotScan) next(pivot uint64) *Endpoint {
+	owners := w.ring.owners
+	at, _ := slices.BinarySearch(w.ring.positions, pivot)
+	for range owners {
+		if at == len(owners) {
+			at = 0
+			w.wraps++
+		}
+		if w.budget == 0 {
+			w.exhausted = true
+			return nil
+		}
+		e := owners[at]
+		at++
+		w.depth++
+		switch {
+		case w.request.excludes(e):
+			w.decision.consider(e, 0, noteExcluded)
+		case e.stale(w.oldest):
+			w.budget--
+			w.decision.consider(e, 0, noteStale)
+			if w.decision == nil {
+				w.observe(e)
+			}
+		default:
+			return e
+		}
+	}
+	return nil
+}
+
+// count adds the scan to the metrics.
+func (s *slots) count(w *slotScan, sampled, dedupes int, tied bool) {
+	m, stale := s.metrics, s.spec.MaxScan-w.budget
+	m.scanDepth.Observe(float64(w.depth))
+	m.wraps.Add(float64(w.wraps))
+	m.stale.Add(float64(stale))
+	if s.spec.Samples > 1 {
+		m.samplesEffective.Observe(float64(sampled))
+		m.dedupes.Add(float64(dedupes))
+		if tied {
+			m.ties.Inc()
+		}
+	}
+	if w.exhausted {
+		m.budgetExhausted.Inc()
+		s.warn(w.request.Now, w.ring.version, stale)
+	}
+}
+
+// warn logs that the budget was used up, at most once per warnInterval.
+func (s *slots) warn(now selection.Instant, version string, stale int) {
+	last := s.lastWarn.Load()
+	if time.Duration(int64(now)-last) < warnInterval || !s.lastWarn.CompareAndSwap(last, int64(now)) {
+		return
+	}
+	s.logger.Warn("a pick stopped at the limit of stale endpoints: raise maxscan if this persists, or find out why they are not seen",
+		"service", s.service, "version", version, "stale", stale, "maxscan", s.spec.MaxScan)
+}
+
+// CompareVersions orders versions by their numbers, from left to right: 1.10 after 1.9,
+// 2024-05-10 after 2024-05-9. A leading v and everything after a plus sign are ignored; a
+// pre-release (1.0-rc1) comes before its release. Any string is a valid version.
+func CompareVersions(a, b string) int {
+	a, _, _ = strings.Cut(strings.TrimPrefix(a, "v"), "+")
+	b, _, _ = strings.Cut(strings.TrimPrefix(b, "v"), "+")
+	for {
+		if a != "" && b != "" && isDigit(a[0]) && isDigit(b[0]) {
+			var x, y string
+			x, a = cutNumber(a)
+			y, b = cutNumber(b)
+			if c := cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)); c != 0 {
+				return c
+			}
+			continue
+		}
+		if c := cmp.Compare(rank(a), rank(b)); c != 0 || a == "" {
+			return c
+		}
+		a, b = a[1:], b[1:]
+	}
+}
+
+// rank orders the rest after a common prefix: a pre-release, then the end, then anything
+// else by its first byte.
+func rank(rest string) int {
+	switch {
+	case rest == "":
+		return 1
+	case rest[0] == '-':
+		return 0
+	}
+	return 2 + int(rest[0])
+}
+
+// cutNumber cuts the digits off the front, without leading zeros.
+func cutNumber(s string) (digits, rest string) {
+	end := 0
+	for end < len(s) && isDigit(s[end]) {
+		end++
+	}
+	return strings.TrimLeft(s[:end], "0"), s[end:]
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

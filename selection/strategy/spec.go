@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ringway/ringway/ring"
 )
 
 // The names of the strategies.
 const (
-	P2C          = "p2c" // the default; it is selection.Balancer, not of this package
+	P2C          = "p2c" // the default; implemented by selection.Balancer
 	Stable       = "stable"
 	StableSHA256 = "stable-sha256"
 	Manual       = "manual"
@@ -26,45 +29,46 @@ var names = []string{P2C, Stable, StableSHA256, Manual, Ordered, Random, Closest
 // Names returns the names of all strategies, the default first.
 func Names() []string { return slices.Clone(names) }
 
-// Spec is a strategy's name with its parameters. A strategy takes the parameters
-// that name it; the others stay zero. Parse and Default fill in the defaults.
+// Spec is a strategy's name with its parameters. The comment of a parameter names the
+// strategies that take it; for others it stays zero. Parse and Default fill in the
+// defaults.
 type Spec struct {
 	// Name is one of Names.
 	Name string
 
-	// Preferred are nodes in order of preference. manual and ordered need at least
-	// one; closest and farthest measure and use only these as long as the range has
-	// any of them.
+	// Preferred are nodes in order of preference. manual and ordered need at least one;
+	// closest and farthest measure and use only the preferred nodes if the range has any
+	// of them.
 	Preferred []string
 
 	// Expiry is how long closest and farthest use a connect time before they
 	// measure it again; after a failure it is a tenth of that. Default 5 min.
 	Expiry time.Duration
-	// Timeout bounds one attempt of closest and farthest to connect. Default 2 s.
+	// Timeout limits one connection attempt of closest and farthest. Default 2 s.
 	Timeout time.Duration
 
-	// VirtualNodes (V) is how many places an endpoint has on the ring of slots: 1
-	// to 64, default 8. More make the shares more even (with one sample the largest
-	// of 1000 is 2.5 times the mean at 8, 1.7 times at 32), at V places of memory.
+	// VirtualNodes (V) is how many positions an endpoint has on the ring of slots: 1 to
+	// 64, default 8. A higher number makes shares more even (with one sample the largest
+	// of 1000 shares is 2.5 times the mean at 8, 1.7 times at 32) and takes memory for V
+	// positions per endpoint.
 	VirtualNodes int
-	// Samples (K) is how many places slots compares: 1 to 8, default 2. 1 never
-	// reads a load. 2 evens out the shares whatever V is; more gain little.
+	// Samples (K) is how many samples slots compares: 1 to 8, default 2. With 1 it never
+	// reads a load. 2 balance the shares for any V; more gain little.
 	Samples int
-	// MaxScan is how many stale endpoints slots passes over in one pick, over all
-	// samples and around the end of the ring, one met at two places counting
-	// twice: 1 to 256, default 16.
+	// MaxScan is how many stale endpoints slots passes over in one pick, for all samples
+	// together: 1 to 256, default 16. An endpoint found at two positions counts twice.
 	MaxScan int
-	// SlotJitter is the most that slots adds to a load by chance, so that those who
-	// read the same old loads do not all choose the same endpoint: 0 (off) to 64,
+	// SlotJitter is the largest random number that slots adds to a load, so that pickers
+	// with the same outdated loads do not all choose the same endpoint: 0 (off) to 64,
 	// default 4.
 	SlotJitter int
-	// Fresh is how long ago slots may have seen an endpoint to pick it. Default
-	// 10 s.
+	// Fresh is the age up to which a sighting counts: slots picks only endpoints that were
+	// seen within this time. Default 10 s.
 	Fresh time.Duration
 
-	// Bound is how many times its share, by weight, of the requests in flight stable
-	// gives an endpoint: above 1 to 100, default 1.25; 0 gives it any number. Two
-	// requests in flight are always within it.
+	// Bound limits the requests in flight that stable gives an endpoint, as a multiple of
+	// its share by weight: above 1 to 100, default 1.25; 0 means no limit. Two requests in
+	// flight are always allowed.
 	Bound float64
 }
 
@@ -80,15 +84,15 @@ func Default(name string) Spec {
 }
 
 // Parse reads "name" or "name;parameter=value;…", the form that String writes:
-// "slots;vnodes=16;samples=3", "ordered;preferred=w2,w1". Parameters not given
-// have their defaults; "" is p2c. All problems are reported at once.
+// "slots;vnodes=16;samples=3", "ordered;preferred=w2,w1". Missing parameters get their
+// defaults; "" is p2c. All problems are reported together.
 func Parse(text string) (Spec, error) {
 	name, rest, more := strings.Cut(text, ";")
 	if name = strings.TrimSpace(name); name == "" {
 		name = P2C
 	}
 	if s := (Spec{Name: name}); !slices.Contains(names, name) {
-		return Spec{}, s.Validate() // which parameters it would take, nobody can say
+		return Spec{}, s.Validate() // the parameters of an unknown strategy cannot be checked
 	}
 	s := Default(name)
 	var errs []error
@@ -107,7 +111,7 @@ func Parse(text string) (Spec, error) {
 		default:
 			if err := parameters[i].parse(&s, value); err != nil {
 				errs = append(errs, fmt.Errorf("selection: parameter %s of strategy %s: %w", key, name, err))
-				parameters[i].reset(&s) // one problem is said once
+				parameters[i].reset(&s) // so that Validate does not report the problem again
 			}
 		}
 		given = append(given, key)
@@ -118,7 +122,7 @@ func Parse(text string) (Spec, error) {
 	return s, nil
 }
 
-// takes lists the parameters of a strategy for an error.
+// takes lists the parameters of a strategy, for error texts.
 func takes(name string) string {
 	var keys []string
 	for _, p := range parameters {
@@ -132,7 +136,8 @@ func takes(name string) string {
 	return "must be one of: " + strings.Join(keys, ", ")
 }
 
-// String returns the form that Parse reads, with what differs from the defaults.
+// String returns the form that Parse reads, with the parameters that differ from their
+// defaults.
 func (s Spec) String() string {
 	text, normal := s.Name, Default(s.Name)
 	for _, p := range parameters {
@@ -143,7 +148,7 @@ func (s Spec) String() string {
 	return text
 }
 
-// Validate reports every problem at once, in the order of the fields, or nil.
+// Validate reports all problems together, in the order of the fields, or nil.
 func (s Spec) Validate() error {
 	if !slices.Contains(names, s.Name) {
 		return fmt.Errorf("selection: invalid strategy: %q (must be one of: %s)", s.Name, strings.Join(names, ", "))
@@ -158,4 +163,162 @@ func (s Spec) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// parameter is one field of Spec: how it is read, written and checked.
+type parameter interface {
+	key() string
+	takenBy(strategy string) bool
+	reset(*Spec) // to the default
+	parse(*Spec, string) error
+	text(*Spec) string
+	check(*Spec) error
+}
+
+// The parameters in the order of Spec's fields.
+var parameters = []parameter{
+	preferred{},
+	period{named{"expiry", []string{Closest, Farthest}}, 5 * time.Minute, func(s *Spec) *time.Duration { return &s.Expiry }},
+	period{named{"timeout", []string{Closest, Farthest}}, 2 * time.Second, func(s *Spec) *time.Duration { return &s.Timeout }},
+	number{named{"vnodes", []string{Slots}}, 1, ring.MaxVirtualNodes, ring.DefaultVirtualNodes, func(s *Spec) *int { return &s.VirtualNodes }},
+	number{named{"samples", []string{Slots}}, 1, maxSamples, 2, func(s *Spec) *int { return &s.Samples }},
+	number{named{"maxscan", []string{Slots}}, 1, 256, 16, func(s *Spec) *int { return &s.MaxScan }},
+	number{named{"jitter", []string{Slots}}, 0, 64, 4, func(s *Spec) *int { return &s.SlotJitter }},
+	period{named{"fresh", []string{Slots}}, 10 * time.Second, func(s *Spec) *time.Duration { return &s.Fresh }},
+	factor{named{"bound", []string{Stable}}, 100, 1.25, func(s *Spec) *float64 { return &s.Bound }},
+}
+
+// maxSamples is the most that Spec.Samples may be.
+const maxSamples = 8
+
+type named struct {
+	name       string
+	strategies []string
+}
+
+func (n named) key() string                  { return n.name }
+func (n named) takenBy(strategy string) bool { return slices.Contains(n.strategies, strategy) }
+
+// number is a count within bounds.
+type number struct {
+	named
+	low, high, normal int
+	field             func(*Spec) *int
+}
+
+func (n number) reset(s *Spec)       { *n.field(s) = n.normal }
+func (n number) text(s *Spec) string { return strconv.Itoa(*n.field(s)) }
+
+func (n number) parse(s *Spec, text string) (err error) {
+	if *n.field(s), err = strconv.Atoi(text); err != nil {
+		return fmt.Errorf("%q is not a whole number", text)
+	}
+	return nil
+}
+
+func (n number) check(s *Spec) error {
+	if v := *n.field(s); v < n.low || v > n.high {
+		return fmt.Errorf("selection: parameter %s of strategy %s must be in %d..%d, not %d", n.name, s.Name, n.low, n.high, v)
+	}
+	return nil
+}
+
+// period is a time that must be greater than 0.
+type period struct {
+	named
+	normal time.Duration
+	field  func(*Spec) *time.Duration
+}
+
+func (p period) reset(s *Spec)       { *p.field(s) = p.normal }
+func (p period) text(s *Spec) string { return p.field(s).String() }
+
+func (p period) parse(s *Spec, text string) (err error) {
+	if *p.field(s), err = time.ParseDuration(text); err != nil {
+		return fmt.Errorf("%q is not a duration, such as 10s or 5m", text)
+	}
+	return nil
+}
+
+func (p period) check(s *Spec) error {
+	if v := *p.field(s); v <= 0 {
+		return fmt.Errorf("selection: parameter %s of strategy %s must be greater than 0, not %v", p.name, s.Name, v)
+	}
+	return nil
+}
+
+// factor is 0, which means off, or more than 1.
+type factor struct {
+	named
+	high, normal float64
+	field        func(*Spec) *float64
+}
+
+func (f factor) reset(s *Spec)       { *f.field(s) = f.normal }
+func (f factor) text(s *Spec) string { return strconv.FormatFloat(*f.field(s), 'g', -1, 64) }
+
+func (f factor) parse(s *Spec, text string) (err error) {
+	if *f.field(s), err = strconv.ParseFloat(text, 64); err != nil {
+		return fmt.Errorf("%q is not a number, such as 1.25", text)
+	}
+	return nil
+}
+
+func (f factor) check(s *Spec) error {
+	if v := *f.field(s); !(v == 0 || v > 1 && v <= f.high) { // negated, so that NaN is refused too
+		return fmt.Errorf("selection: parameter %s of strategy %s must be 0 (off), or above 1 and at most %g, not %v", f.name, s.Name, f.high, v)
+	}
+	return nil
+}
+
+// preferred is the list of nodes.
+type preferred struct{}
+
+func (preferred) key() string { return "preferred" }
+func (preferred) takenBy(strategy string) bool {
+	return slices.Contains([]string{Manual, Ordered, Closest, Farthest}, strategy)
+}
+func (preferred) reset(s *Spec)       { s.Preferred = nil }
+func (preferred) text(s *Spec) string { return strings.Join(s.Preferred, ",") }
+
+// parse ignores spaces and empty items, because a list in an environment variable often
+// contains them.
+func (preferred) parse(s *Spec, text string) error {
+	s.Preferred = nil
+	for node := range strings.SplitSeq(text, ",") {
+		if node = strings.TrimSpace(node); node != "" {
+			s.Preferred = append(s.Preferred, node)
+		}
+	}
+	return nil
+}
+
+func (preferred) check(s *Spec) error {
+	if len(s.Preferred) == 0 && (s.Name == Manual || s.Name == Ordered) {
+		return fmt.Errorf("selection: %w: strategy %s requires at least one node in preferred", ErrNotConfigured, s.Name)
+	}
+	for i, node := range s.Preferred {
+		switch {
+		case node == "" || node != strings.TrimSpace(node) || strings.ContainsAny(node, ",;"):
+			return fmt.Errorf("selection: parameter preferred of strategy %s: %q is not a valid node name", s.Name, node)
+		case slices.Contains(s.Preferred[:i], node):
+			return fmt.Errorf("selection: parameter preferred of strategy %s names %q twice: name it once", s.Name, node)
+		}
+	}
+	return nil
+}
+
+// Parameters returns the values of the parameters that the strategy takes, by name. The
+// map is the caller's; it is nil for a strategy without parameters.
+func (s Spec) Parameters() map[string]string {
+	var out map[string]string
+	for _, p := range parameters {
+		if p.takenBy(s.Name) {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[p.key()] = p.text(&s)
+		}
+	}
+	return out
 }

@@ -61,7 +61,7 @@ func TestWhatIsWrongIsSaidAllAtOnceInAStableOrder(t *testing.T) {
 		"manual;preferred=a,b,a":    {`preferred of strategy manual names "a" twice`},
 		"stable;preferred=a":        {`strategy stable takes no parameter "preferred" (must be one of: bound)`},
 		"stable-sha256;bound=2":     {`strategy stable-sha256 takes no parameter "bound" (it takes none)`},
-		"stable;bound=tight":        {`parameter bound of strategy stable: "tight" is no number, such as 1.25`},
+		"stable;bound=tight":        {`parameter bound of strategy stable: "tight" is not a number, such as 1.25`},
 		"stable;bound=1":            {"parameter bound of strategy stable must be 0 (off), or above 1 and at most 100, not 1"},
 		"stable;bound=-1.25":        {"or above 1 and at most 100, not -1.25"},
 		"stable;bound=100.5":        {"or above 1 and at most 100, not 100.5"},
@@ -75,7 +75,7 @@ func TestWhatIsWrongIsSaidAllAtOnceInAStableOrder(t *testing.T) {
 			"vnodes of strategy slots must be in 1..64, not 0", "samples of strategy slots must be in 1..8, not 0",
 			"maxscan of strategy slots must be in 1..256, not 0", "jitter of strategy slots must be in 0..64, not -1", "fresh of strategy slots must be greater than 0"},
 		"slots;jitter=65;maxscan=257;samples=9;vnodes=65": {"1..64, not 65", "1..8, not 9", "1..256, not 257", "0..64, not 65"},
-		"slots;vnodes=many;fresh=10;samples=1;samples=2":  {`parameter vnodes of strategy slots: "many" is no whole number`, `fresh of strategy slots: "10" is no duration`, "samples of strategy slots is given twice"},
+		"slots;vnodes=many;fresh=10;samples=1;samples=2":  {`parameter vnodes of strategy slots: "many" is not a whole number`, `fresh of strategy slots: "10" is not a duration`, "samples of strategy slots is given twice"},
 	} {
 		for range 5 {
 			_, err := Parse(text)
@@ -97,15 +97,15 @@ func TestWhatIsWrongIsSaidAllAtOnceInAStableOrder(t *testing.T) {
 
 func TestASpecBuiltInCodeIsCheckedLikeOneThatIsRead(t *testing.T) {
 	for want, spec := range map[string]Spec{
-		"requires at least one node":       {Name: Ordered},
-		"must be greater than 0":           {Name: Closest},
-		"must be in 1..64":                 {Name: Slots, Samples: 1, MaxScan: 1, Fresh: 1},
-		`takes no parameter "preferred"`:   {Name: Random, Preferred: []string{"a"}},
-		`takes no parameter "expiry"`:      {Name: Stable, Expiry: 1},
-		"must be one of":                   {},
-		`"a;b" is no name of a node`:       {Name: Manual, Preferred: []string{"a;b"}},
-		`"" is no name of a node`:          {Name: Manual, Preferred: []string{""}},
-		"p2c is no strategy of this packa": {Name: P2C},
+		"requires at least one node":          {Name: Ordered},
+		"must be greater than 0":              {Name: Closest},
+		"must be in 1..64":                    {Name: Slots, Samples: 1, MaxScan: 1, Fresh: 1},
+		`takes no parameter "preferred"`:      {Name: Random, Preferred: []string{"a"}},
+		`takes no parameter "expiry"`:         {Name: Stable, Expiry: 1},
+		"must be one of":                      {},
+		`"a;b" is not a valid node name`:      {Name: Manual, Preferred: []string{"a;b"}},
+		`"" is not a valid node name`:         {Name: Manual, Preferred: []string{""}},
+		"p2c is not a strategy of this packa": {Name: P2C},
 	} {
 		if s, err := New(Config{Spec: spec}); s != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want an error with %q", spec, err, want)

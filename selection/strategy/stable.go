@@ -1,9 +1,15 @@
 package strategy
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,13 +17,14 @@ import (
 	"github.com/ringway/ringway/ring"
 )
 
-// stable is weighted rendezvous hashing with the order of [ring.Rendezvous], an
-// endpoint more or less moves its own keys only, and with bounded loads (Mirrokni,
-// Thorup, Zadimoghaddam 2016): an endpoint that has its bound in flight is passed
-// over, and the key goes to the next of its order. The loop is here because neither
-// an exclusion nor the bound may cost an allocation.
+// stable is weighted rendezvous hashing with the order of [ring.Rendezvous]: an endpoint
+// that joins or leaves moves only its own keys. Loads are bounded (Mirrokni, Thorup,
+// Zadimoghaddam, 2016): an endpoint that has as many requests in flight as its bound
+// allows is passed over, and the key goes to the next endpoint in its order. The loop is
+// repeated here because ring.Rendezvous cannot apply exclusions and bounds without an
+// allocation.
 type stable struct {
-	bound    float64 // 0: none
+	bound    float64 // 0: no bound
 	random   *rand.Rand
 	keyless  prometheus.Counter
 	passedOn prometheus.Counter
@@ -48,11 +55,13 @@ func (s *stable) pick(r Request, d *Decision) (*Endpoint, error) {
 		return nil, errAllExcluded
 	}
 	winner := first
-	// Up to alwaysWithin no sum is needed, which is nearly every pick at low load.
+	// Below alwaysWithin the sum over all endpoints is not needed. At low load this is
+	// nearly every pick.
 	if s.bound > 0 && first.load() >= alwaysWithin {
 		limit := newLoadLimit(list, s.bound, &r)
 		if !limit.allows(first) {
-			// None is left when others pick at the same time; then the bound yields.
+			// With concurrent picks every endpoint may be at its bound; then the
+			// first endpoint is used anyway.
 			if next := highest(list, seed, &r, limit, nil); next != nil {
 				winner = next
 			}
@@ -68,8 +77,8 @@ func (s *stable) pick(r Request, d *Decision) (*Endpoint, error) {
 	return winner, nil
 }
 
-// highest returns the endpoint with the highest score that the request does not
-// exclude and the limit allows, nil if there is none.
+// highest returns the endpoint with the highest score among those that the request does
+// not exclude and the limit allows, nil if there is none.
 func highest(list []*Endpoint, seed uint64, r *Request, limit loadLimit, d *Decision) *Endpoint {
 	var best *Endpoint
 	var highest float64
@@ -77,8 +86,8 @@ func highest(list []*Endpoint, seed uint64, r *Request, limit loadLimit, d *Deci
 	for _, e := range list {
 		hash := ring.Hash(e.Node, seed)
 		unit := max(float64(hash>>11), 0.5) / (1 << 53) // in (0,1)
-		// -ln(h) >= 1-h: most losers are seen without a logarithm. The margin
-		// covers rounding.
+		// Because -ln(h) >= 1-h, this bound rules out most losers without a
+		// logarithm. The margin covers rounding.
 		if d == nil && best != nil && e.Weight/(1-unit)*(1+1e-9) < highest {
 			continue
 		}
@@ -95,20 +104,20 @@ func highest(list []*Endpoint, seed uint64, r *Request, limit loadLimit, d *Deci
 	return best
 }
 
-// alwaysWithin is how many requests in flight are within every bound: one that has
-// just ended and is not counted off yet must not move the key of a client that sends
-// one after the other, nor must two keys that meet by chance.
+// alwaysWithin is how many requests in flight every bound allows. With 2, the key of a
+// client that sends sequential requests does not move because the previous request is
+// still counted, and neither does a key that shares its endpoint with another by chance.
 const alwaysWithin = 2
 
-// loadLimit is how many requests endpoints may have in flight for one pick: with the
-// one that is picked for, the bound times the endpoint's share of all, rounded up.
+// loadLimit limits the requests in flight of each endpoint for one pick: bound times the
+// endpoint's share of all requests in flight, including the new one, rounded up.
 type loadLimit struct {
-	perWeight float64 // 0: any number
+	perWeight float64 // 0: no limit
 }
 
-// newLoadLimit shares out all that is in flight, also at excluded endpoints, among
-// those that are not excluded. The shares add up to more than that, so one of them
-// has less than its own.
+// newLoadLimit divides all requests in flight, including those at excluded endpoints,
+// among the endpoints that are not excluded. The sum of the limits exceeds that number, so
+// at least one endpoint is below its limit.
 func newLoadLimit(list []*Endpoint, bound float64, r *Request) loadLimit {
 	inFlight, weights := 0, 0.0
 	for _, e := range list {
@@ -123,15 +132,15 @@ func newLoadLimit(list []*Endpoint, bound float64, r *Request) loadLimit {
 	return loadLimit{perWeight: bound * float64(inFlight+1) / weights}
 }
 
-// of is how many an endpoint may have. The margin keeps rounding from adding one.
+// of returns the limit of an endpoint. The margin prevents rounding errors from adding one.
 func (l loadLimit) of(e *Endpoint) int {
 	return max(int(math.Ceil(l.perWeight*e.Weight*(1-1e-12))), alwaysWithin)
 }
 
 func (l loadLimit) allows(e *Endpoint) bool { return l.perWeight == 0 || e.load() < l.of(e) }
 
-// passOn notes in a decision over the whole list, not ranked yet, why the first
-// endpoint of a key's order did not get it.
+// passOn records why the first endpoint of a key's order was passed over. The candidates
+// of the decision must be in the order of list, not ranked yet.
 func (d *Decision) passOn(list []*Endpoint, first *Endpoint, limit loadLimit) {
 	if d == nil {
 		return
@@ -142,4 +151,62 @@ func (d *Decision) passOn(list []*Endpoint, first *Endpoint, limit loadLimit) {
 			c.Note = fmt.Sprintf("passed over: %d in flight, the bound is %d", e.load(), limit.of(e))
 		}
 	}
+}
+
+// stableSHA256 is the hashing of XIP-79, for users who migrate from it. n sorted nodes have
+// the positions i·⌊(2³²−1)/n⌋, and a key belongs to the first position after the first
+// four bytes of its SHA-256, or to node 0; the keys of an excluded node go to the next
+// node. Positions depend on the rank: one more node moves up to half of the keys, while
+// stable moves 1/(n+1).
+type stableSHA256 struct {
+	random  *rand.Rand
+	keyless prometheus.Counter
+	table   atomic.Pointer[[]*Endpoint]
+}
+
+func (s *stableSHA256) update(sorted []*Endpoint) {
+	slices.SortFunc(sorted, func(a, b *Endpoint) int { return compareNumbered(a.Node, b.Node) })
+	s.table.Store(&sorted)
+}
+
+func (*stableSHA256) describe() (rule, measure string) {
+	return "the first position after the key's hash whose node is not excluded", "places after the key's position"
+}
+
+func (s *stableSHA256) pick(r Request, d *Decision) (*Endpoint, error) {
+	list := *s.table.Load()
+	if len(list) == 0 {
+		return nil, errNoEndpoints
+	}
+	if r.Key != "" {
+		return first(list, sha256Position(r.Key, len(list)), &r, d)
+	}
+	if d == nil {
+		s.keyless.Inc()
+	}
+	return first(list, s.random.IntN(len(list)), &r, d)
+}
+
+// sha256Position returns the rank of the first of n positions after the key's hash.
+func sha256Position(key string, n int) int {
+	var buffer [512]byte // longer keys cost an allocation
+	digest := sha256.Sum256(append(buffer[:0], key...))
+	hash, spacing := binary.BigEndian.Uint32(digest[:]), math.MaxUint32/uint32(n)
+	return min(int(hash/spacing)+1, n) % n
+}
+
+// compareNumbered sorts names that are numbers by value, before all others. Nodes of
+// XIP-79 have numbers, so a fleet that keeps these names keeps its ranks.
+func compareNumbered(a, b string) int {
+	x, errA := strconv.ParseUint(a, 10, 64)
+	y, errB := strconv.ParseUint(b, 10, 64)
+	switch {
+	case errA == nil && errB == nil:
+		return cmp.Or(cmp.Compare(x, y), strings.Compare(a, b))
+	case errA == nil:
+		return -1
+	case errB == nil:
+		return 1
+	}
+	return strings.Compare(a, b)
 }

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// leastRequest drives grpc-go's own balancer: a channel without a network gives
-// it n endpoints, lets every connection succeed at once and takes the picker
-// that it publishes. The picker asks a pick_first picker for the connection, as
-// in a real channel.
+// leastRequest runs the original balancer of grpc-go: a channel without a network
+// gives the balancer n endpoints, lets every connection succeed immediately and
+// takes the picker that the balancer publishes. The picker asks a pick_first
+// picker for the connection, as in a real channel.
 func leastRequest(n int) (func() operation, error) {
 	picker, err := leastRequestPicker(n)
 	if err != nil {
@@ -69,8 +69,8 @@ func grpcOperation(picker balancer.Picker) operation {
 	}
 }
 
-// offlineChannel stands in for a grpc.ClientConn. The embedded interface is nil:
-// a method that is not below would panic, so nothing goes unnoticed.
+// offlineChannel replaces a grpc.ClientConn. The embedded interface is nil, so a
+// call of a method that is not implemented below panics.
 type offlineChannel struct {
 	balancer.ClientConn
 	conns   []*offlineConn
@@ -92,8 +92,8 @@ func (c *offlineChannel) ResolveNow(resolver.ResolveNowOptions)  {}
 func (c *offlineChannel) Target() string                         { return "offline:///echo" }
 func (c *offlineChannel) MetricsRecorder() stats.MetricsRecorder { return noMetrics{} }
 
-// connectAll brings every connection that was asked for to READY. It must not
-// run inside a call of the balancer, which holds its locks there.
+// connectAll brings every requested connection to READY. connectAll must not run
+// inside a call of the balancer, because the balancer then holds its locks.
 func (c *offlineChannel) connectAll() {
 	for len(c.waiting) > 0 {
 		conn := c.waiting[0]

@@ -30,7 +30,7 @@ type config struct {
 	check  bool
 }
 
-// cell is what was measured at one size and number of processors: figures by
+// cell holds the measurements of one size and number of processors: figures by
 // side and round.
 type cell struct {
 	endpoints, procs int
@@ -74,7 +74,7 @@ func measureAll(cfg config) ([]cell, error) {
 		}
 		for _, procs := range cfg.procs {
 			c := cell{endpoints: n, procs: procs, figures: make([][]figure, len(sides))}
-			for range cfg.rounds { // in turn, so that a noisy neighbour hits all
+			for range cfg.rounds { // sides take turns, so that a noisy neighbour affects all of them
 				for i, s := range sides {
 					f, err := measure(operations[i], procs, times[i])
 					if err != nil {
@@ -104,17 +104,17 @@ func printTable(out io.Writer, cells []cell) error {
 	return w.Flush()
 }
 
-// mostOfKratos is the share of go-kratos' processor time that ours may take.
+// mostOfKratos is the largest allowed share of go-kratos' processor time for timeGiven.
 const mostOfKratos = 0.5
 
-// judge returns what does not hold in this cell.
+// judge returns an error for each promise that does not hold in this cell.
 func (c cell) judge() error {
 	var broken []error
 	if r := c.ratio(timeGiven, goKratos); r > mostOfKratos {
 		broken = append(broken, fmt.Errorf("%d endpoints, %d processors: ours takes %.2f of go-kratos' time; at most %.2f is promised", c.endpoints, c.procs, r, mostOfKratos))
 	}
 	for _, i := range []int{timeGiven, clockRead} {
-		// What the runtime allocates meanwhile is far below one in a thousand.
+		// Allocations of the runtime are far below one in a thousand operations.
 		if a := c.median(i, func(f figure) float64 { return f.allocs }); a > 0.001 {
 			broken = append(broken, fmt.Errorf("%d endpoints, %d processors: %s allocates %.3f times per request; 0 is promised", c.endpoints, c.procs, sides[i].name, a))
 		}
@@ -130,7 +130,8 @@ func (c cell) median(side int, of func(figure) float64) float64 {
 	return middle(values)
 }
 
-// ratio is the median over the rounds of what side a takes of side b.
+// ratio returns the median over the rounds of side a's processor time divided by
+// side b's.
 func (c cell) ratio(a, b int) float64 {
 	values := make([]float64, len(c.figures[a]))
 	for i := range values {

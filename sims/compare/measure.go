@@ -16,7 +16,7 @@ type figure struct {
 	allocs float64
 }
 
-// measure runs times operations on each of procs goroutines at once, with as
+// measure runs times operations on each of procs goroutines in parallel, with as
 // many processors.
 func measure(newOperation func() operation, procs, times int) (figure, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
@@ -24,7 +24,7 @@ func measure(newOperation func() operation, procs, times int) (figure, error) {
 	for i := range ops {
 		ops[i] = newOperation()
 	}
-	runtime.GC() // what the last one left is not this one's to clear away
+	runtime.GC() // this measurement must not pay for garbage of the last one
 	errs := make([]error, procs)
 	var before, after runtime.MemStats
 	var running sync.WaitGroup
@@ -59,8 +59,8 @@ func timesFor(op operation, span time.Duration) (int, error) {
 	}
 }
 
-// cpuTime is what this process has used so far. It is steadier than wall time
-// on a shared machine.
+// cpuTime returns the processor time of this process so far. Processor time is
+// steadier than wall time on a shared machine.
 func cpuTime() (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

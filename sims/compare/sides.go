@@ -24,12 +24,12 @@ type operation func() error
 // side is one selector.
 type side struct {
 	name string
-	// prepare returns a warm selector over n endpoints: a function that gives
-	// every goroutine an operation of its own on that one selector.
+	// prepare warms up one selector over n endpoints and returns a function that
+	// gives every goroutine a separate operation on that selector.
 	prepare func(n int) (func() operation, error)
 }
 
-// The first is the one that is judged, against the third.
+// Indexes of sides. -check compares timeGiven with goKratos.
 const (
 	timeGiven = iota
 	clockRead
@@ -48,7 +48,7 @@ var sides = []side{
 // every endpoint has statistics.
 const warmup = 50
 
-// ringwayTimeGiven lets time pass as in a relay: 100 µs between requests, 1 to
+// ringwayTimeGiven advances time as in a relay: 100 µs between requests, 1 to
 // 16 ms per request.
 func ringwayTimeGiven(n int) (func() operation, error) {
 	b, err := newBalancer(n)
@@ -57,7 +57,8 @@ func ringwayTimeGiven(n int) (func() operation, error) {
 	}
 	latest := func() selection.Instant { return 0 }
 	newOperation := func() operation {
-		// No goroutine starts before the time that an earlier one has reached.
+		// Each operation starts at the latest time of the earlier ones, so that time never
+		// goes back.
 		now, i := max(selection.Instant(4*time.Second), latest()), 0 // after the slow start
 		before := latest
 		latest = func() selection.Instant { return max(now, before()) }
@@ -84,7 +85,7 @@ func ringwayClockRead(n int) (func() operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The epoch lies back so that no slow start falls into the measurement.
+	// The epoch is a minute ago, so that no slow start falls into the measurement.
 	epoch := time.Now().Add(-time.Minute)
 	newOperation := func() operation {
 		i := 0

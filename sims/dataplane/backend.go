@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// backendAddresses are the six places where the backends listen.
+// backendAddresses returns the listen addresses of the six backends.
 func backendAddresses() []string {
 	var a []string
 	for i := 11; i <= 16; i++ {
@@ -18,9 +18,10 @@ func backendAddresses() []string {
 	return a
 }
 
-// runBackends serves all backends in this process until it is killed. They
-// are as cheap as can be, so that the proxy's share of the machine is large:
-// the body's size is the path, the answer is prepared, nothing is parsed.
+// runBackends serves all backends in this process until the process is killed.
+// The backends use as little CPU as possible, so that the proxy gets most of the
+// machine: the path gives the size of the body, the response is cached, and
+// headers are not parsed.
 func runBackends() error {
 	failed := make(chan error)
 	for _, addr := range backendAddresses() {

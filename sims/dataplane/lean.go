@@ -9,8 +9,8 @@ import (
 	"github.com/ringway/ringway/internal/relay/upstream"
 )
 
-// runLean serves listen with nothing but net/http and the upstream pools,
-// endpoints in turn: the relay's engine without the relay around it.
+// runLean serves listen with net/http and the upstream pools only, in round-robin
+// order: the relay's upstream engine without routing and selection.
 func runLean(listen string) error {
 	var pools []*upstream.Pool
 	for _, addr := range backendAddresses() {

@@ -23,8 +23,8 @@ import (
 //go:embed haproxy.cfg.tmpl
 var haproxyConfig string
 
-// roleVariable makes a copy of this program a backend or a lean ingress
-// instead of the measurement.
+// roleVariable is the environment variable that makes a copy of this program run
+// the backends or the lean ingress instead of the measurement.
 const roleVariable = "RINGWAY_DATAPLANE_ROLE"
 
 const (
@@ -80,7 +80,8 @@ func start() error {
 	return measure(ctx, o)
 }
 
-// findTools fails with what to install.
+// findTools returns the paths of haproxy and wrk, or an error that names the
+// packages to install.
 func findTools() (haproxy, wrk string, err error) {
 	haproxy, err1 := exec.LookPath("haproxy")
 	if err1 != nil {
@@ -93,7 +94,7 @@ func findTools() (haproxy, wrk string, err error) {
 	return haproxy, wrk, nil
 }
 
-// fleet is the processes of one measurement.
+// fleet holds the processes of one measurement.
 type fleet struct {
 	dir   string
 	procs []*exec.Cmd

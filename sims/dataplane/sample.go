@@ -59,8 +59,8 @@ type wrkReport struct {
 	p99      time.Duration
 }
 
-// parseWrk reads wrk's report; an answer that is not 2xx or a broken
-// connection makes the measurement worthless and is an error.
+// parseWrk reads wrk's report. A response other than 2xx and a broken connection
+// make the measurement invalid and are errors.
 func parseWrk(out string) (r wrkReport, err error) {
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)
@@ -84,13 +84,13 @@ func parseWrk(out string) (r wrkReport, err error) {
 	return r, nil
 }
 
-// cpuTime is the user and system time of a process with all its threads.
+// cpuTime returns the user and system time of a process with all its threads.
 func cpuTime(pid int) (time.Duration, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("the proxy is gone: %w", err)
 	}
-	_, rest, _ := strings.Cut(string(b), ") ") // the name may hold blanks
+	_, rest, _ := strings.Cut(string(b), ") ") // the process name may contain blanks
 	f := strings.Fields(rest)
 	if len(f) < 13 {
 		return 0, fmt.Errorf("process %d: unexpected stat line", pid)

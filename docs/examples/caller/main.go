@@ -1,5 +1,4 @@
-// A caller that knows where relays are and names services as hosts. It keeps
-// connections to three relays and two in reserve.
+// A caller that discovers relays and keeps connections to three, with two in reserve.
 package main
 
 import (
@@ -8,14 +7,14 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/ringway/ringway/selection/pool/client"
 )
 
 func main() {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx := context.Background()
 	ringway, err := client.New(client.Config{Seeds: []string{"127.0.0.1:7410"}})
 	if err != nil {
 		log.Fatal(err)
@@ -31,10 +30,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer resp.Body.Close() // until then the request holds its place on a connection
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%s %s", resp.Status, body)
+	defer resp.Body.Close() // the request occupies a connection until the body is closed
+	fmt.Println(resp.Status)
+	_, _ = io.Copy(os.Stdout, resp.Body)
 }

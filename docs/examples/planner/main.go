@@ -1,5 +1,4 @@
-// The plan alone: who would connect to whom in a fleet that does not exist yet.
-// There is no network in it.
+// The plan of a fleet that does not exist yet. No network is needed.
 package main
 
 import (
@@ -24,13 +23,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for i, relay := range plan.Affine()[:2] {
-		assignments, err := plan.Assignments(i)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(relay, "connects to", len(assignments), "workers, first to", assignments[0].Worker)
+	assignments, err := plan.Assignments(0)
+	if err != nil {
+		log.Fatal(err)
 	}
+	fmt.Println(plan.Affine()[0], "connects to", len(assignments), "workers, first to", assignments[0].Worker)
 	c := plan.Coverage()
 	fmt.Println("relays per worker:", c.Min, "to", c.Max, "connections:", c.Connections)
 	fmt.Println(plan.Explain(plan.Affine()[0], "worker-7"))

@@ -1,5 +1,5 @@
-// A relay of your own: it finds the workers of the service "echo" by gossip and
-// sends each request to the better of two of its slice.
+// This relay finds the workers of the service "echo" by gossip and sends each request
+// to the better of two workers of its range.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	go catalogue.Run(ctx)
 	go relay.refresh(ctx)
 	go func() {
-		for view := range catalogue.Watch(ctx) { // members or offers changed
+		for view := range catalogue.Watch(ctx) { // members or endpoints changed
 			plan, _ := affinity.NewPlan(affinity.PlanConfig{ // none without workers
 				Service: service, Relays: affinity.Relays(view.Relays()), Workers: affinity.Workers(view.Workers(service)),
 			})
@@ -49,9 +49,9 @@ func main() {
 // relay is the handler of all requests.
 type relay struct {
 	balancer *selection.Balancer
-	proxy    *httputil.ReverseProxy // one: it keeps the connections
+	proxy    *httputil.ReverseProxy // shared, because it keeps the connections
 	began    time.Time
-	servedBy atomic.Pointer[[]string] // the relays to ask instead, where this one is none of them
+	servedBy atomic.Pointer[[]string] // the relays that serve the service, if this one does not
 }
 
 func newRelay() (*relay, error) {
@@ -63,10 +63,10 @@ func newRelay() (*relay, error) {
 	return r, err
 }
 
-// now is the clock of the balancer.
+// now is the balancer's clock.
 func (r *relay) now() selection.Instant { return selection.Instant(time.Since(r.began)) }
 
-// refresh lets evicted workers come back.
+// refresh lets evicted workers return.
 func (r *relay) refresh(ctx context.Context) {
 	for tick := time.NewTicker(250 * time.Millisecond); ctx.Err() == nil; {
 		select {
@@ -77,7 +77,7 @@ func (r *relay) refresh(ctx context.Context) {
 	}
 }
 
-// follow connects to this relay's workers of the plan.
+// follow uses the workers that the plan assigns to this relay.
 func (r *relay) follow(plan *affinity.Plan, offers *advertise.Endpoints) {
 	var slice []selection.Endpoint
 	var servedBy *[]string
@@ -86,7 +86,7 @@ func (r *relay) follow(plan *affinity.Plan, offers *advertise.Endpoints) {
 		if relays := plan.Affine(); !affine {
 			servedBy = &relays
 		}
-		assignments, _ := plan.Assignments(index) // none where the relay is not affine
+		assignments, _ := plan.Assignments(index) // none if the relay is not affine
 		for _, a := range assignments {
 			slice = append(slice, selection.Endpoint{ID: a.Worker, Weight: a.Weight, Value: offers.Of(a.Worker).Address})
 		}
@@ -97,7 +97,7 @@ func (r *relay) follow(plan *affinity.Plan, offers *advertise.Endpoints) {
 	}
 }
 
-// attempt is a request's worker and how it went.
+// attempt is one request's worker and result.
 type attempt struct {
 	pick     selection.Pick
 	outcome  selection.Outcome
@@ -120,15 +120,15 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	a := &attempt{pick: pick, outcome: selection.Failure}
 	ctx := context.WithValue(req.Context(), attemptKey{}, a)
-	defer func() { // a body that breaks off is a panic: still a failure
-		if ctx.Err() != nil { // the caller went away; the worker is not blamed
+	defer func() { // also when the proxy panics because a body broke off
+		if ctx.Err() != nil { // the client left: no failure of the worker
 			a.outcome = selection.Cancelled
 		}
 		r.balancer.Done(a.pick, r.now(), a.outcome)
 	}()
 	r.proxy.ServeHTTP(w, req.WithContext(ctx))
 	if a.answered {
-		a.outcome = selection.Success // the head has told the rest
+		a.outcome = selection.Success // answered has reported the status
 	}
 }
 
@@ -137,7 +137,7 @@ func rewrite(p *httputil.ProxyRequest) {
 	p.SetXForwarded()
 }
 
-// answered tells the balancer of an answer that begins; its body may be long.
+// answered reports when an answer begins, because its body may take long.
 func (r *relay) answered(resp *http.Response) error {
 	outcome := selection.Success
 	switch {
@@ -151,7 +151,7 @@ func (r *relay) answered(resp *http.Response) error {
 	return nil
 }
 
-// failed answers where the worker did not.
+// failed answers if the worker did not.
 func failed(w http.ResponseWriter, req *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusBadGateway)
 }

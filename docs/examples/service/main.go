@@ -1,5 +1,4 @@
-// A Go service that offers itself, without an agent beside it: it answers "echo"
-// and is drained before it stops.
+// A Go service that offers "echo" without an agent, and drains before it stops.
 package main
 
 import (
@@ -28,7 +27,7 @@ func main() {
 		_, _ = w.Write([]byte("hello from echo-1\n"))
 	})}
 	go func() { log.Print(server.ListenAndServe()) }()
-	if err := advertiser.Run(ctx); err != nil { // until a signal: drains, then leaves
+	if err := advertiser.Run(ctx); err != nil { // on a signal, Run drains and then leaves the cluster
 		log.Print(err)
 	}
 	_ = server.Shutdown(context.Background())

@@ -1,15 +1,19 @@
-// Command backend is the service beside a worker in the end-to-end tests. It
-// speaks HTTP/1.1, clear-text HTTP/2, WebSocket and gRPC on one port.
+// Command backend is the service next to a worker in the end-to-end tests. It serves
+// HTTP/1.1, clear-text HTTP/2, WebSocket and gRPC on one port.
 //
-// Promise: a request that carries an X-Request-Id is in the journal before it is
-// answered, and stays there when the process is killed, so that a test can count
-// how often each was executed.
+// Promise: a request that carries an X-Request-Id is in the journal before it is answered,
+// and stays there when the process is killed, so that a test can count how often each
+// request was executed.
 //
 //	/              the name                  /events?key=K  two events; K is between them
 //	/echo          the body, and trailers    /websocket     echoes messages
 //	/delay?ms=N    the name, after N ms      gRPC           grpc.health.v1.Health
+//	/work?ms=N     likewise, -slots concurrently; the others queue.
+//	               Completed-At is the time of completion, in µs since 1970
+//	/slow?by=F     multiplies the time of each later /work by F
 //	/hold?key=K    the name, once K is released
 //	/release?key=K ends the waiting for K    /health?service=S  S becomes SERVING
 //
-// Rules: every wait is bounded. SIGTERM ends it after the requests in flight.
+// Rules: every wait has a time limit. SIGTERM ends the process after the requests in
+// flight.
 package main

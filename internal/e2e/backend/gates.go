@@ -2,15 +2,16 @@ package main
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
 
-// maxWait bounds every wait for a gate.
+// maxWait limits every wait for a gate.
 const maxWait = 2 * time.Minute
 
-// gates are what requests wait at until a test opens them. A gate may be opened
-// before anybody waits.
+// gates are the points where requests wait until a test opens them. A gate may be opened
+// before the first request waits.
 type gates struct {
 	mu    sync.Mutex
 	byKey map[string]chan struct{}
@@ -41,7 +42,7 @@ func (g *gates) open(key string) {
 	}
 }
 
-// wait reports whether the gate opened before ctx or the time ended.
+// wait returns true if the gate opened, and false if ctx ended or maxWait passed first.
 func (g *gates) wait(ctx context.Context, key string) bool {
 	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
@@ -52,4 +53,37 @@ func (g *gates) wait(ctx context.Context, key string) bool {
 	case <-ctx.Done():
 	}
 	return false
+}
+
+// slots serve requests in the order of arrival, each slot one request at a time.
+//
+// The slots are a timetable: a request starts in the slot that is free first, when that
+// slot becomes free, or immediately if the slot is free already. A slot that was held
+// during time.Sleep would lose the time that the sleep lasts too long, and would complete
+// fewer than 1 / service time requests per second.
+type slots struct {
+	mu   sync.Mutex
+	free []time.Time // when each slot becomes free
+	slow float64
+}
+
+func newSlots(n int) *slots { return &slots{free: make([]time.Time, max(n, 1)), slow: 1} }
+
+// take reserves a slot and returns when a request of that service time completes.
+func (s *slots) take(now time.Time, work time.Duration) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := slices.MinFunc(s.free, time.Time.Compare)
+	i := slices.Index(s.free, first)
+	if first.Before(now) {
+		first = now
+	}
+	s.free[i] = first.Add(time.Duration(float64(work) * s.slow))
+	return s.free[i]
+}
+
+func (s *slots) setSlow(by float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = by
 }

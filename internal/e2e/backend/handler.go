@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxBody and maxMessage bound what is echoed, maxDelay what can be asked for.
+	// maxBody and maxMessage limit the echoed bytes, maxDelay the requested delay.
 	maxBody    = 64 << 20
 	maxMessage = 1 << 20
 	maxDelay   = 10 * time.Second
@@ -27,17 +27,20 @@ type handler struct {
 	name    string
 	journal journal
 	gates   gates
+	slots   *slots
 	mux     *http.ServeMux
 	rpc     *grpc.Server
 	health  *health.Server
 }
 
-func newHandler(name string, j journal) *handler {
-	h := &handler{name: name, journal: j, mux: http.NewServeMux(), rpc: grpc.NewServer(), health: health.NewServer()}
+func newHandler(name string, slots int) *handler {
+	h := &handler{name: name, slots: newSlots(slots), mux: http.NewServeMux(), rpc: grpc.NewServer(), health: health.NewServer()}
 	healthpb.RegisterHealthServer(h.rpc, h.health)
 	h.mux.HandleFunc("/", h.answer)
 	h.mux.HandleFunc("/echo", h.echo)
 	h.mux.HandleFunc("/delay", h.delay)
+	h.mux.HandleFunc("/work", h.work)
+	h.mux.HandleFunc("/slow", h.slow)
 	h.mux.HandleFunc("/hold", h.hold)
 	h.mux.HandleFunc("/release", h.release)
 	h.mux.HandleFunc("/events", h.events)
@@ -61,10 +64,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// The client's connection is the client's affair, so errors of writing to it are
-// dropped here and below.
+// An error of writing an answer concerns only the connection of the client, so these errors
+// are dropped here and below.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request) {
-	// What the worker saw of the client, so that a test can.
+	// The X-Forwarded-For header that arrived, for assertions of a test.
 	w.Header().Set("Seen-Forwarded-For", r.Header.Get("X-Forwarded-For"))
 	var ours []string
 	for name := range maps.Keys(r.Header) {
@@ -89,7 +92,7 @@ func (h *handler) echo(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	_, _ = w.Write(body)
-	if len(r.Trailer) > 0 { // or net/http declares a length, and drops the trailers
+	if len(r.Trailer) > 0 { // otherwise net/http declares a length and drops the trailers
 		_ = http.NewResponseController(w).Flush()
 	}
 	for name, values := range r.Trailer {
@@ -100,18 +103,46 @@ func (h *handler) echo(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) delay(w http.ResponseWriter, r *http.Request) {
-	ms, err := strconv.Atoi(r.FormValue("ms"))
-	if d := time.Duration(ms) * time.Millisecond; err != nil || d < 0 || d > maxDelay {
-		http.Error(w, fmt.Sprintf("ms: 0 to %d", maxDelay.Milliseconds()), http.StatusBadRequest)
+	if d, ok := serviceTime(w, r); ok {
+		time.Sleep(d)
+		h.answer(w, r)
+	}
+}
+
+// work does not notice that a client has disconnected: its request still takes its turn, as
+// in most services.
+func (h *handler) work(w http.ResponseWriter, r *http.Request) {
+	if d, ok := serviceTime(w, r); ok {
+		done := h.slots.take(time.Now(), d)
+		time.Sleep(time.Until(done))
+		w.Header().Set("Completed-At", strconv.FormatInt(done.UnixMicro(), 10))
+		h.answer(w, r)
+	}
+}
+
+func (h *handler) slow(w http.ResponseWriter, r *http.Request) {
+	by, err := strconv.ParseFloat(r.FormValue("by"), 64)
+	if err != nil || by <= 0 {
+		http.Error(w, "by: a factor", http.StatusBadRequest)
 		return
 	}
-	time.Sleep(time.Duration(ms) * time.Millisecond) // the service time that was asked for
+	h.slots.setSlow(by)
 	h.answer(w, r)
+}
+
+// serviceTime returns the service time that r asks for.
+func serviceTime(w http.ResponseWriter, r *http.Request) (d time.Duration, ok bool) {
+	ms, err := strconv.Atoi(r.FormValue("ms"))
+	if d = time.Duration(ms) * time.Millisecond; err != nil || d < 0 || d > maxDelay {
+		http.Error(w, fmt.Sprintf("ms: 0 to %d", maxDelay.Milliseconds()), http.StatusBadRequest)
+		return 0, false
+	}
+	return d, true
 }
 
 func (h *handler) hold(w http.ResponseWriter, r *http.Request) {
 	if !h.gates.wait(r.Context(), r.URL.Query().Get("key")) {
-		http.Error(w, "nobody released this request", http.StatusGatewayTimeout)
+		http.Error(w, "this request was not released", http.StatusGatewayTimeout)
 		return
 	}
 	h.answer(w, r)
@@ -134,7 +165,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 func (h *handler) websocket(w http.ResponseWriter, r *http.Request) {
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil {
-		return // Accept has answered
+		return // Accept has answered already
 	}
 	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(maxMessage)

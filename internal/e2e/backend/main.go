@@ -12,31 +12,33 @@ import (
 	"time"
 )
 
-// stopTimeout bounds the wait for requests in flight at the end.
+// stopTimeout limits the wait for requests in flight at the end.
 const stopTimeout = 10 * time.Second
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:0", "IP:port to listen at")
 	name := flag.String("name", "backend", "what is answered")
 	journalPath := flag.String("journal", "", "file to which the ids of requests are appended")
+	slots := flag.Int("slots", 1, "how many requests of /work are served at a time")
 	flag.Parse()
-	if err := run(*addr, *name, *journalPath); err != nil {
+	if err := run(*addr, newHandler(*name, *slots), *journalPath); err != nil {
 		fmt.Fprintln(os.Stderr, "backend:", err)
 		os.Exit(1)
 	}
 }
 
-func run(addr, name, journalPath string) error {
+func run(addr string, h *handler, journalPath string) error {
 	j, err := openJournal(journalPath)
 	if err != nil {
 		return err
 	}
+	h.journal = j
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Addr: addr, Handler: newHandler(name, j), Protocols: protocols, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Addr: addr, Handler: h, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second}
 
 	served := make(chan error, 1)
 	go func() { served <- server.ListenAndServe() }()
@@ -52,4 +54,36 @@ func run(addr, name, journalPath string) error {
 	}
 	<-served
 	return j.close()
+}
+
+// journal appends one line for each request. Each line is one write to a file opened for
+// appending, so lines are never torn and survive kill -9.
+type journal struct{ file *os.File }
+
+func openJournal(path string) (journal, error) {
+	if path == "" {
+		return journal{}, nil
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return journal{}, fmt.Errorf("open the journal: %w", err)
+	}
+	return journal{file}, nil
+}
+
+func (j journal) note(method, id string) error {
+	if j.file == nil {
+		return nil
+	}
+	if _, err := fmt.Fprintf(j.file, "%s %s\n", method, id); err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	return nil
+}
+
+func (j journal) close() error {
+	if j.file == nil {
+		return nil
+	}
+	return j.file.Close()
 }

@@ -1,15 +1,15 @@
-// Package browser runs fleets and looks at their status pages with a real browser:
-// headless Chromium, driven by its own protocol. It is a module of its own, so that
-// what drives the browser is no dependency of Ringway.
+// Package browser runs fleets and tests their status pages with a real browser: headless
+// Chromium, controlled through the DevTools protocol. It is a separate module, so that the
+// driver of the browser is not a dependency of Ringway.
 //
-// Promise: a page that passed here loaded nothing from elsewhere, logged no error and
-// threw nothing, in whatever a test did with it.
+// Promise: a page that passed a test loaded nothing from other origins, logged no error and
+// threw no exception, in all steps of the test.
 //
 //	Fleet (relays and workers, this process) ◄── http ── Chromium ◄── DevTools ── Tab
 //	   ▲                                                                          │
 //	   └── Kill, StartWorker, Load                     console, exceptions, requests
 //
-// Rules: a Fleet and a Browser belong to who started them and end with Stop or Close;
-// then nothing of them is left. Waiting is for a condition in the page, with a
+// Rules: a Fleet and a Browser belong to the code that started them and end with Stop or
+// Close; then nothing of them is left. Waiting is for a condition in the page, with a
 // deadline.
 package browser

@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,7 +30,7 @@ type RelayConfig struct {
 	ID         string
 	Gate       bool
 	Datacenter string
-	// RelaysPerService is how many relays serve a service; 0 is the default.
+	// RelaysPerService is the number of relays that serve a service; 0 is the default.
 	RelaysPerService int
 }
 
@@ -33,23 +38,23 @@ type RelayConfig struct {
 type WorkerConfig struct {
 	ID         string
 	Datacenter string
-	// Services are what it offers, all of them by one backend.
+	// Services are the services that the worker offers, all with the same backend.
 	Services []string
 	// Delay is the median time of an answer. Default 25 ms.
 	Delay time.Duration
 }
 
-// Fleet is relays and workers in this process, over real sockets.
+// Fleet has relays and workers in this process, connected by real sockets.
 type Fleet struct {
 	logger *slog.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	relays  map[string]*member
-	order   []string // of relays
+	order   []string // of the relays
 	workers map[string]*member
 }
 
-// member is a relay or a worker that runs.
+// member is a running relay or worker.
 type member struct {
 	relay   *relay.Relay
 	agent   *worker.Agent
@@ -82,7 +87,7 @@ func (m *member) stop() error {
 }
 
 // StartFleet starts relays, then workers. It does not wait until they have found each
-// other. When it fails, nothing is left.
+// other. After an error nothing is left running.
 func StartFleet(relays []RelayConfig, workers []WorkerConfig) (*Fleet, error) {
 	f := &Fleet{logger: slog.New(slog.DiscardHandler), relays: map[string]*member{}, workers: map[string]*member{}}
 	for _, r := range relays {
@@ -138,7 +143,7 @@ func (f *Fleet) StartRelay(cfg RelayConfig) error {
 	return nil
 }
 
-// StartWorker starts a worker with a backend of its own.
+// StartWorker starts a worker with its own backend.
 func (f *Fleet) StartWorker(cfg WorkerConfig) error {
 	if cfg.Delay == 0 {
 		cfg.Delay = 25 * time.Millisecond
@@ -168,7 +173,7 @@ func (f *Fleet) StartWorker(cfg WorkerConfig) error {
 	return fmt.Errorf("start %s: %w", cfg.ID, err)
 }
 
-// Kill ends a worker and its backend as kill -9 does.
+// Kill ends a worker and its backend like kill -9.
 func (f *Fleet) Kill(id string) error {
 	f.mu.Lock()
 	w := f.workers[id]
@@ -180,7 +185,7 @@ func (f *Fleet) Kill(id string) error {
 	return w.stop()
 }
 
-// Drain has a worker ask for no more requests.
+// Drain drains a worker through its admin API.
 func (f *Fleet) Drain(ctx context.Context, id string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.WorkerURL(id)+"api/v1/drain", nil)
 	if err != nil {
@@ -199,28 +204,28 @@ func (f *Fleet) Drain(ctx context.Context, id string) error {
 	return nil
 }
 
-// Fail has the backend of a worker answer every request with an error, or no more.
+// Fail sets whether the backend of a worker answers every request with an error.
 func (f *Fleet) Fail(id string, failing bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.workers[id].backend.failing.Store(failing)
 }
 
-// RelayURL is the status page of a relay, WorkerURL that of a worker.
+// RelayURL returns the URL of the status page of a relay.
 func (f *Fleet) RelayURL(id string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return "http://" + f.relays[id].relay.AdminAddr() + "/"
 }
 
-// WorkerURL is the status page of a worker.
+// WorkerURL returns the URL of the status page of a worker.
 func (f *Fleet) WorkerURL(id string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return "http://" + f.workers[id].agent.AdminAddr() + "/"
 }
 
-// Ingresses are where the relays take requests.
+// Ingresses returns the addresses at which the relays accept requests.
 func (f *Fleet) Ingresses() (out []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -230,7 +235,7 @@ func (f *Fleet) Ingresses() (out []string) {
 	return out
 }
 
-// Stop ends every member in order and waits for all.
+// Stop stops the members in order and waits for all.
 func (f *Fleet) Stop() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,4 +246,104 @@ func (f *Fleet) Stop() error {
 		}
 	}
 	return group.Wait()
+}
+
+// Backend is a service next to a worker.
+type Backend struct {
+	name    string
+	delay   time.Duration
+	failing atomic.Bool
+	socket  net.Listener
+	server  *http.Server
+	done    chan struct{}
+}
+
+// StartBackend serves on a free port of loopback until Stop. The median time of its answers
+// is delay.
+func StartBackend(name string, delay time.Duration) (*Backend, error) {
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the service of %s: %w", name, err)
+	}
+	b := &Backend{name: name, delay: delay, socket: socket, done: make(chan struct{})}
+	b.server = &http.Server{Handler: b, ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		defer close(b.done)
+		_ = b.server.Serve(socket) // it ends with Stop, and its error reports only that
+	}()
+	return b, nil
+}
+
+// Addr returns the address of the service.
+func (b *Backend) Addr() string { return b.socket.Addr().String() }
+
+// Stop closes every connection immediately and waits for the server to end.
+func (b *Backend) Stop() {
+	_ = b.server.Close() // only errors of closing a socket
+	<-b.done
+}
+
+// ServeHTTP answers after a time distributed as in real services: most times are near the
+// median, a few are several times as long.
+func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	timer := time.NewTimer(time.Duration(float64(b.delay) * math.Exp(0.35*rand.NormFloat64())))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Context().Done():
+		return
+	}
+	if b.failing.Load() {
+		http.Error(w, "no", http.StatusInternalServerError)
+		return
+	}
+	_, _ = io.WriteString(w, b.name+"\n") // an error concerns only the connection of the client
+}
+
+// LoadConfig describes a load.
+type LoadConfig struct {
+	// Targets are the ingress addresses, used in turn.
+	Targets []string
+	// Services are chosen at random; one that is listed twice gets twice the requests.
+	Services []string
+	// PerSecond is the number of requests per second, with exponential gaps.
+	PerSecond float64
+}
+
+// Load sends requests until ctx ends, and then waits for those in flight. It ignores their
+// results.
+func Load(ctx context.Context, cfg LoadConfig) {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	defer client.CloseIdleConnections()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	under := make(chan struct{}, 256)
+	for n := 0; ; n++ {
+		wait := time.NewTimer(time.Duration(rand.ExpFloat64() / cfg.PerSecond * float64(time.Second)))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-wait.C:
+		}
+		select {
+		case under <- struct{}{}:
+		default:
+			continue // too many are in flight: this one is not sent
+		}
+		wg.Go(func() {
+			defer func() { <-under }()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+cfg.Targets[n%len(cfg.Targets)]+"/", nil)
+			if err != nil {
+				return
+			}
+			req.Header.Set("Ringway-Service", cfg.Services[rand.IntN(len(cfg.Services))])
+			answer, err := client.Do(req)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close()
+		})
+	}
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Patience bounds every wait for a condition in a page. It is reached only when
-// something is broken.
+// Patience limits every wait for a condition in a page. It is reached only if something is
+// broken.
 const Patience = 90 * time.Second
 
-// binary is the program, as Debian names it and its package.
+// binary is the name of the program, and of its package in Debian.
 const binary = "chromium"
 
 // Browser is one headless Chromium.
@@ -31,7 +31,8 @@ type Browser struct {
 	cancel []context.CancelFunc
 }
 
-// Start starts the browser. The error says what to install where there is none.
+// Start starts the browser. If the browser is missing, the error names the package to
+// install.
 func Start(ctx context.Context) (*Browser, error) {
 	path, err := exec.LookPath(binary)
 	if err != nil {
@@ -40,7 +41,7 @@ func Start(ctx context.Context) (*Browser, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path),
 		chromedp.Flag("headless", "new"),
-		chromedp.NoSandbox, // which does not run as root
+		chromedp.NoSandbox, // the sandbox does not run as root
 		chromedp.Flag("hide-scrollbars", true),
 		chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"),
@@ -68,22 +69,22 @@ func (b *Browser) Close() error {
 	return err
 }
 
-// TabConfig says how a page is looked at.
+// TabConfig defines how a page is displayed.
 type TabConfig struct {
-	// Dark prefers a dark page; NoScript runs no JavaScript; Still prefers no motion.
+	// Dark prefers a dark page; NoScript disables JavaScript; Still prefers reduced motion.
 	Dark, NoScript, Still bool
-	// Width and Height of the window in pixels. Default 1400 × 1000.
+	// Width and Height are those of the window in pixels. Default 1400 × 1000.
 	Width, Height int64
-	// Scale is how many pixels of a picture are one of the page. Default 1.
+	// Scale is the number of pixels in a picture for one pixel of the page. Default 1.
 	Scale float64
 }
 
-// Tab is one page. It notes all that a page must not do.
+// Tab is one page. It records everything that a page must not do.
 type Tab struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	origin   string
 	problems []error
 	requests int
@@ -106,7 +107,7 @@ func (b *Browser) Tab(cfg TabConfig) (*Tab, error) {
 	if cfg.Still {
 		motion = "reduce"
 	}
-	// The first Do makes the tab, which lives as long as the context given to it.
+	// The first Do creates the tab, which exists until the context of that Do ends.
 	err := chromedp.Do(t.ctx,
 		call(network.Enable, network.EnableParams{}), call(runtime.Enable, cdp.Empty{}), call(cdplog.Enable, cdp.Empty{}),
 		call(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: cfg.Width, Height: cfg.Height, DeviceScaleFactor: cfg.Scale}),
@@ -122,7 +123,7 @@ func (b *Browser) Tab(cfg TabConfig) (*Tab, error) {
 	return t, nil
 }
 
-// call is a command of the protocol as an action.
+// call turns a command of the protocol into an action.
 func call[P any](command cdp.Command[P, cdp.Empty], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, command, params)
@@ -130,7 +131,7 @@ func call[P any](command cdp.Command[P, cdp.Empty], params P) chromedp.Action[ch
 	})
 }
 
-// note keeps what a page must not do.
+// note records an event that a page must not cause.
 func (t *Tab) note(event any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,7 +167,7 @@ func describe(e *runtime.ExceptionDetails) string {
 	return text
 }
 
-// Go opens an address. Requests must go to its origin from then on.
+// Go opens an address. From then on requests must go to the origin of the address.
 func (t *Tab) Go(address string) error {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -185,14 +186,14 @@ func (t *Tab) Do(actions ...chromedp.Action[chromedp.Void]) error {
 	return chromedp.Do(ctx, actions...)
 }
 
-// Evaluate is the value of an expression of JavaScript.
+// Evaluate returns the value of a JavaScript expression.
 func Evaluate[T any](t *Tab, expression string) (T, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, Patience)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 }
 
-// Await waits until a condition, an expression of JavaScript, holds in the page.
+// Await waits until a condition, a JavaScript expression, is true in the page.
 func (t *Tab) Await(what, condition string) error {
 	for deadline := time.Now().Add(Patience); ; {
 		held, err := Evaluate[bool](t, "!!("+condition+")")
@@ -211,21 +212,21 @@ func (t *Tab) Await(what, condition string) error {
 	}
 }
 
-// Picture is the whole page as PNG.
+// Picture returns the whole page as PNG.
 func (t *Tab) Picture() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, Patience)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.FullScreenshot(100))
 }
 
-// Requests counts them since the tab was opened.
+// Requests returns the number of requests since the tab was opened.
 func (t *Tab) Requests() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.requests
 }
 
-// Problems is all that the page did and must not.
+// Problems returns everything that the page did and must not do.
 func (t *Tab) Problems() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,4 @@
-// Command generate writes the generated documentation below the directory that
-// it is given.
+// Command generate writes the generated documentation below the given directory.
 package main
 
 import (

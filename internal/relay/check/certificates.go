@@ -2,12 +2,14 @@ package check
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
 const day = 24 * time.Hour
 
-// certificates: how much is left of each, and of what they rest on.
+// certificates checks how long each certificate and its authority are still valid.
 func certificates(f *Fleet) (found []Finding) {
 	for _, one := range f.all() {
 		c := one.Certificate
@@ -18,7 +20,7 @@ func certificates(f *Fleet) (found []Finding) {
 			finding := Finding{
 				Status: status, Subject: one.Relay,
 				Text:   fmt.Sprintf("the certificate of %s %s", one.Relay, ends(c.NotAfter, f.Now)),
-				Cause:  "it was not renewed in time; from its end on nobody accepts a new connection from or to this relay",
+				Cause:  "it was not renewed in time; after its end members accept no new connection from or to this relay",
 				Remedy: "renew it (`relay tls cert create`, or what issues yours) and replace both files, each by a rename: they are read within seconds, without a restart",
 				Page:   page("certificate-expires"),
 			}
@@ -67,7 +69,7 @@ func certificates(f *Fleet) (found []Finding) {
 		found = append(found, Finding{
 			Status: Failed, Subject: list(without),
 			Text:   fmt.Sprintf("%s has no certificate, and others have", list(without)),
-			Cause:  "those with one refuse whoever has none",
+			Cause:  "members with a certificate refuse members without one",
 			Remedy: "give it --tls-cert, --tls-key and --tls-ca",
 			Page:   page("handshakes-refused"),
 		})
@@ -75,10 +77,10 @@ func certificates(f *Fleet) (found []Finding) {
 	return found
 }
 
-// remaining judges a life: a warning when less than a fifth or a week is left, a
-// failure when less than a day is. Of lives shorter than a month it takes a quarter
-// for the week and a twentieth for the day: who renews every hour is not warned all
-// the time.
+// remaining judges a time of validity: a warning if less than a fifth or a week is left, a
+// failure if less than a day is left. For validities shorter than a month, a quarter
+// replaces the week and a twentieth the day, so that certificates that are renewed every
+// hour do not always cause a warning.
 func remaining(begin, end, now time.Time) Status {
 	life, left := end.Sub(begin), end.Sub(now)
 	switch {
@@ -112,4 +114,91 @@ func fineCertificates(f *Fleet) string {
 		return "no certificates are in use"
 	}
 	return fmt.Sprintf("certificates and authorities last %s at least", span(first.Sub(f.Now)))
+}
+
+// gossipKeys checks that all members use the same gossip key and have the same keys.
+func gossipKeys(f *Fleet) (found []Finding) {
+	ours := f.Self.GossipKeys
+	judge := func(id string, theirs []string) {
+		switch {
+		case len(ours) == 0 && len(theirs) == 0:
+		case len(ours) == 0 || len(theirs) == 0 || ours[0] != theirs[0]:
+			found = append(found, Finding{
+				Status: Failed, Subject: id,
+				Text:   fmt.Sprintf("%s encrypts gossip with the key %s, %s with %s", id, first(theirs), f.Self.Relay, first(ours)),
+				Cause:  "a rotation is not finished, or one of the two has the wrong key file",
+				Remedy: "finish the rotation: `relay keys use FINGERPRINT`, which waits until all have the key; `relay keys list` shows who has which",
+				Page:   page("gossip-key-differs"), Passing: true,
+			})
+		case !sameKeys(ours, theirs):
+			found = append(found, Finding{
+				Status: Warning, Subject: id,
+				Text:   fmt.Sprintf("%s has the gossip keys %s, %s has %s", id, strings.Join(theirs, " "), f.Self.Relay, strings.Join(ours, " ")),
+				Cause:  "a rotation is under way or was not finished: the old key is not removed everywhere, or the new one not installed everywhere",
+				Remedy: "`relay keys install FILE` for a key that some lack, `relay keys remove FINGERPRINT` for one that is not used any more",
+				Page:   page("gossip-key-differs"), Passing: true,
+			})
+		}
+	}
+	for _, one := range f.all()[1:] {
+		judge(one.Relay, one.GossipKeys)
+	}
+	for _, k := range f.Keys {
+		if k.Err != "" {
+			found = append(found, Finding{
+				Status: Warning, Subject: k.ID, Passing: true,
+				Text:   fmt.Sprintf("worker %s does not tell its gossip keys: %s", k.ID, k.Err),
+				Cause:  "a stream to its gossip address cannot be opened, or breaks off",
+				Remedy: fmt.Sprintf("let TCP through to the gossip address of %s; look at its log", k.ID),
+				Page:   page("gossip-key-differs"),
+			})
+			continue
+		}
+		judge(k.ID, k.Fingerprints)
+	}
+	return found
+}
+
+func first(fingerprints []string) string {
+	if len(fingerprints) == 0 {
+		return "none"
+	}
+	return fingerprints[0]
+}
+
+func sameKeys(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+func fineGossipKeys(f *Fleet) string {
+	if len(f.Self.GossipKeys) == 0 {
+		return "gossip is not encrypted, on no relay"
+	}
+	return fmt.Sprintf("%s have the same %s", plural(len(f.all())+len(f.Keys), "member", "members"), plural(len(f.Self.GossipKeys), "gossip key", "gossip keys"))
+}
+
+// sharedKey checks that all relays sign session cookies with the same key.
+func sharedKey(f *Fleet) (found []Finding) {
+	if f.Self.SharedKey == "" {
+		return nil
+	}
+	for _, one := range f.all()[1:] {
+		if one.SharedKey != "" && one.SharedKey != f.Self.SharedKey {
+			found = append(found, Finding{
+				Status: Warning, Subject: one.Relay, Passing: true,
+				Text:   fmt.Sprintf("%s signs session cookies with the key %s, %s with %s", one.Relay, one.SharedKey, f.Self.Relay, f.Self.SharedKey),
+				Cause:  "each was given another key, or they made theirs while they did not see each other",
+				Remedy: "set the same --shared-key-file on all relays, or restart one of the two: it takes the key of the others",
+				Page:   page("shared-key-forked"),
+			})
+		}
+	}
+	return found
+}
+
+func fineSharedKey(f *Fleet) string {
+	if f.Self.SharedKey == "" {
+		return "the shared key is not compared: its fingerprint does not travel in clear text, or there is none yet"
+	}
+	return "all relays sign with the same shared key"
 }

@@ -134,6 +134,12 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			}
 			f.Peers[1].Facts.Settings[3].Value = "stable"
 		}, []string{"settings-agree failed r3: --selection is stable on r3, and p2c on r1, r2"}, "set --selection p2c on r3"},
+		{"a gate that finds keys elsewhere", func(f *check.Fleet) {
+			for _, one := range all(f) {
+				one.Settings = append(one.Settings, check.Setting{Name: "key-source", Value: "header:Ringway-Key"})
+			}
+			f.Peers[1].Facts.Role, f.Peers[1].Facts.Settings[3].Value = "gate", "cookie:sid;caller"
+		}, []string{"settings-agree failed r3: --key-source is cookie:sid;caller on r3, and header:Ringway-Key on r1, r2"}, "(RINGWAY_KEY_SOURCE, or the file) and reload it (restart it unless only the file changes)"},
 		{"a tie counts this relay's", func(f *check.Fleet) {
 			f.Peers = f.Peers[:1]
 			f.Peers[0].Facts.Settings[0].Value = "2"

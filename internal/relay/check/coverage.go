@@ -1,15 +1,17 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
-// coverage: every worker has the relays that it should have, by the plans and in fact.
-// What counts in fact is the plan without the connections that relays say they lack.
+// coverage checks that every worker has enough relays, in the plans and in fact. The facts
+// are the plan without the connections that relays report as missing.
 func coverage(f *Fleet) (found []Finding) {
-	lacking := map[Missing][]string{} // by whom
+	lacking := map[Missing][]string{} // by the relays that lack it
 	untold := 0
 	for _, one := range f.all() {
 		for _, m := range one.Missing {
@@ -24,7 +26,7 @@ func coverage(f *Fleet) (found []Finding) {
 		found = append(found, Finding{
 			Status: Failed, Passing: true,
 			Text:   fmt.Sprintf("%d connections more are missing than could be listed", untold),
-			Cause:  "so many at once are a matter of the network or of certificates",
+			Cause:  "many at the same time point to the network or to certificates",
 			Remedy: "look at one relay: `relay services SERVICE` shows what is connected",
 			Page:   page("links-missing"),
 		})
@@ -93,3 +95,76 @@ func fineCoverage(f *Fleet) string {
 	}
 	return fmt.Sprintf("%s on %s: every worker has the relays it needs, all connected", plural(services, "service", "services"), plural(workers, "endpoint", "endpoints"))
 }
+
+// Vote is one value that workers of a service advertise for the service as a whole, and
+// their number. The value of a worker that advertises none is empty.
+type Vote struct {
+	Value   string
+	Workers int
+}
+
+// Refusal is a part of a worker's offer that this relay does not use; see
+// advertise.Refusal.
+type Refusal struct {
+	Worker, Reason, Text string
+	Count                int
+}
+
+// advertisedAgree checks that the workers of a service advertise the same. The majority
+// decides, so a minority does not get what it asks for.
+func advertisedAgree(f *Fleet) (found []Finding) {
+	for _, s := range f.Services {
+		for _, about := range []struct {
+			option, setting string
+			votes           []Vote
+		}{{"selection", "--selection", s.Selections}, {"relays", "--relays-per-service", s.RelayVotes}} {
+			if len(about.votes) < 2 {
+				continue
+			}
+			var said []string
+			for _, v := range about.votes {
+				said = append(said, fmt.Sprintf("%s by %s", value(v), plural(v.Workers, "worker", "workers")))
+			}
+			used := "the setting " + about.setting + " of the relays"
+			if won := about.votes[0].Value; won != "" {
+				used = won
+			}
+			found = append(found, Finding{
+				Status: Warning, Subject: s.Name,
+				Text:   fmt.Sprintf("the workers of %s advertise different values of %s: %s; used is %s", s.Name, about.option, strings.Join(said[:min(len(said), mostNamed)], ", "), used),
+				Cause:  "a roll-out is under way, or some workers are configured otherwise; most workers decide, and of equally many the smaller value",
+				Remedy: fmt.Sprintf("give all workers of %s the same %s=, or none", s.Name, about.option),
+				Page:   page("selection-problems"),
+			})
+		}
+	}
+	return found
+}
+
+func value(v Vote) string { return cmp.Or(v.Value, "none") }
+
+func fineAdvertised(f *Fleet) string {
+	return "the workers of each service advertise the same for it"
+}
+
+// offersUsed checks that the rules of this relay refuse no offer of a worker.
+func offersUsed(f *Fleet) (found []Finding) {
+	for _, r := range f.Refused[:min(len(f.Refused), mostNamed)] {
+		found = append(found, Finding{
+			Status: Failed, Subject: r.Worker,
+			Text:   fmt.Sprintf("%s of worker %s not used here: %s", plural(r.Count, "offer", "offers"), r.Worker, r.Text),
+			Cause:  "members may offer only what is on their own host, and a limited number of services: a worker is misconfigured or compromised",
+			Remedy: "correct what " + r.Worker + " offers; a worker that should not be there is stopped, and its certificate no longer trusted",
+			Page:   page("endpoints-left-out"),
+		})
+	}
+	if more := len(f.Refused) - len(found); more > 0 {
+		found = append(found, Finding{
+			Status: Failed, Text: fmt.Sprintf("offers of %s more are not used", plural(more, "worker", "workers")),
+			Cause: "as above", Remedy: "correct the others first and check again", Page: page("endpoints-left-out"),
+		})
+	}
+	return found
+}
+
+func fineOffers(f *Fleet) string { return "all offers of workers are used" }

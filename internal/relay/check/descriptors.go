@@ -2,21 +2,21 @@ package check
 
 import "fmt"
 
-// reserve are descriptors for listeners, gossip, files and the admin API.
+// reserve is the number of descriptors for listeners, gossip, files and the admin API.
 const reserve = 64
 
-// busy is the share of the descriptors in use from which on it is worth a warning.
+// busy is the share of descriptors in use above which there is a warning.
 const busy = 0.8
 
-// carried is the part of --max-in-flight that there must be room for: it is a bound, and
-// by its default far above what a relay carries at a time.
+// carried is the divisor of --max-in-flight: there must be room for a tenth of it, because
+// the default is far above what a relay carries at a time.
 const carried = 10
 
-// room is how many requests can be under way before the limit is reached.
+// room returns how many requests can be in flight before the limit is reached.
 func (d Descriptors) room() int { return max(0, d.Limit-reserve-d.Links) / 2 }
 
-// descriptors: each process may open what its plans need. A request holds two, that of
-// the client and that of the worker.
+// descriptors checks that each process may open the files that its plans need. A request
+// holds two, that of the client and that of the worker.
 func descriptors(f *Fleet) (found []Finding) {
 	for _, one := range f.all() {
 		d := one.Descriptors

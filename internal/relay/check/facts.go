@@ -2,71 +2,75 @@ package check
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"time"
 )
 
-// The bounds of facts: a relay of a large fleet tells the first of a long list, and
-// how many there are.
+// The bounds of facts: a relay of a large cluster sends the beginning of a long list, and
+// its length.
 const (
-	// MaxFacts is in bytes.
+	// MaxFacts bounds facts in bytes.
 	MaxFacts = 1 << 20
-	// MaxMissing bounds Facts.Missing, MaxMembers Facts.Members, MaxReasons
-	// Facts.Reasons, MaxUnproven Facts.Unproven, which strangers can fill.
+	// MaxMissing bounds Facts.Missing, MaxMembers Facts.Members, MaxReasons Facts.Reasons,
+	// and MaxUnproven Facts.Unproven, which an attacker can fill.
 	MaxMissing, MaxMembers, MaxReasons, MaxUnproven = 500, 5000, 20, 32
 	// maxCount bounds Facts.MissingCount: the sum over all relays must not overflow.
 	maxCount = 1 << 30
-	// maxText bounds each text of another relay that ends up in a report.
+	// maxText bounds each text of another relay in a report, in bytes.
 	maxText = 512
 )
 
-// factsFormat grows when a field changes its meaning, which it should not.
+// factsFormat changes if a field changes its meaning, which should not happen.
 const factsFormat = 1
 
-// Facts are what one relay or gate says of itself.
+// Facts are what one relay or gate reports about itself.
 type Facts struct {
 	Format  int    `json:"format"`
 	Relay   string `json:"relay"`
 	Role    string `json:"role"`
 	Version string `json:"version"`
-	// Time is that of its clock when it answered.
+	// Time is the time of its clock when it answered.
 	Time time.Time `json:"time"`
 
-	// Settings are those that all relays must have alike, in a fixed order.
+	// Settings are those that must be equal on all relays, in a fixed order.
 	Settings []Setting `json:"settings"`
 
-	// MembersSum and ServicesSum are the checksums of its views, as its admin API
-	// shows them. Members are the ids that it sees, sorted; empty where they are not
-	// for the eyes of everybody on the network.
+	// MembersSum and ServicesSum are the checksums of its views, as in its admin API.
+	// Members are the IDs of the members in its view, sorted; empty if the answer can be
+	// read by processes that are not members.
 	MembersSum  string   `json:"members_sum"`
 	ServicesSum string   `json:"services_sum"`
 	Members     []string `json:"members,omitempty"`
 	MemberCount int      `json:"member_count"`
 
-	// Reasons are why it is not ready, Degraded that it may be cut off.
+	// Reasons are why it is not ready; Degraded means that it may be cut off.
 	Reasons  []string   `json:"reasons,omitempty"`
 	Degraded bool       `json:"degraded"`
 	Unproven []Unproven `json:"unproven,omitempty"`
 
-	// GossipKeys are fingerprints, the one in use first; SharedKey one, if it is told.
+	// GossipKeys are fingerprints, the key in use first; SharedKey is one, empty if it is
+	// not sent.
 	GossipKeys []string `json:"gossip_keys,omitempty"`
 	SharedKey  string   `json:"shared_key,omitempty"`
 
-	// Certificate is nil without one.
+	// Certificate is nil without a certificate.
 	Certificate *Certificate `json:"certificate,omitempty"`
 
-	// Missing are the connections to workers that the plans want and that are not
-	// open; MissingCount is how many there are.
+	// Missing are the connections to workers that the plans want and that are not open;
+	// MissingCount is their number.
 	Missing      []Missing `json:"missing,omitempty"`
 	MissingCount int       `json:"missing_count"`
 
 	Descriptors Descriptors `json:"descriptors"`
 
-	// GossipAddr and PeerAddr are where it tells the others to reach it.
+	// GossipAddr and PeerAddr are its addresses for the other members.
 	GossipAddr string `json:"gossip_addr"`
 	PeerAddr   string `json:"peer_addr"`
-	// Back says how it reaches the relay that asked.
+	// Back is how it reaches the relay that asked.
 	Back *Back `json:"back,omitempty"`
 }
 
@@ -76,21 +80,21 @@ type Setting struct {
 	Value string `json:"value"`
 }
 
-// Unproven is a member that is left out because nothing proves what it gossips, and why.
+// Unproven is a member that is left out because its gossip is not proven, and the reason.
 type Unproven struct {
 	Member string `json:"member"`
 	Reason string `json:"reason"`
 }
 
-// Certificate is the life of a certificate and of what it rests on.
+// Certificate is the validity of a certificate and of its authority.
 type Certificate struct {
 	NotBefore       time.Time `json:"not_before"`
 	NotAfter        time.Time `json:"not_after"`
 	AuthorityBefore time.Time `json:"authority_not_before"`
 	AuthorityAfter  time.Time `json:"authority_not_after"`
-	// Problem is why the files on disk are not in use.
+	// Problem is the reason why the files on disk are not in use.
 	Problem string `json:"problem,omitempty"`
-	// DenyProblem is why the deny list on disk is not in use.
+	// DenyProblem is the reason why the deny list on disk is not in use.
 	DenyProblem string `json:"deny_problem,omitempty"`
 }
 
@@ -102,29 +106,29 @@ type Missing struct {
 
 // Descriptors are the open files of a process.
 type Descriptors struct {
-	// Open and Limit are 0 where the system does not tell.
+	// Open and Limit are 0 if the system does not report them.
 	Open  int `json:"open"`
 	Limit int `json:"limit"`
-	// Links are the connections that its plans want, Requests the most requests that
-	// it carries at a time for one service.
+	// Links are the connections that its plans want, Requests the most requests that it
+	// carries at a time for one service.
 	Links    int `json:"links"`
 	Requests int `json:"requests"`
 }
 
-// Back is how a relay reaches the one that asked it. Each text is empty where it does.
+// Back is how a relay reaches the one that asked it. An empty text means success.
 type Back struct {
 	UDP  string `json:"udp"`
 	Peer string `json:"peer"`
 }
 
-// Encode is what travels. The slices are cut to their bounds.
+// Encode returns the JSON form. The slices are cut to their bounds.
 func (f Facts) Encode() ([]byte, error) {
 	f.Format = factsFormat
 	f.cut()
 	return json.Marshal(f)
 }
 
-// cut bounds what is told, and what is believed of a relay that was taken over.
+// cut bounds the lists of a sender, and those of a compromised relay at the receiver.
 func (f *Facts) cut() {
 	f.Members = f.Members[:min(len(f.Members), MaxMembers)]
 	f.Missing = f.Missing[:min(len(f.Missing), MaxMissing)]
@@ -153,4 +157,182 @@ func DecodeFacts(r io.Reader) (*Facts, error) {
 		return nil, fmt.Errorf("its facts list %d missing connections and count %d: upgrade or replace it", len(f.Missing), f.MissingCount)
 	}
 	return &f, nil
+}
+
+// Fleet is the input of Judge.
+type Fleet struct {
+	// Now is this relay's time.
+	Now time.Time
+	// Self are the facts of the relay that checks.
+	Self Facts
+	// Peers are the other relays and gates of its view, by ID, and those that have vanished
+	// from it.
+	Peers []Peer
+	// Services are those that this relay knows, by name.
+	Services []Service
+	// Refused is what workers offer and this relay does not use.
+	Refused []Refusal
+	// Pings are the results of the members that were asked over UDP.
+	Pings []Ping
+	// Keys are the gossip keys of the workers that were asked.
+	Keys []Keys
+	// Addresses are the gossip addresses of all members, by ID.
+	Addresses map[string]string
+	// Duplicates are the IDs under which two processes run.
+	Duplicates []Duplicate
+	// FailedWorkers vanished without leaving in the last minutes.
+	FailedWorkers []Gone
+}
+
+// Peer is another relay or gate and its answer.
+type Peer struct {
+	ID   string
+	Addr string // of its peer listener
+	// Gone is when it vanished from the view without leaving; zero if it has not.
+	Gone time.Time
+	// Facts are nil if it did not answer; Err is the reason.
+	Facts *Facts
+	Err   error
+	// Asked is when the question was sent, by this relay's clock; Took is how long the
+	// answer took.
+	Asked time.Time
+	Took  time.Duration
+}
+
+// Duplicate is an ID under which two processes run, by their gossip addresses. The cluster
+// follows the one at Addr and leaves the other out.
+type Duplicate struct{ ID, Addr, Other string }
+
+// Gone is a member that vanished.
+type Gone struct {
+	ID string
+	At time.Time
+}
+
+// Service is a service as this relay plans it.
+type Service struct {
+	Name string
+	// Planned is false while there is no plan, because no endpoint takes requests.
+	Planned bool
+	// Relays is how many relays serve it and have not vanished.
+	Relays int
+	// Wanted is how many relays each worker should have if there are enough.
+	Wanted int
+	// RelaysPerWorker counts the relays that the plan connects to each worker, without those
+	// that have vanished.
+	RelaysPerWorker map[string]int
+	// Selections and RelayVotes are what its workers advertise for the whole service, the
+	// value in use first.
+	Selections, RelayVotes []Vote
+}
+
+// Ping is one member that was asked over UDP.
+type Ping struct {
+	ID, Addr string
+	Role     string
+	Err      error
+}
+
+// Keys are the fingerprints of the gossip keys of one member, the key in use first.
+type Keys struct {
+	ID           string
+	Fingerprints []string
+	Err          string
+}
+
+// all returns the facts of this relay, and of those that answered and have not vanished.
+func (f *Fleet) all() []*Facts {
+	out := []*Facts{&f.Self}
+	for i := range f.Peers {
+		if p := &f.Peers[i]; p.Facts != nil && p.Gone.IsZero() {
+			out = append(out, p.Facts)
+		}
+	}
+	return out
+}
+
+// ErrNoFacts is wrapped by Peer.Err if the relay runs but does not know the question.
+var ErrNoFacts = errors.New("does not answer facts (older version?)")
+
+// goneFor is how long a relay that vanished and does not answer counts as failed.
+const goneFor = 15 * time.Minute
+
+// relaysAnswer: every relay in the view is asked, and every relay that vanished without
+// leaving. A relay that answers but is not in the view is on the other side of a
+// partition.
+func relaysAnswer(f *Fleet) (found []Finding) {
+	for _, p := range f.Peers {
+		gone := ""
+		if !p.Gone.IsZero() {
+			gone = span(f.Now.Sub(p.Gone))
+		}
+		switch {
+		case p.Facts != nil && gone != "":
+			found = append(found, Finding{
+				Status: Failed, Subject: p.ID, Passing: true,
+				Text:   fmt.Sprintf("relay %s runs and is not in the view: it vanished %s ago", p.ID, gone),
+				Cause:  "gossip between the two is cut, or goes one way only: the cluster is split, and the parts plan without each other",
+				Remedy: fmt.Sprintf("let TCP and UDP through between the gossip addresses of both hosts; run `relay check` on %s, too; the parts find each other within a minute", p.ID),
+				Page:   page("members-disagree"),
+			})
+		case p.Facts != nil:
+		case gone != "" && refused(p.Err):
+			found = append(found, Finding{
+				Status: Warning, Subject: p.ID,
+				Text:   fmt.Sprintf("relay %s vanished %s ago without leaving, and nothing listens at %s", p.ID, gone, p.Addr),
+				Cause:  "it crashed, was killed, or its host is down; its workers were shared out among the others",
+				Remedy: fmt.Sprintf("start %s again; if it is gone for good, do nothing: it is forgotten after an hour", p.ID),
+				Page:   page("member-down"),
+			})
+		case gone != "":
+			status := Failed
+			if f.Now.Sub(p.Gone) > goneFor {
+				status = Warning // it will probably not return
+			}
+			found = append(found, Finding{
+				Status: status, Subject: p.ID,
+				Text:   fmt.Sprintf("relay %s vanished %s ago without leaving, and does not answer at %s: %v", p.ID, gone, p.Addr, p.Err),
+				Cause:  "it is partitioned from this relay, or its process hangs; the others have taken its workers over",
+				Remedy: fmt.Sprintf("look at the process and the network of %s; if it is gone for good, do nothing: it is forgotten after an hour", p.ID),
+				Page:   page("member-down"),
+			})
+		case errors.Is(p.Err, ErrNoFacts):
+			found = append(found, Finding{
+				Status: Warning, Subject: p.ID,
+				Text:   fmt.Sprintf("relay %s %v: it is not compared", p.ID, ErrNoFacts),
+				Cause:  p.Err.Error(),
+				Remedy: fmt.Sprintf("upgrade %s, then check again", p.ID),
+				Page:   page("relay-silent"),
+			})
+		default:
+			found = append(found, Finding{
+				Status: Failed, Subject: p.ID, Passing: true,
+				Text:   fmt.Sprintf("relay %s is in the view and does not answer at %s: %v", p.ID, p.Addr, p.Err),
+				Cause:  "it hangs, is overloaded, or its peer address cannot be reached from here; requests that must be forwarded to it fail",
+				Remedy: fmt.Sprintf("look at the process of %s (`relay health` there), and let TCP through from this host to %s", p.ID, p.Addr),
+				Page:   page("relay-silent"),
+			})
+		}
+	}
+	for _, g := range f.FailedWorkers {
+		found = append(found, Finding{
+			Status: Warning, Subject: g.ID,
+			Text:   fmt.Sprintf("worker %s vanished %s ago without leaving", g.ID, span(f.Now.Sub(g.At))),
+			Cause:  "it crashed, was killed, or cannot be reached; requests go to the other workers",
+			Remedy: fmt.Sprintf("start %s again, or look at its network; if it is gone for good, do nothing", g.ID),
+			Page:   page("member-down"),
+		})
+	}
+	return found
+}
+
+// refused reports whether the host answers but no process listens.
+func refused(err error) bool {
+	var op *net.OpError
+	var call *os.SyscallError
+	return errors.As(err, &op) && errors.As(op, &call) && isRefused(call.Err)
+}
+
+func fineAnswers(f *Fleet) string {
+	return fmt.Sprintf("%s: all answer", plural(len(f.Peers)+1, "relay", "relays"))
 }

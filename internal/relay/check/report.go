@@ -1,11 +1,14 @@
 package check
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 )
 
-// Status is how grave a finding is.
+// Status is the severity of a finding.
 type Status string
 
 // The statuses, from good to bad.
@@ -15,27 +18,27 @@ const (
 	Failed  Status = "failed"
 )
 
-// Finding is what one check found of one thing.
+// Finding is one result of one check.
 type Finding struct {
-	// Check names the check, Status how it came out.
+	// Check is the name of the check, Status its result.
 	Check  string `json:"check"`
 	Status Status `json:"status"`
-	// Subject is the member or service concerned; empty for the fleet.
+	// Subject is the member or service concerned; empty for the whole cluster.
 	Subject string `json:"subject,omitempty"`
-	// Text says what is the case, Cause why or what it means, Remedy what to do.
+	// Text is the finding, Cause its reason or consequence, Remedy what to do.
 	Text   string `json:"text"`
 	Cause  string `json:"cause,omitempty"`
 	Remedy string `json:"remedy,omitempty"`
 	// Page is the page of the manual, below the root of the repository.
 	Page string `json:"page,omitempty"`
 
-	// Passing: it may be over in a moment, as while news travels.
+	// Passing means that the finding may pass by itself, for example while gossip spreads.
 	Passing bool `json:"-"`
 }
 
-// Report is what GET /api/v1/check answers with.
+// Report is the answer to GET /api/v1/check.
 type Report struct {
-	// Relay is who checked, Time when, by its clock.
+	// Relay is the relay that checked, Time when, by its clock.
 	Relay string    `json:"relay"`
 	Time  time.Time `json:"time"`
 	// Status is the worst of the findings.
@@ -45,7 +48,7 @@ type Report struct {
 	Findings []Finding `json:"findings"` // in the order of the checks
 }
 
-// Passing reports whether anything is wrong that may be over in a moment.
+// Passing reports whether there is a problem that may pass by itself.
 func (r *Report) Passing() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Status != OK && f.Passing })
 }
@@ -53,11 +56,11 @@ func (r *Report) Passing() bool {
 type oneCheck struct {
 	name  string
 	judge func(*Fleet) []Finding
-	// fine is said when nothing is found.
+	// fine returns the text for a check without findings.
 	fine func(*Fleet) string
 }
 
-// checks are all of them, in the order of the report.
+// checks are all checks, in the order of the report.
 var checks = []oneCheck{
 	{"ids-unique", idsUnique, fineIDs}, // first: see Judge
 	{"relays-answer", relaysAnswer, fineAnswers},
@@ -88,8 +91,8 @@ func Names() []string {
 	return out
 }
 
-// Judge makes every check. A relay whose id belongs to another process by now judges
-// that alone: it is in no view, and all else that it sees follows from that.
+// Judge makes every check. If the ID of this relay belongs to another process by now, only
+// that is judged: the relay is in no view, and all other findings would result from that.
 func Judge(f *Fleet) *Report {
 	r := &Report{Relay: f.Self.Relay, Time: f.Now, Status: OK, Findings: []Finding{}}
 	for _, c := range judgedBy(f) {
@@ -127,5 +130,53 @@ func judgedBy(f *Fleet) []oneCheck {
 	return checks
 }
 
-// page is where the runbooks are.
+// page returns the path of a runbook.
 func page(name string) string { return "docs/operations/" + name + ".md" }
+
+// mostNamed bounds how many things a sentence names.
+const mostNamed = 8
+
+// list returns the first of many names, sorted.
+func list(names []string) string {
+	names = slices.Sorted(slices.Values(names))
+	if len(names) > mostNamed {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
+	}
+	return strings.Join(names, ", ")
+}
+
+// clean removes from the texts of another relay the characters that would move the cursor
+// of a terminal or reverse the direction of text.
+func clean(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > 4*maxText {
+		text = strings.ToValidUTF8(text[:4*maxText], "") + "…"
+	}
+	return text
+}
+
+// plural returns a number of things as text.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// span returns an approximate duration as text.
+func span(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%d hours", int(d/time.Hour))
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%d minutes", int(d/time.Minute))
+	}
+	return d.Round(time.Second / 10).String()
+}

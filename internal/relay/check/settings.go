@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// roleGate is that of Facts.Role for one that only forwards.
+// roleGate is the value of Facts.Role for a relay that only forwards.
 const roleGate = "gate"
 
-// settingsAgree: relays that plan by different settings have ranges that do not fit
-// together. The value that most relays have is taken for the right one, this relay's
-// own among equals.
+// settingsAgree checks that all relays have the same settings, because ranges that are
+// planned with different settings do not fit together. The value of most relays counts as
+// the right one; among equals that of this relay.
 func settingsAgree(f *Fleet) (found []Finding) {
 	all := f.all()
 	for _, name := range settingNames(all) {
@@ -36,13 +36,17 @@ func settingsAgree(f *Fleet) (found []Finding) {
 		usual := values[0]
 		for _, value := range values[1:] {
 			odd := byValue[value]
+			cause, apply := "relays plan by themselves, and by different settings their parts do not fit together: "+
+				"some workers get too few relays, others too many", "restart it"
+			if name == "key-source" {
+				cause, apply = "the relay that a client connects to finds the key of the request, so requests with one key go to different workers", "reload it (restart it unless only the file changes)"
+			}
 			found = append(found, Finding{
 				Status: Failed, Subject: list(odd),
-				Text: fmt.Sprintf("--%s is %s on %s, and %s on %s", name, shown(value), list(odd), shown(usual), list(byValue[usual])),
-				Cause: "relays plan by themselves, and by different settings their parts do not fit together: " +
-					"some workers get too few relays, others too many",
-				Remedy: fmt.Sprintf("set --%s %s on %s (%s_%s, or the file) and restart it, or the other value on all others", name, shown(usual), list(odd),
-					"RINGWAY", strings.ToUpper(strings.ReplaceAll(name, "-", "_"))),
+				Text:  fmt.Sprintf("--%s is %s on %s, and %s on %s", name, shown(value), list(odd), shown(usual), list(byValue[usual])),
+				Cause: cause,
+				Remedy: fmt.Sprintf("set --%s %s on %s (%s_%s, or the file) and %s, or the other value on all others", name, shown(usual), list(odd),
+					"RINGWAY", strings.ToUpper(strings.ReplaceAll(name, "-", "_")), apply),
 				Page: page("settings-differ"),
 			})
 		}
@@ -67,7 +71,7 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// setting finds a setting; a relay of another version may not tell of it.
+// setting finds a setting, which a relay of another version may not send.
 func (f *Facts) setting(name string) (value string, told bool) {
 	for _, s := range f.Settings {
 		if s.Name == name {
@@ -77,7 +81,7 @@ func (f *Facts) setting(name string) (value string, told bool) {
 	return "", false
 }
 
-// settingNames are those of this relay, in its order.
+// settingNames returns the names of this relay's settings, in its order.
 func settingNames(all []*Facts) (names []string) {
 	for _, s := range all[0].Settings {
 		names = append(names, s.Name)

@@ -5,9 +5,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
-// idsUnique: every id is that of one process.
+// idsUnique checks that every ID belongs to one process.
 func idsUnique(f *Fleet) (found []Finding) {
 	for _, d := range f.Duplicates {
 		finding := Finding{
@@ -27,14 +28,14 @@ func idsUnique(f *Fleet) (found []Finding) {
 	return found
 }
 
-// leftOut reports that the relay that checks is the one that the cluster leaves out.
+// leftOut reports whether the cluster leaves out the relay that checks.
 func leftOut(f *Fleet, d Duplicate) bool {
 	return d.ID == f.Self.Relay && d.Other == f.Self.GossipAddr
 }
 
 func fineIDs(*Fleet) string { return "every id is that of one process" }
 
-// membersAgree: all relays see the same members, in the same lives.
+// membersAgree checks that all relays see the same members, with the same epochs.
 func membersAgree(f *Fleet) (found []Finding) {
 	for _, odd := range disagreeing(f, func(one *Facts) string { return one.MembersSum }) {
 		text := fmt.Sprintf("%s sees other members than %s", odd.facts.Relay, odd.usual.Relay)
@@ -58,8 +59,8 @@ func fineMembers(f *Fleet) string {
 	return fmt.Sprintf("%d relays see the same %s", len(f.all()), plural(f.Self.MemberCount, "member", "members"))
 }
 
-// servicesAgree: all relays know the same offers. It says nothing of relays that see
-// other members: then it could not be otherwise.
+// servicesAgree checks that all relays know the same offers. It skips relays that see
+// other members, because their offers differ for that reason.
 func servicesAgree(f *Fleet) (found []Finding) {
 	apart := map[string]bool{}
 	for _, odd := range disagreeing(f, func(one *Facts) string { return one.MembersSum }) {
@@ -87,11 +88,11 @@ func fineServices(f *Fleet) string {
 	return fmt.Sprintf("%d relays know the same %s", len(f.all()), plural(len(f.Services), "service", "services"))
 }
 
-// oddOne is a relay whose value is not the usual one, and one that has the usual.
+// oddOne is a relay whose value is not the usual one, and one that has the usual value.
 type oddOne struct{ facts, usual *Facts }
 
-// disagreeing are the relays whose value is not the one that most have; among equals
-// this relay's counts.
+// disagreeing returns the relays whose value is not the most frequent one; among equals
+// that of this relay counts.
 func disagreeing(f *Fleet, value func(*Facts) string) (out []oddOne) {
 	all := f.all()
 	count := map[string]int{}
@@ -112,7 +113,7 @@ func disagreeing(f *Fleet, value func(*Facts) string) (out []oddOne) {
 	return out
 }
 
-// difference says whom only one of two relays sees, where both tell.
+// difference describes which members only one of two relays sees, if both list all.
 func difference(usual, odd *Facts) string {
 	if len(usual.Members) == 0 || len(odd.Members) == 0 || len(usual.Members) != usual.MemberCount || len(odd.Members) != odd.MemberCount {
 		return ""
@@ -132,7 +133,7 @@ func difference(usual, odd *Facts) string {
 		parts = append(parts, "it alone has "+list(slices.Collect(maps.Keys(surplus))))
 	}
 	if len(parts) == 0 {
-		return "the same ids, one of them restarted and not everybody knows"
+		return "the same ids, but not all relays know yet that one of them restarted"
 	}
 	return strings.Join(parts, "; ")
 }
@@ -143,4 +144,50 @@ func set(ids []string) map[string]bool {
 		out[id] = true
 	}
 	return out
+}
+
+const (
+	// skewWarning is more than the difference of synchronised clocks; skewFailure is near
+	// the five minutes by which certificates are dated back.
+	skewWarning = time.Second
+	skewFailure = 2 * time.Minute
+)
+
+// clocks checks how far the clocks of the others differ from this one, at least. The
+// answer was written between the question and its arrival. Half of the round trip is the
+// best estimate, and the other half its error, which is subtracted.
+func clocks(f *Fleet) (found []Finding) {
+	for _, p := range f.Peers {
+		if p.Facts == nil || !p.Gone.IsZero() {
+			continue
+		}
+		skew := p.Facts.Time.Sub(p.Asked.Add(p.Took / 2))
+		size, word := skew, "ahead"
+		if skew < 0 {
+			size, word = -skew, "behind"
+		}
+		size -= p.Took / 2
+		if size < skewWarning {
+			continue
+		}
+		finding := Finding{
+			Status: Warning, Subject: p.ID,
+			Text:   fmt.Sprintf("the clock of %s is at least %s %s that of %s", p.ID, span(size), word, f.Self.Relay),
+			Cause:  "certificates seem not yet valid or over, and of two lives of a member the wrong one can seem the later",
+			Remedy: "synchronise the clocks of both hosts (chrony, systemd-timesyncd)",
+			Page:   page("clock-skew"),
+		}
+		if size >= skewFailure {
+			finding.Status = Failed
+		}
+		found = append(found, finding)
+	}
+	return found
+}
+
+func fineClocks(f *Fleet) string {
+	if len(f.all()) == 1 {
+		return "no other relay to compare clocks with"
+	}
+	return fmt.Sprintf("the clocks of %d relays differ by less than %s", len(f.all()), skewWarning)
 }

@@ -19,38 +19,38 @@ import (
 )
 
 const (
-	// cookieLife is how long a session cookie is good. One that is used is renewed with
-	// the answer once half of it is over, so that only an unused one expires. It equals
-	// the time for which relays accept a key that was replaced.
+	// cookieLife is how long a session cookie is valid. A cookie that is used is renewed
+	// with the answer after half of this time, so that only an unused cookie expires. It
+	// equals the time for which relays accept a key that was replaced.
 	cookieLife = 24 * time.Hour
-	// cookieSkew is how far the clock of the relay that signed may be ahead.
+	// cookieSkew is how far ahead the clock of the relay that signed may be.
 	cookieSkew = 10 * time.Minute
-	// maxCookies is how many cookies of the name one request may bring: each that is
-	// well formed costs an HMAC for each key that is accepted.
+	// maxCookies is how many cookies of the name one request may carry: each well-formed one
+	// costs an HMAC for each accepted key.
 	maxCookies = 4
 )
 
-// CookieKeys sign session cookies and verify them; sharedkey.Keeper does.
+// CookieKeys sign and verify session cookies; sharedkey.Keeper implements it.
 type CookieKeys interface {
 	// Sign returns nil while there is no key.
 	Sign(message []byte) []byte
-	// Verify also accepts what a former key signed.
+	// Verify also accepts the signatures of former keys.
 	Verify(message, mac []byte) bool
 }
 
 // CookieConfig describes Cookies.
 type CookieConfig struct {
-	// Names are the names of the cookies, by service.
+	// Names are the cookie names by service.
 	Names map[string]string
-	// Keys are those of the fleet. Required.
+	// Keys are those of the cluster. Required.
 	Keys CookieKeys
 	// Registerer takes the metrics. Required.
 	Registerer prometheus.Registerer
 }
 
-// Cookies hold the requests of one client to a service together at one endpoint, by a
-// cookie that any relay of the fleet can read and only a relay can make. The relay that
-// picks the worker reads and sets it, not the one that forwards. All listeners share one.
+// Cookies keep the requests of one client to a service on one endpoint, by a cookie that
+// any relay of the cluster can read and only a relay can create. The relay that picks the
+// worker reads and sets the cookie, not the one that forwards. All listeners share one.
 type Cookies struct{ byService map[string]*serviceCookie }
 
 // serviceCookie is the cookie of one service.
@@ -81,8 +81,8 @@ var cookieEvents = [...]string{
 	cookieForeign: "service", cookieExpired: "expired", cookieGone: "endpoint_gone", cookieUnusable: "endpoint_unusable",
 }
 
-// NewCookies registers the metrics. It returns nil, which holds nothing together, when no
-// service has a cookie.
+// NewCookies registers the metrics. If no service has a cookie it returns nil, with which
+// no requests are kept together.
 func NewCookies(cfg CookieConfig) *Cookies {
 	if len(cfg.Names) == 0 {
 		return nil
@@ -102,7 +102,7 @@ func NewCookies(cfg CookieConfig) *Cookies {
 	return c
 }
 
-// of is the cookie of a service, nil if it has none.
+// of returns the cookie of a service, nil if it has none.
 func (c *Cookies) of(service string) *serviceCookie {
 	if c == nil {
 		return nil
@@ -112,17 +112,17 @@ func (c *Cookies) of(service string) *serviceCookie {
 
 func (c *serviceCookie) count(e cookieEvent) { c.events[e].Inc() }
 
-// A token is the value of a cookie: version, when it expires (Unix time), service,
-// endpoint and the MAC of all that, in base64 without padding.
+// A token is the value of a cookie: version, time of expiry (Unix time), service, endpoint
+// and the MAC of these, in base64 without padding.
 const (
 	tokenVersion = 1
 	tokenSigned  = 1 + 8 + len(serviceTag{}) + len(endpointTag{})
 	tokenSize    = tokenSigned + sha256.Size
 )
 
-// What a token says of service and endpoint are hashes: a cookie shows no name or
-// address. The endpoint's is of both names, so that a token for another service names
-// no endpoint.
+// A token holds hashes of service and endpoint, so that a cookie reveals no name or
+// address. The endpoint's hash covers both names, so that a token of another service
+// matches no endpoint.
 type (
 	serviceTag  [8]byte
 	endpointTag [16]byte
@@ -137,7 +137,7 @@ func tagOf(service, node string) endpointTag {
 	return endpointTag(sum[:len(endpointTag{})])
 }
 
-// tokenUse keeps what is signed here apart from other uses of the shared key.
+// tokenUse separates these signatures from other uses of the shared key.
 const tokenUse = "ringway session cookie\x00"
 
 var (
@@ -149,11 +149,11 @@ type token struct {
 	expires  uint64
 	service  serviceTag
 	endpoint endpointTag
-	message  []byte // what is signed
+	message  []byte // the signed bytes
 	mac      []byte
 }
 
-// encode signs a token; it is empty while there is no key.
+// encode signs a token. The result is empty while there is no key.
 func (t token) encode(keys CookieKeys) string {
 	message := t.signed()
 	mac := keys.Sign(message)
@@ -170,13 +170,13 @@ func (t token) signed() []byte {
 	return append(append(message, t.service[:]...), t.endpoint[:]...)
 }
 
-// decodeToken takes a token apart, without judging what it says. Each token has one text.
+// decodeToken parses a token without checking its contents. Each token has one text.
 func decodeToken(text string) (t token, ok bool) {
 	if len(text) != tokenLength {
 		return token{}, false
 	}
 	var raw [tokenSize]byte
-	// The decoder skips line breaks, so that fewer bytes may come out.
+	// The decoder skips line breaks, so fewer bytes may come out.
 	if n, err := tokenCoding.Decode(raw[:], []byte(text)); err != nil || n != tokenSize || raw[0] != tokenVersion {
 		return token{}, false
 	}
@@ -187,7 +187,7 @@ func decodeToken(text string) (t token, ok bool) {
 	return t, true
 }
 
-// judge says whether the value of a cookie counts, and whether it is to be renewed.
+// judge decides whether the value of a cookie is accepted, and whether to renew it.
 func (c *serviceCookie) judge(text string, now time.Time) (t token, renew bool, verdict cookieEvent) {
 	t, ok := decodeToken(text)
 	if !ok {
@@ -202,7 +202,8 @@ func (c *serviceCookie) judge(text string, now time.Time) (t token, renew bool, 
 	case t.service != c.service:
 		return t, false, cookieForeign
 	default:
-		// A former key is accepted for a while only: sessions go on under the present one.
+		// A former key is accepted only for cookieLife: the session continues with the current
+		// key.
 		renew = !current
 	}
 	if at := uint64(now.Unix()); t.expires <= at || t.expires > at+seconds(cookieLife+cookieSkew) {
@@ -215,14 +216,13 @@ func (c *serviceCookie) judge(text string, now time.Time) (t token, renew bool, 
 
 func seconds(d time.Duration) uint64 { return uint64(d / time.Second) }
 
-// endpointIndex finds the endpoints of one route by what tokens call them. It is
-// immutable.
+// endpointIndex finds the endpoints of one route by their tags in tokens. It is immutable.
 type endpointIndex struct {
 	route *routing.Route
 	byTag map[endpointTag]*routing.Target
 }
 
-// target is the endpoint of the route that a token names, nil if there is none.
+// target returns the endpoint of the route that a token names, nil if there is none.
 func (c *serviceCookie) target(service string, route *routing.Route, tag endpointTag) *routing.Target {
 	index := c.index.Load()
 	if index == nil || index.route != route {
@@ -235,18 +235,18 @@ func (c *serviceCookie) target(service string, route *routing.Route, tag endpoin
 	return index.byTag[tag]
 }
 
-// session is what the cookie of a request says.
+// session is the state of the session cookie of one request.
 type session struct {
-	cookie *serviceCookie // nil: the service has none
+	cookie *serviceCookie // nil if the service has none
 	read   bool
-	node   string // of the endpoint that it is held to, empty if to none
-	renew  bool   // the cookie is good, and another is to replace it
-	set    bool   // the answer of the attempt under way brings a cookie
-	noKey  bool   // or would, if there were a key
+	node   string // the endpoint that the cookie names, empty if none
+	renew  bool   // the cookie is accepted, and a new one replaces it
+	set    bool   // the answer of the current attempt carries a cookie
+	noKey  bool   // it would carry one if there were a key
 }
 
-// pickSession begins the first attempt of a request at the endpoint that its cookie
-// names. It reports false where that says nothing, or names one that cannot be used now.
+// pickSession begins the first attempt of a request on the endpoint that its cookie names.
+// It returns false if no cookie names an endpoint that can be used now.
 func (t *try) pickSession(now time.Duration) (pick selection.Pick, ok bool) {
 	s := &t.session
 	if s.read {
@@ -279,8 +279,8 @@ func (t *try) pickSession(now time.Duration) (pick selection.Pick, ok bool) {
 	return pick, false
 }
 
-// takeNamed begins a request at the endpoint that a token names. One that is evicted or
-// has no room is passed over, as any strategy passes over it.
+// takeNamed begins a request on the endpoint that a token names. It skips an endpoint that
+// is evicted or full, as every strategy does.
 func (t *try) takeNamed(tag endpointTag, now selection.Instant) (selection.Pick, cookieEvent) {
 	target := t.session.cookie.target(t.service.Name, t.route, tag)
 	if target == nil {
@@ -292,13 +292,13 @@ func (t *try) takeNamed(tag endpointTag, now selection.Instant) (selection.Pick,
 	}
 	pick, err := endpoints.Take(target.ID, now)
 	if err != nil {
-		return selection.Pick{}, cookieUnusable // it has just left the range, or filled up
+		return selection.Pick{}, cookieUnusable // it has just left the range, or become full
 	}
 	return pick, cookieAccepted
 }
 
-// setCookie is the cookie that the answer of the target brings, empty where the
-// client's is still good.
+// setCookie returns the cookie for the answer of the target, empty if the client's cookie
+// is still good.
 func (t *try) setCookie(target *routing.Target) string {
 	s := &t.session
 	s.set, s.noKey = false, false
@@ -318,7 +318,7 @@ func (t *try) setCookie(target *routing.Target) string {
 	return cookie.String()
 }
 
-// countCookie counts what an answer that begins brings.
+// countCookie counts the cookie of an answer that begins.
 func (s *session) countCookie() {
 	switch {
 	case s.set:
@@ -328,8 +328,8 @@ func (s *session) countCookie() {
 	}
 }
 
-// clientSecured reports whether the client speaks TLS: to this relay, to the proxy that
-// it trusts, or to the relay that forwarded the request.
+// clientSecured reports whether the client uses TLS: to this relay, to the proxy that this
+// relay trusts, or to the relay that forwarded the request.
 func (t *try) clientSecured() bool {
 	if values := t.r.Header["X-Forwarded-Proto"]; t.from != fromClient && len(values) > 0 {
 		first, _, _ := strings.Cut(values[0], ",")

@@ -10,21 +10,21 @@ import (
 	"github.com/ringway/ringway/selection/circuit"
 )
 
-// grpcTimeoutHeader says the same as TimeoutHeader in the words of gRPC, which bounds the whole call by it.
-// See "Timeout" in https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md.
+// grpcTimeoutHeader is gRPC's form of TimeoutHeader; in gRPC it bounds the whole call. See
+// "Timeout" in https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md.
 const grpcTimeoutHeader = "Grpc-Timeout"
 
-// maxTimeLeft is where longer times are cut.
+// maxTimeLeft is the limit to which longer times are cut.
 const maxTimeLeft = 365 * 24 * time.Hour
 
-// leastAttempt is what an attempt gets at least, however soon the client's deadline is,
-// as far as that allows.
+// leastAttempt is the minimum time of an attempt, however short the client's deadline,
+// unless the deadline itself is shorter.
 const leastAttempt = 100 * time.Millisecond
 
 var errTimeLeft = errors.New("the " + TimeoutHeader + " header is not one number of milliseconds with at most 9 digits")
 
-// TimeLeft is how long the sender of a request waits, as far as its header says so: the
-// shorter of both fields. A gRPC timeout that is malformed is the service's to refuse.
+// TimeLeft returns how long the sender of a request waits, according to its header: the
+// shorter of both fields. The service refuses a malformed gRPC timeout.
 func TimeLeft(h http.Header) (left time.Duration, given bool, err error) {
 	if values := h[grpcTimeoutHeader]; len(values) == 1 {
 		left, given = parseGRPCTimeout(values[0])
@@ -43,11 +43,11 @@ func TimeLeft(h http.Header) (left time.Duration, given bool, err error) {
 	return left, true, nil
 }
 
-// PassTimeLeft appends the fields of a request whose header gives a time of which so
-// much is left.
+// PassTimeLeft appends the timeout fields for a request with this header and this time
+// left.
 func PassTimeLeft(fields []upstream.Field, h http.Header, left time.Duration) []upstream.Field {
 	left = max(left, time.Microsecond)
-	ms := int64((left + time.Millisecond - 1) / time.Millisecond) // 0 would be over
+	ms := int64((left + time.Millisecond - 1) / time.Millisecond) // rounded up, because 0 means that the time is over
 	fields = append(fields, upstream.Field{Name: TimeoutHeader, Value: strconv.FormatInt(min(ms, 999_999_999), 10)})
 	if values := h[grpcTimeoutHeader]; len(values) == 1 {
 		if _, ok := parseGRPCTimeout(values[0]); ok {
@@ -74,7 +74,7 @@ func parseGRPCTimeout(v string) (time.Duration, bool) {
 	return time.Duration(n) * unit, true
 }
 
-// formatGRPCTimeout takes the smallest unit that fits in eight digits.
+// formatGRPCTimeout uses the smallest unit that fits in eight digits.
 func formatGRPCTimeout(left time.Duration) string {
 	const most = 99_999_999
 	switch {
@@ -98,8 +98,8 @@ func isNumber(v string, digits int) bool {
 	return true
 }
 
-// takeDeadline sets how long the request may take. It reports false when it has
-// answered: the request's own deadline is malformed, or over.
+// takeDeadline sets how long the request may take. It returns false if it has answered,
+// because the request's own deadline is malformed or has passed.
 func (t *try) takeDeadline() bool {
 	t.timeout = t.handler.cfg.Timeout
 	left, given, err := TimeLeft(t.r.Header)
@@ -118,9 +118,9 @@ func (t *try) takeDeadline() bool {
 	return true
 }
 
-// attemptLimit is how long the n-th attempt may take. One that another could follow
-// leaves time for it. Any other has all the time there is: it would gain nothing by
-// being cut short.
+// attemptLimit returns how long the n-th attempt may take. An attempt that another could
+// follow leaves time for that one. The last possible attempt gets all the time left,
+// because cutting it would gain nothing.
 func (t *try) attemptLimit(n int) (limit time.Duration, cut bool) {
 	cfg := &t.handler.cfg
 	others := len(t.route.Range)
@@ -131,18 +131,18 @@ func (t *try) attemptLimit(n int) (limit time.Duration, cut bool) {
 		return t.timeout, false
 	}
 	limit = cfg.AttemptTimeout
-	if t.timeout < cfg.Timeout { // the client's deadline shortens attempts alike
+	if t.timeout < cfg.Timeout { // the client's deadline shortens attempts in proportion
 		scaled := time.Duration(float64(limit) * (float64(t.timeout) / float64(cfg.Timeout)))
 		limit = max(scaled, min(limit, leastAttempt))
 	}
 	if t.hop {
-		limit = upstream.BehindRelay(limit) // its own attempts are cut first
+		limit = upstream.BehindRelay(limit) // the attempts of that relay end first
 	}
 	return limit, true
 }
 
-// mayRepeat reports whether a request that has been sent may be sent again, as far as
-// that is known beforehand.
+// mayRepeat reports whether a request may be sent again after it was sent, as far as that
+// is known before the attempt.
 func (t *try) mayRepeat() bool {
 	return repeatable(t.r) && (t.body.body == nil || t.body.length >= 0 && t.body.length <= ReplayLimit)
 }

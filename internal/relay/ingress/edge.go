@@ -9,22 +9,22 @@ import (
 	"github.com/ringway/ringway/internal/relay/upstream"
 )
 
-// origin says who sent a request. It decides what is believed of the fields that say
-// where the request comes from: X-Forwarded-*, Forwarded, X-Real-Ip and CallerHeader.
+// origin is the kind of sender of a request. It decides which of the fields X-Forwarded-*,
+// Forwarded, X-Real-Ip and CallerHeader are trusted.
 type origin uint8
 
 const (
-	fromClient origin = iota // nothing is believed: they are replaced or dropped
-	fromFront                // a trusted proxy: they pass, and X-Forwarded-For is extended
-	fromRelay                // the first relay has decided: they pass as they are
+	fromClient origin = iota // not trusted: the fields are replaced or dropped
+	fromFront                // a trusted proxy: the fields pass, and X-Forwarded-For is extended
+	fromRelay                // the first relay has decided: the fields pass unchanged
 )
 
-// forwardedFor is the field that says which way a request came.
+// forwardedFor is the field that lists the addresses through which a request came.
 const forwardedFor = "X-Forwarded-For"
 
-// clientAddr is the address that the limits and circuits of a client count by:
-// without a port, and of IPv6 the /64, which is what one client gets. It is not valid
-// where the remote address is none.
+// clientAddr returns the address by which limits and circuits count a client: without a
+// port, and for IPv6 the /64 network, because one client usually gets a /64. The result is
+// not valid if the remote address is none.
 func clientAddr(remote string) netip.Addr {
 	addr := remoteAddr(remote)
 	if addr.Is6() {
@@ -33,13 +33,13 @@ func clientAddr(remote string) netip.Addr {
 	return addr
 }
 
-// remoteAddr is the address of a connection's other end, not valid if it has none.
+// remoteAddr returns the address of a connection's other end, not valid if there is none.
 func remoteAddr(remote string) netip.Addr {
 	peer, _ := netip.ParseAddrPort(remote)
 	return peer.Addr().Unmap().WithZone("")
 }
 
-// originOf says who sent a request.
+// originOf returns the kind of sender of a request.
 func (h *Handler) originOf(r *http.Request) origin {
 	if h.cfg.Hop {
 		return fromRelay
@@ -56,7 +56,7 @@ func (h *Handler) originOf(r *http.Request) origin {
 	return fromClient
 }
 
-// forwarded adds the fields that tell the service where the request comes from.
+// forwarded adds the fields that show the service where the request comes from.
 func (t *try) forwarded(x *upstream.Exchange, headers []upstream.Field) []upstream.Field {
 	if t.from == fromRelay {
 		return headers
@@ -80,7 +80,7 @@ func (t *try) forwarded(x *upstream.Exchange, headers []upstream.Field) []upstre
 	return headers
 }
 
-// drops reports whether a field of the request goes no further.
+// drops reports whether a field of the request is not passed on.
 func (t *try) drops(name string) bool {
 	switch name[0] {
 	case 'R', 'r':
@@ -98,17 +98,17 @@ func (t *try) drops(name string) bool {
 	return false
 }
 
-// Reserved reports whether a header field belongs to the relays. Underscores count as
-// hyphens: a service behind CGI or WSGI cannot tell them apart.
+// Reserved reports whether a header field is reserved for relays. Underscores count as
+// hyphens, because a service behind CGI or WSGI cannot distinguish them.
 func Reserved(name string) bool { return begins(name, "ringway-") }
 
-// saysOrigin reports whether a field says where a request comes from.
+// saysOrigin reports whether a field describes where a request comes from.
 func saysOrigin(name string) bool {
 	return begins(name, "x-forwarded") || len(name) == len("forwarded") && begins(name, "forwarded") ||
 		len(name) == len("x-real-ip") && begins(name, "x-real-ip")
 }
 
-// begins compares the beginning of a name with a prefix in lower case.
+// begins reports whether a name begins with a prefix, which must be in lower case.
 func begins(name, prefix string) bool {
 	if len(name) < len(prefix) {
 		return false
@@ -128,7 +128,7 @@ func begins(name, prefix string) bool {
 	return true
 }
 
-// addrOnly cuts the port off a remote address.
+// addrOnly removes the port from a remote address.
 func addrOnly(addr string) string {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -2,24 +2,30 @@ package ingress
 
 import (
 	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection"
 )
 
-// Code says, in an answer of the relay's own, who has to act.
+// Code states in an answer of this relay who has to act.
 type Code string
 
-// The codes of the relay's own answers, with their HTTP status.
+// The codes of this relay's own answers, with their HTTP status.
 const (
 	CodeBadRequest     Code = "bad_request"     // 400: the request names no service, or cannot be carried
-	CodeUnknownService Code = "unknown_service" // 404: nobody offers or offered it
+	CodeUnknownService Code = "unknown_service" // 404: no worker offers it or recently offered it
 	CodeUpstreamFailed Code = "upstream_failed" // 502: every attempt failed
-	CodeNoEndpoint     Code = "no_endpoint"     // 503: nobody offers it now
-	CodeNotReady       Code = "not_ready"       // 503: this relay does not know yet who offers it; see Retry-After
-	CodeOverloaded     Code = "overloaded"      // 503: too much in flight; see Retry-After
-	CodeClientLimit    Code = "client_limit"    // 429: too much of this client in flight; see Retry-After
-	CodeTimeout        Code = "timeout"         // 504: no answer within the time
+	CodeNoEndpoint     Code = "no_endpoint"     // 503: no worker offers it now
+	CodeNotReady       Code = "not_ready"       // 503: this relay does not know yet which workers offer it; see Retry-After
+	CodeOverloaded     Code = "overloaded"      // 503: too many requests in flight; see Retry-After
+	CodeClientLimit    Code = "client_limit"    // 429: too many requests of this client in flight; see Retry-After
+	CodeTimeout        Code = "timeout"         // 504: no answer in time
 	CodeExhausted      Code = "relay_exhausted" // 503: this relay could open no connection; see Retry-After
 	CodeCircuitOpen    Code = "circuit_open"    // 503: the caller's requests failed too often; see Retry-After
 )
@@ -33,24 +39,24 @@ var statusOf = map[Code]int{
 	codeMisdirected: http.StatusMisdirectedRequest,
 }
 
-// Attempt is one try, as reported where details are exposed.
+// Attempt is one failed attempt, as reported if details are exposed.
 type Attempt struct {
 	Endpoint string `json:"endpoint"`
 	Error    string `json:"error"`
 }
 
-// failure is the relay's own answer.
+// failure is an answer of this relay itself.
 type failure struct {
 	Text     string    `json:"error"`
 	Code     Code      `json:"code"`
 	Service  string    `json:"service,omitempty"`
 	Attempts []Attempt `json:"attempts,omitempty"`
 
-	detail string        // of Text, for operators: it may name workers, addresses and certificates
-	after  time.Duration // Retry-After, rounded up; none if 0
+	detail string        // added to Text for operators: it may name workers, addresses and certificates
+	after  time.Duration // Retry-After, rounded up; 0 means none
 }
 
-// details is the whole text.
+// details returns Text with the detail.
 func (f failure) details() string {
 	if f.detail == "" {
 		return f.Text
@@ -63,11 +69,11 @@ func (f *failure) overCapacity() {
 	f.Text, f.Code, f.after = "the workers of this service that this relay can reach have as many requests as they take", CodeOverloaded, retryAfter
 }
 
-// retryAfter is what a relay asks for that is overloaded or not ready. A second lets a
-// burst pass, and is enough to compare records.
+// retryAfter is the Retry-After of a relay that is overloaded or not ready. One second
+// lets a burst pass, and is enough to compare records.
 const retryAfter = time.Second
 
-// write answers. Only exposed is the client told what an operator would want to know.
+// write sends the answer. The client gets the details for operators only if exposed.
 func (f failure) write(w http.ResponseWriter, exposed bool) {
 	if exposed {
 		f.Text = f.details()
@@ -80,8 +86,79 @@ func (f failure) write(w http.ResponseWriter, exposed bool) {
 	if f.after > 0 {
 		h.Set("Retry-After", strconv.Itoa(int((f.after+time.Second-1)/time.Second)))
 	}
-	body, _ := json.Marshal(f) // strings always encode
+	body, _ := json.Marshal(f) // strings can always be encoded
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(statusOf[f.Code])
-	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
+	_, _ = w.Write(append(body, '\n')) // the client may be gone
+}
+
+// logging reports whether decisions are logged. Otherwise their text is not built.
+func (t *try) logging() bool {
+	return t.handler.cfg.Logger.Enabled(t.r.Context(), slog.LevelDebug)
+}
+
+// chooseWorkerExplained is chooseWorker with an explanation for the log or the span.
+func (t *try) chooseWorkerExplained(now time.Duration) (chosen, error) {
+	pick, decision, err := t.service.PickExplained(t.key, selection.Instant(now), &t.tried)
+	if t.spans != nil {
+		t.spans.decision = &decision
+	}
+	if t.logging() {
+		t.logDecision(decision)
+	}
+	if err != nil {
+		return chosen{}, err
+	}
+	return chosen{target: pick.Value().(*routing.Target), pick: pick}, nil
+}
+
+// explainSession records for the log or the span that the request's cookie named the
+// worker.
+func (t *try) explainSession(pick selection.Pick) {
+	if !t.logging() && !t.spans.explaining() {
+		return
+	}
+	choice := t.service.Choice()
+	decision := routing.Decision{
+		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().(*routing.Target).Node,
+		Reason: "the session cookie of the request names it", Candidates: []routing.Candidate{}, Range: len(t.route.Range),
+	}
+	if t.spans != nil {
+		t.spans.decision = &decision
+	}
+	if t.logging() {
+		t.logDecision(decision)
+	}
+}
+
+func (t *try) logDecision(decision routing.Decision) {
+	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
+		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
+		slog.Int("tried", len(t.failed)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
+		slog.String("candidates", candidatesText(decision.Candidates)))
+}
+
+// logRelay logs where a request is forwarded.
+func (t *try) logRelay() {
+	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a relay",
+		slog.String("service", t.service.Name), slog.String("key", t.key), slog.Int("tried", len(t.failed)),
+		slog.String("winner", t.at.target.Node), slog.String("address", t.at.target.Address))
+}
+
+// candidatesText returns one line: "w1 0.31 (2.1 ms, queue 3, success 0.98); w2 …".
+func candidatesText(candidates []routing.Candidate) string {
+	var b strings.Builder
+	for i, c := range candidates {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s %.4g", c.Node, c.Score)
+		if p := c.Parts; p != nil {
+			fmt.Fprintf(&b, " (%.4g ms, queue %.3g, success %.3g, ramp %.3g)", p.LatencyMs, p.Queue, p.Success, p.Ramp)
+		}
+		if c.Note != "" {
+			b.WriteString(" " + c.Note)
+		}
+	}
+	return b.String()
 }

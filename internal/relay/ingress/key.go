@@ -18,20 +18,20 @@ const (
 	keyHeader = "header"
 	keyCookie = "cookie"
 	keyQuery  = "query"
-	keyCaller = "caller" // who sends the request, as for the circuits
+	keyCaller = "caller" // the sender of the request, as for the circuits
 )
 
 // KeySource is a place in a request where its key may be.
 type KeySource struct{ kind, name string }
 
-// KeySources are looked at in their order; the first that is not empty has the key.
+// KeySources are read in order; the first value that is not empty is the key.
 type KeySources []KeySource
 
-// Keys say where the keys of requests are. Only clients' requests are looked into: a
+// Keys are the places of the keys of requests. They apply only to clients' requests: a
 // relay that forwards passes the key on in KeyHeader.
 type Keys struct {
-	// ByService are the sources of single services, Default those of all others.
-	// Default: KeyHeader.
+	// ByService are the sources of single services, Default those of all others. Default:
+	// KeyHeader.
 	ByService map[string]KeySources
 	Default   KeySources
 }
@@ -49,13 +49,13 @@ func (k *Keys) Of(service string) KeySources {
 	return defaultKeySources
 }
 
-// maxKeySources is how many places one request is searched at most.
+// maxKeySources is the maximum number of places in one request to search.
 const maxKeySources = 8
 
-// KeySourceForms are what ParseKeySources takes.
+// KeySourceForms describes the input of ParseKeySources.
 const KeySourceForms = "header:NAME, cookie:NAME, query:NAME, caller; several with ';' between them, in their order"
 
-// ParseKeySources reads "cookie:sid;header:X-User;caller".
+// ParseKeySources parses "cookie:sid;header:X-User;caller".
 func ParseKeySources(text string) (KeySources, error) {
 	var sources KeySources
 	for one := range strings.SplitSeq(text, ";") {
@@ -88,7 +88,7 @@ func parseKeySource(text string) (KeySource, error) {
 			return s, fmt.Errorf("%s is not among the fields that a relay looks at", s.name)
 		}
 		return s, nil
-	case kind == keyCookie && httpguts.ValidHeaderFieldName(name): // a token, too
+	case kind == keyCookie && httpguts.ValidHeaderFieldName(name): // the name of a cookie is a token as well
 		return s, nil
 	case kind == keyQuery && name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("&=,", r) }):
 		return s, nil
@@ -98,7 +98,7 @@ func parseKeySource(text string) (KeySource, error) {
 	return KeySource{}, errors.New("no source of keys")
 }
 
-// String is the form that ParseKeySources reads.
+// String returns the form that ParseKeySources reads.
 func (s KeySource) String() string {
 	if s.name == "" {
 		return s.kind
@@ -106,7 +106,7 @@ func (s KeySource) String() string {
 	return s.kind + ":" + s.name
 }
 
-// String is the form that ParseKeySources reads.
+// String returns the form that ParseKeySources reads.
 func (s KeySources) String() string {
 	texts := make([]string, len(s))
 	for i, one := range s {
@@ -115,7 +115,7 @@ func (s KeySources) String() string {
 	return strings.Join(texts, ";")
 }
 
-// findKey is the key of the request, empty if it has none.
+// findKey returns the key of the request, empty if it has none.
 func (t *try) findKey() string {
 	sources := defaultKeySources
 	if t.from != fromRelay {
@@ -136,7 +136,7 @@ func (t *try) keyFrom(s KeySource) string {
 	switch s.kind {
 	case keyHeader:
 		if t.from == fromClient && saysOrigin(s.name) {
-			return "" // it is not believed, nor does it go any further
+			return "" // not trusted, and not passed on
 		}
 		if values := t.r.Header[s.name]; len(values) > 0 {
 			return values[0]
@@ -148,21 +148,21 @@ func (t *try) keyFrom(s KeySource) string {
 			}
 		}
 	case keyQuery:
-		return strings.Clone(queryValue(t.r.URL.RawQuery, s.name)) // keys are kept longer than requests
+		return strings.Clone(queryValue(t.r.URL.RawQuery, s.name)) // a key is kept longer than its request
 	case keyCaller:
 		return t.caller()
 	}
 	return ""
 }
 
-// secret reports whether the value lets its bearer in. Logs and other relays then have
-// its hash.
+// secret reports whether the value is a credential. Logs and other relays then get its
+// hash.
 func (s KeySource) secret() bool {
 	return s.kind == keyCookie || s.kind == keyHeader && (s.name == "Authorization" || s.name == "Proxy-Authorization" || s.name == "Cookie")
 }
 
-// queryValue is the first value of a parameter, as url.Values.Get has it; it allocates
-// nothing unless something is escaped.
+// queryValue returns the first value of a parameter, like url.Values.Get. It allocates
+// only if there is an escape.
 func queryValue(query, name string) string {
 	for part := range strings.SplitSeq(query, "&") {
 		if strings.Contains(part, ";") {
@@ -179,11 +179,11 @@ func queryValue(query, name string) string {
 	return ""
 }
 
-// maxKey is how long a key is at most, in bytes.
+// maxKey is the maximum length of a key in bytes.
 const maxKey = 256
 
-// BoundedKey is the key that relays go by, keep and pass on in KeyHeader: the same, or
-// its hash where it is longer than 256 bytes or could not be passed on as it is.
+// BoundedKey returns the key that relays use, keep and pass on in KeyHeader: the key
+// itself, or its hash if it is longer than 256 bytes or not valid as a header value.
 func BoundedKey(key string) string {
 	if len(key) > maxKey || !httpguts.ValidHeaderFieldValue(key) || strings.TrimSpace(key) != key {
 		return hashedKey(key)
@@ -191,7 +191,7 @@ func BoundedKey(key string) string {
 	return key
 }
 
-// hashedKey is half of the SHA-256: enough that two keys are never one.
+// hashedKey returns half of the SHA-256, long enough to exclude collisions.
 func hashedKey(key string) string {
 	digest := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(digest[:sha256.Size/2])

@@ -12,18 +12,18 @@ import (
 )
 
 // Metrics counts requests. The series of a service begin with its first request and end
-// with the service, so that names that get no requests cost nothing; a name that only a
-// client knows is counted without it.
+// with the service, so that a service without requests costs nothing. Requests for names
+// that only a client knows are counted without the name.
 type Metrics struct {
 	vectors
 	silent [upstream.SilentBoth + 1]prometheus.Counter // by side
 
-	services sync.Map       // *routing.Service to *ServiceMetrics, so that a request looks up no labels
-	making   sync.Mutex     // held while series of a service are made or deleted
+	services sync.Map       // *routing.Service to *ServiceMetrics, so that a request needs no label lookup
+	making   sync.Mutex     // held while series of a service are created or deleted
 	nowhere  ServiceMetrics // counts requests that outlive their service; not registered
 }
 
-// vectors have the series of all services.
+// vectors hold the series of all services.
 type vectors struct {
 	requests   *prometheus.CounterVec
 	durations  *prometheus.HistogramVec
@@ -70,7 +70,7 @@ func newVectors(reg prometheus.Registerer) vectors {
 	}
 }
 
-// The limits on the requests of a service that are in flight.
+// The limits on the requests in flight of a service.
 const (
 	limitFixed = iota
 	limitAdaptive
@@ -78,16 +78,16 @@ const (
 
 var limitNames = [...]string{limitFixed: "fixed", limitAdaptive: "adaptive"}
 
-// limits has the adaptive limits as they are when they are asked for.
+// limits collects the adaptive limits at the time of a scrape.
 type limits struct{ metrics *Metrics }
 
 var limitDesc = prometheus.NewDesc("ringway_relay_adaptive_limit_requests",
 	"Requests that may wait for the beginning of their answers, by --adaptive-in-flight; 0 while the endpoints keep up and nothing is limited.", []string{"service"}, nil)
 
-// Describe and Collect are of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (limits) Describe(descs chan<- *prometheus.Desc) { descs <- limitDesc }
 
-// Collect takes one look at every service that got requests.
+// Collect reads the limit of each service that has had requests.
 func (l limits) Collect(metrics chan<- prometheus.Metric) {
 	l.metrics.services.Range(func(service, _ any) bool {
 		s := service.(*routing.Service)
@@ -96,19 +96,19 @@ func (l limits) Collect(metrics chan<- prometheus.Metric) {
 	})
 }
 
-// outcome is how a request ended: the class of its status, or what stands behind
-// the classes. It is an index, so that counting looks up no label.
+// outcome is how a request ended: the class of its status, or one of the outcomes that
+// follow the classes. It is an index, so that counting needs no label lookup.
 type outcome int
 
 const (
-	outcomeCancelled outcome = iota + 6 // behind 0xx to 5xx
+	outcomeCancelled outcome = iota + 6 // follows 0xx to 5xx
 	outcomeAborted
 	outcomeFailed
 )
 
 var outcomes = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "cancelled", "aborted", "failed"}
 
-// Reasons of retries besides the stages of upstream.
+// Reasons of retries in addition to the stages of upstream.
 const (
 	stageMisdirected = "misdirected"
 	stageOther       = "other"
@@ -120,18 +120,18 @@ const (
 	stageLocal          = "local"
 )
 
-// codeMisdirected is only between relays: 421, and the sender asks another.
+// codeMisdirected is used only between relays: 421, and the sender asks another relay.
 const codeMisdirected Code = "misdirected"
 
 func outcomeOfStatus(status int) outcome {
-	return outcome(min(max(status/100, 0), 5)) // 6xx and above are no statuses
+	return outcome(min(max(status/100, 0), 5)) // 6xx and above are not valid
 }
 
-// unnamed counts a request that is for no service that there is.
+// unnamed counts a request for a service that does not exist.
 func (m *Metrics) unnamed(code Code) { m.rejections.WithLabelValues("", string(code)).Inc() }
 
-// of returns the counters of one service. All of them are made at once, at 0: a rate
-// does not see the first event of a series that begins with it.
+// of returns the counters of one service. All are created together, at 0, because a rate
+// does not include the first event of a series that begins with it.
 func (m *Metrics) of(service *routing.Service) *ServiceMetrics {
 	if s, ok := m.services.Load(service); ok {
 		return s.(*ServiceMetrics)
@@ -142,15 +142,15 @@ func (m *Metrics) of(service *routing.Service) *ServiceMetrics {
 		return s.(*ServiceMetrics)
 	}
 	if service.Gone() {
-		return &m.nowhere // Vanished has been here, or will be and must find nothing
+		return &m.nowhere // Vanished has deleted the series, or will and must find none
 	}
 	s := m.vectors.of(service.Name)
 	m.services.Store(service, s)
 	return s
 }
 
-// Vanished ends the series of a service that is Gone. Requests that still hold its
-// counters count into nothing.
+// Vanished deletes the series of a service that is Gone. Requests that still hold its
+// counters are no longer exported.
 func (m *Metrics) Vanished(service *routing.Service) {
 	m.making.Lock()
 	defer m.making.Unlock()
@@ -179,8 +179,8 @@ func (v vectors) of(service string) *ServiceMetrics {
 	return s
 }
 
-// end deletes what of makes, one by one: DeletePartialMatch would look at the series of
-// every service.
+// end deletes the series that of creates, one by one: DeletePartialMatch would scan the
+// series of every service.
 func (v vectors) end(service string) {
 	v.durations.DeleteLabelValues(service)
 	for _, name := range outcomes {
@@ -197,7 +197,7 @@ func (v vectors) end(service string) {
 	}
 }
 
-// retryReasons are the stages and the other reasons of retries.
+// retryReasons returns the stages and the other reasons of retries.
 func retryReasons() []string {
 	reasons := []string{stageMisdirected, stageOther, stageNoBudget, stageAttemptTimeout, stageDeclaredDead, stageFull, stageLocal}
 	for _, stage := range upstream.Stages() {
@@ -206,7 +206,7 @@ func retryReasons() []string {
 	return reasons
 }
 
-// codesOfAService are those of answers to requests for a service that there is.
+// codesOfAService are the codes of answers to requests for an existing service.
 var codesOfAService = [...]Code{
 	CodeBadRequest, CodeUpstreamFailed, CodeNoEndpoint, CodeNotReady, CodeOverloaded, CodeClientLimit, CodeTimeout, CodeExhausted, CodeCircuitOpen, codeMisdirected,
 }
@@ -233,7 +233,7 @@ func (s *ServiceMetrics) retried(reason string) {
 	c.Inc()
 }
 
-// overloaded counts a request that one of the limits refuses.
+// overloaded counts a request that one of the limits refused.
 func (s *ServiceMetrics) overloaded(limit int) { s.overloads[limit].Inc() }
 
 func (s *ServiceMetrics) rejected(code Code) { s.rejections[code].Inc() }

@@ -10,44 +10,44 @@ import (
 )
 
 // The headers between clients, relays and workers. Clients can set ServiceHeader,
-// KeyHeader and TimeoutHeader, trusted proxies CallerHeader too: the rest is dropped at
-// the edge.
+// KeyHeader and TimeoutHeader, and trusted proxies CallerHeader as well. The first relay
+// drops the others.
 const (
-	// ServiceHeader names the service that a request is for.
+	// ServiceHeader names the service of a request.
 	ServiceHeader = "Ringway-Service"
-	// KeyHeader is what strategies that go by a key hold together: all requests with
-	// one key go to one worker. Config.Keys may name other places for clients to have
-	// it. It is passed on to other relays and not to workers.
+	// KeyHeader is the key for strategies that use one: all requests with one key go to one
+	// worker. Config.Keys may name other places in clients' requests. The header is passed
+	// on to other relays and not to workers.
 	KeyHeader = "Ringway-Key"
 	// TimeoutHeader is how long the sender of a request waits for the answer to begin, in
-	// milliseconds. Relays and sidecars pass on what is left of it, to the service too.
+	// milliseconds. Relays and sidecars pass on the time that is left, also to the service.
 	TimeoutHeader = "Ringway-Timeout"
-	// CallerHeader names who sends a request, for the circuits.
+	// CallerHeader names the sender of a request for the circuits.
 	CallerHeader = "Ringway-Caller"
-	// HopHeader carries the id of the relay that forwarded a request.
+	// HopHeader carries the ID of the relay that forwarded a request.
 	HopHeader = "Ringway-Hop"
-	// ExposeHeader is on a forwarded request whose answer may say where it went.
+	// ExposeHeader marks a forwarded request whose answer may show where it went.
 	ExposeHeader = "Ringway-Expose"
-	// RelayHeader, EndpointHeader and AttemptsHeader are on answers when they are
-	// asked for.
+	// RelayHeader, EndpointHeader and AttemptsHeader are on answers if route headers are
+	// exposed.
 	RelayHeader    = "Ringway-Relay"
 	EndpointHeader = "Ringway-Endpoint"
 	AttemptsHeader = "Ringway-Attempts"
 )
 
-// Route sends requests for a host, a path, or both, to a service.
+// Route maps requests for a host, a path, or both, to a service.
 type Route struct {
 	// Host matches the request's host without its port; empty matches any.
 	Host string `yaml:"host"`
 	// PathPrefix matches the beginning of the path; empty matches any.
 	PathPrefix string `yaml:"path_prefix"`
-	// Service is where the request goes.
+	// Service is the service of these requests.
 	Service string `yaml:"service"`
 }
 
 // namer finds the service of a request: header, then host label, then routes.
 type namer struct {
-	suffix string // "." + domain; empty when host names say nothing
+	suffix string // "." + domain; empty if host names are not used
 	routes []Route
 }
 
@@ -73,18 +73,18 @@ func (n namer) service(r *http.Request) string {
 	return ""
 }
 
-// hostOnly cuts the port off, and the brackets of an IPv6 address.
+// hostOnly removes the port and the brackets of an IPv6 address.
 func hostOnly(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
 		host = host[:i]
 	}
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
-		host = host[1 : len(host)-1] // nothing but the one pair: others read the same host
+		host = host[1 : len(host)-1] // only one pair of brackets, so that all components read the same host
 	}
 	return host
 }
 
-// CheckRoutes reports every route that cannot match or leads nowhere.
+// CheckRoutes reports every route that cannot match or has no valid service.
 func CheckRoutes(routes []Route) error {
 	var errs []error
 	for i, r := range routes {

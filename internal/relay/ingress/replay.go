@@ -5,27 +5,27 @@ import (
 	"net/http"
 )
 
-// ReplayLimit is how many bytes of a body are kept, so that it can be sent again.
-// A sidecar awaits as much before it says that it sent nothing.
+// ReplayLimit is how many bytes of a body are kept so that it can be sent again. A sidecar
+// reads up to as many before it reports that it sent nothing.
 const ReplayLimit = 16 << 10
 
-// replay is the body of a request whose endpoint passes it on: a relay or a
-// sidecar. Such an endpoint takes the body before it knows that nobody behind it
-// will; small bodies are kept until that is clear.
+// replay is the body of a request to an endpoint that passes requests on: a relay or a
+// sidecar. Such an endpoint reads the body before it knows that nothing behind it accepts
+// the request, so small bodies are kept until that is known.
 //
-// Only one attempt reads at a time, and none after its Carry has returned.
+// Only one attempt reads at a time, and none reads after its Carry has returned.
 type replay struct {
 	body   io.ReadCloser
-	length int64 // as declared, negative when it is not
+	length int64 // as declared, negative if not declared
 
 	kept  []byte
-	at    int  // what the attempt has read of kept
-	begun bool // something was asked of body
-	ended bool // kept is all there is
+	at    int  // how far the attempt has read kept
+	begun bool // a read of body has begun
+	ended bool // kept is the whole body
 	lost  bool // too long: only body has the rest
 }
 
-// begin wraps the body of r, if it has one. The buffer is used again.
+// begin wraps the body of r, if it has one. The buffer is reused.
 func (b *replay) begin(r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return
@@ -34,7 +34,7 @@ func (b *replay) begin(r *http.Request) {
 	r.Body = b
 }
 
-// end gives r its own body back.
+// end restores the original body of r.
 func (b *replay) end(r *http.Request) {
 	if b.body != nil {
 		r.Body = b.body
@@ -42,9 +42,8 @@ func (b *replay) end(r *http.Request) {
 	*b = replay{kept: b.kept[:0]}
 }
 
-// rewind makes the next attempt read from the beginning, if that is possible. A
-// body that was still coming is not: the attempt may have been cut off in the
-// middle of a read.
+// rewind makes the next attempt read from the beginning, if possible. A body that had not
+// ended cannot be rewound: the attempt may have been interrupted in the middle of a read.
 func (b *replay) rewind() bool {
 	b.at = 0
 	return !b.lost && (b.ended || !b.begun)

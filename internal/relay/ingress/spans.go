@@ -14,7 +14,8 @@ import (
 	"github.com/ringway/ringway/internal/relay/upstream"
 )
 
-// The attributes of spans. Those without our prefix are OpenTelemetry's own.
+// The attributes of spans. Attributes without the prefix ringway are those of
+// OpenTelemetry.
 const (
 	attrRelay      = "ringway.relay"
 	attrService    = "ringway.service"
@@ -34,29 +35,29 @@ const (
 )
 
 const (
-	// maxSpanCandidates bounds what a span says of a decision.
+	// maxSpanCandidates bounds the candidates in a span.
 	maxSpanCandidates = 8
 	// maxSpanService bounds a service's name that only a client knows, in bytes.
 	maxSpanService = 80
 )
 
-// tracestateHeader goes with a Traceparent, or not at all. Baggage is the callers' own
-// and passes as it is.
+// tracestateHeader is sent only together with a Traceparent. The Baggage header passes
+// unchanged.
 const tracestateHeader = "Tracestate"
 
 var propagator propagation.TraceContext
 
-// spans are those of one request, where requests are traced: one for the request,
-// and one for each attempt below it.
+// spans are the spans of one request that is traced: one for the request, and one for each
+// attempt below it.
 type spans struct {
-	ctx      context.Context // has the request's
+	ctx      context.Context // contains the request's span
 	request  trace.Span
-	attempt  trace.Span        // of the attempt under way
-	decision *routing.Decision // how its worker was chosen; nil unless somebody reads it
+	attempt  trace.Span        // of the current attempt
+	decision *routing.Decision // how its worker was chosen; nil unless it is logged or recorded
 	attempts int
 	status   int
 	outcome  outcome
-	code     Code // of an answer of our own
+	code     Code // of an answer of this relay itself
 }
 
 // beginRequest starts the span of a request, below its caller's.
@@ -70,7 +71,7 @@ func (h *Handler) beginRequest(r *http.Request, service string) (context.Context
 	return ctx, span
 }
 
-// traceRefusal is the whole trace of a request that went nowhere.
+// traceRefusal makes the whole trace of a request that is refused.
 func (h *Handler) traceRefusal(r *http.Request, f failure) {
 	if h.cfg.Tracer == nil {
 		return
@@ -85,10 +86,10 @@ func (t *try) beginSpans() {
 	t.spans = &spans{ctx: ctx, request: span}
 }
 
-// endSpans runs when the request is over, however.
+// endSpans runs at the end of every request.
 func (t *try) endSpans() {
 	s := t.spans
-	if s.attempt != nil { // broken off by a panic
+	if s.attempt != nil { // a panic ended the attempt
 		s.attempt.End()
 	}
 	if s.request.IsRecording() {
@@ -115,10 +116,10 @@ func endRequest(span trace.Span, status int, o outcome, code Code) {
 	}
 }
 
-// explaining reports whether a span wants to know how a worker was chosen.
+// explaining reports whether a span records how a worker was chosen.
 func (s *spans) explaining() bool { return s != nil && s.request.IsRecording() }
 
-// beginAttempt starts the span of the n-th attempt, whose way is chosen.
+// beginAttempt starts the span of the n-th attempt, whose destination is chosen.
 func (t *try) beginAttempt(n int) {
 	s, target := t.spans, t.at.target
 	s.attempts = n
@@ -134,12 +135,12 @@ func (t *try) beginAttempt(n int) {
 	if d := s.decision; d != nil && !t.hop {
 		chosen = append(chosen, attribute.String(attrStrategy, d.Strategy), attribute.String(attrReason, d.Reason), attribute.StringSlice(attrCandidates, candidateTexts(d.Candidates)))
 	}
-	s.request.SetAttributes(chosen...) // the last attempt's stay
+	s.request.SetAttributes(chosen...) // the attributes of the last attempt remain
 	s.attempt.SetAttributes(append(chosen, attribute.String(attrRelay, t.handler.cfg.Self), attribute.String(attrService, t.service.Name),
 		attribute.Int(attrAttempt, n), attribute.String(attrPeer, target.Address))...)
 }
 
-// candidateTexts are the candidates with their scores, as many as a span holds.
+// candidateTexts returns the candidates with their scores, as many as a span holds.
 func candidateTexts(candidates []routing.Candidate) []string {
 	texts := make([]string, 0, min(len(candidates), maxSpanCandidates))
 	for _, c := range candidates[:min(len(candidates), maxSpanCandidates)] {
@@ -164,7 +165,7 @@ func (s *spans) endAttempt(r upstream.Result) {
 	s.attempt = nil
 }
 
-// failAttempt ends the span of an attempt that failed, and tells the request's.
+// failAttempt ends the span of a failed attempt and adds an event to the request's span.
 func (s *spans) failAttempt(f attempt, node string) {
 	if s.attempt.IsRecording() {
 		s.attempt.RecordError(f.err)
@@ -177,20 +178,20 @@ func (s *spans) failAttempt(f attempt, node string) {
 	s.attempt = nil
 }
 
-// headers sets the trace's on the way out: the attempt is the parent of what happens
-// there. What the client sent in their place is dropped.
+// headers adds the trace headers of the attempt, which becomes the parent of the spans at
+// its destination. The client's own trace headers are dropped.
 func (s *spans) headers(fields []upstream.Field) []upstream.Field {
 	propagator.Inject(trace.ContextWithSpan(s.ctx, s.attempt), fieldCarrier{&fields})
 	return fields
 }
 
-// fieldCarrier takes what is injected.
+// fieldCarrier collects the injected fields.
 type fieldCarrier struct{ fields *[]upstream.Field }
 
-// Get and Keys are of the interface; nothing is read.
+// Get implements propagation.TextMapCarrier; it is not used.
 func (c fieldCarrier) Get(string) string { return "" }
 
-// Keys is never asked for.
+// Keys implements propagation.TextMapCarrier; it is not used.
 func (c fieldCarrier) Keys() []string { return nil }
 
 // Set adds a field.

@@ -16,9 +16,9 @@ import (
 	"github.com/ringway/ringway/selection/pool"
 )
 
-// try is one request on its way through its attempts. Times are since the epoch.
+// try is one request with its attempts. Times are since the epoch.
 //
-// Tries are pooled: with the exchange's parts inside, a request that succeeds
+// Tries are pooled and hold the parts of the exchange, so that a successful request
 // costs the handler no allocation.
 type try struct {
 	handler *Handler
@@ -27,40 +27,40 @@ type try struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	began   time.Duration
-	timeout time.Duration // from began on
-	latest  time.Duration // the client's own deadline, where limited
+	timeout time.Duration // counts from began
+	latest  time.Duration // the client's own deadline, if limited
 	limited bool
 
-	route  *routing.Route // when the way was decided
-	hop    bool           // to another relay
+	route  *routing.Route // at the time of decideWay
+	hop    bool           // forwarded to another relay
 	key    string         // see findKey
 	tried  routing.Tried
-	relays []string // tried
+	relays []string // relays that were tried
 	failed []Attempt
-	// misdirected is how many of them were turned away by a relay that does not serve
-	// the service, as far as it knows.
+	// misdirected counts the attempts that a relay refused because, in its view, it does not
+	// serve the service.
 	misdirected int
-	full        bool            // a worker refused because all its slots are taken
-	short       string          // what this relay was out of at the last attempt
+	full        bool            // a worker refused because all its slots are in use
+	short       string          // the exhausted resource of this relay at the last attempt
 	verdict     circuit.Outcome // for the caller's circuit
-	body        replay          // in use once an endpoint passes requests on
-	session     session         // by its cookie
-	spans       *spans          // nil where requests are not traced
+	body        replay          // used if an endpoint passes requests on
+	session     session         // by the session cookie
+	spans       *spans          // nil if requests are not traced
 	from        origin
-	exposed     bool          // the answer may say where the request went
-	waits       bool          // for its answer, in the count of its service
-	lostAfter   time.Duration // how long the client waited, where it went or its time ran out
+	exposed     bool          // the answer may show where the request went
+	waits       bool          // counted among the requests of the service that wait for an answer
+	lostAfter   time.Duration // how long the client waited before it left or its time ran out
 
-	// Of the attempt under way.
+	// The state of the current attempt.
 	at            chosen
-	sent          time.Duration // when it began
-	limit         time.Duration // what it may take
-	cut           bool          // which is less than the request may
-	ranOut        bool          // cut, and it took as long
+	sent          time.Duration // when the attempt began
+	limit         time.Duration // how long the attempt may take
+	cut           bool          // limit is less than the rest of the request's time
+	ranOut        bool          // cut, and the limit was reached
 	answered      time.Duration // when the answer began
 	headers       [11]upstream.Field
 	answerHeaders [3]upstream.Field
-	onHead        func(upstream.Result) bool // t.headArrived, bound once
+	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
 	onField       func(string) bool          // t.drops, bound once
 }
 
@@ -70,7 +70,7 @@ var tries = sync.Pool{New: func() any {
 	return t
 }}
 
-// free forgets the request and gives the try back.
+// free resets the try and returns it to the pool.
 func (t *try) free() {
 	switch {
 	case !t.waits:
@@ -148,14 +148,14 @@ func (t *try) run() {
 				t.finished(outcomeAborted, now-t.began)
 				t.verdict = circuit.Failure
 			}
-			// The status line is out: only a broken connection can tell the
-			// client that the rest is missing.
+			// The status line is already sent: only a broken connection shows the client that
+			// the rest is missing.
 			panic(http.ErrAbortHandler)
 		case f.stopped:
 			t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: CodeTimeout, Service: t.service.Name}, now)
 			return
 		case f.client:
-			if t.r.Context().Err() == nil { // it is still there, and waits for an answer
+			if t.r.Context().Err() == nil { // the client is still there and waits for an answer
 				t.answerBadRequest(f, now)
 				return
 			}
@@ -170,8 +170,8 @@ func (t *try) run() {
 	}
 }
 
-// checkRequest reports false when it has answered: no endpoint could be sent the
-// request, so that none is asked.
+// checkRequest returns false if it has answered, because the request cannot be sent to any
+// endpoint.
 func (t *try) checkRequest() bool {
 	err := upstream.CheckRequest(t.r)
 	if err != nil {
@@ -180,16 +180,16 @@ func (t *try) checkRequest() bool {
 	return err == nil
 }
 
-// abandon ends a request whose client is gone, or has closed its side of the
-// connection: net/http does not tell these apart. A return without an answer would
-// make net/http send an empty 200, which the client takes for success.
+// abandon ends a request whose client is gone or has closed its side of the connection;
+// net/http does not distinguish the two. A return without an answer would make net/http
+// send an empty 200, which the client would take for success.
 func (t *try) abandon(now time.Duration) {
 	t.lostAfter = now - t.began
 	t.finished(outcomeCancelled, now-t.began)
 	panic(http.ErrAbortHandler)
 }
 
-// choose picks where the next attempt goes.
+// choose picks the destination of the next attempt.
 func (t *try) choose(now, deadline time.Duration) (err error) {
 	if t.hop {
 		if t.at, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
@@ -201,8 +201,8 @@ func (t *try) choose(now, deadline time.Duration) (err error) {
 	return err
 }
 
-// judge says why an attempt ended that ran out of time, and whether its endpoint is to
-// blame: not where the client gave less time than this relay would have.
+// judge sets the reason of an attempt that ran out of time, and whether to blame its
+// endpoint, which is not blamed if the client gave less time than this relay does.
 func (t *try) judge(f *attempt, now time.Duration) {
 	t.ranOut, t.short = f.timeout && t.cut, f.exhausted
 	switch cfg := &t.handler.cfg; {
@@ -217,7 +217,7 @@ func (t *try) judge(f *attempt, now time.Duration) {
 	}
 }
 
-// gaveUp ends an attempt that failed.
+// gaveUp releases the destination of a failed attempt.
 func (t *try) gaveUp(f attempt, now time.Duration) {
 	if t.hop {
 		t.relayFailed(f)
@@ -226,7 +226,7 @@ func (t *try) gaveUp(f attempt, now time.Duration) {
 	t.workerFailed(f, now)
 }
 
-// exchange says what is changed on the way to target.
+// exchange returns the changes to a request and its answer for this target.
 func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 	cfg := &t.handler.cfg
 	x := upstream.Exchange{
@@ -262,8 +262,8 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 		}
 	}
 	if t.exposed {
-		// The relay that picked the worker names it; the one that forwarded
-		// lets that stand and says how often it tried itself.
+		// The relay that picked the worker names it; the relay that forwarded keeps that and
+		// adds its own number of attempts.
 		if !t.hop {
 			answer = append(answer, upstream.Field{Name: EndpointHeader, Value: target.Node})
 		}
@@ -278,11 +278,11 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 	return x
 }
 
-// headArrived runs when the answer begins. It is the moment that counts as the
-// latency: how long a stream then lasts says nothing about the endpoint.
+// headArrived runs when the answer begins. This time counts as the latency, because the
+// length of a stream does not depend on the endpoint's speed.
 func (t *try) headArrived(r upstream.Result) bool {
 	if t.hop && r.Status == http.StatusMisdirectedRequest {
-		return false // nothing happened there; ask another
+		return false // the relay did nothing; ask another
 	}
 	t.answered = time.Since(t.handler.cfg.Epoch)
 	if t.session.cookie != nil && !t.hop {
@@ -326,7 +326,7 @@ func (t *try) finished(o outcome, took time.Duration) {
 	}
 }
 
-// mayRetry decides whether another endpoint may see the request.
+// mayRetry decides whether another endpoint may get the request.
 func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
 	switch {
 	case n >= t.handler.cfg.MaxAttempts || now >= deadline:
@@ -341,8 +341,8 @@ func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
 	return true
 }
 
-// bodyWhole reports whether the next attempt can send the whole body, and makes
-// it begin at its beginning.
+// bodyWhole reports whether the next attempt can send the whole body, and rewinds the
+// body.
 func (t *try) bodyWhole(f attempt) bool {
 	if t.body.body != nil {
 		return t.body.rewind()
@@ -350,8 +350,8 @@ func (t *try) bodyWhole(f attempt) bool {
 	return !f.bodyConsumed
 }
 
-// repeatable reports whether an endpoint that may have acted on the request does
-// no harm by acting on it again, and can get all of it again.
+// repeatable reports whether a request may be sent again, whole, to an endpoint after
+// another may have acted on it.
 func repeatable(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
@@ -361,13 +361,13 @@ func repeatable(r *http.Request) bool {
 	return false
 }
 
-// answerNoEndpoint is for a request that nobody can take, or that everybody
+// answerNoEndpoint answers a request that no endpoint can take, or for which all attempts
 // failed.
 func (t *try) answerNoEndpoint(err error) {
 	now := time.Since(t.handler.cfg.Epoch)
 	f := failure{Text: "no worker offers this service at the moment", Code: CodeNoEndpoint, Service: t.service.Name, Attempts: t.failed}
 	switch {
-	case t.r.Context().Err() != nil: // it waited for a connection to a relay, and is gone
+	case t.r.Context().Err() != nil: // the client left while the request waited for a connection to a relay
 		t.abandon(now)
 	case t.ranOut:
 		f.Text, f.Code = t.outOfTime(), CodeTimeout
@@ -409,11 +409,12 @@ func (t *try) blameUs(f *failure) {
 
 const textMisdirected = "the relays that serve this service do not know yet that they do"
 
-// allMisdirected reports whether relays were asked and all turned the request away:
-// nothing happened to it, and soon they see the same members as this relay.
+// allMisdirected reports whether relays were asked and all refused the request as
+// misdirected. No relay has acted on it, and soon they will see the same members as this
+// relay.
 func (t *try) allMisdirected() bool { return t.misdirected > 0 && t.misdirected == len(t.failed) }
 
-// outOfTime is the text for a request to which no answer began in time.
+// outOfTime returns the text for a request to which no answer began in time.
 func (t *try) outOfTime() string {
 	switch {
 	case t.ranOut:
@@ -424,8 +425,8 @@ func (t *try) outOfTime() string {
 	return "no endpoint answered within " + t.timeout.String()
 }
 
-// answerBadRequest is for a request that cannot be carried as it is, whatever the
-// endpoint: an upgrade over HTTP/2, a body that ended too early.
+// answerBadRequest answers a request that no endpoint could carry: an upgrade over HTTP/2,
+// a body that ended too early.
 func (t *try) answerBadRequest(a attempt, now time.Duration) {
 	f := failure{Text: "the request cannot be carried", detail: a.Error(), Code: CodeBadRequest, Service: t.service.Name}
 	var u *upstream.Error
@@ -450,29 +451,29 @@ func (t *try) answer(f failure, now time.Duration) {
 	f.write(t.w, t.exposed)
 }
 
-// attempt is what is known of one that failed.
+// attempt holds the facts about a failed attempt.
 type attempt struct {
 	err                                            error
-	reason                                         string         // for metrics: the stage, or why there is none
-	stage                                          upstream.Stage // 0 where it failed in none
+	reason                                         string         // for metrics: the stage, or the reason if there is no stage
+	stage                                          upstream.Stage // 0 if it failed in none
 	sent, committed, bodyConsumed, client, timeout bool
 	stale                                          bool
 	hasty                                          bool   // the client's own deadline ended it
-	repeated                                       bool   // another attempt blames the endpoint for it
-	unanswered                                     bool   // nothing was heard from the endpoint
-	full                                           bool   // all slots of the worker are taken
-	load                                           int    // what it reported, negative where it did not
-	local                                          bool   // this relay is to blame
+	repeated                                       bool   // another attempt blames the endpoint for the same failure
+	unanswered                                     bool   // the endpoint sent nothing
+	full                                           bool   // all slots of the worker are in use
+	load                                           int    // the load that the endpoint reported, negative if none
+	local                                          bool   // this relay is the cause
 	stopped                                        bool   // it ended because this relay stops
-	exhausted                                      string // what it is out of
+	exhausted                                      string // the exhausted resource
 }
 
 func (a attempt) Error() string { return a.err.Error() }
 
 var errMisdirected = errors.New("the relay does not serve this service; it sees other members")
 
-// attemptFailure takes a failed Carry apart; nil stands for an answer that
-// headArrived turned away.
+// attemptFailure extracts the facts from the error of Carry. Nil stands for an answer that
+// headArrived refused.
 func attemptFailure(err error) attempt {
 	if err == nil {
 		return attempt{err: errMisdirected, reason: stageMisdirected}
@@ -495,7 +496,7 @@ func attemptFailure(err error) attempt {
 	return a
 }
 
-// blameless reports whether the failure says nothing about the endpoint.
+// blameless reports whether the endpoint is not the cause of the failure.
 func (a attempt) blameless() bool {
 	return a.client || a.stale || a.hasty || a.repeated || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected)
 }

@@ -8,68 +8,72 @@ import (
 )
 
 const (
-	// Every is how often Tick is to be called.
+	// Every is the interval for calls of Tick.
 	Every = 250 * time.Millisecond
-	// Allowed is the delay that requests may have in a queue of the endpoints; where
-	// answers usually take longer than that, it is as long as they take. A burst of so
-	// long a work is refused nothing, and clients with a second of patience get their
-	// answers.
+	// Allowed is the delay that requests may have in a queue of the endpoints. If answers
+	// usually take longer than that, the allowed delay is as long as they take. No request
+	// of a burst that takes this long to process is refused, and clients with a second of
+	// patience get their answers.
 	Allowed = 400 * time.Millisecond
-	// PerEndpoint requests may always wait for each endpoint.
+	// PerEndpoint is how many requests may always wait for each endpoint.
 	PerEndpoint = 8
 )
 
 const (
-	enough   = 50               // requests from which times are judged
-	stale    = 8 * time.Second  // requests that are not enough by then are forgotten
-	settling = 8 * time.Second  // a delay that lasts so long while requests do not pile up is no queue
-	calm     = 5 * time.Second  // without a refusal: the overload is over
-	memory   = time.Minute      // of how much the endpoints complete
-	slowly   = 5 * time.Minute  // over which a longer time becomes the usual one, where that may be a queue
-	typical  = 5 * time.Second  // over which it does where there is none
-	shortest = time.Millisecond // times below are not told apart
-	buckets  = 64               // four for each doubling: up to a minute
+	enough   = 50               // requests needed to judge times and rates
+	few      = 10               // requests needed to judge times while too many wait
+	stale    = 8 * time.Second  // counts that are not enough by then are discarded
+	settling = 8 * time.Second  // a delay that lasts this long while requests do not pile up is not a queue
+	calm     = 5 * time.Second  // without a refusal the overload is over after this time
+	memory   = time.Minute      // of the rate of completions
+	slowly   = 5 * time.Minute  // time over which a longer time becomes the usual one, if it may be a queue
+	typical  = 5 * time.Second  // the same time if there is no queue
+	shortest = time.Millisecond // shorter times are not distinguished
+	buckets  = 64               // four for each doubling, up to a minute
 )
 
-// Limiter bounds the requests of one service that wait for their answers. The zero value is
-// ready, and bounds nothing until Tick has seen requests pile up.
+// Limiter bounds the requests of one service that wait for their answers. The zero value
+// is ready, and has no limit until Tick has detected that requests pile up.
 type Limiter struct {
 	waiting atomic.Int64
-	limit   atomic.Int64 // 0: none
+	limit   atomic.Int64 // 0 means none
 
-	// Since the last judgement.
+	// Counts since the last judgement.
 	refused  atomic.Int64
 	answered atomic.Int64
 	gaveUp   atomic.Int64
-	took     atomic.Int64           // ns, of all answered
-	waited   atomic.Int64           // ns, of all given up
+	took     atomic.Int64           // ns, sum of all answered
+	waited   atomic.Int64           // ns, sum of all given up
 	times    [buckets]atomic.Uint32 // of answers
-	lost     [buckets]atomic.Uint32 // until requests were given up
+	lost     [buckets]atomic.Uint32 // times until requests were given up
 
-	// The rest is Tick's alone. Times are in seconds where nothing else is said.
+	// Only Tick uses the fields below. Times without a unit are in seconds.
 
 	begun   bool
-	since   time.Duration // the last judgement
-	known   bool          // the next two
+	since   time.Duration // when the last judgement was made
+	known   bool          // the next two are known
 	fastest float64       // a tenth of the answers is faster in quiet times
 	usual   float64       // mean in quiet times
-	rate    float64       // completions per second, the most there were lately
+	rate    float64       // completions per second, the recent maximum
+	// Counts that are too few for rate yet: completions, and their time.
+	completed int64
+	during    float64
 
 	delayed bool
 	from    time.Duration // when the delay began
-	least   float64       // requests that were queued since then
-	ghosts  float64       // requests given up that the endpoints have not done with
-	patient float64       // clients, before they give up; 0: not known
+	least   float64       // least number of queued requests since then
+	ghosts  float64       // requests that were given up but that the endpoints still process
+	patient float64       // how long clients wait before they give up; 0 means unknown
 
 	bound    bool
-	last     time.Duration // refusal
-	unproven bool          // that the limit costs nothing
+	last     time.Duration // the last refusal
+	unproven bool          // it is not yet proven that the limit costs no completions
 	slowest  float64       // mean since the limit began
-	most     int64         // requests that waited then
-	reached  time.Duration // when no more than the limit waited; 0: not yet
+	most     int64         // how many requests waited when the limit began
+	reached  time.Duration // when only as many requests as the limit waited; 0 means not yet
 }
 
-// Enter counts a request that begins to wait, or reports that it is one too many.
+// Enter counts a request that begins to wait. It returns false if the limit is reached.
 func (l *Limiter) Enter() bool {
 	waiting := l.waiting.Add(1)
 	if limit := l.limit.Load(); limit > 0 && waiting > limit {
@@ -88,11 +92,11 @@ func (l *Limiter) Answered(took time.Duration) {
 	l.times[bucketOf(took)].Add(1)
 }
 
-// Left ends the wait of a request that teaches nothing of how long answers take: it
-// failed, or its endpoint refused it.
+// Left ends the wait of a request whose time is not counted, because it failed or its
+// endpoint refused it.
 func (l *Limiter) Left() { l.waiting.Add(-1) }
 
-// GaveUp ends the wait of a request whose client waits no more.
+// GaveUp ends the wait of a request whose client has given up.
 func (l *Limiter) GaveUp(waited time.Duration) {
 	l.waiting.Add(-1)
 	l.gaveUp.Add(1)
@@ -100,28 +104,28 @@ func (l *Limiter) GaveUp(waited time.Duration) {
 	l.lost[bucketOf(waited)].Add(1)
 }
 
-// Waiting is how many requests wait for their answers.
+// Waiting returns how many requests wait for their answers.
 func (l *Limiter) Waiting() int64 { return l.waiting.Load() }
 
-// Limit is how many may; 0 is no limit.
+// Limit returns how many requests may wait; 0 means no limit.
 func (l *Limiter) Limit() int64 { return l.limit.Load() }
 
-// period is what was seen between two judgements.
+// period holds the counts between two judgements.
 type period struct {
 	span                      float64 // s
 	refused, answered, gaveUp int64
 	rate                      float64 // answers per second
-	times                     uint32  // that the next two are made of
-	fastest, mean             float64 // s, of those answered and given up
-	waited                    float64 // s, mean of those given up
+	times                     uint32  // number of times in the next two
+	fastest, mean             float64 // s, of the requests answered and given up
+	waited                    float64 // s, mean of the requests given up
 	waiting                   int64   // at the end
 }
 
 // wasteful reports whether a considerable part of the requests was given up.
 func (p period) wasteful() bool { return p.gaveUp >= 5 && 9*p.gaveUp > p.answered }
 
-// Tick judges what happened since it did so last. Call it Every so often, with a time that
-// does not go back and the number of endpoints that there are now.
+// Tick judges what happened since its last judgement. It must be called once every Every,
+// with a time that never decreases and the current number of endpoints.
 func (l *Limiter) Tick(now time.Duration, endpoints int) {
 	if !l.begun {
 		l.begun, l.since = true, now
@@ -133,16 +137,17 @@ func (l *Limiter) Tick(now time.Duration, endpoints int) {
 	if l.bound && now-l.last >= calm {
 		l.release()
 	}
-	if l.answered.Load()+l.gaveUp.Load() < enough {
+	ended := l.answered.Load() + l.gaveUp.Load()
+	if ended < enough && !(ended >= few && l.crowded(endpoints)) {
 		if now-l.since >= stale {
 			l.take(now)
-			l.delayed = false
+			l.delayed, l.completed, l.during = false, 0, 0
 		}
 		return
 	}
 	p := l.take(now)
-	if p.times < enough/2 {
-		return // most clients left before their answers could come
+	if 2*int64(p.times) < min(enough, ended) {
+		return // most clients left before their answers could arrive
 	}
 	if !l.known {
 		l.known, l.fastest, l.usual = true, p.fastest, p.mean
@@ -156,16 +161,27 @@ func (l *Limiter) Tick(now time.Duration, endpoints int) {
 		l.unproven, l.slowest, l.most, l.reached = true, p.mean, p.waiting, 0
 	}
 	if l.bound {
-		l.limit.Store(max(l.product()-int64(l.ghosts), int64(PerEndpoint*max(endpoints, 1))))
+		l.limit.Store(max(l.product()-int64(l.ghosts), always(endpoints)))
 	}
 }
 
-// learn takes in how long answers take.
+// always returns how many requests may wait under any limit.
+func always(endpoints int) int64 { return int64(PerEndpoint * max(endpoints, 1)) }
+
+// crowded reports whether so large a number of requests waits that they may be a queue.
+// The decision cannot wait for the usual number of requests: at 50 a second and three
+// times that load, the queue would grow by two seconds before that.
+func (l *Limiter) crowded(endpoints int) bool {
+	queued := l.waiting.Load() + int64(l.ghosts)
+	return l.known && !l.bound && queued > max(l.product(), always(endpoints))
+}
+
+// learn updates the usual times of answers.
 func (l *Limiter) learn(p period, delay float64, now time.Duration) {
 	switch {
 	case l.costly(p, now):
-		// The endpoints complete less than they can, so nothing queues there: answers
-		// take as long as they take now.
+		// The endpoints complete fewer requests than they can, so nothing queues there: the
+		// current times are the usual ones.
 		l.fastest, l.usual, l.rate = p.fastest, max(l.usual, p.mean), p.rate
 		l.unproven = false
 	case l.bound:
@@ -176,10 +192,11 @@ func (l *Limiter) learn(p period, delay float64, now time.Duration) {
 	}
 }
 
-// costly reports whether the limit makes the endpoints complete less: fewer requests wait
-// than before it, and fewer are completed. Where answers have become faster there was a
-// queue, and some of that may be because another relay has taken a larger share; so they
-// must be much fewer then. Later on it has other causes, such as an endpoint that is gone.
+// costly reports whether the limit makes the endpoints complete fewer requests: fewer
+// requests wait than before the limit, and fewer are completed. If answers have become
+// faster there was a queue, and a part of the loss may come from another relay that has
+// taken a larger share. So the loss must be much larger then. A later loss has other
+// causes, such as an endpoint that is gone.
 func (l *Limiter) costly(p period, now time.Duration) bool {
 	if !l.unproven {
 		return false
@@ -197,7 +214,7 @@ func (l *Limiter) costly(p period, now time.Duration) bool {
 		l.unproven = false
 		return false
 	}
-	// What is answered now must have begun under the limit.
+	// The requests answered now must have begun under the limit.
 	if since < p.span+1.5*p.mean || p.refused == 0 || p.wasteful() || l.ghosts > 0 || 10*p.waiting < 9*limit || 5*p.waiting >= 4*l.most {
 		return false
 	}
@@ -209,8 +226,8 @@ func (l *Limiter) costly(p period, now time.Duration) bool {
 	return float64(p.answered)+3*math.Sqrt(expected) < least*expected
 }
 
-// count takes in how much the endpoints complete. What clients have given up they complete
-// as well, unseen.
+// count updates the rate of completions. The endpoints also complete requests that clients
+// have given up, which is not observed.
 func (l *Limiter) count(p period, delay float64) {
 	if l.bound || l.delayed {
 		unseen := max(0, l.rate*p.span-float64(p.answered))
@@ -225,10 +242,14 @@ func (l *Limiter) count(p period, delay float64) {
 	if !p.wasteful() {
 		l.rate *= math.Exp(-p.span / memory.Seconds())
 	}
-	l.rate = max(p.rate, l.rate)
+	l.completed, l.during = l.completed+p.answered, l.during+p.span
+	if p.answered+p.gaveUp >= enough || l.completed >= enough {
+		l.rate = max(float64(l.completed)/l.during, l.rate)
+		l.completed, l.during = 0, 0
+	}
 }
 
-// pilesUp reports whether more and more requests wait, and for too long.
+// pilesUp reports whether the number of waiting requests grows and they wait too long.
 func (l *Limiter) pilesUp(p period, delay float64, now time.Duration) bool {
 	queued := float64(p.waiting) + l.ghosts
 	switch {
@@ -248,11 +269,11 @@ func (l *Limiter) pilesUp(p period, delay float64, now time.Duration) bool {
 	return grows && delay > l.allowed()/4 && queued > float64(l.product())
 }
 
-// allowed is the delay that is allowed, in s.
+// allowed returns the allowed delay, in s.
 func (l *Limiter) allowed() float64 { return max(Allowed.Seconds(), l.usual) }
 
-// product is how many requests wait where each waits as long as is allowed. Clients that
-// give up sooner get half of their patience, as far as answers can be so fast.
+// product returns how many requests wait if each waits as long as allowed. For clients
+// that give up sooner it is half of their patience, if answers can be that fast.
 func (l *Limiter) product() int64 {
 	wait := l.usual + l.allowed()
 	if l.patient > 0 {
@@ -268,10 +289,10 @@ func (l *Limiter) release() {
 	l.limit.Store(0)
 }
 
-// forget ends what a delay has led to.
+// forget resets the state of a delay.
 func (l *Limiter) forget() { l.delayed, l.ghosts, l.patient = false, 0, 0 }
 
-// take empties the counts.
+// take returns and resets the counts.
 func (l *Limiter) take(now time.Duration) period {
 	p := period{
 		span: (now - l.since).Seconds(), refused: l.refused.Swap(0), answered: l.answered.Swap(0), gaveUp: l.gaveUp.Swap(0), waiting: l.waiting.Load(),
@@ -283,7 +304,8 @@ func (l *Limiter) take(now time.Duration) period {
 	var times [buckets]uint32
 	for i := range l.times {
 		n, lost := l.times[i].Swap(0), l.lost[i].Swap(0)
-		// Who leaves before answers usually come says nothing of how long they take.
+		// A request that was given up sooner than answers usually come does not show how long
+		// they take.
 		if lowerOf(i)/float64(time.Second) >= l.usual {
 			n += lost
 		}
@@ -301,8 +323,8 @@ func (l *Limiter) take(now time.Duration) period {
 	return p
 }
 
-// tenth is the time that a tenth of the answers took less than, in s, as exact as the
-// buckets are.
+// tenth returns the time below which a tenth of the answers are, in s, with the precision
+// of the buckets.
 func tenth(times *[buckets]uint32, all uint32) float64 {
 	rank := float64(all) / 10
 	for i, n := range times {
@@ -319,7 +341,7 @@ func tenth(times *[buckets]uint32, all uint32) float64 {
 	return 0
 }
 
-// bucketOf is the bucket of a time.
+// bucketOf returns the bucket of a time.
 func bucketOf(took time.Duration) int {
 	if took < shortest {
 		return 0
@@ -330,7 +352,7 @@ func bucketOf(took time.Duration) int {
 	return min(1+4*doublings+quarter, buckets-1)
 }
 
-// lowerOf is where a bucket begins, in ns.
+// lowerOf returns the lower bound of a bucket, in ns.
 func lowerOf(bucket int) float64 {
 	if bucket == 0 {
 		return 0

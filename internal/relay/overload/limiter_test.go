@@ -184,6 +184,29 @@ func TestAnOverloadKeepsTheEndpointsAtWorkAndClientsServed(t *testing.T) {
 	}
 }
 
+// A relay that gets few answers has to see the queue before it is as long as the patience of
+// the clients: what waits by then is answered too late, and keeps the endpoints at work for
+// seconds.
+func TestALimitComesInTimeWhereThereAreFewAnswers(t *testing.T) {
+	const work = 40 * time.Millisecond
+	for _, slots := range []int{2, 4, 8} { // 50, 100 and 200 answers a second
+		for seed := range uint64(20) {
+			s := newService(slots, work)
+			s.chance, s.patience = rand.New(rand.NewPCG(seed, 2)), 2*time.Second
+			s.endpoints = 2
+			s.work = func() time.Duration { return work }
+			most := capacity(slots, work)
+			s.run(0.7*most, 10*time.Second)
+			s.run(3*most, 5*time.Second)
+			for second := range 10 {
+				if _, _, inTime, _ := s.run(3*most, time.Second); float64(inTime) < 0.95*most {
+					t.Errorf("seed %d: in the second %d %d requests are answered in time, of %.0f that could be", seed, 5+second, inTime, most)
+				}
+			}
+		}
+	}
+}
+
 func TestALimitLeavesHalfOfTheirPatienceToClientsThatHaveLittle(t *testing.T) {
 	for _, patience := range []time.Duration{250 * time.Millisecond, 400 * time.Millisecond} {
 		s := newService(40, 10*time.Millisecond)

@@ -1,13 +1,16 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/ringway/ringway/advertise"
@@ -15,10 +18,10 @@ import (
 	"github.com/ringway/ringway/selection/strategy"
 )
 
-// Origin says where the strategy of a service comes from.
+// Origin is where the strategy of a service comes from.
 type Origin string
 
-// The origins, the strongest first.
+// The origins in order of precedence, the highest first.
 const (
 	FromServiceSetting Origin = "service_setting" // this relay's setting for this service
 	FromAdvertisement  Origin = "advertisement"   // the service's own endpoints
@@ -28,38 +31,37 @@ const (
 
 // ChoiceConfig describes a Choice.
 type ChoiceConfig struct {
-	// Spec is the strategy; p2c is the service's balancer itself.
+	// Spec is the strategy; p2c means the service's own balancer.
 	Spec strategy.Spec
 	// Origin is where Spec comes from. Default: FromDefault.
 	Origin Origin
-	// Service is named in the log.
+	// Service is the name for the log.
 	Service string
-	// Now is the time by the clock of selection.Instant. Required for slots.
+	// Now returns the current selection.Instant. Required for slots.
 	Now func() selection.Instant
-	// Stale is told of each endpoint that slots passed over because it had not been
-	// seen lately. It must not block. Default: nobody is.
+	// Stale is called for each endpoint that slots skipped because it had not been seen
+	// recently. It must not block. Default: not called.
 	Stale func(advertise.Endpoint)
 	// Dial connects for closest and farthest. Default: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Logger and Metrics are those of strategy.Config.
+	// Logger and Metrics are passed to strategy.Config.
 	Logger  *slog.Logger
 	Metrics *strategy.Metrics
 }
 
-// Choice is how the endpoints of a service are picked. All methods may be called
-// from any goroutine.
+// Choice picks the endpoints of a service. All methods may be called from any goroutine.
 type Choice struct {
 	// Spec is the strategy, Origin where it comes from.
 	Spec   strategy.Spec
 	Origin Origin
 
 	strategy *strategy.Strategy // nil: the balancer picks
-	// preferred are the IDs of the preferred nodes that the range has, where the
-	// strategy measures: until it has, they are taken in their order.
+	// preferred are the IDs of the preferred nodes in the range, if the strategy measures:
+	// until it has measured, they are used in this order.
 	preferred atomic.Pointer[[]string]
 	now       func() selection.Instant
-	// evicted are the IDs that the balancer has evicted, as of its last refresh; nil
-	// nearly always.
+	// evicted are the IDs that the balancer had evicted at its last refresh; nil if there
+	// are none.
 	evicted atomic.Pointer[[]string]
 }
 
@@ -93,9 +95,9 @@ func NewChoice(cfg ChoiceConfig) (*Choice, error) {
 	return c, nil
 }
 
-// everywhere reports whether the strategy means the same on every relay only if
-// every relay can reach every endpoint: one that goes by the request's key, by
-// preference or by distance. The others draw from any sample as well.
+// everywhere reports whether the strategy needs the whole range on every relay to give the
+// same result on all: strategies by the request's key, by preference or by distance. The
+// others can draw from any sample.
 func everywhere(name string) bool {
 	switch name {
 	case strategy.P2C, strategy.Random, strategy.Slots:
@@ -104,12 +106,12 @@ func everywhere(name string) bool {
 	return true
 }
 
-// UsesKey reports whether a request's key has any influence.
+// UsesKey reports whether the strategy uses a request's key.
 func (c *Choice) UsesKey() bool {
 	return c.Spec.Name == strategy.Stable || c.Spec.Name == strategy.StableSHA256
 }
 
-// UnknownPreferred are the preferred nodes that the range lacks.
+// UnknownPreferred returns the preferred nodes that the range lacks.
 func (c *Choice) UnknownPreferred() []string {
 	if c.strategy == nil {
 		return nil
@@ -117,12 +119,12 @@ func (c *Choice) UnknownPreferred() []string {
 	return c.strategy.UnknownPreferred()
 }
 
-// measures reports whether there is something for Run to do.
+// measures reports whether Run has work to do.
 func (c *Choice) measures() bool {
 	return c.Spec.Name == strategy.Closest || c.Spec.Name == strategy.Farthest
 }
 
-// Run measures distances until ctx ends, where the strategy goes by them.
+// Run measures distances until ctx ends, if the strategy uses them.
 func (c *Choice) Run(ctx context.Context) error {
 	if !c.measures() {
 		return nil
@@ -130,7 +132,7 @@ func (c *Choice) Run(ctx context.Context) error {
 	return c.strategy.Run(ctx)
 }
 
-// update takes the range of a new route.
+// update sets the range of a new route.
 func (c *Choice) update(b *selection.Balancer, targets []*Target) error {
 	if c.strategy == nil {
 		return nil
@@ -142,7 +144,7 @@ func (c *Choice) update(b *selection.Balancer, targets []*Target) error {
 	for i, t := range targets {
 		endpoints[i] = strategy.Endpoint{ID: t.ID, Node: t.Node, Address: t.Address, Weight: t.Weight, Value: t, Signals: c.signals(b, t)}
 		if t.Endpoint != nil {
-			// The offer's own weight, not this relay's share: relays that go by a key
+			// The offer's own weight and not this relay's share: relays with a strategy by key
 			// must agree.
 			endpoints[i].Weight, endpoints[i].Version = float64(max(t.Endpoint.Weight, 1)), t.Endpoint.Version
 		}
@@ -164,8 +166,8 @@ func (c *Choice) update(b *selection.Balancer, targets []*Target) error {
 	return nil
 }
 
-// refresh notes what the balancer has evicted. Endpoints that may be tried again are
-// not among them: they are asked for one by one.
+// refresh records the endpoints that the balancer has evicted. Endpoints that may be tried
+// again are not among them; Usable is asked for each of these.
 func (c *Choice) refresh(b *selection.Balancer, now selection.Instant) {
 	if c.strategy == nil {
 		return
@@ -186,7 +188,7 @@ func (c *Choice) refresh(b *selection.Balancer, now selection.Instant) {
 	}
 }
 
-// signals are what slots reads of an endpoint between two updates.
+// signals are the values of an endpoint that slots reads between two updates.
 type signals struct {
 	balancer *selection.Balancer
 	target   *Target
@@ -203,24 +205,25 @@ func (c *Choice) signals(b *selection.Balancer, t *Target) strategy.Signals {
 	return nil
 }
 
-// ownLoad is what the bound of stable reads: this relay's requests in flight. What a
-// worker reports of all relays has no sum to be compared with.
+// ownLoad is the load for the bound of stable: this relay's requests in flight. The load
+// that a worker reports for all relays cannot be used, because there is no sum to compare
+// it with.
 type ownLoad struct{ inFlight selection.InFlight }
 
 func (o *ownLoad) Load() (slots int, known bool) { return o.inFlight.Count(), true }
 
-// Seen is not read.
+// Seen is not used.
 func (*ownLoad) Seen() (at selection.Instant, known bool) { return 0, false }
 
-// Load is the worker's own count where it reports one, else this relay's.
+// Load returns the worker's own count if it reports one, else this relay's.
 func (s *signals) Load() (slots int, known bool) {
 	load, _ := s.balancer.Load(s.target.ID, s.now())
 	return int(math.Round(load)), true
 }
 
-// Seen is now for an endpoint that owes no answer: membership vouches for its
-// worker, or it would not be in the range. An endpoint that requests wait for was
-// seen when it last answered one.
+// Seen returns now for an endpoint without waiting requests: membership proves that its
+// worker is alive, otherwise it would not be in the range. For an endpoint on which
+// requests wait, Seen returns when it last answered one.
 func (s *signals) Seen() (at selection.Instant, known bool) {
 	if e := s.target.Endpoint; e != nil && e.Unreachable {
 		return 0, false
@@ -230,4 +233,89 @@ func (s *signals) Seen() (at selection.Instant, known bool) {
 		return now - selection.Instant(silence), true
 	}
 	return math.MaxInt64, true
+}
+
+// DefaultMaxRelaysPerService is the largest number of relays that workers can ask for.
+const DefaultMaxRelaysPerService = 64
+
+// Votes are the advertisements of the workers of a service for the service as a whole: one
+// vote per worker that takes requests, by value. The value with the most votes wins; among
+// equals the smaller. A worker that advertises nothing votes for the relays' setting.
+// Otherwise one worker among a hundred that advertise nothing would decide for all, and
+// could attract all requests.
+type Votes struct {
+	// Selections are strategies in their full form; "" is the setting.
+	Selections map[string]int
+	// Relays are numbers of relays, at most the bound of the relays; 0 is the setting.
+	Relays map[int]int
+
+	invalid map[string]error // invalid strategies, which have no votes
+}
+
+// CountVotes counts the votes of the endpoints. A number of relays above mostRelays counts
+// as mostRelays.
+func CountVotes(endpoints []*advertise.Endpoint, mostRelays int) Votes {
+	v := Votes{Selections: map[string]int{}, Relays: map[int]int{}}
+	written := map[string]int{}
+	for _, e := range endpoints {
+		if e.State == advertise.Ready {
+			written[e.Selection]++
+			v.Relays[min(e.Relays, mostRelays)]++
+		}
+	}
+	for text, n := range written {
+		if text == "" {
+			v.Selections[""] += n
+			continue
+		}
+		spec, err := strategy.Parse(text)
+		if err != nil {
+			if v.invalid == nil {
+				v.invalid = map[string]error{}
+			}
+			v.invalid[text] = err
+			continue
+		}
+		v.Selections[spec.String()] += n // "slots" and "slots;vnodes=8" are the same
+	}
+	return v
+}
+
+// Ranked returns the values of votes, the winner first.
+func Ranked[V cmp.Ordered](votes map[V]int) []V {
+	return slices.SortedFunc(maps.Keys(votes), func(a, b V) int {
+		return cmp.Or(votes[b]-votes[a], cmp.Compare(a, b))
+	})
+}
+
+// winner returns the value that wins, zero for the setting.
+func winner[V cmp.Ordered](votes map[V]int) (won V) {
+	if ranked := Ranked(votes); len(ranked) > 0 {
+		won = ranked[0]
+	}
+	return won
+}
+
+// advertised returns the strategy that wins among the advertised ones. ok is false if the
+// relay's setting wins.
+func (c *choosing) advertised(service string, of *chosen, votes Votes) (spec strategy.Spec, ok bool) {
+	for _, text := range slices.Sorted(maps.Keys(votes.invalid)) {
+		if !slices.Contains(of.advertised, text) {
+			c.problems.WithLabelValues(problemInvalid).Inc()
+			c.logger.Warn("the strategy that a service advertises is not used: it makes no sense", "service", service, "selection", text, "err", votes.invalid[text])
+		}
+	}
+	ranked := Ranked(votes.Selections)
+	said := append(slices.Sorted(maps.Keys(votes.invalid)), slices.Sorted(maps.Keys(votes.Selections))...)
+	if len(ranked) > 1 && !slices.Equal(said, of.advertised) {
+		c.problems.WithLabelValues(problemDisagreement).Inc()
+		c.logger.Warn("the workers of a service advertise different strategies; most of them decide", "service", service,
+			"used", cmp.Or(ranked[0], "the relay's setting"), "advertised", strings.Join(ranked, " "))
+	}
+	of.advertised = said
+	if won := winner(votes.Selections); won != "" {
+		spec, err := strategy.Parse(won) // cannot fail: the text comes from Spec.String
+		return spec, err == nil
+	}
+	return strategy.Spec{}, false
 }

@@ -1,7 +1,9 @@
 package routing
 
 import (
+	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ringway/ringway/affinity"
@@ -10,10 +12,10 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// fleet are the relays that plans are made with.
+// fleet holds the relays that plans are made with.
 type fleet struct {
-	relays    []membership.Member // there and staying, by id
-	absent    []membership.Member // vanished, but their place is kept
+	relays    []membership.Member // present and not leaving, sorted by ID
+	absent    []membership.Member // vanished, but with their places kept
 	grace     *peering.Grace[membership.Member]
 	graceOver time.Time
 }
@@ -22,13 +24,13 @@ func newFleet(grace time.Duration) fleet {
 	return fleet{grace: peering.NewGrace(grace, func(m membership.Member) string { return m.ID })}
 }
 
-// updateFleet takes the relays of the newest snapshot and reports whether anything
-// about them has changed.
+// updateFleet takes the relays of the newest snapshot and reports whether they have
+// changed.
 func (r *Router) updateFleet(now time.Time) (changed bool) {
 	before := r.fleet
 	relays := slices.DeleteFunc(r.snapshot.WithRole(membership.RoleRelay), func(m membership.Member) bool { return m.Leaving })
 	if alone := r.cfg.Role == membership.RoleRelay && !hasMember(relays, r.cfg.Self); alone {
-		// Ranges computed without this relay would drop all its workers at once.
+		// Ranges computed without this relay would drop all its workers together.
 		if _, present := r.snapshot.Get(r.cfg.Self); !present && hasMember(before.relays, r.cfg.Self) && !r.saidAlone {
 			r.saidAlone = true
 			r.cfg.Logger.Warn("this relay does not find itself among the members: it keeps the connections it has")
@@ -45,12 +47,11 @@ func (r *Router) updateFleet(now time.Time) (changed bool) {
 	return !slices.Equal(before.relays, relays) || !slices.Equal(before.absent, r.fleet.absent)
 }
 
-// failedPools are the connections to members that have failed since the last snapshot
-// that could be trusted. Addresses at which a live member is reached as well are left
-// out.
+// failedPools returns the pools of members that have failed since the last snapshot that
+// was not degraded. Addresses at which a live member is reached as well are left out.
 func (r *Router) failedPools() (pools []*upstream.Pool) {
 	if r.snapshot.Degraded() {
-		return nil // they may be fine, and this relay cut off
+		return nil // the members may be alive and this relay cut off
 	}
 	failed := map[string]bool{}
 	for _, m := range membership.Diff(r.trusted, r.snapshot).Failed {
@@ -81,7 +82,7 @@ func (r *Router) failedPools() (pools []*upstream.Pool) {
 	return pools
 }
 
-// candidates are members as plans want them.
+// candidates converts members for a plan.
 func candidates(members []membership.Member) []affinity.Relay {
 	out := make([]affinity.Relay, len(members))
 	for i, m := range members {
@@ -92,4 +93,52 @@ func candidates(members []membership.Member) []affinity.Relay {
 
 func hasMember(members []membership.Member, id string) bool {
 	return slices.ContainsFunc(members, func(m membership.Member) bool { return m.ID == id })
+}
+
+// Clients counts the requests in flight of a service by client address. An address
+// takes memory only while a request of it is in flight. The zero value is ready. All
+// methods may be called from any goroutine.
+//
+// Clients belongs to the service and not to the server of its requests, because a reload
+// replaces that server while requests are in flight.
+type Clients struct {
+	mu       sync.Mutex
+	inFlight map[netip.Addr]int // never 0
+}
+
+// Enter counts one more request of a client, unless limit of them are in flight.
+func (c *Clients) Enter(client netip.Addr, limit int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.inFlight[client]
+	if n >= limit {
+		return false
+	}
+	if c.inFlight == nil {
+		c.inFlight = map[netip.Addr]int{}
+	}
+	c.inFlight[client] = n + 1
+	return true
+}
+
+// Leave ends what Enter counted. The map is dropped with the last request, because a map
+// does not shrink.
+func (c *Clients) Leave(client netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.inFlight[client]; n > 1 {
+		c.inFlight[client] = n - 1
+		return
+	}
+	delete(c.inFlight, client)
+	if len(c.inFlight) == 0 {
+		c.inFlight = nil
+	}
+}
+
+// Len returns how many clients have a request in flight.
+func (c *Clients) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.inFlight)
 }

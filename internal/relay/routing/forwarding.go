@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -10,30 +11,31 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection/pool"
 )
 
-// Relays picks among the relays that a service is forwarded to, and keeps connected
-// to a few of them.
+// Relays picks among the relays that a service is forwarded to, and keeps connections to a
+// few of them.
 type Relays = pool.Pool[*Hop]
 
-// forwarding has a pool for every service that this relay forwards. Which relays
-// serve it differs from service to service; the connections to one relay are shared
-// by all of them.
+// forwarding has a pool for every service that this relay forwards. The relays differ from
+// service to service; all services share the connections to one relay.
 type forwarding struct {
 	cfg     pool.Config
 	metrics *pool.Metrics
 	logger  *slog.Logger
 	conns   *relayConns
 
-	// Of Run.
-	ctx     context.Context // Run's: the pools end with it
+	// Used only by Run.
+	ctx     context.Context // the context of Run: the pools end with it
 	running sync.WaitGroup
 }
 
-// newForwarding takes what differs from pool.DefaultConfig from cfg.
+// newForwarding uses pool.DefaultConfig unless cfg.Forwarding is set.
 func newForwarding(cfg Config, open func(poolKey) (*upstream.Pool, error)) (*forwarding, error) {
 	f := &forwarding{cfg: cfg.Forwarding, logger: cfg.Logger, conns: newRelayConns(open)}
 	if f.cfg.Primaries == 0 {
@@ -67,9 +69,9 @@ type relaysOf struct {
 	stop context.CancelFunc
 }
 
-// to has a service forwarded to relays from now on, to nobody if there are none.
-// Requests that still hold the last pool of a service that has none any more learn
-// that it is closed.
+// to sets the relays that a service is forwarded to; an empty list ends forwarding.
+// Requests that still hold the pool of a service without relays then get the error that
+// the pool is closed.
 func (f *forwarding) to(s *Service, relays []pool.Peer) error {
 	now := s.relays.Load()
 	switch {
@@ -90,13 +92,13 @@ func (f *forwarding) to(s *Service, relays []pool.Peer) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(f.ctx)
-	f.running.Go(func() { _ = p.Run(ctx) }) // it fails only when it is run twice
+	f.running.Go(func() { _ = p.Run(ctx) }) // it fails only if it is called twice
 	s.relays.Store(&relaysOf{p, stop})
 	return nil
 }
 
-// publish publishes a route, and the relays with it: before it when requests are to
-// go there, after it when no more are to.
+// publish publishes a route and its relays: the relays first if requests are to go to
+// them, last if no more requests are.
 func (r *Router) publish(s *Service, next *Route) error {
 	if len(next.Forward) > 0 {
 		if err := r.forwarding.to(s, next.Forward); err != nil {
@@ -112,8 +114,8 @@ func (r *Router) publish(s *Service, next *Route) error {
 	return nil
 }
 
-// tell logs what became of a relay. With thousands of services only what a relay
-// did to deserve it is worth a line.
+// tell logs an event of a relay. With thousands of services only evictions for failures or
+// latency are logged as warnings.
 func (f *forwarding) tell(service string, e pool.Event) {
 	level := slog.LevelDebug
 	if e.Kind == pool.Evicted && slices.Contains([]pool.Reason{pool.ErrorRate, pool.ConsecutiveFailures, pool.Latency}, e.Reason) {
@@ -130,13 +132,13 @@ func (f *forwarding) tell(service string, e pool.Event) {
 	f.logger.LogAttrs(f.ctx, level, "relay to forward to: "+e.Kind.String(), attrs...)
 }
 
-// peers are the relays of a plan that can be forwarded to.
+// peers returns the relays of a plan that requests can be forwarded to.
 func (r *Router) peers(affine []string) (out []pool.Peer) {
 	for _, id := range affine {
-		// Not the snapshot's: while that is degraded, relays that failed stay.
+		// Not from the snapshot: while it is degraded, relays that failed stay.
 		i, found := slices.BinarySearchFunc(r.fleet.relays, id, func(m membership.Member, id string) int { return strings.Compare(m.ID, id) })
 		if !found || r.fleet.relays[i].ForwardAddr == "" {
-			continue // vanished, its place is kept
+			continue // vanished, with its place kept
 		}
 		m := r.fleet.relays[i]
 		out = append(out, pool.Peer{ID: m.ID, Address: m.ForwardAddr, Instance: strconv.FormatUint(m.Epoch, 10), Datacenter: m.Datacenter, Region: m.Region})
@@ -144,8 +146,8 @@ func (r *Router) peers(affine []string) (out []pool.Peer) {
 	return out
 }
 
-// forwardingTried reports whether every service that is forwarded has a relay, or
-// none that lets itself be connected to.
+// forwardingTried reports whether every forwarded service is connected to a relay, or has
+// tried all of them.
 func (r *Router) forwardingTried() bool {
 	for _, s := range *r.services.Load() {
 		if relays := s.Relays(); relays != nil && !relays.Tried() {
@@ -153,4 +155,209 @@ func (r *Router) forwardingTried() bool {
 		}
 	}
 	return true
+}
+
+// Hop is the hold of one service's pool on the connections to a relay.
+type Hop struct {
+	// Target is the relay.
+	Target *Target
+
+	conns *relayConn
+	lost  func(error)
+}
+
+// Close releases the hold. The pool calls it when no request of the service is in flight
+// on it any more; the last hold closes the connections.
+func (h *Hop) Close() error {
+	h.conns.of.release(h.conns, h)
+	return nil
+}
+
+// Failed is called when a request to the relay has failed. If no connection is left, all
+// holders are notified, so that their requests need not fail as well.
+func (h *Hop) Failed(err error) {
+	if h.conns.pool.Stats().Open == 0 {
+		h.conns.of.lose(h.conns, err)
+	}
+}
+
+// relayConns owns the connections to relays. All methods may be called from any goroutine;
+// none starts a goroutine.
+type relayConns struct {
+	open func(poolKey) (*upstream.Pool, error)
+
+	mu    sync.Mutex // guards the fields below and those of relayConn; never held during calls of others
+	byKey map[poolKey]*relayConn
+}
+
+// relayConn holds the connections to one relay.
+type relayConn struct {
+	of             *relayConns
+	key            poolKey
+	pool, upgrades *upstream.Pool
+	holds          int               // hops, including those that are connecting
+	hops           map[*Hop]struct{} // connected
+	attempt        *attempt          // to connect, nil if none is running
+}
+
+// attempt is one attempt to connect, which all that need the connection wait for.
+type attempt struct {
+	done chan struct{}
+	err  error
+}
+
+func newRelayConns(open func(poolKey) (*upstream.Pool, error)) *relayConns {
+	return &relayConns{open: open, byKey: map[poolKey]*relayConn{}}
+}
+
+// connect is the function with which pools open connections.
+func (r *relayConns) connect(ctx context.Context, relay pool.Peer, lost func(error)) (*Hop, error) {
+	c, err := r.hold(relayKey(relay.Address, upstream.H2C, relay.ID))
+	if err != nil {
+		return nil, err
+	}
+	h := &Hop{conns: c, lost: lost, Target: &Target{
+		ID: relay.ID + "." + relay.Instance, Node: relay.ID, Address: relay.Address, Weight: 1, Pool: c.pool, Upgrades: c.upgrades, key: c.key,
+	}}
+	if err := c.connect(ctx); err != nil {
+		r.release(c, h)
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.hops[h] = struct{}{}
+	return h, nil
+}
+
+func (r *relayConns) hold(key poolKey) (*relayConn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.byKey[key]
+	if c == nil {
+		c = &relayConn{of: r, key: key, hops: map[*Hop]struct{}{}}
+		var err, upgradesErr error
+		c.pool, err = r.open(key)
+		c.upgrades, upgradesErr = r.open(key.forUpgrades())
+		if err := errors.Join(err, upgradesErr); err != nil {
+			return nil, err
+		}
+		r.byKey[key] = c
+	}
+	c.holds++
+	return c, nil
+}
+
+func (r *relayConns) release(c *relayConn, h *Hop) {
+	r.mu.Lock()
+	delete(c.hops, h)
+	c.holds--
+	last := c.holds == 0
+	if last {
+		delete(r.byKey, c.key)
+	}
+	r.mu.Unlock()
+	if last {
+		c.pool.Close()
+		c.upgrades.Close()
+	}
+}
+
+// to returns the connections to one relay.
+func (r *relayConns) to(id string) (pools []*upstream.Pool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, c := range r.byKey {
+		if key.node == id {
+			pools = append(pools, c.pool, c.upgrades)
+		}
+	}
+	return pools
+}
+
+// all returns the connections to all relays, without those for upgrades.
+func (r *relayConns) all() (pools []*upstream.Pool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.byKey {
+		pools = append(pools, c.pool)
+	}
+	return pools
+}
+
+// connect makes sure that a connection is open. Connections for upgrades are opened when
+// they are needed.
+func (c *relayConn) connect(ctx context.Context) error {
+	for {
+		c.of.mu.Lock()
+		a := c.attempt
+		if a == nil {
+			a = &attempt{done: make(chan struct{})}
+			c.attempt = a
+			c.of.mu.Unlock()
+			a.err = c.pool.Warm(ctx)
+			c.of.mu.Lock()
+			c.attempt = nil
+			c.of.mu.Unlock()
+			close(a.done)
+			return a.err
+		}
+		c.of.mu.Unlock()
+		select {
+		case <-a.done:
+			if !errors.Is(a.err, context.Canceled) { // the caller of that attempt was cancelled, this one was not
+				return a.err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// lose reports to all holders of the connections that none is open.
+func (r *relayConns) lose(c *relayConn, err error) {
+	r.mu.Lock()
+	hops := make([]*Hop, 0, len(c.hops))
+	for h := range c.hops {
+		hops = append(hops, h)
+	}
+	r.mu.Unlock()
+	for _, h := range hops {
+		h.lost(err)
+	}
+}
+
+var errNoneOpen = errors.New("no connection is open any more")
+
+// audit finds the relays whose last connection ended without a request on it.
+func (r *relayConns) audit() {
+	r.mu.Lock()
+	var all []*relayConn
+	for _, c := range r.byKey {
+		if len(c.hops) > 0 {
+			all = append(all, c)
+		}
+	}
+	r.mu.Unlock()
+	for _, c := range all {
+		if c.pool.Stats().Open == 0 {
+			r.lose(c, errNoneOpen)
+		}
+	}
+}
+
+// register registers the metric of connected relays.
+func (r *relayConns) register(reg prometheus.Registerer) error {
+	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ringway_relay_forward_links", Help: "Relays that this relay is connected to, to forward requests.",
+	}, func() float64 {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		n := 0
+		for _, c := range r.byKey {
+			if len(c.hops) > 0 {
+				n++
+			}
+		}
+		return float64(n)
+	}))
 }

@@ -2,8 +2,16 @@ package routing
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,9 +22,9 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// links owns the connections to workers. What to open and close is the
-// table's business; here it is done. Only the router's goroutine calls it. A
-// connection is opened by a goroutine of its own, whose result comes on ended.
+// links owns the connections to workers. The table decides which to open and close; links
+// does it. Only the router's goroutine calls it. A separate goroutine opens each
+// connection and sends its result to ended.
 type links struct {
 	table  *peering.Table[poolKey]
 	open   func(poolKey) (*upstream.Pool, error)
@@ -30,18 +38,18 @@ type links struct {
 	counted peering.Counts
 }
 
-// poolKey is what a connection is made of. Services that share a worker's
-// address share its connections.
+// poolKey identifies connections. Services that share a worker's address share its
+// connections.
 type poolKey struct {
 	address  string
 	protocol upstream.Protocol
-	// node and role are who must answer, over mutual TLS; empty for a service,
-	// which proves nothing.
+	// node and role are the identity that the other end must prove over mutual TLS; empty
+	// for a service without a sidecar, which proves none.
 	node string
 	role identity.Role
 }
 
-// relayKey and sidecarKey are the keys of those who prove who they are.
+// relayKey and sidecarKey return the keys of peers that prove their identity.
 func relayKey(address string, protocol upstream.Protocol, node string) poolKey {
 	return poolKey{address, protocol, node, identity.RoleRelay}
 }
@@ -50,14 +58,14 @@ func sidecarKey(address string, protocol upstream.Protocol, node string) poolKey
 	return poolKey{address, protocol, node, identity.RoleWorker}
 }
 
-// forUpgrades is the same peer over HTTP/1.1.
+// forUpgrades returns the key of the same peer over HTTP/1.1.
 func (k poolKey) forUpgrades() poolKey {
 	k.protocol = upstream.HTTP1
 	return k
 }
 
-// opening is the end of one attempt to connect. The pool tells attempts of one key
-// apart that was given up and wanted again.
+// opening is the result of one attempt to connect. The pool distinguishes attempts of one
+// key that was given up and wanted again.
 type opening struct {
 	key  poolKey
 	pool *upstream.Pool
@@ -81,8 +89,8 @@ func newLinks(open func(poolKey) (*upstream.Pool, error), cfg Config) (*links, e
 	}, nil
 }
 
-// pool returns the pool for key, which must then be wanted: what is not is closed
-// by the next audit.
+// pool returns the pool for key. The caller must then want the key, otherwise the next
+// audit closes the pool.
 func (l *links) pool(key poolKey) (*upstream.Pool, error) {
 	if p := l.pools[key]; p != nil {
 		return p, nil
@@ -94,7 +102,7 @@ func (l *links) pool(key poolKey) (*upstream.Pool, error) {
 	return p, err
 }
 
-// act does what is due and returns when something is due next, zero for never.
+// act does what is due and returns when something is due next, zero if nothing is.
 func (l *links) act(ctx context.Context, now time.Time) time.Time {
 	actions := l.table.Step(now)
 	for _, key := range actions.Close {
@@ -115,7 +123,7 @@ func (l *links) act(ctx context.Context, now time.Time) time.Time {
 	return actions.Next
 }
 
-// finish takes the end of an attempt to connect.
+// finish processes the result of an attempt to connect.
 func (l *links) finish(o opening, now time.Time) {
 	switch {
 	case l.pools[o.key] != o.pool:
@@ -127,8 +135,8 @@ func (l *links) finish(o opening, now time.Time) {
 	}
 }
 
-// audit compares the table with the connections there are: a tunnel may have taken
-// the last one, the far end may have closed it.
+// audit compares the table with the existing connections: a tunnel may have taken the last
+// one, or the other end may have closed it.
 func (l *links) audit(now time.Time) {
 	open := make(map[poolKey]struct{}, len(l.pools))
 	for key, pool := range l.pools {
@@ -143,8 +151,8 @@ func (l *links) audit(now time.Time) {
 	}
 }
 
-// count brings the states in the metrics up to date. It looks at every link, so it is
-// for now and then.
+// count updates the states in the metrics. It reads every link, so it must not be called
+// for every event.
 func (l *links) count() {
 	byState := l.table.Count()
 	for _, state := range []peering.State{peering.Waiting, peering.Opening, peering.Open, peering.Spare, peering.Draining} {
@@ -152,7 +160,7 @@ func (l *links) count() {
 	}
 }
 
-// countEvents brings the events up to date, and looks at no link.
+// countEvents updates the events in the metrics without reading the links.
 func (l *links) countEvents() {
 	before, now := l.counted, l.table.Counts()
 	l.counted = now
@@ -174,8 +182,8 @@ func (l *links) countEvents() {
 	}
 }
 
-// close closes every connection and waits for the attempts to connect, whose context
-// has ended.
+// close closes every connection and waits for the attempts to connect, whose context has
+// ended.
 func (l *links) close() {
 	for _, pool := range l.pools {
 		pool.Close()
@@ -183,4 +191,126 @@ func (l *links) close() {
 	l.wg.Wait()
 	l.count()
 	l.countEvents()
+}
+
+// errNoCertificate is the error of a secured endpoint if this relay has no certificate.
+var errNoCertificate = errors.New("the endpoint wants mutual TLS and this relay has no certificate: give it one, it never sends clear text there")
+
+// errUnsecured is the error of an endpoint without a sidecar if this relay has a
+// certificate.
+var errUnsecured = errors.New("the endpoint does not speak mutual TLS and this relay has a certificate: give its worker one, or name the service with --allow-clear-text")
+
+// registerActivity registers the metrics of the connections of all pools of workers and
+// relays.
+func registerActivity(a *upstream.Activity, r prometheus.Registerer) {
+	f := promauto.With(r)
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ringway_relay_upstream_waiting", Help: "Requests that wait for an HTTP/1.1 connection to a worker or relay, because all are in use and at most four to one endpoint are opened at a time.",
+	}, func() float64 { return float64(a.Waiting.Load()) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ringway_relay_upstream_dialling", Help: "HTTP/1.1 connections to workers and relays that are being opened.",
+	}, func() float64 { return float64(a.Dialling.Load()) })
+	const waits, dials = "ringway_relay_upstream_waits_total", "ringway_relay_upstream_dials_total"
+	for i, end := range upstream.WaitEnds() {
+		f.NewCounterFunc(prometheus.CounterOpts{
+			Name: waits, Help: "Waits for an HTTP/1.1 connection to a worker or relay, by what ended them: opened (a new connection), freed (one that another request needed no longer), failed (none could be opened), gave_up (the request was cancelled or ran out of time), ended (the endpoint was declared dead).",
+			ConstLabels: prometheus.Labels{"result": end},
+		}, func() float64 { return float64(a.Waits[i].Load()) })
+	}
+	for result, n := range map[string]*atomic.Uint64{"opened": &a.Opened, "failed": &a.Failed} {
+		f.NewCounterFunc(prometheus.CounterOpts{
+			Name: dials, Help: "Connections to workers and relays, TLS included, that were opened or failed. Those that were given up count as neither.",
+			ConstLabels: prometheus.Labels{"result": result},
+		}, func() float64 { return float64(n.Load()) })
+	}
+}
+
+// dial returns the function that connects to a relay or a worker's sidecar over mutual TLS
+// and verifies the identity of the other end. A service without a sidecar is reached in
+// clear text, and never on a listener of this relay. For relays the function is nil, for a
+// plain connection, if there are no certificates.
+func (c Config) dial(key poolKey, own ownListeners) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
+	switch {
+	case key.role == "":
+		return own.dial, nil
+	case c.Identity == nil && key.role == identity.RoleWorker:
+		return nil, errNoCertificate
+	case c.Identity == nil:
+		return nil, nil
+	}
+	protocol := "http/1.1"
+	if key.protocol == upstream.H2C {
+		protocol = "h2"
+	}
+	expected := identity.Expected{Node: key.node, Role: key.role, Addr: key.address}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		var d net.Dialer
+		plain, err := d.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		conn := c.Identity.Client(plain, c.Identity.ClientConfig(c.Identity.Policy(identity.DataPlane), expected, protocol))
+		if err := conn.HandshakeContext(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("TLS with %s %s: %w", key.role, key.node, err), conn.Close())
+		}
+		return conn, nil
+	}, nil
+}
+
+// errOwnListener is the error of an endpoint that leads back to this relay. Such a request
+// could reach the admin API, which trusts connections from this host.
+var errOwnListener = errors.New("this relay itself listens there: its worker offers what is not its own")
+
+// ownListeners are the listeners of this process, so that no request is sent to them in
+// place of a worker.
+type ownListeners struct {
+	ports []uint16
+	hosts []netip.Addr // the names of this host for other members, in addition to its own addresses
+}
+
+func newOwnListeners(listeners, hosts []string) (own ownListeners) {
+	for _, address := range listeners {
+		if a, err := netip.ParseAddrPort(address); err == nil && !slices.Contains(own.ports, a.Port()) {
+			own.ports = append(own.ports, a.Port())
+		}
+	}
+	for _, host := range hosts {
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		if ip, err := netip.ParseAddr(host); err == nil {
+			own.hosts = append(own.hosts, ip.Unmap())
+		}
+	}
+	return own
+}
+
+// listens reports whether an address is an IP of this host with the port of one of its
+// listeners. A host name is checked after its resolution, at the dial.
+func (o ownListeners) listens(address string) bool {
+	a, err := netip.ParseAddrPort(address)
+	return err == nil && slices.Contains(o.ports, a.Port()) && o.local(a.Addr().Unmap().WithZone(""))
+}
+
+func (o ownListeners) local(ip netip.Addr) bool {
+	if ip.IsLoopback() || ip.IsUnspecified() || slices.Contains(o.hosts, ip) {
+		return true
+	}
+	interfaces, err := net.InterfaceAddrs() // asked only if the port matches, which is rare
+	return err == nil && slices.ContainsFunc(interfaces, func(a net.Addr) bool {
+		host, _, _ := strings.Cut(a.String(), "/")
+		own, err := netip.ParseAddr(host)
+		return err == nil && own.Unmap().WithZone("") == ip
+	})
+}
+
+// dial connects to a service, whose address may be a host name.
+func (o ownListeners) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{Control: func(_, resolved string, _ syscall.RawConn) error {
+		if o.listens(resolved) {
+			return fmt.Errorf("%s: %w", resolved, errOwnListener)
+		}
+		return nil
+	}}
+	return d.DialContext(ctx, network, address)
 }

@@ -4,31 +4,33 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/strategy"
 )
 
-// triedSize is how many endpoints a Tried can name: the eight attempts that are the
-// most, with room for those passed over.
+// triedSize is how many endpoints a Tried can hold: the at most eight attempts, and some
+// that were skipped.
 const triedSize = 16
 
-// Tried are the endpoints that one request must not be sent to again. The zero value
-// is empty and ready. It is not for concurrent use, and allocates nothing.
+// Tried holds the endpoints that one request must not be sent to again. The zero value is
+// empty and ready. It is not for concurrent use, and allocates nothing.
 type Tried struct {
 	exclusion selection.Exclusion // the same for the balancer
-	ids       [triedSize]string   // those tried, then those only passed over
+	ids       [triedSize]string   // those tried, then those only skipped
 	n         int
-	sets      [2][]string // what the strategy is handed
-	room      room        // the same, where endpoints have limits
+	sets      [2][]string // the exclusions for the strategy
+	room      room        // the full endpoints for the strategy, if endpoints have limits
 }
 
-// room tells a strategy which endpoints have none for one more request.
+// room reports to a strategy which endpoints have no room for one more request.
 type room struct {
 	balancer *selection.Balancer
 	now      selection.Instant
-	worst    selection.Room // that will do
-	met      bool           // an endpoint without
+	worst    selection.Room // the worst that is still accepted
+	met      bool           // an endpoint without room was found
 }
 
 // Full implements strategy.Request.Full.
@@ -38,7 +40,7 @@ func (r *room) Full(e *strategy.Endpoint) bool {
 	return full
 }
 
-// Add notes that the endpoint of p was tried.
+// Add records that the endpoint of p was tried.
 func (t *Tried) Add(p selection.Pick) {
 	t.exclusion.Add(p)
 	t.note(p.ID())
@@ -53,19 +55,19 @@ func (t *Tried) note(id string) (full bool) {
 	return false
 }
 
-// forget drops what came after the first n: passing over is one pick's affair.
+// forget drops the entries after the first n: skipped endpoints concern only one pick.
 func (t *Tried) forget(n int) {
 	clear(t.ids[n:t.n])
 	t.n = n
 }
 
-// Pick chooses an endpoint for a request that begins now and counts the request as
-// begun; the ticket goes back to s.Endpoints. Only a strategy that goes by the
-// request's key reads it. An endpoint that was evicted for its failures is chosen
-// only when the strategy has nothing else: that is how a deterministic strategy fails
-// over. In the same way one that has this relay's share of its slots in flight is
-// chosen only when no other has room, and before an evicted one. The error says why
-// there is none. It allocates nothing unless the range has changed in this moment.
+// Pick chooses an endpoint for a request that begins now and counts the request as begun;
+// the ticket must be returned to s.Endpoints. Only a strategy by key reads key. An
+// endpoint that was evicted because of its failures is chosen only if the strategy has no
+// other: in this way a deterministic strategy fails over. Likewise an endpoint that
+// has this relay's share of its slots in flight is chosen only if no other has room, and
+// before an evicted one. The error contains the reason that there is none. Pick allocates
+// nothing unless the range has just changed.
 func (s *Service) Pick(key string, now selection.Instant, tried *Tried) (selection.Pick, error) {
 	c := s.choice.Load()
 	if c.strategy == nil {
@@ -81,8 +83,8 @@ func (c *Choice) pick(b *selection.Balancer, r strategy.Request, tried *Tried) (
 	return c.pickWith(b, r, tried, c.strategy.Pick)
 }
 
-// pickWith asks the strategy until it names an endpoint that may be used. Those passed
-// over stay in tried.
+// pickWith asks the strategy until it names an endpoint that may be used. Skipped
+// endpoints stay in tried.
 func (c *Choice) pickWith(b *selection.Balancer, r strategy.Request, tried *Tried, ask func(strategy.Request) (*strategy.Endpoint, error)) (selection.Pick, error) {
 	before := tried.n
 	evicted := c.evicted.Load()
@@ -101,8 +103,8 @@ func (c *Choice) pickWith(b *selection.Balancer, r strategy.Request, tried *Trie
 		e, err := ask(r)
 		switch {
 		case errors.Is(err, strategy.ErrNoMeasurement):
-			// Nothing was measured yet, or nothing that is left: what knows no distance
-			// serves.
+			// Nothing was measured yet, or nothing of the endpoints that are left, so something
+			// that needs no distances picks.
 			if preferred := c.preferred.Load(); preferred != nil && len(*preferred) > 0 {
 				if p, ok := pickPreferred(b, r.Now, tried, *preferred); ok {
 					return p, nil
@@ -118,10 +120,10 @@ func (c *Choice) pickWith(b *selection.Balancer, r strategy.Request, tried *Trie
 			if lastResort || evicted == nil && tried.n == before && !full {
 				return selection.Pick{}, orFull(err, full)
 			}
-			lastResort, tried.n = true, before // an evicted one is better than none
+			lastResort, tried.n = true, before // an evicted endpoint is better than none
 			if before == 0 {
-				// Nor is one that has just refused another request. Who was refused there
-				// asks no second one of them.
+				// So is one that has just refused another request. A request that was refused
+				// there does not try a second such endpoint.
 				tried.room.worst, tried.room.met = selection.RefusedLately, false
 			}
 			continue
@@ -133,13 +135,13 @@ func (c *Choice) pickWith(b *selection.Balancer, r strategy.Request, tried *Trie
 		if err == nil {
 			return p, nil
 		}
-		if tried.note(e.ID) { // it has just left the range
+		if tried.note(e.ID) { // the endpoint has just left the range
 			return selection.Pick{}, err
 		}
 	}
 }
 
-// orFull is the error of a pick, or that endpoints are full where that is the reason.
+// orFull returns errFull if endpoints without room are the reason, else err.
 func orFull(err error, full bool) error {
 	if full {
 		return errFull
@@ -149,8 +151,8 @@ func orFull(err error, full bool) error {
 
 var errFull = fmt.Errorf("routing: %w", selection.ErrFull)
 
-// pickPreferred takes the first of the preferred endpoints that was not tried, one
-// that is not evicted and has room first.
+// pickPreferred takes the first of the preferred endpoints that was not tried; those that
+// are not evicted and have room come first.
 func pickPreferred(b *selection.Balancer, now selection.Instant, tried *Tried, preferred []string) (p selection.Pick, ok bool) {
 	for _, lastResort := range []bool{false, true} {
 		for _, id := range preferred {
@@ -164,4 +166,179 @@ func pickPreferred(b *selection.Balancer, now selection.Instant, tried *Tried, p
 		}
 	}
 	return selection.Pick{}, false
+}
+
+// Decision describes for people how a request gets its endpoint.
+type Decision struct {
+	// Strategy and Origin are those of the choice.
+	Strategy string `json:"strategy"`
+	Origin   Origin `json:"origin"`
+	// Key is the request's key, if the strategy uses it.
+	Key string `json:"key,omitempty"`
+	// Winner is the node that gets the request; empty if none does.
+	Winner string `json:"winner"`
+	// Reason is the reason for the winner, or for having none.
+	Reason string `json:"reason"`
+	// Measure describes the candidates' scores.
+	Measure string `json:"measure"`
+	// Candidates are the endpoints that were compared; Range is how many there are.
+	Candidates []Candidate `json:"candidates"`
+	Range      int         `json:"range"`
+}
+
+const noteFull = "full"
+
+// Candidate is one endpoint that was compared.
+type Candidate struct {
+	Node    string  `json:"node"`
+	ID      string  `json:"id"`
+	Address string  `json:"address"`
+	Score   float64 `json:"score"`
+	// Parts are the factors of a score of the balancer.
+	Parts *ScoreParts `json:"parts,omitempty"`
+	// Note is the remark about the candidate, such as its eviction.
+	Note string `json:"note,omitempty"`
+}
+
+// ScoreParts are the factors of score = latency · (queue + 1) / success² / ramp.
+type ScoreParts struct {
+	LatencyMs float64 `json:"latency_ms"`
+	Queue     float64 `json:"queue"`
+	Success   float64 `json:"success"`
+	Ramp      float64 `json:"ramp"`
+}
+
+// Explain describes how a pick for a request with the key would go now. If the strategy is
+// random, Explain draws separately. Nothing is begun, counted or learnt.
+func (s *Service) Explain(key string, now selection.Instant) Decision {
+	c := s.Choice()
+	if c.strategy == nil {
+		d, err := s.Endpoints.Explain(now, nil)
+		return s.balancerDecision(c, d, err)
+	}
+	var out []string
+	for _, st := range s.Endpoints.Stats(now) {
+		if !s.Endpoints.Usable(st.ID) || s.Endpoints.Room(st.ID, now) != selection.HasRoom {
+			out = append(out, st.ID)
+		}
+	}
+	d := c.strategy.Explain(strategy.Request{Key: key, Now: now, Excluded: [][]string{out}})
+	if d.Err != nil && len(out) > 0 { // as in Pick: an evicted endpoint is better than none
+		d = c.strategy.Explain(strategy.Request{Key: key, Now: now})
+	}
+	return s.strategyDecision(c, d, judged{out, now})
+}
+
+// judged are the endpoints that a strategy skipped or used as a last resort, and the time
+// of the pick.
+type judged struct {
+	out []string
+	at  selection.Instant
+}
+
+// PickExplained is Pick with an explanation. It allocates, so it is only for debugging.
+func (s *Service) PickExplained(key string, now selection.Instant, tried *Tried) (selection.Pick, Decision, error) {
+	c := s.Choice()
+	if c.strategy == nil {
+		var d selection.Decision
+		p, err := s.Endpoints.PickExplained(now, &tried.exclusion, &d)
+		return p, s.balancerDecision(c, d, err), err
+	}
+	var last strategy.Decision
+	before := tried.n
+	p, err := c.pickWith(s.Endpoints, strategy.Request{Key: key, Now: now}, tried, func(r strategy.Request) (*strategy.Endpoint, error) {
+		last = c.strategy.PickExplained(r)
+		return last.Winner, last.Err
+	})
+	out := slices.Clone(tried.ids[before:tried.n])
+	tried.forget(before)
+	if evicted := c.evicted.Load(); evicted != nil {
+		out = append(out, *evicted...)
+	}
+	d := s.strategyDecision(c, last, judged{out, now})
+	if err == nil && last.Winner == nil {
+		d.Winner = p.Value().(*Target).Node
+		d.Reason = "nothing was measured yet that could be used (" + d.Reason + "); the balancer picked"
+	}
+	return p, d, err
+}
+
+// strategyDecision converts a strategy's decision into a Decision.
+func (s *Service) strategyDecision(c *Choice, d strategy.Decision, over judged) Decision {
+	targets := s.Route().Range
+	of := Decision{Strategy: d.Strategy, Origin: c.Origin, Reason: d.Rule, Measure: d.Measure, Candidates: []Candidate{}, Range: len(targets)}
+	if c.UsesKey() {
+		if of.Key = d.Key; of.Key == "" {
+			of.Reason = "the request has no key: it may go anywhere; " + d.Rule
+		}
+	}
+	if d.Err != nil {
+		of.Reason = d.Err.Error()
+	}
+	if d.Winner != nil {
+		of.Winner = d.Winner.Node
+	}
+	for _, each := range d.Candidates {
+		switch {
+		case d.Winner != nil && d.Winner.ID == each.ID && s.Endpoints.Usable(each.ID): // full now, because of this request
+		case s.Endpoints.Room(each.ID, over.at) != selection.HasRoom:
+			each.Note = noteFull
+		case slices.Contains(over.out, each.ID):
+			each.Note = "evicted for its failures"
+		}
+		of.Candidates = append(of.Candidates, Candidate{Node: each.Node, ID: each.ID, Address: addressOf(targets, each.ID), Score: each.Score, Note: each.Note})
+	}
+	return of
+}
+
+// balancerDecision converts a decision of the balancer.
+func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) Decision {
+	targets := s.Route().Range
+	of := Decision{
+		Strategy: c.Spec.String(), Origin: c.Origin, Reason: d.Reason, Range: d.Range, Candidates: []Candidate{},
+		Measure: "expected cost in ms: latency · (queue + 1) / success² / ramp; the lowest wins",
+	}
+	add := func(each selection.Candidate, note string) {
+		if each.Full {
+			note = strings.TrimPrefix(note+", "+noteFull, ", ")
+		}
+		i := slices.IndexFunc(targets, func(t *Target) bool { return t.ID == each.ID })
+		node, address := each.ID, ""
+		if i >= 0 {
+			node, address = targets[i].Node, targets[i].Address
+		}
+		of.Candidates = append(of.Candidates, Candidate{
+			Node: node, ID: each.ID, Address: address, Score: each.Score / float64(time.Millisecond), Note: note,
+			Parts: &ScoreParts{LatencyMs: float64(each.Latency) / float64(time.Millisecond), Queue: each.Queue, Success: each.Success, Ramp: each.Ramp},
+		})
+	}
+	for i, pair := range d.Pairs {
+		note := fmt.Sprintf("pair %d", i+1)
+		if pair.Redrawn {
+			note += fmt.Sprintf(", drawn again: recent winners scored %.3g", d.RunningWinner/float64(time.Millisecond))
+		}
+		add(pair.First, note)
+		add(pair.Second, note)
+	}
+	if err != nil {
+		return of
+	}
+	if len(d.Pairs) == 0 {
+		add(d.Winner, "")
+	}
+	for _, each := range of.Candidates { // people know nodes and not instances
+		of.Reason = strings.ReplaceAll(of.Reason, each.ID, each.Node)
+	}
+	of.Winner = d.Winner.ID
+	if i := slices.IndexFunc(targets, func(t *Target) bool { return t.ID == d.Winner.ID }); i >= 0 {
+		of.Winner = targets[i].Node
+	}
+	return of
+}
+
+func addressOf(targets []*Target, id string) string {
+	if i := slices.IndexFunc(targets, func(t *Target) bool { return t.ID == id }); i >= 0 {
+		return targets[i].Address
+	}
+	return ""
 }

@@ -2,9 +2,15 @@ package routing
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
@@ -12,7 +18,7 @@ import (
 	"github.com/ringway/ringway/selection/strategy"
 )
 
-// planning is what the router remembers of a service from plan to plan.
+// planning is the state of a service that the router keeps from plan to plan.
 type planning struct {
 	grace     *peering.Grace[versioned]
 	graceOver time.Time
@@ -20,24 +26,24 @@ type planning struct {
 	chosen             // how its endpoints are picked
 }
 
-// versioned is a worker and the version of its endpoint.
+// versioned is a worker with the version of its endpoint.
 type versioned struct {
 	affinity.Worker
 	version string
 }
 
-// linked is a worker and where it is connected to.
+// linked is a worker with the keys of its connections.
 type linked struct {
 	node string
 	id   string    // of the instance
-	keys []poolKey // one more for upgrades where that needs another
+	keys []poolKey // one more for upgrades if these need a separate connection
 }
 
 func newPlanning(grace time.Duration) *planning {
 	return &planning{grace: peering.NewGrace(grace, func(w versioned) string { return w.ID })}
 }
 
-// route brings one service up to date.
+// route updates the route of one service.
 func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 	old, planned := s.Route(), r.plans[s.Name]
 	offered := r.view.Endpoints(s.Name)
@@ -73,8 +79,8 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 	var vanished []versioned
 	vanished, planned.graceOver = planned.grace.Update(present, now)
 	if spec.Name == strategy.Slots {
-		// All relays plan with the same workers. Judged by each range for itself, a relay
-		// whose range has none of the highest version would use another.
+		// All relays plan with the same workers. If each range decided separately, a relay
+		// whose range lacks the highest version would use another version.
 		present, vanished = ofHighestVersion(present, vanished)
 	}
 	workers := unversioned(present)
@@ -114,7 +120,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 	return nil
 }
 
-// ofHighestVersion are the workers of the highest version that is there.
+// ofHighestVersion returns the workers of the highest version that is present.
 func ofHighestVersion(present, vanished []versioned) (highest, gone []versioned) {
 	if len(present) == 0 {
 		return nil, nil
@@ -140,8 +146,8 @@ func idSet[M any](members []M, id func(M) string) map[string]bool {
 	return out
 }
 
-// want asks for the connections of a route, and for those that lie within slack of
-// its range to be kept.
+// want requests the connections of a route, and keeps those of workers within slack of its
+// range.
 func (r *Router) want(service string, route *Route, ready map[string]*advertise.Endpoint, now time.Time) {
 	var in, near []poolKey
 	var links []linked
@@ -154,7 +160,7 @@ func (r *Router) want(service string, route *Route, ready map[string]*advertise.
 	for _, t := range route.Range {
 		keys := t.keys()
 		if id := before[t.Node]; id != "" && id != t.ID {
-			// What failed with the last instance says nothing about this one.
+			// The failures of the previous instance do not apply to this one.
 			for _, key := range keys {
 				r.links.table.Renewed(key, now)
 			}
@@ -179,7 +185,7 @@ func (r *Router) want(service string, route *Route, ready map[string]*advertise.
 	r.links.table.Want(service, in, near, now)
 }
 
-// tellOffers logs the endpoints that come, go, and stop or begin to take new work.
+// tellOffers logs the endpoints that appear, vanish, or change their state.
 func (r *Router) tellOffers(service string, before, after []*advertise.Endpoint) {
 	was := make(map[string]*advertise.Endpoint, len(before))
 	for _, e := range before {
@@ -202,7 +208,7 @@ func (r *Router) tellOffers(service string, before, after []*advertise.Endpoint)
 	}
 }
 
-// tell logs what an operator should know of a new route.
+// tell logs the changes of a route that an operator needs to know.
 func (r *Router) tell(service string, old, next *Route) {
 	if next.Plan == nil {
 		return
@@ -212,12 +218,166 @@ func (r *Router) tell(service string, old, next *Route) {
 		role = "affine"
 	}
 	switch {
-	case old.Plan == nil: // with thousands of services, a start would be nothing but this
+	case old.Plan == nil: // with thousands of services, these lines would fill the log of a start
 		r.cfg.Logger.Debug("service found", "service", service, "role", role, "endpoints", len(next.Endpoints))
 	case old.Affine() != next.Affine():
 		r.cfg.Logger.Info("role for a service changed", "service", service, "role", role, "endpoints", len(next.Endpoints))
 	}
 	if reason := next.Plan.Fallback(); reason != "" && (old.Plan == nil || old.Plan.Fallback() == "") {
 		r.cfg.Logger.Warn("service is planned by projection instead", "service", service, "strategy", r.cfg.Plans.Strategy, "reason", reason)
+	}
+}
+
+// ChoosingConfig holds the strategies with which endpoints are picked.
+type ChoosingConfig struct {
+	// ByService are the strategies of single services. They have precedence over what a
+	// service advertises.
+	ByService map[string]strategy.Spec
+	// Default is for services that advertise none. Default: p2c.
+	Default *strategy.Spec
+	// SessionCookies are cookie names by service. Every relay is connected to every worker
+	// of such a service, so that each relay can use the endpoint that a cookie names.
+	SessionCookies map[string]string
+	// Stale is called for endpoints that were not seen recently. It must not block. Default:
+	// not called.
+	Stale func(advertise.Endpoint)
+}
+
+// Reasons of ringway_relay_selection_problems_total.
+const (
+	problemInvalid      = "invalid"
+	problemDisagreement = "disagreement"
+	problemUnknown      = "unknown_preferred"
+)
+
+// choosing decides on the strategy of every service. Only the router's goroutine calls it.
+type choosing struct {
+	cfg      ChoosingConfig
+	least    affinity.Minimums // of every plan
+	logger   *slog.Logger
+	metrics  *strategy.Metrics
+	problems *prometheus.CounterVec
+
+	ctx     context.Context // the context of Run: background measurements end with it
+	running sync.WaitGroup
+}
+
+func newChoosing(cfg Config) (*choosing, error) {
+	metrics, err := strategy.NewMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	c := &choosing{cfg: cfg.Choosing, least: cfg.Plans.Minimums, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
+	c.problems = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_relay_selection_problems_total", Help: "What is wrong with the strategy of a service, each problem counted when it comes up: invalid (an advertised strategy makes no sense), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).",
+	}, []string{"reason"})
+	for _, reason := range []string{problemInvalid, problemDisagreement, problemUnknown} {
+		c.problems.WithLabelValues(reason)
+	}
+	return c, nil
+}
+
+// start lets strategies measure until ctx ends; the returned function waits for them.
+func (c *choosing) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	c.ctx = ctx
+	return func() { cancel(); c.running.Wait() }
+}
+
+// chosen is the state of the choice of one service.
+type chosen struct {
+	stop    func() // ends the measurements of the current choice
+	decided bool   // there was a choice before the current one
+
+	// What was already logged, so that it is logged only once.
+	advertised []string // the last differing advertised strategies
+	unknown    []string // preferred nodes
+}
+
+// decide returns the strategy of a service by precedence: the relay's setting for the
+// service, the strategy that most of its workers advertise, the relay's setting for all.
+func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, Origin) {
+	if spec, ok := c.cfg.ByService[s.Name]; ok {
+		return spec, FromServiceSetting
+	}
+	ready := slices.ContainsFunc(endpoints, func(e *advertise.Endpoint) bool { return e.State == advertise.Ready })
+	if now := s.Choice(); !ready && now.Origin == FromAdvertisement {
+		return now.Spec, now.Origin // no ready worker is left that could advertise another one
+	}
+	if spec, ok := c.advertised(s.Name, of, votes); ok {
+		return spec, FromAdvertisement
+	}
+	if c.cfg.Default != nil {
+		return *c.cfg.Default, FromSetting
+	}
+	return strategy.Default(strategy.P2C), FromDefault
+}
+
+// minimums returns the minimums for a plan of the service. Every relay is connected to
+// every worker if the strategy or a session cookie requires it.
+func (c *choosing) minimums(service string, spec strategy.Spec, relays int) affinity.Minimums {
+	m := c.least
+	if _, held := c.cfg.SessionCookies[service]; held || everywhere(spec.Name) {
+		m.PeersPerWorker = max(m.PeersPerWorker, relays)
+	}
+	return m
+}
+
+// apply sets the strategy of a service unless the service already uses it.
+func (r *Router) apply(s *Service, spec strategy.Spec, origin Origin) error {
+	c, of, now := r.choosing, &r.plans[s.Name].chosen, s.Choice()
+	if now.Origin == origin && now.Spec.String() == spec.String() {
+		of.decided = true
+		return nil
+	}
+	next, err := NewChoice(ChoiceConfig{
+		Spec: spec, Origin: origin, Service: s.Name, Now: r.now, Stale: c.cfg.Stale, Logger: c.logger, Metrics: c.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.SetChoice(next); err != nil {
+		return err
+	}
+	of.end()
+	of.unknown = nil
+	if next.measures() {
+		ctx, cancel := context.WithCancel(c.ctx)
+		of.stop = cancel
+		c.running.Go(func() { _ = next.Run(ctx) }) // it fails only if it is called twice
+	}
+	level := slog.LevelInfo
+	if !of.decided { // with thousands of services, these lines would fill the log of a start
+		level = slog.LevelDebug
+	}
+	of.decided = true
+	c.logger.Log(c.ctx, level, "strategy of a service", "service", s.Name, "selection", spec.String(), "origin", string(origin))
+	return nil
+}
+
+// end stops the background work of the current choice.
+func (of *chosen) end() {
+	if of.stop != nil {
+		of.stop()
+		of.stop = nil
+	}
+}
+
+// tellUnknown warns of preferred nodes that a service lacks, since a misspelt name cannot
+// be distinguished from a node that is down. It warns when the set changes.
+func (c *choosing) tellUnknown(s *Service, of *chosen) {
+	choice := s.Choice()
+	if len(choice.Spec.Preferred) == 0 {
+		return
+	}
+	unknown := choice.UnknownPreferred()
+	if slices.Equal(unknown, of.unknown) {
+		return
+	}
+	of.unknown = unknown
+	if len(unknown) > 0 {
+		c.problems.WithLabelValues(problemUnknown).Inc()
+		c.logger.Warn("preferred nodes do not offer the service: they may be down, or their names misspelt",
+			"service", s.Name, "selection", choice.Spec.String(), "unknown", strings.Join(unknown, ","))
 	}
 }

@@ -3,6 +3,8 @@ package routing
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/ring"
 )
 
 // Results of probes, as metric labels.
@@ -19,22 +24,22 @@ const (
 	probeFailed = "failed"
 )
 
-// reach finds out whether this relay reaches any worker of the services that it
-// serves; for one that serves none, a gate, any relay that it forwards to. What proves
-// it is a connection that was made, or an answer that began. An open connection proves
-// nothing: when packets are lost on the way, it stays open for minutes.
+// reach detects whether this relay reaches any worker of the services that it serves, or,
+// if it serves none (a gate), any relay that it forwards to. A new connection or the
+// beginning of an answer proves it. An open connection proves nothing: when packets are
+// lost on the way, it stays open for minutes.
 //
-// While there is traffic that costs nothing. Without any for half of the timeout, one
-// endpoint after the other is connected to, one at a time: about one each six seconds
-// while all is well, one a second while none is reached.
+// With traffic this costs nothing. Without any for half of the timeout, reach connects to
+// one endpoint after the other, one at a time: with the default timeout about one in six
+// seconds while they are reached, one a second while none is.
 type reach struct {
 	timeout time.Duration
 	probes  *prometheus.CounterVec
-	reason  atomic.Pointer[string] // nil: some are reached
+	reason  atomic.Pointer[string] // nil if some are reached
 
-	// Of Run.
-	proven  time.Time                 // when the newest proof was seen
-	seen    map[*upstream.Pool]uint64 // proofs of each, at the last look
+	// Used only by Run.
+	proven  time.Time                 // when the newest proof was found
+	seen    map[*upstream.Pool]uint64 // the proofs of each pool at the previous look
 	turn    int
 	probing atomic.Bool
 	running sync.WaitGroup
@@ -50,9 +55,9 @@ func newReach(cfg Config) *reach {
 	return r
 }
 
-// Unreached says why this relay should get no traffic: for Config.ReachTimeout it has
-// reached no worker of any service that it serves. It is empty while it reaches one, and
-// where there is none to be reached.
+// Unreached returns why this relay should get no traffic: for Config.ReachTimeout it has
+// reached no worker of any service that it serves. It is empty while the relay reaches
+// one, and if there is none to reach.
 func (r *Router) Unreached() string {
 	if reason := r.reach.reason.Load(); reason != nil {
 		return *reason
@@ -60,8 +65,8 @@ func (r *Router) Unreached() string {
 	return ""
 }
 
-// reachable are the connections to those that this relay should reach, each once, and
-// what they are.
+// reachable returns the pools of the members that this relay should reach, each once, and
+// the kind of these members.
 func (r *Router) reachable() (pools []*upstream.Pool, kind string) {
 	known := map[*upstream.Pool]struct{}{}
 	add := func(p *upstream.Pool) {
@@ -84,7 +89,7 @@ func (r *Router) reachable() (pools []*upstream.Pool, kind string) {
 	return r.forwarding.conns.all(), "relay"
 }
 
-// look compares what is proven with what was at the last look.
+// look compares the proofs with those of the previous look.
 func (r *reach) look(ctx context.Context, pools []*upstream.Pool, kind string, now time.Time) {
 	seen := make(map[*upstream.Pool]uint64, len(pools))
 	proof := len(pools) == 0 || r.proven.IsZero()
@@ -111,7 +116,7 @@ func (r *reach) look(ctx context.Context, pools []*upstream.Pool, kind string, n
 		r.reason.Store(&reason)
 	}
 	if silent >= r.timeout/2 && r.probing.CompareAndSwap(false, true) {
-		// Those with a connection are most likely to answer; but it may be dead.
+		// Those with a connection are most likely to answer, but it may be dead.
 		if r.turn++; len(open) == 0 || r.turn%2 == 0 && len(rest) > 0 {
 			open = rest
 		}
@@ -127,4 +132,50 @@ func (r *reach) look(ctx context.Context, pools []*upstream.Pool, kind string, n
 			}
 		})
 	}
+}
+
+// While a snapshot is degraded, this relay may be the one that is cut off from the gossip
+// of the others, and its connections may work. So members that failed stay in the routes
+// until the snapshot is trusted again. Members that left are removed and new members are
+// added. Endpoints that are really dead are evicted because of their failures.
+
+// failed reports whether the member vanished without leaving.
+func failed(s *membership.Snapshot, id string) bool {
+	d, gone := s.Departed(id)
+	return gone && d.Reason == membership.Failed
+}
+
+// keepFailedRelays returns now and the failed members of before, sorted by ID.
+func keepFailedRelays(before, now []membership.Member, s *membership.Snapshot) []membership.Member {
+	for _, m := range before {
+		if !hasMember(now, m.ID) && failed(s, m.ID) {
+			now = append(now, m)
+		}
+	}
+	slices.SortFunc(now, func(a, b membership.Member) int { return strings.Compare(a.ID, b.ID) })
+	return now
+}
+
+// failedEndpoints returns the endpoints of before that failed and are not in now.
+func failedEndpoints(before []*advertise.Endpoint, now *advertise.Endpoints, s *membership.Snapshot) (out []*advertise.Endpoint) {
+	for _, e := range before {
+		if now.Of(e.NodeID) == nil && failed(s, e.NodeID) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// inRingOrder sorts the endpoints of a service, one for each worker.
+func inRingOrder(service string, endpoints []*advertise.Endpoint) []*advertise.Endpoint {
+	byID := make(map[string]*advertise.Endpoint, len(endpoints))
+	ids := make([]string, len(endpoints))
+	for i, e := range endpoints {
+		byID[e.NodeID], ids[i] = e, e.NodeID
+	}
+	out := make([]*advertise.Endpoint, 0, len(ids))
+	for _, id := range ring.Order(service, ids) {
+		out = append(out, byID[id])
+	}
+	return out
 }

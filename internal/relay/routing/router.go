@@ -25,108 +25,106 @@ import (
 	"github.com/ringway/ringway/selection/pool"
 )
 
-// Catalogue is what the router needs of advertise.Directory.
+// Catalogue is the part of advertise.Catalogue that the router uses.
 type Catalogue interface {
 	Watch(ctx context.Context) <-chan *advertise.View
 }
 
 // Config describes a Router.
 type Config struct {
-	// Self is this relay's id.
+	// Self is the ID of this relay.
 	Self string
-	// Role is relay, or gate for one that only forwards.
+	// Role is relay, or gate for a process that only forwards.
 	Role membership.Role
-	// Catalogue is followed. Its views carry the members of the same moment, so
-	// relays and endpoints always fit together. Required.
+	// Catalogue is followed. Each of its views contains the members of the same moment, so
+	// relays and endpoints are always consistent. Required.
 	Catalogue Catalogue
 
-	// Plans go into every plan; Links say what becomes of connections then.
+	// Plans configures every plan, Links the connections when plans change.
 	Plans PlanConfig
 	Links LinkConfig
 	// Selection configures the balancers.
 	Selection selection.Config
-	// Choosing says with which strategies endpoints are picked.
+	// Choosing holds the strategies with which endpoints are picked.
 	Choosing ChoosingConfig
-	// Forwarding says how the few relays are chosen, out of those that serve a
-	// service, to which this relay is connected and forwards it. Selector, Streams
-	// and the place are the router's. Default: pool.DefaultConfig.
+	// Forwarding configures the choice of the few relays, among those that serve a service,
+	// to which this relay keeps connections and forwards. The router sets Selector, Streams,
+	// Datacenter and Region. Default: pool.DefaultConfig.
 	Forwarding pool.Config
-	// Upstream says how connections to workers and relays are opened and kept. Address,
-	// Protocol, Dial, Activity and Sessions are the router's.
+	// Upstream configures the connections to workers and relays. The router sets Address,
+	// Protocol, Dial, Activity and Sessions.
 	Upstream upstream.Config
-	// Datacenter and Region are where this relay is: it forwards to near relays.
+	// Datacenter and Region are the place of this relay: it forwards to near relays.
 	Datacenter, Region string
 
-	// CoalesceDelay is how long changes are collected before they are planned
-	// with. Default 100 ms: a burst costs one plan, and nobody waits long.
+	// CoalesceDelay is how long changes are collected before a plan. Default 100 ms: a burst
+	// of changes costs one plan, and no change waits long.
 	CoalesceDelay time.Duration
-	// AuditInterval is how often the connections there are, are compared with
-	// those there should be. Default 2 s.
+	// AuditInterval is how often the existing connections are compared with the planned
+	// ones. Default 2 s.
 	AuditInterval time.Duration
-	// ReachTimeout is how long this relay may reach none of the workers that it should,
-	// until Unreached says so. Default 10 s: the restart of the only worker, or a few
+	// ReachTimeout is how long this relay may reach none of the workers that it should reach
+	// before Unreached reports it. Default 10 s: the restart of the only worker, or a few
 	// lost packets, must not take a relay out of rotation.
 	ReachTimeout time.Duration
-	// Identity has this relay's certificate; other relays and secured endpoints
-	// are reached over mutual TLS. Default: none; relays are then reached in clear
-	// text and secured endpoints not at all.
+	// Identity has this relay's certificate; other relays and secured endpoints are reached
+	// over mutual TLS. Default: none; relays are then reached in clear text and secured
+	// endpoints not at all.
 	Identity *identity.Source
-	// AllowClearText names services that may be reached in clear text although this
-	// relay has a certificate. Default: none.
+	// AllowClearText names services that may be reached in clear text although this relay
+	// has a certificate. Default: none.
 	AllowClearText []string
-	// Listeners are the addresses on which this process listens, and Hosts what else
-	// other members call its host, as host or host:port. No request goes to a listener
-	// of the relay itself, whatever a worker offers. Default: none.
+	// Listeners are the addresses on which this process listens. Hosts are further names of
+	// its host for other members, as host or host:port. No request goes to a listener of the
+	// relay itself, whatever a worker offers. Default: none.
 	Listeners, Hosts []string
-	// Epoch is the zero of selection.Instant. Required, the same one that the
-	// requests are timed with.
+	// Epoch is the zero of selection.Instant, the same as for the times of requests.
+	// Required.
 	Epoch time.Time
-	// Vanished is told of each service that is no longer known, from the goroutine of
-	// Run, when Service does not find it any more and it is Gone. It must not block.
-	// Default: none is told.
+	// Vanished is called for each service that is no longer known, on the goroutine of Run,
+	// when Service does not find it any more and it is Gone. It must not block. Default: not
+	// called.
 	Vanished func(*Service)
-	// Sessions gets to know the tunnels and streams of all connections. Default: none
-	// does.
+	// Sessions is passed to all connections for their tunnels and streams. Default: none.
 	Sessions *upstream.Sessions
-	// Logger gets a line when this relay's role for a service changes, and when an
-	// offer appears or goes, some a second at most. Required.
+	// Logger reports when this relay's role for a service changes, and when an offer appears
+	// or vanishes, limited to some lines a second. Required.
 	Logger *slog.Logger
 	// Registerer takes the metrics. Required.
 	Registerer prometheus.Registerer
 }
 
-// PlanConfig goes into every plan. All relays must have the same, or their ranges do
-// not fit together. The zero value of every field means the default of
+// PlanConfig configures every plan. All relays must have the same values, otherwise their
+// ranges do not fit together. The zero value of every field means the default of
 // affinity.PlanConfig.
 type PlanConfig struct {
-	// RelaysPerService is for services whose workers do not ask for more or fewer
-	// relays; see Votes.
+	// RelaysPerService is for services whose workers do not ask for a number of relays; see
+	// Votes.
 	RelaysPerService int
-	// MaxRelaysPerService bounds what workers can ask for. Default 64.
+	// MaxRelaysPerService bounds the number that workers can ask for. Default 64.
 	MaxRelaysPerService int
 	Minimums            affinity.Minimums
 	PeersPerTier        int
 	IndexSource         affinity.IndexSource
 	Strategy            affinity.Strategy
-	// Skip lists, by service, the relays that must not serve it.
+	// Skip lists by service the relays that must not serve it.
 	Skip map[string][]string
 }
 
-// LinkConfig says how little connections move when plans do.
+// LinkConfig limits how much connections change when plans do.
 type LinkConfig struct {
-	// DrainDelay is how long a connection that is no longer in the range stays
-	// open. It must exceed the time in which the relays come to agree. Default
-	// 30 s; negative closes at once.
+	// DrainDelay is how long a connection that is no longer in the range stays open. It must
+	// exceed the time until the relays agree. Default 30 s; negative closes immediately.
 	DrainDelay time.Duration
-	// Slack is how many places outside the range an open connection is kept. 0 is
+	// Slack is how many places outside the range an open connection is kept. Default 0:
 	// none.
 	Slack int
-	// Grace is how long a relay or worker that has vanished keeps its place in the
-	// plans, so that its restart moves nothing. 0 is none.
+	// Grace is how long a relay or worker that has vanished keeps its place in the plans, so
+	// that its restart moves nothing. Default 0: not at all.
 	Grace time.Duration
 }
 
-// refreshInterval is how often the medians of each range are taken anew.
+// refreshInterval is how often the statistics of each range are refreshed.
 const refreshInterval = 250 * time.Millisecond
 
 // Label values of the router's counters.
@@ -142,7 +140,7 @@ const (
 // Router follows the catalogue and publishes routes.
 type Router struct {
 	cfg     Config
-	lines   *loglimit.Limiter // of offers
+	lines   *loglimit.Limiter // for the lines about offers
 	updates *prometheus.CounterVec
 	leftOut *prometheus.CounterVec
 	own     ownListeners
@@ -150,21 +148,21 @@ type Router struct {
 
 	services atomic.Pointer[map[string]*Service]
 	settled  atomic.Bool
-	served   atomic.Bool // there was a service
+	served   atomic.Bool // there has been a service
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
 
-	// Run's own state.
+	// Used only by Run.
 	links      *links
 	forwarding *forwarding
 	choosing   *choosing
 	view       *advertise.View
-	snapshot   *membership.Snapshot // the view's
-	trusted    *membership.Snapshot // the last one routed that was not degraded
+	snapshot   *membership.Snapshot // of the view
+	trusted    *membership.Snapshot // the last routed one that was not degraded
 	fleet      fleet
 	plans      map[string]*planning // by service
-	// saidAlone and saidLeftOut, by reason and worker or service, keep the log from
-	// repeating itself.
+	// saidAlone and saidLeftOut (by reason and worker or service) prevent repeated log
+	// lines.
 	saidAlone   bool
 	saidLeftOut map[string]struct{}
 }
@@ -223,7 +221,7 @@ func New(cfg Config) (*Router, error) {
 	return r, nil
 }
 
-// Service finds a service by name. One atomic load, one map lookup.
+// Service finds a service by name, with one atomic load and one map lookup.
 func (r *Router) Service(name string) (*Service, bool) {
 	s, ok := (*r.services.Load())[name]
 	return s, ok
@@ -239,17 +237,17 @@ func (r *Router) Services() []*Service {
 	return out
 }
 
-// Settled reports whether a whole view of the catalogue was routed and every
-// connection of it was tried once: before that, this relay would answer with
-// errors what another relay can answer well. It stops being so when the view does; see
-// [advertise.View.Settled].
+// Settled reports whether a complete view of the catalogue was routed and each of its
+// connections was tried once. Before that, this relay would answer with errors where
+// another relay can answer well. Settled becomes false when the view is no longer
+// settled; see [advertise.View.Settled].
 func (r *Router) Settled() bool { return r.settled.Load() }
 
-// Informed reports whether a service that is not found now is one that no worker
-// offers. A relay that is not settled, or has never heard of any service, cannot tell.
+// Informed reports whether a service that is not found is really offered by no worker. A
+// relay that is not settled, or has never had any service, does not know this.
 func (r *Router) Informed() bool { return r.served.Load() && r.settled.Load() }
 
-// Link reports how far the connection to an endpoint has come, while Run runs.
+// Link returns the state of the connection to an endpoint, while Run runs.
 func (r *Router) Link(ctx context.Context, e *advertise.Endpoint) (peering.State, error) {
 	state := peering.None
 	done := make(chan struct{})
@@ -264,8 +262,8 @@ func (r *Router) Link(ctx context.Context, e *advertise.Endpoint) (peering.State
 	}
 }
 
-// Run follows the catalogue until ctx ends, then closes every connection and waits
-// for all that it started. It is called once.
+// Run follows the catalogue until ctx ends, then closes every connection and waits for all
+// goroutines that it started. It is called once.
 func (r *Router) Run(ctx context.Context) error {
 	defer close(r.stopped)
 	defer r.lines.Stop()
@@ -281,7 +279,7 @@ func (r *Router) Run(ctx context.Context) error {
 	defer look.Stop()
 	defer refresh.Stop()
 	defer audit.Stop()
-	// Timers that are not set never fire.
+	// Nil channels never fire.
 	var coalesced, due, graceOver <-chan time.Time
 	for {
 		select {
@@ -292,7 +290,7 @@ func (r *Router) Run(ctx context.Context) error {
 				return nil
 			}
 			if v.Members() == nil {
-				continue // nothing is known yet
+				continue // no members are known yet
 			}
 			r.view, r.snapshot = v, v.Members()
 			if !v.Settled() {
@@ -340,7 +338,7 @@ func (r *Router) Run(ctx context.Context) error {
 	}
 }
 
-// after is a timer for a moment, nil for the zero moment.
+// after returns a timer for a moment, nil for the zero moment.
 func after(at time.Time) <-chan time.Time {
 	if at.IsZero() {
 		return nil
@@ -356,8 +354,8 @@ func (r *Router) noteSettled() {
 	}
 }
 
-// update recomputes what changed and publishes it. It returns when a vanished member
-// loses its place, zero if there is none.
+// update recomputes what changed and publishes it. It returns when the next vanished
+// member loses its place, zero if there is none.
 func (r *Router) update() (next time.Time) {
 	now := time.Now()
 	dead := r.failedPools()
@@ -382,7 +380,7 @@ func (r *Router) update() (next time.Time) {
 		}
 		services[name] = s
 		if err := r.route(s, relaysChanged, now); err != nil {
-			// The last good route stays: stale peers beat none.
+			// The last good route stays: stale endpoints are better than none.
 			r.updates.WithLabelValues(routeFailed).Inc()
 			r.cfg.Logger.Error("cannot plan a service; its last route stays", "service", name, "err", err)
 		}
@@ -392,14 +390,14 @@ func (r *Router) update() (next time.Time) {
 	if len(services) > 0 {
 		r.served.Store(true)
 	}
-	for _, p := range dead { // now that nothing new is sent there
+	for _, p := range dead { // nothing new is sent there any more
 		p.Abandon()
 	}
 	for name, s := range old {
 		if services[name] == nil {
 			s.Retire()
 			r.cfg.Vanished(s)
-			_ = r.forwarding.to(s, nil) // nobody: that cannot fail
+			_ = r.forwarding.to(s, nil) // without relays it cannot fail
 			r.plans[name].end()
 			delete(r.plans, name)
 			r.links.table.Want(name, nil, nil, now)

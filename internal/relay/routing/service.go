@@ -2,6 +2,8 @@ package routing
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -9,24 +11,24 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/relay/overload"
 	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/pool"
 	"github.com/ringway/ringway/selection/strategy"
 )
 
-// Service is one service as this relay serves it. The value lives as long as the
-// service is known; what changes is behind Route. All methods may be called from
-// any goroutine.
+// Service is one service of this relay. The value lives as long as the service is known;
+// its changing parts are behind Route. All methods may be called from any goroutine.
 type Service struct {
-	// Name is the service's name.
+	// Name is the name of the service.
 	Name string
 	// Endpoints picks among the workers of this relay's range.
 	Endpoints *selection.Balancer
 	// InFlight counts the requests of this service that this relay carries.
 	InFlight atomic.Int64
-	// Clients counts them by client, where a client's share is limited.
+	// Clients counts them by client, if the number per client is limited.
 	Clients Clients
-	// Waiting bounds those whose answers have not begun, where the limit is adaptive.
+	// Waiting bounds those whose answers have not begun, if the limit is adaptive.
 	Waiting overload.Limiter
 
 	gone   atomic.Bool
@@ -39,31 +41,30 @@ type Service struct {
 type Route struct {
 	// Plan is nil while the service has no endpoint that takes requests.
 	Plan *affinity.Plan
-	// Index is this relay's place among the affine relays, -1 when it forwards.
+	// Index is this relay's place among the affine relays, -1 if it forwards.
 	Index int
-	// Range are the endpoints this relay connects to, in ring order, when Index
-	// is not negative.
+	// Range lists the endpoints that this relay connects to, in ring order, if Index is not
+	// negative.
 	Range []*Target
-	// MinEffective is how many of Range, from the first on, get requests however few
-	// there are, so that with those of the other relays no worker is left out; 0: all.
+	// MinEffective is how many endpoints of Range, from the first on, always get requests,
+	// so that together the relays reach every worker; 0 means all.
 	MinEffective int
-	// Forward are the affine relays, when Index is negative. Service.Relays keeps
-	// connected to a few of them.
+	// Forward lists the affine relays if Index is negative. Service.Relays keeps connections
+	// to a few of them.
 	Forward []pool.Peer
-	// Endpoints are all endpoints of the service in ring order, draining ones
-	// included.
+	// Endpoints lists all endpoints of the service in ring order, including draining ones.
 	Endpoints []*advertise.Endpoint
 
-	// At is when the route was computed; it stays until something changes.
+	// At is when the route was computed; a route stays until something changes.
 	At time.Time
 
-	// Votes are what the workers advertise for the whole service.
+	// Votes are the advertisements of the workers for the whole service.
 	Votes Votes
 
-	// absentRelays and absentWorkers have vanished; the plan may count them still.
+	// absentRelays and absentWorkers have vanished; the plan may still count them.
 	absentRelays, absentWorkers map[string]bool
 
-	offered *advertise.Endpoints // what the catalogue had, nil when Endpoints are more
+	offered *advertise.Endpoints // the catalogue's endpoints, nil if Endpoints has more
 }
 
 // NewService returns a service without endpoints.
@@ -78,18 +79,18 @@ func NewService(name string, cfg selection.Config) (*Service, error) {
 	return s, nil
 }
 
-// Gone reports whether the service is no longer known. Requests under way may still
-// hold it.
+// Gone reports whether the service is no longer known. Requests in flight may still hold
+// it.
 func (s *Service) Gone() bool { return s.gone.Load() }
 
-// Retire makes the service gone. A Router does this.
+// Retire makes the service gone. Only a Router calls it.
 func (s *Service) Retire() { s.gone.Store(true) }
 
-// Route is the newest route, never nil.
+// Route returns the newest route, never nil.
 func (s *Service) Route() *Route { return s.route.Load() }
 
-// Relays picks among the affine relays when this relay is not one of them. It is nil
-// when this relay is, or when there is none.
+// Relays returns the pool that picks among the affine relays. It is nil if this relay is
+// affine, or if there is no affine relay.
 func (s *Service) Relays() *Relays {
 	if of := s.relays.Load(); of != nil {
 		return of.pool
@@ -97,12 +98,11 @@ func (s *Service) Relays() *Relays {
 	return nil
 }
 
-// Choice is how endpoints are picked now, never nil.
+// Choice returns the current choice of endpoints, never nil.
 func (s *Service) Choice() *Choice { return s.choice.Load() }
 
-// SetChoice has another choice pick the endpoints from now on. What the balancer
-// knows of them, and requests under way, stay as they are. A Router does this; one
-// goroutine at a time.
+// SetChoice replaces the choice that picks the endpoints. The balancer's statistics and
+// the requests in flight are not changed. Only a Router calls it, one goroutine at a time.
 func (s *Service) SetChoice(c *Choice) error {
 	if err := c.update(s.Endpoints, s.Route().Range); err != nil {
 		return err
@@ -111,7 +111,8 @@ func (s *Service) SetChoice(c *Choice) error {
 	return nil
 }
 
-// Refresh takes medians and evictions anew, and the limit on waiting requests. Call it every 250 ms.
+// Refresh updates the statistics and evictions of the balancer and the limit on waiting
+// requests. It must be called every 250 ms.
 func (s *Service) Refresh(now selection.Instant) {
 	s.Endpoints.Refresh(now)
 	s.Choice().refresh(s.Endpoints, now)
@@ -123,10 +124,10 @@ func (s *Service) Refresh(now selection.Instant) {
 	s.Waiting.Tick(time.Duration(now), endpoints)
 }
 
-// SetRoute publishes a route: the balancer first, so that a request that sees
-// the new route finds its endpoints, or last when it has none. A request that still
-// holds the last route may find none and has to look again. A Router does this; one
-// goroutine at a time.
+// SetRoute publishes a route. The balancer gets the range first, so that a request with
+// the new route finds its endpoints, or last if the new route has no range. A request with
+// the old route may find no endpoint and must then read the route again. Only a Router
+// calls it, one goroutine at a time.
 func (s *Service) SetRoute(route *Route, now selection.Instant) error {
 	if !route.Affine() {
 		s.route.Store(route)
@@ -141,47 +142,206 @@ func (s *Service) SetRoute(route *Route, now selection.Instant) error {
 func fill(b *selection.Balancer, route *Route, now selection.Instant) error {
 	endpoints := make([]selection.Endpoint, len(route.Range))
 	for i, t := range route.Range {
-		// A sidecar refuses what is more than its endpoint's slots.
+		// A sidecar refuses requests above its endpoint's slots.
 		endpoints[i] = selection.Endpoint{ID: t.ID, Weight: t.Weight, Limit: t.Limit, Refuses: t.Secured, Value: t}
 	}
 	return b.UpdateRange(selection.Range{Endpoints: endpoints, MinEffective: route.MinEffective}, now)
 }
 
-// Affine reports whether this relay connects to the service's workers itself.
+// Affine reports whether this relay itself connects to the service's workers.
 func (r *Route) Affine() bool { return r.Index >= 0 }
 
-// RelayAbsent reports whether a relay of the plan has vanished and only keeps its
-// place.
+// RelayAbsent reports whether a relay of the plan has vanished and only keeps its place.
 func (r *Route) RelayAbsent(id string) bool { return r.absentRelays[id] }
 
-// WorkerAbsent reports whether a worker of the plan takes no requests now, or has
-// vanished, and only keeps its place.
+// WorkerAbsent reports whether a worker of the plan takes no requests now or has vanished,
+// and only keeps its place.
 func (r *Route) WorkerAbsent(id string) bool { return r.absentWorkers[id] }
 
-// Target is where a request can be carried to.
+// Target is a destination of requests.
 type Target struct {
-	// ID is the balancer's identity: the instance of a worker or relay, so that a
-	// restarted process starts with a clean record.
+	// ID is the identity for the balancer: the instance of a worker or relay, so that a
+	// restarted process starts with new statistics.
 	ID string
-	// Node is the member's stable id.
+	// Node is the member's stable ID.
 	Node string
 	// Address is the IP:port that is dialled.
 	Address string
 	// Weight is the share of this relay's traffic.
 	Weight float64
-	// Secured says that a worker's sidecar answers at the address, over mutual
-	// TLS: it asks for the service's name and reports failures behind it.
+	// Secured means that a worker's sidecar answers at the address, over mutual TLS. A
+	// sidecar needs the service's name and reports failures behind it.
 	Secured bool
-	// Limit is how many requests this relay has in flight there, 0 for any number: its
-	// share of the endpoint's slots.
+	// Limit is how many requests this relay may have in flight there: its share of the
+	// endpoint's slots. 0 means no limit.
 	Limit int
 	// Endpoint is the worker's offer, nil for a relay.
 	Endpoint *advertise.Endpoint
 	// Pool holds the connections.
 	Pool *upstream.Pool
-	// Upgrades holds the connections for requests that upgrade theirs, when Pool
-	// cannot carry them because it speaks HTTP/2; nil when it can.
+	// Upgrades holds the connections for requests that upgrade their connection, if Pool
+	// cannot carry them because it uses HTTP/2; otherwise nil.
 	Upgrades *upstream.Pool
 
 	key poolKey
+}
+
+// endpointKey returns the key of the connections to an endpoint.
+func endpointKey(e *advertise.Endpoint) poolKey {
+	if e.Secured {
+		return sidecarKey(e.Address, upstream.Protocol(e.Protocol), e.NodeID)
+	}
+	return poolKey{address: e.Address, protocol: upstream.Protocol(e.Protocol)}
+}
+
+// keys returns the keys of the target's connections.
+func (t *Target) keys() []poolKey {
+	if t.Upgrades == nil {
+		return []poolKey{t.key}
+	}
+	return []poolKey{t.key, t.key.forUpgrades()}
+}
+
+// targets returns the endpoints of this relay's range. Endpoints that could not be reached
+// are left out, unless the strategy may use no other: then an attempt costs nothing, and
+// the first connection ends the outage.
+func (r *Router) targets(plan *affinity.Plan, index int, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
+	assignments, err := plan.Assignments(index)
+	if err != nil {
+		return nil, err
+	}
+	sharing := relaysSharing(plan, ready)
+	reachable, unreachable := make([]*Target, 0, len(assignments)), []*Target(nil)
+	for _, a := range assignments {
+		e := ready[a.Worker]
+		if e == nil {
+			continue // vanished, with its place kept
+		}
+		t, err := r.endpointTarget(e)
+		if err != nil {
+			// One endpoint that cannot be dialled must not prevent the use of the others.
+			r.leaveOut(e, err)
+			continue
+		}
+		t.Weight, t.Endpoint = a.Weight, e
+		if e.Slots > 0 {
+			t.Limit = (e.Slots-1)/max(sharing[a.Worker], 1) + 1
+		}
+		if e.Unreachable {
+			unreachable = append(unreachable, t)
+		} else {
+			reachable = append(reachable, t)
+		}
+	}
+	if len(reachable) == 0 {
+		return unreachable, nil
+	}
+	if preferred := func(t *Target) bool { return slices.Contains(spec.Preferred, t.Node) }; spec.Name == strategy.Manual && !slices.ContainsFunc(reachable, preferred) {
+		for _, t := range unreachable {
+			if preferred(t) {
+				reachable = append(reachable, t)
+			}
+		}
+	}
+	return reachable, nil
+}
+
+// relaysSharing returns for each worker the number of relays of the plan that send to it:
+// each may use an equal part of its slots, rounded up. It is nil if no endpoint has slots.
+// Relays that only keep a connection as a reserve are not counted.
+func relaysSharing(plan *affinity.Plan, ready map[string]*advertise.Endpoint) map[string]int {
+	limited := false
+	for _, e := range ready {
+		limited = limited || e.Slots > 0
+	}
+	if !limited {
+		return nil
+	}
+	sharing := make(map[string]int, len(ready))
+	var row []affinity.Assignment
+	for i := range plan.Affine() {
+		row, _ = plan.AppendAssignments(row[:0], i) // cannot fail: i is an index of the plan
+		for _, a := range row {
+			if a.Weight > 0 {
+				sharing[a.Worker]++
+			}
+		}
+	}
+	return sharing
+}
+
+// endpointTarget returns the target for the requests to an endpoint.
+func (r *Router) endpointTarget(e *advertise.Endpoint) (*Target, error) {
+	if r.own.listens(e.Address) {
+		return nil, fmt.Errorf("%s (%s): %w", e.NodeID, e.Address, errOwnListener)
+	}
+	if r.cfg.Identity != nil && !e.Secured && !slices.Contains(r.cfg.AllowClearText, e.Name) {
+		return nil, fmt.Errorf("%s (%s): %w", e.NodeID, e.Address, errUnsecured)
+	}
+	return r.target(e.NodeID, e.Epoch, endpointKey(e))
+}
+
+// maxSaid bounds how many lines are remembered so that they are not repeated.
+const maxSaid = 1024
+
+// leaveOut counts an endpoint that this relay cannot use, and logs it: once for each
+// service and worker, or once in all if this relay itself is the cause.
+func (r *Router) leaveOut(e *advertise.Endpoint, err error) {
+	reason, subject := leftOutProtocol, e.Name+" "+e.NodeID
+	switch {
+	case errors.Is(err, errNoCertificate):
+		reason, subject = leftOutNoCertificate, ""
+	case errors.Is(err, errUnsecured):
+		reason, subject = leftOutUnsecured, e.Name
+	case errors.Is(err, errOwnListener):
+		reason = leftOutOwnListener
+	}
+	r.leftOut.WithLabelValues(reason).Inc()
+	line := reason + " " + subject
+	if _, said := r.saidLeftOut[line]; said || len(r.saidLeftOut) >= maxSaid {
+		return
+	}
+	r.saidLeftOut[line] = struct{}{}
+	r.cfg.Logger.Warn("endpoint left out", "service", e.Name, "worker", e.NodeID, "reason", reason, "err", err)
+}
+
+func (r *Router) target(node string, epoch uint64, key poolKey) (*Target, error) {
+	fail := func(err error) (*Target, error) { return nil, fmt.Errorf("%s (%s): %w", node, key.address, err) }
+	pool, err := r.links.pool(key)
+	if err != nil {
+		return fail(err)
+	}
+	t := &Target{ID: fmt.Sprintf("%s.%d", node, epoch), Node: node, Address: key.address, Secured: key.role == identity.RoleWorker, Pool: pool, key: key}
+	if key.role != "" && key.protocol == upstream.H2C {
+		// Relays and sidecars support both protocols; a service with h2c may support only h2c.
+		if t.Upgrades, err = r.links.pool(key.forUpgrades()); err != nil {
+			return fail(err)
+		}
+	}
+	return t, nil
+}
+
+// leastEffective returns how many endpoints of the range of the relay at index must get
+// traffic, from the first one on, so that every worker has a relay when every relay
+// narrows its range as far as allowed. That is ⌈W/R⌉ for a ring of W workers that R relays
+// share evenly, since their ranges begin that far apart. It is 0, which means all
+// endpoints, if the relay has a part in several rings or the strategy does not order its
+// workers.
+func leastEffective(plan *affinity.Plan, index int) int {
+	own, err := plan.Ranges(index)
+	if err != nil || len(own) != 1 || own[0].Len() == 0 {
+		return 0
+	}
+	assignments, err := plan.Assignments(index)
+	if err != nil || len(assignments) == 0 {
+		return 0
+	}
+	// Relays of several rings do not narrow their ranges, so they are not counted.
+	sharing := 0
+	for i := range plan.Affine() {
+		if ranges, err := plan.Ranges(i); err == nil && len(ranges) == 1 && plan.Distance(i, assignments[0].Worker) >= 0 {
+			sharing++
+		}
+	}
+	return (own[0].Size() + sharing - 1) / max(sharing, 1)
 }

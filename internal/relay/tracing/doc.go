@@ -1,18 +1,19 @@
 // Package tracing sends the spans of requests to a collector, by OTLP over HTTP.
 //
-// Promise: tracing costs requests nothing but the making of their spans. Spans wait in
-// a bounded queue and are dropped, counted, when the collector is away; nothing ever
-// waits for it but a stop, and that not long.
+// Promise: tracing costs requests only the creation of their spans. Spans wait in a bounded
+// queue. They are dropped and counted if the collector does not answer. Only a stop waits
+// for the collector, for a short time.
 //
 //	ingress ── spans ──► sampler ──► queue ──► exporter ──► collector
-//	                       │            one request in so many, or what the
-//	                       └─ not asked about the rest   caller has decided
+//	                       │  keeps a share of the requests, or
+//	                       │  what the caller decided
+//	                       └─ drops the rest
 //
-// Which spans there are and what is in them is decided by package ingress, which knows
-// only OpenTelemetry's API.
+// Package ingress decides which spans there are and what they contain. It uses only
+// OpenTelemetry's API.
 //
 // Rules: [Start] starts one goroutine, [Tracing.Close] ends it. No global of
 // OpenTelemetry is set. The exporter reads the environment variable
-// OTEL_EXPORTER_OTLP_HEADERS, for what a collector asks for besides; everything else
-// comes from Config.
+// OTEL_EXPORTER_OTLP_HEADERS, for headers that a collector requires; all other settings
+// come from Config.
 package tracing

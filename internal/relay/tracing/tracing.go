@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -16,19 +17,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config says where spans go.
+// Config configures where spans are sent.
 type Config struct {
-	// Endpoint is the collector's URL for OTLP over HTTP. Without a path it is
-	// /v1/traces. Empty: there is no tracing, and Start is not called.
+	// Endpoint is the collector's URL for OTLP over HTTP. Without a path, /v1/traces is
+	// used. If it is empty there is no tracing, and Start is not called.
 	Endpoint string
-	// SampleRatio is the share of requests that are traced, 0 to 1, of those whose
-	// caller has not decided: its decision is kept, whatever it is.
+	// SampleRatio is the share, 0 to 1, of requests that are traced among those whose caller
+	// has not decided. A caller's decision is always kept.
 	SampleRatio float64
 	// Resource describes this process; all its spans carry it.
 	Resource []attribute.KeyValue
-	// Delay is how long spans wait for others. Default 1 s.
+	// Delay is how long spans wait to be sent in a batch. Default 1 s.
 	Delay time.Duration
-	// Logger gets a line when the collector cannot be reached, and when it can again.
+	// Logger reports when the collector cannot be reached, and when it can be reached again.
 	// Required.
 	Logger *slog.Logger
 	// Registerer takes the metrics. Required.
@@ -36,11 +37,11 @@ type Config struct {
 }
 
 const (
-	// queueSize is how many spans wait at most: some seconds of a busy relay's.
+	// queueSize is the maximum number of waiting spans: some seconds of a busy relay.
 	queueSize = 4096
-	// exportTimeout bounds one batch, its retries included.
+	// exportTimeout bounds one batch, including its retries.
 	exportTimeout = 10 * time.Second
-	// instrumentation names the maker of the spans.
+	// instrumentation is the name of the library that makes the spans.
 	instrumentation = "github.com/ringway/ringway"
 	tracesPath      = "/v1/traces"
 )
@@ -51,7 +52,7 @@ type Tracing struct {
 	provider *sdk.TracerProvider
 }
 
-// CheckEndpoint reports what is wrong with a collector's URL.
+// CheckEndpoint returns the error in a collector's URL, nil if there is none.
 func CheckEndpoint(endpoint string) error {
 	_, err := tracesURL(endpoint)
 	return err
@@ -75,13 +76,13 @@ func tracesURL(endpoint string) (string, error) {
 	return u.String(), nil
 }
 
-// Start begins to send spans. A collector that is away is no error. Close ends it.
+// Start begins to send spans. A collector that does not answer is no error. Close ends it.
 func Start(cfg Config) (*Tracing, error) {
 	target, err := tracesURL(cfg.Endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: collector %q: %w: give a URL such as http://127.0.0.1:4318", cfg.Endpoint, err)
 	}
-	// A client of our own, whose connections end with us: the exporter's stay.
+	// A separate client, whose connections can be closed: those of the exporter stay open.
 	client := &http.Client{Timeout: exportTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: exportTimeout}}
 	exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(target), otlptracehttp.WithHTTPClient(client))
 	if err != nil {
@@ -101,14 +102,52 @@ func Start(cfg Config) (*Tracing, error) {
 	)}, nil
 }
 
-// Tracer makes spans.
+// Tracer returns the tracer that makes spans.
 func (t *Tracing) Tracer() trace.Tracer { return t.provider.Tracer(instrumentation) }
 
-// Close sends what waits, until ctx ends. Spans that end later are lost.
+// Close sends the waiting spans until ctx ends. Spans that end later are lost.
 func (t *Tracing) Close(ctx context.Context) error {
 	defer t.client.CloseIdleConnections()
 	if err := t.provider.Shutdown(ctx); err != nil {
 		return fmt.Errorf("send the last spans to the collector: %w", err)
 	}
 	return nil
+}
+
+// reporter counts the results of exports and logs once that the collector does not answer.
+// Without reporter, OpenTelemetry would print each failure outside of our log.
+type reporter struct {
+	sdk.SpanExporter
+	endpoint string
+	logger   *slog.Logger
+	metrics  *metrics
+
+	away bool // no lock, because exports run one at a time
+}
+
+// ExportSpans sends a batch. It returns no error, because no caller could handle one.
+func (r *reporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	err := r.SpanExporter.ExportSpans(ctx, spans)
+	if err != nil {
+		r.metrics.lost.Add(float64(len(spans)))
+		if !r.away {
+			r.logger.Warn("spans cannot be sent to the collector: they are dropped until it answers", "endpoint", r.endpoint, "err", err)
+		}
+	} else {
+		r.metrics.sent.Add(float64(len(spans)))
+		if r.away {
+			r.logger.Info("the collector takes spans again", "endpoint", r.endpoint)
+		}
+	}
+	r.away = err != nil
+	return nil
+}
+
+type metrics struct{ sent, lost prometheus.Counter }
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	spans := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_trace_spans_total", Help: "Spans given to the collector, by result: sent, failed. Those that a full queue dropped are in neither.",
+	}, []string{"result"})
+	return &metrics{sent: spans.WithLabelValues("sent"), lost: spans.WithLabelValues("failed")}
 }

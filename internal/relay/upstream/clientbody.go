@@ -9,38 +9,37 @@ import (
 	"time"
 )
 
-// lingerTime bounds how long the rest of a body that nobody wants may take; it is
-// what net/http grants a client to read its answer.
+// lingerTime bounds the time for the unread rest of a request body. It equals the time
+// that net/http grants a client to read its answer.
 const lingerTime = 500 * time.Millisecond
 
-// clientBody is the client's request body while another goroutine sends it.
-// It can be stopped, so that nothing reads from the client after Carry has
-// returned.
+// clientBody is the client's request body while another goroutine sends it. Stop ends its
+// reads, so that nothing reads from the client after Carry has returned.
 type clientBody struct {
 	body   io.ReadCloser
 	w      http.ResponseWriter
-	length int64 // noLength when unknown
-	// progress hears of what comes. Nil only in tests.
+	length int64 // noLength if unknown
+	// progress is notified of each read. Nil only in tests.
 	progress *progress
 
-	// trailer has, once the body has ended, what is sent of those that arrived;
-	// without one of its own a body does not look after them.
+	// trailer gets the trailers to send, from arrived, when the body has ended. A body
+	// without it ignores trailers.
 	trailer, arrived http.Header
 
-	consumed atomic.Bool // something was read
-	ended    atomic.Bool // it was read to its end; set before the reader hears of it
-	failed   atomic.Bool // the client broke off
-	cut      atomic.Bool // a read under way is being interrupted, by us and not by the client
+	consumed atomic.Bool // at least one byte was read
+	ended    atomic.Bool // the body was read to its end; set before the reader gets io.EOF
+	failed   atomic.Bool // the client stopped sending
+	cut      atomic.Bool // this process, and not the client, is interrupting a read
 
-	stopping sync.Mutex // held while stopping, before mu
+	stopping sync.Mutex // held by stop, before mu
 
 	mu      sync.Mutex // held while reading
 	read    int64
 	stopped bool
-	err     error // why failed
+	err     error // the reason of failed
 }
 
-// needsSending reports whether r has a body at all.
+// hasBody reports whether r has a body.
 func hasBody(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
@@ -48,18 +47,18 @@ func hasBody(r *http.Request) bool {
 func newClientBody(w http.ResponseWriter, r *http.Request, g *progress) *clientBody {
 	b := &clientBody{body: r.Body, w: w, length: r.ContentLength, progress: g}
 	g.watchBody()
-	// A stream both ways over HTTP/2 may stay open without a word while the
-	// endpoint makes up its answer.
+	// A stream in both directions over HTTP/2 may stay open without a byte until the
+	// endpoint answers.
 	g.owed.Store(r.ContentLength >= 0 || r.ProtoMajor == 1)
 	if r.ProtoMajor == 1 {
-		// Without it net/http reads the body away before it writes a head.
+		// Otherwise net/http reads the whole body before it writes a head.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	return b
 }
 
-// announced prepares for the trailers of a request over HTTP/2: those that were
-// announced, without what is dropped. net/http adds others when they arrive.
+// announced prepares the trailers of a request over HTTP/2: those that were announced,
+// without those that are dropped. net/http adds their values when they arrive.
 func (b *clientBody) announced(t http.Header, x *Exchange) {
 	for name := range t {
 		if x.sendsTrailer(name) {
@@ -95,7 +94,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	if b.length >= 0 {
 		switch {
 		case b.read > b.length:
-			n, err = 0, errTooLong // sent, the rest would be the next request
+			n, err = 0, errTooLong // the bytes beyond length would be taken for the next request
 		case b.read == b.length && (err == nil || err == io.EOF):
 			b.end()
 			return n, io.EOF
@@ -115,7 +114,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end notes that the body was read to its end. The lock is held.
+// end records that the body was read to its end. The lock is held.
 func (b *clientBody) end() {
 	for name := range b.trailer {
 		b.trailer[name] = b.arrived[name]
@@ -123,21 +122,20 @@ func (b *clientBody) end() {
 	b.ended.Store(true)
 }
 
-// Close is called by the HTTP/2 transport when it is done with the body.
+// Close is called by the HTTP/2 transport when it needs the body no more.
 func (b *clientBody) Close() error {
 	b.stop()
 	return nil
 }
 
-// stop interrupts a read under way and refuses later ones. The client's
-// connection is of no use afterwards unless the body had ended, which is why
-// the response then says "Connection: close". The transport may call it as well,
-// on a goroutine of its own: once one call has returned none touches the client
-// any more, who may be gone by then.
+// stop interrupts a running read and refuses later ones. Unless the body had ended, the
+// client's connection cannot be used afterwards, so the response has "Connection: close".
+// The transport may call stop as well, on a separate goroutine. After any call has
+// returned, no call uses the client any more, because the handler may have returned.
 func (b *clientBody) stop() {
 	b.stopping.Lock()
 	defer b.stopping.Unlock()
-	if b.ended.Load() || b.stopped { // which is written only below
+	if b.ended.Load() || b.stopped { // stopped is written only below
 		return
 	}
 	if !b.mu.TryLock() {
@@ -147,18 +145,19 @@ func (b *clientBody) stop() {
 			_ = b.body.Close()
 		}
 		b.mu.Lock()
-		// The server reads a short rest away before it closes the connection. If
-		// it could not, the client would get a reset in place of its answer.
+		// The server reads a short rest of the body before it closes the connection. Without
+		// that the client would get a reset instead of its answer.
 		_ = client.SetReadDeadline(time.Now().Add(lingerTime))
 	}
 	b.stopped = true
 	b.mu.Unlock()
 }
 
-// apart is ctx, the context of an HTTP/1 request, until stop interrupts a read.
-// net/http watches a connection whose request has been read to its end, and takes
-// our interruption for the client's leaving, if the last byte comes just then. It
-// cannot see the client leave after that, so nothing is missed.
+// apart returns a copy of ctx, the context of an HTTP/1 request, that stop detaches when
+// it interrupts a read. net/http watches a connection whose request has been read to its
+// end. If the last byte arrives during the interruption, net/http takes the interruption
+// for a client that went away. After an interruption net/http cannot detect that the
+// client goes away, so the copy misses nothing.
 func (b *clientBody) apart(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	detach := context.AfterFunc(ctx, func() {
@@ -172,7 +171,7 @@ func (b *clientBody) apart(ctx context.Context) (context.Context, context.Cancel
 	}
 }
 
-// failure is the client's error, nil when it did not fail by itself.
+// failure returns the client's error, nil if the client did not fail.
 func (b *clientBody) failure() error {
 	if b == nil || !b.failed.Load() {
 		return nil

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Protocol names the wire protocol spoken to an endpoint.
+// Protocol names the protocol of an endpoint.
 type Protocol string
 
-// The protocols an endpoint may advertise. A Pool carries HTTP1 and H2C;
-// H2 and TCP are known names that NewPool refuses.
+// The protocols that an endpoint may advertise. A Pool carries HTTP1 and H2C; NewPool
+// refuses H2 and TCP.
 const (
 	HTTP1 Protocol = "http1"
 	H2C   Protocol = "h2c"
@@ -19,7 +19,7 @@ const (
 	TCP   Protocol = "tcp"
 )
 
-// Defaults of Config that settings have, too.
+// Defaults of the Config fields that have a setting.
 const (
 	DefaultDialTimeout = time.Second
 	DefaultIdleTimeout = 60 * time.Second
@@ -33,49 +33,47 @@ const (
 	defaultMaxConns               = 8
 )
 
-// Config describes one endpoint and how its connections are kept. The zero
-// value of every field but Address means the default.
+// Config describes one endpoint and how its connections are kept. The zero value of every
+// field except Address means the default.
 type Config struct {
 	// Address is where the endpoint listens, IP:port or host:port.
 	Address string
 	// Protocol is HTTP1 (the default) or H2C.
 	Protocol Protocol
-	// DialTimeout bounds one connection attempt. Default 1 s: an endpoint
-	// that cannot be reached in that time is worth trying elsewhere. A request
-	// that waits while others' connections are opened may wait longer, until its
-	// own deadline.
+	// DialTimeout bounds one connection attempt. Default 1 s: an endpoint that cannot be
+	// reached in 1 s justifies an attempt at another one. A request that waits while
+	// connections for other requests are opened may wait longer, until its own deadline.
 	DialTimeout time.Duration
-	// IdleTimeout closes a connection that served nothing for this long
-	// (at most half as long again). Default 60 s.
+	// IdleTimeout closes a connection that carried no request for this time (at most 1.5
+	// times as long). Default 60 s.
 	IdleTimeout time.Duration
 	// MaxIdle is how many idle HTTP/1.1 connections are kept. Default 64.
 	MaxIdle int
-	// KeepIdle is how many idle connections IdleTimeout leaves open, so that
-	// an endpoint of the range stays warm. Default 1; negative means none.
+	// KeepIdle is how many idle connections IdleTimeout leaves open, so that a request to an
+	// endpoint of the range finds a warm connection. Default 1; negative means none.
 	KeepIdle int
-	// MaxConns is how many H2C connections are opened; each carries as many
-	// streams as the endpoint allows. Default 8. HTTP/1.1 is not bounded
-	// here: the caller bounds its requests in flight. How many are opened at a
-	// time is.
+	// MaxConns is how many H2C connections are opened; each carries as many streams as the
+	// endpoint allows. Default 8. HTTP/1.1 connections have no such limit, because the
+	// caller bounds the requests in flight; only the number that is opened at a time is
+	// limited (maxDials).
 	MaxConns int
-	// ResponseHeaderTimeout bounds the wait for the response head after the
-	// request was sent. Default 0: only the request's deadline counts.
+	// ResponseHeaderTimeout bounds the wait for the response head after the request was
+	// sent. Default 0: only the request's deadline applies.
 	ResponseHeaderTimeout time.Duration
-	// ExpectContinueTimeout is how long a request with "Expect: 100-continue"
-	// waits for the endpoint's word before the body is sent anyway.
-	// Default 1 s.
+	// ExpectContinueTimeout is how long a request with "Expect: 100-continue" waits for the
+	// endpoint's 100 before the body is sent anyway. Default 1 s.
 	ExpectContinueTimeout time.Duration
-	// MaxResponseHeaderBytes bounds a response head, and likewise the
-	// trailers. Default 64 KiB.
+	// MaxResponseHeaderBytes bounds a response head, and separately the trailers.
+	// Default 64 KiB.
 	MaxResponseHeaderBytes int
-	// Dial opens a connection; nil means a plain TCP dial. A TLS connection
-	// must be returned with its handshake done.
+	// Dial opens a connection; nil means a plain TCP dial. A TLS connection must be returned
+	// after its handshake.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Activity counts the waits and the dials of all pools that share it; nil
-	// counts them nowhere.
+	// Activity counts the waits and the dials of all pools that share it. Nil disables the
+	// counts.
 	Activity *Activity
-	// Sessions knows the tunnels and streams of this pool, among others. Default nil:
-	// only Drain ends them.
+	// Sessions ends the tunnels and streams of this pool when the process stops. Default
+	// nil: only Drain ends them.
 	Sessions *Sessions
 }
 
@@ -128,7 +126,7 @@ func (c *Config) complete() error {
 		c.Activity = new(Activity)
 	}
 	if c.Dial == nil {
-		// DialTimeout is applied by dial through the context.
+		// The context of Pool.dial applies DialTimeout.
 		var d net.Dialer
 		c.Dial = d.DialContext
 	}

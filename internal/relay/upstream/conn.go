@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// conn is one HTTP/1.1 connection to the endpoint. It belongs to the pool
-// while idle and to one Carry while busy; ctx, slot, cancelled, progress and generation
-// are guarded by the pool's lock.
+// conn is one HTTP/1.1 connection to the endpoint. The pool owns it while it is idle, one
+// Carry while it is busy. The pool's lock guards ctx, slot, cancelled, progress and
+// generation.
 type conn struct {
 	net.Conn
 	probe probe
 
 	used     bool      // an exchange was completed on it
-	deadline bool      // one is set on the socket
-	resting  time.Time // it is not used again before; zero for at once
+	deadline bool      // a deadline is set on the socket
+	resting  time.Time // not used again before this time; zero means no wait
 
 	ctx        context.Context // of the request on it, nil when idle
 	slot       int             // place in Pool.busy
-	cancelled  bool            // the watch has cut it off
+	cancelled  bool            // interrupted by the watch or closed by Drain
 	progress   *progress       // of the exchange on it, nil when idle
 	generation uint64          // Pool.generation when it was put back
 }
@@ -42,8 +42,8 @@ func newConn(nc net.Conn) *conn {
 	return c
 }
 
-// setDeadline puts the request's deadline on the socket, or takes the last
-// one's away.
+// setDeadline sets the request's deadline on the socket, or removes the one of the
+// previous request.
 func (c *conn) setDeadline(t time.Time) error {
 	if t.IsZero() && !c.deadline {
 		return nil
@@ -55,10 +55,10 @@ func (c *conn) setDeadline(t time.Time) error {
 // rests reports whether it is too early to use the connection again.
 func (c *conn) rests() bool { return !c.resting.IsZero() && time.Now().Before(c.resting) }
 
-// stale reports whether an idle connection is over or holds bytes that belong to no
+// stale reports whether an idle connection is closed or holds bytes that belong to no
 // request.
 func (c *conn) stale() bool {
-	if c.deadline { // the last request's would fail the look
+	if c.deadline { // the deadline of the last request would fail the probe
 		c.deadline = false
 		if c.SetDeadline(time.Time{}) != nil {
 			return true
@@ -67,9 +67,9 @@ func (c *conn) stale() bool {
 	return c.probe.stale(c.used) || c.used && c.probe.wrapped && c.readAhead()
 }
 
-// readAhead reports whether TLS holds bytes that it has read from the socket already.
-// A deadline that has passed keeps the read from reaching the socket, and such an
-// error does not stay with crypto/tls.
+// readAhead reports whether TLS holds bytes that it has already read from the socket. A
+// deadline in the past keeps the read from reaching the socket. crypto/tls does not keep
+// such an error.
 func (c *conn) readAhead() bool {
 	if c.SetReadDeadline(past) != nil {
 		return true

@@ -10,22 +10,22 @@ import (
 	"syscall"
 )
 
-// Stage says how far an exchange had come when it failed.
+// Stage is how far an exchange got before it failed.
 type Stage uint8
 
-// The stages in the order in which an exchange passes them. StageClient is
-// not a step but a cause: the client's fault or its cancellation. StageService
-// stands for all that lies between a sidecar and its service.
+// The stages in the order in which an exchange passes them. StageClient is a cause and not
+// a step: the client's error or cancellation. StageService stands for everything between a
+// sidecar and its service.
 const (
 	StageDial Stage = iota + 1
 	StageSend
 	StageHead
 	StageBody
 	StageClient
-	StageService // beyond the endpoint: its sidecar reports it
+	StageService // beyond the endpoint, as its sidecar reports
 )
 
-// Stages lists all of them, for metrics.
+// Stages lists all stages, for metrics.
 func Stages() []Stage {
 	return []Stage{StageDial, StageSend, StageHead, StageBody, StageClient, StageService}
 }
@@ -48,24 +48,25 @@ func (s Stage) String() string {
 	return "unknown"
 }
 
-// ErrClosed is the cause of the error that a closed Pool gives.
+// ErrClosed is the cause of the error that a closed Pool returns.
 var ErrClosed = errors.New("the pool is closed")
 
 // ErrAbandoned is the cause of the error of an exchange that Pool.Abandon has ended.
 var ErrAbandoned = errors.New("the endpoint was declared dead before it answered")
 
-// ErrFull is the cause of the error of an exchange that a sidecar refused for load:
-// nothing was sent to the service, and Result.Load says what is in flight there.
+// ErrFull is the cause of the error of an exchange that a sidecar refused because of load:
+// nothing was sent to the service, and Result.Load is the number of requests in flight
+// there.
 var ErrFull = errors.New("the worker has as many requests of this service in flight as it has slots")
 
 var (
-	errDialLate    = errors.New("no connection within") // how long
+	errDialLate    = errors.New("no connection within") // the dial timeout follows
 	errStale       = errors.New("the endpoint closed the idle connection")
 	errEarlyEOF    = errors.New("the endpoint closed the connection before the end of the message")
 	errUpgradeH2   = errors.New("upgrade refused: the way to the endpoint is HTTP/2, which carries none here")
 	errSwitchH2    = errors.New("malformed response: 101 over HTTP/2, which has no such answer (RFC 9113 §8.6)")
 	errNoHijack    = errors.New("upgrade refused: the client's connection cannot be taken over")
-	errNotUpgrade  = errors.New("the endpoint switched protocols although nobody asked")
+	errNotUpgrade  = errors.New("the endpoint switched protocols without a request for it")
 	errTooMany1xx  = errors.New("more than 16 informational responses")
 	errConnect     = errors.New("method CONNECT is not carried")
 	errBadMethod   = errors.New("the request's method is not a token")
@@ -80,18 +81,18 @@ var (
 	errBroken      = errors.New("the service did not answer the worker's sidecar, which had sent it the request")
 )
 
-// Error is what every failed Carry returns.
+// Error is the error of every failed Carry.
 type Error struct {
-	// Stage is where it failed.
+	// Stage is where the exchange failed.
 	Stage Stage
-	// Address is the endpoint's.
+	// Address is the address of the endpoint.
 	Address string
-	// Err is the cause. A passed deadline is context.DeadlineExceeded, a
-	// client that went away context.Canceled.
+	// Err is the cause: context.DeadlineExceeded if the deadline passed, context.Canceled if
+	// the client went away.
 	Err error
 
 	sent, committed, bodyConsumed, stale bool
-	late                                 bool // the time was over before the dial began
+	late                                 bool // the deadline had passed before the dial began
 	repeated                             bool
 }
 
@@ -101,23 +102,22 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Sent reports whether any byte of the request may have reached the endpoint,
-// or the service behind it where the endpoint is a sidecar.
-// After false another endpoint may be tried whatever the method, provided
-// that BodyConsumed is false.
+// Sent reports whether any byte of the request may have reached the endpoint, or, if the
+// endpoint is a sidecar, the service behind it. After false another endpoint may be tried
+// whatever the method, provided that BodyConsumed is false.
 func (e *Error) Sent() bool { return e.sent }
 
-// Committed reports whether the response head was already written to the
-// client. The caller must then abort the client's connection with
-// panic(http.ErrAbortHandler), and never retry.
+// Committed reports whether the response head was already written to the client. The
+// caller must then abort the client's connection with panic(http.ErrAbortHandler), and
+// never retry.
 func (e *Error) Committed() bool { return e.committed }
 
-// Client reports whether the client is the cause: its request was malformed,
-// its body failed or it went away. It blames no endpoint.
+// Client reports whether the client is the cause: its request was malformed, its body
+// failed or it went away. No endpoint is blamed for such an error.
 func (e *Error) Client() bool { return e.Stage == StageClient }
 
-// exhaustions are the errors of a dial that this process, or its host, is the cause of,
-// and what there is too little of. The endpoint never heard of such a dial.
+// exhaustions lists the errors of a dial that this process or its host causes, and the
+// resource that is exhausted. The endpoint does not notice such a dial.
 var exhaustions = []struct {
 	err  error
 	what string
@@ -129,13 +129,13 @@ var exhaustions = []struct {
 	{syscall.ENOMEM, "memory for connections"},
 }
 
-// Exhausted is what this process is out of, so that it could open no connection; empty
-// where that is not the cause.
+// Exhausted returns the resource of which this process has none left, so that it could
+// open no connection; empty if that is not the cause.
 func (e *Error) Exhausted() string {
 	if e.Stage != StageDial {
 		return ""
 	}
-	var lookup *net.DNSError // keeps the text of its cause only
+	var lookup *net.DNSError // it keeps only the text of its cause
 	named := errors.As(e.Err, &lookup)
 	for _, x := range exhaustions {
 		if errors.Is(e.Err, x.err) || named && strings.Contains(lookup.Err, x.err.Error()) {
@@ -145,18 +145,19 @@ func (e *Error) Exhausted() string {
 	return ""
 }
 
-// Local reports whether the endpoint was not even asked, because of this process: it is
-// Exhausted, or the request's time was over before its turn to dial came. It blames no
-// endpoint.
+// Local reports whether this process is the reason that the endpoint was not asked: it is
+// Exhausted, or the request's deadline passed before its turn to dial. No endpoint is
+// blamed for such an error.
 func (e *Error) Local() bool { return e.late || e.Exhausted() != "" }
 
-// Repeated reports whether another request's error says the same already: of dials to an
-// endpoint that run out of time together, and of the requests that wait for them, one
-// blames it. A process that gets no processor for a second loses all its dials at once,
-// and an endpoint that is gone is blamed with each second again.
+// Repeated reports whether the error of another request already reports the same failure.
+// Of several dials to an endpoint that run out of time together, and of the requests that
+// wait for these dials, only one blames the endpoint. A process that gets no processor for
+// a second loses all its dials at the same time. An endpoint that is gone is blamed again
+// with each dial timeout.
 func (e *Error) Repeated() bool { return e.repeated }
 
-// Fault is what the client may be told when it is the cause: it names no address.
+// Fault returns the error text for a client that caused the error, without any address.
 func (e *Error) Fault() string {
 	var op *net.OpError
 	if errors.As(e.Err, &op) {
@@ -165,24 +166,25 @@ func (e *Error) Fault() string {
 	return e.Err.Error()
 }
 
-// BodyConsumed reports whether a part of the client's request body was read
-// and is gone, so that the request cannot be repeated.
+// BodyConsumed reports whether a part of the client's request body was already read, so
+// that the request cannot be repeated.
 func (e *Error) BodyConsumed() bool { return e.bodyConsumed }
 
-// Stale reports whether a reused connection ended before any byte of an
-// answer. Endpoints may close idle connections, so this blames nobody.
+// Stale reports whether a reused connection ended before any byte of an answer. Endpoints
+// may close idle connections, so no side is blamed.
 func (e *Error) Stale() bool { return e.stale }
 
 // Timeout reports whether the deadline passed.
 func (e *Error) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
-// Unanswered reports whether nothing was heard from the endpoint: the time for the dial,
-// the attempt or the request was over, or the endpoint was declared dead.
+// Unanswered reports whether the endpoint sent nothing in time: the time for the dial, the
+// attempt or the request was over, or the endpoint was declared dead.
 func (e *Error) Unanswered() bool {
 	return e.Timeout() || errors.Is(e.Err, errDialLate) || errors.Is(e.Err, ErrAbandoned)
 }
 
-// cause turns the error of a connection into what the reader should see.
+// cause returns the reason of a connection's error: the end of ctx, a passed deadline, or
+// the error itself.
 func cause(ctx context.Context, err error) (_ error, client bool) {
 	if cerr := context.Cause(ctx); cerr != nil {
 		return cerr, errors.Is(cerr, context.Canceled)
@@ -193,8 +195,8 @@ func cause(ctx context.Context, err error) (_ error, client bool) {
 	return err, false
 }
 
-// fromSidecar makes e the failure that a sidecar reported with this value of
-// FailedHeader. A value that is not known is taken for the worse case.
+// fromSidecar turns e into the failure that a sidecar reported with this value of
+// FailedHeader. An unknown value counts as the worse case: the service may have acted.
 func (e *Error) fromSidecar(failed string) *Error {
 	if e.Stage != StageService { // the client failed meanwhile
 		return e

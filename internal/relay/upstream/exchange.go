@@ -10,86 +10,85 @@ import (
 // (http.CanonicalHeaderKey).
 type Field struct{ Name, Value string }
 
-// Exchange holds what the handler wants changed on the way, without touching
-// the request's header map. It is only read, and nothing of it is kept after
-// Carry returns, so its slices may be used again for the next request.
+// Exchange holds the changes to the request and the response, so that the handler need not
+// change the request's header map. Carry only reads it and keeps nothing of it, so its
+// slices may be reused for the next request.
 type Exchange struct {
-	// Header is set on the upstream request and replaces the client's fields
-	// of the same name. A name or value that cannot stand in a header makes
-	// Carry fail before anything is sent.
+	// Header is set on the upstream request and replaces the client's fields of the same
+	// name. A name or value that is not allowed in a header makes Carry fail before anything
+	// is sent.
 	Header []Field
-	// ForwardedFor is the client's address; it is appended to what the client
-	// sent in X-Forwarded-For. Empty leaves that field alone. To replace the
-	// client's list, put X-Forwarded-For into Header instead.
+	// ForwardedFor is the client's address; it is appended to the client's X-Forwarded-For.
+	// Empty leaves that field unchanged. To replace the client's list, put X-Forwarded-For
+	// into Header instead.
 	ForwardedFor string
-	// Drop reports whether a client's field of this canonical name, in the head or
-	// in the trailers, is not sent. Nil drops none.
+	// Drop reports whether a client's field of this canonical name, in the head or in the
+	// trailers, is not sent. Nil drops none.
 	Drop func(name string) bool
 	// ResponseHeader is set on the response and replaces the endpoint's
 	// fields of the same name.
 	ResponseHeader []Field
-	// SetCookie is a cookie that the response brings besides the endpoint's own, which
-	// it follows: of two with one name it counts. Empty adds none.
+	// SetCookie is a cookie that the response carries in addition to those of the endpoint.
+	// It comes last, so it wins over one of the same name. Empty adds none.
 	SetCookie string
-	// Peer says that the endpoint is another relay: its Ringway-* response
-	// fields are passed on (but Ringway-Load and Ringway-Failed); an endpoint's
-	// own are dropped.
+	// Peer means that the endpoint is another relay: its Ringway-* response fields are
+	// passed on, except Ringway-Load and Ringway-Failed. Those of other endpoints are
+	// dropped.
 	Peer bool
-	// Sidecar says that the endpoint is a worker's sidecar, and trusted: when it
-	// reports in FailedHeader that it could not carry the request to its service,
-	// that is the exchange's own error, and nothing of the answer is passed on.
+	// Sidecar means that the endpoint is a worker's sidecar, and trusted: if it reports in
+	// FailedHeader that it could not carry the request to its service, that becomes the
+	// exchange's own error, and nothing of the answer is passed on.
 	Sidecar bool
-	// Deadline is when the final response head must have arrived. What follows
-	// may last as long as the client waits: a stream has no deadline. Zero
-	// means the deadline of the request's context, which in any case ends the
-	// whole exchange. It spares the handler a derived context.
+	// Deadline is when the final response head must have arrived. The rest may last as long
+	// as the client waits, because a stream has no deadline. Zero means the deadline of the
+	// request's context, which in any case ends the whole exchange. With this field the
+	// handler needs no derived context.
 	Deadline time.Time
-	// AfterBody moves Deadline while the client's body moves: the head may take this
-	// long after the last byte of it. 0 means that Deadline stays. A client that is
-	// slow costs the endpoint no time.
+	// AfterBody moves Deadline while the client's body moves: the head may arrive this long
+	// after the last byte of the body. So a slow client takes no time from the endpoint. 0
+	// means that Deadline does not move.
 	AfterBody time.Duration
-	// Latest is what AfterBody does not move Deadline beyond, such as the client's own
-	// deadline. Zero means no such limit.
+	// Latest is the limit for the moves by AfterBody, such as the client's own deadline.
+	// Zero means no limit.
 	Latest time.Time
-	// Progress is how long an exchange may go on without a byte in either
-	// direction, other than before the head, which is Deadline's: a client that does
-	// not read its answer or send its body, an endpoint that stops in the middle of
-	// its answer, a tunnel that is idle. It may last a part of a second longer. 0
-	// means no limit.
+	// Progress is how long an exchange may go on without a byte in either direction. It ends
+	// the exchange of a client that does not read its answer or send its body, of an
+	// endpoint that stops in the middle of its answer, and an idle tunnel. The wait for the
+	// head is bounded by Deadline instead. The exchange may last a fraction of a second
+	// longer. 0 means no limit.
 	Progress time.Duration
-	// OnHead, when not nil, is called once with the final response head,
-	// before anything of it is written to the client. When it returns false
-	// the response is dropped: the client sees nothing, Carry returns with
-	// Result.Dropped and no error, and the handler may try elsewhere. It must
-	// not block and not write to the client.
+	// OnHead, if not nil, is called once with the final response head, before anything of it
+	// is written to the client. If it returns false, the response is dropped: the client
+	// gets nothing, Carry returns with Result.Dropped and no error, and the handler may try
+	// another endpoint. OnHead must not block and not write to the client.
 	OnHead func(Result) bool
 }
 
-// Result says what came back.
+// Result describes the response.
 type Result struct {
-	// Status is the final status code; 0 when there was none.
+	// Status is the final status code; 0 if there was none.
 	Status int
-	// Load is the endpoint's own figure from Ringway-Load, -1 when absent or
-	// malformed. The client never sees the field.
+	// Load is the endpoint's own value of Ringway-Load, -1 if absent or malformed. The
+	// client never gets the field.
 	Load int
-	// Shed says that the endpoint refused for load: 429, or 503 with
+	// Shed reports whether the endpoint refused because of load: 429, or 503 with
 	// Ringway-Load or Retry-After.
 	Shed bool
-	// Dropped says that OnHead turned the response away.
+	// Dropped reports whether OnHead refused the response.
 	Dropped bool
-	// Reused says that a warm connection carried the exchange.
+	// Reused reports whether a warm connection carried the exchange.
 	Reused bool
-	// Upgraded says that the connection became a tunnel.
+	// Upgraded reports whether the connection became a tunnel.
 	Upgraded bool
-	// Silent says that the exchange, or the tunnel, was ended because nothing moved,
-	// and whose turn it was. Only a silent endpoint is blamed for it.
+	// Silent is the side that was silent if the exchange or tunnel was ended because nothing
+	// moved. Only SilentEndpoint blames the endpoint.
 	Silent Silent
 	// BytesOut counts the body bytes written to the client, without framing.
 	BytesOut int64
 }
 
-// afterBody is the deadline for the head of an answer to a request whose body moved
-// last at that time.
+// afterBody returns the deadline for the head of an answer to a request whose body last
+// moved at that time.
 func (x *Exchange) afterBody(moved time.Time) time.Time {
 	if x.AfterBody <= 0 || x.Deadline.IsZero() || moved.IsZero() {
 		return x.Deadline
@@ -106,24 +105,24 @@ func (x *Exchange) afterBody(moved time.Time) time.Time {
 
 const loadField = LoadHeader
 
-// The headers with which endpoints speak to relays. They never reach a client.
+// The headers that endpoints send to relays. They never reach a client.
 const (
 	// LoadHeader is how many other requests an endpoint has in flight.
 	LoadHeader = "Ringway-Load"
-	// FailedHeader is on a sidecar's own answer to a request that its service did
-	// not answer: FailedUnsent when no byte of it had been sent to the service,
-	// FailedFull when none was because the service has as many requests in flight as
-	// it has slots, anything else when the service may have acted on it.
+	// FailedHeader is set on a sidecar's own answer to a request that its service did not
+	// answer. FailedUnsent: no byte of the request was sent to the service. FailedFull: no
+	// byte was sent because the service has as many requests in flight as slots. Any other
+	// value: the service may have acted on the request.
 	FailedHeader = "Ringway-Failed"
 	FailedUnsent = "unsent"
 	FailedFull   = "full"
 	FailedSent   = "sent"
 )
 
-// reservedPrefix is the name space of header fields that belong to relays.
+// reservedPrefix begins the names of the header fields that are reserved for relays.
 const reservedPrefix = "Ringway-"
 
-// dropped reports whether a client's field is not sent as it is.
+// dropped reports whether a client's field is removed or replaced.
 func (x *Exchange) dropped(name string) bool {
 	if x.Drop != nil && x.Drop(name) {
 		return true
@@ -136,8 +135,8 @@ func (x *Exchange) dropped(name string) bool {
 	return false
 }
 
-// keepsResponse reports whether the endpoint's response field may reach the
-// client. Hop-by-hop fields are sorted out before.
+// keepsResponse reports whether the endpoint's response field may reach the client. The
+// caller has removed hop-by-hop fields.
 func (x *Exchange) keepsResponse(name string) bool {
 	if strings.HasPrefix(name, reservedPrefix) {
 		if !x.Peer || name == loadField || name == FailedHeader {
@@ -152,7 +151,7 @@ func (x *Exchange) keepsResponse(name string) bool {
 	return true
 }
 
-// keptNames are the names of a Trailer field that may reach the client.
+// keptNames returns the names of a Trailer field that may reach the client.
 func (x *Exchange) keptNames(list string) string {
 	var kept []string
 	for name := range strings.SplitSeq(list, ",") {
@@ -163,7 +162,7 @@ func (x *Exchange) keptNames(list string) string {
 	return strings.Join(kept, ", ")
 }
 
-// addResponse completes the head h of a response.
+// addResponse adds the exchange's own fields to the head h of a response.
 func (x *Exchange) addResponse(h http.Header) {
 	for _, f := range x.ResponseHeader {
 		h[f.Name] = []string{f.Value}
@@ -175,8 +174,8 @@ func (x *Exchange) addResponse(h http.Header) {
 	if announced == nil {
 		return
 	}
-	// net/http's server moves a field of the head to the trailers when it is announced
-	// as one. What comes as a trailer is sent without that, too.
+	// net/http's server moves a field of the head to the trailers if the field is announced
+	// as a trailer. Trailers that arrive are sent without an announcement as well.
 	delete(h, "Trailer")
 	for _, list := range announced {
 		for name := range strings.SplitSeq(list, ",") {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 )
 
 type bodyKind uint8
@@ -17,8 +18,8 @@ const (
 
 const (
 	maxChunkLine = 4096
-	// maxChunkOverhead bounds what chunk extensions and tiny chunks may cost
-	// beyond the data they carry, as net/http does.
+	// maxChunkOverhead bounds the bytes of chunk extensions and tiny chunks beyond the data
+	// that they carry, as in net/http.
 	maxChunkOverhead = 16 << 10
 )
 
@@ -39,8 +40,8 @@ const (
 	chunkTrailer
 )
 
-// framing takes a message body out of the bytes of a connection. It does no
-// input of its own: the caller gives it what it has read so far.
+// framing extracts a message body from the bytes of a connection. It does not read the
+// connection: the caller passes the bytes that it has read.
 type framing struct {
 	kind        bodyKind
 	state       chunkState
@@ -48,14 +49,14 @@ type framing struct {
 	excess      int64
 	trailerSize int
 	maxTrailer  int
-	// trailer gets each trailer field; the slices are valid during the call.
+	// trailer gets each trailer field; the slices are valid only during the call.
 	trailer func(name, value []byte)
 }
 
-// next takes the next piece of the body from buf. It returns the data, which
-// points into buf, and how many bytes of buf it has used up. The error is
-// errNeedMore when buf holds nothing more to give, io.EOF after the end of
-// the body; data and error never come together.
+// next extracts the next piece of the body from buf. It returns the data, which points
+// into buf, and the number of bytes of buf that it consumed. The error is errNeedMore if
+// buf holds no further data, io.EOF after the end of the body. Data and an error never
+// come together.
 func (d *framing) next(buf []byte) (data []byte, used int, err error) {
 	switch d.kind {
 	case bodyLength:
@@ -161,7 +162,7 @@ func (d *framing) nextChunked(buf []byte) (data []byte, used int, err error) {
 	}
 }
 
-// chunkLine cuts a chunk size line off buf; n counts its line end too.
+// chunkLine extracts a chunk size line from buf; n includes its line end.
 func chunkLine(buf []byte) (line []byte, n int, err error) {
 	i := bytes.IndexByte(buf, '\n')
 	if i < 0 {
@@ -179,8 +180,8 @@ func chunkLine(buf []byte) (line []byte, n int, err error) {
 	return buf[:i-1], i + 1, nil
 }
 
-// parseChunkSize reads hexadecimal digits, optionally followed by an
-// extension, whose content is ignored.
+// parseChunkSize reads hexadecimal digits, optionally followed by an extension, whose
+// content is ignored.
 func parseChunkSize(line []byte) (int64, error) {
 	var n int64
 	i := 0
@@ -197,7 +198,7 @@ func parseChunkSize(line []byte) (int64, error) {
 		if c == 0xff {
 			break
 		}
-		if i >= 15 { // 60 bits: room for every sum made of it
+		if i >= 15 { // at most 60 bits, so that sums do not overflow
 			return 0, errChunkLine
 		}
 		n = n<<4 | int64(c)
@@ -210,4 +211,76 @@ func parseChunkSize(line []byte) (int64, error) {
 		return 0, errChunkLine
 	}
 	return n, nil
+}
+
+// isToken marks the bytes of a token (RFC 9110 §5.6.2).
+var isToken = func() (t [256]bool) {
+	for c := '0'; c <= '9'; c++ {
+		t[c] = true
+	}
+	for c := 'a'; c <= 'z'; c++ {
+		t[c], t[c-'a'+'A'] = true, true
+	}
+	for _, c := range "!#$%&'*+-.^_`|~" {
+		t[c] = true
+	}
+	return t
+}()
+
+// isValue marks the bytes of a field value: no control characters except tab.
+var isValue = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c == '\t' || c >= ' ' && c != 0x7f
+	}
+	return t
+}()
+
+// isTarget marks the bytes that are allowed in a request target. Blanks and control
+// characters would change where the request line ends.
+var isTarget = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c > ' ' && c != 0x7f
+	}
+	return t
+}()
+
+func all(t *[256]bool, s string) bool {
+	for i := 0; i < len(s); i++ {
+		if !t[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+func allBytes(t *[256]bool, s []byte) bool {
+	for _, c := range s {
+		if !t[c] {
+			return false
+		}
+	}
+	return true
+}
+
+func validToken(s string) bool { return s != "" && all(&isToken, s) }
+
+// hasToken reports whether a comma-separated list contains token, ignoring case.
+func hasToken(list, token string) bool {
+	for list != "" {
+		var item string
+		item, list, _ = strings.Cut(list, ",")
+		if strings.EqualFold(strings.Trim(item, " \t"), token) {
+			return true
+		}
+	}
+	return false
+}
+
+func anyHasToken(lists []string, token string) bool {
+	for _, l := range lists {
+		if hasToken(l, token) {
+			return true
+		}
+	}
+	return false
 }

@@ -13,21 +13,20 @@ import (
 )
 
 const (
-	// readBuffer takes a head and a body of 16 KiB in one read.
+	// readBuffer holds a head and a body of 16 KiB, so that one read is enough.
 	readBuffer = 32 << 10
-	// inlineBody is the largest request body that is read before the head is
-	// written and sent with it in one write, without a goroutine.
+	// inlineBody is the largest request body that is read before the head is written and
+	// then sent with it in one write, without a goroutine.
 	inlineBody = 16 << 10
-	// keptBuffer is the largest write buffer that goes back to the pool.
+	// keptBuffer is the largest write buffer that is returned to the pool.
 	keptBuffer = 64 << 10
 	max1xx     = 16
-	// sendGrace is how long the sender may take for its last write after the
-	// response has ended.
+	// sendGrace is the time for the last write of the sender after the response has ended.
 	sendGrace = 100 * time.Millisecond
 )
 
-// flight is the state of one HTTP/1.1 exchange. It is pooled with its
-// buffers, so idle connections hold none.
+// flight is the state of one HTTP/1.1 exchange. It is pooled with its buffers, so idle
+// connections hold no buffer.
 type flight struct {
 	p  *Pool
 	w  http.ResponseWriter
@@ -47,14 +46,14 @@ type flight struct {
 	progress progress
 
 	sent, committed, consumed bool
-	heard                     bool // some byte came back
-	// unasked sends the body for which the endpoint had not asked when it answered.
+	heard                     bool // at least one byte came back
+	// unasked sends the body if the endpoint answered without asking for it.
 	unasked *sender
 }
 
 var flights = sync.Pool{New: func() any {
 	f := &flight{in: make([]byte, readBuffer), out: make([]byte, 0, 4096)}
-	f.body.trailer = f.trailerField // bound once
+	f.body.trailer = f.trailerField // bound once, to avoid an allocation per request
 	return f
 }}
 
@@ -74,8 +73,8 @@ func (f *flight) free() {
 	flights.Put(f)
 }
 
-// repeatable reports whether a request may be sent twice unasked: idempotent
-// (RFC 9110 §9.2.2) and without a body.
+// repeatable reports whether a request may be sent twice: idempotent (RFC 9110 §9.2.2) and
+// without a body.
 func repeatable(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
@@ -108,7 +107,7 @@ func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x Exchange) (R
 		case err == nil:
 			return f.res, nil
 		case err.stale && again:
-			// Its neighbours are likely gone as well: a fresh one.
+			// The other idle connections are likely closed as well, so open a new one.
 			again, fresh = false, true
 		default:
 			return f.res, err
@@ -126,7 +125,7 @@ func (f *flight) reset() {
 	f.sent, f.committed, f.consumed, f.heard = false, false, false, false
 }
 
-// exchange runs one attempt on f.c and gives the connection back.
+// exchange runs one attempt on f.c and releases the connection.
 func (f *flight) exchange() *Error {
 	reusable, err := f.attempt()
 	if err != nil && !f.committed {
@@ -143,8 +142,8 @@ func (f *flight) exchange() *Error {
 	return err
 }
 
-// attempt reports whether the connection is clean afterwards; with an error it
-// is where the endpoint itself did well.
+// attempt reports whether the connection is clean afterwards. It returns an error and a
+// clean connection only if the endpoint itself worked.
 func (f *flight) attempt() (reusable bool, _ *Error) {
 	if err := f.send(); err != nil {
 		return false, err
@@ -163,7 +162,7 @@ func (f *flight) attempt() (reusable bool, _ *Error) {
 	return f.respond()
 }
 
-// headLimit is d from now, or the request's deadline if that is earlier.
+// headLimit returns the time d from now, or the request's deadline if that is earlier.
 func (f *flight) headLimit(d time.Duration) time.Time {
 	t := time.Now().Add(d)
 	if !f.x.Deadline.IsZero() && f.x.Deadline.Before(t) {
@@ -172,7 +171,7 @@ func (f *flight) headLimit(d time.Duration) time.Time {
 	return t
 }
 
-// send writes the request: head and small body at once, a large one by a
+// send writes the request: the head and a small body in one write, a large body through a
 // sender.
 func (f *flight) send() *Error {
 	r := f.r
@@ -204,13 +203,13 @@ func (f *flight) send() *Error {
 	if err != nil && !(inline && n > 0) {
 		return f.fail(StageSend, err)
 	}
-	// A write that failed half way may have been cut short by an early
-	// answer: the read that follows tells.
+	// An early answer may have interrupted a write that failed halfway. The read that
+	// follows gets that answer.
 	if length == 0 || inline {
 		return nil
 	}
-	// The body may take longer to send. What does not move is noticed by who awaits
-	// the head.
+	// The body may take longer than the deadline of the head. The wait for the head detects
+	// a body that does not move.
 	if f.x.AfterBody > 0 {
 		if err := f.c.SetWriteDeadline(time.Time{}); err != nil {
 			return f.fail(StageSend, err)
@@ -243,7 +242,7 @@ func (f *flight) readInline(b []byte) error {
 			if err == io.EOF {
 				err = io.ErrUnexpectedEOF
 			}
-			if f.p.silentOf(g) != SilentNone { // as after a clientBody's stop
+			if f.p.silentOf(g) != SilentNone { // as after clientBody.stop
 				_ = http.NewResponseController(f.w).SetReadDeadline(time.Now().Add(lingerTime))
 			}
 			return err
@@ -254,15 +253,15 @@ func (f *flight) readInline(b []byte) error {
 	return nil
 }
 
-// awaitContinue gives the endpoint a while to ask for the body or to answer
-// without it. Unless it answered, the sender is started.
+// awaitContinue waits ExpectContinueTimeout for the endpoint to ask for the body or to
+// answer without it. If there is no answer, it starts the sender.
 func (f *flight) awaitContinue() *Error {
 	f.c.deadline = true
 	_ = f.c.SetReadDeadline(f.headLimit(f.p.cfg.ExpectContinueTimeout))
 	for f.from == f.to {
 		if err := f.fillIn(); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) && f.r.Context().Err() == nil {
-				break // send it unasked
+				break // send the body unasked
 			}
 			return f.fail(StageHead, err)
 		}
@@ -278,7 +277,7 @@ func (f *flight) awaitContinue() *Error {
 			return err
 		}
 		if f.head.status >= 200 || f.head.status == http.StatusSwitchingProtocols {
-			f.unasked, f.sender = f.sender, nil // finalHead takes it from here
+			f.unasked, f.sender = f.sender, nil // finalHead continues from here
 			return nil
 		}
 		if f.head.status == http.StatusContinue {
@@ -290,8 +289,7 @@ func (f *flight) awaitContinue() *Error {
 	}
 }
 
-// finalHead reads up to the final response head and leaves its bytes at
-// f.from.
+// finalHead reads up to the final response head and leaves its bytes at f.from.
 func (f *flight) finalHead() *Error {
 	if f.unasked != nil {
 		return nil
@@ -313,7 +311,7 @@ func (f *flight) finalHead() *Error {
 	return f.fail(StageHead, errTooMany1xx)
 }
 
-// informational passes a 1xx response on and takes its n bytes.
+// informational passes a 1xx response of n bytes to the client and consumes it.
 func (f *flight) informational(n int) {
 	if f.r.ProtoAtLeast(1, 1) {
 		h := f.w.Header()
@@ -325,7 +323,7 @@ func (f *flight) informational(n int) {
 				continue
 			}
 			if _, ok := h[name]; ok {
-				delete(passed, name) // the handler's own
+				delete(passed, name) // the handler has set this field
 				continue
 			}
 			h[name] = v
@@ -338,7 +336,7 @@ func (f *flight) informational(n int) {
 	f.from += n
 }
 
-// readHead reads and parses one head; its n bytes stay at f.from.
+// readHead reads and parses one head of n bytes and leaves it at f.from.
 func (f *flight) readHead() (n int, _ *Error) {
 	limit := f.p.cfg.MaxResponseHeaderBytes
 	for next := 0; ; {
@@ -363,14 +361,14 @@ func (f *flight) readHead() (n int, _ *Error) {
 	}
 }
 
-// awaitsLonger reports whether a read has failed only because the client's body took
-// its time, and moves the deadline.
+// awaitsLonger reports whether a read failed only because the client's body was slow. It
+// then moves the deadline.
 func (f *flight) awaitsLonger(err error) bool {
 	if f.sender == nil || !errors.Is(err, os.ErrDeadlineExceeded) || f.p.cfg.ResponseHeaderTimeout > 0 {
 		return false
 	}
 	later := f.x.afterBody(f.progress.bodyMoved())
-	f.p.mu.Lock() // the watch may be ending the exchange by the same means
+	f.p.mu.Lock() // the watch may be ending the exchange by a deadline as well
 	cancelled := f.c.cancelled
 	f.p.mu.Unlock()
 	return !cancelled && f.r.Context().Err() == nil && time.Now().Before(later) && f.c.SetReadDeadline(later) == nil
@@ -430,10 +428,10 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 	}
 	f.x.addResponse(header)
 	if _, ok := header["Content-Type"]; !ok {
-		header["Content-Type"] = nil // or net/http guesses one
+		header["Content-Type"] = nil // otherwise net/http guesses a type
 	}
 	f.closeUnread()
-	if !f.bodyArrived() { // the deadline was for the head
+	if !f.bodyArrived() { // the deadline was only for the head
 		if err := f.c.setDeadline(time.Time{}); err != nil {
 			return false, f.fail(StageBody, err)
 		}
@@ -447,16 +445,16 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 	return f.clean(), nil
 }
 
-// closeUnread makes net/http close the client's connection after the response
-// when the request body is not read yet: what the client still sends must
-// never be read as a new request.
+// closeUnread makes net/http close the client's connection after the response if the
+// request body has not been read completely. Otherwise the rest of the body could be read
+// as a new request.
 func (f *flight) closeUnread() {
 	if f.r.ProtoMajor == 1 && (f.unasked != nil || f.sender != nil && !f.sender.body.ended.Load()) {
 		f.w.Header()["Connection"] = []string{"close"}
 	}
 }
 
-// frame sets the body's framing up (RFC 9112 §6.3).
+// frame selects the framing of the body (RFC 9112 §6.3).
 func (f *flight) frame() {
 	h, b := &f.head, &f.body
 	b.state, b.remaining, b.excess, b.trailerSize = chunkSize, 0, 0, 0
@@ -473,7 +471,7 @@ func (f *flight) frame() {
 	}
 }
 
-// bodyArrived reports whether the whole body came with the head.
+// bodyArrived reports whether the whole body arrived together with the head.
 func (f *flight) bodyArrived() bool {
 	switch f.body.kind {
 	case bodyNone:
@@ -484,16 +482,16 @@ func (f *flight) bodyArrived() bool {
 	return false
 }
 
-// clean reports whether the connection may carry another request: the body
-// ended where it should and nothing follows it.
+// clean reports whether the connection may carry another request: the body ended correctly
+// and no byte follows.
 func (f *flight) clean() bool {
-	// RFC 9110 §8.6: a 204 has no length. An endpoint that gives one may send a body.
+	// RFC 9110 §8.6: a 204 has no length. An endpoint that declares one may send a body.
 	forbidden := f.head.status == http.StatusNoContent && f.head.declaresBody()
 	return !f.head.close && f.body.kind != bodyToClose && f.from == f.to && f.sent && f.unasked == nil && !forbidden
 }
 
-// copyBody passes the body on as it comes. It flushes only before it must
-// wait for more, so that what arrives in one piece leaves in one piece.
+// copyBody passes the body on as it arrives. It flushes only before it must wait for more,
+// so that bytes that arrive together are sent together.
 func (f *flight) copyBody() *Error {
 	unflushed := true
 	for {
@@ -520,9 +518,9 @@ func (f *flight) copyBody() *Error {
 				unflushed = false
 			}
 			if f.unasked != nil && f.sender == nil {
-				// The endpoint may wait for the body before it goes on. The client
-				// may send it now that it has the head, or leave, which is noticed
-				// only where its body is read.
+				// The endpoint may need the body before it continues. The client may send the body
+				// now that it has the head, or go away, which is detected only by a read of its
+				// body.
 				f.sender = f.unasked
 				f.sender.start()
 			}
@@ -552,7 +550,7 @@ func (f *flight) trailerField(name, value []byte) {
 }
 
 func (f *flight) writeTrailers(unflushed bool) {
-	if unflushed { // or net/http declares a length, and then drops trailers
+	if unflushed { // otherwise net/http declares a length and drops the trailers
 		_ = http.NewResponseController(f.w).Flush()
 	}
 	h := f.w.Header()
@@ -561,8 +559,8 @@ func (f *flight) writeTrailers(unflushed bool) {
 	}
 }
 
-// discard reads away the body of a response that nobody wants, if it is here
-// already, and reports whether the connection is clean.
+// discard consumes the body of a dropped response, as far as it has arrived, and reports
+// whether the connection is clean.
 func (f *flight) discard() bool {
 	for {
 		_, used, err := f.body.next(f.in[f.from:f.to])
@@ -576,7 +574,7 @@ func (f *flight) discard() bool {
 	}
 }
 
-// join ends the sender and reports whether it had sent everything.
+// join ends the sender and reports whether it had sent the whole body.
 func (f *flight) join() bool {
 	s := f.sender
 	f.consumed = f.consumed || s.body.consumed.Load()
@@ -596,7 +594,7 @@ func (f *flight) join() bool {
 	return false
 }
 
-// fail makes the error of the exchange out of err.
+// fail builds the error of the exchange from err.
 func (f *flight) fail(stage Stage, err error) *Error {
 	e := &Error{Stage: stage, Address: f.p.cfg.Address, sent: f.sent, committed: f.committed, bodyConsumed: f.consumed}
 	if f.sender != nil {

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// pingAfter and pingTimeout find a connection whose other side is gone
-	// without a word: a request on it fails over after ten seconds at the latest. Shorter
-	// times would cut off a peer that is merely starved.
+	// pingAfter and pingTimeout detect a connection whose other side is gone without closing
+	// it: a request on it fails over after at most 10 s. Shorter times would cut off a peer
+	// that only lacks processor time.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
 )
@@ -30,24 +30,24 @@ const (
 // over their streams.
 type h2Conns struct {
 	p         *Pool
-	transport *http.Transport // opens connections; pools none
+	transport *http.Transport // opens connections, does not pool them
 
-	mu      sync.Mutex // before Pool.mu
+	mu      sync.Mutex // taken before Pool.mu
 	conns   []*http.ClientConn
-	opening *h2Opening // nil when none is being opened
+	opening *h2Opening // nil if none is being opened
 }
 
-// h2Opening is a connection that is being opened, for all requests that wait for one: a
-// burst needs one connection, not a hundred, and a failed dial would be the same for
-// each.
+// h2Opening is a connection that is being opened for all waiting requests: a burst needs
+// one connection and not a hundred, and a failed dial would fail in the same way for each
+// request.
 type h2Opening struct {
 	done    chan struct{} // closed when cc or err is set
 	cc      *http.ClientConn
 	err     *Error
 	limit   time.Time // of the dial
 	cancel  context.CancelCauseFunc
-	waiting int  // under h2Conns.mu
-	told    bool // of err, a request; under h2Conns.mu
+	waiting int  // guarded by h2Conns.mu
+	told    bool // a request has received err; guarded by h2Conns.mu
 }
 
 func newH2Conns(p *Pool) *h2Conns {
@@ -64,7 +64,7 @@ func newH2Conns(p *Pool) *h2Conns {
 	}}
 }
 
-// reserve returns a connection, with a stream reserved on it unless all are
+// reserve returns a connection. A stream is reserved on it unless all connections are
 // full.
 func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http.ClientConn, reused bool, _ error) {
 	for {
@@ -73,20 +73,20 @@ func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http.Clie
 		}
 		cc, o, began := c.join()
 		if cc != nil {
-			return cc, true, nil // waits there for a stream
+			return cc, true, nil // RoundTrip waits for a stream
 		}
 		if err := c.await(ctx, deadline, o); err != nil {
 			return nil, false, err
 		}
 		if began {
-			_ = o.cc.Reserve() // when it is lost already, RoundTrip says so
+			_ = o.cc.Reserve() // if the connection is already lost, RoundTrip returns the error
 			return o.cc, false, nil
 		}
 	}
 }
 
-// join returns the connection with the fewest requests when there are as many as
-// allowed. Else a connection is being opened for the requests that wait.
+// join returns the connection with the fewest requests if MaxConns are open. Otherwise it
+// returns the opening to wait for, and begins one if there is none.
 func (c *h2Conns) join() (_ *http.ClientConn, _ *h2Opening, began bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +106,8 @@ func (c *h2Conns) join() (_ *http.ClientConn, _ *h2Opening, began bool) {
 	return nil, c.opening, began
 }
 
-// await returns when the connection is open, or with a ready *Error. The last one to
-// give up ends the opening.
+// await returns when the connection is open, or with an *Error. The last waiter that gives
+// up cancels the opening.
 func (c *h2Conns) await(ctx context.Context, deadline time.Time, o *h2Opening) error {
 	e := &Error{Stage: StageDial, Address: c.p.cfg.Address, late: passed(deadline)}
 	var late <-chan time.Time
@@ -119,7 +119,7 @@ func (c *h2Conns) await(ctx context.Context, deadline time.Time, o *h2Opening) e
 	select {
 	case <-o.done:
 		switch {
-		case e.late: // whatever came of it: the endpoint had no time
+		case e.late: // whatever the result: the endpoint had no time
 		case o.err == nil:
 			return nil
 		default:
@@ -147,7 +147,7 @@ func (c *h2Conns) await(ctx context.Context, deadline time.Time, o *h2Opening) e
 	return e
 }
 
-// reserveOpen reserves a stream on an open connection, if one has room.
+// reserveOpen reserves a stream on an open connection that has one free.
 func (c *h2Conns) reserveOpen() *http.ClientConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,8 +159,8 @@ func (c *h2Conns) reserveOpen() *http.ClientConn {
 	return nil
 }
 
-// leastLoaded returns the connection with the fewest requests when there are
-// already as many connections as allowed, else nil. The lock is held.
+// leastLoaded returns the connection with the fewest requests if MaxConns are open, else
+// nil. The lock is held.
 func (c *h2Conns) leastLoaded() *http.ClientConn {
 	c.forgetEnded()
 	if len(c.conns) < c.p.cfg.MaxConns {
@@ -175,17 +175,16 @@ func (c *h2Conns) leastLoaded() *http.ClientConn {
 	return least
 }
 
-// forgetEnded drops the connections that take no more requests. The lock is
-// held.
+// forgetEnded removes the connections that accept no more requests. The lock is held.
 func (c *h2Conns) forgetEnded() {
 	c.conns = slices.DeleteFunc(c.conns, func(cc *http.ClientConn) bool { return cc.Err() != nil })
 }
 
-// open opens one connection for all who wait. Drain waits for its goroutine.
+// open opens one connection for all waiting requests. Drain waits for its goroutine.
 func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
 	o.limit = time.Now().Add(c.p.cfg.DialTimeout)
 	cc, err := c.transport.NewClientConn(ctx, "http", c.p.cfg.Address)
-	if err != nil && !errors.As(err, &o.err) { // the dial's
+	if err != nil && !errors.As(err, &o.err) { // an error of the transport; those of the dial are an *Error already
 		o.err = &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: err}
 	}
 	o.cc = cc
@@ -228,7 +227,7 @@ func (c *h2Conns) warm(ctx context.Context) error {
 	return c.await(ctx, time.Time{}, o)
 }
 
-// count drops the connections that have ended and counts the rest.
+// count removes the connections that have ended and counts the others.
 func (c *h2Conns) count() (open, idle int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -270,8 +269,8 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 		}
 	}
 	if !x.Deadline.IsZero() {
-		// Not context.WithDeadline: the deadline is over with the head, the
-		// context with the last byte.
+		// Not context.WithDeadline: the deadline ends with the head, the context with the last
+		// byte.
 		limited, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer s.startDeadline(func() { cancel(context.DeadlineExceeded) })()
@@ -315,29 +314,29 @@ type h2Stream struct {
 	progress progress
 
 	wroteHead atomic.Bool
-	waiting   sync.Mutex // informational and the deadline against RoundTrip's return
+	waiting   sync.Mutex // makes informational and the deadline exclude the return of RoundTrip
 	returned  bool
-	informed  int // informational answers so far
+	informed  int // number of informational answers so far
 	committed bool
 }
 
 func (s *h2Stream) run(cc *http.ClientConn, out *http.Request) *Error {
-	// Nothing may read the client's body once we have returned.
+	// Nothing may read the client's body after run has returned.
 	if s.body != nil {
 		defer s.body.stop()
 	}
-	// Ends the stream, and with it its goroutines, whatever happens.
+	// In all cases ends the stream and its goroutines.
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
 	s.c.p.mu.Lock()
 	s.progress.cancel = cancel
 	s.c.p.mu.Unlock()
 	trace := &httptrace.ClientTrace{Got1xxResponse: s.informational}
-	// Before the first field and not after the last: RoundTrip may return between the
-	// write and what follows it, and what was written counts as sent.
+	// WroteHeaderField and not WroteHeaders: RoundTrip may return between the write and the
+	// later callback, and a written request counts as sent.
 	trace.WroteHeaderField = func(string, []string) {
 		s.wroteHead.Store(true)
-		trace.WroteHeaderField = nil // once is enough
+		trace.WroteHeaderField = nil // the first call is enough
 	}
 	resp, err := cc.RoundTrip(out.WithContext(httptrace.WithClientTrace(ctx, trace)))
 	s.waiting.Lock()
@@ -356,7 +355,7 @@ func (s *h2Stream) run(cc *http.ClientConn, out *http.Request) *Error {
 			stage = StageSend
 		}
 		e := s.fail(stage, err)
-		// One that was cancelled a moment ago may be written all the same.
+		// A request that was just cancelled may still be written.
 		e.sent = e.sent || ctx.Err() != nil && !unprocessed(err)
 		s.closeUnread()
 		return e
@@ -365,8 +364,8 @@ func (s *h2Stream) run(cc *http.ClientConn, out *http.Request) *Error {
 	return s.respond(resp)
 }
 
-// startDeadline has expired called unless the head arrives in time, and moves the
-// deadline while the client's body moves. The function returned ends that.
+// startDeadline calls expired unless the head arrives in time, and moves the deadline
+// while the client's body moves. The returned function ends the deadline.
 func (s *h2Stream) startDeadline(expired func()) (stop func()) {
 	s.waiting.Lock()
 	defer s.waiting.Unlock()
@@ -391,8 +390,8 @@ func (s *h2Stream) startDeadline(expired func()) (stop func()) {
 	}
 }
 
-// checkAnswer refuses what net/http takes over HTTP/2 although its server panics at it,
-// or would pass it on as the framing of a message over HTTP/1.1.
+// checkAnswer refuses answers that net/http accepts over HTTP/2 but on which its server
+// would panic, or which it would pass on as the framing of an HTTP/1.1 message.
 func checkAnswer(resp *http.Response) error {
 	if resp.StatusCode < 200 || resp.StatusCode > 999 {
 		return errStatus
@@ -406,8 +405,8 @@ func checkAnswer(resp *http.Response) error {
 	return nil
 }
 
-// request makes the upstream request. The header map is a new one, its value
-// lists are the client's.
+// request builds the upstream request. Its header map is new; the value lists are those of
+// the client.
 func (s *h2Stream) request() (*http.Request, error) {
 	r, x := s.r, &s.x
 	if _, err := target(r); err != nil {
@@ -444,7 +443,7 @@ func (s *h2Stream) request() (*http.Request, error) {
 		out.Header[f.Name] = []string{f.Value}
 	}
 	if _, ok := out.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = nil // or the transport names itself
+		out.Header["User-Agent"] = nil // otherwise the transport sets its own
 	}
 	if s.body != nil {
 		s.body.announced(r.Trailer, x)
@@ -540,11 +539,11 @@ func (s *h2Stream) respond(resp *http.Response) *Error {
 	return nil
 }
 
-// copyBody flushes the head and whatever arrives, for the other side may be
-// waiting for it; only a body of known length needs no flush at its end.
+// copyBody flushes the head and every piece that arrives, because the client may be
+// waiting for it. Only a body of known length needs no flush at its end.
 func (s *h2Stream) copyBody(resp *http.Response) *Error {
 	if resp.Body == http.NoBody || bodyless(s.r.Method, resp.StatusCode) {
-		return nil // the transport takes the length of a 304 for that of a body
+		return nil // the transport takes the Content-Length of a 304 for the length of a body
 	}
 	flush := http.NewResponseController(s.w)
 	known := resp.ContentLength >= 0
@@ -619,7 +618,7 @@ func (s *h2Stream) fail(stage Stage, err error) *Error {
 		e.Err = ErrAbandoned
 		return e
 	}
-	// The transport may have interrupted the read of the body already.
+	// The transport may have already interrupted the read of the body.
 	if e.Timeout() && (s.progress.awaitsBody() || s.body != nil && s.progress.owed.Load() && s.body.cut.Load()) {
 		e.Stage, e.Err = StageClient, errBodyLate
 		return e
@@ -631,20 +630,20 @@ func (s *h2Stream) fail(stage Stage, err error) *Error {
 	return e
 }
 
-// headTooLarge reports whether the request's head is larger than the endpoint takes,
-// which over HTTP/2 it says beforehand. The transport keeps the error to itself.
+// headTooLarge reports whether the request's head exceeds the limit that the endpoint
+// announces over HTTP/2. The transport does not export the error.
 func headTooLarge(err error) bool {
 	return strings.Contains(err.Error(), "request header list larger than peer's advertised limit")
 }
 
-// unprocessed reports whether the endpoint has said, or the transport knows,
-// that the request was not acted on (RFC 9113 §8.7).
+// unprocessed reports whether the endpoint has reported, or the transport knows, that the
+// request was not acted on (RFC 9113 §8.7).
 func unprocessed(err error) bool {
 	var se http2.StreamError
 	if errors.As(err, &se) {
 		return se.Code == http2.ErrCodeRefusedStream
 	}
-	// The transport keeps these two to itself.
+	// The transport does not export these two errors.
 	text := err.Error()
 	return strings.Contains(text, "client conn not usable") ||
 		strings.Contains(text, "graceful shutdown GOAWAY")

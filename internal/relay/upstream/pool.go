@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// watchPeriod is how late a cancelled request may be noticed.
+	// watchPeriod is the maximum delay until a cancelled request is detected.
 	watchPeriod = 20 * time.Millisecond
-	// restTime is how long a connection rests after an answer that declared a body
-	// which must not come. An endpoint that sends it all the same does so at once.
+	// restTime is how long a connection rests after an answer that declared a body where
+	// none is allowed. An endpoint that sends the body anyway sends it immediately.
 	restTime = 20 * time.Millisecond
 )
 
-// past is a deadline that has passed: it ends reads and writes at once.
+// past is a deadline in the past: it ends reads and writes immediately.
 var past = time.Unix(1, 0)
 
 // Pool keeps the warm connections to one endpoint and carries requests over
@@ -33,34 +33,34 @@ type Pool struct {
 	warming sync.Mutex // one Warm at a time
 	answers atomic.Uint64
 
-	mu       sync.Mutex // everything below; held for a few instructions only
+	mu       sync.Mutex // guards the fields below; held for a few instructions only
 	closed   bool
 	inFlight int
 	dials    uint64
 	reused   uint64
-	idle     []*conn // the newest last: it is used first
+	idle     []*conn // the newest last; the newest is used first
 	busy     []*conn
 	watched  []*progress   // the exchanges in flight
 	drained  chan struct{} // closed when closed and nothing is in flight
 
 	dialling int
 	// HTTP/1.1 only: see waiting.go.
-	waiting   []*waiter       // the one that waits longest first
-	dialCtx   context.Context // of the dials under way; nil before the first
+	waiting   []*waiter       // the longest waiting first
+	dialCtx   context.Context // of the running dials; nil before the first
 	stopDials context.CancelCauseFunc
 
-	// The watch looks at the busy connections every watchPeriod, while there
-	// are any, and cuts off those whose request is over or does not move. Over
-	// HTTP/2 it is for the latter only.
+	// The watch checks the busy connections every watchPeriod, while there are any, and
+	// interrupts those whose request is over or does not move. Over HTTP/2 it detects only
+	// the latter.
 	watch *time.Timer
 	round time.Duration
 	armed bool
 	cut   bool // Drain gave up waiting
 
-	blamed time.Time // when a dial last ran out of time that is not Repeated
+	blamed time.Time // when a dial last ran out of time with an error that is not Repeated
 
-	// The janitor runs twice per IdleTimeout, while there are connections to
-	// look at; generation counts its rounds.
+	// The janitor runs twice per IdleTimeout while there are idle connections. generation
+	// counts its rounds.
 	janitor    *time.Timer
 	cleaning   bool
 	generation uint64
@@ -68,22 +68,22 @@ type Pool struct {
 
 // Stats are a pool's counters at one moment.
 type Stats struct {
-	// Open connections: idle, busy and tunnels.
+	// Open counts the open connections: idle, busy and tunnels.
 	Open int
-	// Idle connections, ready for a request.
+	// Idle counts the idle connections, ready for a request.
 	Idle int
-	// InFlight requests, those that wait for a connection and tunnels included.
+	// InFlight counts the requests, including tunnels and those that wait for a connection.
 	InFlight int
-	// Waiting requests, for an HTTP/1.1 connection, and Dialling, connections that
-	// are being opened.
+	// Waiting counts the requests that wait for an HTTP/1.1 connection, Dialling the
+	// connections that are being opened.
 	Waiting, Dialling int
-	// Dials counts connections opened, Reused requests that found a warm one, Answers
-	// the final heads of answers that came.
+	// Dials counts the connections opened, Reused the requests that found a warm one,
+	// Answers the final response heads.
 	Dials, Reused, Answers uint64
 }
 
-// NewPool checks cfg and returns a pool without connections. It starts no
-// goroutine; timers run while the pool holds connections, so Close it.
+// NewPool checks cfg and returns a pool without connections. It starts no goroutine.
+// Timers run while the pool holds connections, so the caller must Close it.
 func NewPool(cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -102,14 +102,13 @@ func NewPool(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// Address is the endpoint's.
+// Address returns the address of the endpoint.
 func (p *Pool) Address() string { return p.cfg.Address }
 
-// Carry sends r to the endpoint and its answer to w. It returns when both are
-// done; a failure is always an *Error. x is not kept. For HTTP/1.1 it runs on
-// the caller's goroutine and starts one more only for a request body that is
-// large or of unknown length, or for the second direction of a tunnel; all of
-// these have ended when it returns.
+// Carry sends r to the endpoint and its answer to w. It returns when both are done; a
+// failure is always an *Error. x is not kept. For HTTP/1.1 it runs on the caller's
+// goroutine. It starts one more only for a request body that is large or of unknown
+// length, and for the second direction of a tunnel. These have ended when it returns.
 func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
 	if err := CheckRequest(r); err != nil {
 		return Result{Load: -1}, &Error{Stage: StageClient, Address: p.cfg.Address, Err: err}
@@ -123,9 +122,8 @@ func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x Exchange) (Result
 	return p.carryHTTP1(w, r, x)
 }
 
-// Warm makes sure that at least one connection is open. It waits for one, as a request
-// does, when there is none or when all idle ones turn out to be closed by the other
-// side.
+// Warm makes sure that at least one connection is open. Like a request, it waits for one
+// if there is none or if the other side has closed all idle ones.
 func (p *Pool) Warm(ctx context.Context) error {
 	p.warming.Lock()
 	defer p.warming.Unlock()
@@ -152,32 +150,32 @@ func (p *Pool) Warm(ctx context.Context) error {
 	return nil
 }
 
-// Probe opens a connection and closes it: it says whether the endpoint can be reached
-// at this moment, whatever the connections are that are open.
+// Probe opens a connection and closes it. It checks whether the endpoint can be reached
+// now, independent of the open connections.
 func (p *Pool) Probe(ctx context.Context) error {
 	conn, err := p.dial(ctx)
 	if err == nil {
-		_ = conn.Close() // it was open
+		_ = conn.Close() // the endpoint was reached
 	}
 	return err
 }
 
-// dial opens one connection and counts it. Its error is a ready *Error.
+// dial opens one connection and counts it. Its error is an *Error.
 func (p *Pool) dial(ctx context.Context) (net.Conn, error) {
 	dctx, cancel := context.WithTimeout(ctx, p.cfg.DialTimeout)
 	defer cancel()
 	nc, err := p.cfg.Dial(dctx, "tcp", p.cfg.Address)
 	if err != nil {
-		if context.Cause(ctx) == nil { // it was not given up
+		if context.Cause(ctx) == nil { // the dial was not cancelled
 			p.cfg.Activity.Failed.Add(1)
 		}
 		e := &Error{Stage: StageDial, Address: p.cfg.Address, Err: err}
-		// The dialler's own timer may be a moment before the context's.
+		// The dialler's own timer may fire just before that of the context.
 		late := dctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 		switch cerr := context.Cause(ctx); {
 		case cerr != nil:
 			e.Err = cerr
-		case late: // not the request's deadline, so no such error may be in it
+		case late: // the request's deadline did not pass, so its error must not be wrapped
 			e.Err = fmt.Errorf("%w %v", errDialLate, p.cfg.DialTimeout)
 		}
 		return nil, e
@@ -189,8 +187,8 @@ func (p *Pool) dial(ctx context.Context) (net.Conn, error) {
 	return nc, nil
 }
 
-// enter counts a request in; every successful enter is paired with a leave. What has
-// no exchange gives nil.
+// enter counts a request; every successful enter needs a leave. g is nil if there is no
+// exchange.
 func (p *Pool) enter(g *progress) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,8 +223,8 @@ func (p *Pool) leave(g *progress) {
 	}
 }
 
-// isOver reports whether the pool is closed and nothing goes on any more. It becomes
-// true once, because then nothing new is begun. The lock is held.
+// isOver reports whether the pool is closed and nothing is running. It becomes true only
+// once, because a closed pool begins nothing new. The lock is held.
 func (p *Pool) isOver() bool { return p.closed && p.inFlight == 0 && p.dialling == 0 }
 
 // finish runs once, when isOver becomes true.
@@ -241,13 +239,13 @@ func (p *Pool) finish() {
 	close(p.drained)
 }
 
-// takeIdle returns the connection used last of those that do not rest, marked busy
-// with ctx, or nil. Each is looked at first: what the endpoint sent behind its last
+// takeIdle returns the most recently used connection that does not rest, marked busy with
+// ctx, or nil. It checks each connection first: what the endpoint sent after its last
 // answer must not be read as the answer to this request.
 func (p *Pool) takeIdle(ctx context.Context, g *progress) *conn {
 	for {
 		p.mu.Lock()
-		p.serve() // a rest may be over: those who wait are first
+		p.serve() // a rest may be over: waiting requests are served first
 		n := p.rested()
 		if n < 0 {
 			p.mu.Unlock()
@@ -265,8 +263,8 @@ func (p *Pool) takeIdle(ctx context.Context, g *progress) *conn {
 	}
 }
 
-// rested is the place of the idle connection used last of those that do not rest, -1
-// for none. The lock is held.
+// rested returns the index of the most recently used idle connection that does not rest,
+// -1 if there is none. The lock is held.
 func (p *Pool) rested() int {
 	n := len(p.idle) - 1
 	for n >= 0 && p.idle[n].rests() {
@@ -275,8 +273,8 @@ func (p *Pool) rested() int {
 	return n
 }
 
-// release ends a connection's use: to the first that waits or back to the pool when
-// reusable, else closed.
+// release ends a connection's use: if reusable, it goes to the first waiting request or
+// back to the pool, otherwise it is closed.
 func (p *Pool) release(c *conn, reusable bool) {
 	p.mu.Lock()
 	p.disengage(c)
@@ -287,7 +285,7 @@ func (p *Pool) release(c *conn, reusable bool) {
 	}
 }
 
-// engage puts c among the busy connections. The lock is held.
+// engage adds c to the busy connections. The lock is held.
 func (p *Pool) engage(c *conn, ctx context.Context, g *progress) {
 	c.ctx, c.progress, g.c = ctx, g, c
 	c.slot = len(p.busy)
@@ -299,7 +297,7 @@ func (p *Pool) engage(c *conn, ctx context.Context, g *progress) {
 	p.arm()
 }
 
-// arm starts the watch unless it runs. The lock is held.
+// arm starts the watch unless the watch runs. The lock is held.
 func (p *Pool) arm() {
 	if !p.armed {
 		p.armed = true
@@ -307,7 +305,7 @@ func (p *Pool) arm() {
 	}
 }
 
-// disengage takes c out of the busy connections. The lock is held.
+// disengage removes c from the busy connections. The lock is held.
 func (p *Pool) disengage(c *conn) {
 	last := len(p.busy) - 1
 	moved := p.busy[last]
@@ -319,7 +317,7 @@ func (p *Pool) disengage(c *conn) {
 	c.ctx, c.progress = nil, nil
 }
 
-// keep puts c among the idle connections if there is room. The lock is held.
+// keep adds c to the idle connections if there is room. The lock is held.
 func (p *Pool) keep(c *conn) bool {
 	if p.closed || len(p.idle) >= p.cfg.MaxIdle {
 		return false
@@ -333,9 +331,10 @@ func (p *Pool) keep(c *conn) bool {
 	return true
 }
 
-// watchRound ends exchanges that do not move, and cuts off the connections whose
-// request was cancelled: their deadline is moved into the past, again in every round, because the request
-// may just be setting its own. It runs on the timer's goroutine.
+// watchRound ends exchanges that do not move, and interrupts the connections whose request
+// was cancelled. It moves their deadline into the past, and repeats this in every round,
+// because the request may just be setting its own deadline. It runs on the timer's
+// goroutine.
 func (p *Pool) watchRound() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -355,8 +354,8 @@ func (p *Pool) watchRound() {
 	}
 }
 
-// cleanRound closes connections that were idle for two rounds, but for the
-// newest KeepIdle, and those that the other side has closed.
+// cleanRound closes connections that were idle for two rounds, except the newest KeepIdle,
+// and those that the other side has closed.
 func (p *Pool) cleanRound() {
 	p.mu.Lock()
 	p.generation++
@@ -373,8 +372,8 @@ func (p *Pool) cleanRound() {
 	closeAll(gone)
 }
 
-// takeStale takes the connections that the other side has closed out of the
-// idle ones. The lock is held; a look costs one short system call each.
+// takeStale removes the connections that the other side has closed from the idle ones. The
+// lock is held; each check costs one short system call.
 func (p *Pool) takeStale() (gone []*conn) {
 	kept := p.idle[:0]
 	for _, c := range p.idle {
@@ -395,9 +394,8 @@ func closeAll(cs []*conn) {
 	}
 }
 
-// Close refuses new requests and closes the idle connections. Requests in
-// flight finish, and then their connections are closed. It does not wait; it
-// may be called again.
+// Close refuses new requests and closes the idle connections. Requests in flight finish,
+// and then their connections are closed. Close does not wait and may be called again.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	if p.closed {
@@ -418,9 +416,9 @@ func (p *Pool) Close() {
 	}
 }
 
-// Drain is Close, and then waits until nothing is in flight and no connection is being
-// opened. When ctx ends first it cuts off what is left, tunnels too, and returns the
-// context's error after that.
+// Drain calls Close and waits until nothing is in flight and no connection is being
+// opened. If ctx ends first, Drain closes the other connections, including tunnels, and
+// returns the context's error.
 func (p *Pool) Drain(ctx context.Context) error {
 	p.Close()
 	select {
@@ -442,9 +440,9 @@ func (p *Pool) Drain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Abandon ends the exchanges whose answer has not begun, with ErrAbandoned, and those
-// that wait for a connection: where an endpoint is known to be dead they need not wait
-// for a deadline. Later ones are not touched.
+// Abandon ends the exchanges whose answer has not begun, with ErrAbandoned, and the waits
+// for a connection. If an endpoint is known to be dead, they need not wait for a deadline.
+// Later exchanges are not affected.
 func (p *Pool) Abandon() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

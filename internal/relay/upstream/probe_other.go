@@ -4,7 +4,7 @@ package upstream
 
 import "syscall"
 
-// probe cannot look at a socket here: a stale connection shows when it is
+// probe cannot check a socket on this system: a stale connection is detected when it is
 // used, and the handler retries what may be repeated.
 type probe struct {
 	wrapped bool

@@ -4,11 +4,10 @@ package upstream
 
 import "syscall"
 
-// probe looks at an idle socket without blocking and without taking anything
-// out of it.
+// probe checks an idle socket without blocking and without consuming bytes.
 type probe struct {
 	raw     syscall.RawConn
-	peek    func(fd uintptr) bool // bound once: a closure per call would be garbage
+	peek    func(fd uintptr) bool // bound once, to avoid an allocation per call
 	wrapped bool                  // TLS: bytes may be a session ticket
 	n       int
 	err     error
@@ -25,8 +24,8 @@ func (p *probe) peekAt(fd uintptr) bool {
 	return true
 }
 
-// stale reports whether the other side has closed or has sent something. On a
-// fresh TLS connection bytes are expected.
+// stale reports whether the other side has closed the connection or sent bytes. On a fresh
+// TLS connection bytes are expected.
 func (p *probe) stale(used bool) bool {
 	if p.raw == nil {
 		return false

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Silent says which side moved no byte for as long as Exchange.Progress allows.
+// Silent is the side that moved no byte for Exchange.Progress.
 type Silent uint8
 
-// SilentNone is for an exchange that was not ended for that. With SilentBoth each
-// side may have waited for the other: an idle tunnel, or a stream both ways.
+// SilentNone is for an exchange that was not ended for silence. With SilentBoth each side
+// may have waited for the other: an idle tunnel, or a stream in both directions.
 const (
 	SilentNone Silent = iota
 	SilentClient
@@ -24,7 +24,7 @@ const (
 // Sides lists the names of the sides, for metrics.
 func Sides() []string { return []string{"client", "endpoint", "both"} }
 
-// String is one of Sides, empty for SilentNone.
+// String returns one of Sides, empty for SilentNone.
 func (s Silent) String() string {
 	if s == SilentNone {
 		return ""
@@ -32,8 +32,8 @@ func (s Silent) String() string {
 	return Sides()[s-1]
 }
 
-// BehindRelay is the limit for the listeners that relays send to. They wait longer
-// than the relay that knows the client, so that it is the one that ends a request.
+// BehindRelay returns the limit for the listeners that relays send to. It is longer than
+// that of the relay that accepted the request, so that this first relay ends the request.
 func BehindRelay(limit time.Duration) time.Duration { return limit + limit/4 }
 
 var errSilent = [...]error{
@@ -42,29 +42,29 @@ var errSilent = [...]error{
 	SilentBoth:     errors.New("neither the client nor the endpoint sent anything for the progress timeout"),
 }
 
-// h2WatchPeriod is how often progress is looked at where cancelled requests are
-// noticed without the watch.
+// h2WatchPeriod is how often progress is checked over HTTP/2, where the watch is not
+// needed to detect cancelled requests.
 const h2WatchPeriod = 250 * time.Millisecond
 
-// progress is what the watch of a pool knows of one exchange. The exchange only
-// stores flags, so it costs neither a clock read nor a timer. Nginx has the same
-// semantics (send_timeout): what counts is that the kernel takes more, which for a
-// slow reader is when a part of the socket's buffer is free again.
+// progress is the state of one exchange that the watch of a pool reads. The exchange only
+// stores flags, which costs neither a clock read nor a timer. Nginx has the same semantics
+// (send_timeout): a write makes progress when the kernel accepts more. For a slow reader
+// that is when a part of the socket's buffer is free again.
 type progress struct {
-	limit time.Duration // 0: none
+	limit time.Duration // 0 means no limit
 	w     http.ResponseWriter
 
-	moved     atomic.Bool // since the watch looked last
+	moved     atomic.Bool // since the last check of the watch
 	writing   atomic.Bool // to the client
 	sending   atomic.Bool // to the endpoint, through a tunnel
 	reading   atomic.Bool // the client's body
-	inline    atomic.Bool // it is read by the exchange itself
-	owed      atomic.Bool // the endpoint can answer only when it has that body
-	answering atomic.Bool // the head has come
+	inline    atomic.Bool // the exchange itself reads the body
+	owed      atomic.Bool // the endpoint needs that body to answer
+	answering atomic.Bool // the head has arrived
 	abandoned atomic.Bool // the endpoint is known to be dead
 
-	began  time.Time    // what bodyAt is counted from; zero where there is no body
-	bodyAt atomic.Int64 // when the client's body moved last
+	began  time.Time    // bodyAt counts from here; zero if there is no body
+	bodyAt atomic.Int64 // when the client's body last moved
 
 	// Guarded by Pool.mu.
 	slot   int
@@ -73,12 +73,12 @@ type progress struct {
 	c      *conn                   // HTTP/1.1 to the endpoint
 	cancel context.CancelCauseFunc // HTTP/2 to the endpoint
 	tunnel net.Conn                // to the client
-	// stopping: Sessions ends the exchange, a tunnel by endBy.
+	// stopping means that Sessions ends the exchange, a tunnel by endBy.
 	stopping bool
 	endBy    time.Time
 }
 
-// begin forgets the last exchange.
+// begin resets the state of the previous exchange.
 func (g *progress) begin(w http.ResponseWriter, limit time.Duration) {
 	g.w, g.limit = w, limit
 	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.owed, &g.answering, &g.abandoned} {
@@ -89,19 +89,19 @@ func (g *progress) begin(w http.ResponseWriter, limit time.Duration) {
 	g.stopping = false
 }
 
-// watchBody begins to note when the client's body moves.
+// watchBody starts to record when the client's body moves.
 func (g *progress) watchBody() {
 	g.began = time.Now()
 	g.bodyAt.Store(0)
 }
 
-// read says that a part of the client's body has come.
+// read records that a part of the client's body has arrived.
 func (g *progress) read() {
 	g.moved.Store(true)
 	g.bodyAt.Store(int64(time.Since(g.began)))
 }
 
-// bodyMoved is when the client's body moved last, zero where there is none.
+// bodyMoved returns when the client's body last moved, zero if there is none.
 func (g *progress) bodyMoved() time.Time {
 	if g.began.IsZero() {
 		return time.Time{}
@@ -109,14 +109,14 @@ func (g *progress) bodyMoved() time.Time {
 	return g.began.Add(time.Duration(g.bodyAt.Load()))
 }
 
-// wrote says that what was written to the client is out.
+// wrote records that a write to the client is complete.
 func (g *progress) wrote() {
 	g.writing.Store(false)
 	g.moved.Store(true)
 }
 
-// waitsFor is the side whose turn it is. None: the endpoint's, which has not begun
-// to answer; that is bounded by the exchange's deadline.
+// waitsFor returns the side whose turn it is. SilentNone means that the endpoint has not
+// begun to answer; the exchange's deadline bounds that.
 func (g *progress) waitsFor() Silent {
 	switch {
 	case g.writing.Load():
@@ -135,13 +135,13 @@ func (g *progress) waitsFor() Silent {
 	return SilentNone
 }
 
-// awaitsBody reports whether the client is late with a body without which the
-// endpoint cannot answer.
+// awaitsBody reports whether the exchange waits for a body from the client without which
+// the endpoint cannot answer.
 func (g *progress) awaitsBody() bool { return g.reading.Load() && g.owed.Load() }
 
-// look ends the exchange if nothing has moved for too long: again each time until it
-// has ended, because it may just be setting deadlines of its own. Pool.mu is held,
-// so the exchange cannot return to its handler meanwhile.
+// look ends the exchange if nothing has moved for too long. It repeats this until the
+// exchange has ended, because the exchange may just be setting its own deadlines. Pool.mu
+// is held, so the exchange cannot return to its handler meanwhile.
 func (g *progress) look(elapsed time.Duration) {
 	if g.stopping {
 		g.endStopped()
@@ -175,16 +175,16 @@ func (g *progress) look(elapsed time.Duration) {
 	g.cut(errSilent[g.silent])
 }
 
-// cut ends the exchange at once, whatever it waits for. Pool.mu is held.
+// cut ends the exchange immediately, whatever it waits for. Pool.mu is held.
 func (g *progress) cut(because error) {
 	if g.tunnel != nil {
 		_ = g.tunnel.SetDeadline(past)
 	} else {
 		client := http.NewResponseController(g.w)
 		if g.writing.Load() {
-			_ = client.SetWriteDeadline(past) // over HTTP/2 it resets the stream
+			_ = client.SetWriteDeadline(past) // over HTTP/2 this resets the stream
 		}
-		// net/http's HTTP/2 client ends no stream, once its head has come, while it
+		// After the head has arrived, net/http's HTTP/2 client does not end a stream while it
 		// waits for more of the request's body.
 		if g.inline.Load() || g.cancel != nil && g.answering.Load() && g.reading.Load() {
 			_ = client.SetReadDeadline(past)
@@ -199,15 +199,15 @@ func (g *progress) cut(because error) {
 	}
 }
 
-// silentOf is the side for which the watch has ended the exchange.
+// silentOf returns the side for whose silence the watch has ended the exchange.
 func (p *Pool) silentOf(g *progress) Silent {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return g.silent
 }
 
-// stage is where an exchange fails that this side ends: only a silent endpoint is to
-// blame for it.
+// stage returns the stage of the error of an exchange that was ended for silence: only a
+// silent endpoint is blamed.
 func (s Silent) stage() Stage {
 	if s == SilentEndpoint {
 		return StageBody

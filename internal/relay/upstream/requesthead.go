@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// CheckRequest refuses what cannot be written as an HTTP/1.1 request line, as Carry
-// does. net/http has parsed the request, but what came in over HTTP/2 may hold
-// blanks or line breaks that mean nothing there and much here.
+// CheckRequest refuses what cannot be written as an HTTP/1.1 request line; Carry calls it.
+// net/http has parsed the request, but a request over HTTP/2 may hold blanks or line
+// breaks, which have no meaning there and end the line in HTTP/1.1.
 func CheckRequest(r *http.Request) error {
 	if r.Method == http.MethodConnect {
 		return errConnect
@@ -34,16 +34,16 @@ func validHost(h string) bool {
 	return true
 }
 
-// target is the request target in origin form, or * for OPTIONS. Nothing else is
-// sent: a service that joins its own address and the target of "x:@host/" would be
-// led to another host.
+// target returns the request target in origin form, or * for OPTIONS. Nothing else is
+// sent: a service that joins its own address and the target of "x:@host/" would reach
+// another host.
 func target(r *http.Request) (string, error) {
 	t := r.RequestURI
 	if t == "" || t[0] != '/' && t != "*" {
-		t = r.URL.RequestURI() // absolute form, or a request made by hand
+		t = r.URL.RequestURI() // absolute form, or a request built by code
 	}
 	if !all(&isTarget, t) {
-		t = r.URL.RequestURI() // escapes what it can
+		t = r.URL.RequestURI() // escapes what can be escaped
 	}
 	if !all(&isTarget, t) || !strings.HasPrefix(t, "/") && (t != "*" || r.Method != http.MethodOptions) {
 		return "", errBadTarget
@@ -51,8 +51,8 @@ func target(r *http.Request) (string, error) {
 	return t, nil
 }
 
-// hopRequest reports whether a client's field concerns only its connection to
-// us, or is written from elsewhere: name is canonical.
+// hopRequest reports whether a client's field of this canonical name concerns only the
+// client's connection, or is written separately.
 func hopRequest(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate",
@@ -63,8 +63,8 @@ func hopRequest(name string) bool {
 	return false
 }
 
-// upgradeOf returns the protocol that the client wants to switch to, "" when
-// it does not. A switch to HTTP/2 is ours to make, not the endpoint's.
+// upgradeOf returns the protocol that the client wants to switch to, "" if none. A switch
+// to HTTP/2 concerns this process and not the endpoint.
 func upgradeOf(r *http.Request) string {
 	u := r.Header["Upgrade"]
 	if len(u) != 1 || u[0] == "" || r.ProtoMajor != 1 || !anyHasToken(r.Header["Connection"], "upgrade") || hasToken(u[0], "h2c") {
@@ -73,7 +73,7 @@ func upgradeOf(r *http.Request) string {
 	return u[0]
 }
 
-// headLines counts the lines put into a head, to compare with what is there.
+// headWriter counts the lines of a head, to compare them with the line breaks in it.
 type headWriter struct {
 	buf   []byte
 	lines int
@@ -105,7 +105,7 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 
 	connection := r.Header["Connection"]
 	if len(connection) == 1 && (connection[0] == "keep-alive" || connection[0] == "close") {
-		connection = nil // the usual ones name no field
+		connection = nil // these two name no field
 	}
 	forwarded := x.ForwardedFor != "" && !x.dropped("X-Forwarded-For")
 	for name, values := range r.Header {
@@ -156,7 +156,7 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 	}
 	b.buf = append(b.buf, "\r\n"...)
 	b.lines++
-	// Whatever the handler did to the request: no value may add a line.
+	// No value may add a line, whatever the handler changed in the request.
 	if head := b.buf[start:]; bytes.Count(head, []byte{'\n'}) != b.lines || bytes.Count(head, []byte{'\r'}) != b.lines {
 		return buf, errBadField
 	}

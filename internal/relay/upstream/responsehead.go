@@ -11,8 +11,8 @@ import (
 // noLength is the content length of a message that does not declare one.
 const noLength = -1
 
-// responseHead is one parsed response head. Its fields point into the bytes
-// it was parsed from by offset, so that it can be pooled.
+// responseHead is one parsed response head. Its fields point by offset into the bytes that
+// were parsed, so that it can be pooled.
 type responseHead struct {
 	status        int
 	http10        bool
@@ -22,13 +22,13 @@ type responseHead struct {
 	upgrade       bool // Connection names Upgrade
 	retryAfter    bool
 	hasTrailer    bool
-	failed        string // of FailedHeader
+	failed        string // the value of FailedHeader
 	load          int
-	size          int // bytes of the head, the empty line included
+	size          int // bytes of the head, including the empty line
 	fields        []fieldSpan
 }
 
-// fieldSpan is one header field: name and value by offset.
+// fieldSpan is one header field: the offsets of name and value.
 type fieldSpan struct {
 	name, nameEnd, value, valueEnd uint32
 	hop                            bool // concerns this connection only
@@ -51,9 +51,9 @@ var (
 	errTrailersLarge = errors.New("malformed response: the trailers are too large")
 )
 
-// headEnd looks for the end of a head in buf and returns the length of the
-// head, 0 when it is not complete. Scanning resumes at from, the returned
-// next of the last call.
+// headEnd searches for the end of a head in buf and returns the length of the head, 0 if
+// the head is not complete. The search continues at from, which is the next that the
+// previous call returned.
 func headEnd(buf []byte, from int) (n, next int, err error) {
 	for {
 		i := bytes.IndexByte(buf[from:], '\n')
@@ -71,9 +71,9 @@ func headEnd(buf []byte, from int) (n, next int, err error) {
 	}
 }
 
-// parse reads a complete head, as headEnd delimits it (RFC 9112). It is
-// stricter than net/http: line ends are CR LF, no folding, no blank before the
-// colon, no empty name, one framing only, no coding but chunked.
+// parse reads a complete head that headEnd has found (RFC 9112). It is stricter than
+// net/http: line ends are CR LF, no folding, no blank before the colon, no empty name,
+// only one framing, no coding except chunked.
 func (h *responseHead) parse(buf []byte) error {
 	*h = responseHead{contentLength: noLength, load: -1, size: len(buf), fields: h.fields[:0]}
 	eol := bytes.IndexByte(buf, '\r')
@@ -137,7 +137,7 @@ func (h *responseHead) parse(buf []byte) error {
 					if h.contentLength != n {
 						return errLengths
 					}
-					f.hop = true // the same again: written once
+					f.hop = true // a repetition, not written again
 				}
 				h.contentLength = n
 			}
@@ -214,7 +214,7 @@ func (h *responseHead) statusLineError(line []byte) error {
 	return fmt.Errorf("%w %q", errStatusLine, line)
 }
 
-// parseField splits one header line, without its line end.
+// parseField splits one header line without its line end.
 func parseField(line []byte) (f fieldSpan, err error) {
 	if line[0] == ' ' || line[0] == '\t' {
 		return f, errFolded
@@ -239,8 +239,8 @@ func parseField(line []byte) (f fieldSpan, err error) {
 	return fieldSpan{nameEnd: uint32(n), value: uint32(v), valueEnd: uint32(end)}, nil
 }
 
-// markNamed marks the fields that Connection names as hop-by-hop. Framing and
-// Trailer stay: they are not the connection's to take away.
+// markNamed marks the fields that Connection names as hop-by-hop. Connection cannot remove
+// the framing and Trailer.
 func (h *responseHead) markNamed(buf []byte) {
 	for i := range h.fields {
 		c := &h.fields[i]
@@ -265,8 +265,8 @@ func (h *responseHead) markNamed(buf []byte) {
 	}
 }
 
-// fill adds the end-to-end fields to dst. buf is what parse read. One string
-// holds all names and values, one slice all value lists.
+// fill adds the end-to-end fields to dst. buf is the input of parse. One string holds all
+// names and values, one slice all value lists.
 func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
 	text := string(buf)
 	values := make([]string, len(h.fields))
@@ -293,13 +293,13 @@ func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
 	}
 }
 
-// bodyless reports whether a response to method has no body whatever its
-// fields say.
+// bodyless reports whether a response to method never has a body, whatever its fields
+// declare.
 func bodyless(method string, status int) bool {
 	return method == http.MethodHead || status < 200 || status == http.StatusNoContent || status == http.StatusNotModified
 }
 
-// declaresBody reports whether the fields say that a body follows.
+// declaresBody reports whether the fields declare a body.
 func (h *responseHead) declaresBody() bool { return h.chunked || h.contentLength > 0 }
 
 func parseLength(v []byte) (int64, bool) {
@@ -316,7 +316,7 @@ func parseLength(v []byte) (int64, bool) {
 	return n, true
 }
 
-// fold compares b with s, ASCII letters in any case.
+// fold compares b with s, ignoring the case of ASCII letters.
 func fold(b []byte, s string) bool {
 	if len(b) != len(s) {
 		return false

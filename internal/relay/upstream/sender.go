@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// sendBuffer holds one chunk: room for its size line, the data, its line end.
+// A send buffer holds one chunk: room for its size line, the data, its line end.
 const (
 	sendData   = 32 << 10
 	chunkFront = 10
@@ -18,19 +18,19 @@ var sendBuffers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// sender writes a request body to the endpoint on its own goroutine, so that
-// the response may flow meanwhile.
+// sender writes a request body to the endpoint on its own goroutine, so that the response
+// can be read meanwhile.
 type sender struct {
 	body    *clientBody
 	c       *conn
-	trailer http.Header // complete once the body has ended
-	x       *Exchange   // says which trailers are dropped
+	trailer http.Header // complete after the end of the body
+	x       *Exchange   // decides which trailers are dropped
 	chunked bool
 	done    chan struct{}
-	sent    bool // wholly; valid after done
+	sent    bool // the whole body was sent; valid after done
 }
 
-// start starts the goroutine; whoever calls it waits for done.
+// start starts the goroutine; the caller must wait for done.
 func (s *sender) start() {
 	s.done = make(chan struct{})
 	go func() {
@@ -38,8 +38,8 @@ func (s *sender) start() {
 		if s.run() == nil {
 			s.sent = true
 		} else if s.body.failed.Load() {
-			// The endpoint waits for what will never come; the exchange is
-			// reading and must hear of it.
+			// The endpoint waits for the rest of the body, which never comes. The close ends the
+			// read of the exchange.
 			_ = s.c.Conn.Close()
 		}
 	}()

@@ -1,25 +1,28 @@
 package upstream
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"math"
 	"net"
 	"sync"
 	"time"
 )
 
-// ErrStopped is the cause of the error of an exchange that Sessions has ended, because
-// this process stops.
-var ErrStopped = errors.New("this relay stops")
+// ErrStopped is the cause of the error of an exchange that Sessions has ended because this
+// process stops.
+var ErrStopped = errors.New("this member stops")
 
-// closeGrace is how long a tunnel that is ended may take to end.
+// closeGrace is the time for a tunnel to end after Sessions has ended it.
 const closeGrace = time.Second
 
-// Sessions are what outlives requests: tunnels, and answers that have begun. It knows
-// those of all pools that it was given to, so that a process that stops can end them
-// one after the other. Exchanges pay nothing for it: pools know them already. The zero
-// value is ready. All methods may be called from any goroutine.
+// Sessions lists what outlives requests: tunnels, and answers that have begun. It covers
+// all pools that have it in their Config, so that a process that stops can end them one
+// after the other. It adds no cost to an exchange, because pools list their exchanges
+// anyway. The zero value is ready. All methods may be called from any goroutine.
 type Sessions struct {
-	mu    sync.Mutex // never held while a pool's is taken
+	mu    sync.Mutex // never held while a pool's lock is taken
 	pools map[*Pool]struct{}
 }
 
@@ -48,7 +51,7 @@ func (s *Sessions) all() []*Pool {
 	return out
 }
 
-// Len counts the sessions, without those that were told to end.
+// Len counts the sessions, without those that are already ending.
 func (s *Sessions) Len() (n int) {
 	for _, p := range s.all() {
 		p.mu.Lock()
@@ -62,9 +65,9 @@ func (s *Sessions) Len() (n int) {
 	return n
 }
 
-// End ends up to n sessions and returns how many. The client of a WebSocket gets a
-// close frame with the status 1001, going away, unless the endpoint is in the middle of
-// a frame; of others the connection is closed, or the stream reset.
+// End ends up to n sessions and returns how many. The client of a WebSocket gets a close
+// frame with the status 1001, going away, unless the endpoint is in the middle of a frame.
+// For other sessions the connection is closed, or the stream reset.
 func (s *Sessions) End(n int) (ended int) {
 	for _, p := range s.all() {
 		ended += p.stop(n-ended, (*progress).session)
@@ -72,17 +75,19 @@ func (s *Sessions) End(n int) (ended int) {
 	return ended
 }
 
-// EndRequests ends the exchanges whose answer has not begun, with ErrStopped.
-func (s *Sessions) EndRequests() {
+// EndRequests ends the exchanges whose answer has not begun, with ErrStopped, and
+// returns how many.
+func (s *Sessions) EndRequests() (ended int) {
 	for _, p := range s.all() {
-		p.stop(1<<30, func(g *progress) bool { return !g.session() })
+		ended += p.stop(1<<30, func(g *progress) bool { return !g.session() })
 	}
+	return ended
 }
 
 // session reports whether the exchange outlives a request. Pool.mu is held.
 func (g *progress) session() bool { return g.tunnel != nil || g.answering.Load() }
 
-// stop ends up to most of the exchanges that are meant.
+// stop ends up to most of the exchanges that meant selects.
 func (p *Pool) stop(most int, meant func(*progress) bool) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,9 +115,9 @@ func (p *Pool) stopped(g *progress) bool {
 	return g.stopping
 }
 
-// endStopped is what the watch does, again and again, to an exchange that Sessions
-// ends. Of a tunnel only reads from the endpoint end at once: what they have brought is
-// written first, and a close frame behind it.
+// endStopped ends an exchange for Sessions; the watch repeats it in every round. For a
+// tunnel only the reads from the endpoint end immediately: the bytes that were read are
+// written first, and then a close frame.
 func (g *progress) endStopped() {
 	if g.tunnel == nil {
 		g.cut(ErrStopped)
@@ -126,12 +131,12 @@ func (g *progress) endStopped() {
 	_ = g.tunnel.SetDeadline(g.endBy)
 }
 
-// goingAway is a close frame of a server with the status 1001 (RFC 6455 7.4.1).
+// goingAway is a server's close frame with the status 1001 (RFC 6455 7.4.1).
 var goingAway = []byte{0x88, 2, 0x03, 0xe9}
 
-// bidFarewell ends the direction to the client of a tunnel that Sessions ends. It
-// reports false where the client can only be cut off. One that got the close frame may
-// answer it until the tunnel's time is over.
+// bidFarewell ends the direction to the client of a tunnel that Sessions ends. It returns
+// false if no close frame was possible, so that the connection must be closed. A client
+// that got the close frame may answer it until the tunnel's time is over.
 func (f *frames) bidFarewell(client net.Conn) bool {
 	if f == nil || !f.between() {
 		return false
@@ -143,16 +148,16 @@ func (f *frames) bidFarewell(client net.Conn) bool {
 	return ok && half.CloseWrite() == nil
 }
 
-// frames follows one direction of a WebSocket, to know where a frame ends (RFC 6455
-// 5.2). It keeps nothing of what passes but the head of a frame.
+// frames follows one direction of a WebSocket, to detect where a frame ends (RFC 6455
+// 5.2). It keeps only the head of the current frame.
 type frames struct {
 	head   [14]byte
-	n      int    // how much of the head there is
-	left   uint64 // how much of the payload there is to come
+	n      int    // bytes of the head so far
+	left   uint64 // bytes of the payload to come
 	closed bool   // a close frame has passed
 }
 
-// newFrames begins behind what was sent already.
+// newFrames starts after the bytes that were already sent.
 func newFrames(sent []byte) *frames {
 	f := &frames{}
 	f.pass(sent)
@@ -162,7 +167,7 @@ func newFrames(sent []byte) *frames {
 // between reports whether another frame may follow.
 func (f *frames) between() bool { return f.n == 0 && f.left == 0 && !f.closed }
 
-// pass takes the next bytes.
+// pass processes the next bytes.
 func (f *frames) pass(b []byte) {
 	for len(b) > 0 {
 		if f.left > 0 {
@@ -181,8 +186,8 @@ func (f *frames) pass(b []byte) {
 	}
 }
 
-// sizes are those of the frame's head and payload; the latter counts once the head is
-// whole.
+// sizes returns the sizes of the frame's head and payload. The payload is valid only when
+// the head is complete.
 func (f *frames) sizes() (head int, payload uint64) {
 	if f.n < 2 {
 		return 2, 0
@@ -202,8 +207,110 @@ func (f *frames) sizes() (head int, payload uint64) {
 		}
 	}
 	head += lengthBytes
-	if f.head[1]&0x80 != 0 { // masked, which a server must not do
+	if f.head[1]&0x80 != 0 { // masked, which RFC 6455 forbids a server
 		head += 4
 	}
 	return head, payload
+}
+
+const (
+	// sessionTick is how often Drain ends the sessions that are due.
+	sessionTick = 50 * time.Millisecond
+	// sessionGrace is the time for the last sessions to end: WebSocket clients answer a
+	// close frame.
+	sessionGrace = 2 * time.Second
+)
+
+// Drain describes the stop of a process that carries requests. All fields are required.
+type Drain struct {
+	// Requests is the time for requests in flight, Sessions the time for tunnels and begun
+	// answers, both from the beginning of the drain. If Sessions is below Requests, all end
+	// with the requests.
+	Requests, Sessions time.Duration
+	// Shutdown closes the listeners and waits for the requests that the process's servers
+	// know. It is called at the beginning, and again at the end for the last answers.
+	Shutdown func(ctx context.Context) error
+	// InFlight counts the requests and sessions in flight.
+	InFlight func() int64
+	// Ended gets the number of sessions that were just ended.
+	Ended func(sessions int)
+	// Logger reports what is left after Requests.
+	Logger *slog.Logger
+}
+
+// Drain waits for what is in flight and ends what outlives its time. A request without an
+// answer gets an error answer. Tunnels and streams end one after the other, spread evenly
+// over the rest of Drain.Sessions: if all ended at the same moment, all their clients
+// would reconnect elsewhere at the same moment. Drain returns how many requests and
+// sessions are left, and the error of Shutdown unless Shutdown ran out of time. An end of
+// ctx ends the wait, but no request or session.
+func (s *Sessions) Drain(ctx context.Context, d Drain) (left int64, err error) {
+	began := time.Now()
+	d.Logger.Info("draining requests", "timeout", d.Requests)
+	requests, cancel := context.WithTimeout(ctx, d.Requests)
+	defer cancel()
+	if err = d.Shutdown(requests); requests.Err() != nil {
+		err = nil
+	}
+	if left = d.await(requests); left == 0 || ctx.Err() != nil {
+		return left, err
+	}
+	if n := s.EndRequests(); n > 0 {
+		d.Logger.Warn("requests had no answer at the end of the drain timeout: they are ended", "requests", n)
+	}
+	all, whole := s.Len(), d.Sessions-d.Requests
+	if all > 0 {
+		d.Logger.Info("draining sessions", "sessions", all, "timeout", max(whole, 0))
+	}
+	end := began.Add(d.Sessions)
+	if all == 0 || whole <= 0 {
+		end = time.Now()
+	}
+	tick := time.NewTicker(sessionTick)
+	defer tick.Stop()
+	for {
+		rest := time.Until(end)
+		if over := s.Len() - sessionsLeft(all, float64(rest)/float64(max(whole, 1))); over > 0 {
+			d.Ended(s.End(over))
+		}
+		if left = d.InFlight(); left == 0 || rest < -sessionGrace {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return left, err
+		}
+	}
+	if left == 0 { // net/http may still be sending the last answers
+		last, cancel := context.WithTimeout(ctx, sessionGrace)
+		defer cancel()
+		_ = d.Shutdown(last) // the process cuts off what is left
+	}
+	return left, err
+}
+
+// await waits for upgraded connections, which Shutdown does not know. It returns how many
+// are left when ctx ends.
+func (d *Drain) await(ctx context.Context) (left int64) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if left = d.InFlight(); left == 0 {
+			return 0
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return left
+		}
+	}
+}
+
+// sessionsLeft returns how many of all may be open when this share of the time is left.
+func sessionsLeft(all int, share float64) int {
+	if share <= 0 {
+		return 0
+	}
+	return int(math.Ceil(float64(all) * min(share, 1)))
 }

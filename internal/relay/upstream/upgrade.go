@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// switchProtocols answers an upgrade with the endpoint's 101 and joins the
-// two connections until both directions have ended.
+// switchProtocols answers an upgrade with the endpoint's 101 and connects the two
+// connections until both directions have ended.
 func (f *flight) switchProtocols() *Error {
 	if f.upgrade == "" {
 		return f.fail(StageHead, errNotUpgrade)
@@ -42,8 +42,8 @@ func (f *flight) switchProtocols() *Error {
 	defer client.Close()
 	f.committed = true
 	f.res.Upgraded = true
-	// A tunnel has no deadline and outlives the request's: only its two ends
-	// and Drain end it.
+	// A tunnel has no deadline and outlives that of the request: only its two ends, the
+	// progress timeout, Sessions and Drain end it.
 	f.p.detach(f.c, client)
 	if err := f.c.SetDeadline(time.Time{}); err != nil {
 		return f.fail(StageBody, err)
@@ -70,13 +70,13 @@ func (f *flight) switchProtocols() *Error {
 
 func writeSwitch(w *bufio.Writer, header http.Header, early []byte) error {
 	_, _ = w.WriteString("HTTP/1.1 " + strconv.Itoa(http.StatusSwitchingProtocols) + " Switching Protocols\r\n")
-	_ = header.Write(w) // errors stick to w
+	_ = header.Write(w) // w keeps the error
 	_, _ = w.WriteString("\r\n")
 	_, _ = w.Write(early)
 	return w.Flush()
 }
 
-// detach takes the request's context off a connection that became a tunnel.
+// detach removes the request's context from a connection that became a tunnel.
 func (p *Pool) detach(c *conn, client net.Conn) {
 	p.mu.Lock()
 	c.ctx = context.Background()
@@ -84,10 +84,10 @@ func (p *Pool) detach(c *conn, client net.Conn) {
 	p.mu.Unlock()
 }
 
-// tunnel copies both ways until both have ended, and returns how many bytes
-// went to the client. An end of one direction is passed on as such; an error
-// ends both. With frames, which follow those to the client, an end by Sessions is told
-// to it.
+// tunnel copies both ways until both have ended, and returns the number of bytes to the
+// client. The end of one direction is passed on; an error ends both. toClient follows the
+// frames to the client, so that the client gets a close frame when Sessions ends the
+// tunnel.
 func (f *flight) tunnel(client, endpoint net.Conn, toClient *frames) int64 {
 	g := &f.progress
 	done := make(chan struct{})
@@ -104,8 +104,8 @@ func (f *flight) tunnel(client, endpoint net.Conn, toClient *frames) int64 {
 	return n
 }
 
-// pass copies one direction to its end. Writing is set while dst takes no more. The
-// frames, if any, follow what passes.
+// pass copies one direction to its end. writing is set while dst accepts no more bytes.
+// follow, if not nil, follows the frames.
 func (g *progress) pass(dst, src net.Conn, writing *atomic.Bool, follow *frames) (passed int64, _ error) {
 	bp := sendBuffers.Get().(*[]byte)
 	defer sendBuffers.Put(bp)

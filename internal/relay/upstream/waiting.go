@@ -10,58 +10,58 @@ import (
 )
 
 // maxDials is how many connections to one endpoint are opened at a time. A burst then
-// costs the endpoint a few handshakes at once, and not one for each request: with one
-// for each, they all end late, the requests are given up and their handshakes are
-// wasted. One alone would let a distant endpoint gain one connection in each of the
-// three round trips of TCP and TLS. More than a few only share the processors: the
-// connections that come free serve most of a burst.
+// costs the endpoint a few handshakes at a time, and not one for each request: with one
+// for each, all end late, the requests are given up and their handshakes are wasted. With
+// only one, a distant endpoint would gain one connection per three round trips of TCP and
+// TLS. More than a few only compete for processors: connections that become free serve
+// most of a burst.
 const maxDials = 4
 
-// Activity is what pools do to have connections. Its zero value is ready.
+// Activity counts what pools do to get connections. Its zero value is ready.
 type Activity struct {
-	// Waiting requests, and connections that are being opened for them: HTTP/1.1
-	// only.
+	// Waiting requests, and connections that are being opened for them. HTTP/1.1 only.
 	Waiting, Dialling atomic.Int64
-	// Waits counts requests that found no idle connection, by what ended their wait.
+	// Waits counts the ended waits of requests that found no idle connection, by what ended
+	// the wait.
 	Waits [len(waitEnds)]atomic.Uint64
-	// Opened and Failed count the connections that were opened, and those that could
-	// not be.
+	// Opened and Failed count the connections that were opened and those that could not be
+	// opened.
 	Opened, Failed atomic.Uint64
 }
 
-// What ends the wait for a connection.
+// The ends of a wait for a connection.
 const (
-	waitOpened = iota // one was opened
-	waitFreed         // one came free
-	waitFailed        // none could be opened
-	waitGaveUp        // the request was cancelled, or its time was over
-	waitEnded         // the endpoint was declared dead, or the pool cut off
+	waitOpened = iota // a connection was opened
+	waitFreed         // a connection became free
+	waitFailed        // no connection could be opened
+	waitGaveUp        // the request was cancelled, or its deadline passed
+	waitEnded         // the endpoint was declared dead, or Drain ran out of time
 )
 
 var waitEnds = [...]string{"opened", "freed", "failed", "gave_up", "ended"}
 
-// WaitEnds lists the names of the places of Activity.Waits, for metrics.
+// WaitEnds lists the names of the indexes of Activity.Waits, for metrics.
 func WaitEnds() []string { return waitEnds[:] }
 
-// waiter is a request that found no connection which it could use. Guarded by Pool.mu
-// until ready is closed.
+// waiter is a request that found no usable connection. Pool.mu guards it until ready is
+// closed.
 type waiter struct {
 	ctx      context.Context
 	progress *progress
-	deadline time.Time // zero: none
-	// fresh says that only a new connection will do.
+	deadline time.Time // zero means none
+	// fresh means that only a new connection is accepted.
 	fresh bool
 
 	queued bool
 	ready  chan struct{} // closed with c or err set
 	c      *conn         // busy with the request
-	reused bool          // it was not opened just now
+	reused bool          // the connection was not opened just now
 	err    *Error
 }
 
-// connect returns a connection that is busy with the request: the idle one used last,
-// or else the first that comes free or is opened. Those who wait are served in the
-// order in which they came. With fresh, only one that is opened will do.
+// connect returns a connection that is busy with the request: the most recently used idle
+// one, or else the first that becomes free or is opened. Waiting requests are served in
+// order of arrival. With fresh, only a new connection is accepted.
 func (p *Pool) connect(ctx context.Context, g *progress, deadline time.Time, fresh bool) (c *conn, reused bool, _ error) {
 	if !fresh {
 		if c := p.takeIdle(ctx, g); c != nil {
@@ -81,8 +81,8 @@ func (p *Pool) connect(ctx context.Context, g *progress, deadline time.Time, fre
 	}
 }
 
-// join puts w into the queue: at its front if it was served already, with a connection
-// that turned out to be closed.
+// join adds w to the queue: at the front if w was already served, with a connection that
+// turned out to be closed.
 func (p *Pool) join(w *waiter, again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,12 +99,12 @@ func (p *Pool) join(w *waiter, again bool) {
 	}
 	p.serve()
 	p.dialMore()
-	if len(p.idle) > 0 { // these rest; the watch sees when they have
+	if len(p.idle) > 0 { // the idle connections rest; the watch detects the end of the rest
 		p.arm()
 	}
 }
 
-// await returns when w was served. Its error is a ready *Error.
+// await returns when w was served. Its error is an *Error.
 func (p *Pool) await(w *waiter) error {
 	var late <-chan time.Time
 	if !w.deadline.IsZero() {
@@ -116,7 +116,7 @@ func (p *Pool) await(w *waiter) error {
 	select {
 	case <-w.ready:
 		switch {
-		case gaveUp.late: // whatever came of it: the endpoint had no time
+		case gaveUp.late: // whatever the result: the endpoint had no time
 			gaveUp.Err = context.DeadlineExceeded
 		case w.err != nil:
 			return w.err
@@ -138,17 +138,17 @@ func (p *Pool) await(w *waiter) error {
 		p.dismiss(slices.Index(p.waiting, w), waitGaveUp)
 	}
 	p.mu.Unlock()
-	if w.c != nil { // it came too late; the next one can use it
+	if w.c != nil { // it came too late for this request; the next one can use it
 		p.giveBack(w.c, !w.reused)
 	}
 	return gaveUp
 }
 
-// passed reports whether there is a deadline and it is over.
+// passed reports whether there is a deadline that has passed.
 func passed(deadline time.Time) bool { return !deadline.IsZero() && !deadline.After(time.Now()) }
 
-// dismiss takes the waiter at i out of the queue: it is served, or has left. The lock
-// is held.
+// dismiss removes the waiter at i, which was served or has given up, from the queue. The
+// lock is held.
 func (p *Pool) dismiss(i, end int) {
 	w := p.waiting[i]
 	w.queued = false
@@ -159,7 +159,7 @@ func (p *Pool) dismiss(i, end int) {
 	p.stopUnwanted()
 }
 
-// hand gives c to the waiter at i. The lock is held.
+// hand passes c to the waiter at i. The lock is held.
 func (p *Pool) hand(i int, c *conn, reused bool) {
 	w := p.waiting[i]
 	w.c, w.reused = c, reused
@@ -172,7 +172,7 @@ func (p *Pool) hand(i int, c *conn, reused bool) {
 	p.dismiss(i, end)
 }
 
-// serve gives the idle connections that have rested to those who wait. The lock is
+// serve passes the idle connections that have rested to the waiting requests. The lock is
 // held.
 func (p *Pool) serve() {
 	for i := 0; i < len(p.waiting); {
@@ -190,8 +190,8 @@ func (p *Pool) serve() {
 	}
 }
 
-// offer gives c, which is not among the idle ones, to the first who waits and can use
-// it. The lock is held.
+// offer passes c, which is not among the idle ones, to the first waiting request that can
+// use it. The lock is held.
 func (p *Pool) offer(c *conn, fresh bool) bool {
 	if c.rests() {
 		return false
@@ -205,8 +205,8 @@ func (p *Pool) offer(c *conn, fresh bool) bool {
 	return false
 }
 
-// dialMore opens connections, as many as there are requests that wait and at most
-// maxDials at a time. The lock is held.
+// dialMore opens connections, one for each waiting request but at most maxDials at a time.
+// The lock is held.
 func (p *Pool) dialMore() {
 	for p.dialling < min(maxDials, len(p.waiting)) {
 		if p.dialCtx == nil {
@@ -218,9 +218,9 @@ func (p *Pool) dialMore() {
 	}
 }
 
-// open opens one connection for the request that waits longest when it is there. It has a
-// goroutine of its own, which Drain waits for: the request for which it was begun may
-// be served before.
+// open opens one connection for the request that then waits longest. It runs on a separate
+// goroutine, which Drain waits for, because the request that started it may be served
+// earlier.
 func (p *Pool) open(ctx context.Context) {
 	limit := time.Now().Add(p.cfg.DialTimeout)
 	nc, err := p.dial(ctx)
@@ -248,11 +248,11 @@ func (p *Pool) open(ctx context.Context) {
 	}
 }
 
-// dialFailed ends the wait of those to whom the failure of a dial says that they need
-// not wait longer. When nothing listens there, or nothing is open that could come
-// free, that is everybody: the others would find out the same one after the other,
-// and may have another endpoint to try. Else it is the one that waits longest, and
-// the next dial is for the next. The lock is held.
+// dialFailed ends the waits of the requests for which waiting longer is useless. If the
+// endpoint refuses connections, or no connection is open that could become free, these are
+// all: the others would fail one after the other, and may have another endpoint to try.
+// Otherwise it is the one that waits longest, and the next dial is for the next request.
+// The lock is held.
 func (p *Pool) dialFailed(err *Error, limit time.Time) {
 	all := len(p.idle)+len(p.busy) == 0 || errors.Is(err, syscall.ECONNREFUSED)
 	p.blameOnce(err, limit)
@@ -266,8 +266,8 @@ func (p *Pool) dialFailed(err *Error, limit time.Time) {
 	}
 }
 
-// blameOnce marks the error of a dial that ran out of time when the endpoint was blamed,
-// since the dial began, for another that did. The lock is held.
+// blameOnce marks the error of a dial that ran out of time if another such dial has blamed
+// the endpoint since this one began. The lock is held.
 func (p *Pool) blameOnce(err *Error, limit time.Time) {
 	if !errors.Is(err, errDialLate) {
 		return
@@ -279,9 +279,9 @@ func (p *Pool) blameOnce(err *Error, limit time.Time) {
 	p.blamed = time.Now()
 }
 
-// ofWait is the error of a dial, which ended at limit at the latest, for one that waited
-// for it until deadline: which timer fires first must not decide what the error says.
-// One that is not the first learns what the first did.
+// ofWait returns the error of a dial, which ended at limit at the latest, for a request
+// that waited for the dial until deadline. The error must not depend on which timer fires
+// first. For all but the first request the error is Repeated.
 func (e *Error) ofWait(deadline, limit time.Time, first bool) *Error {
 	own := *e
 	if errors.Is(e, errDialLate) {
@@ -293,7 +293,7 @@ func (e *Error) ofWait(deadline, limit time.Time, first bool) *Error {
 	return &own
 }
 
-// failAll ends the wait of everybody. The lock is held.
+// failAll ends the waits of all requests. The lock is held.
 func (p *Pool) failAll(err *Error) {
 	for len(p.waiting) > 0 {
 		own := *err
@@ -302,12 +302,12 @@ func (p *Pool) failAll(err *Error) {
 	}
 }
 
-// stopUnwanted stops the dials of a closed pool when no request waits for them: what they
-// opened would be closed at once. The lock is held.
+// stopUnwanted stops the dials of a closed pool if no request waits for them: their
+// connections would be closed immediately. The lock is held.
 func (p *Pool) stopUnwanted() {
 	if p.closed && len(p.waiting) == 0 && p.dialCtx != nil {
 		p.stopDials(ErrClosed)
-		p.dialCtx = nil // one in flight may still need a fresh connection
+		p.dialCtx = nil // a request in flight may still need a fresh connection
 	}
 }
 
@@ -322,7 +322,7 @@ func (p *Pool) giveBack(c *conn, fresh bool) {
 	}
 }
 
-// forget closes a connection that was taken to be reused and is over already.
+// forget closes a connection that was taken for reuse but is already closed.
 func (p *Pool) forget(c *conn) {
 	p.mu.Lock()
 	p.reused--

@@ -14,51 +14,50 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Kind is how a service is asked.
+// Kind is the protocol of a check.
 type Kind string
 
 const (
 	// TCP opens a connection.
 	TCP Kind = "tcp"
-	// HTTP asks for a path; 2xx and 3xx are good.
+	// HTTP requests a path; 2xx and 3xx are good.
 	HTTP Kind = "http"
 	// GRPC calls grpc.health.v1.Health/Check; SERVING is good.
 	GRPC Kind = "grpc"
 )
 
-// Check says what is asked and how often. Its zero fields have defaults, except
-// Kind and Address. Checks can be compared with ==.
+// Check defines the request of a probe and its frequency. Its zero fields have defaults,
+// except Kind and Address. Checks can be compared with ==.
 type Check struct {
 	Kind Kind
-	// Address is where the service listens, host:port.
+	// Address is the address of the service, host:port.
 	Address string
-	// Path is what an http check asks for, a query included. Default "/".
+	// Path is the path that an http check requests, including a query. Default "/".
 	Path string
 	// Host is the Host header of an http check. Default: Address.
 	Host string
-	// Service is the name that a grpc check asks for. Empty: the server as a whole.
+	// Service is the name in the request of a grpc check. Empty: the server as a whole.
 	Service string
-	// Interval is the time from the start of one probe to the start of the next,
-	// less up to 10 % at random, so that many checks do not fall into step; 10 ms
-	// to 1 h. Default 2 s.
+	// Interval is the time from the start of one probe to the start of the next, less up to
+	// 10 % at random, so that many checks do not synchronize; 10 ms to 1 h. Default 2 s.
 	Interval time.Duration
-	// Timeout bounds one probe as a whole; 1 ms to Interval, so that a hung
-	// service cannot make the probes rarer. Default 1 s, or Interval if shorter.
+	// Timeout limits one probe as a whole; 1 ms to Interval, so that a hung service cannot
+	// reduce the frequency of probes. Default 1 s, or Interval if shorter.
 	Timeout time.Duration
-	// Rise is how many successes in a row make a service healthy that was healthy
-	// before; its first success suffices at the start. 1 to 100, default 2.
+	// Rise is how many successes in a row make a service healthy that was healthy before.
+	// At the start one success is enough. 1 to 100, default 2.
 	Rise int
-	// Fall is how many failures in a row make a healthy service unhealthy; 1 to
-	// 100. Default 3: a single lost packet must not cost a worker.
+	// Fall is how many failures in a row make a healthy service unhealthy; 1 to 100.
+	// Default 3: a single lost packet must not remove a worker.
 	Fall int
-	// StartGrace is how long a service may take to start: while it never succeeded,
-	// failures within this time give no verdict, and probes start every 200 ms so
-	// that it is offered soon. Up to 1 h; negative means none. Default 10 s.
+	// StartGrace is how long a service may take to start: until the first success, failures
+	// within this time give no verdict, and probes start every 200 ms so that the service
+	// is offered soon. Up to 1 h; negative means none. Default 10 s.
 	StartGrace time.Duration
 }
 
-// Normalize fills in the defaults and reports every problem at once. It changes
-// nothing in a Check that it returned.
+// Normalize sets the defaults and reports all problems together. It does not change a Check
+// that it returned.
 func (c Check) Normalize() (Check, error) {
 	c = c.withDefaults()
 	if problems := append(c.addressProblems(), c.problems()...); len(problems) > 0 {
@@ -89,7 +88,7 @@ func (c Check) addressProblems() []string {
 	return nil
 }
 
-// problems are those of every field but the address.
+// problems returns those of every field except the address.
 func (c Check) problems() (problems []string) {
 	require := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -123,4 +122,83 @@ func validPath(path string) bool {
 	}
 	_, err := url.ParseRequestURI(path)
 	return err == nil && path[0] == '/' && len(path) <= 1024
+}
+
+// noGrace is StartGrace for grace=0s, because the zero value means the default.
+const noGrace time.Duration = -1
+
+// ParseCheck reads a check without its address, which the caller fills in:
+//
+//	tcp
+//	http:/healthz;host=example.org
+//	grpc:chat.Chat;interval=2s;timeout=1s;rise=2;fall=3;grace=10s
+//
+// Options that are not given have their defaults, also in the returned Check. A value of 0
+// is refused, except for grace, where it means none.
+func ParseCheck(text string) (Check, error) {
+	head, options, _ := strings.Cut(strings.TrimSpace(text), ";")
+	kind, target, _ := strings.Cut(head, ":")
+	c := Check{Kind: Kind(kind)}
+	var problems []string
+	switch c.Kind {
+	case HTTP:
+		c.Path = target
+	case GRPC:
+		c.Service = target
+	default:
+		if target != "" {
+			problems = append(problems, fmt.Sprintf("%.80q after the kind: only http and grpc take something there", target))
+		}
+	}
+	for option := range strings.SplitSeq(options, ";") {
+		if option = strings.TrimSpace(option); option == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(option, "=")
+		if err := c.set(key, value); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	c = c.withDefaults()
+	if problems = append(problems, c.problems()...); len(problems) > 0 {
+		return Check{}, fmt.Errorf("health check %.200q: %s; write tcp, http:/path or grpc:service, with options: http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s",
+			text, strings.Join(problems, "; "))
+	}
+	return c, nil
+}
+
+func (c *Check) set(key, value string) (err error) {
+	duration := func(to *time.Duration) {
+		if *to, err = time.ParseDuration(value); err != nil {
+			err = fmt.Errorf("%s %.80q is not a duration such as 500ms or 2s", key, value)
+		} else if *to < 0 || *to == 0 && key != "grace" {
+			err = fmt.Errorf("%s %.80q: want more than 0, or 0s for no grace", key, value)
+		}
+	}
+	number := func(to *int) {
+		if *to, err = strconv.Atoi(value); err != nil {
+			err = fmt.Errorf("%s %.80q is not a number", key, value)
+		} else if *to == 0 {
+			err = fmt.Errorf("%s 0: want 1 to 100", key)
+		}
+	}
+	switch key {
+	case "host":
+		c.Host = value
+	case "interval":
+		duration(&c.Interval)
+	case "timeout":
+		duration(&c.Timeout)
+	case "rise":
+		number(&c.Rise)
+	case "fall":
+		number(&c.Fall)
+	case "grace":
+		if duration(&c.StartGrace); c.StartGrace == 0 {
+			c.StartGrace = noGrace
+		}
+	default:
+		err = fmt.Errorf("unknown option %.80q, allowed are host, interval, timeout, rise, fall, grace", key)
+	}
+	return err
 }

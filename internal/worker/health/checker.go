@@ -4,41 +4,43 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync/atomic"
 	"time"
 )
 
-// startInterval is that of the probes of a service that may still be starting: it
-// is what a start waits at most beyond what it takes.
+// startInterval is the interval of the probes of a service that may still be starting. It
+// is the longest delay between the end of the start and the first success.
 const startInterval = 200 * time.Millisecond
 
-// Status is what is known of a service. It is a value; nothing changes it.
+// Status is the result of the probes so far. It is an immutable value.
 type Status struct {
-	// Healthy says whether the service is to be offered.
+	// Healthy reports whether the service should be offered.
 	Healthy bool
-	// Since is when Healthy became what it is; zero before the first verdict.
+	// Since is the time of the last change of Healthy; zero before the first verdict.
 	Since time.Time
-	// Err says why the service is unhealthy, or how the newest probe of a healthy
-	// one failed. It names what was asked, what came and what to do.
+	// Err is why the service is unhealthy, or why the newest probe of a healthy one failed.
+	// It has the request, the answer and the remedy.
 	Err error
-	// Probes is how many have ended, Failures how many of them failed.
+	// Probes counts the probes that have ended, Failures those of them that failed.
 	Probes, Failures int
 }
 
 // Config describes a Checker.
 type Config struct {
-	// Name is the service, as it is offered; the label of its metrics. Required.
+	// Name is the name of the service in its offer, and the label of its metrics. Required.
 	Name string
-	// Check is what is asked. New normalizes it.
+	// Check defines the probes. New normalizes it.
 	Check Check
-	// OnChange is called from Run's goroutine with the first verdict and with
-	// every change. The first verdict comes with the first success, or with the
-	// first failure after StartGrace. Default: nobody is told.
+	// OnChange is called from Run's goroutine with the first verdict and with every change.
+	// The first verdict comes with the first success, or with the first failure after
+	// StartGrace. Default: no call.
 	OnChange func(Status)
-	// Logger gets a line for each verdict: healthy at info, unhealthy at warn;
-	// single failures at debug. Default: discard.
+	// Logger logs each verdict: healthy at info, unhealthy at warn; single failures at
+	// debug. Default: discard.
 	Logger *slog.Logger
 	// Metrics counts the probes. Default: not counted.
 	Metrics *Metrics
@@ -48,7 +50,7 @@ type Config struct {
 type Checker struct {
 	cfg    Config
 	status atomic.Pointer[Status]
-	probe  func(context.Context) error // cfg.Check.probe, except under a virtual clock
+	probe  func(context.Context) error // cfg.Check.probe, except with a virtual clock
 }
 
 // New validates the configuration. It starts nothing.
@@ -73,11 +75,11 @@ func New(cfg Config) (*Checker, error) {
 	return c, nil
 }
 
-// Status is what the probes so far say. It may be called from any goroutine.
+// Status returns the result of the probes so far. It may be called from any goroutine.
 func (c *Checker) Status() Status { return *c.status.Load() }
 
-// Run probes until ctx ends, at once for the first time, and then returns nil.
-// It leaves no goroutine and no connection behind. It is called once.
+// Run probes until ctx ends, the first time immediately, and then returns nil. It leaves no
+// goroutine and no connection behind. It must be called only once.
 func (c *Checker) Run(ctx context.Context) error {
 	check := c.cfg.Check
 	judge := verdict{rise: check.Rise, fall: check.Fall}
@@ -86,7 +88,7 @@ func (c *Checker) Run(ctx context.Context) error {
 		start := time.Now()
 		err := c.probe(ctx)
 		if ctx.Err() != nil {
-			return nil // the probe may have been cut short: it says nothing
+			return nil // the probe may have been cut short, so its result is ignored
 		}
 		end := time.Now()
 		c.cfg.Metrics.probed(c.cfg.Name, err, end.Sub(start))
@@ -98,7 +100,7 @@ func (c *Checker) Run(ctx context.Context) error {
 		if forgiven && !judge.succeeded {
 			interval = min(interval, startInterval)
 		}
-		interval -= rand.N(interval / 10) // never longer, so that the bound on detection holds
+		interval -= rand.N(interval / 10) // never longer, so that the limit of detection holds
 		select {
 		case <-ctx.Done():
 			return nil
@@ -107,7 +109,7 @@ func (c *Checker) Run(ctx context.Context) error {
 	}
 }
 
-// record publishes the result of a probe and tells of a verdict.
+// record publishes the result of a probe and reports a change of the verdict.
 func (c *Checker) record(err error, changed, healthy bool) {
 	status := c.Status()
 	status.Probes++
@@ -115,7 +117,7 @@ func (c *Checker) record(err error, changed, healthy bool) {
 		status.Failures++
 		status.Err = err
 	} else if healthy {
-		status.Err = nil // an unhealthy service keeps its reason until it has risen
+		status.Err = nil // an unhealthy service keeps its reason until it is healthy
 	}
 	if changed {
 		status.Healthy, status.Since = healthy, time.Now()
@@ -133,4 +135,101 @@ func (c *Checker) record(err error, changed, healthy bool) {
 	if changed {
 		c.cfg.OnChange(status)
 	}
+}
+
+// verdict turns the results of probes into healthy or unhealthy. It uses no clock: the
+// caller decides whether a failure is still forgiven.
+type verdict struct {
+	rise, fall int
+
+	succeeded bool // at least once
+	healthy   bool
+	decided   bool // healthy is valid
+	contrary  int  // results in a row that contradict healthy
+}
+
+// observe adds the result of one probe and reports whether the verdict changed, or was
+// reached for the first time. Before the first success a failure decides only if it is not
+// forgiven. The first success always decides, so that a running instance is offered
+// immediately.
+func (v *verdict) observe(success, forgiven bool) (changed bool) {
+	if !v.succeeded {
+		changed = success || !v.decided && !forgiven
+		v.succeeded, v.healthy, v.decided = success, success, v.decided || changed
+		return changed
+	}
+	if success == v.healthy {
+		v.contrary = 0
+		return false
+	}
+	v.contrary++
+	if success && v.contrary < v.rise || !success && v.contrary < v.fall {
+		return false
+	}
+	v.healthy, v.contrary = success, 0
+	return true
+}
+
+// probe makes one probe. The error is a *failure, and nil means success. When probe
+// returns, which it does when ctx ends, the connection is closed and no goroutine is left.
+func (c Check) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	failed := c.attempt(ctx)
+	if failed == nil {
+		return nil
+	}
+	failed.asked = c.asked()
+	return failed
+}
+
+func (c Check) attempt(ctx context.Context) *failure {
+	conn, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", c.Address)
+	if err != nil {
+		return c.broken("connection", err)
+	}
+	defer conn.Close()
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		_ = conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed connection
+	})
+	defer func() {
+		if !stop() {
+			<-interrupted
+		}
+	}()
+	switch c.Kind {
+	case HTTP:
+		return c.askHTTP(conn)
+	case GRPC:
+		return c.askGRPC(conn)
+	}
+	return nil
+}
+
+// asked describes the request of a probe for people.
+func (c Check) asked() string {
+	switch c.Kind {
+	case HTTP:
+		return fmt.Sprintf("GET http://%s%s", c.Address, c.Path)
+	case GRPC:
+		if c.Service == "" {
+			return fmt.Sprintf("gRPC health check of %s", c.Address)
+		}
+		return fmt.Sprintf("gRPC health check of %q at %s", c.Service, c.Address)
+	}
+	return "connect to " + c.Address
+}
+
+// resultOf returns the label of the result of a probe.
+func resultOf(err error) string {
+	var failed *failure
+	switch {
+	case err == nil:
+		return resultSuccess
+	case errors.As(err, &failed):
+		return failed.result
+	}
+	return resultUnclassified
 }

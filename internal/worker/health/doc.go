@@ -1,16 +1,15 @@
-// Package health finds out whether the service beside a worker works.
+// Package health checks whether the service next to a worker works.
 //
 // # Promise
 //
-// A service is unhealthy until a probe of it succeeds, and healthy from that
-// moment. After that Fall failures in a row make it unhealthy and Rise successes
-// in a row healthy again. From the moment in which a service stops answering to
-// the verdict at most
+// A service is unhealthy until its first successful probe. After that Fall failures in a
+// row make it unhealthy and Rise successes in a row make it healthy again. When a service
+// stops answering, the verdict follows within
 //
 //	Interval × Fall + Timeout
 //
-// passes: 7 s by default. A service that is back is seen after Interval × Rise +
-// Timeout at most.
+// which is 7 s by default. A recovered service is detected after at most Interval × Rise +
+// Timeout.
 //
 //	Run ──► probe ──► verdict ──► Status, OnChange, log, metrics
 //	 ▲        │       pure, no clock
@@ -19,33 +18,31 @@
 //	 │        │ grpc  grpc.health.v1.Health/Check answers SERVING
 //	 └────────┘ start to start: Interval less 0–10 %; every 200 ms at the start
 //
-// # What a probe is
+// # Probes
 //
-// Each probe opens a connection of its own and closes it, so that a server which
-// still serves its old connections but accepts no new ones is noticed, as a
-// relay would notice it. Nothing is retried within a probe. Redirects are not
-// followed: they prove that the service answers, and where they lead is no
-// business of this instance. An answer must arrive whole, or its first 64 KiB,
-// within the timeout; of a longer one the rest is not read.
+// Each probe opens a separate connection and closes it, so that it detects a server which
+// still serves its old connections but accepts no new ones, as a relay would. Nothing is
+// retried within a probe. Redirects are not followed: they prove that the service answers,
+// and their target may be another instance. An answer must arrive completely, or its first
+// 64 KiB, within the timeout; the rest of a longer answer is not read.
 //
-// A tcp check sees no further than the kernel, which accepts connections for a
-// process that hangs; take http or grpc where the service can answer. All three
-// speak clear text; a service that takes only TLS can be checked by tcp, or on a
-// second, clear port.
+// A tcp check tests only the kernel, which accepts connections for a process that hangs;
+// use http or grpc if the service supports them. All three use clear text; a service that
+// accepts only TLS can be checked by tcp, or on a second port with clear text.
 //
 // # Rules
 //
-//   - Checker.Run blocks; its caller owns that goroutine. Probes run in it, one
-//     at a time, and no goroutine or connection outlives it. OnChange is called
-//     from it and holds up the next probe while it runs.
+//   - Checker.Run blocks; its caller owns that goroutine. Probes run in it, one at a time,
+//     and no goroutine or connection outlives it. OnChange is called from it and delays the
+//     next probe while it runs.
 //   - Checker.Status may be called from any goroutine. There is no lock: Run
 //     publishes an immutable Status.
-//   - A probe that is cut short by the end of Run counts for nothing.
-//   - What comes from the network is bounded and hostile until decoded; it becomes
-//     part of an error text, quoted and cut, and never a label.
+//   - A probe that is cut short by the end of Run is not counted.
+//   - Data from the network is limited in size and not trusted until decoded; it can become
+//     a part of an error text, quoted and truncated, and never a label.
 //
 // # Sources
 //
-// HTTP/2 frames: RFC 9113, through golang.org/x/net/http2. The gRPC call: "gRPC
-// over HTTP2" (PROTOCOL-HTTP2.md) and "GRPC Health Checking Protocol".
+// HTTP/2 frames: RFC 9113, with golang.org/x/net/http2. The gRPC call: "gRPC over HTTP2"
+// (PROTOCOL-HTTP2.md) and "GRPC Health Checking Protocol".
 package health

@@ -11,33 +11,33 @@ import (
 // Results of probes, as the metrics count them.
 const (
 	resultSuccess      = "success"
-	resultRefused      = "refused"           // nobody listens
+	resultRefused      = "refused"           // no process listens
 	resultUnresolved   = "unresolved"        // the host has no address
 	resultTimeout      = "timeout"           // no connection, or no whole answer, in time
 	resultClosed       = "closed"            // the connection ended before the answer did
 	resultGarbage      = "garbage"           // an answer in another protocol
-	resultStatus       = "status"            // an HTTP status, or a gRPC one, that is no success
-	resultNotServing   = "not_serving"       // the gRPC service says so
+	resultStatus       = "status"            // an HTTP or gRPC status that is not a success
+	resultNotServing   = "not_serving"       // the gRPC service reports another state
 	resultUnknown      = "unknown_service"   // the gRPC server does not know the name
-	resultNoHealth     = "no_health_service" // the gRPC server cannot be asked
+	resultNoHealth     = "no_health_service" // the gRPC server has no health service
 	resultUnclassified = "other"
 )
 
-// failure is why a probe failed: what was asked, what came and what to do.
+// failure is why a probe failed: the request, the result and the remedy.
 type failure struct {
 	result              string
 	asked, came, remedy string
 	cause               error
 }
 
-// Error is one printable line: what came is quoted where it is not ours.
+// Error returns one printable line. Text from the service is quoted.
 func (f *failure) Error() string { return f.asked + ": " + f.came + ": " + f.remedy }
 
 func (f *failure) Unwrap() error { return f.cause }
 
 const otherEnd = "see its log, and whether the kind of check is right; if it takes only TLS, use a tcp check"
 
-// broken explains an error of the connection. During says what was waited for.
+// broken explains an error of the connection. During names the step of the probe.
 func (c Check) broken(during string, err error) *failure {
 	f := &failure{cause: err}
 	var dns *net.DNSError

@@ -3,31 +3,36 @@ package health
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+	"strconv"
+	"strings"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// streamID is that of the only call on a connection.
+// streamID is the id of the only call on a connection.
 const streamID = 1
 
-// grpcAnswer is what came back on the stream, trailers included.
+// grpcAnswer is the answer on the stream, trailers included.
 type grpcAnswer struct {
 	httpStatus, contentType string
 	status, message         string // grpc-status, grpc-message
 	body                    []byte
 }
 
-// askGRPC makes one call over conn. It writes and reads the few frames itself:
-// the worker stays without a gRPC client, and the probe without goroutines.
+// askGRPC makes one call over conn. It writes and reads the few frames itself, so that the
+// worker needs no gRPC client and the probe no goroutines.
 func (c Check) askGRPC(conn io.ReadWriter) *failure {
 	out := bufio.NewWriter(conn)
 	in := &answerReader{conn: conn}
 	framer := http2.NewFramer(out, in)
-	framer.SetMaxReadFrameSize(16 << 10) // the least that a peer may take for granted
+	framer.SetMaxReadFrameSize(16 << 10) // the smallest limit that the RFC allows
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	framer.MaxHeaderListSize = 16 << 10
 
@@ -49,7 +54,7 @@ func (c Check) askGRPC(conn io.ReadWriter) *failure {
 	case err != nil:
 		return c.unreadable(in, "answer", "gRPC over clear HTTP/2", err)
 	}
-	_ = errors.Join(framer.WriteGoAway(0, http2.ErrCodeNo, nil), out.Flush()) // a courtesy
+	_ = errors.Join(framer.WriteGoAway(0, http2.ErrCodeNo, nil), out.Flush()) // optional: the connection closes anyway
 	return answer.judge(c.Service)
 }
 
@@ -60,13 +65,13 @@ func (c Check) grpcHeaders() []byte {
 		{":method", "POST"}, {":scheme", "http"}, {":path", "/grpc.health.v1.Health/Check"}, {":authority", c.Address},
 		{"te", "trailers"}, {"content-type", "application/grpc"}, {"user-agent", userAgent},
 	} {
-		_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}) // a buffer takes everything
+		_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}) // writing to a buffer cannot fail
 	}
 	return block.Bytes()
 }
 
-// readGRPC reads frames until the stream ends and answers those that want it. A
-// reply that cannot be written is no matter: the next read says why.
+// readGRPC reads frames until the stream ends and replies to those that need a reply. An
+// error of a reply is ignored, because the next read reports it.
 func readGRPC(framer *http2.Framer, out *bufio.Writer) (answer grpcAnswer, err error) {
 	for ended := false; !ended; {
 		frame, err := framer.ReadFrame()
@@ -99,7 +104,7 @@ func readGRPC(framer *http2.Framer, out *bufio.Writer) (answer grpcAnswer, err e
 	return answer, nil
 }
 
-// hungUp explains an end that HTTP/2 provides for.
+// hungUp explains an end of the call by GOAWAY or RST_STREAM.
 func hungUp(format string, args ...any) *failure {
 	return &failure{result: resultClosed, came: "the service " + fmt.Sprintf(format, args...), remedy: "see its log"}
 }
@@ -117,4 +122,125 @@ func (a *grpcAnswer) take(fields []hpack.HeaderField) {
 			a.message = field.Value
 		}
 	}
+}
+
+// Both messages of grpc.health.v1 have a single field with this number: the name in the
+// request, the state in the response.
+const onlyField = 1
+
+// healthRequest returns a HealthCheckRequest in a gRPC frame: a flag (not compressed), the
+// length in four bytes, the message.
+func healthRequest(service string) []byte {
+	var message []byte
+	if service != "" {
+		message = protowire.AppendString(protowire.AppendTag(message, onlyField, protowire.BytesType), service)
+	}
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
+}
+
+// Serving states of HealthCheckResponse.
+const (
+	stateServing        = 1
+	stateNotServing     = 2
+	stateServiceUnknown = 3
+)
+
+// errField replaces the errors of package protowire, whose kind of spaces changes from
+// build to build.
+var errField = errors.New("a field is cut off or malformed")
+
+// decodeHealth decodes the state from a framed HealthCheckResponse. Unknown fields are
+// skipped, and a missing state is 0.
+func decodeHealth(body []byte) (state int32, err error) {
+	if len(body) < 5 || body[0] != 0 || uint64(binary.BigEndian.Uint32(body[1:])) != uint64(len(body)-5) {
+		return 0, fmt.Errorf("%d bytes are not one uncompressed message", len(body))
+	}
+	for message := body[5:]; len(message) > 0; {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return 0, errField
+		}
+		if !number.IsValid() {
+			return 0, fmt.Errorf("field number %d", number)
+		}
+		message = message[n:]
+		if number == onlyField && kind == protowire.VarintType {
+			var value uint64
+			value, n = protowire.ConsumeVarint(message)
+			state = int32(value) // an enum; protobuf truncates a longer varint
+		} else {
+			n = protowire.ConsumeFieldValue(number, kind, message)
+		}
+		if n < 0 {
+			return 0, errField
+		}
+		message = message[n:]
+	}
+	return state, nil
+}
+
+// Status codes of gRPC that need their own remedy.
+const (
+	codeOK               = 0
+	codeNotFound         = 5
+	codePermissionDenied = 7
+	codeUnimplemented    = 12
+	codeUnauthenticated  = 16
+)
+
+var codeNames = [...]string{"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+	"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL",
+	"UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"}
+
+// judge returns why the answer does not mean that service serves; nil if it does.
+func (a grpcAnswer) judge(service string) *failure {
+	if a.status == "" && a.httpStatus != "200" {
+		return &failure{result: resultStatus, came: fmt.Sprintf("answered HTTP %.20q without a gRPC status", a.httpStatus), remedy: "this is not a gRPC server; correct the kind of check or the address"}
+	}
+	code, err := strconv.ParseUint(a.status, 10, 32)
+	if err != nil || !strings.HasPrefix(a.contentType, "application/grpc") {
+		return garbage("gRPC", fmt.Errorf("grpc-status %.20q, content-type %.80q", a.status, a.contentType))
+	}
+	if code != codeOK {
+		return a.refusal(code, service)
+	}
+	state, err := decodeHealth(a.body)
+	if err != nil {
+		return garbage("a HealthCheckResponse", err)
+	}
+	switch state {
+	case stateServing:
+		return nil
+	case stateNotServing:
+		return &failure{result: resultNotServing, came: "NOT_SERVING", remedy: "the service says so itself; see its log"}
+	case stateServiceUnknown:
+		return unknownService("SERVICE_UNKNOWN", service)
+	}
+	return &failure{result: resultStatus, came: fmt.Sprintf("serving status %d", state), remedy: "only SERVING (1) counts; let the service set its status"}
+}
+
+// refusal explains a call with an error status.
+func (a grpcAnswer) refusal(code uint64, service string) *failure {
+	name := "code " + strconv.FormatUint(code, 10)
+	if code < uint64(len(codeNames)) {
+		name = codeNames[code]
+	}
+	text, err := url.PathUnescape(a.message) // grpc-message is percent-encoded
+	if err != nil {
+		text = a.message
+	}
+	came := fmt.Sprintf("%s %.120q", name, text)
+	switch code {
+	case codeUnimplemented:
+		return &failure{result: resultNoHealth, came: came, remedy: "the server has no health service; register grpc.health.v1.Health in it, or use a tcp check"}
+	case codeNotFound:
+		return unknownService(came, service)
+	case codePermissionDenied, codeUnauthenticated:
+		return &failure{result: resultStatus, came: came, remedy: "let the health service answer without credentials"}
+	}
+	return &failure{result: resultStatus, came: came, remedy: "see the log of the service"}
+}
+
+func unknownService(came, service string) *failure {
+	return &failure{result: resultUnknown, came: came, remedy: fmt.Sprintf("the server does not know the service %q; set its status in the health service, or correct the name (empty asks for the server)", service)}
 }

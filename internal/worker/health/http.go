@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// askHTTP sends one request over conn and reads the answer. It does without
-// http.Transport, which keeps goroutines of its own for each connection.
+// askHTTP sends one request over conn and reads the answer. It does not use http.Transport,
+// which keeps goroutines for each connection.
 func (c Check) askHTTP(conn io.ReadWriter) *failure {
-	target, _ := url.ParseRequestURI(c.Path) // Normalize saw that it parses
+	target, _ := url.ParseRequestURI(c.Path) // Normalize has checked that it parses
 	target.Scheme, target.Host = "http", c.Address
 	request := &http.Request{Method: http.MethodGet, URL: target, Host: c.Host, Close: true,
 		Header: http.Header{"User-Agent": {userAgent}, "Accept": {"*/*"}}}
@@ -62,4 +62,45 @@ func refusedByHTTP(response *http.Response, body []byte) *failure {
 		f.remedy = "the service says so itself; see its log"
 	}
 	return f
+}
+
+// maxAnswer limits the bytes read of an answer.
+const maxAnswer = 64 << 10
+
+var errTooLong = errors.New("it is longer than 64 KiB")
+
+// answerReader reads an answer up to maxAnswer and remembers why reading ended: the error
+// of a decoder for a truncated line is about the line and not about the truncation.
+type answerReader struct {
+	conn io.Reader
+	read int
+	err  error
+}
+
+func (r *answerReader) Read(p []byte) (n int, err error) {
+	if r.read == maxAnswer {
+		r.err = errTooLong
+		return 0, r.err
+	}
+	n, r.err = r.conn.Read(p[:min(len(p), maxAnswer-r.read)])
+	r.read += n
+	return n, r.err
+}
+
+// unreadable explains why a decoder of protocol failed with err. During names the step of
+// the probe.
+func (c Check) unreadable(r *answerReader, during, protocol string, err error) *failure {
+	if r.err != nil && r.err != errTooLong {
+		return c.broken(during, r.err)
+	}
+	if r.err != nil {
+		err = r.err
+	}
+	return garbage(protocol, err)
+}
+
+// garbage explains an answer in another protocol.
+func garbage(protocol string, err error) *failure {
+	return &failure{result: resultGarbage, came: fmt.Sprintf("the answer is not %s: %.200s", protocol, err), cause: err,
+		remedy: "correct the kind of check or the address; if the service takes only TLS, use a tcp check"}
 }

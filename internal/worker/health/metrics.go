@@ -8,14 +8,15 @@ import (
 )
 
 // Metrics are shared by all checkers of a process. Service names come from the
-// configuration, which bounds how many there are; results are constants.
+// configuration, which limits their number; results are constants.
 type Metrics struct {
 	checks    *prometheus.CounterVec
 	durations prometheus.Histogram
 	healthy   *prometheus.GaugeVec
 }
 
-// NewMetrics registers the metrics; a nil Registerer makes them without.
+// NewMetrics creates and registers the metrics; with a nil Registerer they are not
+// registered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	return &Metrics{
@@ -33,7 +34,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 }
 
 // Forget removes the series of a service that is no longer checked. Call it after
-// its Checker.Run has returned, which would make them again.
+// Checker.Run of the service has returned: Run would create the series again.
 func (m *Metrics) Forget(service string) {
 	m.checks.DeletePartialMatch(prometheus.Labels{"service": service})
 	m.healthy.DeleteLabelValues(service)

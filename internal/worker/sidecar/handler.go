@@ -1,7 +1,9 @@
 package sidecar
 
 import (
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -11,8 +13,8 @@ import (
 	"github.com/ringway/ringway/internal/relay/upstream"
 )
 
-// exchange is one request on its way. Exchanges are pooled: one that succeeds
-// costs nothing beyond the carrying.
+// exchange is one request in flight. Exchanges are pooled, so that a successful request
+// needs no further allocation here.
 type exchange struct {
 	service *service
 	load    [1]upstream.Field
@@ -26,7 +28,7 @@ var exchanges = sync.Pool{New: func() any {
 	return x
 }}
 
-// serve carries one request of an admitted relay.
+// serve carries one request of an accepted relay.
 func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	name := r.Header.Get(ingress.ServiceHeader)
 	service, ok := (*s.services.Load())[name]
@@ -70,25 +72,31 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	s.failed(w, r, service, err)
 }
 
-// headArrived fills in the load at the moment the answer begins: the other
-// requests that the service has then.
+// headArrived sets the load when the answer begins: the number of the other requests in
+// flight to the service.
 func (x *exchange) headArrived(r upstream.Result) bool {
 	x.load[0].Value = strconv.FormatInt(max(x.service.inFlight.Load()-1, 0), 10)
 	if r.Status == http.StatusServiceUnavailable && !r.Shed {
-		// With a load, a relay would take it for busy. It did not say so.
+		// The service did not report overload, but with a load the relay would take it for
+		// overloaded.
 		x.load[0].Value = ""
 	}
 	return true
 }
 
-// failed answers for a service that did not. Only what the relay has to know for
-// the decision about a retry is told there; the log has the rest.
+// failed answers for a service that gave no answer. The answer has only the data that the
+// relay needs to decide about a retry; the log has the rest.
 func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *service, err error) {
 	var e *upstream.Error
-	errors.As(err, &e) // Carry fails with nothing else
+	errors.As(err, &e) // Carry returns no other errors
 	end, sent := resultUnsent, upstream.FailedUnsent
 	f := failure{Text: err.Error(), Code: ingress.CodeUpstreamFailed, Service: service.name}
 	switch {
+	case errors.Is(e, upstream.ErrStopped) && e.Committed():
+		end = resultCancelled // not a failure of the service
+	case errors.Is(e, upstream.ErrStopped) && e.Sent():
+		end, sent = resultSent, upstream.FailedSent
+	case errors.Is(e, upstream.ErrStopped):
 	case e.Committed() && !e.Client():
 		end = resultAborted
 	case e.Committed():
@@ -97,14 +105,57 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *servic
 		end = resultCancelled
 	case e.Client():
 		end, f.Code, sent = resultRejected, ingress.CodeBadRequest, ""
-		f.Text = "the request cannot be carried: " + e.Fault() // relays pass it on
+		f.Text = "the request cannot be carried: " + e.Fault() // relays pass the text on
 	case e.Sent():
 		end, sent = resultSent, upstream.FailedSent
 	}
 	service.results[end].Add(1)
 	s.cfg.Logger.Debug("request failed", "service", service.name, "result", results[end], "err", err)
 	if end == resultAborted || end == resultCancelled {
-		panic(http.ErrAbortHandler) // only a broken connection can tell
+		panic(http.ErrAbortHandler) // after the head of an answer only a broken connection can signal it
 	}
 	s.refuse(w, r, f, sent)
+}
+
+// failure is an answer of the sidecar itself, in the same form as those of relays.
+type failure struct {
+	Text    string       `json:"error"`
+	Code    ingress.Code `json:"code"`
+	Service string       `json:"service,omitempty"`
+}
+
+var statusOf = map[ingress.Code]int{
+	ingress.CodeBadRequest:     http.StatusBadRequest,
+	ingress.CodeUnknownService: http.StatusNotFound,
+	ingress.CodeUpstreamFailed: http.StatusBadGateway,
+	// Not 503: the worker is healthy, and others may have capacity.
+	ingress.CodeOverloaded: http.StatusTooManyRequests,
+}
+
+// refuse answers r with f. Failed is the value of upstream.FailedHeader, empty if a retry
+// would not help.
+func (s *Sidecar) refuse(w http.ResponseWriter, r *http.Request, f failure, failed string) {
+	s.awaitBody(w, r)
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	if failed != "" {
+		h.Set(upstream.FailedHeader, failed)
+	}
+	body, _ := json.Marshal(f) // strings always encode
+	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.WriteHeader(statusOf[f.Code])
+	_, _ = w.Write(append(body, '\n')) // a relay that has disconnected needs no answer
+}
+
+// awaitBody reads the rest of a small body. It does not wait for a body for which the
+// client expects 100 Continue. For a larger body or a slow relay the deadline stays set, so
+// that net/http does not wait for the rest either and closes the connection.
+func (s *Sidecar) awaitBody(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	if r.Body == http.NoBody || r.Header.Get("Expect") != "" || control.SetReadDeadline(time.Now().Add(s.cfg.bodyPatience)) != nil {
+		return
+	}
+	if _, err := io.CopyN(io.Discard, r.Body, ingress.ReplayLimit+1); err == io.EOF {
+		_ = control.SetReadDeadline(time.Time{})
+	}
 }

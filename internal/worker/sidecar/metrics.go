@@ -7,14 +7,15 @@ import (
 	"github.com/ringway/ringway/internal/relay/upstream"
 )
 
-// reasonUnknownService is a reason of refusals besides those of identity.Listener.
+// reasonUnknownService is a reason of refusals in addition to those of identity.Listener.
 const reasonUnknownService = "unknown_service"
 
-// metrics shows the services that are there now: one that is taken away loses
-// its series by itself.
+// metrics collects the metrics of the current services: the series of a removed service
+// disappear without further action.
 type metrics struct {
 	services           func() map[string]*service
 	refused, silent    *prometheus.CounterVec
+	sessionsEnded      prometheus.Counter
 	requests, inFlight *prometheus.Desc
 }
 
@@ -27,8 +28,11 @@ func newMetrics(reg prometheus.Registerer, services func() map[string]*service) 
 		silent: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_sidecar_silent_requests_total", Help: "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client (the relay, or who is behind it), endpoint (the service), or both.",
 		}, []string{"side"}),
+		sessionsEnded: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "ringway_sidecar_sessions_ended_total", Help: "Tunnels and streams that this sidecar ended because its worker stops, over --session-drain-timeout.",
+		}),
 		requests: prometheus.NewDesc("ringway_sidecar_requests_total",
-			"Requests by service and result: the class of the status, or unsent (the service could not be reached), sent (it gave no answer), aborted (its answer broke off), cancelled (the relay broke off), rejected (cannot be carried), full (all slots were taken; nothing was sent to the service).",
+			"Requests by service and result: the class of the status, or unsent (the service could not be reached), sent (it gave no answer), aborted (its answer broke off), cancelled (the relay broke off, or the worker stops), rejected (cannot be carried), full (all slots were taken; nothing was sent to the service).",
 			[]string{"service", "result"}, nil),
 		inFlight: prometheus.NewDesc("ringway_sidecar_in_flight", "Requests and tunnels in flight, by service.", []string{"service"}, nil),
 	}

@@ -62,7 +62,7 @@ func start(t testing.TB, change func(*Config), services ...advertise.Service) *r
 	t.Helper()
 	r := &running{authority: newAuthority(t), log: &logBuffer{}, registry: prometheus.NewRegistry()}
 	cfg := Config{
-		Addr: anyPort, Identity: source(t, r.authority, claims(identity.RoleWorker, "w1")),
+		Addr: anyPort, Identity: source(t, r.authority, claims(identity.RoleWorker, "w1")), DrainTimeout: patience,
 		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Registerer: r.registry,
 	}
 	if change != nil {

@@ -13,45 +13,44 @@ type service struct {
 	name, address string
 	protocol      upstream.Protocol
 	pool          *upstream.Pool
-	// upgrades carries what changes its protocol when pool speaks HTTP/2, which
-	// knows no such thing; nil when pool can. It holds no connection before the
-	// first.
+	// upgrades carries protocol upgrades if pool uses HTTP/2, which does not support them;
+	// nil if pool supports upgrades. It holds no connection before the first upgrade.
 	upgrades *upstream.Pool
 	*counters
 }
 
-// counters outlive a change of address.
+// counters stay the same after a change of the address.
 type counters struct {
 	inFlight atomic.Int64
-	slots    atomic.Int64 // the most that may be in flight, 0 for any number
+	slots    atomic.Int64 // the limit in flight, 0 for none
 	results  [len(results)]atomic.Uint64
 }
 
-// result is how a request ended: the class of the status, or what stands behind
-// the classes. It is an index, so that counting looks up no label.
+// result is the result of a request: the class of the status, or one of the constants after
+// the classes. It is an array index, so that counting needs no label lookup.
 type result int
 
 const (
-	resultUnsent    result = iota + 6 // behind 0xx to 5xx
-	resultSent                        // no answer, although it was sent
-	resultAborted                     // the answer broke off
-	resultCancelled                   // the relay broke off
+	resultUnsent    result = iota + 6 // after 0xx to 5xx
+	resultSent                        // no answer, although the request was sent
+	resultAborted                     // the answer ended early
+	resultCancelled                   // the relay cancelled, or the worker stops
 	resultRejected                    // the request cannot be carried
-	resultFull                        // all slots were taken
+	resultFull                        // all slots were in use
 )
 
 var results = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "unsent", "sent", "aborted", "cancelled", "rejected", "full"}
 
-// enter counts one more request as in flight, unless as many as there are slots are.
-// Each request that it counts is given back with inFlight.Add(-1).
+// enter counts one more request as in flight, unless all slots are in use. The caller must
+// end each counted request with inFlight.Add(-1).
 func (c *counters) enter() bool {
 	for {
 		n, slots := c.inFlight.Load(), c.slots.Load()
 		if slots > 0 && n >= slots {
 			return false
 		}
-		// Not Add, which would count those that are refused for a moment, and make
-		// others be refused for them.
+		// Not Add: it would count refused requests for a moment, and other requests would
+		// be refused because of them.
 		if c.inFlight.CompareAndSwap(n, n+1) {
 			return true
 		}
@@ -59,29 +58,28 @@ func (c *counters) enter() bool {
 }
 
 func resultOfStatus(status int) result {
-	return result(min(max(status/100, 0), 5)) // 6xx and above are no statuses
+	return result(min(max(status/100, 0), 5)) // 6xx and above are not valid
 }
 
-// newService makes the pools of a service; known, when not nil, is what the name
-// meant before.
-func newService(offered advertise.Service, known *service) (*service, error) {
+// newService creates the pools of a service; known, if not nil, is the previous service of
+// that name.
+func (s *Sidecar) newService(offered advertise.Service, known *service) (_ *service, err error) {
 	if !Carries(offered.Protocol) {
 		return nil, fmt.Errorf("service %q: protocol %q cannot be carried by the sidecar: allowed are http1 and h2c", offered.Name, offered.Protocol)
 	}
-	s := &service{name: offered.Name, address: offered.Address, protocol: protocolOf(offered), counters: new(counters)}
+	one := &service{name: offered.Name, address: offered.Address, protocol: protocolOf(offered), counters: new(counters)}
 	if known != nil {
-		s.counters = known.counters
+		one.counters = known.counters
 	}
-	var err error
-	if s.pool, err = upstream.NewPool(upstream.Config{Address: s.address, Protocol: s.protocol}); err != nil {
+	if one.pool, err = upstream.NewPool(upstream.Config{Address: one.address, Protocol: one.protocol, Sessions: &s.sessions}); err != nil {
 		return nil, fmt.Errorf("service %q: %w", offered.Name, err)
 	}
-	if s.protocol == upstream.H2C {
-		if s.upgrades, err = upstream.NewPool(upstream.Config{Address: s.address, Protocol: upstream.HTTP1}); err != nil {
+	if one.protocol == upstream.H2C {
+		if one.upgrades, err = upstream.NewPool(upstream.Config{Address: one.address, Protocol: upstream.HTTP1, Sessions: &s.sessions}); err != nil {
 			return nil, fmt.Errorf("service %q: %w", offered.Name, err)
 		}
 	}
-	return s, nil
+	return one, nil
 }
 
 func protocolOf(offered advertise.Service) upstream.Protocol {
@@ -91,7 +89,7 @@ func protocolOf(offered advertise.Service) upstream.Protocol {
 	return upstream.Protocol(offered.Protocol)
 }
 
-// fronts reports whether s is already what is offered.
+// fronts reports whether s already has the address and the protocol of the offer.
 func (s *service) fronts(offered advertise.Service) bool {
 	return s.address == offered.Address && s.protocol == protocolOf(offered)
 }

@@ -23,62 +23,64 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// maxStreams bounds the requests on one HTTP/2 connection.
+// maxStreams limits the concurrent requests on one HTTP/2 connection.
 const maxStreams = 1000
 
-// ErrClosed is what SetServices returns once the sidecar has stopped.
+// ErrClosed is the error of SetServices after the sidecar has stopped.
 var ErrClosed = errors.New("sidecar: closed")
 
 // Config describes a Sidecar.
 type Config struct {
 	// Addr is bound by New, host:port; port 0 takes a free one.
 	Addr string
-	// Identity is this worker's certificate. Required: without one there is no
-	// sidecar, and relays connect to the services themselves.
+	// Identity is the certificate of this worker. Required: without a certificate there is
+	// no sidecar, and relays connect to the services directly.
 	Identity *identity.Source
-	// StopTimeout is how long a stop waits for requests in flight, tunnels too,
-	// before it cuts them off. Default 30 s.
-	StopTimeout time.Duration
-	// HandshakeTimeout is how long a stranger may take to prove who it is.
-	// Default 3 s.
+	// DrainTimeout is how long a stop waits for requests in flight. Default 0: the stop
+	// cuts them off immediately.
+	DrainTimeout time.Duration
+	// SessionDrainTimeout is the same limit, from the same moment on, for tunnels and for
+	// answers that have begun; see upstream.Drain. Default 0, which like any value below
+	// DrainTimeout means that they end with the requests.
+	SessionDrainTimeout time.Duration
+	// HandshakeTimeout is how long a client may take for the handshake. Default 3 s.
 	HandshakeTimeout time.Duration
 	// ProgressTimeout is how long a request or a tunnel may go on without a byte; see
-	// upstream.Exchange. It is a quarter longer in effect, so that the relay ends it,
-	// which knows the client. Default 0: no limit.
+	// upstream.Exchange. The effective limit is a quarter longer, so that the relay ends
+	// the request, because only the relay can answer the client. Default 0: no limit.
 	ProgressTimeout time.Duration
 
-	// Logger gets refused members, at most one line in ten seconds, and at debug
-	// the detail of failed requests and handshakes. Required.
+	// Logger logs refused members, at most one line in ten seconds, and at debug the
+	// details of failed requests and handshakes. Required.
 	Logger *slog.Logger
-	// Registerer takes the metrics. Required.
+	// Registerer registers the metrics. Required.
 	Registerer prometheus.Registerer
 
-	// bodyPatience is how long the rest of a small body is awaited before a
-	// request is refused: what a relay has begun to send arrives in less than
-	// 100 ms.
+	// bodyPatience is how long refuse waits for the rest of a small body: a body that a
+	// relay has begun to send arrives in less than 100 ms.
 	bodyPatience time.Duration
 }
 
-// Sidecar fronts the services of one worker.
+// Sidecar accepts requests for the services of one worker.
 type Sidecar struct {
 	cfg       Config
 	admission *identity.Listener
 	server    *http.Server
 	metrics   *metrics
 
-	// hard ends when nothing is to be waited for any more.
+	// hard ends when the sidecar must stop waiting for requests in flight.
 	hard context.Context
 	cut  context.CancelFunc
 
+	sessions upstream.Sessions // of all connections to services
 	services atomic.Pointer[map[string]*service]
-	mu       sync.Mutex // one writer of services; guards what follows
+	mu       sync.Mutex // one writer of services; guards the fields below
 	retired  []*upstream.Pool
 	closed   bool
 }
 
 // New binds the listener. It starts nothing: connections wait until Run.
 func New(cfg Config) (*Sidecar, error) {
-	cfg.StopTimeout = cmp.Or(cfg.StopTimeout, 30*time.Second)
 	cfg.bodyPatience = cmp.Or(cfg.bodyPatience, 100*time.Millisecond)
 	cfg.ProgressTimeout = upstream.BehindRelay(cfg.ProgressTimeout)
 	socket, err := net.Listen("tcp", cfg.Addr)
@@ -92,7 +94,7 @@ func New(cfg Config) (*Sidecar, error) {
 	s.admission = identity.NewListener(identity.ListenerConfig{
 		Socket:    socket,
 		Source:    cfg.Identity,
-		TLS:       cfg.Identity.ServerConfig(cfg.Identity.Policy(identity.DataPlane), "h2", "http/1.1"), // the matrix lets only relays connect to workers
+		TLS:       cfg.Identity.ServerConfig(cfg.Identity.Policy(identity.DataPlane), "h2", "http/1.1"), // the matrix allows only relays to connect to workers
 		Strangers: identity.StrangersConfig{Limit: cfg.HandshakeTimeout},
 		Allowed:   "relays of this cluster and environment",
 		Refused:   s.metrics.refused, Logger: cfg.Logger,
@@ -100,8 +102,8 @@ func New(cfg Config) (*Sidecar, error) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
-	// No limit of net/http's is set: a relay has bounded the head of a request
-	// and the time it took, in units that HTTP/2 counts differently.
+	// net/http sets no limit here: the relay has already limited the size of the head and
+	// its time, in units that HTTP/2 counts differently.
 	s.server = &http.Server{
 		Handler: http.HandlerFunc(s.serve), Protocols: protocols,
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: cfg.ProgressTimeout},
@@ -110,19 +112,19 @@ func New(cfg Config) (*Sidecar, error) {
 	return s, nil
 }
 
-// Addr is where relays connect.
+// Addr returns the address for relays.
 func (s *Sidecar) Addr() net.Addr { return s.admission.Addr() }
 
-// Carries reports whether a sidecar can front a service of this protocol: http1
-// or h2c. Others are reached directly or not at all.
+// Carries reports whether a sidecar supports this protocol: http1 or h2c. Services with
+// other protocols are reached directly or not at all.
 func Carries(p advertise.Protocol) bool {
 	return p == "" || p == advertise.HTTP1 || p == advertise.H2C
 }
 
-// SetServices replaces the set of services: their names, local addresses,
-// protocols and slots; nothing else of them matters here. A service whose address and
-// protocol stay keeps its connections. Requests to one that is gone, or has moved,
-// finish; its metrics go at once. Fewer slots than are taken end no request. With an
+// SetServices replaces the set of services: their names, local addresses, protocols and
+// slots; other fields are ignored. A service whose address and protocol stay keeps its
+// connections. Requests to a service that was removed, or has moved, finish; the metrics of
+// a removed service end immediately. A reduced number of slots ends no request. After an
 // error nothing has changed.
 func (s *Sidecar) SetServices(services []advertise.Service) error {
 	s.mu.Lock()
@@ -139,7 +141,7 @@ func (s *Sidecar) SetServices(services []advertise.Service) error {
 			next[offered.Name] = known
 			continue
 		}
-		one, err := newService(offered, known)
+		one, err := s.newService(offered, known)
 		if err != nil {
 			for _, one := range fresh {
 				one.close()
@@ -163,8 +165,8 @@ func (s *Sidecar) SetServices(services []advertise.Service) error {
 	return nil
 }
 
-// Run serves until ctx ends, finishes what is in flight, and returns when nothing
-// of the sidecar is left. The error is nil after an orderly stop and after Close.
+// Run serves until ctx ends, finishes the requests in flight, and returns when nothing of
+// the sidecar is left. The error is nil after an orderly stop and after Close.
 func (s *Sidecar) Run(ctx context.Context) error {
 	group, failed := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -182,54 +184,87 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		case <-failed.Done():
 		case <-s.hard.Done():
 		}
-		s.stop()
+		if s.hard.Err() == nil {
+			s.drain()
+		}
+		s.end()
 		return nil
 	})
 	return group.Wait()
 }
 
-// stop lets requests finish within the bound and cuts off the rest.
-func (s *Sidecar) stop() {
-	ctx, cancel := context.WithTimeout(s.hard, s.cfg.StopTimeout)
-	defer cancel()
-	err := s.server.Shutdown(ctx)
-	pools := s.closePools()
-	for _, p := range pools { // tunnels, of which the server knows nothing any more
-		err = errors.Join(err, p.Drain(ctx))
-	}
-	if err != nil && s.hard.Err() == nil {
-		s.cfg.Logger.Warn("requests to services were still in flight at the end of the stop timeout: they are cut off", "timeout", s.cfg.StopTimeout)
-	}
-	_ = s.server.Close() // it reports only what closing a socket can report
-	for _, p := range pools {
-		_ = p.Drain(context.Background()) // what was cut off ends now
+// drain waits for requests and sessions within their time limits, and cuts off the rest.
+func (s *Sidecar) drain() {
+	left, err := s.sessions.Drain(s.hard, upstream.Drain{
+		Requests: s.cfg.DrainTimeout, Sessions: s.cfg.SessionDrainTimeout,
+		Shutdown: func(ctx context.Context) error {
+			err := s.server.Shutdown(ctx)
+			s.closePools()
+			return err
+		},
+		InFlight: s.inFlight, Ended: func(n int) { s.metrics.sessionsEnded.Add(float64(n)) }, Logger: s.cfg.Logger,
+	})
+	if (err != nil || left > 0) && s.hard.Err() == nil {
+		s.cfg.Logger.Warn("requests to services were still in flight at the end of the drain: they are cut off", "in_flight", left, "err", err)
 	}
 }
 
-// closePools refuses every new request and returns all pools that may have some
-// in flight.
+// end cuts off the remaining requests and waits for their end.
+func (s *Sidecar) end() {
+	_ = s.server.Close() // only errors of closing a socket
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	pools := s.closePools()
+	for _, p := range pools {
+		_ = p.Drain(over) // tunnels, which the server does not track
+	}
+	for _, p := range pools {
+		_ = p.Drain(context.Background()) // returns soon, because everything is cut off
+	}
+}
+
+// inFlight counts the requests and tunnels of all services, including removed and moved
+// ones.
+func (s *Sidecar) inFlight() (n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pools() {
+		n += int64(p.Stats().InFlight)
+	}
+	return n
+}
+
+// closePools refuses every new request and returns all pools that may have requests in
+// flight.
 func (s *Sidecar) closePools() []*upstream.Pool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	pools := slices.Clone(s.retired)
 	for _, one := range *s.services.Load() {
 		one.close()
+	}
+	return s.pools()
+}
+
+// pools returns all pools that may have requests in flight. s.mu is held.
+func (s *Sidecar) pools() []*upstream.Pool {
+	pools := slices.Clone(s.retired)
+	for _, one := range *s.services.Load() {
 		pools = append(pools, one.pools()...)
 	}
 	return pools
 }
 
-// Close cuts off everything at once: for a sidecar that is not run, or whose
-// process is to end as if it had died. Run returns soon after.
+// Close cuts off everything immediately: for a sidecar that is not run, or to simulate the
+// death of the process. Run returns soon after.
 func (s *Sidecar) Close() error {
-	_ = s.server.Close() // first, or its handlers would answer that the services failed
+	_ = s.server.Close() // first, because otherwise its handlers would answer that the services failed
 	s.cut()
 	s.closePools()
 	return s.admission.Close()
 }
 
-// debugWriter keeps what relays can provoke out of the log of normal days.
+// debugWriter logs at debug, because relays can cause these lines.
 type debugWriter struct{ logger *slog.Logger }
 
 func (w debugWriter) Write(line []byte) (int, error) {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
@@ -560,10 +561,20 @@ func TestAStopFinishesWhatIsInFlightAndTakesNothingNew(t *testing.T) {
 }
 
 func TestAStopEndsWithinItsBoundWhateverHangs(t *testing.T) {
-	for name, upgrade := range map[string]bool{"request": false, "tunnel": true, "tunnel of a service that is gone": true} {
+	for name, c := range map[string]struct {
+		do, got, failed, log string
+		sessions             float64 // that are counted as ended
+	}{
+		"request":         {do: "hold", got: "HTTP/1.1 502 Bad Gateway", failed: upstream.FailedSent, log: "requests had no answer"},
+		"half a request":  {do: "hold\r\nContent-Length: 5", got: "HTTP/1.1 502 Bad Gateway", failed: upstream.FailedUnsent, log: "requests had no answer"},
+		"answer":          {do: "stream", got: "HTTP/1.1 200 OK", log: "draining sessions", sessions: 1},
+		"tunnel":          {do: "tunnel\r\nConnection: Upgrade\r\nUpgrade: raw", got: "HTTP/1.1 101 Switching Protocols", log: "draining sessions", sessions: 1},
+		"tunnel and gone": {do: "tunnel\r\nConnection: Upgrade\r\nUpgrade: raw", got: "HTTP/1.1 101 Switching Protocols", log: "draining sessions", sessions: 1},
+	} {
 		arrived := make(chan struct{}, 1)
-		s := start(t, func(c *Config) { c.StopTimeout = 10 * time.Millisecond }, serve(t, "a", "", func(w http.ResponseWriter, r *http.Request) {
-			if upgrade {
+		s := start(t, func(c *Config) { c.DrainTimeout = 10 * time.Millisecond }, serve(t, "a", "", func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("X-Do") {
+			case "tunnel":
 				conn, _, err := http.NewResponseController(w).Hijack()
 				if err != nil {
 					t.Error(err)
@@ -574,8 +585,12 @@ func TestAStopEndsWithinItsBoundWhateverHangs(t *testing.T) {
 				arrived <- struct{}{}
 				_, _ = io.Copy(io.Discard, conn)
 				return
+			case "stream":
+				_, _ = io.WriteString(w, "begun")
+				_ = http.NewResponseController(w).Flush()
 			}
 			arrived <- struct{}{}
+			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
 		}))
 		config := tlsAs(source(t, s.authority, claims(identity.RoleRelay, "r1")), "http/1.1")
@@ -585,23 +600,204 @@ func TestAStopEndsWithinItsBoundWhateverHangs(t *testing.T) {
 		}
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		more := ""
-		if upgrade {
-			more = "Connection: Upgrade\r\nUpgrade: raw\r\n"
+		_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nRingway-Service: a\r\nX-Do: "+c.do+"\r\n\r\n")
+		in := bufio.NewReader(conn)
+		if c.sessions > 0 {
+			line, err := in.ReadString('\n') // the answer has begun
+			if in = bufio.NewReader(io.MultiReader(strings.NewReader(line), in)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nRingway-Service: a\r\n"+more+"\r\n")
-		within(t, arrived, "the "+name)
+		if c.failed == upstream.FailedUnsent {
+			await(t, "the sidecar reads the "+name, func() bool {
+				n, _ := metric(t, s.registry, "ringway_sidecar_in_flight", "a")
+				return n == 1
+			})
+		} else {
+			within(t, arrived, "the "+name)
+		}
 		if strings.HasSuffix(name, "gone") {
 			s.set(t)
 		}
 		if err := s.stop(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := io.ReadAll(conn); os.IsTimeout(err) { // how else it breaks off is the system's
+		got, err := io.ReadAll(in)
+		if os.IsTimeout(err) { // how else it breaks off is the system's
 			t.Errorf("%s: it goes on", name)
 		}
-		if s.log.lines("still in flight") != 1 {
-			t.Errorf("%s: the log does not say that something was cut off:\n%s", name, s.log)
+		if !strings.HasPrefix(string(got), c.got) || c.failed != "" && !strings.Contains(string(got), "\r\n"+upstream.FailedHeader+": "+c.failed+"\r\n") {
+			t.Errorf("%s: a relay got %q", name, got)
+		}
+		if s.log.lines(c.log) != 1 {
+			t.Errorf("%s: the log does not say that something was ended:\n%s", name, s.log)
+		}
+		if n, _ := metric(t, s.registry, "ringway_sidecar_sessions_ended_total"); n != c.sessions {
+			t.Errorf("%s: %v sessions are counted", name, n)
+		}
+	}
+}
+
+// echoing is a service of WebSockets, which also has requests that it never answers.
+func echoing(t testing.TB) (offer advertise.Service, arrived chan struct{}) {
+	arrived = make(chan struct{}, 1)
+	return serve(t, "echo", "", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			arrived <- struct{}{}
+			_, _ = io.Copy(io.Discard, r.Body) // net/http watches the connection only then
+			<-r.Context().Done()
+			return
+		}
+		c, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = c.CloseNow() }()
+		for {
+			kind, text, err := c.Read(context.Background())
+			if err != nil {
+				return // closed
+			}
+			_ = c.Write(context.Background(), kind, text)
+		}
+	}), arrived
+}
+
+// webSocket is the relay's end of one.
+type webSocket struct {
+	*websocket.Conn
+	echoes chan string
+}
+
+// webSockets opens some, and sends each to ended when it has ended.
+func (r *running) webSockets(t testing.TB, n int) (open map[*webSocket]bool, ended chan *webSocket) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	open, ended = map[*webSocket]bool{}, make(chan *webSocket, n)
+	var reading sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		reading.Wait()
+	})
+	client := r.relay(t)
+	for range n {
+		c, _, err := websocket.Dial(ctx, "wss://"+r.Addr().String(), &websocket.DialOptions{HTTPClient: client, HTTPHeader: http.Header{ingress.ServiceHeader: {"echo"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := &webSocket{c, make(chan string, 1)}
+		open[one] = true
+		reading.Go(func() {
+			for {
+				_, text, err := c.Read(ctx)
+				if err == nil {
+					one.echoes <- string(text)
+					continue
+				}
+				if websocket.CloseStatus(err) != websocket.StatusGoingAway && ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
+					t.Errorf("a WebSocket ended with %v", err)
+				}
+				ended <- one
+				return
+			}
+		})
+	}
+	return open, ended
+}
+
+func TestWebSocketsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *testing.T) {
+	const all = 16
+	echo, arrived := echoing(t)
+	// Each has two seconds more than the one before it.
+	s := start(t, func(c *Config) {
+		c.DrainTimeout, c.SessionDrainTimeout = 100*time.Millisecond, 100*time.Millisecond+all*2*time.Second
+	}, echo)
+	open, ended := s.webSockets(t, all)
+	held := background(s.relay(t), s.request(t, "POST", "echo", strings.NewReader("x")))
+	within(t, arrived, "the request")
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.stop() }()
+	if got := within(t, held, "the end of the request"); got.status != http.StatusBadGateway || !strings.Contains(got.body, "this member stops") {
+		t.Errorf("the request that had no answer: %+v", got)
+	}
+	delete(open, within(t, ended, "the end of the first"))
+	echoed := 0
+	for c := range open {
+		_ = c.Write(t.Context(), websocket.MessageText, []byte("still here"))
+		select {
+		case <-c.echoes:
+			echoed++
+		case <-ended: // on a machine that takes its time, its turn has come
+		}
+	}
+	if echoed < all/2 {
+		t.Errorf("%d of %d are left after the first has ended", echoed, all)
+	}
+	for c := range open {
+		_ = c.CloseNow()
+	}
+	if err := within(t, stopped, "the end, which need not wait for sessions that have closed"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWebSocketsEndWithinTheirTime(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Second} {
+		echo, _ := echoing(t)
+		s := start(t, func(c *Config) { c.DrainTimeout, c.SessionDrainTimeout = 10*time.Millisecond, timeout }, echo)
+		_, ended := s.webSockets(t, 3)
+		began := time.Now()
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+		for range 3 {
+			within(t, ended, "the end of a WebSocket")
+		}
+		if after := time.Since(began); after < timeout {
+			t.Errorf("with %v all have ended after %v", timeout, after)
+		}
+		if n, _ := metric(t, s.registry, "ringway_sidecar_sessions_ended_total"); n != 3 {
+			t.Errorf("%v sessions are counted", n)
+		}
+	}
+}
+
+func TestAnswersThatHaveBegunOutliveTheDrainOfRequestsOverHTTP2(t *testing.T) {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
+		s := start(t, func(c *Config) { c.DrainTimeout, c.SessionDrainTimeout = 10*time.Millisecond, time.Second }, serve(t, "a", protocol, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Do") == "stream" {
+				_, _ = io.WriteString(w, "begun")
+				_ = http.NewResponseController(w).Flush()
+			}
+			<-r.Context().Done()
+		}))
+		client := s.relay(t, "h2")
+		held := background(client, s.request(t, "GET", "a", nil))
+		resp, err := client.Do(s.request(t, "GET", "a", nil, "X-Do: stream"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the request", func() bool {
+			n, _ := metric(t, s.registry, "ringway_sidecar_in_flight", "a")
+			return n == 2
+		})
+		began := time.Now()
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+		if after := time.Since(began); after < time.Second {
+			t.Errorf("%s: the stream ended after %v", protocol, after)
+		}
+		if body, err := io.ReadAll(resp.Body); err == nil || string(body) != "begun" {
+			t.Errorf("%s: the stream ends with %q, %v", protocol, body, err)
+		}
+		_ = resp.Body.Close()
+		if got := within(t, held, "the request"); got.status != http.StatusBadGateway || !strings.Contains(got.body, "this member stops") {
+			t.Errorf("%s: the request got %+v", protocol, got)
+		}
+		if n, _ := metric(t, s.registry, "ringway_sidecar_sessions_ended_total"); n != 1 {
+			t.Errorf("%s: %v sessions are counted", protocol, n)
 		}
 	}
 }
@@ -618,7 +814,7 @@ func TestCloseEndsRunAtOnce(t *testing.T) {
 	if got := within(t, held, "the end of the request"); got.err == nil {
 		t.Errorf("%+v", got)
 	}
-	if err := s.stop(); err != nil { // it has StopTimeout, 30 s, left
+	if err := s.stop(); err != nil { // it has DrainTimeout left
 		t.Error(err)
 	}
 	if err := s.Close(); err != nil {

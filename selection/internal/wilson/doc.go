@@ -1,21 +1,22 @@
-// Package wilson judges a share by few observations.
+// Package wilson estimates a failure share from few observations.
 //
 // # Promise
 //
-// Of two endpoints that failed half of their requests the one with a thousand
-// requests is surely bad, the one with two perhaps not. [LowerBound] says how bad
-// an endpoint is at the least.
+// Of two endpoints that failed half of their requests, the one with a thousand
+// requests is certainly bad; the one with two requests may be healthy. [LowerBound]
+// returns the failure share that an endpoint has at least.
 //
 // # Picture
 //
-//	 share that is sure      share that was seen
+//	    lower bound           observed share
 //	         |                       |
 //	0 -------+-----------------------+-------------- 1
-//	         <- z deviations, fewer ->
-//	            with more requests
+//	         <-- z deviations: the -->
+//	             more requests, the
+//	             smaller
 //
 // # Rules
 //
-//   - One implementation for all that evict by a failure share.
-//   - Decayed counts, which are no whole numbers, are fine.
+//   - Everything that evicts by a failure share uses this implementation.
+//   - Counts may be fractions, such as decayed counts.
 package wilson

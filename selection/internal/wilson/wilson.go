@@ -3,19 +3,18 @@ package wilson
 import "math"
 
 const (
-	// Sure is the z, in standard deviations, at which chance alone exceeds the
-	// bound once in 30,000 judgements. An endpoint is judged with every failure:
-	// at 2.58, once in 200, healthy ones were evicted by 1 % of failures
-	// everywhere.
+	// Sure is the z, in standard deviations, at which chance alone exceeds the bound
+	// once in 30,000 judgements. An endpoint is judged at every failure: with z = 2.58,
+	// once in 200, healthy endpoints were evicted when 1 % of all requests failed.
 	Sure = 4
-	// Enough is the least number of requests to judge by. Below it one failure
-	// more or less decides.
+	// Enough is the least number of requests for a judgement. With fewer, a single
+	// failure would decide.
 	Enough = 20
 )
 
-// LowerBound is the lower end of Wilson's score interval at z (1927, "Probable
-// inference, the law of succession, and statistical inference"): the share of
-// failures, of requests > 0, is surely at least this.
+// LowerBound returns the lower end of Wilson's score interval at z (1927, "Probable
+// inference, the law of succession, and statistical inference"): at this confidence the
+// failure share is at least the result. requests must be positive.
 func LowerBound(failures, requests, z float64) float64 {
 	p := failures / requests
 	centre := p + z*z/(2*requests)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ringway/ringway/membership/discovery"
 	"github.com/ringway/ringway/selection/budget"
 	"github.com/ringway/ringway/selection/pool"
@@ -23,13 +25,13 @@ type Client struct {
 	budget    *budget.Budget
 	metrics   *metrics
 
-	known  chan struct{} // closed, by looked, when relays have been looked for once
+	known  chan struct{} // closed by looked, after the first lookup of relays
 	looked func()
-	hungry chan struct{} // capacity 1: a relay was lost, look again
+	hungry chan struct{} // capacity 1: a relay was lost, look up again
 }
 
-// New checks the configuration and reports all that is wrong with it at once. It
-// looks nothing up and connects to nobody before Run.
+// New checks the configuration and reports all problems together. Lookups and connections
+// begin with Run.
 func New(cfg Config) (*Client, error) {
 	cfg, err := cfg.withDefaults()
 	c := &Client{
@@ -56,30 +58,30 @@ func New(cfg Config) (*Client, error) {
 	return c, err
 }
 
-// Run finds relays and keeps connected to some, until ctx ends. It blocks: the
-// caller owns the goroutine. A client runs once.
+// Run looks up relays and keeps connections to some of them until ctx ends. It blocks:
+// the caller owns the goroutine. Call it once per client.
 func (c *Client) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var finding sync.WaitGroup
 	finding.Go(func() { c.find(ctx) })
 	err := c.pool.Run(ctx)
-	cancel() // if the pool did not even begin
+	cancel() // stops find if the pool's Run failed immediately
 	finding.Wait()
 	return err
 }
 
-// Status says which relays there are, how they do, and which are used.
+// Status returns all relays, their health, and which of them are used.
 func (c *Client) Status() pool.Status { return c.pool.Status() }
 
-// savings is how many retries a quiet client can have at once.
+// savings is how many retries a client can make in a burst.
 const savings = 100
 
-// minPause is how soon seeds are looked up again where none leads to a relay, or
-// because one was lost.
+// minPause is the pause before the next lookup if no seed leads to a relay, and the
+// shortest pause after a relay was lost.
 const minPause = time.Second
 
-// find keeps the pool's peers up to date. The finder tells of names that fail.
+// find keeps the pool's peers up to date. The finder logs names that fail.
 func (c *Client) find(ctx context.Context) {
 	update := func() (relays []pool.Peer) {
 		for _, addr := range c.finder.Addrs() {
@@ -88,7 +90,7 @@ func (c *Client) find(ctx context.Context) {
 		_ = c.pool.Update(relays) // addresses are unique; a closed pool needs no peers
 		return relays
 	}
-	if len(update()) > 0 { // seeds that are addresses: nobody waits for the names
+	if len(update()) > 0 { // some seeds are addresses: requests need not wait for names
 		c.looked()
 	}
 	for ctx.Err() == nil {
@@ -122,10 +124,90 @@ func (c *Client) onEvent(e pool.Event) {
 
 type keyOfKey struct{}
 
-// WithKey makes requests with this context go to the relay that the last one with
-// the same key went to, as long as it keeps its place among the primaries, and tells
-// the relays the key. A request with a KeyHeader has the key in it, unless its context
-// has one.
+// WithKey sets the key of requests with this context. Requests with the same key go to the
+// same relay while it keeps its place among the primaries, and relays receive the key in
+// KeyHeader. If the context has no key, a KeyHeader of the request is its key.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyOfKey{}, key)
+}
+
+const (
+	// pingAfter and pingTimeout detect an HTTP/2 connection whose other side vanished
+	// without closing it.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 5 * time.Second
+)
+
+// relayConn is a connection to a relay.
+type relayConn struct {
+	*http.ClientConn
+	lost func(error)
+}
+
+func newTransport(cfg Config) *http.Transport {
+	var protocols http.Protocols
+	switch {
+	case cfg.HTTP1:
+		protocols.SetHTTP1(true)
+	case cfg.TLS != nil:
+		protocols.SetHTTP2(true)
+	default:
+		protocols.SetUnencryptedHTTP2(true)
+	}
+	return &http.Transport{
+		Protocols:       &protocols,
+		TLSClientConfig: cfg.TLS,
+		HTTP2:           &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}
+}
+
+func (c *Client) scheme() string {
+	if c.cfg.TLS != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// open opens a connection for the pool.
+func (c *Client) open(ctx context.Context, relay pool.Peer, lost func(error)) (*relayConn, error) {
+	conn, err := c.transport.NewClientConn(ctx, c.scheme(), relay.Address)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetStateHook(func(conn *http.ClientConn) {
+		if err := conn.Err(); err != nil {
+			lost(err)
+		}
+	})
+	return &relayConn{conn, lost}, nil
+}
+
+type metrics struct{ retries, refused *prometheus.CounterVec }
+
+// Why a request was sent again, and why it was not.
+const (
+	retryUnsent = "unsent"
+	retryFailed = "failed"
+
+	refusedUnsafe   = "unsafe"
+	refusedAttempts = "attempts"
+	refusedBudget   = "budget"
+)
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_client_retries_total", Help: "Requests sent to another relay, by reason: unsent (nothing was sent to the first relay), failed (the first relay did not answer).",
+		}, []string{"reason"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_client_retries_refused_total", Help: "Requests that failed and were not retried, by reason: unsafe (the method is not idempotent, or the body cannot be read again), attempts (limit of attempts reached), budget (retry budget used up).",
+		}, []string{"reason"}),
+	}
+	for _, reason := range []string{retryUnsent, retryFailed} {
+		m.retries.WithLabelValues(reason)
+	}
+	for _, reason := range []string{refusedUnsafe, refusedAttempts, refusedBudget} {
+		m.refused.WithLabelValues(reason)
+	}
+	return m, errors.Join(r.Register(m.retries), r.Register(m.refused))
 }

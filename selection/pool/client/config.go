@@ -15,44 +15,45 @@ import (
 	"github.com/ringway/ringway/selection/pool"
 )
 
-// DefaultPort is the port of a seed that names none: the relays' ingress.
+// DefaultPort is the port of a seed without one: the relays' ingress.
 const DefaultPort = 7410
 
-// Config describes a Client. Only Seeds is needed; zero fields mean the defaults.
+// Config describes a Client. Only Seeds is required; zero fields mean the defaults.
 type Config struct {
-	// Seeds are where relays are: host, host:port, ip:port, dns+name[:port] or
-	// srv+_relay._tcp.name. The default port is 7410.
+	// Seeds are the addresses or names of relays: host, host:port, ip:port,
+	// dns+name[:port] or srv+_relay._tcp.name. The default port is 7410.
 	Seeds []string
-	// TLS makes the connections use TLS. Its ServerName must be what the relays'
-	// certificates are for. Default nil: clear text.
+	// TLS makes the connections use TLS. Its ServerName must match the relays'
+	// certificates. Default nil: clear text.
 	TLS *tls.Config
-	// HTTP1 makes the connections HTTP/1.1, which carries one request at a time, and
-	// WebSockets. Default: HTTP/2, in clear text, too.
+	// HTTP1 selects HTTP/1.1, which carries one request at a time per connection, and
+	// WebSockets. Default: HTTP/2, also in clear text.
 	HTTP1 bool
-	// Pool is how relays are chosen and connections kept. Default nil:
-	// pool.DefaultConfig with a random Selector, so that clients spread, and one
-	// request per connection for HTTP/1.1.
+	// Pool configures how relays are chosen and connections kept. Default nil:
+	// pool.DefaultConfig with a random Selector, so that clients spread over the relays,
+	// and one request per connection for HTTP/1.1.
 	Pool *pool.Config
-	// Attempts is how many relays a request is sent to at most, 1 to 100. Default 5.
+	// Attempts is the most attempts per request, 1 to 100. Default 5.
 	Attempts int
 	// RetryBudget is the share of requests, 0 to 1, that retries may add in the long
-	// run, so that a fleet in trouble is not sent twice the load; a reserve of 100
-	// covers a relay that dies. Default 0.2; negative means no retries.
+	// run, so that retries do not double the load of a failing fleet; a reserve of 100
+	// retries covers a relay that dies. Default 0.2; negative means no retries.
 	RetryBudget float64
-	// RefreshInterval is the longest time between two looks at the seeds: there is one
-	// when the TTL of a name has passed, after a second at the soonest. RefreshJitter,
-	// at random, is added, to a shorter time in proportion. Defaults 60 s and 5 s.
+	// RefreshInterval is the longest time between two lookups of the seeds: names are
+	// looked up again when their TTL has passed, after a second at the earliest. A random
+	// time up to RefreshJitter is added, less for shorter intervals in proportion.
+	// Defaults 60 s and 5 s.
 	RefreshInterval, RefreshJitter time.Duration
-	// Resolver looks names up. Default: one that follows the machine's own
-	// configuration.
+	// Resolver looks names up. Default: a resolver with the configuration of the machine.
 	Resolver *discovery.Resolver
-	// Logger is told when relays come and go. Default: discard.
+	// Logger receives a line when relays come and go. Default: discard.
 	Logger *slog.Logger
-	// Registerer takes the metrics. Default: none.
+	// Registerer receives the metrics. Default: no metrics.
 	Registerer prometheus.Registerer
 }
 
-// withDefaults checks what discovery and pool do not.
+// withDefaults fills in the defaults and checks the settings that discovery and pool do
+// not check.
 func (c Config) withDefaults() (Config, error) {
 	var errs []error
 	c.Attempts = cmp.Or(c.Attempts, 5)

@@ -15,32 +15,32 @@ import (
 	"github.com/ringway/ringway/selection/pool"
 )
 
-// The headers that relays go by.
+// Headers that relays read.
 const (
 	// ServiceHeader names the service that a request is for.
 	ServiceHeader = "Ringway-Service"
-	// KeyHeader is what is WithKey's to the relays: with a strategy that goes by keys
-	// they send all requests with one key to one worker.
+	// KeyHeader carries the key of WithKey to the relays: with a key-based strategy they
+	// send all requests with one key to one worker.
 	KeyHeader = "Ringway-Key"
 )
 
-// RoundTrip sends a request to a relay, and to another one where that is safe and
-// the first did not answer. The error has every attempt in it.
+// RoundTrip sends a request to a relay. If that relay does not answer and a retry is safe,
+// RoundTrip sends the request to another relay. The error contains every attempt.
 func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	t := trip{client: c, req: req}
 	resp, err := t.run()
 	if !t.handed && req.Body != nil {
-		_ = req.Body.Close() // a RoundTripper must; nobody else had it
+		_ = req.Body.Close() // a RoundTripper must close the body; no connection has received it
 	}
 	return resp, err
 }
 
-// trip is one request on its way through its attempts.
+// trip is one request with its attempts.
 type trip struct {
 	client *Client
 	req    *http.Request
 	key    string
-	handed bool // the request's own body was given to a connection
+	handed bool // the request's original body was passed to a connection
 	tried  []string
 	failed []error
 }
@@ -60,7 +60,7 @@ func (t *trip) run() (*http.Response, error) {
 	c.budget.Earn()
 	for {
 		lease, err := c.pool.Acquire(ctx, pool.Request{Key: t.key, Exclude: t.tried})
-		if errors.Is(err, pool.ErrExcluded) { // once more round: a new connection may do
+		if errors.Is(err, pool.ErrExcluded) { // all relays were tried: try one again
 			lease, err = c.pool.Acquire(ctx, pool.Request{Key: t.key})
 		}
 		if err != nil {
@@ -89,10 +89,10 @@ func (t *trip) run() (*http.Response, error) {
 	}
 }
 
-// awaitRelays waits for the first look at the seeds.
+// awaitRelays waits for the first lookup of the seeds.
 func (c *Client) awaitRelays(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Pool.ConnectTimeout,
-		fmt.Errorf("no relay was looked for within %v: is Run running?", c.cfg.Pool.ConnectTimeout))
+		fmt.Errorf("no lookup of relays within %v: is Run running?", c.cfg.Pool.ConnectTimeout))
 	defer cancel()
 	select {
 	case <-c.known:
@@ -102,20 +102,20 @@ func (c *Client) awaitRelays(ctx context.Context) error {
 	}
 }
 
-// fail joins what went wrong.
+// fail joins the errors of all attempts and err.
 func (t *trip) fail(err error) error {
 	return fmt.Errorf("client: %d attempts: %w", len(t.failed), errors.Join(append(t.failed, err)...))
 }
 
-// errRetired: the relay asked for no more requests on this connection.
+// errRetired: the relay takes no more requests on this connection.
 var errRetired = errors.New("the connection takes no more requests")
 
-// attempt sends the request once. sent says that the relay may have seen a part of
-// it.
+// attempt sends the request once. sent reports whether the relay may have received a part
+// of it.
 func (t *trip) attempt(lease *pool.Lease[*relayConn]) (_ *http.Response, sent bool, _ error) {
 	conn, c := lease.Conn(), t.client
-	// HTTP/2 says here whether it takes another stream; HTTP/1.1 may still be
-	// putting the last answer away, and RoundTrip waits for that.
+	// With HTTP/2, Reserve fails if the connection takes no more streams. An HTTP/1.1
+	// connection may still be finishing the last answer, and RoundTrip waits for that.
 	if !c.cfg.HTTP1 && conn.Reserve() != nil {
 		conn.lost(errRetired)
 		lease.Release()
@@ -154,11 +154,11 @@ func (t *trip) attempt(lease *pool.Lease[*relayConn]) (_ *http.Response, sent bo
 	return resp, true, nil
 }
 
-// goAway is net/http's error for a request that reached a relay after it had said
-// that it takes no more. It has no type.
+// goAway is net/http's error, which has no type, for a request that reached a relay after
+// the relay had announced that it takes no more requests.
 const goAway = "http2: Transport received Server's graceful shutdown GOAWAY"
 
-// unseen says whether HTTP/2 guarantees that the relay did nothing with the request
+// unseen reports whether HTTP/2 guarantees that the relay did not process the request
 // (RFC 9113, 8.7).
 func unseen(err error) bool {
 	var stream http2.StreamError
@@ -169,7 +169,7 @@ func (t *trip) outcome(resp *http.Response, err error) pool.Outcome {
 	switch {
 	case errors.Is(t.req.Context().Err(), context.Canceled):
 		return pool.Cancelled
-	case err != nil && err.Error() == goAway: // it leaves in good order
+	case err != nil && err.Error() == goAway: // an orderly shutdown is not a failure
 		return pool.Cancelled
 	case err != nil:
 		return pool.Failure
@@ -179,7 +179,7 @@ func (t *trip) outcome(resp *http.Response, err error) pool.Outcome {
 	return pool.Success
 }
 
-// mayNotRepeat says why the request may not be sent once more, or "".
+// mayNotRepeat returns why the request must not be retried, or "".
 func (t *trip) mayNotRepeat(sent bool) string {
 	switch {
 	case t.handed && hasBody(t.req) && t.req.GetBody == nil, sent && !idempotent(t.req):
@@ -194,7 +194,7 @@ func (t *trip) mayNotRepeat(sent bool) string {
 
 func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
-// idempotent is net/http's own rule, with the methods of RFC 9110.
+// idempotent applies the rule of net/http, with the methods of RFC 9110.
 func idempotent(r *http.Request) bool {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
@@ -205,7 +205,7 @@ func idempotent(r *http.Request) bool {
 	return key || xkey
 }
 
-// held is a response body that gives the place on the connection back when it ends.
+// held is a response body that releases its place on the connection when it ends.
 type held struct {
 	io.ReadCloser
 	lease *pool.Lease[*relayConn]
@@ -231,7 +231,7 @@ func (b *held) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// heldUpgrade is what remains of an upgraded connection: it can be written, too.
+// heldUpgrade is the body of an upgraded connection, which can also be written.
 type heldUpgrade struct {
 	*held
 	io.Writer

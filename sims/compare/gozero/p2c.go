@@ -55,8 +55,8 @@ const (
 
 var emptyPickResult balancer.PickResult
 
-// Builder makes the picker, as base.NewBalancerBuilder would call it. (The
-// original's is unexported and registers itself.)
+// Builder creates the picker, as base.NewBalancerBuilder would call it. (The
+// builder of the original is unexported and registers itself.)
 type Builder struct{}
 
 func (b *Builder) Build(info base.PickerBuildInfo) balancer.Picker {
@@ -83,7 +83,7 @@ func (b *Builder) Build(info base.PickerBuildInfo) balancer.Picker {
 type p2cPicker struct {
 	conns []*subConn
 	r     *rand.Rand
-	stamp atomic.Int64 // a syncx.AtomicDuration there, which is the same
+	stamp atomic.Int64 // the original has the equivalent syncx.AtomicDuration
 	lock  sync.Mutex
 }
 
@@ -189,7 +189,7 @@ func (p *p2cPicker) choose(c1, c2 *subConn) *subConn {
 	return c1
 }
 
-// resetStats is logStats there, which also writes a line; once a minute.
+// resetStats runs once a minute. The original, logStats, also logs a line.
 func (p *p2cPicker) resetStats() {
 	p.lock.Lock()
 	defer p.lock.Unlock()

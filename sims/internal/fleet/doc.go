@@ -1,21 +1,23 @@
-// Package fleet is what simulations of affinity have in common: fleets of numbered relays
-// and workers, ways to connect them, and what becomes of the connections over time.
+// Package fleet contains the common parts of the simulations of affinity: fleets of numbered
+// relays and workers, ways to connect them, and the changes of the connections over time.
 //
 // # Promise
 //
-// Ours is the real thing: plans of package affinity, tables of package peering. What others
-// do (Hyperbahn, Finagle's deterministic aperture, deterministic subsetting of the SRE book,
-// random subsetting of gRFC A68) follows their descriptions or their code, in exact integers
-// where theirs is floating point. The same fleet is connected the same way on every machine.
+// Ringway's strategies are the real packages: plans of package affinity, tables of package
+// peering. The strategies of other systems (Hyperbahn, Finagle's deterministic aperture,
+// deterministic subsetting of the SRE book, random subsetting of gRFC A68) follow their
+// descriptions or their code, with exact integers in place of floating point. The same fleet
+// is connected the same way on every machine.
 //
 // # Picture
 //
 //	Size ──► New ──► Fleet ──► Strategy.Connect ──► Graph ──► Measure: coverage, load
 //	                   │                              └─────► Moved: before and after
-//	                   └─────► Mesh: relays with a peering table each, under a clock that
-//	                           the caller moves
+//	                   └─────► Mesh: relays with a peering table each, and a clock that
+//	                           the caller advances
 //
 // # Rules
 //
-// Values belong to one goroutine. Nothing here reads a clock or draws chance of its own.
+// Values belong to one goroutine. The package reads no clock, and random numbers come from
+// the caller.
 package fleet

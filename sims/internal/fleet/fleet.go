@@ -2,6 +2,9 @@ package fleet
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,14 +12,14 @@ import (
 	"github.com/ringway/ringway/affinity"
 )
 
-// Size is one fleet: relays that serve, workers, relays per worker (m) and workers per
-// relay (p).
+// Size is the size of a fleet: relays that serve, workers, relays per worker (m) and workers
+// per relay (p).
 type Size struct{ Relays, Workers, PerWorker, PerRelay int }
 
-// Sizes are those that documentation compares at.
+// Sizes lists the sizes of the comparisons in the documentation.
 var Sizes = []string{"10x100x3", "50x1000x3", "50x1009x3", "100x1000x5", "300x10000x3", "1000x100x3", "7x1000x3", "100x10x3"}
 
-// ParseSize reads "50x1000x3": relays, workers and m; p is the default.
+// ParseSize parses "50x1000x3": relays, workers and m; p is the default.
 func ParseSize(text string) (Size, error) {
 	s := Size{PerRelay: affinity.DefaultMinimums.PeersPerRelay}
 	parts := strings.Split(text, "x")
@@ -36,7 +39,7 @@ func ParseSize(text string) (Size, error) {
 	return s, nil
 }
 
-// ParseSizes reads several.
+// ParseSizes parses several sizes.
 func ParseSizes(texts []string) ([]Size, error) {
 	out := make([]Size, len(texts))
 	for i, text := range texts {
@@ -48,27 +51,28 @@ func ParseSizes(texts []string) ([]Size, error) {
 	return out, nil
 }
 
-// String returns the size as formulas write it.
+// String returns the size in the notation of the documentation: R, W and m.
 func (s Size) String() string {
 	return fmt.Sprintf("R = %d, W = %d, m = %d", s.Relays, s.Workers, s.PerWorker)
 }
 
-// ByWorkers reports whether the workers' minimum decides: m·W ≥ p·R.
+// ByWorkers reports whether the workers' minimum decides the number of connections:
+// m·W ≥ p·R.
 func (s Size) ByWorkers() bool { return s.PerWorker*s.Workers >= s.PerRelay*s.Relays }
 
-// Minimum is the fewest connections that keep both minimums.
+// Minimum returns the fewest connections that keep both minimums.
 func (s Size) Minimum() int {
 	return min(s.Relays*s.Workers, max(s.PerWorker*s.Workers, s.PerRelay*s.Relays))
 }
 
-// reach is how many workers a relay needs, as a whole number.
+// reach returns how many workers a relay needs, rounded up.
 func (s Size) reach() int {
 	return min(s.Workers, max(s.PerRelay, (s.PerWorker*s.Workers+s.Relays-1)/s.Relays))
 }
 
-// WorkerBound and RelayBound are the fewest connections that one worker or relay more or
-// less can move: those of the member itself, and on the side whose minimum does not decide,
-// as many again to keep the minimum of the other side.
+// WorkerBound returns the fewest connections that one worker more or less can move: the
+// connections of the worker, and if the workers' minimum does not decide, as many again to
+// keep the relays' minimum.
 func (s Size) WorkerBound() float64 {
 	if s.ByWorkers() {
 		return float64(s.PerWorker)
@@ -76,7 +80,7 @@ func (s Size) WorkerBound() float64 {
 	return 2 * float64(s.PerRelay*s.Relays) / float64(s.Workers)
 }
 
-// RelayBound is that of a relay.
+// RelayBound is the equivalent of WorkerBound for a relay.
 func (s Size) RelayBound() float64 {
 	if s.ByWorkers() {
 		return 2 * float64(s.PerWorker*s.Workers) / float64(s.Relays)
@@ -84,7 +88,7 @@ func (s Size) RelayBound() float64 {
 	return float64(s.PerRelay)
 }
 
-// Fleet is who is there: numbers of relays and workers, in no particular order.
+// Fleet lists the numbers of the relays and workers of a fleet, in no particular order.
 type Fleet struct{ Relays, Workers []int }
 
 // New numbers relays and workers from 0.
@@ -99,16 +103,16 @@ func New(relays, workers int) Fleet {
 	return f
 }
 
-// Without returns members without the one at i, With with one more.
+// Without returns members without the member at index i.
 func Without(members []int, i int) []int { return slices.Delete(slices.Clone(members), i, i+1) }
 
 // With returns members with one more.
 func With(members []int, id int) []int { return append(slices.Clone(members), id) }
 
-// RelayID and WorkerID are the names that relays and workers go by.
+// RelayID returns the id of a relay.
 func RelayID(n int) string { return "relay-" + strconv.Itoa(n) }
 
-// WorkerID is the name of a worker.
+// WorkerID returns the id of a worker.
 func WorkerID(n int) string { return "worker-" + strconv.Itoa(n) }
 
 func ids(members []int, name func(int) string) []string {
@@ -119,20 +123,143 @@ func ids(members []int, name func(int) string) []string {
 	return out
 }
 
-// number undoes RelayID and WorkerID.
+// number is the inverse of RelayID and WorkerID.
 func number(id string) int {
 	n, err := strconv.Atoi(id[strings.IndexByte(id, '-')+1:])
 	if err != nil {
-		panic(err) // an id that this package did not make
+		panic(err) // the id is not from RelayID or WorkerID
 	}
 	return n
 }
 
-// numbers are those of a list of ids.
+// numbers returns the numbers of ids.
 func numbers(ids []string) []int {
 	out := make([]int, len(ids))
 	for i, id := range ids {
 		out[i] = number(id)
+	}
+	return out
+}
+
+// Event is one change of a fleet: one member joins or leaves.
+type Event struct {
+	Name   string
+	Relays bool // whether the member is a relay
+	Joins  bool
+	Change func(f Fleet, random *rand.Rand, trial int) Fleet
+}
+
+// Events returns all events.
+func Events() []Event {
+	return []Event{
+		{"worker joins", false, true, func(f Fleet, _ *rand.Rand, trial int) Fleet {
+			return Fleet{f.Relays, With(f.Workers, newcomer(len(f.Workers), trial))}
+		}},
+		{"worker leaves", false, false, func(f Fleet, random *rand.Rand, _ int) Fleet {
+			return Fleet{f.Relays, Without(f.Workers, random.IntN(len(f.Workers)))}
+		}},
+		{"relay joins", true, true, func(f Fleet, _ *rand.Rand, trial int) Fleet {
+			return Fleet{With(f.Relays, newcomer(len(f.Relays), trial)), f.Workers}
+		}},
+		{"relay leaves", true, false, func(f Fleet, random *rand.Rand, _ int) Fleet {
+			return Fleet{Without(f.Relays, random.IntN(len(f.Relays))), f.Workers}
+		}},
+	}
+}
+
+// newcomer returns the number of the member that joins in a trial, different in each trial.
+func newcomer(members, trial int) int { return members + trial }
+
+// Bound returns the fewest connections that an event can move.
+func (s Size) Bound(e Event) float64 {
+	if e.Relays {
+		return s.RelayBound()
+	}
+	return s.WorkerBound()
+}
+
+// Graph holds the connections of a fleet, as one bit for each pair, and the load of each
+// worker when all relays carry equal traffic. Members join a fleet one at a time and have
+// higher numbers, so all joiners use the last row or column.
+type Graph struct {
+	rows, columns int
+	bits          []uint64
+	load          []float64
+}
+
+// NewGraph returns an empty graph for the members of a fleet and one joiner.
+func NewGraph(f Fleet) *Graph {
+	rows, columns := len(f.Relays)+1, len(f.Workers)+1
+	return &Graph{rows, columns, make([]uint64, rows*columns/64+1), make([]float64, columns)}
+}
+
+// Connect adds a connection that carries a share of the relay's traffic.
+func (g *Graph) Connect(relay, worker int, share float64) {
+	relay, worker = min(relay, g.rows-1), min(worker, g.columns-1)
+	at := relay*g.columns + worker
+	g.bits[at/64] |= 1 << (at % 64)
+	g.load[worker] += share
+}
+
+// Connected reports whether a relay and a worker are connected.
+func (g *Graph) Connected(relay, worker int) bool {
+	at := relay*g.columns + worker
+	return g.bits[at/64]>>(at%64)&1 == 1
+}
+
+// Moved counts the connections that exist in only one of two graphs.
+func Moved(a, b *Graph) int {
+	n := 0
+	for i := range a.bits {
+		n += bits.OnesCount64(a.bits[i] ^ b.bits[i])
+	}
+	return n
+}
+
+// Handed returns the traffic that all relays together send to workers, in units of the traffic
+// of one relay.
+func (g *Graph) Handed() (sum float64) {
+	for _, load := range g.load {
+		sum += load
+	}
+	return sum
+}
+
+// Figures holds the measurements of one graph.
+type Figures struct {
+	PerWorker, PerRelay Span
+	Peak                float64 // load of the busiest worker ÷ mean
+	Connections         int
+}
+
+// Span is the range of a count.
+type Span struct{ Min, Max int }
+
+func (s *Span) add(n int) { s.Min, s.Max = min(s.Min, n), max(s.Max, n) }
+
+// Measure measures the relays that serve and all workers of a fleet. The fleet must have at
+// least one of each.
+func Measure(g *Graph, f Fleet) Figures {
+	out := Figures{PerWorker: Span{Min: math.MaxInt}, PerRelay: Span{Min: math.MaxInt}}
+	ofWorker := make(map[int]int, len(f.Workers))
+	serving := 0
+	for _, relay := range f.Relays {
+		n := 0
+		for _, worker := range f.Workers {
+			if g.Connected(relay, worker) {
+				ofWorker[worker]++
+				n++
+			}
+		}
+		if n > 0 { // spare relays have no connections
+			serving++
+			out.PerRelay.add(n)
+			out.Connections += n
+		}
+	}
+	for _, worker := range f.Workers {
+		out.PerWorker.add(ofWorker[worker])
+		out.Peak = max(out.Peak, g.load[worker]*float64(len(f.Workers))/float64(serving))
 	}
 	return out
 }

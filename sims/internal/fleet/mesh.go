@@ -8,48 +8,48 @@ import (
 	"github.com/ringway/ringway/affinity/peering"
 )
 
-// Gentleness is how little connections move when plans do.
+// Gentleness holds the settings that limit how many connections a change of the plan moves.
 type Gentleness struct {
 	Index affinity.IndexSource
-	// Strategy is projection unless said otherwise.
+	// Strategy is projection by default.
 	Strategy affinity.Strategy
 	Slack    int
 	Grace    time.Duration
-	Drain    time.Duration // negative closes at once
+	Drain    time.Duration // negative closes immediately
 }
 
-// Mesh is the relays of one service and their connections, under a clock that the
-// program moves: each relay has a table of package peering, relays that know the same
-// share a view.
+// Mesh holds the relays of one service and their connections, with a clock that the
+// program advances. Each relay has a table of package peering; relays with the same
+// knowledge of the fleet use the same view.
 type Mesh struct {
 	size     Size
 	how      Gentleness
 	now      time.Time
 	stations map[int]*station
 	degree   []int  // open connections by worker
-	inRange  []bool // by worker, while a relay follows
-	// Opened counts the connections opened; the caller may set it back.
+	inRange  []bool // by worker, while Follow updates a relay
+	// Opened counts the connections opened; the caller may reset Opened.
 	Opened int
 }
 
-// station is a relay that runs. Far ends are the numbers of workers.
+// station is a running relay. Peers are the numbers of workers.
 type station struct {
 	id     int
 	table  *peering.Table[int]
 	open   map[int]bool
-	linked []int // in the range or within slack of it
+	linked []int // workers in the range, or within slack of the range
 }
 
-// View is what some relays know, and what they plan with it.
+// View is the fleet as some relays see it, and their plan.
 type View struct {
 	grace struct {
 		relays, workers *peering.Grace[int]
 	}
 	plan  *affinity.Plan
-	there []bool // by worker
+	there []bool // whether the worker exists, by worker
 }
 
-// newcomers is how many workers may join a mesh.
+// newcomers is the largest number of workers that may join a mesh.
 const newcomers = 1000
 
 // NewMesh returns a mesh without relays.
@@ -58,7 +58,7 @@ func NewMesh(s Size, how Gentleness) *Mesh {
 	return &Mesh{size: s, how: how, now: time.Unix(0, 0), stations: map[int]*station{}, degree: make([]int, numbers), inRange: make([]bool, numbers)}
 }
 
-// NewView returns what relays know that start now.
+// NewView returns the view of relays that start now.
 func (m *Mesh) NewView() *View {
 	v := &View{}
 	v.grace.relays = peering.NewGrace(m.how.Grace, RelayID)
@@ -66,14 +66,14 @@ func (m *Mesh) NewView() *View {
 	return v
 }
 
-// Start begins a relay without connections.
+// Start starts a relay without connections.
 func (m *Mesh) Start(relay int) error {
 	table, err := peering.NewTable[int](peering.Config{DrainDelay: m.how.Drain, MaxOpening: m.size.Workers})
 	m.stations[relay] = &station{id: relay, table: table, open: map[int]bool{}}
 	return err
 }
 
-// Kill ends a relay.
+// Kill stops a relay and closes its connections.
 func (m *Mesh) Kill(relay int) {
 	for w := range m.stations[relay].open {
 		m.degree[w]--
@@ -81,7 +81,7 @@ func (m *Mesh) Kill(relay int) {
 	delete(m.stations, relay)
 }
 
-// KillWorker ends a worker: its connections break.
+// KillWorker stops a worker and breaks its connections.
 func (m *Mesh) KillWorker(worker int) {
 	for _, st := range m.stations {
 		if st.open[worker] {
@@ -96,7 +96,7 @@ func (m *Mesh) close(st *station, worker int) {
 	m.degree[worker]--
 }
 
-// Learn gives a view the members that are there now, and plans.
+// Learn updates a view with the current members and makes a new plan.
 func (m *Mesh) Learn(v *View, f Fleet) error {
 	var absent peering.Absent
 	gone, _ := v.grace.relays.Update(f.Relays, m.now)
@@ -116,7 +116,7 @@ func (m *Mesh) Learn(v *View, f Fleet) error {
 	return err
 }
 
-// Follow makes relays connect as a view says.
+// Follow makes relays apply the plan of a view.
 func (m *Mesh) Follow(v *View, relays []int) error {
 	index := make(map[int]int, m.size.Relays)
 	for i, relay := range v.plan.Affine() {
@@ -156,7 +156,7 @@ func (m *Mesh) Follow(v *View, relays []int) error {
 	return nil
 }
 
-// act does what a relay's table says. Every opening succeeds at once.
+// act executes the actions of a relay's table. Every connection opens immediately.
 func (m *Mesh) act(st *station) {
 	actions := st.table.Step(m.now)
 	for _, w := range actions.Close {
@@ -172,7 +172,7 @@ func (m *Mesh) act(st *station) {
 	}
 }
 
-// Pass lets time go by.
+// Pass advances the clock.
 func (m *Mesh) Pass(d time.Duration) {
 	m.now = m.now.Add(d)
 	for _, st := range m.stations {
@@ -180,7 +180,7 @@ func (m *Mesh) Pass(d time.Duration) {
 	}
 }
 
-// All brings every relay of a fleet to one view of it.
+// All makes a view learn a fleet and every relay of the fleet follow the view.
 func (m *Mesh) All(v *View, f Fleet) error {
 	if err := m.Learn(v, f); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (m *Mesh) All(v *View, f Fleet) error {
 	return m.Follow(v, f.Relays)
 }
 
-// Begin starts a fleet and connects it.
+// Begin starts all relays of a fleet and connects them.
 func (m *Mesh) Begin(v *View, f Fleet) error {
 	for _, relay := range f.Relays {
 		if err := m.Start(relay); err != nil {
@@ -201,7 +201,7 @@ func (m *Mesh) Begin(v *View, f Fleet) error {
 	return nil
 }
 
-// Connections counts those that are open.
+// Connections counts the open connections.
 func (m *Mesh) Connections() (n int) {
 	for _, st := range m.stations {
 		n += len(st.open)
@@ -209,7 +209,7 @@ func (m *Mesh) Connections() (n int) {
 	return n
 }
 
-// Coverage is the fewest relays of a worker of a fleet, and how many workers have
+// Coverage returns the fewest relays that any of the workers has, and how many workers have
 // fewer than m.
 func (m *Mesh) Coverage(workers []int) (lowest, short int) {
 	lowest = m.size.Relays
@@ -222,7 +222,7 @@ func (m *Mesh) Coverage(workers []int) (lowest, short int) {
 	return lowest, short
 }
 
-// Affine are the relays that serve as a view sees it, by index.
+// Affine returns the relays that serve according to the view, by index.
 func (v *View) Affine() []int { return numbers(v.plan.Affine()) }
 
 // Runs reports whether a relay runs.

@@ -21,24 +21,24 @@ const (
 	textSize      = 10
 )
 
-// Colours that Inline replaces. Black itself is left out of an SVG and could not be found.
+// Colours that Inline replaces. Pure black would not work: the SVG omits it as the default.
 var (
 	ink  = color.RGBA{1, 2, 3, 255}
 	grid = color.RGBA{221, 223, 225, 255}
 )
 
-// palette is told apart by colour-blind readers (after Okabe and Ito) and readable on light
-// and dark ground.
+// palette is distinguishable for colour-blind readers (after Okabe and Ito) and readable on
+// light and dark backgrounds.
 var palette = []color.RGBA{
 	{0, 125, 195, 255}, {222, 120, 0, 255}, {0, 150, 110, 255}, {200, 100, 155, 255},
 	{130, 110, 200, 255}, {205, 75, 40, 255}, {60, 165, 225, 255}, {150, 140, 0, 255},
 	{125, 125, 125, 255}, {160, 95, 50, 255},
 }
 
-// marks are filled: outlines are lost on dark ground.
+// marks are filled because outlines are hard to see on a dark background.
 var marks = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}}
 
-// markUpTo is how many points of a line get marks; more would be a caterpillar.
+// markUpTo is the largest number of points of a line with marks; more marks would overlap.
 const markUpTo = 40
 
 func sans(size vg.Length) text.Style {
@@ -88,8 +88,8 @@ func drawOn(c draw.Canvas, p *scenario.Plot) error {
 		legend.draw(draw.Crop(c, c.Size().X-aside, 0, 0, 0))
 	}
 	c = draw.Crop(c, 0, -aside, 0, 0)
-	// gonum/plot would place the label of a logarithmic axis by the mean of its ends, which
-	// is near the top, and squeeze the picture to make room for it.
+	// gonum/plot would place the label of a logarithmic axis at the arithmetic mean of its
+	// ends, which is near the top, and shrink the picture to make room for the label.
 	g.Y.Label.Text = ""
 	name := sans(textSize + 1)
 	name.Rotation, name.XAlign, name.YAlign = math.Pi/2, draw.XCenter, draw.YTop
@@ -98,7 +98,7 @@ func drawOn(c draw.Canvas, p *scenario.Plot) error {
 	return nil
 }
 
-// prepare sets up an axis.
+// prepare sets label, style and scale of an axis.
 func prepare(axis *gonum.Axis, a scenario.Axis) {
 	axis.Label.Text = a.String()
 	axis.Label.TextStyle = styled(axis.Label.TextStyle, textSize+1)
@@ -116,8 +116,8 @@ func styled(s text.Style, size vg.Length) text.Style {
 	return own
 }
 
-// headroom lets a linear axis begin at zero where that costs little, and ends it above the
-// highest point.
+// headroom starts a linear axis at zero if that needs little space, and ends the axis above
+// the highest point.
 func headroom(axis *gonum.Axis, a scenario.Axis) {
 	if a.Log {
 		if axis.Min == axis.Max {
@@ -173,7 +173,7 @@ func addBars(g *gonum.Plot, l *legend, p *scenario.Plot, number int) error {
 		values[int(at[0])] = at[1]
 	}
 	hue, n := palette[number%len(palette)], vg.Length(len(p.Series))
-	if p.Y.Log { // where a bar would have no foot to stand on
+	if p.Y.Log { // a logarithmic axis has no zero at which a bar could start
 		return addMarks(g, l, p, number)
 	}
 	each := min(24, 0.6*width/vg.Length(len(p.Categories))/n*0.8)
@@ -188,8 +188,8 @@ func addBars(g *gonum.Plot, l *legend, p *scenario.Plot, number int) error {
 	return nil
 }
 
-// addMarks draws a series of categories as single points, those of one category side by
-// side.
+// addMarks draws a series of categories as single points. The points of one category are
+// side by side.
 func addMarks(g *gonum.Plot, l *legend, p *scenario.Plot, number int) error {
 	s := &scenario.Series{Name: p.Series[number].Name, Style: scenario.Points}
 	aside := 0.12 * (float64(number) - float64(len(p.Series)-1)/2)
@@ -199,14 +199,14 @@ func addMarks(g *gonum.Plot, l *legend, p *scenario.Plot, number int) error {
 	return addLine(g, l, s, number)
 }
 
-// bare is a plotter without boxes around its marks: the padding that gonum/plot derives
-// from them leaves little of a logarithmic axis.
+// bare is a plotter without glyph boxes: the padding that gonum/plot derives from glyph boxes
+// leaves little room for a logarithmic axis.
 type bare struct {
 	gonum.Plotter
 	gonum.DataRanger
 }
 
-// ticks are the default ones with numbers of one kind.
+// ticks are the default ticks, with the labels of label.
 type ticks struct{}
 
 func (ticks) Ticks(low, high float64) []gonum.Tick {
@@ -219,7 +219,7 @@ func (ticks) Ticks(low, high float64) []gonum.Tick {
 	return out
 }
 
-// logTicks label 1, 2 and 5 of each decade where there are few decades, 1 where many.
+// logTicks label 1, 2 and 5 of each decade if there are few decades, otherwise 1 only.
 type logTicks struct{}
 
 func (logTicks) Ticks(low, high float64) []gonum.Tick {
@@ -244,7 +244,7 @@ func (logTicks) Ticks(low, high float64) []gonum.Tick {
 	return out
 }
 
-// label writes a tick short: 20000 as 20k.
+// label abbreviates the number of a tick: 20000 as 20k.
 func label(v float64) string {
 	switch size := math.Abs(v); {
 	case size >= 1e9:
@@ -255,4 +255,47 @@ func label(v float64) string {
 		return strconv.FormatFloat(v/1e3, 'g', 4, 64) + "k"
 	}
 	return strconv.FormatFloat(v, 'g', 4, 64)
+}
+
+// legend lists the series from top to bottom, each with a sample on the left and its name on
+// the right.
+type legend struct {
+	names   []string
+	samples [][]gonum.Thumbnailer
+}
+
+const (
+	legendGap    = 12
+	legendSample = 20
+	legendLine   = 1.5 * textSize
+)
+
+func (l *legend) add(name string, samples ...gonum.Thumbnailer) {
+	l.names, l.samples = append(l.names, name), append(l.samples, samples)
+}
+
+// width returns the width of the legend, including a gap on its left.
+func (l *legend) width() vg.Length {
+	widest := vg.Length(0)
+	for _, name := range l.names {
+		widest = max(widest, sans(textSize).Width(name))
+	}
+	return legendGap + legendSample + 6 + widest
+}
+
+// draw draws the legend from the top of a canvas.
+func (l *legend) draw(c draw.Canvas) {
+	style := sans(textSize)
+	style.XAlign, style.YAlign = draw.XLeft, draw.YCenter
+	for i, name := range l.names {
+		top := c.Max.Y - vg.Length(i)*legendLine
+		x := c.Min.X + legendGap
+		box := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
+			Min: vg.Point{X: x, Y: top - 0.8*legendLine}, Max: vg.Point{X: x + legendSample, Y: top - 0.2*legendLine},
+		}}
+		for _, sample := range l.samples[i] {
+			sample.Thumbnail(&box)
+		}
+		c.FillText(style, vg.Point{X: x + legendSample + 6, Y: top - 0.5*legendLine}, name)
+	}
 }

@@ -19,20 +19,20 @@ import (
 
 const fonts = "'Liberation Sans',Arial,Helvetica,sans-serif"
 
-// SVG draws a plot as a file of its own, dark on white.
+// SVG draws a plot as a separate file, dark on white.
 func SVG(p *scenario.Plot) ([]byte, error) {
 	text, err := render(p, true)
 	return []byte(text), err
 }
 
-// Inline draws a plot as an element of an HTML page, in the colour of the text around it.
+// Inline draws a plot as an element of an HTML page, in the colour of the surrounding text.
 func Inline(p *scenario.Plot) (string, error) {
 	text, err := render(p, false)
 	if err != nil {
 		return "", err
 	}
 	_, text, _ = strings.Cut(text, "<svg ")
-	// The size is the page's business; the view box keeps the proportions.
+	// The page sets the size; the view box keeps the proportions.
 	_, text, _ = strings.Cut(text, "viewBox=")
 	text = strings.NewReplacer(
 		"stroke:#DDDFE1", "stroke:currentColor;stroke-opacity:0.15",
@@ -57,8 +57,8 @@ func render(p *scenario.Plot, paper bool) (string, error) {
 
 var textElement = regexp.MustCompile(`(?s)<text ([^>]*font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
 
-// fitText gives each text the width that it has in the font it was laid out for, so that it
-// fits in another one, too.
+// fitText sets the width of each text to its width in the font of the layout, so that the
+// text also fits in another font.
 func fitText(svg string) (string, error) {
 	var wrong error
 	svg = textElement.ReplaceAllStringFunc(svg, func(element string) string {
@@ -74,7 +74,7 @@ func fitText(svg string) (string, error) {
 	return svg, wrong
 }
 
-// PNG draws a plot as a picture of points, 150 of them per inch.
+// PNG draws a plot as a PNG with 150 dots per inch.
 func PNG(p *scenario.Plot) ([]byte, error) {
 	canvas := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(150))
 	if err := paint(draw.New(canvas), p, true); err != nil {
@@ -85,7 +85,7 @@ func PNG(p *scenario.Plot) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// paint draws a plot with its title and a margin; on a page both are the page's.
+// paint draws a plot. With paper it adds title and margin, which a page otherwise provides.
 func paint(c draw.Canvas, p *scenario.Plot, paper bool) error {
 	if !paper {
 		return drawOn(draw.Crop(c, 2, -2, 2, -2), p)

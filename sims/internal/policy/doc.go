@@ -1,25 +1,27 @@
-// Package policy holds ways to choose a worker: ours, which is the real selection.Balancer, and
-// restatements of what others use, for package queueing to run side by side.
+// Package policy implements selection policies for package queueing to compare: Ringway's,
+// which is the real selection.Balancer, and reimplementations of policies of other systems.
 //
 // # Promise
 //
-// [Ringway] drives the balancer that relays run, with its reports of load, never a copy. The
-// others follow their published formulas, without their transports and pools:
+// [Ringway] runs the balancer of the relays itself, with load reports, never a copy. The other
+// policies follow their published formulas, without transports and connection pools:
 //
-//	name            chooses                                          learns from
+//	name            picks                                            uses
 //	round-robin     the next                                         nothing
 //	random          any, by weight                                   nothing
 //	least-request   the less busy of two                             own requests in flight
 //	ewma            the faster of two, failures counted              latency, alpha 0.2
 //	peak-ewma       the lower latency x in flight of two             Finagle, with failure accrual
 //	prequal-0.6     the fastest of those not busy                    three probes per request
-//	omniscient      the shortest expected delay                      the truth
+//	omniscient      the shortest expected delay                      the real state of all workers
 //
-// The omniscient one is greedy: a reference, not a bound. It also skips whoever is failing.
+// The omniscient policy is greedy: a reference, not a bound. The omniscient policy also skips
+// failing workers.
 //
 // # Rules
 //
-// All draw by weight. A client belongs to one run and one goroutine.
+// All policies draw by weight, except round-robin and omniscient. A client belongs to one run
+// and one goroutine.
 //
 // # Sources
 //

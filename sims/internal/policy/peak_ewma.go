@@ -9,8 +9,9 @@ import (
 	"github.com/ringway/ringway/sims/internal/queueing"
 )
 
-// PeakEWMA is Finagle's: of two workers the one with the lower peak-sensitive latency times
-// requests in flight, and failure accrual beside it, without which fast failures look fast.
+// PeakEWMA is the policy of Finagle: it picks the one of two workers with the lower
+// peak-sensitive latency times requests in flight. Failure accrual marks failing workers,
+// because fast failures would look like fast answers.
 var PeakEWMA = queueing.Policy{Name: "peak-ewma", New: func(env queueing.Env) queueing.Client {
 	return &peakEWMA{peers: peers[peak]{rand: env.Rand}}
 }}
@@ -20,7 +21,7 @@ type peakEWMA struct {
 	evictions int
 }
 
-// peak is what one client knows of one worker.
+// peak holds the statistics of one client about one worker.
 type peak struct {
 	cost    float64 // ns
 	stamp   selection.Instant
@@ -39,7 +40,8 @@ const (
 	pickTries    = 5 // Finagle's maxEffort
 )
 
-// observe follows peaks at once and decays otherwise; a latency of 0 only decays.
+// observe takes a higher latency over immediately and otherwise decays; a latency of 0 only
+// decays.
 func (p *peak) observe(latency float64, now selection.Instant) {
 	weight := math.Exp(-float64(now-p.stamp) / peakTau)
 	p.stamp = now
@@ -97,8 +99,8 @@ func (*peakEWMA) Refresh(selection.Instant) {}
 func (c *peakEWMA) Evictions() int { return c.evictions }
 
 // accrual marks a worker dead after 5 failures in a row, or when less than 80 % of its
-// requests of about 30 s succeeded; it is out for 5 s, doubling up to 300 s with half of it
-// jittered, and then tried with one request.
+// requests of about 30 s succeeded. A dead worker gets no requests for 5 s, doubling up to
+// 300 s with half of the time jittered, and then one request as a probe.
 type accrual struct {
 	failing  float64 // 1 − average success
 	stamp    selection.Instant
@@ -120,7 +122,7 @@ func (a *accrual) sent(now selection.Instant) {
 	}
 }
 
-// done takes an answer in and reports whether it was the death of the worker.
+// done records an answer and reports whether that answer marked the worker dead.
 func (a *accrual) done(ok bool, now selection.Instant, random *rand.Rand) bool {
 	weight := math.Exp(-float64(now-a.stamp) / accrualTau)
 	a.stamp = now
@@ -135,7 +137,7 @@ func (a *accrual) done(ok bool, now selection.Instant, random *rand.Rand) bool {
 	a.failing = a.failing*weight + failure*(1-weight)
 	if a.dead {
 		if !a.probing {
-			return false // sent before it died
+			return false // sent before the worker was marked dead
 		}
 		if ok {
 			*a = accrual{stamp: now}

@@ -7,7 +7,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/queueing"
 )
 
-// peers is a range with what a policy knows of each worker in it.
+// peers is a range with the statistics of a policy about each worker.
 type peers[T any] struct {
 	rand     *rand.Rand
 	list     []*peer[T]
@@ -21,7 +21,7 @@ type peer[T any] struct {
 	known  T
 }
 
-// Update keeps what is known of workers that stay.
+// Update keeps the statistics of workers that stay.
 func (p *peers[T]) Update(endpoints []queueing.Endpoint, _ selection.Instant) {
 	old := p.byWorker
 	p.list, p.byWorker, p.heaviest = nil, make(map[int32]*peer[T], len(endpoints)), 0
@@ -38,8 +38,8 @@ func (p *peers[T]) Update(endpoints []queueing.Endpoint, _ selection.Instant) {
 	}
 }
 
-// draw returns a worker in proportion to its weight. Weights of a range are nearly equal, so
-// that rejecting takes few tries.
+// draw returns a random worker in proportion to its weight, by rejection sampling. Weights of
+// a range are nearly equal, so few tries are needed.
 func (p *peers[T]) draw() *peer[T] {
 	for {
 		q := p.list[p.rand.IntN(len(p.list))]
@@ -49,7 +49,7 @@ func (p *peers[T]) draw() *peer[T] {
 	}
 }
 
-// pair draws two that differ, where there are two.
+// pair draws two different workers, or the same worker twice if the range has only one.
 func (p *peers[T]) pair() (a, b *peer[T]) {
 	a, b = p.draw(), p.draw()
 	for b == a && len(p.list) > 1 {
@@ -58,7 +58,7 @@ func (p *peers[T]) pair() (a, b *peer[T]) {
 	return a, b
 }
 
-// of returns the record of the worker that a ticket went to, nil if it has left the range.
+// of returns the statistics of the worker of a ticket, nil if the worker has left the range.
 func (p *peers[T]) of(t queueing.Ticket) *T {
 	if q := p.byWorker[t.Worker]; q != nil {
 		return &q.known
@@ -68,7 +68,7 @@ func (p *peers[T]) of(t queueing.Ticket) *T {
 
 func (q *peer[T]) ticket() queueing.Ticket { return queueing.Ticket{Worker: q.worker} }
 
-// passive is for clients that do nothing in between and evict nobody.
+// passive is for clients without periodic work and evictions.
 type passive struct{}
 
 func (passive) Refresh(selection.Instant) {}

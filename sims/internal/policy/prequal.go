@@ -10,10 +10,10 @@ import (
 	"github.com/ringway/ringway/sims/internal/queueing"
 )
 
-// Prequal asks three workers for their load with every request and keeps the answers in a
-// pool. Answers with a load above the given quantile of recent ones are hot: the fastest of
-// the others is taken, or the least loaded if all are hot. It has no defence against workers
-// that fail fast.
+// Prequal probes the load of three workers with every request and keeps the answers in a
+// pool. Answers with a load above the given quantile of recent loads are hot: the fastest of
+// the other answers is picked, or the least loaded one if all are hot. Prequal does not
+// detect workers that fail fast.
 func Prequal(quantile float64) queueing.Policy {
 	return queueing.Policy{Name: fmt.Sprintf("prequal-%v", quantile), New: func(env queueing.Env) queueing.Client {
 		return &prequal{peers: peers[struct{}]{rand: env.Rand}, env: env, quantile: quantile}
@@ -23,10 +23,10 @@ func Prequal(quantile float64) queueing.Policy {
 const (
 	probesPerPick = 3.0
 	removePerPick = 1.0
-	poolSize      = 16 // and never more than half of the range, or answers would be reused without end
+	poolSize      = 16 // at most half of the range, because answers would otherwise be reused without limit
 	poolAge       = selection.Instant(time.Second)
 	minPool       = 2
-	reuseMargin   = 1.0 // delta of the paper
+	reuseMargin   = 1.0 // delta in the paper
 	recentLoads   = 64
 )
 
@@ -38,19 +38,19 @@ type prequal struct {
 	pool     []pooled // oldest first
 	loads    [recentLoads]int
 	nLoads   int
-	counts   []int // of recent loads, by load
-	oldest   bool  // which kind of answer was removed last
+	counts   []int // number of recent loads, by load
+	oldest   bool  // whether the last removal took the oldest answer
 }
 
 type pooled struct {
 	queueing.Probe
 	at   selection.Instant
-	uses float64 // left
+	uses float64 // remaining uses
 }
 
 func (c *prequal) size() int { return min(poolSize, max(minPool, len(c.list)/2)) }
 
-// uses is how often one answer is used on average, so that the pool stays filled.
+// uses returns how often one answer is used on average, so that the pool stays filled.
 func (c *prequal) uses() float64 {
 	share := float64(c.size()) / float64(len(c.list))
 	return max(1, (1+reuseMargin)/((1-share)*probesPerPick-removePerPick))
@@ -67,14 +67,14 @@ func (c *prequal) Pick(now selection.Instant) queueing.Ticket {
 		i := c.best(hot)
 		p := &c.pool[i]
 		ticket.Worker = int32(p.Worker)
-		p.Load++ // ours is on its way
+		p.Load++ // counts the request that is about to be sent
 		p.uses--
 	}
 	c.remove(hot)
 	return ticket
 }
 
-// ask sends the probes, to workers that differ.
+// ask sends the probes to different workers.
 func (c *prequal) ask() {
 	var asked [int(probesPerPick)]int32
 	for i := range asked {
@@ -87,7 +87,7 @@ func (c *prequal) ask() {
 	}
 }
 
-// best is the hot-cold rule.
+// best returns the index of the pooled answer to use, by the hot-cold rule.
 func (c *prequal) best(hot int) int {
 	best := 0
 	for i := range c.pool {
@@ -105,8 +105,8 @@ func (c *prequal) best(hot int) int {
 	return best
 }
 
-// threshold is the load above which an answer is hot. Loads are small, so that counting
-// beats sorting.
+// threshold returns the load above which an answer is hot. Loads are small, so counting is
+// faster than sorting.
 func (c *prequal) threshold() int {
 	known := min(c.nLoads, recentLoads)
 	if known == 0 {
@@ -120,7 +120,7 @@ func (c *prequal) threshold() int {
 	return load
 }
 
-// remove takes one answer out for each request, the oldest and the worst in turn.
+// remove drops one answer per request, alternately the oldest and the worst.
 func (c *prequal) remove(hot int) {
 	if len(c.pool) <= minPool {
 		return
@@ -144,11 +144,11 @@ func (c *prequal) Probed(p queueing.Probe, now selection.Instant) {
 	if len(c.pool) >= c.size() {
 		c.pool = slices.Delete(c.pool, 0, 1)
 	}
-	// A fraction of a use is had by chance.
+	// The fraction of a use is rounded up or down at random.
 	c.pool = append(c.pool, pooled{p, now, math.Floor(c.uses() + c.rand.Float64())})
 }
 
-// count takes a load in, and the oldest of many out.
+// count adds a load to the last 64 and drops the oldest.
 func (c *prequal) count(load int) {
 	at := &c.loads[c.nLoads%recentLoads]
 	if c.nLoads >= recentLoads {

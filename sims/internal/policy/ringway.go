@@ -7,15 +7,15 @@ import (
 	"github.com/ringway/ringway/sims/internal/queueing"
 )
 
-// Ringway is the balancer of package selection. The random source of cfg is replaced by the
-// run's.
+// Ringway is the balancer of package selection. The random source of the run replaces that
+// of cfg.
 func Ringway(name string, cfg selection.Config) queueing.Policy {
 	return queueing.Policy{Name: name, New: func(env queueing.Env) queueing.Client {
 		cfg := cfg
 		cfg.Rand = env.Rand.Uint64
 		balancer, err := selection.NewBalancer(cfg)
 		if err != nil {
-			panic(err) // a configuration of this program
+			panic(err) // an invalid cfg is a bug of the scenario
 		}
 		return &ringway{Balancer: balancer, least: env.MinEffective, out: map[string]bool{}}
 	}}
@@ -26,9 +26,9 @@ type ringway struct {
 	least   int
 	tickets []selection.Pick
 	free    []uint32
-	// An eviction lasts a second at least, so looking at every refresh misses none. (A worker
-	// that fails again when tried may be counted once for both.)
-	failed    bool // something did, so that somebody may be out
+	// An eviction lasts at least one second, so a check at every refresh misses none. (A
+	// worker evicted again on its first request may be counted once for both evictions.)
+	failed    bool // a request failed, so that a worker may be evicted
 	out       map[string]bool
 	evictions int
 }
@@ -91,7 +91,7 @@ func (r *ringway) Refresh(now selection.Instant) {
 
 func (r *ringway) Evictions() int { return r.evictions }
 
-// Unreported is a policy to which workers do not report their load.
+// Unreported wraps a policy so that workers do not report their load.
 func Unreported(name string, p queueing.Policy) queueing.Policy {
 	return queueing.Policy{Name: name, New: func(env queueing.Env) queueing.Client { return unreported{p.New(env)} }}
 }

@@ -8,34 +8,35 @@ import (
 	"github.com/ringway/ringway/selection/budget"
 )
 
-// Callers are what sends the requests, where it does not take every answer as it comes.
+// Callers sends the requests with timeouts and retries.
 type Callers struct {
-	// Timeout of one attempt. The caller then gives up on it; the worker does not know
-	// and serves it all the same.
+	// Timeout of one attempt. The caller then cancels the attempt; the worker is not
+	// notified and serves the request nevertheless.
 	Timeout time.Duration
 	// Attempts per request, 1 for no retry.
 	Attempts int
-	// Backoff before the first retry, doubled for each further one, times 0.5 to 1.5 by
-	// chance.
+	// Backoff before the first retry, doubled for each further retry, times a random factor
+	// from 0.5 to 1.5.
 	Backoff time.Duration
-	// Budgeted retries are paid from a budget.Budget for each client, of Share and Savings;
-	// otherwise nothing but Attempts bounds them.
+	// Budgeted takes retries from one budget.Budget per client, with Share and Savings;
+	// otherwise only Attempts limits retries.
 	Budgeted bool
 	Share    float64
 	Savings  int
-	// MaxInFlight is how many attempts a client carries at a time; more are refused at
-	// once, without reaching a worker. 0 is no bound.
+	// MaxInFlight is how many attempts a client may have in flight; further attempts are
+	// refused immediately and never reach a worker. 0 means no limit.
 	MaxInFlight int
-	// Gate makes what else decides how many attempts a client carries, nil for nothing.
+	// Gate returns the limiter of a client, applied in addition to MaxInFlight. nil means
+	// no limiter.
 	Gate func(client int) Gate
 }
 
-// Gate decides which attempts a client takes. It is called from one goroutine.
+// Gate decides which attempts a client accepts. A gate is called from one goroutine.
 type Gate interface {
-	// Enter reports whether one more attempt is taken.
+	// Enter reports whether one more attempt is accepted.
 	Enter(now selection.Instant) bool
-	// Answered, Left and GaveUp end an attempt that was taken: with an answer, a failure,
-	// or because its caller gave up.
+	// Answered, Left and GaveUp end an accepted attempt: with a successful answer, with a
+	// failure, and after the timeout of the caller.
 	Answered(took time.Duration, now selection.Instant)
 	Left()
 	GaveUp(waited time.Duration)
@@ -43,37 +44,38 @@ type Gate interface {
 	Refresh(now selection.Instant)
 }
 
-// Second is what happened in one second of a run with callers. A request counts where it
-// began.
+// Second counts the requests of one second of a run with callers. A request counts in the
+// second in which it began.
 type Second struct {
 	Requests int // begun
-	Served   int // of these, answered in time, at whichever attempt
-	Attempts int // made in this second, refused ones included
-	Refused  int // of these, by a client that carries too many
-	Wasted   int // answers in this second that nobody waited for any more
+	Served   int // of Requests: answered in time, on any attempt
+	Attempts int // in this second, including refused ones
+	Refused  int // of Attempts: refused by a client at its limit
+	Wasted   int // answers in this second that came after the timeout of the attempt
 }
 
-// trial is what a request knows of its caller.
+// trial is the state of the current attempt of a request.
 type trial struct {
-	serial  uint64 // of the attempt, so that an old timeout finds nothing
+	serial  uint64 // number of the attempt, so that the timeout of an old attempt is ignored
 	first   selection.Instant
 	attempt int
-	gone    bool // the caller has given up on the attempt
+	gone    bool // the attempt has timed out
 }
 
-// callers is the state of Callers; the zero value does nothing.
+// callers is the state of Callers; the zero value has no effect.
 type callers struct {
 	chance   *rand.Rand
 	budgets  []*budget.Budget
 	inFlight []int
-	gates    []Gate // nil without
+	gates    []Gate // by client; nil without Callers.Gate
 	patience queue[timeout]
-	waiting  timetable // for the next attempt
+	waiting  timetable // requests in backoff, by the time of the next attempt
 	serial   uint64
 	seconds  []Second
 }
 
-// timeout is when a caller gives up on an attempt. All take equally long.
+// timeout is the end of the wait for an attempt. All waits are equally long, so timeouts
+// expire in the order of the attempts.
 type timeout struct {
 	at      selection.Instant
 	request int32
@@ -101,12 +103,13 @@ func (c *callers) build(f *Fleet) {
 
 func (c *callers) finish(r *Result) { r.Seconds = c.seconds }
 
-// at is the second of an instant; what comes after the last arrival is in the last one.
+// at returns the second of an instant; everything after the last arrival counts in the last
+// second.
 func (c *callers) at(i selection.Instant) *Second {
 	return &c.seconds[min(int(i/selection.Instant(time.Second)), len(c.seconds)-1)]
 }
 
-// begin is a new request.
+// begin registers a new request.
 func (c *callers) begin(f *Fleet, r *request) {
 	if f.Callers == nil {
 		return
@@ -118,7 +121,7 @@ func (c *callers) begin(f *Fleet, r *request) {
 	}
 }
 
-// refuses counts an attempt and reports whether the client does not take it.
+// refuses counts an attempt and reports whether the client refuses it.
 func (c *callers) refuses(f *Fleet, r *request) bool {
 	if f.Callers == nil {
 		return false
@@ -136,7 +139,7 @@ func (c *callers) refuses(f *Fleet, r *request) bool {
 	return false
 }
 
-// wait begins to wait for the answer of an attempt.
+// wait starts the timeout of an attempt.
 func (c *callers) wait(f *Fleet, id int32) {
 	if f.Callers == nil {
 		return
@@ -146,7 +149,7 @@ func (c *callers) wait(f *Fleet, id int32) {
 	c.patience.push(timeout{f.now + selection.Instant(f.Callers.Timeout), id, c.serial})
 }
 
-// losePatience gives up on an attempt that has no answer yet.
+// losePatience processes the next timeout, which fails an attempt without an answer.
 func (f *Fleet) losePatience() {
 	t := f.callers.patience.pop()
 	r := &f.requests[t.request]
@@ -162,7 +165,7 @@ func (f *Fleet) losePatience() {
 	f.callers.failed(f, *r)
 }
 
-// answered is an answer, perhaps one that nobody waits for.
+// answered processes an answer, possibly to an attempt that has timed out.
 func (c *callers) answered(f *Fleet, client Client, r request) {
 	f.requests[f.free[len(f.free)-1]].trial.serial = 0 // the attempt is over
 	if r.trial.gone {
@@ -189,7 +192,7 @@ func (c *callers) answered(f *Fleet, client Client, r request) {
 	}
 }
 
-// failed is the end of an attempt that failed: the request is tried again, or lost.
+// failed schedules a retry of a failed attempt, or counts the request as failed.
 func (c *callers) failed(f *Fleet, r request) {
 	if r.trial.attempt >= f.Callers.Attempts || c.budgets != nil && !c.budgets[r.client].Spend() {
 		if r.trial.first >= Warmup {
@@ -203,16 +206,90 @@ func (c *callers) failed(f *Fleet, r request) {
 	c.waiting.push(event{f.now + selection.Instant(pause), f.keep(r)})
 }
 
-// refresh lets the gates judge.
 func (c *callers) refresh(now selection.Instant) {
 	for _, g := range c.gates {
 		g.Refresh(now)
 	}
 }
 
-// again is the next attempt of a request that failed.
+// again starts the next attempt of a failed request.
 func (f *Fleet) again() {
 	id := f.callers.waiting.pop().request
 	f.free = append(f.free, id)
 	f.attempt(f.requests[id])
+}
+
+// Client chooses workers for the requests of one relay.
+type Client interface {
+	// Update replaces the range; the statistics of workers that stay are kept.
+	Update(endpoints []Endpoint, now selection.Instant)
+	Pick(now selection.Instant) Ticket
+	// Done ends the request of a ticket with its answer.
+	Done(t Ticket, a Answer)
+	// Refresh is called every 250 ms.
+	Refresh(now selection.Instant)
+	// Evictions counts how often the client stopped using a worker.
+	Evictions() int
+}
+
+// Prober is a client that also probes the load of workers; see [Fleet.Probe].
+type Prober interface {
+	Client
+	Probed(p Probe, now selection.Instant)
+}
+
+// Endpoint is one worker in a range, with the worker's share of the client's traffic.
+type Endpoint struct {
+	Worker int
+	Weight float64
+	Tier   uint8 // 0 is nearest; only the policies of Ringway use the tier
+}
+
+// Ticket names the worker of a request; Handle is private to the client.
+type Ticket struct {
+	Worker int32
+	Handle uint32
+}
+
+// Outcome is how a request ended.
+type Outcome uint8
+
+const (
+	Success Outcome = iota
+	Failure         // the worker failed the request
+	Shed            // the queue of the worker was full
+)
+
+// Answer is the result of a request, as the client sees it.
+type Answer struct {
+	Outcome Outcome
+	// Load is the number of other requests at the worker when the answer left; negative if
+	// the worker does not report its load.
+	Load       int
+	Start, Now selection.Instant
+}
+
+// Probe is a worker's answer to a probe.
+type Probe struct {
+	Worker int
+	// Load is the number of requests at the worker. Latency is the median, in ns, of recent
+	// requests that arrived at about that load, 0 if there are none.
+	Load    int
+	Latency float64
+}
+
+// Policy creates the clients of one run.
+type Policy struct {
+	Name string
+	New  func(Env) Client
+}
+
+// Env is the environment of a client.
+type Env struct {
+	Index int // of the client
+	// MinEffective is how many workers of its range a client must use at any rate of
+	// requests, so that all clients together use every worker: ⌈workers/clients⌉.
+	MinEffective int
+	Rand         *rand.Rand // used by this client only
+	Fleet        *Fleet     // for the omniscient policy, and for probes
 }

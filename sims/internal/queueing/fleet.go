@@ -10,26 +10,26 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// Config is one run.
+// Config configures one run.
 type Config struct {
 	Topology Topology
 	Scenario Scenario
 	Policy   Policy
-	// Load is the rate of arrivals as a share of capacity, more than 0.
+	// Load is the rate of arrivals as a share of capacity, above 0.
 	Load float64
 	Seed uint64
-	// Ranges, if not nil, are the clients' ranges in place of those of Topology.
+	// Ranges, if not nil, replaces the clients' ranges of Topology.
 	Ranges [][]Endpoint
-	// Script is what else happens, in the order of time.
+	// Script lists further events, in the order of time.
 	Script []Step
-	// Callers retry and give up; nil do neither.
+	// Callers adds timeouts and retries; nil means neither.
 	Callers *Callers
-	// QueueBound is how many requests wait at a worker before it sheds, 0 for the
-	// default of 128. It must be that while somebody probes.
+	// QueueBound is how many requests may wait at a worker; further requests are shed. 0
+	// is the default of 128, the only value allowed with a policy that probes.
 	QueueBound int
 }
 
-// Step is one event of a script. It is done at the first Refresh that is not earlier.
+// Step is one event of a script. Do runs at the first Refresh at or after At.
 type Step struct {
 	At selection.Instant
 	Do func(*Fleet)
@@ -43,9 +43,9 @@ type Fleet struct {
 	clients  []Client
 	victim   int
 	rate     float64 // arrivals per ns
-	sending  []int   // clients that have arrivals
+	sending  []int   // clients that receive arrivals
 	result   Result
-	watched  int64 // requests sent while the victim was watched, and those to it
+	watched  int64 // requests sent during Scenario.Watch; toVictim is how many went to the victim
 	toVictim int64
 
 	arrivals, work, luck *rand.Rand
@@ -63,17 +63,17 @@ type Fleet struct {
 	callers callers
 }
 
-// request is a request, or a probe, from the client until it is back there.
+// request is a request or a probe on its way from the client to the worker and back.
 type request struct {
 	ticket  Ticket
 	client  int32
-	load    int32 // met on arrival, then reported
+	load    int32 // of the worker: on arrival, after completion the reported load
 	work    float32
 	outcome Outcome
 	unlucky bool
 	probe   bool
 	start   selection.Instant
-	reached selection.Instant // the worker
+	reached selection.Instant // arrival at the worker
 	trial   trial
 }
 
@@ -113,7 +113,8 @@ func (f *Fleet) build() error {
 		f.QueueBound = QueueBound
 	}
 	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(f.Seed, n)) }
-	// Streams of their own keep policies, which differ in what they ask, in step.
+	// Separate random streams keep the arrivals equal for policies that draw different
+	// amounts of random numbers.
 	f.arrivals, f.work, f.luck = stream(1), stream(2), stream(3)
 	f.workers = make([]worker, f.Topology.Workers)
 	slow := int(math.Round(f.Scenario.SlowShare * float64(len(f.workers))))
@@ -170,7 +171,7 @@ func (f *Fleet) arrive() {
 	}
 }
 
-// step does what comes next, and reports false when nothing does.
+// step processes the next event and reports false if there is none.
 func (f *Fleet) step() bool {
 	next, do := f.arrival, (*Fleet).send
 	earlier := func(at selection.Instant, what func(*Fleet)) {
@@ -202,7 +203,7 @@ func (f *Fleet) step() bool {
 	return true
 }
 
-// refresh lets scenario and clients move on.
+// refresh applies due turns, steps and joins, and refreshes all clients.
 func (f *Fleet) refresh() {
 	for turns := f.Scenario.Turns; f.turnsDone < len(turns) && turns[f.turnsDone].At <= f.now; f.turnsDone++ {
 		f.workers[f.victim].turn = turns[f.turnsDone]
@@ -229,14 +230,14 @@ func (f *Fleet) join() {
 	f.workers = append(f.workers, newcomer)
 	ranges, err := f.Topology.ranges(len(f.workers))
 	if err != nil {
-		panic(err) // one worker more than what was fine at the start
+		panic(err) // cannot happen: the topology was valid with one worker less
 	}
 	for i, c := range f.clients {
 		c.Update(ranges[i], f.now)
 	}
 }
 
-// send is an arrival at a client.
+// send processes the arrival of a request at a client.
 func (f *Fleet) send() {
 	client := f.sending[f.arrivals.IntN(len(f.sending))]
 	r := request{client: int32(client), start: f.now, work: f.demand(), unlucky: f.luck.Float64() < f.Scenario.Background}
@@ -272,7 +273,7 @@ func (f *Fleet) demand() float32 {
 	return float32(float64(MeanService) * math.Exp(f.work.NormFloat64()-0.5))
 }
 
-// Probe asks a worker for its load; the answer comes to Probed of the client.
+// Probe sends a load probe to a worker; the answer goes to Prober.Probed of the client.
 func (f *Fleet) Probe(client, worker int) {
 	f.launch(request{client: int32(client), ticket: Ticket{Worker: int32(worker)}, probe: true})
 }
@@ -283,7 +284,7 @@ func (f *Fleet) launch(r request) int32 {
 	return id
 }
 
-// keep gives a request a place.
+// keep stores a request and returns its index in f.requests.
 func (f *Fleet) keep(r request) int32 {
 	if len(f.free) == 0 {
 		f.free = append(f.free, int32(len(f.requests)))
@@ -295,7 +296,7 @@ func (f *Fleet) keep(r request) int32 {
 	return id
 }
 
-// reach is the arrival of a request at its worker.
+// reach processes the arrival of a request at its worker.
 func (f *Fleet) reach() {
 	id := f.toWorker.pop().request
 	r := &f.requests[id]
@@ -323,7 +324,7 @@ func (f *Fleet) start(id int32) {
 	f.running.push(event{f.now + selection.Instant(float64(r.work)*w.factor(f.now)), id})
 }
 
-// complete is the end of a service.
+// complete processes the end of a request at its worker.
 func (f *Fleet) complete() {
 	id := f.running.pop().request
 	r := &f.requests[id]
@@ -339,7 +340,7 @@ func (f *Fleet) complete() {
 	}
 }
 
-// leave sends an answer back.
+// leave sends the answer of a request back to its client.
 func (f *Fleet) leave(id int32, o Outcome) {
 	r := &f.requests[id]
 	r.outcome = o
@@ -347,7 +348,7 @@ func (f *Fleet) leave(id int32, o Outcome) {
 	f.toClient.push(event{f.now + selection.Instant(OneWay), id})
 }
 
-// answer is the arrival of an answer at its client.
+// answer processes the arrival of an answer at its client.
 func (f *Fleet) answer() {
 	id := f.toClient.pop().request
 	r := f.requests[id]
@@ -376,17 +377,17 @@ func (f *Fleet) answer() {
 	}
 }
 
-// Turn changes a worker, for scripts.
+// Turn changes a worker's speed or makes it fail. For scripts.
 func (f *Fleet) Turn(worker int, t Turn) { f.workers[worker].turn = t }
 
-// Range gives a client another range, for scripts.
+// Range replaces the range of a client. For scripts.
 func (f *Fleet) Range(client int, endpoints []Endpoint) { f.clients[client].Update(endpoints, f.now) }
 
-// Send lets arrivals come to these clients only, for scripts.
+// Send limits arrivals to these clients. For scripts.
 func (f *Fleet) Send(clients []int) { f.sending = slices.Clone(clients) }
 
-// ExpectedDelay is how long one more request would take at a worker, in ns, all requests on
-// their way included; infinite while the worker fails.
+// ExpectedDelay returns how long one more request would take at a worker, in ns, counting
+// the requests still on the network; infinite while the worker fails.
 func (f *Fleet) ExpectedDelay(worker int) float64 {
 	w := &f.workers[worker]
 	if w.turn.Failing {

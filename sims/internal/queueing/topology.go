@@ -9,15 +9,15 @@ import (
 	"github.com/ringway/ringway/ring"
 )
 
-// Topology is how many clients and workers there are, and how many workers each client
-// knows. With balanced ranges Range·Clients/Workers must be a whole number of at least 3, or
-// Range all workers.
+// Topology is the number of clients and workers, and the number of workers in each client's
+// range. With balanced ranges Range·Clients/Workers must be a whole number of at least 3, or
+// Range must be all workers.
 type Topology struct {
 	Clients int `json:"clients"`
 	Workers int `json:"workers"`
 	Range   int `json:"range"`
-	// Rendezvous gives every client the workers that hash best with it, instead of the
-	// balanced ranges of package affinity. A few workers are then in no range.
+	// Rendezvous gives every client its Range best workers by rendezvous hashing, instead
+	// of the balanced ranges of package affinity. A few workers are then in no range.
 	Rendezvous bool `json:"rendezvous,omitempty"`
 }
 
@@ -29,7 +29,7 @@ func (t Topology) String() string {
 	return text
 }
 
-// ranges returns every client's range when there are so many workers.
+// ranges returns every client's range in a fleet of the given number of workers.
 func (t Topology) ranges(workers int) ([][]Endpoint, error) {
 	if t.Clients < 1 || t.Range < 1 || t.Range > t.Workers {
 		return nil, fmt.Errorf("queueing: %v: there must be clients, and ranges of 1 to all workers", t)
@@ -82,7 +82,7 @@ func (t Topology) rendezvous(workers int) ([][]Endpoint, error) {
 	return out, nil
 }
 
-// names and number turn members into ids and back.
+// names returns the ids of n members; number is the inverse.
 func names(kind string, n int) []string {
 	out := make([]string, n)
 	for i := range out {
@@ -94,7 +94,7 @@ func names(kind string, n int) []string {
 func number(id string) int {
 	n, err := strconv.Atoi(id[strings.IndexByte(id, '-')+1:])
 	if err != nil {
-		panic(err) // an id that this package did not make
+		panic(err) // the id is not from names
 	}
 	return n
 }

@@ -1,11 +1,11 @@
-// Package report writes what scenarios have shown: as text for a terminal, as JSON and CSV
+// Package report writes the results of scenarios: as text for a terminal, as JSON and CSV
 // for programs, as one HTML page for people, and as tables between the markers of a
 // documentation page.
 //
 // # Promise
 //
-// Equal results give equal bytes: nothing here knows the time, the machine or the order in
-// which runs ended. The HTML page needs nothing but itself: no network, no script, no font.
+// Equal results give equal bytes: the output does not depend on the time, the machine or the
+// order in which runs ended. The HTML page is self-contained: no network, no script, no font.
 //
 // # Picture
 //
@@ -15,5 +15,5 @@
 //
 // # Rules
 //
-// Everything here is pure and safe for concurrent use.
+// All functions are pure and safe for concurrent use.
 package report

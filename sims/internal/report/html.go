@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 
 	"github.com/ringway/ringway/sims/internal/plot"
 	"github.com/ringway/ringway/sims/internal/scenario"
@@ -15,7 +16,7 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageText))
 
-// What the template needs.
+// The data of the template.
 type (
 	htmlPage struct {
 		Seed    uint64
@@ -52,10 +53,10 @@ type (
 	}
 )
 
-// longTable is how many rows a table may have before it is folded.
+// longTable is how many rows a table may have before the page folds the table.
 const longTable = 40
 
-// HTML writes one page with everything in it.
+// HTML writes one page with all results.
 func HTML(w io.Writer, results []*scenario.Result) error {
 	page := htmlPage{}
 	for _, r := range results {
@@ -72,7 +73,7 @@ func HTML(w io.Writer, results []*scenario.Result) error {
 			if err != nil {
 				return fmt.Errorf("scenario %s: %w", r.Scenario, err)
 			}
-			// The text in it is escaped by the package that drew it.
+			// Package plot has escaped the text in the picture.
 			out.Plots = append(out.Plots, htmlPlot{p, template.HTML(svg)})
 		}
 		for _, t := range r.Tables {
@@ -105,4 +106,60 @@ func tableHTML(t *scenario.Table) htmlTable {
 		out.Groups = append(out.Groups, g)
 	})
 	return out
+}
+
+// UpdatePage writes the tables that name a section between the markers of that section,
+// <!-- begin NAME --> and <!-- end NAME -->. A section that the page does not have is an
+// error; results without any section are an error, too.
+func UpdatePage(page string, results []*scenario.Result) (string, error) {
+	texts := map[string]string{}
+	var order []string
+	for _, r := range results {
+		for _, t := range r.Tables {
+			if t.Section == "" {
+				continue
+			}
+			if _, known := texts[t.Section]; !known {
+				order = append(order, t.Section)
+			}
+			texts[t.Section] += markdown(t)
+		}
+	}
+	if len(order) == 0 {
+		return "", fmt.Errorf("no table names a section of a page: run a scenario whose tables do, such as affinity or churn")
+	}
+	for _, name := range order {
+		begin, end := marker("begin", name), marker("end", name)
+		before, rest, found := strings.Cut(page, begin)
+		_, after, ended := strings.Cut(rest, end)
+		if !found || !ended {
+			return "", fmt.Errorf("the page has no section between the lines %q and %q: add them where the table belongs", begin, end)
+		}
+		page = before + begin + "\n" + texts[name] + end + after
+	}
+	return page, nil
+}
+
+func marker(kind, section string) string { return fmt.Sprintf("<!-- %s %s -->", kind, section) }
+
+// markdown returns a table with its title or with the headings of its groups.
+func markdown(t *scenario.Table) string {
+	var out strings.Builder
+	if t.Group == 0 {
+		fmt.Fprintf(&out, "\n**%s**\n\n", t.Title)
+	}
+	eachGroup(t, func(heading string, rows [][]any) {
+		if heading != "" {
+			fmt.Fprintf(&out, "\n**%s**\n\n", heading)
+		}
+		var heads []string
+		for _, c := range t.Columns[t.Group:] {
+			heads = append(heads, c.Head())
+		}
+		fmt.Fprintf(&out, "| %s |\n%s|\n", strings.Join(heads, " | "), strings.Repeat("|---", len(heads)))
+		for _, row := range rows {
+			fmt.Fprintf(&out, "| %s |\n", strings.Join(texts(t, row)[t.Group:], " | "))
+		}
+	})
+	return out.String()
 }

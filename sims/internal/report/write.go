@@ -12,10 +12,10 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// Formats that Write knows.
+// Formats lists the formats of Write.
 var Formats = []string{"table", "json", "csv"}
 
-// Write writes results in one of the formats.
+// Write writes results in one of the Formats.
 func Write(w io.Writer, format string, results []*scenario.Result) error {
 	switch format {
 	case "table":
@@ -74,7 +74,7 @@ func textTable(w io.Writer, t *scenario.Table) error {
 	return tabs.Flush()
 }
 
-// texts are the cells of a row as they are printed.
+// texts returns the cells of a row as printed.
 func texts(t *scenario.Table, row []any) []string {
 	out := make([]string, len(row))
 	for i, cell := range row {
@@ -102,7 +102,7 @@ func eachGroup(t *scenario.Table, do func(heading string, rows [][]any)) {
 	}
 }
 
-// verdicts is a table of what holds.
+// verdicts returns a table of the promises and whether they hold.
 func verdicts(r *scenario.Result) *scenario.Table {
 	t := &scenario.Table{Columns: []scenario.Column{{Name: "promise"}, {Name: "bound"}, {Name: "value"}, {Name: "holds"}, {Name: "worst case"}}}
 	for _, v := range r.Verdicts {
@@ -126,7 +126,7 @@ func verdicts(r *scenario.Result) *scenario.Table {
 	return t
 }
 
-// writeCSV writes each table under a line that names it.
+// writeCSV writes each table under a line with its name.
 func writeCSV(w io.Writer, results []*scenario.Result) error {
 	for i, r := range results {
 		out := csv.NewWriter(w)
@@ -160,7 +160,7 @@ func writeCSV(w io.Writer, results []*scenario.Result) error {
 	return nil
 }
 
-// The JSON of results: numbers as they are in the tables.
+// The JSON form of results, with the numbers as printed in the tables.
 type (
 	jsonResult struct {
 		Scenario string           `json:"scenario"`
@@ -191,13 +191,13 @@ type (
 		Unit string `json:"unit,omitempty"`
 		Key  bool   `json:"key,omitempty"`
 	}
-	// jsonNumber is null where the number is none.
+	// jsonNumber is encoded as null if it is infinite or NaN.
 	jsonNumber float64
 )
 
 func (n jsonNumber) MarshalJSON() ([]byte, error) {
 	out, err := json.Marshal(float64(n))
-	if err != nil { // infinite, or no number
+	if err != nil { // infinite or NaN
 		return []byte("null"), nil
 	}
 	return out, nil

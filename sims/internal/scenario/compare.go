@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Compare puts two runs of one scenario side by side: each table with the values of both
-// and the change from a to b where they differ, each plot with the lines of both. Tables
-// that are equal are only named.
+// Compare merges two runs of one scenario into one result: each table has the values of
+// both runs and the change from a to b where the values differ, each plot has the lines of
+// both runs. Equal tables are only named.
 func Compare(a, b *Result) *Result {
 	var differ []string
 	out := &Result{Scenario: a.Scenario, Asks: a.Asks, Seed: a.Seed, Quick: a.Quick}
@@ -63,8 +63,8 @@ func overlay(a, b *Plot) *Plot {
 	return &p
 }
 
-// compareTables joins the rows with equal keys. A key that is another one on each side
-// because the setting of its name is tells nothing apart.
+// compareTables joins the rows with equal keys. A key column that is constant and has the
+// name of a setting that differs between the runs is not part of the key.
 func compareTables(a, b *Table, differ []string) *Table {
 	out := &Table{Name: a.Name, Title: a.Title}
 	if a.Title != b.Title {
@@ -85,7 +85,7 @@ func compareTables(a, b *Table, differ []string) *Table {
 		}
 	}
 	pairs := match(a, b, keys)
-	// A column that is equal everywhere is shown once.
+	// A column with equal values on both sides is shown once.
 	same := make(map[int]bool)
 	for _, i := range values {
 		same[i] = !slices.ContainsFunc(pairs, func(p [2][]any) bool { return p[0] != nil && p[1] != nil && p[0][i] != p[1][i] })
@@ -132,8 +132,8 @@ func compareTables(a, b *Table, differ []string) *Table {
 	return out
 }
 
-// match pairs the rows of two tables by their keys, those with one key in their order. A
-// row without a partner is paired with nil.
+// match pairs the rows of two tables by their keys; rows with the same key are paired in
+// their order. A row without a partner is paired with nil.
 func match(a, b *Table, keys []int) [][2][]any {
 	keyOf := func(row []any) string {
 		var text []string
@@ -142,7 +142,7 @@ func match(a, b *Table, keys []int) [][2][]any {
 		}
 		return strings.Join(text, "\x00")
 	}
-	partners := map[string][]int{} // rows of b that wait, by key
+	partners := map[string][]int{} // rows of b without a partner yet, by key
 	for i, row := range b.Rows {
 		partners[keyOf(row)] = append(partners[keyOf(row)], i)
 	}
@@ -163,7 +163,7 @@ func match(a, b *Table, keys []int) [][2][]any {
 	return out
 }
 
-// constant reports whether a column has one value throughout.
+// constant reports whether a column has the same value in all rows.
 func constant(t *Table, column int) bool {
 	for _, row := range t.Rows {
 		if row[column] != t.Rows[0][column] {
@@ -192,7 +192,8 @@ func asFloat(cell any) (float64, bool) {
 	return 0, false
 }
 
-// change is from a to b in percent of a, nil where that says nothing.
+// change returns the change from a to b in percent of a, nil for values other than numbers
+// and for a = 0.
 func change(a, b any) any {
 	va, okA := asFloat(a)
 	vb, okB := asFloat(b)

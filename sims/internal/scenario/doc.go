@@ -1,13 +1,13 @@
-// Package scenario is what every simulation has in common: what it varies, what it
-// measures, and what must hold.
+// Package scenario is the common framework of all simulations: settings, measurements and
+// promises.
 //
 // # Promise
 //
-// Equal settings and an equal seed give equal results, byte for byte, however many
-// processors take part; only a scenario that drives a library with a source of chance
-// of its own, as gossip does memberlist, cannot keep this. A promise that a scenario
-// makes is checked or skipped with a reason; one that is forgotten is an error of the
-// run, so that nothing holds because nobody looked.
+// Equal settings and an equal seed give equal results, byte for byte, with any number of
+// processors. The exception is a scenario that runs a library with a separate random
+// source, as gossip runs memberlist. Each promise of a scenario is checked, or skipped with
+// a reason; a promise without either is an error of the run, so that no promise holds
+// unchecked.
 //
 // # Picture
 //
@@ -15,9 +15,9 @@
 //	   │                                                      │
 //	   │        ┌──────────────── Execute ────────────────────┘
 //	   ▼        ▼
-//	  Run(r) ── r.Int, r.Rand, r.Parallel      what it varies
-//	         ── r.Table, r.Plot                what it measures
-//	         ── r.Check, r.Require, r.Skip     what must hold
+//	  Run(r) ── r.Int, r.Rand, r.Parallel      settings, random numbers, work
+//	         ── r.Table, r.Plot                measurements
+//	         ── r.Check, r.Require, r.Skip     promises
 //	            │
 //	            ▼
 //	         Result ──► package report: table, json, csv, html
@@ -25,13 +25,13 @@
 //
 // # Rules
 //
-//   - A scenario drives the real packages; it never copies a formula of theirs.
-//   - Chance comes from Run.Rand only, one stream for each thing that is independent.
-//     No clock, no map order, no goroutine that Parallel did not start.
-//   - Tables, plots and checks are made by the goroutine that Run was called on. What
-//     Parallel calls writes to places of its own, by index.
-//   - Each picture says in one sentence what it shows, and each axis has a label and a
-//     unit: a run without them is an error.
-//   - For each promise a test breaks something on purpose and sees it fail: see
-//     package scenariotest.
+//   - A scenario runs the real packages and never copies their formulas.
+//   - Random numbers come from Run.Rand only, with one stream per independent use. A
+//     scenario uses no clock, no map order and no goroutine that Parallel did not start.
+//   - The goroutine of Run makes all tables, plots and checks. A function called by
+//     Parallel writes only to its own index.
+//   - Each picture has a conclusion of one sentence, and each axis has a label and a unit:
+//     a run without them is an error.
+//   - For each promise a test breaks the scenario on purpose and expects the promise to
+//     fail: see package scenariotest.
 package scenario

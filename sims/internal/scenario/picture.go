@@ -5,15 +5,15 @@ import (
 	"math"
 )
 
-// Plot is something measured, as a picture. Make it with Run.Plot.
+// Plot is a measurement as a picture. Run.Plot creates plots.
 type Plot struct {
 	Name       string `json:"name"` // within the scenario: lower case, digits and dashes
 	Title      string `json:"title"`
 	Conclusion string `json:"conclusion"` // one sentence; may be set after the series
 	X          Axis   `json:"x"`
 	Y          Axis   `json:"y"`
-	// Categories turn the picture into bars: each series has one bar for each category,
-	// the X of its points being the number of the category.
+	// Categories turns the picture into a bar chart: each series has one bar for each
+	// category, and the X of a point is the number of the category.
 	Categories []string  `json:"categories,omitempty"`
 	Series     []*Series `json:"series"`
 }
@@ -25,7 +25,7 @@ type Axis struct {
 	Log   bool   `json:"log,omitempty"`
 }
 
-// String is the label with the unit.
+// String returns the label with the unit.
 func (a Axis) String() string {
 	if a.Unit == "1" || a.Unit == "" || a.Unit == a.Label {
 		return a.Label
@@ -33,13 +33,13 @@ func (a Axis) String() string {
 	return a.Label + " (" + a.Unit + ")"
 }
 
-// Style says how a series is drawn.
+// Style is the way to draw a series.
 type Style string
 
-// The styles.
+// The styles of a series.
 const (
 	Line   Style = ""
-	Dashed Style = "dashed" // a bound, a formula
+	Dashed Style = "dashed" // for a bound or a formula
 	Points Style = "points"
 )
 
@@ -50,7 +50,7 @@ type Series struct {
 	Points [][2]float64 `json:"points"` // x, y
 }
 
-// Line adds a series to draw as a line.
+// Line adds a series that is drawn as a line.
 func (p *Plot) Line(name string) *Series { return p.series(name, Line) }
 
 // Dashed adds a series for a bound or a formula.

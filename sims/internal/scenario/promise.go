@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Relation says on which side of its bound a value must stay.
+// Relation is the required relation of a value to its bound.
 type Relation string
 
 // The relations.
@@ -16,41 +16,41 @@ const (
 	Equals  Relation = "="
 )
 
-// Promise is something that must hold.
+// Promise is a condition that must hold.
 type Promise struct {
-	// Name is the promise in words: "every worker has at least m relays".
+	// Name is the condition in words: "every worker has at least m relays".
 	Name     string   `json:"name"`
 	Relation Relation `json:"relation"`
-	// Bound is the one of Run.Check; Run.Require brings its own.
+	// Bound is the bound of Run.Check; a call of Run.Require has a separate bound.
 	Bound float64 `json:"-"`
 	Unit  string  `json:"unit,omitempty"`
-	// Why says where the bound comes from.
+	// Why is the reason of the bound.
 	Why string `json:"why,omitempty"`
 }
 
-// Measurement is a value to hold against a promise.
+// Measurement is a value to check against a promise.
 type Measurement struct {
 	Promise string
 	Value   float64
 	Bound   float64
-	Where   string // the case that was measured, for the reader
+	Where   string // the measured case, for the reader
 }
 
-// Verdict is the worst that was measured of a promise.
+// Verdict is the worst measurement of a promise.
 type Verdict struct {
 	Promise
 	Value float64 `json:"value"`
 	Bound float64 `json:"bound"`
 	Where string  `json:"where,omitempty"`
-	// Checks is how many measurements there were. Skipped says why there were none.
+	// Checks is the number of measurements. Skipped is the reason if there were none.
 	Checks  int    `json:"checks"`
 	Skipped string `json:"skipped,omitempty"`
-	// Side tells two runs apart that are compared: "A" or "B".
+	// Side names the run in a comparison of two: "A" or "B".
 	Side string `json:"side,omitempty"`
 }
 
-// Holds reports whether the bound is kept. What is no number keeps no bound; what was
-// skipped holds.
+// Holds reports whether the value keeps its bound. NaN keeps no bound; a skipped promise
+// holds.
 func (v Verdict) Holds() bool {
 	if v.Skipped != "" {
 		return true
@@ -58,7 +58,8 @@ func (v Verdict) Holds() bool {
 	return v.excess() <= 0
 }
 
-// excess is by how much the bound is missed, in parts of it; not above 0 when it is kept.
+// excess returns by how much the value misses its bound, relative to the bound; at most 0 if
+// the value keeps the bound.
 func (v Verdict) excess() float64 {
 	over := v.Value - v.Bound
 	switch v.Relation {
@@ -73,7 +74,7 @@ func (v Verdict) excess() float64 {
 	return over / max(math.Abs(v.Bound), 1e-9)
 }
 
-// String is the line that a reader needs: promise, value, bound.
+// String returns promise, value and bound in one line.
 func (v Verdict) String() string {
 	unit := ""
 	if v.Unit != "" {
@@ -89,7 +90,7 @@ func (v Verdict) String() string {
 	return text
 }
 
-// Number writes a number as short as five digits allow, whole ones exactly.
+// Number formats a number with up to five digits, whole numbers exactly.
 func Number(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1e15 {
 		return strconv.FormatFloat(v, 'f', 0, 64)

@@ -8,27 +8,28 @@ import (
 	"time"
 )
 
-// Scenario is one question put to the real packages. Declare it as a value in a short file
-// of its own and add it to the list in sims/scenarios.go.
+// Scenario is a simulation that answers one question about the real packages. Declare each
+// scenario as a value in a separate package and add it to the list in sims/main.go.
 type Scenario struct {
-	// Name is what it is called on the command line: lower case, digits and dashes.
+	// Name is the name on the command line: lower case, digits and dashes.
 	Name string
-	// Asks is the question that it answers, one sentence.
+	// Asks is the question that the scenario answers, one sentence.
 	Asks string
-	// Settings are what it varies.
+	// Settings lists the settings that a user may change.
 	Settings []Setting
-	// Promises are what must hold.
+	// Promises lists the conditions that must hold.
 	Promises []Promise
-	// Run measures. It returns an error when it cannot, not when a promise is broken.
+	// Run measures. Run returns an error if the measurement fails, not if a promise does
+	// not hold.
 	Run func(*Run) error
-	// Takes and TakesQuick are about how long a run takes on two cores; they only move
-	// the progress bar.
+	// Takes and TakesQuick are the approximate duration of a run on two cores; only the
+	// progress bar uses them.
 	Takes, TakesQuick time.Duration
 }
 
 var validName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// Validate reports everything that is wrong with the declaration.
+// Validate reports all mistakes in the declaration.
 func (s Scenario) Validate() error {
 	var wrong []error
 	complain := func(format string, args ...any) {
@@ -68,7 +69,7 @@ func (s Scenario) Validate() error {
 	return errors.Join(wrong...)
 }
 
-// Find returns the named scenarios in the order of all; "all" is every one of them.
+// Find returns the named scenarios in the order of all; the name "all" selects every scenario.
 func Find(all []Scenario, names []string) ([]Scenario, error) {
 	var known []string
 	for _, s := range all {

@@ -9,24 +9,25 @@ import (
 	"time"
 )
 
-// Setting is one thing that a scenario varies. The type of Default is that of the setting:
+// Setting is one parameter of a scenario. The type of Default is the type of the setting:
 // int, float64, bool, string, time.Duration, []int, []float64 or []string.
 type Setting struct {
 	Name string // lower case, digits and dashes
-	Help string // what it is, in a few words
+	Help string // the meaning, in a few words
 	Unit string // of a number: "relays", "requests/s"; none for a duration
-	// Default is used unless --set says otherwise.
+	// Default is the value without --set.
 	Default any
-	// Quick is used in place of Default with --quick; nil is Default.
+	// Quick replaces Default with --quick; nil means Default.
 	Quick any
-	// Min and Max bound a number or duration, and each number of a list; both ends are
-	// allowed. nil does not bound. They have the type of Default, or of one element.
+	// Min and Max are the inclusive limits of a number or duration, and of each number of
+	// a list; nil means no limit. Min and Max have the type of Default, or of one element.
 	Min, Max any
-	// OneOf lists what a string, or each string of a list, may be; nil allows all.
+	// OneOf lists the allowed values of a string, or of each string of a list; nil allows
+	// all.
 	OneOf []string
 }
 
-// Allowed says in words what the setting may be.
+// Allowed describes the allowed values in words.
 func (s Setting) Allowed() string {
 	kind := map[string]string{
 		"int": "a whole number", "float64": "a number", "bool": "true or false", "string": "text",
@@ -75,7 +76,7 @@ func (s Setting) validate() error {
 	return nil
 }
 
-// parse reads a value of the setting's type within its bounds.
+// parse parses a value of the setting's type and checks its limits.
 func (s Setting) parse(text string) (any, error) {
 	value, err := s.read(text)
 	if err != nil {
@@ -146,7 +147,7 @@ func readList[E any](text string, read func(string) (E, error)) ([]E, error) {
 	return out, nil
 }
 
-// Format writes a value as parse reads it.
+// Format formats a value in the syntax of parse.
 func Format(value any) string {
 	switch v := value.(type) {
 	case []int:
@@ -167,8 +168,8 @@ func join[E any](list []E) string {
 	return strings.Join(out, ",")
 }
 
-// SplitSettings reads "a=1,b=2,3,c=x" into its assignments: a piece without "=" belongs to
-// the list before it.
+// SplitSettings splits "a=1,b=2,3,c=x" into assignments: a piece without "=" belongs to the
+// preceding list.
 func SplitSettings(text string) []string {
 	var out []string
 	for piece := range strings.SplitSeq(text, ",") {
@@ -181,8 +182,8 @@ func SplitSettings(text string) []string {
 	return out
 }
 
-// Values returns the value of each setting after assignments "key=value", of which the last
-// of each key counts. A key that no setting has is refused.
+// Values returns the value of each setting after assignments "key=value"; of several
+// assignments to a key the last one counts. An unknown key is an error.
 func (s Scenario) Values(quick bool, assignments []string) (map[string]any, error) {
 	values := make(map[string]any, len(s.Settings))
 	var names []string
@@ -215,7 +216,7 @@ func (s Scenario) Values(quick bool, assignments []string) (map[string]any, erro
 	return values, errors.Join(wrong...)
 }
 
-// sentence lists names as a sentence does.
+// sentence joins names for use in a sentence.
 func sentence(names []string) string {
 	switch len(names) {
 	case 0:

@@ -1,22 +1,23 @@
 package scenario
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 )
 
-// Table is something measured, as rows. Make it with Run.Table and fill it with Add.
+// Table is a measurement as rows. Run.Table creates tables; Add adds rows.
 type Table struct {
 	Name  string // within the scenario: lower case, digits and dashes
 	Title string // one line
-	Note  string // what to see in it, one sentence; may be set after the rows
-	// Group is how many of the first columns are shown as a heading over the rows that
-	// share them.
+	Note  string // the conclusion, one sentence; may be set after the rows
+	// Group is how many of the first columns form a heading above the rows with the same
+	// values in these columns.
 	Group   int
 	Columns []Column
 	Rows    [][]any
-	// Section is the section of a documentation page that shows the table, if one does.
+	// Section is the section of a documentation page that shows the table, "" for none.
 	Section string
 }
 
@@ -24,15 +25,15 @@ type Table struct {
 type Column struct {
 	Name string
 	Unit string
-	// Digits are the decimal places of a float64.
+	// Digits is the number of decimal places of a float64.
 	Digits int
-	// Key columns say what a row is of; rows of two runs with equal keys are compared.
-	// Call a column like the setting that it shows, and runs that differ in that
-	// setting are compared all the same.
+	// Key columns identify a row; rows of two runs with equal keys are compared. A key
+	// column with the name of a setting is ignored when the runs differ in that setting,
+	// so that the rows are still compared.
 	Key bool
 }
 
-// Head is the name with the unit.
+// Head returns the name with the unit.
 func (c Column) Head() string {
 	if c.Unit == "" {
 		return c.Name
@@ -44,7 +45,7 @@ func (c Column) Head() string {
 // nil is an empty cell.
 func (t *Table) Add(cells ...any) { t.Rows = append(t.Rows, cells) }
 
-// Text is a cell as it is printed.
+// Text returns a cell as printed.
 func (c Column) Text(cell any) string {
 	switch v := cell.(type) {
 	case nil:
@@ -72,4 +73,70 @@ func (t *Table) validate() error {
 		}
 	}
 	return nil
+}
+
+// Result holds the tables, plots and verdicts of one run.
+type Result struct {
+	Scenario string
+	Asks     string
+	Seed     uint64
+	Quick    bool
+	Settings []Value
+	Tables   []*Table
+	Plots    []*Plot
+	Verdicts []Verdict
+}
+
+// Value is the value of a setting in a run.
+type Value struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Unit  string `json:"unit,omitempty"`
+	Help  string `json:"help,omitempty"`
+}
+
+// Violations returns the promises that do not hold.
+func (r *Result) Violations() []Verdict {
+	var out []Verdict
+	for _, v := range r.Verdicts {
+		if !v.Holds() {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Table returns the table with a name, or nil.
+func (r *Result) Table(name string) *Table {
+	for _, t := range r.Tables {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+func (r *Result) validate() error {
+	var wrong []error
+	names := map[string]bool{}
+	for _, t := range r.Tables {
+		wrong = append(wrong, t.validate())
+		if names["table "+t.Name] {
+			wrong = append(wrong, fmt.Errorf("two tables are called %q", t.Name))
+		}
+		names["table "+t.Name] = true
+	}
+	for _, p := range r.Plots {
+		wrong = append(wrong, p.validate())
+		if names["plot "+p.Name] {
+			wrong = append(wrong, fmt.Errorf("two plots are called %q", p.Name))
+		}
+		names["plot "+p.Name] = true
+	}
+	for _, v := range r.Verdicts {
+		if v.Checks == 0 && v.Skipped == "" {
+			wrong = append(wrong, fmt.Errorf("the promise %q was neither checked nor skipped", v.Name))
+		}
+	}
+	return errors.Join(wrong...)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/ringway/ringway/affinity/peering"
 )
 
-// slack is the default of the relays.
+// slack is the default slack of the relays.
 const slack = 2
 
-// plan is that of the relays, while some workers are dead.
+// plan returns the plan of the relays without the dead workers.
 func (c Case) plan(dead map[string]bool) (*affinity.Plan, error) {
 	var relays, workers []string
 	for i := range c.Relays {
@@ -28,8 +28,8 @@ func (c Case) plan(dead map[string]bool) (*affinity.Plan, error) {
 	})
 }
 
-// simulateDeath counts the connections that relays have, and those that they open when a worker
-// dies, with a table of package peering each.
+// simulateDeath counts the connections of the relays, and the connections that they open after
+// a worker dies. Each relay has a table of package peering.
 func simulateDeath(c Case, victim int) (before, opened int, err error) {
 	now := time.Unix(0, 0)
 	dead := map[string]bool{}

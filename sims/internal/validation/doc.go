@@ -1,14 +1,14 @@
-// Package validation holds the simulations against reality: it runs one case twice, with
-// package queueing's model of workers and with a fleet of processes on loopback, and prints
-// both side by side.
+// Package validation compares the simulations with reality: the package runs one case twice,
+// with package queueing's model of workers and with a fleet of processes on loopback, and
+// prints both results side by side.
 //
 // # Promise
 //
-// Both sides get the same requests at the same times at the same relays, and each request is
-// as much work on both. Relays choose with the same package selection within the same ranges
-// of package affinity. What differs is everything else: a real network, real clocks, real
-// processes on a machine that does other things as well. All traffic stays on 127.0.0.1, and
-// every process that is started ends with the run.
+// Both sides get the same requests at the same times at the same relays, with the same work
+// per request. Relays use the same package selection within the same ranges of package
+// affinity. The rest differs: a real network, real clocks, and real processes on a machine
+// that runs other programs as well. All traffic stays on 127.0.0.1, and every started process
+// ends with the run.
 //
 // # Picture
 //
@@ -25,9 +25,9 @@
 //
 // # Rules
 //
-//   - The load is open: when a request is sent does not depend on answers. It may be sent late
-//     because the machine is busy; its latency counts from then, for the generator is no part
-//     of the fleet, and the lateness is shown.
-//   - Requests without work cost what the machine and the load generator cost; their median is
-//     taken off as a constant.
+//   - The load is open: the times of requests do not depend on answers. A busy machine may
+//     delay the sending of a request. The latency counts from the actual sending, because the
+//     generator is not part of the fleet, and the table shows the delay.
+//   - Requests without work measure the overhead of the machine and the load generator; their
+//     median is subtracted as a constant.
 package validation

@@ -7,18 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// patience bounds each wait for a state of the fleet.
+// patience is the longest wait for a state of the fleet.
 const patience = time.Minute
 
-// fleet is relays and agents as processes, and the backends in this one.
+// fleet holds the processes of relays and agents, and the backends, which run in this process.
 type fleet struct {
 	dir      string
 	relays   []relayProcess
@@ -32,8 +35,8 @@ type relayProcess struct {
 	gossip, ingress, admin string
 }
 
-// startFleet builds and starts everything and waits until every relay serves its range. When
-// it fails, nothing is left.
+// startFleet builds and starts the fleet and waits until every relay serves its range. After
+// an error no process is running.
 func startFleet(ctx context.Context, c Case) (f *fleet, err error) {
 	f = &fleet{admin: &http.Client{Timeout: 10 * time.Second}}
 	defer func() {
@@ -106,7 +109,7 @@ func (f *fleet) processes() (all []*process) {
 	return append(all, f.agents...)
 }
 
-// stop ends everything that was started and forgets its files.
+// stop ends all processes and backends of the fleet and removes their files.
 func (f *fleet) stop() {
 	for _, p := range f.processes() {
 		p.kill()
@@ -120,7 +123,7 @@ func (f *fleet) stop() {
 	}
 }
 
-// ingress are the addresses for requests.
+// ingress returns the ingress addresses of the relays.
 func (f *fleet) ingress() (out []string) {
 	for _, r := range f.relays {
 		out = append(out, r.ingress)
@@ -128,8 +131,8 @@ func (f *fleet) ingress() (out []string) {
 	return out
 }
 
-// connected is an error until every relay serves a range of its own and is connected to all
-// workers in it.
+// connected returns an error until every relay serves a range and is connected to all workers
+// in the range.
 func (f *fleet) connected(ctx context.Context, c Case) error {
 	for _, r := range f.relays {
 		p, err := f.plan(ctx, r)
@@ -151,7 +154,7 @@ func (f *fleet) connected(ctx context.Context, c Case) error {
 	return nil
 }
 
-// plan is the part of a relay's answer that is needed here.
+// plan is the used part of a relay's answer.
 type plan struct {
 	Relays          []plannedRelay `json:"relays"`
 	RelaysPerWorker map[string]int `json:"relays_per_worker"`
@@ -173,7 +176,7 @@ func (f *fleet) plan(ctx context.Context, r relayProcess) (p plan, err error) {
 	return p, err
 }
 
-// metrics are a relay's, by name and labels as they are written.
+// metrics returns the metrics of a relay, by name and labels as exposed.
 func (f *fleet) metrics(ctx context.Context, r relayProcess) (map[string]float64, error) {
 	text, err := f.get(ctx, r, "/metrics")
 	if err != nil {
@@ -206,7 +209,7 @@ func (f *fleet) get(ctx context.Context, r relayProcess, path string) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // read below
+	defer func() { _ = resp.Body.Close() }() // the body is read below
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s answered %s: %.300s", r.name, path, resp.Status, text)
@@ -224,4 +227,116 @@ func (f *fleet) sum(ctx context.Context, name string) (total float64, err error)
 		total += m[name]
 	}
 	return total, nil
+}
+
+// process is a program of the fleet.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{} // closed when the process has ended
+}
+
+// start starts a program that ends with ctx at the latest. The output of the program goes to
+// a file.
+func start(ctx context.Context, dir, name string, args ...string) (*process, error) {
+	program, _, _ := strings.Cut(name, "-")
+	p := &process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }() // the process has a duplicate of the descriptor
+	p.cmd = exec.CommandContext(ctx, filepath.Join(dir, program), args...)
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "RINGWAY_") {
+			p.cmd.Env = append(p.cmd.Env, v)
+		}
+	}
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = log, log, ownGroup()
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // the exit code does not matter
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// kill sends SIGKILL and waits for the end of the process.
+func (p *process) kill() {
+	select {
+	case <-p.done: // the pid may belong to another process by now
+	default:
+		_ = p.cmd.Process.Kill()
+	}
+	<-p.done
+}
+
+// ended returns an error with the last lines of the log if the process has ended.
+func (p *process) ended() error {
+	select {
+	case <-p.done:
+	default:
+		return nil
+	}
+	text, _ := os.ReadFile(p.log) // without the log the message is only shorter
+	return fmt.Errorf("%s ended by itself (%v): %s", p.name, p.cmd.ProcessState, text[max(0, len(text)-600):])
+}
+
+// build builds the relay and worker binaries into a directory.
+func build(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "github.com/ringway/ringway/cmd/relay", "github.com/ringway/ringway/cmd/worker")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the binaries (run this inside the repository): %w\n%s", err, out)
+	}
+	return nil
+}
+
+// ports allocates addresses that are free for TCP and UDP. The ports are below the ephemeral
+// range, so that no outgoing connection takes a port between the check and the bind.
+type ports struct{ next uint32 }
+
+const firstPort, numPorts = 20000, 12000
+
+func (p *ports) free() (string, error) {
+	for range numPorts {
+		p.next++
+		addr := fmt.Sprintf("127.0.0.1:%d", firstPort+(uint32(os.Getpid())*131+p.next)%numPorts)
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		c, err := net.ListenPacket("udp", addr)
+		_ = l.Close()
+		if err != nil {
+			continue
+		}
+		_ = c.Close()
+		return addr, nil
+	}
+	return "", fmt.Errorf("no port of %d to %d is free", firstPort, firstPort+numPorts)
+}
+
+// await calls ask until it returns nil, a process has ended, or limit is over.
+func await(ctx context.Context, limit time.Duration, all []*process, ask func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		for _, p := range all {
+			if ended := p.ended(); ended != nil {
+				return ended
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %v: %w", limit, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// reality is what the fleet of processes showed.
+// reality holds the measurements of the fleet of processes.
 type reality struct {
 	observation
-	errors      []error       // of requests that failed, the first few
-	overhead    time.Duration // median of requests without work
+	errors      []error       // the first errors of failed requests
+	overhead    time.Duration // median latency of requests without work
 	overheadP99 time.Duration
-	late        time.Duration // 99 % of the requests were sent sooner after they were due
+	late        time.Duration // p99 of the delay between due time and sending
 	overslept   time.Duration // median of how much too long backends slept
-	inRelay     time.Duration // mean until the relay had the head of the answer
-	planned     bool          // the relays plan as the model does
+	inRelay     time.Duration // mean time until the relay had the head of the answer
+	planned     bool          // the relays have the same plan as the model
 
-	connections, opened int           // when the fleet was whole; after a worker's death
-	noticed             time.Duration // from its death until all relays plan without it
+	connections, opened int           // open connections of the whole fleet; opened after a worker's death
+	noticed             time.Duration // from the death until all relays plan without the worker
 }
 
-// nullFor is how long requests without work are sent, at most as long as the others.
+// nullFor is the longest time for which requests without work are sent.
 const nullFor = 4 * time.Second
 
-// observeReality runs the case with processes. step is called after each part, of which there
-// are realitySteps.
+// observeReality runs the case with processes. step is called after each of the realitySteps
+// parts.
 func observeReality(ctx context.Context, c Case, requests []request, victim int, step func()) (out reality, err error) {
 	f, err := startFleet(ctx, c)
 	if err != nil {
@@ -43,7 +43,7 @@ func observeReality(ctx context.Context, c Case, requests []request, victim int,
 		return out, err
 	}
 	var overheads []time.Duration
-	for _, a := range null[len(null)/4:] { // the first also opened connections
+	for _, a := range null[len(null)/4:] { // the first quarter also opened connections
 		if a.err != nil {
 			return out, fmt.Errorf("a request without work failed: %w", a.err)
 		}
@@ -92,7 +92,7 @@ func observeReality(ctx context.Context, c Case, requests []request, victim int,
 
 const realitySteps = 4
 
-// plansAlike reports whether each relay has the range and the weights that the model has.
+// plansAlike reports whether each relay has the same range and weights as in the model.
 func (f *fleet) plansAlike(ctx context.Context, c Case) (bool, error) {
 	model, err := c.plan(nil)
 	if err != nil {
@@ -119,7 +119,7 @@ func (f *fleet) plansAlike(ctx context.Context, c Case) (bool, error) {
 	return true, nil
 }
 
-// death kills a worker and counts what the relays connect to.
+// death kills a worker and counts the connections that the relays open.
 func (f *fleet) death(ctx context.Context, c Case, victim int, out *reality) error {
 	const links, opened = `ringway_peering_links{state="open"}`, `ringway_peering_events_total{event="opened"}`
 	before, err := f.sum(ctx, opened)
@@ -151,7 +151,7 @@ func (f *fleet) death(ctx context.Context, c Case, victim int, out *reality) err
 		return fmt.Errorf("wait until a death is noticed: %w", err)
 	}
 	out.noticed = time.Since(began)
-	// Grace is over when nothing is opened any more and every range is connected.
+	// Grace is over when the relays open no more connections and every range is connected.
 	lean := c
 	lean.Workers--
 	var last float64

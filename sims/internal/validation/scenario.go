@@ -21,8 +21,8 @@ const (
 	answered = "requests that failed"
 )
 
-// New returns the validation. It is a scenario in form, with settings, promises and a table; but
-// it starts processes and depends on the machine, so that it is not among those of "run all".
+// New returns the validation as a scenario, with settings, promises and a table. The validation
+// starts processes and depends on the machine, so it is not part of "run all".
 func New() scenario.Scenario { return with(selection.DefaultConfig(), observeReality) }
 
 type observer func(context.Context, Case, []request, int, func()) (reality, error)
@@ -60,7 +60,7 @@ func run(r *scenario.Run, simulated selection.Config, watch observer) error {
 	if err != nil {
 		return err
 	}
-	// The fullest worker that is not slow: its death moves most.
+	// The victim is the fullest worker that is not slow, because its death moves most traffic.
 	victim, slow := 0, c.slowFactors()
 	for i, n := range model[0].byWorker {
 		if slow[i] == 1 && (slow[victim] != 1 || n > model[0].byWorker[victim]) {
@@ -197,12 +197,12 @@ func total(counts []int) (sum int) {
 	return max(1, sum)
 }
 
-// fullest is the largest count as a multiple of the mean.
+// fullest returns the largest count as a multiple of the mean.
 func fullest(counts []int) float64 {
 	return float64(slices.Max(counts)*len(counts)) / float64(total(counts))
 }
 
-// deviation is the standard deviation of the counts, divided by their mean.
+// deviation returns the standard deviation of the counts, divided by their mean.
 func deviation(counts []int) float64 {
 	center := float64(total(counts)) / float64(len(counts))
 	sum := 0.0
@@ -212,7 +212,7 @@ func deviation(counts []int) float64 {
 	return math.Sqrt(sum / float64(len(counts)))
 }
 
-// slowPart is the part of all requests that slow workers had.
+// slowPart returns the share of all requests that slow workers got.
 func slowPart(counts []int, slow []float64) float64 {
 	sum := 0
 	for i, n := range counts {

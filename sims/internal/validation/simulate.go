@@ -2,6 +2,7 @@ package validation
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -10,19 +11,19 @@ import (
 	"github.com/ringway/ringway/sims/internal/queueing"
 )
 
-// observation is what one side saw of the requests that count.
+// observation holds one side's results of the measured requests.
 type observation struct {
-	latencies []time.Duration // at the worker: without network and proxies
+	latencies []time.Duration // at the worker, without network and proxies
 	byWorker  []int
 	failed    int
 }
 
-// draws is how often the model runs: the same requests, and relays that draw other pairs of
-// workers. How far they are apart is how far a single run of processes may be off by chance.
+// draws is the number of runs of the model, with the same requests and different random pairs
+// of workers. Their spread shows how far a single run of processes may be off by chance.
 const draws = 7
 
-// simulateAll runs the case in the model as often as there are draws. It returns the requests, for
-// the other side to repeat.
+// simulateAll runs the case in the model draws times. The fleet of processes replays the returned
+// requests.
 func simulateAll(c Case) (requests []request, all []observation, err error) {
 	for draw := range draws {
 		var seen observation
@@ -55,7 +56,7 @@ func simulate(c Case, draw int) ([]request, observation, error) {
 	return requests, seen, nil
 }
 
-// recorder notes what a client is asked and told.
+// recorder is a client that records its requests and answers.
 type recorder struct {
 	queueing.Client
 	relay    int
@@ -63,7 +64,7 @@ type recorder struct {
 	seen     *observation
 }
 
-// Pick is called once for each arrival, in their order.
+// Pick records one request. Pick is called once for each arrival, in the order of arrival.
 func (r *recorder) Pick(now selection.Instant) queueing.Ticket {
 	ticket := r.Client.Pick(now)
 	*r.requests = append(*r.requests, request{due: time.Duration(now), relay: r.relay})
@@ -73,7 +74,7 @@ func (r *recorder) Pick(now selection.Instant) queueing.Ticket {
 	return ticket
 }
 
-// Done is called once for each answer.
+// Done records one answer.
 func (r *recorder) Done(t queueing.Ticket, a queueing.Answer) {
 	r.Client.Done(t, a)
 	switch {
@@ -83,4 +84,64 @@ func (r *recorder) Done(t queueing.Ticket, a queueing.Answer) {
 	default:
 		r.seen.failed++
 	}
+}
+
+// Case configures both the simulation and the fleet of processes.
+type Case struct {
+	Relays, Workers int
+	// Load is the rate of requests as a share of the capacity of all workers.
+	Load float64
+	// Measured is the duration of the measurement, which starts after queueing.Warmup.
+	Measured time.Duration
+	Seed     uint64
+	// selection is the configuration of the simulated relays; the real relays use the
+	// defaults.
+	selection selection.Config
+}
+
+// One worker in five is three times slower.
+const slowShare, slowBy = 0.2, 3
+
+// service is the service name in the plans of package queueing. The service name and the member
+// ids must be the same on both sides, because ranges depend on both.
+const service = "simulated"
+
+// perWorker is how many relays each worker has.
+const perWorker = 3
+
+func (c Case) topology() queueing.Topology {
+	return queueing.Topology{Clients: c.Relays, Workers: c.Workers, Range: perWorker * c.Workers / c.Relays}
+}
+
+// request is one request of the case.
+type request struct {
+	due   time.Duration // time since the start
+	relay int
+	work  time.Duration // service time at a worker that is not slow
+}
+
+// measured reports whether the request is after the warm-up and thus measured.
+func (r request) measured() bool { return r.due >= time.Duration(queueing.Warmup) }
+
+// slowFactors returns how many times slower than normal each worker is, as drawn by package
+// queueing; a test compares both.
+func (c Case) slowFactors() []float64 {
+	factors := make([]float64, c.Workers)
+	for i, n := range rand.New(rand.NewPCG(c.Seed, 4)).Perm(c.Workers) {
+		factors[n] = 1
+		if i < int(math.Round(slowShare*float64(c.Workers))) {
+			factors[n] = slowBy
+		}
+	}
+	return factors
+}
+
+// work draws the work of n requests as package queueing does; a test compares both.
+func (c Case) work(n int) []time.Duration {
+	random := rand.New(rand.NewPCG(c.Seed, 2))
+	out := make([]time.Duration, n)
+	for i := range out {
+		out[i] = time.Duration(float64(queueing.MeanService) * math.Exp(random.NormFloat64()-0.5))
+	}
+	return out
 }

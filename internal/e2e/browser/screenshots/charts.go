@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// colours are told apart by most kinds of colour blindness: Okabe and Ito, 2008.
+// colours can be distinguished with most kinds of colour blindness (Okabe and Ito, 2008).
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6577", "#8c6bb1", "#a6761d", "#1b9e77", "#666666", "#e7298a"}
 
 const style = `body{margin:0;padding:24px 28px;background:#f4f6f9;color:#17202e;font:14px/1.4 Inter,system-ui,sans-serif;font-variant-numeric:tabular-nums}
@@ -24,7 +24,7 @@ ul{list-style:none;margin:6px 0 0;padding:0;display:flex;flex-wrap:wrap;gap:2px 
 i{display:inline-block;width:12px;height:3px;border-radius:2px;margin-right:6px;vertical-align:middle}
 `
 
-// drawPanels is a page of panels in the grid of the dashboard.
+// drawPanels draws a page of panels in the grid of the dashboard.
 func drawPanels(panels []*panel) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<!DOCTYPE html><html lang="en"><meta charset="utf-8"><link rel="icon" href="data:,"><title>Panels</title><style>%s</style>
@@ -134,7 +134,7 @@ func nice(v float64) float64 {
 	return 10 * power
 }
 
-// withUnit formats a value with a unit of Grafana's.
+// withUnit formats a value with a Grafana unit.
 func withUnit(v float64, unit string) string {
 	short := func(v float64) string { return strconv.FormatFloat(v, 'g', 3, 64) }
 	switch unit {

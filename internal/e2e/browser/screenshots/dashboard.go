@@ -21,14 +21,14 @@ import (
 
 const (
 	dashboardFile = "../../../deploy/grafana/ringway.json"
-	// watched is the time that the charts show; a worker is killed in its middle.
+	// watched is the time range of the charts; a worker is killed in the middle.
 	watched = 90 * time.Second
 )
 
-// mostLines is how many lines of a chart can be told apart without pointing at them.
+// mostLines is the number of lines that can be distinguished in a chart.
 const mostLines = 12
 
-// leftover is a label in a legend that a series does not have.
+// leftover matches a label in a legend that a series does not have.
 var leftover = regexp.MustCompile(`\{\{[a-z_]+\}\}`)
 
 // shownRows are the rows of the dashboard that are drawn.
@@ -47,7 +47,7 @@ type chartLine struct {
 	series
 }
 
-// dashboard draws panels of the dashboard of a fleet of processes.
+// dashboard draws panels of the Grafana dashboard with data of a fleet of processes.
 func dashboard(ctx context.Context, dir, binaries string) (err error) {
 	panels, err := readPanels()
 	if err != nil {
@@ -69,7 +69,7 @@ func dashboard(ctx context.Context, dir, binaries string) (err error) {
 	}
 	defer func() {
 		_ = prometheus.Process.Kill() // it may have ended
-		_ = prometheus.Wait()         // killed, as it says
+		_ = prometheus.Wait()         // it reports the kill
 	}()
 	loading, enough := context.WithCancel(ctx)
 	var load sync.WaitGroup
@@ -93,7 +93,7 @@ func dashboard(ctx context.Context, dir, binaries string) (err error) {
 	return drawDashboard(ctx, filepath.Join(dir, "dashboard-panels.png"), panels)
 }
 
-// readPanels reads the panels of shownRows that have values over time.
+// readPanels reads the panels of shownRows that show values over time.
 func readPanels() ([]*panel, error) {
 	text, err := os.ReadFile(dashboardFile)
 	if err != nil {
@@ -119,7 +119,7 @@ func readPanels() ([]*panel, error) {
 	return out, nil
 }
 
-// ask has Prometheus answer the queries of a panel, for all services and instances.
+// ask sends the queries of a panel to Prometheus, for all services and instances.
 func (p *panel) ask(ctx context.Context) error {
 	variables := strings.NewReplacer("$__rate_interval", "10s", "$service", ".*", "$instance", ".*")
 	for _, t := range p.Targets {
@@ -143,7 +143,7 @@ func drawDashboard(ctx context.Context, file string, panels []*panel) (err error
 	page := drawPanels(panels)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(page) // the browser's connection is its own affair
+		_, _ = w.Write(page) // an error concerns only the connection of the browser
 	}))
 	defer server.Close()
 	chromium, err := browser.Start(ctx)
@@ -166,7 +166,7 @@ func drawDashboard(ctx context.Context, file string, panels []*panel) (err error
 	return os.WriteFile(file, png, 0o644)
 }
 
-// newest is the last value, and whether there is one.
+// newest returns the last value, and whether there is one.
 func (p *panel) newest() (float64, bool) {
 	if len(p.lines) == 0 || len(p.lines[0].Values) == 0 {
 		return 0, false

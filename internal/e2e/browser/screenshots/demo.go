@@ -15,7 +15,7 @@ import (
 	"github.com/ringway/ringway/internal/e2e/browser/terminal"
 )
 
-// demoTable lets a demo run for a while and draws its table as it stands then.
+// demoTable runs a demo for some seconds and draws the final state of its table.
 func demoTable(ctx context.Context, dir, binaries string) error {
 	relay := filepath.Join(binaries, "relay")
 	demo := exec.CommandContext(ctx, relay, "demo", "--seed", "7", "--kill-every", "6s")
@@ -42,7 +42,7 @@ func demoTable(ctx context.Context, dir, binaries string) error {
 		}
 	}()
 	select {
-	case <-time.After(15 * time.Second): // long enough for a death and a return
+	case <-time.After(15 * time.Second): // long enough for a kill and a replacement
 	case <-read:
 	case <-ctx.Done():
 	}

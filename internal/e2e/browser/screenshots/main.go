@@ -1,14 +1,14 @@
-// Command screenshots makes the pictures of docs/images, each of something that runs:
+// Command screenshots creates the pictures in docs/images from running programs:
 //
 //	status-page-light.png  the status page of a relay in a fleet with load, in which one
 //	status-page-dark.png   worker fails its requests and another drains
-//	demo.svg               the table of `relay demo`, out of a pseudo-terminal
+//	demo.svg               the table of `relay demo`, from a pseudo-terminal
 //	dashboard-panels.png   panels of deploy/grafana/ringway.json: their queries, answered
-//	                       by a Prometheus that watches a fleet of processes, and drawn
-//	                       here; Grafana would draw them in its own way
+//	                       by a Prometheus that scrapes a fleet of processes, and drawn
+//	                       here; Grafana would draw them differently
 //
-// Usage: screenshots DIRECTORY BINARIES, from the folder of this module. BINARIES has
-// relay and worker.
+// Usage: screenshots DIRECTORY BINARIES, from the directory of this module. BINARIES
+// contains relay and worker.
 package main
 
 import (

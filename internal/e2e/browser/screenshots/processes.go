@@ -13,8 +13,8 @@ import (
 	"github.com/ringway/ringway/internal/e2e/browser"
 )
 
-// processes is a fleet of real processes with certificates, each with a loopback
-// address and the usual ports of its own.
+// processes is a fleet of real processes with certificates. Each process has its own
+// loopback address with the default ports.
 type processes struct {
 	dir, binaries  string
 	relays         []string // addresses
@@ -103,13 +103,13 @@ func (p *processes) tool(ctx context.Context, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// stop ends every process at once and waits for it: nothing of them is needed any more.
+// stop kills all processes, waits for them and stops the backends.
 func (p *processes) stop() {
 	for _, c := range p.all {
 		_ = c.Process.Kill() // it may have ended
 	}
 	for _, c := range p.all {
-		_ = c.Wait() // killed, as it says
+		_ = c.Wait() // it reports the kill
 	}
 	for _, b := range p.backends {
 		b.Stop()

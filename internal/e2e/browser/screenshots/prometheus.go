@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// prometheusAddr is a loopback address of its own.
+// prometheusAddr is on a separate loopback address.
 const prometheusAddr = "127.0.1.200:9090"
 
-// startPrometheus scrapes a fleet every second.
+// startPrometheus starts a Prometheus that scrapes a fleet every second.
 func startPrometheus(ctx context.Context, dir string, fleet *processes) (*exec.Cmd, error) {
 	list := func(addresses []string) string { return `["` + strings.Join(addresses, `", "`) + `"]` }
 	config := fmt.Sprintf(`global: {scrape_interval: 1s}
@@ -44,7 +44,7 @@ type series struct {
 	Values []float64
 }
 
-// query asks for the values of an expression over the last while.
+// query returns the values of an expression over the last window.
 func query(ctx context.Context, expression string, window time.Duration) ([]series, error) {
 	now := time.Now()
 	values := url.Values{"query": {expression}, "start": {stamp(now.Add(-window))}, "end": {stamp(now)}, "step": {"1"}}

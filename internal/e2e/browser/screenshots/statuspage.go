@@ -14,11 +14,11 @@ import (
 
 const (
 	failing, draining = "worker-15", "worker-07"
-	// settling lets every estimate have its samples.
+	// settling is the time until every moving average has its samples.
 	settling = 8 * time.Second
 )
 
-// statusPages shows one relay of a fleet under load, in light and dark.
+// statusPages draws the page of one relay of a fleet under load, in light and dark.
 func statusPages(ctx context.Context, dir string) (err error) {
 	var relays []browser.RelayConfig
 	for i := range 6 {

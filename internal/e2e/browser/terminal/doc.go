@@ -1,8 +1,8 @@
-// Package terminal is as much of a terminal as a table that is redrawn in place needs,
-// and draws what is on its screen.
+// Package terminal emulates as much of a terminal as a table that is redrawn in place
+// needs, and draws the screen as SVG.
 //
-// Promise: what the picture shows is what a terminal of that size shows, for programs
-// that print text, move the cursor up and clear; anything else is left out, and
+// Promise: the picture equals the screen of a terminal of that size, for programs that
+// print text, move the cursor up and clear; all other control sequences are skipped and
 // counted in Unknown.
 //
 //	program ──► pseudo-terminal ──► Screen ──► SVG

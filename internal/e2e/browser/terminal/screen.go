@@ -9,31 +9,31 @@ import (
 	"unicode/utf8"
 )
 
-// Screen is what a terminal shows. It grows downwards without end.
+// Screen is the content of a terminal. It grows downwards without limit.
 type Screen struct {
-	// Unknown counts control sequences that were left out.
+	// Unknown counts the skipped control sequences.
 	Unknown int
 
 	lines    [][]rune
 	row, col int
-	pending  []byte // the begin of a character or control sequence
+	pending  []byte // the beginning of a character or control sequence
 }
 
-// Write shows what a program prints. It never fails.
+// Write processes the output of a program. It never fails.
 func (s *Screen) Write(b []byte) (int, error) {
 	s.pending = append(s.pending, b...)
 	for len(s.pending) > 0 {
 		n := s.take()
 		if n == 0 {
-			break // the rest comes with the next Write
+			break // the next Write has the rest
 		}
 		s.pending = s.pending[n:]
 	}
 	return len(b), nil
 }
 
-// take shows one character or control sequence and returns its length, 0 if it is not
-// whole.
+// take processes one character or control sequence and returns its length, 0 if it is
+// incomplete.
 func (s *Screen) take() int {
 	switch c := s.pending[0]; {
 	case c == '\r':
@@ -60,7 +60,7 @@ func (s *Screen) take() int {
 	return 1
 }
 
-// control is a sequence ESC [ number letter.
+// control processes a sequence ESC [ number letter.
 func (s *Screen) control() int {
 	if len(s.pending) < 2 {
 		return 0
@@ -101,7 +101,7 @@ func (s *Screen) line(row int) *[]rune {
 	return &s.lines[row]
 }
 
-// Lines is what is shown, without spaces and empty lines at the end.
+// Lines returns the lines without spaces and empty lines at the end.
 func (s *Screen) Lines() []string {
 	var out []string
 	for _, l := range s.lines {
@@ -137,7 +137,8 @@ func (s *Screen) SVG(w io.Writer, title string) error {
 		if l == "" {
 			continue
 		}
-		// As wide as the cells, whatever font there is: columns stay columns.
+		// textLength sets the width to that of the cells, so that columns stay aligned with
+		// any font.
 		fmt.Fprintf(&b, `<text x="%d" y="%d" xml:space="preserve" textLength="%.1f" fill="#e7ecf4">%s</text>`+"\n",
 			margin, bar+margin+i*cellHeight+8, float64(utf8.RuneCountInString(l))*cellWidth, html.EscapeString(l))
 	}

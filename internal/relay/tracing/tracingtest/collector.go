@@ -16,26 +16,26 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Span is what arrived of one. Ids are hexadecimal, Parent is empty for a root.
+// Span is one span that arrived. IDs are hexadecimal, Parent is empty for a root.
 type Span struct {
 	Name, Trace, ID, Parent string
 	Kind                    trace.Span_SpanKind
-	// Process is the service.instance.id of who sent it.
+	// Process is the service.instance.id of the sender.
 	Process string
-	// Attributes and those of events are as text; lists have brackets.
+	// Attributes, also those of events, are in text form; lists have brackets.
 	Attributes map[string]string
 	Events     []Event
 	Failed     bool
 	State      string
 }
 
-// Event is one of a span.
+// Event is one event of a span.
 type Event struct {
 	Name       string
 	Attributes map[string]string
 }
 
-// Collector takes spans.
+// Collector receives spans.
 type Collector struct {
 	server *httptest.Server
 	tb     testing.TB
@@ -55,24 +55,24 @@ func New(tb testing.TB) *Collector {
 	return c
 }
 
-// URL is its endpoint.
+// URL returns the endpoint of the collector.
 func (c *Collector) URL() string { return c.server.URL }
 
-// Away makes it refuse everything, or take it again.
+// Away makes the collector refuse all requests, or accept them again.
 func (c *Collector) Away(away bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.away = away
 }
 
-// Paths are those that it was asked for.
+// Paths returns the paths of all requests.
 func (c *Collector) Paths() map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.paths
 }
 
-// Spans are all that have arrived.
+// Spans returns all spans that have arrived.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *Collector) Await(n int) []Span {
 	}
 }
 
-// ServeHTTP takes one message.
+// ServeHTTP receives one message.
 func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	var message collector.ExportTraceServiceRequest
@@ -109,7 +109,7 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer c.mu.Unlock()
 	c.paths[r.URL.Path] = true
 	if c.away {
-		w.WriteHeader(http.StatusBadRequest) // for good: a 503 would be tried again
+		w.WriteHeader(http.StatusBadRequest) // a permanent error: a 503 would be tried again
 		return
 	}
 	for _, resource := range message.ResourceSpans {

@@ -1,5 +1,5 @@
-// Package scenariotest tests scenarios: that their promises hold, that each of them can
-// fail, and that a run depends on nothing but its settings and its seed.
+// Package scenariotest tests scenarios: that all promises hold, that each promise can fail,
+// and that a run depends only on its settings and its seed.
 //
 //	func TestEachPromiseCanFail(t *testing.T) {
 //		scenariotest.EachCanFail(t, New(), map[string]scenariotest.Break{
@@ -17,20 +17,21 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// Break is a way to break a promise: a scenario with something wrong in it, or settings
-// that ask for too much, or both.
+// Break is a way to break a promise: a scenario with a deliberate bug, settings that demand
+// too much, or both.
 type Break struct {
-	// Scenario has the same promises; the zero value is the scenario itself.
+	// Scenario has the bug and the same promises; the zero value means the original
+	// scenario.
 	Scenario scenario.Scenario
-	// Intact is what Scenario was before something was broken in it; the zero value is
-	// the scenario itself. It must keep the promise.
+	// Intact is Scenario without the bug and must keep the promise; the zero value means
+	// the original scenario.
 	Intact scenario.Scenario
-	// Set are assignments "key=value" for both, or for the scenario itself where none is
-	// given.
+	// Set lists assignments "key=value" for both Scenario and Intact, or for the original
+	// scenario if Scenario is the zero value.
 	Set []string
 }
 
-// Run runs a scenario, quick and with seed 1.
+// Run runs a scenario with seed 1 and Quick.
 func Run(t testing.TB, s scenario.Scenario, set ...string) *scenario.Result {
 	t.Helper()
 	r, err := scenario.Execute(context.Background(), s, scenario.Options{Seed: 1, Quick: true, Set: set})
@@ -50,8 +51,8 @@ func Holds(t testing.TB, s scenario.Scenario, set ...string) *scenario.Result {
 	return r
 }
 
-// EachCanFail breaks every promise of a scenario and sees that very promise fail. A promise
-// without a break, and a break without a promise, fail the test.
+// EachCanFail applies the break of every promise of a scenario and expects that promise to
+// fail. A promise without a break, and a break without a promise, fail the test.
 func EachCanFail(t *testing.T, s scenario.Scenario, breaks map[string]Break) {
 	t.Helper()
 	declared := map[string]bool{}
@@ -86,7 +87,7 @@ func EachCanFail(t *testing.T, s scenario.Scenario, breaks map[string]Break) {
 	}
 }
 
-// verdict runs a scenario and returns what became of one promise.
+// verdict runs a scenario and returns the verdict of one promise.
 func verdict(t testing.TB, s scenario.Scenario, promise string, set []string) scenario.Verdict {
 	t.Helper()
 	for _, v := range Run(t, s, set...).Verdicts {
@@ -98,7 +99,7 @@ func verdict(t testing.TB, s scenario.Scenario, promise string, set []string) sc
 	return scenario.Verdict{}
 }
 
-// Repeats runs a scenario twice with one seed and fails the test if results differ.
+// Repeats runs a scenario twice with one seed and fails the test if the results differ.
 func Repeats(t testing.TB, s scenario.Scenario, set ...string) {
 	t.Helper()
 	if a, b := Run(t, s, set...), Run(t, s, set...); !reflect.DeepEqual(a, b) {

@@ -8,7 +8,8 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// compare puts our strategies beside what others do, at rest.
+// compare compares Ringway's strategies with those of other systems, without changes of the
+// fleet.
 func compare(r *scenario.Run, sub subject) error {
 	sizes, err := fleet.ParseSizes(r.Texts("fleets"))
 	if err != nil {
@@ -47,7 +48,7 @@ func compare(r *scenario.Run, sub subject) error {
 	return nil
 }
 
-// judge holds the figures of one of our strategies against what is promised.
+// judge checks the figures of one of Ringway's strategies against the promises.
 func judge(r *scenario.Run, s fleet.Size, st fleet.Strategy, got fleet.Figures) {
 	where := fmt.Sprintf("%v, p = %d, %s", s, s.PerRelay, st.Name)
 	r.Check(covered, float64(max(0, min(s.PerWorker, s.Relays)-got.PerWorker.Min)), where)
@@ -63,7 +64,8 @@ func judge(r *scenario.Run, s fleet.Size, st fleet.Strategy, got fleet.Figures) 
 	r.Check(evenRange, float64(max(got.PerRelay.Max-(each+s.Relays-1)/s.Relays, each/s.Relays-got.PerRelay.Min)), where)
 }
 
-// drawLoads shows the fleet whose sizes do not divide, where strategies differ most.
+// drawLoads draws the first fleet whose workers are not a multiple of its relays, where
+// strategies differ most.
 func drawLoads(r *scenario.Run, sub subject, sizes []fleet.Size, figures []fleet.Figures) {
 	at := 0
 	for i, s := range sizes {

@@ -1,14 +1,14 @@
-// Package affinity asks whether every worker has its relays, every relay its workers, and
-// nobody a connection too many.
+// Package affinity checks that every worker has enough relays, that every relay has enough
+// workers, and that no connection is unnecessary.
 //
-// It walks the spectrum of the source of the projection, Uber's Hyperbahn (docs/sims of
-// tchannel): workers from none to a hundred at 50 relays, relays from 100 to 50, and both
-// minimums, which the original never varied because it overwrote one of them in its loop.
-// Then it counts every fleet of up to 64 relays and 300 workers.
+// The scenario covers the range of the original simulation of the projection, Uber's
+// Hyperbahn (docs/sims of tchannel): from 0 to 100 workers with 50 relays, from 100 down to 50
+// relays, and both minimums. The original never varied the minimums because a loop overwrote
+// one of them. Then the scenario counts every fleet of up to 64 relays and 300 workers.
 //
 //	spectrum.go   plans, one fleet after another
-//	compare.go    plans beside what others do
-//	sweep.go      every shape
+//	compare.go    plans next to the strategies of other systems
+//	sweep.go      every shape of a fleet
 package affinity
 
 import (
@@ -31,7 +31,7 @@ const (
 	floor     = "smallest range of rendezvous ÷ max(m·W, p·R)/R"
 )
 
-// subject is what is put to the test.
+// subject is the code under test; tests replace it with broken code.
 type subject struct {
 	strategies []fleet.Strategy
 	rangeOf    func(s affinity.Shape, index int) (start, length int, err error)

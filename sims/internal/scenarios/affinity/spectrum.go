@@ -10,7 +10,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// spectrum varies one thing at a time: workers, relays, minimums.
+// spectrum varies workers, relays and minimums, one at a time.
 func spectrum(r *scenario.Run, sub subject) error {
 	name := r.Text("strategy")
 	i := slices.IndexFunc(sub.strategies, func(st fleet.Strategy) bool { return st.Name == name })
@@ -23,7 +23,7 @@ func spectrum(r *scenario.Run, sub subject) error {
 	return nil
 }
 
-// measure connects one fleet; without workers there is nothing to connect.
+// measure connects and measures one fleet. Without workers the result is zero.
 func measure(st fleet.Strategy, s fleet.Size) (fleet.Figures, error) {
 	f := fleet.New(s.Relays*st.Spares, s.Workers)
 	g := fleet.NewGraph(f)
@@ -46,7 +46,7 @@ func cells(got fleet.Figures, s fleet.Size) []any {
 	return []any{got.PerWorker.Min, got.PerWorker.Max, got.PerRelay.Min, got.PerRelay.Max, got.Connections, s.Minimum()}
 }
 
-// steps measures a size for each n, in parallel.
+// steps measures all sizes in parallel.
 func steps(r *scenario.Run, st fleet.Strategy, sizes []fleet.Size) ([]fleet.Figures, error) {
 	out := make([]fleet.Figures, len(sizes))
 	return out, r.Parallel(len(sizes), func(i int) (err error) {
@@ -55,7 +55,7 @@ func steps(r *scenario.Run, st fleet.Strategy, sizes []fleet.Size) ([]fleet.Figu
 	})
 }
 
-// scale lets workers come one by one.
+// scale adds workers one by one.
 func scale(r *scenario.Run, st fleet.Strategy) error {
 	var sizes []fleet.Size
 	for w := range r.Int("workers") + 1 {
@@ -91,7 +91,7 @@ func scale(r *scenario.Run, st fleet.Strategy) error {
 	return nil
 }
 
-// partition takes relays away one by one.
+// partition removes relays one by one.
 func partition(r *scenario.Run, st fleet.Strategy) error {
 	from, to := r.Int("partition-from"), r.Int("partition-to")
 	if to > from {
@@ -133,7 +133,7 @@ func partition(r *scenario.Run, st fleet.Strategy) error {
 	return nil
 }
 
-// minimums varies both, from the least that is allowed up to ten.
+// minimums varies both minimums, from the lowest allowed value up to ten.
 func minimums(r *scenario.Run, st fleet.Strategy) error {
 	var sizes []fleet.Size
 	for m := affinity.LeastPeersPerWorker; m <= min(10, r.Int("relays")); m++ {

@@ -11,14 +11,15 @@ import (
 // The minimums of the sweep.
 const sweepM, sweepP = 5, 5
 
-// tally is what a number of relays has shown: the worst of each kind and its shape.
+// tally holds the results of one number of relays: the worst value of each kind, with its
+// shape.
 type tally struct {
 	shapes, connections, possible, unbalanced int
 
 	covered, supplied, fewest, evenOver, evenRange, exact worst
 }
 
-// worst keeps the largest of what it sees.
+// worst keeps the largest value and its shape.
 type worst struct {
 	value float64
 	where affinity.Shape
@@ -31,7 +32,7 @@ func (w *worst) see(value float64, s affinity.Shape) {
 	}
 }
 
-// sweep counts every shape of up to so many relays and workers.
+// sweep counts every shape up to the settings sweep-relays and sweep-workers.
 func sweep(r *scenario.Run, sub subject) error {
 	relays, workers, stride := r.Int("sweep-relays"), r.Int("sweep-workers"), r.Int("stride")
 	tallies := make([]tally, relays)
@@ -77,7 +78,7 @@ func sweep(r *scenario.Run, sub subject) error {
 	return nil
 }
 
-// verdicts yields the worst by promise, in a fixed order.
+// verdicts yields the worst value of each promise, in a fixed order.
 func (t *tally) verdicts() func(yield func(string, worst) bool) {
 	return func(yield func(string, worst) bool) {
 		_ = yield(covered, t.covered) && yield(supplied, t.supplied) && yield(fewest, t.fewest) &&
@@ -85,7 +86,7 @@ func (t *tally) verdicts() func(yield func(string, worst) bool) {
 	}
 }
 
-// count counts all shapes of a number of relays.
+// count counts all shapes with a given number of relays.
 func (t *tally) count(sub subject, relays, workers, stride int) error {
 	perWorker, loads := make([]int, workers+1), make([]float64, workers)
 	var weights []float64
@@ -142,7 +143,7 @@ func (t *tally) count(sub subject, relays, workers, stride int) error {
 	return nil
 }
 
-// mark notes where a range begins and ends; the last place is beyond the ring.
+// mark records the start and end of a range as +1 and −1; the last element is beyond the ring.
 func mark(steps []int, start, length int) {
 	size := len(steps) - 1
 	if length >= size {
@@ -158,7 +159,8 @@ func mark(steps []int, start, length int) {
 	}
 }
 
-// cannotBalance is the exception in the documentation of affinity.Shape.AppendWeights.
+// cannotBalance reports whether no weights give equal loads: the exception that the
+// documentation of affinity.Shape.AppendWeights describes.
 func cannotBalance(s affinity.Shape) bool {
 	return s.PeersPerRelay == 1 && s.Workers > 1 && s.PeersPerWorker < s.Relays &&
 		s.Relays > (s.PeersPerWorker-1)*s.Workers && s.Relays%s.Workers != 0

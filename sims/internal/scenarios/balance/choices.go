@@ -7,7 +7,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// way is one way to choose.
+// way is one configuration of the strategy slots.
 type way struct {
 	v, k, jitter, n int
 	judged          bool
@@ -17,15 +17,15 @@ func (w way) String() string {
 	return fmt.Sprintf("V = %d, K = %d, jitter %d, N = %d", w.v, w.k, w.jitter, w.n)
 }
 
-// result is what a way has led to.
+// result holds the measurements of one way.
 type result struct {
-	warm  float64 // fullest ÷ mean after 100 picks for each endpoint
-	cold  float64 // fullest above the mean after one pick for each, the worst of all trials
-	usual float64 // the same, on average
-	share float64 // of the picks that an endpoint with 50 slots taken gets
+	warm  float64 // load of the fullest endpoint ÷ mean after 100 picks per endpoint
+	cold  float64 // load of the fullest endpoint − mean after one pick per endpoint, worst of all trials
+	usual float64 // the same as cold, mean of all trials
+	share float64 // share of the picks that an endpoint with 50 used slots gets
 }
 
-// choices fills ranges with counted loads.
+// choices fills ranges with a count of each endpoint's load.
 func choices(r *scenario.Run) error {
 	n := r.Int("endpoints")
 	judged := way{r.Int("vnodes"), r.Int("samples"), r.Int("jitter"), n, true}
@@ -34,7 +34,7 @@ func choices(r *scenario.Run) error {
 		for _, v := range []int{1, 8, 64} {
 			for _, jitter := range []int{0, 4} {
 				if k == 1 && jitter > 0 {
-					continue // no load is read
+					continue // K = 1 reads no load
 				}
 				ways = append(ways, way{v, k, jitter, n, false})
 			}
@@ -83,7 +83,7 @@ func choices(r *scenario.Run) error {
 
 func measure(r *scenario.Run, w way) (result, error) {
 	var out result
-	// Equal chance for all ways, so that they are compared on the same rings.
+	// All ways use the same random stream, and thus the same rings.
 	random := r.Rand("warm")
 	s, loads, err := rangeOf(slotsSpec(w.v, w.k, w.jitter), w.n, "warm", random)
 	if err != nil {
@@ -114,7 +114,7 @@ func measure(r *scenario.Run, w way) (result, error) {
 	}
 	const taken, picks = 50, 10_000
 	loads[w.n/3].taken = taken
-	// The others stay empty: what is asked is who is picked, not how it fills.
+	// The other endpoints stay empty: only the choice is measured, not the load.
 	out.share, err = shareOf(s, loads[w.n/3], picks)
 	return out, err
 }

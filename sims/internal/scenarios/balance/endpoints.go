@@ -9,14 +9,14 @@ import (
 	"github.com/ringway/ringway/selection/strategy"
 )
 
-// slots is the load of one endpoint, alive for ever; one goroutine uses it.
+// slots is the load of one endpoint that never fails. It belongs to one goroutine.
 type slots struct{ taken int }
 
 func (s *slots) Load() (int, bool) { return s.taken, true }
 
 func (s *slots) Seen() (selection.Instant, bool) { return math.MaxInt64, true }
 
-// rangeOf makes a strategy over n endpoints, and their loads.
+// rangeOf returns a strategy over n endpoints, and their loads.
 func rangeOf(spec strategy.Spec, n int, names string, source rand.Source) (*strategy.Strategy, []*slots, error) {
 	s, err := strategy.New(strategy.Config{Spec: spec, Service: "sim", Rand: source})
 	if err != nil {
@@ -31,7 +31,7 @@ func rangeOf(spec strategy.Spec, n int, names string, source rand.Source) (*stra
 	return s, loads, s.Update(endpoints)
 }
 
-// fill picks so many times and takes a slot with each pick.
+// fill makes a number of picks and takes a slot with each pick.
 func fill(s *strategy.Strategy, picks int) error {
 	for range picks {
 		e, err := s.Pick(strategy.Request{})
@@ -56,7 +56,7 @@ func slotsSpec(v, k, jitter int) strategy.Spec {
 	return spec
 }
 
-// shareOf measures the share of picks that one endpoint gets while loads stay as they are.
+// shareOf measures the share of picks that one endpoint gets with constant loads.
 func shareOf(s *strategy.Strategy, of *slots, picks int) (float64, error) {
 	got := 0
 	for range picks {

@@ -7,20 +7,20 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// documented is the source's table of the largest share ÷ mean at N = 1000.
+// documented is the table of the largest share ÷ mean at N = 1000 in the source.
 var documented = map[int]float64{1: 7, 4: 2.7, 8: 1.9, 16: 1.4, 32: 1.2, 64: 1.1}
 
-// formula is the source's.
+// formula is the formula for the largest share ÷ mean in the source.
 func formula(v, n int) float64 { return 1 + math.Log(float64(n))/float64(v) }
 
-// known are the figures of 40 rings each, counted from the arcs themselves.
+// known holds the largest share ÷ mean by V and N, from the arcs of 40 rings each.
 var known = map[[2]int]float64{
 	{4, 100}: 2.8, {8, 100}: 2.12, {16, 100}: 1.73, {32, 100}: 1.48, {64, 100}: 1.34,
 	{4, 1000}: 3.4, {8, 1000}: 2.54, {16, 1000}: 2.03, {32, 1000}: 1.67, {64, 1000}: 1.46,
 }
 
-// evenly is no chance at all: the places of a ring one after another, in equal steps, so
-// that the picks of one sample measure the arcs.
+// evenly is a source without randomness: it goes through the positions of a ring in equal
+// steps, so that picks with one sample measure the arcs.
 type evenly struct{ at, step uint64 }
 
 func (e *evenly) Uint64() uint64 {
@@ -30,7 +30,7 @@ func (e *evenly) Uint64() uint64 {
 
 // largestShare measures one ring with the picks of the real strategy.
 func largestShare(v, n int, names string) (float64, error) {
-	each := 1000 // to about a third of a percent
+	each := 1000 // accurate to about a third of a percent
 	if n >= 5000 {
 		each = 300
 	}

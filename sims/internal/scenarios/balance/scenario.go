@@ -1,13 +1,13 @@
-// Package balance asks how evenly a ring of virtual nodes shares out sessions, and how much
-// comparing K endpoints helps.
+// Package balance measures how evenly a ring of virtual nodes distributes sessions, and the
+// effect of comparing K endpoints.
 //
 // The source of the strategy slots, Rivet's envoy load balancer, documents a table of the
-// largest share for V virtual nodes and a formula, 1 + ln(N)/V. Both are too optimistic: its
-// own test meets its bound only because it places the nodes evenly. Here positions are the
-// real hashes, and picks are those of the real strategy.
+// largest share for V virtual nodes and a formula, 1 + ln(N)/V. Both are too optimistic:
+// Rivet's test keeps its bound only because the test places the nodes evenly. This scenario
+// uses the real hashes as positions, and picks of the real strategy.
 //
-//	rings.go    one sample: shares of rings of V × N, beside table and formula
-//	choices.go  K = 1, 2, 3 with loads that are counted, warm, cold and with one full endpoint
+//	rings.go    one sample: shares of rings of V × N, next to the table and the formula
+//	choices.go  K = 1, 2, 3 with counted loads: warm, cold and with one full endpoint
 package balance
 
 import (
@@ -25,9 +25,9 @@ const (
 	full    = "share of the picks that an endpoint with 50 slots taken gets"
 )
 
-// subject is what is put to the test.
+// subject is the code under test; tests replace it with broken code.
 type subject struct {
-	// largest returns the largest share of a ring of n endpoints at v places each,
+	// largest returns the largest share of a ring of n endpoints with v positions each,
 	// divided by the mean.
 	largest func(v, n int, names string) (float64, error)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// fleet is what there is to plan.
+// fleet holds the sizes and settings of the planned fleet.
 type fleet struct {
 	relays, workers, services, perWorker, perService int
 	m, p, slack, slots, record                       int
@@ -30,7 +30,7 @@ func fleetOf(r *scenario.Run) fleet {
 	}
 }
 
-// spread is a count by process.
+// spread summarizes a count over processes.
 type spread struct {
 	least, most float64
 	sum, n      int
@@ -47,12 +47,12 @@ func spreadOf(counts []int) spread {
 
 func (s spread) mean() float64 { return float64(s.sum) / float64(s.n) }
 
-// connections are those of all services together.
+// connections holds the connections of all services together.
 type connections struct {
 	served, ofRelay, ofWorker spread
 }
 
-// connect plans every service and adds up.
+// connect plans every service and adds up the connections.
 func (f fleet) connect() (connections, error) {
 	relays := make([]string, f.relays)
 	index := make(map[string]int, f.relays)
@@ -61,7 +61,8 @@ func (f fleet) connect() (connections, error) {
 		index[relays[i]] = i
 	}
 	served, ofRelay, ofWorker := make([]int, f.relays), make([]int, f.relays), make([]int, f.workers)
-	// A worker offers services in turn, so that each service has its share.
+	// Workers offer the services in turn, so that all services have about equally many
+	// workers.
 	offered := make([][]int, f.services)
 	for w := range f.workers {
 		for i := range f.perWorker {
@@ -106,12 +107,12 @@ func (f fleet) connect() (connections, error) {
 	return connections{spreadOf(served), spreadOf(ofRelay), spreadOf(ofWorker)}, nil
 }
 
-// descriptors of one process, by what they are for.
+// descriptors counts the descriptors of one process, by purpose.
 type descriptors struct{ upstream, peers, clients float64 }
 
 func (d descriptors) sum() float64 { return d.upstream + d.peers + d.clients + fixedDescriptors }
 
-// relay is the fullest relay.
+// relay returns the descriptors of the relay with the most connections.
 func (c connections) relay(f fleet) descriptors {
 	inFlight := f.requests * f.peak * f.latency.Seconds() * c.ofRelay.most / float64(max(1, c.ofRelay.sum))
 	held := c.ofRelay.most + 2*float64(f.slack)*c.served.most
@@ -119,13 +120,14 @@ func (c connections) relay(f fleet) descriptors {
 	return descriptors{upstream: max(held, inFlight), peers: 2 * others, clients: f.clients / float64(f.relays)}
 }
 
-// worker is the fullest worker: each connection of a relay has another one to the service.
+// worker returns the descriptors of the worker with the most connections. Each connection of a
+// relay needs another one to the service.
 func (c connections) worker(f fleet) descriptors {
 	inFlight := f.requests * f.peak * f.latency.Seconds() / float64(f.workers)
 	return descriptors{upstream: 2 * max(c.ofWorker.most, inFlight)}
 }
 
-// relayBytes is the memory of a relay.
+// relayBytes returns the memory of a relay.
 func relayBytes(f fleet, d descriptors) float64 {
 	return baseMemory + float64(f.members()*perMember) + float64(f.workers*perRecord) + d.sum()*perConnection
 }

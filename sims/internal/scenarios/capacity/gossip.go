@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// gossip is what a cluster costs one member, in bytes a minute, sent and received.
+// gossip is the gossip traffic of one member, in bytes per minute, sent and received.
 type gossip struct {
 	probes, members, changes, repair float64
 
-	packets         float64       // share of the gossip packets that changes take
+	packets         float64       // share of the gossip packets that changes use
 	spread          time.Duration // until every member knows of a change
 	suspect, detect time.Duration // until the first and the last know of a crash
 }
@@ -19,7 +19,8 @@ func (g gossip) sum() float64 { return g.probes + g.members + g.changes + g.repa
 func gossipOf(f fleet) gossip {
 	n := float64(f.members())
 	g := gossip{probes: 60 * probeBytes, repair: idleRepair}
-	// Each member begins one exchange in an interval and answers one, both ways.
+	// Each member starts one exchange per interval and answers one; an exchange sends the
+	// whole list in both directions.
 	interval := pushPullInterval.Minutes()
 	if n > pushPullScale {
 		interval *= math.Ceil(math.Log2(n)-math.Log2(pushPullScale)) + 1

@@ -1,13 +1,12 @@
-// Package capacity plans a fleet: connections and descriptors of a process, gossip, memory
-// and the time to notice a crash, and whether the settings fit each other.
+// Package capacity plans a fleet: connections and descriptors of a process, gossip traffic,
+// memory, the time to detect a crash, and whether the settings are consistent.
 //
-// Who connects to whom is asked of package affinity, service by service. What gossip and
-// memory cost is worked out with the formulas that the table shows, from constants that were
-// measured (constants.go says where each comes from).
+// Package affinity plans the connections, service by service. Gossip traffic and memory follow
+// the formulas in the table, with measured constants (constants.go gives the origin of each).
 //
 //	connections.go  plans of all services, added up by process
 //	gossip.go       bytes and times of a cluster of N members
-//	constants.go    what was measured
+//	constants.go    measured values and settings
 package capacity
 
 import (
@@ -83,7 +82,7 @@ func New() scenario.Scenario {
 
 func run(r *scenario.Run) error {
 	f := fleetOf(r)
-	// The fleet and what it may grow to, or shrink.
+	// The size of the fleet, and smaller and larger sizes.
 	factors := []float64{0.25, 0.5, 1, 2, 4}
 	const own = 2
 	sizes := make([]connections, len(factors))
@@ -155,7 +154,7 @@ func run(r *scenario.Run) error {
 	return nil
 }
 
-// draw shows what growing does.
+// draw plots connections and gossip by the size of the fleet.
 func draw(r *scenario.Run, f fleet, factors []float64, sizes []connections) {
 	p := r.Plot(scenario.Plot{
 		Name: "connections", Title: "Workers that a relay connects to, as the fleet grows",
@@ -183,10 +182,11 @@ func draw(r *scenario.Run, f fleet, factors []float64, sizes []connections) {
 	traffic.Conclusion = fmt.Sprintf("One member sends and receives %.1f kB/s of gossip, and %.1f kB/s in a fleet four times as large.", now.sum()/60000, later.sum()/60000)
 }
 
-// members is how many there are in the cluster.
+// members returns the number of members in the cluster.
 func (f fleet) members() int { return f.relays + f.workers }
 
-// scaled is the fleet with more or fewer of everything but relays per service and services.
+// scaled returns the fleet with members, traffic, changes and clients multiplied by factor.
+// Services and relays per service stay the same.
 func (f fleet) scaled(factor float64) fleet {
 	times := func(n int) int { return max(1, int(math.Round(float64(n)*factor))) }
 	f.relays, f.workers = times(f.relays), times(f.workers)

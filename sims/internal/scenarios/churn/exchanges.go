@@ -11,9 +11,10 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// exchanges: one member leaves for good and another one joins, a minute apart each. Runs
-// are long because they are noisy: at (50,1000,3) with slack 2, ten seeds of 400 pairs of
-// workers gave 8.5 to 10.0 connections per pair, 9.3 on average, and 50 pairs up to 10.9.
+// exchanges measures pairs of events, a minute apart: one member leaves permanently, another
+// one joins. Runs are long because short runs are noisy: at (50,1000,3) with slack 2, ten
+// seeds of 400 pairs of workers gave 8.5 to 10.0 connections per pair, 9.3 on average, and 50
+// pairs up to 10.9.
 func exchanges(r *scenario.Run) error {
 	slacks := r.Ints("slacks")
 	if !slices.Contains(slacks, r.Int("slack")) {
@@ -93,13 +94,14 @@ func exchanges(r *scenario.Run) error {
 type exchange struct {
 	size        fleet.Size
 	how         fleet.Gentleness
-	relays      bool // that leave and join, and not workers
-	warm, pairs int  // pairs before counting, and counted
+	relays      bool // whether relays leave and join, instead of workers
+	warm, pairs int  // number of pairs before counting, and of counted pairs
 	random      *rand.Rand
 }
 
-// run returns the connections opened per pair and the share of those held in addition. With
-// slots, the relay that leaves is one that serves; the one that joins may get no slot.
+// run returns the connections opened per pair and the share of additional connections held
+// because of slack. With slots, the leaving relay is one that serves; the joining relay may
+// get no slot.
 func (x exchange) run() (opened, spare float64, err error) {
 	m := fleet.NewMesh(x.size, x.how)
 	relays := x.size.Relays * spares(x.how.Index)

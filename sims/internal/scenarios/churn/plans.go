@@ -17,7 +17,7 @@ func (m *moves) add(n int) { m.sum, m.max, m.n = m.sum+n, max(m.max, n), m.n+1 }
 
 func (m moves) mean() float64 { return float64(m.sum) / float64(max(1, m.n)) }
 
-// plans counts what one member more or less moves in the plan.
+// plans counts the connections that one member more or less moves in the plan.
 func plans(r *scenario.Run, sub subject, sizes []fleet.Size) error {
 	events := fleet.Events()
 	each := len(sub.strategies) * len(events)
@@ -61,7 +61,8 @@ func plans(r *scenario.Run, sub subject, sizes []fleet.Size) error {
 	return nil
 }
 
-// checkPlan: slots and rendezvous stay near the bound where the tables say so.
+// checkPlan checks that slots and rendezvous stay near the lower bound, at the sizes of the
+// documented tables.
 func checkPlan(r *scenario.Run, s fleet.Size, st fleet.Strategy, e fleet.Event, got moves) {
 	where := fmt.Sprintf("%v, %s: %.1f connections, lower bound %.1f", s, e.Name, got.mean(), s.Bound(e))
 	switch name := sizeName(s); {
@@ -72,7 +73,7 @@ func checkPlan(r *scenario.Run, s fleet.Size, st fleet.Strategy, e fleet.Event, 
 	}
 }
 
-// drawPlans shows the last fleet but one, or the only one.
+// drawPlans draws the fleet 50x1000x3, or the first fleet if that size is not among sizes.
 func drawPlans(r *scenario.Run, sub subject, sizes []fleet.Size, got []moves) {
 	events := fleet.Events()
 	at := max(0, slices.IndexFunc(sizes, func(s fleet.Size) bool { return sizeName(s) == "50x1000x3" }))
@@ -98,15 +99,15 @@ func drawPlans(r *scenario.Run, sub subject, sizes []fleet.Size, got []moves) {
 		relayLeaves[0], relayLeaves[1], relayLeaves[2], s.Bound(events[3]))
 }
 
-// movedBy repeats an event. Where the fleet has spare relays, an event that changes nothing
-// does not count: a spare has left, or a relay has joined that got no slot.
+// movedBy repeats an event and counts the moved connections. If the fleet has spare relays, an
+// event without any change does not count: a spare left, or the joining relay got no slot.
 func movedBy(r *scenario.Run, e fleet.Event, st fleet.Strategy, s fleet.Size) (moves, error) {
 	f := fleet.New(s.Relays*st.Spares, s.Workers)
 	before, err := connect(st, s, f, f)
 	if err != nil {
 		return moves{}, err
 	}
-	// All strategies lose the same members.
+	// The same random stream for all strategies, so that all lose the same members.
 	random := r.Rand("plan")
 	var out moves
 	trials := r.Int("trials")
@@ -122,7 +123,7 @@ func movedBy(r *scenario.Run, e fleet.Event, st fleet.Strategy, s fleet.Size) (m
 	return out, nil
 }
 
-// connect draws the graph of a fleet that came of another by one event.
+// connect returns the graph of a fleet after one event; before is the fleet before the event.
 func connect(st fleet.Strategy, s fleet.Size, before, after fleet.Fleet) (*fleet.Graph, error) {
 	g := fleet.NewGraph(before)
 	return g, st.Connect(g, s, after)

@@ -11,12 +11,12 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// downTime is how long a process that restarts is away.
+// downTime is how long a restarting process is down.
 const downTime = 5 * time.Second
 
-// rollouts: all relays restart one after another, or all workers a fiftieth at a time.
-// What is counted is everything that any relay opens from the first restart until all is
-// quiet, so the connections of a relay or worker that restarts, once, among them.
+// rollouts restarts all relays one after another, or all workers, a fiftieth at a time. The
+// count includes all connections that relays open from the first restart until no more change,
+// including the connections of each restarted relay or worker.
 func rollouts(r *scenario.Run) error {
 	type row struct {
 		size   fleet.Size
@@ -54,12 +54,12 @@ func rollouts(r *scenario.Run) error {
 		return err
 	}
 	t := r.Table(scenario.Table{
-		Name: "rollouts", Title: "Opened while everybody restarts once, ÷ connections of the fleet", Section: "peering",
+		Name: "rollouts", Title: "Opened while all restart once, ÷ connections of the fleet", Section: "peering",
 		Columns: []scenario.Column{{Name: "fleet", Key: true}, {Name: "restarting", Key: true}, {Name: "index", Key: true}},
 	})
 	p := r.Plot(scenario.Plot{
-		Name: "rollouts", Title: "Connections opened while everybody restarts once",
-		X: scenario.Axis{Label: "who restarts"}, Y: scenario.Axis{Label: "opened ÷ connections of the fleet", Unit: "1"},
+		Name: "rollouts", Title: "Connections opened while all restart once",
+		X: scenario.Axis{Label: "restarting"}, Y: scenario.Axis{Label: "opened ÷ connections of the fleet", Unit: "1"},
 	})
 	bars := make([][]float64, len(ways))
 	for _, w := range ways {

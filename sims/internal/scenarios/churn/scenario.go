@@ -1,14 +1,14 @@
-// Package churn asks how many connections move when a worker or a relay comes or goes.
+// Package churn counts the connections that move when a worker or a relay joins or leaves.
 //
-// What moves in the plans is counted for every strategy, ours and those of others, beside
-// the fewest that could. What package peering makes of it is counted with real tables:
-// pairs that leave and join with slack, rolling restarts with grace, and the time in which
-// half of the relays know of a change and the other half does not.
+// In the plans, the scenario counts the moved connections for every strategy, Ringway's and
+// those of other systems, next to the lower bound. With real tables of package peering, the
+// scenario counts the opened connections: for pairs that leave and join with slack, for
+// rolling restarts with grace, and while only half of the relays know of a change.
 //
-//	plans.go      one member more or less, in the plan
-//	exchanges.go  pairs over a long time, with slack
-//	rollouts.go   everybody restarts once, with grace
-//	splits.go     half of the relays know
+//	plans.go      one member joins or leaves, in the plan
+//	exchanges.go  many pairs of a leave and a join, with slack
+//	rollouts.go   every relay or worker restarts once, with grace
+//	splits.go     half of the relays know of a change
 package churn
 
 import (
@@ -29,7 +29,7 @@ const (
 	splitHolds = "relays that a worker lacks, beyond the one that left, while half of the relays know"
 )
 
-// subject is what is put to the test.
+// subject is the code under test; tests replace it with broken code.
 type subject struct {
 	strategies []fleet.Strategy
 }
@@ -81,15 +81,15 @@ func with(sub subject) scenario.Scenario {
 	}
 }
 
-// size is a fleet of the tables under peering.
+// size returns the size of a fleet for the tables about peering.
 func size(relays, workers, m int) fleet.Size {
 	return fleet.Size{Relays: relays, Workers: workers, PerWorker: m, PerRelay: affinity.DefaultMinimums.PeersPerRelay}
 }
 
-// sizeName is how a size is written in settings.
+// sizeName returns a size in the syntax of settings.
 func sizeName(s fleet.Size) string { return fmt.Sprintf("%dx%dx%d", s.Relays, s.Workers, s.PerWorker) }
 
-// indexes are the index sources of a run; rendezvous has no index, so that one will do.
+// indexes returns the index sources of a run; rendezvous has no index, so one is enough.
 func indexes(r *scenario.Run) []affinity.IndexSource {
 	var out []affinity.IndexSource
 	for _, text := range r.Texts("index") {
@@ -101,12 +101,13 @@ func indexes(r *scenario.Run) []affinity.IndexSource {
 	return out
 }
 
-// gentleness are the settings of a run, with an index source and no slack or grace.
+// gentleness returns the settings of a run with an index source, without slack and grace.
 func gentleness(r *scenario.Run, index affinity.IndexSource) fleet.Gentleness {
 	return fleet.Gentleness{Strategy: affinity.Strategy(r.Text("strategy")), Index: index, Drain: drain(r.Duration("drain"))}
 }
 
-// drain is the delay as package peering takes it: zero would be its default.
+// drain converts a drain delay for package peering, in which zero means the default and a
+// negative value means no delay.
 func drain(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1
@@ -114,7 +115,7 @@ func drain(d time.Duration) time.Duration {
 	return d
 }
 
-// spares says how many relays the fleet has for each one that serves.
+// spares returns the number of relays of the fleet per relay that serves.
 func spares(index affinity.IndexSource) int {
 	if index == affinity.IndexSlot {
 		return 2

@@ -10,8 +10,9 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// splits: a random half of the relays knows of one change, the other half learns of it ten
-// seconds later. Without grace and slack, which would hide the change.
+// splits measures the coverage while a random half of the relays knows of a change and the
+// other half learns of the change ten seconds later. Grace and slack are off because they
+// would hide the change.
 func splits(r *scenario.Run) error {
 	type row struct {
 		size  fleet.Size
@@ -44,14 +45,14 @@ func splits(r *scenario.Run) error {
 		return err
 	}
 	t := r.Table(scenario.Table{
-		Name: "splits", Title: "While half of the relays know of a change: fewest relays of a worker, and most workers below m", Section: "peering",
+		Name: "splits", Title: "While half of the relays know of a change: fewest relays of a worker, most workers below m", Section: "peering",
 		Columns: []scenario.Column{{Name: "fleet", Key: true}, {Name: "index", Key: true}, {Name: "closing", Key: true}},
 	})
 	for _, e := range events {
 		t.Columns = append(t.Columns, scenario.Column{Name: e.Name}, scenario.Column{Name: "below m"})
 	}
 	for i, c := range rows {
-		closing := "at once"
+		closing := "immediately"
 		if c.drain > 0 {
 			closing = fmt.Sprintf("after %v", c.drain)
 		}
@@ -63,7 +64,7 @@ func splits(r *scenario.Run) error {
 			if e.Joins {
 				least = c.size.PerWorker
 			}
-			if c.drain == r.Duration("drain") { // what closes at once is there for comparison
+			if c.drain == r.Duration("drain") { // the rows without drain are for comparison only
 				r.Check(splitHolds, float64(max(0, least-got.lowest)), fmt.Sprintf("%v, %s, %s", c.size, c.index, e.Name))
 			}
 		}
@@ -72,7 +73,7 @@ func splits(r *scenario.Run) error {
 	return nil
 }
 
-// split returns the worst of all trials, for workers that everybody knows.
+// split returns the worst result of all trials, for workers that all relays know.
 func split(r *scenario.Run, s fleet.Size, how fleet.Gentleness, e fleet.Event) (lowest, short int, err error) {
 	f := fleet.New(s.Relays*spares(how.Index), s.Workers)
 	random := r.Rand("split")
@@ -85,7 +86,7 @@ func split(r *scenario.Run, s fleet.Size, how fleet.Gentleness, e fleet.Event) (
 		after := e.Change(f, random, trial)
 		var half, rest []int
 		for _, relay := range after.Relays {
-			if !m.Runs(relay) { // it has joined, and knows
+			if !m.Runs(relay) { // a relay that joins knows of the change
 				if err := m.Start(relay); err != nil {
 					return 0, 0, err
 				}

@@ -9,11 +9,11 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// rangesOf are the positions of each relay's workers, workers being numbered in the order of
+// rangesOf returns the positions of each relay's workers. Workers are numbered in the order of
 // their addresses.
 type rangesOf func(relays, workers int) ([][]int, error)
 
-// hashed are ranges as relays have them: in the order of hashes.
+// hashed returns the ranges that relays use, in the order of hashes.
 func hashed(relays, workers int) ([][]int, error) {
 	f := fleet.New(relays, workers)
 	var all members
@@ -35,7 +35,7 @@ func hashed(relays, workers int) ([][]int, error) {
 	return out, nil
 }
 
-// byAddress are the same ranges in the order of addresses.
+// byAddress returns the same ranges in the order of addresses.
 func byAddress(relays, workers int) ([][]int, error) {
 	out := make([][]int, relays)
 	for i := range out {
@@ -48,7 +48,8 @@ func byAddress(relays, workers int) ([][]int, error) {
 	return out, nil
 }
 
-// lossOf is the share of each relay's workers among the lost: a run that begins at a worker.
+// lossOf returns the share of workers that each relay loses, the largest first. The lost workers
+// are consecutive from begin on.
 func lossOf(ranges [][]int, workers, begin, lost int) []float64 {
 	out := make([]float64, len(ranges))
 	for i, has := range ranges {
@@ -63,8 +64,7 @@ func lossOf(ranges [][]int, workers, begin, lost int) []float64 {
 	return out
 }
 
-// adjacent takes away workers whose addresses stand side by side: a rack, a batch of a
-// deployment.
+// adjacent removes workers with adjacent addresses, such as a rack or a batch of a deployment.
 func adjacent(r *scenario.Run, s subject) error {
 	relays, workers := r.Int("adjacent-relays"), r.Int("adjacent-workers")
 	lost := int(float64(workers) * r.Float("adjacent-share"))

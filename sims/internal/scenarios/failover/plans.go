@@ -9,20 +9,20 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// sites are the datacenters of the fleet of the plans, each with its region.
+// sites lists the datacenters of the fleet, each with its region.
 var sites = []affinity.Place{
 	{Datacenter: "fra", Region: "eu"}, {Datacenter: "par", Region: "eu"},
 	{Datacenter: "nyc", Region: "us"}, {Datacenter: "chi", Region: "us"},
 }
 
-// members are a fleet, by place.
+// members lists the relays and workers of a fleet, by place.
 type members struct {
 	relays  []affinity.Relay
 	workers []affinity.Worker
 }
 
-// fleetOf has as many relays and workers in each datacenter. Without places nobody says where
-// it is.
+// fleetOf returns a fleet with equally many relays and workers in each datacenter. Without the
+// setting places, members have no place.
 func fleetOf(r *scenario.Run) (m members) {
 	for s, place := range sites {
 		if !r.Bool("places") {
@@ -38,7 +38,7 @@ func fleetOf(r *scenario.Run) (m members) {
 	return m
 }
 
-// loss is what the fleet loses: relays or workers or both of the first datacenters.
+// loss describes the lost members: relays or workers or both of the first datacenters.
 type loss struct {
 	name            string
 	sites           int
@@ -63,11 +63,10 @@ func (l loss) from(r *scenario.Run, m members) members {
 	return out
 }
 
-// link is a connection.
 type link struct{ relay, worker string }
 
-// connections are all of a plan, and the load of each worker when every relay carries the
-// same.
+// connections returns all connections of a plan, and the load of each worker when all relays
+// carry equal traffic.
 func (s subject) connections(m members) (map[link]bool, map[string]float64, error) {
 	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "sim", Relays: m.relays, Workers: m.workers, RelaysPerService: len(m.relays)})
 	if err != nil {
@@ -97,7 +96,7 @@ func (s subject) connections(m members) (map[link]bool, map[string]float64, erro
 	return links, load, nil
 }
 
-// plans takes places away from a fleet.
+// plans removes places from a fleet.
 func plans(r *scenario.Run, s subject) error {
 	all := fleetOf(r)
 	before, _, err := s.connections(all)
@@ -136,7 +135,7 @@ func plans(r *scenario.Run, s subject) error {
 			}
 			if !before[c] {
 				fresh++
-				if min(from, to) >= len(sites)/2 { // the other region has nothing to do with it
+				if min(from, to) >= len(sites)/2 { // both ends are in the region that lost nothing
 					elsewhere++
 				}
 			}
@@ -164,7 +163,7 @@ func plans(r *scenario.Run, s subject) error {
 	return nil
 }
 
-// numberOf is the number in the id of a relay or worker.
+// numberOf returns the number in the id of a relay or worker.
 func numberOf(id string) int {
 	n := 0
 	for _, c := range id[strings.IndexByte(id, '-')+1:] {

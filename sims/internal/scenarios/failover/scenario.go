@@ -1,15 +1,16 @@
-// Package failover asks what happens when much is lost at once: a datacenter, a region, a
+// Package failover simulates the loss of many members at once: a datacenter, a region, a
 // rack.
 //
-// Three parts. Plans of package affinity for a fleet that loses whole places: who takes
-// over, what moves, and what does not. Traffic of relays with the real
-// balancer whose near workers are sick or lost: how far it spills to the region and beyond,
-// and when it is back. And workers lost whose addresses stand side by side: whom it hits.
+// The scenario has three parts. Plans of package affinity for a fleet that loses whole places
+// show which members take over and which connections move. Traffic of relays with the real
+// balancer, whose near workers fail or are lost, shows how much traffic goes to the region and
+// beyond, and when the traffic returns. The loss of workers with adjacent addresses shows
+// which relays are affected.
 //
-//	scenario.go  what it varies and what must hold
-//	plans.go     a datacenter lost, a region lost
-//	traffic.go   tiers spill and return
-//	adjacent.go  a rack lost
+//	scenario.go  settings and promises
+//	plans.go     loss of a datacenter or a region
+//	traffic.go   traffic moves to other tiers and returns
+//	adjacent.go  loss of a rack
 package failover
 
 import (
@@ -30,9 +31,9 @@ const (
 	returns   = "time from the end of it until the traffic is near again"
 )
 
-// subject is what is put to the test.
+// subject is the code under test; tests replace it with broken code.
 type subject struct {
-	// homeOnly relays stay with the workers of their own datacenter.
+	// homeOnly relays use only the workers of their own datacenter.
 	homeOnly bool
 	ranges   rangesOf
 }

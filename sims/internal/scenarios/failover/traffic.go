@@ -13,8 +13,8 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// The relays of one datacenter know the workers of three: their own, one of the region, and
-// one far away.
+// The relays of one datacenter know the workers of three datacenters: their own, one in the
+// same region, and one far away.
 var places = []affinity.Place{
 	{Datacenter: "fra", Region: "eu"}, {Datacenter: "par", Region: "eu"}, {Datacenter: "nyc", Region: "us"},
 }
@@ -23,42 +23,43 @@ const (
 	tiers      = 3
 	relays     = 4
 	perPlace   = 12 // workers
-	begins     = 10 // s, after which something happens
-	happens    = 20 // s, for which it lasts
-	membership = 5  // s, until members that are gone are seen to be
+	begins     = 10 // s, until the fault begins
+	happens    = 20 // s, duration of the fault
+	membership = 5  // s, until membership detects lost members
 )
 
-// misfortune is what happens to workers of the nearest datacenters.
+// misfortune is a fault of workers of the nearest datacenters.
 type misfortune struct {
 	name string
-	hit  []int // workers that are hit, by place
-	gone bool  // they crash: membership takes them out, and back in
+	hit  []int // number of affected workers, by place
+	gone bool  // the workers crash: membership removes them, and later adds them again
 	near float64
-	// load in place of the setting, 0 for that.
+	// load replaces the setting load; 0 means the setting.
 	load float64
 }
 
-// misfortunes are told with the share of the traffic that should stay near while they last.
+// misfortunes returns all faults, each with the share of the traffic that should stay near
+// during the fault.
 func misfortunes(overprovisioning float64) []misfortune {
 	sick := func(n int) float64 { return min(1, overprovisioning*float64(perPlace-n)/perPlace) }
 	return []misfortune{
 		{name: "a quarter is sick", hit: []int{perPlace / 4, 0, 0}, near: sick(perPlace / 4)},
 		{name: "half is sick", hit: []int{perPlace / 2, 0, 0}, near: sick(perPlace / 2)},
-		// Whoever is asked near fails; that it is not a fault of everybody only those farther
-		// away can show.
+		// Every near worker fails. Only the workers farther away show that the fault does not
+		// affect the whole fleet.
 		{name: "all are sick", hit: []int{perPlace, 0, 0}},
-		// The healthy half is loaded to 98 %: it is slow beside idle workers far away. To be
-		// evicted for that would leave even fewer.
+		// The healthy half has a load of 98 % and is slow compared with idle workers far away.
+		// Evictions for slowness would leave even fewer workers.
 		{name: "half is sick, 70 % load", hit: []int{perPlace / 2, 0, 0}, near: sick(perPlace / 2), load: 0.7},
 		{name: "datacenter lost", hit: []int{perPlace, 0, 0}, gone: true},
 		{name: "region lost", hit: []int{perPlace, perPlace, 0}, gone: true},
 	}
 }
 
-// second is what one second has seen.
+// second counts the requests of one second.
 type second struct {
 	sent   [tiers]int
-	failed int // of those that began in it
+	failed int // of the requests that began in this second
 }
 
 func (s *second) total() (n int) {
@@ -68,7 +69,7 @@ func (s *second) total() (n int) {
 	return n
 }
 
-// watched is a client that notes where its requests go.
+// watched is a client that records the tiers of its requests.
 type watched struct {
 	queueing.Client
 	seconds []second
@@ -91,7 +92,7 @@ func (w *watched) Done(t queueing.Ticket, a queueing.Answer) {
 	w.Client.Done(t, a)
 }
 
-// rangeWithout is the range of every relay while some workers of each place are gone.
+// rangeWithout returns the range of every relay without the lost workers of each place.
 func rangeWithout(r *scenario.Run, gone []int) (out []queueing.Endpoint) {
 	for p, place := range places {
 		for i := range perPlace {
@@ -107,7 +108,7 @@ func rangeWithout(r *scenario.Run, gone []int) (out []queueing.Endpoint) {
 	return out
 }
 
-// suffer runs one misfortune and returns what every second has seen.
+// suffer runs one fault and returns the counts of every second.
 func suffer(r *scenario.Run, m misfortune) ([]second, error) {
 	cfg := selection.DefaultConfig()
 	cfg.Overprovisioning, cfg.MaxEviction = r.Float("overprovisioning"), r.Duration("max-eviction")
@@ -156,12 +157,12 @@ func suffer(r *scenario.Run, m misfortune) ([]second, error) {
 	return seconds, err
 }
 
-// course is what became of the traffic.
+// course describes the traffic before, during and after a fault.
 type course struct {
-	near   [3]float64 // share that stays near: before, at last while it lasts, at last after it
-	failed float64    // share of the requests of the last 10 s of it
-	until  float64    // s from its beginning until less than 1 % fails
-	back   float64    // s from its end until 95 % is near again
+	near   [3]float64 // share of near traffic: before, at the end of the fault, at the end of the run
+	failed float64    // share of failed requests in the last 10 s of the fault
+	until  float64    // s from the beginning of the fault until less than 1 % of requests fail
+	back   float64    // s from the end of the fault until 95 % of the traffic is near again
 }
 
 func courseOf(seconds []second) course {

@@ -1,12 +1,12 @@
-// Package gossip asks how soon all members of a fleet know of what happens in it, and how many
-// bytes that costs each of them.
+// Package gossip measures how soon all members of a fleet know of an event, and how many bytes
+// each member sends for that.
 //
 // # Promise
 //
 // The members are real: package membership on an unmodified memberlist, and package advertise,
-// over membership/memnet under a virtual clock, where a minute of hundreds of members takes a
-// second. Bytes are counted where the network takes them. What is said of a fleet that was not
-// run is said with the formula and with its error at a size that was.
+// over membership/memnet with a virtual clock, which simulates a minute of hundreds of members
+// in a second. The network counts the bytes. Every prediction for a fleet that was not run
+// comes with its formula and the formula's error at a measured size.
 //
 // # Picture
 //
@@ -15,14 +15,13 @@
 //	        bytes    until 95 % and the last see it in their view, bytes beyond idle
 //	           └────┬────┘
 //	                ▼
-//	     y = a + b·g(members), fitted without the largest fleet and held against it
+//	     y = a + b·g(members), fitted without the largest fleet and checked against it
 //
 // # Rules
 //
-//   - Nothing is mocked between two catalogues' views; what is thinned out is only the talk while
-//     a fleet is formed, which is not measured.
-//   - memberlist draws from its own source of chance and goroutines run in any order, so equal
-//     seeds give like results here, not equal ones, unlike in the other scenarios.
-//   - A fleet needs all of Go's goroutines for itself: everything that is started in a bubble
-//     ends in it.
+//   - Nothing is mocked between the views of two catalogues. Packets are dropped only while a
+//     fleet forms, which is not measured.
+//   - memberlist uses its own random source and goroutines run in any order, so equal seeds
+//     give similar results here, not equal results as in the other scenarios.
+//   - A goroutine that starts in a bubble of the virtual clock ends in that bubble.
 package gossip

@@ -8,20 +8,20 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// quantity is something measured at each size, and the laws of it.
+// quantity is a value measured at each size, with its laws.
 type quantity struct {
 	name   string
 	unit   string
 	shape  shape
 	of     func(Result) float64
-	judged string // the promise about its error; none where chance rules
+	judged string // the promise about the error of the law; "" if the value is too random
 
 	points []point
-	// small is the law without the largest fleet, all the law of all fleets.
+	// small is the law without the largest fleet, all is the law of all fleets.
 	small, all law
 }
 
-// quantities are what is extrapolated, and how each of them must grow.
+// quantities returns the extrapolated quantities, each with its expected growth.
 func quantities() []quantity {
 	event := func(k Kind, of func(Event) float64) func(Result) float64 {
 		return func(f Result) float64 { return f.mean(k, of) }
@@ -41,7 +41,7 @@ func quantities() []quantity {
 	}
 }
 
-// findLaws fits each quantity; fleets are in the order of their sizes.
+// findLaws fits the laws of each quantity; fleets are in ascending order of size.
 func findLaws(fleets []Result) []quantity {
 	out := quantities()
 	for i := range out {
@@ -133,4 +133,66 @@ func plotBytes(r *scenario.Run, laws []quantity) {
 	for _, kind := range Kinds() {
 		draw(p, string(kind)+", gossip", find(laws, string(kind)+", gossip"), predict, 1e-3)
 	}
+}
+
+// law is y = a + b·g(n); shape is g.
+type law struct {
+	shape shape
+	a, b  float64
+}
+
+// shape is the growth of a quantity with the number of members, as text and as a function.
+type shape struct {
+	text string
+	grow func(n float64) float64
+}
+
+// The shapes. An epidemic broadcast needs a number of rounds that grows with the logarithm of
+// n, and the suspicion timeout is defined by the logarithm. memberlist sends each message about
+// a member a constant times ⌈log10(n+1)⌉ times, package membership sends each broadcast
+// ln n + 12 times, and memberlist exchanges full states less often the more members there are.
+var (
+	logarithm = shape{"log10 n", math.Log10}
+	copies    = shape{"⌈log10(n+1)⌉", func(n float64) float64 { return math.Ceil(math.Log10(n + 1)) }}
+	share     = shape{"n·(ln n + 12)", func(n float64) float64 { return n * (math.Log(n) + 12) }}
+	linear    = shape{"n", func(n float64) float64 { return n }}
+	exchanges = shape{"n/(⌈log2(n/32)⌉+1)", func(n float64) float64 {
+		if n <= 32 {
+			return n
+		}
+		return n / (math.Ceil(math.Log2(n/32)) + 1)
+	}}
+)
+
+// point is a measurement at one size.
+type point struct{ n, y float64 }
+
+// fit finds the law of a shape by least squares of the relative errors, so that small fleets
+// have the same weight as large ones. If the shape has the same value at all sizes, the law is
+// proportional to the shape (a = 0).
+func fit(s shape, points []point) law {
+	var w, wg, wgg, wy, wgy float64
+	for _, p := range points {
+		g, weight := s.grow(p.n), 1/max(p.y*p.y, 1e-12)
+		w += weight
+		wg += weight * g
+		wgg += weight * g * g
+		wy += weight * p.y
+		wgy += weight * g * p.y
+	}
+	d := w*wgg - wg*wg
+	if d <= 1e-9*w*wgg {
+		return law{shape: s, b: wgy / wgg}
+	}
+	b := (w*wgy - wg*wy) / d
+	return law{s, (wy - b*wg) / w, b}
+}
+
+func (l law) at(n float64) float64 { return l.a + l.b*l.shape.grow(n) }
+
+// off returns the error of the law at a point, relative to the measured value.
+func (l law) off(p point) float64 { return (l.at(p.n) - p.y) / p.y }
+
+func (l law) String() string {
+	return fmt.Sprintf("%.4g %+.4g · %s", l.a, l.b, l.shape.text)
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,10 +23,12 @@ import (
 
 const (
 	service = "orders"
-	// oneWay is how long a packet travels, plus up to as much again: one datacenter.
+	// oneWay is the minimum network delay of a packet, plus jitter of up to the same time:
+	// one datacenter.
 	oneWay = 500 * time.Microsecond
 	seeds  = 3
-	// look is how often the members' views are looked at; all times are that exact.
+	// look is the interval of the checks of the members' views, and thus the precision of
+	// all times.
 	look = 10 * time.Millisecond
 )
 
@@ -38,13 +43,13 @@ type member struct {
 	stop      context.CancelFunc
 }
 
-// fleet is the members that run, on one network in memory. It lives under a virtual clock.
+// fleet holds the running members, on one network in memory, with a virtual clock.
 type fleet struct {
 	cfg     Config
 	network *memnet.Network
-	members []*member // the first are relays, of which the first three are seeds
+	members []*member // relays first; the first three relays are the seeds
 	hosts   int
-	workers int // ever started
+	workers int // number of workers started so far
 	tasks   sync.WaitGroup
 	thin    atomic.Bool // see form
 
@@ -56,14 +61,14 @@ func newFleet(cfg Config) *fleet {
 	return &fleet{cfg: cfg, network: memnet.New(memnet.Config{Seed: cfg.Seed, Latency: oneWay, Jitter: oneWay})}
 }
 
-// offer is what a worker offers.
+// offer returns the services that a worker offers.
 func offer(m *member, version string) []advertise.Service {
 	return []advertise.Service{{
 		Name: service, Address: netip.AddrPortFrom(m.host.IP(), 8080).String(), Slots: 100, Version: version, Tags: []string{"zone-1"},
 	}}
 }
 
-// start makes a member, which joins through the seeds.
+// start starts a member, which joins through the seeds.
 func (f *fleet) start(role membership.Role) (*member, error) {
 	m := &member{
 		id: fmt.Sprintf("relay-%d", f.hosts), role: role, registry: prometheus.NewRegistry(),
@@ -121,7 +126,7 @@ func (f *fleet) note(err error) {
 	}
 }
 
-// kill ends a member as SIGKILL would; it is no member of the fleet any more.
+// kill stops a member as SIGKILL would, and removes the member from the fleet.
 func (f *fleet) kill(m *member) {
 	m.host.Crash()
 	m.stop()
@@ -129,8 +134,8 @@ func (f *fleet) kill(m *member) {
 	f.members = slices.DeleteFunc(f.members, func(other *member) bool { return other == m })
 }
 
-// close ends everything and waits until memberlist's goroutines are gone, too: they end some
-// time after its Shutdown.
+// close stops all members and waits for the end of memberlist's goroutines, which run for some
+// time after Shutdown.
 func (f *fleet) close() error {
 	for len(f.members) > 0 {
 		f.kill(f.members[0])
@@ -141,11 +146,12 @@ func (f *fleet) close() error {
 	return errors.Join(append(f.errs, err)...)
 }
 
-// last is the worker that was started last.
+// last returns the worker that was started last.
 func (f *fleet) last() *member { return f.members[len(f.members)-1] }
 
-// await looks until every member has seen it, and returns when most and when the last one had.
-// A member that has seen it once is not asked again.
+// await waits until seen is true for every member, and returns the times at which 95 % of the
+// members and the last member have seen the event. A member for which seen was true is not
+// checked again.
 func (f *fleet) await(seen func(*member) bool) (most, last time.Duration) {
 	began := time.Now()
 	waiting := slices.Clone(f.members)
@@ -164,7 +170,7 @@ func (f *fleet) await(seen func(*member) bool) (most, last time.Duration) {
 	}
 }
 
-// agree reports whether all members have one and the same view of the whole fleet.
+// agree reports whether all members have the same view of the whole fleet.
 func (f *fleet) agree() bool {
 	first := f.members[0].catalogue.View()
 	workers := 0
@@ -182,7 +188,7 @@ func (f *fleet) agree() bool {
 	return true
 }
 
-// failures counts how often the members that run have taken another to have failed.
+// failures counts how often the running members considered another member failed.
 func (f *fleet) failures() (n int, err error) {
 	for _, m := range f.members {
 		families, err := m.registry.Gather()
@@ -201,4 +207,102 @@ func (f *fleet) failures() (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// host is one machine of the network in memory. A host counts the bytes of its streams in both
+// directions, which for a joiner are its downloads and uploads.
+type host struct {
+	*memnet.Host
+	streamed atomic.Uint64
+	// thin, if true, drops two of three large packets: see form.
+	thin  *atomic.Bool
+	large atomic.Uint64
+}
+
+// largePacket is a size in bytes above that of a probe and below that of a packet with many
+// gossip messages.
+const largePacket = 400
+
+// ListenPacket opens a socket that drops large packets while thin is true.
+func (h *host) ListenPacket(addr string) (net.PacketConn, error) {
+	c, err := h.Host.ListenPacket(addr)
+	if err != nil {
+		return nil, err
+	}
+	return thinnedConn{c, h}, nil
+}
+
+type thinnedConn struct {
+	net.PacketConn
+	host *host
+}
+
+func (c thinnedConn) WriteTo(b []byte, to net.Addr) (int, error) {
+	if len(b) > largePacket && c.host.thin.Load() && c.host.large.Add(1)%3 != 0 {
+		return len(b), nil
+	}
+	return c.PacketConn.WriteTo(b, to)
+}
+
+// Dial opens a stream and counts its bytes.
+func (h *host) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	c, err := h.Host.Dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return countedConn{c, h}, nil
+}
+
+// Listen accepts streams and counts their bytes.
+func (h *host) Listen(addr string) (net.Listener, error) {
+	l, err := h.Host.Listen(addr)
+	if err != nil {
+		return nil, err
+	}
+	return countedListener{l, h}, nil
+}
+
+type countedListener struct {
+	net.Listener
+	host *host
+}
+
+func (l countedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return countedConn{c, l.host}, nil
+}
+
+type countedConn struct {
+	net.Conn
+	host *host
+}
+
+func (c countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.host.streamed.Add(uint64(n))
+	return n, err
+}
+
+func (c countedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.host.streamed.Add(uint64(n))
+	return n, err
+}
+
+// virtually runs f and every goroutine that f starts with a virtual clock, which advances when
+// all of these goroutines wait. All of them must have ended when f returns.
+//
+// Only package testing/synctest has such a clock. synctest.Test needs a *testing.T, but does
+// not use it unless something fails, so an empty one is enough.
+func virtually(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("virtual clock: %v", r)
+		}
+	}()
+	synctest.Test(new(testing.T), func(*testing.T) { err = f() })
+	return err
 }

@@ -10,92 +10,95 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// Config is one fleet.
+// Config configures one fleet.
 type Config struct {
-	// Members is how many there are, at least 10; one in twenty is a relay, at least three.
+	// Members is the number of members, at least 10; one in twenty is a relay, at least three.
 	Members int
 	// Events is how often each event is repeated, at least 1; joins happen twice as often.
 	Events int
-	// Burst is the share of workers that change what they offer at one time, 0 to 1.
+	// Burst is the share of workers that change their offers at the same time, 0 to 1.
 	Burst float64
-	// Loss is the share of packets that vanish once the fleet is formed, 0 to 1.
+	// Loss is the share of packets lost after the fleet has formed, 0 to 1.
 	Loss float64
-	// Encrypted gives all a gossip key. Without, packets are some 45 bytes shorter.
+	// Encrypted gives all members a gossip key. Packets without encryption are some 45 bytes
+	// shorter.
 	Encrypted bool
 	// Interval is how often a member compares its records with another one; 0 is the default.
 	Interval time.Duration
-	// Seed feeds loss, jitter and the exchanges. memberlist draws from its own source, so a
-	// run is not repeated exactly.
+	// Seed is the seed for loss, jitter and the exchanges. memberlist uses its own random
+	// source, so equal seeds do not repeat a run exactly.
 	Seed uint64
-	// Step is called after each part of the work, of which there are Steps. May be nil.
+	// Step, if not nil, is called after each of the Steps parts of the work.
 	Step func()
 }
 
-// Kind is what happens to a fleet.
+// Kind is a kind of event.
 type Kind string
 
 // The kinds, in the order in which they happen.
 const (
-	Join  Kind = "join"  // a worker joins: until all see its endpoint and it sees all of theirs
-	Leave Kind = "leave" // a worker leaves: from its first word until nobody sees its endpoint
-	Crash Kind = "crash" // a worker dies without a word: until nobody sees its endpoint
-	Burst Kind = "burst" // many offers change at one time: until all see all changes
+	Join  Kind = "join"  // a worker joins: until all members see its endpoint and it sees all endpoints
+	Leave Kind = "leave" // a worker leaves: from its first message until no member sees its endpoint
+	Crash Kind = "crash" // a worker dies without a message: until no member sees its endpoint
+	Burst Kind = "burst" // many offers change at the same time: until all members see all changes
 )
 
-// Kinds are all kinds.
+// Kinds returns all kinds.
 func Kinds() []Kind { return []Kind{Join, Leave, Crash, Burst} }
 
-// round is what happens again and again. It leaves as many members as there were.
+// round is the repeated sequence of events. A round does not change the number of members.
 var round = []Kind{Join, Leave, Join, Crash, Burst}
 
-// Steps is how often Config.Step is called.
+// Steps returns how often Config.Step is called.
 func (c Config) Steps() int { return 2 + c.Events*len(round) }
 
-// Result is what one fleet showed.
+// Result holds the measurements of one fleet.
 type Result struct {
 	Members int
-	Idle    Traffic // of one member in one minute, when nothing happens
+	Idle    Traffic // of one member in one minute without events
 	Events  map[Kind][]Event
-	// WrongDeaths is how often a member took another to have failed that had not: it had left
-	// without this member hearing of it, or was alive.
+	// WrongDeaths is how often a member wrongly considered another member failed: the other
+	// member was alive, or had left and this member had missed the message.
 	WrongDeaths int
 }
 
-// Traffic is what was sent, by sender, without the headers of IP, UDP and TCP.
+// Traffic is the sent traffic, without the headers of IP, UDP and TCP.
 type Traffic struct {
 	Packets, PacketBytes, StreamBytes float64
 }
 
-// Bytes are those of packets and streams.
+// Bytes returns the bytes of packets and streams together.
 func (t Traffic) Bytes() float64 { return t.PacketBytes + t.StreamBytes }
 
-// Event is one thing that happened.
+// Event holds the measurements of one event.
 type Event struct {
-	// Most is until 95 % of the members had seen it, Last until the last one had. Both are the
-	// limit where it was not seen within that.
+	// Most is the time until 95 % of the members have seen the event, Last the time until the
+	// last member has. Both are at most limit, also if the event was not seen by then.
 	Most, Last time.Duration
-	// Gossip is the packet bytes that it cost each member on the average, beyond what an
-	// idle one sends.
+	// Gossip is the number of packet bytes that each member sent for the event, on average,
+	// in addition to the traffic of an idle member.
 	Gossip float64
-	// Streamed is the bytes on the streams of the one that joined, in both directions.
+	// Streamed is the number of bytes on the streams of the joiner, in both directions.
 	Streamed float64
 }
 
 const (
-	// limit bounds the wait for one event: full exchanges repair everything within that.
+	// limit is the longest wait for one event: full exchanges repair every loss within that
+	// time.
 	limit = 10 * time.Minute
-	// aftermath is how long news is passed on after everybody has it.
+	// aftermath is how long members still gossip about an event after all have seen it.
 	aftermath = 10 * time.Second
-	// tellOfOne is how long a newcomer, which tells of everybody that it has met, takes for
-	// each of them: it sends 24 copies of 170 bytes, in 30 packets of 1400 bytes a second.
+	// tellOfOne is the time that a joiner needs to gossip about one other member. A joiner
+	// gossips about every member it learns of: 24 copies of 170 bytes each, in 30 packets of
+	// 1400 bytes per second.
 	tellOfOne = 120 * time.Millisecond
-	// leastIdle is how long an idle fleet is watched at least.
+	// leastIdle is the shortest measurement of an idle fleet.
 	leastIdle = 4 * time.Minute
-	// startIn is the time in which all members are started.
+	// startIn is the time in which all members start.
 	startIn = 5 * time.Second
 )
 
-// Measure runs a fleet through all that can happen to it.
+// Measure forms a fleet, measures it idle and then measures all events.
 func Measure(cfg Config) (Result, error) {
 	if cfg.Members < 10 || cfg.Events < 1 || cfg.Burst < 0 || cfg.Burst > 1 || cfg.Loss < 0 || cfg.Loss > 1 {
 		return Result{}, fmt.Errorf("gossip: %d members, %d events, burst %v, loss %v: at least 10, at least 1, 0 to 1 and 0 to 1 are allowed", cfg.Members, cfg.Events, cfg.Burst, cfg.Loss)
@@ -159,10 +162,10 @@ func (f *fleet) measure() (Result, error) {
 	return out, nil
 }
 
-// form starts all members. When hundreds join at once, each tells of all others two dozen
-// times, which is most of the work of a run and none of what it measures: of those packets,
-// which are large, only each third is sent until they have become few. What is missed the
-// exchanges repair.
+// form starts all members. When hundreds of members join, each gossips about all others two
+// dozen times. That gossip would be most of the work of a run and is not measured. So only
+// each third of these packets, which are large, is sent until the gossip has ended. Full
+// exchanges repair the loss.
 func (f *fleet) form() error {
 	f.thin.Store(true)
 	relays := max(seeds, f.cfg.Members/20)
@@ -178,7 +181,7 @@ func (f *fleet) form() error {
 	}
 	time.Sleep(f.tellAll())
 	f.thin.Store(false)
-	time.Sleep(2 * aftermath) // until the news of the joins is old
+	time.Sleep(2 * aftermath) // until the gossip about the joins has ended
 	for waited := time.Duration(0); !f.agree(); waited += time.Second {
 		if waited > limit {
 			return fmt.Errorf("its members do not agree %v after they were started", limit)
@@ -188,12 +191,13 @@ func (f *fleet) form() error {
 	return nil
 }
 
-// tellAll is until somebody has told of everybody.
+// tellAll returns the time that a joiner needs to gossip about all members.
 func (f *fleet) tellAll() time.Duration { return time.Duration(len(f.members)) * tellOfOne }
 
-// idleFor is a whole number of full exchanges of each member, so that no fleet is watched while
-// more of them happen than on the average. memberlist makes the minute between two of them
-// longer where there are many members, as here.
+// idleFor returns the duration of the idle measurement: a whole number of push/pull intervals,
+// so that each measurement has the average number of full exchanges. The interval is one
+// minute; memberlist extends the interval for more than 32 members, in the same way as this
+// function.
 func (f *fleet) idleFor() time.Duration {
 	period := time.Minute
 	if n := float64(len(f.members)); n > 32 {
@@ -202,7 +206,7 @@ func (f *fleet) idleFor() time.Duration {
 	return (leastIdle + period - 1) / period * period
 }
 
-// traffic measures what all send while something runs.
+// traffic measures the traffic of all members while run runs.
 func (f *fleet) traffic(run func()) Traffic {
 	before := f.network.Counters()
 	run()
@@ -212,12 +216,13 @@ func (f *fleet) traffic(run func()) Traffic {
 	}
 }
 
-// happen lets something happen, for the n-th time, and waits until all know and no longer talk
-// about it.
+// happen causes the n-th event and waits until all members have seen the event and no longer
+// gossip about it.
 func (f *fleet) happen(kind Kind, n int) (Event, error) {
 	var e Event
 	var err error
-	// A moment of its own for each, so that no two begin in the same place of the intervals.
+	// A different delay for each event, so that events begin at different phases of the
+	// intervals.
 	time.Sleep(time.Duration(n) * 137 * time.Millisecond)
 	switch kind {
 	case Join:
@@ -262,7 +267,7 @@ func (f *fleet) leave() (Event, error) {
 	e.Most, e.Last = f.await(gone(m))
 	f.members = append(f.members, m)
 	err := <-left
-	time.Sleep(time.Second) // a leaver still answers probes for a moment
+	time.Sleep(time.Second) // a leaving member still answers probes for a moment
 	f.kill(m)
 	return e, err
 }
@@ -290,7 +295,7 @@ func (f *fleet) burst(version string) (Event, error) {
 			return Event{}, err
 		}
 	}
-	next := map[*member]int{} // the first of the changed that a member has not seen
+	next := map[*member]int{} // by member: the first index of changed that the member has not seen
 	var e Event
 	e.Most, e.Last = f.await(func(m *member) bool {
 		v := m.catalogue.View()

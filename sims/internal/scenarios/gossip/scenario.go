@@ -56,13 +56,13 @@ func with(measure func(Config) (Result, error)) scenario.Scenario {
 }
 
 func run(r *scenario.Run, measure func(Config) (Result, error)) error {
-	// Most of the memory is short-lived: collecting it less often halves the time.
+	// Most of the memory is short-lived: less frequent garbage collection halves the run time.
 	defer debug.SetGCPercent(debug.SetGCPercent(300))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1600 << 20))
 
 	sizes := r.Ints("members")
 	slices.Sort(sizes)
-	slices.Reverse(sizes) // the largest takes longest and begins
+	slices.Reverse(sizes) // start the largest fleet first, because it takes longest
 	configs := make([]Config, len(sizes))
 	for i, n := range sizes {
 		configs[i] = Config{
@@ -130,7 +130,7 @@ func last(e Event) float64     { return e.Last.Seconds() }
 func gossiped(e Event) float64 { return e.Gossip }
 func streamed(e Event) float64 { return e.Streamed }
 
-// mean of something over all events of a kind.
+// mean returns the mean of a value over all events of a kind.
 func (f Result) mean(kind Kind, of func(Event) float64) float64 {
 	sum := 0.0
 	for _, e := range f.Events[kind] {

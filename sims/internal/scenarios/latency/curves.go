@@ -11,14 +11,15 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// curves draws the means, and the whole latency curve of each scenario that is compared.
+// curves draws the means, and the whole latency curve of each compared scenario.
 func curves(r *scenario.Run, rows []row, judged string) {
 	all := groups(rows)
 	if len(all) == 0 {
 		return
 	}
 	meansPlot(r, rows, all, judged)
-	// One topology and one load: the middle topology, if it is run, is most like a fleet.
+	// Only one topology and one load are drawn: preferably the middle topology, which is most
+	// like a real fleet.
 	at := slices.MinFunc(all, func(a, b group) int {
 		other := func(g group) bool { return g.place != topologies[1].name }
 		if other(a) != other(b) {
@@ -70,7 +71,7 @@ func meansPlot(r *scenario.Run, rows []row, all []group, judged string) {
 	p.Conclusion += "."
 }
 
-// curve draws one cell.
+// curve draws the latency curves of one cell.
 func curve(r *scenario.Run, rows []row, judged string) {
 	c := rows[0].cell
 	p := scenario.Plot{
@@ -107,4 +108,50 @@ func curve(r *scenario.Run, rows []row, judged string) {
 	}
 	p.Conclusion += fmt.Sprintf(", and than %.0f ms with one that knows everything.", mine.p99/mine.p99Ratio)
 	r.Plot(p)
+}
+
+// thin has many clients and large ranges: each client sends a worker one request in three
+// seconds, so its statistics are old.
+var thin = queueing.Topology{Clients: 300, Workers: 60, Range: 60}
+
+const (
+	thinLoad = 0.8
+	wholeOne = "ringway, whole range"
+	unsaid   = "ringway, no load reports"
+)
+
+// lowRate compares the effective range with the whole range.
+func lowRate(r *scenario.Run) error {
+	whole, narrow := configOf(r), configOf(r)
+	whole.EndpointRate, narrow.EndpointRate = 0, r.Float("endpoint-rate")
+	all := []queueing.Policy{policy.Omniscient, policy.Ringway(ours, narrow), policy.Ringway(wholeOne, whole), policy.Unreported(unsaid, policy.Ringway(ours, narrow)), policy.Unreported(unsaid+", whole range", policy.Ringway(ours, whole)), policy.PeakEWMA, policy.Prequal(0.6), policy.RoundRobin}
+	const runs = 2
+	results := make([]queueing.Result, len(all)*runs)
+	if err := r.Parallel(len(results), func(i int) (err error) {
+		results[i], err = queueing.Run(queueing.Config{
+			Topology: thin, Scenario: queueing.LowRate, Policy: all[i/runs], Load: thinLoad,
+			Seed: (r.Seed()-1)*1000 + uint64(i%runs) + 1,
+		})
+		return err
+	}); err != nil {
+		return err
+	}
+	t := r.Table(scenario.Table{
+		Name: "low-rate", Title: fmt.Sprintf("next to no traffic: %d relays that know all of %d workers, %.0f %% load, a request for each pair in 3 s", thin.Clients, thin.Workers, 100*thinLoad),
+		Note: "With little traffic a relay uses so many workers of its range that each gets endpoint-rate requests a second.",
+		Columns: []scenario.Column{
+			{Name: "policy", Key: true}, {Name: "p50", Unit: "ms", Digits: 1}, {Name: "p99", Unit: "ms", Digits: 1}, {Name: "p99.9", Unit: "ms", Digits: 1}, {Name: "errors", Unit: "%", Digits: 2},
+		},
+	})
+	p99 := map[string]float64{}
+	for i, p := range all {
+		var sum queueing.Result
+		for k := range runs {
+			sum.Add(results[runs*i+k])
+		}
+		p99[p.Name] = milliseconds(&sum, 99)
+		t.Add(p.Name, milliseconds(&sum, 50), p99[p.Name], milliseconds(&sum, 99.9), 100*sum.ErrorShare())
+	}
+	r.Check(narrows, p99[ours]/p99[wholeOne], fmt.Sprintf("%.0f ms, with the whole range %.0f ms", p99[ours], p99[wholeOne]))
+	return nil
 }

@@ -1,11 +1,11 @@
-// Package latency asks how long requests wait when relays choose workers as ours do, and as
-// others do.
+// Package latency compares the latency of requests with Ringway's selection and with the
+// selection policies of other systems.
 //
 // # Promise
 //
-// Every policy meets the same arrivals, the same work and the same misfortunes, so that the
-// difference between two lines is theirs. Latencies are given as multiples of those of one
-// that knows every queue, every speed and who is failing, in the same cell.
+// Every policy gets the same arrivals, the same work and the same faults, so only the policies
+// cause differences between two lines. Latencies are multiples of the latency of the
+// omniscient policy in the same cell.
 //
 // # Picture
 //
@@ -14,20 +14,20 @@
 //	                                                                 │
 //	   tables: means, p99, traffic, special ◄────────────────────────┤
 //	   pictures: means, and a whole curve for each scenario ◄────────┤
-//	   judge: the promises, of the policy that is judged ◄───────────┘
+//	   judge: the promises, for the judged policy ◄──────────────────┘
 //
-//	scenario.go  what it varies and what must hold
-//	grid.go      which cells there are; runs them
-//	row.go       what one policy did in one cell
-//	judge.go     rows held against the promises
+//	scenario.go  settings and promises
+//	grid.go      lists and runs the cells
+//	row.go       the results of one policy in one cell
+//	judge.go     checks rows against the promises
 //	tables.go    rows as tables
 //	curves.go    rows as pictures
-//	lowrate.go   a fleet with next to no traffic
+//	lowrate.go   a fleet with very little traffic
 //
 // # Rules
 //
-//   - The policy that is judged drives the real selection.Balancer; its settings are those
-//     of selection.Config.
-//   - Cells with a special purpose (failures everywhere, recovery, overload) are no part of
-//     the geometric means.
+//   - The judged policy runs the real selection.Balancer; its settings are those of
+//     selection.Config.
+//   - The geometric means exclude cells with a special purpose (failures everywhere, recovery,
+//     overload).
 package latency

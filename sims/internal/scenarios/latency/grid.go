@@ -3,6 +3,7 @@ package latency
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// topologies are clients × workers with ranges that a fleet of the size has.
+// topologies lists clients × workers, with the ranges of a fleet of that size.
 var topologies = []struct {
 	name string
 	queueing.Topology
@@ -22,18 +23,18 @@ var topologies = []struct {
 	{"100x1000", queueing.Topology{Clients: 100, Workers: 1000, Range: 30}},
 }
 
-// scenarios are the ones that are compared, then the special ones.
+// scenarios returns the compared scenarios, followed by the special ones.
 func scenarios() []queueing.Scenario {
 	return append(queueing.Compared(), queueing.Background, queueing.Recovery, queueing.Overload)
 }
 
-// cell is one situation.
+// cell is one combination of topology, load and scenario.
 type cell struct {
 	place    string
 	topology queueing.Topology
 	scenario queueing.Scenario
 	load     float64
-	seeds    int // runs that are added up
+	seeds    int // number of runs, each with its own seed
 	compared bool
 }
 
@@ -41,18 +42,19 @@ func (c *cell) String() string {
 	return fmt.Sprintf("%s, %.0f %% load, %s", c.place, 100*c.load, c.scenario.Name)
 }
 
-// seedsFor make the figures of a topology steady to about a percent (the standard error of a
-// p99 ratio, see the note under the table): large ones average over their many workers.
+// seedsFor returns the number of seeds for a standard error of the p99 ratio of about one
+// percent (see the note under the table). Large topologies need fewer seeds because they
+// average over many workers.
 func seedsFor(t queueing.Topology) int { return max(1, min(6, 400/t.Workers)) }
 
-// Of many workers, half of the time is enough where nothing changes: that is half a million
-// requests, and their p99 is off by less than one percent.
+// With many workers and no changes, half of the time is enough: half a million requests give a
+// p99 with an error below one percent.
 const (
 	many    = 1000
 	manyEnd = selection.Instant(13 * time.Second)
 )
 
-// grid is what to run: every policy in every cell. The first policy is the omniscient one.
+// grid lists the runs: every policy in every cell. The first policy is the omniscient one.
 type grid struct {
 	cells    []cell
 	policies []queueing.Policy
@@ -85,8 +87,8 @@ func gridOf(r *scenario.Run) grid {
 				add(s, load, seeds)
 			}
 			add(queueing.Background, load, seeds)
-			// How soon a worker is used again is up to chance in its few clients:
-			// one run says little.
+			// A worker has few clients, so the time until it is used again is random: one
+			// run is not enough.
 			add(queueing.Recovery, load, max(seeds, 3))
 		}
 		add(queueing.Overload, 1.1, seeds)
@@ -100,7 +102,7 @@ func gridOf(r *scenario.Run) grid {
 	return g
 }
 
-// run runs the grid and returns rows cell by cell, in the order of the policies.
+// run runs the grid and returns the rows by cell, in the order of the policies.
 func (g grid) run(r *scenario.Run) ([]row, error) {
 	n := len(g.policies)
 	rows := make([]row, len(g.cells)*n)
@@ -108,7 +110,7 @@ func (g grid) run(r *scenario.Run) ([]row, error) {
 	for i := range order {
 		order[i] = i
 	}
-	// The long ones first, so that no processor is left alone with one at the end.
+	// Long runs start first, so that no single long run is left at the end.
 	effort := func(i int) float64 {
 		c := &g.cells[i/n]
 		return float64(c.topology.Workers*c.seeds) * c.load
@@ -138,4 +140,46 @@ func (g grid) run(r *scenario.Run) ([]row, error) {
 		rows[i].compare(&rows[i/n*n])
 	}
 	return rows, err
+}
+
+// judge checks the rows of one policy against the promises.
+func judge(r *scenario.Run, rows []row, judged string) {
+	compared := func(row *row) bool { return row.compared && row.policy == judged }
+	mean := geometricMean(rows, compared, func(row *row) float64 { return row.p99Ratio })
+	cells := 0
+	peak := map[string]float64{}
+	for i := range rows {
+		if compared(&rows[i]) {
+			cells++
+		}
+		if rows[i].policy == policy.PeakEWMA.Name {
+			peak[rows[i].cell.String()] = rows[i].p99
+		}
+	}
+	if !math.IsNaN(mean) {
+		r.Check(nearBest, mean, fmt.Sprintf("%d cells", cells))
+	}
+	for i := range rows {
+		row := &rows[i]
+		if row.policy != judged {
+			continue
+		}
+		where := row.cell.String()
+		if other, ok := peak[where]; ok && row.compared && judged != policy.PeakEWMA.Name {
+			r.Check(notWorse, row.p99/other, where)
+		}
+		switch row.scenario.Name {
+		case queueing.FailFast.Name:
+			r.Check(failFast, row.victimMax, where)
+		case queueing.Background.Name:
+			r.Check(background, float64(row.evictions), where)
+		case queueing.Recovery.Name:
+			r.Check(recovered, row.victimMean, where)
+		case queueing.Overload.Name:
+			r.Check(overloaded, row.excessErrors, where)
+		}
+	}
+	for _, name := range []string{nearBest, notWorse, failFast, background, recovered, overloaded, narrows} {
+		r.Skip(name, "the cells for it are not among what is run")
+	}
 }

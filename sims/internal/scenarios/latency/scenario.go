@@ -20,7 +20,7 @@ const (
 	overloaded = "errors at 110 % load, beyond the unavoidable"
 )
 
-// ours is the name of the policy that relays use.
+// ours is the name of the policy of the relays.
 const ours = "ringway"
 
 // New returns the scenario.
@@ -90,7 +90,7 @@ func run(r *scenario.Run) error {
 	return lowRate(r)
 }
 
-// policies are ours and what it is compared with, in the order of tables.
+// policies returns Ringway's policy and the policies of the comparison, in the order of tables.
 func policies(cfg selection.Config) []queueing.Policy {
 	return []queueing.Policy{
 		policy.Omniscient,
@@ -103,7 +103,7 @@ func policies(cfg selection.Config) []queueing.Policy {
 	}
 }
 
-// configOf is ours with the settings of a run.
+// configOf returns Ringway's configuration with the settings of a run.
 func configOf(r *scenario.Run) selection.Config {
 	cfg := selection.DefaultConfig()
 	cfg.Redraws, cfg.Alpha, cfg.SlowStart = r.Int("redraws"), r.Float("alpha"), r.Duration("slow-start")

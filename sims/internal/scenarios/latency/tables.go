@@ -21,7 +21,7 @@ func writeTables(r *scenario.Run, rows []row, judged string) {
 	special(r, rows)
 }
 
-// means has the geometric means over scenarios.
+// means adds the table of geometric means over scenarios.
 func means(r *scenario.Run, rows []row) {
 	t := scenario.Table{
 		Name: "means", Title: "geometric means over the scenarios, as multiples of the omniscient policy's", Group: 2,
@@ -86,8 +86,8 @@ func policyNames(rows []row) (out []string) {
 
 func percent(share float64) int { return int(math.Round(100 * share)) }
 
-// pivot adds a table with a line for each cell and a column for each policy, if there are
-// such cells. The rows of a cell stand together, in the order of the policies.
+// pivot adds a table with a line for each cell and a column for each policy, unless no cell
+// counts. The rows of a cell must be consecutive, in the order of the policies.
 func pivot(r *scenario.Run, rows []row, t scenario.Table, digits int, counts func(*row) bool, value func(*row) float64) *scenario.Table {
 	names := policyNames(rows)
 	t.Group = 2
@@ -110,7 +110,7 @@ func pivot(r *scenario.Run, rows []row, t scenario.Table, digits int, counts fun
 	return r.Table(t)
 }
 
-// note says how far chance moves the figures of the policy that is judged.
+// note adds the random error of the judged policy's figures to a table.
 func note(t *scenario.Table, rows []row, judged string) {
 	var noise []float64
 	for i := range rows {
@@ -126,7 +126,7 @@ func note(t *scenario.Table, rows []row, judged string) {
 		judged, noise[len(noise)/2], noise[len(noise)-1])
 }
 
-// special has what the geometric means leave out.
+// special adds the table of the cells that the geometric means exclude.
 func special(r *scenario.Run, rows []row) {
 	t := scenario.Table{
 		Name: "special", Title: "failures everywhere, recovery, and more load than capacity", Group: 3,
@@ -146,7 +146,7 @@ func special(r *scenario.Run, rows []row) {
 	}
 }
 
-// explain says in words what a scenario does.
+// explain describes each scenario in words.
 var explain = map[string]string{
 	queueing.Equal.Name:    "equal workers",
 	queueing.Hetero.Name:   "20 % of the workers 3 times slower",
@@ -154,4 +154,91 @@ var explain = map[string]string{
 	queueing.FailFast.Name: "one worker fails at once",
 	queueing.Degrade.Name:  "one worker 10 times slower for 6 s",
 	queueing.Join.Name:     "a cold worker joins",
+}
+
+// row holds the results of one policy in one cell.
+type row struct {
+	*cell
+	policy   string
+	requests int64
+
+	// Latencies of successful requests in ms, and as multiples of the omniscient policy's.
+	p50, p99, p999                float64
+	p50Ratio, p99Ratio, p999Ratio float64
+	p99Of                         []float64 // by run
+	noise                         float64   // relative standard error of p99Ratio; NaN for one run
+	curve                         []float64 // ms, by curveAt
+
+	// errorShare is the share of requests that failed or were shed. excessErrors is errorShare
+	// minus that of the omniscient policy, whose errors are unavoidable.
+	errorShare, excessErrors float64
+
+	// The traffic of the scenario's victim ÷ fair share, over all runs; 0 without a victim.
+	victimMean, victimMax float64
+
+	evictions int
+}
+
+// curveAt lists the points of the curves: 1 of n requests takes longer.
+var curveAt = []float64{2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000, 3000, 5000, 10_000}
+
+func milliseconds(r *queueing.Result, percentile float64) float64 {
+	return float64(r.Percentile(percentile).Microseconds()) / 1000
+}
+
+func newRow(c *cell, policy string, r *queueing.Result) row {
+	out := row{
+		cell: c, policy: policy, requests: r.Requests,
+		p50: milliseconds(r, 50), p99: milliseconds(r, 99), p999: milliseconds(r, 99.9),
+		errorShare: r.ErrorShare(), evictions: r.Evictions,
+	}
+	for _, n := range curveAt {
+		// Fewer than 10 requests beyond a point give a random value.
+		if served := float64(r.Requests) * (1 - out.errorShare); served >= 10*n {
+			out.curve = append(out.curve, milliseconds(r, 100*(1-1/n)))
+		}
+	}
+	if shares := r.VictimShares; len(shares) > 0 {
+		out.victimMax = slices.Max(shares)
+		for _, s := range shares {
+			out.victimMean += s / float64(len(shares))
+		}
+	}
+	return out
+}
+
+func (r *row) compare(reference *row) {
+	r.p50Ratio, r.p99Ratio, r.p999Ratio = r.p50/reference.p50, r.p99/reference.p99, r.p999/reference.p999
+	r.excessErrors = r.errorShare - reference.errorShare
+	ratios := make([]float64, len(r.p99Of))
+	for i := range ratios {
+		ratios[i] = r.p99Of[i] / reference.p99Of[i]
+	}
+	r.noise = standardError(ratios)
+}
+
+// standardError returns the standard error of the mean, relative to the mean.
+func standardError(values []float64) float64 {
+	n := float64(len(values))
+	mean, square := 0.0, 0.0
+	for _, v := range values {
+		mean += v / n
+	}
+	for _, v := range values {
+		square += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(square/(n-1)/n) / mean // NaN for one value
+}
+
+// geometricMean returns the geometric mean of the values of the rows that count; NaN without
+// such rows.
+func geometricMean(rows []row, counts func(*row) bool, value func(*row) float64) float64 {
+	sum, n := 0.0, 0
+	for i := range rows {
+		if counts(&rows[i]) {
+			sum += math.Log(value(&rows[i]))
+			n++
+		}
+	}
+	return math.Exp(sum / float64(n))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/ringway/ringway/sims/internal/queueing"
 )
 
-// The candidates, as they are published, with their own defaults. Each keeps to what a
-// relay sees: when requests come and when their answers do.
+// The candidates follow their published code, with their defaults. Each uses only what a relay
+// observes: the times of requests and of their answers.
 
 const (
 	none            = "none"
@@ -21,10 +21,11 @@ const (
 	kratosBBR       = "bbr"
 )
 
-// ceiling is --max-in-flight.
+// ceiling is the value of the relay's setting --max-in-flight.
 const ceiling = 10_000
 
-// gates makes the gates of one candidate; endpoints are those of a relay.
+// gates returns the constructor of the gates of one candidate; endpoints is the number of
+// endpoints of a relay.
 func gates(name string, endpoints int) func(int) queueing.Gate {
 	switch name {
 	case ringwayLimit:
@@ -39,7 +40,7 @@ func gates(name string, endpoints int) func(int) queueing.Gate {
 	return nil
 }
 
-// limiter is the relay's own.
+// limiter is the limiter of the relay, of package internal/relay/overload.
 type limiter struct {
 	overload.Limiter
 	endpoints int
@@ -51,23 +52,24 @@ func (l *limiter) Answered(took time.Duration, _ selection.Instant) { l.Limiter.
 
 func (l *limiter) Refresh(now selection.Instant) { l.Tick(time.Duration(now), l.endpoints) }
 
-// counted is what all others do: they compare what is in flight with a limit.
+// counted is the common part of the other candidates, which compare the number in flight with
+// a limit.
 type counted struct{ inFlight int }
 
 func (c *counted) Left()                     { c.inFlight-- }
 func (c *counted) GaveUp(time.Duration)      { c.inFlight-- }
 func (c *counted) Refresh(selection.Instant) {}
 
-// envoy is the gradient controller of Envoy's adaptive concurrency filter: the median of a
-// window over one measured while next to nothing is let through.
+// envoy is the gradient controller of Envoy's adaptive concurrency filter: it compares the
+// median latency of a window with the median measured at the minimum limit (minRTT).
 type envoy struct {
 	counted
 	samples   []time.Duration
 	limit     float64
 	deferred  float64 // the limit while minRTT is measured, 0 otherwise
 	minRTT    time.Duration
-	epoch     selection.Instant // samples before do not count
-	next      selection.Instant // measurement of minRTT
+	epoch     selection.Instant // requests sent before are ignored
+	next      selection.Instant // next measurement of minRTT
 	updated   selection.Instant
 	atMinimum int
 	jitter    time.Duration
@@ -83,7 +85,7 @@ const (
 )
 
 func newEnvoy(client int) *envoy {
-	// The jitter of 15 % is to keep relays from measuring at the same time.
+	// The jitter of 15 % prevents relays from measuring at the same time.
 	e := &envoy{limit: envoyMinimum, jitter: time.Duration(client%10) * envoyInterval * 15 / 1000}
 	e.deferred = envoyMinimum
 	return e
@@ -132,17 +134,17 @@ func (e *envoy) median() time.Duration {
 	return m
 }
 
-// gradient2 is Netflix's Gradient2Limit behind its WindowedLimit: the mean of a second
-// over an average of many seconds.
+// gradient2 is Netflix's Gradient2Limit behind its WindowedLimit: it compares the mean latency
+// of one second with an average of many seconds.
 type gradient2 struct {
 	counted
 	limit   float64
 	long    float64 // ns
 	samples int
 	sum     time.Duration
-	most    int // in flight in this window
+	most    int // highest number in flight in this window
 	began   selection.Instant
-	windows int // taken into long
+	windows int // number of windows in long
 }
 
 const (
@@ -188,14 +190,15 @@ func (g *gradient2) Answered(took time.Duration, now selection.Instant) {
 	g.limit = max(gradient2Minimum, min(ceiling, limit))
 }
 
-// bbr is the limiter of go-kratos: the most answers of a tenth of a second times the
-// smallest mean time of one, over ten seconds. Its gate, the load of the processor, is
-// left out: a relay does not know that of its endpoints.
+// bbr is the limiter of go-kratos: the limit is the most answers of a tenth of a second times
+// the smallest mean latency of a tenth of a second, over ten seconds. The original applies
+// the limit only while the processor is loaded. This port omits that condition, because a
+// relay does not know the processor load of its endpoints.
 type bbr struct {
 	counted
 	ring  [100]bbrBucket
 	limit int
-	at    int64 // bucket for which limit holds
+	at    int64 // bucket for which limit was computed
 }
 
 type bbrBucket struct {
@@ -227,7 +230,7 @@ func (b *bbr) product(number int64) int {
 		least = min(least, math.Ceil(one.sum.Seconds()*1000/float64(one.passed)))
 	}
 	if math.IsInf(least, 1) {
-		return ceiling // nothing is known yet
+		return ceiling // no samples yet
 	}
 	return int(math.Floor(float64(most)*least*float64(time.Second/bbrBucketTime)/1000 + 0.5))
 }

@@ -14,24 +14,24 @@ import (
 const (
 	// begins is when the overload begins.
 	begins = 10 * time.Second
-	// after it the fleet is watched for so long.
+	// after is the time from the end of the overload to the end of the run.
 	after = 10 * time.Second
-	// settled is the second of the overload from which on goodput is judged.
+	// settled is the number of seconds of the overload before goodput is measured.
 	settled = 5
-	// enough of the requests answered in time are all but for the odd one.
+	// enough is the share of requests answered in time that counts as all.
 	enough = 0.99
-	// workers that a relay knows.
+	// known is the number of workers that a relay knows.
 	known = 15
 )
 
-// outcome is what one limit led to.
+// outcome holds the results of one limit.
 type outcome struct {
 	seconds []queueing.Second
-	goodput float64 // of the worst second after the fifth ÷ capacity
-	mean    float64 // goodput of these seconds
-	normal  float64 // s
-	refused float64 // ÷ requests, while the fleet can keep up
-	late    float64 // not answered in time ÷ requests, while the fleet can keep up
+	goodput float64 // answered in time ÷ capacity, worst second after the fifth
+	mean    float64 // answered in time ÷ capacity, mean of the seconds after the fifth
+	normal  float64 // s from the end of the overload until all requests are answered in time
+	refused float64 // ÷ requests, at a load below the capacity
+	late    float64 // not answered in time ÷ requests, at a load below the capacity
 	p99     time.Duration
 }
 
@@ -77,7 +77,7 @@ func run(r *scenario.Run) error {
 		}
 		t.Add(name, mark, o.goodput, o.mean, until, 100*o.refused, 100*o.late, int(o.p99.Milliseconds()))
 		line := served.Line(name)
-		for s, at := range o.seconds[:len(o.seconds)-1] { // the last one has what came late
+		for s, at := range o.seconds[:len(o.seconds)-1] { // the last second has no arrivals
 			line.At(float64(s), float64(at.Served)/capacity(r))
 		}
 	}
@@ -90,7 +90,7 @@ func topology(r *scenario.Run) queueing.Topology {
 	return queueing.Topology{Clients: r.Int("relays"), Workers: 5 * r.Int("relays"), Range: known}
 }
 
-// capacity of the fleet, in requests per second.
+// capacity returns the capacity of the fleet, in requests per second.
 func capacity(r *scenario.Run) float64 {
 	return float64(topology(r).Workers*queueing.Slots) / queueing.MeanService.Seconds()
 }
@@ -99,12 +99,12 @@ func config(r *scenario.Run, limit string) queueing.Config {
 	return queueing.Config{
 		Topology: topology(r), Seed: r.Seed(), Policy: policy.Ringway("ringway", selection.DefaultConfig()),
 		Callers: &queueing.Callers{Timeout: r.Duration("timeout"), Attempts: 1, Gate: gates(limit, known)},
-		// The services queue without end: what is refused, relays refuse.
+		// The services queue without limit, so only relays refuse requests.
 		QueueBound: 1 << 30,
 	}
 }
 
-// overloaded is a time with more requests than the fleet can serve.
+// overloaded runs a fleet with more requests than the capacity for some time.
 func (o *outcome) overloaded(r *scenario.Run, limit string) error {
 	from, to := begins, begins+r.Duration("lasts")
 	cfg := config(r, limit)
@@ -120,7 +120,7 @@ func (o *outcome) overloaded(r *scenario.Run, limit string) error {
 	return nil
 }
 
-// span is the seconds of an overload.
+// span is the time of an overload, in seconds of the run.
 type span struct{ from, to int }
 
 func (o *outcome) judge(seconds []queueing.Second, overload span, capacity float64) {
@@ -129,7 +129,7 @@ func (o *outcome) judge(seconds []queueing.Second, overload span, capacity float
 		o.goodput = min(o.goodput, float64(s.Served)/capacity)
 		o.mean += float64(s.Served) / capacity / float64(overload.to-overload.from-settled)
 	}
-	last := len(seconds) - 1 // it has no arrivals, but all that came late
+	last := len(seconds) - 1 // has no arrivals, only events after the last arrival
 	for s := last - 1; s >= overload.to; s-- {
 		if float64(seconds[s].Served) < enough*float64(seconds[s].Requests) {
 			o.normal = float64(s + 1 - overload.to)
@@ -138,13 +138,13 @@ func (o *outcome) judge(seconds []queueing.Second, overload span, capacity float
 	}
 }
 
-// busy is a time in which the fleet can just keep up: a fifth of the workers is slow, there
-// are bursts, one worker joins, one is slow for a while and dies.
+// busy runs a fleet just below its capacity: a fifth of the workers is slow, there are bursts,
+// one worker joins, one is 10 times slower for 3 s, and one fails.
 func (o *outcome) busy(r *scenario.Run, limit string) error {
 	const every, long = 2 * time.Second, 200 * time.Millisecond
 	burst := r.Float("burst")
 	cfg := config(r, limit)
-	// Load is that between the bursts.
+	// Load is the load between the bursts.
 	cfg.Load = r.Float("busy") / (1 + (burst-1)*long.Seconds()/every.Seconds())
 	cfg.Scenario = queueing.Scenario{
 		Name: "busy", SlowShare: 0.2, SlowBy: 3, End: at(r.Duration("busy-for")),

@@ -1,15 +1,15 @@
-// Package overload asks what relays make of a fleet that is asked for several times what
-// it can do: without a limit on what is in flight, with limits as others have published
-// them, and with the one of package internal/relay/overload.
+// Package overload simulates a fleet with several times more requests than its capacity:
+// without a limit on requests in flight, with the published limits of other systems, and
+// with the limit of package internal/relay/overload.
 //
-// Workers queue without end and callers wait for a time only. Without a limit the queues
-// grow until every answer comes too late, and nothing of what the fleet does is of use. A
-// limit has to hold without a setting for the fleet, and it must not refuse anything
-// while the fleet can keep up, however uneven its load is.
+// Workers queue without limit and callers wait for a limited time. Without a limit in flight
+// the queues grow until every answer comes too late, and all work of the fleet is wasted. A
+// limit must work without a setting for the fleet, and must not refuse requests while the
+// load is below the capacity, even if the load is uneven.
 //
-//	scenario.go  what it varies and what must hold
+//	scenario.go  settings and promises
 //	limits.go    the limits
-//	runs.go      the overload and the busy day
+//	runs.go      the overload, and a high load below the capacity
 package overload
 
 import (

@@ -1,16 +1,18 @@
-// Package retrystorm asks what retries do to a fleet that has more to do than it can: with
-// and without a budget for them, with and without a bound on what a relay carries.
+// Package retrystorm measures the effect of retries on a fleet with more requests than its
+// capacity: with and without a retry budget, with and without a limit on the requests in
+// flight at a relay.
 //
-// Callers wait a while for an answer, give up and try again; the worker does not know, and
-// serves what nobody waits for. A rush of some seconds fills the queues; once every answer
-// comes too late, all work is wasted and every request is sent several times, which keeps
-// the queues full: the storm outlives the rush. A budget bounds how much more is sent, a
-// bound on what is in flight keeps the queues so short that what is served is in time.
+// Callers wait a limited time for an answer and then retry; the worker is not notified and
+// still serves the old attempt. A rush of some seconds fills the queues. When every answer
+// comes too late, all work is wasted and every request is sent several times. The retries
+// keep the queues full, so the overload continues after the rush. A budget limits the number
+// of retries. A limit on requests in flight keeps the queues short, so that answers are in
+// time.
 //
-// The balancer and the budgets are the real ones; see package queueing for the model.
+// The balancer and the budgets are the real packages; see package queueing for the model.
 //
-//	scenario.go  what it varies and what must hold
-//	storm.go     the four cases and what they lead to
+//	scenario.go  settings and promises
+//	storm.go     the four cases and their results
 package retrystorm
 
 import (

@@ -10,7 +10,8 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// topologyOf is a fleet in which each relay knows 15 workers, each worker 3 relays.
+// topologyOf returns a fleet in which each relay knows 15 workers and each worker has 3
+// relays.
 func topologyOf(relays int) queueing.Topology {
 	return queueing.Topology{Clients: relays, Workers: 5 * relays, Range: 15}
 }
@@ -18,13 +19,13 @@ func topologyOf(relays int) queueing.Topology {
 const (
 	// begins is when the rush begins.
 	begins = 10 * time.Second
-	// savings are those of a relay.
+	// savings is budget.Budget's savings of a relay.
 	savings = 500
-	// enough of the requests answered in time are all but for the odd one.
+	// enough is the share of requests answered in time that counts as all.
 	enough = 0.99
 )
 
-// defence is what is done against a storm.
+// defence lists the measures against a retry storm.
 type defence struct{ retries, budget, shedding bool }
 
 func (d defence) String() string {
@@ -41,15 +42,15 @@ func (d defence) String() string {
 	return "neither"
 }
 
-// outcome is what came of it.
+// outcome holds the results of one case.
 type outcome struct {
 	seconds   []queueing.Second
-	goodput   float64 // in the rush ÷ capacity
+	goodput   float64 // answered in time in the rush ÷ capacity
 	amplified float64 // attempts ÷ requests in the rush
 	after     float64 // answered in time ÷ requests, after the rush
 	stays     float64 // attempts ÷ requests in the last 5 s
-	recovers  float64 // s; the whole time after the rush if it never does
-	wasted    int     // answers that nobody waited for
+	recovers  float64 // s; the whole time after the rush if the fleet never recovers
+	wasted    int     // answers that came after the timeout of the attempt
 }
 
 func run(r *scenario.Run) error {
@@ -95,7 +96,7 @@ func run(r *scenario.Run) error {
 		}
 		t.Add(d.String(), mark, o.goodput, o.amplified, 100*o.after, o.stays, until, o.wasted)
 		in, out := served.Line(d.String()), sent.Line(d.String())
-		for s, at := range o.seconds[:len(o.seconds)-1] { // the last one has what came late
+		for s, at := range o.seconds[:len(o.seconds)-1] { // the last second has no arrivals
 			if at.Requests > 0 {
 				in.At(float64(s), 100*float64(at.Served)/float64(at.Requests))
 				out.At(float64(s), float64(at.Attempts)/float64(at.Requests))
@@ -130,7 +131,7 @@ func storm(r *scenario.Run, d defence) (outcome, error) {
 		Scenario: queueing.Scenario{Name: "rush", End: at(end), Rush: queueing.Rush{From: at(from), To: at(to), Factor: r.Float("rush")}},
 		Policy:   policy.Ringway("ringway", selection.DefaultConfig()),
 		Callers:  callers,
-		// The services queue without end: what is refused, relays refuse.
+		// The services queue without limit, so only relays refuse requests.
 		QueueBound: 1 << 30,
 	})
 	if err != nil {
@@ -139,12 +140,12 @@ func storm(r *scenario.Run, d defence) (outcome, error) {
 	return judge(result.Seconds, int(from.Seconds()), int(to.Seconds()), capacity(r.Int("relays"))), nil
 }
 
-// capacity of the fleet, in requests per second.
+// capacity returns the capacity of the fleet, in requests per second.
 func capacity(relays int) float64 {
 	return float64(topologyOf(relays).Workers*queueing.Slots) / queueing.MeanService.Seconds()
 }
 
-// judge takes the seconds of a rush apart.
+// judge computes the outcome from the seconds of a run.
 func judge(seconds []queueing.Second, from, to int, capacity float64) outcome {
 	o := outcome{seconds: seconds}
 	sum := func(seconds []queueing.Second) (s queueing.Second) {
@@ -156,7 +157,7 @@ func judge(seconds []queueing.Second, from, to int, capacity float64) outcome {
 		}
 		return s
 	}
-	last := len(seconds) - 1 // it has no arrivals, but all that came late
+	last := len(seconds) - 1 // has no arrivals, only events after the last arrival
 	rush, after, end := sum(seconds[from:to]), sum(seconds[to:last]), sum(seconds[max(to, last-5):last])
 	o.goodput = float64(rush.Served) / (capacity * float64(to-from))
 	o.amplified = float64(rush.Attempts) / float64(rush.Requests)

@@ -10,24 +10,25 @@ import (
 	"github.com/ringway/ringway/selection/strategy"
 )
 
-// setup is one surge.
+// setup configures one surge.
 type setup struct {
 	workers, relays, allocators int // allocators of all relays together
-	// stay is how long a slot is held on average, in reports; 0 is for ever.
+	// stay is the average time for which a slot is held, in report intervals; 0 means that
+	// slots are never released.
 	stay int
-	// blind relays read the reports alone, not what they sent since.
+	// blind relays use only the reports and ignore the requests sent since.
 	blind bool
 	spec  strategy.Spec
-	// full slots of the first worker are taken by others.
+	// full is the number of slots of the first worker that other clients use.
 	full int
 }
 
-// every is the time between two load reports of a worker; each allocator takes one slot in
-// that time.
+// every is the interval of the load reports of a worker. Each allocator takes one slot per
+// interval.
 const every = time.Second
 
-// fleet is relays with the real strategy and the real balancer, whose loads it reads, and
-// workers that count slots.
+// fleet holds relays and workers. Relays use the real strategy, which reads loads from the real
+// balancer; workers count slots.
 type fleet struct {
 	setup
 	now    selection.Instant
@@ -43,7 +44,7 @@ type relay struct {
 	strategy  *strategy.Strategy
 	choices   []strategy.Endpoint
 	sessions  []session
-	allocates int // slots between two reports
+	allocates int // slots taken between two reports
 }
 
 type session struct {
@@ -51,7 +52,7 @@ type session struct {
 	pick   selection.Pick
 }
 
-// signals are what the strategy reads, as relays give them.
+// signals provides the load of a worker to the strategy, as relays do.
 type signals struct {
 	relay    *relay
 	worker   int
@@ -106,8 +107,9 @@ func newFleet(s setup, random func(stream string) *rand.Rand) (*fleet, error) {
 	return f, nil
 }
 
-// interval is the time from one report to the next: every worker tells its load, then every
-// allocator takes a slot, and nobody hears of it. Slots end at the end.
+// interval simulates the time from one report to the next: every worker reports its load, then
+// every allocator takes a slot, which no other relay knows. Slots are released at the end of
+// the interval.
 func (f *fleet) interval() error {
 	for _, r := range f.relays {
 		if err := r.hear(); err != nil {
@@ -116,7 +118,7 @@ func (f *fleet) interval() error {
 	}
 	clear(f.sent)
 	step := selection.Instant(every) / selection.Instant(f.relays[0].allocates+1)
-	// The relays' allocators take turns, as they would in parallel.
+	// The allocators of the relays take turns, as an approximation of parallel relays.
 	for range f.relays[0].allocates {
 		f.now += step
 		for _, r := range f.relays {
@@ -134,7 +136,7 @@ func (f *fleet) interval() error {
 	return nil
 }
 
-// hear takes the reports in.
+// hear passes the load reports of all workers to the relay's balancer.
 func (r *relay) hear() error {
 	f := r.fleet
 	for i := range r.choices {
@@ -165,7 +167,8 @@ func (r *relay) allocate() error {
 	return nil
 }
 
-// end ends each slot with the same chance. Nobody is told: the next report tells it.
+// end releases each slot with a probability of 1/stay. The other relays see the release in the
+// next report.
 func (r *relay) end() {
 	f, kept := r.fleet, r.sessions[:0]
 	for _, s := range r.sessions {
@@ -179,7 +182,7 @@ func (r *relay) end() {
 	r.sessions = kept
 }
 
-// mean is the number of slots that a worker has taken on average.
+// mean returns the average number of slots of a worker.
 func mean(values []int) float64 {
 	sum := 0
 	for _, v := range values {

@@ -1,15 +1,15 @@
-// Package surge asks what thousands of allocators do that take slots at the same time, on
-// loads that are old.
+// Package surge simulates thousands of allocators that take slots at the same time, based on
+// old load reports.
 //
-// Relays run the real strategy slots and read loads as relays do: from the real balancer,
-// the last report of a worker and what the relay itself has sent since. Between two reports
-// nobody hears of anybody else. So whoever looks emptiest in a report is chosen by all: the
-// herd. How large it gets is up to the number of endpoints that are compared, not to their
-// number; the jitter acts only where loads differ by a few slots.
+// Relays use the real strategy slots and read loads from the real balancer: the last report of
+// a worker plus the requests that the relay has sent since. Between two reports a relay does
+// not see the requests of other relays, so all relays choose the workers with the lowest
+// reported load: a herd. The size of the herd depends on the number of compared endpoints (K),
+// not on the number of all endpoints; the jitter matters only if loads differ by a few slots.
 //
 //	fleet.go   relays, allocators, workers, and the time between two reports
 //	storms.go  many allocators, report after report: K and jitter
-//	cold.go    an empty pool with loads that are counted; a worker that is full
+//	cold.go    an empty pool with counted loads; a full worker
 package surge
 
 import (
@@ -67,7 +67,7 @@ func New() scenario.Scenario {
 	}
 }
 
-// setupOf is the surge that the settings of a run describe.
+// setupOf returns the surge of the settings of a run.
 func setupOf(r *scenario.Run) setup {
 	return setup{
 		workers: r.Int("workers"), relays: min(r.Int("relays"), r.Int("allocators")), allocators: r.Int("allocators"),

@@ -8,18 +8,18 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// outcome is what one surge has led to.
+// outcome holds the results of one surge.
 type outcome struct {
 	herd    float64   // slots of the busiest worker between two reports ÷ mean, on average
-	fullest float64   // slots of the fullest ÷ mean at each report, on average
-	first   float64   // slots of the busiest above the mean before the second report
-	above   []float64 // slots of the fullest above the mean, report by report
-	full    float64   // share of the slots that the first worker got
+	fullest float64   // slots of the fullest worker ÷ mean at each report, on average
+	first   float64   // slots of the busiest worker − mean, before the second report
+	above   []float64 // slots of the fullest worker − mean, by report
+	full    float64   // share of the new slots that the first worker got
 }
 
 func (s setup) run(r *scenario.Run, reports int) (outcome, error) {
 	var out outcome
-	// Equal chance for all, so that they are compared on the same terms.
+	// All setups use the same random streams, so that results are comparable.
 	f, err := newFleet(s, func(stream string) *rand.Rand { return r.Rand(stream) })
 	if err != nil {
 		return out, err
@@ -48,7 +48,7 @@ func (s setup) run(r *scenario.Run, reports int) (outcome, error) {
 	return out, nil
 }
 
-// storms are surges of many allocators and of few, with each K and jitter.
+// storms runs surges of many and of few allocators, with each K and jitter.
 func storms(r *scenario.Run) error {
 	judged := setupOf(r)
 	few := judged
@@ -64,7 +64,7 @@ func storms(r *scenario.Run) error {
 		for _, k := range ks {
 			for _, jitter := range jitters4 {
 				if k == 1 && jitter > 0 {
-					continue // no load is read
+					continue // K = 1 reads no load
 				}
 				next := base
 				next.spec = specOf(r, k, jitter)
@@ -144,5 +144,71 @@ func storms(r *scenario.Run) error {
 	}
 	p.Conclusion = fmt.Sprintf("Two samples keep the fullest worker within %.0f %% of the mean however old the loads; one leaves it to the ring (%.0f %% above), eight to the herd (%.0f %%).",
 		100*(find(judged.allocators, 2, 0).fullest-1), 100*(find(judged.allocators, 1, 0).fullest-1), 100*(find(judged.allocators, 8, 0).fullest-1))
+	return nil
+}
+
+// full is how many slots of the overloaded worker are in use.
+const full = 50
+
+// cold fills empty pools from one relay that counts its own requests, and measures how often a
+// full worker is picked.
+func cold(r *scenario.Run) error {
+	n, trials := r.Int("workers"), r.Int("trials")
+	jitters := []int{0, r.Int("jitter")}
+	above := make([][]float64, len(jitters))
+	for i := range above {
+		above[i] = make([]float64, trials)
+	}
+	var overloaded outcome
+	busy := setupOf(r)
+	busy.full = full
+	busy.workers = max(8, n/4) // few workers, so that a fair share is far too much for the full one
+	// Each other worker gets a few slots, always fewer than the full worker has.
+	busy.allocators, busy.stay = max(busy.relays, 5*busy.workers), 2
+	if err := r.Parallel(trials+1, func(i int) (err error) {
+		if i == trials {
+			overloaded, err = busy.run(r, r.Int("reports"))
+			return err
+		}
+		for k, jitter := range jitters {
+			s := setup{workers: n, relays: 1, allocators: n, blind: r.Bool("blind"), spec: specOf(r, r.Int("samples"), jitter)}
+			f, err := newFleet(s, func(stream string) *rand.Rand { return r.Rand(fmt.Sprintf("cold-%d-%s", i, stream)) })
+			if err != nil {
+				return err
+			}
+			if err := f.interval(); err != nil {
+				return err
+			}
+			above[k][i] = float64(slices.Max(f.taken)) - mean(f.taken)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	t := r.Table(scenario.Table{
+		Name: "cold", Title: fmt.Sprintf("a cold pool of %d workers: one relay takes a slot for each, and counts", n),
+		Columns: []scenario.Column{
+			{Name: "jitter", Key: true}, {Name: "pools"}, {Name: "fullest above the mean", Unit: "slots", Digits: 2}, {Name: "at worst", Unit: "slots"}, {Name: "pools above 2", Unit: "%", Digits: 1},
+		},
+	})
+	for k, jitter := range jitters {
+		average, more := 0.0, 0
+		for _, a := range above[k] {
+			average += a / float64(trials)
+			if a > 2 {
+				more++
+			}
+		}
+		t.Add(jitter, trials, average, slices.Max(above[k]), 100*float64(more)/float64(trials))
+		if k == 0 {
+			r.Check(coldPool, average, fmt.Sprintf("%d pools of %d workers", trials, n))
+		} else if jitter > 0 {
+			t.Note = fmt.Sprintf("The jitter costs a cold pool up to %.0f slots: it hides the only difference that there is.", slices.Max(above[k])-slices.Max(above[0]))
+		}
+		if jitters[1] == 0 {
+			break
+		}
+	}
+	r.Check(avoids, overloaded.full, fmt.Sprintf("fair is %.3f; %d allocators", 1/float64(busy.workers), busy.allocators))
 	return nil
 }

@@ -1,0 +1,300 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/term"
+
+	"github.com/ringway/ringway/internal/daemon"
+)
+
+// The forms of output.
+const (
+	formTable = "table"
+	formJSON  = "json"
+	formYAML  = "yaml"
+	formWide  = "wide"
+)
+
+// forms lists them all. A table is for people and may change; scripts read JSON.
+var forms = []string{formTable, formJSON, formYAML, formWide}
+
+// form is the output form of a command.
+type form struct {
+	outputs []string
+	output  string
+}
+
+// bind adds --output with the given forms, with all forms if outputs is empty.
+func (f *form) bind(flags *pflag.FlagSet, outputs ...string) {
+	if len(outputs) == 0 {
+		outputs = forms
+	}
+	f.outputs = outputs
+	last := len(outputs) - 1
+	flags.StringVarP(&f.output, "output", "o", outputs[0], "form of the output: "+strings.Join(outputs[:last], ", ")+" or "+outputs[last])
+}
+
+func (f *form) check() error {
+	if !slices.Contains(f.outputs, f.output) {
+		return fmt.Errorf("--output %q: allowed are %s", f.output, strings.Join(f.outputs, ", "))
+	}
+	return nil
+}
+
+// wide reports whether a table has all columns.
+func (f *form) wide() bool { return f.output == formWide }
+
+// show writes a JSON document in the selected form.
+func (f *form) show(cmd *cobra.Command, text []byte, table func(io.Writer) error) error {
+	return f.write(cmd.OutOrStdout(), text, table)
+}
+
+func (f *form) write(out io.Writer, text []byte, table func(io.Writer) error) error {
+	switch f.output {
+	case formJSON:
+		_, err := out.Write(text)
+		return err
+	case formYAML:
+		return writeYAML(out, text)
+	}
+	return table(out)
+}
+
+// showValue is show for a Go value.
+func (f *form) showValue(cmd *cobra.Command, v any, table func(io.Writer) error) error {
+	text, err := document(v)
+	if err != nil {
+		return err
+	}
+	return f.show(cmd, text, table)
+}
+
+// document encodes v as the admin API would.
+func document(v any) ([]byte, error) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	return append(text, '\n'), err
+}
+
+// writeYAML writes JSON as YAML and keeps the order of the keys.
+func writeYAML(w io.Writer, text []byte) error {
+	var doc yaml.Node // JSON is YAML, in flow style
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return fmt.Errorf("write the answer as YAML: %w", err)
+	}
+	plainStyle(&doc)
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc); err != nil {
+		return err
+	}
+	return enc.Close()
+}
+
+// plainStyle removes the style of JSON. The encoder keeps the quotes of a text that would
+// otherwise be read as another type.
+func plainStyle(n *yaml.Node) {
+	n.Style = 0
+	for _, child := range n.Content {
+		plainStyle(child)
+	}
+}
+
+// terminal returns the terminal that w writes to, false if w is no terminal.
+func terminal(w io.Writer) (*os.File, bool) {
+	file, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil, false
+	}
+	return file, true
+}
+
+// coloured reports whether output to w is coloured: w is a terminal and the environment
+// does not have NO_COLOR (no-color.org).
+func coloured(w io.Writer) bool {
+	_, ok := terminal(w)
+	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// table aligns columns. Unlike text/tabwriter it right-aligns columns of numbers and does
+// not count colour codes as width.
+type table struct {
+	colour bool
+	right  []bool
+	rows   [][]cell
+}
+
+// cell is a text with its style on a coloured terminal.
+type cell struct {
+	text  string
+	style style
+}
+
+type style string
+
+// The styles: a good state, a transitional one and a bad one.
+const (
+	plain style = ""
+	good  style = "\x1b[32m"
+	fair  style = "\x1b[33m"
+	bad   style = "\x1b[31m"
+	bold  style = "\x1b[1m"
+)
+
+const reset = "\x1b[0m"
+
+// newTable returns a table with the given columns; a name with the prefix > marks a column
+// of numbers.
+func newTable(colour bool, columns ...string) *table {
+	t := &table{colour: colour, right: make([]bool, len(columns))}
+	head := make([]cell, len(columns))
+	for i, name := range columns {
+		name, t.right[i] = strings.CutPrefix(name, ">")
+		head[i] = cell{name, bold}
+	}
+	t.rows = append(t.rows, head)
+	return t
+}
+
+// add adds a row of texts and cells. Empty values are shown as a dash, so that scripts can
+// count the columns.
+func (t *table) add(values ...any) {
+	row := make([]cell, len(values))
+	for i, v := range values {
+		switch v := v.(type) {
+		case cell:
+			row[i] = v
+		case string:
+			row[i].text = v
+		}
+		if row[i].text = daemon.Printable(row[i].text); row[i].text == "" {
+			row[i].text = "-"
+		}
+	}
+	t.rows = append(t.rows, row)
+}
+
+func (t *table) writeTo(out io.Writer) error {
+	width := make([]int, len(t.right))
+	for _, row := range t.rows {
+		for i, c := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(c.text))
+		}
+	}
+	var b strings.Builder
+	for _, row := range t.rows {
+		for i, c := range row {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c.text))
+			if t.right[i] {
+				b.WriteString(pad)
+			}
+			if t.colour && c.style != plain {
+				b.WriteString(string(c.style) + c.text + reset)
+			} else {
+				b.WriteString(c.text)
+			}
+			if i == len(row)-1 {
+				break
+			}
+			if !t.right[i] {
+				b.WriteString(pad)
+			}
+			b.WriteString("  ")
+		}
+		b.WriteString("\n")
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// rows aligns lines of text with parts separated by tabs.
+type rows struct{ *tabwriter.Writer }
+
+func newRows(out io.Writer) rows { return rows{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)} }
+
+// add adds a line and makes its values printable.
+func (r rows) add(format string, values ...any) {
+	fmt.Fprintf(r, format+"\n", printable(values...)...)
+}
+
+// printable makes values safe for a terminal, because strings often come from other
+// members.
+func printable(values ...any) []any {
+	out := make([]any, len(values))
+	for i, v := range values {
+		out[i] = v
+		if text := reflect.ValueOf(v); text.Kind() == reflect.String {
+			out[i] = daemon.Printable(text.String())
+		}
+	}
+	return out
+}
+
+// count formats a number for people: 1234567 is 1.2M. Numbers below ten thousand are exact.
+func count(n uint64) string {
+	const thousand = 1000
+	if n < 10*thousand {
+		return strconv.FormatUint(n, 10)
+	}
+	v := float64(n)
+	for _, unit := range "kMGT" {
+		if v /= thousand; v < 999.95 || unit == 'T' {
+			return strconv.FormatFloat(v, 'f', 1, 64) + string(unit)
+		}
+	}
+	return ""
+}
+
+// age formats a duration in its two largest units: 3d4h, 5m12s, 4s.
+func age(d time.Duration) string {
+	d = max(d, 0).Truncate(time.Second)
+	units := []struct {
+		size time.Duration
+		name string
+	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
+	for i, u := range units {
+		n := d / u.size
+		if n == 0 && u.size > time.Second {
+			continue
+		}
+		text := fmt.Sprintf("%d%s", n, u.name)
+		if i+1 < len(units) {
+			if rest := d % u.size / units[i+1].size; rest > 0 {
+				text += fmt.Sprintf("%d%s", rest, units[i+1].name)
+			}
+		}
+		return text
+	}
+	return "0s"
+}
+
+// latency formats milliseconds with the significant digits only.
+func latency(ms float64) string {
+	switch {
+	case ms <= 0:
+		return ""
+	case ms < 1:
+		return fmt.Sprintf("%.0fµs", ms*1000)
+	case ms < 100:
+		return fmt.Sprintf("%.1fms", ms)
+	case ms < 10_000:
+		return fmt.Sprintf("%.0fms", ms)
+	}
+	return fmt.Sprintf("%.1fs", ms/1000)
+}
+
+// percent formats a share from 0 to 1.
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }

@@ -1,0 +1,145 @@
+//go:build linux
+
+package netns
+
+import (
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/procs"
+)
+
+const (
+	// lasting is how long a partition lasts at least: until connections of before have
+	// been tried, evicted and tried again.
+	lasting = 25 * time.Second
+	// healing bounds the time from a network that works to a fleet that is whole. Members
+	// look for lost ones every 30 s ± 50 %, each at its own times.
+	healing = 30 * time.Second
+)
+
+func long() bool { return os.Getenv("LONG_TESTS") != "" }
+
+// Nothing tells a relay that the packets of a worker are lost: its connections stay
+// open and new ones are neither taken nor refused.
+func TestABlackHoleFailsNoGETAndTheWorkerIsBackAfterwards(t *testing.T) {
+	for name, lose := range map[string]func(*fleet, *host){
+		"packets are dropped": func(f *fleet, h *host) { f.isolate(h) },
+		"the link is down":    func(f *fleet, h *host) { f.down(h) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gets := int64(2_000) // all phases together
+			if long() {
+				gets = 10_000
+			}
+			f := startFleet(t, 2, 4)
+			lost := f.workers[0]
+			l := f.startLoad(t, f.relays...)
+			l.more(t, gets/10)
+			procs.Await(t, lost.id+" gets requests", func() bool { return l.answered(lost.id, time.Time{}) })
+
+			lose(f, lost.host)
+			began := time.Now()
+			for _, r := range f.relays {
+				procs.Await(t, r.id+" has evicted the worker or knows that it is dead", func() bool {
+					return !slices.ContainsFunc(f.peers(r), func(p peer) bool { return p.Node == lost.id && p.State == "active" })
+				})
+				procs.Await(t, r.id+" no longer sees the worker", func() bool { return !slices.Contains(f.seen(r), lost.id) })
+			}
+			t.Logf("it was gone from the views after %v", time.Since(began).Round(time.Millisecond))
+			l.more(t, gets*8/10)
+
+			f.heal()
+			f.becomesWhole(healing)
+			back := time.Now()
+			procs.Await(t, lost.id+" gets requests again", func() bool { return l.answered(lost.id, back) })
+			l.more(t, gets/10)
+			wellServed(t, l.stop())
+		})
+	}
+}
+
+func TestBothSidesOfAPartitionServeAndGrowTogetherAgain(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 4, 6)
+	type side struct {
+		relays, workers []*member
+		load            *load
+	}
+	sides := []*side{{relays: f.relays[:2], workers: f.workers[:3]}, {relays: f.relays[2:], workers: f.workers[3:]}}
+	for _, s := range sides {
+		s.load = f.startLoad(t, s.relays...)
+		s.load.more(t, 200)
+	}
+	of := func(s *side) []*host { return hosts(slices.Concat(s.relays, s.workers)...) }
+	f.drop(of(sides[0]), of(sides[1]))
+	cut := time.Now()
+	for _, s := range sides {
+		own := slices.Concat(ids(s.relays), ids(s.workers))
+		for _, r := range s.relays {
+			procs.Await(t, r.id+" sees its own side only", func() bool { return slices.Equal(f.seen(r), own) })
+		}
+	}
+	t.Logf("relays saw their own side only after %v", time.Since(cut).Round(time.Millisecond))
+	procs.Await(t, "the partition is old", func() bool { return time.Since(cut) > lasting })
+	if long() {
+		// Now the views accept the loss, and each side plans without the other.
+		for _, s := range sides {
+			for _, r := range s.relays {
+				procs.AwaitFor(t, 2*procs.Patience, r.id+" trusts its view", func() bool { return !f.degraded(r) })
+				procs.Await(t, r.id+" connects to its own side only", func() bool {
+					return !slices.ContainsFunc(f.peers(r), func(p peer) bool { return !slices.Contains(ids(s.workers), p.Node) })
+				})
+			}
+		}
+	}
+	healed := time.Now()
+	f.heal()
+	f.becomesWhole(healing)
+	for _, s := range sides {
+		s.load.more(t, 200)
+		results := s.load.stop()
+		wellServed(t, results)
+		for _, r := range results {
+			if r.err == nil && r.began.After(cut) && r.began.Add(r.took).Before(healed) && !slices.Contains(ids(s.workers), r.by) {
+				t.Fatalf("%s answered through %s, on the other side of the partition", r.by, r.through)
+			}
+		}
+	}
+}
+
+func TestARelayThatIsCutOffIsNotReadyAndRecovers(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3, 3)
+	lost, others := f.relays[0], f.relays[1:]
+	l := f.startLoad(t, others...)
+	l.more(t, 100)
+	cut := time.Now()
+	f.isolate(lost.host)
+	procs.Await(t, "it is not ready, and says that it reaches no worker", func() bool {
+		ok, reasons := f.ready(lost)
+		return !ok && strings.Contains(strings.Join(reasons, " "), "reaches no worker")
+	})
+	t.Logf("not ready after %v", time.Since(cut).Round(time.Millisecond))
+	if status := f.get(lost, "/healthz", nil); status != http.StatusOK {
+		t.Errorf("/healthz of the relay that is cut off is %d: it would be restarted", status)
+	}
+	for _, r := range others {
+		procs.Await(t, r.id+" no longer sees it", func() bool { return !slices.Contains(f.seen(r), lost.id) })
+		if ok, reasons := f.ready(r); !ok {
+			t.Errorf("%s is not ready, although it is not cut off: %q", r.id, reasons)
+		}
+	}
+	l.more(t, 100)
+	f.heal()
+	f.becomesWhole(healing)
+	again := f.startLoad(t, lost)
+	again.more(t, 100)
+	wellServed(t, again.stop())
+	wellServed(t, l.stop())
+}

@@ -1,0 +1,313 @@
+package worker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/internal/worker/health"
+	"github.com/ringway/ringway/selection/strategy"
+)
+
+// Source is the place where a service was configured.
+type Source string
+
+// The sources of services.
+const (
+	// FromSettings: --service, its environment variable, or the file of settings.
+	FromSettings Source = "flag"
+	// FromFile: the file of --services-file.
+	FromFile Source = "file"
+)
+
+// Service is one service that an agent should offer.
+type Service struct {
+	advertise.Service
+	Source Source
+	// Check defines when the service is healthy; only a healthy service is offered. The
+	// zero Check is none: the service is offered immediately.
+	Check health.Check
+}
+
+// Checked reports whether the service has a check.
+func (s Service) Checked() bool { return s.Check != health.Check{} }
+
+// Normalize sets the defaults and reports invalid values. A check without an address uses
+// the address of the service.
+func (s Service) Normalize() (Service, error) {
+	var err, checkErr error
+	s.Service, err = s.Service.Normalize()
+	if _, selectionErr := strategy.Parse(s.Selection); selectionErr != nil {
+		err = errors.Join(err, fmt.Errorf("service %q: %w", s.Name, selectionErr))
+	}
+	if s.Checked() {
+		s.Check.Address = cmp.Or(s.Check.Address, s.Address)
+		if s.Check, checkErr = s.Check.Normalize(); checkErr != nil {
+			checkErr = fmt.Errorf("service %q: check: %w", s.Name, checkErr)
+		}
+	}
+	return s, errors.Join(err, checkErr)
+}
+
+// normalized normalizes services. The error joins all problems.
+func normalized(services []Service) ([]Service, error) {
+	out := make([]Service, len(services))
+	var problems []error
+	for i, s := range services {
+		var err error
+		if out[i], err = s.Normalize(); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return out, errors.Join(problems...)
+}
+
+// selectionOfFlag turns a strategy of --service into one that strategy.Parse accepts. Names
+// of nodes do not contain these characters.
+var selectionOfFlag = strings.NewReplacer(":", ";", "+", ",")
+
+// ParseService parses a value of --service:
+//
+//	name=host:port
+//	name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;tag=blue
+//	name=host:port;relays=5;selection=stable
+//	name=host:port;check=http:/healthz;interval=1s;timeout=500ms;rise=2;fall=3;grace=10s
+//
+//	name=host:port;selection=ordered:preferred=w2+w1
+//
+// The text after check= is that of [health.ParseCheck]. The text after selection= is that
+// of [strategy.Parse] with ':' instead of ';' and '+' instead of ',', because ';' and ','
+// separate options and services.
+func ParseService(text string) (Service, error) {
+	fail := func(format string, args ...any) (Service, error) {
+		return Service{}, fmt.Errorf("service %q: %s; write name=host:port, or name=host:port;protocol=h2c;weight=20;check=http:/healthz",
+			text, fmt.Sprintf(format, args...))
+	}
+	head, options, _ := strings.Cut(text, ";")
+	name, address, ok := strings.Cut(head, "=")
+	if !ok {
+		return fail("no '=' between name and address")
+	}
+	s := Service{Source: FromSettings}
+	s.Name, s.Address = strings.TrimSpace(name), strings.TrimSpace(address)
+	var check string
+	var checkOptions []string
+	for option := range strings.SplitSeq(options, ";") {
+		if option == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(option, "=")
+		var err error
+		switch key {
+		case "protocol":
+			s.Protocol = advertise.Protocol(value)
+		case "weight":
+			if s.Weight, err = strconv.Atoi(value); err == nil && s.Weight == 0 { // elsewhere 0 means the default
+				return fail("weight 0: want 1 to %d", advertise.MaxWeight)
+			}
+		case "slots":
+			s.Slots, err = strconv.Atoi(value)
+		case "version":
+			s.Version = value
+		case "tag":
+			s.Tags = append(s.Tags, value)
+		case "relays":
+			s.Relays, err = strconv.Atoi(value)
+		case "selection":
+			if s.Selection = selectionOfFlag.Replace(value); value == "" {
+				return fail("selection is empty: want one of %s", strings.Join(strategy.Names(), ", "))
+			}
+		case "check":
+			if check = value; value == "" {
+				return fail("check is empty: want tcp, http:/path or grpc:name")
+			}
+		case "host", "interval", "timeout", "rise", "fall", "grace":
+			checkOptions = append(checkOptions, option)
+		default:
+			return fail("unknown option %q, allowed are protocol, weight, slots, version, tag, relays, selection, check, host, interval, timeout, rise, fall, grace", key)
+		}
+		if err != nil {
+			return fail("%s %q is not a number", key, value)
+		}
+	}
+	switch {
+	case check != "":
+		var err error
+		if s.Check, err = health.ParseCheck(strings.Join(append([]string{check}, checkOptions...), ";")); err != nil {
+			return fail("%v", err)
+		}
+	case len(checkOptions) > 0:
+		return fail("%s belongs to a check, and there is none: add check=tcp, check=http:/path or check=grpc:name", checkOptions[0])
+	}
+	s, err := s.Normalize()
+	if err != nil {
+		return fail("%v", err)
+	}
+	return s, nil
+}
+
+// overhead is more than the size of a record without its services: id, epoch, sequence,
+// signature.
+const overhead = 2 * advertise.MaxNodeIDBytes
+
+// checkTogether checks normalized services that are offered together. The error joins all
+// problems.
+func checkTogether(services []Service) error {
+	var problems []error
+	record := advertise.Record{NodeID: "this worker"}
+	seen := map[string]Source{}
+	for _, s := range services {
+		if source, twice := seen[s.Name]; twice {
+			problems = append(problems, fmt.Errorf("service %q is given twice, by %s and by %s: a worker has one address for each service", s.Name, source, s.Source))
+			continue
+		}
+		seen[s.Name] = s.Source
+		record.Services = append(record.Services, s.Service)
+	}
+	raw, err := record.Encode()
+	if err == nil && len(raw) > advertise.MaxRecordBytes-overhead {
+		err = fmt.Errorf("they take %d bytes, more than %d: shorten tags, or run a second worker", len(raw), advertise.MaxRecordBytes-overhead)
+	}
+	if err != nil {
+		problems = append(problems, fmt.Errorf("%d services cannot be offered together: %w", len(record.Services), err))
+	}
+	return errors.Join(problems...)
+}
+
+// fileService is one item of a file of services.
+type fileService struct {
+	Name      string             `yaml:"name"`
+	Address   string             `yaml:"address"`
+	Protocol  advertise.Protocol `yaml:"protocol"`
+	Weight    *int               `yaml:"weight"`
+	Slots     int                `yaml:"slots"`
+	Version   string             `yaml:"version"`
+	Tags      []string           `yaml:"tags"`
+	Relays    int                `yaml:"relays"`
+	Selection string             `yaml:"selection"`
+	Check     *fileCheck         `yaml:"check"`
+}
+
+type fileCheck struct {
+	Kind     health.Kind    `yaml:"kind"`
+	Address  string         `yaml:"address"`
+	Path     string         `yaml:"path"`
+	Host     string         `yaml:"host"`
+	Service  string         `yaml:"service"`
+	Interval time.Duration  `yaml:"interval"`
+	Timeout  time.Duration  `yaml:"timeout"`
+	Rise     int            `yaml:"rise"`
+	Fall     int            `yaml:"fall"`
+	Grace    *time.Duration `yaml:"grace"`
+}
+
+func (f fileService) service() (Service, error) {
+	s := Service{Source: FromFile, Service: advertise.Service{
+		Name: f.Name, Address: f.Address, Protocol: f.Protocol, Slots: f.Slots,
+		Version: f.Version, Tags: f.Tags, Relays: f.Relays, Selection: f.Selection,
+	}}
+	if f.Weight != nil {
+		if s.Weight = *f.Weight; s.Weight == 0 { // elsewhere 0 means the default
+			return s, fmt.Errorf("service %q: weight 0: want 1 to %d", f.Name, advertise.MaxWeight)
+		}
+	}
+	if c := f.Check; c != nil {
+		if c.Kind == "" { // without a kind the check would be ignored
+			return s, fmt.Errorf("service %q: check: the kind is missing: want tcp, http or grpc", f.Name)
+		}
+		s.Check = health.Check{
+			Kind: c.Kind, Address: c.Address, Path: c.Path, Host: c.Host, Service: c.Service,
+			Interval: c.Interval, Timeout: c.Timeout, Rise: c.Rise, Fall: c.Fall,
+		}
+		if c.Grace != nil {
+			if s.Check.StartGrace = *c.Grace; *c.Grace == 0 {
+				s.Check.StartGrace = -1 // 0 in the file means none
+			}
+		}
+	}
+	return s.Normalize()
+}
+
+// normalize returns the services of all items. The error joins all problems.
+func normalize(items []fileService) ([]Service, error) {
+	services := make([]Service, 0, len(items))
+	var problems []error
+	for i, item := range items {
+		s, err := item.service()
+		if err != nil {
+			problems = append(problems, fmt.Errorf("item %d: %w", i+1, err))
+		}
+		services = append(services, s)
+	}
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	return services, checkTogether(services)
+}
+
+// ParseServices parses a file of services, whose format is described in
+// docs/reference/services-file.md; path is for messages. The error joins all problems, each
+// with its line. An empty file is refused, because it is probably incomplete.
+func ParseServices(path string, body []byte) ([]Service, error) {
+	var items []fileService
+	set := settings.New("services file", "RINGWAY")
+	settings.Section(set, &items, settings.Spec{Name: "services", Required: true}, func(items []fileService) error {
+		_, err := normalize(items)
+		return err
+	})
+	err := set.Load(settings.Sources{File: path, ReadFile: func(string) ([]byte, error) { return body, nil }})
+	var problems settings.Problems
+	if !errors.As(err, &problems) {
+		if err != nil {
+			return nil, err
+		}
+		return normalize(items)
+	}
+	var errs []error
+	for _, p := range problems {
+		where := path
+		if p.Origin.Line > 0 {
+			where = fmt.Sprintf("%s:%d", path, p.Origin.Line)
+		}
+		if p.Setting != "config" { // otherwise the problem is that of the whole file
+			where += fmt.Sprintf(": key %q", p.Setting)
+		}
+		errs = append(errs, fmt.Errorf("%s: %s", where, p.Reason))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// servicesFile is the file of services. It is for one goroutine at a time.
+type servicesFile struct {
+	path string // empty: there is none
+	seen string // fingerprint of the content read last, valid or not
+}
+
+// read reads the services; it returns none without a file.
+func (f *servicesFile) read() ([]Service, error) {
+	if f.path == "" {
+		return nil, nil
+	}
+	body, err := os.ReadFile(f.path)
+	f.seen = fingerprint(body, err)
+	if err != nil {
+		return nil, fmt.Errorf("read the services: %w: is --services-file right? A file for no services yet says `services: []`", err)
+	}
+	return ParseServices(f.path, body)
+}
+
+// changed reports whether the file differs from the content read last. It compares the
+// contents, because mounted files change by links and may keep their times.
+func (f *servicesFile) changed() bool {
+	return f.path != "" && fingerprint(os.ReadFile(f.path)) != f.seen
+}
+
+func fingerprint(body []byte, err error) string { return fmt.Sprint(xxhash.Sum64(body), err) }

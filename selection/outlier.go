@@ -1,0 +1,285 @@
+package selection
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ringway/ringway/selection/internal/wilson"
+)
+
+// record holds the figures by which an endpoint that has just failed is judged.
+type record struct {
+	consecutive        uint32  // failures in a row
+	failures, requests float32 // recent; counts that decay over 10 s
+	failing            float32 // share of failures in its tier
+	elsewhere          float32 // lowest share expected in another tier, 1 for none
+}
+
+// evictionReason returns why an endpoint that has just failed should be evicted, as a
+// label for metrics and as a text for operators, or two empty strings.
+//
+// Failures in a row count only while the range as a whole is healthy: at a 10 %
+// background failure rate healthy endpoints have four in a row by chance. The failure
+// share is judged by its Wilson lower bound, because the plain share of a few dozen
+// requests exceeds 5 % by chance too often. It is not judged at all while the failure
+// share of the range exceeds both the threshold and a third of the endpoint's share
+// (panic: the fault is not the endpoint's).
+//
+// A fault of the whole range shows in all tiers. So the failure share of the range is
+// the lower of two: that of the endpoint's own tier, and the lowest of the other tiers
+// that have endpoints to spare. If the own tier fails three times as much as the latter,
+// the own tier is at fault.
+func (b *Balancer) evictionReason(r record) (cause EvictionCause, reason string) {
+	threshold := b.cfg.ErrorRateThreshold
+	failing := min(r.failing, r.elsewhere)
+	worst := r.failing > 3*r.elsewhere
+	if int64(r.consecutive) > int64(b.cfg.ConsecutiveFailures) && (float64(failing) < threshold || worst) {
+		return ForFailuresInARow, fmt.Sprintf("%d consecutive failures", r.consecutive)
+	}
+	if r.requests < wilson.Enough {
+		return "", ""
+	}
+	share := float64(r.failures) / float64(r.requests)
+	if panicking := float64(failing) > threshold && float64(failing) > share/3; panicking {
+		return "", ""
+	}
+	if wilson.LowerBound(float64(r.failures), float64(r.requests), wilson.Sure) > threshold {
+		return ForErrorRate, fmt.Sprintf("error rate %.0f%% of %.0f recent requests", 100*share, r.requests)
+	}
+	return "", ""
+}
+
+// maxOut is how many of the n endpoints of a tier may be evicted or half-open at the
+// same time: a third, rounded down. That is none of one or two endpoints, one of three
+// to five. For failures, all endpoints of a tier may be evicted while another tier is
+// within this limit.
+func maxOut(n int) int { return n / 3 }
+
+func (b *Balancer) evict(e *entry, now Instant, cause EvictionCause, reason string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if phase(e.state.phase.Load()) != active {
+		return
+	}
+	t := b.table.Load()
+	// A ticket may outlive its endpoint's place in the range.
+	i := slices.IndexFunc(t.entries, func(o entry) bool { return o.member == e.member })
+	if i < 0 || t.entries[i].Weight <= 0 || t.full.has(t.entries[i].Tier) {
+		return
+	}
+	b.putOut(e.member, now, cause, reason)
+	b.table.Store(t.again())
+}
+
+// putOut starts an eviction, which ends after min(MaxEviction, 2^k s)·U(0.5, 1).
+// b.mu is held; the caller publishes a new table.
+func (b *Balancer) putOut(m *member, now Instant, cause EvictionCause, reason string) {
+	// After MaxEviction without an eviction, k starts at 0 again.
+	if phase(m.state.phase.Load()) == active && m.evictions > 0 && now-m.readmit > Instant(b.cfg.MaxEviction) {
+		m.evictions = 0
+	}
+	m.evictions++
+	m.reason = reason
+	out := b.cfg.MaxEviction
+	if m.evictions < 16 {
+		out = min(out, time.Second<<m.evictions)
+	}
+	m.until = now + Instant(float64(out)*(0.5+0.5*unit(b.random(nil))))
+	m.state.phase.Store(uint32(evicted))
+	if b.cfg.OnEvict != nil {
+		b.cfg.OnEvict(cause)
+	}
+}
+
+// evictProbed evicts a half-open endpoint again because its one request failed.
+func (b *Balancer) evictProbed(e *entry, now Instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if phase(e.state.phase.Load()) != halfOpen {
+		return
+	}
+	b.putOut(e.member, now, ForFailingAgain, "failed again when tried after eviction")
+	b.table.Store(b.table.Load().again())
+}
+
+// readmitProbed readmits a half-open endpoint because its one request succeeded.
+func (b *Balancer) readmitProbed(e *entry, now Instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if phase(e.state.phase.Load()) != halfOpen {
+		return
+	}
+	b.readmit(e.member, now)
+	b.table.Store(b.table.Load().again())
+}
+
+// readmit makes an endpoint active again, with cleared failure counts and the ramp of a
+// new endpoint. b.mu is held; the caller publishes a new table.
+func (b *Balancer) readmit(m *member, now Instant) {
+	m.state.restart()
+	m.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
+	m.state.phase.Store(uint32(active))
+	m.readmit = now
+}
+
+// readmitExcess enforces the limit on evictions after the range has shrunk: the
+// endpoints whose eviction ends first are readmitted. b.mu is held.
+func (b *Balancer) readmitExcess(entries []entry, now Instant) {
+	for tally(entries).excess() {
+		var first *member
+		for i := range entries {
+			m := entries[i].member
+			if entries[i].Weight > 0 && phase(m.state.phase.Load()) != active &&
+				(first == nil || m.until < first.until) {
+				first = m
+			}
+		}
+		b.readmit(first, now)
+	}
+}
+
+// EvictionCause is why an endpoint was evicted, as a label for metrics. EvictionCauses
+// lists all values.
+type EvictionCause string
+
+// The causes.
+const (
+	// ForFailuresInARow: more than ConsecutiveFailures failures in a row.
+	ForFailuresInARow EvictionCause = "consecutive_failures"
+	// ForErrorRate: the failure share is above ErrorRateThreshold.
+	ForErrorRate EvictionCause = "error_rate"
+	// ForLatency: the latency estimate is above LatencyFactor times the median.
+	ForLatency EvictionCause = "latency"
+	// ForFailingAgain: the request that tried a half-open endpoint failed.
+	ForFailingAgain EvictionCause = "half_open"
+)
+
+// EvictionCauses lists all causes.
+func EvictionCauses() []EvictionCause {
+	return []EvictionCause{ForFailuresInARow, ForErrorRate, ForLatency, ForFailingAgain}
+}
+
+const (
+	// An endpoint is evicted for latency only if its estimate was too high for slowFor, in
+	// more answers than slowSamples, and by a margin of slowZ/√n: if the standard
+	// deviation of n answers equals their mean, the mean is wrong by a share of 4/√n in
+	// one of 30,000 cases. (The same z as for failures.)
+	//
+	// In the simulation (go run ./sims run latency) workers that were three times as slow,
+	// but still useful, were evicted up to 104 times in a run when 3 s were enough, and
+	// once or twice when 10 s were enough without the margin. The 99th percentile never
+	// differed by more than 1 %, because the score immediately keeps requests away from a
+	// slow endpoint. So this eviction serves endpoints that get requests anyway, because
+	// of a strategy or a weight.
+	slowSamples = 20
+	slowZ       = 4
+	slowFor     = Instant(10 * time.Second)
+)
+
+// spell is a time in which an endpoint's latency is too high. The zero value is none.
+type spell struct {
+	since Instant
+	ended uint64  // requests that had ended at the start of the spell
+	worst float32 // highest estimate in the spell, ns
+}
+
+// evictSlow evicts endpoints whose latency is above LatencyFactor times the median of
+// their tier, and reports whether it evicted any. b.mu is held; the caller publishes a new
+// table. The comparison is within the tier, because a busy tier is slower as a whole
+// without a fault of any endpoint. At most a third of a tier is evicted, whatever the
+// state of the other tiers: a farther tier would be slow as well.
+//
+// The comparison uses the estimate relaxed towards the median, as in the score, but
+// without the lower bound by a silence that still lasts. So the estimate stays above the
+// limit only while answers confirm it, and a slow endpoint that gets few requests is judged
+// by its recent answers. An endpoint returns as from any eviction, after one good answer; if
+// it is still slow, it is evicted again, for twice as long.
+//
+// The check runs here and not at every answer: it is not urgent, because the score
+// immediately keeps requests away.
+func (b *Balancer) evictSlow(t *table, now Instant) (changed bool) {
+	if b.cfg.LatencyFactor == 0 {
+		return false
+	}
+	for i := range t.entries {
+		if e := &t.entries[i]; e.Weight <= 0 {
+			e.member.slow = spell{}
+		}
+	}
+	counts := tally(t.entries)
+	for _, c := range counts {
+		changed = b.evictSlowOf(t, c, now) || changed
+	}
+	return changed
+}
+
+// evictSlowOf is evictSlow for one tier.
+func (b *Balancer) evictSlowOf(t *table, tier tierCount, now Instant) (changed bool) {
+	median, of, health := b.tierMedian(t, tier.tier)
+	limit := float32(b.cfg.LatencyFactor) * median
+	panicking := float64(health.share()) > b.cfg.ErrorRateThreshold
+	for i := range t.entries {
+		e := &t.entries[i]
+		if e.Tier != tier.tier && b.tiers != nil {
+			continue
+		}
+		m, s := e.member, e.state
+		latency, at := unpack(s.latency.Load())
+		latency = median + (latency-median)*decay(float32(now.tick().since(at))*perLatencyTau)
+		if e.Weight <= 0 || phase(s.phase.Load()) != active || latency <= limit {
+			m.slow = spell{}
+			continue
+		}
+		ended := s.done.Load()
+		if m.slow.worst == 0 || latency < m.slow.worst/2 { // the spell begins, or the endpoint recovers or is silent
+			m.slow = spell{since: now, ended: ended}
+		}
+		m.slow.worst = max(m.slow.worst, latency)
+		n := ended - m.slow.ended
+		lasting := now-m.slow.since >= slowFor && n > slowSamples
+		surely := float64(latency) > float64(limit)*(1+slowZ/math.Sqrt(float64(n)))
+		if !lasting || !surely || panicking || tier.out >= maxOut(tier.drawable) {
+			continue
+		}
+		b.putOut(m, now, ForLatency, fmt.Sprintf("latency %v for %v, the median of the %s is %v",
+			round(latency), time.Duration(now-m.slow.since).Round(time.Second), of, round(median)))
+		m.slow = spell{}
+		tier.out++
+		changed = true
+	}
+	return changed
+}
+
+// tierMedian returns the median latency of a tier or, if there is only one, of the range;
+// which of the two it is, for the reason; and the corresponding health record. With
+// several tiers, most endpoints of a tier may be evicted; only its active endpoints count.
+// b.mu is held.
+func (b *Balancer) tierMedian(t *table, tier uint8) (median float32, of string, health *tierHealth) {
+	median, _ = unpackPair(b.medians.Load())
+	if b.tiers == nil {
+		return median, "range", b.whole
+	}
+	latencies := b.scratch[:0]
+	for i := range t.entries {
+		e := &t.entries[i]
+		if e.Tier == tier && phase(e.state.phase.Load()) == active && e.state.samples.Load() >= enoughForMedian {
+			latency, _ := unpack(e.state.latency.Load())
+			latencies = append(latencies, latency)
+		}
+	}
+	b.scratch = latencies
+	return middle(latencies, median), "tier", b.tiers[tier]
+}
+
+// round rounds a latency to about three digits, for texts.
+func round(ns float32) time.Duration {
+	d := time.Duration(ns)
+	for unit := time.Second; unit > 1; unit /= 10 {
+		if d >= unit {
+			return d.Round(unit / 100)
+		}
+	}
+	return d
+}
