@@ -94,14 +94,16 @@ func TestAFileOfTheKeyIsJudgedLikeTheKeyOfACertificate(t *testing.T) {
 func TestAFileMayAppearChangeAndGoWhileTheRelayRuns(t *testing.T) { // NG-2: missing is no fault
 	inFleet(t, func(t *testing.T, f *fleet) {
 		path := filepath.Join(t.TempDir(), "key")
+		r := f.boot("relay-1", func(c *Config) { c.File = path })
 		write := func(content string) {
 			t.Helper()
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Minute) // more than one look
+			// One look of relay-1 at the file and then one of relay-2 at relay-1, each after a
+			// quarter more than the interval at most.
+			time.Sleep(2*r.keeper.cfg.LookInterval*5/4 + time.Second)
 		}
-		r := f.boot("relay-1", func(c *Config) { c.File = path })
 		f.boot("relay-2")
 		time.Sleep(time.Minute)
 		if s := r.keeper.Status(); s.Source != SourceGenerated {
