@@ -94,6 +94,8 @@ const (
 	tellOfOne = 120 * time.Millisecond
 	// leastIdle is the shortest measurement of an idle fleet.
 	leastIdle = 4 * time.Minute
+	// exchangeInterval is memberlist's PushPullInterval.
+	exchangeInterval = time.Minute
 	// startIn is the time in which all members start.
 	startIn = 5 * time.Second
 )
@@ -181,7 +183,9 @@ func (f *fleet) form() error {
 	}
 	time.Sleep(f.tellAll())
 	f.thin.Store(false)
-	time.Sleep(2 * aftermath) // until the gossip about the joins has ended
+	// Until the gossip about the joins has ended, and every member exchanges full states at its
+	// period: the first exchange is up to an interval later than that.
+	time.Sleep(max(2*aftermath, exchangeInterval+f.period()-f.tellAll()))
 	for waited := time.Duration(0); !f.agree(); waited += time.Second {
 		if waited > limit {
 			return fmt.Errorf("its members do not agree %v after they were started", limit)
@@ -194,16 +198,21 @@ func (f *fleet) form() error {
 // tellAll returns the time that a joiner needs to gossip about all members.
 func (f *fleet) tellAll() time.Duration { return time.Duration(len(f.members)) * tellOfOne }
 
-// idleFor returns the duration of the idle measurement: a whole number of push/pull intervals,
-// so that each measurement has the average number of full exchanges. The interval is one
-// minute; memberlist extends the interval for more than 32 members, in the same way as this
-// function.
+// idleFor returns the duration of the idle measurement: a whole number of periods, so that each
+// measurement has the average number of full exchanges.
 func (f *fleet) idleFor() time.Duration {
-	period := time.Minute
+	period := f.period()
+	return (leastIdle + period - 1) / period * period
+}
+
+// period returns the time between two exchanges of full states that a member starts. memberlist
+// extends it for more than 32 members, in the same way as this function.
+func (f *fleet) period() time.Duration {
+	period := exchangeInterval
 	if n := float64(len(f.members)); n > 32 {
 		period *= time.Duration(math.Ceil(math.Log2(n/32)) + 1)
 	}
-	return (leastIdle + period - 1) / period * period
+	return period
 }
 
 // traffic measures the traffic of all members while run runs.
