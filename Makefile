@@ -138,7 +138,7 @@ bench-relay: ## CPU per request of the relay beside HAProxy (needs haproxy and w
 		DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$${missing[@]}"; \
 	fi
 	go run ./sims/dataplane
-	go test -run '^$$' -bench Admission -benchmem ./internal/relay/ingress
+	go test -run '^$$' -bench Admission -benchmem ./internal/proxy/ingress
 
 .PHONY: image
 image: ## build the container images ringway-relay, -worker and -echo, each from scratch

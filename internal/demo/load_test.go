@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 )
 
 // target answers like a relay and stops the load after a number of requests.

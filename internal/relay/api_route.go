@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/admin"
-	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection"
 )

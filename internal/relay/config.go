@@ -9,10 +9,10 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/daemon"
-	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/tracing"
-	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/circuit"

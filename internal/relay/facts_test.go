@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/check"
-	"github.com/ringway/ringway/internal/relay/ingress"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )

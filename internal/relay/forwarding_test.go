@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/membership"
 )
 

@@ -12,7 +12,7 @@ import (
 	"net/netip"
 
 	"github.com/ringway/ringway/internal/admin"
-	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/sharedkey"

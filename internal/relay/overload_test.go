@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 )
 
 // shop is a service that serves a number of requests at a time, lets the others wait, and does

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/daemon"
-	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 )
 
 // sessionBackend has tunnels that echo, a stream that does not end, and requests that

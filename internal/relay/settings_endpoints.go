@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"

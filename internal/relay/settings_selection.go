@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/selection/strategy"

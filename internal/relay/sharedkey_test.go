@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/sharedkey"

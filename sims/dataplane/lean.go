@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
 // runLean serves listen with net/http and the upstream pools only, in round-robin

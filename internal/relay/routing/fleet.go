@@ -8,7 +8,7 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
-	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
 )
 

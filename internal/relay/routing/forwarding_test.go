@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection/pool"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
 // A connection that is open proves nothing: behind a broken path it stays open.

@@ -18,7 +18,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
 	"github.com/ringway/ringway/internal/loglimit"
-	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"

@@ -9,8 +9,8 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/overload"
-	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/pool"

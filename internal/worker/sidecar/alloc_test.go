@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/ringway/ringway/internal/relay/ingress"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 )
 
 func TestTheHandlerAllocatesWhatCarryingDoesAndTheValueOfOneHeader(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/relay/ingress"
-	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership/identity"
 )
 

@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/ringway/ringway/internal/relay/ingress"
-	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
 // scripted is the connection to a service that says the same whatever it hears.

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/ingress"
-	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
 // exchange is one request in flight. Exchanges are pooled, so that a successful request

@@ -27,9 +27,9 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/relay/ingress"
-	"github.com/ringway/ringway/internal/relay/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
 // service is one local service.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/relay/upstream"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership/identity"
 )
 

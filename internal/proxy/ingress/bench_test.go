@@ -1,0 +1,150 @@
+package ingress_test
+
+import (
+	"bufio"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/tracing"
+	"github.com/ringway/ringway/selection"
+)
+
+// one is the only service there is.
+type one struct{ service *routing.Service }
+
+func (o one) Service(name string) (*routing.Service, bool) {
+	return o.service, o.service != nil && name == o.service.Name
+}
+
+// quickEndpoint answers every request on a keep-alive connection with 128 bytes,
+// without allocating.
+func quickEndpoint(tb testing.TB) string {
+	tb.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = ln.Close() })
+	answer := append([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 128\r\n\r\n"), make([]byte, 128)...)
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for r := bufio.NewReader(conn); ; {
+					for blank := false; !blank; {
+						line, err := r.ReadSlice('\n')
+						if err != nil {
+							return
+						}
+						blank = len(line) == 2
+					}
+					if _, err := conn.Write(answer); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+func handlerFor(tb testing.TB, addr string, change ...func(*ingress.Config)) *ingress.Handler {
+	tb.Helper()
+	pool, err := upstream.NewPool(upstream.Config{Address: addr})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(pool.Close)
+	service, err := routing.NewService("echo", selection.DefaultConfig())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	targets := []*routing.Target{{ID: "w1.1", Node: "w1", Address: addr, Weight: 1, Pool: pool}, {ID: "w2.1", Node: "w2", Address: addr, Weight: 1, Pool: pool}}
+	if err := service.SetRoute(&routing.Route{Range: targets}, 0); err != nil {
+		tb.Fatal(err)
+	}
+	cfg := ingress.Config{
+		Self: "r1", Services: one{service}, Epoch: time.Now(), Timeout: time.Minute, Progress: time.Minute, MaxAttempts: 5, MaxInFlight: 100,
+		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return ingress.New(cfg)
+}
+
+// discard is a client that costs nothing.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d discard) WriteHeader(int)             {}
+
+// BenchmarkAdmission is what a request costs from the parsed head to the answer,
+// without net/http's server: naming, admission, pick, carrying and feedback.
+func BenchmarkAdmission(b *testing.B) {
+	h := handlerFor(b, quickEndpoint(b))
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Body = http.NoBody
+	r.Header.Set(ingress.ServiceHeader, "echo")
+	w := discard{http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		clear(w.header)
+		h.ServeHTTP(w, r)
+	}
+}
+
+// BenchmarkAdmissionTraced is the same where requests are traced: those that are not
+// drawn, and those that are. Nobody takes the spans.
+func BenchmarkAdmissionTraced(b *testing.B) {
+	for name, ratio := range map[string]float64{"not sampled": 0, "sampled": 1} {
+		b.Run(name, func(b *testing.B) {
+			spans, err := tracing.Start(tracing.Config{
+				Endpoint: "http://127.0.0.1:1", SampleRatio: ratio, Delay: time.Hour,
+				Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = spans.Close(context.Background()) }()
+			h := handlerFor(b, quickEndpoint(b), func(cfg *ingress.Config) { cfg.Tracer = spans.Tracer() })
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Body = http.NoBody
+			r.Header.Set(ingress.ServiceHeader, "echo")
+			w := discard{http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+// BenchmarkRefusal is what a request for nobody costs.
+func BenchmarkRefusal(b *testing.B) {
+	h := handlerFor(b, "127.0.0.1:1")
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set(ingress.ServiceHeader, "nobody")
+	w := discard{http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		clear(w.header)
+		h.ServeHTTP(w, r)
+	}
+}

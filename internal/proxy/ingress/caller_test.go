@@ -1,0 +1,182 @@
+package ingress
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/circuit"
+)
+
+type only struct{ service *routing.Service }
+
+func (o only) Service(string) (*routing.Service, bool) { return o.service, true }
+
+// What each way for a request to end means to the circuit of its caller: seven that end so,
+// and then one that could be answered.
+func TestOnlyWhatTheServiceFailsAtOpensACircuit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		open   bool
+	}{
+		"it answers":         {func(http.ResponseWriter, *http.Request) {}, false},
+		"it says no":         {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(400) }, false},
+		"it is broken":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, true},
+		"it sheds load":      {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "1"); w.WriteHeader(503) }, false},
+		"it is unavailable":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, true},
+		"it hangs up":        {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, true},
+		"it breaks off":      {breakOff, true},
+		"it takes too long":  {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, true},
+		"the client is gone": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			backend := httptest.NewUnstartedServer(c.answer)
+			backend.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+			backend.Start()
+			defer backend.Close()
+			timeout := time.Minute
+			if name == "it takes too long" {
+				timeout = 20 * time.Millisecond
+			}
+			h := guardedHandler(t, backend.Listener.Addr(), timeout)
+			send := func(ctx context.Context) (status int) {
+				r := httptest.NewRequestWithContext(ctx, "POST", "/", http.NoBody)
+				r.Header.Set(ServiceHeader, "echo")
+				w := httptest.NewRecorder()
+				defer func() {
+					if recover() != nil {
+						status = 0 // the answer broke off
+					}
+				}()
+				h.ServeHTTP(w, r)
+				return w.Code
+			}
+			for range 7 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if name == "the client is gone" {
+					time.AfterFunc(time.Millisecond, cancel)
+				}
+				send(ctx)
+				cancel()
+			}
+			_, err := h.cfg.Circuits.Allow("192.0.2.1", "echo", "")
+			if open := err != nil; open != c.open {
+				t.Errorf("open: %v, want %v", open, c.open)
+			}
+		})
+	}
+}
+
+// breakOff begins an answer and does not end it.
+func breakOff(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", "100")
+	_, _ = w.Write([]byte("not all of it"))
+	_ = http.NewResponseController(w).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+func guardedHandler(t *testing.T, addr net.Addr, timeout time.Duration) *Handler {
+	t.Helper()
+	pool, err := upstream.NewPool(upstream.Config{Address: addr.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	service, err := routing.NewService("echo", selection.DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := service.SetRoute(&routing.Route{Range: []*routing.Target{{ID: "w1.1", Node: "w1", Address: addr.String(), Weight: 1, Pool: pool}}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	cfg := circuit.DefaultConfig()
+	cfg.Period = time.Hour
+	circuits, err := circuit.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Config{
+		Self: "r1", Services: only{service}, Epoch: time.Now(), Timeout: timeout, MaxAttempts: 1, MaxInFlight: 100,
+		Circuits: circuits, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+func TestALongNameIsCut(t *testing.T) {
+	tr := &try{from: fromFront, r: httptest.NewRequest("GET", "/", nil)}
+	if got := tr.caller(); got != "" {
+		t.Errorf("a proxy that names no caller: %q", got)
+	}
+	tr.r.Header.Set(CallerHeader, strings.Repeat("x", 1000))
+	if got := tr.caller(); len(got) != maxCaller {
+		t.Errorf("%d bytes, want %d", len(got), maxCaller)
+	}
+}
+
+// A caller that says it is another must not be able to have that one refused.
+func TestAClientCannotCloseTheServiceForAnother(t *testing.T) {
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/broken" {
+			w.WriteHeader(500)
+		}
+	}))
+	defer backend.Close()
+	h := guardedHandler(t, backend.Listener.Addr(), time.Minute)
+	send := func(from, caller, path string) int {
+		r := httptest.NewRequest("GET", path, http.NoBody)
+		r.RemoteAddr = from
+		r.Header.Set(ServiceHeader, "echo")
+		r.Header.Set(CallerHeader, caller)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	for range 20 {
+		send("192.0.2.66:1000", "victim", "/broken")
+	}
+	for _, from := range []string{"192.0.2.1:1000", "[2001:db8::1]:1000"} {
+		if status := send(from, "victim", "/"); status != 200 {
+			t.Errorf("%s is answered %d because of what another client did in its name", from, status)
+		}
+	}
+	if status := send("192.0.2.66:2000", "another", "/"); status != 503 {
+		t.Errorf("the client that failed is answered %d under another name, want 503", status)
+	}
+}
+
+func TestTheCallerIsWhatAProxyNamesOrTheClientsAddress(t *testing.T) {
+	h := New(Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:1::/48")}})
+	for _, c := range []struct {
+		remote string
+		names  []string
+		want   string
+	}{
+		{"10.1.2.3:80", []string{"web"}, "web"},
+		{"10.1.2.3:80", []string{"forged", "web"}, "web"},
+		{"10.1.2.3:80", nil, ""},
+		{"[::ffff:10.1.2.3]:80", []string{"web"}, "web"},
+		{"[2001:db8:1::9]:80", []string{"web"}, "web"},
+		{"192.0.2.1:80", []string{"web"}, "192.0.2.1"},
+		{"[2001:db8:2:3:4::9]:80", []string{"web"}, "2001:db8:2:3::"},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = c.remote
+		r.Header[CallerHeader] = c.names
+		tr := &try{from: h.originOf(r), r: r}
+		if got := tr.caller(); got != c.want {
+			t.Errorf("%s naming %q: %q, want %q", c.remote, c.names, got, c.want)
+		}
+	}
+}

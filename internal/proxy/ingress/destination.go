@@ -1,0 +1,134 @@
+package ingress
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/pool"
+)
+
+// chosen is the destination of one attempt: a worker or another relay.
+type chosen struct {
+	target *routing.Target
+	pick   selection.Pick            // of a worker
+	relay  *pool.Lease[*routing.Hop] // of a relay, nil for a worker
+}
+
+// decideWay decides whether workers or relays carry the request. It returns false if it
+// has answered because this relay has neither.
+func (t *try) decideWay() bool {
+	t.route = t.service.Route()
+	t.hop = !t.route.Affine()
+	if t.hop && t.handler.cfg.Hop {
+		// The forwarding relay sees other members than this relay. It asks another relay; a
+		// second forwarding could create a loop.
+		t.metrics.rejected(codeMisdirected)
+		if t.spans != nil {
+			t.spans.outcome, t.spans.status, t.spans.code = outcomeFailed, http.StatusMisdirectedRequest, codeMisdirected
+		}
+		misdirect(t.w)
+		return false
+	}
+	return true
+}
+
+// misdirect answers a forwarding relay that it must ask another relay.
+func misdirect(w http.ResponseWriter) { w.WriteHeader(http.StatusMisdirectedRequest) }
+
+// wayChanged reports whether there is a newer route. Then the old route is the reason that
+// nothing was found.
+func (t *try) wayChanged() bool { return t.service.Route() != t.route }
+
+// chooseRelay picks a relay to forward to. While none is connected but one will be, it
+// waits for the connection until the deadline.
+func (t *try) chooseRelay(now, deadline time.Duration) (chosen, error) {
+	relays := t.service.Relays()
+	if relays == nil {
+		return chosen{}, pool.ErrNoPeers
+	}
+	lease, err := relays.Acquire(t.r.Context(), pool.Request{Key: t.key, Exclude: t.relays, Patience: deadline - now})
+	if err != nil {
+		return chosen{}, err
+	}
+	return chosen{target: lease.Conn().Target, relay: lease}, nil
+}
+
+// relayAnswered reports the beginning of an answer to the pool. A relay that reports the
+// failure of a worker has not failed itself.
+func (t *try) relayAnswered(r upstream.Result) {
+	outcome := pool.Success
+	if r.Shed {
+		outcome = pool.Shed
+	}
+	t.at.relay.Report(outcome)
+}
+
+// relayFailed reports a failed attempt to the pool.
+func (t *try) relayFailed(f attempt) {
+	if !f.blameless() && !f.full {
+		t.at.relay.Report(pool.Failure)
+	}
+	switch {
+	case f.err == errMisdirected:
+		t.misdirected++
+	case !f.local && !f.stopped:
+		t.at.relay.Conn().Failed(f.err)
+	}
+	t.relays = append(t.relays, t.at.target.Node)
+	t.at.relay.Release()
+}
+
+// chooseWorker picks an endpoint of this relay's range: the one that the request's cookie
+// names, or one by the strategy.
+func (t *try) chooseWorker(now time.Duration) (chosen, error) {
+	if t.session.cookie != nil {
+		if pick, held := t.pickSession(now); held {
+			t.explainSession(pick)
+			return chosen{target: pick.Value().(*routing.Target), pick: pick}, nil
+		}
+	}
+	if t.logging() || t.spans.explaining() {
+		return t.chooseWorkerExplained(now)
+	}
+	pick, err := t.service.Pick(t.key, selection.Instant(now), &t.tried)
+	if err != nil {
+		return chosen{}, err
+	}
+	return chosen{target: pick.Value().(*routing.Target), pick: pick}, nil
+}
+
+// workerAnswered reports the beginning of an answer to the balancer. Until the answer
+// ends, the request counts as in flight.
+func (t *try) workerAnswered(r upstream.Result) {
+	outcome := selection.Success
+	switch {
+	case r.Shed:
+		outcome = selection.Shed
+	case r.Status >= http.StatusInternalServerError:
+		outcome = selection.Failure
+	}
+	if r.Load >= 0 {
+		outcome = outcome.WithLoad(r.Load)
+	}
+	t.at.pick = t.service.Endpoints.Answered(t.at.pick, selection.Instant(t.answered), outcome)
+}
+
+// workerEnded releases a request whose answer is complete. The balancer has already
+// counted its head, so no clock is read.
+func (t *try) workerEnded() {
+	t.service.Endpoints.Done(t.at.pick, selection.Instant(t.answered), selection.Success)
+}
+
+// workerFailed releases a request that failed, before its answer began or during the
+// answer.
+func (t *try) workerFailed(f attempt, now time.Duration) {
+	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), f.outcome())
+	t.tried.Add(t.at.pick)
+	if e := t.at.target.Endpoint; e != nil && f.stage == upstream.StageDial && advertise.Refused(f.err) {
+		t.handler.cfg.Unreachable(*e)
+	}
+}

@@ -1,0 +1,138 @@
+package ingress
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/ringway/ringway/internal/proxy/upstream"
+)
+
+// origin is the kind of sender of a request. It decides which of the fields X-Forwarded-*,
+// Forwarded, X-Real-Ip and CallerHeader are trusted.
+type origin uint8
+
+const (
+	fromClient origin = iota // not trusted: the fields are replaced or dropped
+	fromFront                // a trusted proxy: the fields pass, and X-Forwarded-For is extended
+	fromRelay                // the first relay has decided: the fields pass unchanged
+)
+
+// forwardedFor is the field that lists the addresses through which a request came.
+const forwardedFor = "X-Forwarded-For"
+
+// clientAddr returns the address by which limits and circuits count a client: without a
+// port, and for IPv6 the /64 network, because one client usually gets a /64. The result is
+// not valid if the remote address is none.
+func clientAddr(remote string) netip.Addr {
+	addr := remoteAddr(remote)
+	if addr.Is6() {
+		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
+	}
+	return addr
+}
+
+// remoteAddr returns the address of a connection's other end, not valid if there is none.
+func remoteAddr(remote string) netip.Addr {
+	peer, _ := netip.ParseAddrPort(remote)
+	return peer.Addr().Unmap().WithZone("")
+}
+
+// originOf returns the kind of sender of a request.
+func (h *Handler) originOf(r *http.Request) origin {
+	if h.cfg.Hop {
+		return fromRelay
+	}
+	if len(h.cfg.TrustedProxies) == 0 {
+		return fromClient
+	}
+	addr := remoteAddr(r.RemoteAddr)
+	for _, network := range h.cfg.TrustedProxies {
+		if network.Contains(addr) {
+			return fromFront
+		}
+	}
+	return fromClient
+}
+
+// forwarded adds the fields that show the service where the request comes from.
+func (t *try) forwarded(x *upstream.Exchange, headers []upstream.Field) []upstream.Field {
+	if t.from == fromRelay {
+		return headers
+	}
+	client, trusted := addrOnly(t.r.RemoteAddr), t.from == fromFront
+	if trusted {
+		x.ForwardedFor = client
+	} else {
+		headers = append(headers, upstream.Field{Name: forwardedFor, Value: client})
+	}
+	if !trusted || t.r.Header["X-Forwarded-Host"] == nil {
+		headers = append(headers, upstream.Field{Name: "X-Forwarded-Host", Value: t.r.Host})
+	}
+	if !trusted || t.r.Header["X-Forwarded-Proto"] == nil {
+		proto := "http"
+		if t.r.TLS != nil {
+			proto = "https"
+		}
+		headers = append(headers, upstream.Field{Name: "X-Forwarded-Proto", Value: proto})
+	}
+	return headers
+}
+
+// drops reports whether a field of the request is not passed on.
+func (t *try) drops(name string) bool {
+	switch name[0] {
+	case 'R', 'r':
+		return Reserved(name)
+	case 'T', 't':
+		return t.spans != nil && name == tracestateHeader
+	case 'X', 'x', 'F', 'f':
+		switch t.from {
+		case fromClient:
+			return saysOrigin(name)
+		case fromFront: // a proxy that sets the field may let the client's variant pass
+			return strings.IndexByte(name, '_') >= 0 && saysOrigin(name)
+		}
+	}
+	return false
+}
+
+// Reserved reports whether a header field is reserved for relays. Underscores count as
+// hyphens, because a service behind CGI or WSGI cannot distinguish them.
+func Reserved(name string) bool { return begins(name, "ringway-") }
+
+// saysOrigin reports whether a field describes where a request comes from.
+func saysOrigin(name string) bool {
+	return begins(name, "x-forwarded") || len(name) == len("forwarded") && begins(name, "forwarded") ||
+		len(name) == len("x-real-ip") && begins(name, "x-real-ip")
+}
+
+// begins reports whether a name begins with a prefix, which must be in lower case.
+func begins(name, prefix string) bool {
+	if len(name) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		c := name[i]
+		switch {
+		case c == '_':
+			c = '-'
+		case 'A' <= c && c <= 'Z':
+			c |= 0x20
+		}
+		if c != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// addrOnly removes the port from a remote address.
+func addrOnly(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}

@@ -1,0 +1,304 @@
+package ingress
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection/budget"
+	"github.com/ringway/ringway/selection/circuit"
+)
+
+// Services is the part of routing.Router that a handler uses.
+type Services interface {
+	Service(name string) (*routing.Service, bool)
+}
+
+// Config describes a Handler.
+type Config struct {
+	// Self is the ID of this relay.
+	Self string
+	// Services has the routes. Required.
+	Services Services
+	// Informed reports whether a service that Services lacks is really offered by no worker.
+	// Default: always true.
+	Informed func() bool
+	// Epoch is the zero of selection.Instant, as in the router. Required.
+	Epoch time.Time
+	// Domain and Routes determine the service of a request without ServiceHeader.
+	Domain string
+	Routes []Route
+	// Keys are the places of the keys in clients' requests. Default: KeyHeader.
+	Keys Keys
+	// Timeout bounds the time until an answer begins, for all attempts together. While a
+	// client sends its body, it counts from the last byte received. A client's own deadline,
+	// in TimeoutHeader or grpc-timeout, shortens it.
+	Timeout time.Duration
+	// AttemptTimeout bounds one attempt that may be repeated on another endpoint. Default 0:
+	// only Timeout applies.
+	AttemptTimeout time.Duration
+	// Progress is how long a request may go on without a byte; see upstream.Exchange. With
+	// Hop it is a quarter longer, so that the relay that accepted the request ends it and
+	// reports the silent side.
+	Progress time.Duration
+	// MaxAttempts is how many endpoints one request may try, 1 to 8.
+	MaxAttempts int
+	// RetryBudget is the share of requests that may be retried, 0 to 1.
+	RetryBudget float64
+	// MaxInFlight bounds the requests in flight of one service.
+	MaxInFlight int
+	// MaxInFlightPerClient bounds how many of them come from one client address; an IPv6 /64
+	// counts as one address. Trusted proxies and relays are not bounded. Default 0: no
+	// bound.
+	MaxInFlightPerClient int
+	// AdaptiveInFlight also bounds how many requests of one service wait for their answers,
+	// by the number that the endpoints complete; see package overload. Default false: only
+	// MaxInFlight applies.
+	AdaptiveInFlight bool
+	// TrustedProxies are the networks whose fields about a request's origin are trusted.
+	// Default: none; such fields of clients are replaced or dropped.
+	TrustedProxies []netip.Prefix
+	// ExposeRouteHeaders adds relay, endpoint and attempts to answers, and details to this
+	// relay's own answers. With Hop it is not read: the relay that forwards a request
+	// decides, by ExposeHeader.
+	ExposeRouteHeaders bool
+	// Hop is set on the peer listener: requests come from relays.
+	Hop bool
+	// Cookies keep the requests of a client on one endpoint. With nil, the default, no
+	// requests are kept together and no cookie is read.
+	Cookies *Cookies
+	// Circuits are per caller and service. With nil, the default, all requests pass.
+	Circuits *circuit.Breakers
+	// Unreachable is called for an endpoint that refused a connection. It must not block.
+	// Default: not called.
+	Unreachable func(advertise.Endpoint)
+	// Tracer makes spans of requests and of their attempts. Default nil: requests are not
+	// traced, and the trace headers of their callers pass unchanged.
+	Tracer trace.Tracer
+	// Metrics counts requests. Required; the listeners of a relay share one.
+	Metrics *Metrics
+	// Logger gets the details of failed requests at debug level. Required.
+	Logger *slog.Logger
+}
+
+// savings is how many retries a relay without recent retries can make in a burst.
+const savings = 500
+
+// Handler answers requests. It is safe for concurrent use.
+type Handler struct {
+	cfg    Config
+	namer  namer
+	budget *budget.Budget
+}
+
+// New returns a handler.
+func New(cfg Config) *Handler {
+	if cfg.Unreachable == nil {
+		cfg.Unreachable = func(advertise.Endpoint) {}
+	}
+	if cfg.Informed == nil {
+		cfg.Informed = func() bool { return true }
+	}
+	if cfg.Hop {
+		cfg.Progress = upstream.BehindRelay(cfg.Progress)
+	}
+	h := &Handler{cfg: cfg, budget: budget.New(cfg.RetryBudget, savings)}
+	if !cfg.Hop { // between relays only the header counts, because the first relay has decided
+		h.namer.routes = cfg.Routes
+		if cfg.Domain != "" {
+			h.namer.suffix = "." + cfg.Domain
+		}
+	}
+	return h
+}
+
+// ServeHTTP carries one request or answers with an error.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := h.namer.service(r)
+	service, known := h.cfg.Services.Service(name)
+	if !known {
+		informed := h.cfg.Informed()
+		// Search again: a relay gets to know a service before it is informed.
+		if service, known = h.cfg.Services.Service(name); !known {
+			h.refuseUnknown(w, r, name, informed)
+			return
+		}
+	}
+	if service.InFlight.Add(1) > int64(h.cfg.MaxInFlight) {
+		service.InFlight.Add(-1)
+		h.cfg.Metrics.of(service).overloaded(limitFixed)
+		h.refuse(w, r, service, failure{
+			Text: fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight), Code: CodeOverloaded, after: retryAfter,
+		})
+		return
+	}
+	defer service.InFlight.Add(-1)
+	from := h.originOf(r)
+	if limit := h.cfg.MaxInFlightPerClient; limit > 0 && from == fromClient {
+		client := clientAddr(r.RemoteAddr)
+		if !service.Clients.Enter(client, limit) {
+			h.refuse(w, r, service, failure{
+				Text: fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit), Code: CodeClientLimit, after: retryAfter,
+			})
+			return
+		}
+		defer service.Clients.Leave(client)
+	}
+	waits := h.cfg.AdaptiveInFlight && answersSoon(r)
+	if waits && !service.Waiting.Enter() {
+		h.cfg.Metrics.of(service).overloaded(limitAdaptive)
+		h.refuse(w, r, service, failure{
+			Text: "more requests of this service wait for their answers than its endpoints complete in time", Code: CodeOverloaded, after: retryAfter,
+		})
+		return
+	}
+	h.budget.Earn()
+	t := tries.Get().(*try)
+	defer t.free()
+	t.handler, t.service, t.metrics, t.w, t.r = h, service, h.cfg.Metrics.of(service), w, r
+	t.from, t.exposed, t.waits = from, h.exposes(r), waits
+	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.of(service.Name)
+	t.began = time.Since(h.cfg.Epoch)
+	if h.cfg.Tracer != nil {
+		t.beginSpans()
+		defer t.endSpans()
+	}
+	if h.cfg.Circuits != nil {
+		t.guarded(h.cfg.Circuits)
+		return
+	}
+	t.run()
+}
+
+// refuseUnknown answers a request for a service that this relay does not know.
+func (h *Handler) refuseUnknown(w http.ResponseWriter, r *http.Request, name string, informed bool) {
+	if h.cfg.Hop && name != "" {
+		// The forwarding relay knows the service, so other relays may know it as well.
+		h.cfg.Metrics.unnamed(codeMisdirected)
+		h.traceRefusal(r, failure{Code: codeMisdirected, Service: name})
+		misdirect(w)
+		return
+	}
+	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q", name), Code: CodeUnknownService, Service: name}
+	switch {
+	case name == "":
+		f = failure{Text: "the request names no service: set the " + ServiceHeader + " header, or use a host or path that the relay has a route for", Code: CodeBadRequest}
+	case !informed:
+		f.Text, f.Code, f.after = "this relay does not know yet which services there are", CodeNotReady, retryAfter
+	}
+	h.cfg.Metrics.unnamed(f.Code)
+	h.traceRefusal(r, f)
+	f.write(w, h.exposes(r))
+}
+
+// refuse answers a request that exceeds a limit.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, service *routing.Service, f failure) {
+	f.Service = service.Name
+	h.cfg.Metrics.of(service).rejected(f.Code)
+	h.traceRefusal(r, f)
+	f.write(w, h.exposes(r))
+}
+
+// smallBody is the size in bytes up to which a client is assumed to send a body
+// immediately.
+const smallBody = 64 << 10
+
+// answersSoon reports whether only the service determines the time until the answer
+// begins. For an upload the client determines it, and a tunnel has no such time. A request
+// over HTTP/2 without a length may be an upload or not; gRPC calls have no length.
+func answersSoon(r *http.Request) bool {
+	if r.ContentLength < 0 && r.ProtoMajor == 1 {
+		return false
+	}
+	return r.ContentLength <= smallBody && r.Header["Upgrade"] == nil
+}
+
+// exposes reports whether the answer to a request shows where it went.
+func (h *Handler) exposes(r *http.Request) bool {
+	if h.cfg.Hop {
+		return r.Header[ExposeHeader] != nil
+	}
+	return h.cfg.ExposeRouteHeaders
+}
+
+// maxCaller is the length in bytes to which the name of a caller is cut.
+const maxCaller = 128
+
+// caller returns the sender of the request. A trusted proxy names it in CallerHeader; of
+// several values the last counts, which is the proxy's own. The caller is empty if the
+// proxy names none, because the proxy's address stands for all of its clients. Without a
+// proxy the client's address is the caller, since a client could put any name into the
+// header.
+func (t *try) caller() string {
+	if t.from != fromFront {
+		if addr := clientAddr(t.r.RemoteAddr); addr.Is6() {
+			return addr.String()
+		}
+		return addrOnly(t.r.RemoteAddr)
+	}
+	values := t.r.Header[CallerHeader]
+	if len(values) == 0 {
+		return ""
+	}
+	last := values[len(values)-1]
+	if len(last) > maxCaller {
+		return strings.Clone(last[:maxCaller]) // so that the rest of the string can be freed
+	}
+	return last
+}
+
+// guarded runs the try if its caller's circuit for the service allows the request, and
+// reports the result to the circuit. Requests without a caller pass.
+func (t *try) guarded(circuits *circuit.Breakers) {
+	caller := t.caller()
+	if caller == "" {
+		t.run()
+		return
+	}
+	ticket, err := circuits.Allow(caller, t.service.Name, "")
+	if err != nil {
+		t.refuse(err)
+		return
+	}
+	defer func() { ticket.Done(t.verdict) }() // also if a panic aborts the answer
+	t.run()
+}
+
+// refuse answers a request that the circuit did not allow.
+func (t *try) refuse(err error) {
+	f := failure{Text: err.Error(), Code: CodeCircuitOpen, Service: t.service.Name, after: retryAfter}
+	var open *circuit.NotHealthyError
+	if errors.As(err, &open) {
+		f.Text = fmt.Sprintf("too many requests of caller %.128q to this service failed lately: it is not asked again before the time in Retry-After", open.Caller)
+		f.after = max(f.after, open.RetryAfter)
+	}
+	t.answer(f, time.Since(t.handler.cfg.Epoch))
+}
+
+// verdictOf returns the outcome of an answer for the circuit of its caller.
+func verdictOf(r upstream.Result) circuit.Outcome {
+	switch {
+	case r.Shed:
+		return circuit.Ignored
+	case r.Status >= http.StatusInternalServerError:
+		return circuit.Failure
+	}
+	return circuit.Success
+}
+
+// verdict returns the outcome of an answer of this relay for the circuit.
+func (c Code) verdict() circuit.Outcome {
+	if c == CodeUpstreamFailed || c == CodeTimeout {
+		return circuit.Failure
+	}
+	return circuit.Ignored // no endpoint was asked, or the request was wrong
+}

@@ -1,0 +1,239 @@
+package ingress
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/routing"
+)
+
+// Metrics counts requests. The series of a service begin with its first request and end
+// with the service, so that a service without requests costs nothing. Requests for names
+// that only a client knows are counted without the name.
+type Metrics struct {
+	vectors
+	silent [upstream.SilentBoth + 1]prometheus.Counter // by side
+
+	services sync.Map       // *routing.Service to *ServiceMetrics, so that a request needs no label lookup
+	making   sync.Mutex     // held while series of a service are created or deleted
+	nowhere  ServiceMetrics // counts requests that outlive their service; not registered
+}
+
+// vectors hold the series of all services.
+type vectors struct {
+	requests   *prometheus.CounterVec
+	durations  *prometheus.HistogramVec
+	retries    *prometheus.CounterVec
+	rejections *prometheus.CounterVec
+	overloads  *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{vectors: newVectors(reg), nowhere: *newVectors(nil).of("")}
+	reg.MustRegister(limits{m})
+	for _, code := range []Code{CodeUnknownService, CodeBadRequest, CodeNotReady, codeMisdirected} {
+		m.rejections.WithLabelValues("", string(code))
+	}
+	silent := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_relay_silent_requests_total", Help: "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client, endpoint, or both (an idle tunnel, a stream both ways).",
+	}, []string{"side"})
+	for side := upstream.SilentClient; side <= upstream.SilentBoth; side++ {
+		m.silent[side] = silent.WithLabelValues(side.String())
+	}
+	return m
+}
+
+func newVectors(reg prometheus.Registerer) vectors {
+	f := promauto.With(reg)
+	return vectors{
+		requests: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_relay_requests_total", Help: "Requests carried or refused, by service and outcome: the class of the status, or cancelled, aborted (the answer broke off), failed (answered by the relay itself).",
+		}, []string{"service", "outcome"}),
+		durations: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ringway_relay_request_duration_seconds", Help: "Time until the answer to a request began, all attempts together.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"service"}),
+		retries: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_relay_retries_total", Help: "Attempts after a failed one, by the stage in which it failed, or attempt_timeout (it ran out of --attempt-timeout), declared_dead (gossip found its endpoint dead), full (all slots of the worker were taken) or local (this relay could open no connection); no_budget counts retries that were not made.",
+		}, []string{"service", "reason"}),
+		rejections: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_relay_rejections_total", Help: "Requests that the relay answered itself, by code; service is empty when it is unknown.",
+		}, []string{"service", "code"}),
+		overloads: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_relay_overload_refusals_total", Help: "Requests refused with the code overloaded, by the limit that was reached: fixed (--max-in-flight) or adaptive (--adaptive-in-flight).",
+		}, []string{"service", "limit"}),
+	}
+}
+
+// The limits on the requests in flight of a service.
+const (
+	limitFixed = iota
+	limitAdaptive
+)
+
+var limitNames = [...]string{limitFixed: "fixed", limitAdaptive: "adaptive"}
+
+// limits collects the adaptive limits at the time of a scrape.
+type limits struct{ metrics *Metrics }
+
+var limitDesc = prometheus.NewDesc("ringway_relay_adaptive_limit_requests",
+	"Requests that may wait for the beginning of their answers, by --adaptive-in-flight; 0 while the endpoints keep up and nothing is limited.", []string{"service"}, nil)
+
+// Describe implements prometheus.Collector.
+func (limits) Describe(descs chan<- *prometheus.Desc) { descs <- limitDesc }
+
+// Collect reads the limit of each service that has had requests.
+func (l limits) Collect(metrics chan<- prometheus.Metric) {
+	l.metrics.services.Range(func(service, _ any) bool {
+		s := service.(*routing.Service)
+		metrics <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(s.Waiting.Limit()), s.Name)
+		return true
+	})
+}
+
+// outcome is how a request ended: the class of its status, or one of the outcomes that
+// follow the classes. It is an index, so that counting needs no label lookup.
+type outcome int
+
+const (
+	outcomeCancelled outcome = iota + 6 // follows 0xx to 5xx
+	outcomeAborted
+	outcomeFailed
+)
+
+var outcomes = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "cancelled", "aborted", "failed"}
+
+// Reasons of retries in addition to the stages of upstream.
+const (
+	stageMisdirected = "misdirected"
+	stageOther       = "other"
+	stageNoBudget    = "no_budget"
+
+	stageAttemptTimeout = "attempt_timeout"
+	stageDeclaredDead   = "declared_dead"
+	stageFull           = "full"
+	stageLocal          = "local"
+)
+
+// codeMisdirected is used only between relays: 421, and the sender asks another relay.
+const codeMisdirected Code = "misdirected"
+
+func outcomeOfStatus(status int) outcome {
+	return outcome(min(max(status/100, 0), 5)) // 6xx and above are not valid
+}
+
+// unnamed counts a request for a service that does not exist.
+func (m *Metrics) unnamed(code Code) { m.rejections.WithLabelValues("", string(code)).Inc() }
+
+// of returns the counters of one service. All are created together, at 0, because a rate
+// does not include the first event of a series that begins with it.
+func (m *Metrics) of(service *routing.Service) *ServiceMetrics {
+	if s, ok := m.services.Load(service); ok {
+		return s.(*ServiceMetrics)
+	}
+	m.making.Lock()
+	defer m.making.Unlock()
+	if s, ok := m.services.Load(service); ok {
+		return s.(*ServiceMetrics)
+	}
+	if service.Gone() {
+		return &m.nowhere // Vanished has deleted the series, or will and must find none
+	}
+	s := m.vectors.of(service.Name)
+	m.services.Store(service, s)
+	return s
+}
+
+// Vanished deletes the series of a service that is Gone. Requests that still hold its
+// counters are no longer exported.
+func (m *Metrics) Vanished(service *routing.Service) {
+	m.making.Lock()
+	defer m.making.Unlock()
+	if _, made := m.services.LoadAndDelete(service); made {
+		m.vectors.end(service.Name)
+	}
+}
+
+func (v vectors) of(service string) *ServiceMetrics {
+	s := &ServiceMetrics{
+		duration: v.durations.WithLabelValues(service),
+		retries:  map[string]prometheus.Counter{}, rejections: map[Code]prometheus.Counter{},
+	}
+	for i, name := range outcomes {
+		s.byOutcome[i] = v.requests.WithLabelValues(service, name)
+	}
+	for _, reason := range retryReasons() {
+		s.retries[reason] = v.retries.WithLabelValues(service, reason)
+	}
+	for _, code := range codesOfAService {
+		s.rejections[code] = v.rejections.WithLabelValues(service, string(code))
+	}
+	for limit, name := range limitNames {
+		s.overloads[limit] = v.overloads.WithLabelValues(service, name)
+	}
+	return s
+}
+
+// end deletes the series that of creates, one by one: DeletePartialMatch would scan the
+// series of every service.
+func (v vectors) end(service string) {
+	v.durations.DeleteLabelValues(service)
+	for _, name := range outcomes {
+		v.requests.DeleteLabelValues(service, name)
+	}
+	for _, reason := range retryReasons() {
+		v.retries.DeleteLabelValues(service, reason)
+	}
+	for _, code := range codesOfAService {
+		v.rejections.DeleteLabelValues(service, string(code))
+	}
+	for _, name := range limitNames {
+		v.overloads.DeleteLabelValues(service, name)
+	}
+}
+
+// retryReasons returns the stages and the other reasons of retries.
+func retryReasons() []string {
+	reasons := []string{stageMisdirected, stageOther, stageNoBudget, stageAttemptTimeout, stageDeclaredDead, stageFull, stageLocal}
+	for _, stage := range upstream.Stages() {
+		reasons = append(reasons, stage.String())
+	}
+	return reasons
+}
+
+// codesOfAService are the codes of answers to requests for an existing service.
+var codesOfAService = [...]Code{
+	CodeBadRequest, CodeUpstreamFailed, CodeNoEndpoint, CodeNotReady, CodeOverloaded, CodeClientLimit, CodeTimeout, CodeExhausted, CodeCircuitOpen, codeMisdirected,
+}
+
+// ServiceMetrics are the counters of one service.
+type ServiceMetrics struct {
+	duration   prometheus.Observer
+	byOutcome  [len(outcomes)]prometheus.Counter
+	retries    map[string]prometheus.Counter // by reason
+	rejections map[Code]prometheus.Counter
+	overloads  [len(limitNames)]prometheus.Counter
+}
+
+func (s *ServiceMetrics) finished(o outcome, took time.Duration) {
+	s.duration.Observe(took.Seconds())
+	s.byOutcome[o].Inc()
+}
+
+func (s *ServiceMetrics) retried(reason string) {
+	c, known := s.retries[reason]
+	if !known {
+		c = s.retries[stageOther]
+	}
+	c.Inc()
+}
+
+// overloaded counts a request that one of the limits refused.
+func (s *ServiceMetrics) overloaded(limit int) { s.overloads[limit].Inc() }
+
+func (s *ServiceMetrics) rejected(code Code) { s.rejections[code].Inc() }

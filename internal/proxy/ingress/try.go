@@ -1,0 +1,516 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/circuit"
+	"github.com/ringway/ringway/selection/pool"
+)
+
+// try is one request with its attempts. Times are since the epoch.
+//
+// Tries are pooled and hold the parts of the exchange, so that a successful request
+// costs the handler no allocation.
+type try struct {
+	handler *Handler
+	service *routing.Service
+	metrics *ServiceMetrics
+	w       http.ResponseWriter
+	r       *http.Request
+	began   time.Duration
+	timeout time.Duration // counts from began
+	latest  time.Duration // the client's own deadline, if limited
+	limited bool
+
+	route  *routing.Route // at the time of decideWay
+	hop    bool           // forwarded to another relay
+	key    string         // see findKey
+	tried  routing.Tried
+	relays []string // relays that were tried
+	failed []Attempt
+	// misdirected counts the attempts that a relay refused because, in its view, it does not
+	// serve the service.
+	misdirected int
+	full        bool            // a worker refused because all its slots are in use
+	short       string          // the exhausted resource of this relay at the last attempt
+	verdict     circuit.Outcome // for the caller's circuit
+	body        replay          // used if an endpoint passes requests on
+	session     session         // by the session cookie
+	spans       *spans          // nil if requests are not traced
+	from        origin
+	exposed     bool          // the answer may show where the request went
+	waits       bool          // counted among the requests of the service that wait for an answer
+	lostAfter   time.Duration // how long the client waited before it left or its time ran out
+
+	// The state of the current attempt.
+	at            chosen
+	sent          time.Duration // when the attempt began
+	limit         time.Duration // how long the attempt may take
+	cut           bool          // limit is less than the rest of the request's time
+	ranOut        bool          // cut, and the limit was reached
+	answered      time.Duration // when the answer began
+	headers       [11]upstream.Field
+	answerHeaders [3]upstream.Field
+	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
+	onField       func(string) bool          // t.drops, bound once
+}
+
+var tries = sync.Pool{New: func() any {
+	t := new(try)
+	t.onHead, t.onField = t.headArrived, t.drops
+	return t
+}}
+
+// free resets the try and returns it to the pool.
+func (t *try) free() {
+	switch {
+	case !t.waits:
+	case t.lostAfter > 0:
+		t.service.Waiting.GaveUp(t.lostAfter)
+	default:
+		t.service.Waiting.Left()
+	}
+	t.body.end(t.r)
+	*t = try{onHead: t.onHead, onField: t.onField, body: t.body}
+	tries.Put(t)
+}
+
+func (t *try) run() {
+	if !t.checkRequest() || !t.takeDeadline() || !t.decideWay() {
+		return
+	}
+	deadline := t.began + t.timeout
+	retry := "" // why this is not the first attempt
+	for now, n := t.began, 1; ; n++ {
+		if err := t.choose(now, deadline); err != nil {
+			if t.wayChanged() {
+				if !t.decideWay() {
+					return
+				}
+				n--
+				continue
+			}
+			if retry != "" {
+				t.handler.budget.Refund()
+			}
+			t.answerNoEndpoint(err)
+			return
+		}
+		if retry != "" {
+			t.metrics.retried(retry)
+		}
+		target := t.at.target
+		carrier := target.Pool
+		if target.Upgrades != nil && t.r.Header["Upgrade"] != nil {
+			carrier = target.Upgrades
+		}
+		if (t.hop || target.Secured) && t.body.body == nil {
+			t.body.begin(t.r)
+		}
+		if t.spans != nil {
+			t.beginAttempt(n)
+		}
+		t.sent = now
+		if t.limit, t.cut = t.attemptLimit(n); !t.cut || now+t.limit >= deadline {
+			t.limit, t.cut = deadline-now, false
+		}
+		result, err := carrier.Carry(t.w, t.r, t.exchange(target, n))
+		if result.Silent != upstream.SilentNone {
+			t.handler.cfg.Metrics.silent[result.Silent].Inc()
+		}
+		if err == nil && !result.Dropped {
+			t.succeeded(result)
+			return
+		}
+		now = time.Since(t.handler.cfg.Epoch)
+		f := attemptFailure(err)
+		f.load = result.Load
+		t.full = t.full || f.full
+		t.judge(&f, now)
+		t.gaveUp(f, now)
+		if t.spans != nil {
+			t.spans.failAttempt(f, target.Node)
+		}
+		switch {
+		case f.committed:
+			if f.stopped || f.client && result.Silent != upstream.SilentNone { // no failure of the service
+				t.finished(outcomeCancelled, now-t.began)
+			} else {
+				t.finished(outcomeAborted, now-t.began)
+				t.verdict = circuit.Failure
+			}
+			// The status line is already sent: only a broken connection shows the client that
+			// the rest is missing.
+			panic(http.ErrAbortHandler)
+		case f.stopped:
+			t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: CodeTimeout, Service: t.service.Name}, now)
+			return
+		case f.client:
+			if t.r.Context().Err() == nil { // the client is still there and waits for an answer
+				t.answerBadRequest(f, now)
+				return
+			}
+			t.abandon(now)
+		}
+		t.failed = append(t.failed, Attempt{Endpoint: target.Node, Error: f.Error()})
+		if !t.mayRetry(f, n, now, deadline) {
+			t.answerFailed(f, now)
+			return
+		}
+		retry = f.reason
+	}
+}
+
+// checkRequest returns false if it has answered, because the request cannot be sent to any
+// endpoint.
+func (t *try) checkRequest() bool {
+	err := upstream.CheckRequest(t.r)
+	if err != nil {
+		t.answer(failure{Text: "the request cannot be carried: " + err.Error(), Code: CodeBadRequest, Service: t.service.Name}, t.began)
+	}
+	return err == nil
+}
+
+// abandon ends a request whose client is gone or has closed its side of the connection;
+// net/http does not distinguish the two. A return without an answer would make net/http
+// send an empty 200, which the client would take for success.
+func (t *try) abandon(now time.Duration) {
+	t.lostAfter = now - t.began
+	t.finished(outcomeCancelled, now-t.began)
+	panic(http.ErrAbortHandler)
+}
+
+// choose picks the destination of the next attempt.
+func (t *try) choose(now, deadline time.Duration) (err error) {
+	if t.hop {
+		if t.at, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
+			t.logRelay()
+		}
+		return err
+	}
+	t.at, err = t.chooseWorker(now)
+	return err
+}
+
+// judge sets the reason of an attempt that ran out of time, and whether to blame its
+// endpoint, which is not blamed if the client gave less time than this relay does.
+func (t *try) judge(f *attempt, now time.Duration) {
+	t.ranOut, t.short = f.timeout && t.cut, f.exhausted
+	switch cfg := &t.handler.cfg; {
+	case errors.Is(f.err, upstream.ErrAbandoned):
+		f.reason = stageDeclaredDead
+	case !f.timeout, f.local:
+	case t.cut:
+		f.reason = stageAttemptTimeout
+		f.hasty = t.timeout < cfg.Timeout && now-t.sent < cfg.AttemptTimeout
+	default:
+		f.hasty = t.limited && t.timeout < cfg.Timeout
+	}
+}
+
+// gaveUp releases the destination of a failed attempt.
+func (t *try) gaveUp(f attempt, now time.Duration) {
+	if t.hop {
+		t.relayFailed(f)
+		return
+	}
+	t.workerFailed(f, now)
+}
+
+// exchange returns the changes to a request and its answer for this target.
+func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
+	cfg := &t.handler.cfg
+	x := upstream.Exchange{
+		Deadline:  cfg.Epoch.Add(t.sent + t.limit),
+		AfterBody: cfg.Timeout,
+		Progress:  cfg.Progress,
+		Drop:      t.onField,
+		Peer:      t.hop && t.exposed,
+		OnHead:    t.onHead,
+	}
+	if t.cut {
+		x.AfterBody = t.limit
+	}
+	headers, answer := t.forwarded(&x, t.headers[:0]), t.answerHeaders[:0]
+	if t.limited {
+		x.Latest = cfg.Epoch.Add(t.latest)
+		headers = PassTimeLeft(headers, t.r.Header, t.latest-t.sent)
+	}
+	if target.Secured {
+		x.Sidecar = true
+		headers = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name})
+	}
+	if t.session.cookie != nil && !t.hop {
+		x.SetCookie = t.setCookie(target)
+	}
+	if t.hop {
+		headers = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name}, upstream.Field{Name: HopHeader, Value: cfg.Self})
+		if t.key != "" {
+			headers = append(headers, upstream.Field{Name: KeyHeader, Value: t.key})
+		}
+		if t.exposed {
+			headers = append(headers, upstream.Field{Name: ExposeHeader, Value: "1"})
+		}
+	}
+	if t.exposed {
+		// The relay that picked the worker names it; the relay that forwarded keeps that and
+		// adds its own number of attempts.
+		if !t.hop {
+			answer = append(answer, upstream.Field{Name: EndpointHeader, Value: target.Node})
+		}
+		if !cfg.Hop {
+			answer = append(answer, upstream.Field{Name: RelayHeader, Value: cfg.Self}, upstream.Field{Name: AttemptsHeader, Value: strconv.Itoa(n)})
+		}
+	}
+	if t.spans != nil {
+		headers = t.spans.headers(headers)
+	}
+	x.Header, x.ResponseHeader = headers, answer
+	return x
+}
+
+// headArrived runs when the answer begins. This time counts as the latency, because the
+// length of a stream does not depend on the endpoint's speed.
+func (t *try) headArrived(r upstream.Result) bool {
+	if t.hop && r.Status == http.StatusMisdirectedRequest {
+		return false // the relay did nothing; ask another
+	}
+	t.answered = time.Since(t.handler.cfg.Epoch)
+	if t.session.cookie != nil && !t.hop {
+		t.session.countCookie()
+	}
+	if t.waits {
+		t.waits = false
+		if r.Shed || r.Status >= http.StatusInternalServerError {
+			t.service.Waiting.Left()
+		} else {
+			t.service.Waiting.Answered(t.answered - t.began)
+		}
+	}
+	if t.hop {
+		t.relayAnswered(r)
+	} else {
+		t.workerAnswered(r)
+	}
+	return true
+}
+
+func (t *try) succeeded(r upstream.Result) {
+	if t.hop {
+		t.at.relay.Release()
+	} else {
+		t.workerEnded()
+	}
+	t.verdict = verdictOf(r)
+	if t.spans != nil {
+		t.spans.endAttempt(r)
+		t.spans.status = r.Status
+	}
+	t.finished(outcomeOfStatus(r.Status), t.answered-t.began)
+}
+
+// finished counts how the request ended.
+func (t *try) finished(o outcome, took time.Duration) {
+	t.metrics.finished(o, took)
+	if t.spans != nil {
+		t.spans.outcome = o
+	}
+}
+
+// mayRetry decides whether another endpoint may get the request.
+func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
+	switch {
+	case n >= t.handler.cfg.MaxAttempts || now >= deadline:
+		return false
+	case f.sent && !repeatable(t.r) || !t.bodyWhole(f):
+		return false
+	}
+	if !t.handler.budget.Spend() {
+		t.metrics.retried(stageNoBudget)
+		return false
+	}
+	return true
+}
+
+// bodyWhole reports whether the next attempt can send the whole body, and rewinds the
+// body.
+func (t *try) bodyWhole(f attempt) bool {
+	if t.body.body != nil {
+		return t.body.rewind()
+	}
+	return !f.bodyConsumed
+}
+
+// repeatable reports whether a request may be sent again, whole, to an endpoint after
+// another may have acted on it.
+func repeatable(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		_, kept := r.Body.(*replay)
+		return kept || r.Body == nil || r.Body == http.NoBody
+	}
+	return false
+}
+
+// answerNoEndpoint answers a request that no endpoint can take, or for which all attempts
+// failed.
+func (t *try) answerNoEndpoint(err error) {
+	now := time.Since(t.handler.cfg.Epoch)
+	f := failure{Text: "no worker offers this service at the moment", Code: CodeNoEndpoint, Service: t.service.Name, Attempts: t.failed}
+	switch {
+	case t.r.Context().Err() != nil: // the client left while the request waited for a connection to a relay
+		t.abandon(now)
+	case t.ranOut:
+		f.Text, f.Code = t.outOfTime(), CodeTimeout
+	case t.short != "":
+		t.blameUs(&f)
+	case t.full || errors.Is(err, selection.ErrFull):
+		f.overCapacity()
+	case t.allMisdirected():
+		f.Text, f.Code, f.after = textMisdirected, CodeNotReady, retryAfter
+	case len(t.failed) > 0:
+		f.Text, f.Code = "every endpoint that this relay can reach failed", CodeUpstreamFailed
+	case t.hop && !errors.Is(err, pool.ErrNoPeers):
+		f.Text, f.detail = "this relay is connected to none of those that serve this service", err.Error()
+	case !t.hop && !errors.Is(err, selection.ErrNoEndpoint):
+		f.Text, f.detail = "no endpoint can be picked", strings.TrimPrefix(err.Error(), "selection: ")
+	}
+	t.answer(f, now)
+}
+
+func (t *try) answerFailed(a attempt, now time.Duration) {
+	f := failure{Text: "the request could not be carried", detail: a.Error(), Code: CodeUpstreamFailed, Service: t.service.Name, Attempts: t.failed}
+	switch {
+	case a.timeout:
+		f.Text, f.Code, f.detail = t.outOfTime(), CodeTimeout, ""
+	case a.full:
+		f.overCapacity()
+	case t.short != "":
+		t.blameUs(&f)
+	case t.allMisdirected():
+		f.Text, f.Code, f.detail, f.after = textMisdirected, CodeNotReady, "", retryAfter
+	}
+	t.answer(f, now)
+}
+
+// blameUs makes f the answer of a relay that could open no connection.
+func (t *try) blameUs(f *failure) {
+	f.Text, f.Code, f.after = "this relay is out of "+t.short+" and could open no connection", CodeExhausted, retryAfter
+}
+
+const textMisdirected = "the relays that serve this service do not know yet that they do"
+
+// allMisdirected reports whether relays were asked and all refused the request as
+// misdirected. No relay has acted on it, and soon they will see the same members as this
+// relay.
+func (t *try) allMisdirected() bool { return t.misdirected > 0 && t.misdirected == len(t.failed) }
+
+// outOfTime returns the text for a request to which no answer began in time.
+func (t *try) outOfTime() string {
+	switch {
+	case t.ranOut:
+		return "no endpoint answered within " + t.limit.String() + ", which is the limit of one attempt"
+	case t.limited && t.timeout < t.handler.cfg.Timeout:
+		return "no endpoint answered within " + t.timeout.String() + ", which is all that the client allowed"
+	}
+	return "no endpoint answered within " + t.timeout.String()
+}
+
+// answerBadRequest answers a request that no endpoint could carry: an upgrade over HTTP/2,
+// a body that ended too early.
+func (t *try) answerBadRequest(a attempt, now time.Duration) {
+	f := failure{Text: "the request cannot be carried", detail: a.Error(), Code: CodeBadRequest, Service: t.service.Name}
+	var u *upstream.Error
+	if errors.As(a.err, &u) {
+		f.Text += ": " + u.Fault()
+		f.detail = ""
+	}
+	t.answer(f, now)
+}
+
+func (t *try) answer(f failure, now time.Duration) {
+	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "err", f.details(), "attempts", f.Attempts)
+	t.verdict = f.Code.verdict()
+	if f.Code == CodeTimeout {
+		t.lostAfter = now - t.began
+	}
+	t.metrics.rejected(f.Code)
+	t.finished(outcomeFailed, now-t.began)
+	if t.spans != nil {
+		t.spans.status, t.spans.code = statusOf[f.Code], f.Code
+	}
+	f.write(t.w, t.exposed)
+}
+
+// attempt holds the facts about a failed attempt.
+type attempt struct {
+	err                                            error
+	reason                                         string         // for metrics: the stage, or the reason if there is no stage
+	stage                                          upstream.Stage // 0 if it failed in none
+	sent, committed, bodyConsumed, client, timeout bool
+	stale                                          bool
+	hasty                                          bool   // the client's own deadline ended it
+	repeated                                       bool   // another attempt blames the endpoint for the same failure
+	unanswered                                     bool   // the endpoint sent nothing
+	full                                           bool   // all slots of the worker are in use
+	load                                           int    // the load that the endpoint reported, negative if none
+	local                                          bool   // this relay is the cause
+	stopped                                        bool   // it ended because this relay stops
+	exhausted                                      string // the exhausted resource
+}
+
+func (a attempt) Error() string { return a.err.Error() }
+
+var errMisdirected = errors.New("the relay does not serve this service; it sees other members")
+
+// attemptFailure extracts the facts from the error of Carry. Nil stands for an answer that
+// headArrived refused.
+func attemptFailure(err error) attempt {
+	if err == nil {
+		return attempt{err: errMisdirected, reason: stageMisdirected}
+	}
+	a := attempt{err: err, reason: stageOther}
+	a.stopped = errors.Is(err, upstream.ErrStopped)
+	var u *upstream.Error
+	if errors.As(err, &u) {
+		a.stage, a.reason = u.Stage, u.Stage.String()
+		a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
+		a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
+		a.repeated, a.unanswered = u.Repeated(), u.Unanswered()
+		if a.full = errors.Is(u.Err, upstream.ErrFull); a.full {
+			a.reason = stageFull
+		}
+		if a.local, a.exhausted = u.Local(), u.Exhausted(); a.local {
+			a.reason = stageLocal
+		}
+	}
+	return a
+}
+
+// blameless reports whether the endpoint is not the cause of the failure.
+func (a attempt) blameless() bool {
+	return a.client || a.stale || a.hasty || a.repeated || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected)
+}
+
+func (a attempt) outcome() selection.Outcome {
+	switch {
+	case a.blameless():
+		return selection.Cancelled
+	case a.full && a.load < 0:
+		return selection.Full
+	case a.full:
+		return selection.Full.WithLoad(a.load)
+	case a.unanswered:
+		return selection.Failure.WithoutAnswer()
+	}
+	return selection.Failure
+}

@@ -1,0 +1,642 @@
+package upstream_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/proxy/upstream"
+)
+
+func TestMalformedHeadsNeverReachTheClient(t *testing.T) {
+	for name, answer := range map[string]string{
+		"no status":               "HTTP/1.1\r\n\r\n",
+		"short status":            "HTTP/1.1 20\r\n\r\n",
+		"status with a letter":    "HTTP/1.1 2x0 OK\r\n\r\n",
+		"status below 100":        "HTTP/1.1 099 OK\r\n\r\n",
+		"long status":             "HTTP/1.1 2000 OK\r\n\r\n",
+		"not HTTP":                "SSH-2.0-OpenSSH_9.2\r\n\r\n",
+		"HTTP/2.0":                "HTTP/2.0 200 OK\r\n\r\n",
+		"HTTP/1.2":                "HTTP/1.2 200 OK\r\n\r\n",
+		"empty first line":        "\r\nHTTP/1.1 200 OK\r\n\r\n",
+		"bare LF":                 "HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+		"bare CR":                 "HTTP/1.1 200 OK\r\nA: b\rC: d\r\nContent-Length: 0\r\n\r\n",
+		"blank before the colon":  "HTTP/1.1 200 OK\r\nContent-Length : 0\r\n\r\n",
+		"no colon":                "HTTP/1.1 200 OK\r\nnonsense\r\nContent-Length: 0\r\n\r\n",
+		"empty name":              "HTTP/1.1 200 OK\r\n: x\r\nContent-Length: 0\r\n\r\n",
+		"bad byte in a name":      "HTTP/1.1 200 OK\r\nA\x00b: x\r\nContent-Length: 0\r\n\r\n",
+		"NUL in a value":          "HTTP/1.1 200 OK\r\nA: x\x00y\r\nContent-Length: 0\r\n\r\n",
+		"folded line":             "HTTP/1.1 200 OK\r\nA: x\r\n y\r\nContent-Length: 0\r\n\r\n",
+		"folded first line":       "HTTP/1.1 200 OK\r\n A: x\r\nContent-Length: 0\r\n\r\n",
+		"length and chunked":      "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"conflicting lengths":     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+		"length list":             "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello",
+		"negative length":         "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+		"signed length":           "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\nhello",
+		"hexadecimal length":      "HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nhello",
+		"empty length":            "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n",
+		"huge length":             "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+		"gzip coding":             "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+		"gzip, chunked":           "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"chunked twice":           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunked in HTTP/1.0":     "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"framing in the trailers": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n0\r\n\r\n",
+		"head without end":        "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 70<<10),
+		"too many lines":          "HTTP/1.1 200 OK\r\n" + strings.Repeat("A: b\r\n", 20000) + "\r\n",
+		"switch nobody asked for": "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+		"endless early hints":     strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 30),
+		"cut in the head":         "HTTP/1.1 200 OK\r\nContent-Le",
+		"nothing":                 "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := rawEndpoint(t, func(_ int, c *rawConn) {
+				if r, _ := c.request(); r != nil {
+					c.say(answer)
+				}
+			})
+			in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+			resp, body := in.get(t, "/")
+			out := within(t, in.outcomes, "the outcome")
+			if out.err == nil {
+				t.Fatalf("accepted as %d %q", resp.StatusCode, body)
+			}
+			if out.err.Stage != upstream.StageHead || out.err.Committed() || !out.err.Sent() || out.err.Client() {
+				t.Errorf("error %+v: want stage head, sent, not committed, not the client's", out.err)
+			}
+			if resp.StatusCode != http.StatusBadGateway || out.res.BytesOut != 0 {
+				t.Errorf("the client saw %d and %d bytes of the endpoint", resp.StatusCode, out.res.BytesOut)
+			}
+			if s := in.pool.Stats(); s.Idle != 0 {
+				t.Errorf("a broken connection went back to the pool: %+v", s)
+			}
+		})
+	}
+}
+
+func TestMalformedChunksEndTheResponse(t *testing.T) {
+	for name, body := range map[string]string{
+		"no size":              "\r\nhello\r\n0\r\n\r\n",
+		"not hexadecimal":      "xyz\r\nhello\r\n",
+		"bare LF":              "5\nhello\r\n0\r\n\r\n",
+		"signed":               "+5\r\nhello\r\n",
+		"0x":                   "0x5\r\nhello\r\n",
+		"too large":            "fffffffffffffffff\r\nhello\r\n",
+		"no line end":          "5\r\nhelloXX0\r\n\r\n",
+		"endless extension":    "5;" + strings.Repeat("x", 5000) + "\r\nhello\r\n0\r\n\r\n",
+		"extensions add up":    strings.Repeat("1;"+strings.Repeat("x", 2000)+"\r\na\r\n", 20) + "0\r\n\r\n",
+		"cut":                  "5\r\nhel",
+		"cut in the trailers":  "5\r\nhello\r\n0\r\nA: b\r\n",
+		"bad trailer":          "0\r\nA : b\r\n\r\n",
+		"trailers without end": "0\r\n" + strings.Repeat("A: b\r\n", 20000) + "\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := rawEndpoint(t, func(_ int, c *rawConn) {
+				if r, _ := c.request(); r != nil {
+					c.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+				}
+			})
+			in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+			resp, err := in.client.Get(in.url)
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				resp.Body.Close()
+			}
+			if err == nil {
+				t.Error("the client took the response for complete")
+			}
+			out := within(t, in.outcomes, "the outcome")
+			if out.err == nil || out.err.Stage != upstream.StageBody || !out.err.Committed() {
+				t.Errorf("outcome %v: want stage body, committed", out.err)
+			}
+		})
+	}
+}
+
+func TestOneConnectionServesManyRequests(t *testing.T) {
+	for name, answer := range map[string]string{
+		"length":              "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+		"length twice":        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+		"chunked":             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nhe\r\n3 ;q=\"x\"\r\nllo\r\n0\r\n\r\n",
+		"HTTP/1.0 keep-alive": "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello",
+		"no reason":           "HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello",
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := rawEndpoint(t, func(_ int, c *rawConn) {
+				for r, _ := c.request(); r != nil; r, _ = c.request() {
+					c.say(answer)
+				}
+			})
+			in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+			for range 5 {
+				if _, body := in.get(t, "/"); body != "hello" {
+					t.Fatalf("body %q", body)
+				}
+			}
+			if s := in.pool.Stats(); s.Dials != 1 || s.Reused != 4 {
+				t.Errorf("stats %+v: want 1 dial, 4 reuses", s)
+			}
+		})
+	}
+}
+
+func TestConnectionsThatEndWithTheResponseAreNotReused(t *testing.T) {
+	for name, answer := range map[string]string{
+		"close":           "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
+		"HTTP/1.0":        "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+		"until closed":    "HTTP/1.1 200 OK\r\n\r\nhello",
+		"more than asked": "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := rawEndpoint(t, func(_ int, c *rawConn) {
+				if r, _ := c.request(); r != nil {
+					c.say(answer)
+				}
+			})
+			in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+			for range 3 {
+				if _, body := in.get(t, "/"); body != "hello" {
+					t.Fatalf("body %q", body)
+				}
+			}
+			if s := in.pool.Stats(); s.Dials != 3 || s.Reused != 0 {
+				t.Errorf("stats %+v: want 3 dials", s)
+			}
+		})
+	}
+}
+
+func TestRequestsWithoutBodyAnswer(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for r, _ := c.request(); r != nil; r, _ = c.request() {
+			switch r.URL.Path {
+			case "/head":
+				c.say("HTTP/1.1 200 OK\r\nContent-Length: 1234\r\nX: y\r\n\r\n")
+			case "/204":
+				c.say("HTTP/1.1 204 No Content\r\nX: y\r\n\r\n")
+			case "/304":
+				c.say("HTTP/1.1 304 Not Modified\r\nEtag: \"z\"\r\nContent-Length: 99\r\nX: y\r\n\r\n")
+			}
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+	for _, tc := range []struct {
+		method, path string
+		status       int
+	}{{"HEAD", "/head", 200}, {"GET", "/204", 204}, {"GET", "/304", 304}} {
+		req, _ := http.NewRequest(tc.method, in.url+tc.path, nil)
+		resp, err := in.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != tc.status || len(body) != 0 || resp.Header.Get("X") != "y" {
+			t.Errorf("%s %s: %d %q %v", tc.method, tc.path, resp.StatusCode, body, resp.Header)
+		}
+		if tc.method == "HEAD" && resp.ContentLength != 1234 {
+			t.Errorf("HEAD lost the length: %d", resp.ContentLength)
+		}
+	}
+	if s := in.pool.Stats(); s.Dials > 2 {
+		t.Errorf("stats %+v: want one connection, and one while it rests after HEAD", s)
+	}
+}
+
+func TestHopByHopFieldsStayAndTheRestPasses(t *testing.T) {
+	seen := make(chan *http.Request, 1)
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for r, _ := c.request(); r != nil; r, _ = c.request() {
+			seen <- r
+			c.say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nKeep-Alive: timeout=5\r\nConnection: x-hop, keep-alive\r\n" +
+				"X-Hop: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nx-kept: yes \r\nRingway-Load: 17\r\nRingway-Relay: forged\r\n\r\n")
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(r *http.Request) upstream.Exchange {
+		return upstream.Exchange{
+			Header:         []upstream.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
+			ForwardedFor:   "192.0.2.9",
+			Drop:           dropRingway,
+			ResponseHeader: []upstream.Field{{Name: "Ringway-Relay", Value: "r1"}},
+			SetCookie:      "b=3",
+		}
+	})
+	c, err := net.Dial("tcp", in.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, "GET /a%2fb?q=%20 HTTP/1.1\r\nHost: shop.example:81\r\nConnection: X-Secret, keep-alive\r\nX-Secret: 1\r\nTe: trailers, deflate\r\n"+
+		"Keep-Alive: 1\r\nProxy-Authorization: b\r\nProxy-Connection: c\r\nUpgrade: h2c\r\nHttp2-Settings: x\r\nX-Forwarded-For: 198.51.100.1\r\n"+
+		"X-Forwarded-Proto: https\r\nRingway-Hop: 1\r\nCookie: k=v\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := within(t, seen, "the request")
+	if r.RequestURI != "/a%2fb?q=%20" || r.Host != "shop.example:81" {
+		t.Errorf("target %q host %q", r.RequestURI, r.Host)
+	}
+	want := http.Header{"Te": {"trailers"}, "X-Forwarded-For": {"198.51.100.1, 192.0.2.9"}, "X-Forwarded-Proto": {"http"}, "Cookie": {"k=v"}}
+	if fmt.Sprint(r.Header) != fmt.Sprint(want) {
+		t.Errorf("the endpoint saw\n%v, want\n%v", r.Header, want)
+	}
+	resp.Header.Del("Date")
+	wantResp := http.Header{"Content-Length": {"0"}, "Set-Cookie": {"a=1", "b=2", "b=3"}, "X-Kept": {"yes"}, "Ringway-Relay": {"r1"}}
+	if fmt.Sprint(resp.Header) != fmt.Sprint(wantResp) {
+		t.Errorf("the client saw\n%v, want\n%v", resp.Header, wantResp)
+	}
+	if out := within(t, in.outcomes, "outcome"); out.res.Load != 17 || out.res.Shed {
+		t.Errorf("result %+v", out.res)
+	}
+}
+
+// net/http sends an announced field as a trailer, even one that the relay has set.
+func TestAnEndpointCannotAnnounceAFieldOfOursAsATrailer(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for r, _ := c.request(); r != nil; r, _ = c.request() {
+			c.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum,ringway-load, Ringway-Relay\r\nTrailer: Ringway-Relay\r\n\r\n" +
+				"5\r\nhello\r\n0\r\nX-Sum: 9\r\nRingway-Load: 3\r\nRingway-Relay: forged\r\n\r\n")
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange {
+		return upstream.Exchange{ResponseHeader: []upstream.Field{{Name: "Ringway-Relay", Value: "r1"}}}
+	})
+	resp, err := in.client.Get(in.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	announced := fmt.Sprint(resp.Trailer)
+	if body, err := io.ReadAll(resp.Body); string(body) != "hello" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+	if got, want := fmt.Sprint(resp.Trailer), "map[X-Sum:[9]]"; got != want || announced != "map[X-Sum:[]]" || resp.Header.Get("Ringway-Relay") != "r1" {
+		t.Errorf("trailers %s and then %s, want %s; header %v", announced, got, want, resp.Header)
+	}
+}
+
+// A field that the head and the trailers have does not move to the trailers.
+func TestAFieldOfTheHeadStaysThereWhenItIsAnnouncedAsATrailer(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for r, _ := c.request(); r != nil; r, _ = c.request() {
+			c.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum, X-Late\r\nX-Sum: 1\r\n\r\n" +
+				"5\r\nhello\r\n0\r\nX-Sum: 2\r\nX-Late: 3\r\n\r\n")
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+	resp, body := in.get(t, "/")
+	if got := fmt.Sprintf("%v %s %v", resp.Header["X-Sum"], body, resp.Trailer); got != "[1] hello map[X-Late:[3] X-Sum:[2]]" {
+		t.Error(got)
+	}
+}
+
+func TestFieldsWithLineBreaksAreNeverWritten(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) { c.untilClosed() })
+	for name, x := range map[string]func(*http.Request) upstream.Exchange{
+		"value": func(*http.Request) upstream.Exchange {
+			return upstream.Exchange{Header: []upstream.Field{{Name: "X-A", Value: "a\r\nX-B: c"}}}
+		},
+		"name": func(*http.Request) upstream.Exchange {
+			return upstream.Exchange{Header: []upstream.Field{{Name: "X-A: 1\r\nB", Value: "a"}}}
+		},
+		"client map changed by the handler": func(r *http.Request) upstream.Exchange {
+			r.Header.Set("X-A", "a\nb")
+			return upstream.Exchange{}
+		},
+		"forwarded for": func(*http.Request) upstream.Exchange { return upstream.Exchange{ForwardedFor: "a\r\nb"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := startIngress(t, newPool(t, upstream.Config{Address: addr}), x)
+			in.get(t, "/")
+			if out := within(t, in.outcomes, "outcome"); out.err == nil || !out.err.Client() || out.err.Sent() {
+				t.Errorf("outcome %v", out.err)
+			}
+		})
+	}
+}
+
+func TestShedAnswersAreTold(t *testing.T) {
+	for answer, want := range map[string]upstream.Result{
+		"429 Too Many Requests\r\n":                       {Status: 429, Load: -1, Shed: true},
+		"503 Service Unavailable\r\n":                     {Status: 503, Load: -1},
+		"503 Service Unavailable\r\nRetry-After: 1\r\n":   {Status: 503, Load: -1, Shed: true},
+		"503 Service Unavailable\r\nRingway-Load: 90\r\n": {Status: 503, Load: 90, Shed: true},
+		"200 OK\r\nRingway-Load: lots\r\n":                {Status: 200, Load: -1},
+	} {
+		addr := rawEndpoint(t, func(_ int, c *rawConn) {
+			for r, _ := c.request(); r != nil; r, _ = c.request() {
+				c.say("HTTP/1.1 " + answer + "Content-Length: 0\r\n\r\n")
+			}
+		})
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+		in.get(t, "/")
+		if out := within(t, in.outcomes, "outcome"); out.err != nil || out.res != want {
+			t.Errorf("%q: %+v %v, want %+v", answer, out.res, out.err, want)
+		}
+	}
+}
+
+func TestDroppedResponsesLeaveNothingWithTheClient(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for r, _ := c.request(); r != nil; r, _ = c.request() {
+			c.say("HTTP/1.1 503 Busy\r\nX-A: b\r\nRetry-After: 1\r\nContent-Length: 4\r\n\r\nbusy")
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange {
+		return upstream.Exchange{OnHead: func(r upstream.Result) bool { return !r.Shed }}
+	})
+	for range 2 {
+		resp, body := in.get(t, "/")
+		if body != "dropped\n" || resp.Header.Get("X-A") != "" {
+			t.Errorf("the client saw %q %v", body, resp.Header)
+		}
+	}
+	if s := in.pool.Stats(); s.Dials != 1 {
+		t.Errorf("the connection was lost: %+v", s)
+	}
+}
+
+func TestBodiesAndTrailersPassBothWays(t *testing.T) {
+	addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("endpoint: %v", err)
+		}
+		w.Header().Set("Trailer", "X-Announced")
+		fmt.Fprintf(w, "%x %d %s", sha256.Sum256(body), r.ContentLength, r.Trailer.Get("X-Sum"))
+		w.Header().Set("X-Announced", "yes")
+		w.Header().Set(http.TrailerPrefix+"X-Unannounced", "yes too")
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+	for _, size := range []int{0, 1, 5000, 16 << 10, 16<<10 + 1, 1 << 20} {
+		for _, known := range []bool{true, false} {
+			data := make([]byte, size)
+			for i := range data {
+				data[i] = byte(rand.Uint32())
+			}
+			req, _ := http.NewRequest("POST", in.url, bytes.NewReader(data))
+			length, sum := int64(size), ""
+			if !known {
+				req.Body = io.NopCloser(bytes.NewReader(data))
+				req.ContentLength = -1
+				req.Trailer = http.Header{"X-Sum": {"abc"}}
+				length, sum = -1, "abc"
+			}
+			resp, err := in.client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if want := fmt.Sprintf("%x %d %s", sha256.Sum256(data), length, sum); err != nil || string(body) != want {
+				t.Errorf("%d bytes, known %v: %q %v, want %q", size, known, body, err, want)
+			}
+			if resp.Trailer.Get("X-Announced") != "yes" || resp.Trailer.Get("X-Unannounced") != "yes too" {
+				t.Errorf("trailers %v", resp.Trailer)
+			}
+		}
+	}
+}
+
+func TestLargeBodiesPassWhole(t *testing.T) {
+	const size = 10 << 20
+	addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(size))
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.Copy(w, r.Body)
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+	data := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+	resp, err := in.client.Post(in.url, "application/octet-stream", bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, resp.Body)
+	if err != nil || n != size || [32]byte(h.Sum(nil)) != sha256.Sum256(data) {
+		t.Errorf("%d bytes came back, error %v", n, err)
+	}
+}
+
+func TestEventsArriveBeforeTheStreamEnds(t *testing.T) {
+	next := make(chan struct{})
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		if r, _ := c.request(); r == nil {
+			return
+		}
+		c.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for range 3 {
+			if _, ok := <-next; !ok {
+				return
+			}
+			c.say("9\r\ndata: x\n\n\r\n")
+		}
+		<-next
+		c.say("0\r\n\r\n")
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+	resp, err := in.client.Get(in.url) // returns: the head came alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	br := bufio.NewReader(resp.Body)
+	for range 3 {
+		next <- struct{}{}
+		for _, want := range []string{"data: x\n", "\n"} {
+			if line, err := br.ReadString('\n'); err != nil || line != want {
+				t.Fatalf("line %q %v", line, err)
+			}
+		}
+	}
+	close(next)
+	if rest, err := io.ReadAll(br); err != nil || len(rest) > 0 {
+		t.Errorf("end: %q %v", rest, err)
+	}
+}
+
+func TestBothDirectionsFlowAtOnce(t *testing.T) {
+	addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		_ = rc.EnableFullDuplex()
+		_ = rc.Flush()
+		br := bufio.NewReader(r.Body)
+		for {
+			line, err := br.ReadString('\n')
+			if err != nil {
+				return
+			}
+			fmt.Fprint(w, "echo ", line)
+			_ = rc.Flush()
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+	pr, pw := io.Pipe()
+	resp, err := in.client.Post(in.url, "text/plain", pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	br := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		fmt.Fprintf(pw, "%d\n", i)
+		if line, err := br.ReadString('\n'); err != nil || line != fmt.Sprintf("echo %d\n", i) {
+			t.Fatalf("line %q %v", line, err)
+		}
+	}
+	pw.Close()
+	if rest, err := io.ReadAll(br); err != nil || len(rest) > 0 {
+		t.Errorf("end: %q %v", rest, err)
+	}
+	if out := within(t, in.outcomes, "outcome"); out.err != nil {
+		t.Error(out.err)
+	}
+}
+
+func TestEarlyAnswerEndsAnUpload(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		if _, err := http.ReadRequest(c.br); err != nil {
+			return
+		}
+		c.say("HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
+		c.untilClosed()
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+	c, err := net.Dial("tcp", in.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// The rest of the body never comes; instead, something like a request.
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+	br := bufio.NewReader(c)
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != 413 || string(body) != "big" || !resp.Close {
+		t.Errorf("%d %q close %v", resp.StatusCode, body, resp.Close)
+	}
+	out := within(t, in.outcomes, "outcome")
+	if out.err != nil {
+		t.Errorf("outcome %v", out.err)
+	}
+	if rest, _ := io.ReadAll(br); len(rest) > 0 {
+		t.Errorf("the body was taken for a request: %q", rest)
+	}
+	if s := in.pool.Stats(); s.Open != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestExpectedContinueIsTheEndpointsToGive(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for {
+			r, err := http.ReadRequest(c.br)
+			if err != nil {
+				return
+			}
+			if r.Header.Get("Expect") != "100-continue" {
+				t.Errorf("Expect %q", r.Header.Get("Expect"))
+			}
+			if r.URL.Path == "/no" {
+				c.say("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno")
+				c.untilClosed()
+				return
+			}
+			c.say("HTTP/1.1 100 Continue\r\n\r\n")
+			body, _ := io.ReadAll(r.Body)
+			c.say(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, ExpectContinueTimeout: time.Minute}), nil)
+	in.client.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
+	for path, want := range map[string]string{"/yes": "hello", "/no": "no"} {
+		read := false
+		req, _ := http.NewRequest("POST", in.url+path, readerFunc(func(p []byte) (int, error) {
+			if read {
+				return 0, io.EOF
+			}
+			read = true
+			return copy(p, "hello"), io.EOF
+		}))
+		req.ContentLength = 5
+		req.Header.Set("Expect", "100-continue")
+		resp, err := in.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(body) != want {
+			t.Errorf("%s: %q", path, body)
+		}
+		if read != (path == "/yes") {
+			t.Errorf("%s: body sent: %v", path, read)
+		}
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestEndpointThatIgnoresExpectGetsTheBody(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for r, body := c.request(); r != nil; r, body = c.request() {
+			c.say(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, ExpectContinueTimeout: 10 * time.Millisecond}), nil)
+	req, _ := http.NewRequest("POST", in.url, strings.NewReader("hello"))
+	req.Header.Set("Expect", "100-continue")
+	resp, err := in.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); string(body) != "hello" {
+		t.Errorf("body %q", body)
+	}
+}
+
+func TestEarlyHintsPass(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for r, _ := c.request(); r != nil; r, _ = c.request() {
+			c.say("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+	var hints []string
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			hints = append(hints, fmt.Sprint(code, h.Get("Link")))
+			return nil
+		},
+	})
+	req, _ := http.NewRequestWithContext(ctx, "GET", in.url, nil)
+	resp, err := in.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if fmt.Sprint(hints) != "[103</a.css>]" || string(body) != "ok" || resp.Header.Get("Link") != "" {
+		t.Errorf("hints %v, body %q, header %v", hints, body, resp.Header)
+	}
+}
