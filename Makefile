@@ -143,7 +143,7 @@ bench-relay: ## CPU per request of the relay beside HAProxy (needs haproxy and w
 .PHONY: image
 image: ## build the container images ringway-relay, -worker and -echo, each from scratch
 	@$(call need,docker docker.io)
-	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '-s -w -X github.com/ringway/ringway/internal/daemon.version=$(VERSION)' \
+	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '-s -w -X github.com/ringway/ringway/internal/node.version=$(VERSION)' \
 		-o bin/image/ ./cmd/relay ./cmd/worker ./deploy/echo
 	for target in relay worker echo; do \
 		docker build --quiet --target "$$target" --tag "$(IMAGE)-$$target:$(TAG)" --label org.opencontainers.image.version='$(VERSION)' \

@@ -19,8 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/ringway/ringway/internal/admin"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -150,7 +149,7 @@ func TestPodsRunMembersWithValidSettingsThatAreSecured(t *testing.T) {
 }
 
 func TestPodsHaveThePortsOfTheirMembersAndProbesThatTheAdminAPIAnswers(t *testing.T) {
-	api := admin.NewMux(admin.Config{Snapshot: func() *membership.Snapshot { return nil }, Reasons: func() []string { return nil },
+	api := node.NewMux(node.Config{Snapshot: func() *membership.Snapshot { return nil }, Reasons: func() []string { return nil },
 		Gatherer: prometheus.NewRegistry(), Catalogue: func() uint64 { return 0 }})
 	for _, w := range workloads(t) {
 		var ports []string
@@ -300,7 +299,7 @@ func TestMembersFindEachOtherBeforeTheyAreReady(t *testing.T) {
 
 func TestNothingIsLostWhenPodsEndAndNeverTooManyDo(t *testing.T) {
 	for _, w := range workloads(t) {
-		drain := daemon.DefaultSessionDrain
+		drain := node.DefaultSessionDrain
 		grace := time.Duration(w.pod.TerminationGracePeriodSeconds) * time.Second
 		longest := time.Duration(0)
 		for _, c := range w.pod.Containers {

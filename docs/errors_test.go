@@ -26,10 +26,10 @@ var statusNames = map[string]int{
 }
 
 // relayCodes are the codes of answers of the relay's own and their status, from the
-// source of package ingress, which nobody else may import.
+// source of package ingress, which no other package may import.
 func relayCodes(t *testing.T) map[string]int {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(repository, "internal", "relay", "ingress", "failure.go"), nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(repository, "internal", "proxy", "ingress", "failure.go"), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestTheErrorsPageHasEveryCodeWithItsStatus(t *testing.T) {
 }
 
 func TestTheErrorsPageHasEveryCodeOfTheAdminAPI(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join(repository, "internal", "admin", "access.go"))
+	source, err := os.ReadFile(filepath.Join(repository, "internal", "node", "access.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestTheErrorsPageHasEveryCodeOfTheAdminAPI(t *testing.T) {
 	}
 	slices.Sort(codes)
 	if got := slices.Sorted(maps.Keys(codeRows(errorsSection(t, "## Admin API\n", "\n## ")))); len(codes) < 6 || !slices.Equal(got, codes) {
-		t.Errorf("of the admin API errors.md has %q, package admin %q", got, codes)
+		t.Errorf("of the admin API errors.md has %q, package node %q", got, codes)
 	}
 }
 

@@ -20,8 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ringway/ringway/internal/admin"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -48,11 +47,11 @@ type adminCall struct {
 // relayCall and workerCall add the flags of a call: the address, and the output forms, all
 // of them if outputs is empty.
 func relayCall(flags *pflag.FlagSet, outputs ...string) *adminCall {
-	return newAdminCall("relay", daemon.RelayAdminPort, flags, outputs)
+	return newAdminCall("relay", node.RelayAdminPort, flags, outputs)
 }
 
 func workerCall(flags *pflag.FlagSet, outputs ...string) *adminCall {
-	return newAdminCall("worker", daemon.WorkerAdminPort, flags, outputs)
+	return newAdminCall("worker", node.WorkerAdminPort, flags, outputs)
 }
 
 // callOf returns the call of a command that both binaries have.
@@ -253,7 +252,7 @@ func (a *adminAccess) authorize(req *http.Request) error {
 // redirect.
 func direct(addr string) (*http.Client, *http.Transport) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return admin.Dial(ctx, onThisHost(addr))
+		return node.Dial(ctx, onThisHost(addr))
 	}}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, transport
 }

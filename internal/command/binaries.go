@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/daemon"
 	"github.com/ringway/ringway/internal/demo"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
@@ -27,7 +27,7 @@ func Relay() *cobra.Command {
 			"workers of each service, and carries every request to the better of two of them.\n" +
 			"Without a verb it runs.",
 		Example:  "  relay run --cluster shop --environment prod --join 10.0.0.1:7400\n  relay --config relay.yaml",
-		Settings: set, AdminPort: daemon.RelayAdminPort,
+		Settings: set, AdminPort: node.RelayAdminPort,
 		Log: func() (string, string) { return s.LogLevel, s.LogFormat },
 		Banner: func() []slog.Attr {
 			return append(s.Banner(), slog.String("ingress", s.IngressAddr), slog.String("peer", s.PeerAddr))
@@ -50,7 +50,7 @@ func Relay() *cobra.Command {
 	}
 	root := d.Command()
 	grouped(root, groupRun, demo.Command())
-	grouped(root, groupLook, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), CheckCommand(), MonitorCommand("relay"), DebugCommand("relay"), healthVerb("relay", daemon.RelayAdminPort))
+	grouped(root, groupLook, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), CheckCommand(), MonitorCommand("relay"), DebugCommand("relay"), healthVerb("relay", node.RelayAdminPort))
 	grouped(root, groupAct, KeysCommand(), RelayDrainCommand(), RelayUndrainCommand(), RelayReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("relay"))
 	return root
@@ -77,7 +77,7 @@ func Worker() *cobra.Command {
 			"where they are. With a certificate, relays reach them through it, over mutual TLS;\n" +
 			"otherwise traffic does not pass through it. Without a verb it runs.",
 		Example:  "  worker run --cluster shop --environment prod --join 10.0.0.1:7400 --service billing=127.0.0.1:9000\n  worker --config worker.yaml",
-		Settings: set, AdminPort: daemon.WorkerAdminPort,
+		Settings: set, AdminPort: node.WorkerAdminPort,
 		Log: func() (string, string) { return s.LogLevel, s.LogFormat },
 		Banner: func() []slog.Attr {
 			return append(s.Banner(), slog.String("services", strings.Join(s.Services, " ")), slog.String("services file", s.ServicesFile))
@@ -100,7 +100,7 @@ func Worker() *cobra.Command {
 		return worker.New(cfg)
 	}
 	root := d.Command()
-	grouped(root, groupLook, MembersCommand("worker"), WorkerServicesCommand(), MonitorCommand("worker"), DebugCommand("worker"), healthVerb("worker", daemon.WorkerAdminPort))
+	grouped(root, groupLook, MembersCommand("worker"), WorkerServicesCommand(), MonitorCommand("worker"), DebugCommand("worker"), healthVerb("worker", node.WorkerAdminPort))
 	grouped(root, groupAct, DrainCommand(), UndrainCommand(), ReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("worker"))
 	return root
@@ -116,7 +116,7 @@ func versionCommand(name string) *cobra.Command {
 		if err := f.check(); err != nil {
 			return err
 		}
-		build := daemon.ReadBuild()
+		build := node.ReadBuild()
 		return f.showValue(cmd, build, func(w io.Writer) error {
 			if !f.wide() {
 				_, err := fmt.Fprintln(w, name, build)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/check"
 )
 
@@ -55,14 +55,14 @@ func checkText(w io.Writer, r *check.Report, colour bool) error {
 		if colour {
 			mark.text = string(mark.style) + mark.text + reset
 		}
-		fmt.Fprintf(&b, "%s %-*s  %s\n", mark.text, width, daemon.Printable(f.Check), daemon.Printable(f.Text))
+		fmt.Fprintf(&b, "%s %-*s  %s\n", mark.text, width, node.Printable(f.Check), node.Printable(f.Text))
 		for _, more := range []struct{ name, text string }{{"why", f.Cause}, {"do", f.Remedy}, {"see", f.Page}} {
 			if more.text != "" {
-				fmt.Fprintf(&b, "  %*s  %-3s  %s\n", width, "", more.name, daemon.Printable(more.text))
+				fmt.Fprintf(&b, "  %*s  %-3s  %s\n", width, "", more.name, node.Printable(more.text))
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n%s: %s\n", daemon.Printable(r.Relay), tally(r))
+	fmt.Fprintf(&b, "\n%s: %s\n", node.Printable(r.Relay), tally(r))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ringway/ringway/internal/daemon"
-	"github.com/ringway/ringway/internal/gossipmetrics"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -43,7 +42,7 @@ type Daemon struct {
 	Start func(*slog.Logger, *prometheus.Registry) (Runner, error)
 
 	level   slog.LevelVar // of the log; a reload may change the level
-	monitor *daemon.Monitor
+	monitor *node.Monitor
 }
 
 // Runner is a daemon that is ready to run.
@@ -133,11 +132,11 @@ func (d *Daemon) Load() error {
 }
 
 // Monitor lets operators read the log. Start uses it.
-func (d *Daemon) Monitor() *daemon.Monitor { return d.monitor }
+func (d *Daemon) Monitor() *node.Monitor { return d.monitor }
 
 // Running returns the settings in effect. Start uses it: the settings were just loaded.
-func (d *Daemon) Running() *daemon.Running {
-	return daemon.NewRunning(daemon.RunningConfig{Set: d.Settings, Load: d.Load, Level: &d.level})
+func (d *Daemon) Running() *node.Running {
+	return node.NewRunning(node.RunningConfig{Set: d.Settings, Load: d.Load, Level: &d.level})
 }
 
 func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
@@ -146,18 +145,18 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 	}
 	level, format := d.Log()
 	stderr := cmd.ErrOrStderr()
-	least, err := daemon.ParseLevel(level)
+	least, err := node.ParseLevel(level)
 	if err != nil {
 		return err
 	}
 	d.level.Set(least)
-	logger, err := daemon.NewLeveledLogger(stderr, format, &d.level)
+	logger, err := node.NewLeveledLogger(stderr, format, &d.level)
 	if err != nil {
 		return err
 	}
-	d.monitor = daemon.NewMonitor()
+	d.monitor = node.NewMonitor()
 	logger = d.monitor.Tap(logger)
-	banner := daemon.Banner{Title: d.Name + " " + daemon.Version(), Rows: d.Banner()}
+	banner := node.Banner{Title: d.Name + " " + node.Version(), Rows: d.Banner()}
 	if err := banner.Show(stderr, logger, format); err != nil {
 		return err
 	}
@@ -165,20 +164,20 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 		logger.Warn(warning)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), daemon.BuildInfo())
-	if err := gossipmetrics.New(registry).Install(); err != nil {
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), node.BuildInfo())
+	if err := node.NewGossipSink(registry).Install(); err != nil {
 		return err
 	}
 	runner, err := d.Start(logger, registry)
 	if err != nil {
 		return err
 	}
-	signals := daemon.SignalConfig{Logger: logger, Exit: os.Exit}
-	notifier := daemon.NewNotifier(logger)
+	signals := node.SignalConfig{Logger: logger, Exit: os.Exit}
+	notifier := node.NewNotifier(logger)
 	if r, ok := runner.(Reloader); ok {
 		signals.Reload = notifier.Reloading(r.Reload)
 	}
-	ctx, stop := daemon.Signals(cmd.Context(), signals)
+	ctx, stop := node.Signals(cmd.Context(), signals)
 	defer stop()
 	var telling sync.WaitGroup
 	if r, ok := runner.(Readier); ok {
@@ -204,7 +203,7 @@ func Run(root *cobra.Command) int {
 	if problems, ok := errors.AsType[settings.Problems](err); ok {
 		said = problems.Error()
 	}
-	fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), daemon.PrintableLines(said))
+	fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), node.PrintableLines(said))
 	if errors.Is(err, ErrNothingMatched) {
 		return 2
 	}

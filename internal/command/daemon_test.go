@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/command"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -127,7 +127,7 @@ func TestVersionNamesTheProgram(t *testing.T) {
 func TestTheLogLevelIsThatOfTheSettingsAndFollowsAReload(t *testing.T) {
 	cfg := struct{ Level string }{Level: "info"}
 	set := settings.New("greeter", "GREETER")
-	settings.Enum(set, &cfg.Level, settings.Spec{Name: "log-level"}, daemon.LogLevels()...)
+	settings.Enum(set, &cfg.Level, settings.Spec{Name: "log-level"}, node.LogLevels()...)
 	var enabled []bool
 	d := &command.Daemon{
 		Name: "greeter", Settings: set,

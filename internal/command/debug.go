@@ -18,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 )
 
 const (
@@ -66,7 +66,7 @@ func bundleCommand(process string) *cobra.Command {
 		}
 		for _, f := range b.files {
 			if f.Error != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "not in it: %s: %s\n", daemon.Printable(f.Name), daemon.Printable(f.Error))
+				fmt.Fprintf(cmd.ErrOrStderr(), "not in it: %s: %s\n", node.Printable(f.Name), node.Printable(f.Error))
 			}
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %d files\n", call.output, b.there()+1)
@@ -202,15 +202,15 @@ func (b *bundle) get(ctx context.Context, path string) ([]byte, error) {
 
 // manifest is the content of MANIFEST.json.
 type manifest struct {
-	Process string       `json:"process"`
-	Addr    string       `json:"admin_addr"`
-	Time    time.Time    `json:"time"`
-	By      daemon.Build `json:"gathered_by"`
-	Files   []bundled    `json:"files"`
+	Process string     `json:"process"`
+	Addr    string     `json:"admin_addr"`
+	Time    time.Time  `json:"time"`
+	By      node.Build `json:"gathered_by"`
+	Files   []bundled  `json:"files"`
 }
 
 func (b *bundle) write(path string) error {
-	list, err := document(manifest{Process: b.call.process, Addr: b.call.addr(), Time: b.took, By: daemon.ReadBuild(), Files: b.files})
+	list, err := document(manifest{Process: b.call.process, Addr: b.call.addr(), Time: b.took, By: node.ReadBuild(), Files: b.files})
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 )
@@ -43,9 +43,9 @@ func relayDrain(c *cobra.Command) *cobra.Command {
 }
 
 func relayDrainText(w io.Writer, a relay.DrainAnswer) error {
-	text := fmt.Sprintf("%s is in rotation again: it is ready unless `relay health --ready` names another reason\n", daemon.Printable(a.Relay))
+	text := fmt.Sprintf("%s is in rotation again: it is ready unless `relay health --ready` names another reason\n", node.Printable(a.Relay))
 	if a.Draining {
-		text = fmt.Sprintf("%s is draining since %s, %d requests in flight\n", daemon.Printable(a.Relay), a.Since.Local().Format(time.TimeOnly), a.InFlight)
+		text = fmt.Sprintf("%s is draining since %s, %d requests in flight\n", node.Printable(a.Relay), a.Since.Local().Format(time.TimeOnly), a.InFlight)
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -80,6 +80,6 @@ func reloadText(w io.Writer, a relay.ReloadAnswer) error {
 // changes lists the changed settings under a heading.
 func changes(b *strings.Builder, what string, list []settings.Change) {
 	for _, c := range list {
-		fmt.Fprintf(b, "%s: %s\n", what, daemon.Printable(c.String()))
+		fmt.Fprintf(b, "%s: %s\n", what, node.Printable(c.String()))
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/relay/routing"
 )
@@ -97,7 +97,7 @@ func explainTable(out io.Writer, a *relay.ExplainAnswer) error {
 		return err
 	}
 	if a.Drawing != "" {
-		if _, err := fmt.Fprint(out, "\n", daemon.PrintableLines(a.Drawing)); err != nil {
+		if _, err := fmt.Fprint(out, "\n", node.PrintableLines(a.Drawing)); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -74,7 +74,7 @@ func judgeHealth(w io.Writer, resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", answer.Status, strings.Join(answer.Reasons, "; "))
 	}
-	_, err := fmt.Fprintln(w, daemon.Printable(answer.Status))
+	_, err := fmt.Fprintln(w, node.Printable(answer.Status))
 	return err
 }
 

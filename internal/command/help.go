@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 )
 
 // The groups of commands in the help of a binary.
@@ -204,7 +204,7 @@ func walk(c *cobra.Command, yield func(*cobra.Command) bool) bool {
 func writeMan(w io.Writer, c *cobra.Command) {
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
 	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
-	line(`.TH "%s" "1" "" "%s" "Ringway"`, roff(strings.ToUpper(name)), roff("ringway "+daemon.Version()))
+	line(`.TH "%s" "1" "" "%s" "Ringway"`, roff(strings.ToUpper(name)), roff("ringway "+node.Version()))
 	line(".SH NAME")
 	line(`%s \- %s`, roff(name), roff(c.Short))
 	line(".SH SYNOPSIS")
@@ -322,7 +322,7 @@ func (c *adminCall) completeServices(cmd *cobra.Command, given []string, _ strin
 	}
 	var names []string
 	for _, s := range answer.Services {
-		if name := s.Service + s.Name; !slices.Contains(given, name) && daemon.Printable(name) == name {
+		if name := s.Service + s.Name; !slices.Contains(given, name) && node.Printable(name) == name {
 			names = append(names, name)
 		}
 	}

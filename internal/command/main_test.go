@@ -24,7 +24,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/command"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
@@ -166,7 +166,7 @@ func newRelay(text, file string) (*relay.Relay, error) {
 		return nil, err
 	}
 	cfg.ProbeDelay = time.Millisecond
-	cfg.Running = daemon.NewRunning(daemon.RunningConfig{Set: set, Load: load, Level: new(slog.LevelVar)})
+	cfg.Running = node.NewRunning(node.RunningConfig{Set: set, Load: load, Level: new(slog.LevelVar)})
 	return relay.New(cfg)
 }
 

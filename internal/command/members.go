@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -109,7 +109,7 @@ func MembersCommand(process string) *cobra.Command {
 			return text, err
 		}, func(w io.Writer) error {
 			if doc.Degraded {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s may be cut off from the cluster: see its log\n", daemon.Printable(doc.Self))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s may be cut off from the cluster: see its log\n", node.Printable(doc.Self))
 			}
 			return membersTable(w, doc, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
 		})
@@ -123,7 +123,7 @@ type tableStyle struct{ wide, colour bool }
 // members fetches the living and the departed members. A member that came back between the
 // two requests is listed as alive.
 func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDocument, error) {
-	var departures daemon.DeparturesAnswer
+	var departures node.DeparturesAnswer
 	if _, err := c.fetch(ctx, http.MethodGet, "departures", nil, &departures); err != nil {
 		return MembersDocument{}, err
 	}
@@ -159,7 +159,7 @@ func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDo
 	for _, u := range living.Unproven {
 		add(ListedMember{Member: membership.Member{ID: u.ID, Epoch: u.Epoch, GossipAddr: u.GossipAddr}, State: memberUnproven, Since: u.Since, Reason: u.Reason})
 	}
-	slices.SortStableFunc(doc.Members, func(a, b ListedMember) int { return daemon.Natural(a.ID, b.ID) })
+	slices.SortStableFunc(doc.Members, func(a, b ListedMember) int { return node.Natural(a.ID, b.ID) })
 	return doc, nil
 }
 
@@ -181,7 +181,7 @@ func membersTable(out io.Writer, doc MembersDocument, style tableStyle) error {
 	}
 	for _, m := range doc.Members {
 		if m.Reason != "" {
-			if _, err := fmt.Fprintf(out, "%s is %s: %s\n", daemon.Printable(m.ID), daemon.Printable(string(m.State)), daemon.Printable(m.Reason)); err != nil {
+			if _, err := fmt.Fprintf(out, "%s is %s: %s\n", node.Printable(m.ID), node.Printable(string(m.State)), node.Printable(m.Reason)); err != nil {
 				return err
 			}
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 )
 
 // MonitorCommand is `monitor`: it prints the log of a running process, live.
@@ -28,13 +28,13 @@ func MonitorCommand(process string) *cobra.Command {
 			"process is one.",
 		Example: fmt.Sprintf("  %[1]s monitor --level debug\n  %[1]s monitor --level debug -o json | jq -r 'select(.member) | .message'", process)}
 	call := callFor(process, c.Flags(), formText, formJSON)
-	level := c.Flags().String("level", "info", "least level: "+strings.Join(daemon.LogLevels(), ", "))
+	level := c.Flags().String("level", "info", "least level: "+strings.Join(node.LogLevels(), ", "))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := call.form.check(); err != nil {
 			return err
 		}
-		if !slices.Contains(daemon.LogLevels(), *level) {
-			return fmt.Errorf("--level %q: allowed are %s", *level, strings.Join(daemon.LogLevels(), ", "))
+		if !slices.Contains(node.LogLevels(), *level) {
+			return fmt.Errorf("--level %q: allowed are %s", *level, strings.Join(node.LogLevels(), ", "))
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -66,7 +66,7 @@ func (c *adminCall) lineWriter(out io.Writer) func(line []byte) error {
 			return err
 		}
 	}
-	people := daemon.NewConsole(out, coloured(out))
+	people := node.NewConsole(out, coloured(out))
 	return func(line []byte) error {
 		_, err := people.Write(line)
 		return err

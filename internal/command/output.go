@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 )
 
 // The forms of output.
@@ -180,7 +180,7 @@ func (t *table) add(values ...any) {
 		case string:
 			row[i].text = v
 		}
-		if row[i].text = daemon.Printable(row[i].text); row[i].text == "" {
+		if row[i].text = node.Printable(row[i].text); row[i].text == "" {
 			row[i].text = "-"
 		}
 	}
@@ -237,7 +237,7 @@ func printable(values ...any) []any {
 	for i, v := range values {
 		out[i] = v
 		if text := reflect.ValueOf(v); text.Kind() == reflect.String {
-			out[i] = daemon.Printable(text.String())
+			out[i] = node.Printable(text.String())
 		}
 	}
 	return out

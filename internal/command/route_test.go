@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	adminapi "github.com/ringway/ringway/internal/admin"
 	"github.com/ringway/ringway/internal/command"
+	adminapi "github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/relay/routing"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -74,7 +74,7 @@ func serviceTable(w io.Writer, a *relay.ServiceAnswer, style tableStyle) error {
 		fmt.Fprintf(&b, "index      %d of %d relays\n", a.Index, len(a.AffineRelays))
 	}
 	if a.RangeText != "" {
-		fmt.Fprintf(&b, "range      %s\n", daemon.Printable(a.RangeText))
+		fmt.Fprintf(&b, "range      %s\n", node.Printable(a.RangeText))
 	}
 	fmt.Fprintf(&b, "endpoints  %d", a.Endpoints)
 	out := notTaken(a)

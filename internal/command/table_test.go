@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/worker"
@@ -120,7 +120,7 @@ func TestNothingThatAMemberSaysOfItselfReachesTheTerminalAsItIs(t *testing.T) {
 		"drain":           func(w io.Writer) error { return relayDrainText(w, filled[relay.DrainAnswer]()) },
 		"health":          func(w io.Writer) error { return judgeHealth(w, health) },
 		"an error": func(w io.Writer) error {
-			_, err := io.WriteString(w, daemon.PrintableLines("the relay said "+evil))
+			_, err := io.WriteString(w, node.PrintableLines("the relay said "+evil))
 			return err
 		},
 	} {

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 )
 
 const (
@@ -71,10 +71,10 @@ func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]
 			return err
 		case text == nil:
 			if redraw {
-				err = c.draw(screen, daemon.PrintableLines(err.Error())+"\n")
+				err = c.draw(screen, node.PrintableLines(err.Error())+"\n")
 			} else if said != err.Error() {
 				said = err.Error()
-				_, err = fmt.Fprintln(errs, daemon.PrintableLines(said)+"; still watching")
+				_, err = fmt.Fprintln(errs, node.PrintableLines(said)+"; still watching")
 			} else {
 				err = nil
 			}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/worker"
 )
 
@@ -69,7 +69,7 @@ func changeTable(w io.Writer, change worker.Change) error {
 		names []string
 	}{{"added", change.Added}, {"changed", change.Changed}, {"removed", change.Removed}, {"needs a restart", change.NeedsRestart}} {
 		if len(list.names) > 0 {
-			fmt.Fprintf(&b, "%s: %s\n", list.what, daemon.Printable(strings.Join(list.names, ", ")))
+			fmt.Fprintf(&b, "%s: %s\n", list.what, node.Printable(strings.Join(list.names, ", ")))
 		}
 	}
 	changes(&b, "applied", change.Settings)

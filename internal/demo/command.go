@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -42,7 +42,7 @@ func Command() *cobra.Command {
 				cfg.KillEvery = liveKillEvery
 			}
 		}
-		ctx, stop := daemon.Signals(cmd.Context(), daemon.SignalConfig{Logger: slog.New(slog.DiscardHandler), Exit: os.Exit})
+		ctx, stop := node.Signals(cmd.Context(), node.SignalConfig{Logger: slog.New(slog.DiscardHandler), Exit: os.Exit})
 		defer stop()
 		return Run(ctx, cfg)
 	}

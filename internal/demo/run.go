@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 )
 
 const (
@@ -62,7 +62,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	} else {
 		d.display = lineDisplay{d.progress}
 	}
-	logger, err := daemon.NewLogger(&d.mute, "warn", "console")
+	logger, err := node.NewLogger(&d.mute, "warn", "console")
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/daemon"
-	"github.com/ringway/ringway/internal/gossipmetrics"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership/identity"
@@ -106,8 +105,8 @@ func workerMetrics(look func(*prometheus.Registry) error) error {
 // processMetrics returns the metrics of the process, which the command line registers.
 func processMetrics() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(daemon.BuildInfo())
-	gossipmetrics.New(reg)
+	reg.MustRegister(node.BuildInfo())
+	node.NewGossipSink(reg)
 	return reg
 }
 

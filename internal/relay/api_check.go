@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
@@ -43,15 +43,15 @@ func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 	case r.checking <- struct{}{}:
 		defer func() { <-r.checking }()
 	case <-ctx.Done():
-		admin.WriteError(w, http.StatusServiceUnavailable, "another check is under way: try again")
+		node.WriteError(w, http.StatusServiceUnavailable, "another check is under way: try again")
 		return
 	}
 	report, err := r.Check(ctx)
 	if err != nil {
-		admin.WriteError(w, http.StatusServiceUnavailable, err.Error())
+		node.WriteError(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	admin.WriteJSON(w, http.StatusOK, report)
+	node.WriteJSON(w, http.StatusOK, report)
 }
 
 // Check checks the cluster, and repeats the check before it reports a problem that may

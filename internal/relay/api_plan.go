@@ -12,7 +12,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
-	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection/strategy"
 )
@@ -72,16 +72,16 @@ type MinMax struct {
 func (r *Relay) showPlan(w http.ResponseWriter, _ *http.Request, s *routing.Service) {
 	route := s.Route()
 	if route.Plan == nil {
-		admin.WriteError(w, http.StatusServiceUnavailable, nothingToPlan(s.Name))
+		node.WriteError(w, http.StatusServiceUnavailable, nothingToPlan(s.Name))
 		return
 	}
 	answer, err := describePlan(route)
 	if err != nil {
-		admin.WriteError(w, http.StatusInternalServerError, err.Error())
+		node.WriteError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	answer.IndexSource = r.indexSource()
-	admin.WriteJSON(w, http.StatusOK, answer)
+	node.WriteJSON(w, http.StatusOK, answer)
 }
 
 func nothingToPlan(service string) string {
@@ -251,15 +251,15 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 	if worker != "" {
 		var err error
 		if a.Worker, err = r.explainWorker(req.Context(), s, worker); err != nil {
-			admin.WriteError(w, http.StatusServiceUnavailable, err.Error())
+			node.WriteError(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
 		if a.Worker == nil {
-			admin.WriteError(w, http.StatusNotFound, fmt.Sprintf("the worker %.80q does not offer the service %q", worker, s.Name))
+			node.WriteError(w, http.StatusNotFound, fmt.Sprintf("the worker %.80q does not offer the service %q", worker, s.Name))
 			return
 		}
 	}
-	admin.WriteJSON(w, http.StatusOK, a)
+	node.WriteJSON(w, http.StatusOK, a)
 }
 
 func explainPlan(route *routing.Route) *ExplainedPlan {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection"
@@ -77,7 +77,7 @@ func (r *Relay) showRoute(w http.ResponseWriter, req *http.Request, s *routing.S
 		a.Relays = routeRelays(s)
 		a.Next, a.NextReason = nextRelay(s, key, a.Relays)
 	}
-	admin.WriteJSON(w, http.StatusOK, a)
+	node.WriteJSON(w, http.StatusOK, a)
 }
 
 // nextRelay returns the relay that a request with the key would be forwarded to now.

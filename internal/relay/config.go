@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -27,7 +27,7 @@ type Config struct {
 	IngressAddr, PeerAddr, AdminAddr string
 
 	// Admin configures the access to the admin API.
-	Admin daemon.AdminConfig
+	Admin node.AdminConfig
 
 	// Plans and Links configure plans and connections; see package routing.
 	Plans routing.PlanConfig
@@ -91,10 +91,10 @@ type Config struct {
 
 	// Running holds the settings in effect. A reload reads them again, and Tune puts the
 	// values that can change while the relay runs into a Config. Nil: no reload.
-	Running *daemon.Running
+	Running *node.Running
 	Tune    func(*Config)
 	// Monitor lets operators read the log; nil disables this.
-	Monitor *daemon.Monitor
+	Monitor *node.Monitor
 
 	Logger   *slog.Logger
 	Registry *prometheus.Registry

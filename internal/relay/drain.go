@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/node"
 )
 
 // DrainAnswer is the answer to POST /api/v1/drain and /api/v1/undrain.
@@ -62,7 +62,7 @@ func newEndedSessions(reg prometheus.Registerer) prometheus.Counter {
 func (r *Relay) handleDrain(on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if r.stopping.Load() {
-			admin.WriteError(w, http.StatusConflict, "this relay stops: it is out of rotation, and stays so")
+			node.WriteError(w, http.StatusConflict, "this relay stops: it is out of rotation, and stays so")
 			return
 		}
 		if r.drain.set(on) {
@@ -72,6 +72,6 @@ func (r *Relay) handleDrain(on bool) http.HandlerFunc {
 		if since := r.drain.since.Load(); since != nil {
 			answer.Draining, answer.Since = true, *since
 		}
-		admin.WriteJSON(w, http.StatusOK, answer)
+		node.WriteJSON(w, http.StatusOK, answer)
 	}
 }

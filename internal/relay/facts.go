@@ -20,8 +20,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/admin"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -59,16 +58,16 @@ func (r *Relay) withFacts(next http.Handler) http.Handler {
 func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, slots chan struct{}) {
 	if req.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
-		admin.WriteError(w, http.StatusMethodNotAllowed, "only GET is allowed")
+		node.WriteError(w, http.StatusMethodNotAllowed, "only GET is allowed")
 		return
 	}
 	if source := r.cfg.Membership.Identity; source != nil {
 		if req.TLS == nil {
-			admin.WriteError(w, http.StatusForbidden, "facts do not travel in clear text here: use TLS")
+			node.WriteError(w, http.StatusForbidden, "facts do not travel in clear text here: use TLS")
 			return
 		}
 		if err := authorizePeer(source, req); err != nil {
-			admin.WriteError(w, http.StatusForbidden, "not authorised: "+err.Error())
+			node.WriteError(w, http.StatusForbidden, "not authorised: "+err.Error())
 			return
 		}
 	}
@@ -76,7 +75,7 @@ func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, slots chan 
 	case slots <- struct{}{}:
 		defer func() { <-slots }()
 	default:
-		admin.WriteError(w, http.StatusTooManyRequests, "too many ask for facts at a time")
+		node.WriteError(w, http.StatusTooManyRequests, "too many ask for facts at a time")
 		return
 	}
 	back := r.reachBack(req.Context(), req.URL.Query().Get("back"))
@@ -87,7 +86,7 @@ func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, slots chan 
 	}
 	body, err := facts.Encode()
 	if err != nil {
-		admin.WriteError(w, http.StatusInternalServerError, err.Error())
+		node.WriteError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -123,7 +122,7 @@ func public(f check.Facts) check.Facts {
 func (r *Relay) facts() check.Facts {
 	m := r.cfg.Membership
 	f := check.Facts{
-		Relay: m.ID, Role: string(m.Role), Version: daemon.Version(), Settings: sharedSettings(*r.tuned.Load()),
+		Relay: m.ID, Role: string(m.Role), Version: node.Version(), Settings: sharedSettings(*r.tuned.Load()),
 		ServicesSum: fmt.Sprintf("%016x", r.catalogue.View().Checksum()),
 		Reasons:     r.Reasons(), Descriptors: openFiles(), GossipAddr: r.members.Addr(), PeerAddr: r.cfg.Membership.ForwardAddr,
 	}

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 
-	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -44,7 +44,7 @@ func (r *Relay) listKeys(w http.ResponseWriter, req *http.Request) {
 func (r *Relay) changeKeys(w http.ResponseWriter, req *http.Request) {
 	change, err := decodeKeys(req.Body)
 	if err != nil {
-		admin.WriteError(w, http.StatusBadRequest, err.Error())
+		node.WriteError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	results, err := r.members.Keys(req.Context(), change.Operation, change.Argument)
@@ -68,13 +68,13 @@ func decodeKeys(body io.Reader) (change KeysRequest, err error) {
 func answerKeys(w http.ResponseWriter, results []membership.KeyResult, err error) {
 	switch {
 	case err == nil:
-		admin.WriteJSON(w, http.StatusOK, KeysAnswer{Members: results})
+		node.WriteJSON(w, http.StatusOK, KeysAnswer{Members: results})
 	case errors.Is(err, membership.ErrNoKeyring):
-		admin.WriteError(w, http.StatusConflict, err.Error())
+		node.WriteError(w, http.StatusConflict, err.Error())
 	case len(results) == 0: // nothing was tried
-		admin.WriteError(w, http.StatusBadRequest, err.Error())
+		node.WriteError(w, http.StatusBadRequest, err.Error())
 	default:
-		admin.WriteJSON(w, http.StatusBadGateway, KeysAnswer{Members: results, Error: err.Error()})
+		node.WriteJSON(w, http.StatusBadGateway, KeysAnswer{Members: results, Error: err.Error()})
 	}
 }
 

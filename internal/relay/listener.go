@@ -18,8 +18,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/ringway/ringway/internal/admin"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
@@ -88,7 +87,7 @@ func (w debugWriter) Write(line []byte) (int, error) {
 
 // listen binds addr and counts its connections that are not HTTP.
 func listen(name, addr string, m *connMetrics) (net.Listener, error) {
-	ln, err := admin.Listen(addr)
+	ln, err := node.Listen(addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s on %s: %w", name, addr, err)
 	}
@@ -285,7 +284,7 @@ func (r *Relay) startTracing() (trace.Tracer, error) {
 	cfg.Logger, cfg.Registerer = r.cfg.Logger, r.cfg.Registry
 	cfg.Resource = []attribute.KeyValue{
 		attribute.String("service.name", "ringway-"+string(m.Role)), attribute.String("service.namespace", m.Cluster),
-		attribute.String("service.instance.id", m.ID), attribute.String("service.version", daemon.Version()),
+		attribute.String("service.instance.id", m.ID), attribute.String("service.version", node.Version()),
 		attribute.String("deployment.environment.name", m.Environment),
 	}
 	if m.Datacenter != "" {

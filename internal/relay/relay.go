@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/admin"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -102,8 +101,8 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 
 	advertised := cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr)
-	cfg.Membership.ForwardAddr = daemon.Reachable(r.peer.socket.Addr(), advertised)
-	cfg.Membership.AdminAddr = daemon.Reachable(r.admin.socket.Addr(), advertised)
+	cfg.Membership.ForwardAddr = node.Reachable(r.peer.socket.Addr(), advertised)
+	cfg.Membership.AdminAddr = node.Reachable(r.admin.socket.Addr(), advertised)
 	cfg.Choosing.Stale = func(e advertise.Endpoint) { r.expirer.Observe(e) }
 	r.cfg = cfg
 	if r.members, err = membership.New(cfg.Membership); err != nil {
@@ -174,21 +173,21 @@ func New(cfg Config) (_ *Relay, err error) {
 		server.HTTP2.WriteByteTimeout = upstream.BehindRelay(cfg.ProgressTimeout)
 	}
 	r.admin.server = newServer(nil, cfg.Logger)
-	if err = cfg.Admin.Serve(r.admin.server, r.adminMux(), admin.AccessConfig{Identity: cfg.Membership.Identity, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+	if err = cfg.Admin.Serve(r.admin.server, r.adminMux(), node.AccessConfig{Identity: cfg.Membership.Identity, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, err
 	}
 	if r.admin.server.TLSConfig != nil {
 		r.admin.socket = cfg.Membership.Identity.Listener(r.admin.socket)
 	}
-	daemon.RegisterReady(cfg.Registry, r.Reasons)
+	node.RegisterReady(cfg.Registry, r.Reasons)
 	return r, nil
 }
 
 // Check reports what New would refuse in cfg. It builds the relay on free ports of
 // loopback, because a relay with this configuration may be running, and closes it.
 func Check(cfg Config) error {
-	cfg.IngressAddr, cfg.PeerAddr, cfg.AdminAddr = daemon.FreeAddr, daemon.FreeAddr, daemon.FreeAddr
-	cfg.Membership = daemon.CheckedMembership(cfg.Membership)
+	cfg.IngressAddr, cfg.PeerAddr, cfg.AdminAddr = node.FreeAddr, node.FreeAddr, node.FreeAddr
+	cfg.Membership = node.CheckedMembership(cfg.Membership)
 	r, err := New(cfg)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -94,10 +94,10 @@ func (r *Relay) handleReload(w http.ResponseWriter, _ *http.Request) {
 	answer, err := r.reload()
 	switch {
 	case errors.Is(err, errNoSettings):
-		admin.WriteError(w, http.StatusConflict, err.Error())
+		node.WriteError(w, http.StatusConflict, err.Error())
 	case err != nil:
-		admin.WriteError(w, http.StatusUnprocessableEntity, fmt.Sprintf("nothing has changed: %v", err))
+		node.WriteError(w, http.StatusUnprocessableEntity, fmt.Sprintf("nothing has changed: %v", err))
 	default:
-		admin.WriteJSON(w, http.StatusOK, answer)
+		node.WriteJSON(w, http.StatusOK, answer)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -46,7 +46,7 @@ func newReloadable(t *testing.T) *reloadable {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Running = daemon.NewRunning(daemon.RunningConfig{Set: set, Load: load, Level: r.level})
+	cfg.Running = node.NewRunning(node.RunningConfig{Set: set, Load: load, Level: r.level})
 	if r.Relay, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}

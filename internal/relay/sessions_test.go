@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 )
 
@@ -190,7 +190,7 @@ func TestAStopThatWaitsForSessionsEndsWithTheLastOfThem(t *testing.T) {
 
 func TestSessionsHaveAtLeastTheTimeOfRequests(t *testing.T) {
 	for _, c := range []struct{ requests, sessions, want time.Duration }{
-		{30 * time.Second, 0, daemon.DefaultSessionDrain}, {10 * time.Minute, 0, 10 * time.Minute},
+		{30 * time.Second, 0, node.DefaultSessionDrain}, {10 * time.Minute, 0, 10 * time.Minute},
 		{30 * time.Second, time.Minute, time.Minute}, {time.Minute, time.Minute, time.Minute}, {time.Minute, time.Second, 0},
 	} {
 		s, err := load(t, "--drain-timeout", fmt.Sprint(c.requests), "--session-drain-timeout", fmt.Sprint(c.sessions))

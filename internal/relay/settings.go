@@ -12,7 +12,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/tracing"
@@ -22,7 +22,7 @@ import (
 
 // Settings are the settings of a relay.
 type Settings struct {
-	daemon.Settings
+	node.Settings
 	IngressAddr, PeerAddr string
 
 	Domain string
@@ -69,9 +69,9 @@ type Settings struct {
 // DefaultSettings returns the settings of a relay on this host.
 func DefaultSettings() Settings {
 	return Settings{
-		Settings:             daemon.DefaultSettings(membership.RoleRelay),
-		IngressAddr:          "127.0.0.1:" + daemon.IngressPort,
-		PeerAddr:             "127.0.0.1:" + daemon.PeerPort,
+		Settings:             node.DefaultSettings(membership.RoleRelay),
+		IngressAddr:          "127.0.0.1:" + node.IngressPort,
+		PeerAddr:             "127.0.0.1:" + node.PeerPort,
 		MinPeersPerWorker:    affinity.DefaultMinimums.PeersPerWorker,
 		MinPeersPerRelay:     affinity.DefaultMinimums.PeersPerRelay,
 		RelaysPerService:     affinity.DefaultRelaysPerService,

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/membership"
@@ -34,7 +34,7 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 	now := time.Now()
 	d := statuspage.Document{
 		ID: s.cfg.Membership.ID, Role: string(s.cfg.Membership.Role), Cluster: s.cfg.Membership.Cluster, Environment: s.cfg.Membership.Environment,
-		Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region, Build: daemon.Version(), Uptime: now.Sub(s.epoch),
+		Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region, Build: node.Version(), Uptime: now.Sub(s.epoch),
 		ServicesChecksum: fmt.Sprintf("%016x", s.catalogue.View().Checksum()), InFlight: s.inFlight(),
 	}
 	snapshot := s.members.Snapshot()

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/ringway/ringway/internal/admin"
+	"github.com/ringway/ringway/internal/node"
 )
 
 // Config defines the content and the cost limits of a page.
@@ -137,7 +137,7 @@ func (h *handler) page(w http.ResponseWriter, req *http.Request) {
 	v := h.look(req.Context(), q)
 	text, err := v.drawPage()
 	if err != nil {
-		admin.WriteError(w, http.StatusInternalServerError, err.Error())
+		node.WriteError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	secure(w.Header())
@@ -154,14 +154,14 @@ func (h *handler) events(w http.ResponseWriter, req *http.Request) {
 	secure(w.Header())
 	if req.Header.Get("Sec-Fetch-Site") == "cross-site" {
 		h.refused.WithLabelValues(refusedCrossSite).Inc()
-		admin.WriteError(w, http.StatusForbidden, "the page of another site must not listen here")
+		node.WriteError(w, http.StatusForbidden, "the page of another site must not listen here")
 		return
 	}
 	if h.listeners.Add(1) > int64(h.cfg.Listeners) {
 		h.listeners.Add(-1)
 		h.refused.WithLabelValues(refusedFull).Inc()
 		w.Header().Set("Retry-After", "10")
-		admin.WriteError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d browsers listen already, which is the most: close one of them", h.cfg.Listeners))
+		node.WriteError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d browsers listen already, which is the most: close one of them", h.cfg.Listeners))
 		return
 	}
 	h.listening.Inc()

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 )
 
 // query has the parameters of a request for the page.
@@ -88,7 +88,7 @@ func newView(d *Document, q query, most int) *view {
 	v := &view{Document: d}
 	members := slices.Clone(d.Members)
 	slices.SortStableFunc(members, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(a.place(), b.place()), daemon.Natural(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.place(), b.place()), node.Natural(a.ID, b.ID))
 	})
 	v.Members = limit(members, q, most, func(m Member) bool { return m.State != Alive || m.Self })
 	v.Services = limit(d.Services, q, most, func(s Service) bool { return s.Ready == 0 || v.Chosen(s.Name) })

@@ -16,8 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/admin"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/worker/health"
 	"github.com/ringway/ringway/internal/worker/sidecar"
 	"github.com/ringway/ringway/membership"
@@ -48,12 +47,12 @@ var ErrKilled = errors.New("worker: killed")
 // New validates the configuration and binds the listeners. It starts nothing; after an
 // error nothing stays bound.
 func New(cfg Config) (*Agent, error) {
-	socket, err := admin.Listen(cfg.AdminAddr)
+	socket, err := node.Listen(cfg.AdminAddr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for admin on %s: %w", cfg.AdminAddr, err)
 	}
 	a := &Agent{cfg: cfg, socket: socket, killed: make(chan struct{}), file: servicesFile{path: cfg.ServicesFile}}
-	cfg.Membership.AdminAddr = daemon.Reachable(socket.Addr(), cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr))
+	cfg.Membership.AdminAddr = node.Reachable(socket.Addr(), cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr))
 	if a.members, err = membership.New(cfg.Membership); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -81,15 +80,15 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	mux := admin.NewMux(admin.Config{
+	mux := node.NewMux(node.Config{
 		Snapshot: a.members.Snapshot, Unproven: a.members.Unproven, Reasons: a.Reasons, Gatherer: cfg.Registry,
 		Catalogue: func() uint64 { return a.catalogue.View().Checksum() },
 	})
-	daemon.Handle(mux, daemon.APIConfig{ID: cfg.Membership.ID, Snapshot: a.members.Snapshot, Running: cfg.Running, Monitor: cfg.Monitor})
+	node.Handle(mux, node.APIConfig{ID: cfg.Membership.ID, Snapshot: a.members.Snapshot, Running: cfg.Running, Monitor: cfg.Monitor})
 	a.handle(mux)
-	daemon.RegisterReady(cfg.Registry, a.Reasons)
+	node.RegisterReady(cfg.Registry, a.Reasons)
 	a.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
-	if err := cfg.Admin.Serve(a.server, mux, admin.AccessConfig{Identity: cfg.Membership.Identity, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+	if err := cfg.Admin.Serve(a.server, mux, node.AccessConfig{Identity: cfg.Membership.Identity, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
@@ -98,9 +97,9 @@ func New(cfg Config) (*Agent, error) {
 // Check returns the error that New would return for cfg. It builds the agent on free ports
 // of loopback, so that an agent with this configuration may run meanwhile, and closes it.
 func Check(cfg Config) error {
-	cfg.AdminAddr, cfg.Membership = daemon.FreeAddr, daemon.CheckedMembership(cfg.Membership)
+	cfg.AdminAddr, cfg.Membership = node.FreeAddr, node.CheckedMembership(cfg.Membership)
 	if cfg.SidecarAddr != "" {
-		cfg.SidecarAddr = daemon.FreeAddr
+		cfg.SidecarAddr = node.FreeAddr
 	}
 	a, err := New(cfg)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringway/ringway/internal/admin"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/membership"
 )
@@ -48,17 +47,17 @@ type ServicesAnswer struct {
 func (a *Agent) handle(mux *http.ServeMux) {
 	a.handleStatusPage(mux)
 	mux.HandleFunc("GET /api/v1/services", func(w http.ResponseWriter, _ *http.Request) {
-		admin.WriteJSON(w, http.StatusOK, a.servicesAnswer())
+		node.WriteJSON(w, http.StatusOK, a.servicesAnswer())
 	})
 	mux.HandleFunc("POST /api/v1/drain", a.handleDrain(true))
 	mux.HandleFunc("POST /api/v1/undrain", a.handleDrain(false))
 	mux.HandleFunc("POST /api/v1/reload", func(w http.ResponseWriter, _ *http.Request) {
 		change, err := a.reload()
 		if err != nil {
-			admin.WriteError(w, http.StatusUnprocessableEntity, err.Error())
+			node.WriteError(w, http.StatusUnprocessableEntity, err.Error())
 			return
 		}
-		admin.WriteJSON(w, http.StatusOK, change)
+		node.WriteJSON(w, http.StatusOK, change)
 	})
 }
 
@@ -70,15 +69,15 @@ func (a *Agent) handleDrain(drained bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		names, err := drainNames(req)
 		if err != nil {
-			admin.WriteError(w, http.StatusBadRequest, err.Error())
+			node.WriteError(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		if a.stopping.Load() {
-			admin.WriteError(w, http.StatusConflict, "this worker stops: all its services are draining, and stay so")
+			node.WriteError(w, http.StatusConflict, "this worker stops: all its services are draining, and stay so")
 			return
 		}
 		if err := a.offering.drain(drained, names); err != nil {
-			admin.WriteError(w, http.StatusNotFound, err.Error())
+			node.WriteError(w, http.StatusNotFound, err.Error())
 			return
 		}
 		ctx, cancel := context.WithTimeout(req.Context(), announceTimeout)
@@ -86,7 +85,7 @@ func (a *Agent) handleDrain(drained bool) http.HandlerFunc {
 		announced := a.catalogue.Flush(ctx) == nil
 		answer := a.servicesAnswer()
 		answer.Announced = &announced
-		admin.WriteJSON(w, http.StatusOK, answer)
+		node.WriteJSON(w, http.StatusOK, answer)
 	}
 }
 
@@ -111,7 +110,7 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 	now, m := time.Now(), a.cfg.Membership
 	d := statuspage.Document{
 		ID: m.ID, Role: string(membership.RoleWorker), Cluster: m.Cluster, Environment: m.Environment, Datacenter: m.Datacenter, Region: m.Region,
-		Build: daemon.Version(), Uptime: now.Sub(time.UnixMilli(int64(a.members.Epoch()))),
+		Build: node.Version(), Uptime: now.Sub(time.UnixMilli(int64(a.members.Epoch()))),
 		ServicesChecksum: fmt.Sprintf("%016x", a.catalogue.View().Checksum()),
 	}
 	if s := a.members.Snapshot(); s != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
 )
@@ -19,9 +19,9 @@ type Config struct {
 	// AdminAddr is bound by New; port 0 takes a free one.
 	AdminAddr string
 	// Admin defines access to the admin API.
-	Admin daemon.AdminConfig
+	Admin node.AdminConfig
 	// Monitor lets operators read the log; nil: the log cannot be read.
-	Monitor *daemon.Monitor
+	Monitor *node.Monitor
 	// SidecarAddr is bound by New if Membership has an identity; port 0 takes a free one.
 	// Relays then reach the services there, over mutual TLS. Empty: they connect to the
 	// services directly.
@@ -44,7 +44,7 @@ type Config struct {
 	ReadSettings func() (services []Service, needsRestart []string, err error)
 	// Running has the settings in effect; accepted reloads update it. Nil: the agent was
 	// not started from settings.
-	Running *daemon.Running
+	Running *node.Running
 	// DrainDelay is how long a stopping agent offers its services as draining before it
 	// leaves, so that the drain reaches every relay. Requests that a relay sent before it
 	// learned of the drain still reach the service. Default 2 s.
@@ -56,7 +56,7 @@ type Config struct {
 
 // Settings are the settings of an agent.
 type Settings struct {
-	daemon.Settings
+	node.Settings
 	Services     []string
 	ServicesFile string
 	SidecarAddr  string
@@ -67,7 +67,7 @@ type Settings struct {
 
 // DefaultSettings are the defaults of an agent on this host.
 func DefaultSettings() Settings {
-	return Settings{Settings: daemon.DefaultSettings(membership.RoleWorker), DrainDelay: 2 * time.Second, ProgressTimeout: 60 * time.Second}
+	return Settings{Settings: node.DefaultSettings(membership.RoleWorker), DrainDelay: 2 * time.Second, ProgressTimeout: 60 * time.Second}
 }
 
 // Declare adds every setting of an agent to set.
@@ -167,14 +167,14 @@ func (s *Settings) services() (services []Service, err error) {
 
 // Reader returns the function for Config.ReadSettings, which reads the settings again
 // through running. running fills s, so the caller must not use s any more.
-func (s *Settings) Reader(running *daemon.Running) func() ([]Service, []string, error) {
+func (s *Settings) Reader(running *node.Running) func() ([]Service, []string, error) {
 	return func() ([]Service, []string, error) {
 		needRestart, err := running.Read(serviceSetting)
 		if err != nil {
 			return nil, nil, err
 		}
 		services, err := s.services()
-		return services, daemon.Names(needRestart), err
+		return services, node.Names(needRestart), err
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/worker/sidecar"
 )
 
@@ -53,7 +53,7 @@ func (r reach) check(services []Service) error {
 		if r.sidecar != "" && sidecar.Carries(s.Protocol) {
 			address = r.sidecar
 			if bound, err := netip.ParseAddrPort(r.sidecar); err == nil {
-				address = daemon.Reachable(net.TCPAddrFromAddrPort(bound), r.gossip)
+				address = node.Reachable(net.TCPAddrFromAddrPort(bound), r.gossip)
 			}
 		}
 		if err := r.rules.CheckOffer(address, r.gossip); err != nil {
@@ -72,7 +72,7 @@ func (a *Agent) SidecarAddr() string {
 	if a.sidecar == nil {
 		return ""
 	}
-	return daemon.Reachable(a.sidecar.Addr(), cmp.Or(a.cfg.Membership.AdvertiseAddr, a.cfg.Membership.BindAddr))
+	return node.Reachable(a.sidecar.Addr(), cmp.Or(a.cfg.Membership.AdvertiseAddr, a.cfg.Membership.BindAddr))
 }
 
 // sidecarAddress returns the address at which relays reach this service through the agent,

@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/daemon"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -55,7 +55,7 @@ func (o *output) count(text string) int {
 
 func startRig(t *testing.T, settingsText, servicesText string) *rig {
 	t.Helper()
-	node, catalogue := observer(t)
+	relay, catalogue := observer(t)
 	dir := t.TempDir()
 	r := &rig{t: t, log: &output{}, registry: prometheus.NewRegistry(), settings: filepath.Join(dir, "settings.yaml"), services: filepath.Join(dir, "services.yaml")}
 	r.write(r.settings, settingsText)
@@ -65,7 +65,7 @@ func startRig(t *testing.T, settingsText, servicesText string) *rig {
 	s.Declare(set)
 	load := func() error {
 		return set.Load(settings.Sources{File: r.settings, Environ: []string{
-			"RINGWAY_CLUSTER=test", "RINGWAY_ENVIRONMENT=ci", "RINGWAY_ID=w1", "RINGWAY_JOIN=" + node.Addr(), "RINGWAY_SERVICES_FILE=" + r.services,
+			"RINGWAY_CLUSTER=test", "RINGWAY_ENVIRONMENT=ci", "RINGWAY_ID=w1", "RINGWAY_JOIN=" + relay.Addr(), "RINGWAY_SERVICES_FILE=" + r.services,
 			"RINGWAY_GOSSIP_ADDR=127.0.0.1:0", "RINGWAY_ADMIN_ADDR=127.0.0.1:0"}})
 	}
 	if err := load(); err != nil {
@@ -75,7 +75,7 @@ func startRig(t *testing.T, settingsText, servicesText string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Running = daemon.NewRunning(daemon.RunningConfig{Set: set, Load: load, Level: &r.level})
+	cfg.Running = node.NewRunning(node.RunningConfig{Set: set, Load: load, Level: &r.level})
 	cfg.ReadSettings, cfg.DrainDelay = s.Reader(cfg.Running), 0
 	if r.agent, err = worker.New(cfg); err != nil {
 		t.Fatal(err)

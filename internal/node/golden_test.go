@@ -1,0 +1,33 @@
+package node_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ringway/ringway/membership"
+)
+
+// Scripts read these answers: a field that was there stays, by its name and place. An
+// intended change is written with UPDATE_GOLDEN=1.
+func TestTheCommonAnswersKeepTheirFields(t *testing.T) {
+	cfg := config()
+	snapshot := membership.NewSnapshot(7, "r1", []membership.Member{
+		{ID: "r1", Epoch: 1, Role: membership.RoleRelay, Cluster: "shop", Environment: "prod", Datacenter: "dc1", Region: "eu",
+			GossipAddr: "10.0.0.1:7400", ForwardAddr: "10.0.0.1:7420", AdminAddr: "127.0.0.1:7430", Version: "v1.2.3"},
+		{ID: "w1", Epoch: 2, Role: membership.RoleWorker, Cluster: "shop", Environment: "prod", GossipAddr: "10.0.0.2:7401", Leaving: true},
+	})
+	cfg.Snapshot = func() *membership.Snapshot { return snapshot }
+	for _, path := range []string{"members", "checksum"} {
+		got := get(cfg, "GET", "/api/v1/"+path).Body.String()
+		file := filepath.Join("testdata", path+".json")
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			write(t, file, got)
+		}
+		want, err := os.ReadFile(file)
+		if err != nil || string(want) != got {
+			t.Errorf("%s: %v, the answer is now\n%s", file, err, strings.TrimSpace(got))
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-metrics"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// GossipSink receives the measurements of memberlist. Times are in seconds.
+type GossipSink struct {
+	counters  map[string]prometheus.Counter // by memberlist's name
+	gauges    map[string]prometheus.Gauge
+	samples   map[string]prometheus.Observer
+	instances map[string]prometheus.Gauge // by state
+}
+
+// stateLabel is the label that memberlist uses on instancesKey.
+const stateLabel = "node_state"
+
+const instancesKey = "memberlist.node.instances"
+
+// ignored are the measurements of memberlist that are not exported, with the reason.
+var ignored = map[string]string{
+	"memberlist.size.local":   "it is no size: memberlist reads it from the wrong place",
+	"memberlist.udp.received": "it is of a transport that members here do not use",
+}
+
+// New registers the metrics.
+func NewGossipSink(reg prometheus.Registerer) *GossipSink {
+	f := promauto.With(reg)
+	vector := func(name, help, label string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
+	seconds := func(name, help string) prometheus.Histogram {
+		return f.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}})
+	}
+	messages := vector("ringway_memberlist_messages_total", "Gossip about members, by what it says of one: alive, suspect or dead.", "kind")
+	degraded := vector("ringway_memberlist_degraded_total", "Times the failure detector was slower because this node or its network is: probe (waited longer), timeout (a suspicion ended with fewer confirmations than expected).", "kind")
+	streams := vector("ringway_memberlist_streams_total", "Streams of memberlist, by who opened them: accepted, opened.", "direction")
+	instances := f.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "ringway_memberlist_instances", Help: "Instances that memberlist remembers, by state, at the last exchange of states; one that was restarted counts once for each life.",
+	}, []string{"state"})
+	s := &GossipSink{
+		counters: map[string]prometheus.Counter{
+			"memberlist.msg.alive":        messages.WithLabelValues("alive"),
+			"memberlist.msg.suspect":      messages.WithLabelValues("suspect"),
+			"memberlist.msg.dead":         messages.WithLabelValues("dead"),
+			"memberlist.degraded.probe":   degraded.WithLabelValues("probe"),
+			"memberlist.degraded.timeout": degraded.WithLabelValues("timeout"),
+			"memberlist.tcp.accept":       streams.WithLabelValues("accepted"),
+			"memberlist.tcp.connect":      streams.WithLabelValues("opened"),
+			"memberlist.udp.sent":         f.NewCounter(prometheus.CounterOpts{Name: "ringway_memberlist_packet_sent_bytes_total", Help: "Bytes of gossip packets sent, without headers of UDP and IP."}),
+			"memberlist.tcp.sent":         f.NewCounter(prometheus.CounterOpts{Name: "ringway_memberlist_stream_sent_bytes_total", Help: "Bytes that memberlist sent over streams, before TLS."}),
+		},
+		gauges: map[string]prometheus.Gauge{
+			"memberlist.health.score": f.NewGauge(prometheus.GaugeOpts{Name: "ringway_memberlist_health_score", Help: "How slow this node finds itself, 0 (well) to 7: it waits longer before it suspects others."}),
+		},
+		samples: map[string]prometheus.Observer{
+			"memberlist.probeNode":    seconds("ringway_memberlist_probe_duration_seconds", "Time of probes of one member, indirect ones included."),
+			"memberlist.gossip":       seconds("ringway_memberlist_gossip_duration_seconds", "Time to hand one round of gossip to the network."),
+			"memberlist.pushPullNode": seconds("ringway_memberlist_exchange_duration_seconds", "Time of exchanges of the whole state with one member that this node began."),
+			"memberlist.size.remote": f.NewHistogram(prometheus.HistogramOpts{
+				Name: "ringway_memberlist_exchange_received_bytes", Help: "Sizes of whole states received, encrypted with the gossip key; without one nothing is measured.",
+				Buckets: prometheus.ExponentialBuckets(1<<10, 4, 8),
+			}),
+		},
+		instances: map[string]prometheus.Gauge{},
+	}
+	queued := f.NewGauge(prometheus.GaugeOpts{Name: "ringway_memberlist_broadcasts_queued", Help: "News of members waiting to be gossiped."})
+	s.samples["memberlist.queue.broadcasts"] = prometheus.ObserverFunc(queued.Set)
+	for _, state := range []string{"alive", "suspect", "dead", "left"} {
+		s.instances[state] = instances.WithLabelValues(state)
+	}
+	return s
+}
+
+// Install makes the sink the receiver of the measurements of all members in this process.
+func (s *GossipSink) Install() error {
+	// With this granularity go-metrics reports times in seconds.
+	if _, err := metrics.NewGlobal(&metrics.Config{TimerGranularity: time.Second, FilterDefault: true}, s); err != nil {
+		return fmt.Errorf("install the sink for memberlist's metrics: %w", err)
+	}
+	return nil
+}
+
+func name(key []string) string { return strings.Join(key, ".") }
+
+// IncrCounterWithLabels adds to a counter. It ignores memberlist's labels.
+func (s *GossipSink) IncrCounterWithLabels(key []string, val float32, _ []metrics.Label) {
+	if c, known := s.counters[name(key)]; known && val > 0 {
+		c.Add(float64(val))
+	}
+}
+
+// SetGaugeWithLabels sets a gauge.
+func (s *GossipSink) SetGaugeWithLabels(key []string, val float32, labels []metrics.Label) {
+	of := name(key)
+	if of == instancesKey {
+		for _, l := range labels {
+			if g, known := s.instances[l.Value]; known && l.Name == stateLabel {
+				g.Set(float64(val))
+			}
+		}
+		return
+	}
+	if g, known := s.gauges[of]; known {
+		g.Set(float64(val))
+	}
+}
+
+// AddSampleWithLabels passes a sample to its metric.
+func (s *GossipSink) AddSampleWithLabels(key []string, val float32, _ []metrics.Label) {
+	if o, known := s.samples[name(key)]; known {
+		o.Observe(float64(val))
+	}
+}
+
+// IncrCounter is IncrCounterWithLabels without labels.
+func (s *GossipSink) IncrCounter(key []string, val float32) { s.IncrCounterWithLabels(key, val, nil) }
+
+// SetGauge is SetGaugeWithLabels without labels.
+func (s *GossipSink) SetGauge(key []string, val float32) { s.SetGaugeWithLabels(key, val, nil) }
+
+// AddSample is AddSampleWithLabels without labels.
+func (s *GossipSink) AddSample(key []string, val float32) { s.AddSampleWithLabels(key, val, nil) }
+
+// EmitKey does nothing: memberlist does not emit keys.
+func (s *GossipSink) EmitKey([]string, float32) {}
+
+var _ metrics.MetricSink = (*GossipSink)(nil)

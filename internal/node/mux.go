@@ -1,0 +1,104 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/pprof"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ringway/ringway/membership"
+)
+
+// Config is the data that the common paths serve.
+type Config struct {
+	// Snapshot returns the newest view of the members; it may return nil soon after the
+	// start.
+	Snapshot func() *membership.Snapshot
+	// Unproven returns the instances that gossip reports and that no snapshot contains;
+	// nil: none.
+	Unproven func() []membership.Unproven
+	// Catalogue returns the checksum of the newest view of the services.
+	Catalogue func() uint64
+	// Reasons lists why this member should get no traffic; empty means ready.
+	Reasons func() []string
+	// Gatherer gathers the metrics for /metrics.
+	Gatherer prometheus.Gatherer
+}
+
+// NewMux serves the common paths. The caller adds its own.
+func NewMux(cfg Config) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if reasons := cfg.Reasons(); len(reasons) > 0 {
+			WriteJSON(w, http.StatusServiceUnavailable, map[string]any{"status": "not_ready", "reasons": reasons})
+			return
+		}
+		WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /api/v1/members", func(w http.ResponseWriter, _ *http.Request) {
+		s := cfg.Snapshot()
+		if s == nil {
+			WriteError(w, http.StatusServiceUnavailable, "gossip is not started yet")
+			return
+		}
+		answer := map[string]any{"version": s.Version(), "self": s.Self().ID, "members": s.Members()}
+		if cfg.Unproven != nil {
+			answer["unproven"] = append([]membership.Unproven{}, cfg.Unproven()...)
+		}
+		WriteJSON(w, http.StatusOK, answer)
+	})
+	mux.HandleFunc("GET /api/v1/checksum", func(w http.ResponseWriter, _ *http.Request) {
+		var members string
+		if s := cfg.Snapshot(); s != nil {
+			members = fmt.Sprintf("%016x", s.Checksum())
+		}
+		WriteJSON(w, http.StatusOK, map[string]string{"members": members, "services": fmt.Sprintf("%016x", cfg.Catalogue())})
+	})
+	return mux
+}
+
+// WriteJSON answers with v, indented, because people read the answers with curl.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		WriteError(w, http.StatusInternalServerError, fmt.Sprintf("encode answer: %v", err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // an error concerns only the connection of the client
+}
+
+// WriteError answers with {"error": text}.
+func WriteError(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	body, _ := json.Marshal(map[string]string{"error": text}) // a map of strings always encodes
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// HandlePprof adds the profiles of the Go runtime. They reveal internals of the process and
+// cost CPU time, so call HandlePprof only if the operator enabled them.
+func HandlePprof(mux *http.ServeMux) {
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+}
+
+// cmdline answers with the program name only, unlike pprof.Cmdline, because the arguments
+// may be secrets. /api/v1/config has the settings without secrets.
+func cmdline(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, os.Args[0]) // an error concerns only the connection of the client
+}
