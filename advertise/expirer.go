@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/advertise/expiry"
+	"github.com/ringway/ringway/internal/expiry"
 )
 
 // ExpirerConfig describes an Expirer.
@@ -89,8 +89,8 @@ func NewExpirer(cfg ExpirerConfig) (*Expirer, error) {
 
 // Observe schedules a check of an endpoint that could not be connected to. It never
 // blocks and changes nothing itself. Safe for concurrent use.
-func (x *Expirer) Observe(e Endpoint) expiry.Result {
-	return x.scheduler.Observe(target{instance{e.NodeID, e.Epoch}, e.Name, e.Address})
+func (x *Expirer) Observe(e Endpoint) {
+	x.scheduler.Observe(target{instance{e.NodeID, e.Epoch}, e.Name, e.Address})
 }
 
 // Refused reports whether a connection error indicates that the endpoint is not there and

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
-	"github.com/ringway/ringway/advertise/expiry"
+	"github.com/ringway/ringway/internal/expiry"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/memnet"
 )

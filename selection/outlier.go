@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringway/ringway/selection/internal/wilson"
+	"github.com/ringway/ringway/selection/internal/outlier"
 )
 
 // record holds the figures by which an endpoint that has just failed is judged.
@@ -38,14 +38,14 @@ func (b *Balancer) evictionReason(r record) (cause EvictionCause, reason string)
 	if int64(r.consecutive) > int64(b.cfg.ConsecutiveFailures) && (float64(failing) < threshold || worst) {
 		return ForFailuresInARow, fmt.Sprintf("%d consecutive failures", r.consecutive)
 	}
-	if r.requests < wilson.Enough {
+	if r.requests < outlier.Enough {
 		return "", ""
 	}
 	share := float64(r.failures) / float64(r.requests)
 	if panicking := float64(failing) > threshold && float64(failing) > share/3; panicking {
 		return "", ""
 	}
-	if wilson.LowerBound(float64(r.failures), float64(r.requests), wilson.Sure) > threshold {
+	if outlier.LowerBound(float64(r.failures), float64(r.requests), outlier.Sure) > threshold {
 		return ForErrorRate, fmt.Sprintf("error rate %.0f%% of %.0f recent requests", 100*share, r.requests)
 	}
 	return "", ""
@@ -82,11 +82,7 @@ func (b *Balancer) putOut(m *member, now Instant, cause EvictionCause, reason st
 	}
 	m.evictions++
 	m.reason = reason
-	out := b.cfg.MaxEviction
-	if m.evictions < 16 {
-		out = min(out, time.Second<<m.evictions)
-	}
-	m.until = now + Instant(float64(out)*(0.5+0.5*unit(b.random(nil))))
+	m.until = now + Instant(outlier.Eviction(m.evictions, b.cfg.MaxEviction, unit(b.random(nil))))
 	m.state.phase.Store(uint32(evicted))
 	if b.cfg.OnEvict != nil {
 		b.cfg.OnEvict(cause)

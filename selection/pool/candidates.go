@@ -38,7 +38,7 @@ func (t *Table) choose() ([]*peer, Tier) {
 	reach := SameDC
 	for ; ; reach++ {
 		for _, p := range t.peers {
-			if !p.barred() && p.tier(t.cfg.Datacenter, t.cfg.Region) == reach {
+			if !p.evicted() && p.tier(t.cfg.Datacenter, t.cfg.Region) == reach {
 				near = append(near, p)
 			}
 		}

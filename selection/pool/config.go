@@ -198,15 +198,15 @@ func (t *Table) exhausted() error {
 
 // unavailable returns an error with the peer that will be tried first.
 func (t *Table) unavailable() error {
-	if len(t.barred) == 0 {
+	if len(t.evicted) == 0 {
 		return ErrUnavailable
 	}
-	next := t.barred[0]
-	for _, p := range t.barred {
-		if p.barredUntil.Before(next.barredUntil) {
+	next := t.evicted[0]
+	for _, p := range t.evicted {
+		if p.evictedUntil.Before(next.evictedUntil) {
 			next = p
 		}
 	}
 	return fmt.Errorf("%w: all %d failed; %s (%s) is tried again in %v: check that it runs and can be reached",
-		ErrUnavailable, len(t.peers), next.ID, next.reason, next.barredUntil.Sub(t.now).Round(time.Millisecond))
+		ErrUnavailable, len(t.peers), next.ID, next.reason, next.evictedUntil.Sub(t.now).Round(time.Millisecond))
 }

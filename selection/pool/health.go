@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringway/ringway/selection/internal/wilson"
+	"github.com/ringway/ringway/selection/internal/outlier"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 	maxPenalty = 10 * time.Second
 
 	// minRequests is the least number of recent requests for judging a failure share.
-	minRequests = wilson.Enough
+	minRequests = outlier.Enough
 	// percentileSamples is the number of latencies for the 99th percentile.
 	percentileSamples = 100
 	// latencyStep is the number of samples between two checks of the latency.
@@ -145,5 +145,5 @@ func (h *health) lastMedian() time.Duration {
 
 // wilsonLowerBound returns the lower bound of the failure share.
 func wilsonLowerBound(failures, requests float64) float64 {
-	return wilson.LowerBound(failures, requests, wilson.Sure)
+	return outlier.LowerBound(failures, requests, outlier.Sure)
 }

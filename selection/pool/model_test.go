@@ -213,10 +213,10 @@ func (m *model) step() {
 		delete(m.conns, id)
 	}
 	m.out = map[string]time.Time{}
-	for _, p := range m.table.barred {
-		m.out[p.ID] = p.barredUntil
-		if p.barredUntil.Sub(m.now) > m.cfg.MaxEviction {
-			m.rt.Fatalf("%s is out for %v", p.ID, p.barredUntil.Sub(m.now))
+	for _, p := range m.table.evicted {
+		m.out[p.ID] = p.evictedUntil
+		if p.evictedUntil.Sub(m.now) > m.cfg.MaxEviction {
+			m.rt.Fatalf("%s is out for %v", p.ID, p.evictedUntil.Sub(m.now))
 		}
 	}
 }

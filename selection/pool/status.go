@@ -57,9 +57,9 @@ type peer struct {
 
 	requests, failures uint64 // since the peer was added
 
-	bars        int       // k: consecutive evictions and failed connections
-	barredUntil time.Time // end of the eviction, zero if the peer is not evicted
-	reason      string    // why it was evicted last
+	evictions    int       // k: consecutive evictions and failed connections
+	evictedUntil time.Time // end of the eviction, zero if the peer is not evicted
+	reason       string    // why it was evicted last
 }
 
 // same reports whether q is the same process as p.
@@ -67,7 +67,7 @@ func (p *Peer) same(q Peer) bool {
 	return p.ID == q.ID && p.Address == q.Address && p.Instance == q.Instance
 }
 
-func (p *peer) barred() bool { return !p.barredUntil.IsZero() }
+func (p *peer) evicted() bool { return !p.evictedUntil.IsZero() }
 
 func checkPeers(peers []Peer) error {
 	var errs []error
@@ -169,7 +169,7 @@ func (t *Table) Status(now time.Time) Status {
 			Peer: p.Peer, Tier: p.tier(t.cfg.Datacenter, t.cfg.Region), Health: t.healthOf(p),
 			Weight: l.weight(p), Latency: h.latency, Percentile: h.p99, Estimate: l.estimate(p),
 			ErrorRate: h.errorRate(t.now), Consecutive: h.consecutive,
-			InFlight: inFlight[p], Connections: p.links, Requests: p.requests, Failures: p.failures, Reason: p.reason, OutUntil: p.barredUntil,
+			InFlight: inFlight[p], Connections: p.links, Requests: p.requests, Failures: p.failures, Reason: p.reason, OutUntil: p.evictedUntil,
 		}
 		if p.member != nil {
 			ps.Role = p.member.role
@@ -182,7 +182,7 @@ func (t *Table) Status(now time.Time) Status {
 
 func (t *Table) healthOf(p *peer) Health {
 	switch {
-	case p.barred():
+	case p.evicted():
 		return Out
 	case p.health.samples == 0 && p.health.consecutive == 0:
 		return Unknown

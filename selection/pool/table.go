@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ringway/ringway/selection/internal/outlier"
 )
 
 // Table decides which peers are connected, which of them gets a request, and which are
@@ -20,7 +22,7 @@ type Table struct {
 	candidates []*peer // best first
 	reach      Tier    // farthest tier of the candidates
 	rankAt     time.Time
-	barred     []*peer // evicted peers
+	evicted    []*peer // evicted peers
 
 	primaries, backups []*member
 	joining            []*member   // being connected, without a place yet
@@ -93,7 +95,7 @@ func (t *Table) Update(peers []Peer, now time.Time) error {
 	})
 	slices.SortFunc(fresh, func(a, b Peer) int { return strings.Compare(a.ID, b.ID) })
 	for _, p := range gone {
-		t.unbar(p)
+		t.endEviction(p)
 		t.note(Event{Kind: PeerRemoved, Peer: p.ID, Detail: p.Address})
 		if p.member != nil {
 			t.dismiss(p.member, Removed, "it is not a peer any more")
@@ -191,20 +193,20 @@ func (t *Table) shut() {
 			t.drain(l)
 		}
 	}
-	t.primaries, t.backups, t.joining, t.barred, t.candidates = nil, nil, nil, nil, nil
+	t.primaries, t.backups, t.joining, t.evicted, t.candidates = nil, nil, nil, nil, nil
 	t.peers = map[string]*peer{}
 }
 
 // readmit ends the evictions whose time is over.
 func (t *Table) readmit() {
-	before := len(t.barred)
-	for _, p := range slices.Clone(t.barred) {
-		if !p.barredUntil.After(t.now) {
-			t.unbar(p)
+	before := len(t.evicted)
+	for _, p := range slices.Clone(t.evicted) {
+		if !p.evictedUntil.After(t.now) {
+			t.endEviction(p)
 			t.note(Event{Kind: Readmitted, Peer: p.ID})
 		}
 	}
-	if len(t.barred) != before {
+	if len(t.evicted) != before {
 		t.rank(ByHealth)
 	}
 }
@@ -268,7 +270,7 @@ func (t *Table) fill() {
 func (t *Table) eligible() []*peer {
 	var out []*peer
 	for _, p := range t.candidates {
-		if p.member == nil && !p.barred() && p.links < t.cfg.MaxPerPeer {
+		if p.member == nil && !p.evicted() && p.links < t.cfg.MaxPerPeer {
 			out = append(out, p)
 		}
 	}
@@ -356,7 +358,7 @@ func (t *Table) OpenFailed(id LinkID, err error, now time.Time) {
 		} else {
 			t.vacate()
 		}
-		t.bar(m.peer, fmt.Sprintf("connecting failed: %v", err))
+		t.putOut(m.peer, fmt.Sprintf("connecting failed: %v", err))
 		t.rank(ByHealth)
 	case l.renews:
 		t.postpone(m, Stale)
@@ -396,36 +398,32 @@ func (t *Table) Lost(id LinkID, err error, now time.Time) {
 	}
 	why := fmt.Sprintf("connection lost: %v", err)
 	if t.now.Sub(l.openedAt) < minLife {
-		t.bar(m.peer, why)
+		t.putOut(m.peer, why)
 	}
 	t.dismiss(m, Lost, why)
 	t.rank(ByHealth)
 }
 
-// bar evicts a peer for min(MaxEviction, 2^k s)·U(0.5, 1): until then it is not a
+// putOut evicts a peer for min(MaxEviction, 2^k s)·U(0.5, 1): until then it is not a
 // candidate.
-func (t *Table) bar(p *peer, why string) {
-	p.bars++
+func (t *Table) putOut(p *peer, why string) {
+	p.evictions++
 	p.reason = why
-	out := t.cfg.MaxEviction
-	if p.bars < 16 {
-		out = min(out, time.Second<<p.bars)
-	}
-	p.barredUntil = t.now.Add(t.between(out/2, out))
-	t.barred = append(t.barred, p)
+	p.evictedUntil = t.now.Add(outlier.Eviction(p.evictions, t.cfg.MaxEviction, t.unit()))
+	t.evicted = append(t.evicted, p)
 }
 
-func (t *Table) unbar(p *peer) {
-	t.barred = without(t.barred, p)
-	p.barredUntil = time.Time{}
+func (t *Table) endEviction(p *peer) {
+	t.evicted = without(t.evicted, p)
+	p.evictedUntil = time.Time{}
 }
 
 // evict evicts a connected member for its health.
 func (t *Table) evict(m *member, why Reason, detail string) {
 	if t.now.Sub(m.since) > t.cfg.MaxEviction {
-		m.peer.bars = 0 // after MaxEviction in its place, k starts at 0 again
+		m.peer.evictions = 0 // after MaxEviction in its place, k starts at 0 again
 	}
-	t.bar(m.peer, detail)
+	t.putOut(m.peer, detail)
 	t.dismiss(m, why, detail)
 	t.rank(ByHealth)
 }
@@ -502,8 +500,8 @@ func (t *Table) next() time.Time {
 			at = other
 		}
 	}
-	for _, p := range t.barred {
-		sooner(p.barredUntil)
+	for _, p := range t.evicted {
+		sooner(p.evictedUntil)
 	}
 	for _, d := range t.due {
 		sooner(d)
@@ -535,9 +533,11 @@ func (t *Table) advance(now time.Time) {
 
 func (t *Table) random(n int) int { return int(t.cfg.Rand() % uint64(n)) }
 
+// unit returns a random number of [0, 1).
+func (t *Table) unit() float64 { return float64(t.cfg.Rand()>>11) / (1 << 53) }
+
 func (t *Table) between(low, high time.Duration) time.Duration {
-	const unit = 1.0 / (1 << 53)
-	return low + time.Duration(float64(t.cfg.Rand()>>11)*unit*float64(high-low))
+	return low + time.Duration(t.unit()*float64(high-low))
 }
 
 func without[T comparable](list []T, x T) []T {

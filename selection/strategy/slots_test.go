@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/advertise/expiry"
+	"github.com/ringway/ringway/internal/expiry"
 	"github.com/ringway/ringway/ring"
 	"github.com/ringway/ringway/selection"
 )
@@ -350,7 +350,7 @@ func TestStaleEndpointsAreHandedOnWhileThePickGoesOn(t *testing.T) {
 	}
 }
 
-// The scheduler of advertise/expiry fits as the observer: picks hand over what they
+// The scheduler of internal/expiry fits as the observer: picks hand over what they
 // meet, and only what is still stale when it is looked at again is removed.
 func TestTheExpirerRemovesWhatPicksMeet(t *testing.T) {
 	list, from := fiftyStale()

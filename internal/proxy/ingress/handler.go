@@ -14,7 +14,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/selection/budget"
+	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/circuit"
 )
 
@@ -97,7 +97,7 @@ const savings = 500
 type Handler struct {
 	cfg    Config
 	namer  namer
-	budget *budget.Budget
+	budget *selection.RetryBudget
 }
 
 // New returns a handler.
@@ -111,7 +111,7 @@ func New(cfg Config) *Handler {
 	if cfg.Hop {
 		cfg.Progress = upstream.BehindRelay(cfg.Progress)
 	}
-	h := &Handler{cfg: cfg, budget: budget.New(cfg.RetryBudget, savings)}
+	h := &Handler{cfg: cfg, budget: selection.NewRetryBudget(cfg.RetryBudget, savings)}
 	if !cfg.Hop { // between relays only the header counts, because the first relay has decided
 		h.namer.routes = cfg.Routes
 		if cfg.Domain != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/membership/discovery"
-	"github.com/ringway/ringway/selection/budget"
+	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/pool"
 )
 
@@ -22,7 +22,7 @@ type Client struct {
 	finder    *discovery.Finder
 	pool      *pool.Pool[*relayConn]
 	transport *http.Transport // opens connections; pools none
-	budget    *budget.Budget
+	budget    *selection.RetryBudget
 	metrics   *metrics
 
 	known  chan struct{} // closed by looked, after the first lookup of relays
@@ -35,7 +35,7 @@ type Client struct {
 func New(cfg Config) (*Client, error) {
 	cfg, err := cfg.withDefaults()
 	c := &Client{
-		cfg: cfg, transport: newTransport(cfg), budget: budget.New(cfg.RetryBudget, savings),
+		cfg: cfg, transport: newTransport(cfg), budget: selection.NewRetryBudget(cfg.RetryBudget, savings),
 		known: make(chan struct{}), hungry: make(chan struct{}, 1),
 	}
 	c.looked = sync.OnceFunc(func() { close(c.known) })

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/budget"
 )
 
 // Callers sends the requests with timeouts and retries.
@@ -18,7 +17,7 @@ type Callers struct {
 	// Backoff before the first retry, doubled for each further retry, times a random factor
 	// from 0.5 to 1.5.
 	Backoff time.Duration
-	// Budgeted takes retries from one budget.Budget per client, with Share and Savings;
+	// Budgeted takes retries from one selection.RetryBudget per client, with Share and Savings;
 	// otherwise only Attempts limits retries.
 	Budgeted bool
 	Share    float64
@@ -65,7 +64,7 @@ type trial struct {
 // callers is the state of Callers; the zero value has no effect.
 type callers struct {
 	chance   *rand.Rand
-	budgets  []*budget.Budget
+	budgets  []*selection.RetryBudget
 	inFlight []int
 	gates    []Gate // by client; nil without Callers.Gate
 	patience queue[timeout]
@@ -96,7 +95,7 @@ func (c *callers) build(f *Fleet) {
 	c.seconds = make([]Second, int(f.Scenario.End/selection.Instant(time.Second))+1)
 	if f.Callers.Budgeted {
 		for range f.clients {
-			c.budgets = append(c.budgets, budget.New(f.Callers.Share, f.Callers.Savings))
+			c.budgets = append(c.budgets, selection.NewRetryBudget(f.Callers.Share, f.Callers.Savings))
 		}
 	}
 }

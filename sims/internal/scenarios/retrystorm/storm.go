@@ -19,7 +19,7 @@ func topologyOf(relays int) queueing.Topology {
 const (
 	// begins is when the rush begins.
 	begins = 10 * time.Second
-	// savings is budget.Budget's savings of a relay.
+	// savings is selection.RetryBudget's savings of a relay.
 	savings = 500
 	// enough is the share of requests answered in time that counts as all.
 	enough = 0.99

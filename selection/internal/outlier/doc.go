@@ -1,10 +1,13 @@
-// Package wilson estimates a failure share from few observations.
+// Package outlier has the two rules that balancer and pool share for an outlier: how certain a
+// failure share must be before an endpoint is evicted, and for how long it is evicted.
 //
 // # Promise
 //
 // Of two endpoints that failed half of their requests, the one with a thousand
 // requests is certainly bad; the one with two requests may be healthy. [LowerBound]
-// returns the failure share that an endpoint has at least.
+// returns the failure share that an endpoint has at least. [Eviction] doubles with each
+// consecutive eviction and has jitter, so that endpoints evicted together do not return
+// together.
 //
 // # Picture
 //
@@ -19,4 +22,5 @@
 //
 //   - Everything that evicts by a failure share uses this implementation.
 //   - Counts may be fractions, such as decayed counts.
-package wilson
+//   - Pure: no clock, no random source; the caller passes a random number.
+package outlier

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/advertise/expiry"
+	"github.com/ringway/ringway/internal/expiry"
 )
 
 // bench is a scheduler whose Expire the test controls, inside a synctest bubble.

@@ -1,6 +1,9 @@
-package wilson
+package outlier
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 const (
 	// Sure is the z, in standard deviations, at which chance alone exceeds the bound
@@ -20,4 +23,13 @@ func LowerBound(failures, requests, z float64) float64 {
 	centre := p + z*z/(2*requests)
 	spread := z * math.Sqrt(p*(1-p)/requests+z*z/(4*requests*requests))
 	return (centre - spread) / (1 + z*z/requests)
+}
+
+// Eviction returns how long the k-th consecutive eviction lasts, k from 1:
+// min(longest, 2^k s)·U(0.5, 1), where random is the U of [0, 1) behind it.
+func Eviction(k int, longest time.Duration, random float64) time.Duration {
+	if k < 16 { // 2^16 s are 18 hours, and a shift must not overflow
+		longest = min(longest, time.Second<<k)
+	}
+	return time.Duration(float64(longest) * (0.5 + 0.5*random))
 }

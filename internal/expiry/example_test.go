@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/ringway/ringway/advertise/expiry"
+	"github.com/ringway/ringway/internal/expiry"
 )
 
 // A reader meets worker-7, silent for too long, twice. It is looked at once; the

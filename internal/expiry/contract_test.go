@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/ringway/ringway/advertise/expiry"
+	"github.com/ringway/ringway/internal/expiry"
 )
 
 // registry is the smallest owner of entries that keeps the contract of Expire:
