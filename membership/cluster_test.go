@@ -308,7 +308,7 @@ func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
 		}
 		return k
 	}
-	cluster, environment, longest := strings.Repeat("c", maxID), strings.Repeat("e", maxID), strings.Repeat("x", MaxBroadcast)
+	cluster, environment, longest := strings.Repeat("c", 63), strings.Repeat("e", 63), strings.Repeat("x", MaxBroadcast)
 	a, err := New(Config{Cluster: cluster, Environment: environment, ID: "a", Role: RoleRelay, BindAddr: "127.0.0.1:0", Keyring: keyring()})
 	if err != nil {
 		t.Fatal(err)
@@ -427,7 +427,7 @@ func TestGarbageOnBothSocketsIsCountedAndChangesNothing(t *testing.T) {
 }
 
 func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
-	_, err := New(Config{Environment: "a b", Role: "king", BindAddr: "0.0.0.0:7400", AdvertiseAddr: "host:1", Seeds: []string{":1"}, LeaveTimeout: -1})
+	_, err := New(Config{Environment: "a b", Role: "client", BindAddr: "0.0.0.0:7400", AdvertiseAddr: "host:1", Seeds: []string{":1"}, LeaveTimeout: -1})
 	if err == nil {
 		t.Fatal("accepted")
 	}

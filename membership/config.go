@@ -101,11 +101,11 @@ func (c Config) withDefaults() (Config, error) {
 	for _, f := range []struct{ name, value string }{{"cluster", c.Cluster}, {"environment", c.Environment}, {"id", c.ID}} {
 		if f.value == "" {
 			bad("%s is required", f.name)
-		} else if err := checkID(f.value); err != nil {
-			bad("%s %.80q: allowed are 1 to %d of letters, digits, '.', '_' and '-'", f.name, f.value, maxID)
+		} else if err := identity.CheckName(f.value); err != nil {
+			bad("%s %w", f.name, err)
 		}
 	}
-	if !c.Role.Valid() {
+	if !c.Role.Member() {
 		bad("role %q: allowed are relay, gate, worker", c.Role)
 	}
 	if bind, err := netip.ParseAddrPort(c.BindAddr); err != nil {
@@ -124,8 +124,11 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	for _, f := range []struct{ name, value string }{{"datacenter", c.Datacenter}, {"region", c.Region}} {
-		if f.value != "" && checkID(f.value) != nil {
-			bad("%s %.80q: allowed are 1 to %d of letters, digits, '.', '_' and '-'", f.name, f.value, maxID)
+		if f.value == "" {
+			continue
+		}
+		if err := identity.CheckName(f.value); err != nil {
+			bad("%s %w", f.name, err)
 		}
 	}
 	for _, f := range []struct{ name, value string }{{"forward address", c.ForwardAddr}, {"admin address", c.AdminAddr}} {

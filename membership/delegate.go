@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // delegate implements all delegate interfaces of memberlist. It is a separate type so that
@@ -248,15 +250,18 @@ func decodeMetadata(b []byte) (metadata, error) {
 	if m.Format != metadataFormat {
 		return metadata{}, fmt.Errorf("node metadata has format %d, this build reads %d", m.Format, metadataFormat)
 	}
-	if err := checkID(m.ID); err != nil {
-		return metadata{}, fmt.Errorf("node metadata: %w", err)
+	if err := identity.CheckName(m.ID); err != nil {
+		return metadata{}, fmt.Errorf("node metadata: id %w", err)
 	}
-	if !Role(m.Role).Valid() {
+	if !Role(m.Role).Member() {
 		return metadata{}, fmt.Errorf("node metadata: role %.80q is not one of relay, gate, worker", m.Role)
 	}
 	for _, f := range []struct{ name, value string }{{"datacenter", m.Datacenter}, {"region", m.Region}} {
-		if f.value != "" && checkID(f.value) != nil {
-			return metadata{}, fmt.Errorf("node metadata: %s %.80q: allowed are 1 to %d of letters, digits, '.', '_' and '-'", f.name, f.value, maxID)
+		if f.value == "" {
+			continue
+		}
+		if err := identity.CheckName(f.value); err != nil {
+			return metadata{}, fmt.Errorf("node metadata: %s %w", f.name, err)
 		}
 	}
 	for _, f := range []struct{ name, value string }{{"forward address", m.ForwardAddr}, {"admin address", m.AdminAddr}, {"gossip address", m.GossipAddr}} {
@@ -292,25 +297,9 @@ func validAddr(s string) bool {
 		return false
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
-	return err == nil && host != "" && strings.Trim(host, idChars+":%") == ""
+	return err == nil && host != "" && strings.Trim(host, hostChars+":%") == ""
 }
 
 const (
-	maxID   = 63
-	idChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	hostChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 )
-
-// NameRule is the text of the rule that CheckName applies.
-const NameRule = "1 to 63 of letters, digits, '.', '_' and '-'"
-
-// CheckName checks the name of a cluster, an environment, a member, a datacenter or a region.
-func CheckName(name string) error { return checkID(name) }
-
-// checkID checks every name that another node chose: names are shown in logs and tables and are
-// hash input.
-func checkID(id string) error {
-	if id == "" || len(id) > maxID || strings.Trim(id, idChars) != "" {
-		return fmt.Errorf("id %.80q: allowed are 1 to %d of letters, digits, '.', '_' and '-'", id, maxID)
-	}
-	return nil
-}

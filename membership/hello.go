@@ -155,9 +155,9 @@ func (h hello) judge(other hello, complete bool) *RefusalError {
 		return refuse(fieldMalformed, "a complete hello", "one cut short")
 	case other.format != h.format:
 		return refuse(fieldFormat, formatName(h.format), formatName(other.format))
-	case !other.role.Valid():
+	case !other.role.Member():
 		return refuse(fieldRole, "relay, gate or worker", string(other.role))
-	case checkID(other.id) != nil:
+	case identity.CheckName(other.id) != nil:
 		return refuse(fieldID, "letters, digits, '.', '_', '-'", other.id)
 	case h.protocol != protocolKeys && !shareKeys(h.keys, other.keys):
 		return refuse(fieldKey, h.keys, other.keys)

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Numbers of the memberlist messages that can change the state of other members. The number
@@ -255,7 +257,7 @@ func addrPort(ip net.IP, port uint16) string {
 // splitInstance splits the name of an instance into id and epoch.
 func splitInstance(name string) (id string, epoch uint64, ok bool) {
 	dot := strings.LastIndexByte(name, '.')
-	if dot < 0 || checkID(name[:dot]) != nil {
+	if dot < 0 || identity.CheckName(name[:dot]) != nil {
 		return "", 0, false
 	}
 	epoch, err := strconv.ParseUint(name[dot+1:], 10, 64)

@@ -60,6 +60,7 @@ func TestMetadataFromStrangersIsRefusedNotTrusted(t *testing.T) {
 	for name, change := range map[string]func(*metadata){
 		"another format":       func(m *metadata) { m.Format = 2 },
 		"an unknown role":      func(m *metadata) { m.Role = "king" },
+		"the role of a client": func(m *metadata) { m.Role = "client" },
 		"no id":                func(m *metadata) { m.ID = "" },
 		"an id with a newline": func(m *metadata) { m.ID = "a\nb" },
 		"an id of 64 letters":  func(m *metadata) { m.ID = strings.Repeat("a", 64) },

@@ -151,7 +151,7 @@ func (m *metrics) published(s *Snapshot) {
 	if s.Degraded() {
 		m.degraded.Set(1)
 	}
-	for _, role := range roles {
+	for _, role := range []Role{RoleRelay, RoleGate, RoleWorker} {
 		m.members.WithLabelValues(string(role)).Set(float64(len(s.WithRole(role))))
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/membership/discovery"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -547,7 +548,7 @@ func (n *Node) OpenStream(ctx context.Context, memberID, protocol string) (net.C
 func (n *Node) hearNotice(payload []byte, stay bool) {
 	r := &fieldReader{rest: payload}
 	epoch, id := r.uint64(), r.string()
-	if r.failed || checkID(id) != nil || len(r.rest) > MaxSignature {
+	if r.failed || identity.CheckName(id) != nil || len(r.rest) > MaxSignature {
 		n.metrics.packetDropped(dropMessageFormat)
 		return
 	}

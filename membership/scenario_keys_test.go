@@ -54,7 +54,7 @@ func (s *security) certificate(claims identity.Claims) (*identity.Source, error)
 }
 
 func claimsOf(cfg *Config) identity.Claims {
-	return identity.Claims{Role: identity.Role(cfg.Role), Cluster: cfg.Cluster, Environment: cfg.Environment, Datacenter: cfg.Datacenter, Node: cfg.ID}
+	return identity.Claims{Role: cfg.Role, Cluster: cfg.Cluster, Environment: cfg.Environment, Datacenter: cfg.Datacenter, Node: cfg.ID}
 }
 
 func makeSecure(m []string) (step, error) {

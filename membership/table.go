@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // table is the event loop's state: the live instances and their history. It is pure: no lock, no
@@ -240,20 +242,15 @@ func (t *table) instance(name string) (Member, bool) {
 
 func (t *table) members() []Member { return slices.Collect(maps.Values(t.alive)) }
 
-// Role is the role of a member in the fleet.
-type Role string
+// Role is the role of a member in the fleet, the same as in its certificate.
+type Role = identity.Role
 
 // The roles of gossip members. A client is never a member.
 const (
-	RoleRelay  Role = "relay"
-	RoleGate   Role = "gate"
-	RoleWorker Role = "worker"
+	RoleRelay  = identity.RoleRelay
+	RoleGate   = identity.RoleGate
+	RoleWorker = identity.RoleWorker
 )
-
-var roles = []Role{RoleRelay, RoleGate, RoleWorker}
-
-// Valid reports whether r is one of the three roles.
-func (r Role) Valid() bool { return slices.Contains(roles, r) }
 
 // Member is one process of the cluster as this node knows it. It is a plain value without
 // pointers: copies are independent.

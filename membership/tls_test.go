@@ -27,7 +27,7 @@ func authority(t *testing.T) *identity.Authority {
 // but for what change makes of it.
 func certified(t *testing.T, a *identity.Authority, c *Config, change func(*identity.Claims)) {
 	t.Helper()
-	claims := identity.Claims{Role: identity.Role(c.Role), Cluster: c.Cluster, Environment: c.Environment, Datacenter: c.Datacenter, Node: c.ID}
+	claims := identity.Claims{Role: c.Role, Cluster: c.Cluster, Environment: c.Environment, Datacenter: c.Datacenter, Node: c.ID}
 	if change != nil {
 		change(&claims)
 	}

@@ -39,7 +39,7 @@ func TestWhatRunRefusesValidateRefuses(t *testing.T) {
 	}{
 		"cluster":          {"", []string{"--cluster=Bad Name!"}, `--cluster "Bad Name!"`},
 		"environment":      {"", []string{"--environment=a/b"}, `--environment "a/b"`},
-		"id":               {"", []string{"--id=" + strings.Repeat("x", 64)}, "1 to 63 of letters"},
+		"id":               {"", []string{"--id=" + strings.Repeat("x", 64)}, "1 to 63 letters"},
 		"datacenter":       {"", []string{"--datacenter=a b"}, `--datacenter "a b"`},
 		"region":           {"", []string{"--region=ü"}, `--region "ü"`},
 		"no certificates":  {"", []string{"--tls-cert=" + dir + "/none", "--tls-key=" + dir + "/none", "--tls-ca=" + dir + "/none"}, dir + "/none"},

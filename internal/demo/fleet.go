@@ -269,7 +269,7 @@ func newSecurity() (*security, error) {
 func (s *security) equip(c *membership.Config) error {
 	var err error
 	c.Identity, err = s.authority.Source(identity.Claims{
-		Role: identity.Role(c.Role), Cluster: c.Cluster, Environment: c.Environment, Node: c.ID,
+		Role: c.Role, Cluster: c.Cluster, Environment: c.Environment, Node: c.ID,
 	}, certificateLife)
 	if err != nil {
 		return err

@@ -206,8 +206,8 @@ func (s *Settings) checkNames() []settings.Problem {
 	for _, f := range []struct{ flag, value string }{
 		{"cluster", s.Cluster}, {"environment", s.Environment}, {"id", s.ID}, {"datacenter", s.Datacenter}, {"region", s.Region},
 	} {
-		if f.value != "" && membership.CheckName(f.value) != nil {
-			problems = append(problems, settings.Problem{Setting: f.flag, Reason: "not a name", Allowed: membership.NameRule})
+		if f.value != "" && identity.CheckName(f.value) != nil {
+			problems = append(problems, settings.Problem{Setting: f.flag, Reason: "not a name", Allowed: identity.NameRule})
 		}
 	}
 	return problems

@@ -119,7 +119,7 @@ func authorizePeer(source *identity.Source, req *http.Request) error {
 // peerClient returns a client that connects only to this relay. It keeps no connection,
 // because relays are asked rarely.
 func peerClient(source *identity.Source, to membership.Member) *http.Client {
-	expected := identity.Expected{Node: to.ID, Role: identity.Role(to.Role), Addr: to.ForwardAddr}
+	expected := identity.Expected{Node: to.ID, Role: to.Role, Addr: to.ForwardAddr}
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {

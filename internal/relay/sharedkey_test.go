@@ -61,7 +61,7 @@ func secured(t *testing.T, how string) func(*membership.Config) {
 	return func(c *membership.Config) {
 		switch how {
 		case "certificates":
-			c.Identity, err = authority.Source(identity.Claims{Role: identity.Role(c.Role), Cluster: c.Cluster, Environment: c.Environment, Node: c.ID}, time.Hour)
+			c.Identity, err = authority.Source(identity.Claims{Role: c.Role, Cluster: c.Cluster, Environment: c.Environment, Node: c.ID}, time.Hour)
 		case "a gossip key":
 			c.Keyring, err = membership.NewKeyring(key)
 		}

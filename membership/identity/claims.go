@@ -23,10 +23,9 @@ const (
 )
 
 const (
-	// maxValue and valueChars are the limits that package membership sets on ids: claims are
-	// compared with ids, and are shown in logs.
-	maxValue   = 63
-	valueChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	// The limits of CheckName.
+	maxName   = 63
+	nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	// maxURIs limits the work, and the size of the error, that one hostile certificate can cause.
 	// An honest certificate has five.
 	maxURIs = 32
@@ -125,8 +124,8 @@ func splitClaim(u *url.URL) (kind, value string, err error) {
 	if u.String() != canonical.String() || u.Path != canonical.Path {
 		return u.Host, "", wrong("malformed; the form is " + scheme + "://" + u.Host + "/VALUE")
 	}
-	if !validValue(value) {
-		return u.Host, "", wrong(allowedValue)
+	if CheckName(value) != nil {
+		return u.Host, "", wrong("allowed are " + NameRule)
 	}
 	if u.Host == kindRole && !Role(value).Valid() {
 		return u.Host, "", wrong("unknown role; known are " + joinRoles(roles[:]))
@@ -134,10 +133,17 @@ func splitClaim(u *url.URL) (kind, value string, err error) {
 	return u.Host, value, nil
 }
 
-const allowedValue = "allowed are 1 to 63 letters, digits, '.', '_' and '-'"
+// NameRule is the rule of [CheckName] as text.
+const NameRule = "1 to 63 letters, digits, '.', '_' and '-'"
 
-func validValue(v string) bool {
-	return v != "" && len(v) <= maxValue && strings.Trim(v, valueChars) == ""
+// CheckName checks the name of a cluster, an environment, a member, a datacenter or a region.
+// Names come from other members and are shown in logs and tables; they are input of hashes and
+// parts of certificates.
+func CheckName(name string) error {
+	if name == "" || len(name) > maxName || strings.Trim(name, nameChars) != "" {
+		return fmt.Errorf("%.80q: allowed are %s", name, NameRule)
+	}
+	return nil
 }
 
 // Validate reports all problems that would prevent a certificate with these claims from
@@ -154,10 +160,12 @@ func (c Claims) Validate() error {
 		{"cluster", c.Cluster, false}, {"environment", c.Environment, false},
 		{"datacenter", c.Datacenter, true}, {"node", c.Node, false},
 	} {
-		if f.optional && f.value == "" || validValue(f.value) {
+		if f.optional && f.value == "" {
 			continue
 		}
-		errs = append(errs, fmt.Errorf("%s %.80q: %s", f.name, f.value, allowedValue))
+		if err := CheckName(f.value); err != nil {
+			errs = append(errs, fmt.Errorf("%s %w", f.name, err))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -185,8 +193,8 @@ func (c Claims) String() string {
 	return s
 }
 
-// Role is the role of a certificate's holder in the fleet. The values equal those of
-// package membership; client is additional, because a client is never a gossip member.
+// Role is the role of a member of the fleet or of another holder of a certificate: a client is
+// never a gossip member.
 type Role string
 
 // The roles.

@@ -52,8 +52,8 @@ func (l denyList) add(fields []string) error {
 		return fmt.Errorf("%.80q: allowed are `serial HEX` and `node ID`", kind)
 	case len(fields) != 2:
 		return fmt.Errorf("%s with %d values: allowed is one on each line", kind, len(fields)-1)
-	case kind == "node" && !validValue(fields[1]):
-		return fmt.Errorf("node %.80q: %s", fields[1], allowedValue)
+	case kind == "node" && CheckName(fields[1]) != nil:
+		return fmt.Errorf("node %w", CheckName(fields[1]))
 	case kind == "node":
 		l.nodes[fields[1]] = true
 	default:
