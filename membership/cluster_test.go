@@ -431,7 +431,7 @@ func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"cluster is required", `environment "a b"`, "id is required", `role "king"`, `advertise address "host:1"`, `seed ":1"`, "leave timeout -1ns"} {
+	for _, want := range []string{"cluster is required", `environment "a b"`, "id is required", `role "client"`, `advertise address "host:1"`, `seed ":1"`, "leave timeout -1ns"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not mention %q:\n%v", want, err)
 		}

@@ -13,7 +13,7 @@ import (
 // without it Done updates the statistics. With Cancelled, or for a ticket that is
 // already answered, nothing happens.
 func (b *Balancer) Answered(p Pick, now Instant, o Outcome) Pick {
-	if p.state == nil || p.is == answered || o.kind() == Cancelled {
+	if p.state == nil || p.is == answered || o.Kind() == Cancelled {
 		return p
 	}
 	p.state.streaming.Add(1)
@@ -34,12 +34,12 @@ func (b *Balancer) Done(p Pick, now Instant, o Outcome) {
 	}
 	s := p.state
 	s.done.Add(1)
-	if o.kind() != Full && s.full.Load() != 0 {
+	if o.Kind() != Full && s.full.Load() != 0 {
 		s.full.Store(0) // a place is free
 	}
 	if p.is == answered {
 		s.streaming.Add(-1)
-		if o.kind() != Failure {
+		if o.Kind() != Failure {
 			return
 		}
 	}
@@ -50,7 +50,7 @@ func (b *Balancer) Done(p Pick, now Instant, o Outcome) {
 func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 	s := p.state
 	t := now.tick()
-	switch o.kind() {
+	switch o.Kind() {
 	case Success:
 		storeTick(&s.silenceTick, t)
 		median, _ := unpackPair(b.medians.Load())
@@ -85,7 +85,7 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 			}
 		}
 	case Shed, Full:
-		if o.kind() == Full {
+		if o.Kind() == Full {
 			s.refused(t)
 		}
 		storeTick(&s.silenceTick, t)
@@ -101,7 +101,8 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 	}
 }
 
-// Outcome is how a request ended. The zero value is [Cancelled].
+// Outcome is how a request ended, for a [Balancer], a pool of relays and a circuit. The zero
+// value is [Cancelled].
 type Outcome uint64
 
 const (
@@ -138,7 +139,8 @@ func (o Outcome) WithLoad(inFlight int) Outcome {
 	return o&outcomeKind | outcomeHasLoad | load<<32
 }
 
-func (o Outcome) kind() Outcome { return o & outcomeKind }
+// Kind returns the outcome without what [Outcome.WithLoad] and [Outcome.WithoutAnswer] added.
+func (o Outcome) Kind() Outcome { return o & outcomeKind }
 
 func (o Outcome) silent() bool { return o&outcomeSilent != 0 }
 

@@ -43,14 +43,14 @@ func TestEveryOutcomeOfAHeadCountsAsIfItHadEndedThere(t *testing.T) {
 		p = atHead.Answered(p, atHead.now, o)
 		p = atHead.Answered(p, atHead.now, o) // a second time it has no effect
 		if got := atHead.stats("w0").InFlight; got != 1 {
-			t.Errorf("%v: %d in flight while the answer comes", o.kind(), got)
+			t.Errorf("%v: %d in flight while the answer comes", o.Kind(), got)
 		}
 		atHead.Done(p, atHead.now, Cancelled)
 		atEnd.Done(q, atEnd.now, o)
-		if a, b := atHead.stats("w0"), atEnd.stats("w0"); a != b && o.kind() != Shed {
-			t.Errorf("%v: learnt\n%+v at the head,\n%+v at the end", o.kind(), a, b)
+		if a, b := atHead.stats("w0"), atEnd.stats("w0"); a != b && o.Kind() != Shed {
+			t.Errorf("%v: learnt\n%+v at the head,\n%+v at the end", o.Kind(), a, b)
 		} else if a.Score < b.Score { // what a shed without a report invents counts the request itself
-			t.Errorf("%v: score %v at the head, %v at the end", o.kind(), a.Score, b.Score)
+			t.Errorf("%v: score %v at the head, %v at the end", o.Kind(), a.Score, b.Score)
 		}
 	}
 }

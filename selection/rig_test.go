@@ -151,7 +151,7 @@ func (r *rig) drive(l load) traffic {
 			d := heap.Pop(&out).(departure)
 			r.now = d.at
 			r.Done(d.pick, d.at, d.outcome)
-			switch d.outcome.kind() {
+			switch d.outcome.Kind() {
 			case Success:
 				got.latencies = append(got.latencies, time.Duration(d.at-d.pick.start))
 			case Failure:

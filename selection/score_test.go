@@ -88,7 +88,7 @@ func TestSilenceWithRequestsOutMakesAnEndpointSlow(t *testing.T) {
 		third.start = r.now - Instant(20*ms)
 		r.Done(third, r.now, answer) // an answer of any kind does, with another still out
 		if got := r.score("w0"); got > float64(200*ms) {
-			t.Errorf("score after the answer %v is %v, want the estimate again", answer.kind(), time.Duration(got))
+			t.Errorf("score after the answer %v is %v, want the estimate again", answer.Kind(), time.Duration(got))
 		}
 	}
 	r.Done(second, r.now, Cancelled)

@@ -159,7 +159,7 @@ func (r *relayRig) wait(d time.Duration) {
 func (r *relayRig) status() pool.Status { return r.Status(r.now) }
 
 // request sends one to the given relay, by excluding the others.
-func (r *relayRig) request(id string, took time.Duration, o pool.Outcome) {
+func (r *relayRig) request(id string, took time.Duration, o selection.Outcome) {
 	r.t.Helper()
 	s := r.status()
 	tk, err := r.Acquire(pool.Request{Exclude: slices.DeleteFunc(slices.Concat(s.Primaries, s.Backups), func(other string) bool { return other == id })}, r.now)
@@ -176,7 +176,7 @@ func (r *relayRig) request(id string, took time.Duration, o pool.Outcome) {
 func (r *relayRig) all(n int) {
 	for range n {
 		for _, id := range r.status().Primaries {
-			r.request(id, time.Millisecond, pool.Success)
+			r.request(id, time.Millisecond, selection.Success)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 			}
 			w.request("w0", took, selection.Success)
 			w.wait(time.Minute)
-			r.request(id, took, pool.Success)
+			r.request(id, took, selection.Success)
 		}
 		i := slices.IndexFunc(r.status().Peers, func(p pool.PeerStatus) bool { return p.ID == id })
 		return fmt.Sprint(w.first().Latency.Round(time.Millisecond), r.status().Peers[i].Latency.Round(time.Millisecond))
@@ -217,7 +217,7 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 		r.all(50)
 		id := r.status().Primaries[0]
 		inRow := until(func() bool { return w.first().State != "active" }, func(int) { w.request("w0", 0, selection.Failure) })
-		relay := until(func() bool { return !slices.Contains(r.status().Primaries, id) }, func(int) { r.request(id, 0, pool.Failure) })
+		relay := until(func() bool { return !slices.Contains(r.status().Primaries, id) }, func(int) { r.request(id, 0, selection.Failure) })
 		return fmt.Sprint(inRow, relay)
 	}
 	// share is whether every seventh request that fails, or every fourth of a relay, evicts.
@@ -233,7 +233,7 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 		})
 		relay := until(func() bool { return !slices.Contains(r.status().Primaries, id) }, func(i int) {
 			if r.all(1); i%3 == 0 {
-				r.request(id, time.Millisecond, pool.Failure)
+				r.request(id, time.Millisecond, selection.Failure)
 			}
 		})
 		return fmt.Sprint(worker > 0, relay > 0)
@@ -249,7 +249,7 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 		})
 		relay := until(func() bool { return !slices.Contains(r.status().Primaries, id) }, func(int) {
 			r.all(1)
-			r.request(id, 70*time.Millisecond, pool.Success)
+			r.request(id, 70*time.Millisecond, selection.Success)
 		})
 		return fmt.Sprint(worker > 0, relay > 0)
 	}
@@ -275,7 +275,7 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 			r.all(10)
 			id := r.status().Primaries[0]
 			for i := 0; i < 4 && slices.Contains(r.status().Primaries, id); i++ {
-				r.request(id, 0, pool.Failure)
+				r.request(id, 0, selection.Failure)
 			}
 			for _, p := range r.status().Peers {
 				longest = max(longest, p.OutUntil.Sub(r.now))

@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/ringway/ringway/selection"
 )
 
 // Breakers are the circuits of one relay. A nil *Breakers allows every request.
@@ -41,33 +43,21 @@ func New(cfg Config) (*Breakers, error) {
 	return b, nil
 }
 
-// Outcome is how a request ended.
-type Outcome uint8
-
-const (
-	// Ignored does not count: the caller cancelled, the endpoint shed load, or the
-	// request was invalid. It is the zero value.
-	Ignored Outcome = iota
-	// Success: the endpoint answered.
-	Success
-	// Failure: the endpoint did not answer in time, or its answer shows that it is broken.
-	Failure
-)
-
 // Ticket is a request that was allowed. The zero Ticket is not counted.
 type Ticket struct{ done func(error) }
 
 var errFailure, errIgnored = errors.New("failure"), errors.New("ignored")
 
-// Done reports how the request ended.
-func (t Ticket) Done(o Outcome) {
+// Done reports how the request ended. Only a success or a failure counts; requests that were
+// cancelled, shed or invalid do not: pass [selection.Cancelled].
+func (t Ticket) Done(o selection.Outcome) {
 	if t.done == nil {
 		return
 	}
-	switch o {
-	case Success:
+	switch o.Kind() {
+	case selection.Success:
 		t.done(nil)
-	case Failure:
+	case selection.Failure:
 		t.done(errFailure)
 	default:
 		t.done(errIgnored)

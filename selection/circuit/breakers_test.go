@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/selection"
 )
 
 func breakers(t testing.TB, cfg Config) *Breakers {
@@ -35,7 +37,7 @@ func send(b *Breakers, caller, outcomes string) string {
 			continue
 		}
 		out.WriteRune(o)
-		ticket.Done(map[rune]Outcome{'s': Success, 'f': Failure, 'i': Ignored}[o])
+		ticket.Done(map[rune]selection.Outcome{'s': selection.Success, 'f': selection.Failure, 'i': selection.Cancelled}[o])
 	}
 	return out.String()
 }
@@ -135,7 +137,7 @@ func TestOnlyOneProbeIsOutHoweverLongItTakes(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "while a probe is under way") {
 			t.Errorf("got %v", err)
 		}
-		probe.Done(Success)
+		probe.Done(selection.Success)
 		if got := send(b, "web", "ss"); got != "s-" {
 			t.Errorf("after it: %s", got)
 		}
@@ -184,7 +186,7 @@ func TestOffAllowsEverythingAndAllocatesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ticket.Done(Failure)
+			ticket.Done(selection.Failure)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
@@ -203,7 +205,7 @@ func TestTheLeastRecentlyUsedCircuitIsForgotten(t *testing.T) {
 	if got := send(b, "a", "s"); got != "-" {
 		t.Errorf("a: %s", got)
 	}
-	late.Done(Failure) // of a circuit that nobody knows any more
+	late.Done(selection.Failure) // of a circuit that nobody knows any more
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP ringway_circuit_forgotten_total Circuits that were forgotten because there were too many.
 # TYPE ringway_circuit_forgotten_total counter
@@ -313,7 +315,7 @@ func TestManyCallersAtOnceOpenAndProbeOneCircuitAtATime(t *testing.T) {
 					allowed++
 					mu.Unlock()
 					time.Sleep(time.Millisecond)
-					ticket.Done(Failure)
+					ticket.Done(selection.Failure)
 				})
 			}
 			callers.Wait()
@@ -338,7 +340,7 @@ func BenchmarkAllow(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				ticket.Done(Success)
+				ticket.Done(selection.Success)
 			}
 		})
 	}
@@ -347,7 +349,7 @@ func BenchmarkAllow(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			ticket, _ := off.Allow("web", "billing", "w1")
-			ticket.Done(Success)
+			ticket.Done(selection.Success)
 		}
 	})
 }

@@ -28,7 +28,8 @@
 //   - Every [Ticket] returned with a nil error is given back with Done exactly once,
 //     including the zero Ticket. A probe that is never given back blocks its circuit
 //     until the circuit is forgotten.
-//   - Shed, cancelled and invalid requests are not failures: report them as [Ignored].
+//   - Shed, cancelled and invalid requests are not failures: report them as
+//     [selection.Cancelled].
 //     Timeouts and resets are failures.
 //   - When there are too many circuits, the least recently used is forgotten, so that
 //     a client that invents caller names cannot exhaust the memory.

@@ -3,6 +3,7 @@ package circuit_test
 import (
 	"fmt"
 
+	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/circuit"
 )
 
@@ -21,9 +22,9 @@ func Example() {
 				continue
 			}
 			if caller == "reports" {
-				ticket.Done(circuit.Failure)
+				ticket.Done(selection.Failure)
 			} else {
-				ticket.Done(circuit.Success)
+				ticket.Done(selection.Success)
 			}
 		}
 	}

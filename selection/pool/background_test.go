@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 // Some failures are nobody's: a pool that gave up a place for them would move all
@@ -15,9 +17,9 @@ func TestBackgroundFailuresCostNobodyItsPlace(t *testing.T) {
 		requests := 40_000
 		for range requests {
 			tk := r.request(Request{})
-			outcome := Success
+			outcome := selection.Success
 			if rng.Float64() < 0.01 {
-				outcome = Failure
+				outcome = selection.Failure
 			}
 			r.wait(every)
 			r.end(tk, outcome, time.Millisecond)

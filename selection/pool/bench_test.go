@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 // One request: a place, its report and its release.
@@ -19,7 +21,7 @@ func BenchmarkRequest(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				r.Report(tk, Success, time.Millisecond, now)
+				r.Report(tk, selection.Success, time.Millisecond, now)
 				r.Release(tk, now)
 			}
 		})

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 func TestAKeyStaysWithItsPrimary(t *testing.T) {
@@ -14,7 +16,7 @@ func TestAKeyStaysWithItsPrimary(t *testing.T) {
 		key := fmt.Sprint("session-", i)
 		tk := r.request(Request{Key: key})
 		first[key], used[tk.Peer.ID] = tk.Peer.ID, true
-		r.end(tk, Success, time.Millisecond)
+		r.end(tk, selection.Success, time.Millisecond)
 	}
 	want(t, "primaries used", len(used), 3)
 	want(t, "bindings", r.status().Bindings, 30)
@@ -24,7 +26,7 @@ func TestAKeyStaysWithItsPrimary(t *testing.T) {
 			if tk.Peer.ID != id {
 				t.Fatalf("%s went to %s and then to %s", key, id, tk.Peer.ID)
 			}
-			r.end(tk, Success, time.Millisecond)
+			r.end(tk, selection.Success, time.Millisecond)
 		}
 	}
 }
@@ -34,14 +36,14 @@ func TestAHealthyPeerKeepsItsKeysAndAnEvictedOneLosesThem(t *testing.T) {
 	r := newRig(t, config()).update(relays(8))
 	id := r.request(Request{Key: "ann"}).Peer.ID
 	for range 50 {
-		r.to(id, Success, time.Millisecond)
+		r.to(id, selection.Success, time.Millisecond)
 		r.wait(time.Second)
 	}
 	want(t, "bindings of a healthy peer", r.status().Bindings, 1)
 	want(t, "peer", r.request(Request{Key: "ann"}).Peer.ID, id)
 	r.wait(time.Minute)
 	for range 4 {
-		r.to(id, Failure, 0)
+		r.to(id, selection.Failure, 0)
 	}
 	want(t, "bindings of an evicted peer", r.status().Bindings, 0)
 	other := r.request(Request{Key: "ann"}).Peer.ID

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 func TestTiersAreByDatacenterThenRegionAndEmptyNamesMatchNothing(t *testing.T) {
@@ -236,7 +238,7 @@ func TestChangesOfTheCandidatesAreToldWithTheirReason(t *testing.T) {
 	want(t, "one came, one went", r.told(CandidatesChanged), []string{"candidates changed  peer_added", "candidates changed  peer_removed"})
 	id := r.status().Primaries[0]
 	for range 4 {
-		r.to(id, Failure, 0)
+		r.to(id, selection.Failure, 0)
 	}
 	want(t, "one was evicted", r.told(CandidatesChanged), []string{"candidates changed  health_change"})
 	r.update(relays(5)[1:])

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 func TestTheDefaultsAreTheDocumentedOnesAndValid(t *testing.T) {
@@ -82,7 +84,7 @@ func TestEverySettingChangesBehaviour(t *testing.T) {
 			r.traffic(answers, nil)
 			id := r.status().Primaries[0]
 			for n := 1; n < 1000; n++ {
-				r.to(id, Failure, 0)
+				r.to(id, selection.Failure, 0)
 				if r.peer(id).Role == NoRole {
 					return n
 				}
@@ -95,11 +97,11 @@ func TestEverySettingChangesBehaviour(t *testing.T) {
 		for slow := 5 * time.Millisecond; ; slow += 5 * time.Millisecond {
 			r := newRig(t, cfg).update(relays(9))
 			id := r.status().Primaries[0]
-			r.traffic(60, func(to string) (Outcome, time.Duration) {
+			r.traffic(60, func(to string) (selection.Outcome, time.Duration) {
 				if to == id {
-					return Success, slow
+					return selection.Success, slow
 				}
-				return Success, time.Millisecond
+				return selection.Success, time.Millisecond
 			})
 			if r.peer(id).Role == NoRole {
 				return slow
@@ -173,8 +175,8 @@ func TestEverySettingChangesBehaviour(t *testing.T) {
 	}
 	average := func(cfg Config) any {
 		r := newRig(t, cfg).update(relays(1))
-		r.to("r1", Success, 100*time.Millisecond)
-		r.to("r1", Success, 200*time.Millisecond)
+		r.to("r1", selection.Success, 100*time.Millisecond)
+		r.to("r1", selection.Success, 200*time.Millisecond)
 		return r.peer("r1").Latency
 	}
 	order := func(cfg Config) any { return newRig(t, cfg).update(relays(20)).status().Candidates }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/pool"
 )
 
@@ -44,6 +45,6 @@ func Example() {
 	}
 	defer lease.Release()
 	fmt.Println("connected to", lease.Peer().ID) // … send the request over lease.Conn()
-	lease.Report(pool.Success)
+	lease.Report(selection.Success)
 	// Output: connected to relay-1
 }

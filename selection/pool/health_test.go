@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/ringway/ringway/selection"
 )
 
 var start = time.Unix(1_000_000, 0)
@@ -116,22 +118,22 @@ func TestHealthHasFiveNames(t *testing.T) {
 	r := newRig(t, config()).update(relays(8))
 	id := r.status().Primaries[0]
 	want(t, "at first", r.peer(id).Health, Unknown)
-	r.to(id, Success, time.Millisecond)
+	r.to(id, selection.Success, time.Millisecond)
 	want(t, "after an answer", r.peer(id).Health, Healthy)
-	r.to(id, Failure, 0)
+	r.to(id, selection.Failure, 0)
 	want(t, "after a failure", r.peer(id).Health, Degraded)
 	r.wait(time.Minute)
-	r.to(id, Success, time.Millisecond)
+	r.to(id, selection.Success, time.Millisecond)
 	want(t, "a minute later", r.peer(id).Health, Healthy)
 	r.wait(time.Minute)
 	for range 4 {
-		r.to(id, Failure, 0)
+		r.to(id, selection.Failure, 0)
 	}
 	want(t, "after four failures", r.peer(id).Health, Out)
 
 	alone := newRig(t, config()).update(relays(1))
 	for range 4 {
-		alone.to("r1", Failure, 0)
+		alone.to("r1", selection.Failure, 0)
 	}
 	want(t, "where nobody could take over", alone.peer("r1").Health, Unhealthy)
 }

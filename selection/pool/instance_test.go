@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 func TestAnotherInstanceAtTheSameAddressBeginsWithACleanRecord(t *testing.T) {
@@ -57,7 +59,7 @@ func TestEverybodyWasTriedWhenNobodyIsOnTheWayAndThereIsAPrimaryOrNoOtherToTry(t
 
 func TestThePeersRequestsAndFailuresAreCounted(t *testing.T) {
 	r := newRig(t, config()).update(relays(1))
-	for _, o := range []Outcome{Success, Failure, Shed, Cancelled, Success} {
+	for _, o := range []selection.Outcome{selection.Success, selection.Failure, selection.Shed, selection.Cancelled, selection.Success} {
 		r.to("r1", o, time.Millisecond)
 	}
 	if p := r.peer("r1"); p.Requests != 5 || p.Failures != 1 {

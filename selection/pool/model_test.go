@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/ringway/ringway/selection"
 )
 
 // A table under arbitrary histories, beside a model that knows only what the table
@@ -163,7 +165,7 @@ func (m *model) end(rt *rapid.T) {
 	tk := m.tickets[i]
 	m.tickets = slices.Delete(m.tickets, i, i+1)
 	for range rapid.SampledFrom([]int{1, 1, 30}).Draw(rt, "times") { // as if many had gone before
-		m.table.Report(tk, Outcome(rapid.IntRange(0, 3).Draw(rt, "outcome")), time.Duration(rapid.SampledFrom([]int{1, 5, 500}).Draw(rt, "ms"))*time.Millisecond, m.now)
+		m.table.Report(tk, selection.Outcome(rapid.IntRange(0, 3).Draw(rt, "outcome")), time.Duration(rapid.SampledFrom([]int{1, 5, 500}).Draw(rt, "ms"))*time.Millisecond, m.now)
 	}
 	m.conns[tk.Link].inFlight--
 	m.table.Release(tk, m.now)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/selection"
 )
 
 // wire is a connection that knows when it is closed under a request.
@@ -119,7 +121,7 @@ func use(t testing.TB, p *Pool[*wire], r Request) *Lease[*wire] {
 	return l
 }
 
-func done(l *Lease[*wire], o Outcome) {
+func done(l *Lease[*wire], o selection.Outcome) {
 	l.Conn().users.Add(-1)
 	l.Report(o)
 	l.Release()
@@ -133,14 +135,14 @@ func TestAPoolConnectsServesAndLetsEverythingGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 9 {
-			done(use(t, p, Request{}), Success)
+			done(use(t, p, Request{}), selection.Success)
 		}
 		synctest.Wait()
 		want(t, "connections", f.connections(), 5)
 		late := use(t, p, Request{})
 		stop()
 		want(t, "connections after the end, with a request under way", f.connections(), 1)
-		done(late, Success)
+		done(late, selection.Success)
 		want(t, "and after it", f.connections(), 0)
 		if _, err := p.Acquire(t.Context(), Request{}); !errors.Is(err, ErrClosed) {
 			t.Errorf("after the end: %v", err)
@@ -166,9 +168,9 @@ func TestNoRequestIsLostWhilePlacesAreRenewed(t *testing.T) {
 		for i := range 3 * 3600 * 2 {
 			l := use(t, p, Request{})
 			time.Sleep(500 * time.Millisecond)
-			done(l, Success)
+			done(l, selection.Success)
 			if i == 7200 {
-				done(long, Success)
+				done(long, selection.Success)
 			}
 			if n := f.connections(); n > 6 {
 				t.Fatalf("%d connections", n)
@@ -200,9 +202,9 @@ func TestARequestWaitsForAConnectionThatIsBeingOpened(t *testing.T) {
 		l := use(t, p, Request{})
 		want(t, "waited", time.Since(began), 3*time.Second)
 		time.Sleep(7 * time.Millisecond)
-		done(l, Success)
+		done(l, selection.Success)
 		want(t, "latency, without the wait", p.Status().Peers[0].Latency, 7*time.Millisecond)
-		l.Report(Failure)
+		l.Report(selection.Failure)
 		l.Release()
 		want(t, "in flight after a second Release", p.Status().Peers[0].InFlight, 0)
 		want(t, "failures after a second Report", p.Status().Peers[0].Consecutive, 0)
@@ -258,7 +260,7 @@ func TestARequestThatWaitedInVainGoesElsewhere(t *testing.T) {
 		p.Update(relays(5))
 		l := use(t, p, Request{})
 		want(t, "peer", l.Peer().ID, "r5")
-		done(l, Success)
+		done(l, selection.Success)
 		f.refuse["r5"], f.takes["r5"] = true, 0
 		l.Conn().lost(errors.New("reset"))
 		_, err := p.Acquire(t.Context(), Request{})
@@ -282,7 +284,7 @@ func TestARequestCallsAPeerThatRefusesOnce(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		want(t, "calls", f.dials["r1"], 2)
-		done(busy, Success)
+		done(busy, selection.Success)
 	})
 }
 
@@ -300,9 +302,9 @@ func TestAConnectionThatSaysItIsLostIsNotUsedAgainAndItsRequestsMayEnd(t *testin
 			t.Error("the lost connection was used")
 		}
 		want(t, "connections", f.connections(), 2)
-		done(l, Cancelled)
+		done(l, selection.Cancelled)
 		want(t, "connections", f.connections(), 1)
-		done(next, Success)
+		done(next, selection.Success)
 	})
 }
 
@@ -332,8 +334,8 @@ func TestWhatFallsIdleIsClosedInTimeAndWhatIsOldIsCounted(t *testing.T) {
 		p.Update(relays(1))
 		a, b := use(t, p, Request{}), use(t, p, Request{})
 		time.Sleep(time.Minute)
-		done(a, Success)
-		done(b, Success)
+		done(a, selection.Success)
+		done(b, selection.Success)
 		time.Sleep(5*time.Minute - time.Nanosecond)
 		want(t, "connections", f.connections(), 2)
 		time.Sleep(time.Nanosecond)
@@ -382,7 +384,7 @@ func TestEventsAndLogLinesComeInOrder(t *testing.T) {
 		log.Reset()
 		events = nil
 		for range 4 {
-			done(use(t, p, Request{Exclude: s.Primaries[1:]}), Failure)
+			done(use(t, p, Request{Exclude: s.Primaries[1:]}), selection.Failure)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -442,16 +444,16 @@ func TestEveryMetricMoves(t *testing.T) {
 		leases[0].Conn().lost(errors.New("goaway"))
 		want(t, "draining", gauge("draining"), 1)
 		for _, l := range leases {
-			done(l, Success)
+			done(l, selection.Success)
 		}
 		want(t, "draining", gauge("draining"), 0)
 		for range 12 { // a half, and never four in a row
-			done(use(t, p, Request{Exclude: p.Status().Primaries[1:]}), Failure)
-			done(use(t, p, Request{Exclude: p.Status().Primaries[1:]}), Success)
+			done(use(t, p, Request{Exclude: p.Status().Primaries[1:]}), selection.Failure)
+			done(use(t, p, Request{Exclude: p.Status().Primaries[1:]}), selection.Success)
 		}
 		time.Sleep(time.Minute)
 		for range 4 {
-			done(use(t, p, Request{Exclude: p.Status().Primaries[1:]}), Failure)
+			done(use(t, p, Request{Exclude: p.Status().Primaries[1:]}), selection.Failure)
 		}
 		time.Sleep(61 * time.Minute)
 		moved := fleet(1, 1, 7)
@@ -522,9 +524,9 @@ func TestManyCallersInAStormGetConnectionsOrClearErrors(t *testing.T) {
 						l.Conn().lost(errors.New("reset"))
 					}
 					time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
-					o := Success
+					o := selection.Success
 					if rng.IntN(20) == 0 {
-						o = Outcome(rng.IntN(4))
+						o = selection.Outcome(rng.IntN(4))
 					}
 					done(l, o)
 					if g == 0 && i%40 == 0 {

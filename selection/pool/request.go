@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 // Request holds the properties of a request that matter to the pool.
@@ -19,22 +21,6 @@ type Request struct {
 	// opened. Default and maximum: ConnectTimeout.
 	Patience time.Duration
 }
-
-// Outcome is how a request ended.
-type Outcome uint8
-
-const (
-	// Cancelled does not affect the peer's health. It is also the outcome of a request
-	// without a report.
-	Cancelled Outcome = iota
-	// Success: the peer answered; its latency counts.
-	Success
-	// Failure: the peer did not answer, or its answer shows that it is broken. The latency
-	// never counts: a peer that fails fast must not look fast.
-	Failure
-	// Shed: the peer is healthy but busy (429, 503). Neither a failure nor a latency.
-	Shed
-)
 
 // Ticket is a request's place on a connection.
 type Ticket struct {
@@ -142,7 +128,7 @@ func (t *Table) take(l *link) Ticket {
 
 // Report reports how a request ended and its latency. Call it at most once per ticket,
 // before Release. It may evict the peer.
-func (t *Table) Report(tk Ticket, o Outcome, latency time.Duration, now time.Time) {
+func (t *Table) Report(tk Ticket, o selection.Outcome, latency time.Duration, now time.Time) {
 	t.advance(now)
 	l := t.links[tk.Link]
 	if l == nil {
@@ -154,15 +140,15 @@ func (t *Table) Report(tk Ticket, o Outcome, latency time.Duration, now time.Tim
 			t.judge(m, verdict)
 		}
 	}
-	switch o {
-	case Success:
+	switch o.Kind() {
+	case selection.Success:
 		h.success(max(latency, 0), t.cfg.Alpha, t.now)
 		judge(t.slow)
-	case Failure:
+	case selection.Failure:
 		l.peer.failures++
 		h.failure(t.now)
 		judge(t.failing)
-	case Shed:
+	case selection.Shed:
 		h.shed(t.now)
 	}
 }
@@ -276,7 +262,7 @@ func (l *Lease[C]) Peer() Peer { return l.ticket.Peer }
 
 // Report reports how the request ended, or that its answer has begun. The latency is the
 // time since Acquire returned. Later reports are ignored.
-func (l *Lease[C]) Report(o Outcome) {
+func (l *Lease[C]) Report(o selection.Outcome) {
 	if l.reported {
 		return
 	}

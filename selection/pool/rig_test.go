@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 // rig drives a table with a clock of its own. Connections open at once, unless the
@@ -119,7 +121,7 @@ func (r *rig) request(q Request) Ticket {
 }
 
 // end reports and releases.
-func (r *rig) end(tk Ticket, o Outcome, took time.Duration) {
+func (r *rig) end(tk Ticket, o selection.Outcome, took time.Duration) {
 	r.Report(tk, o, took, r.now)
 	r.Release(tk, r.now)
 	r.step()
@@ -127,10 +129,10 @@ func (r *rig) end(tk Ticket, o Outcome, took time.Duration) {
 
 // traffic sends n requests, one after the other, answered as the function says; a
 // nil function answers all in a millisecond.
-func (r *rig) traffic(n int, answer func(id string) (Outcome, time.Duration)) map[string]int {
+func (r *rig) traffic(n int, answer func(id string) (selection.Outcome, time.Duration)) map[string]int {
 	r.t.Helper()
 	if answer == nil {
-		answer = func(string) (Outcome, time.Duration) { return Success, time.Millisecond }
+		answer = func(string) (selection.Outcome, time.Duration) { return selection.Success, time.Millisecond }
 	}
 	got := map[string]int{}
 	for range n {
@@ -144,7 +146,7 @@ func (r *rig) traffic(n int, answer func(id string) (Outcome, time.Duration)) ma
 }
 
 // to sends one request to the given primary, by excluding the others.
-func (r *rig) to(id string, o Outcome, took time.Duration) {
+func (r *rig) to(id string, o selection.Outcome, took time.Duration) {
 	r.t.Helper()
 	s := r.Status(r.now)
 	tk := r.request(Request{Exclude: slices.DeleteFunc(slices.Concat(s.Primaries, s.Backups), func(other string) bool { return other == id })})

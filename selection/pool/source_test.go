@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 // The 26 tests of the source's discovery service (test_discovery_service.py), each
@@ -71,7 +73,7 @@ func TestWhatTheSourceTested(t *testing.T) {
 		}},
 		{"select_peer_returns_result", func(t *testing.T) { // bites: latency >= 0 always held
 			r := two(t)
-			r.to("r1", Success, 30*time.Millisecond)
+			r.to("r1", selection.Success, 30*time.Millisecond)
 			want(t, "estimate", r.peer("r1").Estimate, 30*time.Millisecond)
 			want(t, "of an untried one: a typical one", r.peer("r2").Estimate, 30*time.Millisecond)
 		}},
@@ -102,7 +104,7 @@ func TestWhatTheSourceTested(t *testing.T) {
 			r := two(t)
 			want(t, "health before", r.peer("r1").Health, Unknown)
 			for range 5 {
-				r.to("r1", Success, 15*time.Millisecond)
+				r.to("r1", selection.Success, 15*time.Millisecond)
 			}
 			want(t, "latency", r.peer("r1").Latency, 15*time.Millisecond)
 			want(t, "health", r.peer("r1").Health, Healthy)
@@ -110,17 +112,17 @@ func TestWhatTheSourceTested(t *testing.T) {
 		{"record_failure_updates_health", func(t *testing.T) { // the document: more than 3
 			r := two(t)
 			for range 3 {
-				r.to("r1", Failure, 0)
+				r.to("r1", selection.Failure, 0)
 			}
 			want(t, "failures", r.peer("r1").Consecutive, 3)
 			want(t, "health after three", r.peer("r1").Health, Degraded)
-			r.to("r1", Failure, 0)
+			r.to("r1", selection.Failure, 0)
 			want(t, "health after four", r.peer("r1").Health, Out)
 		}},
 		{"failure_affects_selection_weight", func(t *testing.T) { // bites: the weight, too
 			r := two(t)
 			before := r.peer("r1")
-			r.to("r1", Failure, 0)
+			r.to("r1", selection.Failure, 0)
 			if after := r.peer("r1"); after.Weight >= before.Weight || after.Estimate <= before.Estimate {
 				t.Errorf("before %+v, after %+v", before, after)
 			}
@@ -128,14 +130,14 @@ func TestWhatTheSourceTested(t *testing.T) {
 		{"get_healthy_peers", func(t *testing.T) { // bites: and only they are used
 			r := two(t)
 			for range 4 {
-				r.to("r1", Failure, 0)
+				r.to("r1", selection.Failure, 0)
 			}
 			want(t, "used", r.traffic(10, nil), map[string]int{"r2": 10})
 		}},
 		{"get_peers_by_health", func(t *testing.T) {
 			r := newRig(t, config()).update(relays(1))
 			for range 4 {
-				r.to("r1", Failure, 0)
+				r.to("r1", selection.Failure, 0)
 			}
 			want(t, "health of one that nobody can replace", r.peer("r1").Health, Unhealthy)
 		}},
@@ -158,7 +160,7 @@ func TestWhatTheSourceTested(t *testing.T) {
 		}},
 		{"decay_failures", func(t *testing.T) { // bites: decayed >= 0 always held
 			r := two(t)
-			r.to("r1", Failure, 0)
+			r.to("r1", selection.Failure, 0)
 			rate, estimate := r.peer("r1").ErrorRate, r.peer("r1").Estimate
 			r.wait(2 * time.Minute)
 			if p := r.peer("r1"); p.ErrorRate > rate/100 || p.Estimate >= estimate || p.Estimate == 0 {

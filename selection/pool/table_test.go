@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 func TestThreePrimariesAndTwoBackupsAreConnectedAtOnce(t *testing.T) {
@@ -52,7 +54,7 @@ func TestAnEvictedPrimaryIsReplacedByABackupAtOnceAndTheBackupAfterADelay(t *tes
 	evictedAt := r.now
 	for range 4 {
 		tk := r.request(Request{Exclude: slices.DeleteFunc(slices.Clone(before.Primaries), func(id string) bool { return id == b })})
-		r.Report(tk, Failure, 0, r.now)
+		r.Report(tk, selection.Failure, 0, r.now)
 		r.Release(tk, r.now)
 	}
 	after := r.status() // before any Step
@@ -109,15 +111,15 @@ func TestOnlyTheFourthFailureInARowEvicts(t *testing.T) {
 	id := r.status().Primaries[0]
 	fail := func() {
 		for range 3 {
-			r.to(id, Failure, 0)
+			r.to(id, selection.Failure, 0)
 		}
 		want(t, "role after three failures", r.peer(id).Role, Primary)
 	}
 	fail()
-	r.to(id, Success, time.Millisecond)
+	r.to(id, selection.Success, time.Millisecond)
 	r.wait(time.Minute) // or the share of failures would evict
 	fail()
-	r.to(id, Failure, 0)
+	r.to(id, selection.Failure, 0)
 	want(t, "role after the fourth", r.peer(id).Role, NoRole)
 }
 
@@ -125,13 +127,13 @@ func TestCancelledAndShedRequestsAreNoFailures(t *testing.T) {
 	r := newRig(t, config()).update(relays(8))
 	id := r.status().Primaries[0]
 	for range 3 {
-		r.to(id, Failure, 0)
+		r.to(id, selection.Failure, 0)
 	}
 	for range 50 {
-		r.to(id, Cancelled, time.Hour)
+		r.to(id, selection.Cancelled, time.Hour)
 	}
 	want(t, "consecutive failures after cancelled requests", r.peer(id).Consecutive, 3)
-	r.to(id, Shed, time.Hour)
+	r.to(id, selection.Shed, time.Hour)
 	want(t, "after a shed one: it answers", r.peer(id).Consecutive, 0)
 	want(t, "latency", r.peer(id).Latency, 0)
 	want(t, "role", r.peer(id).Role, Primary)
@@ -156,15 +158,15 @@ func TestOnePercentOfFailuresEvictsNobodyAndTwentyPercentTheGuilty(t *testing.T)
 		r := newRig(t, cfg).update(relays(8))
 		first := r.status().Primaries[0]
 		r.told()
-		r.traffic(1000, func(id string) (Outcome, time.Duration) {
+		r.traffic(1000, func(id string) (selection.Outcome, time.Duration) {
 			share := c.everybody
 			if id == first {
 				share = c.first
 			}
 			if float64(cfg.Rand()%10_000)/10_000 < share {
-				return Failure, 10 * time.Millisecond
+				return selection.Failure, 10 * time.Millisecond
 			}
-			return Success, 10 * time.Millisecond
+			return selection.Success, 10 * time.Millisecond
 		})
 		evicted := r.told(Evicted)
 		guilty := len(evicted) > 0 && strings.HasPrefix(evicted[0], "evicted "+first+" error_rate")
@@ -188,11 +190,11 @@ func TestASlowPeerIsEvictedAndASlowFleetIsNot(t *testing.T) {
 		r := newRig(t, config()).update(relays(8))
 		first := r.status().Primaries[0]
 		r.told()
-		r.traffic(90, func(id string) (Outcome, time.Duration) {
+		r.traffic(90, func(id string) (selection.Outcome, time.Duration) {
 			if id == first {
-				return Success, c.slow
+				return selection.Success, c.slow
 			}
-			return Success, c.others
+			return selection.Success, c.others
 		})
 		evicted := r.told(Evicted)
 		if want := []string{"evicted " + first + " latency primary"}; c.evicted && !slices.Equal(evicted, want) || !c.evicted && len(evicted) > 0 {
@@ -200,7 +202,7 @@ func TestASlowPeerIsEvictedAndASlowFleetIsNot(t *testing.T) {
 		}
 	}
 	alone := newRig(t, config()).update(relays(1))
-	alone.traffic(90, func(string) (Outcome, time.Duration) { return Success, time.Second })
+	alone.traffic(90, func(string) (selection.Outcome, time.Duration) { return selection.Success, time.Second })
 	want(t, "the only peer", alone.told(Evicted), []string(nil))
 }
 
@@ -208,13 +210,13 @@ func TestOneLongRequestEvictsNobody(t *testing.T) {
 	for at := range 20 {
 		r := newRig(t, config()).update(relays(8))
 		first, n := r.status().Primaries[0], 0
-		r.traffic(600, func(id string) (Outcome, time.Duration) {
+		r.traffic(600, func(id string) (selection.Outcome, time.Duration) {
 			if id == first {
 				if n++; n == 101+at {
-					return Success, time.Hour
+					return selection.Success, time.Hour
 				}
 			}
-			return Success, time.Millisecond
+			return selection.Success, time.Millisecond
 		})
 		for _, e := range r.told(Evicted) {
 			if strings.Contains(e, string(Latency)) {
@@ -226,7 +228,7 @@ func TestOneLongRequestEvictsNobody(t *testing.T) {
 
 func TestTheLastPeerIsNeverEvictedForItsHealth(t *testing.T) {
 	r := newRig(t, config()).update(relays(1))
-	r.traffic(100, func(string) (Outcome, time.Duration) { return Failure, time.Millisecond })
+	r.traffic(100, func(string) (selection.Outcome, time.Duration) { return selection.Failure, time.Millisecond })
 	want(t, "primaries", r.status().Primaries, []string{"r1"})
 	want(t, "its health", r.peer("r1").Health, Unhealthy)
 }
@@ -235,7 +237,7 @@ func TestAnEvictedPeerIsAnnouncedAgainAndUsedAgain(t *testing.T) {
 	r := newRig(t, config()).update(relays(2))
 	id := r.status().Primaries[0]
 	for range 4 {
-		r.to(id, Failure, 0)
+		r.to(id, selection.Failure, 0)
 	}
 	p := r.peer(id)
 	want(t, "health", p.Health, Out)
@@ -258,7 +260,7 @@ func TestEvictionsGrowLongerUntilThePeerHasHeldOut(t *testing.T) {
 	id := r.status().Primaries[0]
 	evict := func() time.Duration {
 		for range 4 {
-			r.to(id, Failure, 0)
+			r.to(id, selection.Failure, 0)
 		}
 		return r.peer(id).OutUntil.Sub(r.now)
 	}
@@ -300,7 +302,7 @@ func TestRequestsOnAConnectionThatIsGivenUpMayEnd(t *testing.T) {
 		"removed": func(r *rig, id string) { r.update(nil) },
 		"evicted": func(r *rig, id string) {
 			for range 4 {
-				r.to(id, Failure, 0)
+				r.to(id, selection.Failure, 0)
 			}
 		},
 		"stale": func(r *rig, id string) { r.wait(time.Hour) },

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/selection/circuit"
+	"github.com/ringway/ringway/selection"
 )
 
 // grpcTimeoutHeader is gRPC's form of TimeoutHeader; in gRPC it bounds the whole call. See
@@ -109,7 +109,7 @@ func (t *try) takeDeadline() bool {
 		return false
 	case given && left == 0:
 		t.answer(failure{Text: "the deadline that the request came with was over", Code: CodeTimeout, Service: t.service.Name}, t.began)
-		t.verdict = circuit.Ignored // the service was not asked
+		t.verdict = selection.Cancelled // the service was not asked
 		return false
 	case given:
 		t.limited, t.latest = true, t.began+left

@@ -60,9 +60,9 @@ func (t *try) chooseRelay(now, deadline time.Duration) (chosen, error) {
 // relayAnswered reports the beginning of an answer to the pool. A relay that reports the
 // failure of a worker has not failed itself.
 func (t *try) relayAnswered(r upstream.Result) {
-	outcome := pool.Success
+	outcome := selection.Success
 	if r.Shed {
-		outcome = pool.Shed
+		outcome = selection.Shed
 	}
 	t.at.relay.Report(outcome)
 }
@@ -70,7 +70,7 @@ func (t *try) relayAnswered(r upstream.Result) {
 // relayFailed reports a failed attempt to the pool.
 func (t *try) relayFailed(f attempt) {
 	if !f.blameless() && !f.full {
-		t.at.relay.Report(pool.Failure)
+		t.at.relay.Report(selection.Failure)
 	}
 	switch {
 	case f.err == errMisdirected:

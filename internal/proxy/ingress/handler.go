@@ -285,20 +285,20 @@ func (t *try) refuse(err error) {
 }
 
 // verdictOf returns the outcome of an answer for the circuit of its caller.
-func verdictOf(r upstream.Result) circuit.Outcome {
+func verdictOf(r upstream.Result) selection.Outcome {
 	switch {
 	case r.Shed:
-		return circuit.Ignored
+		return selection.Cancelled
 	case r.Status >= http.StatusInternalServerError:
-		return circuit.Failure
+		return selection.Failure
 	}
-	return circuit.Success
+	return selection.Success
 }
 
 // verdict returns the outcome of an answer of this relay for the circuit.
-func (c Code) verdict() circuit.Outcome {
+func (c Code) verdict() selection.Outcome {
 	if c == CodeUpstreamFailed || c == CodeTimeout {
-		return circuit.Failure
+		return selection.Failure
 	}
-	return circuit.Ignored // no endpoint was asked, or the request was wrong
+	return selection.Cancelled // no endpoint was asked, or the request was wrong
 }

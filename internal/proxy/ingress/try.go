@@ -12,7 +12,6 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/circuit"
 	"github.com/ringway/ringway/selection/pool"
 )
 
@@ -40,12 +39,12 @@ type try struct {
 	// misdirected counts the attempts that a relay refused because, in its view, it does not
 	// serve the service.
 	misdirected int
-	full        bool            // a worker refused because all its slots are in use
-	short       string          // the exhausted resource of this relay at the last attempt
-	verdict     circuit.Outcome // for the caller's circuit
-	body        replay          // used if an endpoint passes requests on
-	session     session         // by the session cookie
-	spans       *spans          // nil if requests are not traced
+	full        bool              // a worker refused because all its slots are in use
+	short       string            // the exhausted resource of this relay at the last attempt
+	verdict     selection.Outcome // for the caller's circuit
+	body        replay            // used if an endpoint passes requests on
+	session     session           // by the session cookie
+	spans       *spans            // nil if requests are not traced
 	from        origin
 	exposed     bool          // the answer may show where the request went
 	waits       bool          // counted among the requests of the service that wait for an answer
@@ -146,7 +145,7 @@ func (t *try) run() {
 				t.finished(outcomeCancelled, now-t.began)
 			} else {
 				t.finished(outcomeAborted, now-t.began)
-				t.verdict = circuit.Failure
+				t.verdict = selection.Failure
 			}
 			// The status line is already sent: only a broken connection shows the client that
 			// the rest is missing.

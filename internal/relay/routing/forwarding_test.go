@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/pool"
 )
 
@@ -122,11 +123,11 @@ func carry(lease *pool.Lease[*routing.Hop]) (relay string, _ error) {
 	defer lease.Release()
 	w := httptest.NewRecorder()
 	if _, err := lease.Conn().Target.Pool.Carry(w, httptest.NewRequest("GET", "/", nil), upstream.Exchange{}); err != nil {
-		lease.Report(pool.Failure)
+		lease.Report(selection.Failure)
 		lease.Conn().Failed(err)
 		return lease.Peer().ID, err
 	}
-	lease.Report(pool.Success)
+	lease.Report(selection.Success)
 	if w.Body.String() != lease.Peer().ID {
 		return "", fmt.Errorf("%s answers as %s", w.Body, lease.Peer().ID)
 	}

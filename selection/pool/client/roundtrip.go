@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/pool"
 )
 
@@ -165,18 +166,18 @@ func unseen(err error) bool {
 	return err.Error() == goAway || errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
 }
 
-func (t *trip) outcome(resp *http.Response, err error) pool.Outcome {
+func (t *trip) outcome(resp *http.Response, err error) selection.Outcome {
 	switch {
 	case errors.Is(t.req.Context().Err(), context.Canceled):
-		return pool.Cancelled
+		return selection.Cancelled
 	case err != nil && err.Error() == goAway: // an orderly shutdown is not a failure
-		return pool.Cancelled
+		return selection.Cancelled
 	case err != nil:
-		return pool.Failure
+		return selection.Failure
 	case resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests:
-		return pool.Shed
+		return selection.Shed
 	}
-	return pool.Success
+	return selection.Success
 }
 
 // mayNotRepeat returns why the request must not be retried, or "".
