@@ -380,7 +380,7 @@ func TestDiscoverSaysWhyThereIsNoEndpoint(t *testing.T) {
 		"going":   {ErrNoEndpoint, "draining"},
 		"gone":    {ErrNoEndpoint, "workers are gone"},
 		"unheard": {ErrNoEndpoint, "no worker is known"},
-		"":        {ErrServiceName, "want 1 to 63"},
+		"":        {ErrServiceName, "allowed are 1 to 63"},
 		"a/b":     {ErrServiceName, `"a/b"`},
 	} {
 		if _, err := v.Discover(name); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.say) {

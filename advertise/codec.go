@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -178,7 +179,7 @@ func readService(r *reader) Service {
 	if r.err == nil && fields < serviceFields {
 		r.fail(errTruncated)
 	}
-	s := Service{Name: r.string(MaxNameBytes, "name"), Address: r.string(MaxAddressBytes, "address")}
+	s := Service{Name: r.string(affinity.MaxServiceName, "name"), Address: r.string(MaxAddressBytes, "address")}
 	protocol := r.uint()
 	s.Weight, s.Slots = r.smallInt(), r.smallInt()
 	state := r.uint()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/ring"
 )
 
@@ -187,8 +188,8 @@ var (
 // latter states whether the service is known, because a node that has just started may not
 // have received its records yet. The slice is the caller's.
 func (v *View) Discover(service string) ([]Endpoint, error) {
-	if !validName(service) {
-		return nil, fmt.Errorf("discover %.80q: %w: want 1 to %d of a-z A-Z 0-9 . _ -, beginning with a letter or digit", service, ErrServiceName, MaxNameBytes)
+	if err := affinity.ValidateService(service); err != nil {
+		return nil, fmt.Errorf("discover: %w: %w", ErrServiceName, err)
 	}
 	all := v.Endpoints(service)
 	ready := make([]Endpoint, 0, all.Len())

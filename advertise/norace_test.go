@@ -5,6 +5,8 @@ package advertise
 import (
 	"runtime"
 	"testing"
+
+	"github.com/ringway/ringway/affinity"
 )
 
 func heap() uint64 {
@@ -65,7 +67,7 @@ func TestLookupsAllocateNothing(t *testing.T) {
 	v := f.fill()
 	for what, lookup := range map[string]func() bool{
 		"a service":   func() bool { return v.Endpoints("service-00002").Len() > 0 },
-		"no service":  func() bool { return v.Endpoints(name[:MaxNameBytes]).Len() == 0 && !v.Known(name) },
+		"no service":  func() bool { return v.Endpoints(name[:affinity.MaxServiceName]).Len() == 0 && !v.Known(name) },
 		"an endpoint": func() bool { e, ok := v.Endpoint("service-00002", "worker-00017"); return ok && e.Weight > 0 },
 		"no endpoint": func() bool { _, ok := v.Endpoint("service-00002", "nobody"); return !ok },
 		"all endpoints": func() bool {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ringway/ringway/affinity"
 )
 
 // Protocol is the protocol of an endpoint's address.
@@ -39,7 +41,6 @@ var (
 // dropped.
 const (
 	MaxServices     = 1024      // services per record
-	MaxNameBytes    = 63        // bytes of a service name
 	MaxNodeIDBytes  = 128       // bytes of a node id
 	MaxAddressBytes = 261       // bytes of host:port: a DNS name of 255, a colon, a port
 	MaxVersionBytes = 64        // bytes of a service's version
@@ -48,8 +49,6 @@ const (
 	MaxRelays       = 1024      // affine relays that a service may request
 	MaxSelection    = 256       // bytes of a selection strategy
 	MaxRecordBytes  = 256 << 10 // bytes of an encoded record and its signature
-	DefaultWeight   = 10
-	MaxWeight       = 100
 	MaxSlots        = 1<<31 - 1
 )
 
@@ -124,7 +123,7 @@ func (s Service) withDefaults() Service {
 		s.Protocol = HTTP1
 	}
 	if s.Weight == 0 {
-		s.Weight = DefaultWeight
+		s.Weight = affinity.DefaultWeight
 	}
 	if s.State == "" {
 		s.State = Ready
@@ -134,8 +133,8 @@ func (s Service) withDefaults() Service {
 
 // validate expects a service with its defaults filled in.
 func (s Service) validate() error {
-	if !validName(s.Name) {
-		return refuse("name", "service name %.80q: want 1 to 63 of a-z A-Z 0-9 . _ -, beginning with a letter or digit", s.Name)
+	if err := affinity.ValidateService(s.Name); err != nil {
+		return refuse("name", "%v", err)
 	}
 	if err := validateAddress(s.Address); err != nil {
 		return refuse("address", "service %q: address %.80q: %v: want host:port with a port from 1 to 65535", s.Name, s.Address, err)
@@ -145,8 +144,8 @@ func (s Service) validate() error {
 	default:
 		return refuse("protocol", "service %q: protocol %.80q: want http1, h2c, h2 or tcp", s.Name, s.Protocol)
 	}
-	if s.Weight < 1 || s.Weight > MaxWeight {
-		return refuse("weight", "service %q: weight %d: want 1 to %d", s.Name, s.Weight, MaxWeight)
+	if s.Weight < 1 || s.Weight > affinity.MaxWeight {
+		return refuse("weight", "service %q: weight %d: want 1 to %d", s.Name, s.Weight, affinity.MaxWeight)
 	}
 	if s.Slots < 0 || s.Slots > MaxSlots {
 		return refuse("slots", "service %q: slots %d: want 0 (unlimited) to %d", s.Name, s.Slots, MaxSlots)
@@ -202,20 +201,6 @@ func (r Record) validate() error {
 // text of a record is shown in terminals and logs.
 func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
-}
-
-func validName(name string) bool {
-	if name == "" || len(name) > MaxNameBytes {
-		return false
-	}
-	for i := 0; i < len(name); i++ {
-		c := name[i]
-		alphanumeric := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-		if !alphanumeric && (i == 0 || c != '.' && c != '_' && c != '-') {
-			return false
-		}
-	}
-	return true
 }
 
 func validateAddress(address string) error {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/memnet"
 )
@@ -272,7 +273,7 @@ func (f *flotilla) offer(p *process) error {
 	for i, name := range p.services {
 		services[i] = Service{
 			Name: name, Address: netip.AddrPortFrom(p.host.IP(), 8080).String(),
-			Weight: 1 + p.generation%MaxWeight, Version: fmt.Sprint(p.generation),
+			Weight: 1 + p.generation%affinity.MaxWeight, Version: fmt.Sprint(p.generation),
 		}
 	}
 	f.ledger[p.self()].offers[p.generation] = services

@@ -12,6 +12,7 @@ import (
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/membership"
 )
@@ -81,10 +82,10 @@ func (v *View) Known(service string) bool {
 }
 
 func (v *View) find(service string) (*Endpoints, bool) {
-	if v.services == nil || len(service) > MaxNameBytes {
+	if v.services == nil || len(service) > affinity.MaxServiceName {
 		return nil, false
 	}
-	var key [MaxNameBytes]byte // on the stack
+	var key [affinity.MaxServiceName]byte // on the stack
 	return v.services.Get(key[:copy(key[:], service)])
 }
 

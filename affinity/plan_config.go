@@ -60,7 +60,7 @@ type PlanConfig struct {
 // complete fills in defaults and refuses settings out of bounds.
 func (c *PlanConfig) complete() error {
 	if err := ValidateService(c.Service); err != nil {
-		return err
+		return fmt.Errorf("affinity: %w", err)
 	}
 	var err error
 	if c.IndexSource, err = ParseIndexSource(string(c.IndexSource)); err != nil {
@@ -252,21 +252,21 @@ func (m Minimums) Validate() error {
 	return nil
 }
 
-// maxServiceName keeps a name usable as one DNS label.
-const maxServiceName = 63
+// MaxServiceName is the longest name of a service, in bytes: it is usable as one DNS label.
+const MaxServiceName = 63
 
 // ValidateService refuses a service name that is not [a-zA-Z0-9][a-zA-Z0-9._-]{0,62}.
 // The tilde stays out because it separates a service from a slot number.
 func ValidateService(name string) error {
-	valid := len(name) >= 1 && len(name) <= maxServiceName
+	valid := len(name) >= 1 && len(name) <= MaxServiceName
 	for i := 0; valid && i < len(name); i++ {
 		c := name[i]
 		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 		valid = alphanumeric || i > 0 && (c == '.' || c == '_' || c == '-')
 	}
 	if !valid {
-		return fmt.Errorf("affinity: service name %q: allowed are 1 to %d letters, digits, '.', '_' and '-', the first a letter or a digit",
-			name, maxServiceName)
+		return fmt.Errorf("service name %.80q: allowed are 1 to %d letters, digits, '.', '_' and '-', the first a letter or a digit",
+			name, MaxServiceName)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker/health"
 	"github.com/ringway/ringway/selection/strategy"
@@ -111,7 +112,7 @@ func ParseService(text string) (Service, error) {
 			s.Protocol = advertise.Protocol(value)
 		case "weight":
 			if s.Weight, err = strconv.Atoi(value); err == nil && s.Weight == 0 { // elsewhere 0 means the default
-				return fail("weight 0: want 1 to %d", advertise.MaxWeight)
+				return fail("weight 0: want 1 to %d", affinity.MaxWeight)
 			}
 		case "slots":
 			s.Slots, err = strconv.Atoi(value)
@@ -216,7 +217,7 @@ func (f fileService) service() (Service, error) {
 	}}
 	if f.Weight != nil {
 		if s.Weight = *f.Weight; s.Weight == 0 { // elsewhere 0 means the default
-			return s, fmt.Errorf("service %q: weight 0: want 1 to %d", f.Name, advertise.MaxWeight)
+			return s, fmt.Errorf("service %q: weight 0: want 1 to %d", f.Name, affinity.MaxWeight)
 		}
 	}
 	if c := f.Check; c != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/ring"
 )
 
@@ -33,16 +34,16 @@ func (t *Table) rank(reasons ...Reason) {
 
 // choose applies the locality filter and then weighted rendezvous hashing. It returns the
 // candidates, best first, and the farthest tier that was needed.
-func (t *Table) choose() ([]*peer, Tier) {
+func (t *Table) choose() ([]*peer, affinity.Tier) {
 	var near []*peer
-	reach := SameDC
+	reach := affinity.SameDatacenter
 	for ; ; reach++ {
 		for _, p := range t.peers {
 			if !p.evicted() && p.tier(t.cfg.Datacenter, t.cfg.Region) == reach {
 				near = append(near, p)
 			}
 		}
-		if len(near) >= t.cfg.MinPeersPerTier || reach == Global {
+		if len(near) >= t.cfg.MinPeersPerTier || reach == affinity.Global {
 			break
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -14,16 +15,16 @@ func TestTiersAreByDatacenterThenRegionAndEmptyNamesMatchNothing(t *testing.T) {
 	for _, c := range []struct {
 		dc, region string // ours
 		peer       Peer
-		want       Tier
+		want       affinity.Tier
 	}{
-		{"dc1", "eu", Peer{Datacenter: "dc1", Region: "eu"}, SameDC},
-		{"dc1", "eu", Peer{Datacenter: "dc1", Region: "us"}, SameDC},
-		{"dc1", "eu", Peer{Datacenter: "dc2", Region: "eu"}, SameRegion},
-		{"dc1", "eu", Peer{Datacenter: "dc2", Region: "us"}, Global},
-		{"", "eu", Peer{Region: "eu"}, SameRegion},
-		{"dc1", "eu", Peer{Region: "eu"}, SameRegion},
-		{"", "", Peer{}, Global},
-		{"dc1", "", Peer{Datacenter: "dc2"}, Global},
+		{"dc1", "eu", Peer{Datacenter: "dc1", Region: "eu"}, affinity.SameDatacenter},
+		{"dc1", "eu", Peer{Datacenter: "dc1", Region: "us"}, affinity.SameDatacenter},
+		{"dc1", "eu", Peer{Datacenter: "dc2", Region: "eu"}, affinity.SameRegion},
+		{"dc1", "eu", Peer{Datacenter: "dc2", Region: "us"}, affinity.Global},
+		{"", "eu", Peer{Region: "eu"}, affinity.SameRegion},
+		{"dc1", "eu", Peer{Region: "eu"}, affinity.SameRegion},
+		{"", "", Peer{}, affinity.Global},
+		{"dc1", "", Peer{Datacenter: "dc2"}, affinity.Global},
 	} {
 		if got := c.peer.tier(c.dc, c.region); got != c.want {
 			t.Errorf("a peer in %q/%q, seen from %q/%q: %v, want %v", c.peer.Datacenter, c.peer.Region, c.dc, c.region, got, c.want)
@@ -57,16 +58,16 @@ func TestATierThatIsTooSmallTakesTheNextOneIn(t *testing.T) {
 	for _, c := range []struct {
 		dc, region, global, minimum int
 		candidates                  int
-		reach                       Tier
+		reach                       affinity.Tier
 	}{
-		{2, 5, 0, 3, 7, SameRegion},
-		{2, 5, 9, 3, 7, SameRegion},
-		{3, 5, 9, 3, 3, SameDC},
-		{1, 1, 4, 3, 6, Global},
-		{0, 0, 4, 3, 4, Global},
-		{1, 0, 0, 3, 1, Global},
-		{3, 5, 9, 4, 8, SameRegion}, // MinPeersPerTier
-		{3, 5, 9, 1, 3, SameDC},
+		{2, 5, 0, 3, 7, affinity.SameRegion},
+		{2, 5, 9, 3, 7, affinity.SameRegion},
+		{3, 5, 9, 3, 3, affinity.SameDatacenter},
+		{1, 1, 4, 3, 6, affinity.Global},
+		{0, 0, 4, 3, 4, affinity.Global},
+		{1, 0, 0, 3, 1, affinity.Global},
+		{3, 5, 9, 4, 8, affinity.SameRegion}, // MinPeersPerTier
+		{3, 5, 9, 1, 3, affinity.SameDatacenter},
 	} {
 		cfg := local()
 		cfg.MinPeersPerTier, cfg.Candidates = c.minimum, 100
@@ -85,13 +86,13 @@ func TestWithoutAPlaceOfOurOwnEverybodyIsAlike(t *testing.T) {
 
 func TestAPeerThatMovesChangesItsTier(t *testing.T) {
 	r := newRig(t, local()).update(fleet(3, 3, 0))
-	want(t, "reach", r.status().Reach, SameDC)
+	want(t, "reach", r.status().Reach, affinity.SameDatacenter)
 	r.told()
 	moved := fleet(3, 3, 0)
 	moved[0].Datacenter = "dc2"
 	r.update(moved)
-	want(t, "tier", r.peer("r1").Tier, SameRegion)
-	want(t, "reach", r.status().Reach, SameRegion)
+	want(t, "tier", r.peer("r1").Tier, affinity.SameRegion)
+	want(t, "reach", r.status().Reach, affinity.SameRegion)
 	want(t, "events", r.told(CandidatesChanged), []string{"candidates changed  peer_moved"})
 }
 
@@ -104,7 +105,7 @@ func TestWhoStoodInForNearerPeersGoesWhenTheyAreBack(t *testing.T) {
 	r.Release(tk, r.now)
 	r.step()
 	for _, p := range r.status().Peers {
-		if p.Role != NoRole && p.Tier != SameDC {
+		if p.Role != NoRole && p.Tier != affinity.SameDatacenter {
 			t.Errorf("%s (%v) still has a place", p.ID, p.Tier)
 		}
 	}

@@ -1,6 +1,10 @@
 package pool
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/affinity"
+)
 
 // Metrics count for any number of pools. No label contains a peer.
 type Metrics struct {
@@ -56,7 +60,7 @@ func newMetrics() *Metrics {
 		candidates: vector("ringway_pool_candidate_changes_total", "Changes of a pool's set of candidates, by reason.",
 			"reason", string(ByAddition), string(ByRemoval), string(ByMove), string(ByHealth)),
 		tiers: vector("ringway_pool_locality_tier_selected_total", "Peers drawn for a place in a pool, by locality tier.",
-			"tier", tierNames[:]...),
+			"tier", affinity.SameDatacenter.String(), affinity.SameRegion.String(), affinity.Global.String()),
 		rejected: vector("ringway_pool_rejected_total", "Requests that got no connection, by reason: no_peers, exhausted (all full, and no more allowed), unavailable (none connected), excluded (all tried), timeout (waited too long), cancelled, closed.",
 			"reason", rejectedNoPeers, rejectedExhausted, rejectedUnavailable, rejectedExcluded, rejectedTimeout, rejectedCancelled, rejectedClosed),
 		failed: counter("ringway_pool_connect_failures_total", "Connections that could not be opened."),

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -30,11 +31,11 @@ func TestWhatTheSourceTested(t *testing.T) {
 		}},
 		{"service_initialization_without_locality", func(t *testing.T) { // bites: it selects, too
 			r := newRig(t, config()).update(fleet(1, 0, 1))
-			want(t, "reach", r.status().Reach, Global)
+			want(t, "reach", r.status().Reach, affinity.Global)
 			want(t, "primaries", len(r.status().Primaries), 2)
 		}},
 		{"service_initialization_with_locality", func(t *testing.T) {
-			want(t, "reach", newRig(t, local()).update(fleet(3, 0, 3)).status().Reach, SameDC)
+			want(t, "reach", newRig(t, local()).update(fleet(3, 0, 3)).status().Reach, affinity.SameDatacenter)
 		}},
 		{"add_peer_manually", func(t *testing.T) {
 			r := two(t).update(append(relays(2), Peer{ID: "relay-7", Address: "10.0.1.1:9000"}))
@@ -43,7 +44,7 @@ func TestWhatTheSourceTested(t *testing.T) {
 		}},
 		{"add_peer_with_locality", func(t *testing.T) { // bites: what the locality is for
 			r := newRig(t, local()).update(fleet(1, 1, 1))
-			for id, tier := range map[string]Tier{"r1": SameDC, "r2": SameRegion, "r3": Global} {
+			for id, tier := range map[string]affinity.Tier{"r1": affinity.SameDatacenter, "r2": affinity.SameRegion, "r3": affinity.Global} {
 				want(t, id, r.peer(id).Tier, tier)
 			}
 		}},
@@ -152,7 +153,7 @@ func TestWhatTheSourceTested(t *testing.T) {
 			moved := fleet(4, 0, 0)
 			moved[3].Datacenter, moved[3].Region = "us-west-2a", "us-west-2"
 			r.update(moved)
-			want(t, "tier", r.peer("r4").Tier, Global)
+			want(t, "tier", r.peer("r4").Tier, affinity.Global)
 			want(t, "a candidate", slices.Contains(r.status().Candidates, "r4"), false)
 		}},
 		{"get_metrics_snapshot", func(t *testing.T) { // bites: numbers, not names

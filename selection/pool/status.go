@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ringway/ringway/affinity"
 )
 
 // Peer is one process that the pool can connect to.
@@ -23,29 +25,9 @@ type Peer struct {
 	Datacenter, Region string
 }
 
-// Tier is how near a peer is.
-type Tier uint8
-
-// The tiers, nearest first.
-const (
-	SameDC Tier = iota
-	SameRegion
-	Global
-)
-
-var tierNames = [...]string{"same_dc", "same_region", "global"}
-
-func (t Tier) String() string { return tierNames[t] }
-
 // tier returns how near the peer is. It is computed at each use, because a peer may move.
-func (p *Peer) tier(datacenter, region string) Tier {
-	switch {
-	case datacenter != "" && p.Datacenter == datacenter:
-		return SameDC
-	case region != "" && p.Region == region:
-		return SameRegion
-	}
-	return Global
+func (p *Peer) tier(datacenter, region string) affinity.Tier {
+	return affinity.Place{Datacenter: datacenter, Region: region}.Tier(affinity.Place{Datacenter: p.Datacenter, Region: p.Region})
 }
 
 // peer is a peer with its statistics in a table.
@@ -92,7 +74,7 @@ type Status struct {
 	// Candidates, best first.
 	Candidates []string
 	// Reach is the farthest tier that candidates may be in.
-	Reach Tier
+	Reach affinity.Tier
 	// Peers are all peers, sorted by id.
 	Peers []PeerStatus
 	// Bindings is the number of keys that are bound to a peer.
@@ -127,7 +109,7 @@ const (
 // PeerStatus describes one peer.
 type PeerStatus struct {
 	Peer
-	Tier        Tier
+	Tier        affinity.Tier
 	Role        Role
 	Health      Health
 	Weight      float64       // in the ranking
@@ -275,9 +257,9 @@ func (r Role) String() string { return roleNames[r] }
 type Event struct {
 	Time   time.Time
 	Kind   Kind
-	Peer   string // the peer's id
-	Tier   Tier   // of a Chosen peer
-	Role   Role   // the peer's current role; for Evicted, the role it lost
+	Peer   string        // the peer's id
+	Tier   affinity.Tier // of a Chosen peer
+	Role   Role          // the peer's current role; for Evicted, the role it lost
 	Reason Reason
 	Detail string // text for operators
 	Err    error

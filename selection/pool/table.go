@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/selection/internal/outlier"
 )
 
@@ -19,8 +20,8 @@ type Table struct {
 	now   time.Time
 	peers map[string]*peer
 
-	candidates []*peer // best first
-	reach      Tier    // farthest tier of the candidates
+	candidates []*peer       // best first
+	reach      affinity.Tier // farthest tier of the candidates
 	rankAt     time.Time
 	evicted    []*peer // evicted peers
 
