@@ -15,24 +15,6 @@ func manyIDs(n int) []string {
 	return ids
 }
 
-func BenchmarkLookup(b *testing.B) {
-	r := mustRing(b, 8, manyIDs(1000)...)
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Lookup("session-4711")
-	}
-}
-
-func BenchmarkWithOneOf10000(b *testing.B) {
-	r := mustRing(b, 8, manyIDs(10_000)...)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.With("worker-new"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func BenchmarkTop8Of300(b *testing.B) {
 	for _, weights := range []string{"equal", "unequal"} {
 		b.Run(weights, func(b *testing.B) {

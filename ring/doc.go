@@ -1,5 +1,5 @@
-// Package ring provides the hashing that every member must agree on: a consistent
-// hash ring, weighted rendezvous hashing, and a keyed order of ids.
+// Package ring provides the hashing that every member must agree on: a keyed order of ids,
+// which makes a ring of them, and weighted rendezvous hashing.
 //
 // # Promise
 //
@@ -9,20 +9,18 @@
 //
 // # Picture
 //
-//	         position 0
-//	             |                Ring: each member sits at V positions,
-//	      b --.--+--.-- a         Hash(member, 0) … Hash(member, V-1).
-//	    .                .        A key belongs to the first position at or
-//	   c                  c       after Hash(key, 0), clockwise.
-//	    .                .
-//	      a --.-----.-- b  <- key
+//	Order:      ids sorted by Hash(id, Hash(key, 0)); the last is followed by the first.
+//
+//	            0 ── relay-3 ── relay-1 ── relay-2 ─┐      another key: another order
+//	            └───────────────────────────────────┘
 //
 //	Rendezvous: every (key, node) pair has a score; the highest wins.
-//	Order:      ids sorted by Hash(id, Hash(key, 0)).
 //
-// Use a [Ring] where lookups must be O(log n) or where the walk to the next member
-// matters; a [Rendezvous] where members have weights or the share of each must be
-// exact; [Order] to sort ids independently of address, rack and deploy batch.
+//	            key ─► relay-1  0.3 · relay-2  0.9 ◄─ first · relay-3  0.5 ◄─ second
+//
+// Use [Order] to sort ids independently of address, rack and deploy batch; a [Rendezvous]
+// to spread keys over members with weights, so that a member that leaves moves only its own
+// keys.
 //
 // # Rules
 //

@@ -6,21 +6,25 @@ import (
 	"github.com/ringway/ringway/ring"
 )
 
-// A session stays where it is when another relay leaves; only the sessions of the
-// relay that left move.
+// A session stays at its relay when another one leaves; only the sessions of the relay that
+// left move.
 func Example() {
-	relays, err := ring.New(ring.DefaultVirtualNodes, "relay-1", "relay-2", "relay-3")
+	relays := []ring.Node{{ID: "relay-1", Weight: 1}, {ID: "relay-2", Weight: 1}, {ID: "relay-3", Weight: 1}}
+	all, err := ring.NewRendezvous(relays)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	without2, err := ring.NewRendezvous([]ring.Node{relays[0], relays[2]})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	for _, session := range []string{"ann", "bob", "cleo"} {
-		before, _ := relays.Lookup(session)
-		after, _ := relays.Without("relay-2").Lookup(session)
-		fmt.Println(session, before, "->", after)
+		fmt.Println(session, all.Top(session, 1), "->", without2.Top(session, 1))
 	}
 	// Output:
-	// ann relay-2 -> relay-3
-	// bob relay-3 -> relay-3
-	// cleo relay-2 -> relay-1
+	// ann [relay-1] -> [relay-1]
+	// bob [relay-1] -> [relay-1]
+	// cleo [relay-2] -> [relay-1]
 }

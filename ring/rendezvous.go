@@ -1,10 +1,17 @@
 package ring
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+)
+
+// Errors returned by [NewRendezvous], wrapped together with the invalid name.
+var (
+	ErrEmptyName     = errors.New("ring: the name of a member is empty")
+	ErrDuplicateName = errors.New("ring: a member is named twice")
 )
 
 // Node is a member with a weight.

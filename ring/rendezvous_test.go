@@ -20,6 +20,11 @@ func mustRendezvous(t testing.TB, nodes ...ring.Node) *ring.Rendezvous {
 	return r
 }
 
+// names draws a set of distinct names in no particular order.
+func names(low, high int) *rapid.Generator[[]string] {
+	return rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z]{1,3}-[0-9]{1,3}`), low, high, rapid.ID[string])
+}
+
 // nodes draws nodes whose weights are all equal or all over the place.
 func nodes(low, high int) *rapid.Generator[[]ring.Node] {
 	return rapid.Custom(func(t *rapid.T) []ring.Node {

@@ -34,7 +34,13 @@ type slots struct {
 // every pick finds stale endpoints. The metrics count all of them.
 const warnInterval = 10 * time.Second
 
-// slotRing is the immutable ring: the positions of the endpoints of the highest version,
+// Bounds of vnodes, how many positions an endpoint has on the ring of slots.
+const (
+	DefaultVirtualNodes = 8  // standard deviation of an endpoint's share: about a third
+	MaxVirtualNodes     = 64 // standard deviation of an endpoint's share: about an eighth
+)
+
+// slotRing is the immutable consistent hash ring (Karger et al., 1997): the positions of the endpoints of the highest version,
 // sorted by position, then by node.
 type slotRing struct {
 	version   string

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/ringway/ringway/ring"
 )
 
 // The names of the strategies.
@@ -180,7 +178,7 @@ var parameters = []parameter{
 	preferred{},
 	period{named{"expiry", []string{Closest, Farthest}}, 5 * time.Minute, func(s *Spec) *time.Duration { return &s.Expiry }},
 	period{named{"timeout", []string{Closest, Farthest}}, 2 * time.Second, func(s *Spec) *time.Duration { return &s.Timeout }},
-	number{named{"vnodes", []string{Slots}}, 1, ring.MaxVirtualNodes, ring.DefaultVirtualNodes, func(s *Spec) *int { return &s.VirtualNodes }},
+	number{named{"vnodes", []string{Slots}}, 1, MaxVirtualNodes, DefaultVirtualNodes, func(s *Spec) *int { return &s.VirtualNodes }},
 	number{named{"samples", []string{Slots}}, 1, maxSamples, 2, func(s *Spec) *int { return &s.Samples }},
 	number{named{"maxscan", []string{Slots}}, 1, 256, 16, func(s *Spec) *int { return &s.MaxScan }},
 	number{named{"jitter", []string{Slots}}, 0, 64, 4, func(s *Spec) *int { return &s.SlotJitter }},

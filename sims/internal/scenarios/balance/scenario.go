@@ -13,7 +13,7 @@ package balance
 import (
 	"time"
 
-	"github.com/ringway/ringway/ring"
+	"github.com/ringway/ringway/selection/strategy"
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
@@ -40,11 +40,11 @@ func with(sub subject) scenario.Scenario {
 		Name: "balance",
 		Asks: "How even are the shares of a ring of virtual nodes, and what does comparing K endpoints add?",
 		Settings: []scenario.Setting{
-			{Name: "vnodes", Help: "places of an endpoint on the ring (V), of what is judged", Unit: "places", Default: ring.DefaultVirtualNodes, Min: 1, Max: ring.MaxVirtualNodes},
+			{Name: "vnodes", Help: "places of an endpoint on the ring (V), of what is judged", Unit: "places", Default: strategy.DefaultVirtualNodes, Min: 1, Max: strategy.MaxVirtualNodes},
 			{Name: "samples", Help: "endpoints that are compared (K), of what is judged", Unit: "endpoints", Default: 2, Min: 1, Max: 8},
 			{Name: "jitter", Help: "the most that is added to a load by chance, of what is judged", Unit: "slots", Default: 4, Min: 0, Max: 64},
 			{Name: "endpoints", Help: "endpoints of what is judged", Unit: "endpoints", Default: 100, Min: 10, Max: 5000},
-			{Name: "ring-vnodes", Help: "the V of the table of rings", Default: []int{1, 4, 8, 16, 32, 64}, Min: 1, Max: ring.MaxVirtualNodes},
+			{Name: "ring-vnodes", Help: "the V of the table of rings", Default: []int{1, 4, 8, 16, 32, 64}, Min: 1, Max: strategy.MaxVirtualNodes},
 			{Name: "ring-endpoints", Help: "the N of the table of rings", Default: []int{10, 100, 1000}, Quick: []int{10, 100}, Min: 2, Max: 10000},
 			{Name: "rings", Help: "rings of each kind, a quarter of them where N is 1000 or more", Default: 40, Quick: 16, Min: 4, Max: 1000},
 			{Name: "trials", Help: "ranges that are filled from cold", Default: 40, Quick: 10, Min: 1, Max: 1000},

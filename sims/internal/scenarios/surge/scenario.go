@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ringway/ringway/ring"
 	"github.com/ringway/ringway/selection/strategy"
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
@@ -45,7 +44,7 @@ func New() scenario.Scenario {
 			{Name: "blind", Help: "relays read the reports alone and do not count what they sent since", Default: false},
 			{Name: "samples", Help: "endpoints that are compared (K), of what is judged", Default: normal.Samples, Min: 1, Max: 8},
 			{Name: "jitter", Help: "the most that is added to a load by chance, of what is judged", Unit: "slots", Default: normal.SlotJitter, Min: 0, Max: 64},
-			{Name: "vnodes", Help: "places of an endpoint on the ring (V)", Default: normal.VirtualNodes, Min: 1, Max: ring.MaxVirtualNodes},
+			{Name: "vnodes", Help: "places of an endpoint on the ring (V)", Default: normal.VirtualNodes, Min: 1, Max: strategy.MaxVirtualNodes},
 			{Name: "trials", Help: "cold pools that are filled", Default: 100, Quick: 20, Min: 1, Max: 10_000},
 		},
 		Promises: []scenario.Promise{
