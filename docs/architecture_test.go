@@ -24,7 +24,7 @@ const (
 var (
 	floor      = regexp.MustCompile(`^### (.+)$`)
 	room       = regexp.MustCompile("^- \\[`([a-z0-9/]+)`\\]\\(\\.\\./([^)]+)/[^)/]+\\.go\\): .+\\.$")
-	linkOrCode = regexp.MustCompile("\\]\\(\\.\\./([^)#]+)\\)|`([^`]+)`")
+	linkOrCode = regexp.MustCompile("(?:\\[([^\\]]+\\.go))?\\]\\(\\.\\./([^)#]+)\\)|`([^`]+)`")
 	goName     = regexp.MustCompile(`^([A-Za-z0-9]+\.)?[A-Za-z0-9]+$`)
 )
 
@@ -171,14 +171,16 @@ func declared(file string) (names []string, err error) {
 func unknownCode(source string) (problems []string, functions int) {
 	file, names := "", []string(nil)
 	line := 0
-	for text := range strings.Lines(source) {
+	for words := range strings.Lines(source) {
 		line++
-		for _, m := range linkOrCode.FindAllStringSubmatch(text, -1) {
-			link, code := m[1], m[2]
+		for _, m := range linkOrCode.FindAllStringSubmatch(words, -1) {
+			text, link, code := m[1], m[2], m[3]
 			var err error
 			switch isPath := strings.Contains(code, "/") || path.Ext(code) == ".go"; {
 			case link != "" && !inTree(link):
 				err = fmt.Errorf("there is no %s", link)
+			case !strings.HasSuffix("/"+link, "/"+text) && text != "":
+				err = fmt.Errorf("the link of %s leads to %s", text, link)
 			case path.Ext(link) == ".go":
 				file = link
 				names, err = declared(link)
@@ -214,6 +216,8 @@ func TestUnknownCodeIsFound(t *testing.T) {
 		ring + "`Rendezvous`, `ring`, `--join A`":  "",
 		"`ring/rendezvous.go`, `affinity/peering`": "",
 		"[a](../ring/gone.go)":                     "there is no ring/gone.go",
+		"[order.go](../ring/ring.go)":              "the link of order.go leads to ring/ring.go",
+		"[ring/ring.go](../ring/ring.go)":          "",
 		"`internal/gone`":                          "there is no internal/gone",
 		"\n" + ring + "`Gone.Name`":                `"ring/rendezvous.go" does not declare Gone.Name: link the file that does, before the name`,
 		"`Rendezvous`, before " + ring:             `"" does not declare Rendezvous: link the file that does, before the name`,
