@@ -104,14 +104,14 @@ func architecturePage(t *testing.T) string {
 
 func TestTheArchitecturePageListsEveryPackageOnce(t *testing.T) {
 	listed, twice := rooms(architecturePage(t))
-	real := packages(t)
-	for dir := range real {
+	existing := packages(t)
+	for dir := range existing {
 		if _, ok := listed[dir]; !ok {
 			t.Errorf("%s has no %s: add to its floor \"- [`%s`](../%s/doc.go): what the package does, in one sentence.\"", architecture, dir, dir, dir)
 		}
 	}
 	for dir := range listed {
-		if _, ok := real[dir]; !ok {
+		if _, ok := existing[dir]; !ok {
 			t.Errorf("%s lists %s, which is no package: remove its sentence", architecture, dir)
 		}
 	}
@@ -123,9 +123,9 @@ func TestTheArchitecturePageListsEveryPackageOnce(t *testing.T) {
 func TestPackagesImportOnlyTheirFloorAndLowerOnes(t *testing.T) {
 	listed, _ := rooms(architecturePage(t))
 	for dir, imports := range packages(t) {
+		own, listedToo := listed[dir]
 		for _, of := range imports {
-			below, known := listed[of]
-			if above := listed[dir]; known && below > above {
+			if other, ok := listed[of]; ok && listedToo && other > own {
 				t.Errorf("%s imports %s of a higher floor: drop the import, or move one of their sentences in %s", dir, of, architecture)
 			}
 		}
