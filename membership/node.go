@@ -508,7 +508,7 @@ func (n *Node) Snapshot() *Snapshot { return n.snapshots.Load() }
 // skips snapshots. The channel is closed when ctx ends.
 func (n *Node) Watch(ctx context.Context) <-chan *Snapshot { return n.snapshots.Watch(ctx) }
 
-// Broadcast gossips a payload to all members, best effort: one in a hundred thousand misses a
+// Broadcast gossips a payload to all members, best effort: one in 160,000 misses a
 // member, and during joins it can take seconds. A newer broadcast of the same topic and key
 // replaces one that is still queued.
 func (n *Node) Broadcast(topic byte, key string, payload []byte) error {
