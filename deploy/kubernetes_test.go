@@ -330,7 +330,7 @@ func TestNothingIsLostWhenPodsEndAndNeverTooManyDo(t *testing.T) {
 			t.Errorf("%s: %d budgets; selector %v, labels %v", w.Metadata.Name, budgets, w.Spec.Selector, w.labels)
 		}
 	}
-	if m := manifests(t)["StatefulSet/relay"]; m.Spec.Replicas < relay.DefaultSettings().MinPeersPerWorker {
+	if m := manifests(t)["StatefulSet/relay"]; m.Spec.Replicas < relay.DefaultSettings().Plans.Minimums.PeersPerWorker {
 		t.Errorf("%d relays are fewer than a worker needs", m.Spec.Replicas)
 	}
 }

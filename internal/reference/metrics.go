@@ -65,7 +65,7 @@ func relayMetrics(look func(*prometheus.Registry) error) error {
 	s.Cluster, s.Environment, s.ID = "reference", "reference", "reference"
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
 	s.Circuit.Mode = "on" // circuits and tracing register metrics only if enabled
-	s.OTLPEndpoint = "http://127.0.0.1:4318"
+	s.Tracing.Endpoint = "http://127.0.0.1:4318"
 	s.SessionCookies = []string{"reference=reference"}
 	reg := processMetrics()
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), reg)

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -80,16 +79,12 @@ func (r *Relay) showPlan(w http.ResponseWriter, _ *http.Request, s *routing.Serv
 		node.WriteError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	answer.IndexSource = r.indexSource()
+	answer.IndexSource = r.cfg.Plans.IndexSource
 	node.WriteJSON(w, http.StatusOK, answer)
 }
 
 func nothingToPlan(service string) string {
 	return fmt.Sprintf("service %q has no endpoint that takes requests, so there is nothing to plan", service)
-}
-
-func (r *Relay) indexSource() affinity.IndexSource {
-	return cmp.Or(r.cfg.Plans.IndexSource, affinity.IndexRank)
 }
 
 func describePlan(route *routing.Route) (*PlanAnswer, error) {
@@ -238,7 +233,7 @@ type ExplainedWorker struct {
 
 func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
-	a := ExplainAnswer{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.indexSource(), Reason: nothingToPlan(s.Name), SessionCookie: r.cfg.Choosing.SessionCookies[s.Name]}
+	a := ExplainAnswer{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: nothingToPlan(s.Name), SessionCookie: r.cfg.Choosing.SessionCookies[s.Name]}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
 		a.Plan = explainPlan(route)

@@ -113,7 +113,7 @@ func TestAServiceShowsItsStrategy(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) {
-		s.Selection = []string{"echo=ordered;preferred=w9,w2", "closest;expiry=1m"}
+		s.Strategies = []string{"echo=ordered;preferred=w9,w2", "closest;expiry=1m"}
 	})
 	f.named("w1", advertise.Service{Name: "echo", Selection: "stable"})
 	f.named("w2", advertise.Service{Name: "echo", Selection: "stable"})
@@ -148,7 +148,7 @@ func TestAServiceShowsItsStrategy(t *testing.T) {
 func TestARelayWhoseStrategyFindsNobodySaysSo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.Selection, s.ExposeRouteHeaders = []string{"manual;preferred=w9"}, true })
+	r := f.relay(func(s *Settings) { s.Strategies, s.ExposeRouteHeaders = []string{"manual;preferred=w9"}, true })
 	f.named("w1", advertise.Service{Name: "echo"})
 	r.settled(t, "echo", 1)
 	resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")

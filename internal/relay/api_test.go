@@ -19,7 +19,7 @@ func TestThePlanAndItsExplanationSayWhoConnectsToWhomAndWhoIsAbsent(t *testing.T
 	f := newFleet(t)
 	for range 4 {
 		f.relay(func(s *Settings) {
-			s.PeerSlack, s.PeerDrainDelay, s.MemberGrace, s.MinPeersPerRelay = 0, 0, time.Hour, 1
+			s.Links.Slack, s.Links.DrainDelay, s.Links.Grace, s.Plans.Minimums.PeersPerRelay = 0, 0, time.Hour, 1
 		})
 	}
 	stop := map[string]func() error{}
@@ -101,7 +101,7 @@ func TestARelayThatForwardsSaysWhyAndAnAbsentRelayIsNotCounted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	for range 3 {
-		f.relay(func(s *Settings) { s.MemberGrace, s.SkipRelays = time.Hour, []string{"echo=r1"} })
+		f.relay(func(s *Settings) { s.Links.Grace, s.SkipRelays = time.Hour, []string{"echo=r1"} })
 	}
 	f.echo("w1")
 	r := f.relays[0]

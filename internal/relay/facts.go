@@ -19,7 +19,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/check"
@@ -189,10 +188,6 @@ func missingLinks(s *routing.Service, addresses map[string]bool) (missing []chec
 // sharedSettings returns the settings that must be equal on all relays.
 func sharedSettings(cfg Config) []check.Setting {
 	p := cfg.Plans
-	minimums := p.Minimums
-	if minimums == (affinity.Minimums{}) {
-		minimums = affinity.DefaultMinimums
-	}
 	var skip, selection []string
 	for service, relays := range p.Skip {
 		for _, relay := range relays {
@@ -224,13 +219,13 @@ func sharedSettings(cfg Config) []check.Setting {
 	}
 	slices.Sort(allowed)
 	return []check.Setting{
-		{Name: "min-peers-per-worker", Value: fmt.Sprint(minimums.PeersPerWorker)},
-		{Name: "min-peers-per-relay", Value: fmt.Sprint(minimums.PeersPerRelay)},
-		{Name: "min-peers-per-tier", Value: fmt.Sprint(cmp.Or(p.PeersPerTier, affinity.DefaultPeersPerTier))},
-		{Name: "relays-per-service", Value: fmt.Sprint(cmp.Or(p.RelaysPerService, affinity.DefaultRelaysPerService))},
-		{Name: "max-relays-per-service", Value: fmt.Sprint(cmp.Or(p.MaxRelaysPerService, routing.DefaultMaxRelaysPerService))},
-		{Name: "index-source", Value: string(cmp.Or(p.IndexSource, affinity.IndexRank))},
-		{Name: "strategy", Value: string(cmp.Or(p.Strategy, affinity.Projection))},
+		{Name: "min-peers-per-worker", Value: fmt.Sprint(p.Minimums.PeersPerWorker)},
+		{Name: "min-peers-per-relay", Value: fmt.Sprint(p.Minimums.PeersPerRelay)},
+		{Name: "min-peers-per-tier", Value: fmt.Sprint(p.PeersPerTier)},
+		{Name: "relays-per-service", Value: fmt.Sprint(p.RelaysPerService)},
+		{Name: "max-relays-per-service", Value: fmt.Sprint(p.MaxRelaysPerService)},
+		{Name: "index-source", Value: string(p.IndexSource)},
+		{Name: "strategy", Value: string(p.Strategy)},
 		{Name: "skip-relay", Value: strings.Join(skip, ",")},
 		{Name: "selection", Value: strings.Join(selection, ",")},
 		{Name: "key-source", Value: strings.Join(keys, ",")},

@@ -23,9 +23,9 @@ func TestRelaysTellEachOtherFactsWhateverSecuresThem(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			f.secure = secured(t, how)
-			r1 := f.relay(func(s *Settings) { s.MinPeersPerTier = 7 })
+			r1 := f.relay(func(s *Settings) { s.Plans.PeersPerTier = 7 })
 			r2 := f.relay(func(s *Settings) {
-				s.SkipRelays, s.Selection = []string{"b=r9", "a=r9"}, []string{"slots", "echo=stable"}
+				s.SkipRelays, s.Strategies = []string{"b=r9", "a=r9"}, []string{"slots", "echo=stable"}
 				s.SessionCookies = []string{"echo=sid", "billing=b"}
 				s.KeySource = []string{"echo=query:user", "cookie:sid;caller", "billing=header:X-User"}
 			})

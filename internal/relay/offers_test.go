@@ -36,7 +36,7 @@ func TestTheBoundsOfARelayAreThoseOfItsSettings(t *testing.T) {
 	wide := f.relay(func(*Settings) {})
 	narrow := f.relay(func(s *Settings) { s.MaxServices = 2 })
 	strict := f.relay(func(s *Settings) { s.MaxServicesPerRecord = 2 })
-	few := f.relay(func(s *Settings) { s.MaxRelaysPerService = 2 })
+	few := f.relay(func(s *Settings) { s.Plans.MaxRelaysPerService = 2 })
 	_, backend := f.echo("w0")
 	wide.settled(t, "echo", 1)
 	narrow.settled(t, "echo", 1)

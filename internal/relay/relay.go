@@ -71,6 +71,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	if cfg.ProbeDelay == 0 {
 		cfg.ProbeDelay = time.Second
 	}
+	cfg.Plans = cfg.Plans.WithDefaults()
 	r := &Relay{epoch: time.Now(), checking: make(chan struct{}, 1)}
 	var undo []func() error
 	defer func() {

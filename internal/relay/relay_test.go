@@ -296,7 +296,7 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 	f := newFleet(t)
 	var relays []*runningRelay
 	for range 3 {
-		relays = append(relays, f.relay(func(s *Settings) { s.RelaysPerService, s.ExposeRouteHeaders = 1, true }))
+		relays = append(relays, f.relay(func(s *Settings) { s.Plans.RelaysPerService, s.ExposeRouteHeaders = 1, true }))
 	}
 	f.echo("w1")
 	var affine, forwarding []*runningRelay

@@ -14,10 +14,13 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/pool"
 )
 
 // Settings are the settings of a relay.
@@ -28,17 +31,16 @@ type Settings struct {
 	Domain string
 	Routes []ingress.Route
 
-	MinPeersPerWorker, MinPeersPerRelay int
-	RelaysPerService                    int
-	MaxRelaysPerService                 int
-	IndexSource                         affinity.IndexSource
-	Strategy                            affinity.Strategy
-	MinPeersPerTier                     int
-	SkipRelays                          []string
-	PeerSlack                           int
-	PeerDrainDelay, MemberGrace         time.Duration
+	// Fields of the Config of the same name.
+	Plans      routing.PlanConfig // but Skip
+	Links      routing.LinkConfig
+	Selection  selection.Config
+	Forwarding pool.Config
+	Upstream   upstream.Config
+	Tracing    tracing.Config
 
-	Selection, KeySource, SessionCookies []string
+	SkipRelays                            []string
+	Strategies, KeySource, SessionCookies []string // --selection, --key-source, --session-cookie
 
 	RequestTimeout     time.Duration
 	AttemptTimeout     attemptTime
@@ -53,12 +55,7 @@ type Settings struct {
 	MaxInFlightPerClient clientShare
 	MaxClientConnections int
 
-	Endpoints endpointSettings
-
 	Circuit circuitSettings
-
-	OTLPEndpoint     string
-	TraceSampleRatio float64
 
 	SharedKey, SharedKeyFile string
 
@@ -72,16 +69,12 @@ func DefaultSettings() Settings {
 		Settings:             node.DefaultSettings(membership.RoleRelay),
 		IngressAddr:          "127.0.0.1:" + node.IngressPort,
 		PeerAddr:             "127.0.0.1:" + node.PeerPort,
-		MinPeersPerWorker:    affinity.DefaultMinimums.PeersPerWorker,
-		MinPeersPerRelay:     affinity.DefaultMinimums.PeersPerRelay,
-		RelaysPerService:     affinity.DefaultRelaysPerService,
-		MaxRelaysPerService:  routing.DefaultMaxRelaysPerService,
-		IndexSource:          affinity.IndexRank,
-		Strategy:             affinity.Projection,
-		MinPeersPerTier:      affinity.DefaultPeersPerTier,
-		PeerSlack:            2,
-		PeerDrainDelay:       30 * time.Second,
-		MemberGrace:          15 * time.Second,
+		Plans:                routing.DefaultPlanConfig(),
+		Links:                routing.LinkConfig{DrainDelay: 30 * time.Second, Slack: 2, Grace: 15 * time.Second},
+		Selection:            selection.DefaultConfig(),
+		Forwarding:           pool.DefaultConfig(),
+		Upstream:             upstream.DefaultConfig(),
+		Tracing:              tracing.Config{SampleRatio: 0.01},
 		RequestTimeout:       30 * time.Second,
 		AttemptTimeout:       attemptTime{percent: 33},
 		ProgressTimeout:      60 * time.Second,
@@ -89,9 +82,7 @@ func DefaultSettings() Settings {
 		RetryBudget:          0.2,
 		MaxInFlight:          10_000,
 		AdaptiveInFlight:     true,
-		Endpoints:            defaultEndpointSettings(),
 		Circuit:              defaultCircuitSettings(),
-		TraceSampleRatio:     0.01,
 		MaxServices:          advertise.DefaultMaxServices,
 		NewServicesPerMinute: advertise.DefaultNewServicesPerMinute,
 	}
@@ -106,23 +97,23 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Address(set, &s.IngressAddr, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests of clients"})
 	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
 
-	settings.Int(set, &s.MinPeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; set it alike on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
-	settings.Int(set, &s.MinPeersPerRelay, settings.Spec{Name: "min-peers-per-relay", Group: plan, Usage: "workers that each relay connects to at least; set it alike on all relays"}, settings.AtLeast(1))
-	settings.Int(set, &s.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Usage: "relays that serve one service, the others forward to them; set it alike on all relays"}, settings.AtLeast(1))
-	settings.Int(set, &s.MaxRelaysPerService, settings.Spec{Name: "max-relays-per-service", Group: plan, Usage: "most relays that workers can ask for to serve their service; set it alike on all relays"}, settings.Between(1, advertise.MaxRelays))
-	settings.Enum(set, &s.IndexSource, settings.Spec{Name: "index-source", Group: plan, Usage: "where a relay's index comes from: its rank, or its slot, which moves fewer connections when relays come and go; set it alike on all relays"},
+	settings.Int(set, &s.Plans.Minimums.PeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; set it alike on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
+	settings.Int(set, &s.Plans.Minimums.PeersPerRelay, settings.Spec{Name: "min-peers-per-relay", Group: plan, Usage: "workers that each relay connects to at least; set it alike on all relays"}, settings.AtLeast(1))
+	settings.Int(set, &s.Plans.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Usage: "relays that serve one service, the others forward to them; set it alike on all relays"}, settings.AtLeast(1))
+	settings.Int(set, &s.Plans.MaxRelaysPerService, settings.Spec{Name: "max-relays-per-service", Group: plan, Usage: "most relays that workers can ask for to serve their service; set it alike on all relays"}, settings.Between(1, advertise.MaxRelays))
+	settings.Enum(set, &s.Plans.IndexSource, settings.Spec{Name: "index-source", Group: plan, Usage: "where a relay's index comes from: its rank, or its slot, which moves fewer connections when relays come and go; set it alike on all relays"},
 		affinity.IndexRank, affinity.IndexSlot)
-	settings.Enum(set, &s.Strategy, settings.Spec{Name: "strategy", Group: plan, Usage: "how workers are shared out among relays: projection for even ranges, rendezvous for the fewest connections moved; set it alike on all relays"},
+	settings.Enum(set, &s.Plans.Strategy, settings.Spec{Name: "strategy", Group: plan, Usage: "how workers are shared out among relays: projection for even ranges, rendezvous for the fewest connections moved; set it alike on all relays"},
 		affinity.Projection, affinity.Rendezvous)
-	settings.Int(set, &s.MinPeersPerTier, settings.Spec{Name: "min-peers-per-tier", Group: plan, Usage: "workers of its own datacenter below which a relay also connects to those of its region, and then to all, and relays near it below which it, or a gate, also forwards to those farther away; set it alike on all relays"}, settings.AtLeast(1))
+	settings.Int(set, &s.Plans.PeersPerTier, settings.Spec{Name: "min-peers-per-tier", Group: plan, Usage: "workers of its own datacenter below which a relay also connects to those of its region, and then to all, and relays near it below which it, or a gate, also forwards to those farther away; set it alike on all relays"}, settings.AtLeast(1))
 	settings.Strings(set, &s.SkipRelays, settings.Spec{Name: "skip-relay", Group: plan, Placeholder: "SERVICE=RELAY", Usage: "relay that must not serve a service; set it alike on all relays; may be repeated"})
-	settings.Int(set, &s.PeerSlack, settings.Spec{Name: "peer-slack", Group: plan, Usage: "places outside the range within which an open connection to a worker is kept; not for a gate"}, settings.AtLeast(0))
-	settings.Duration(set, &s.PeerDrainDelay, settings.Spec{Name: "peer-drain-delay", Group: plan, Usage: "time for which a connection to a worker that is not needed any more stays open; longer than the relays need to agree; not for a gate"}, settings.AtLeast(time.Duration(0)))
-	settings.Duration(set, &s.MemberGrace, settings.Spec{Name: "member-grace", Group: plan, Usage: "time for which a relay or worker that vanished keeps its place, so that a restart moves no connection"}, settings.AtLeast(time.Duration(0)))
+	settings.Int(set, &s.Links.Slack, settings.Spec{Name: "peer-slack", Group: plan, Usage: "places outside the range within which an open connection to a worker is kept; not for a gate"}, settings.AtLeast(0))
+	settings.Duration(set, &s.Links.DrainDelay, settings.Spec{Name: "peer-drain-delay", Group: plan, Usage: "time for which a connection to a worker that is not needed any more stays open; longer than the relays need to agree; not for a gate"}, settings.AtLeast(time.Duration(0)))
+	settings.Duration(set, &s.Links.Grace, settings.Spec{Name: "member-grace", Group: plan, Usage: "time for which a relay or worker that vanished keeps its place, so that a restart moves no connection"}, settings.AtLeast(time.Duration(0)))
 
 	settings.String(set, &s.Domain, settings.Spec{Name: "domain", Group: requests, Usage: "domain whose first label names the service: billing.<domain>"})
 	settings.Section(set, &s.Routes, settings.Spec{Name: "routes", Group: requests, Usage: "list of {host, path_prefix, service}; the first that matches names the service"}, ingress.CheckRoutes)
-	settings.Strings(set, &s.Selection, settings.Spec{Name: "selection", Group: requests, Placeholder: "[SERVICE=]STRATEGY", Usage: "strategy that picks the worker for a request, such as stable, slots;vnodes=16 or ordered;preferred=w2,w1: of one service, whatever it advertises, or of all services that advertise none (p2c without it); set it alike on all relays; may be repeated"})
+	settings.Strings(set, &s.Strategies, settings.Spec{Name: "selection", Group: requests, Placeholder: "[SERVICE=]STRATEGY", Usage: "strategy that picks the worker for a request, such as stable, slots;vnodes=16 or ordered;preferred=w2,w1: of one service, whatever it advertises, or of all services that advertise none (p2c without it); set it alike on all relays; may be repeated"})
 	settings.Strings(set, &s.KeySource, settings.Spec{Name: "key-source", Group: requests, Placeholder: "[SERVICE=]SOURCE", Usage: "where the key of a client's request is, for the strategies that go by it: header:NAME, cookie:NAME, query:NAME or caller (the client's address, or what a trusted proxy names), the first of several that the request has, as in cookie:sid;caller: of one service, or of all that have none of their own (header:Ringway-Key without it); set it alike on all relays; may be repeated"})
 	settings.Strings(set, &s.SessionCookies, settings.Spec{Name: "session-cookie", Group: requests, Placeholder: "SERVICE=NAME", Usage: "name of the cookie by which the requests of one client to a service stay at one worker, signed with the shared key; all relays that serve the service connect to all of its workers; set it alike on all relays; may be repeated"})
 	settings.Duration(set, &s.RequestTimeout, settings.Spec{Name: "request-timeout", Group: requests, Usage: "time until the answer to a request must begin, all attempts together, counted from the last byte of the client's body; a client's Ringway-Timeout (milliseconds) or grpc-timeout header shortens it"}, settings.Above(time.Duration(0)))
@@ -138,13 +129,13 @@ func (s *Settings) Declare(set *settings.Set) {
 	s.DeclareDrain(set, requests, "when the relay stops")
 	settings.Bool(set, &s.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Usage: "tell clients relay, endpoint and attempts in answer headers, and in the relay's own error answers the attempts and what went wrong in them"})
 
-	s.Endpoints.declare(set)
+	s.declareEndpoints(set)
 	s.Circuit.declare(set)
 
 	const traces = "Tracing"
-	settings.String(set, &s.OTLPEndpoint, settings.Spec{Name: "otlp-endpoint", Group: traces, Placeholder: "URL",
+	settings.String(set, &s.Tracing.Endpoint, settings.Spec{Name: "otlp-endpoint", Group: traces, Placeholder: "URL",
 		Usage: "collector that gets spans of requests by OTLP over HTTP, such as http://127.0.0.1:4318; without it requests are not traced and the trace headers of callers pass as they are"}, collectorURL)
-	settings.Float(set, &s.TraceSampleRatio, settings.Spec{Name: "trace-sample-ratio", Group: traces,
+	settings.Float(set, &s.Tracing.SampleRatio, settings.Spec{Name: "trace-sample-ratio", Group: traces,
 		Usage: "share of the requests that are traced; a caller's traceparent header decides for itself"}, settings.Between(0.0, 1.0))
 
 	const security = "Security"
@@ -177,7 +168,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		}
 		return problems
 	})
-	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Selection); return problems })
+	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Strategies); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseKeySources(s.KeySource); return problems })
 	set.Check(func() []settings.Problem { return s.checkGate(set) })
 	set.Check(func() []settings.Problem { _, problems := parseSessionCookies(s.SessionCookies); return problems })
@@ -206,7 +197,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	if err != nil {
 		return Config{}, err
 	}
-	choosing, problems := parseSelection(s.Selection)
+	choosing, problems := parseSelection(s.Strategies)
 	cookies, more := parseSessionCookies(s.SessionCookies)
 	if problems = append(problems, more...); len(problems) > 0 {
 		return Config{}, settings.Problems(problems)
@@ -215,21 +206,19 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	cfg := Config{
 		Membership:  members,
 		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
-		Plans: routing.PlanConfig{
-			Minimums:         affinity.Minimums{PeersPerWorker: s.MinPeersPerWorker, PeersPerRelay: s.MinPeersPerRelay},
-			RelaysPerService: s.RelaysPerService, MaxRelaysPerService: s.MaxRelaysPerService, PeersPerTier: s.MinPeersPerTier, IndexSource: s.IndexSource, Strategy: s.Strategy, Skip: s.skip(),
-		},
-		// There zero means the default, here no delay.
-		Links:     routing.LinkConfig{DrainDelay: cmp.Or(s.PeerDrainDelay, -1), Slack: s.PeerSlack, Grace: s.MemberGrace},
+		Plans:     s.Plans,
+		Links:     s.Links,
 		Choosing:  choosing,
-		Selection: s.Endpoints.selection(), Forwarding: s.Endpoints.forwarding(s.MinPeersPerTier), Upstream: s.Endpoints.upstream(),
+		Selection: s.Selection, Forwarding: s.forwarding(), Upstream: s.Upstream,
 		Rules: s.rules(), AllowClearText: s.AllowClearText,
 		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,
 		ProgressTimeout: s.ProgressTimeout,
 		Circuit:         s.Circuit.config(),
-		Tracing:         tracing.Config{Endpoint: s.OTLPEndpoint, SampleRatio: s.TraceSampleRatio},
+		Tracing:         s.Tracing,
 		Logger:          logger, Registry: reg, Tune: s.Tune,
 	}
+	cfg.Plans.Skip = s.skip()
+	cfg.Links.DrainDelay = cmp.Or(s.Links.DrainDelay, -1) // there zero means the default, here no delay
 	s.Tune(&cfg)
 	return cfg, nil
 }

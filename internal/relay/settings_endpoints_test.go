@@ -410,8 +410,8 @@ func TestIdleConnectionsToAWorkerAreKeptAsTheSettingsSay(t *testing.T) {
 		want   int64
 	}{
 		{"as a rule", func(*Settings) {}, burst},
-		{"--max-idle-connections", func(s *Settings) { s.Endpoints.MaxIdleConnections = 2 }, 2},
-		{"--idle-connection-timeout", func(s *Settings) { s.Endpoints.IdleConnectionTimeout = time.Second }, 1},
+		{"--max-idle-connections", func(s *Settings) { s.Upstream.MaxIdle = 2 }, 2},
+		{"--idle-connection-timeout", func(s *Settings) { s.Upstream.IdleTimeout = time.Second }, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -451,9 +451,9 @@ func TestARelayEvictsAWorkerAfterAsManyFailuresAsItsSettingsSay(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			r := f.relay(func(s *Settings) {
-				s.Endpoints.EvictAfterFailures, s.Endpoints.EvictMaxTime = after, time.Hour
-				s.Endpoints.EvictLatencyFactor = 0 // a busy machine evicts none for that
-				s.Selection = []string{"random"}   // so that the broken one gets its share
+				s.Selection.ConsecutiveFailures, s.Selection.MaxEviction = after, time.Hour
+				s.Selection.LatencyFactor = 0     // a busy machine evicts none for that
+				s.Strategies = []string{"random"} // so that the broken one gets its share
 			})
 			broken := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				panic(http.ErrAbortHandler) // breaks the connection
@@ -503,9 +503,9 @@ func TestAGateForwardsToAsManyRelaysAsItsSettingsSay(t *testing.T) {
 		reach                          string
 	}{
 		{at(func(*Settings) {}), 3, 3, 0, "same_dc"},
-		{at(func(s *Settings) { s.MinPeersPerTier = 4 }), 6, 3, 2, "same_region"},
+		{at(func(s *Settings) { s.Plans.PeersPerTier = 4 }), 6, 3, 2, "same_region"},
 		{at(func(s *Settings) {
-			s.MinPeersPerTier, s.Endpoints.ForwardCandidates, s.Endpoints.ForwardPrimaries, s.Endpoints.ForwardBackups = 4, 4, 1, 3
+			s.Plans.PeersPerTier, s.Forwarding.Candidates, s.Forwarding.Primaries, s.Forwarding.Backups = 4, 4, 1, 3
 		}), 4, 1, 3, "same_region"},
 	}
 	f.echo("w1")

@@ -196,7 +196,7 @@ func TestASessionCookieOfOneRelayHoldsAtEveryOther(t *testing.T) {
 	for range 5 {
 		f.relay(func(s *Settings) {
 			s.SessionCookies, s.SkipRelays = []string{"echo=sid"}, []string{"echo=r5"}
-			s.MinPeersPerWorker, s.MinPeersPerRelay = 3, 1
+			s.Plans.Minimums.PeersPerWorker, s.Plans.Minimums.PeersPerRelay = 3, 1
 		})
 	}
 	const workers = 8

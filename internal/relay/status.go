@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -102,7 +101,7 @@ func (s *statusSource) focus(service *routing.Service) *statuspage.Focus {
 		}
 	}
 	f.Ring = s.rings.of(service.Name, route, s.cfg.Membership.ID)
-	f.Ring.Minimum = cmp.Or(s.cfg.Plans.Minimums.PeersPerWorker, affinity.DefaultMinimums.PeersPerWorker)
+	f.Ring.Minimum = s.cfg.Plans.Minimums.PeersPerWorker
 	for i, w := range f.Ring.Workers {
 		if state := states[w.ID]; state != "" && w.State == statuspage.Active {
 			f.Ring.Workers[i].State = state

@@ -15,7 +15,7 @@ func TestATraceGoesFromTheClientOverBothRelaysToTheWorker(t *testing.T) {
 	t.Parallel()
 	collector := tracingtest.New(t)
 	f := newFleet(t)
-	traced := func(s *Settings) { s.OTLPEndpoint, s.TraceSampleRatio = collector.URL(), 0 }
+	traced := func(s *Settings) { s.Tracing.Endpoint, s.Tracing.SampleRatio = collector.URL(), 0 }
 	affine := f.relay(traced)
 	gate := f.relay(func(s *Settings) { traced(s); s.Role = membership.RoleGate })
 	got := make(chan http.Header, 1)
@@ -68,7 +68,7 @@ func TestAStopSendsTheLastSpans(t *testing.T) {
 	t.Parallel()
 	collector := tracingtest.New(t)
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.OTLPEndpoint, s.TraceSampleRatio = collector.URL(), 1 })
+	r := f.relay(func(s *Settings) { s.Tracing.Endpoint, s.Tracing.SampleRatio = collector.URL(), 1 })
 	r.await(t, "its readiness", func() bool { return len(r.Reasons()) == 0 })
 	r.call(t, "GET", "/", nil, ingress.ServiceHeader+": nobody")
 	if err := r.stop(); err != nil {

@@ -122,10 +122,10 @@ func (f *Fleet) StartRelay(cfg RelayConfig) error {
 		s.Role = membership.RoleGate
 	}
 	if cfg.RelaysPerService > 0 {
-		s.RelaysPerService = cfg.RelaysPerService
+		s.Plans.RelaysPerService = cfg.RelaysPerService
 	}
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
-	s.MemberGrace = 5 * time.Second
+	s.Links.Grace = 5 * time.Second
 	s.DrainTimeout = 2 * time.Second
 	c, err := s.Config(f.logger, prometheus.NewRegistry())
 	if err != nil {

@@ -19,12 +19,10 @@ const (
 	TCP   Protocol = "tcp"
 )
 
-// Defaults of the Config fields that have a setting.
-const (
-	DefaultDialTimeout = time.Second
-	DefaultIdleTimeout = 60 * time.Second
-	DefaultMaxIdle     = 64
-)
+// DefaultConfig returns the defaults of the fields that have a setting.
+func DefaultConfig() Config {
+	return Config{DialTimeout: time.Second, IdleTimeout: 60 * time.Second, MaxIdle: 64}
+}
 
 const (
 	defaultKeepIdle               = 1
@@ -93,13 +91,14 @@ func (c *Config) complete() error {
 	default:
 		return fmt.Errorf("upstream: endpoint %s: unknown protocol %q: advertise http1 or h2c", c.Address, c.Protocol)
 	}
+	standard := DefaultConfig()
 	for _, d := range []struct {
 		name  string
 		value *time.Duration
 		dflt  time.Duration
 	}{
-		{"DialTimeout", &c.DialTimeout, DefaultDialTimeout},
-		{"IdleTimeout", &c.IdleTimeout, DefaultIdleTimeout},
+		{"DialTimeout", &c.DialTimeout, standard.DialTimeout},
+		{"IdleTimeout", &c.IdleTimeout, standard.IdleTimeout},
 		{"ExpectContinueTimeout", &c.ExpectContinueTimeout, defaultExpectContinueTimeout},
 		{"ResponseHeaderTimeout", &c.ResponseHeaderTimeout, 0},
 	} {
@@ -111,7 +110,7 @@ func (c *Config) complete() error {
 		}
 	}
 	if c.MaxIdle <= 0 {
-		c.MaxIdle = DefaultMaxIdle
+		c.MaxIdle = standard.MaxIdle
 	}
 	if c.MaxConns <= 0 {
 		c.MaxConns = defaultMaxConns

@@ -94,9 +94,9 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// PlanConfig configures every plan. All relays must have the same values, otherwise their
-// ranges do not fit together. The zero value of every field means the default of
-// affinity.PlanConfig.
+// PlanConfig configures every plan; begin with [DefaultPlanConfig]. All relays must have the
+// same values, otherwise their ranges do not fit together. The zero value of every field means
+// its default.
 type PlanConfig struct {
 	// RelaysPerService is for services whose workers do not ask for a number of relays; see
 	// Votes.
@@ -109,6 +109,20 @@ type PlanConfig struct {
 	Strategy            affinity.Strategy
 	// Skip lists by service the relays that must not serve it.
 	Skip map[string][]string
+}
+
+// DefaultPlanConfig returns the defaults of affinity.PlanConfig.
+func DefaultPlanConfig() PlanConfig { return PlanConfig{}.WithDefaults() }
+
+// WithDefaults fills in the default of every field that is zero.
+func (c PlanConfig) WithDefaults() PlanConfig {
+	c.RelaysPerService = cmp.Or(c.RelaysPerService, affinity.DefaultRelaysPerService)
+	c.MaxRelaysPerService = cmp.Or(c.MaxRelaysPerService, DefaultMaxRelaysPerService)
+	c.Minimums = cmp.Or(c.Minimums, affinity.DefaultMinimums)
+	c.PeersPerTier = cmp.Or(c.PeersPerTier, affinity.DefaultPeersPerTier)
+	c.IndexSource = cmp.Or(c.IndexSource, affinity.IndexRank)
+	c.Strategy = cmp.Or(c.Strategy, affinity.Projection)
+	return c
 }
 
 // LinkConfig limits how much connections change when plans do.
@@ -169,13 +183,10 @@ type Router struct {
 
 // New checks the configuration. It starts nothing.
 func New(cfg Config) (*Router, error) {
-	if cfg.Plans.Minimums == (affinity.Minimums{}) {
-		cfg.Plans.Minimums = affinity.DefaultMinimums
-	}
+	cfg.Plans = cfg.Plans.WithDefaults()
 	if err := errors.Join(cfg.Plans.Minimums.Validate(), cfg.Selection.Validate()); err != nil {
 		return nil, err
 	}
-	cfg.Plans.MaxRelaysPerService = cmp.Or(cfg.Plans.MaxRelaysPerService, DefaultMaxRelaysPerService)
 	if cfg.Links.Slack < 0 || cfg.Links.Grace < 0 {
 		return nil, fmt.Errorf("routing: slack %d and grace %v: want none negative, 0 for none", cfg.Links.Slack, cfg.Links.Grace)
 	}
