@@ -149,7 +149,7 @@ func TestPodsRunMembersWithValidSettingsThatAreSecured(t *testing.T) {
 }
 
 func TestPodsHaveThePortsOfTheirMembersAndProbesThatTheAdminAPIAnswers(t *testing.T) {
-	api := node.NewMux(node.Config{Snapshot: func() *membership.Snapshot { return nil }, Reasons: func() []string { return nil },
+	api := node.NewMux(node.Config{Snapshot: func() *membership.Snapshot { return nil }, Reasons: func() []node.Reason { return nil },
 		Gatherer: prometheus.NewRegistry(), Catalogue: func() uint64 { return 0 }})
 	for _, w := range workloads(t) {
 		var ports []string

@@ -209,7 +209,7 @@ func TestASecondProcessWithOurIDIsReported(t *testing.T) {
 		c.clock = func() time.Time { return time.Now().Add(time.Second) } // never the same millisecond
 	})
 	first.await(t, "the other r1", func(s *Snapshot) bool { return s.Self().GossipAddr != first.Addr() })
-	if n := testutil.ToFloat64(first.metrics.duplicates); n != 1 {
+	if n := first.RivalsSeen(); n != 1 {
 		t.Errorf("counted %v", n)
 	}
 	if !strings.Contains(first.log.String(), "give each process its own --id") {
@@ -271,7 +271,7 @@ func TestTheLastLifeOfAProcessIsNoDuplicate(t *testing.T) {
 	if found := second.Duplicates(t.Context()); len(found) > 0 {
 		t.Errorf("found %v", found)
 	}
-	if n := testutil.ToFloat64(second.metrics.duplicates); n != 0 {
+	if n := second.RivalsSeen(); n != 0 {
 		t.Errorf("counted %v", n)
 	}
 }

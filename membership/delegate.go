@@ -114,7 +114,7 @@ func (d *delegate) NotifyLeave(n *memberlist.Node) {
 // NotifyConflict is called for two live nodes with one name. Names consist of id and boot
 // time, so this happens only if a name is forged or two clocks agree to the millisecond.
 func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
-	d.metrics.duplicates.Inc()
+	d.metrics.duplicates.Add(1)
 	if d.conflicts.Add(1) == 1 {
 		d.logger.Error("two live processes share one instance name: give each its own --id",
 			"instance", existing.Name, "addr", addrOf(existing), "other", addrOf(other))

@@ -56,6 +56,9 @@ func (n *Node) Duplicates(ctx context.Context) []Duplicate {
 	return out
 }
 
+// RivalsSeen returns how often another live process with the id of this node was seen.
+func (n *Node) RivalsSeen() uint64 { return n.metrics.duplicates.Load() }
+
 // Rival returns the address of another process with the id of this node, as far as known. It
 // contacts no other member.
 func (n *Node) Rival() (addr string, living bool) {
@@ -102,7 +105,7 @@ func (n *Node) confirmRival(ctx context.Context, m Member) {
 		return
 	}
 	n.rival.Store(&m)
-	n.metrics.duplicates.Inc()
+	n.metrics.duplicates.Add(1)
 	n.logger.Error("another process runs under this node's id: the cluster follows this one, which booted later; give each process its own --id, or stop the other",
 		"id", m.ID, "other", m.GossipAddr, "other_epoch", m.Epoch)
 }

@@ -6,6 +6,7 @@ import (
 	"log"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -20,7 +21,7 @@ type metrics struct {
 	refusals   *prometheus.CounterVec
 	dropped    *prometheus.CounterVec
 	joins      *prometheus.CounterVec
-	duplicates prometheus.Counter
+	duplicates atomic.Uint64
 	snapshots  prometheus.Counter
 	broadcasts prometheus.GaugeFunc
 	problems   prometheus.Counter
@@ -46,9 +47,6 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 		joins: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_membership_joins_total", Help: "Attempts to join through a seed or a lost member, by result.",
 		}, []string{"result"}),
-		duplicates: f.NewCounter(prometheus.CounterOpts{
-			Name: "ringway_membership_duplicate_ids_total", Help: "Times another live process with this node's id and another address was seen.",
-		}),
 		degraded: f.NewGauge(prometheus.GaugeOpts{
 			Name: "ringway_membership_degraded", Help: "1 while the newest snapshot is degraded: this node may be cut off and keeps its peers.",
 		}),
@@ -65,6 +63,10 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 			Name: "ringway_membership_gossip_problems_total", Help: "Warnings and errors that memberlist logged.",
 		}),
 	}
+	f.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ringway_membership_duplicate_ids_total", Help: "Times another live process with this node's id and another address was seen.",
+	}, func() float64 { return float64(m.duplicates.Load()) })
+
 	m.initialise()
 	return m
 }

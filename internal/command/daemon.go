@@ -60,7 +60,7 @@ type Reloader interface {
 // is notified of. Reasons lists why it should not; an empty list means ready. Reasons may
 // be called from any goroutine, also before Run and after it.
 type Readier interface {
-	Reasons() []string
+	Reasons() []node.Reason
 }
 
 // ErrNothingMatched is wrapped by the error of a command whose arguments match nothing. The

@@ -118,7 +118,7 @@ func BuildInfo() prometheus.Collector {
 
 // RegisterReady adds a metric that is 1 if the process should get traffic, which is the
 // case while reasons returns none. Every scrape calls reasons.
-func RegisterReady(reg prometheus.Registerer, reasons func() []string) {
+func RegisterReady(reg prometheus.Registerer, reasons func() []Reason) {
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ringway_ready", Help: "1 while this process should get traffic, as /readyz says; 0 while it should not.",
 	}, func() float64 {

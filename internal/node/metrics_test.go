@@ -12,12 +12,12 @@ import (
 
 func TestReadyIsOneWhileThereIsNoReasonAgainstIt(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	var reasons []string
-	node.RegisterReady(reg, func() []string { return reasons })
+	var reasons []node.Reason
+	node.RegisterReady(reg, func() []node.Reason { return reasons })
 	for _, c := range []struct {
-		reasons []string
+		reasons []node.Reason
 		want    string
-	}{{nil, "1"}, {[]string{"stopping"}, "0"}, {[]string{"stopping", "not joined yet"}, "0"}, {nil, "1"}} {
+	}{{nil, "1"}, {[]node.Reason{{Code: node.Stopping, Text: "stopping"}}, "0"}, {[]node.Reason{{Code: node.Stopping, Text: "stopping"}, node.WaitsToJoin(nil)}, "0"}, {nil, "1"}} {
 		reasons = c.reasons
 		want := "# HELP ringway_ready 1 while this process should get traffic, as /readyz says; 0 while it should not.\n# TYPE ringway_ready gauge\nringway_ready " + c.want + "\n"
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {

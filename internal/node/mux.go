@@ -25,9 +25,55 @@ type Config struct {
 	// Catalogue returns the checksum of the newest view of the services.
 	Catalogue func() uint64
 	// Reasons lists why this member should get no traffic; empty means ready.
-	Reasons func() []string
+	Reasons func() []Reason
 	// Gatherer gathers the metrics for /metrics.
 	Gatherer prometheus.Gatherer
+}
+
+// Reason is why a member should get no traffic. As JSON and as text it is its Text.
+type Reason struct {
+	Code ReasonCode
+	Text string
+}
+
+// ReasonCode is the kind of a Reason, for the remedy that the status page gives.
+type ReasonCode uint8
+
+// The kinds of reasons.
+const (
+	Stopping         ReasonCode = iota + 1
+	Draining                    // an operator drains the relay
+	NotJoined                   // the cluster was not found yet
+	NotSettled                  // the catalogue may lack records
+	NothingReached              // no worker, or no relay to forward to, can be connected to
+	NoSharedKey                 // session cookies cannot be signed
+	NotListening                // the ingress is not open yet
+	NoService                   // a worker without a service
+	ServiceUnhealthy            // the check of a worker's service has not passed
+	ServiceDrained              // an operator drained a worker's service
+)
+
+func (r Reason) String() string { return r.Text }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.Text), nil }
+
+// ReasonTexts returns the texts of reasons.
+func ReasonTexts(reasons []Reason) []string {
+	texts := make([]string, len(reasons))
+	for i, r := range reasons {
+		texts[i] = r.Text
+	}
+	return texts
+}
+
+// WaitsToJoin returns the reason of a member that has not joined; err is why, or nil.
+func WaitsToJoin(err error) Reason {
+	r := Reason{NotJoined, "not joined yet"}
+	if err != nil {
+		r.Text += ": " + err.Error()
+	}
+	return r
 }
 
 // NewMux serves the common paths. The caller adds its own.

@@ -18,7 +18,7 @@ func config() node.Config {
 	return node.Config{
 		Snapshot:  func() *membership.Snapshot { return snapshot },
 		Catalogue: func() uint64 { return 0xabc },
-		Reasons:   func() []string { return nil },
+		Reasons:   func() []node.Reason { return nil },
 		Gatherer:  prometheus.NewRegistry(),
 	}
 }
@@ -33,7 +33,7 @@ func get(cfg node.Config, method, path string) *httptest.ResponseRecorder {
 func ExampleNewMux() {
 	cfg := config()
 	fmt.Print(get(cfg, "GET", "/readyz").Body)
-	cfg.Reasons = func() []string { return []string{"not joined yet"} }
+	cfg.Reasons = func() []node.Reason { return []node.Reason{node.WaitsToJoin(nil)} }
 	w := get(cfg, "GET", "/readyz")
 	fmt.Print(w.Code, " ", w.Body)
 	// Output:

@@ -64,16 +64,19 @@ func (m *manager) next(patience time.Duration) string {
 // reasons are what a process says at the moment.
 type reasons struct {
 	mu  sync.Mutex
-	now []string
+	now []node.Reason
 }
 
 func (r *reasons) set(now ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now = now
+	r.now = nil
+	for _, text := range now {
+		r.now = append(r.now, node.Reason{Text: text})
+	}
 }
 
-func (r *reasons) get() []string {
+func (r *reasons) get() []node.Reason {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.now
@@ -109,7 +112,7 @@ func TestTheServiceManagerHearsOfReloadsOnceTheDaemonIsReady(t *testing.T) {
 	reload() // too early: its end would be taken for readiness
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { n.Run(ctx, func() []string { return nil }) })
+	running.Go(func() { n.Run(ctx, func() []node.Reason { return nil }) })
 	m.hears("READY=1", "STATUS=ready")
 	reload()
 	m.hears("RELOADING=1", "READY=1")
@@ -126,7 +129,7 @@ func TestTheServiceManagerHearsOfReloadsOnceTheDaemonIsReady(t *testing.T) {
 func TestWithoutAServiceManagerNothingIsSaidAndReloadsStayAsTheyAre(t *testing.T) {
 	t.Setenv(node.NotifySocket, "")
 	n := node.NewNotifier(slog.New(slog.DiscardHandler))
-	n.Run(t.Context(), func() []string { t.Error("asked"); return nil }) // returns at once
+	n.Run(t.Context(), func() []node.Reason { t.Error("asked"); return nil }) // returns at once
 	called := false
 	n.Reloading(func() { called = true })()
 	if !called {
@@ -140,7 +143,7 @@ func TestAServiceManagerThatIsGoneIsLoggedAndNothingElse(t *testing.T) {
 	n := node.NewNotifier(slog.New(slog.NewTextHandler(&log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	n.Run(ctx, func() []string { return nil })
+	n.Run(ctx, func() []node.Reason { return nil })
 	if got := bytes.Count(log.Bytes(), []byte("the service manager was not told")); got != 3 {
 		t.Errorf("%d lines, want one for each of READY, STATUS and STOPPING:\n%s", got, log.String())
 	}

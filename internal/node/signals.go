@@ -147,7 +147,7 @@ const (
 // Run sends READY=1 when reasons, which lists why the process should get no traffic,
 // returns none for the first time. It keeps the status line up to date, sends STOPPING=1
 // when ctx ends, and returns.
-func (n *Notifier) Run(ctx context.Context, reasons func() []string) {
+func (n *Notifier) Run(ctx context.Context, reasons func() []Reason) {
 	if n.socket == "" {
 		return
 	}
@@ -157,7 +157,7 @@ func (n *Notifier) Run(ctx context.Context, reasons func() []string) {
 	for {
 		status := "ready"
 		if why := reasons(); len(why) > 0 {
-			status = "not ready: " + strings.Join(why, "; ")
+			status = "not ready: " + strings.Join(ReasonTexts(why), "; ")
 		} else if n.announced.CompareAndSwap(false, true) {
 			n.send("READY=1")
 			tick.Reset(lookAgain)

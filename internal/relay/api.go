@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -75,10 +73,9 @@ type ServiceAnswer = serviceDescription
 
 func (r *Relay) listServices(w http.ResponseWriter, _ *http.Request) {
 	answer := ServicesAnswer{Relay: r.cfg.Membership.ID, Services: []ListedService{}}
-	requests := requestsByService(r.cfg.Registry)
 	for _, s := range r.router.Services() {
 		listed := list(s)
-		listed.Requests = requests[s.Name]
+		listed.Requests = r.requests.Requests(s)
 		answer.Services = append(answer.Services, listed)
 	}
 	node.WriteJSON(w, http.StatusOK, answer)
@@ -97,26 +94,6 @@ func list(s *routing.Service) ListedService {
 		l.RangeText = rangeText(route.Plan, route.Index)
 	}
 	return l
-}
-
-// requestsByService sums the counter of requests over its outcomes, so that the list
-// agrees with the metrics.
-func requestsByService(g prometheus.Gatherer) map[string]uint64 {
-	families, _ := g.Gather() // with an error, Gather returns the families that it could gather
-	sums := map[string]uint64{}
-	for _, f := range families {
-		if f.GetName() != "ringway_relay_requests_total" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			for _, label := range m.GetLabel() {
-				if label.GetName() == "service" {
-					sums[label.GetValue()] += uint64(m.GetCounter().GetValue())
-				}
-			}
-		}
-	}
-	return sums
 }
 
 type serviceSummary struct {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/internal/node"
 )
 
 // post sends an empty POST to a path of the admin API and decodes nothing.
@@ -100,7 +102,7 @@ func TestADrainIsAPOST(t *testing.T) {
 			t.Errorf("GET %s: %d", path, status)
 		}
 	}
-	if len(r.Reasons()) > 0 && slices.Contains(r.Reasons(), "draining") {
+	if len(r.Reasons()) > 0 && slices.ContainsFunc(r.Reasons(), func(r node.Reason) bool { return r.Code == node.Draining }) {
 		t.Error("a GET has drained the relay")
 	}
 }

@@ -123,7 +123,7 @@ func (r *Relay) facts() check.Facts {
 	f := check.Facts{
 		Relay: m.ID, Role: string(m.Role), Version: node.Version(), Settings: sharedSettings(*r.tuned.Load()),
 		ServicesSum: fmt.Sprintf("%016x", r.catalogue.View().Checksum()),
-		Reasons:     r.Reasons(), Descriptors: openFiles(), GossipAddr: r.members.Addr(), PeerAddr: r.cfg.Membership.ForwardAddr,
+		Reasons:     node.ReasonTexts(r.Reasons()), Descriptors: openFiles(), GossipAddr: r.members.Addr(), PeerAddr: r.cfg.Membership.ForwardAddr,
 	}
 	if s := r.members.Snapshot(); s != nil {
 		f.MembersSum, f.Members, f.MemberCount = fmt.Sprintf("%016x", s.Checksum()), membership.IDs(s.Members()), len(s.Members())

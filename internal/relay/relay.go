@@ -33,6 +33,7 @@ type Relay struct {
 	catalogue *advertise.Catalogue
 	expirer   *advertise.Expirer
 	router    *routing.Router
+	requests  *ingress.Metrics // of both listeners
 	keeper    *sharedkey.Keeper
 	tracing   *tracing.Tracing // nil: requests are not traced
 
@@ -116,6 +117,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	metrics := ingress.NewMetrics(cfg.Registry)
+	r.requests = metrics
 	if r.router, err = routing.New(routing.Config{
 		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
 		Plans: cfg.Plans, Links: cfg.Links, Choosing: cfg.Choosing, Datacenter: cfg.Membership.Datacenter, Region: cfg.Membership.Region,
@@ -339,40 +341,39 @@ func (r *Relay) closeServers() {
 }
 
 // Reasons lists why this relay should get no traffic.
-func (r *Relay) Reasons() []string {
+func (r *Relay) Reasons() []node.Reason {
 	reasons := r.waitsFor()
 	if len(reasons) == 0 && !r.late.isOpen() {
-		return []string{"the ingress is not open yet"}
+		return []node.Reason{{Code: node.NotListening, Text: "the ingress is not open yet"}}
 	}
 	return reasons
 }
 
 // waitsFor returns the reasons except that of the ingress, which opens when they end.
-func (r *Relay) waitsFor() []string {
-	var reasons []string
+func (r *Relay) waitsFor() []node.Reason {
+	var reasons []node.Reason
+	add := func(code node.ReasonCode, text string) {
+		reasons = append(reasons, node.Reason{Code: code, Text: text})
+	}
 	if r.stopping.Load() {
-		reasons = append(reasons, "stopping")
+		add(node.Stopping, "stopping")
 	}
 	if r.drain.on() {
-		reasons = append(reasons, "draining")
+		add(node.Draining, "draining")
 	}
 	if status := r.members.Status(); !status.Joined {
-		reason := "not joined yet"
-		if status.Err != nil {
-			reason += ": " + status.Err.Error()
-		}
-		reasons = append(reasons, reason)
+		reasons = append(reasons, node.WaitsToJoin(status.Err))
 	}
 	if !r.router.Settled() {
-		reasons = append(reasons, "the catalogue is not settled yet")
+		add(node.NotSettled, "the catalogue is not settled yet")
 	}
 	if reason := r.router.Unreached(); reason != "" {
-		reasons = append(reasons, reason)
+		add(node.NothingReached, reason)
 	}
 	// A gate picks no worker, so it signs no cookie.
 	if m := r.cfg.Membership; len(r.cfg.Choosing.SessionCookies) > 0 && m.Role == membership.RoleRelay {
 		if err := r.keeper.Ready(); err != nil {
-			reasons = append(reasons, err.Error())
+			add(node.NoSharedKey, err.Error())
 		}
 	}
 	return reasons

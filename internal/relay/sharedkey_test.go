@@ -170,7 +170,7 @@ func TestARelayWithSessionCookiesIsReadyOnceItHasTheSharedKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = r.Close() }()
-		return strings.Contains(strings.Join(r.Reasons(), "; "), refusal)
+		return strings.Contains(fmt.Sprint(r.Reasons()), refusal)
 	}
 	for name, c := range map[string]struct {
 		change func(*Settings)

@@ -25,8 +25,7 @@ func (r *Relay) handleStatusPage(mux *http.ServeMux) {
 // statusSource describes a relay for its status page.
 type statusSource struct {
 	*Relay
-	rings   ringCache
-	signals signals
+	rings ringCache
 }
 
 func (s *statusSource) document(_ context.Context, service string) statuspage.Document {

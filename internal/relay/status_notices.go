@@ -3,33 +3,29 @@ package relay
 import (
 	"fmt"
 	"strings"
-	"sync"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/membership"
 )
 
 // notices returns what an operator needs to know first, the worst first.
-func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.Service, f *statuspage.Focus, reasons []string) []statuspage.Notice {
+func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.Service, f *statuspage.Focus, reasons []node.Reason) []statuspage.Notice {
 	var problems, warnings, notes []statuspage.Notice
 	for _, reason := range reasons {
 		problems = append(problems, readinessNotice(reason))
 	}
-	found := s.signals.read(s.cfg.Registry)
 	if addr, living := s.members.Rival(); living {
 		problems = append(problems, statuspage.Notice{
 			Severity: statuspage.Problem, Runbook: "duplicate-id",
 			Text:   "Another live process has the id of this relay, at " + addr + "; of the two the one that started last gets the traffic.",
 			Remedy: "Give each process an --id of its own.",
 		})
-	} else if found.duplicates > 0 {
+	} else if s.members.RivalsSeen() > 0 {
 		notes = append(notes, statuspage.Notice{
 			Severity: statuspage.Note, Runbook: "duplicate-id",
-			Text:   "Another live process had the id of this relay: seen " + times(found.duplicates) + " since the start. It is gone.",
+			Text:   "Another live process had the id of this relay: seen " + times(s.members.RivalsSeen()) + " since the start. It is gone.",
 			Remedy: "Give each process an --id of its own, so that it does not come back.",
 		})
 	}
@@ -66,18 +62,20 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 }
 
 // readinessNotice adds the remedy to a reason of Reasons.
-func readinessNotice(reason string) statuspage.Notice {
-	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason[:1]) + reason[1:] + "."}
-	switch {
-	case reason == "stopping":
+func readinessNotice(reason node.Reason) statuspage.Notice {
+	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason.Text[:1]) + reason.Text[1:] + "."}
+	switch reason.Code {
+	case node.Stopping:
 		n.Remedy = "It finishes the requests in flight, then it exits."
-	case reason == "draining":
+	case node.Draining:
 		n.Remedy, n.Runbook = "`relay undrain` takes it back.", "drain-forgotten"
-	case strings.HasPrefix(reason, "not joined"):
+	case node.NotJoined:
 		n.Remedy, n.Runbook = "Check the addresses of --join, and that their gossip port is reachable, over TCP and UDP.", "alone"
-	case strings.Contains(reason, "catalogue"):
+	case node.NotSettled, node.NotListening:
 		n.Remedy = "It takes a few seconds after a start."
-	case strings.Contains(reason, "key"):
+	case node.NothingReached:
+		n.Remedy, n.Runbook = "Check the network between this relay and their addresses; it is ready again once one is reached.", "relay-not-ready"
+	case node.NoSharedKey:
 		n.Remedy, n.Runbook = "It is asked for again by itself; other relays must be reachable on their peer address.", "shared-key-missing"
 	}
 	return n
@@ -151,37 +149,6 @@ func failedLately(s *membership.Snapshot) string {
 	return strings.Join(ids, ", ")
 }
 
-// signals caches counters which show that members disagree.
-type signals struct {
-	mu   sync.Mutex
-	at   time.Time
-	last found
-}
-
-type found struct{ duplicates int }
-
-// signalAge is the maximum age of the cache: gathering all metrics costs a millisecond.
-const signalAge = 5 * time.Second
-
-func (s *signals) read(g prometheus.Gatherer) found {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.at.IsZero() && time.Since(s.at) < signalAge {
-		return s.last
-	}
-	families, _ := g.Gather() // with an error, Gather returns the families that it could gather
-	s.at, s.last = time.Now(), found{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			switch f.GetName() {
-			case "ringway_membership_duplicate_ids_total":
-				s.last.duplicates += int(m.GetCounter().GetValue())
-			}
-		}
-	}
-	return s.last
-}
-
 func workers(n int) string {
 	if n == 1 {
 		return "1 worker"
@@ -196,7 +163,7 @@ func hasHave(n int) string {
 	return "have"
 }
 
-func times(n int) string {
+func times(n uint64) string {
 	if n == 1 {
 		return "once"
 	}

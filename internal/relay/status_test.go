@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/statuspage"
 )
@@ -202,9 +203,9 @@ func TestARelayThatIsNotReadySaysWhyAndWhatToDo(t *testing.T) {
 }
 
 func TestEveryReasonForNotBeingReadyHasARemedy(t *testing.T) {
-	for _, reason := range []string{"stopping", "draining", "not joined yet", "not joined yet: cluster mismatch", "the catalogue is not settled yet"} {
-		if n := readinessNotice(reason); n.Remedy == "" || n.Severity != statuspage.Problem {
-			t.Errorf("%q: %+v", reason, n)
+	for code := node.Stopping; code <= node.NotListening; code++ {
+		if n := readinessNotice(node.Reason{Code: code, Text: "reason"}); n.Remedy == "" || n.Text != "Reason." || n.Severity != statuspage.Problem {
+			t.Errorf("%d: %+v", code, n)
 		}
 	}
 }

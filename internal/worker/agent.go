@@ -115,17 +115,13 @@ func (a *Agent) AdminAddr() string { return a.socket.Addr().String() }
 func (a *Agent) GossipAddr() string { return a.members.Addr() }
 
 // Reasons lists why this agent offers nothing at the moment.
-func (a *Agent) Reasons() []string {
-	var reasons []string
+func (a *Agent) Reasons() []node.Reason {
+	var reasons []node.Reason
 	if a.stopping.Load() {
-		reasons = append(reasons, "draining")
+		reasons = append(reasons, node.Reason{Code: node.Stopping, Text: "draining"})
 	}
 	if status := a.members.Status(); !status.Joined {
-		reason := "not joined yet"
-		if status.Err != nil {
-			reason += ": " + status.Err.Error()
-		}
-		reasons = append(reasons, reason)
+		reasons = append(reasons, node.WaitsToJoin(status.Err))
 	}
 	return append(reasons, a.offering.reasons()...)
 }

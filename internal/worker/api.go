@@ -142,16 +142,16 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 }
 
 // statusNotice returns a notice with the remedy for a reason of Reasons.
-func statusNotice(reason string) statuspage.Notice {
-	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason[:1]) + reason[1:] + "."}
-	switch {
-	case reason == "draining":
+func statusNotice(reason node.Reason) statuspage.Notice {
+	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason.Text[:1]) + reason.Text[1:] + "."}
+	switch reason.Code {
+	case node.Stopping:
 		n.Remedy = "It stops: relays send nothing new."
-	case strings.HasPrefix(reason, "not joined"):
+	case node.NotJoined:
 		n.Remedy, n.Runbook = "Check the addresses of --join, and that their gossip port is reachable, over TCP and UDP.", "alone"
-	case strings.Contains(reason, "drained"):
+	case node.ServiceDrained:
 		n.Remedy, n.Runbook = "`worker undrain` offers it again.", "drain-forgotten"
-	case strings.Contains(reason, "service"):
+	case node.ServiceUnhealthy, node.NoService:
 		n.Remedy, n.Runbook = "The check of the service says why; see the table.", "service-unhealthy"
 	}
 	return n

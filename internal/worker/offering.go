@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker/health"
 )
@@ -311,8 +312,8 @@ func (o *offering) status() []ServiceStatus {
 }
 
 // reasons lists why nothing is offered; empty if something is offered.
-func (o *offering) reasons() []string {
-	var reasons []string
+func (o *offering) reasons() []node.Reason {
+	var reasons []node.Reason
 	list := o.status()
 	for _, s := range list {
 		switch {
@@ -320,16 +321,16 @@ func (o *offering) reasons() []string {
 			return nil
 		case len(reasons) == mostNamed:
 		case s.State == Unhealthy:
-			reasons = append(reasons, fmt.Sprintf("service %s is not offered: unhealthy: %s", s.Name, s.Error))
+			reasons = append(reasons, node.Reason{Code: node.ServiceUnhealthy, Text: fmt.Sprintf("service %s is not offered: unhealthy: %s", s.Name, s.Error)})
 		default:
-			reasons = append(reasons, fmt.Sprintf("service %s is drained", s.Name))
+			reasons = append(reasons, node.Reason{Code: node.ServiceDrained, Text: fmt.Sprintf("service %s is drained", s.Name)})
 		}
 	}
 	switch {
 	case len(list) == 0:
-		return []string{"no service is configured yet"}
+		return []node.Reason{{Code: node.NoService, Text: "no service is configured yet"}}
 	case len(list) > len(reasons):
-		return append(reasons, fmt.Sprintf("and %d services more", len(list)-len(reasons)))
+		return append(reasons, node.Reason{Code: reasons[0].Code, Text: fmt.Sprintf("and %d services more", len(list)-len(reasons))})
 	}
 	return reasons
 }

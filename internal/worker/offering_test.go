@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/worker/health"
 )
 
@@ -358,7 +359,7 @@ func TestReasonsSayWhyNothingIsOffered(t *testing.T) {
 	i := startInstance(t)
 	i.sick.Store(true)
 	o, r, _ := startOffering(t)
-	if got := o.reasons(); !slices.Equal(got, []string{"no service is configured yet"}) {
+	if got := o.reasons(); !slices.Equal(got, []node.Reason{{Code: node.NoService, Text: "no service is configured yet"}}) {
 		t.Errorf("%q", got)
 	}
 	if _, heard, _ := r.last(); heard > 0 {
@@ -373,7 +374,7 @@ func TestReasonsSayWhyNothingIsOffered(t *testing.T) {
 	}
 	awaitProbe(t, o, "a", 1)
 	got := o.reasons()
-	if len(got) != 2 || !strings.HasPrefix(got[0], "service a is not offered: unhealthy: ") || !strings.Contains(got[0], "503") || got[1] != "service b is drained" {
+	if len(got) != 2 || got[0].Code != node.ServiceUnhealthy || !strings.HasPrefix(got[0].Text, "service a is not offered: unhealthy: ") || !strings.Contains(got[0].Text, "503") || got[1] != (node.Reason{Code: node.ServiceDrained, Text: "service b is drained"}) {
 		t.Errorf("%q", got)
 	}
 	var dozens []Service
@@ -381,7 +382,7 @@ func TestReasonsSayWhyNothingIsOffered(t *testing.T) {
 		dozens = append(dozens, i.service(t, fmt.Sprintf("s%02d", n), ""))
 	}
 	mustReplace(t, o, dozens...)
-	if got := o.reasons(); len(got) != 11 || got[10] != "and 30 services more" {
+	if got := o.reasons(); len(got) != 11 || got[10].Text != "and 30 services more" {
 		t.Errorf("%q", got)
 	}
 }

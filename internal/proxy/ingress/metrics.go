@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -147,6 +148,22 @@ func (m *Metrics) of(service *routing.Service) *ServiceMetrics {
 	s := m.vectors.of(service.Name)
 	m.services.Store(service, s)
 	return s
+}
+
+// Requests returns how many requests of a service have ended, on all handlers that share m.
+func (m *Metrics) Requests(service *routing.Service) uint64 {
+	known, ok := m.services.Load(service)
+	if !ok {
+		return 0
+	}
+	sum := uint64(0)
+	for _, c := range known.(*ServiceMetrics).byOutcome {
+		var now dto.Metric
+		if c.Write(&now) == nil {
+			sum += uint64(now.GetCounter().GetValue())
+		}
+	}
+	return sum
 }
 
 // Vanished deletes the series of a service that is Gone. Requests that still hold its
