@@ -102,9 +102,9 @@ type Case struct {
 // One worker in five is three times slower.
 const slowShare, slowBy = 0.2, 3
 
-// service is the service name in the plans of package queueing. The service name and the member
-// ids must be the same on both sides, because ranges depend on both.
-const service = "simulated"
+// The service name and the member ids must be the same on both sides, because ranges depend on
+// both.
+const service = queueing.Service
 
 // perWorker is how many relays each worker has.
 const perWorker = 3
