@@ -28,6 +28,11 @@ func (t Topology) String() string {
 	return text
 }
 
+// Capacity returns how many requests per second all workers at normal speed can serve.
+func (t Topology) Capacity() float64 {
+	return float64(t.Workers*Slots) / MeanService.Seconds()
+}
+
 // Service is the service name in the plans, on which ranges depend.
 const Service = "simulated"
 
