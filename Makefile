@@ -19,8 +19,14 @@ IMAGE   ?= ringway
 TAG     ?= devel
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 
-# Tools have a module file of their own, so that they are no dependency of ours.
-staticcheck := go tool -modfile=.ci/tools.mod staticcheck
+# The root module and the simulations, which are a module of their own: go.work covers both.
+# The other modules are outside the workspace and need GOWORK=off, because a workspace has
+# one version of each dependency for all its modules.
+packages := ./... ./sims/...
+
+# Tools have a module file of their own, so that they are no dependency of ours. Go accepts
+# no other module file in a workspace: each module is a run of its own.
+staticcheck := GOWORK=off go tool -modfile=$(CURDIR)/.ci/tools.mod staticcheck
 
 # need: the program $(1), of the Debian package $(2) or of its own name, is there, or
 # is installed where that is possible.
@@ -65,16 +71,16 @@ build: ## build the two binaries into bin/
 .PHONY: test
 test: ## all tests, and those of sims/compare; about 5 minutes on two cores
 	@# Many packages wait for real clocks: twice as many as usual run at a time.
-	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $$(go list ./... | grep -v /internal/e2e)
+	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $$(go list $(packages) | grep -v /internal/e2e)
 	@# Two fleets of processes at a time would starve each other.
 	go test -timeout $(TIMEOUT) -p 1 ./internal/e2e/...
 	@# The comparison with other systems is a separate module: their dependencies must
 	@# not become ours.
-	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go vet ./... && go test ./...; fi
+	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && GOWORK=off go vet ./... && GOWORK=off go test ./...; fi
 
 .PHONY: test-race
 test-race: ## the tests under the race detector, without processes (test-long has some) and results of simulations
-	go test $(RACE) -timeout $(TIMEOUT) $$(go list ./... | grep -v -E '/internal/e2e|/sims/internal/(scenarios/|plot|validation)')
+	go test $(RACE) -timeout $(TIMEOUT) $$(go list $(packages) | grep -v -E '/internal/e2e|/sims/internal/(scenarios/|plot|validation)')
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, go mod tidy: checks only, changes nothing
@@ -82,9 +88,11 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy: checks only, changes nothing
 	if [[ -n $$unformatted ]]; then \
 		printf 'not formatted, run `make fmt`:\n%s\n' "$$unformatted" >&2; exit 1; \
 	fi
-	go vet ./...
+	go vet $(packages)
 	$(staticcheck) ./...
+	cd sims && $(staticcheck) ./...
 	go mod tidy -diff
+	cd sims && go mod tidy -diff
 	cd sims/compare && go mod tidy -diff
 
 .PHONY: fmt
@@ -93,12 +101,12 @@ fmt: ## format all Go files
 
 .PHONY: generate
 generate: ## regenerate the generated files, such as docs/reference/flags.md
-	go generate ./...
+	go generate $(packages)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (60s, or 1000000x), one after the other
 	@# Minimising an input is bounded: it took the whole minute of some targets.
-	@go list ./... | while read -r package; do \
+	@go list $(packages) | while read -r package; do \
 		list=$$(go test -list '^Fuzz' "$$package"); \
 		for target in $$(grep '^Fuzz' <<<"$$list" || true); do \
 			echo "== $$package $$target ($(FUZZTIME))"; \
@@ -109,7 +117,7 @@ fuzz: ## every fuzz target for FUZZTIME (60s, or 1000000x), one after the other
 .PHONY: bench
 bench: ## benchmarks of ring, affinity, advertise and selection, then the comparison with other systems
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./ring/... ./affinity/... ./advertise/... ./selection/...
-	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && go run .; fi
+	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && GOWORK=off go run .; fi
 
 .PHONY: bench-affinity
 bench-affinity: ## who connects to whom, beside what others do; fails when a promise does not hold
@@ -181,13 +189,13 @@ test-deploy: ## alert rules, metrics and systemd units, judged by their own tool
 .PHONY: test-browser
 test-browser: ## the status page in a real browser (needs chromium); pictures in BROWSER_ARTEFACTS
 	@$(call need,chromium)
-	cd internal/e2e/browser && go mod tidy -diff && go vet ./... && go test -count=1 -timeout 8m ./...
+	cd internal/e2e/browser && export GOWORK=off && go mod tidy -diff && go vet ./... && go test -count=1 -timeout 8m ./...
 
 .PHONY: screenshots
 screenshots: ## the pictures of docs/images, of fleets that run (needs chromium and prometheus)
 	@$(call need,chromium) && $(call need,prometheus)
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
-	cd internal/e2e/browser && go run ./screenshots $(CURDIR)/docs/images $(CURDIR)/bin
+	cd internal/e2e/browser && GOWORK=off go run ./screenshots $(CURDIR)/docs/images $(CURDIR)/bin
 
 .PHONY: clean
 clean: ## remove what build leaves behind

@@ -14,9 +14,10 @@
 // sides. A relay reads the clock twice per request anyway, for deadlines and
 // metrics, so -check judges the time-given row.
 //
-//	go run . -check
-//	go test -bench . -cpu 1,2
+//	GOWORK=off go run . -check
+//	GOWORK=off go test -bench . -cpu 1,2
 //
 // The command is a separate module, so that Ringway does not depend on the
-// systems in the comparison.
+// systems in the comparison, and outside the workspace, so that they do not raise
+// the versions that Ringway is tested with.
 package main

@@ -1,6 +1,7 @@
 // Package browser runs fleets and tests their status pages with a real browser: headless
 // Chromium, controlled through the DevTools protocol. It is a separate module, so that the
-// driver of the browser is not a dependency of Ringway.
+// driver of the browser is not a dependency of Ringway, and outside the workspace: its
+// commands need GOWORK=off.
 //
 // Promise: a page that passed a test loaded nothing from other origins, logged no error and
 // threw no exception, in all steps of the test.

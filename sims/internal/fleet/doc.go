@@ -1,5 +1,7 @@
-// Package fleet contains the common parts of the simulations of affinity: fleets of numbered
-// relays and workers, ways to connect them, and the changes of the connections over time.
+// Package fleet contains the model of a fleet that the simulations share: numbered relays and
+// workers with their ids, ways to connect them, and the changes of the connections over time.
+// Package queueing adds requests to it. Scenario surge has slots instead of connections, and
+// scenario gossip runs real members.
 //
 // # Promise
 //
@@ -13,8 +15,9 @@
 //
 //	Size ──► New ──► Fleet ──► Strategy.Connect ──► Graph ──► Measure: coverage, load
 //	                   │                              └─────► Moved: before and after
-//	                   └─────► Mesh: relays with a peering table each, and a clock that
-//	                           the caller advances
+//	                   ├─────► Mesh: relays with a peering table each, and a clock that
+//	                   │       the caller advances
+//	                   └─────► RelayIDs, WorkerIDs ──► affinity.Plan ──► EachConnection
 //
 // # Rules
 //

@@ -115,6 +115,12 @@ func RelayID(n int) string { return "relay-" + strconv.Itoa(n) }
 // WorkerID returns the id of a worker.
 func WorkerID(n int) string { return "worker-" + strconv.Itoa(n) }
 
+// RelayIDs returns the ids of the relays, in the order of Relays.
+func (f Fleet) RelayIDs() []string { return ids(f.Relays, RelayID) }
+
+// WorkerIDs returns the ids of the workers, in the order of Workers.
+func (f Fleet) WorkerIDs() []string { return ids(f.Workers, WorkerID) }
+
 func ids(members []int, name func(int) string) []string {
 	out := make([]string, len(members))
 	for i, n := range members {
@@ -123,8 +129,8 @@ func ids(members []int, name func(int) string) []string {
 	return out
 }
 
-// number is the inverse of RelayID and WorkerID.
-func number(id string) int {
+// Number is the inverse of RelayID and WorkerID.
+func Number(id string) int {
 	n, err := strconv.Atoi(id[strings.IndexByte(id, '-')+1:])
 	if err != nil {
 		panic(err) // the id is not from RelayID or WorkerID
@@ -136,7 +142,7 @@ func number(id string) int {
 func numbers(ids []string) []int {
 	out := make([]int, len(ids))
 	for i, id := range ids {
-		out[i] = number(id)
+		out[i] = Number(id)
 	}
 	return out
 }

@@ -28,6 +28,9 @@ type Mesh struct {
 	stations map[int]*station
 	degree   []int  // open connections by worker
 	inRange  []bool // by worker, while Follow updates a relay
+	// Service is the service name in the plans, on which ranges depend. The caller may
+	// replace the default before Begin.
+	Service string
 	// Opened counts the connections opened; the caller may reset Opened.
 	Opened int
 }
@@ -49,13 +52,16 @@ type View struct {
 	there []bool // whether the worker exists, by worker
 }
 
+// service is the service name in the plans.
+const service = "bench"
+
 // newcomers is the largest number of workers that may join a mesh.
 const newcomers = 1000
 
 // NewMesh returns a mesh without relays.
 func NewMesh(s Size, how Gentleness) *Mesh {
 	numbers := s.Workers + newcomers
-	return &Mesh{size: s, how: how, now: time.Unix(0, 0), stations: map[int]*station{}, degree: make([]int, numbers), inRange: make([]bool, numbers)}
+	return &Mesh{size: s, how: how, Service: service, now: time.Unix(0, 0), stations: map[int]*station{}, degree: make([]int, numbers), inRange: make([]bool, numbers)}
 }
 
 // NewView returns the view of relays that start now.
@@ -109,7 +115,7 @@ func (m *Mesh) Learn(v *View, f Fleet) error {
 	}
 	var err error
 	v.plan, err = peering.Plan(affinity.PlanConfig{
-		Service: "bench", Relays: affinity.Relays(ids(f.Relays, RelayID)), Workers: affinity.Workers(ids(f.Workers, WorkerID)),
+		Service: m.Service, Relays: affinity.Relays(f.RelayIDs()), Workers: affinity.Workers(f.WorkerIDs()),
 		RelaysPerService: m.size.Relays, IndexSource: m.how.Index, Strategy: m.how.Strategy,
 		Minimums: affinity.Minimums{PeersPerWorker: m.size.PerWorker, PeersPerRelay: m.size.PerRelay},
 	}, absent)
@@ -120,7 +126,7 @@ func (m *Mesh) Learn(v *View, f Fleet) error {
 func (m *Mesh) Follow(v *View, relays []int) error {
 	index := make(map[int]int, m.size.Relays)
 	for i, relay := range v.plan.Affine() {
-		index[number(relay)] = i
+		index[Number(relay)] = i
 	}
 	var row []affinity.Assignment
 	for _, relay := range relays {
@@ -132,7 +138,7 @@ func (m *Mesh) Follow(v *View, relays []int) error {
 				return err
 			}
 			for _, a := range row {
-				if w := number(a.Worker); v.there[w] {
+				if w := Number(a.Worker); v.there[w] {
 					in = append(in, w)
 					m.inRange[w] = true
 				}
@@ -150,7 +156,7 @@ func (m *Mesh) Follow(v *View, relays []int) error {
 			}
 		}
 		st.linked = append(in[:len(in):len(in)], near...)
-		st.table.Want("bench", in, near, m.now)
+		st.table.Want(m.Service, in, near, m.now)
 		m.act(st)
 	}
 	return nil

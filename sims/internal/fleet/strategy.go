@@ -55,9 +55,9 @@ func Ours() []Strategy {
 func Plan(cfg affinity.PlanConfig) func(*Graph, Size, Fleet) error {
 	return func(g *Graph, s Size, f Fleet) error {
 		cfg := cfg
-		cfg.Service = "bench"
-		cfg.Relays = affinity.Relays(ids(f.Relays, RelayID))
-		cfg.Workers = affinity.Workers(ids(f.Workers, WorkerID))
+		cfg.Service = service
+		cfg.Relays = affinity.Relays(f.RelayIDs())
+		cfg.Workers = affinity.Workers(f.WorkerIDs())
 		cfg.Minimums = affinity.Minimums{PeersPerWorker: s.PerWorker, PeersPerRelay: s.PerRelay}
 		cfg.RelaysPerService = len(f.Relays)
 		if cfg.IndexSource == affinity.IndexSlot {
@@ -70,18 +70,25 @@ func Plan(cfg affinity.PlanConfig) func(*Graph, Size, Fleet) error {
 		if p.Fallback() != "" {
 			return fmt.Errorf("%v: %s", s, p.Fallback())
 		}
-		var assignments []affinity.Assignment
-		for i, relay := range p.Affine() {
-			if assignments, err = p.AppendAssignments(assignments[:0], i); err != nil {
-				return err
-			}
-			r := number(relay)
-			for _, a := range assignments {
-				g.Connect(r, number(a.Worker), a.Weight)
-			}
-		}
-		return nil
+		return EachConnection(p, g.Connect)
 	}
+}
+
+// EachConnection calls do for each connection of a plan of numbered members, ordered by the
+// relay's index. Share is the part of the relay's traffic that the connection carries.
+func EachConnection(p *affinity.Plan, do func(relay, worker int, share float64)) error {
+	var row []affinity.Assignment
+	for i, relay := range p.Affine() {
+		var err error
+		if row, err = p.AppendAssignments(row[:0], i); err != nil {
+			return err
+		}
+		r := Number(relay)
+		for _, a := range row {
+			do(r, Number(a.Worker), a.Weight)
+		}
+	}
+	return nil
 }
 
 // finagle is Twitter's deterministic aperture (DeterministicAperture.scala): clients and
@@ -144,12 +151,7 @@ func productionRange(s Size, i int, relays, workers float64) (start, end int) {
 }
 
 func byAddress(members []int, name func(int) string) []int {
-	out := ring.Order("address", ids(members, name))
-	numbers := make([]int, len(out))
-	for i, id := range out {
-		numbers[i] = number(id)
-	}
-	return slices.Clip(numbers)
+	return numbers(ring.Order("address", ids(members, name)))
 }
 
 // sreBook is the deterministic subsetting of the SRE book, chapter 20: the clients form

@@ -1,9 +1,8 @@
 package policy
 
 import (
-	"strconv"
-
 	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/sims/internal/fleet"
 	"github.com/ringway/ringway/sims/internal/queueing"
 )
 
@@ -36,7 +35,7 @@ type ringway struct {
 func (r *ringway) Update(endpoints []queueing.Endpoint, now selection.Instant) {
 	list := make([]selection.Endpoint, len(endpoints))
 	for i, e := range endpoints {
-		list[i] = selection.Endpoint{ID: "worker-" + strconv.Itoa(e.Worker), Weight: e.Weight, Tier: e.Tier, Value: int32(e.Worker)}
+		list[i] = selection.Endpoint{ID: fleet.WorkerID(e.Worker), Weight: e.Weight, Tier: e.Tier, Value: int32(e.Worker)}
 	}
 	if err := r.UpdateRange(selection.Range{Endpoints: list, MinEffective: r.least}, now); err != nil {
 		panic(err) // ranges come from package affinity

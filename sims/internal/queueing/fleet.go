@@ -29,6 +29,33 @@ type Config struct {
 	QueueBound int
 }
 
+// stream returns a stream of random numbers of the run. Separate streams keep the arrivals
+// equal for policies that draw different amounts of random numbers.
+func (c *Config) stream(n uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, n)) }
+
+// SlowFactors returns how many times slower than normal each worker is at the start.
+func (c *Config) SlowFactors() []float64 {
+	out := make([]float64, c.Topology.Workers)
+	slow := int(math.Round(c.Scenario.SlowShare * float64(len(out))))
+	for i, n := range c.stream(4).Perm(len(out)) {
+		out[n] = 1
+		if i < slow {
+			out[n] = c.Scenario.SlowBy
+		}
+	}
+	return out
+}
+
+// Work returns the work of the first n requests, as the time that a worker of normal speed
+// needs for it.
+func (c *Config) Work(n int) []time.Duration {
+	random, out := c.stream(2), make([]time.Duration, n)
+	for i := range out {
+		out[i] = time.Duration(c.Scenario.demand(random))
+	}
+	return out
+}
+
 // Step is one event of a script. Do runs at the first Refresh at or after At.
 type Step struct {
 	At selection.Instant
@@ -112,17 +139,9 @@ func (f *Fleet) build() error {
 	if f.QueueBound == 0 {
 		f.QueueBound = QueueBound
 	}
-	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(f.Seed, n)) }
-	// Separate random streams keep the arrivals equal for policies that draw different
-	// amounts of random numbers.
-	f.arrivals, f.work, f.luck = stream(1), stream(2), stream(3)
-	f.workers = make([]worker, f.Topology.Workers)
-	slow := int(math.Round(f.Scenario.SlowShare * float64(len(f.workers))))
-	for i, n := range stream(4).Perm(len(f.workers)) {
-		f.workers[n] = worker{slow: 1, turn: Turn{Slow: 1}}
-		if i < slow {
-			f.workers[n].slow = f.Scenario.SlowBy
-		}
+	f.arrivals, f.work, f.luck = f.stream(1), f.stream(2), f.stream(3)
+	for _, slow := range f.SlowFactors() {
+		f.workers = append(f.workers, worker{slow: slow, turn: Turn{Slow: 1}})
 	}
 	covered := make([]int, len(f.workers))
 	for _, endpoints := range ranges {
@@ -141,7 +160,7 @@ func (f *Fleet) build() error {
 	}
 	least := (f.Topology.Workers + f.Topology.Clients - 1) / f.Topology.Clients
 	for i, endpoints := range ranges {
-		c := f.Policy.New(Env{Index: i, MinEffective: least, Rand: stream(100 + uint64(i)), Fleet: f})
+		c := f.Policy.New(Env{Index: i, MinEffective: least, Rand: f.stream(100 + uint64(i)), Fleet: f})
 		c.Update(endpoints, 0)
 		f.clients = append(f.clients, c)
 		f.sending = append(f.sending, i)
@@ -240,7 +259,7 @@ func (f *Fleet) join() {
 // send processes the arrival of a request at a client.
 func (f *Fleet) send() {
 	client := f.sending[f.arrivals.IntN(len(f.sending))]
-	r := request{client: int32(client), start: f.now, work: f.demand(), unlucky: f.luck.Float64() < f.Scenario.Background}
+	r := request{client: int32(client), start: f.now, work: f.Scenario.demand(f.work), unlucky: f.luck.Float64() < f.Scenario.Background}
 	f.arrive()
 	f.callers.begin(f, &r)
 	f.attempt(r)
@@ -263,14 +282,14 @@ func (f *Fleet) attempt(r request) {
 }
 
 // demand draws the work in a request, in ns.
-func (f *Fleet) demand() float32 {
-	if f.Scenario.Bimodal {
-		if f.work.IntN(10) == 0 {
+func (s *Scenario) demand(random *rand.Rand) float32 {
+	if s.Bimodal {
+		if random.IntN(10) == 0 {
 			return float32(137_500 * time.Microsecond)
 		}
 		return float32(12_500 * time.Microsecond)
 	}
-	return float32(float64(MeanService) * math.Exp(f.work.NormFloat64()-0.5))
+	return float32(float64(MeanService) * math.Exp(random.NormFloat64()-0.5))
 }
 
 // Probe sends a load probe to a worker; the answer goes to Prober.Probed of the client.

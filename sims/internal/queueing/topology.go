@@ -2,11 +2,10 @@ package queueing
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/ring"
+	"github.com/ringway/ringway/sims/internal/fleet"
 )
 
 // Topology is the number of clients and workers, and the number of workers in each client's
@@ -29,6 +28,26 @@ func (t Topology) String() string {
 	return text
 }
 
+// Capacity returns how many requests per second all workers at normal speed can serve.
+func (t Topology) Capacity() float64 {
+	return float64(t.Workers*Slots) / MeanService.Seconds()
+}
+
+// Service is the service name in the plans, on which ranges depend.
+const Service = "simulated"
+
+// Plan returns the plan of a fleet of the given number of workers, with balanced ranges.
+func (t Topology) Plan(workers int) (*affinity.Plan, error) {
+	f := fleet.New(t.Clients, workers)
+	return affinity.NewPlan(affinity.PlanConfig{
+		Service:          Service,
+		Relays:           affinity.Relays(f.RelayIDs()),
+		Workers:          affinity.Workers(f.WorkerIDs()),
+		RelaysPerService: t.Clients,
+		Minimums:         affinity.Minimums{PeersPerWorker: max(3, t.Range*t.Clients/t.Workers), PeersPerRelay: 1},
+	})
+}
+
 // ranges returns every client's range in a fleet of the given number of workers.
 func (t Topology) ranges(workers int) ([][]Endpoint, error) {
 	if t.Clients < 1 || t.Range < 1 || t.Range > t.Workers {
@@ -37,14 +56,7 @@ func (t Topology) ranges(workers int) ([][]Endpoint, error) {
 	if t.Rendezvous {
 		return t.rendezvous(workers)
 	}
-	perWorker := t.Range * t.Clients / t.Workers
-	plan, err := affinity.NewPlan(affinity.PlanConfig{
-		Service:          "simulated",
-		Relays:           affinity.Relays(names("relay", t.Clients)),
-		Workers:          affinity.Workers(names("worker", workers)),
-		RelaysPerService: t.Clients,
-		Minimums:         affinity.Minimums{PeersPerWorker: max(3, perWorker), PeersPerRelay: 1},
-	})
+	plan, err := t.Plan(workers)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +67,7 @@ func (t Topology) ranges(workers int) ([][]Endpoint, error) {
 			return nil, err
 		}
 		for _, a := range assignments {
-			out[i] = append(out[i], Endpoint{Worker: number(a.Worker), Weight: a.Weight})
+			out[i] = append(out[i], Endpoint{Worker: fleet.Number(a.Worker), Weight: a.Weight})
 		}
 		if workers == t.Workers && len(out[i]) != t.Range {
 			return nil, fmt.Errorf("queueing: %v: a client has %d workers; choose a range that is a multiple of workers/clients, at least 3 times, or all workers", t, len(out[i]))
@@ -65,8 +77,9 @@ func (t Topology) ranges(workers int) ([][]Endpoint, error) {
 }
 
 func (t Topology) rendezvous(workers int) ([][]Endpoint, error) {
+	f := fleet.New(t.Clients, workers)
 	nodes := make([]ring.Node, workers)
-	for i, name := range names("worker", workers) {
+	for i, name := range f.WorkerIDs() {
 		nodes[i] = ring.Node{ID: name, Weight: 1}
 	}
 	all, err := ring.NewRendezvous(nodes)
@@ -74,27 +87,10 @@ func (t Topology) rendezvous(workers int) ([][]Endpoint, error) {
 		return nil, err
 	}
 	out := make([][]Endpoint, t.Clients)
-	for i, name := range names("relay", t.Clients) {
+	for i, name := range f.RelayIDs() {
 		for _, id := range all.Top(name, t.Range) {
-			out[i] = append(out[i], Endpoint{Worker: number(id), Weight: 1})
+			out[i] = append(out[i], Endpoint{Worker: fleet.Number(id), Weight: 1})
 		}
 	}
 	return out, nil
-}
-
-// names returns the ids of n members; number is the inverse.
-func names(kind string, n int) []string {
-	out := make([]string, n)
-	for i := range out {
-		out[i] = kind + "-" + strconv.Itoa(i)
-	}
-	return out
-}
-
-func number(id string) int {
-	n, err := strconv.Atoi(id[strings.IndexByte(id, '-')+1:])
-	if err != nil {
-		panic(err) // the id is not from names
-	}
-	return n
 }

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	model "github.com/ringway/ringway/sims/internal/fleet"
 )
 
 // patience is the longest wait for a state of the fleet.
@@ -73,7 +75,7 @@ func startFleet(ctx context.Context, c Case) (f *fleet, err error) {
 		if err != nil {
 			return f, err
 		}
-		r.process, err = start(ctx, f.dir, relayID(i), append(slices.Clone(common), "--id", relayID(i),
+		r.process, err = start(ctx, f.dir, model.RelayID(i), append(slices.Clone(common), "--id", model.RelayID(i),
 			"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", peer, "--admin-addr", r.admin,
 			"--relays-per-service", strconv.Itoa(c.Relays), "--min-peers-per-worker", strconv.Itoa(perWorker), "--min-peers-per-relay", "1",
 			"--peer-slack", strconv.Itoa(slack), "--member-grace", "1s", "--expose-route-headers")...)
@@ -86,7 +88,7 @@ func startFleet(ctx context.Context, c Case) (f *fleet, err error) {
 		if err != nil {
 			return f, err
 		}
-		agent, startErr := start(ctx, f.dir, workerID(i), append(slices.Clone(common), "--id", workerID(i),
+		agent, startErr := start(ctx, f.dir, model.WorkerID(i), append(slices.Clone(common), "--id", model.WorkerID(i),
 			"--gossip-addr", gossip, "--admin-addr", admin, "--sidecar-addr", "127.0.0.1:0", "--service", service+"="+b.addr())...)
 		if startErr != nil {
 			return f, startErr

@@ -94,7 +94,7 @@ const realitySteps = 4
 
 // plansAlike reports whether each relay has the same range and weights as in the model.
 func (f *fleet) plansAlike(ctx context.Context, c Case) (bool, error) {
-	model, err := c.plan(nil)
+	model, err := c.topology().Plan(c.Workers)
 	if err != nil {
 		return false, err
 	}

@@ -2,7 +2,6 @@ package validation
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -43,14 +42,13 @@ func simulate(c Case, draw int) ([]request, observation, error) {
 		env.Rand = rand.New(rand.NewPCG(c.Seed, uint64(1000*draw+env.Index)))
 		return &recorder{Client: ours.New(env), relay: env.Index, requests: &requests, seen: &seen}
 	}}
-	_, err := queueing.Run(queueing.Config{
-		Topology: c.topology(), Policy: recording, Load: c.Load, Seed: c.Seed,
-		Scenario: queueing.Scenario{Name: "validation", SlowShare: slowShare, SlowBy: slowBy, End: queueing.Warmup + selection.Instant(c.Measured)},
-	})
+	cfg := c.config()
+	cfg.Policy = recording
+	_, err := queueing.Run(cfg)
 	if err != nil {
 		return nil, observation{}, fmt.Errorf("simulate: %w", err)
 	}
-	for i, work := range c.work(len(requests)) {
+	for i, work := range cfg.Work(len(requests)) {
 		requests[i].work = work
 	}
 	return requests, seen, nil
@@ -102,15 +100,29 @@ type Case struct {
 // One worker in five is three times slower.
 const slowShare, slowBy = 0.2, 3
 
-// service is the service name in the plans of package queueing. The service name and the member
-// ids must be the same on both sides, because ranges depend on both.
-const service = "simulated"
+// The service name and the member ids must be the same on both sides, because ranges depend on
+// both.
+const service = queueing.Service
 
 // perWorker is how many relays each worker has.
 const perWorker = 3
 
 func (c Case) topology() queueing.Topology {
 	return queueing.Topology{Clients: c.Relays, Workers: c.Workers, Range: perWorker * c.Workers / c.Relays}
+}
+
+// config is the model of the case, without a policy.
+func (c Case) config() queueing.Config {
+	return queueing.Config{
+		Topology: c.topology(), Load: c.Load, Seed: c.Seed,
+		Scenario: queueing.Scenario{Name: "validation", SlowShare: slowShare, SlowBy: slowBy, End: queueing.Warmup + selection.Instant(c.Measured)},
+	}
+}
+
+// slowFactors returns how many times slower than normal each worker is.
+func (c Case) slowFactors() []float64 {
+	cfg := c.config()
+	return cfg.SlowFactors()
 }
 
 // request is one request of the case.
@@ -122,26 +134,3 @@ type request struct {
 
 // measured reports whether the request is after the warm-up and thus measured.
 func (r request) measured() bool { return r.due >= time.Duration(queueing.Warmup) }
-
-// slowFactors returns how many times slower than normal each worker is, as drawn by package
-// queueing; a test compares both.
-func (c Case) slowFactors() []float64 {
-	factors := make([]float64, c.Workers)
-	for i, n := range rand.New(rand.NewPCG(c.Seed, 4)).Perm(c.Workers) {
-		factors[n] = 1
-		if i < int(math.Round(slowShare*float64(c.Workers))) {
-			factors[n] = slowBy
-		}
-	}
-	return factors
-}
-
-// work draws the work of n requests as package queueing does; a test compares both.
-func (c Case) work(n int) []time.Duration {
-	random := rand.New(rand.NewPCG(c.Seed, 2))
-	out := make([]time.Duration, n)
-	for i := range out {
-		out[i] = time.Duration(float64(queueing.MeanService) * math.Exp(random.NormFloat64()-0.5))
-	}
-	return out
-}

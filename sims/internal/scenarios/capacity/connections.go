@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/affinity"
+	model "github.com/ringway/ringway/sims/internal/fleet"
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
@@ -54,12 +55,7 @@ type connections struct {
 
 // connect plans every service and adds up the connections.
 func (f fleet) connect() (connections, error) {
-	relays := make([]string, f.relays)
-	index := make(map[string]int, f.relays)
-	for i := range relays {
-		relays[i] = fmt.Sprintf("relay-%d", i)
-		index[relays[i]] = i
-	}
+	relays := model.New(f.relays, 0).RelayIDs()
 	served, ofRelay, ofWorker := make([]int, f.relays), make([]int, f.relays), make([]int, f.workers)
 	// Workers offer the services in turn, so that all services have about equally many
 	// workers.
@@ -70,38 +66,26 @@ func (f fleet) connect() (connections, error) {
 			offered[s] = append(offered[s], w)
 		}
 	}
-	number := make(map[string]int, f.workers)
-	names := make([]string, f.workers)
-	for w := range names {
-		names[w] = fmt.Sprintf("worker-%d", w)
-		number[names[w]] = w
-	}
-	var row []affinity.Assignment
 	for s, workers := range offered {
 		if len(workers) == 0 {
 			continue
 		}
-		ids := make([]string, len(workers))
-		for i, w := range workers {
-			ids[i] = names[w]
-		}
 		plan, err := affinity.NewPlan(affinity.PlanConfig{
-			Service: fmt.Sprintf("service-%d", s), Relays: affinity.Relays(relays), Workers: affinity.Workers(ids),
+			Service: fmt.Sprintf("service-%d", s), Relays: affinity.Relays(relays), Workers: affinity.Workers(model.Fleet{Workers: workers}.WorkerIDs()),
 			RelaysPerService: f.perService, Minimums: affinity.Minimums{PeersPerWorker: f.m, PeersPerRelay: f.p},
 			Strategy: f.strategy, IndexSource: f.index,
 		})
 		if err != nil {
 			return connections{}, err
 		}
-		for i, relay := range plan.Affine() {
-			if row, err = plan.AppendAssignments(row[:0], i); err != nil {
-				return connections{}, err
-			}
-			served[index[relay]]++
-			ofRelay[index[relay]] += len(row)
-			for _, a := range row {
-				ofWorker[number[a.Worker]]++
-			}
+		for _, relay := range plan.Affine() {
+			served[model.Number(relay)]++
+		}
+		if err := model.EachConnection(plan, func(relay, worker int, _ float64) {
+			ofRelay[relay]++
+			ofWorker[worker]++
+		}); err != nil {
+			return connections{}, err
 		}
 	}
 	return connections{spreadOf(served), spreadOf(ofRelay), spreadOf(ofWorker)}, nil

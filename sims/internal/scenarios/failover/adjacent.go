@@ -16,21 +16,13 @@ type rangesOf func(relays, workers int) ([][]int, error)
 // hashed returns the ranges that relays use, in the order of hashes.
 func hashed(relays, workers int) ([][]int, error) {
 	f := fleet.New(relays, workers)
-	var all members
-	for _, n := range f.Relays {
-		all.relays = append(all.relays, affinity.Relay{ID: fleet.RelayID(n)})
-	}
-	for _, n := range f.Workers {
-		all.workers = append(all.workers, affinity.Worker{ID: fleet.WorkerID(n)})
-	}
-	links, _, err := subject{}.connections(all)
+	links, _, err := subject{}.connections(members{affinity.Relays(f.RelayIDs()), affinity.Workers(f.WorkerIDs())})
 	if err != nil {
 		return nil, err
 	}
 	out := make([][]int, relays)
 	for l := range links {
-		relay := numberOf(l.relay)
-		out[relay] = append(out[relay], numberOf(l.worker))
+		out[l.relay] = append(out[l.relay], l.worker)
 	}
 	return out, nil
 }

@@ -2,7 +2,6 @@ package failover
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/sims/internal/fleet"
@@ -63,37 +62,31 @@ func (l loss) from(r *scenario.Run, m members) members {
 	return out
 }
 
-type link struct{ relay, worker string }
+// link is a connection, by the numbers of its ends.
+type link struct{ relay, worker int }
 
 // connections returns all connections of a plan, and the load of each worker when all relays
 // carry equal traffic.
-func (s subject) connections(m members) (map[link]bool, map[string]float64, error) {
+func (s subject) connections(m members) (map[link]bool, map[int]float64, error) {
 	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "sim", Relays: m.relays, Workers: m.workers, RelaysPerService: len(m.relays)})
 	if err != nil {
 		return nil, nil, err
 	}
-	placeOf := map[string]affinity.Place{}
-	for _, w := range m.workers {
-		placeOf[w.ID] = w.Place
-	}
+	ofRelay, ofWorker := map[int]affinity.Place{}, map[int]affinity.Place{}
 	for _, r := range m.relays {
-		placeOf[r.ID] = r.Place
+		ofRelay[fleet.Number(r.ID)] = r.Place
 	}
-	links, load := map[link]bool{}, map[string]float64{}
-	for i, relay := range plan.Affine() {
-		assignments, err := plan.Assignments(i)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, a := range assignments {
-			if s.homeOnly && placeOf[relay] != placeOf[a.Worker] {
-				continue
-			}
-			links[link{relay, a.Worker}] = true
-			load[a.Worker] += a.Weight
-		}
+	for _, w := range m.workers {
+		ofWorker[fleet.Number(w.ID)] = w.Place
 	}
-	return links, load, nil
+	links, load := map[link]bool{}, map[int]float64{}
+	err = fleet.EachConnection(plan, func(relay, worker int, share float64) {
+		if !s.homeOnly || ofRelay[relay] == ofWorker[worker] {
+			links[link{relay, worker}] = true
+			load[worker] += share
+		}
+	})
+	return links, load, err
 }
 
 // plans removes places from a fleet.
@@ -123,13 +116,12 @@ func plans(r *scenario.Run, s subject) error {
 		if err != nil {
 			return err
 		}
-		perRelay, perWorker := map[string]int{}, map[string]int{}
+		perRelay, perWorker := map[int]int{}, map[int]int{}
 		crossing, fresh, elsewhere := 0, 0, 0
-		siteOf := func(id string, each int) int { return numberOf(id) / each }
 		for c := range during {
 			perRelay[c.relay]++
 			perWorker[c.worker]++
-			from, to := siteOf(c.relay, r.Int("relays")), siteOf(c.worker, r.Int("workers"))
+			from, to := c.relay/r.Int("relays"), c.worker/r.Int("workers") // sites
 			if from != to {
 				crossing++
 			}
@@ -143,12 +135,12 @@ func plans(r *scenario.Run, s subject) error {
 		fewestRelays, fewestWorkers := len(rest.relays), len(rest.workers)
 		heaviest, sum := 0.0, 0.0
 		for _, w := range rest.workers {
-			fewestRelays = min(fewestRelays, perWorker[w.ID])
-			heaviest = max(heaviest, load[w.ID])
-			sum += load[w.ID]
+			fewestRelays = min(fewestRelays, perWorker[fleet.Number(w.ID)])
+			heaviest = max(heaviest, load[fleet.Number(w.ID)])
+			sum += load[fleet.Number(w.ID)]
 		}
 		for _, relay := range rest.relays {
-			fewestWorkers = min(fewestWorkers, perRelay[relay.ID])
+			fewestWorkers = min(fewestWorkers, perRelay[fleet.Number(relay.ID)])
 		}
 		t.Add(l.name, fewestRelays, fewestWorkers, heaviest*float64(len(rest.workers))/sum, 100*float64(crossing)/float64(len(during)), fresh, elsewhere)
 		r.Check(covered, float64(fewestRelays), l.name)
@@ -161,13 +153,4 @@ func plans(r *scenario.Run, s subject) error {
 	p.Bars("opened", opened)
 	p.Conclusion = fmt.Sprintf("Who is left opens %.0f connections when a datacenter is lost, %.0f when a region is; where a place loses its workers or its relays alone, the region takes over with %.0f and %.0f.", opened[2], opened[3], opened[0], opened[1])
 	return nil
-}
-
-// numberOf returns the number in the id of a relay or worker.
-func numberOf(id string) int {
-	n := 0
-	for _, c := range id[strings.IndexByte(id, '-')+1:] {
-		n = 10*n + int(c-'0')
-	}
-	return n
 }

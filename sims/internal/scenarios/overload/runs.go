@@ -78,7 +78,7 @@ func run(r *scenario.Run) error {
 		t.Add(name, mark, o.goodput, o.mean, until, 100*o.refused, 100*o.late, int(o.p99.Milliseconds()))
 		line := served.Line(name)
 		for s, at := range o.seconds[:len(o.seconds)-1] { // the last second has no arrivals
-			line.At(float64(s), float64(at.Served)/capacity(r))
+			line.At(float64(s), float64(at.Served)/topology(r).Capacity())
 		}
 	}
 	return nil
@@ -88,11 +88,6 @@ func at(d time.Duration) selection.Instant { return selection.Instant(d) }
 
 func topology(r *scenario.Run) queueing.Topology {
 	return queueing.Topology{Clients: r.Int("relays"), Workers: 5 * r.Int("relays"), Range: known}
-}
-
-// capacity returns the capacity of the fleet, in requests per second.
-func capacity(r *scenario.Run) float64 {
-	return float64(topology(r).Workers*queueing.Slots) / queueing.MeanService.Seconds()
 }
 
 func config(r *scenario.Run, limit string) queueing.Config {
@@ -116,7 +111,7 @@ func (o *outcome) overloaded(r *scenario.Run, limit string) error {
 	if err != nil {
 		return err
 	}
-	o.judge(result.Seconds, span{int(from.Seconds()), int(to.Seconds())}, capacity(r))
+	o.judge(result.Seconds, span{int(from.Seconds()), int(to.Seconds())}, topology(r).Capacity())
 	return nil
 }
 

@@ -137,12 +137,7 @@ func storm(r *scenario.Run, d defence) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	return judge(result.Seconds, int(from.Seconds()), int(to.Seconds()), capacity(r.Int("relays"))), nil
-}
-
-// capacity returns the capacity of the fleet, in requests per second.
-func capacity(relays int) float64 {
-	return float64(topologyOf(relays).Workers*queueing.Slots) / queueing.MeanService.Seconds()
+	return judge(result.Seconds, int(from.Seconds()), int(to.Seconds()), topologyOf(r.Int("relays")).Capacity()), nil
 }
 
 // judge computes the outcome from the seconds of a run.
