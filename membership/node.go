@@ -311,6 +311,11 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 func (n *Node) loop(ctx context.Context, state *table) {
 	var due, tick <-chan time.Time // set while a change waits to be published, and while time can change the table
 	var judge <-chan time.Time     // with certificates, which can expire
+	published := time.Now()
+	publish := func() {
+		due, published = nil, time.Now()
+		n.publish(state)
+	}
 	if n.proofs != nil {
 		ticker := time.NewTicker(judgeInterval)
 		defer ticker.Stop()
@@ -332,8 +337,7 @@ func (n *Node) loop(ctx context.Context, state *table) {
 		case <-tick:
 			tick = nil
 		case <-due:
-			due = nil
-			n.publish(state)
+			publish()
 			continue
 		}
 		degraded := state.burst.on
@@ -344,7 +348,11 @@ func (n *Node) loop(ctx context.Context, state *table) {
 			tick = time.After(tickInterval)
 		}
 		if (changed || degraded != state.burst.on) && due == nil {
-			due = time.After(n.cfg.PublishInterval)
+			if wait := n.cfg.PublishInterval - time.Since(published); wait > 0 {
+				due = time.After(wait)
+			} else {
+				publish()
+			}
 		}
 	}
 }
