@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -24,7 +24,7 @@ func TestTheIngressIsNoWayToTheAdminAPI(t *testing.T) {
 	f.worker("w1", advertise.Service{Name: "admin", Address: victim.AdminAddr()})
 	entry.settled(t, "admin", 1)
 	for method, path := range map[string]string{http.MethodGet: "/api/v1/config", http.MethodPost: "/api/v1/drain"} {
-		resp, body := entry.call(t, method, path, nil, ingress.ServiceHeader+": admin", "Host: 127.0.0.1")
+		resp, body := entry.call(t, method, path, nil, wire.ServiceHeader+": admin", "Host: 127.0.0.1")
 		if resp.StatusCode == http.StatusOK {
 			t.Errorf("%s %s through the ingress: %s", method, path, body)
 		}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -100,7 +100,7 @@ func TestFactsAreForRelaysAndNothingElseIsTaken(t *testing.T) {
 	if got := get("POST", "").StatusCode; got != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", got)
 	}
-	if got := get("GET", "", ingress.HopHeader, "r2"); got.StatusCode == http.StatusOK {
+	if got := get("GET", "", wire.HopHeader, "r2"); got.StatusCode == http.StatusOK {
 		t.Error("a request that a relay forwards was taken for a question")
 	}
 	if got := get("GET", "").StatusCode; got != http.StatusOK {

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -60,7 +60,7 @@ func (r *runningRelay) keepAsking(t *testing.T) (sent *atomic.Int64, stop func()
 			for ctx.Err() == nil && !t.Failed() {
 				// Not with ctx: each is to be answered.
 				req, _ := http.NewRequest(http.MethodGet, "http://"+r.IngressAddr()+"/", nil)
-				req.Header.Set(ingress.ServiceHeader, "echo")
+				req.Header.Set(wire.ServiceHeader, "echo")
 				resp, err := client.Do(req)
 				if err != nil {
 					t.Errorf("request %d: %v", sent.Load(), err)
@@ -143,7 +143,7 @@ func TestWhatARelayTellsAGateReachesTheClientOnlyIfTheGateExposesIt(t *testing.T
 			return resp.StatusCode == 502 && strings.Contains(body, "upstream_failed")
 		})
 		resp, body := gate.call(t, "GET", "/", nil, "Ringway-Service: dead")
-		if got := strings.Contains(body, "w1") && strings.Contains(body, "127.0.0.1"); got != (gate == open) || got != (resp.Header.Get(ingress.RelayHeader) != "") {
+		if got := strings.Contains(body, "w1") && strings.Contains(body, "127.0.0.1"); got != (gate == open) || got != (resp.Header.Get(wire.RelayHeader) != "") {
 			t.Errorf("%s exposes %v: %v %s", gate.id, gate == open, resp.Header, body)
 		}
 		if gate == closed && (len(decode(t, body).Attempts) > 0 || strings.Contains(body, "127.0.0.1")) {

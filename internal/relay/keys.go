@@ -12,7 +12,7 @@ import (
 	"net/netip"
 
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/sharedkey"
@@ -138,7 +138,7 @@ func peerClient(source *identity.Source, to membership.Member) *http.Client {
 func withSharedKey(keeper *sharedkey.Keeper, forwarded http.Handler) http.Handler {
 	key := keeper.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path == sharedkey.Path && req.Header.Get(ingress.HopHeader) == "" {
+		if req.URL.Path == sharedkey.Path && req.Header.Get(wire.HopHeader) == "" {
 			key.ServeHTTP(w, req)
 			return
 		}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -175,7 +176,7 @@ func TestARequestThatWasNotSentGoesToAnotherWorkerWhateverItsMethod(t *testing.T
 		if resp.StatusCode != 200 || body != "w1" {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
-		return resp.Header.Get(ingress.AttemptsHeader) == "2"
+		return resp.Header.Get(wire.AttemptsHeader) == "2"
 	})
 }
 
@@ -244,7 +245,7 @@ func TestWhatPassesBetweenClientAndWorker(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"Kept": "yes", "Ringway-Load": "", "Ringway-Secret": "", ingress.RelayHeader: "r1", ingress.EndpointHeader: "w1", ingress.AttemptsHeader: "1",
+		"Kept": "yes", "Ringway-Load": "", "Ringway-Secret": "", wire.RelayHeader: "r1", wire.EndpointHeader: "w1", wire.AttemptsHeader: "1",
 	} {
 		if got := resp.Header.Get(name); got != want {
 			t.Errorf("the client saw %s: %q, want %q", name, got, want)
@@ -270,7 +271,7 @@ func TestOverloadIsRefusedAtOnce(t *testing.T) {
 	first := make(chan int, 1)
 	go func() {
 		req, _ := http.NewRequest("GET", "http://"+r.IngressAddr(), nil)
-		req.Header.Set(ingress.ServiceHeader, "busy")
+		req.Header.Set(wire.ServiceHeader, "busy")
 		resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
 		if err != nil {
 			first <- 0
@@ -321,13 +322,13 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 		if resp.StatusCode != 200 || body != "w1" {
 			t.Fatalf("%s: %d %s", r.id, resp.StatusCode, body)
 		}
-		if got := resp.Header.Get(ingress.EndpointHeader); got != "w1" {
+		if got := resp.Header.Get(wire.EndpointHeader); got != "w1" {
 			t.Errorf("%s: the answer names endpoint %q", r.id, got)
 		}
 		// What was forwarded to a relay that forwards itself is refused.
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://"+r.PeerAddr()+"/", nil)
-		req.Header.Set(ingress.ServiceHeader, "echo")
-		req.Header.Set(ingress.HopHeader, "r9")
+		req.Header.Set(wire.ServiceHeader, "echo")
+		req.Header.Set(wire.HopHeader, "r9")
 		if resp, _ := do(t, req); resp.StatusCode != http.StatusMisdirectedRequest {
 			t.Errorf("%s forwarded a second time: %d", r.id, resp.StatusCode)
 		}
@@ -352,7 +353,7 @@ func TestARequestThatEveryRelayTurnsAwayMayBeSentAgain(t *testing.T) {
 	}
 	r.peerFront.serve(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		turnedAway.Add(1)
-		req.Header.Set(ingress.ServiceHeader, "not-known-here")
+		req.Header.Set(wire.ServiceHeader, "not-known-here")
 		serving.ServeHTTP(w, req)
 	}))
 	resp, body := ask("echo")
