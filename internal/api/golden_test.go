@@ -1,4 +1,4 @@
-package relay
+package api_test
 
 import (
 	"encoding/json"
@@ -9,7 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/worker"
+	"github.com/ringway/ringway/membership/sharedkey"
 )
 
 // Scripts read these answers: a field that was there stays, by its name and place. An
@@ -17,8 +21,11 @@ import (
 // that are left out when they are empty, too.
 func TestTheAnswersOfTheAdminAPIKeepTheirFields(t *testing.T) {
 	for name, answer := range map[string]any{
-		"services": &ServicesAnswer{}, "service": &ServiceAnswer{}, "plan": &PlanAnswer{}, "explain": &ExplainAnswer{},
-		"route": &RouteAnswer{}, "check": &check.Report{}, "keys": &KeysAnswer{}, "reload": &ReloadAnswer{},
+		"services": &relay.ServicesAnswer{}, "service": &relay.ServiceAnswer{}, "plan": &relay.PlanAnswer{}, "explain": &relay.ExplainAnswer{},
+		"route": &relay.RouteAnswer{}, "check": &check.Report{}, "keys": &relay.KeysAnswer{}, "keys-request": &relay.KeysRequest{}, "reload": &relay.ReloadAnswer{},
+		"drain": &relay.DrainAnswer{}, "shared-key": &sharedkey.Status{},
+		"worker-services": &worker.ServicesAnswer{}, "worker-drain-request": &worker.DrainRequest{}, "worker-reload": &worker.Change{},
+		"config": &node.ConfigAnswer{}, "departures": &node.DeparturesAnswer{}, "version": &node.Build{},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fill(reflect.ValueOf(answer).Elem(), 0)
@@ -27,7 +34,7 @@ func TestTheAnswersOfTheAdminAPIKeepTheirFields(t *testing.T) {
 				t.Fatal(err)
 			}
 			got = append(got, '\n')
-			file := filepath.Join("testdata", "api", name+".json")
+			file := filepath.Join("testdata", name+".json")
 			if os.Getenv("UPDATE_GOLDEN") != "" {
 				if err := os.WriteFile(file, got, 0o600); err != nil {
 					t.Fatal(err)
