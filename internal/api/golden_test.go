@@ -9,10 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/relay/check"
-	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership/sharedkey"
 )
 
@@ -21,10 +19,10 @@ import (
 // that are left out when they are empty, too.
 func TestTheAnswersOfTheAdminAPIKeepTheirFields(t *testing.T) {
 	for name, answer := range map[string]any{
-		"services": &relay.ServicesAnswer{}, "service": &relay.ServiceAnswer{}, "plan": &relay.PlanAnswer{}, "explain": &relay.ExplainAnswer{},
-		"route": &relay.RouteAnswer{}, "check": &check.Report{}, "keys": &relay.KeysAnswer{}, "keys-request": &relay.KeysRequest{}, "reload": &relay.ReloadAnswer{},
-		"drain": &relay.DrainAnswer{}, "shared-key": &sharedkey.Status{},
-		"worker-services": &worker.ServicesAnswer{}, "worker-drain-request": &worker.DrainRequest{}, "worker-reload": &worker.Change{},
+		"services": &api.Services{}, "service": &api.Service{}, "plan": &api.Plan{}, "explain": &api.Explanation{},
+		"route": &api.Route{}, "check": &api.Report{}, "keys": &api.Keys{}, "keys-request": &api.KeysRequest{}, "reload": &api.Reload{},
+		"drain": &api.Drain{}, "shared-key": &sharedkey.Status{},
+		"worker-services": &api.WorkerServices{}, "worker-drain-request": &api.WorkerDrainRequest{}, "worker-reload": &api.WorkerReload{},
 		"config": &node.ConfigAnswer{}, "departures": &node.DeparturesAnswer{}, "version": &node.Build{},
 	} {
 		t.Run(name, func(t *testing.T) {

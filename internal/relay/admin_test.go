@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 )
@@ -82,7 +83,7 @@ func FuzzKeysRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		change, err := decodeKeys(strings.NewReader(body))
 		if err != nil {
-			if change != (KeysRequest{}) || len(body) > 60 && strings.Contains(err.Error(), body) || strings.Contains(err.Error(), key) {
+			if change != (api.KeysRequest{}) || len(body) > 60 && strings.Contains(err.Error(), body) || strings.Contains(err.Error(), key) {
 				t.Errorf("%+v, %v", change, err)
 			}
 			return

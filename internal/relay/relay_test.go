@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -375,7 +376,7 @@ func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
 	r.settled(t, "echo", 2)
 	r.call(t, "GET", "/", nil, "Ringway-Service: echo")
 
-	var d serviceDescription
+	var d api.Service
 	if status, _ := r.api(t, "/api/v1/services/echo", &d); status != 200 || d.Role != "affine" || d.Index != 0 || len(d.Peers) != 2 {
 		t.Errorf("%d %+v", status, d)
 	}
@@ -389,7 +390,7 @@ func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
 	if requests != 1 {
 		t.Errorf("%d requests counted", requests)
 	}
-	var plan PlanAnswer
+	var plan api.Plan
 	if status, _ := r.api(t, "/api/v1/services/echo/plan", &plan); status != 200 || plan.Connections != 2 || plan.RelaysPerWorker["w1"] != 1 {
 		t.Errorf("%d %+v", status, plan)
 	}

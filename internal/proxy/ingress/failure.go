@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
@@ -103,9 +104,9 @@ func (t *try) explainSession(pick selection.Pick) {
 		return
 	}
 	choice := t.service.Choice()
-	decision := routing.Decision{
+	decision := api.Decision{
 		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().(*routing.Target).Node,
-		Reason: "the session cookie of the request names it", Candidates: []routing.Candidate{}, Range: len(t.route.Range),
+		Reason: "the session cookie of the request names it", Candidates: []api.Candidate{}, Range: len(t.route.Range),
 	}
 	if t.spans != nil {
 		t.spans.decision = &decision
@@ -115,7 +116,7 @@ func (t *try) explainSession(pick selection.Pick) {
 	}
 }
 
-func (t *try) logDecision(decision routing.Decision) {
+func (t *try) logDecision(decision api.Decision) {
 	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
 		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
 		slog.Int("tried", len(t.failed)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
@@ -130,7 +131,7 @@ func (t *try) logRelay() {
 }
 
 // candidatesText returns one line: "w1 0.31 (2.1 ms, queue 3, success 0.98); w2 …".
-func candidatesText(candidates []routing.Candidate) string {
+func candidatesText(candidates []api.Candidate) string {
 	var b strings.Builder
 	for i, c := range candidates {
 		if i > 0 {

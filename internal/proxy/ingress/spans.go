@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -53,8 +53,8 @@ var propagator propagation.TraceContext
 type spans struct {
 	ctx      context.Context // contains the request's span
 	request  trace.Span
-	attempt  trace.Span        // of the current attempt
-	decision *routing.Decision // how its worker was chosen; nil unless it is logged or recorded
+	attempt  trace.Span    // of the current attempt
+	decision *api.Decision // how its worker was chosen; nil unless it is logged or recorded
 	attempts int
 	status   int
 	outcome  outcome
@@ -142,7 +142,7 @@ func (t *try) beginAttempt(n int) {
 }
 
 // candidateTexts returns the candidates with their scores, as many as a span holds.
-func candidateTexts(candidates []routing.Candidate) []string {
+func candidateTexts(candidates []api.Candidate) []string {
 	texts := make([]string, 0, min(len(candidates), maxSpanCandidates))
 	for _, c := range candidates[:min(len(candidates), maxSpanCandidates)] {
 		text := c.Node + " " + strconv.FormatFloat(c.Score, 'g', 4, 64)
