@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/command/relaycmd"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -152,7 +153,7 @@ func TestTheErrorsPageHasEveryReasonOfARefusal(t *testing.T) {
 
 func TestTheErrorsPageHasTheExitCodes(t *testing.T) {
 	exit := func(args ...string) int {
-		root := command.Relay()
+		root := relaycmd.Command()
 		root.SetArgs(args)
 		return command.Run(root)
 	}

@@ -8,13 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
 )
 
 // runTLS runs the command of the relay.
 func runTLS(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	root := Relay()
+	root := (&Daemon{Name: "relay", Settings: settings.New("relay", "RINGWAY")}).RelayTree()
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&out)
