@@ -10,7 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/command/relaycmd"
+	"github.com/ringway/ringway/internal/command/workercmd"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
@@ -105,9 +106,9 @@ func (m member) secured(t *testing.T) {
 // commandLine parses the command in a line of shell or of a manifest.
 func commandLine(words []string) (*cobra.Command, error) {
 	binary := words[0][strings.LastIndex(words[0], "/")+1:]
-	root := command.Relay()
+	root := relaycmd.Command()
 	if binary == "worker" {
-		root = command.Worker()
+		root = workercmd.Command()
 	} else if binary != "relay" {
 		return nil, errors.New("no binary of Ringway")
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/command/relaycmd"
+	"github.com/ringway/ringway/internal/command/workercmd"
 )
 
 // tools is what commands are held against.
@@ -39,7 +41,7 @@ func realTools(t *testing.T) *tools {
 		return out
 	}
 	r := &tools{
-		roots:   map[string]func() *cobra.Command{"relay": command.Relay, "worker": command.Worker},
+		roots:   map[string]func() *cobra.Command{"relay": relaycmd.Command, "worker": workercmd.Command},
 		targets: first(`(?m)^([a-z-]+):`), variables: first(`(?m)^([A-Z]+) +\?=`),
 		scenarios: []string{"list", "run", "compare", "report", "validate"},
 		isProgram: func(dir string) bool {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/command/relaycmd"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -25,16 +26,12 @@ var statusNames = map[string]int{
 	"StatusTooManyRequests": http.StatusTooManyRequests, "StatusMisdirectedRequest": http.StatusMisdirectedRequest,
 }
 
-// relayCodes are the codes of answers of the relay's own and their status, from the
-// source of package ingress, which no other package may import.
+// relayCodes are the codes of answers of the relay's own, from the source of package wire,
+// and their status, from the source of package ingress, which no other package may import.
 func relayCodes(t *testing.T) map[string]int {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(repository, "internal", "proxy", "ingress", "failure.go"), nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	texts, codes := map[string]string{}, map[string]int{}
-	ast.Inspect(file, func(n ast.Node) bool {
+	read := func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ValueSpec:
 			kind, _ := n.Type.(*ast.Ident)
@@ -42,24 +39,31 @@ func relayCodes(t *testing.T) map[string]int {
 				texts[n.Names[0].Name], _ = strconv.Unquote(n.Values[0].(*ast.BasicLit).Value)
 			}
 		case *ast.KeyValueExpr:
-			key, _ := n.Key.(*ast.Ident)
+			key, _ := n.Key.(*ast.SelectorExpr)
 			value, _ := n.Value.(*ast.SelectorExpr)
-			if key != nil && value != nil && strings.HasPrefix(key.Name, "Code") {
+			if key != nil && value != nil && strings.HasPrefix(key.Sel.Name, "Code") {
 				status, ok := statusNames[value.Sel.Name]
 				if !ok {
 					t.Fatalf("http.%s: add it to statusNames", value.Sel.Name)
 				}
-				codes[key.Name] = status
+				codes[key.Sel.Name] = status
 			}
 		}
 		return true
-	})
+	}
+	for _, path := range []string{"wire/wire.go", "proxy/ingress/failure.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(repository, "internal", filepath.FromSlash(path)), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, read)
+	}
 	out := map[string]int{}
 	for name, text := range texts {
 		out[text] = codes[name]
 	}
 	if len(out) < 6 || slices.Contains(slices.Collect(maps.Values(out)), 0) {
-		t.Fatalf("codes and statuses in failure.go: %v", out)
+		t.Fatalf("codes in wire.go and statuses in failure.go: %v", out)
 	}
 	return out
 }
@@ -149,7 +153,7 @@ func TestTheErrorsPageHasEveryReasonOfARefusal(t *testing.T) {
 
 func TestTheErrorsPageHasTheExitCodes(t *testing.T) {
 	exit := func(args ...string) int {
-		root := command.Relay()
+		root := relaycmd.Command()
 		root.SetArgs(args)
 		return command.Run(root)
 	}

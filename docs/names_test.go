@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/command/relaycmd"
+	"github.com/ringway/ringway/internal/command/workercmd"
 )
 
 // names are what pages may mention of flags and metrics.
@@ -34,9 +36,9 @@ func realNames(t *testing.T) names {
 	t.Helper()
 	n := names{flags: map[string]bool{}, metrics: map[string]bool{}}
 	for root := range slices.Values([]string{"relay", "worker"}) {
-		top := command.Relay()
+		top := relaycmd.Command()
 		if root == "worker" {
-			top = command.Worker()
+			top = workercmd.Command()
 		}
 		for c := range command.Tree(top) {
 			add := func(f *pflag.Flag) { n.flags[f.Name] = true }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay/check"
 )
 
 // CheckCommand is `check`: the problems of the fleet, as one relay sees them.
@@ -26,7 +26,7 @@ func CheckCommand() *cobra.Command {
 	call := relayCall(c.Flags(), formTable, formJSON, formYAML)
 	strict := c.Flags().Bool("strict", false, "end with exit code 1 for warnings, too")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		var report check.Report
+		var report api.Report
 		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
 			text, err := call.fetch(ctx, http.MethodGet, "check", nil, &report)
 			if err == nil && (report.Failures > 0 || *strict && report.Warnings > 0) {
@@ -39,9 +39,9 @@ func CheckCommand() *cobra.Command {
 }
 
 // marks are the first characters of a finding in the output.
-var marks = map[check.Status]cell{check.OK: {"✓", good}, check.Warning: {"!", fair}, check.Failed: {"✗", bad}}
+var marks = map[api.Status]cell{api.OK: {"✓", good}, api.Warning: {"!", fair}, api.Failed: {"✗", bad}}
 
-func checkText(w io.Writer, r *check.Report, colour bool) error {
+func checkText(w io.Writer, r *api.Report, colour bool) error {
 	var b strings.Builder
 	width := 0
 	for _, f := range r.Findings {
@@ -67,10 +67,10 @@ func checkText(w io.Writer, r *check.Report, colour bool) error {
 	return err
 }
 
-func tally(r *check.Report) string {
+func tally(r *api.Report) string {
 	fine := 0
 	for _, f := range r.Findings {
-		if f.Status == check.OK {
+		if f.Status == api.OK {
 			fine++
 		}
 	}

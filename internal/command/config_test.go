@@ -1,4 +1,4 @@
-package command
+package command_test
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/command/relaycmd"
+	"github.com/ringway/ringway/internal/command/workercmd"
 )
 
 // TestWhatRunRefusesValidateRefuses calls both verbs: they must agree, whatever a
@@ -26,8 +29,12 @@ func TestWhatRunRefusesValidateRefuses(t *testing.T) {
 	open := write("open", strings.Repeat("7", 64)+"\n", 0o644)
 	keys := write("keys", strings.Repeat("7a", 32)+"\n", 0o600)
 	ca, certs := filepath.Join(dir, "ca"), filepath.Join(dir, "certs")
-	mustRunTLS(t, "ca", "create", "--out", ca)
-	mustRunTLS(t, certArgs(ca, certs+"/")...)
+	for _, args := range [][]string{{"tls", "ca", "create", "--out", ca}, {"tls", "cert", "create", "--ca", ca, "--role", "relay",
+		"--node", "relay-1", "--cluster", "shop", "--environment", "prod", "--out", certs + "/"}} {
+		if err := quietly(t, relaycmd.Command(), args); err != nil {
+			t.Fatal(err)
+		}
+	}
 	certificates := []string{"--tls-cert=" + filepath.Join(certs, "relay-1.crt"), "--tls-key=" + filepath.Join(certs, "relay-1.key"), "--tls-ca=" + filepath.Join(ca, "ca.crt")}
 
 	relay := []string{"--ingress-addr=127.0.0.1:0", "--peer-addr=127.0.0.1:0"}
@@ -66,7 +73,7 @@ func TestWhatRunRefusesValidateRefuses(t *testing.T) {
 		for binary, d := range map[string]struct {
 			command func() *cobra.Command
 			args    []string
-		}{"relay": {Relay, relay}, "worker": {Worker, worker}} {
+		}{"relay": {relaycmd.Command, relay}, "worker": {workercmd.Command, worker}} {
 			if c.binary != "" && c.binary != binary {
 				continue
 			}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -36,13 +36,13 @@ func relayDrain(c *cobra.Command) *cobra.Command {
 	c.Args = cobra.NoArgs
 	call := relayCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		var answer relay.DrainAnswer
+		var answer api.Drain
 		return call.call(cmd, http.MethodPost, cmd.Name(), nil, &answer, func(w io.Writer) error { return relayDrainText(w, answer) })
 	}
 	return c
 }
 
-func relayDrainText(w io.Writer, a relay.DrainAnswer) error {
+func relayDrainText(w io.Writer, a api.Drain) error {
 	text := fmt.Sprintf("%s is in rotation again: it is ready unless `relay health --ready` names another reason\n", node.Printable(a.Relay))
 	if a.Draining {
 		text = fmt.Sprintf("%s is draining since %s, %d requests in flight\n", node.Printable(a.Relay), a.Since.Local().Format(time.TimeOnly), a.InFlight)
@@ -60,13 +60,13 @@ func RelayReloadCommand() *cobra.Command {
 		Example: "  relay config validate relay.yaml && relay reload"}
 	call := relayCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		var answer relay.ReloadAnswer
+		var answer api.Reload
 		return call.call(cmd, http.MethodPost, "reload", nil, &answer, func(w io.Writer) error { return reloadText(w, answer) })
 	}
 	return c
 }
 
-func reloadText(w io.Writer, a relay.ReloadAnswer) error {
+func reloadText(w io.Writer, a api.Reload) error {
 	var b strings.Builder
 	changes(&b, "applied", a.Applied)
 	changes(&b, "needs a restart", a.NeedsRestart)

@@ -12,9 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/relay/routing"
 )
 
 // ExplainCommand is `explain SERVICE`: the state of a service on one relay, with the
@@ -34,13 +33,13 @@ func ExplainCommand() *cobra.Command {
 		if *worker != "" {
 			path += "?worker=" + url.QueryEscape(*worker)
 		}
-		var answer relay.ExplainAnswer
+		var answer api.Explanation
 		return call.call(cmd, http.MethodGet, path, nil, &answer, func(w io.Writer) error { return explainTable(w, &answer) })
 	}
 	return c
 }
 
-func explainTable(out io.Writer, a *relay.ExplainAnswer) error {
+func explainTable(out io.Writer, a *api.Explanation) error {
 	w := newRows(out)
 	row := func(name, format string, values ...any) { w.add(name+"\t"+format, values...) }
 	row("service", "%s", a.Service)
@@ -135,7 +134,7 @@ func RouteCommand() *cobra.Command {
 		if *key != "" {
 			path += "?key=" + url.QueryEscape(*key)
 		}
-		var a relay.RouteAnswer
+		var a api.Route
 		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
 			text, err := call.fetch(ctx, http.MethodGet, path, nil, &a)
 			switch {
@@ -155,7 +154,7 @@ func RouteCommand() *cobra.Command {
 	return c
 }
 
-func routeTable(out io.Writer, a *relay.RouteAnswer, style tableStyle) error {
+func routeTable(out io.Writer, a *api.Route, style tableStyle) error {
 	w := newRows(out)
 	row := func(name, format string, values ...any) { w.add(name+"\t"+format, values...) }
 	row("service", "%s", a.Service)
@@ -192,14 +191,14 @@ func routeTable(out io.Writer, a *relay.RouteAnswer, style tableStyle) error {
 }
 
 // originText describes where a strategy was configured.
-var originText = map[routing.Origin]string{
-	routing.FromServiceSetting: "the relay's setting for this service",
-	routing.FromAdvertisement:  "advertised by the service",
-	routing.FromSetting:        "the relay's setting for all services",
-	routing.FromDefault:        "the default",
+var originText = map[api.Origin]string{
+	api.FromServiceSetting: "the relay's setting for this service",
+	api.FromAdvertisement:  "advertised by the service",
+	api.FromSetting:        "the relay's setting for all services",
+	api.FromDefault:        "the default",
 }
 
-func candidatesTable(out io.Writer, d *routing.Decision, style tableStyle) error {
+func candidatesTable(out io.Writer, d *api.Decision, style tableStyle) error {
 	if len(d.Candidates) == 0 {
 		return nil
 	}
@@ -237,7 +236,7 @@ func candidatesTable(out io.Writer, d *routing.Decision, style tableStyle) error
 	return t.writeTo(out)
 }
 
-func relaysTable(out io.Writer, relays []relay.RouteRelay, style tableStyle) error {
+func relaysTable(out io.Writer, relays []api.RouteRelay, style tableStyle) error {
 	if len(relays) == 0 {
 		return nil
 	}
@@ -263,13 +262,13 @@ func PlanCommand() *cobra.Command {
 	call.watchable(c.Flags())
 	c.ValidArgsFunction = call.completeServices
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		var answer relay.PlanAnswer
+		var answer api.Plan
 		return call.call(cmd, http.MethodGet, "services/"+url.PathEscape(args[0])+"/plan", nil, &answer, func(w io.Writer) error { return planTable(w, &answer, call.wide()) })
 	}
 	return c
 }
 
-func planTable(out io.Writer, a *relay.PlanAnswer, wide bool) error {
+func planTable(out io.Writer, a *api.Plan, wide bool) error {
 	w := newRows(out)
 	w.add("service\t%s", a.Service)
 	w.add("strategy\t%s, index by %s", a.Strategy, a.IndexSource)
@@ -319,7 +318,7 @@ func thereOr(absent bool) string {
 }
 
 // span formats "3 workers" or "3 to 4 workers".
-func span(counts relay.MinMax, noun string) string {
+func span(counts api.MinMax, noun string) string {
 	text := fmt.Sprint(counts.Max)
 	if counts.Min != counts.Max {
 		text = fmt.Sprintf("%d to %d", counts.Min, counts.Max)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -35,7 +35,7 @@ func KeysCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body, err := json.Marshal(relay.KeysRequest{Operation: operation, Argument: text})
+			body, err := json.Marshal(api.KeysRequest{Operation: operation, Argument: text})
 			if err != nil {
 				return err
 			}
@@ -87,13 +87,13 @@ func readKey(cmd *cobra.Command, file string) (string, error) {
 
 // callKeys prints the progress of an operation even if the operation failed.
 func callKeys(cmd *cobra.Command, call *adminCall, method string, body []byte) error {
-	var answer relay.KeysAnswer
+	var answer api.Keys
 	return call.read(cmd, func(ctx context.Context) ([]byte, error) {
 		resp, text, err := call.ask(ctx, method, "keys", body)
 		if err != nil {
 			return nil, err
 		}
-		answer = relay.KeysAnswer{}
+		answer = api.Keys{}
 		switch {
 		case json.Unmarshal(text, &answer) != nil:
 			return nil, call.misdirected(resp, text)
@@ -106,7 +106,7 @@ func callKeys(cmd *cobra.Command, call *adminCall, method string, body []byte) e
 	}, func(w io.Writer) error { return keysTable(w, &answer) })
 }
 
-func keysTable(out io.Writer, a *relay.KeysAnswer) error {
+func keysTable(out io.Writer, a *api.Keys) error {
 	if len(a.Members) == 0 {
 		return nil
 	}

@@ -24,6 +24,8 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/command/relaycmd"
+	"github.com/ringway/ringway/internal/command/workercmd"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
@@ -35,8 +37,8 @@ import (
 // of them ask.
 func TestMain(m *testing.M) {
 	testscript.Main(withFleet{m}, map[string]func(){
-		"relay":  func() { os.Exit(command.Run(command.Relay())) },
-		"worker": func() { os.Exit(command.Run(command.Worker())) },
+		"relay":  func() { os.Exit(command.Run(relaycmd.Command())) },
+		"worker": func() { os.Exit(command.Run(workercmd.Command())) },
 	})
 }
 

@@ -8,14 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/command"
 	adminapi "github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/relay/routing"
 )
 
 // answering is an admin API that answers every question about a route with a.
-func answering(t *testing.T, a relay.RouteAnswer) (addr string, asked *[]string) {
+func answering(t *testing.T, a api.Route) (addr string, asked *[]string) {
 	t.Helper()
 	asked = new([]string)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,13 +27,13 @@ func answering(t *testing.T, a relay.RouteAnswer) (addr string, asked *[]string)
 
 func TestRouteIsReadable(t *testing.T) {
 	for name, c := range map[string]struct {
-		answer relay.RouteAnswer
+		answer api.Route
 		want   string
 		err    string
 	}{
-		"by key": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "affine", Key: "alice", Decision: &routing.Decision{
-			Strategy: "stable", Origin: routing.FromAdvertisement, Key: "alice", Winner: "w2", Reason: "the highest score", Measure: "rendezvous score",
-			Candidates: []routing.Candidate{
+		"by key": {api.Route{Service: "echo", Relay: "r1", Role: "affine", Key: "alice", Decision: &api.Decision{
+			Strategy: "stable", Origin: api.FromAdvertisement, Key: "alice", Winner: "w2", Reason: "the highest score", Measure: "rendezvous score",
+			Candidates: []api.Candidate{
 				{Node: "w1", ID: "w1.1", Address: "10.0.0.1:80", Score: 12.25, Note: "evicted for its failures"},
 				{Node: "w2", ID: "w2.1", Address: "10.0.0.2:80", Score: 3.5, Note: "usable"},
 			},
@@ -50,8 +49,8 @@ WON  CANDIDATE  SCORE  NOTE
 -    w1         12.25  evicted for its failures
 yes  w2           3.5  usable
 `, ""},
-		"by a session cookie": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "affine", SessionCookie: "sid", Decision: &routing.Decision{
-			Strategy: "p2c", Origin: routing.FromDefault, Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
+		"by a session cookie": {api.Route{Service: "echo", Relay: "r1", Role: "affine", SessionCookie: "sid", Decision: &api.Decision{
+			Strategy: "p2c", Origin: api.FromDefault, Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
 		}}, `service   echo
 relay     r1, affine
 session   a request with a valid cookie sid goes to the worker that the cookie names; this one has none
@@ -60,11 +59,11 @@ winner    w1
 reason    it scores lower
 score     expected cost
 `, ""},
-		"by score": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "affine", Decision: &routing.Decision{
-			Strategy: "p2c", Origin: routing.FromDefault, Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
-			Candidates: []routing.Candidate{
-				{Node: "w1", Address: "10.0.0.1:80", Score: 2, Parts: &routing.ScoreParts{LatencyMs: 1.5, Queue: 0.25, Success: 1, Ramp: 1}, Note: "pair 1"},
-				{Node: "w2", Address: "10.0.0.2:80", Score: 40, Parts: &routing.ScoreParts{LatencyMs: 20, Queue: 1, Success: 0.98, Ramp: 0.5}, Note: "pair 1"},
+		"by score": {api.Route{Service: "echo", Relay: "r1", Role: "affine", Decision: &api.Decision{
+			Strategy: "p2c", Origin: api.FromDefault, Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
+			Candidates: []api.Candidate{
+				{Node: "w1", Address: "10.0.0.1:80", Score: 2, Parts: &api.ScoreParts{LatencyMs: 1.5, Queue: 0.25, Success: 1, Ramp: 1}, Note: "pair 1"},
+				{Node: "w2", Address: "10.0.0.2:80", Score: 40, Parts: &api.ScoreParts{LatencyMs: 20, Queue: 1, Success: 0.98, Ramp: 0.5}, Note: "pair 1"},
 			},
 		}}, `service   echo
 relay     r1, affine
@@ -77,8 +76,8 @@ WON  CANDIDATE  SCORE  LATENCY  QUEUE  SUCCESS  RAMP  NOTE
 yes  w1             2   1.5 ms   0.25        1     1  pair 1
 -    w2            40    20 ms      1     0.98   0.5  pair 1
 `, ""},
-		"none": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "affine", Decision: &routing.Decision{
-			Strategy: "manual;preferred=w9", Origin: routing.FromServiceSetting, Reason: "w9 is not there", Measure: "place",
+		"none": {api.Route{Service: "echo", Relay: "r1", Role: "affine", Decision: &api.Decision{
+			Strategy: "manual;preferred=w9", Origin: api.FromServiceSetting, Reason: "w9 is not there", Measure: "place",
 		}}, `service   echo
 relay     r1, affine
 strategy  manual;preferred=w9 (the relay's setting for this service)
@@ -86,7 +85,7 @@ winner    none
 reason    w9 is not there
 score     place
 `, "nothing matched: w9 is not there"},
-		"forwarding": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "forwarding", Key: "alice", Relays: []relay.RouteRelay{
+		"forwarding": {api.Route{Service: "echo", Relay: "r1", Role: "forwarding", Key: "alice", Relays: []api.RouteRelay{
 			{Relay: "r2", Address: "10.0.0.2:7420", Role: "primary", Health: "healthy", EstimateMs: 1.25, InFlight: 3},
 			{Relay: "r3", Address: "10.0.0.3:7420", Role: "backup", Health: "unknown", EstimateMs: 10},
 		}}, `service  echo
@@ -98,7 +97,7 @@ RELAY  ADDRESS        ROLE     HEALTH   ESTIMATE  IN FLIGHT
 r2     10.0.0.2:7420  primary  healthy   1.25 ms          3
 r3     10.0.0.3:7420  backup   unknown     10 ms          0
 `, ""},
-		"forwarding to nobody": {relay.RouteAnswer{Service: "echo", Relay: "r1", Role: "forwarding"}, `service  echo
+		"forwarding to nobody": {api.Route{Service: "echo", Relay: "r1", Role: "forwarding"}, `service  echo
 relay    r1, forwarding
 reason   r1 does not serve echo: it forwards to one of the relays that do
 `, "nothing matched: r1 forwards echo and knows no relay that serves it"},
@@ -130,7 +129,7 @@ reason   r1 does not serve echo: it forwards to one of the relays that do
 func TestRouteAsksARelayForWhatItWouldDo(t *testing.T) {
 	addr := startRelay(t)
 	out, _, err := execute(t, command.RouteCommand(), "echo", "--key", "a b&c", "-o", "json", "--admin-addr", addr)
-	var a relay.RouteAnswer
+	var a api.Route
 	if err != nil || json.Unmarshal([]byte(out), &a) != nil || a.Key != "a b&c" || a.Decision == nil || a.Decision.Winner != "w1" || a.Decision.Strategy != "p2c" {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -13,9 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/worker"
 )
 
 // ServicesCommand is `services [SERVICE]` of a relay: the services that the relay knows, or
@@ -34,16 +33,16 @@ func ServicesCommand() *cobra.Command {
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		style := tableStyle{call.wide(), coloured(cmd.OutOrStdout())}
 		if len(args) == 0 {
-			var answer relay.ServicesAnswer
+			var answer api.Services
 			return call.call(cmd, http.MethodGet, "services", nil, &answer, func(w io.Writer) error { return servicesTable(w, &answer, style) })
 		}
-		var answer relay.ServiceAnswer
+		var answer api.Service
 		return call.call(cmd, http.MethodGet, "services/"+url.PathEscape(args[0]), nil, &answer, func(w io.Writer) error { return serviceTable(w, &answer, style) })
 	}
 	return c
 }
 
-func servicesTable(out io.Writer, a *relay.ServicesAnswer, style tableStyle) error {
+func servicesTable(out io.Writer, a *api.Services, style tableStyle) error {
 	columns := []string{"SERVICE", "ROLE", ">ENDPOINTS", ">READY", ">RELAYS", ">RANGE", ">IN FLIGHT", ">REQUESTS"}
 	if style.wide {
 		columns = append(columns, "PLACES")
@@ -67,7 +66,7 @@ func servicesTable(out io.Writer, a *relay.ServicesAnswer, style tableStyle) err
 	return t.writeTo(out)
 }
 
-func serviceTable(w io.Writer, a *relay.ServiceAnswer, style tableStyle) error {
+func serviceTable(w io.Writer, a *api.Service, style tableStyle) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "service    %s\nrelay      %s, %s\n", printable(a.Service, a.Relay, a.Role)...)
 	if a.Index >= 0 {
@@ -114,7 +113,7 @@ func serviceTable(w io.Writer, a *relay.ServiceAnswer, style tableStyle) error {
 
 // notTaken returns the endpoints that no plan contains any more, drained workers for
 // example, or that this relay cannot connect to.
-func notTaken(a *relay.ServiceAnswer) []*advertise.Endpoint {
+func notTaken(a *api.Service) []*advertise.Endpoint {
 	shown := map[string]bool{}
 	for _, p := range a.Peers {
 		shown[p.Node] = true
@@ -142,13 +141,13 @@ func WorkerServicesCommand() *cobra.Command {
 	call.watchable(c.Flags())
 	c.ValidArgsFunction = call.completeServices
 	c.RunE = func(cmd *cobra.Command, names []string) error {
-		var answer worker.ServicesAnswer
+		var answer api.WorkerServices
 		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
 			text, err := call.fetch(ctx, http.MethodGet, "services", nil, &answer)
 			if err != nil || len(names) == 0 {
 				return text, err
 			}
-			kept := []worker.ServiceStatus{}
+			kept := []api.WorkerService{}
 			for _, s := range answer.Services {
 				for _, name := range names {
 					if s.Name == name {
@@ -168,16 +167,16 @@ func WorkerServicesCommand() *cobra.Command {
 	return c
 }
 
-func workerServicesTable(out io.Writer, a *worker.ServicesAnswer, style tableStyle) error {
+func workerServicesTable(out io.Writer, a *api.WorkerServices, style tableStyle) error {
 	columns := []string{"SERVICE", "ADDRESS", "STATE", ">FOR", "CHECK", "ERROR"}
 	if style.wide {
 		columns = append(columns, "PROTOCOL", ">WEIGHT", ">SLOTS", "VERSION", "TAGS", "SOURCE")
 	}
 	t := newTable(style.colour, columns...)
 	for _, s := range a.Services {
-		row := []any{s.Name, s.Address, stateCell(string(s.State)), age(time.Since(s.Since)), string(s.Check), s.Error}
+		row := []any{s.Name, s.Address, stateCell(s.State), age(time.Since(s.Since)), s.Check, s.Error}
 		if style.wide {
-			row = append(row, string(s.Protocol), fmt.Sprint(s.Weight), fmt.Sprint(s.Slots), s.Version, strings.Join(s.Tags, ","), string(s.Source))
+			row = append(row, string(s.Protocol), fmt.Sprint(s.Weight), fmt.Sprint(s.Slots), s.Version, strings.Join(s.Tags, ","), s.Source)
 		}
 		t.add(row...)
 	}

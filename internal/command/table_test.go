@@ -11,10 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/relay/check"
-	"github.com/ringway/ringway/internal/worker"
 )
 
 func TestATableAlignsColumnsAndNumbers(t *testing.T) {
@@ -98,16 +96,16 @@ func filled[T any]() (v T) {
 
 func TestNothingThatAMemberSaysOfItselfReachesTheTerminalAsItIs(t *testing.T) {
 	style := tableStyle{wide: true, colour: false}
-	config, members, offered := filled[shownConfig](), filled[MembersDocument](), filled[worker.ServicesAnswer]()
-	plan, explain, route, keys := filled[relay.PlanAnswer](), filled[relay.ExplainAnswer](), filled[relay.RouteAnswer](), filled[relay.KeysAnswer]()
-	forwarded, services, service, report := filled[relay.RouteAnswer](), filled[relay.ServicesAnswer](), filled[relay.ServiceAnswer](), filled[check.Report]()
+	config, members, offered := filled[shownConfig](), filled[MembersDocument](), filled[api.WorkerServices]()
+	plan, explain, route, keys := filled[api.Plan](), filled[api.Explanation](), filled[api.Route](), filled[api.Keys]()
+	forwarded, services, service, report := filled[api.Route](), filled[api.Services](), filled[api.Service](), filled[api.Report]()
 	forwarded.Decision = nil
 	health := &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"status": "ok\u001b[2J"}`))}
 	for name, write := range map[string]func(io.Writer) error{
 		"config":          func(w io.Writer) error { return configTable(w, config, true, style) },
 		"members":         func(w io.Writer) error { return membersTable(w, members, style) },
 		"worker services": func(w io.Writer) error { return workerServicesTable(w, &offered, style) },
-		"worker reload":   func(w io.Writer) error { return changeTable(w, filled[worker.Change]()) },
+		"worker reload":   func(w io.Writer) error { return changeTable(w, filled[api.WorkerReload]()) },
 		"plan":            func(w io.Writer) error { return planTable(w, &plan, true) },
 		"explain":         func(w io.Writer) error { return explainTable(w, &explain) },
 		"route":           func(w io.Writer) error { return routeTable(w, &route, style) },
@@ -116,8 +114,8 @@ func TestNothingThatAMemberSaysOfItselfReachesTheTerminalAsItIs(t *testing.T) {
 		"services":        func(w io.Writer) error { return servicesTable(w, &services, style) },
 		"service":         func(w io.Writer) error { return serviceTable(w, &service, style) },
 		"check":           func(w io.Writer) error { return checkText(w, &report, false) },
-		"reload":          func(w io.Writer) error { return reloadText(w, filled[relay.ReloadAnswer]()) },
-		"drain":           func(w io.Writer) error { return relayDrainText(w, filled[relay.DrainAnswer]()) },
+		"reload":          func(w io.Writer) error { return reloadText(w, filled[api.Reload]()) },
+		"drain":           func(w io.Writer) error { return relayDrainText(w, filled[api.Drain]()) },
 		"health":          func(w io.Writer) error { return judgeHealth(w, health) },
 		"an error": func(w io.Writer) error {
 			_, err := io.WriteString(w, node.PrintableLines("the relay said "+evil))
@@ -162,7 +160,7 @@ func TestUnitsAreHuman(t *testing.T) {
 
 // A drained worker is out of the range; an operator looks for it all the same.
 func TestADrainedWorkerStaysInTheTableOfItsService(t *testing.T) {
-	a := relay.ServiceAnswer{Catalogue: []*advertise.Endpoint{
+	a := api.Service{Catalogue: []*advertise.Endpoint{
 		{Service: advertise.Service{Name: "echo", Address: "10.0.0.1:80", State: advertise.Ready}, Worker: &advertise.Worker{NodeID: "w1"}},
 		{Service: advertise.Service{Name: "echo", Address: "10.0.0.2:80", State: advertise.Draining}, Worker: &advertise.Worker{NodeID: "w2"}},
 		{Service: advertise.Service{Name: "echo", Address: "10.0.0.3:80", State: advertise.Ready}, Worker: &advertise.Worker{NodeID: "w3", Unreachable: true}},

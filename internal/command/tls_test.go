@@ -8,13 +8,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// runTLS runs the command of the relay.
+// runTLS runs the command in the tree of a relay.
 func runTLS(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	root := Relay()
+	set := settings.New("relay", "RINGWAY")
+	settings.String(set, new(string), settings.Spec{Name: "gossip-addr", Usage: "a setting of run, which these commands refuse"})
+	root := (&Daemon{Name: "relay", Settings: set}).RelayTree()
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&out)

@@ -8,10 +8,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/command/relaycmd"
+	"github.com/ringway/ringway/internal/command/workercmd"
 )
 
 func TestEveryVerbHasAnExampleThatItUnderstands(t *testing.T) {
-	for _, root := range []func() *cobra.Command{command.Relay, command.Worker} {
+	for _, root := range []func() *cobra.Command{relaycmd.Command, workercmd.Command} {
 		for c := range command.Tree(root()) {
 			if strings.Contains(c.CommandPath(), "completion") { // cobra's own
 				continue
@@ -55,7 +57,7 @@ func TestEveryVerbThatReadsHasEveryFormAndCanWatch(t *testing.T) {
 		"relay":  {"members", "services", "plan", "explain", "route", "keys list"},
 		"worker": {"members", "services"},
 	}
-	for _, root := range []*cobra.Command{command.Relay(), command.Worker()} {
+	for _, root := range []*cobra.Command{relaycmd.Command(), workercmd.Command()} {
 		for _, path := range reads[root.Name()] {
 			c, _, err := root.Find(strings.Fields(path))
 			if err != nil {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/worker"
 )
 
 // DrainCommand is `drain`: relays send no new requests to services of a worker.
@@ -31,11 +31,11 @@ func drainCommand(verb, short, long string) *cobra.Command {
 	call := workerCall(c.Flags())
 	c.ValidArgsFunction = call.completeServices
 	c.RunE = func(cmd *cobra.Command, names []string) error {
-		body, err := json.Marshal(worker.DrainRequest{Services: names})
+		body, err := json.Marshal(api.WorkerDrainRequest{Services: names})
 		if err != nil {
 			return err
 		}
-		var answer worker.ServicesAnswer
+		var answer api.WorkerServices
 		if err := call.call(cmd, http.MethodPost, verb, body, &answer, func(w io.Writer) error {
 			return workerServicesTable(w, &answer, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
 		}); err != nil || call.output == formJSON || call.output == formYAML {
@@ -56,13 +56,13 @@ func ReloadCommand() *cobra.Command {
 		Example: "  worker reload"}
 	call := workerCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		var change worker.Change
+		var change api.WorkerReload
 		return call.call(cmd, http.MethodPost, "reload", nil, &change, func(w io.Writer) error { return changeTable(w, change) })
 	}
 	return c
 }
 
-func changeTable(w io.Writer, change worker.Change) error {
+func changeTable(w io.Writer, change api.WorkerReload) error {
 	var b strings.Builder
 	for _, list := range []struct {
 		what  string

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/command"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -88,8 +89,8 @@ func TestDrainAndUndrainShowWhatBecameOfEveryService(t *testing.T) {
 		}
 	}
 	out, _, err := execute(t, command.DrainCommand(), "b", "--admin-addr", admin, "-o", "json")
-	var answer worker.ServicesAnswer
-	if json.Unmarshal([]byte(out), &answer) != nil || err != nil || len(answer.Services) != 2 || answer.Services[1].State != worker.Draining {
+	var answer api.WorkerServices
+	if json.Unmarshal([]byte(out), &answer) != nil || err != nil || len(answer.Services) != 2 || answer.Services[1].State != string(worker.Draining) {
 		t.Errorf("%s, %v", out, err)
 	}
 }

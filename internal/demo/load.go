@@ -16,7 +16,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 const (
@@ -120,7 +120,7 @@ func (l *load) request(target string) (worker string, err error) {
 	if err != nil {
 		return "", err
 	}
-	req.Header.Set(ingress.ServiceHeader, service)
+	req.Header.Set(wire.ServiceHeader, service)
 	resp, err := l.client.Do(req)
 	if err != nil {
 		return "", err
@@ -133,7 +133,7 @@ func (l *load) request(target string) (worker string, err error) {
 	if resp.StatusCode != http.StatusOK {
 		return "", fmt.Errorf("%s answered %s: %.600s", target, resp.Status, body)
 	}
-	return resp.Header.Get(ingress.EndpointHeader), nil
+	return resp.Header.Get(wire.EndpointHeader), nil
 }
 
 func (l *load) count(worker string, took time.Duration, err error) {
@@ -261,7 +261,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !served {
 		return
 	}
-	w.Header().Set("Ringway-Load", strconv.FormatInt(load, 10))
+	w.Header().Set(wire.LoadHeader, strconv.FormatInt(load, 10))
 	_, _ = io.WriteString(w, b.worker+"\n") // an error concerns only the connection of the client
 }
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // target answers like a relay and stops the load after a number of requests.
@@ -31,10 +31,10 @@ func target(t *testing.T, requests int64, answer http.HandlerFunc) (url string, 
 
 func TestEveryAnsweredRequestCountsForItsWorker(t *testing.T) {
 	url, ctx := target(t, 50, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(ingress.ServiceHeader) != service {
-			t.Errorf("a request for the service %q", r.Header.Get(ingress.ServiceHeader))
+		if r.Header.Get(wire.ServiceHeader) != service {
+			t.Errorf("a request for the service %q", r.Header.Get(wire.ServiceHeader))
 		}
-		w.Header().Set(ingress.EndpointHeader, "worker-01")
+		w.Header().Set(wire.EndpointHeader, "worker-01")
 	})
 	l := newLoad(loadConfig{Targets: []string{url}, Rate: 5000, Seed: 1})
 	l.run(ctx)

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -228,7 +229,7 @@ func (a *Access) judgeByAddress(r *http.Request) *refusal {
 // there is none.
 func forwardingHeader(h http.Header) string {
 	for name := range h {
-		if name == "Forwarded" || name == "Via" || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Ringway-") {
+		if name == "Forwarded" || name == "Via" || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, wire.ReservedPrefix) {
 			return name
 		}
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/command/relaycmd"
+	"github.com/ringway/ringway/internal/command/workercmd"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
@@ -31,7 +33,7 @@ func CLI(w io.Writer) error {
 		"- **Where to ask**: `--admin-addr`, or the environment variable `RINGWAY_ADMIN_ADDR`.\n" +
 		"- **Exit code**: 0 when it did as asked, 1 on an error, 2 when nothing matched.\n\n" +
 		"The settings of `run` are listed in [flags.md](flags.md).\n")
-	for _, root := range []*cobra.Command{command.Relay(), command.Worker()} {
+	for _, root := range []*cobra.Command{relaycmd.Command(), workercmd.Command()} {
 		for c := range command.Tree(root) {
 			if c.HasParent() && c.Parent().Name() == "completion" { // cobra's texts for the four shells are nearly the same
 				continue

@@ -11,7 +11,8 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -24,7 +25,7 @@ func TestTheIngressIsNoWayToTheAdminAPI(t *testing.T) {
 	f.worker("w1", advertise.Service{Name: "admin", Address: victim.AdminAddr()})
 	entry.settled(t, "admin", 1)
 	for method, path := range map[string]string{http.MethodGet: "/api/v1/config", http.MethodPost: "/api/v1/drain"} {
-		resp, body := entry.call(t, method, path, nil, ingress.ServiceHeader+": admin", "Host: 127.0.0.1")
+		resp, body := entry.call(t, method, path, nil, wire.ServiceHeader+": admin", "Host: 127.0.0.1")
 		if resp.StatusCode == http.StatusOK {
 			t.Errorf("%s %s through the ingress: %s", method, path, body)
 		}
@@ -82,7 +83,7 @@ func FuzzKeysRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		change, err := decodeKeys(strings.NewReader(body))
 		if err != nil {
-			if change != (KeysRequest{}) || len(body) > 60 && strings.Contains(err.Error(), body) || strings.Contains(err.Error(), key) {
+			if change != (api.KeysRequest{}) || len(body) > 60 && strings.Contains(err.Error(), body) || strings.Contains(err.Error(), key) {
 				t.Errorf("%+v, %v", change, err)
 			}
 			return

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection"
@@ -50,29 +51,8 @@ func (r *Relay) withService(serve func(http.ResponseWriter, *http.Request, *rout
 	}
 }
 
-// ServicesAnswer is the answer to GET /api/v1/services.
-type ServicesAnswer struct {
-	Relay    string          `json:"relay"`
-	Services []ListedService `json:"services"` // by name
-}
-
-// ListedService is one service in the list.
-type ListedService struct {
-	serviceSummary
-	// Ready is how many of the endpoints take requests: they are not draining.
-	Ready int `json:"ready"`
-	// Relays is how many relays serve the service.
-	Relays    int    `json:"relays"`
-	RangeText string `json:"range_text,omitempty"`
-	// Requests is how many requests this relay has finished since it started.
-	Requests uint64 `json:"requests"`
-}
-
-// ServiceAnswer is the answer to GET /api/v1/services/{name}.
-type ServiceAnswer = serviceDescription
-
 func (r *Relay) listServices(w http.ResponseWriter, _ *http.Request) {
-	answer := ServicesAnswer{Relay: r.cfg.Membership.ID, Services: []ListedService{}}
+	answer := api.Services{Relay: r.cfg.Membership.ID, Services: []api.ListedService{}}
 	for _, s := range r.router.Services() {
 		listed := list(s)
 		listed.Requests = r.requests.Requests(s)
@@ -81,9 +61,9 @@ func (r *Relay) listServices(w http.ResponseWriter, _ *http.Request) {
 	node.WriteJSON(w, http.StatusOK, answer)
 }
 
-func list(s *routing.Service) ListedService {
+func list(s *routing.Service) api.ListedService {
 	route := s.Route()
-	l := ListedService{serviceSummary: summarize(s)}
+	l := api.ListedService{ServiceSummary: summarize(s)}
 	for _, e := range route.Endpoints {
 		if e.State == advertise.Ready && !e.Unreachable {
 			l.Ready++
@@ -96,17 +76,9 @@ func list(s *routing.Service) ListedService {
 	return l
 }
 
-type serviceSummary struct {
-	Service   string `json:"service"`
-	Role      string `json:"role"`
-	Endpoints int    `json:"endpoints"`
-	Range     int    `json:"range"`
-	InFlight  int64  `json:"in_flight"`
-}
-
-func summarize(s *routing.Service) serviceSummary {
+func summarize(s *routing.Service) api.ServiceSummary {
 	route := s.Route()
-	return serviceSummary{Service: s.Name, Role: role(route), Endpoints: len(route.Endpoints), Range: len(route.Range), InFlight: s.InFlight.Load()}
+	return api.ServiceSummary{Service: s.Name, Role: role(route), Endpoints: len(route.Endpoints), Range: len(route.Range), InFlight: s.InFlight.Load()}
 }
 
 func role(route *routing.Route) string {
@@ -119,42 +91,11 @@ func role(route *routing.Route) string {
 	return "forwarding"
 }
 
-// serviceDescription is one service of this relay.
-type serviceDescription struct {
-	serviceSummary
-	Relay        string                 `json:"relay"`
-	Index        int                    `json:"index"` // -1 if this relay forwards
-	AffineRelays []string               `json:"affine_relays"`
-	RangeText    string                 `json:"range_text,omitempty"`
-	Selection    SelectionAnswer        `json:"selection"`
-	Forwarding   *forwardingDescription `json:"forwarding,omitempty"`
-	Peers        []peerDescription      `json:"peers"`
-	Catalogue    []*advertise.Endpoint  `json:"catalogue"`
-}
-
-// peerDescription is one endpoint of the range, or one relay to forward to.
-type peerDescription struct {
-	Node       string  `json:"node"`
-	Address    string  `json:"address"`
-	Connected  bool    `json:"connected"`
-	Weight     float64 `json:"weight"`
-	State      string  `json:"state"`
-	EWMAms     float64 `json:"ewma_ms"`
-	InFlight   int     `json:"in_flight"`
-	Limit      int     `json:"limit,omitempty"` // of in_flight: this relay's share of the slots
-	Requests   uint64  `json:"requests"`
-	Failures   uint64  `json:"failures"`
-	ErrorRate  float64 `json:"error_rate"`
-	Score      float64 `json:"score"` // milliseconds
-	LastReason string  `json:"last_reason,omitempty"`
-	relayDescription
-}
-
-func (r *Relay) describe(s *routing.Service) serviceDescription {
+func (r *Relay) describe(s *routing.Service) api.Service {
 	route := s.Route()
-	d := serviceDescription{
-		serviceSummary: summarize(s), Relay: r.cfg.Membership.ID, Index: route.Index,
-		Selection: describeSelection(s), Peers: []peerDescription{}, Catalogue: route.Endpoints,
+	d := api.Service{
+		ServiceSummary: summarize(s), Relay: r.cfg.Membership.ID, Index: route.Index,
+		Selection: describeSelection(s), Peers: []api.Peer{}, Catalogue: route.Endpoints,
 	}
 	if route.Plan != nil {
 		d.AffineRelays = route.Plan.Affine()
@@ -170,7 +111,7 @@ func (r *Relay) describe(s *routing.Service) serviceDescription {
 	}
 	for _, t := range route.Range {
 		st := stats[t.ID]
-		d.Peers = append(d.Peers, peerDescription{
+		d.Peers = append(d.Peers, api.Peer{
 			Node: t.Node, Address: t.Address, Connected: t.Pool.Stats().Open > 0, Weight: t.Weight, State: st.State,
 			EWMAms: float64(st.Latency) / float64(time.Millisecond), InFlight: st.InFlight, Limit: t.Limit, Requests: st.Picks,
 			Failures: st.Failures, ErrorRate: st.ErrorRate, Score: st.Score / float64(time.Millisecond), LastReason: st.LastReason,
@@ -179,41 +120,21 @@ func (r *Relay) describe(s *routing.Service) serviceDescription {
 	return d
 }
 
-// forwardingDescription is how a service is forwarded.
-type forwardingDescription struct {
-	Primaries  []string `json:"primaries"`  // used in turn, in this order
-	Backups    []string `json:"backups"`    // connected, promoted in this order
-	Joining    []string `json:"joining"`    // being connected
-	Candidates []string `json:"candidates"` // best first
-	Reach      string   `json:"reach"`      // how far candidates may be
-	Bindings   int      `json:"bindings"`   // keys bound to a relay
-}
-
-// relayDescription has the fields of a relay to forward to that a worker does not have.
-type relayDescription struct {
-	Role        string  `json:"role,omitempty"` // primary, backup, or none
-	Tier        string  `json:"tier,omitempty"`
-	Health      string  `json:"health,omitempty"`
-	P99ms       float64 `json:"p99_ms,omitempty"`
-	Consecutive int     `json:"consecutive_failures,omitempty"`
-	OutForMs    int64   `json:"out_for_ms,omitempty"` // until it may be connected to again
-}
-
 // describeForwarding returns the relays that serve a service, and to which of them this
 // relay is connected.
-func describeForwarding(s *routing.Service) (*forwardingDescription, []peerDescription) {
-	peers := []peerDescription{}
+func describeForwarding(s *routing.Service) (*api.Forwarding, []api.Peer) {
+	peers := []api.Peer{}
 	relays := s.Relays()
 	if relays == nil {
 		return nil, peers
 	}
 	status := relays.Status()
 	for _, p := range status.Peers {
-		d := peerDescription{
+		d := api.Peer{
 			Node: p.ID, Address: p.Address, Connected: p.Role != pool.NoRole, Weight: p.Weight, State: p.Role.String(),
 			EWMAms: milliseconds(p.Latency), InFlight: p.InFlight, Requests: p.Requests, Failures: p.Failures,
 			ErrorRate: p.ErrorRate, Score: milliseconds(p.Estimate), LastReason: p.Reason,
-			relayDescription: relayDescription{
+			PeerRelay: api.PeerRelay{
 				Role: p.Role.String(), Tier: p.Tier.String(), Health: string(p.Health),
 				P99ms: milliseconds(p.Percentile), Consecutive: p.Consecutive,
 			},
@@ -225,7 +146,7 @@ func describeForwarding(s *routing.Service) (*forwardingDescription, []peerDescr
 		peers = append(peers, d)
 	}
 	list := func(ids []string) []string { return append([]string{}, ids...) } // [], not null
-	return &forwardingDescription{
+	return &api.Forwarding{
 		Primaries: list(status.Primaries), Backups: list(status.Backups), Joining: list(status.Joining),
 		Candidates: list(status.Candidates), Reach: status.Reach.String(), Bindings: status.Bindings,
 	}, peers

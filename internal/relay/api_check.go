@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -57,7 +58,7 @@ func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 // Check checks the cluster, and repeats the check before it reports a problem that may
 // pass by itself. Each round takes as long as the slowest relay needs to answer, at most
 // four seconds. Check is safe for concurrent use while Run runs.
-func (r *Relay) Check(ctx context.Context) (*check.Report, error) {
+func (r *Relay) Check(ctx context.Context) (*api.Report, error) {
 	for round := 1; ; round++ {
 		fleet, err := r.look(ctx)
 		if err != nil {

@@ -6,67 +6,15 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection/strategy"
 )
-
-// PlanAnswer is the whole plan of a service, as every relay computes it. Members that have
-// vanished may still have their place in it; they are marked and not counted.
-type PlanAnswer struct {
-	Service string `json:"service"`
-	// Strategy is the one in use; Fallback is the reason if another one was configured.
-	Strategy    affinity.Strategy    `json:"strategy"`
-	Fallback    string               `json:"fallback,omitempty"`
-	IndexSource affinity.IndexSource `json:"index_source"`
-
-	Relays []PlannedRelay `json:"relays"` // by index
-	// Absent are the members of the plan that have vanished.
-	Absent AbsentMembers `json:"absent"`
-
-	RelaysPerWorker map[string]int `json:"relays_per_worker"`
-	Coverage        Coverage       `json:"coverage"`
-	Connections     int            `json:"connections"`
-}
-
-// PlannedRelay is one affine relay with its workers.
-type PlannedRelay struct {
-	Relay   string          `json:"relay"`
-	Index   int             `json:"index"`
-	Absent  bool            `json:"absent,omitempty"`
-	Range   string          `json:"range,omitempty"` // empty with rendezvous
-	Workers []PlannedWorker `json:"workers"`
-}
-
-// PlannedWorker is a worker in the range of a relay.
-type PlannedWorker struct {
-	Worker string  `json:"worker"`
-	Weight float64 `json:"weight"`
-	Absent bool    `json:"absent,omitempty"`
-}
-
-// AbsentMembers are IDs, in the order of the plan.
-type AbsentMembers struct {
-	Relays  []string `json:"relays"`
-	Workers []string `json:"workers"`
-}
-
-// Coverage counts connections from both sides.
-type Coverage struct {
-	RelaysPerWorker MinMax `json:"relays_per_worker"`
-	WorkersPerRelay MinMax `json:"workers_per_relay"`
-}
-
-// MinMax is the least and the greatest of some counts, 0 without counts.
-type MinMax struct {
-	Min int `json:"min"`
-	Max int `json:"max"`
-}
 
 func (r *Relay) showPlan(w http.ResponseWriter, _ *http.Request, s *routing.Service) {
 	route := s.Route()
@@ -87,11 +35,11 @@ func nothingToPlan(service string) string {
 	return fmt.Sprintf("service %q has no endpoint that takes requests, so there is nothing to plan", service)
 }
 
-func describePlan(route *routing.Route) (*PlanAnswer, error) {
+func describePlan(route *routing.Route) (*api.Plan, error) {
 	plan := route.Plan
-	a := &PlanAnswer{
+	a := &api.Plan{
 		Service: plan.Service(), Strategy: plan.Strategy(), Fallback: plan.Fallback(),
-		Absent: AbsentMembers{[]string{}, []string{}}, RelaysPerWorker: map[string]int{},
+		Absent: api.AbsentMembers{Relays: []string{}, Workers: []string{}}, RelaysPerWorker: map[string]int{},
 	}
 	for _, worker := range plan.Workers() {
 		if route.WorkerAbsent(worker) {
@@ -125,28 +73,28 @@ func describePlan(route *routing.Route) (*PlanAnswer, error) {
 	for _, n := range a.RelaysPerWorker {
 		perWorker = append(perWorker, n)
 	}
-	a.Coverage = Coverage{RelaysPerWorker: minMax(perWorker), WorkersPerRelay: minMax(perRelay)}
+	a.Coverage = api.Coverage{RelaysPerWorker: minMax(perWorker), WorkersPerRelay: minMax(perRelay)}
 	return a, nil
 }
 
-func describeRelay(route *routing.Route, index int) (PlannedRelay, error) {
+func describeRelay(route *routing.Route, index int) (api.PlannedRelay, error) {
 	assignments, err := route.Plan.Assignments(index)
 	if err != nil {
-		return PlannedRelay{}, err
+		return api.PlannedRelay{}, err
 	}
 	relay := route.Plan.Affine()[index]
-	p := PlannedRelay{Relay: relay, Index: index, Absent: route.RelayAbsent(relay), Range: rangeText(route.Plan, index)}
+	p := api.PlannedRelay{Relay: relay, Index: index, Absent: route.RelayAbsent(relay), Range: rangeText(route.Plan, index)}
 	for _, a := range assignments {
-		p.Workers = append(p.Workers, PlannedWorker{a.Worker, a.Weight, route.WorkerAbsent(a.Worker)})
+		p.Workers = append(p.Workers, api.PlannedWorker{Worker: a.Worker, Weight: a.Weight, Absent: route.WorkerAbsent(a.Worker)})
 	}
 	return p, nil
 }
 
-func minMax(counts []int) MinMax {
+func minMax(counts []int) api.MinMax {
 	if len(counts) == 0 {
-		return MinMax{}
+		return api.MinMax{}
 	}
-	return MinMax{slices.Min(counts), slices.Max(counts)}
+	return api.MinMax{Min: slices.Min(counts), Max: slices.Max(counts)}
 }
 
 // rangeText returns the ranges of the relay at index. It is empty with rendezvous, which
@@ -160,80 +108,9 @@ func rangeText(plan *affinity.Plan, index int) string {
 	return strings.Join(texts, ", ")
 }
 
-// ExplainAnswer describes how this relay serves a service and why.
-type ExplainAnswer struct {
-	Service string `json:"service"`
-	Relay   string `json:"relay"`
-	Role    string `json:"role"`  // affine, forwarding or none
-	Index   int    `json:"index"` // -1 if it forwards
-	// Reason is the reason for the role, in one sentence.
-	Reason      string               `json:"reason"`
-	Strategy    affinity.Strategy    `json:"strategy,omitempty"`
-	Fallback    string               `json:"fallback,omitempty"`
-	IndexSource affinity.IndexSource `json:"index_source"`
-	Range       string               `json:"range,omitempty"`
-	// SessionCookie is the name of the cookie that keeps a client's requests on one worker;
-	// empty for a service without one.
-	SessionCookie string `json:"session_cookie,omitempty"`
-	// Plan holds the basis of the plan; nil without a plan.
-	Plan *ExplainedPlan `json:"plan,omitempty"`
-	// Worker is set if the request names a worker.
-	Worker *ExplainedWorker `json:"worker,omitempty"`
-	// Drawing shows the rings in which this relay has a part; empty if it forwards.
-	Drawing string `json:"drawing,omitempty"`
-}
-
-// ExplainedPlan holds the basis of a plan.
-type ExplainedPlan struct {
-	// PeersPerWorker and PeersPerRelay are the minimums in effect: those of the settings, or
-	// higher ones that the strategy of the service needs.
-	PeersPerWorker int `json:"min_peers_per_worker"`
-	PeersPerRelay  int `json:"min_peers_per_relay"`
-	// Workers and Relays are the numbers in the plan, Ratio is workers per relay.
-	Workers int     `json:"workers"`
-	Relays  int     `json:"relays"`
-	Ratio   float64 `json:"ratio"`
-	// Length is how many workers this relay connects to, 0 if it forwards.
-	Length int `json:"length"`
-	// Computed is when the plan was made; a plan stays until its basis changes.
-	Computed time.Time `json:"computed"`
-}
-
-// ExplainedWorker describes the relation of this relay to one worker of the service.
-type ExplainedWorker struct {
-	Worker string `json:"worker"`
-	// InRange reports whether the plan connects the two; Reason is the reason.
-	InRange bool   `json:"in_range"`
-	Reason  string `json:"reason"`
-	// Distance is how many places outside the range the worker is, 0 inside, -1 if the relay
-	// has no part in the worker's ring.
-	Distance int `json:"distance"`
-	// Position is the worker's place on a ring of Ring workers, -1 if it is not in the plan.
-	Position int `json:"position"`
-	Ring     int `json:"ring"`
-	// Tier is how near the two are: same_dc, same_region or global. Group is whether the
-	// relay belongs to the worker's group (home) or is a reserve there; empty if neither.
-	Tier  string `json:"tier,omitempty"`
-	Group string `json:"group,omitempty"`
-
-	// Offer is the state of the worker's offer: ready, draining, unreachable (this relay
-	// cannot connect to it), or absent (it has vanished and keeps its place).
-	Offer   string `json:"offer"`
-	Address string `json:"address,omitempty"`
-	// Link is the state of the connection: none, waiting, opening, open, spare or draining.
-	// Connected reports whether one is open now.
-	Link      string  `json:"link"`
-	Connected bool    `json:"connected"`
-	Weight    float64 `json:"weight"`
-	// Balancer is active, evicted or half_open for a worker that gets requests from this
-	// relay, and LastReason the reason of its last eviction.
-	Balancer   string `json:"balancer,omitempty"`
-	LastReason string `json:"last_reason,omitempty"`
-}
-
 func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
-	a := ExplainAnswer{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: nothingToPlan(s.Name), SessionCookie: r.cfg.Choosing.SessionCookies[s.Name]}
+	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: nothingToPlan(s.Name), SessionCookie: r.cfg.Choosing.SessionCookies[s.Name]}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
 		a.Plan = explainPlan(route)
@@ -257,9 +134,9 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 	node.WriteJSON(w, http.StatusOK, a)
 }
 
-func explainPlan(route *routing.Route) *ExplainedPlan {
+func explainPlan(route *routing.Route) *api.ExplainedPlan {
 	plan := route.Plan
-	x := &ExplainedPlan{
+	x := &api.ExplainedPlan{
 		PeersPerWorker: plan.Minimums().PeersPerWorker, PeersPerRelay: plan.Minimums().PeersPerRelay,
 		Workers: len(plan.Workers()), Relays: len(plan.Affine()), Computed: route.At,
 	}
@@ -274,14 +151,14 @@ func explainPlan(route *routing.Route) *ExplainedPlan {
 
 // explainWorker returns nil for a worker that neither offers the service nor has a place
 // in its plan.
-func (r *Relay) explainWorker(ctx context.Context, s *routing.Service, worker string) (*ExplainedWorker, error) {
+func (r *Relay) explainWorker(ctx context.Context, s *routing.Service, worker string) (*api.ExplainedWorker, error) {
 	route := s.Route()
 	at := slices.IndexFunc(route.Endpoints, func(e *advertise.Endpoint) bool { return e.NodeID == worker })
 	planned := route.Plan != nil && slices.Contains(route.Plan.Workers(), worker)
 	if at < 0 && !planned {
 		return nil, nil
 	}
-	x := &ExplainedWorker{Worker: worker, Distance: -1, Position: -1, Reason: nothingToPlan(s.Name), Offer: "absent", Link: "none"}
+	x := &api.ExplainedWorker{Worker: worker, Distance: -1, Position: -1, Reason: nothingToPlan(s.Name), Offer: "absent", Link: "none"}
 	if route.Plan != nil {
 		e := route.Plan.Explain(r.cfg.Membership.ID, worker)
 		x.InRange, x.Reason, x.Distance, x.Position, x.Ring, x.Tier, x.Weight = e.Connected, e.Reason, e.Distance, e.Position, e.Ring, e.Tier, e.Weight

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/api"
 )
 
 // named offers a service of a backend that answers with its own name.
@@ -40,7 +40,7 @@ func TestTheAnswerAboutARouteIsWhatHappens(t *testing.T) {
 	for _, r := range f.relays {
 		r.settled(t, "echo", 4)
 	}
-	route := func(r *runningRelay, key string) (a RouteAnswer) {
+	route := func(r *runningRelay, key string) (a api.Route) {
 		if status, text := r.api(t, "/api/v1/services/echo/route?key="+key, &a); status != 200 {
 			t.Fatalf("%d %s", status, text)
 		}
@@ -56,7 +56,7 @@ func TestTheAnswerAboutARouteIsWhatHappens(t *testing.T) {
 		key := fmt.Sprint("key", i)
 		a := route(r2, key)
 		d := a.Decision
-		if a.Role != "affine" || a.Key != key || d.Key != key || d.Strategy != "stable" || d.Origin != routing.FromAdvertisement || d.Candidates[0].Node != d.Winner || d.Candidates[0].Address == "" || a.Relays != nil {
+		if a.Role != "affine" || a.Key != key || d.Key != key || d.Strategy != "stable" || d.Origin != api.FromAdvertisement || d.Candidates[0].Node != d.Winner || d.Candidates[0].Address == "" || a.Relays != nil {
 			t.Errorf("%+v %+v", a, d)
 		}
 		workers[d.Winner] = true
@@ -122,15 +122,15 @@ func TestAServiceShowsItsStrategy(t *testing.T) {
 	r.settled(t, "echo", 2)
 	r.settled(t, "slotted", 1)
 	r.settled(t, "plain", 1)
-	for name, want := range map[string]SelectionAnswer{
-		"echo": {Strategy: "ordered", Text: "ordered;preferred=w9,w2", Origin: routing.FromServiceSetting,
+	for name, want := range map[string]api.Selection{
+		"echo": {Strategy: "ordered", Text: "ordered;preferred=w9,w2", Origin: api.FromServiceSetting,
 			Parameters: map[string]string{"preferred": "w9,w2"}, UnknownPreferred: []string{"w9"}},
-		"slotted": {Strategy: "slots", Text: "slots;vnodes=16", Origin: routing.FromAdvertisement,
+		"slotted": {Strategy: "slots", Text: "slots;vnodes=16", Origin: api.FromAdvertisement,
 			Parameters: map[string]string{"vnodes": "16", "samples": "2", "maxscan": "16", "jitter": "4", "fresh": "10s"}},
-		"plain": {Strategy: "closest", Text: "closest;expiry=1m0s", Origin: routing.FromSetting,
+		"plain": {Strategy: "closest", Text: "closest;expiry=1m0s", Origin: api.FromSetting,
 			Parameters: map[string]string{"preferred": "", "expiry": "1m0s", "timeout": "2s"}},
 	} {
-		var got struct{ Selection SelectionAnswer }
+		var got struct{ Selection api.Selection }
 		r.await(t, "the strategy of "+name, func() bool {
 			status, _ := r.api(t, "/api/v1/services/"+name, &got)
 			return status == 200 && fmt.Sprint(got.Selection) == fmt.Sprint(want)
@@ -155,7 +155,7 @@ func TestARelayWhoseStrategyFindsNobodySaysSo(t *testing.T) {
 	if resp.StatusCode != 503 || !strings.Contains(body, "no_endpoint") || !strings.Contains(body, "w9") {
 		t.Errorf("%s %s", resp.Status, body)
 	}
-	var a RouteAnswer
+	var a api.Route
 	if status, _ := r.api(t, "/api/v1/services/echo/route", &a); status != 200 || a.Decision.Winner != "" || !strings.Contains(a.Decision.Reason, "w9") {
 		t.Errorf("%d %+v", status, a.Decision)
 	}
@@ -171,7 +171,7 @@ func TestTheReasonOfARouteNamesWorkersAndNotInstances(t *testing.T) {
 	}
 	r.settled(t, "echo", 2)
 	r.await(t, "a draw of two", func() bool {
-		var a RouteAnswer
+		var a api.Route
 		r.api(t, "/api/v1/services/echo/route", &a)
 		if a.Decision == nil || len(a.Decision.Candidates) < 2 {
 			return false
@@ -198,8 +198,8 @@ func TestExplainAndRouteNameTheSessionCookieOfAService(t *testing.T) {
 	for _, r := range f.relays {
 		for service, want := range map[string]string{"echo": "sid", "plain": ""} {
 			r.settled(t, service, 1)
-			var explained ExplainAnswer
-			var routed RouteAnswer
+			var explained api.Explanation
+			var routed api.Route
 			r.api(t, "/api/v1/services/"+service+"/explain", &explained)
 			r.api(t, "/api/v1/services/"+service+"/route", &routed)
 			if explained.Service != service || explained.SessionCookie != want || routed.Service != service || routed.SessionCookie != want {

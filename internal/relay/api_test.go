@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/api"
 )
 
 // Four relays and four workers: every relay connects to three of them.
@@ -29,13 +30,13 @@ func TestThePlanAndItsExplanationSayWhoConnectsToWhomAndWhoIsAbsent(t *testing.T
 	}
 	r := f.relays[0]
 	r.settled(t, "echo", 4)
-	plan := func() (a PlanAnswer) {
+	plan := func() (a api.Plan) {
 		if status, text := r.api(t, "/api/v1/services/echo/plan", &a); status != 200 {
 			t.Fatalf("%d %s", status, text)
 		}
 		return a
 	}
-	explain := func(worker string) (a ExplainAnswer) {
+	explain := func(worker string) (a api.Explanation) {
 		if status, text := r.api(t, "/api/v1/services/echo/explain?worker="+worker, &a); status != 200 || a.Worker == nil {
 			t.Fatalf("%d %s", status, text)
 		}
@@ -45,13 +46,13 @@ func TestThePlanAndItsExplanationSayWhoConnectsToWhomAndWhoIsAbsent(t *testing.T
 
 	p := plan()
 	if p.Strategy != affinity.Projection || p.IndexSource != affinity.IndexRank || p.Fallback != "" || p.Connections != 12 ||
-		p.Coverage != (Coverage{MinMax{3, 3}, MinMax{3, 3}}) || len(p.Absent.Relays)+len(p.Absent.Workers) != 0 {
+		p.Coverage != (api.Coverage{RelaysPerWorker: api.MinMax{Min: 3, Max: 3}, WorkersPerRelay: api.MinMax{Min: 3, Max: 3}}) || len(p.Absent.Relays)+len(p.Absent.Workers) != 0 {
 		t.Errorf("%+v", p)
 	}
-	own := p.Relays[slices.IndexFunc(p.Relays, func(p PlannedRelay) bool { return p.Relay == "r1" })]
+	own := p.Relays[slices.IndexFunc(p.Relays, func(p api.PlannedRelay) bool { return p.Relay == "r1" })]
 	inRange := 0
 	for id := range stop {
-		has := slices.ContainsFunc(own.Workers, func(w PlannedWorker) bool { return w.Worker == id })
+		has := slices.ContainsFunc(own.Workers, func(w api.PlannedWorker) bool { return w.Worker == id })
 		link, connected := "none", false
 		if has {
 			link, connected = "open", true
@@ -82,7 +83,7 @@ func TestThePlanAndItsExplanationSayWhoConnectsToWhomAndWhoIsAbsent(t *testing.T
 	}
 	r.await(t, "w1 absent", func() bool { return slices.Equal(plan().Absent.Workers, []string{"w1"}) })
 	p = plan()
-	if _, counted := p.RelaysPerWorker["w1"]; counted || p.Connections != 9 || p.Coverage.RelaysPerWorker != (MinMax{3, 3}) || p.Coverage.WorkersPerRelay != (MinMax{2, 3}) {
+	if _, counted := p.RelaysPerWorker["w1"]; counted || p.Connections != 9 || p.Coverage.RelaysPerWorker != (api.MinMax{Min: 3, Max: 3}) || p.Coverage.WorkersPerRelay != (api.MinMax{Min: 2, Max: 3}) {
 		t.Errorf("without w1: %+v", p)
 	}
 	for _, relay := range p.Relays {
@@ -106,16 +107,16 @@ func TestARelayThatForwardsSaysWhyAndAnAbsentRelayIsNotCounted(t *testing.T) {
 	f.echo("w1")
 	r := f.relays[0]
 	r.settled(t, "echo", 1)
-	var p PlanAnswer
+	var p api.Plan
 	absent := func(want ...string) func() bool {
 		return func() bool {
-			p = PlanAnswer{}
+			p = api.Plan{}
 			status, _ := r.api(t, "/api/v1/services/echo/plan", &p)
 			return status == 200 && len(p.Relays) == 2 && slices.Equal(p.Absent.Relays, want)
 		}
 	}
 	r.await(t, "two relays", absent([]string{}...))
-	var a ExplainAnswer
+	var a api.Explanation
 	if r.api(t, "/api/v1/services/echo/explain", &a); a.Role != "forwarding" || a.Index != -1 || a.Drawing != "" || a.Range != "" || a.Worker != nil ||
 		!strings.Contains(a.Reason, "r1 does not serve echo: it is on the skip list") {
 		t.Errorf("%+v", a)
@@ -127,7 +128,7 @@ func TestARelayThatForwardsSaysWhyAndAnAbsentRelayIsNotCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.await(t, "r2 absent", absent("r2"))
-	if p.RelaysPerWorker["w1"] != 1 || p.Connections != 1 || p.Coverage.WorkersPerRelay != (MinMax{1, 1}) || p.Relays[slices.IndexFunc(p.Relays, func(p PlannedRelay) bool { return p.Relay == "r2" })].Absent != true {
+	if p.RelaysPerWorker["w1"] != 1 || p.Connections != 1 || p.Coverage.WorkersPerRelay != (api.MinMax{Min: 1, Max: 1}) || p.Relays[slices.IndexFunc(p.Relays, func(p api.PlannedRelay) bool { return p.Relay == "r2" })].Absent != true {
 		t.Errorf("%+v", p)
 	}
 }
@@ -148,7 +149,7 @@ func TestWhatCannotBeExplainedIsSaid(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", path, status, text, want)
 		}
 	}
-	var a ExplainAnswer
+	var a api.Explanation
 	if r.api(t, "/api/v1/services/echo/explain?worker=w1", &a); a.Worker == nil || a.Worker.Offer != "draining" || a.Worker.InRange || a.Worker.Position != -1 {
 		t.Errorf("%+v", a.Worker)
 	}
@@ -163,16 +164,16 @@ func TestAWorkerOfAnOlderVersionIsExplained(t *testing.T) {
 	for id, version := range map[string]string{"w1": "v1.9", "w2": "v1.10"} {
 		f.worker(id, advertise.Service{Name: "echo", Address: backend.Listener.Addr().String(), Version: version, Slots: 4, Selection: "slots"})
 	}
-	var a ExplainAnswer
+	var a api.Explanation
 	r.await(t, "the older one is out of the plan", func() bool {
-		a = ExplainAnswer{}
+		a = api.Explanation{}
 		r.api(t, "/api/v1/services/echo/explain?worker=w1", &a)
 		return a.Worker != nil && strings.Contains(a.Worker.Reason, "highest version")
 	})
 	if x := a.Worker; x.InRange || x.Offer != "ready" || x.Reason != `strategy slots uses the highest version of echo only, and w1 offers version "v1.9"` {
 		t.Errorf("%+v", x)
 	}
-	var s serviceDescription
+	var s api.Service
 	if r.api(t, "/api/v1/services/echo", &s); len(s.Peers) != 1 || s.Peers[0].Node != "w2" || s.Peers[0].Limit != 4 || s.Endpoints != 2 {
 		t.Errorf("%+v", s)
 	}
@@ -196,8 +197,8 @@ func TestAServiceWithoutEndpointsIsNotForwarded(t *testing.T) {
 		s, known := r.router.Service("echo")
 		return known && len(s.Route().Endpoints) == 0
 	})
-	var listed ServicesAnswer
-	var route RouteAnswer
+	var listed api.Services
+	var route api.Route
 	r.api(t, "/api/v1/services", &listed)
 	r.api(t, "/api/v1/services/echo/route", &route)
 	if len(listed.Services) != 1 || listed.Services[0].Role != "none" || route.Role != "none" {

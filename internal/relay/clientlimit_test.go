@@ -18,7 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // kept is a connection of a client that is used again.
@@ -36,7 +36,7 @@ func keep(t *testing.T, r *runningRelay) *kept {
 }
 
 func (k *kept) ask(path string) {
-	_, _ = io.WriteString(k, "GET "+path+" HTTP/1.1\r\nHost: a\r\n"+ingress.ServiceHeader+": echo\r\n\r\n") // the answer tells
+	_, _ = io.WriteString(k, "GET "+path+" HTTP/1.1\r\nHost: a\r\n"+wire.ServiceHeader+": echo\r\n\r\n") // the answer tells
 }
 
 // answer reads one, empty when the connection has ended instead.
@@ -152,7 +152,7 @@ func TestConnectionsWithRequestsUnderWayAreNeverClosedForNewOnes(t *testing.T) {
 	streamed := make(chan string, 1)
 	go func() {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.IngressAddr()+"/held", nil)
-		req.Header.Set(ingress.ServiceHeader, "echo")
+		req.Header.Set(wire.ServiceHeader, "echo")
 		resp, err := transport.RoundTrip(req)
 		if err != nil {
 			streamed <- err.Error()

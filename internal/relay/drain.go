@@ -8,18 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 )
-
-// DrainAnswer is the answer to POST /api/v1/drain and /api/v1/undrain.
-type DrainAnswer struct {
-	Relay    string `json:"relay"`
-	Draining bool   `json:"draining"`
-	// Since is when the drain began; absent without one.
-	Since time.Time `json:"since,omitzero"`
-	// InFlight counts the requests of all services, including those of other relays.
-	InFlight int64 `json:"in_flight"`
-}
 
 // drain takes a relay out of rotation without stopping it: /readyz answers 503, and the
 // answers to clients close their connections. The relay stays a member and keeps its
@@ -68,7 +59,7 @@ func (r *Relay) handleDrain(on bool) http.HandlerFunc {
 		if r.drain.set(on) {
 			r.cfg.Logger.Info(map[bool]string{true: "drained: not ready until an operator takes it back", false: "not drained any more"}[on])
 		}
-		answer := DrainAnswer{Relay: r.cfg.Membership.ID, InFlight: r.inFlight()}
+		answer := api.Drain{Relay: r.cfg.Membership.ID, InFlight: r.inFlight()}
 		if since := r.drain.since.Load(); since != nil {
 			answer.Draining, answer.Since = true, *since
 		}

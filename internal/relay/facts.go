@@ -20,9 +20,9 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/strategy"
@@ -46,7 +46,7 @@ const (
 func (r *Relay) withFacts(next http.Handler) http.Handler {
 	slots := make(chan struct{}, factsAtOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path != factsPath || req.Header.Get(ingress.HopHeader) != "" {
+		if req.URL.Path != factsPath || req.Header.Get(wire.HopHeader) != "" {
 			next.ServeHTTP(w, req)
 			return
 		}

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -100,7 +101,7 @@ func TestFactsAreForRelaysAndNothingElseIsTaken(t *testing.T) {
 	if got := get("POST", "").StatusCode; got != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", got)
 	}
-	if got := get("GET", "", ingress.HopHeader, "r2"); got.StatusCode == http.StatusOK {
+	if got := get("GET", "", wire.HopHeader, "r2"); got.StatusCode == http.StatusOK {
 		t.Error("a request that a relay forwards was taken for a question")
 	}
 	if got := get("GET", "").StatusCode; got != http.StatusOK {
@@ -219,13 +220,13 @@ func TestACheckIsAnsweredOverTheAdminAPI(t *testing.T) {
 	r := f.relay(func(s *Settings) { s.MaxInFlight = 1 })
 	_, _ = f.echo("w1")
 	r.settled(t, "echo", 1)
-	var report check.Report
+	var report api.Report
 	if status, body := r.api(t, "/api/v1/check", &report); status != http.StatusOK || report.Relay != "r1" || len(report.Findings) < len(check.Names()) {
 		t.Fatalf("%d %s", status, body)
 	}
 	// One relay is fewer than three, and that is all.
 	for _, one := range report.Findings {
-		if one.Status != check.OK && one.Page != "docs/operations/too-few-relays.md" {
+		if one.Status != api.OK && one.Page != "docs/operations/too-few-relays.md" {
 			t.Errorf("%+v", one)
 		}
 	}
@@ -249,7 +250,7 @@ func TestTheCheckNamesTwoProcessesWithOneIDAndTheLeftOutOneSaysNothingElse(t *te
 			t.Fatal(err)
 		}
 		got := report.Findings[0]
-		if got.Check != "ids-unique" || got.Status != check.Failed || got.Subject != "twin" || !strings.Contains(got.Text, newer.GossipAddr()) {
+		if got.Check != "ids-unique" || got.Status != api.Failed || got.Subject != "twin" || !strings.Contains(got.Text, newer.GossipAddr()) {
 			t.Errorf("%s at %s found %+v", r.id, r.GossipAddr(), got)
 		}
 		if r == older && len(report.Findings) != 1 {

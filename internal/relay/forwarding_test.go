@@ -12,7 +12,8 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -37,7 +38,7 @@ func gateOf(t *testing.T, f *fleet, n, backups int) *runningRelay {
 }
 
 // forwarding is what the relay says of echo.
-func (r *runningRelay) forwarding(t *testing.T) (d serviceDescription) {
+func (r *runningRelay) forwarding(t *testing.T) (d api.Service) {
 	t.Helper()
 	r.api(t, "/api/v1/services/echo", &d)
 	return d
@@ -60,7 +61,7 @@ func (r *runningRelay) keepAsking(t *testing.T) (sent *atomic.Int64, stop func()
 			for ctx.Err() == nil && !t.Failed() {
 				// Not with ctx: each is to be answered.
 				req, _ := http.NewRequest(http.MethodGet, "http://"+r.IngressAddr()+"/", nil)
-				req.Header.Set(ingress.ServiceHeader, "echo")
+				req.Header.Set(wire.ServiceHeader, "echo")
 				resp, err := client.Do(req)
 				if err != nil {
 					t.Errorf("request %d: %v", sent.Load(), err)
@@ -110,7 +111,7 @@ func TestAGateLosesNoRequestWhenARelayDiesOrLeavesAndABackupIsPromoted(t *testin
 		t.Fatal(err)
 	}
 	gate.await(t, leaver+" to be no peer any more", func() bool {
-		return t.Failed() || !slices.ContainsFunc(gate.forwarding(t).Peers, func(p peerDescription) bool { return p.Node == leaver })
+		return t.Failed() || !slices.ContainsFunc(gate.forwarding(t).Peers, func(p api.Peer) bool { return p.Node == leaver })
 	})
 	gate.await(t, "more load", more())
 	stop()
@@ -143,7 +144,7 @@ func TestWhatARelayTellsAGateReachesTheClientOnlyIfTheGateExposesIt(t *testing.T
 			return resp.StatusCode == 502 && strings.Contains(body, "upstream_failed")
 		})
 		resp, body := gate.call(t, "GET", "/", nil, "Ringway-Service: dead")
-		if got := strings.Contains(body, "w1") && strings.Contains(body, "127.0.0.1"); got != (gate == open) || got != (resp.Header.Get(ingress.RelayHeader) != "") {
+		if got := strings.Contains(body, "w1") && strings.Contains(body, "127.0.0.1"); got != (gate == open) || got != (resp.Header.Get(wire.RelayHeader) != "") {
 			t.Errorf("%s exposes %v: %v %s", gate.id, gate == open, resp.Header, body)
 		}
 		if gate == closed && (len(decode(t, body).Attempts) > 0 || strings.Contains(body, "127.0.0.1")) {
@@ -157,13 +158,13 @@ func TestAGateShowsItsPrimariesTakingTurnsAndAKeyStaysWithOne(t *testing.T) {
 	f := newFleet(t)
 	gate := gateOf(t, f, 5, 2)
 	const requests = 31
-	roles := func(d serviceDescription) (all []string) {
+	roles := func(d api.Service) (all []string) {
 		for _, p := range d.Peers {
 			all = append(all, p.Node+" "+p.Role)
 		}
 		return all
 	}
-	var before, d serviceDescription
+	var before, d api.Service
 	// On a busy machine a relay may lose its place for being slow. Then the turns began
 	// anew, and another round is needed.
 	gate.await(t, "a round in which the roles stay", func() bool {

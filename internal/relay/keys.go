@@ -11,8 +11,9 @@ import (
 	"net/http"
 	"net/netip"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/sharedkey"
@@ -20,20 +21,6 @@ import (
 
 // maxKeysBody bounds a request to change keys in bytes; a key has 44 characters.
 const maxKeysBody = 1024
-
-// KeysRequest is the body of POST /api/v1/keys.
-type KeysRequest struct {
-	// Operation is install, use or remove.
-	Operation membership.KeyOperation `json:"operation"`
-	// Argument is the key for install, a fingerprint for the others.
-	Argument string `json:"argument"`
-}
-
-// KeysAnswer is the answer to both methods.
-type KeysAnswer struct {
-	Members []membership.KeyResult `json:"members"`
-	Error   string                 `json:"error,omitempty"`
-}
 
 // listKeys and changeKeys act on the keyrings of the whole cluster.
 func (r *Relay) listKeys(w http.ResponseWriter, req *http.Request) {
@@ -52,29 +39,29 @@ func (r *Relay) changeKeys(w http.ResponseWriter, req *http.Request) {
 }
 
 // decodeKeys reads a request. Its errors never contain the text, which may hold a key.
-func decodeKeys(body io.Reader) (change KeysRequest, err error) {
+func decodeKeys(body io.Reader) (change api.KeysRequest, err error) {
 	d := json.NewDecoder(io.LimitReader(body, maxKeysBody))
 	d.DisallowUnknownFields()
 	if d.Decode(&change) != nil {
-		return KeysRequest{}, errors.New(`the body is not {"operation": …, "argument": …}`)
+		return api.KeysRequest{}, errors.New(`the body is not {"operation": …, "argument": …}`)
 	}
 	switch change.Operation {
 	case membership.InstallKey, membership.UseKey, membership.RemoveKey:
 		return change, nil
 	}
-	return KeysRequest{}, errors.New("operation: allowed are install, use, remove")
+	return api.KeysRequest{}, errors.New("operation: allowed are install, use, remove")
 }
 
 func answerKeys(w http.ResponseWriter, results []membership.KeyResult, err error) {
 	switch {
 	case err == nil:
-		node.WriteJSON(w, http.StatusOK, KeysAnswer{Members: results})
+		node.WriteJSON(w, http.StatusOK, api.Keys{Members: results})
 	case errors.Is(err, membership.ErrNoKeyring):
 		node.WriteError(w, http.StatusConflict, err.Error())
 	case len(results) == 0: // nothing was tried
 		node.WriteError(w, http.StatusBadRequest, err.Error())
 	default:
-		node.WriteJSON(w, http.StatusBadGateway, KeysAnswer{Members: results, Error: err.Error()})
+		node.WriteJSON(w, http.StatusBadGateway, api.Keys{Members: results, Error: err.Error()})
 	}
 }
 
@@ -138,7 +125,7 @@ func peerClient(source *identity.Source, to membership.Member) *http.Client {
 func withSharedKey(keeper *sharedkey.Keeper, forwarded http.Handler) http.Handler {
 	key := keeper.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path == sharedkey.Path && req.Header.Get(ingress.HopHeader) == "" {
+		if req.URL.Path == sharedkey.Path && req.Header.Get(wire.HopHeader) == "" {
 			key.ServeHTTP(w, req)
 			return
 		}

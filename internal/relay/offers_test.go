@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/api"
 )
 
 // The admin API trusts who connects from its own host, and the ingress would.
@@ -63,18 +63,18 @@ func TestTheBoundsOfARelayAreThoseOfItsSettings(t *testing.T) {
 		s, ok := few.router.Service("a")
 		return ok && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 2
 	})
-	finding := func(r *runningRelay, name string) *check.Finding {
+	finding := func(r *runningRelay, name string) *api.Finding {
 		report, err := r.Check(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(report.Findings, func(f check.Finding) bool { return f.Check == name })
+		i := slices.IndexFunc(report.Findings, func(f api.Finding) bool { return f.Check == name })
 		return &report.Findings[i]
 	}
-	if got := finding(strict, "offers-used"); got.Status != check.Failed || got.Subject != "w1" {
+	if got := finding(strict, "offers-used"); got.Status != api.Failed || got.Subject != "w1" {
 		t.Errorf("%+v", got)
 	}
-	if got := finding(wide, "offers-used"); got.Status != check.OK {
+	if got := finding(wide, "offers-used"); got.Status != api.OK {
 		t.Errorf("%+v", got)
 	}
 }
@@ -94,7 +94,7 @@ func TestACheckNamesTheServiceWhoseWorkersDisagree(t *testing.T) {
 	}
 	found := 0
 	for _, one := range report.Findings {
-		if one.Check == "advertised-agree" && one.Subject == "echo" && one.Status == check.Warning {
+		if one.Check == "advertised-agree" && one.Subject == "echo" && one.Status == api.Warning {
 			found++
 		}
 	}

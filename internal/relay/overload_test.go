@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // shop is a service that serves a number of requests at a time, lets the others wait, and does
@@ -47,7 +47,7 @@ func (c *crowd) send(t *testing.T) {
 		t.Error(err)
 		return
 	}
-	req.Header.Set(ingress.ServiceHeader, "shop")
+	req.Header.Set(wire.ServiceHeader, "shop")
 	resp, err := c.client.Do(req)
 	if err != nil {
 		c.other.Add(1)

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // slowReaders take every place of the service and read nothing of their answers.
 var slowReaders = map[string]func(t *testing.T, addr string, places int){
 	"connections that are not read": func(t *testing.T, addr string, places int) {
 		for range places {
-			connect(t, addr, "GET /endless HTTP/1.1\r\nHost: a\r\n"+ingress.ServiceHeader+": stream\r\n\r\n")
+			connect(t, addr, "GET /endless HTTP/1.1\r\nHost: a\r\n"+wire.ServiceHeader+": stream\r\n\r\n")
 		}
 	},
 	"streams of one connection without a window": func(t *testing.T, addr string, places int) {
@@ -33,7 +33,7 @@ var slowReaders = map[string]func(t *testing.T, addr string, places int){
 		head := hpack.NewEncoder(&block)
 		for n := range places {
 			block.Reset()
-			for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "a"}, {":path", "/endless"}, {strings.ToLower(ingress.ServiceHeader), "stream"}} {
+			for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "a"}, {":path", "/endless"}, {strings.ToLower(wire.ServiceHeader), "stream"}} {
 				_ = head.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // to memory
 			}
 			if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*n + 1), BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true}); err != nil {
@@ -91,13 +91,13 @@ func TestClientsThatDoNotReadGiveTheirPlacesBack(t *testing.T) {
 		}
 		if i > 0 {
 			r.await(t, "every place taken", func() bool { return inFlight() == places })
-			if resp, _ := r.call(t, "GET", "/", nil, ingress.ServiceHeader+": stream"); resp.StatusCode != http.StatusServiceUnavailable {
+			if resp, _ := r.call(t, "GET", "/", nil, wire.ServiceHeader+": stream"); resp.StatusCode != http.StatusServiceUnavailable {
 				t.Errorf("without a limit: %s", resp.Status)
 			}
 			continue
 		}
 		for range places {
-			if resp, _ := r.call(t, "GET", "/", nil, ingress.ServiceHeader+": stream"); resp.StatusCode != http.StatusOK {
+			if resp, _ := r.call(t, "GET", "/", nil, wire.ServiceHeader+": stream"); resp.StatusCode != http.StatusOK {
 				t.Errorf("another client: %s", resp.Status)
 			}
 		}

@@ -22,7 +22,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -175,7 +177,7 @@ func TestARequestThatWasNotSentGoesToAnotherWorkerWhateverItsMethod(t *testing.T
 		if resp.StatusCode != 200 || body != "w1" {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
-		return resp.Header.Get(ingress.AttemptsHeader) == "2"
+		return resp.Header.Get(wire.AttemptsHeader) == "2"
 	})
 }
 
@@ -244,7 +246,7 @@ func TestWhatPassesBetweenClientAndWorker(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"Kept": "yes", "Ringway-Load": "", "Ringway-Secret": "", ingress.RelayHeader: "r1", ingress.EndpointHeader: "w1", ingress.AttemptsHeader: "1",
+		"Kept": "yes", "Ringway-Load": "", "Ringway-Secret": "", wire.RelayHeader: "r1", wire.EndpointHeader: "w1", wire.AttemptsHeader: "1",
 	} {
 		if got := resp.Header.Get(name); got != want {
 			t.Errorf("the client saw %s: %q, want %q", name, got, want)
@@ -270,7 +272,7 @@ func TestOverloadIsRefusedAtOnce(t *testing.T) {
 	first := make(chan int, 1)
 	go func() {
 		req, _ := http.NewRequest("GET", "http://"+r.IngressAddr(), nil)
-		req.Header.Set(ingress.ServiceHeader, "busy")
+		req.Header.Set(wire.ServiceHeader, "busy")
 		resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
 		if err != nil {
 			first <- 0
@@ -321,13 +323,13 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 		if resp.StatusCode != 200 || body != "w1" {
 			t.Fatalf("%s: %d %s", r.id, resp.StatusCode, body)
 		}
-		if got := resp.Header.Get(ingress.EndpointHeader); got != "w1" {
+		if got := resp.Header.Get(wire.EndpointHeader); got != "w1" {
 			t.Errorf("%s: the answer names endpoint %q", r.id, got)
 		}
 		// What was forwarded to a relay that forwards itself is refused.
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://"+r.PeerAddr()+"/", nil)
-		req.Header.Set(ingress.ServiceHeader, "echo")
-		req.Header.Set(ingress.HopHeader, "r9")
+		req.Header.Set(wire.ServiceHeader, "echo")
+		req.Header.Set(wire.HopHeader, "r9")
 		if resp, _ := do(t, req); resp.StatusCode != http.StatusMisdirectedRequest {
 			t.Errorf("%s forwarded a second time: %d", r.id, resp.StatusCode)
 		}
@@ -352,7 +354,7 @@ func TestARequestThatEveryRelayTurnsAwayMayBeSentAgain(t *testing.T) {
 	}
 	r.peerFront.serve(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		turnedAway.Add(1)
-		req.Header.Set(ingress.ServiceHeader, "not-known-here")
+		req.Header.Set(wire.ServiceHeader, "not-known-here")
 		serving.ServeHTTP(w, req)
 	}))
 	resp, body := ask("echo")
@@ -374,7 +376,7 @@ func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
 	r.settled(t, "echo", 2)
 	r.call(t, "GET", "/", nil, "Ringway-Service: echo")
 
-	var d serviceDescription
+	var d api.Service
 	if status, _ := r.api(t, "/api/v1/services/echo", &d); status != 200 || d.Role != "affine" || d.Index != 0 || len(d.Peers) != 2 {
 		t.Errorf("%d %+v", status, d)
 	}
@@ -388,7 +390,7 @@ func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
 	if requests != 1 {
 		t.Errorf("%d requests counted", requests)
 	}
-	var plan PlanAnswer
+	var plan api.Plan
 	if status, _ := r.api(t, "/api/v1/services/echo/plan", &plan); status != 200 || plan.Connections != 2 || plan.RelaysPerWorker["w1"] != 1 {
 		t.Errorf("%d %+v", status, plan)
 	}

@@ -9,17 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 )
-
-// ReloadAnswer is the answer to POST /api/v1/reload.
-type ReloadAnswer struct {
-	Relay string `json:"relay"`
-	// Applied are in effect now, NeedsRestart at the next start.
-	Applied      []settings.Change `json:"applied"`
-	NeedsRestart []settings.Change `json:"needs_restart"`
-}
 
 // The results of reloads.
 const (
@@ -46,18 +39,18 @@ func (r *Relay) Reload() { _, _ = r.reload() }
 
 // reload changes nothing if it fails. Requests that began before it end with the old
 // settings.
-func (r *Relay) reload() (ReloadAnswer, error) {
+func (r *Relay) reload() (api.Reload, error) {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
 	running := r.cfg.Running
 	if running == nil {
-		return ReloadAnswer{}, errNoSettings
+		return api.Reload{}, errNoSettings
 	}
 	needRestart, err := running.Read(tunable...)
 	if err != nil {
 		r.reloads.WithLabelValues(reloadRefused).Inc()
 		r.cfg.Logger.Error("reload refused, nothing has changed", "err", err)
-		return ReloadAnswer{}, err
+		return api.Reload{}, err
 	}
 	tuned := *r.tuned.Load()
 	r.cfg.Tune(&tuned)
@@ -71,7 +64,7 @@ func (r *Relay) reload() (ReloadAnswer, error) {
 	}
 	r.reloads.WithLabelValues(result).Inc()
 	r.cfg.Logger.Info("reloaded", "applied", texts(applied), "needs_restart", texts(needRestart))
-	return ReloadAnswer{Relay: r.cfg.Membership.ID, Applied: applied, NeedsRestart: needRestart}, nil
+	return api.Reload{Relay: r.cfg.Membership.ID, Applied: applied, NeedsRestart: needRestart}, nil
 }
 
 // tune makes cfg the configuration of new requests.

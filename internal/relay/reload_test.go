@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 )
@@ -230,9 +231,9 @@ func TestTheListOfServicesCountsWhatTheMetricsCount(t *testing.T) {
 	for range 3 {
 		r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo")
 	}
-	var answer ServicesAnswer
+	var answer api.Services
 	r.api(t, "/api/v1/services", &answer)
-	i := slices.IndexFunc(answer.Services, func(s ListedService) bool { return s.Service == "echo" })
+	i := slices.IndexFunc(answer.Services, func(s api.ListedService) bool { return s.Service == "echo" })
 	if s := answer.Services[i]; answer.Relay != r.id || s.Ready != 2 || s.Endpoints != 2 || s.Relays != 1 || s.Range != 2 || s.Requests != 3 || s.Role != "affine" {
 		t.Errorf("%+v", answer)
 	}

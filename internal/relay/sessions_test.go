@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // sessionBackend has tunnels that echo, a stream that does not end, and requests that
@@ -53,7 +53,7 @@ type tunnel struct {
 
 func openTunnel(t *testing.T, r *runningRelay) *tunnel {
 	t.Helper()
-	conn := connect(t, r.IngressAddr(), "GET /tunnel HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: raw\r\n"+ingress.ServiceHeader+": echo\r\n\r\n")
+	conn := connect(t, r.IngressAddr(), "GET /tunnel HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: raw\r\n"+wire.ServiceHeader+": echo\r\n\r\n")
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	tun := &tunnel{conn, bufio.NewReader(conn)}
 	if resp, err := http.ReadResponse(tun.in, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -80,7 +80,7 @@ func TestTunnelsAndStreamsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *tes
 	for range 4 {
 		tunnels = append(tunnels, openTunnel(t, r))
 	}
-	stream := connect(t, r.IngressAddr(), "GET /stream HTTP/1.1\r\nHost: a\r\n"+ingress.ServiceHeader+": echo\r\n\r\n")
+	stream := connect(t, r.IngressAddr(), "GET /stream HTTP/1.1\r\nHost: a\r\n"+wire.ServiceHeader+": echo\r\n\r\n")
 	streamed, err := http.ReadResponse(bufio.NewReader(stream), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestTunnelsAndStreamsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *tes
 	defer func() { _ = streamed.Body.Close() }()
 	unanswered := make(chan string, 1)
 	go func() {
-		conn := connect(t, r.IngressAddr(), "POST /request HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"+ingress.ServiceHeader+": echo\r\n\r\n")
+		conn := connect(t, r.IngressAddr(), "POST /request HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"+wire.ServiceHeader+": echo\r\n\r\n")
 		line, _ := bufio.NewReader(conn).ReadString('\n')
 		unanswered <- line
 	}()
@@ -152,7 +152,7 @@ func TestARequestWithoutAnAnswerAtTheEndOfItsDrainIsTold(t *testing.T) {
 	r := f.relay(func(s *Settings) { s.DrainTimeout = 100 * time.Millisecond }) // there are no sessions to wait for
 	f.worker("w1", service("echo", sessionBackend(t)))
 	r.settled(t, "echo", 1)
-	conn := connect(t, r.IngressAddr(), "POST /request HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"+ingress.ServiceHeader+": echo\r\n\r\n")
+	conn := connect(t, r.IngressAddr(), "POST /request HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"+wire.ServiceHeader+": echo\r\n\r\n")
 	r.await(t, "the request", func() bool { return r.inFlight() == 1 })
 	if err := r.stop(); err != nil {
 		t.Error(err)

@@ -19,9 +19,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/pool"
@@ -425,7 +425,7 @@ func TestIdleConnectionsToAWorkerAreKeptAsTheSettingsSay(t *testing.T) {
 			for range burst {
 				clients.Go(func() {
 					req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.IngressAddr()+"/", nil)
-					req.Header.Set(ingress.ServiceHeader, "held")
+					req.Header.Set(wire.ServiceHeader, "held")
 					resp, err := client.Do(req)
 					if err != nil {
 						t.Error(err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/sharedkey"
@@ -213,7 +213,7 @@ func TestASessionCookieOfOneRelayHoldsAtEveryOther(t *testing.T) {
 	agree(t, f.relays...)
 	visit := func(r *runningRelay, sid string) (worker, set string) {
 		t.Helper()
-		resp, _ := r.call(t, "GET", "/", nil, ingress.ServiceHeader+": echo", "Cookie: sid="+sid)
+		resp, _ := r.call(t, "GET", "/", nil, wire.ServiceHeader+": echo", "Cookie: sid="+sid)
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s", r.id, resp.Status)
 		}

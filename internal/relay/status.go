@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/statuspage"
@@ -126,7 +127,7 @@ func roleSentence(s *routing.Service, route *routing.Route) string {
 
 // peerState returns the state that is most important for an operator. A peer without a
 // target is a relay.
-func peerState(p peerDescription, t *routing.Target) statuspage.PeerState {
+func peerState(p api.Peer, t *routing.Target) statuspage.PeerState {
 	if t == nil {
 		switch p.State {
 		case "primary":

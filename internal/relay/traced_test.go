@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/tracing/tracingtest"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -26,7 +26,7 @@ func TestATraceGoesFromTheClientOverBothRelaysToTheWorker(t *testing.T) {
 	gate.settled(t, "echo", 1)
 
 	const callers, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-	resp, body := gate.call(t, "GET", "/", nil, ingress.ServiceHeader+": echo", "traceparent: 00-"+callers+"-"+span+"-01", "tracestate: a=1", "baggage: who=me")
+	resp, body := gate.call(t, "GET", "/", nil, wire.ServiceHeader+": echo", "traceparent: 00-"+callers+"-"+span+"-01", "tracestate: a=1", "baggage: who=me")
 	if resp.StatusCode != 200 {
 		t.Fatal(resp.Status, body)
 	}
@@ -70,7 +70,7 @@ func TestAStopSendsTheLastSpans(t *testing.T) {
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Tracing.Endpoint, s.Tracing.SampleRatio = collector.URL(), 1 })
 	r.await(t, "its readiness", func() bool { return len(r.Reasons()) == 0 })
-	r.call(t, "GET", "/", nil, ingress.ServiceHeader+": nobody")
+	r.call(t, "GET", "/", nil, wire.ServiceHeader+": nobody")
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}

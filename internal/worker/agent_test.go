@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
 )
@@ -100,11 +101,11 @@ func TestAStoppingAgentDrainsBeforeItLeaves(t *testing.T) {
 // ready checks what the agent says of itself while it offers.
 func ready(t *testing.T, agent *worker.Agent) {
 	t.Helper()
-	var got worker.ServicesAnswer
+	var got api.WorkerServices
 	if status := ask(t, agent, "GET", "/api/v1/services", "", &got); status != 200 {
 		t.Errorf("%d", status)
 	}
-	if got.Worker != "w1" || got.Draining || len(got.Services) != 1 || got.Services[0].State != worker.Offered || got.Services[0].Source != worker.FromSettings {
+	if got.Worker != "w1" || got.Draining || len(got.Services) != 1 || got.Services[0].State != string(worker.Offered) || got.Services[0].Source != string(worker.FromSettings) {
 		t.Errorf("%+v", got)
 	}
 }

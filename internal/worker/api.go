@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/membership"
@@ -24,25 +25,6 @@ const (
 	// second at most while the worker is a member.
 	announceTimeout = 5 * time.Second
 )
-
-// DrainRequest is the body of POST /api/v1/drain and /api/v1/undrain. The query
-// ?service=NAME, repeated, is an alternative.
-type DrainRequest struct {
-	// Services are the services to drain or undrain; empty: all, including services added
-	// later.
-	Services []string `json:"services"`
-}
-
-// ServicesAnswer is the answer to GET /api/v1/services, drain and undrain.
-type ServicesAnswer struct {
-	Worker string `json:"worker"`
-	// Draining: the worker stops.
-	Draining bool            `json:"draining"`
-	Services []ServiceStatus `json:"services"`
-	// Announced: the drain or undrain was passed to gossip in time. Absent in the answer to
-	// GET.
-	Announced *bool `json:"announced,omitempty"`
-}
 
 func (a *Agent) handle(mux *http.ServeMux) {
 	a.handleStatusPage(mux)
@@ -61,8 +43,8 @@ func (a *Agent) handle(mux *http.ServeMux) {
 	})
 }
 
-func (a *Agent) servicesAnswer() ServicesAnswer {
-	return ServicesAnswer{Worker: a.cfg.Membership.ID, Draining: a.stopping.Load(), Services: a.offering.status()}
+func (a *Agent) servicesAnswer() api.WorkerServices {
+	return api.WorkerServices{Worker: a.cfg.Membership.ID, Draining: a.stopping.Load(), Services: a.offering.status()}
 }
 
 func (a *Agent) handleDrain(drained bool) http.HandlerFunc {
@@ -91,7 +73,7 @@ func (a *Agent) handleDrain(drained bool) http.HandlerFunc {
 
 // drainNames returns the services that the query and the body name together.
 func drainNames(req *http.Request) ([]string, error) {
-	var body DrainRequest
+	var body api.WorkerDrainRequest
 	d := json.NewDecoder(io.LimitReader(req.Body, maxDrainBody))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&body); err != nil && !errors.Is(err, io.EOF) {
@@ -129,8 +111,8 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 	}
 	for _, s := range a.offering.status() {
 		d.Offers = append(d.Offers, statuspage.Offer{
-			Name: s.Name, Address: s.Address, Protocol: string(s.Protocol), State: string(s.State), Good: s.State == Offered,
-			Drained: s.Drained, Check: string(s.Check), Weight: s.Weight, Since: now.Sub(s.Since), Error: s.Error,
+			Name: s.Name, Address: s.Address, Protocol: string(s.Protocol), State: s.State, Good: s.State == string(Offered),
+			Drained: s.Drained, Check: s.Check, Weight: s.Weight, Since: now.Sub(s.Since), Error: s.Error,
 		})
 	}
 	reasons := a.Reasons()

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker/health"
 )
 
@@ -62,27 +62,13 @@ func newOffering(cfg offeringConfig) *offering {
 	return &offering{cfg: cfg, services: map[string]*offered{}}
 }
 
-// Change is the result of a reload. All lists are sorted.
-type Change struct {
-	Added   []string `json:"added"`
-	Changed []string `json:"changed"`
-	Removed []string `json:"removed"`
-	// Settings are the settings, other than services, that a reload changed.
-	Settings []settings.Change `json:"settings,omitempty"`
-	// NeedsRestart names the settings whose change takes effect at the next start.
-	NeedsRestart []string `json:"needs_restart,omitempty"`
-}
-
-// Empty reports whether no service changed.
-func (c Change) Empty() bool { return len(c.Added)+len(c.Changed)+len(c.Removed) == 0 }
-
 // replace makes these the services; they must have been checked together. Unchanged
 // services are not affected. A service whose check changes, but not its address, keeps its
 // verdict until the new check has one. After an error nothing has changed.
-func (o *offering) replace(services []Service) (Change, error) {
+func (o *offering) replace(services []Service) (api.WorkerReload, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	change := Change{Added: []string{}, Changed: []string{}, Removed: []string{}}
+	change := api.WorkerReload{Added: []string{}, Changed: []string{}, Removed: []string{}}
 	next := make(map[string]*offered, len(services))
 	var fresh, stale []*probe
 	for _, s := range services {
@@ -107,7 +93,7 @@ func (o *offering) replace(services []Service) (Change, error) {
 		case s.Checked():
 			var err error
 			if entry.probe, err = o.newProbe(s); err != nil {
-				return Change{}, fmt.Errorf("service %q: %w", s.Name, err)
+				return api.WorkerReload{}, fmt.Errorf("service %q: %w", s.Name, err)
 			}
 			fresh = append(fresh, entry.probe)
 		}
@@ -272,31 +258,16 @@ func (o *offering) drain(drained bool, names []string) error {
 	return nil
 }
 
-// ServiceStatus is the state of one service for operators.
-type ServiceStatus struct {
-	advertise.Service
-	State State `json:"state"`
-	// Since is the time of the last change of State.
-	Since time.Time `json:"since"`
-	// Drained: an operator drained it, whatever the result of its check.
-	Drained bool   `json:"drained"`
-	Source  Source `json:"source"`
-	// Check is the kind of its check, if it has one.
-	Check health.Kind `json:"check,omitempty"`
-	// Error is why it is unhealthy, or why the newest check of a healthy one failed.
-	Error string `json:"error,omitempty"`
-}
-
 // status lists the services by name.
-func (o *offering) status() []ServiceStatus {
+func (o *offering) status() []api.WorkerService {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	list := make([]ServiceStatus, 0, len(o.services))
+	list := make([]api.WorkerService, 0, len(o.services))
 	for _, name := range slices.Sorted(maps.Keys(o.services)) {
 		s := o.services[name]
-		status := ServiceStatus{
-			Service: s.Service.Service, State: s.state, Since: s.since, Drained: o.drains.drained(name),
-			Source: s.Source, Check: s.Check.Kind,
+		status := api.WorkerService{
+			Service: s.Service.Service, State: string(s.state), Since: s.since, Drained: o.drains.drained(name),
+			Source: string(s.Source), Check: string(s.Check.Kind),
 		}
 		if s.probe != nil {
 			switch checked := s.probe.Status(); {
@@ -317,10 +288,10 @@ func (o *offering) reasons() []node.Reason {
 	list := o.status()
 	for _, s := range list {
 		switch {
-		case s.State == Offered:
+		case s.State == string(Offered):
 			return nil
 		case len(reasons) == mostNamed:
-		case s.State == Unhealthy:
+		case s.State == string(Unhealthy):
 			reasons = append(reasons, node.Reason{Code: node.ServiceUnhealthy, Text: fmt.Sprintf("service %s is not offered: unhealthy: %s", s.Name, s.Error)})
 		default:
 			reasons = append(reasons, node.Reason{Code: node.ServiceDrained, Text: fmt.Sprintf("service %s is drained", s.Name)})

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/worker/health"
 )
@@ -157,7 +158,7 @@ func startOffering(t *testing.T, services ...Service) (*offering, *relays, *prom
 	return o, r, reg
 }
 
-func mustReplace(t *testing.T, o *offering, services ...Service) Change {
+func mustReplace(t *testing.T, o *offering, services ...Service) api.WorkerReload {
 	t.Helper()
 	change, err := o.replace(services)
 	if err != nil {
@@ -172,18 +173,18 @@ func TestAServiceIsOfferedWhileItsCheckPassesAndNoOtherIsTouched(t *testing.T) {
 	i.sick.Store(true)
 	o, r, _ := startOffering(t, i.service(t, "checked", ""), unchecked(t, "plain"))
 	r.await(t, "plain")
-	if s := o.status()[0]; s.State != Unhealthy || s.Error == "" || s.Check != health.HTTP {
+	if s := o.status()[0]; s.State != string(Unhealthy) || s.Error == "" || s.Check != string(health.HTTP) {
 		t.Errorf("%+v", s)
 	}
 	for range 2 {
 		i.sick.Store(false)
 		r.await(t, "checked", "plain")
-		if s := o.status()[0]; s.State != Offered || s.Error != "" || s.Since.IsZero() {
+		if s := o.status()[0]; s.State != string(Offered) || s.Error != "" || s.Since.IsZero() {
 			t.Errorf("%+v", s)
 		}
 		i.sick.Store(true)
 		r.await(t, "plain")
-		if s := o.status()[0]; s.State != Unhealthy || !strings.Contains(s.Error, "503") {
+		if s := o.status()[0]; s.State != string(Unhealthy) || !strings.Contains(s.Error, "503") {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -202,7 +203,7 @@ func TestAReloadTouchesOnlyWhatItChanges(t *testing.T) {
 
 	heavier.Weight = 77
 	change := mustReplace(t, o, i.service(t, "new", ""), heavier, same, unchecked(t, "plain"))
-	if diff := cmp.Diff(Change{Added: []string{"new"}, Changed: []string{"heavier"}, Removed: []string{"gone"}}, change); diff != "" {
+	if diff := cmp.Diff(api.WorkerReload{Added: []string{"new"}, Changed: []string{"heavier"}, Removed: []string{"gone"}}, change); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	r.await(t, "heavier", "new", "plain", "same")
@@ -216,8 +217,8 @@ func TestAReloadTouchesOnlyWhatItChanges(t *testing.T) {
 		if !r.always(name, heard) {
 			t.Errorf("%s was withdrawn for a moment", name)
 		}
-		at := func(list []ServiceStatus) time.Time {
-			return list[slices.IndexFunc(list, func(s ServiceStatus) bool { return s.Name == name })].Since
+		at := func(list []api.WorkerService) time.Time {
+			return list[slices.IndexFunc(list, func(s api.WorkerService) bool { return s.Name == name })].Since
 		}
 		if !at(before).Equal(at(o.status())) {
 			t.Errorf("%s changed its state", name)
@@ -319,7 +320,7 @@ func TestDrainedServicesAreAnnouncedAndUnknownOnesRefused(t *testing.T) {
 	}
 	drain(true, "a")
 	r.await(t, "a~", "b")
-	if list := o.status(); list[0].State != Draining || !list[0].Drained || list[1].Drained {
+	if list := o.status(); list[0].State != string(Draining) || !list[0].Drained || list[1].Drained {
 		t.Errorf("%+v", list)
 	}
 	var unknown *UnknownServiceError

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 // watchInterval is the interval at which the agent checks the file of services.
@@ -14,7 +16,7 @@ const watchInterval = time.Second
 // SIGHUP does; it logs the result. It may be called from any goroutine.
 func (a *Agent) Reload() { _, _ = a.reload() }
 
-func (a *Agent) reload() (Change, error) {
+func (a *Agent) reload() (api.WorkerReload, error) {
 	a.reloading.Lock()
 	defer a.reloading.Unlock()
 	var needsRestart []string
@@ -60,7 +62,7 @@ func (a *Agent) watchFile(ctx context.Context) error {
 
 // apply offers the services of the settings, unless reading them failed, and of the file.
 // It logs and counts the result. a.reloading is held.
-func (a *Agent) apply(configured []Service, err error) (Change, error) {
+func (a *Agent) apply(configured []Service, err error) (api.WorkerReload, error) {
 	change, err := a.replace(configured, err)
 	switch {
 	case err != nil:
@@ -76,14 +78,14 @@ func (a *Agent) apply(configured []Service, err error) (Change, error) {
 	return change, err
 }
 
-func (a *Agent) replace(configured []Service, err error) (Change, error) {
+func (a *Agent) replace(configured []Service, err error) (api.WorkerReload, error) {
 	imported, fileErr := a.file.read()
 	if err := errors.Join(err, fileErr); err != nil {
-		return Change{}, err
+		return api.WorkerReload{}, err
 	}
 	services := slices.Concat(configured, imported)
 	if err := errors.Join(checkTogether(services), a.reach().check(services)); err != nil {
-		return Change{}, err
+		return api.WorkerReload{}, err
 	}
 	change, err := a.offering.replace(services)
 	if err == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
@@ -166,9 +167,9 @@ func TestTheFileOfServicesIsAppliedWhenItChangesAndOnlyWhenItIsRight(t *testing.
 			t.Errorf("%q is logged %d times, want %d", text, got, times)
 		}
 	}
-	var got worker.ServicesAnswer
+	var got api.WorkerServices
 	ask(t, r.agent, "GET", "/api/v1/services", "", &got)
-	if len(got.Services) != 2 || got.Services[0].Name != "a" || got.Services[1].Name != "b" || got.Services[1].Source != worker.FromFile {
+	if len(got.Services) != 2 || got.Services[0].Name != "a" || got.Services[1].Name != "b" || got.Services[1].Source != string(worker.FromFile) {
 		t.Errorf("%+v", got)
 	}
 	if err := os.Remove(r.services); err != nil {
@@ -206,7 +207,7 @@ func TestAReloadReadsSettingsAndFileTogether(t *testing.T) {
 			t.Errorf("%d, want %d: %v", status, want, into)
 		}
 	}
-	var change worker.Change
+	var change api.WorkerReload
 	// b moves from one to the other, which only both together can mean.
 	r.write(r.settings, "service: [b=127.0.0.1:2, c=127.0.0.1:3]\ndrain-delay: 7s\nlog-level: debug\nregion: eu\n")
 	r.write(r.services, "services: [{name: a, address: '127.0.0.1:1'}]\n")
@@ -244,17 +245,17 @@ func TestDrainsThroughTheAdminAPIReachTheRelays(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, "service: [a=127.0.0.1:1, b=127.0.0.1:2]\n", "services: []\n")
 	r.await("a", "b")
-	var got worker.ServicesAnswer
+	var got api.WorkerServices
 	drain := func(verb, query, body string) {
 		t.Helper()
-		got = worker.ServicesAnswer{}
+		got = api.WorkerServices{}
 		if status := ask(t, r.agent, "POST", "/api/v1/"+verb+query, body, &got); status != 200 || got.Announced == nil || !*got.Announced {
 			t.Errorf("%d %+v", status, got)
 		}
 	}
 	drain("drain", "", `{"services": ["a"]}`)
 	r.await("a~", "b")
-	if got.Services[0].State != worker.Draining || got.Services[1].State != worker.Offered {
+	if got.Services[0].State != string(worker.Draining) || got.Services[1].State != string(worker.Offered) {
 		t.Errorf("%+v", got.Services)
 	}
 	drain("undrain", "?service=a", "")
@@ -338,7 +339,7 @@ func TestAReloadSetsTheLogLevelUnlessItIsRefused(t *testing.T) {
 		t.Errorf("level %s, %q", r.level.Level(), failed.Error)
 	}
 	r.write(r.settings, "service: a=127.0.0.1:1\nlog-level: debug\ndatacenter: fra\n")
-	var change worker.Change
+	var change api.WorkerReload
 	reload(200, &change)
 	if r.level.Level() != slog.LevelDebug || len(change.Settings) != 1 || change.Settings[0].Name != "log-level" || !slices.Equal(change.NeedsRestart, []string{"datacenter"}) || !change.Empty() {
 		t.Errorf("level %s, %+v", r.level.Level(), change)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/worker"
 )
 
@@ -38,7 +39,7 @@ func TestThePageOfAWorkerShowsItsServicesAndTheRelays(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	var drained worker.ServicesAnswer
+	var drained api.WorkerServices
 	if status := ask(t, agent, "POST", "/api/v1/drain?service=other", "", &drained); status != 200 {
 		t.Fatalf("drain: %d", status)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
 )
@@ -337,7 +338,7 @@ func Load(ctx context.Context, cfg LoadConfig) {
 			if err != nil {
 				return
 			}
-			req.Header.Set("Ringway-Service", cfg.Services[rand.IntN(len(cfg.Services))])
+			req.Header.Set(wire.ServiceHeader, cfg.Services[rand.IntN(len(cfg.Services))])
 			answer, err := client.Do(req)
 			if err != nil {
 				return

@@ -16,13 +16,14 @@ import (
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 func TestAdmissionAllocatesWhatCarryingDoesAndNoMore(t *testing.T) {
 	h := handlerFor(t, quickEndpoint(t))
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Body = http.NoBody
-	r.Header.Set(ingress.ServiceHeader, "echo")
+	r.Header.Set(wire.ServiceHeader, "echo")
 	r.Header.Set("Traceparent", callers) // a relay that traces nothing does not look at it
 	r.Header.Set("Tracestate", "a=1")
 	w := discard{http.Header{}}
@@ -41,7 +42,7 @@ func TestACookieOfAnotherServiceCostsNothing(t *testing.T) {
 	})
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Body = http.NoBody
-	r.Header.Set(ingress.ServiceHeader, "echo")
+	r.Header.Set(wire.ServiceHeader, "echo")
 	r.Header.Set("Cookie", "sid=x")
 	w := discard{http.Header{}}
 	allocs := testing.AllocsPerRun(200, func() {
@@ -70,8 +71,8 @@ func TestAStrategyAllocatesNoMore(t *testing.T) {
 	h := f.handlerWith(slog.LevelInfo)
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Body = http.NoBody
-	r.Header.Set(ingress.ServiceHeader, "echo")
-	r.Header.Set(ingress.KeyHeader, "alice")
+	r.Header.Set(wire.ServiceHeader, "echo")
+	r.Header.Set(wire.KeyHeader, "alice")
 	w := discard{http.Header{}}
 	measure := func(text string) float64 {
 		f.choose(text)

@@ -21,6 +21,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // trial is a front whose handler is made for one test, and what it has counted.
@@ -56,7 +57,7 @@ func (x *trial) send(method, body string, headers ...string) (*http.Response, st
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	req.Header.Set(ingress.ServiceHeader, "echo")
+	req.Header.Set(wire.ServiceHeader, "echo")
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)
@@ -115,7 +116,7 @@ func TestAnAttemptThatRanOutIsRepeatedElsewhereAndItsWorkerBlamedOnce(t *testing
 		}
 	}, func(c *ingress.Config) { c.AttemptTimeout = 500 * time.Millisecond })
 	resp, body := x.send("GET", "")
-	if resp.StatusCode != http.StatusOK || resp.Header.Get(ingress.AttemptsHeader) != "2" {
+	if resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "2" {
 		t.Errorf("%s %v %s", resp.Status, resp.Header, body)
 	}
 	if picks, failures := x.blamed(); picks != 2 || failures != 1 {
@@ -149,7 +150,7 @@ func TestWhatNoOtherAttemptCanFollowHasAllTheTime(t *testing.T) {
 				cfg.AttemptTimeout = 30 * time.Millisecond
 				c.change(cfg)
 			})
-			if resp, body := x.send(c.method, c.body); resp.StatusCode != http.StatusOK || resp.Header.Get(ingress.AttemptsHeader) != "1" {
+			if resp, body := x.send(c.method, c.body); resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "1" {
 				t.Errorf("%s %s", resp.Status, body)
 			}
 		})
@@ -173,7 +174,7 @@ func TestAClientsDeadlineEndsTheRequestAndBlamesNoWorker(t *testing.T) {
 			hang(n, w, r)
 		}
 	}, func(c *ingress.Config) { c.AttemptTimeout = 20 * time.Second })
-	if resp, body := x.send("GET", "", "Ringway-Timeout: 3000"); resp.StatusCode != http.StatusOK || resp.Header.Get(ingress.AttemptsHeader) != "2" {
+	if resp, body := x.send("GET", "", "Ringway-Timeout: 3000"); resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "2" {
 		t.Errorf("%s %s", resp.Status, body)
 	}
 	if _, failures := x.blamed(); failures != 0 {
@@ -273,7 +274,7 @@ func TestAClientThatLeavesBlamesNoWorkerAndIsNotTriedElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(ingress.ServiceHeader, "echo")
+	req.Header.Set(wire.ServiceHeader, "echo")
 	left := make(chan error, 1)
 	go func() {
 		_, err := http.DefaultClient.Do(req)
@@ -348,7 +349,7 @@ func TestAnAttemptOnAWorkerThatIsDeclaredDeadGoesElsewhereAtOnce(t *testing.T) {
 			}
 		}
 	}()
-	if resp, body := x.send("GET", ""); resp.StatusCode != http.StatusOK || resp.Header.Get(ingress.AttemptsHeader) != "2" {
+	if resp, body := x.send("GET", ""); resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "2" {
 		t.Errorf("%s %s", resp.Status, body)
 	}
 	if n := x.count("ringway_relay_retries_total", "declared_dead"); n != 1 {

@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/tracing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -100,7 +101,7 @@ func BenchmarkAdmission(b *testing.B) {
 	h := handlerFor(b, quickEndpoint(b))
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Body = http.NoBody
-	r.Header.Set(ingress.ServiceHeader, "echo")
+	r.Header.Set(wire.ServiceHeader, "echo")
 	w := discard{http.Header{}}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -125,7 +126,7 @@ func BenchmarkAdmissionTraced(b *testing.B) {
 			h := handlerFor(b, quickEndpoint(b), func(cfg *ingress.Config) { cfg.Tracer = spans.Tracer() })
 			r := httptest.NewRequest("GET", "/", nil)
 			r.Body = http.NoBody
-			r.Header.Set(ingress.ServiceHeader, "echo")
+			r.Header.Set(wire.ServiceHeader, "echo")
 			w := discard{http.Header{}}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -140,7 +141,7 @@ func BenchmarkAdmissionTraced(b *testing.B) {
 func BenchmarkRefusal(b *testing.B) {
 	h := handlerFor(b, "127.0.0.1:1")
 	r := httptest.NewRequest("GET", "/", nil)
-	r.Header.Set(ingress.ServiceHeader, "nobody")
+	r.Header.Set(wire.ServiceHeader, "nobody")
 	w := discard{http.Header{}}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // With forty long requests of one key at eight workers, each has its bound: five are
@@ -21,7 +22,7 @@ func TestAHotKeyFillsNoWorkerBeyondItsBound(t *testing.T) {
 	x.choose("stable")
 	counts := map[string]int{}
 	for range 40 {
-		counts[x.get("/", "hot").Header.Get(ingress.EndpointHeader)]++
+		counts[x.get("/", "hot").Header.Get(wire.EndpointHeader)]++
 	}
 	for worker, n := range counts {
 		if n > 7 {
@@ -49,7 +50,7 @@ func TestEveryKeySourceHoldsAClientsRequestsTogether(t *testing.T) {
 		}
 		x := try(t, 5, func(_ int64, _ http.ResponseWriter, r *http.Request) {
 			for name := range r.Header {
-				if ingress.Reserved(name) {
+				if wire.Reserved(name) {
 					t.Errorf("%s: the worker sees %s", text, name)
 				}
 			}
@@ -61,7 +62,7 @@ func TestEveryKeySourceHoldsAClientsRequestsTogether(t *testing.T) {
 			home := ""
 			for range 3 {
 				resp := x.ask(path, header)
-				worker := resp.Header.Get(ingress.EndpointHeader)
+				worker := resp.Header.Get(wire.EndpointHeader)
 				if home != "" && worker != home {
 					t.Errorf("%s: key%d goes to %s and %s", text, i, home, worker)
 				}
@@ -83,8 +84,8 @@ func (f *front) ask(path, header string) *http.Response {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	req.Header.Set(ingress.ServiceHeader, "echo")
-	req.Header.Set(ingress.KeyHeader, fmt.Sprintf("%p", req))
+	req.Header.Set(wire.ServiceHeader, "echo")
+	req.Header.Set(wire.KeyHeader, fmt.Sprintf("%p", req))
 	if name, value, ok := strings.Cut(header, ": "); ok {
 		req.Header.Set(name, value)
 	}

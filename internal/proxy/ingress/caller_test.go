@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/circuit"
 )
@@ -54,7 +55,7 @@ func TestOnlyWhatTheServiceFailsAtOpensACircuit(t *testing.T) {
 			h := guardedHandler(t, backend.Listener.Addr(), timeout)
 			send := func(ctx context.Context) (status int) {
 				r := httptest.NewRequestWithContext(ctx, "POST", "/", http.NoBody)
-				r.Header.Set(ServiceHeader, "echo")
+				r.Header.Set(wire.ServiceHeader, "echo")
 				w := httptest.NewRecorder()
 				defer func() {
 					if recover() != nil {
@@ -119,7 +120,7 @@ func TestALongNameIsCut(t *testing.T) {
 	if got := tr.caller(); got != "" {
 		t.Errorf("a proxy that names no caller: %q", got)
 	}
-	tr.r.Header.Set(CallerHeader, strings.Repeat("x", 1000))
+	tr.r.Header.Set(wire.CallerHeader, strings.Repeat("x", 1000))
 	if got := tr.caller(); len(got) != maxCaller {
 		t.Errorf("%d bytes, want %d", len(got), maxCaller)
 	}
@@ -137,8 +138,8 @@ func TestAClientCannotCloseTheServiceForAnother(t *testing.T) {
 	send := func(from, caller, path string) int {
 		r := httptest.NewRequest("GET", path, http.NoBody)
 		r.RemoteAddr = from
-		r.Header.Set(ServiceHeader, "echo")
-		r.Header.Set(CallerHeader, caller)
+		r.Header.Set(wire.ServiceHeader, "echo")
+		r.Header.Set(wire.CallerHeader, caller)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		return w.Code
@@ -173,7 +174,7 @@ func TestTheCallerIsWhatAProxyNamesOrTheClientsAddress(t *testing.T) {
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = c.remote
-		r.Header[CallerHeader] = c.names
+		r.Header[wire.CallerHeader] = c.names
 		tr := &try{from: h.originOf(r), r: r}
 		if got := tr.caller(); got != c.want {
 			t.Errorf("%s naming %q: %q, want %q", c.remote, c.names, got, c.want)

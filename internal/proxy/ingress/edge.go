@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // origin is the kind of sender of a request. It decides which of the fields X-Forwarded-*,
-// Forwarded, X-Real-Ip and CallerHeader are trusted.
+// Forwarded, X-Real-Ip and wire.CallerHeader are trusted.
 type origin uint8
 
 const (
@@ -57,7 +58,7 @@ func (h *Handler) originOf(r *http.Request) origin {
 }
 
 // forwarded adds the fields that show the service where the request comes from.
-func (t *try) forwarded(x *upstream.Exchange, headers []upstream.Field) []upstream.Field {
+func (t *try) forwarded(x *upstream.Exchange, headers []wire.Field) []wire.Field {
 	if t.from == fromRelay {
 		return headers
 	}
@@ -65,17 +66,17 @@ func (t *try) forwarded(x *upstream.Exchange, headers []upstream.Field) []upstre
 	if trusted {
 		x.ForwardedFor = client
 	} else {
-		headers = append(headers, upstream.Field{Name: forwardedFor, Value: client})
+		headers = append(headers, wire.Field{Name: forwardedFor, Value: client})
 	}
 	if !trusted || t.r.Header["X-Forwarded-Host"] == nil {
-		headers = append(headers, upstream.Field{Name: "X-Forwarded-Host", Value: t.r.Host})
+		headers = append(headers, wire.Field{Name: "X-Forwarded-Host", Value: t.r.Host})
 	}
 	if !trusted || t.r.Header["X-Forwarded-Proto"] == nil {
 		proto := "http"
 		if t.r.TLS != nil {
 			proto = "https"
 		}
-		headers = append(headers, upstream.Field{Name: "X-Forwarded-Proto", Value: proto})
+		headers = append(headers, wire.Field{Name: "X-Forwarded-Proto", Value: proto})
 	}
 	return headers
 }
@@ -84,7 +85,7 @@ func (t *try) forwarded(x *upstream.Exchange, headers []upstream.Field) []upstre
 func (t *try) drops(name string) bool {
 	switch name[0] {
 	case 'R', 'r':
-		return Reserved(name)
+		return wire.Reserved(name)
 	case 'T', 't':
 		return t.spans != nil && name == tracestateHeader
 	case 'X', 'x', 'F', 'f':
@@ -98,34 +99,10 @@ func (t *try) drops(name string) bool {
 	return false
 }
 
-// Reserved reports whether a header field is reserved for relays. Underscores count as
-// hyphens, because a service behind CGI or WSGI cannot distinguish them.
-func Reserved(name string) bool { return begins(name, "ringway-") }
-
 // saysOrigin reports whether a field describes where a request comes from.
 func saysOrigin(name string) bool {
-	return begins(name, "x-forwarded") || len(name) == len("forwarded") && begins(name, "forwarded") ||
-		len(name) == len("x-real-ip") && begins(name, "x-real-ip")
-}
-
-// begins reports whether a name begins with a prefix, which must be in lower case.
-func begins(name, prefix string) bool {
-	if len(name) < len(prefix) {
-		return false
-	}
-	for i := range len(prefix) {
-		c := name[i]
-		switch {
-		case c == '_':
-			c = '-'
-		case 'A' <= c && c <= 'Z':
-			c |= 0x20
-		}
-		if c != prefix[i] {
-			return false
-		}
-	}
-	return true
+	return wire.Begins(name, "x-forwarded") || len(name) == len("forwarded") && wire.Begins(name, "forwarded") ||
+		len(name) == len("x-real-ip") && wire.Begins(name, "x-real-ip")
 }
 
 // addrOnly removes the port from a remote address.

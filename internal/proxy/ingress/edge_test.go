@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // hopOr is a handler at the edge, or behind another relay, that trusts proxies in
@@ -64,7 +65,7 @@ func TestOnlyATrustedProxySaysWhereARequestComesFrom(t *testing.T) {
 		r := httptest.NewRequest("GET", "http://example.com/", http.NoBody)
 		maps.Copy(r.Header, c.said.Clone())
 		r.RemoteAddr = c.remote
-		r.Header.Set(ServiceHeader, "echo")
+		r.Header.Set(wire.ServiceHeader, "echo")
 		h.ServeHTTP(httptest.NewRecorder(), r)
 		if got := seen(); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s: the worker saw\n%v, want\n%v", c.name, got, c.want)
@@ -91,9 +92,9 @@ func TestOnlyWhereDetailsAreExposedDoAnswersNameWorkersAndAddresses(t *testing.T
 			Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 		r := httptest.NewRequest(method, "/", http.NoBody)
-		r.Header.Set(ServiceHeader, "echo")
+		r.Header.Set(wire.ServiceHeader, "echo")
 		if asked {
-			r.Header.Set(ExposeHeader, "1")
+			r.Header.Set(wire.ExposeHeader, "1")
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
@@ -137,7 +138,7 @@ func TestAClientHasItsShareOfAServiceAndNotTheOthers(t *testing.T) {
 	send := func(h *Handler, remote string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", "/", http.NoBody)
 		r.RemoteAddr = remote
-		r.Header.Set(ServiceHeader, "echo")
+		r.Header.Set(wire.ServiceHeader, "echo")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		return w
@@ -191,7 +192,7 @@ func FuzzReservedNames(f *testing.F) {
 			}
 			return c
 		}, name)
-		if got, want := Reserved(name), strings.HasPrefix(cgi, "RINGWAY_"); got != want {
+		if got, want := wire.Reserved(name), strings.HasPrefix(cgi, "RINGWAY_"); got != want {
 			t.Errorf("%q reserved: %v, want %v", name, got, want)
 		}
 		want := strings.HasPrefix(cgi, "X_FORWARDED") || cgi == "FORWARDED" || cgi == "X_REAL_IP"
@@ -202,7 +203,7 @@ func FuzzReservedNames(f *testing.F) {
 			return // no key of a header
 		}
 		tr := &try{}
-		if tr.drops(name) != (Reserved(name) || want) {
+		if tr.drops(name) != (wire.Reserved(name) || want) {
 			t.Errorf("%q is dropped: %v", name, tr.drops(name))
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -35,7 +36,7 @@ func Example() {
 	})
 	for _, name := range []string{"greeter", "nobody"} {
 		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set(ingress.ServiceHeader, name)
+		r.Header.Set(wire.ServiceHeader, name)
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		fmt.Println(w.Code, w.Body)

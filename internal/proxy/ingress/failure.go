@@ -9,34 +9,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
 
-// Code states in an answer of this relay who has to act.
-type Code string
-
-// The codes of this relay's own answers, with their HTTP status.
-const (
-	CodeBadRequest     Code = "bad_request"     // 400: the request names no service, or cannot be carried
-	CodeUnknownService Code = "unknown_service" // 404: no worker offers it or recently offered it
-	CodeUpstreamFailed Code = "upstream_failed" // 502: every attempt failed
-	CodeNoEndpoint     Code = "no_endpoint"     // 503: no worker offers it now
-	CodeNotReady       Code = "not_ready"       // 503: this relay does not know yet which workers offer it; see Retry-After
-	CodeOverloaded     Code = "overloaded"      // 503: too many requests in flight; see Retry-After
-	CodeClientLimit    Code = "client_limit"    // 429: too many requests of this client in flight; see Retry-After
-	CodeTimeout        Code = "timeout"         // 504: no answer in time
-	CodeExhausted      Code = "relay_exhausted" // 503: this relay could open no connection; see Retry-After
-	CodeCircuitOpen    Code = "circuit_open"    // 503: the caller's requests failed too often; see Retry-After
-)
-
-var statusOf = map[Code]int{
-	CodeBadRequest: http.StatusBadRequest, CodeUnknownService: http.StatusNotFound,
-	CodeUpstreamFailed: http.StatusBadGateway, CodeNoEndpoint: http.StatusServiceUnavailable,
-	CodeNotReady: http.StatusServiceUnavailable, CodeOverloaded: http.StatusServiceUnavailable, CodeTimeout: http.StatusGatewayTimeout,
-	CodeCircuitOpen: http.StatusServiceUnavailable, CodeClientLimit: http.StatusTooManyRequests,
-	CodeExhausted:   http.StatusServiceUnavailable,
-	codeMisdirected: http.StatusMisdirectedRequest,
+var statusOf = map[wire.Code]int{
+	wire.CodeBadRequest: http.StatusBadRequest, wire.CodeUnknownService: http.StatusNotFound,
+	wire.CodeUpstreamFailed: http.StatusBadGateway, wire.CodeNoEndpoint: http.StatusServiceUnavailable,
+	wire.CodeNotReady: http.StatusServiceUnavailable, wire.CodeOverloaded: http.StatusServiceUnavailable, wire.CodeTimeout: http.StatusGatewayTimeout,
+	wire.CodeCircuitOpen: http.StatusServiceUnavailable, wire.CodeClientLimit: http.StatusTooManyRequests,
+	wire.CodeExhausted: http.StatusServiceUnavailable,
+	codeMisdirected:    http.StatusMisdirectedRequest,
 }
 
 // Attempt is one failed attempt, as reported if details are exposed.
@@ -48,7 +33,7 @@ type Attempt struct {
 // failure is an answer of this relay itself.
 type failure struct {
 	Text     string    `json:"error"`
-	Code     Code      `json:"code"`
+	Code     wire.Code `json:"code"`
 	Service  string    `json:"service,omitempty"`
 	Attempts []Attempt `json:"attempts,omitempty"`
 
@@ -66,7 +51,7 @@ func (f failure) details() string {
 
 // overCapacity makes f the answer to a request for which no worker has a slot.
 func (f *failure) overCapacity() {
-	f.Text, f.Code, f.after = "the workers of this service that this relay can reach have as many requests as they take", CodeOverloaded, retryAfter
+	f.Text, f.Code, f.after = "the workers of this service that this relay can reach have as many requests as they take", wire.CodeOverloaded, retryAfter
 }
 
 // retryAfter is the Retry-After of a relay that is overloaded or not ready. One second
@@ -119,9 +104,9 @@ func (t *try) explainSession(pick selection.Pick) {
 		return
 	}
 	choice := t.service.Choice()
-	decision := routing.Decision{
+	decision := api.Decision{
 		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().(*routing.Target).Node,
-		Reason: "the session cookie of the request names it", Candidates: []routing.Candidate{}, Range: len(t.route.Range),
+		Reason: "the session cookie of the request names it", Candidates: []api.Candidate{}, Range: len(t.route.Range),
 	}
 	if t.spans != nil {
 		t.spans.decision = &decision
@@ -131,7 +116,7 @@ func (t *try) explainSession(pick selection.Pick) {
 	}
 }
 
-func (t *try) logDecision(decision routing.Decision) {
+func (t *try) logDecision(decision api.Decision) {
 	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
 		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
 		slog.Int("tried", len(t.failed)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
@@ -146,7 +131,7 @@ func (t *try) logRelay() {
 }
 
 // candidatesText returns one line: "w1 0.31 (2.1 ms, queue 3, success 0.98); w2 …".
-func candidatesText(candidates []routing.Candidate) string {
+func candidatesText(candidates []api.Candidate) string {
 	var b strings.Builder
 	for i, c := range candidates {
 		if i > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // A relay that stops, or begins, to serve a service in the middle of a request does
@@ -42,7 +43,7 @@ func TestARequestFollowsItsServiceWhenTheRelaysRoleChanges(t *testing.T) {
 			t.Fatalf("%v: this test shows nothing", counts)
 		}
 		r := httptest.NewRequest("GET", "/", http.NoBody)
-		r.Header.Set(ServiceHeader, "echo")
+		r.Header.Set(wire.ServiceHeader, "echo")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		counts[w.Code]++
@@ -92,7 +93,7 @@ func TestAServiceThatIsNotFoundIsUnknownOnlyToARelayThatIsInformed(t *testing.T)
 			Epoch: time.Now(), Timeout: time.Second, MaxAttempts: 3, MaxInFlight: 10, Metrics: NewMetrics(registry), Logger: slog.New(slog.DiscardHandler),
 		})
 		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set(ServiceHeader, c.name)
+		r.Header.Set(wire.ServiceHeader, c.name)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.code) || w.Header().Get("Retry-After") != c.retryHeader {

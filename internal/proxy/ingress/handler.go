@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/circuit"
 )
@@ -34,14 +35,14 @@ type Config struct {
 	Informed func() bool
 	// Epoch is the zero of selection.Instant, as in the router. Required.
 	Epoch time.Time
-	// Domain and Routes determine the service of a request without ServiceHeader.
+	// Domain and Routes determine the service of a request without wire.ServiceHeader.
 	Domain string
 	Routes []Route
-	// Keys are the places of the keys in clients' requests. Default: KeyHeader.
+	// Keys are the places of the keys in clients' requests. Default: wire.KeyHeader.
 	Keys Keys
 	// Timeout bounds the time until an answer begins, for all attempts together. While a
 	// client sends its body, it counts from the last byte received. A client's own deadline,
-	// in TimeoutHeader or grpc-timeout, shortens it.
+	// in wire.TimeoutHeader or grpc-timeout, shortens it.
 	Timeout time.Duration
 	// AttemptTimeout bounds one attempt that may be repeated on another endpoint. Default 0:
 	// only Timeout applies.
@@ -69,7 +70,7 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// ExposeRouteHeaders adds relay, endpoint and attempts to answers, and details to this
 	// relay's own answers. With Hop it is not read: the relay that forwards a request
-	// decides, by ExposeHeader.
+	// decides, by wire.ExposeHeader.
 	ExposeRouteHeaders bool
 	// Hop is set on the peer listener: requests come from relays.
 	Hop bool
@@ -137,7 +138,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		service.InFlight.Add(-1)
 		h.cfg.Metrics.of(service).overloaded(limitFixed)
 		h.refuse(w, r, service, failure{
-			Text: fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight), Code: CodeOverloaded, after: retryAfter,
+			Text: fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight), Code: wire.CodeOverloaded, after: retryAfter,
 		})
 		return
 	}
@@ -147,7 +148,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		client := clientAddr(r.RemoteAddr)
 		if !service.Clients.Enter(client, limit) {
 			h.refuse(w, r, service, failure{
-				Text: fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit), Code: CodeClientLimit, after: retryAfter,
+				Text: fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit), Code: wire.CodeClientLimit, after: retryAfter,
 			})
 			return
 		}
@@ -157,7 +158,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if waits && !service.Waiting.Enter() {
 		h.cfg.Metrics.of(service).overloaded(limitAdaptive)
 		h.refuse(w, r, service, failure{
-			Text: "more requests of this service wait for their answers than its endpoints complete in time", Code: CodeOverloaded, after: retryAfter,
+			Text: "more requests of this service wait for their answers than its endpoints complete in time", Code: wire.CodeOverloaded, after: retryAfter,
 		})
 		return
 	}
@@ -188,12 +189,12 @@ func (h *Handler) refuseUnknown(w http.ResponseWriter, r *http.Request, name str
 		misdirect(w)
 		return
 	}
-	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q", name), Code: CodeUnknownService, Service: name}
+	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q", name), Code: wire.CodeUnknownService, Service: name}
 	switch {
 	case name == "":
-		f = failure{Text: "the request names no service: set the " + ServiceHeader + " header, or use a host or path that the relay has a route for", Code: CodeBadRequest}
+		f = failure{Text: "the request names no service: set the " + wire.ServiceHeader + " header, or use a host or path that the relay has a route for", Code: wire.CodeBadRequest}
 	case !informed:
-		f.Text, f.Code, f.after = "this relay does not know yet which services there are", CodeNotReady, retryAfter
+		f.Text, f.Code, f.after = "this relay does not know yet which services there are", wire.CodeNotReady, retryAfter
 	}
 	h.cfg.Metrics.unnamed(f.Code)
 	h.traceRefusal(r, f)
@@ -225,7 +226,7 @@ func answersSoon(r *http.Request) bool {
 // exposes reports whether the answer to a request shows where it went.
 func (h *Handler) exposes(r *http.Request) bool {
 	if h.cfg.Hop {
-		return r.Header[ExposeHeader] != nil
+		return r.Header[wire.ExposeHeader] != nil
 	}
 	return h.cfg.ExposeRouteHeaders
 }
@@ -233,7 +234,7 @@ func (h *Handler) exposes(r *http.Request) bool {
 // maxCaller is the length in bytes to which the name of a caller is cut.
 const maxCaller = 128
 
-// caller returns the sender of the request. A trusted proxy names it in CallerHeader; of
+// caller returns the sender of the request. A trusted proxy names it in wire.CallerHeader; of
 // several values the last counts, which is the proxy's own. The caller is empty if the
 // proxy names none, because the proxy's address stands for all of its clients. Without a
 // proxy the client's address is the caller, since a client could put any name into the
@@ -245,7 +246,7 @@ func (t *try) caller() string {
 		}
 		return addrOnly(t.r.RemoteAddr)
 	}
-	values := t.r.Header[CallerHeader]
+	values := t.r.Header[wire.CallerHeader]
 	if len(values) == 0 {
 		return ""
 	}
@@ -275,7 +276,7 @@ func (t *try) guarded(circuits *circuit.Breakers) {
 
 // refuse answers a request that the circuit did not allow.
 func (t *try) refuse(err error) {
-	f := failure{Text: err.Error(), Code: CodeCircuitOpen, Service: t.service.Name, after: retryAfter}
+	f := failure{Text: err.Error(), Code: wire.CodeCircuitOpen, Service: t.service.Name, after: retryAfter}
 	var open *circuit.NotHealthyError
 	if errors.As(err, &open) {
 		f.Text = fmt.Sprintf("too many requests of caller %.128q to this service failed lately: it is not asked again before the time in Retry-After", open.Caller)
@@ -295,9 +296,9 @@ func verdictOf(r upstream.Result) selection.Outcome {
 	return selection.Success
 }
 
-// verdict returns the outcome of an answer of this relay for the circuit.
-func (c Code) verdict() selection.Outcome {
-	if c == CodeUpstreamFailed || c == CodeTimeout {
+// verdictOfCode returns the outcome of an answer of this relay for the circuit.
+func verdictOfCode(c wire.Code) selection.Outcome {
+	if c == wire.CodeUpstreamFailed || c == wire.CodeTimeout {
 		return selection.Failure
 	}
 	return selection.Cancelled // no endpoint was asked, or the request was wrong

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // The kinds of key sources.
@@ -28,15 +30,15 @@ type KeySource struct{ kind, name string }
 type KeySources []KeySource
 
 // Keys are the places of the keys of requests. They apply only to clients' requests: a
-// relay that forwards passes the key on in KeyHeader.
+// relay that forwards passes the key on in wire.KeyHeader.
 type Keys struct {
 	// ByService are the sources of single services, Default those of all others. Default:
-	// KeyHeader.
+	// wire.KeyHeader.
 	ByService map[string]KeySources
 	Default   KeySources
 }
 
-var defaultKeySources = KeySources{{keyHeader, KeyHeader}}
+var defaultKeySources = KeySources{{keyHeader, wire.KeyHeader}}
 
 // Of returns the sources of a service.
 func (k *Keys) Of(service string) KeySources {
@@ -81,7 +83,7 @@ func parseKeySource(text string) (KeySource, error) {
 		return s, nil
 	case kind == keyHeader && httpguts.ValidHeaderFieldName(name):
 		s.name = http.CanonicalHeaderKey(name)
-		if s.name != KeyHeader && Reserved(s.name) {
+		if s.name != wire.KeyHeader && wire.Reserved(s.name) {
 			return s, fmt.Errorf("%s is the relays' own header, no key of a client", s.name)
 		}
 		if s.name == "Host" || s.name == "Transfer-Encoding" || s.name == "Trailer" {
@@ -182,7 +184,7 @@ func queryValue(query, name string) string {
 // maxKey is the maximum length of a key in bytes.
 const maxKey = 256
 
-// BoundedKey returns the key that relays use, keep and pass on in KeyHeader: the key
+// BoundedKey returns the key that relays use, keep and pass on in wire.KeyHeader: the key
 // itself, or its hash if it is longer than 256 bytes or not valid as a header value.
 func BoundedKey(key string) string {
 	if len(key) > maxKey || !httpguts.ValidHeaderFieldValue(key) || strings.TrimSpace(key) != key {

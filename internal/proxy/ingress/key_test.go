@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 func sources(t *testing.T, text string) KeySources {
@@ -87,7 +88,7 @@ func TestAServiceHasItsOwnSourcesAndARelayReadsThoseOfTheFirst(t *testing.T) {
 		h := New(Config{Keys: c.keys, Hop: c.hop})
 		r := httptest.NewRequest("GET", "/?user=query", nil)
 		r.Header.Set("X-User", "header")
-		r.Header.Set(KeyHeader, "ringway")
+		r.Header.Set(wire.KeyHeader, "ringway")
 		tr := &try{handler: h, service: &routing.Service{Name: c.service}, from: h.originOf(r), r: r}
 		if got := tr.findKey(); got != c.want {
 			t.Errorf("%s, from a relay %v: %q, want %q", c.service, c.hop, got, c.want)

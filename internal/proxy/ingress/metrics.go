@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // Metrics counts requests. The series of a service begin with its first request and end
@@ -37,7 +38,7 @@ type vectors struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{vectors: newVectors(reg), nowhere: *newVectors(nil).of("")}
 	reg.MustRegister(limits{m})
-	for _, code := range []Code{CodeUnknownService, CodeBadRequest, CodeNotReady, codeMisdirected} {
+	for _, code := range []wire.Code{wire.CodeUnknownService, wire.CodeBadRequest, wire.CodeNotReady, codeMisdirected} {
 		m.rejections.WithLabelValues("", string(code))
 	}
 	silent := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
@@ -122,14 +123,14 @@ const (
 )
 
 // codeMisdirected is used only between relays: 421, and the sender asks another relay.
-const codeMisdirected Code = "misdirected"
+const codeMisdirected wire.Code = "misdirected"
 
 func outcomeOfStatus(status int) outcome {
 	return outcome(min(max(status/100, 0), 5)) // 6xx and above are not valid
 }
 
 // unnamed counts a request for a service that does not exist.
-func (m *Metrics) unnamed(code Code) { m.rejections.WithLabelValues("", string(code)).Inc() }
+func (m *Metrics) unnamed(code wire.Code) { m.rejections.WithLabelValues("", string(code)).Inc() }
 
 // of returns the counters of one service. All are created together, at 0, because a rate
 // does not include the first event of a series that begins with it.
@@ -179,7 +180,7 @@ func (m *Metrics) Vanished(service *routing.Service) {
 func (v vectors) of(service string) *ServiceMetrics {
 	s := &ServiceMetrics{
 		duration: v.durations.WithLabelValues(service),
-		retries:  map[string]prometheus.Counter{}, rejections: map[Code]prometheus.Counter{},
+		retries:  map[string]prometheus.Counter{}, rejections: map[wire.Code]prometheus.Counter{},
 	}
 	for i, name := range outcomes {
 		s.byOutcome[i] = v.requests.WithLabelValues(service, name)
@@ -224,8 +225,8 @@ func retryReasons() []string {
 }
 
 // codesOfAService are the codes of answers to requests for an existing service.
-var codesOfAService = [...]Code{
-	CodeBadRequest, CodeUpstreamFailed, CodeNoEndpoint, CodeNotReady, CodeOverloaded, CodeClientLimit, CodeTimeout, CodeExhausted, CodeCircuitOpen, codeMisdirected,
+var codesOfAService = [...]wire.Code{
+	wire.CodeBadRequest, wire.CodeUpstreamFailed, wire.CodeNoEndpoint, wire.CodeNotReady, wire.CodeOverloaded, wire.CodeClientLimit, wire.CodeTimeout, wire.CodeExhausted, wire.CodeCircuitOpen, codeMisdirected,
 }
 
 // ServiceMetrics are the counters of one service.
@@ -233,7 +234,7 @@ type ServiceMetrics struct {
 	duration   prometheus.Observer
 	byOutcome  [len(outcomes)]prometheus.Counter
 	retries    map[string]prometheus.Counter // by reason
-	rejections map[Code]prometheus.Counter
+	rejections map[wire.Code]prometheus.Counter
 	overloads  [len(limitNames)]prometheus.Counter
 }
 
@@ -253,4 +254,4 @@ func (s *ServiceMetrics) retried(reason string) {
 // overloaded counts a request that one of the limits refused.
 func (s *ServiceMetrics) overloaded(limit int) { s.overloads[limit].Inc() }
 
-func (s *ServiceMetrics) rejected(code Code) { s.rejections[code].Inc() }
+func (s *ServiceMetrics) rejected(code wire.Code) { s.rejections[code].Inc() }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -49,7 +50,7 @@ func TestSeriesBeginWithTheFirstRequestAndEndWithTheService(t *testing.T) {
 	h := New(Config{Services: byName(services), Epoch: time.Now(), Timeout: time.Minute, MaxAttempts: 1, MaxInFlight: 1, Metrics: m, Logger: slog.New(slog.DiscardHandler)})
 	ask := func(name string) {
 		r := httptest.NewRequest("GET", "/", http.NoBody)
-		r.Header.Set(ServiceHeader, name)
+		r.Header.Set(wire.ServiceHeader, name)
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	if n := series(); n != baseline {
@@ -127,13 +128,13 @@ func TestTheFirstEventOfAKindIsNoNewSeries(t *testing.T) {
 		of.retried(reason)
 	}
 	for code := range statusOf {
-		if code == CodeUnknownService {
+		if code == wire.CodeUnknownService {
 			m.unnamed(code)
 			continue
 		}
 		of.rejected(code)
 	}
-	m.unnamed(CodeBadRequest)
+	m.unnamed(wire.CodeBadRequest)
 	if after := counts(); after != before {
 		t.Errorf("series of requests, durations, retries and rejections: %v at the start, %v later", before, after)
 	}

@@ -7,32 +7,7 @@ import (
 	"strings"
 
 	"github.com/ringway/ringway/affinity"
-)
-
-// The headers between clients, relays and workers. Clients can set ServiceHeader,
-// KeyHeader and TimeoutHeader, and trusted proxies CallerHeader as well. The first relay
-// drops the others.
-const (
-	// ServiceHeader names the service of a request.
-	ServiceHeader = "Ringway-Service"
-	// KeyHeader is the key for strategies that use one: all requests with one key go to one
-	// worker. Config.Keys may name other places in clients' requests. The header is passed
-	// on to other relays and not to workers.
-	KeyHeader = "Ringway-Key"
-	// TimeoutHeader is how long the sender of a request waits for the answer to begin, in
-	// milliseconds. Relays and sidecars pass on the time that is left, also to the service.
-	TimeoutHeader = "Ringway-Timeout"
-	// CallerHeader names the sender of a request for the circuits.
-	CallerHeader = "Ringway-Caller"
-	// HopHeader carries the ID of the relay that forwarded a request.
-	HopHeader = "Ringway-Hop"
-	// ExposeHeader marks a forwarded request whose answer may show where it went.
-	ExposeHeader = "Ringway-Expose"
-	// RelayHeader, EndpointHeader and AttemptsHeader are on answers if route headers are
-	// exposed.
-	RelayHeader    = "Ringway-Relay"
-	EndpointHeader = "Ringway-Endpoint"
-	AttemptsHeader = "Ringway-Attempts"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // Route maps requests for a host, a path, or both, to a service.
@@ -52,7 +27,7 @@ type namer struct {
 }
 
 func (n namer) service(r *http.Request) string {
-	if name := r.Header.Get(ServiceHeader); name != "" {
+	if name := r.Header.Get(wire.ServiceHeader); name != "" {
 		return name
 	}
 	if n.suffix == "" && len(n.routes) == 0 {

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/ringway/ringway/internal/wire"
 )
 
 func TestTheServiceIsNamedByHeaderThenHostThenRoute(t *testing.T) {
@@ -31,7 +33,7 @@ func TestTheServiceIsNamedByHeaderThenHostThenRoute(t *testing.T) {
 		r := httptest.NewRequest("GET", c.path, nil)
 		r.Host = c.host
 		if c.header != "" {
-			r.Header.Set(ServiceHeader, c.header)
+			r.Header.Set(wire.ServiceHeader, c.header)
 		}
 		if got := n.service(r); got != c.want {
 			t.Errorf("header %q, host %q, path %q: %q, want %q", c.header, c.host, c.path, got, c.want)
@@ -54,7 +56,7 @@ func FuzzServiceName(f *testing.F) {
 		}
 		r := &http.Request{Header: http.Header{}, Host: host, URL: &url.URL{Path: path}}
 		if header != "" {
-			r.Header[ServiceHeader] = []string{header}
+			r.Header[wire.ServiceHeader] = []string{header}
 		}
 		got := namer{suffix: ".svc.test", routes: routes}.service(r)
 		name := strings.ToLower((&url.URL{Host: host}).Hostname())

@@ -3,11 +3,9 @@ package ingress
 import (
 	"io"
 	"net/http"
-)
 
-// ReplayLimit is how many bytes of a body are kept so that it can be sent again. A sidecar
-// reads up to as many before it reports that it sent nothing.
-const ReplayLimit = 16 << 10
+	"github.com/ringway/ringway/internal/wire"
+)
 
 // replay is the body of a request to an endpoint that passes requests on: a relay or a
 // sidecar. Such an endpoint reads the body before it knows that nothing behind it accepts
@@ -63,7 +61,7 @@ func (b *replay) Read(p []byte) (int, error) {
 	if b.lost {
 		return n, err
 	}
-	if len(b.kept)+n > ReplayLimit {
+	if len(b.kept)+n > wire.ReplayLimit {
 		b.kept, b.at, b.lost = b.kept[:0], 0, true
 		return n, err
 	}

@@ -8,6 +8,8 @@ import (
 	"testing/iotest"
 
 	"pgregory.net/rapid"
+
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // begun is the replay of a body; known says whether its length is declared.
@@ -25,7 +27,7 @@ func begun(body io.Reader, length int, known bool) (*replay, *http.Request) {
 // body, and after a rewind all of it.
 func TestABodyIsReplayedWholeOrNotAtAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		size := rapid.OneOf(rapid.IntRange(1, 100), rapid.IntRange(ReplayLimit-2, ReplayLimit+2)).Draw(t, "size")
+		size := rapid.OneOf(rapid.IntRange(1, 100), rapid.IntRange(wire.ReplayLimit-2, wire.ReplayLimit+2)).Draw(t, "size")
 		content := make([]byte, size)
 		for i := range content {
 			content[i] = byte(i % 251)
@@ -53,11 +55,11 @@ func TestABodyIsReplayedWholeOrNotAtAll(t *testing.T) {
 			}
 			again := b.rewind()
 			switch {
-			case whole && size <= ReplayLimit && !again:
+			case whole && size <= wire.ReplayLimit && !again:
 				t.Fatalf("a body of %d bytes that has arrived is not replayed", size)
 			case again && b.begun && !b.ended:
 				t.Fatal("a body that is still coming is replayed")
-			case again && size > ReplayLimit && b.begun:
+			case again && size > wire.ReplayLimit && b.begun:
 				t.Fatalf("a body of %d bytes is replayed", size)
 			}
 			if !again {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -76,7 +77,7 @@ func (x *trial) visit(method string, cookies ...string) (node, set string, resp 
 			set = c.Value
 		}
 	}
-	return resp.Header.Get(ingress.EndpointHeader), set, resp
+	return resp.Header.Get(wire.EndpointHeader), set, resp
 }
 
 // reroute publishes a route whose endpoints are changed; those for which change reports
@@ -195,7 +196,7 @@ func TestASessionLeavesAWorkerThatFailsAndOneThatIsEvicted(t *testing.T) {
 	}, unchanged)
 	// A GET, as one with a body is not repeated: the second attempt is answered.
 	resp, _ := x.send("GET", "", "Cookie: sid="+sid)
-	if resp.StatusCode != http.StatusOK || resp.Header.Get(ingress.EndpointHeader) == "w2" || resp.Header.Get(ingress.AttemptsHeader) != "2" || x.event("issued") != 1 || x.event("accepted") != 1 {
+	if resp.StatusCode != http.StatusOK || resp.Header.Get(wire.EndpointHeader) == "w2" || resp.Header.Get(wire.AttemptsHeader) != "2" || x.event("issued") != 1 || x.event("accepted") != 1 {
 		t.Errorf("%s %v, issued %d", resp.Status, resp.Header, x.event("issued"))
 	}
 	x.awaitInFlight(0)
@@ -310,7 +311,7 @@ func TestASessionCookieIsSecureWhereTheClientSpeaksTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set(ingress.ServiceHeader, "echo")
+		req.Header.Set(wire.ServiceHeader, "echo")
 		if sid != nil {
 			req.AddCookie(&http.Cookie{Name: "a", Value: "b"})
 			req.AddCookie(sid)
@@ -322,12 +323,12 @@ func TestASessionCookieIsSecureWhereTheClientSpeaksTLS(t *testing.T) {
 		_ = resp.Body.Close()
 		for _, one := range resp.Cookies() {
 			if one.Name == "sid" && sid == nil {
-				sid, home = one, resp.Header.Get(ingress.EndpointHeader)
+				sid, home = one, resp.Header.Get(wire.EndpointHeader)
 			} else if one.Name == "sid" {
 				t.Errorf("replaced: %v", one)
 			}
 		}
-		if resp.ProtoMajor != 2 || sid == nil || !sid.Secure || resp.Header.Get(ingress.EndpointHeader) != home {
+		if resp.ProtoMajor != 2 || sid == nil || !sid.Secure || resp.Header.Get(wire.EndpointHeader) != home {
 			t.Fatalf("%s %v, home is %s", resp.Proto, resp.Header, home)
 		}
 	}

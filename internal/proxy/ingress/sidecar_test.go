@@ -17,6 +17,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -33,12 +34,12 @@ func (s *sidecars) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if got := r.Header.Get(ingress.ServiceHeader); got != "echo" {
+	if got := r.Header.Get(wire.ServiceHeader); got != "echo" {
 		w.WriteHeader(http.StatusNotFound)
 	}
 	s.attempts = append(s.attempts, string(body))
 	if len(s.attempts) < s.last {
-		w.Header().Set(upstream.FailedHeader, s.failed)
+		w.Header().Set(wire.FailedHeader, s.failed)
 		w.WriteHeader(http.StatusBadGateway)
 	}
 }
@@ -74,20 +75,20 @@ func relayTo(t *testing.T, endpoint http.Handler, secured bool) string {
 }
 
 func TestWhatASidecarReportsDecidesOnARetry(t *testing.T) {
-	small, long := "small", strings.Repeat("x", ingress.ReplayLimit+1)
+	small, long := "small", strings.Repeat("x", wire.ReplayLimit+1)
 	for _, c := range []struct {
 		method, body, failed string
 		retried              bool
 	}{
-		{"GET", "", upstream.FailedUnsent, true},
-		{"POST", "", upstream.FailedUnsent, true},
-		{"POST", small, upstream.FailedUnsent, true},
-		{"POST", long, upstream.FailedUnsent, false}, // it is gone
-		{"GET", "", upstream.FailedSent, true},
-		{"PUT", small, upstream.FailedSent, true},
-		{"PUT", long, upstream.FailedSent, false},
-		{"POST", "", upstream.FailedSent, false},
-		{"POST", small, upstream.FailedSent, false},
+		{"GET", "", wire.FailedUnsent, true},
+		{"POST", "", wire.FailedUnsent, true},
+		{"POST", small, wire.FailedUnsent, true},
+		{"POST", long, wire.FailedUnsent, false}, // it is gone
+		{"GET", "", wire.FailedSent, true},
+		{"PUT", small, wire.FailedSent, true},
+		{"PUT", long, wire.FailedSent, false},
+		{"POST", "", wire.FailedSent, false},
+		{"POST", small, wire.FailedSent, false},
 		{"POST", small, "of a later build", false},
 	} {
 		s := &sidecars{failed: c.failed, last: 3}
@@ -96,7 +97,7 @@ func TestWhatASidecarReportsDecidesOnARetry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set(ingress.ServiceHeader, "echo")
+		req.Header.Set(wire.ServiceHeader, "echo")
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +111,7 @@ func TestWhatASidecarReportsDecidesOnARetry(t *testing.T) {
 				t.Errorf("%s of %d bytes, %s: %s", c.method, len(c.body), c.failed, answer)
 			}
 		}
-		if resp.StatusCode != wantStatus || !slices.Equal(s.attempts, wantAttempts) || resp.Header.Get(upstream.FailedHeader) != "" {
+		if resp.StatusCode != wantStatus || !slices.Equal(s.attempts, wantAttempts) || resp.Header.Get(wire.FailedHeader) != "" {
 			t.Errorf("%s of %d bytes, %s: %s after %d attempts, want %d after %d", c.method, len(c.body), c.failed, resp.Status, len(s.attempts), wantStatus, len(wantAttempts))
 		}
 	}
@@ -142,8 +143,8 @@ func TestARequestThatAFullWorkerRefusedIsTriedElsewhereAndTheWorkerIsNotBlamed(t
 			body, _ := io.ReadAll(r.Body)
 			bodies = append(bodies, string(body))
 			if n <= c.refusals {
-				w.Header().Set(upstream.FailedHeader, upstream.FailedFull)
-				w.Header().Set(upstream.LoadHeader, "7")
+				w.Header().Set(wire.FailedHeader, wire.FailedFull)
+				w.Header().Set(wire.LoadHeader, "7")
 				w.WriteHeader(http.StatusTooManyRequests)
 			}
 		}, func(cfg *ingress.Config) { cfg.RetryBudget = c.budget })
@@ -170,7 +171,7 @@ func TestARequestThatAFullWorkerRefusedIsTriedElsewhereAndTheWorkerIsNotBlamed(t
 // A relay would lose its reserve for failures while its service is merely busy.
 func TestARetryForWhichNoWorkerWasLeftIsNeitherCountedNorPaidFor(t *testing.T) {
 	x := try(t, 2, func(_ int64, w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(upstream.FailedHeader, upstream.FailedUnsent)
+		w.Header().Set(wire.FailedHeader, wire.FailedUnsent)
 		w.WriteHeader(http.StatusBadGateway)
 	}, func(cfg *ingress.Config) { cfg.RetryBudget = 0.001 }) // 500 are saved up
 	x.secure()
@@ -225,23 +226,23 @@ func TestOnlyASidecarsWordDecides(t *testing.T) {
 	attempts := 0
 	addr := relayTo(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		attempts++
-		if r.Header.Get(ingress.ServiceHeader) != "" {
+		if r.Header.Get(wire.ServiceHeader) != "" {
 			t.Error("a service was told its own name")
 		}
-		w.Header().Set(upstream.FailedHeader, upstream.FailedUnsent)
+		w.Header().Set(wire.FailedHeader, wire.FailedUnsent)
 		w.WriteHeader(http.StatusBadGateway)
 	}), false)
 	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+addr, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(ingress.ServiceHeader, "echo")
+	req.Header.Set(wire.ServiceHeader, "echo")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	if attempts != 1 || resp.StatusCode != http.StatusBadGateway || resp.Header.Get(upstream.FailedHeader) != "" {
+	if attempts != 1 || resp.StatusCode != http.StatusBadGateway || resp.Header.Get(wire.FailedHeader) != "" {
 		t.Errorf("%s after %d attempts, %v", resp.Status, attempts, resp.Header)
 	}
 	http.DefaultClient.CloseIdleConnections()
@@ -253,7 +254,7 @@ func TestABodyThatNobodyReadIsNeverTakenForARequest(t *testing.T) {
 	addr := relayTo(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		w.Header().Set("Connection", "close")
-		w.Header().Set(upstream.FailedHeader, upstream.FailedUnsent)
+		w.Header().Set(wire.FailedHeader, wire.FailedUnsent)
 		w.WriteHeader(http.StatusBadGateway)
 	}), true)
 	conn, err := net.Dial("tcp", addr)

@@ -10,8 +10,9 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // The attributes of spans. Attributes without the prefix ringway are those of
@@ -52,12 +53,12 @@ var propagator propagation.TraceContext
 type spans struct {
 	ctx      context.Context // contains the request's span
 	request  trace.Span
-	attempt  trace.Span        // of the current attempt
-	decision *routing.Decision // how its worker was chosen; nil unless it is logged or recorded
+	attempt  trace.Span    // of the current attempt
+	decision *api.Decision // how its worker was chosen; nil unless it is logged or recorded
 	attempts int
 	status   int
 	outcome  outcome
-	code     Code // of an answer of this relay itself
+	code     wire.Code // of an answer of this relay itself
 }
 
 // beginRequest starts the span of a request, below its caller's.
@@ -99,7 +100,7 @@ func (t *try) endSpans() {
 	s.request.End()
 }
 
-func endRequest(span trace.Span, status int, o outcome, code Code) {
+func endRequest(span trace.Span, status int, o outcome, code wire.Code) {
 	span.SetAttributes(attribute.String(attrOutcome, outcomes[o]))
 	if status != 0 {
 		span.SetAttributes(attribute.Int(attrStatus, status))
@@ -141,7 +142,7 @@ func (t *try) beginAttempt(n int) {
 }
 
 // candidateTexts returns the candidates with their scores, as many as a span holds.
-func candidateTexts(candidates []routing.Candidate) []string {
+func candidateTexts(candidates []api.Candidate) []string {
 	texts := make([]string, 0, min(len(candidates), maxSpanCandidates))
 	for _, c := range candidates[:min(len(candidates), maxSpanCandidates)] {
 		text := c.Node + " " + strconv.FormatFloat(c.Score, 'g', 4, 64)
@@ -180,13 +181,13 @@ func (s *spans) failAttempt(f attempt, node string) {
 
 // headers adds the trace headers of the attempt, which becomes the parent of the spans at
 // its destination. The client's own trace headers are dropped.
-func (s *spans) headers(fields []upstream.Field) []upstream.Field {
+func (s *spans) headers(fields []wire.Field) []wire.Field {
 	propagator.Inject(trace.ContextWithSpan(s.ctx, s.attempt), fieldCarrier{&fields})
 	return fields
 }
 
 // fieldCarrier collects the injected fields.
-type fieldCarrier struct{ fields *[]upstream.Field }
+type fieldCarrier struct{ fields *[]wire.Field }
 
 // Get implements propagation.TextMapCarrier; it is not used.
 func (c fieldCarrier) Get(string) string { return "" }
@@ -196,5 +197,5 @@ func (c fieldCarrier) Keys() []string { return nil }
 
 // Set adds a field.
 func (c fieldCarrier) Set(name, value string) {
-	*c.fields = append(*c.fields, upstream.Field{Name: http.CanonicalHeaderKey(name), Value: value})
+	*c.fields = append(*c.fields, wire.Field{Name: http.CanonicalHeaderKey(name), Value: value})
 }

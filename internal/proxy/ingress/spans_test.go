@@ -15,13 +15,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	wire "go.opentelemetry.io/proto/otlp/trace/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/relay/tracing/tracingtest"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // traced is a handler whose requests are traced, in front of workers w1, w2, … at
@@ -114,7 +115,7 @@ func closed(t *testing.T) string {
 
 func ask(h http.Handler, service string, fields ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", "/", http.NoBody)
-	r.Header.Set(ingress.ServiceHeader, service)
+	r.Header.Set(wire.ServiceHeader, service)
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, ": ")
 		r.Header.Add(name, value)
@@ -159,7 +160,7 @@ func TestARequestIsASpanOfItsCallersTraceAndEachAttemptOneBelowIt(t *testing.T) 
 			t.Errorf("%s is of trace %s %q", s.Name, s.Trace, s.State)
 		}
 	}
-	if request.Parent != callersSpan || request.Kind != wire.Span_SPAN_KIND_SERVER || request.Failed {
+	if request.Parent != callersSpan || request.Kind != otlp.Span_SPAN_KIND_SERVER || request.Failed {
 		t.Errorf("%+v", request)
 	}
 	has(t, request, map[string]string{
@@ -172,7 +173,7 @@ func TestARequestIsASpanOfItsCallersTraceAndEachAttemptOneBelowIt(t *testing.T) 
 	}
 	first, second := attempts[0], attempts[1]
 	for _, a := range attempts {
-		if a.Parent != request.ID || a.Kind != wire.Span_SPAN_KIND_CLIENT {
+		if a.Parent != request.ID || a.Kind != otlp.Span_SPAN_KIND_CLIENT {
 			t.Errorf("%+v", a)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/strategy"
 )
@@ -120,9 +121,9 @@ func (f *front) get(path, key string) *http.Response {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	req.Header.Set(ingress.ServiceHeader, "echo")
+	req.Header.Set(wire.ServiceHeader, "echo")
 	if key != "" {
-		req.Header.Set(ingress.KeyHeader, key)
+		req.Header.Set(wire.KeyHeader, key)
 	}
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
@@ -191,7 +192,7 @@ func TestAnAttemptThatRanOutOfTimeIsNoSignOfLife(t *testing.T) {
 	defer cancel()
 	request := func(ctx context.Context) *http.Request {
 		r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
-		r.Header.Set(ingress.ServiceHeader, "echo")
+		r.Header.Set(wire.ServiceHeader, "echo")
 		return r
 	}
 	var waiting sync.WaitGroup
@@ -281,7 +282,7 @@ func TestTheKeyDecidesAndStaysOnTheRelaysSide(t *testing.T) {
 		}
 	}))
 	f.choose("stable")
-	to := func(key string) string { return f.get("/", key).Header.Get(ingress.EndpointHeader) }
+	to := func(key string) string { return f.get("/", key).Header.Get(wire.EndpointHeader) }
 	workers := map[string]bool{}
 	for i := range 20 {
 		key := fmt.Sprint("key", i)
@@ -320,13 +321,13 @@ func TestEveryDecisionIsInTheLogWhenItIsAskedFor(t *testing.T) {
 		t.Errorf("p2c:\n%s", log)
 	}
 	f.choose("stable")
-	home := f.get("/", "alice").Header.Get(ingress.EndpointHeader)
+	home := f.get("/", "alice").Header.Get(wire.EndpointHeader)
 	if log := f.log.String(); !strings.Contains(log, "strategy=stable") || !strings.Contains(log, "key=alice") || !strings.Contains(log, "winner="+home) {
 		t.Errorf("stable, won by %s:\n%s", home, log)
 	}
 	before := f.log.String()
 	req := httptest.NewRequest("GET", "/", nil)
-	req.Header.Set(ingress.ServiceHeader, "echo")
+	req.Header.Set(wire.ServiceHeader, "echo")
 	f.handlerWith(slog.LevelInfo).ServeHTTP(httptest.NewRecorder(), req)
 	if log := f.log.String(); log != before {
 		t.Errorf("nobody asked:\n%s", strings.TrimPrefix(log, before))

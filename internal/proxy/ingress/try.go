@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/pool"
 )
@@ -57,8 +58,8 @@ type try struct {
 	cut           bool          // limit is less than the rest of the request's time
 	ranOut        bool          // cut, and the limit was reached
 	answered      time.Duration // when the answer began
-	headers       [11]upstream.Field
-	answerHeaders [3]upstream.Field
+	headers       [11]wire.Field
+	answerHeaders [3]wire.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
 	onField       func(string) bool          // t.drops, bound once
 }
@@ -151,7 +152,7 @@ func (t *try) run() {
 			// the rest is missing.
 			panic(http.ErrAbortHandler)
 		case f.stopped:
-			t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: CodeTimeout, Service: t.service.Name}, now)
+			t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: wire.CodeTimeout, Service: t.service.Name}, now)
 			return
 		case f.client:
 			if t.r.Context().Err() == nil { // the client is still there and waits for an answer
@@ -174,7 +175,7 @@ func (t *try) run() {
 func (t *try) checkRequest() bool {
 	err := upstream.CheckRequest(t.r)
 	if err != nil {
-		t.answer(failure{Text: "the request cannot be carried: " + err.Error(), Code: CodeBadRequest, Service: t.service.Name}, t.began)
+		t.answer(failure{Text: "the request cannot be carried: " + err.Error(), Code: wire.CodeBadRequest, Service: t.service.Name}, t.began)
 	}
 	return err == nil
 }
@@ -242,32 +243,32 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 	headers, answer := t.forwarded(&x, t.headers[:0]), t.answerHeaders[:0]
 	if t.limited {
 		x.Latest = cfg.Epoch.Add(t.latest)
-		headers = PassTimeLeft(headers, t.r.Header, t.latest-t.sent)
+		headers = wire.PassTimeLeft(headers, t.r.Header, t.latest-t.sent)
 	}
 	if target.Secured {
 		x.Sidecar = true
-		headers = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name})
+		headers = append(headers, wire.Field{Name: wire.ServiceHeader, Value: t.service.Name})
 	}
 	if t.session.cookie != nil && !t.hop {
 		x.SetCookie = t.setCookie(target)
 	}
 	if t.hop {
-		headers = append(headers, upstream.Field{Name: ServiceHeader, Value: t.service.Name}, upstream.Field{Name: HopHeader, Value: cfg.Self})
+		headers = append(headers, wire.Field{Name: wire.ServiceHeader, Value: t.service.Name}, wire.Field{Name: wire.HopHeader, Value: cfg.Self})
 		if t.key != "" {
-			headers = append(headers, upstream.Field{Name: KeyHeader, Value: t.key})
+			headers = append(headers, wire.Field{Name: wire.KeyHeader, Value: t.key})
 		}
 		if t.exposed {
-			headers = append(headers, upstream.Field{Name: ExposeHeader, Value: "1"})
+			headers = append(headers, wire.Field{Name: wire.ExposeHeader, Value: "1"})
 		}
 	}
 	if t.exposed {
 		// The relay that picked the worker names it; the relay that forwarded keeps that and
 		// adds its own number of attempts.
 		if !t.hop {
-			answer = append(answer, upstream.Field{Name: EndpointHeader, Value: target.Node})
+			answer = append(answer, wire.Field{Name: wire.EndpointHeader, Value: target.Node})
 		}
 		if !cfg.Hop {
-			answer = append(answer, upstream.Field{Name: RelayHeader, Value: cfg.Self}, upstream.Field{Name: AttemptsHeader, Value: strconv.Itoa(n)})
+			answer = append(answer, wire.Field{Name: wire.RelayHeader, Value: cfg.Self}, wire.Field{Name: wire.AttemptsHeader, Value: strconv.Itoa(n)})
 		}
 	}
 	if t.spans != nil {
@@ -364,20 +365,20 @@ func repeatable(r *http.Request) bool {
 // failed.
 func (t *try) answerNoEndpoint(err error) {
 	now := time.Since(t.handler.cfg.Epoch)
-	f := failure{Text: "no worker offers this service at the moment", Code: CodeNoEndpoint, Service: t.service.Name, Attempts: t.failed}
+	f := failure{Text: "no worker offers this service at the moment", Code: wire.CodeNoEndpoint, Service: t.service.Name, Attempts: t.failed}
 	switch {
 	case t.r.Context().Err() != nil: // the client left while the request waited for a connection to a relay
 		t.abandon(now)
 	case t.ranOut:
-		f.Text, f.Code = t.outOfTime(), CodeTimeout
+		f.Text, f.Code = t.outOfTime(), wire.CodeTimeout
 	case t.short != "":
 		t.blameUs(&f)
 	case t.full || errors.Is(err, selection.ErrFull):
 		f.overCapacity()
 	case t.allMisdirected():
-		f.Text, f.Code, f.after = textMisdirected, CodeNotReady, retryAfter
+		f.Text, f.Code, f.after = textMisdirected, wire.CodeNotReady, retryAfter
 	case len(t.failed) > 0:
-		f.Text, f.Code = "every endpoint that this relay can reach failed", CodeUpstreamFailed
+		f.Text, f.Code = "every endpoint that this relay can reach failed", wire.CodeUpstreamFailed
 	case t.hop && !errors.Is(err, pool.ErrNoPeers):
 		f.Text, f.detail = "this relay is connected to none of those that serve this service", err.Error()
 	case !t.hop && !errors.Is(err, selection.ErrNoEndpoint):
@@ -387,23 +388,23 @@ func (t *try) answerNoEndpoint(err error) {
 }
 
 func (t *try) answerFailed(a attempt, now time.Duration) {
-	f := failure{Text: "the request could not be carried", detail: a.Error(), Code: CodeUpstreamFailed, Service: t.service.Name, Attempts: t.failed}
+	f := failure{Text: "the request could not be carried", detail: a.Error(), Code: wire.CodeUpstreamFailed, Service: t.service.Name, Attempts: t.failed}
 	switch {
 	case a.timeout:
-		f.Text, f.Code, f.detail = t.outOfTime(), CodeTimeout, ""
+		f.Text, f.Code, f.detail = t.outOfTime(), wire.CodeTimeout, ""
 	case a.full:
 		f.overCapacity()
 	case t.short != "":
 		t.blameUs(&f)
 	case t.allMisdirected():
-		f.Text, f.Code, f.detail, f.after = textMisdirected, CodeNotReady, "", retryAfter
+		f.Text, f.Code, f.detail, f.after = textMisdirected, wire.CodeNotReady, "", retryAfter
 	}
 	t.answer(f, now)
 }
 
 // blameUs makes f the answer of a relay that could open no connection.
 func (t *try) blameUs(f *failure) {
-	f.Text, f.Code, f.after = "this relay is out of "+t.short+" and could open no connection", CodeExhausted, retryAfter
+	f.Text, f.Code, f.after = "this relay is out of "+t.short+" and could open no connection", wire.CodeExhausted, retryAfter
 }
 
 const textMisdirected = "the relays that serve this service do not know yet that they do"
@@ -427,7 +428,7 @@ func (t *try) outOfTime() string {
 // answerBadRequest answers a request that no endpoint could carry: an upgrade over HTTP/2,
 // a body that ended too early.
 func (t *try) answerBadRequest(a attempt, now time.Duration) {
-	f := failure{Text: "the request cannot be carried", detail: a.Error(), Code: CodeBadRequest, Service: t.service.Name}
+	f := failure{Text: "the request cannot be carried", detail: a.Error(), Code: wire.CodeBadRequest, Service: t.service.Name}
 	var u *upstream.Error
 	if errors.As(a.err, &u) {
 		f.Text += ": " + u.Fault()
@@ -438,8 +439,8 @@ func (t *try) answerBadRequest(a attempt, now time.Duration) {
 
 func (t *try) answer(f failure, now time.Duration) {
 	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "err", f.details(), "attempts", f.Attempts)
-	t.verdict = f.Code.verdict()
-	if f.Code == CodeTimeout {
+	t.verdict = verdictOfCode(f.Code)
+	if f.Code == wire.CodeTimeout {
 		t.lostAfter = now - t.began
 	}
 	t.metrics.rejected(f.Code)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // keepAliveEndpoint answers every request head with the same bytes and
@@ -60,7 +61,7 @@ func BenchmarkCarry(b *testing.B) {
 			r = r.WithContext(ctx)
 			w := &discardWriter{h: make(http.Header)}
 			x := upstream.Exchange{
-				Header:       []upstream.Field{{Name: "X-Forwarded-Proto", Value: "http"}, {Name: "X-Forwarded-Host", Value: "a"}},
+				Header:       []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}, {Name: "X-Forwarded-Host", Value: "a"}},
 				ForwardedFor: "192.0.2.1", Drop: dropRingway,
 			}
 			b.ReportAllocs()

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // Stage is how far an exchange got before it failed.
@@ -196,16 +198,16 @@ func cause(ctx context.Context, err error) (_ error, client bool) {
 }
 
 // fromSidecar turns e into the failure that a sidecar reported with this value of
-// FailedHeader. An unknown value counts as the worse case: the service may have acted.
+// wire.FailedHeader. An unknown value counts as the worse case: the service may have acted.
 func (e *Error) fromSidecar(failed string) *Error {
 	if e.Stage != StageService { // the client failed meanwhile
 		return e
 	}
 	e.sent, e.stale, e.Err = true, false, errBroken
 	switch failed {
-	case FailedUnsent:
+	case wire.FailedUnsent:
 		e.sent, e.Err = false, errUnsent
-	case FailedFull:
+	case wire.FailedFull:
 		e.sent, e.Err = false, ErrFull
 	}
 	return e

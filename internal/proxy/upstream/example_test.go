@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // A handler that knows its endpoint and leaves the bytes to the pool.
@@ -27,7 +28,7 @@ func Example() {
 	defer pool.Close()
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		res, err := pool.Carry(w, r, upstream.Exchange{
-			Header: []upstream.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
+			Header: []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
 		})
 		var failure *upstream.Error
 		if errors.As(err, &failure) {

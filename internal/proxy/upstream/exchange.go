@@ -4,11 +4,9 @@ import (
 	"net/http"
 	"strings"
 	"time"
-)
 
-// Field is one header field. Name must be in canonical form
-// (http.CanonicalHeaderKey).
-type Field struct{ Name, Value string }
+	"github.com/ringway/ringway/internal/wire"
+)
 
 // Exchange holds the changes to the request and the response, so that the handler need not
 // change the request's header map. Carry only reads it and keeps nothing of it, so its
@@ -17,7 +15,7 @@ type Exchange struct {
 	// Header is set on the upstream request and replaces the client's fields of the same
 	// name. A name or value that is not allowed in a header makes Carry fail before anything
 	// is sent.
-	Header []Field
+	Header []wire.Field
 	// ForwardedFor is the client's address; it is appended to the client's X-Forwarded-For.
 	// Empty leaves that field unchanged. To replace the client's list, put X-Forwarded-For
 	// into Header instead.
@@ -27,7 +25,7 @@ type Exchange struct {
 	Drop func(name string) bool
 	// ResponseHeader is set on the response and replaces the endpoint's
 	// fields of the same name.
-	ResponseHeader []Field
+	ResponseHeader []wire.Field
 	// SetCookie is a cookie that the response carries in addition to those of the endpoint.
 	// It comes last, so it wins over one of the same name. Empty adds none.
 	SetCookie string
@@ -36,7 +34,7 @@ type Exchange struct {
 	// dropped.
 	Peer bool
 	// Sidecar means that the endpoint is a worker's sidecar, and trusted: if it reports in
-	// FailedHeader that it could not carry the request to its service, that becomes the
+	// wire.FailedHeader that it could not carry the request to its service, that becomes the
 	// exchange's own error, and nothing of the answer is passed on.
 	Sidecar bool
 	// Deadline is when the final response head must have arrived. The rest may last as long
@@ -103,25 +101,6 @@ func (x *Exchange) afterBody(moved time.Time) time.Time {
 	return x.Deadline
 }
 
-const loadField = LoadHeader
-
-// The headers that endpoints send to relays. They never reach a client.
-const (
-	// LoadHeader is how many other requests an endpoint has in flight.
-	LoadHeader = "Ringway-Load"
-	// FailedHeader is set on a sidecar's own answer to a request that its service did not
-	// answer. FailedUnsent: no byte of the request was sent to the service. FailedFull: no
-	// byte was sent because the service has as many requests in flight as slots. Any other
-	// value: the service may have acted on the request.
-	FailedHeader = "Ringway-Failed"
-	FailedUnsent = "unsent"
-	FailedFull   = "full"
-	FailedSent   = "sent"
-)
-
-// reservedPrefix begins the names of the header fields that are reserved for relays.
-const reservedPrefix = "Ringway-"
-
 // dropped reports whether a client's field is removed or replaced.
 func (x *Exchange) dropped(name string) bool {
 	if x.Drop != nil && x.Drop(name) {
@@ -138,8 +117,8 @@ func (x *Exchange) dropped(name string) bool {
 // keepsResponse reports whether the endpoint's response field may reach the client. The
 // caller has removed hop-by-hop fields.
 func (x *Exchange) keepsResponse(name string) bool {
-	if strings.HasPrefix(name, reservedPrefix) {
-		if !x.Peer || name == loadField || name == FailedHeader {
+	if strings.HasPrefix(name, wire.ReservedPrefix) {
+		if !x.Peer || name == wire.LoadHeader || name == wire.FailedHeader {
 			return false
 		}
 	}

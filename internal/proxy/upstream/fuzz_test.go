@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // readAll runs the framing over input that arrives in pieces of step bytes.
@@ -112,7 +114,7 @@ func compareFields(t *testing.T, h *responseHead, buf []byte, theirs *http.Respo
 	}
 	h.fill(ours, buf, &Exchange{Peer: true})
 	for _, hdr := range []http.Header{ours, theirs.Header} {
-		for _, name := range []string{"Transfer-Encoding", "Trailer", "Content-Length", "Connection", loadField, "Pragma", "Cache-Control"} {
+		for _, name := range []string{"Transfer-Encoding", "Trailer", "Content-Length", "Connection", wire.LoadHeader, "Pragma", "Cache-Control"} {
 			hdr.Del(name)
 		}
 	}
@@ -193,7 +195,7 @@ func FuzzRequestHead(f *testing.F) {
 			return
 		}
 		x := Exchange{
-			ForwardedFor: "192.0.2.1", Header: []Field{{Name: "X-Forwarded-Proto", Value: "http"}},
+			ForwardedFor: "192.0.2.1", Header: []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
 			Drop: func(name string) bool { return strings.HasPrefix(name, "Ringway-") },
 		}
 		length := int64(0)

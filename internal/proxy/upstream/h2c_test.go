@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 type grpcService struct {
@@ -164,7 +165,7 @@ func TestHTTP1ClientsReachH2CEndpoints(t *testing.T) {
 		w.Header().Set(http.TrailerPrefix+"X-T", "end")
 	})
 	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.H2C}), func(*http.Request) upstream.Exchange {
-		return upstream.Exchange{ForwardedFor: "192.0.2.1", Drop: dropRingway, Header: []upstream.Field{{Name: "X-Set", Value: "1"}}}
+		return upstream.Exchange{ForwardedFor: "192.0.2.1", Drop: dropRingway, Header: []wire.Field{{Name: "X-Set", Value: "1"}}}
 	})
 	for _, size := range []int{0, 5, 1 << 20} {
 		req, _ := http.NewRequest("POST", in.url+"/p?q=1", strings.NewReader(strings.Repeat("x", size)))
@@ -239,7 +240,7 @@ func TestWhatIsDroppedIsDroppedFromTrailersToo(t *testing.T) {
 			seen <- r.Trailer
 		})
 		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
-			return upstream.Exchange{Drop: dropRingway, Header: []upstream.Field{{Name: "X-Set", Value: "1"}}}
+			return upstream.Exchange{Drop: dropRingway, Header: []wire.Field{{Name: "X-Set", Value: "1"}}}
 		})
 		c, err := net.Dial("tcp", in.addr)
 		if err != nil {

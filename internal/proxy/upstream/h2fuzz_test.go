@@ -17,10 +17,12 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/http2"
+
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // dropReserved is what an ingress drops at the least.
-func dropReserved(name string) bool { return strings.HasPrefix(name, reservedPrefix) }
+func dropReserved(name string) bool { return strings.HasPrefix(name, wire.ReservedPrefix) }
 
 // FuzzHTTP2Request holds what a service gets over HTTP/2 against what net/http read
 // over HTTP/1.1: the same request, or none.
@@ -39,7 +41,7 @@ func FuzzHTTP2Request(f *testing.F) {
 		service.answer, service.got = h2Answer{heads: []string{":status 204"}}, h2Request{}
 		service.mu.Unlock()
 		_, err := pool.Carry(httptest.NewRecorder(), in, Exchange{
-			ForwardedFor: "192.0.2.1", Header: []Field{{Name: "X-Forwarded-Proto", Value: "http"}}, Drop: dropReserved,
+			ForwardedFor: "192.0.2.1", Header: []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}}, Drop: dropReserved,
 		})
 		service.mu.Lock()
 		got := service.got

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ringway/ringway/internal/wire"
 )
 
 const (
@@ -39,7 +41,7 @@ type flight struct {
 	out      []byte
 	head     responseHead
 	body     framing
-	trailers []Field
+	trailers []wire.Field
 	upgrade  string
 	sender   *sender
 	res      Result
@@ -546,7 +548,7 @@ func (f *flight) trailerField(name, value []byte) {
 	if framingField(key) || !f.x.keepsResponse(key) {
 		return
 	}
-	f.trailers = append(f.trailers, Field{Name: key, Value: string(value)})
+	f.trailers = append(f.trailers, wire.Field{Name: key, Value: string(value)})
 }
 
 func (f *flight) writeTrailers(unflushed bool) {

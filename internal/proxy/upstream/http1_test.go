@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 func TestMalformedHeadsNeverReachTheClient(t *testing.T) {
@@ -224,10 +225,10 @@ func TestHopByHopFieldsStayAndTheRestPasses(t *testing.T) {
 	})
 	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(r *http.Request) upstream.Exchange {
 		return upstream.Exchange{
-			Header:         []upstream.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
+			Header:         []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
 			ForwardedFor:   "192.0.2.9",
 			Drop:           dropRingway,
-			ResponseHeader: []upstream.Field{{Name: "Ringway-Relay", Value: "r1"}},
+			ResponseHeader: []wire.Field{{Name: "Ringway-Relay", Value: "r1"}},
 			SetCookie:      "b=3",
 		}
 	})
@@ -270,7 +271,7 @@ func TestAnEndpointCannotAnnounceAFieldOfOursAsATrailer(t *testing.T) {
 		}
 	})
 	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange {
-		return upstream.Exchange{ResponseHeader: []upstream.Field{{Name: "Ringway-Relay", Value: "r1"}}}
+		return upstream.Exchange{ResponseHeader: []wire.Field{{Name: "Ringway-Relay", Value: "r1"}}}
 	})
 	resp, err := in.client.Get(in.url)
 	if err != nil {
@@ -305,10 +306,10 @@ func TestFieldsWithLineBreaksAreNeverWritten(t *testing.T) {
 	addr := rawEndpoint(t, func(_ int, c *rawConn) { c.untilClosed() })
 	for name, x := range map[string]func(*http.Request) upstream.Exchange{
 		"value": func(*http.Request) upstream.Exchange {
-			return upstream.Exchange{Header: []upstream.Field{{Name: "X-A", Value: "a\r\nX-B: c"}}}
+			return upstream.Exchange{Header: []wire.Field{{Name: "X-A", Value: "a\r\nX-B: c"}}}
 		},
 		"name": func(*http.Request) upstream.Exchange {
-			return upstream.Exchange{Header: []upstream.Field{{Name: "X-A: 1\r\nB", Value: "a"}}}
+			return upstream.Exchange{Header: []wire.Field{{Name: "X-A: 1\r\nB", Value: "a"}}}
 		},
 		"client map changed by the handler": func(r *http.Request) upstream.Exchange {
 			r.Header.Set("X-A", "a\nb")

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/ringway/ringway/internal/wire"
 )
 
 const (
@@ -490,11 +492,11 @@ func (s *h2Stream) informational(code int, header textproto.MIMEHeader) error {
 
 func (s *h2Stream) respond(resp *http.Response) *Error {
 	s.res.Status = resp.StatusCode
-	if v := resp.Header[loadField]; len(v) == 1 {
+	if v := resp.Header[wire.LoadHeader]; len(v) == 1 {
 		s.res.Load = parseLoad(v[0])
 	}
 	s.res.Shed = shed(s.res.Status, s.res.Load, len(resp.Header["Retry-After"]) > 0)
-	if failed := resp.Header.Get(FailedHeader); s.x.Sidecar && failed != "" {
+	if failed := resp.Header.Get(wire.FailedHeader); s.x.Sidecar && failed != "" {
 		s.closeUnread()
 		return s.fail(StageService, errBroken).fromSidecar(failed)
 	}
@@ -646,5 +648,5 @@ func unprocessed(err error) bool {
 	// The transport does not export these two errors.
 	text := err.Error()
 	return strings.Contains(text, "client conn not usable") ||
-		strings.Contains(text, "graceful shutdown GOAWAY")
+		strings.Contains(text, wire.GoAway)
 }

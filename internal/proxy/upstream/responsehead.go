@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // noLength is the content length of a message that does not declare one.
@@ -22,7 +24,7 @@ type responseHead struct {
 	upgrade       bool // Connection names Upgrade
 	retryAfter    bool
 	hasTrailer    bool
-	failed        string // the value of FailedHeader
+	failed        string // the value of wire.FailedHeader
 	load          int
 	size          int // bytes of the head, including the empty line
 	fields        []fieldSpan
@@ -122,11 +124,11 @@ func (h *responseHead) parse(buf []byte) error {
 				h.retryAfter = true
 			}
 		case 12:
-			if fold(name, loadField) {
+			if fold(name, wire.LoadHeader) {
 				h.load = parseLoad(string(value))
 			}
 		case 14:
-			if fold(name, FailedHeader) {
+			if fold(name, wire.FailedHeader) {
 				h.failed = string(value)
 			} else if fold(name, "content-length") {
 				n, ok := parseLength(value)

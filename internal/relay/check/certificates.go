@@ -5,32 +5,34 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 const day = 24 * time.Hour
 
 // certificates checks how long each certificate and its authority are still valid.
-func certificates(f *Fleet) (found []Finding) {
+func certificates(f *Fleet) (found []api.Finding) {
 	for _, one := range f.all() {
 		c := one.Certificate
 		if c == nil {
 			continue
 		}
-		if status := remaining(c.NotBefore, c.NotAfter, f.Now); status != OK {
-			finding := Finding{
+		if status := remaining(c.NotBefore, c.NotAfter, f.Now); status != api.OK {
+			finding := api.Finding{
 				Status: status, Subject: one.Relay,
 				Text:   fmt.Sprintf("the certificate of %s %s", one.Relay, ends(c.NotAfter, f.Now)),
 				Cause:  "it was not renewed in time; after its end members accept no new connection from or to this relay",
 				Remedy: "renew it (`relay tls cert create`, or what issues yours) and replace both files, each by a rename: they are read within seconds, without a restart",
 				Page:   page("certificate-expires"),
 			}
-			if status == Failed {
+			if status == api.Failed {
 				finding.Page = page("certificate-expires-today")
 			}
 			found = append(found, finding)
 		}
-		if status := remaining(c.AuthorityBefore, c.AuthorityAfter, f.Now); status != OK {
-			found = append(found, Finding{
+		if status := remaining(c.AuthorityBefore, c.AuthorityAfter, f.Now); status != api.OK {
+			found = append(found, api.Finding{
 				Status: status, Subject: one.Relay,
 				Text:   fmt.Sprintf("the authority of the certificate of %s %s", one.Relay, ends(c.AuthorityAfter, f.Now)),
 				Cause:  "from its end on no certificate that it signed is accepted, however long that one lasts",
@@ -39,8 +41,8 @@ func certificates(f *Fleet) (found []Finding) {
 			})
 		}
 		if c.Problem != "" {
-			found = append(found, Finding{
-				Status: Warning, Subject: one.Relay,
+			found = append(found, api.Finding{
+				Status: api.Warning, Subject: one.Relay,
 				Text:   fmt.Sprintf("%s cannot use the certificate files it has: %s", one.Relay, c.Problem),
 				Cause:  "the old certificate stays in use until it ends",
 				Remedy: "put a certificate, its key and the authorities there that fit together; `relay tls info FILE` shows what is in a file",
@@ -48,8 +50,8 @@ func certificates(f *Fleet) (found []Finding) {
 			})
 		}
 		if c.DenyProblem != "" {
-			found = append(found, Finding{
-				Status: Failed, Subject: one.Relay,
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: one.Relay,
 				Text:   fmt.Sprintf("%s cannot use its deny list: %s", one.Relay, c.DenyProblem),
 				Cause:  "the list from before stays in use: what the new one shuts out still gets in",
 				Remedy: "correct the file of --tls-deny-file; `relay config validate` names every wrong line",
@@ -66,8 +68,8 @@ func certificates(f *Fleet) (found []Finding) {
 		}
 	}
 	if with > 0 && len(without) > 0 {
-		found = append(found, Finding{
-			Status: Failed, Subject: list(without),
+		found = append(found, api.Finding{
+			Status: api.Failed, Subject: list(without),
 			Text:   fmt.Sprintf("%s has no certificate, and others have", list(without)),
 			Cause:  "members with a certificate refuse members without one",
 			Remedy: "give it --tls-cert, --tls-key and --tls-ca",
@@ -81,15 +83,15 @@ func certificates(f *Fleet) (found []Finding) {
 // failure if less than a day is left. For validities shorter than a month, a quarter
 // replaces the week and a twentieth the day, so that certificates that are renewed every
 // hour do not always cause a warning.
-func remaining(begin, end, now time.Time) Status {
+func remaining(begin, end, now time.Time) api.Status {
 	life, left := end.Sub(begin), end.Sub(now)
 	switch {
 	case left < min(day, life/20):
-		return Failed
+		return api.Failed
 	case left < max(life/5, min(7*day, life/4)):
-		return Warning
+		return api.Warning
 	}
-	return OK
+	return api.OK
 }
 
 func ends(end, now time.Time) string {
@@ -117,22 +119,22 @@ func fineCertificates(f *Fleet) string {
 }
 
 // gossipKeys checks that all members use the same gossip key and have the same keys.
-func gossipKeys(f *Fleet) (found []Finding) {
+func gossipKeys(f *Fleet) (found []api.Finding) {
 	ours := f.Self.GossipKeys
 	judge := func(id string, theirs []string) {
 		switch {
 		case len(ours) == 0 && len(theirs) == 0:
 		case len(ours) == 0 || len(theirs) == 0 || ours[0] != theirs[0]:
-			found = append(found, Finding{
-				Status: Failed, Subject: id,
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: id,
 				Text:   fmt.Sprintf("%s encrypts gossip with the key %s, %s with %s", id, first(theirs), f.Self.Relay, first(ours)),
 				Cause:  "a rotation is not finished, or one of the two has the wrong key file",
 				Remedy: "finish the rotation: `relay keys use FINGERPRINT`, which waits until all have the key; `relay keys list` shows who has which",
 				Page:   page("gossip-key-differs"), Passing: true,
 			})
 		case !sameKeys(ours, theirs):
-			found = append(found, Finding{
-				Status: Warning, Subject: id,
+			found = append(found, api.Finding{
+				Status: api.Warning, Subject: id,
 				Text:   fmt.Sprintf("%s has the gossip keys %s, %s has %s", id, strings.Join(theirs, " "), f.Self.Relay, strings.Join(ours, " ")),
 				Cause:  "a rotation is under way or was not finished: the old key is not removed everywhere, or the new one not installed everywhere",
 				Remedy: "`relay keys install FILE` for a key that some lack, `relay keys remove FINGERPRINT` for one that is not used any more",
@@ -145,8 +147,8 @@ func gossipKeys(f *Fleet) (found []Finding) {
 	}
 	for _, k := range f.Keys {
 		if k.Err != "" {
-			found = append(found, Finding{
-				Status: Warning, Subject: k.ID, Passing: true,
+			found = append(found, api.Finding{
+				Status: api.Warning, Subject: k.ID, Passing: true,
 				Text:   fmt.Sprintf("worker %s does not tell its gossip keys: %s", k.ID, k.Err),
 				Cause:  "a stream to its gossip address cannot be opened, or breaks off",
 				Remedy: fmt.Sprintf("let TCP through to the gossip address of %s; look at its log", k.ID),
@@ -178,14 +180,14 @@ func fineGossipKeys(f *Fleet) string {
 }
 
 // sharedKey checks that all relays sign session cookies with the same key.
-func sharedKey(f *Fleet) (found []Finding) {
+func sharedKey(f *Fleet) (found []api.Finding) {
 	if f.Self.SharedKey == "" {
 		return nil
 	}
 	for _, one := range f.all()[1:] {
 		if one.SharedKey != "" && one.SharedKey != f.Self.SharedKey {
-			found = append(found, Finding{
-				Status: Warning, Subject: one.Relay, Passing: true,
+			found = append(found, api.Finding{
+				Status: api.Warning, Subject: one.Relay, Passing: true,
 				Text:   fmt.Sprintf("%s signs session cookies with the key %s, %s with %s", one.Relay, one.SharedKey, f.Self.Relay, f.Self.SharedKey),
 				Cause:  "each was given another key, or they made theirs while they did not see each other",
 				Remedy: "set the same --shared-key-file on all relays, or restart one of the two: it takes the key of the others",

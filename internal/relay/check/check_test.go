@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/check"
 )
 
@@ -256,11 +257,11 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			f := healthy()
 			c.wound(f)
 			report := check.Judge(f)
-			var trouble []check.Finding
+			var trouble []api.Finding
 			said := map[string]bool{}
 			for _, one := range report.Findings {
 				said[one.Check] = true
-				if one.Status == check.OK {
+				if one.Status == api.OK {
 					continue
 				}
 				trouble = append(trouble, one)
@@ -289,9 +290,9 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 					t.Errorf("remedy %q lacks %q", got.Remedy, c.remedy)
 				}
 			}
-			worst := check.OK
+			worst := api.OK
 			for _, one := range trouble {
-				if worst != check.Failed {
+				if worst != api.Failed {
 					worst = one.Status
 				}
 			}
@@ -313,18 +314,18 @@ func lack(one *check.Facts, worker string) {
 func TestALifeIsJudgedByItsLength(t *testing.T) {
 	for _, c := range []struct {
 		life, left time.Duration
-		want       check.Status
+		want       api.Status
 	}{
-		{365 * day, 74 * day, check.OK}, {365 * day, 72 * day, check.Warning}, {365 * day, 25 * time.Hour, check.Warning}, {365 * day, 23 * time.Hour, check.Failed},
-		{30 * day, 8 * day, check.OK}, {30 * day, 6 * day, check.Warning}, {30 * day, 23 * time.Hour, check.Failed},
-		{day, 23 * time.Hour, check.OK}, {day, 5 * time.Hour, check.Warning}, {day, time.Hour, check.Failed},
-		{time.Hour, 50 * time.Minute, check.OK}, {time.Hour, time.Minute, check.Failed}, {time.Hour, -time.Minute, check.Failed},
+		{365 * day, 74 * day, api.OK}, {365 * day, 72 * day, api.Warning}, {365 * day, 25 * time.Hour, api.Warning}, {365 * day, 23 * time.Hour, api.Failed},
+		{30 * day, 8 * day, api.OK}, {30 * day, 6 * day, api.Warning}, {30 * day, 23 * time.Hour, api.Failed},
+		{day, 23 * time.Hour, api.OK}, {day, 5 * time.Hour, api.Warning}, {day, time.Hour, api.Failed},
+		{time.Hour, 50 * time.Minute, api.OK}, {time.Hour, time.Minute, api.Failed}, {time.Hour, -time.Minute, api.Failed},
 	} {
 		f := healthy()
 		f.Self.Certificate.NotAfter = now.Add(c.left)
 		f.Self.Certificate.NotBefore = f.Self.Certificate.NotAfter.Add(-c.life)
 		report := check.Judge(f)
-		i := slices.IndexFunc(report.Findings, func(one check.Finding) bool { return one.Check == "certificates" })
+		i := slices.IndexFunc(report.Findings, func(one api.Finding) bool { return one.Check == "certificates" })
 		if got := report.Findings[i].Status; got != c.want {
 			t.Errorf("%v left of %v: %s, want %s", c.left, c.life, got, c.want)
 		}
@@ -406,7 +407,7 @@ func Example() {
 	fleet.Peers[1].Facts.Settings[0].Value = "5"
 	report := check.Judge(fleet)
 	for _, f := range report.Findings {
-		if f.Status != check.OK {
+		if f.Status != api.OK {
 			fmt.Println(f.Check, f.Status)
 			fmt.Println(f.Text)
 			fmt.Println(f.Page)

@@ -6,11 +6,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 // coverage checks that every worker has enough relays, in the plans and in fact. The facts
 // are the plan without the connections that relays report as missing.
-func coverage(f *Fleet) (found []Finding) {
+func coverage(f *Fleet) (found []api.Finding) {
 	lacking := map[Missing][]string{} // by the relays that lack it
 	untold := 0
 	for _, one := range f.all() {
@@ -23,8 +25,8 @@ func coverage(f *Fleet) (found []Finding) {
 		found = append(found, coverageOf(s, lacking)...)
 	}
 	if untold > 0 {
-		found = append(found, Finding{
-			Status: Failed, Passing: true,
+		found = append(found, api.Finding{
+			Status: api.Failed, Passing: true,
 			Text:   fmt.Sprintf("%d connections more are missing than could be listed", untold),
 			Cause:  "many at the same time point to the network or to certificates",
 			Remedy: "look at one relay: `relay services SERVICE` shows what is connected",
@@ -34,10 +36,10 @@ func coverage(f *Fleet) (found []Finding) {
 	return found
 }
 
-func coverageOf(s Service, lacking map[Missing][]string) (found []Finding) {
+func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 	if !s.Planned {
-		return []Finding{{
-			Status: Warning, Subject: s.Name, Passing: true,
+		return []api.Finding{{
+			Status: api.Warning, Subject: s.Name, Passing: true,
 			Text:   fmt.Sprintf("service %s has no endpoint that takes requests", s.Name),
 			Cause:  "its workers are draining, unhealthy or gone; requests for it fail",
 			Remedy: fmt.Sprintf("start workers that offer %s, or look at their checks: `worker services`", s.Name),
@@ -46,8 +48,8 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []Finding) {
 	}
 	need := min(s.Wanted, s.Relays)
 	if need < s.Wanted {
-		found = append(found, Finding{
-			Status: Warning, Subject: s.Name,
+		found = append(found, api.Finding{
+			Status: api.Warning, Subject: s.Name,
 			Text:   fmt.Sprintf("service %s is served by %s, and each worker should have %d", s.Name, plural(s.Relays, "relay", "relays"), s.Wanted),
 			Cause:  "there are too few relays, or --relays-per-service is below --min-peers-per-worker; the loss of one costs more than it should",
 			Remedy: fmt.Sprintf("start %s more, or set --relays-per-service to %d or more on all relays", plural(s.Wanted-s.Relays, "relay", "relays"), s.Wanted),
@@ -60,11 +62,11 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []Finding) {
 		connected := max(0, planned-len(without))
 		switch {
 		case len(without) > 0:
-			status := Warning
+			status := api.Warning
 			if connected < need {
-				status = Failed
+				status = api.Failed
 			}
-			found = append(found, Finding{
+			found = append(found, api.Finding{
 				Status: status, Subject: worker, Passing: true,
 				Text:   fmt.Sprintf("worker %s of %s has %d of %s connected, and needs %d: not %s", worker, s.Name, connected, plural(planned, "relay", "relays"), need, list(without)),
 				Cause:  "the service does not listen at the address that its worker tells, a firewall is between, or the worker has just died",
@@ -72,8 +74,8 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []Finding) {
 				Page:   page("links-missing"),
 			})
 		case planned < need:
-			found = append(found, Finding{
-				Status: Failed, Subject: worker, Passing: true,
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: worker, Passing: true,
 				Text:   fmt.Sprintf("worker %s of %s is in the plan of %s, and needs %d", worker, s.Name, plural(planned, "relay", "relays"), need),
 				Cause:  "a relay has just vanished and keeps its place for --member-grace, or the relays near the worker are too few",
 				Remedy: "wait for --member-grace; if it stays, `relay plan " + s.Name + "` shows who should connect",
@@ -112,7 +114,7 @@ type Refusal struct {
 
 // advertisedAgree checks that the workers of a service advertise the same. The majority
 // decides, so a minority does not get what it asks for.
-func advertisedAgree(f *Fleet) (found []Finding) {
+func advertisedAgree(f *Fleet) (found []api.Finding) {
 	for _, s := range f.Services {
 		for _, about := range []struct {
 			option, setting string
@@ -129,8 +131,8 @@ func advertisedAgree(f *Fleet) (found []Finding) {
 			if won := about.votes[0].Value; won != "" {
 				used = won
 			}
-			found = append(found, Finding{
-				Status: Warning, Subject: s.Name,
+			found = append(found, api.Finding{
+				Status: api.Warning, Subject: s.Name,
 				Text:   fmt.Sprintf("the workers of %s advertise different values of %s: %s; used is %s", s.Name, about.option, strings.Join(said[:min(len(said), mostNamed)], ", "), used),
 				Cause:  "a roll-out is under way, or some workers are configured otherwise; most workers decide, and of equally many the smaller value",
 				Remedy: fmt.Sprintf("give all workers of %s the same %s=, or none", s.Name, about.option),
@@ -148,10 +150,10 @@ func fineAdvertised(f *Fleet) string {
 }
 
 // offersUsed checks that the rules of this relay refuse no offer of a worker.
-func offersUsed(f *Fleet) (found []Finding) {
+func offersUsed(f *Fleet) (found []api.Finding) {
 	for _, r := range f.Refused[:min(len(f.Refused), mostNamed)] {
-		found = append(found, Finding{
-			Status: Failed, Subject: r.Worker,
+		found = append(found, api.Finding{
+			Status: api.Failed, Subject: r.Worker,
 			Text:   fmt.Sprintf("%s of worker %s not used here: %s", plural(r.Count, "offer", "offers"), r.Worker, r.Text),
 			Cause:  "members may offer only what is on their own host, and a limited number of services: a worker is misconfigured or compromised",
 			Remedy: "correct what " + r.Worker + " offers; a worker that should not be there is stopped, and its certificate no longer trusted",
@@ -159,8 +161,8 @@ func offersUsed(f *Fleet) (found []Finding) {
 		})
 	}
 	if more := len(f.Refused) - len(found); more > 0 {
-		found = append(found, Finding{
-			Status: Failed, Text: fmt.Sprintf("offers of %s more are not used", plural(more, "worker", "workers")),
+		found = append(found, api.Finding{
+			Status: api.Failed, Text: fmt.Sprintf("offers of %s more are not used", plural(more, "worker", "workers")),
 			Cause: "as above", Remedy: "correct the others first and check again", Page: page("endpoints-left-out"),
 		})
 	}

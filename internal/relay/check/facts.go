@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 // The bounds of facts: a relay of a large cluster sends the beginning of a long list, and
@@ -260,7 +262,7 @@ const goneFor = 15 * time.Minute
 // relaysAnswer: every relay in the view is asked, and every relay that vanished without
 // leaving. A relay that answers but is not in the view is on the other side of a
 // partition.
-func relaysAnswer(f *Fleet) (found []Finding) {
+func relaysAnswer(f *Fleet) (found []api.Finding) {
 	for _, p := range f.Peers {
 		gone := ""
 		if !p.Gone.IsZero() {
@@ -268,8 +270,8 @@ func relaysAnswer(f *Fleet) (found []Finding) {
 		}
 		switch {
 		case p.Facts != nil && gone != "":
-			found = append(found, Finding{
-				Status: Failed, Subject: p.ID, Passing: true,
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: p.ID, Passing: true,
 				Text:   fmt.Sprintf("relay %s runs and is not in the view: it vanished %s ago", p.ID, gone),
 				Cause:  "gossip between the two is cut, or goes one way only: the cluster is split, and the parts plan without each other",
 				Remedy: fmt.Sprintf("let TCP and UDP through between the gossip addresses of both hosts; run `relay check` on %s, too; the parts find each other within a minute", p.ID),
@@ -277,19 +279,19 @@ func relaysAnswer(f *Fleet) (found []Finding) {
 			})
 		case p.Facts != nil:
 		case gone != "" && refused(p.Err):
-			found = append(found, Finding{
-				Status: Warning, Subject: p.ID,
+			found = append(found, api.Finding{
+				Status: api.Warning, Subject: p.ID,
 				Text:   fmt.Sprintf("relay %s vanished %s ago without leaving, and nothing listens at %s", p.ID, gone, p.Addr),
 				Cause:  "it crashed, was killed, or its host is down; its workers were shared out among the others",
 				Remedy: fmt.Sprintf("start %s again; if it is gone for good, do nothing: it is forgotten after an hour", p.ID),
 				Page:   page("member-down"),
 			})
 		case gone != "":
-			status := Failed
+			status := api.Failed
 			if f.Now.Sub(p.Gone) > goneFor {
-				status = Warning // it will probably not return
+				status = api.Warning // it will probably not return
 			}
-			found = append(found, Finding{
+			found = append(found, api.Finding{
 				Status: status, Subject: p.ID,
 				Text:   fmt.Sprintf("relay %s vanished %s ago without leaving, and does not answer at %s: %v", p.ID, gone, p.Addr, p.Err),
 				Cause:  "it is partitioned from this relay, or its process hangs; the others have taken its workers over",
@@ -297,16 +299,16 @@ func relaysAnswer(f *Fleet) (found []Finding) {
 				Page:   page("member-down"),
 			})
 		case errors.Is(p.Err, ErrNoFacts):
-			found = append(found, Finding{
-				Status: Warning, Subject: p.ID,
+			found = append(found, api.Finding{
+				Status: api.Warning, Subject: p.ID,
 				Text:   fmt.Sprintf("relay %s %v: it is not compared", p.ID, ErrNoFacts),
 				Cause:  p.Err.Error(),
 				Remedy: fmt.Sprintf("upgrade %s, then check again", p.ID),
 				Page:   page("relay-silent"),
 			})
 		default:
-			found = append(found, Finding{
-				Status: Failed, Subject: p.ID, Passing: true,
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: p.ID, Passing: true,
 				Text:   fmt.Sprintf("relay %s is in the view and does not answer at %s: %v", p.ID, p.Addr, p.Err),
 				Cause:  "it hangs, is overloaded, or its peer address cannot be reached from here; requests that must be forwarded to it fail",
 				Remedy: fmt.Sprintf("look at the process of %s (`relay health` there), and let TCP through from this host to %s", p.ID, p.Addr),
@@ -315,8 +317,8 @@ func relaysAnswer(f *Fleet) (found []Finding) {
 		}
 	}
 	for _, g := range f.FailedWorkers {
-		found = append(found, Finding{
-			Status: Warning, Subject: g.ID,
+		found = append(found, api.Finding{
+			Status: api.Warning, Subject: g.ID,
 			Text:   fmt.Sprintf("worker %s vanished %s ago without leaving", g.ID, span(f.Now.Sub(g.At))),
 			Cause:  "it crashed, was killed, or cannot be reached; requests go to the other workers",
 			Remedy: fmt.Sprintf("start %s again, or look at its network; if it is gone for good, do nothing", g.ID),

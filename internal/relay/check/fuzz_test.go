@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/check"
 )
 
@@ -49,8 +50,8 @@ func FuzzFacts(f *testing.F) {
 			t.Fatalf("%d findings", len(report.Findings))
 		}
 		for _, wrong := range [][2]string{{"ready", other.Relay}, {"view-trusted", other.Relay}, {"coverage", ""}} {
-			if !slices.ContainsFunc(report.Findings, func(found check.Finding) bool {
-				return found.Check == wrong[0] && found.Subject == wrong[1] && found.Status == check.Failed
+			if !slices.ContainsFunc(report.Findings, func(found api.Finding) bool {
+				return found.Check == wrong[0] && found.Subject == wrong[1] && found.Status == api.Failed
 			}) {
 				t.Fatalf("%s: not found of %q", wrong[0], wrong[1])
 			}
@@ -63,7 +64,7 @@ func FuzzFacts(f *testing.F) {
 			}
 		}
 		names := check.Names()
-		if !slices.IsSortedFunc(report.Findings, func(a, b check.Finding) int {
+		if !slices.IsSortedFunc(report.Findings, func(a, b api.Finding) int {
 			return slices.Index(names, a.Check) - slices.Index(names, b.Check)
 		}) {
 			t.Fatal("not in the order of the checks")

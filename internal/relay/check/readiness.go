@@ -4,24 +4,26 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 // ready checks that every relay is ready, since others get no traffic. A relay that an
 // operator drained is only a warning.
-func ready(f *Fleet) (found []Finding) {
+func ready(f *Fleet) (found []api.Finding) {
 	for _, one := range f.all() {
 		if len(one.Reasons) == 0 {
 			continue
 		}
-		finding := Finding{
-			Status: Failed, Subject: one.Relay, Passing: true,
+		finding := api.Finding{
+			Status: api.Failed, Subject: one.Relay, Passing: true,
 			Text:   fmt.Sprintf("%s is not ready: %s", one.Relay, strings.Join(one.Reasons, "; ")),
 			Cause:  "load balancers that ask /readyz send it nothing",
 			Remedy: fmt.Sprintf("follow the reasons; `relay health --ready` on %s names them as they change", one.Relay),
 			Page:   page("relay-not-ready"),
 		}
 		if one.Reasons[0] == "draining" && len(one.Reasons) == 1 {
-			finding.Status, finding.Passing = Warning, false
+			finding.Status, finding.Passing = api.Warning, false
 			finding.Cause = "an operator took it out of rotation"
 			finding.Remedy = fmt.Sprintf("`relay undrain` on %s, when it should receive traffic again", one.Relay)
 			finding.Page = page("drain-forgotten")
@@ -39,11 +41,11 @@ func fineReady(f *Fleet) string {
 }
 
 // viewTrusted checks that no relay may be cut off. Such a relay keeps its peers.
-func viewTrusted(f *Fleet) (found []Finding) {
+func viewTrusted(f *Fleet) (found []api.Finding) {
 	for _, one := range f.all() {
 		if one.Degraded {
-			found = append(found, Finding{
-				Status: Failed, Subject: one.Relay, Passing: true,
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: one.Relay, Passing: true,
 				Text:   fmt.Sprintf("%s lost sight of much of the cluster at once", one.Relay),
 				Cause:  "it may be cut off, and keeps its connections until it knows",
 				Remedy: fmt.Sprintf("let gossip through between %s and the others, TCP and UDP; if the others really died, it accepts that within minutes", one.Relay),
@@ -57,11 +59,11 @@ func viewTrusted(f *Fleet) (found []Finding) {
 func fineTrusted(*Fleet) string { return "no relay takes itself for cut off" }
 
 // unproven checks that the gossip of every member is proven.
-func unproven(f *Fleet) (found []Finding) {
+func unproven(f *Fleet) (found []api.Finding) {
 	for _, one := range f.all() {
 		for _, u := range one.Unproven {
-			found = append(found, Finding{
-				Status: Failed, Subject: u.Member,
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: u.Member,
 				Text:   fmt.Sprintf("%s leaves %s out: %s", one.Relay, u.Member, u.Reason),
 				Cause:  "its settings and its certificate name different identities, its certificate is refused, its release does not sign gossip, or its gossip is forged",
 				Remedy: fmt.Sprintf("give %s a certificate for its --id, --role and --datacenter, and the release that the others run; if it is not yours, rotate the gossip keys", u.Member),
@@ -76,11 +78,11 @@ func fineUnproven(*Fleet) string { return "every member that gossip tells of is 
 
 // udp checks that gossip over UDP passes in both directions. Without it, members are kept
 // alive by TCP and through other members, and are lost when these have problems.
-func udp(f *Fleet) (found []Finding) {
+func udp(f *Fleet) (found []api.Finding) {
 	for _, p := range f.Pings {
 		if p.Err != nil {
-			found = append(found, Finding{
-				Status: Failed, Subject: p.ID, Passing: true,
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: p.ID, Passing: true,
 				Text:   fmt.Sprintf("%s %s does not answer over UDP at %s", p.Role, p.ID, p.Addr),
 				Cause:  "UDP is blocked from here to there or back, or it hangs; while TCP passes it stays a member, and news reach it late",
 				Remedy: fmt.Sprintf("let UDP through between this host and %s, both ways, and check that --advertise-addr of %s forwards UDP, too", p.Addr, p.ID),
@@ -92,8 +94,8 @@ func udp(f *Fleet) (found []Finding) {
 		if p.Facts == nil || !p.Gone.IsZero() || p.Facts.Back == nil || p.Facts.Back.UDP == "" {
 			continue
 		}
-		found = append(found, Finding{
-			Status: Failed, Subject: f.Self.Relay, Passing: true,
+		found = append(found, api.Finding{
+			Status: api.Failed, Subject: f.Self.Relay, Passing: true,
 			Text:   fmt.Sprintf("%s does not reach %s over UDP at %s", p.ID, f.Self.Relay, f.Self.GossipAddr),
 			Cause:  "UDP is blocked between the two hosts; while TCP passes this relay stays a member",
 			Remedy: fmt.Sprintf("let UDP through between %s and this host, both ways, and check --advertise-addr here", p.ID),
@@ -111,7 +113,7 @@ func fineUDP(f *Fleet) string {
 }
 
 // addresses checks that the advertised addresses can be reached.
-func addresses(f *Fleet) (found []Finding) {
+func addresses(f *Fleet) (found []api.Finding) {
 	remote := ""
 	for id, addr := range f.Addresses {
 		if a, err := netip.ParseAddrPort(addr); err == nil && !a.Addr().IsLoopback() && (remote == "" || id < remote) {
@@ -126,15 +128,15 @@ func addresses(f *Fleet) (found []Finding) {
 			switch addr, err := netip.ParseAddrPort(a.addr); {
 			case a.addr == "":
 			case err != nil || addr.Addr().IsUnspecified() || addr.Port() == 0:
-				found = append(found, Finding{
-					Status: Failed, Subject: one.Relay,
+				found = append(found, api.Finding{
+					Status: api.Failed, Subject: one.Relay,
 					Text:   fmt.Sprintf("%s tells the others the %s address %s, which is nowhere", one.Relay, a.what, a.addr),
 					Cause:  "it listens on every interface and was not told which address to name",
 					Remedy: a.remedy, Page: page("address-unreachable"),
 				})
 			case addr.Addr().IsLoopback() && remote != "":
-				found = append(found, Finding{
-					Status: Failed, Subject: one.Relay,
+				found = append(found, api.Finding{
+					Status: api.Failed, Subject: one.Relay,
 					Text:   fmt.Sprintf("%s tells the others the %s address %s, and %s is on another host", one.Relay, a.what, a.addr, remote),
 					Cause:  "a loopback address is reached from the same host only",
 					Remedy: a.remedy, Page: page("address-unreachable"),
@@ -144,8 +146,8 @@ func addresses(f *Fleet) (found []Finding) {
 	}
 	for _, p := range f.Peers {
 		if p.Facts != nil && p.Gone.IsZero() && p.Facts.Back != nil && p.Facts.Back.Peer != "" {
-			found = append(found, Finding{
-				Status: Failed, Subject: f.Self.Relay, Passing: true,
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: f.Self.Relay, Passing: true,
 				Text:   fmt.Sprintf("%s cannot connect to %s at %s: %s", p.ID, f.Self.Relay, f.Self.PeerAddr, p.Facts.Back.Peer),
 				Cause:  "a firewall is between, or the address is right on this host only; requests that " + p.ID + " forwards here fail",
 				Remedy: fmt.Sprintf("let TCP through from %s to %s, or set --peer-addr to an IP that the others reach", p.ID, f.Self.PeerAddr),

@@ -6,56 +6,13 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/ringway/ringway/internal/api"
 )
-
-// Status is the severity of a finding.
-type Status string
-
-// The statuses, from good to bad.
-const (
-	OK      Status = "ok"
-	Warning Status = "warning"
-	Failed  Status = "failed"
-)
-
-// Finding is one result of one check.
-type Finding struct {
-	// Check is the name of the check, Status its result.
-	Check  string `json:"check"`
-	Status Status `json:"status"`
-	// Subject is the member or service concerned; empty for the whole cluster.
-	Subject string `json:"subject,omitempty"`
-	// Text is the finding, Cause its reason or consequence, Remedy what to do.
-	Text   string `json:"text"`
-	Cause  string `json:"cause,omitempty"`
-	Remedy string `json:"remedy,omitempty"`
-	// Page is the page of the manual, below the root of the repository.
-	Page string `json:"page,omitempty"`
-
-	// Passing means that the finding may pass by itself, for example while gossip spreads.
-	Passing bool `json:"-"`
-}
-
-// Report is the answer to GET /api/v1/check.
-type Report struct {
-	// Relay is the relay that checked, Time when, by its clock.
-	Relay string    `json:"relay"`
-	Time  time.Time `json:"time"`
-	// Status is the worst of the findings.
-	Status   Status    `json:"status"`
-	Warnings int       `json:"warnings"`
-	Failures int       `json:"failures"`
-	Findings []Finding `json:"findings"` // in the order of the checks
-}
-
-// Passing reports whether there is a problem that may pass by itself.
-func (r *Report) Passing() bool {
-	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Status != OK && f.Passing })
-}
 
 type oneCheck struct {
 	name  string
-	judge func(*Fleet) []Finding
+	judge func(*Fleet) []api.Finding
 	// fine returns the text for a check without findings.
 	fine func(*Fleet) string
 }
@@ -93,12 +50,12 @@ func Names() []string {
 
 // Judge makes every check. If the ID of this relay belongs to another process by now, only
 // that is judged: the relay is in no view, and all other findings would result from that.
-func Judge(f *Fleet) *Report {
-	r := &Report{Relay: f.Self.Relay, Time: f.Now, Status: OK, Findings: []Finding{}}
+func Judge(f *Fleet) *api.Report {
+	r := &api.Report{Relay: f.Self.Relay, Time: f.Now, Status: api.OK, Findings: []api.Finding{}}
 	for _, c := range judgedBy(f) {
 		found := c.judge(f)
 		if len(found) == 0 {
-			found = []Finding{{Status: OK, Text: c.fine(f)}}
+			found = []api.Finding{{Status: api.OK, Text: c.fine(f)}}
 		}
 		for _, one := range found {
 			one.Check = c.name
@@ -106,13 +63,13 @@ func Judge(f *Fleet) *Report {
 				*text = clean(*text)
 			}
 			switch one.Status {
-			case Failed:
+			case api.Failed:
 				r.Failures++
-				r.Status = Failed
-			case Warning:
+				r.Status = api.Failed
+			case api.Warning:
 				r.Warnings++
-				if r.Status == OK {
-					r.Status = Warning
+				if r.Status == api.OK {
+					r.Status = api.Warning
 				}
 			}
 			r.Findings = append(r.Findings, one)

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 // roleGate is the value of Facts.Role for a relay that only forwards.
@@ -14,7 +16,7 @@ const roleGate = "gate"
 // settingsAgree checks that all relays have the same settings, because ranges that are
 // planned with different settings do not fit together. The value of most relays counts as
 // the right one; among equals that of this relay.
-func settingsAgree(f *Fleet) (found []Finding) {
+func settingsAgree(f *Fleet) (found []api.Finding) {
 	all := f.all()
 	for _, name := range settingNames(all) {
 		byValue := map[string][]string{}
@@ -41,8 +43,8 @@ func settingsAgree(f *Fleet) (found []Finding) {
 			if name == "key-source" {
 				cause, apply = "the relay that a client connects to finds the key of the request, so requests with one key go to different workers", "reload it (restart it unless only the file changes)"
 			}
-			found = append(found, Finding{
-				Status: Failed, Subject: list(odd),
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: list(odd),
 				Text:  fmt.Sprintf("--%s is %s on %s, and %s on %s", name, shown(value), list(odd), shown(usual), list(byValue[usual])),
 				Cause: cause,
 				Remedy: fmt.Sprintf("set --%s %s on %s (%s_%s, or the file) and %s, or the other value on all others", name, shown(usual), list(odd),

@@ -6,13 +6,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 // idsUnique checks that every ID belongs to one process.
-func idsUnique(f *Fleet) (found []Finding) {
+func idsUnique(f *Fleet) (found []api.Finding) {
 	for _, d := range f.Duplicates {
-		finding := Finding{
-			Status: Failed, Subject: d.ID, Passing: true,
+		finding := api.Finding{
+			Status: api.Failed, Subject: d.ID, Passing: true,
 			Text:   fmt.Sprintf("two processes run as %s: the cluster follows the one at %s, and leaves out the one at %s", d.ID, d.Addr, d.Other),
 			Cause:  "each process needs an id of its own; the one that started last wins, and the other gets no traffic although it runs",
 			Remedy: fmt.Sprintf("stop one of the two, or give it another --id; the usual causes are a cloned host, a unit that was started twice, or a deployment with a fixed --id (%s is in the log of both)", d.ID),
@@ -36,14 +38,14 @@ func leftOut(f *Fleet, d Duplicate) bool {
 func fineIDs(*Fleet) string { return "every id is that of one process" }
 
 // membersAgree checks that all relays see the same members, with the same epochs.
-func membersAgree(f *Fleet) (found []Finding) {
+func membersAgree(f *Fleet) (found []api.Finding) {
 	for _, odd := range disagreeing(f, func(one *Facts) string { return one.MembersSum }) {
 		text := fmt.Sprintf("%s sees other members than %s", odd.facts.Relay, odd.usual.Relay)
 		if only := difference(odd.usual, odd.facts); only != "" {
 			text += ": " + only
 		}
-		found = append(found, Finding{
-			Status: Failed, Subject: odd.facts.Relay, Passing: true, Text: text,
+		found = append(found, api.Finding{
+			Status: api.Failed, Subject: odd.facts.Relay, Passing: true, Text: text,
 			Cause:  "a partition, traffic that passes one way only, or a member that some keep out; their plans differ as long as it lasts",
 			Remedy: fmt.Sprintf("let TCP and UDP through between the gossip addresses of %s and all others; is --advertise-addr what the others can reach? Run `relay check` on %s", odd.facts.Relay, odd.facts.Relay),
 			Page:   page("members-disagree"),
@@ -61,7 +63,7 @@ func fineMembers(f *Fleet) string {
 
 // servicesAgree checks that all relays know the same offers. It skips relays that see
 // other members, because their offers differ for that reason.
-func servicesAgree(f *Fleet) (found []Finding) {
+func servicesAgree(f *Fleet) (found []api.Finding) {
 	apart := map[string]bool{}
 	for _, odd := range disagreeing(f, func(one *Facts) string { return one.MembersSum }) {
 		apart[odd.facts.Relay] = true
@@ -70,8 +72,8 @@ func servicesAgree(f *Fleet) (found []Finding) {
 		if apart[odd.facts.Relay] {
 			continue
 		}
-		found = append(found, Finding{
-			Status: Failed, Subject: odd.facts.Relay, Passing: true,
+		found = append(found, api.Finding{
+			Status: api.Failed, Subject: odd.facts.Relay, Passing: true,
 			Text:   fmt.Sprintf("%s knows other services than %s, and sees the same members", odd.facts.Relay, odd.usual.Relay),
 			Cause:  "records of workers do not get through: exchanges between members fail, or a record was refused",
 			Remedy: fmt.Sprintf("on %s, look for exchanges that fail (ringway_advertise_exchanges_total) and let TCP through to its gossip address", odd.facts.Relay),
@@ -156,7 +158,7 @@ const (
 // clocks checks how far the clocks of the others differ from this one, at least. The
 // answer was written between the question and its arrival. Half of the round trip is the
 // best estimate, and the other half its error, which is subtracted.
-func clocks(f *Fleet) (found []Finding) {
+func clocks(f *Fleet) (found []api.Finding) {
 	for _, p := range f.Peers {
 		if p.Facts == nil || !p.Gone.IsZero() {
 			continue
@@ -170,15 +172,15 @@ func clocks(f *Fleet) (found []Finding) {
 		if size < skewWarning {
 			continue
 		}
-		finding := Finding{
-			Status: Warning, Subject: p.ID,
+		finding := api.Finding{
+			Status: api.Warning, Subject: p.ID,
 			Text:   fmt.Sprintf("the clock of %s is at least %s %s that of %s", p.ID, span(size), word, f.Self.Relay),
 			Cause:  "certificates seem not yet valid or over, and of two lives of a member the wrong one can seem the later",
 			Remedy: "synchronise the clocks of both hosts (chrony, systemd-timesyncd)",
 			Page:   page("clock-skew"),
 		}
 		if size >= skewFailure {
-			finding.Status = Failed
+			finding.Status = api.Failed
 		}
 		found = append(found, finding)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/strategy"
 )
@@ -124,7 +125,7 @@ func TestProblemsOfAnAdvertisementAreSaidOnceUntilTheyChange(t *testing.T) {
 // A service whose last worker restarts does not change its strategy for that.
 func TestAStrategyOutlivesTheEndpointsThatAdvertisedIt(t *testing.T) {
 	c := newChooser(t, ChoosingConfig{})
-	choice, err := NewChoice(ChoiceConfig{Spec: strategy.Default(strategy.Stable), Origin: FromAdvertisement})
+	choice, err := NewChoice(ChoiceConfig{Spec: strategy.Default(strategy.Stable), Origin: api.FromAdvertisement})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/strategy"
 )
@@ -168,49 +169,11 @@ func pickPreferred(b *selection.Balancer, now selection.Instant, tried *Tried, p
 	return selection.Pick{}, false
 }
 
-// Decision describes for people how a request gets its endpoint.
-type Decision struct {
-	// Strategy and Origin are those of the choice.
-	Strategy string `json:"strategy"`
-	Origin   Origin `json:"origin"`
-	// Key is the request's key, if the strategy uses it.
-	Key string `json:"key,omitempty"`
-	// Winner is the node that gets the request; empty if none does.
-	Winner string `json:"winner"`
-	// Reason is the reason for the winner, or for having none.
-	Reason string `json:"reason"`
-	// Measure describes the candidates' scores.
-	Measure string `json:"measure"`
-	// Candidates are the endpoints that were compared; Range is how many there are.
-	Candidates []Candidate `json:"candidates"`
-	Range      int         `json:"range"`
-}
-
 const noteFull = "full"
-
-// Candidate is one endpoint that was compared.
-type Candidate struct {
-	Node    string  `json:"node"`
-	ID      string  `json:"id"`
-	Address string  `json:"address"`
-	Score   float64 `json:"score"`
-	// Parts are the factors of a score of the balancer.
-	Parts *ScoreParts `json:"parts,omitempty"`
-	// Note is the remark about the candidate, such as its eviction.
-	Note string `json:"note,omitempty"`
-}
-
-// ScoreParts are the factors of score = latency · (queue + 1) / success² / ramp.
-type ScoreParts struct {
-	LatencyMs float64 `json:"latency_ms"`
-	Queue     float64 `json:"queue"`
-	Success   float64 `json:"success"`
-	Ramp      float64 `json:"ramp"`
-}
 
 // Explain describes how a pick for a request with the key would go now. If the strategy is
 // random, Explain draws separately. Nothing is begun, counted or learnt.
-func (s *Service) Explain(key string, now selection.Instant) Decision {
+func (s *Service) Explain(key string, now selection.Instant) api.Decision {
 	c := s.Choice()
 	if c.strategy == nil {
 		d, err := s.Endpoints.Explain(now, nil)
@@ -237,7 +200,7 @@ type judged struct {
 }
 
 // PickExplained is Pick with an explanation. It allocates, so it is only for debugging.
-func (s *Service) PickExplained(key string, now selection.Instant, tried *Tried) (selection.Pick, Decision, error) {
+func (s *Service) PickExplained(key string, now selection.Instant, tried *Tried) (selection.Pick, api.Decision, error) {
 	c := s.Choice()
 	if c.strategy == nil {
 		var d selection.Decision
@@ -264,9 +227,9 @@ func (s *Service) PickExplained(key string, now selection.Instant, tried *Tried)
 }
 
 // strategyDecision converts a strategy's decision into a Decision.
-func (s *Service) strategyDecision(c *Choice, d strategy.Decision, over judged) Decision {
+func (s *Service) strategyDecision(c *Choice, d strategy.Decision, over judged) api.Decision {
 	targets := s.Route().Range
-	of := Decision{Strategy: d.Strategy, Origin: c.Origin, Reason: d.Rule, Measure: d.Measure, Candidates: []Candidate{}, Range: len(targets)}
+	of := api.Decision{Strategy: d.Strategy, Origin: c.Origin, Reason: d.Rule, Measure: d.Measure, Candidates: []api.Candidate{}, Range: len(targets)}
 	if c.UsesKey() {
 		if of.Key = d.Key; of.Key == "" {
 			of.Reason = "the request has no key: it may go anywhere; " + d.Rule
@@ -286,16 +249,16 @@ func (s *Service) strategyDecision(c *Choice, d strategy.Decision, over judged) 
 		case slices.Contains(over.out, each.ID):
 			each.Note = "evicted for its failures"
 		}
-		of.Candidates = append(of.Candidates, Candidate{Node: each.Node, ID: each.ID, Address: addressOf(targets, each.ID), Score: each.Score, Note: each.Note})
+		of.Candidates = append(of.Candidates, api.Candidate{Node: each.Node, ID: each.ID, Address: addressOf(targets, each.ID), Score: each.Score, Note: each.Note})
 	}
 	return of
 }
 
 // balancerDecision converts a decision of the balancer.
-func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) Decision {
+func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) api.Decision {
 	targets := s.Route().Range
-	of := Decision{
-		Strategy: c.Spec.String(), Origin: c.Origin, Reason: d.Reason, Range: d.Range, Candidates: []Candidate{},
+	of := api.Decision{
+		Strategy: c.Spec.String(), Origin: c.Origin, Reason: d.Reason, Range: d.Range, Candidates: []api.Candidate{},
 		Measure: "expected cost in ms: latency · (queue + 1) / success² / ramp; the lowest wins",
 	}
 	add := func(each selection.Candidate, note string) {
@@ -307,9 +270,9 @@ func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) D
 		if i >= 0 {
 			node, address = targets[i].Node, targets[i].Address
 		}
-		of.Candidates = append(of.Candidates, Candidate{
+		of.Candidates = append(of.Candidates, api.Candidate{
 			Node: node, ID: each.ID, Address: address, Score: each.Score / float64(time.Millisecond), Note: note,
-			Parts: &ScoreParts{LatencyMs: float64(each.Latency) / float64(time.Millisecond), Queue: each.Queue, Success: each.Success, Ramp: each.Ramp},
+			Parts: &api.ScoreParts{LatencyMs: float64(each.Latency) / float64(time.Millisecond), Queue: each.Queue, Success: each.Success, Ramp: each.Ramp},
 		})
 	}
 	for i, pair := range d.Pairs {

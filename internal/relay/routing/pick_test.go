@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/strategy"
@@ -474,7 +475,7 @@ func TestADecisionTellsWhatThePickDoes(t *testing.T) {
 
 	p.choose("p2c", nil)
 	d = p.Explain("", p.now)
-	if d.Winner == "" || len(d.Candidates) < 2 || d.Candidates[0].Parts == nil || d.Candidates[0].Parts.LatencyMs <= 0 || d.Origin != routing.FromDefault {
+	if d.Winner == "" || len(d.Candidates) < 2 || d.Candidates[0].Parts == nil || d.Candidates[0].Parts.LatencyMs <= 0 || d.Origin != api.FromDefault {
 		t.Errorf("%+v", d)
 	}
 	ticket, d, err = p.PickExplained("", p.now, &routing.Tried{})

@@ -15,6 +15,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/selection/strategy"
 )
 
@@ -296,21 +297,21 @@ type chosen struct {
 
 // decide returns the strategy of a service by precedence: the relay's setting for the
 // service, the strategy that most of its workers advertise, the relay's setting for all.
-func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, Origin) {
+func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, api.Origin) {
 	if spec, ok := c.cfg.ByService[s.Name]; ok {
-		return spec, FromServiceSetting
+		return spec, api.FromServiceSetting
 	}
 	ready := slices.ContainsFunc(endpoints, func(e *advertise.Endpoint) bool { return e.State == advertise.Ready })
-	if now := s.Choice(); !ready && now.Origin == FromAdvertisement {
+	if now := s.Choice(); !ready && now.Origin == api.FromAdvertisement {
 		return now.Spec, now.Origin // no ready worker is left that could advertise another one
 	}
 	if spec, ok := c.advertised(s.Name, of, votes); ok {
-		return spec, FromAdvertisement
+		return spec, api.FromAdvertisement
 	}
 	if c.cfg.Default != nil {
-		return *c.cfg.Default, FromSetting
+		return *c.cfg.Default, api.FromSetting
 	}
-	return strategy.Default(strategy.P2C), FromDefault
+	return strategy.Default(strategy.P2C), api.FromDefault
 }
 
 // minimums returns the minimums for a plan of the service. Every relay is connected to
@@ -324,7 +325,7 @@ func (c *choosing) minimums(service string, spec strategy.Spec, relays int) affi
 }
 
 // apply sets the strategy of a service unless the service already uses it.
-func (r *Router) apply(s *Service, spec strategy.Spec, origin Origin) error {
+func (r *Router) apply(s *Service, spec strategy.Spec, origin api.Origin) error {
 	c, of, now := r.choosing, &r.plans[s.Name].chosen, s.Choice()
 	if now.Origin == origin && now.Spec.String() == spec.String() {
 		of.decided = true

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/strategy"
@@ -113,7 +114,7 @@ func TestARequestSaysThatWorkersAreFull(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	p.choose("p2c", nil)
-	if d := p.Explain("", p.now); d.Winner != "w02" || !slices.ContainsFunc(d.Candidates, func(c routing.Candidate) bool { return c.Node == "w01" && c.Note == "pair 1, full" }) {
+	if d := p.Explain("", p.now); d.Winner != "w02" || !slices.ContainsFunc(d.Candidates, func(c api.Candidate) bool { return c.Node == "w01" && c.Note == "pair 1, full" }) {
 		t.Errorf("%+v", d)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
@@ -117,7 +118,7 @@ func TestDistancesAreMeasuredInTheBackground(t *testing.T) {
 	measured := func() bool {
 		s, ok := r.Service("echo")
 		return ok && len(s.Route().Range) == 2 && s.Explain("", 0).Winner != "" &&
-			!slices.ContainsFunc(s.Explain("", 0).Candidates, func(c routing.Candidate) bool { return c.Score == 0 })
+			!slices.ContainsFunc(s.Explain("", 0).Candidates, func(c api.Candidate) bool { return c.Score == 0 })
 	}
 	await(t, "both are measured", measured)
 	if got := r.choiceOf(); got != "closest;expiry=20ms setting" {

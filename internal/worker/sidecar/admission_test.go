@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -45,7 +45,7 @@ func TestOnlyRelaysOfThisClusterComeIn(t *testing.T) {
 		conn, err := tls.Dial("tcp", s.Addr().String(), c.config)
 		if err == nil {
 			_ = conn.SetDeadline(time.Now().Add(patience))
-			_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n%s: echo\r\n\r\n", ingress.ServiceHeader)
+			_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n%s: echo\r\n\r\n", wire.ServiceHeader)
 			var n int
 			if n, err = conn.Read(make([]byte, 512)); n > 0 {
 				t.Errorf("%s got %d bytes of an answer", c.who, n)

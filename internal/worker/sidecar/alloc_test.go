@@ -9,13 +9,13 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 func TestTheHandlerAllocatesWhatCarryingDoesAndTheValueOfOneHeader(t *testing.T) {
 	s := start(t, nil, quick(t))
 	r, w := get(), discard{http.Header{}}
-	r.Header.Set(ingress.ServiceHeader, "echo")
+	r.Header.Set(wire.ServiceHeader, "echo")
 	allocs := testing.AllocsPerRun(200, func() {
 		clear(w.header)
 		s.serve(w, r)

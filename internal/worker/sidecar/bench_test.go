@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -104,7 +104,7 @@ func BenchmarkSidecar(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			carry(b, pool, upstream.Exchange{Sidecar: true, Header: []upstream.Field{{Name: ingress.ServiceHeader, Value: "echo"}}})
+			carry(b, pool, upstream.Exchange{Sidecar: true, Header: []wire.Field{{Name: wire.ServiceHeader, Value: "echo"}}})
 		})
 	}
 }
@@ -113,7 +113,7 @@ func BenchmarkSidecar(b *testing.B) {
 func BenchmarkHandler(b *testing.B) {
 	s := start(b, nil, quick(b))
 	r, w := get(), discard{http.Header{}}
-	r.Header.Set(ingress.ServiceHeader, "echo")
+	r.Header.Set(wire.ServiceHeader, "echo")
 	b.ReportAllocs()
 	for b.Loop() {
 		clear(w.header)

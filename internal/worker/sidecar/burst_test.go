@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -65,7 +65,7 @@ func TestABurstOfRequestsOverMutualTLSFailsNoneAndMakesFewHandshakes(t *testing.
 	carry := func(i int, method string) (upstream.Result, error) {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, "/", nil)
 		return pools[i].Carry(w, r, upstream.Exchange{
-			Sidecar: true, Header: []upstream.Field{{Name: ingress.ServiceHeader, Value: "echo"}}, Deadline: time.Now().Add(10 * patience),
+			Sidecar: true, Header: []wire.Field{{Name: wire.ServiceHeader, Value: "echo"}}, Deadline: time.Now().Add(10 * patience),
 		})
 	}
 	for _, round := range []string{"cold", "after a pause in which all connections were closed"} {

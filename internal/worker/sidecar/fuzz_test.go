@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // scripted is the connection to a service that says the same whatever it hears.
@@ -80,9 +80,9 @@ func FuzzSidecar(f *testing.F) {
 			t.Fatalf("%d requests stay in flight", n)
 		}
 		got := w.Result()
-		failed := got.Header[upstream.FailedHeader]
-		if in.Header.Get(ingress.ServiceHeader) != "echo" {
-			if len(heard) > 0 || got.StatusCode != http.StatusNotFound || !slices.Equal(failed, []string{upstream.FailedUnsent}) {
+		failed := got.Header[wire.FailedHeader]
+		if in.Header.Get(wire.ServiceHeader) != "echo" {
+			if len(heard) > 0 || got.StatusCode != http.StatusNotFound || !slices.Equal(failed, []string{wire.FailedUnsent}) {
 				t.Fatalf("for another service: status %d, failed %q, %d connections", got.StatusCode, failed, len(heard))
 			}
 			return
@@ -92,7 +92,7 @@ func FuzzSidecar(f *testing.F) {
 			if one.Len() == 0 {
 				continue
 			}
-			if slices.Equal(failed, []string{upstream.FailedUnsent}) {
+			if slices.Equal(failed, []string{wire.FailedUnsent}) {
 				t.Fatalf("unsent, but the service heard %q", one)
 			}
 			out, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(one.Bytes())))
@@ -109,13 +109,13 @@ func FuzzSidecar(f *testing.F) {
 
 		own := echo.results[resultUnsent].Load()+echo.results[resultSent].Load()+echo.results[resultRejected].Load() > 0
 		if failed != nil && !own {
-			t.Fatalf("a service says %s %q", upstream.FailedHeader, failed)
+			t.Fatalf("a service says %s %q", wire.FailedHeader, failed)
 		}
-		if load := got.Header[upstream.LoadHeader]; !own && !aborted && !(len(load) == 1 && (load[0] == "0" || load[0] == "" && got.StatusCode == http.StatusServiceUnavailable)) {
+		if load := got.Header[wire.LoadHeader]; !own && !aborted && !(len(load) == 1 && (load[0] == "0" || load[0] == "" && got.StatusCode == http.StatusServiceUnavailable)) {
 			t.Fatalf("the load is %q with status %d", load, got.StatusCode)
 		}
-		got.Header.Del(upstream.FailedHeader)
-		got.Header.Del(upstream.LoadHeader)
+		got.Header.Del(wire.FailedHeader)
+		got.Header.Del(wire.LoadHeader)
 		nothingReserved(t, "relay", got.Header)
 		nothingReserved(t, "relay", got.Trailer)
 		if counted := echo.results[resultOfStatus(got.StatusCode)].Load(); !own && !aborted && counted != 1 {
@@ -160,7 +160,7 @@ func readRequest(raw []byte) *http.Request {
 func nothingReserved(t *testing.T, who string, h http.Header) {
 	t.Helper()
 	for name, values := range h {
-		if ingress.Reserved(name) && len(values) > 0 {
+		if wire.Reserved(name) && len(values) > 0 {
 			t.Fatalf("the %s gets %s %q", who, name, values)
 		}
 	}

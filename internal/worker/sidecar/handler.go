@@ -9,42 +9,42 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // exchange is one request in flight. Exchanges are pooled, so that a successful request
 // needs no further allocation here.
 type exchange struct {
 	service *service
-	load    [1]upstream.Field
-	left    [2]upstream.Field          // of the client's time
+	load    [1]wire.Field
+	left    [2]wire.Field              // of the client's time
 	onHead  func(upstream.Result) bool // headArrived, bound once
 }
 
 var exchanges = sync.Pool{New: func() any {
-	x := &exchange{load: [1]upstream.Field{{Name: upstream.LoadHeader}}}
+	x := &exchange{load: [1]wire.Field{{Name: wire.LoadHeader}}}
 	x.onHead = x.headArrived
 	return x
 }}
 
 // serve carries one request of an accepted relay.
 func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
-	name := r.Header.Get(ingress.ServiceHeader)
+	name := r.Header.Get(wire.ServiceHeader)
 	service, ok := (*s.services.Load())[name]
 	if !ok {
 		s.metrics.refused.WithLabelValues(reasonUnknownService).Inc()
 		s.refuse(w, r, failure{
-			Text: "this worker does not offer the service " + strconv.Quote(name), Code: ingress.CodeUnknownService, Service: name,
-		}, upstream.FailedUnsent)
+			Text: "this worker does not offer the service " + strconv.Quote(name), Code: wire.CodeUnknownService, Service: name,
+		}, wire.FailedUnsent)
 		return
 	}
 	if !service.enter() {
 		service.results[resultFull].Add(1)
-		w.Header().Set(upstream.LoadHeader, strconv.FormatInt(service.inFlight.Load(), 10))
+		w.Header().Set(wire.LoadHeader, strconv.FormatInt(service.inFlight.Load(), 10))
 		s.refuse(w, r, failure{
-			Text: "this worker has as many requests of this service in flight as it has slots", Code: ingress.CodeOverloaded, Service: name,
-		}, upstream.FailedFull)
+			Text: "this worker has as many requests of this service in flight as it has slots", Code: wire.CodeOverloaded, Service: name,
+		}, wire.FailedFull)
 		return
 	}
 	x := exchanges.Get().(*exchange)
@@ -53,10 +53,10 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	if service.upgrades != nil && r.Header["Upgrade"] != nil {
 		pool = service.upgrades
 	}
-	exchange := upstream.Exchange{Drop: ingress.Reserved, ResponseHeader: x.load[:], OnHead: x.onHead, Progress: s.cfg.ProgressTimeout}
-	if left, given, err := ingress.TimeLeft(r.Header); given && err == nil {
+	exchange := upstream.Exchange{Drop: wire.Reserved, ResponseHeader: x.load[:], OnHead: x.onHead, Progress: s.cfg.ProgressTimeout}
+	if left, given, err := wire.TimeLeft(r.Header); given && err == nil {
 		exchange.Deadline = time.Now().Add(left)
-		exchange.Header = ingress.PassTimeLeft(x.left[:0], r.Header, left)
+		exchange.Header = wire.PassTimeLeft(x.left[:0], r.Header, left)
 	}
 	carried, err := pool.Carry(w, r, exchange)
 	if carried.Silent != upstream.SilentNone {
@@ -89,13 +89,13 @@ func (x *exchange) headArrived(r upstream.Result) bool {
 func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *service, err error) {
 	var e *upstream.Error
 	errors.As(err, &e) // Carry returns no other errors
-	end, sent := resultUnsent, upstream.FailedUnsent
-	f := failure{Text: err.Error(), Code: ingress.CodeUpstreamFailed, Service: service.name}
+	end, sent := resultUnsent, wire.FailedUnsent
+	f := failure{Text: err.Error(), Code: wire.CodeUpstreamFailed, Service: service.name}
 	switch {
 	case errors.Is(e, upstream.ErrStopped) && e.Committed():
 		end = resultCancelled // not a failure of the service
 	case errors.Is(e, upstream.ErrStopped) && e.Sent():
-		end, sent = resultSent, upstream.FailedSent
+		end, sent = resultSent, wire.FailedSent
 	case errors.Is(e, upstream.ErrStopped):
 	case e.Committed() && !e.Client():
 		end = resultAborted
@@ -104,10 +104,10 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *servic
 	case e.Client() && r.Context().Err() != nil:
 		end = resultCancelled
 	case e.Client():
-		end, f.Code, sent = resultRejected, ingress.CodeBadRequest, ""
+		end, f.Code, sent = resultRejected, wire.CodeBadRequest, ""
 		f.Text = "the request cannot be carried: " + e.Fault() // relays pass the text on
 	case e.Sent():
-		end, sent = resultSent, upstream.FailedSent
+		end, sent = resultSent, wire.FailedSent
 	}
 	service.results[end].Add(1)
 	s.cfg.Logger.Debug("request failed", "service", service.name, "result", results[end], "err", err)
@@ -119,27 +119,27 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *servic
 
 // failure is an answer of the sidecar itself, in the same form as those of relays.
 type failure struct {
-	Text    string       `json:"error"`
-	Code    ingress.Code `json:"code"`
-	Service string       `json:"service,omitempty"`
+	Text    string    `json:"error"`
+	Code    wire.Code `json:"code"`
+	Service string    `json:"service,omitempty"`
 }
 
-var statusOf = map[ingress.Code]int{
-	ingress.CodeBadRequest:     http.StatusBadRequest,
-	ingress.CodeUnknownService: http.StatusNotFound,
-	ingress.CodeUpstreamFailed: http.StatusBadGateway,
+var statusOf = map[wire.Code]int{
+	wire.CodeBadRequest:     http.StatusBadRequest,
+	wire.CodeUnknownService: http.StatusNotFound,
+	wire.CodeUpstreamFailed: http.StatusBadGateway,
 	// Not 503: the worker is healthy, and others may have capacity.
-	ingress.CodeOverloaded: http.StatusTooManyRequests,
+	wire.CodeOverloaded: http.StatusTooManyRequests,
 }
 
-// refuse answers r with f. Failed is the value of upstream.FailedHeader, empty if a retry
+// refuse answers r with f. Failed is the value of wire.FailedHeader, empty if a retry
 // would not help.
 func (s *Sidecar) refuse(w http.ResponseWriter, r *http.Request, f failure, failed string) {
 	s.awaitBody(w, r)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	if failed != "" {
-		h.Set(upstream.FailedHeader, failed)
+		h.Set(wire.FailedHeader, failed)
 	}
 	body, _ := json.Marshal(f) // strings always encode
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
@@ -155,7 +155,7 @@ func (s *Sidecar) awaitBody(w http.ResponseWriter, r *http.Request) {
 	if r.Body == http.NoBody || r.Header.Get("Expect") != "" || control.SetReadDeadline(time.Now().Add(s.cfg.bodyPatience)) != nil {
 		return
 	}
-	if _, err := io.CopyN(io.Discard, r.Body, ingress.ReplayLimit+1); err == io.EOF {
+	if _, err := io.CopyN(io.Discard, r.Body, wire.ReplayLimit+1); err == io.EOF {
 		_ = control.SetReadDeadline(time.Time{})
 	}
 }

@@ -27,9 +27,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/proxy/ingress"
-	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -168,7 +167,7 @@ func (r *front) request(t testing.TB, method, service, path string, body io.Read
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(ingress.ServiceHeader, service)
+	req.Header.Set(wire.ServiceHeader, service)
 	return req
 }
 
@@ -266,7 +265,7 @@ func TestEverythingPassesFromTheClientThroughRelayAndSidecar(t *testing.T) {
 			if want := fmt.Sprintf("%d %x <nil>", large, sha256.Sum256(content)); resp.StatusCode != 200 || body != want || resp.Header.Get("X-Trailer-Seen") != "yes" {
 				t.Errorf("%s: a large upload: %s %q %v", name, resp.Status, body, resp.Header)
 			}
-			if resp.Header.Get(ingress.EndpointHeader) != "w1" || resp.Header.Get(upstream.LoadHeader) != "" {
+			if resp.Header.Get(wire.EndpointHeader) != "w1" || resp.Header.Get(wire.LoadHeader) != "" {
 				t.Errorf("%s: %v", name, resp.Header)
 			}
 
@@ -294,7 +293,7 @@ func TestEverythingPassesFromTheClientThroughRelayAndSidecar(t *testing.T) {
 		}
 
 		// Upgrades come over HTTP/1.1, whatever the service's requests do.
-		c, _, err := websocket.Dial(t.Context(), "http://"+r.IngressAddr()+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{ingress.ServiceHeader: {service}}})
+		c, _, err := websocket.Dial(t.Context(), "http://"+r.IngressAddr()+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{wire.ServiceHeader: {service}}})
 		if err != nil {
 			t.Fatalf("%s: %v", service, err)
 		}
@@ -319,7 +318,7 @@ func TestEverythingPassesFromTheClientThroughRelayAndSidecar(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx := metadata.AppendToOutgoingContext(t.Context(), ingress.ServiceHeader, "two")
+	ctx := metadata.AppendToOutgoingContext(t.Context(), wire.ServiceHeader, "two")
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	client := healthpb.NewHealthClient(conn)
@@ -419,10 +418,10 @@ func TestARelayWithACertificateReachesServicesDirectlyWhereItIsTold(t *testing.T
 	f := newFleet(t)
 	r := f.relay("r1", false)
 	f.member("w1", false, serve(t, "direct", "", func(w http.ResponseWriter, r *http.Request) {
-		if r.TLS != nil || r.Header.Get(ingress.ServiceHeader) != "" {
+		if r.TLS != nil || r.Header.Get(wire.ServiceHeader) != "" {
 			t.Errorf("%v %v", r.TLS, r.Header)
 		}
-		w.Header().Set(upstream.FailedHeader, upstream.FailedUnsent) // only a sidecar's word counts
+		w.Header().Set(wire.FailedHeader, wire.FailedUnsent) // only a sidecar's word counts
 		w.WriteHeader(http.StatusBadGateway)
 	}))
 	f.member("w2", false, serve(t, "untold", "", func(http.ResponseWriter, *http.Request) { t.Error("a request came in clear text") }))
@@ -432,7 +431,7 @@ func TestARelayWithACertificateReachesServicesDirectlyWhereItIsTold(t *testing.T
 		t.Errorf("untold: %s", resp.Status)
 	}
 	resp, _ := answer(t, clients(t)["http/1.1"], r.request(t, "GET", "direct", "/", nil))
-	if resp.StatusCode != http.StatusBadGateway || resp.Header.Get(ingress.EndpointHeader) != "w1" || resp.Header.Get(ingress.AttemptsHeader) != "1" || resp.Header.Get(upstream.FailedHeader) != "" {
+	if resp.StatusCode != http.StatusBadGateway || resp.Header.Get(wire.EndpointHeader) != "w1" || resp.Header.Get(wire.AttemptsHeader) != "1" || resp.Header.Get(wire.FailedHeader) != "" {
 		t.Errorf("%s %v", resp.Status, resp.Header)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -133,7 +133,7 @@ func (r *running) request(t testing.TB, method, service string, body io.Reader, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(ingress.ServiceHeader, service)
+	req.Header.Set(wire.ServiceHeader, service)
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)

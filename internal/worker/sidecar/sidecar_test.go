@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -44,7 +44,7 @@ func TestNoFieldOfTheRingwayNameSpacePasses(t *testing.T) {
 			req := s.request(t, "GET", "echo", nil, "Ringway-Hop: r2", "X-Forwarded-For: 1.2.3.4")
 			req.Host = "shop.example"
 			resp, _ := answer(t, client, req)
-			if resp.StatusCode != 200 || resp.Header.Get("X-Kept") != "forged" || resp.Header.Get(upstream.LoadHeader) != "0" {
+			if resp.StatusCode != 200 || resp.Header.Get("X-Kept") != "forged" || resp.Header.Get(wire.LoadHeader) != "0" {
 				t.Errorf("%s: %s %v", protocol, resp.Status, resp.Header)
 			}
 			for _, name := range []string{"Ringway-Failed", "Ringway-Endpoint"} {
@@ -70,7 +70,7 @@ func TestTheClientsDeadlineReachesTheServiceAndEndsTheExchange(t *testing.T) {
 		t.Errorf("the service saw %v", h)
 	}
 	resp, body := answer(t, client, s.request(t, "GET", "echo", nil, "Ringway-Timeout: 50", "X-Do: hang"))
-	if resp.StatusCode != http.StatusBadGateway || resp.Header.Get(upstream.FailedHeader) != upstream.FailedSent || !strings.Contains(body, "deadline") {
+	if resp.StatusCode != http.StatusBadGateway || resp.Header.Get(wire.FailedHeader) != wire.FailedSent || !strings.Contains(body, "deadline") {
 		t.Errorf("%s %v %s", resp.Status, resp.Header, body)
 	}
 }
@@ -151,7 +151,7 @@ func TestTheLoadIsTheOtherRequestsOfTheServiceWhenTheAnswerBegins(t *testing.T) 
 	client := s.relay(t)
 	load := func(do, service string) string {
 		resp, _ := answer(t, client, s.request(t, "GET", service, nil, "X-Do: "+do))
-		return strings.Join(resp.Header.Values(upstream.LoadHeader), ",")
+		return strings.Join(resp.Header.Values(wire.LoadHeader), ",")
 	}
 	held := make(chan string, 2)
 	for range 2 {
@@ -163,7 +163,7 @@ func TestTheLoadIsTheOtherRequestsOfTheServiceWhenTheAnswerBegins(t *testing.T) 
 				return
 			}
 			_ = resp.Body.Close()
-			held <- resp.Header.Get(upstream.LoadHeader)
+			held <- resp.Header.Get(wire.LoadHeader)
 		}()
 		within(t, arrived, "a held request")
 	}
@@ -220,8 +220,8 @@ func TestNoMoreThanTheSlotsOfAnEndpointAreInFlightThere(t *testing.T) {
 		refused := func() {
 			t.Helper()
 			resp, body := answer(t, client, s.request(t, "POST", "echo", strings.NewReader("small")))
-			if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get(upstream.FailedHeader) != upstream.FailedFull ||
-				resp.Header.Get(upstream.LoadHeader) != "2" || !strings.Contains(body, `"code":"overloaded"`) {
+			if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get(wire.FailedHeader) != wire.FailedFull ||
+				resp.Header.Get(wire.LoadHeader) != "2" || !strings.Contains(body, `"code":"overloaded"`) {
 				t.Errorf("%s: one more than the slots: %s %v %s", protocol, resp.Status, resp.Header, body)
 			}
 		}
@@ -283,7 +283,7 @@ func TestSlotsAreCountedExactlyWhateverArrivesAtOnce(t *testing.T) {
 				return
 			}
 			_ = resp.Body.Close()
-			if resp.Header.Get(upstream.FailedHeader) == upstream.FailedFull {
+			if resp.Header.Get(wire.FailedHeader) == wire.FailedFull {
 				full.Add(1)
 			}
 		})
@@ -296,7 +296,7 @@ func TestSlotsAreCountedExactlyWhateverArrivesAtOnce(t *testing.T) {
 
 func TestAServicesOwn429IsNotTheSidecars(t *testing.T) {
 	service := serve(t, "echo", "", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(upstream.FailedHeader, upstream.FailedFull) // only a sidecar's word counts
+		w.Header().Set(wire.FailedHeader, wire.FailedFull) // only a sidecar's word counts
 		w.Header().Set("X-Kept", "yes")
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
@@ -304,7 +304,7 @@ func TestAServicesOwn429IsNotTheSidecars(t *testing.T) {
 	s := start(t, nil, service)
 	for _, protocol := range []string{"http/1.1", "h2"} {
 		resp, _ := answer(t, s.relay(t, protocol), s.request(t, "GET", "echo", nil))
-		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get(upstream.FailedHeader) != "" || resp.Header.Get("X-Kept") != "yes" {
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get(wire.FailedHeader) != "" || resp.Header.Get("X-Kept") != "yes" {
 			t.Errorf("%s: %s %v", protocol, resp.Status, resp.Header)
 		}
 	}
@@ -318,7 +318,7 @@ func TestWhatTheWorkerDoesNotOfferIsNotFound(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &got); err != nil || resp.StatusCode != 404 || got.Code != "unknown_service" || got.Service != `a"b` || got.Error == "" {
 			t.Errorf("%s %s %v", resp.Status, body, err)
 		}
-		if resp.Header.Get(upstream.FailedHeader) != upstream.FailedUnsent || resp.Header.Get("Content-Type") != "application/json" {
+		if resp.Header.Get(wire.FailedHeader) != wire.FailedUnsent || resp.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%v", resp.Header)
 		}
 	}
@@ -372,7 +372,7 @@ func TestARelayLearnsWhetherTheServiceWasSentAnything(t *testing.T) {
 		}
 		var failure error
 		front := serve(t, "front", "", func(w http.ResponseWriter, r *http.Request) {
-			_, failure = pool.Carry(w, r, upstream.Exchange{Sidecar: true, Header: []upstream.Field{{Name: ingress.ServiceHeader, Value: r.Header.Get("X-Service")}}})
+			_, failure = pool.Carry(w, r, upstream.Exchange{Sidecar: true, Header: []wire.Field{{Name: wire.ServiceHeader, Value: r.Header.Get("X-Service")}}})
 			w.WriteHeader(http.StatusTeapot)
 		})
 		for _, c := range []struct {
@@ -390,7 +390,7 @@ func TestARelayLearnsWhetherTheServiceWasSentAnything(t *testing.T) {
 			if !errors.As(failure, &e) || e.Stage != upstream.StageService || e.Sent() != c.sent || e.Committed() || e.Stale() {
 				t.Errorf("%s to %q with %d bytes: %v", protocol, c.service, len(c.body), failure)
 			}
-			if resp.StatusCode != http.StatusTeapot || resp.Header.Get(upstream.FailedHeader) != "" {
+			if resp.StatusCode != http.StatusTeapot || resp.Header.Get(wire.FailedHeader) != "" {
 				t.Errorf("%s: the client saw %s %v", protocol, resp.Status, resp.Header)
 			}
 			if n := requests.Load(); n > 1 {
@@ -565,8 +565,8 @@ func TestAStopEndsWithinItsBoundWhateverHangs(t *testing.T) {
 		do, got, failed, log string
 		sessions             float64 // that are counted as ended
 	}{
-		"request":         {do: "hold", got: "HTTP/1.1 502 Bad Gateway", failed: upstream.FailedSent, log: "requests had no answer"},
-		"half a request":  {do: "hold\r\nContent-Length: 5", got: "HTTP/1.1 502 Bad Gateway", failed: upstream.FailedUnsent, log: "requests had no answer"},
+		"request":         {do: "hold", got: "HTTP/1.1 502 Bad Gateway", failed: wire.FailedSent, log: "requests had no answer"},
+		"half a request":  {do: "hold\r\nContent-Length: 5", got: "HTTP/1.1 502 Bad Gateway", failed: wire.FailedUnsent, log: "requests had no answer"},
 		"answer":          {do: "stream", got: "HTTP/1.1 200 OK", log: "draining sessions", sessions: 1},
 		"tunnel":          {do: "tunnel\r\nConnection: Upgrade\r\nUpgrade: raw", got: "HTTP/1.1 101 Switching Protocols", log: "draining sessions", sessions: 1},
 		"tunnel and gone": {do: "tunnel\r\nConnection: Upgrade\r\nUpgrade: raw", got: "HTTP/1.1 101 Switching Protocols", log: "draining sessions", sessions: 1},
@@ -608,7 +608,7 @@ func TestAStopEndsWithinItsBoundWhateverHangs(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if c.failed == upstream.FailedUnsent {
+		if c.failed == wire.FailedUnsent {
 			await(t, "the sidecar reads the "+name, func() bool {
 				n, _ := metric(t, s.registry, "ringway_sidecar_in_flight", "a")
 				return n == 1
@@ -626,7 +626,7 @@ func TestAStopEndsWithinItsBoundWhateverHangs(t *testing.T) {
 		if os.IsTimeout(err) { // how else it breaks off is the system's
 			t.Errorf("%s: it goes on", name)
 		}
-		if !strings.HasPrefix(string(got), c.got) || c.failed != "" && !strings.Contains(string(got), "\r\n"+upstream.FailedHeader+": "+c.failed+"\r\n") {
+		if !strings.HasPrefix(string(got), c.got) || c.failed != "" && !strings.Contains(string(got), "\r\n"+wire.FailedHeader+": "+c.failed+"\r\n") {
 			t.Errorf("%s: a relay got %q", name, got)
 		}
 		if s.log.lines(c.log) != 1 {
@@ -682,7 +682,7 @@ func (r *running) webSockets(t testing.TB, n int) (open map[*webSocket]bool, end
 	})
 	client := r.relay(t)
 	for range n {
-		c, _, err := websocket.Dial(ctx, "wss://"+r.Addr().String(), &websocket.DialOptions{HTTPClient: client, HTTPHeader: http.Header{ingress.ServiceHeader: {"echo"}}})
+		c, _, err := websocket.Dial(ctx, "wss://"+r.Addr().String(), &websocket.DialOptions{HTTPClient: client, HTTPHeader: http.Header{wire.ServiceHeader: {"echo"}}})
 		if err != nil {
 			t.Fatal(err)
 		}

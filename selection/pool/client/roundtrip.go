@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/pool"
 )
@@ -19,10 +20,10 @@ import (
 // Headers that relays read.
 const (
 	// ServiceHeader names the service that a request is for.
-	ServiceHeader = "Ringway-Service"
+	ServiceHeader = wire.ServiceHeader
 	// KeyHeader carries the key of WithKey to the relays: with a key-based strategy they
 	// send all requests with one key to one worker.
-	KeyHeader = "Ringway-Key"
+	KeyHeader = wire.KeyHeader
 )
 
 // RoundTrip sends a request to a relay. If that relay does not answer and a retry is safe,
@@ -155,22 +156,18 @@ func (t *trip) attempt(lease *pool.Lease[*relayConn]) (_ *http.Response, sent bo
 	return resp, true, nil
 }
 
-// goAway is net/http's error, which has no type, for a request that reached a relay after
-// the relay had announced that it takes no more requests.
-const goAway = "http2: Transport received Server's graceful shutdown GOAWAY"
-
 // unseen reports whether HTTP/2 guarantees that the relay did not process the request
 // (RFC 9113, 8.7).
 func unseen(err error) bool {
 	var stream http2.StreamError
-	return err.Error() == goAway || errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
+	return err.Error() == wire.GoAway || errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
 }
 
 func (t *trip) outcome(resp *http.Response, err error) selection.Outcome {
 	switch {
 	case errors.Is(t.req.Context().Err(), context.Canceled):
 		return selection.Cancelled
-	case err != nil && err.Error() == goAway: // an orderly shutdown is not a failure
+	case err != nil && err.Error() == wire.GoAway: // an orderly shutdown is not a failure
 		return selection.Cancelled
 	case err != nil:
 		return selection.Failure

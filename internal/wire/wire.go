@@ -1,0 +1,97 @@
+package wire
+
+// The headers between clients, relays and workers. Clients can set ServiceHeader,
+// KeyHeader and TimeoutHeader, and trusted proxies CallerHeader as well. The first relay
+// drops the others.
+const (
+	// ServiceHeader names the service of a request.
+	ServiceHeader = "Ringway-Service"
+	// KeyHeader is the key for strategies that use one: all requests with one key go to one
+	// worker. A relay can be configured to read the key of a client's request elsewhere. The
+	// header is passed on to other relays and not to workers.
+	KeyHeader = "Ringway-Key"
+	// TimeoutHeader is how long the sender of a request waits for the answer to begin, in
+	// milliseconds. Relays and sidecars pass on the time that is left, also to the service.
+	TimeoutHeader = "Ringway-Timeout"
+	// CallerHeader names the sender of a request for the circuits.
+	CallerHeader = "Ringway-Caller"
+	// HopHeader carries the ID of the relay that forwarded a request.
+	HopHeader = "Ringway-Hop"
+	// ExposeHeader marks a forwarded request whose answer may show where it went.
+	ExposeHeader = "Ringway-Expose"
+	// RelayHeader, EndpointHeader and AttemptsHeader are on answers if route headers are
+	// exposed.
+	RelayHeader    = "Ringway-Relay"
+	EndpointHeader = "Ringway-Endpoint"
+	AttemptsHeader = "Ringway-Attempts"
+)
+
+// The headers that endpoints send to relays. They never reach a client.
+const (
+	// LoadHeader is how many other requests an endpoint has in flight.
+	LoadHeader = "Ringway-Load"
+	// FailedHeader is set on a sidecar's own answer to a request that its service did not
+	// answer. FailedUnsent: no byte of the request was sent to the service. FailedFull: no
+	// byte was sent because the service has as many requests in flight as slots. Any other
+	// value: the service may have acted on the request.
+	FailedHeader = "Ringway-Failed"
+	FailedUnsent = "unsent"
+	FailedFull   = "full"
+	FailedSent   = "sent"
+)
+
+// ReservedPrefix begins the canonical names of the fields that are reserved for relays.
+const ReservedPrefix = "Ringway-"
+
+// Field is a header field. Name must be in canonical form (http.CanonicalHeaderKey).
+type Field struct{ Name, Value string }
+
+// Reserved reports whether a header field is reserved for relays. Underscores count as
+// hyphens, because a service behind CGI or WSGI cannot distinguish them.
+func Reserved(name string) bool { return Begins(name, "ringway-") }
+
+// Begins reports whether the name of a field begins with a prefix, which must be in lower
+// case. Underscores count as hyphens.
+func Begins(name, prefix string) bool {
+	if len(name) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		c := name[i]
+		switch {
+		case c == '_':
+			c = '-'
+		case 'A' <= c && c <= 'Z':
+			c |= 0x20
+		}
+		if c != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Code states in an answer of a relay or sidecar itself who has to act.
+type Code string
+
+// The codes, with the HTTP status of a relay's answer.
+const (
+	CodeBadRequest     Code = "bad_request"     // 400: the request names no service, or cannot be carried
+	CodeUnknownService Code = "unknown_service" // 404: no worker offers it or recently offered it
+	CodeUpstreamFailed Code = "upstream_failed" // 502: every attempt failed
+	CodeNoEndpoint     Code = "no_endpoint"     // 503: no worker offers it now
+	CodeNotReady       Code = "not_ready"       // 503: this relay does not know yet which workers offer it; see Retry-After
+	CodeOverloaded     Code = "overloaded"      // 503: too many requests in flight; see Retry-After
+	CodeClientLimit    Code = "client_limit"    // 429: too many requests of this client in flight; see Retry-After
+	CodeTimeout        Code = "timeout"         // 504: no answer in time
+	CodeExhausted      Code = "relay_exhausted" // 503: this relay could open no connection; see Retry-After
+	CodeCircuitOpen    Code = "circuit_open"    // 503: the caller's requests failed too often; see Retry-After
+)
+
+// ReplayLimit is how many bytes of a body are kept so that it can be sent again. A sidecar
+// reads up to as many before it reports that it sent nothing.
+const ReplayLimit = 16 << 10
+
+// GoAway is net/http's error, which has no type, for a request over HTTP/2 that the peer
+// did not process because it had announced that it takes no more requests.
+const GoAway = "http2: Transport received Server's graceful shutdown GOAWAY"
