@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/membership"
 )
@@ -123,17 +124,11 @@ type tableStyle struct{ wide, colour bool }
 // members fetches the living and the departed members. A member that came back between the
 // two requests is listed as alive.
 func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDocument, error) {
-	var departures node.DeparturesAnswer
+	var departures api.Departures
 	if _, err := c.fetch(ctx, http.MethodGet, "departures", nil, &departures); err != nil {
 		return MembersDocument{}, err
 	}
-	var living struct {
-		Version uint64
-		Self    string
-		Members []membership.Member
-		// Unproven may contain instances of an id that also has a living member.
-		Unproven []membership.Unproven
-	}
+	var living api.Members
 	if _, err := c.fetch(ctx, http.MethodGet, "members", nil, &living); err != nil {
 		return MembersDocument{}, err
 	}
