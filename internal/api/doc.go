@@ -2,6 +2,7 @@
 // commands, the status page and the demo read them.
 //
 //	relay, worker, node ── fill ─► api ─► JSON ─► api ◄─ read ── command, demo
+//	                               └───────────────────► statuspage
 //
 // Rules: types, their JSON and what follows from one value only; no handler, no client, and
 // no import of a relay or worker. Scripts read these answers: a field that was there stays,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/sharedkey"
 )
 
@@ -18,15 +19,19 @@ import (
 // intended change is written with UPDATE_GOLDEN=1. Every field has a value here, those
 // that are left out when they are empty, too.
 func TestTheAnswersOfTheAdminAPIKeepTheirFields(t *testing.T) {
+	values := make([]settings.Value, 1)
+	fill(reflect.ValueOf(values).Index(0), 0)
 	for name, answer := range map[string]any{
 		"services": &api.Services{}, "service": &api.Service{}, "plan": &api.Plan{}, "explain": &api.Explanation{},
 		"route": &api.Route{}, "check": &api.Report{}, "keys": &api.Keys{}, "keys-request": &api.KeysRequest{}, "reload": &api.Reload{},
 		"drain": &api.Drain{}, "shared-key": &sharedkey.Status{},
 		"worker-services": &api.WorkerServices{}, "worker-drain-request": &api.WorkerDrainRequest{}, "worker-reload": &api.WorkerReload{},
-		"config": &node.ConfigAnswer{}, "departures": &node.DeparturesAnswer{}, "version": &node.Build{},
+		"config": &api.Config{ID: "text", Settings: api.Settings(values)}, "departures": &api.Departures{}, "version": &node.Build{},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fill(reflect.ValueOf(answer).Elem(), 0)
+			if v := reflect.ValueOf(answer).Elem(); v.IsZero() {
+				fill(v, 0)
+			}
 			got, err := json.MarshalIndent(answer, "", "  ")
 			if err != nil {
 				t.Fatal(err)

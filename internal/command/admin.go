@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
@@ -167,7 +168,7 @@ func (c *adminCall) fetch(ctx context.Context, method, path string, body []byte,
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		var failed struct{ Error string }
+		var failed api.Error
 		switch {
 		case json.Unmarshal(text, &failed) != nil || failed.Error == "":
 			return nil, c.misdirected(resp, text)

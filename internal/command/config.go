@@ -11,26 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/settings"
 )
-
-// shownSetting is one setting of `config show`, loaded by this command or fetched from a
-// process.
-type shownSetting struct {
-	Name   string `json:"name"`
-	Group  string `json:"group"`
-	Type   string `json:"type"`
-	Value  string `json:"value"`
-	Origin string `json:"origin"`
-	Secret bool   `json:"secret,omitempty"`
-}
-
-// shownConfig is the document of `config show -o json`.
-type shownConfig struct {
-	// ID is the id of the process with --running; otherwise empty.
-	ID       string         `json:"id,omitempty"`
-	Settings []shownSetting `json:"settings"`
-}
 
 // configCommand is `config`: it shows and validates the settings, with or without a
 // process.
@@ -88,7 +71,7 @@ func (d *Daemon) configShowCommand() *cobra.Command {
 		return d.Settings.Names(), cobra.ShellCompDirectiveNoFileComp
 	}
 	c.RunE = func(cmd *cobra.Command, names []string) error {
-		var doc shownConfig
+		var doc api.Config
 		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
 			var err error
 			if running {
@@ -113,23 +96,19 @@ func (d *Daemon) configShowCommand() *cobra.Command {
 }
 
 // load returns the settings as `run` would load them.
-func (d *Daemon) load() ([]shownSetting, error) {
+func (d *Daemon) load() ([]api.Setting, error) {
 	if err := d.Load(); err != nil {
 		return nil, err
 	}
-	var shown []shownSetting
-	for _, v := range d.Settings.Values() {
-		shown = append(shown, shownSetting{v.Name, v.Group, v.Type, v.Value, v.Origin.String(), v.Secret})
-	}
-	return shown, nil
+	return api.Settings(d.Settings.Values()), nil
 }
 
 // named returns the settings with the given names, all if names is empty.
-func named(all []shownSetting, names []string) ([]shownSetting, error) {
+func named(all []api.Setting, names []string) ([]api.Setting, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
-	var kept []shownSetting
+	var kept []api.Setting
 	known := make([]string, len(all))
 	for i, s := range all {
 		known[i] = s.Name
@@ -153,7 +132,7 @@ func named(all []shownSetting, names []string) ([]shownSetting, error) {
 	return kept, nil
 }
 
-func configTable(out io.Writer, doc shownConfig, origin bool, style tableStyle) error {
+func configTable(out io.Writer, doc api.Config, origin bool, style tableStyle) error {
 	columns := []string{"SETTING", "VALUE"}
 	if origin || style.wide {
 		columns = append(columns, "ORIGIN")

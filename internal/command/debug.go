@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 )
 
@@ -162,9 +163,7 @@ func (b *bundle) gather(ctx context.Context, logFor time.Duration) error {
 }
 
 func (b *bundle) gatherServices(ctx context.Context, text []byte) {
-	var list struct {
-		Services []struct{ Service string }
-	}
+	var list api.Services
 	if json.Unmarshal(text, &list) != nil {
 		return // services.json has the error
 	}
@@ -193,7 +192,7 @@ func (b *bundle) get(ctx context.Context, path string) ([]byte, error) {
 	case resp.StatusCode == http.StatusOK, resp.StatusCode == http.StatusServiceUnavailable && path == "/readyz":
 		return text, nil
 	}
-	var failed struct{ Error string }
+	var failed api.Error
 	if json.Unmarshal(text, &failed) != nil || failed.Error == "" {
 		return nil, b.call.misdirected(resp, text)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 )
@@ -64,10 +65,7 @@ func HealthCommand(process, port string) *cobra.Command {
 // judgeHealth prints the status of the answer. An answer that is not from an admin API is
 // an error.
 func judgeHealth(w io.Writer, resp *http.Response) error {
-	var answer struct {
-		Status  string
-		Reasons []string
-	}
+	var answer api.Health
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil || answer.Status == "" {
 		return fmt.Errorf("answered %s and nothing that an admin API answers: is --admin-addr right?", resp.Status)
 	}

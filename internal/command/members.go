@@ -12,20 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/membership"
-)
-
-// memberState is the state of a member in the list.
-type memberState string
-
-const (
-	memberAlive   memberState = "alive"
-	memberLeaving memberState = "leaving"
-	memberLeft    memberState = "left"
-	memberFailed  memberState = "failed"
-	// memberUnproven is reported by gossip without a certificate that was checked.
-	memberUnproven memberState = "unproven"
 )
 
 // MembersDocument is the document of `members -o json`.
@@ -37,24 +26,13 @@ type MembersDocument struct {
 	Degraded bool   `json:"degraded"`
 	// Members are the selected members sorted by id, w2 before w10: those alive, and those
 	// that left or failed in the last hour.
-	Members []ListedMember `json:"members"`
-}
-
-// ListedMember is a member in the list of all.
-type ListedMember struct {
-	membership.Member
-	State memberState `json:"state"`
-	// Since is when a living member started, when another member left or failed, or since
-	// when an unproven member is ignored.
-	Since time.Time `json:"since"`
-	// Reason is why an unproven member is ignored, and the remedy.
-	Reason string `json:"reason,omitempty"`
+	Members []api.ListedMember `json:"members"`
 }
 
 // memberFilter selects the members to list; an empty list selects all.
 type memberFilter struct{ roles, states, datacenters []string }
 
-func (f memberFilter) passes(m ListedMember) bool {
+func (f memberFilter) passes(m api.ListedMember) bool {
 	in := func(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
 	return in(f.roles, string(m.Role)) && in(f.states, string(m.State)) && in(f.datacenters, m.Datacenter)
 }
@@ -65,7 +43,7 @@ func (f memberFilter) empty() bool { return len(f.roles)+len(f.states)+len(f.dat
 func (f memberFilter) check() error {
 	return errors.Join(
 		oneOf("--role", f.roles, string(membership.RoleRelay), string(membership.RoleGate), string(membership.RoleWorker)),
-		oneOf("--state", f.states, string(memberAlive), string(memberLeaving), string(memberLeft), string(memberFailed), string(memberUnproven)))
+		oneOf("--state", f.states, string(api.MemberAlive), string(api.MemberLeaving), string(api.MemberLeft), string(api.MemberFailed), string(api.MemberUnproven)))
 }
 
 // oneOf returns an error for a value that the flag does not allow.
@@ -123,43 +101,17 @@ type tableStyle struct{ wide, colour bool }
 // members fetches the living and the departed members. A member that came back between the
 // two requests is listed as alive.
 func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDocument, error) {
-	var departures node.DeparturesAnswer
+	var departures api.Departures
 	if _, err := c.fetch(ctx, http.MethodGet, "departures", nil, &departures); err != nil {
 		return MembersDocument{}, err
 	}
-	var living struct {
-		Version uint64
-		Self    string
-		Members []membership.Member
-		// Unproven may contain instances of an id that also has a living member.
-		Unproven []membership.Unproven
-	}
-	if _, err := c.fetch(ctx, http.MethodGet, "members", nil, &living); err != nil {
+	var present api.Members
+	if _, err := c.fetch(ctx, http.MethodGet, "members", nil, &present); err != nil {
 		return MembersDocument{}, err
 	}
-	doc := MembersDocument{Self: living.Self, Version: living.Version, Degraded: departures.Degraded, Members: []ListedMember{}}
-	seen := map[string]bool{}
-	add := func(m ListedMember) {
-		if seen[m.ID] = true; filter.passes(m) {
-			doc.Members = append(doc.Members, m)
-		}
-	}
-	for _, m := range living.Members {
-		state := memberAlive
-		if m.Leaving {
-			state = memberLeaving
-		}
-		add(ListedMember{Member: m, State: state, Since: time.UnixMilli(int64(m.Epoch)).UTC()})
-	}
-	for _, d := range departures.Departed {
-		if !seen[d.Member.ID] {
-			add(ListedMember{Member: d.Member, State: memberState(d.Reason), Since: d.At})
-		}
-	}
-	for _, u := range living.Unproven {
-		add(ListedMember{Member: membership.Member{ID: u.ID, Epoch: u.Epoch, GossipAddr: u.GossipAddr}, State: memberUnproven, Since: u.Since, Reason: u.Reason})
-	}
-	slices.SortStableFunc(doc.Members, func(a, b ListedMember) int { return node.Natural(a.ID, b.ID) })
+	doc := MembersDocument{Self: present.Self, Version: present.Version, Degraded: departures.Degraded}
+	doc.Members = slices.DeleteFunc(api.ListMembers(present, departures.Departed), func(m api.ListedMember) bool { return !filter.passes(m) })
+	slices.SortStableFunc(doc.Members, func(a, b api.ListedMember) int { return node.Natural(a.ID, b.ID) })
 	return doc, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 )
 
@@ -106,7 +107,7 @@ func (c *adminCall) open(ctx context.Context, path string) (*http.Response, erro
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		var failed struct{ Error string }
+		var failed api.Error
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a partial text is enough for the error
 		if json.Unmarshal(text, &failed) != nil || failed.Error == "" {
 			return nil, c.misdirected(resp, text)

@@ -96,7 +96,7 @@ func filled[T any]() (v T) {
 
 func TestNothingThatAMemberSaysOfItselfReachesTheTerminalAsItIs(t *testing.T) {
 	style := tableStyle{wide: true, colour: false}
-	config, members, offered := filled[shownConfig](), filled[MembersDocument](), filled[api.WorkerServices]()
+	config, members, offered := filled[api.Config](), filled[MembersDocument](), filled[api.WorkerServices]()
 	plan, explain, route, keys := filled[api.Plan](), filled[api.Explanation](), filled[api.Route](), filled[api.Keys]()
 	forwarded, services, service, report := filled[api.Route](), filled[api.Services](), filled[api.Service](), filled[api.Report]()
 	forwarded.Decision = nil

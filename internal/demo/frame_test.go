@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 func fixedFrame() frame {
@@ -90,13 +92,13 @@ func TestOnlyTheNewestEventsStayInSight(t *testing.T) {
 }
 
 func TestAWorkersRowIsTheViewOfAllItsRelays(t *testing.T) {
-	peer := func(ewma float64, inFlight int, state string) []peerView {
-		return []peerView{{Node: "worker-01", Connected: true, EWMAms: ewma, InFlight: inFlight, State: state}}
+	peer := func(ewma float64, inFlight int, state string) api.Peer {
+		return api.Peer{Node: "worker-01", Connected: true, EWMAms: ewma, InFlight: inFlight, State: state}
 	}
 	views := []relayView{
-		{Role: "affine", Peers: peer(4, 1, "active")},
-		{Role: "affine", Peers: peer(8, 2, "evicted")},
-		{Role: "forwarding", Peers: []peerView{{Node: "relay-1", Connected: true}}},
+		view("relay-1", "affine", 0, peer(4, 1, "active")),
+		view("relay-2", "affine", 0, peer(8, 2, "evicted")),
+		view("relay-3", "forwarding", 0, api.Peer{Node: "relay-1", Connected: true}),
 	}
 	w := window{Seconds: 2, Worker: map[string]uint64{"worker-01": 30}}
 	got := newRows([]string{"worker-01", "worker-02"}, w, views)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/api"
 )
 
 const (
@@ -39,31 +40,15 @@ type observer struct {
 
 // relayView is the state of a relay according to its admin API.
 type relayView struct {
-	ID           string     `json:"-"`
-	Ready        bool       `json:"-"`
-	AffineRelays []string   `json:"affine_relays"`
-	Role         string     `json:"role"`
-	Endpoints    int        `json:"endpoints"`
-	Peers        []peerView `json:"peers"`
-	Catalogue    []struct {
-		Node        string `json:"node_id"`
-		Unreachable bool   `json:"unreachable"`
-	} `json:"catalogue"`
-	Retries uint64 `json:"-"`
+	ID    string
+	Ready bool
+	api.Service
+	Retries uint64
 }
 
 // affine reports whether the relay connects to workers; the peers of a relay that is not
 // affine are relays.
 func (v relayView) affine() bool { return v.Role == "affine" }
-
-// peerView is one connection of a relay according to its admin API.
-type peerView struct {
-	Node      string  `json:"node"`
-	Connected bool    `json:"connected"`
-	State     string  `json:"state"`
-	EWMAms    float64 `json:"ewma_ms"`
-	InFlight  int     `json:"in_flight"`
-}
 
 func newObserver(relays []relayAddress) *observer {
 	return &observer{relays: relays, client: &http.Client{Timeout: observeTimeout, Transport: &http.Transport{}}}
@@ -99,7 +84,7 @@ func (o *observer) lookAt(ctx context.Context, r relayAddress) (relayView, error
 		if status != http.StatusOK { // the relay does not know the service yet
 			return nil
 		}
-		return json.NewDecoder(body).Decode(&v)
+		return json.NewDecoder(body).Decode(&v.Service)
 	}); err != nil {
 		return v, err
 	}
@@ -164,7 +149,7 @@ func missing(views []relayView, workers int) string {
 		}
 		for _, e := range v.Catalogue {
 			if e.Unreachable { // killed, and not noticed by membership yet
-				return v.ID + " cannot reach " + e.Node
+				return v.ID + " cannot reach " + e.NodeID
 			}
 		}
 		for _, p := range v.Peers {

@@ -3,18 +3,24 @@ package demo
 import (
 	"strings"
 	"testing"
+
+	"github.com/ringway/ringway/internal/api"
 )
+
+func view(id, role string, retries uint64, peers ...api.Peer) relayView {
+	return relayView{ID: id, Retries: retries, Service: api.Service{ServiceSummary: api.ServiceSummary{Role: role}, Peers: peers}}
+}
 
 func TestTheReportCountsConnectionsOfAffineRelaysOnly(t *testing.T) {
 	seen := counts{Requests: 10, Worker: map[string]uint64{"worker-01": 7, "worker-02": 3}, Latency: newHistogram()}
 	for range 10 {
 		_ = seen.Latency.RecordValue(2500)
 	}
-	on := func(node string) peerView { return peerView{Node: node, Connected: true} }
+	on := func(node string) api.Peer { return api.Peer{Node: node, Connected: true} }
 	views := []relayView{
-		{ID: "relay-1", Role: "affine", Retries: 2, Peers: []peerView{on("worker-01"), on("worker-02")}},
-		{ID: "relay-2", Role: "affine", Retries: 1, Peers: []peerView{on("worker-01"), {Node: "worker-02"}}},
-		{ID: "relay-3", Role: "forwarding", Peers: []peerView{on("relay-1"), on("relay-2")}},
+		view("relay-1", "affine", 2, on("worker-01"), on("worker-02")),
+		view("relay-2", "affine", 1, on("worker-01"), api.Peer{Node: "worker-02"}),
+		view("relay-3", "forwarding", 0, on("relay-1"), on("relay-2")),
 	}
 	got := newReport([]string{"worker-01", "worker-02", "worker-03"}, seen, views)
 	want := report{Requests: 10, Retries: 3, P50: 2.501, P99: 2.501,
@@ -63,8 +69,8 @@ other_total 9
 
 func TestAFleetIsWholeOnlyWhenEveryRelayIsConnectedToItsRange(t *testing.T) {
 	whole := func() []relayView {
-		v := relayView{ID: "relay-1", Ready: true, Role: "affine", Endpoints: 2, AffineRelays: []string{"relay-1"},
-			Peers: []peerView{{Node: "worker-01", Connected: true}, {Node: "worker-02", Connected: true}}}
+		v := view("relay-1", "affine", 0, api.Peer{Node: "worker-01", Connected: true}, api.Peer{Node: "worker-02", Connected: true})
+		v.Ready, v.Endpoints, v.AffineRelays = true, 2, []string{"relay-1"}
 		return []relayView{v}
 	}
 	for name, c := range map[string]struct {

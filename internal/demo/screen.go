@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 // display shows frames and events.
@@ -107,7 +109,7 @@ type row struct {
 
 // newRows joins the counts of the clients with the views of the relays.
 func newRows(workers []string, w window, views []relayView) []row {
-	peers := map[string][]peerView{}
+	peers := map[string][]api.Peer{}
 	for _, v := range views {
 		if !v.affine() {
 			continue
@@ -139,7 +141,7 @@ const stateActive = "active"
 
 // state is the state of a worker as the relays connected to it report it: the common one,
 // or the different ones with the number of relays for each.
-func state(peers []peerView) string {
+func state(peers []api.Peer) string {
 	if len(peers) == 0 {
 		return "absent"
 	}

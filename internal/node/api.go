@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -43,22 +43,6 @@ func (c AdminConfig) Serve(server *http.Server, mux *http.ServeMux, access Acces
 	return nil
 }
 
-// ConfigAnswer is the answer to GET /api/v1/config.
-type ConfigAnswer struct {
-	ID string `json:"id"`
-	// Settings are those in effect, secrets redacted, in the order of their declaration.
-	Settings []settings.Value `json:"settings"`
-}
-
-// DeparturesAnswer is the answer to GET /api/v1/departures.
-type DeparturesAnswer struct {
-	// Degraded: this member may be cut off from the cluster.
-	Degraded bool `json:"degraded"`
-	// Departed are the members that left or failed in the last hour and are not back,
-	// sorted by id.
-	Departed []membership.Departure `json:"departed"`
-}
-
 // APIConfig is the data that the common paths of the daemons serve.
 type APIConfig struct {
 	ID string
@@ -79,7 +63,7 @@ func Handle(mux *http.ServeMux, cfg APIConfig) {
 			WriteError(w, http.StatusConflict, "this process was not started from settings: there are none to show")
 			return
 		}
-		WriteJSON(w, http.StatusOK, ConfigAnswer{ID: cfg.ID, Settings: cfg.Running.Values()})
+		WriteJSON(w, http.StatusOK, api.Config{ID: cfg.ID, Settings: api.Settings(cfg.Running.Values())})
 	})
 	if cfg.Monitor != nil {
 		mux.Handle("GET /api/v1/monitor", cfg.Monitor)
@@ -89,7 +73,7 @@ func Handle(mux *http.ServeMux, cfg APIConfig) {
 	})
 	mux.HandleFunc("GET /api/v1/goroutines", writeGoroutines)
 	mux.HandleFunc("GET /api/v1/departures", func(w http.ResponseWriter, _ *http.Request) {
-		answer := DeparturesAnswer{Departed: []membership.Departure{}}
+		answer := api.Departures{Departed: []membership.Departure{}}
 		if s := cfg.Snapshot(); s != nil {
 			answer.Degraded = s.Degraded()
 			answer.Departed = append(answer.Departed, s.Departures()...)

@@ -19,8 +19,11 @@ func TestTheCommonAnswersKeepTheirFields(t *testing.T) {
 		{ID: "w1", Epoch: 2, Role: membership.RoleWorker, Cluster: "shop", Environment: "prod", GossipAddr: "10.0.0.2:7401", Leaving: true},
 	})
 	cfg.Snapshot = func() *membership.Snapshot { return snapshot }
-	for _, path := range []string{"members", "checksum"} {
-		got := get(cfg, "GET", "/api/v1/"+path).Body.String()
+	cfg.Unproven = func() []membership.Unproven { return nil }
+	cfg.Reasons = func() []string { return []string{"draining", "not joined"} }
+	for _, path := range []string{"/api/v1/members", "/api/v1/checksum", "/readyz", "/healthz"} {
+		got := get(cfg, "GET", path).Body.String()
+		path = filepath.Base(path)
 		file := filepath.Join("testdata", path+".json")
 		if os.Getenv("UPDATE_GOLDEN") != "" {
 			write(t, file, got)

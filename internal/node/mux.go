@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -80,14 +81,14 @@ func WaitsToJoin(err error) Reason {
 func NewMux(cfg Config) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		WriteJSON(w, http.StatusOK, api.Health{Status: "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if reasons := cfg.Reasons(); len(reasons) > 0 {
-			WriteJSON(w, http.StatusServiceUnavailable, map[string]any{"status": "not_ready", "reasons": reasons})
+			WriteJSON(w, http.StatusServiceUnavailable, api.Health{Status: "not_ready", Reasons: reasons})
 			return
 		}
-		WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+		WriteJSON(w, http.StatusOK, api.Health{Status: "ready"})
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /api/v1/members", func(w http.ResponseWriter, _ *http.Request) {
@@ -96,18 +97,18 @@ func NewMux(cfg Config) *http.ServeMux {
 			WriteError(w, http.StatusServiceUnavailable, "gossip is not started yet")
 			return
 		}
-		answer := map[string]any{"version": s.Version(), "self": s.Self().ID, "members": s.Members()}
+		answer := api.Members{Version: s.Version(), Self: s.Self().ID, Members: s.Members()}
 		if cfg.Unproven != nil {
-			answer["unproven"] = append([]membership.Unproven{}, cfg.Unproven()...)
+			answer.Unproven = append([]membership.Unproven{}, cfg.Unproven()...)
 		}
 		WriteJSON(w, http.StatusOK, answer)
 	})
 	mux.HandleFunc("GET /api/v1/checksum", func(w http.ResponseWriter, _ *http.Request) {
-		var members string
+		answer := api.Checksum{Services: fmt.Sprintf("%016x", cfg.Catalogue())}
 		if s := cfg.Snapshot(); s != nil {
-			members = fmt.Sprintf("%016x", s.Checksum())
+			answer.Members = fmt.Sprintf("%016x", s.Checksum())
 		}
-		WriteJSON(w, http.StatusOK, map[string]string{"members": members, "services": fmt.Sprintf("%016x", cfg.Catalogue())})
+		WriteJSON(w, http.StatusOK, answer)
 	})
 	return mux
 }
@@ -128,7 +129,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 func WriteError(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	body, _ := json.Marshal(map[string]string{"error": text}) // a map of strings always encodes
+	body, _ := json.Marshal(api.Error{Error: text}) // a string always encodes
 	_, _ = w.Write(append(body, '\n'))
 }
 

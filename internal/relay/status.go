@@ -33,13 +33,13 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 	now := time.Now()
 	d := statuspage.Document{
 		ID: s.cfg.Membership.ID, Role: string(s.cfg.Membership.Role), Cluster: s.cfg.Membership.Cluster, Environment: s.cfg.Membership.Environment,
-		Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region, Build: node.Version(), Uptime: now.Sub(s.epoch),
+		Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region, Build: node.Version(), Now: now, Uptime: now.Sub(s.epoch),
 		ServicesChecksum: fmt.Sprintf("%016x", s.catalogue.View().Checksum()), InFlight: s.inFlight(),
 	}
 	snapshot := s.members.Snapshot()
 	if snapshot != nil {
 		d.MembersChecksum = fmt.Sprintf("%016x", snapshot.Checksum())
-		d.Members = statuspage.Members(snapshot, now)
+		d.Members = api.ListMembers(api.Members{Members: snapshot.Members()}, snapshot.Departures())
 	}
 	services := s.router.Services()
 	for _, each := range services {

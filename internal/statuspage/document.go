@@ -3,7 +3,7 @@ package statuspage
 import (
 	"time"
 
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/internal/api"
 )
 
 // Document is the state of one process at one moment. Texts may contain anything: the page
@@ -13,6 +13,8 @@ type Document struct {
 	ID, Role, Cluster, Environment, Datacenter, Region string
 	// Build is the version of the process.
 	Build string
+	// Now is the moment, from which the page counts ages.
+	Now time.Time
 	// Uptime is the time since the start of the process.
 	Uptime time.Duration
 	// Ready is the result of /readyz.
@@ -22,7 +24,7 @@ type Document struct {
 	// MembersChecksum and ServicesChecksum are equal on all members with the same view.
 	MembersChecksum, ServicesChecksum string
 	// Members are the members that are alive, and those that left or failed recently.
-	Members []Member
+	Members []api.ListedMember
 
 	// Services are the services that a relay knows, by name. A worker has none.
 	Services []Service
@@ -31,7 +33,7 @@ type Document struct {
 	// Focus is the service that the page shows in detail. Nil: none.
 	Focus *Focus
 	// Offers are the services of a worker. A relay has none.
-	Offers []Offer
+	Offers []api.WorkerService
 }
 
 // Severity is the severity of a notice.
@@ -53,31 +55,6 @@ type Notice struct {
 	// Runbook is the name of a page in docs/operations; empty: there is none.
 	Runbook string
 }
-
-// Member is one member of the cluster.
-type Member struct {
-	ID, Role   string
-	State      MemberState
-	Datacenter string
-	Address    string
-	Version    string
-	// Age is the time since the start of a member by its own clock, or since it left or
-	// failed.
-	Age time.Duration
-	// Self: this member is the process.
-	Self bool
-}
-
-// MemberState is the state of a member.
-type MemberState string
-
-// The states of members.
-const (
-	Alive   MemberState = "alive"
-	Leaving MemberState = "leaving"
-	Failed  MemberState = "failed"
-	Left    MemberState = "left"
-)
 
 // Service is one row in the list of services.
 type Service struct {
@@ -186,47 +163,4 @@ type Peer struct {
 	Score float64
 	// LastReason is the reason of the last eviction; empty: there was none.
 	LastReason string
-}
-
-// Offer is a service that a worker offers.
-type Offer struct {
-	Name, Address, Protocol string
-	// State is offered, draining or unhealthy.
-	State string
-	// Good: State is offered.
-	Good    bool
-	Drained bool
-	Check   string
-	Weight  int
-	// Since is how long the offer has been in that state.
-	Since time.Duration
-	// Error is why the service is unhealthy, or why its newest check failed.
-	Error string
-}
-
-// Members lists the members of a snapshot and its departed members.
-func Members(s *membership.Snapshot, now time.Time) []Member {
-	out := make([]Member, 0, len(s.Members())+len(s.Departures()))
-	for _, m := range s.Members() {
-		shown := newMember(m)
-		shown.State, shown.Age = Alive, now.Sub(time.UnixMilli(int64(m.Epoch)))
-		if m.Leaving {
-			shown.State = Leaving
-		}
-		shown.Self = m.ID == s.Self().ID
-		out = append(out, shown)
-	}
-	for _, d := range s.Departures() {
-		gone := newMember(d.Member)
-		gone.State, gone.Age = Failed, now.Sub(d.At)
-		if d.Reason == membership.Left {
-			gone.State = Left
-		}
-		out = append(out, gone)
-	}
-	return out
-}
-
-func newMember(m membership.Member) Member {
-	return Member{ID: m.ID, Role: string(m.Role), Datacenter: m.Datacenter, Address: m.GossipAddr, Version: m.Version}
 }

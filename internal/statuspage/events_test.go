@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 // changing is a process whose document tests change.
@@ -117,7 +119,7 @@ func TestAListenerGetsTheWholePageThenWhatChanges(t *testing.T) {
 		c.change(func(d *Document) { d.InFlight = 99 })
 		c.change(func(d *Document) { d.InFlight = 100 }) // before the next event: one has both
 		pass(time.Second)
-		c.change(func(d *Document) { d.Members[0].State = Leaving; d.Ready = false })
+		c.change(func(d *Document) { d.Members[0].State = api.MemberLeaving; d.Ready = false })
 		pass(time.Second)
 		stop()
 		want := []event{

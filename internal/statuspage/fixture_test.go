@@ -12,7 +12,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/html"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/membership"
 )
+
+func member(id string, role membership.Role, state api.MemberState, addr string) api.ListedMember {
+	return api.ListedMember{Member: membership.Member{ID: id, Role: role, GossipAddr: addr}, State: state}
+}
 
 // relayDocument is a relay with a service of n workers, of which it connects to the
 // first half.
@@ -20,9 +28,8 @@ func relayDocument(n int) Document {
 	d := Document{
 		ID: "relay-1", Role: "relay", Cluster: "shop", Environment: "production", Datacenter: "ams", Build: "v1.2.3", Uptime: 3 * time.Hour, Ready: true,
 		MembersChecksum: "00112233aabbccdd", ServicesChecksum: "ddccbbaa33221100", InFlight: 7,
-		Members: []Member{
-			{ID: "relay-1", Role: "relay", State: Alive, Address: "127.0.0.1:7400", Self: true},
-			{ID: "worker-lost", Role: "worker", State: Failed, Address: "127.0.0.1:7401"},
+		Members: []api.ListedMember{
+			member("relay-1", "relay", api.MemberAlive, "127.0.0.1:7400"), member("worker-lost", "worker", api.MemberFailed, "127.0.0.1:7401"),
 		},
 		Notices:  []Notice{{Severity: Warning, Text: "Something is odd.", Remedy: "Look.", Runbook: "alone"}},
 		Services: []Service{{Name: "echo", Index: 0, Ready: n, Endpoints: n, Range: fmt.Sprintf("[0..%d) of %d", n/2, n), Strategy: "p2c"}, {Name: "other", Index: -1, Ready: 1, Endpoints: 2, Strategy: "stable"}},
@@ -32,7 +39,7 @@ func relayDocument(n int) Document {
 	for i := range n {
 		id := fmt.Sprintf("w%d", i)
 		f.Ring.Workers = append(f.Ring.Workers, RingWorker{ID: id, State: Active, Relays: 3, Mine: i < n/2})
-		d.Members = append(d.Members, Member{ID: id, Role: "worker", State: Alive, Address: "127.0.0.1:1"})
+		d.Members = append(d.Members, member(id, "worker", api.MemberAlive, "127.0.0.1:1"))
 		if i < n/2 {
 			f.Peers = append(f.Peers, Peer{ID: id, Address: "127.0.0.1:2", State: Active, Tier: "same_dc", Weight: 2 / float64(n), Latency: 1500 * time.Microsecond, InFlight: i})
 		}
@@ -45,6 +52,7 @@ func relayDocument(n int) Document {
 func gateDocument() Document {
 	d := relayDocument(4)
 	d.ID, d.Role = "gate-1", "gate"
+	d.Members[0] = member("gate-1", "gate", api.MemberAlive, "127.0.0.1:7400")
 	d.Focus.Forwarding, d.Focus.Ring.Arcs = true, nil
 	d.Focus.Peers = []Peer{{ID: "relay-1", State: Active}, {ID: "relay-2", State: Backup}, {ID: "relay-3", State: Evicted, LastReason: "error_rate"}, {ID: "relay-4", State: Candidate}}
 	return d
@@ -53,11 +61,11 @@ func gateDocument() Document {
 func workerDocument() Document {
 	return Document{
 		ID: "worker-1", Role: "worker", Cluster: "shop", Environment: "production", Build: "v1.2.3",
-		Offers: []Offer{
-			{Name: "echo", Address: "127.0.0.1:9000", Protocol: "http1", State: "offered", Good: true, Check: "http", Weight: 10},
-			{Name: "slow", Address: "127.0.0.1:9001", Protocol: "h2c", State: "unhealthy", Weight: 10, Error: "connection refused"},
+		Offers: []api.WorkerService{
+			{Service: advertise.Service{Name: "echo", Address: "127.0.0.1:9000", Protocol: "http1", Weight: 10}, State: "offered", Check: "http"},
+			{Service: advertise.Service{Name: "slow", Address: "127.0.0.1:9001", Protocol: "h2c", Weight: 10}, State: "unhealthy", Error: "connection refused"},
 		},
-		Members: []Member{{ID: "relay-1", Role: "relay", State: Alive}},
+		Members: []api.ListedMember{member("relay-1", "relay", api.MemberAlive, "")},
 	}
 }
 

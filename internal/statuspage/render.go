@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 //go:embed assets
@@ -42,7 +44,7 @@ var page = template.Must(template.New("").Funcs(template.FuncMap{
 	"label":       func(s Severity) string { return strings.ToUpper(string(s[:1])) + string(s[1:]) + ":" },
 	"words":       func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 	"tier":        func(s string) string { return tiers[s] },
-	"gone":        MemberState.gone,
+	"gone":        gone,
 	"key":         key,
 	"badge":       func(s PeerState) badge { return newBadge(s, string(s)) },
 	"relayBadge":  func(s PeerState) badge { return newBadge(s, forwardState(s)) },
@@ -90,14 +92,14 @@ func newBadge(s PeerState, text string) badge {
 	return b
 }
 
-func memberBadge(s MemberState) badge {
-	shape := map[MemberState]PeerState{Alive: Active, Leaving: Draining, Failed: Evicted, Left: Absent}[s]
+func memberBadge(s api.MemberState) badge {
+	shape := map[api.MemberState]PeerState{api.MemberAlive: Active, api.MemberLeaving: Draining, api.MemberFailed: Evicted, api.MemberLeft: Absent}[s]
 	return newBadge(shape, string(s))
 }
 
-func offerBadge(o Offer) badge {
+func offerBadge(o api.WorkerService) badge {
 	switch {
-	case o.Good:
+	case o.State == "offered":
 		return newBadge(Active, o.State)
 	case o.Drained:
 		return newBadge(Draining, o.State+" by an operator")

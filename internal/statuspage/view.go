@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/membership"
 )
 
 // query has the parameters of a request for the page.
@@ -48,7 +50,7 @@ type view struct {
 	Services rows[Service]
 	Peers    rows[Peer]
 	Workers  rows[RingWorker]
-	Members  rows[Member]
+	Members  rows[api.ListedMember]
 	Tally    Tally
 	Drawing  *drawing
 }
@@ -87,10 +89,10 @@ func rank(pressing bool) int {
 func newView(d *Document, q query, most int) *view {
 	v := &view{Document: d}
 	members := slices.Clone(d.Members)
-	slices.SortStableFunc(members, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(a.place(), b.place()), node.Natural(a.ID, b.ID))
+	slices.SortStableFunc(members, func(a, b api.ListedMember) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), node.Natural(a.ID, b.ID))
 	})
-	v.Members = limit(members, q, most, func(m Member) bool { return m.State != Alive || m.Self })
+	v.Members = limit(members, q, most, func(m api.ListedMember) bool { return m.State != api.MemberAlive || m.ID == d.ID })
 	v.Services = limit(d.Services, q, most, func(s Service) bool { return s.Ready == 0 || v.Chosen(s.Name) })
 	if f := d.Focus; f != nil {
 		v.Peers = limit(f.Peers, q, most, func(p Peer) bool { return p.State.troubled() })
@@ -107,15 +109,15 @@ func newView(d *Document, q query, most int) *view {
 
 // place sorts failed and leaving members first, then relays before the more numerous
 // workers, and members that left last.
-func (m Member) place() int {
+func place(m api.ListedMember) int {
 	switch {
-	case m.State == Failed:
+	case m.State == api.MemberFailed:
 		return 0
-	case m.State == Leaving:
+	case m.State == api.MemberLeaving:
 		return 1
-	case m.State == Left:
+	case m.State == api.MemberLeft:
 		return 4
-	case m.Role == "worker":
+	case m.Role == membership.RoleWorker:
 		return 3
 	}
 	return 2
@@ -134,27 +136,27 @@ func (v *view) Chosen(service string) bool {
 // Present counts the members that are alive.
 func (v *view) Present() (n int) {
 	for _, m := range v.Document.Members {
-		if !m.State.gone() {
+		if !gone(m.State) {
 			n++
 		}
 	}
 	return n
 }
 
-func (s MemberState) gone() bool { return s == Failed || s == Left }
+func gone(s api.MemberState) bool { return s == api.MemberFailed || s == api.MemberLeft }
 
 // Roles formats the numbers of members per role.
 func (v *view) Roles() string {
-	counts := map[string]int{}
+	counts := map[membership.Role]int{}
 	for _, m := range v.Document.Members {
-		if !m.State.gone() {
+		if !gone(m.State) {
 			counts[m.Role]++
 		}
 	}
 	var parts []string
-	for _, role := range []string{"relay", "gate", "worker"} {
+	for _, role := range []membership.Role{membership.RoleRelay, membership.RoleGate, membership.RoleWorker} {
 		if n := counts[role]; n > 0 {
-			parts = append(parts, number(n)+" "+plural(n, role))
+			parts = append(parts, number(n)+" "+plural(n, string(role)))
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -92,13 +92,13 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 	now, m := time.Now(), a.cfg.Membership
 	d := statuspage.Document{
 		ID: m.ID, Role: string(membership.RoleWorker), Cluster: m.Cluster, Environment: m.Environment, Datacenter: m.Datacenter, Region: m.Region,
-		Build: node.Version(), Uptime: now.Sub(time.UnixMilli(int64(a.members.Epoch()))),
+		Build: node.Version(), Now: now, Uptime: now.Sub(time.UnixMilli(int64(a.members.Epoch()))),
 		ServicesChecksum: fmt.Sprintf("%016x", a.catalogue.View().Checksum()),
 	}
 	if s := a.members.Snapshot(); s != nil {
 		d.MembersChecksum = fmt.Sprintf("%016x", s.Checksum())
-		for _, member := range statuspage.Members(s, now) {
-			if member.Role != string(membership.RoleWorker) {
+		for _, member := range api.ListMembers(api.Members{Members: s.Members()}, s.Departures()) {
+			if member.Role != membership.RoleWorker {
 				d.Members = append(d.Members, member)
 			}
 		}
@@ -109,12 +109,7 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 			})
 		}
 	}
-	for _, s := range a.offering.status() {
-		d.Offers = append(d.Offers, statuspage.Offer{
-			Name: s.Name, Address: s.Address, Protocol: string(s.Protocol), State: s.State, Good: s.State == string(Offered),
-			Drained: s.Drained, Check: s.Check, Weight: s.Weight, Since: now.Sub(s.Since), Error: s.Error,
-		})
-	}
+	d.Offers = a.offering.status()
 	reasons := a.Reasons()
 	d.Ready = len(reasons) == 0
 	for _, reason := range reasons {

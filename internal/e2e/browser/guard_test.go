@@ -11,8 +11,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/e2e/browser"
 	"github.com/ringway/ringway/internal/statuspage"
+	"github.com/ringway/ringway/membership"
 )
 
 // What a page must not do is noticed: without this, the other tests could not fail.
@@ -97,7 +99,7 @@ func TestThousandsOfWorkersStayLegible(t *testing.T) {
 		if w.Mine {
 			f.Peers = append(f.Peers, statuspage.Peer{ID: w.ID, State: w.State, Weight: 1. / 750})
 		}
-		d.Members = append(d.Members, statuspage.Member{ID: w.ID, Role: "worker", State: statuspage.Alive})
+		d.Members = append(d.Members, api.ListedMember{Member: membership.Member{ID: w.ID, Role: membership.RoleWorker}, State: api.MemberAlive})
 	}
 	f.Ring.Arcs = []statuspage.Arc{{Relay: "relay-07", Self: true, Runs: []statuspage.Run{{Start: 1500, Len: 750}}}}
 	d.Focus, d.Services = f, []statuspage.Service{f.Service}
