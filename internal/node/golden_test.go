@@ -20,7 +20,7 @@ func TestTheCommonAnswersKeepTheirFields(t *testing.T) {
 	})
 	cfg.Snapshot = func() *membership.Snapshot { return snapshot }
 	cfg.Unproven = func() []membership.Unproven { return nil }
-	cfg.Reasons = func() []string { return []string{"draining", "not joined"} }
+	cfg.Reasons = func() []node.Reason { return []node.Reason{{Text: "draining"}, {Text: "not joined"}} }
 	for _, path := range []string{"/api/v1/members", "/api/v1/checksum", "/readyz", "/healthz"} {
 		got := get(cfg, "GET", path).Body.String()
 		path = filepath.Base(path)

@@ -31,7 +31,7 @@ type Config struct {
 	Gatherer prometheus.Gatherer
 }
 
-// Reason is why a member should get no traffic. As JSON and as text it is its Text.
+// Reason is why a member should get no traffic.
 type Reason struct {
 	Code ReasonCode
 	Text string
@@ -55,9 +55,6 @@ const (
 )
 
 func (r Reason) String() string { return r.Text }
-
-// MarshalText implements [encoding.TextMarshaler].
-func (r Reason) MarshalText() ([]byte, error) { return []byte(r.Text), nil }
 
 // ReasonTexts returns the texts of reasons.
 func ReasonTexts(reasons []Reason) []string {
@@ -85,7 +82,7 @@ func NewMux(cfg Config) *http.ServeMux {
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if reasons := cfg.Reasons(); len(reasons) > 0 {
-			WriteJSON(w, http.StatusServiceUnavailable, api.Health{Status: "not_ready", Reasons: reasons})
+			WriteJSON(w, http.StatusServiceUnavailable, api.Health{Status: "not_ready", Reasons: ReasonTexts(reasons)})
 			return
 		}
 		WriteJSON(w, http.StatusOK, api.Health{Status: "ready"})
