@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/internal/node"
 )
 
 // Scripts read these answers: a field that was there stays, by its name and place. An
