@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/membership"
 )
 
 // Scripts read these answers: a field that was there stays, by its name and place. An

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,9 +35,12 @@ func TestARequestFollowsItsServiceWhenTheRelaysRoleChanges(t *testing.T) {
 				if err := service.SetRoute(route, 0); err != nil {
 					t.Error(err)
 				}
+				runtime.Gosched() // on one processor a request sees both routes, too
 			}
 		}
 	})
+	defer flipping.Wait()
+	defer done.Store(true)
 	counts := map[int]int{}
 	for deadline := time.Now().Add(30 * time.Second); counts[200] < 200 || counts[421] < 200; {
 		if time.Now().After(deadline) {
@@ -48,8 +52,6 @@ func TestARequestFollowsItsServiceWhenTheRelaysRoleChanges(t *testing.T) {
 		h.ServeHTTP(w, r)
 		counts[w.Code]++
 	}
-	done.Store(true)
-	flipping.Wait()
 	if len(counts) != 2 {
 		t.Errorf("answers by status: %v, want only 200 and 421", counts)
 	}
