@@ -21,7 +21,7 @@ type Decision struct {
 	Winner Candidate
 	Reason string
 
-	dry bool // the pick has no effects; see Explain
+	dryRun bool // the pick has no effects; see Explain
 }
 
 // DrawnPair is two endpoints that were compared. Second is empty if the draws found no
@@ -64,7 +64,7 @@ type Candidate struct {
 // claimed, and the random source of the configuration is not read. The error is that of
 // Pick.
 func (b *Balancer) Explain(now Instant, excluded *Exclusion) (Decision, error) {
-	d := Decision{dry: true}
+	d := Decision{dryRun: true}
 	_, err := b.PickExplained(now, excluded, &d)
 	return d, err
 }
@@ -74,20 +74,20 @@ func (b *Balancer) Explain(now Instant, excluded *Exclusion) (Decision, error) {
 func (b *Balancer) PickExplained(now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
 	*d = Decision{
 		Pairs: d.Pairs[:0], RunningWinner: float64(b.winner.load()),
-		Range: len(b.table.Load().entries), dry: d.dry,
+		Range: len(b.table.Load().entries), dryRun: d.dryRun,
 	}
 	p, err := b.pick(now, excluded, d)
 	if err != nil {
 		d.Reason = err.Error()
 	}
-	d.dry = false
+	d.dryRun = false
 	return p, err
 }
 
 // The methods below record the decision. On nil, which Pick passes, they do nothing.
 
 // real reports whether the pick has effects.
-func (d *Decision) real() bool { return d == nil || !d.dry }
+func (d *Decision) real() bool { return d == nil || !d.dryRun }
 
 func (d *Decision) among(c *candidates) {
 	if d != nil {

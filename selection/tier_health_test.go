@@ -139,7 +139,7 @@ func TestAnotherTierIsKnownByEnoughRecentRequests(t *testing.T) {
 	r.update(tiers(3, 3))
 	others := func() float32 {
 		r.Refresh(r.now)
-		return r.tiers[0].others()
+		return r.tiers[0].failureElsewhere()
 	}
 	if got := others(); got != unknownFailing {
 		t.Errorf("%v expected of a tier that nobody has tried", got)
@@ -217,7 +217,7 @@ func TestTheCapHoldsInOneOfTheTiersAndIsAThirdOfASingleOne(t *testing.T) {
 			if n == 1 && full != (out[0]+1 > sizes[0]/3) {
 				t.Fatalf("%d of %d are out, full is %v", out[0], sizes[0], full)
 			}
-			if s := newTable(entries, nil, shape{width: len(entries), overprovisioning: 1.4}).full; s.has(e.Tier) != full {
+			if s := newTable(entries, nil, shape{effective: len(entries), overprovisioning: 1.4}).full; s.has(e.Tier) != full {
 				t.Fatalf("the table says %v of tier %d, want %v", s, e.Tier, full)
 			}
 			if !full && phase(e.state.phase.Load()) == active {
