@@ -48,7 +48,7 @@ type trip struct {
 func (t *trip) run() (*http.Response, error) {
 	ctx, c := t.req.Context(), t.client
 	select {
-	case <-c.known:
+	case <-c.ready:
 	default:
 		if err := c.awaitRelays(ctx); err != nil {
 			return nil, t.fail(err)
@@ -95,7 +95,7 @@ func (c *Client) awaitRelays(ctx context.Context) error {
 		fmt.Errorf("no lookup of relays within %v: is Run running?", c.cfg.Pool.ConnectTimeout))
 	defer cancel()
 	select {
-	case <-c.known:
+	case <-c.ready:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -147,7 +147,7 @@ func (t *trip) attempt(lease *pool.Lease[*relayConn]) (_ *http.Response, sent bo
 	lease.Report(t.outcome(resp, err))
 	if err != nil {
 		lease.Release()
-		return nil, wrote.Load() && !unseen(err), err
+		return nil, wrote.Load() && !unsent(err), err
 	}
 	resp.Request = t.req
 	resp.Body = hold(resp, lease)
@@ -158,9 +158,9 @@ func (t *trip) attempt(lease *pool.Lease[*relayConn]) (_ *http.Response, sent bo
 // the relay had announced that it takes no more requests.
 const goAway = "http2: Transport received Server's graceful shutdown GOAWAY"
 
-// unseen reports whether HTTP/2 guarantees that the relay did not process the request
+// unsent reports whether HTTP/2 guarantees that the relay did not process the request
 // (RFC 9113, 8.7).
-func unseen(err error) bool {
+func unsent(err error) bool {
 	var stream http2.StreamError
 	return err.Error() == goAway || errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
 }
