@@ -47,6 +47,19 @@ type testNode struct {
 // start runs a real node on loopback that is closed with the test.
 func start(t *testing.T, change func(*Config)) *testNode {
 	t.Helper()
+	return startPrepared(t, change, func(*Node) error { return nil })
+}
+
+// gossipAs makes a node gossip other metadata than its own from its start on.
+func gossipAs(n *Node, change func(*metadata)) error {
+	m := n.metadata()
+	change(&m)
+	return n.setMetadata(m)
+}
+
+// startPrepared calls prepare between New and Start.
+func startPrepared(t *testing.T, change func(*Config), prepare func(*Node) error) *testNode {
+	t.Helper()
 	tn := &testNode{reg: prometheus.NewRegistry(), log: &logBuffer{}}
 	cfg := Config{
 		Cluster: "test", Environment: "ci", ID: "n", Role: RoleRelay, BindAddr: "127.0.0.1:0",
@@ -57,7 +70,7 @@ func start(t *testing.T, change func(*Config)) *testNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Start(context.Background()); err != nil {
+	if err := errors.Join(prepare(n), n.Start(context.Background())); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })

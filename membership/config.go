@@ -86,9 +86,6 @@ type Config struct {
 	// Registerer receives the metrics. Default: none.
 	Registerer prometheus.Registerer
 
-	// lie changes the metadata that this node gossips; for tests of members that gossip
-	// wrong data.
-	lie func(*metadata)
 	// clock returns the boot time; for tests of hosts with wrong clocks.
 	clock func() time.Time
 }

@@ -177,15 +177,15 @@ func (p *proofs) gossipsAt(addr string) bool {
 	return known
 }
 
-// told is what gossip reports about one instance.
-type told struct {
+// announced is what gossip reports about one instance.
+type announced struct {
 	name, addr string
 	metadata   []byte // followed by the signature
 }
 
 // prove decides whether an instance is what gossip reports. Its error is an *unprovenError, which
 // is recorded in the list of the unproven.
-func (p *proofs) prove(t told) (metadata, error) {
+func (p *proofs) prove(t announced) (metadata, error) {
 	m, err := p.judge(t)
 	if err == nil {
 		return m, nil
@@ -203,7 +203,7 @@ func (p *proofs) prove(t told) (metadata, error) {
 	return metadata{}, err
 }
 
-func (p *proofs) judge(t told) (metadata, *unprovenError) {
+func (p *proofs) judge(t announced) (metadata, *unprovenError) {
 	refuse := func(kind, format string, args ...any) (metadata, *unprovenError) {
 		return metadata{}, &unprovenError{kind: kind, reason: fmt.Sprintf(format, args...)}
 	}

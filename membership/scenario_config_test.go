@@ -44,7 +44,6 @@ var shownBy = map[string]string{
 	"Network":         "TestANodeListensWhereItIsToldAndIsFoundWhereItSays",
 	"Logger":          "TestAForeignClusterIsRefusedOnBothSidesAndNeverSeen",
 	"Registerer":      "TestTheMetricsAreWhereTheConfigurationSays",
-	"lie":             "TestAMemberThatGossipsAnotherRoleThanItsCertificateIsLeftOut",
 	"clock":           "TestASecondProcessWithOurIDIsReported",
 }
 

@@ -172,10 +172,11 @@ func TestACertificateForSomebodyElseIsRefusedAtStart(t *testing.T) {
 func TestAMemberThatGossipsAnotherRoleThanItsCertificateIsLeftOut(t *testing.T) {
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil) })
-	liar := start(t, func(c *Config) {
+	liar := startPrepared(t, func(c *Config) {
 		c.ID, c.Role, c.Seeds = "w1", RoleWorker, []string{seed.Addr()}
 		certified(t, a, c, nil)
-		c.lie = func(m *metadata) { m.Role = string(RoleRelay) }
+	}, func(n *Node) error {
+		return gossipAs(n, func(m *metadata) { m.Role = string(RoleRelay) })
 	})
 	liar.await(t, "r1", sees("r1", "w1"))
 	for deadline := time.Now().Add(patience); testutil.ToFloat64(seed.metrics.unproven.WithLabelValues(unprovenDisagreement)) == 0; time.Sleep(time.Millisecond) {
