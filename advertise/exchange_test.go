@@ -94,7 +94,7 @@ func exchange(t tester, a, b *Catalogue) {
 		defer close(served)
 		b.serve(context.Background(), membership.Peer{ID: "a", Addr: "pipe"}, theirs)
 	}()
-	if err := a.talk(context.Background(), a.newFrames(outward, membership.Peer{ID: "b", Addr: "pipe"}, ours), a.sync); err != nil {
+	if err := a.runExchange(context.Background(), a.newFrames(outward, membership.Peer{ID: "b", Addr: "pipe"}, ours), a.sync); err != nil {
 		t.Fatal(err)
 	}
 	<-served
@@ -144,7 +144,7 @@ func TestOneExchangeMakesTwoMembersEqual(t *testing.T) {
 	})
 }
 
-// constant draws the same number for ever.
+// constant draws the same number forever.
 type constant uint64
 
 func (c constant) Uint64() uint64 { return uint64(c) }

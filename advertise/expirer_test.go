@@ -336,7 +336,7 @@ func TestOfExpiryAndWithdrawalExactlyOneTakesTheEndpointOut(t *testing.T) {
 		}
 		actors.Go(func() {
 			_ = relay.catalogue.ask(n.ctx, func() {
-				if sequence, there := relay.catalogue.offers(at); there && !relay.catalogue.builder.hidden.has(at, sequence) {
+				if sequence, there := relay.catalogue.offers(at); there && !relay.catalogue.builder.unreachable.has(at, sequence) {
 					report("withdrawn")
 				}
 				withdraw()

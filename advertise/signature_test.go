@@ -396,7 +396,7 @@ func TestWhateverIsForgedAStoreHoldsWhatItsAuthorsSaid(t *testing.T) {
 				heard[instance{r.NodeID, 1}] = append(heard[instance{r.NodeID, 1}], stamp{r.Sequence, hashOf(raw, signed)})
 			}
 			if rapid.Bool().Draw(t, "by gossip") {
-				c.hear(gossiped(raw))
+				c.receiveGossip(gossiped(raw))
 				c.readMail()
 			} else {
 				c.mergeAll([]examined{c.examine(raw)}, &frames{})
