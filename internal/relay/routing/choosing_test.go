@@ -145,8 +145,8 @@ func TestOnlyWhatMustReachEveryWorkerIsConnectedToAll(t *testing.T) {
 		strategy.Stable: true, strategy.StableSHA256: true, strategy.Manual: true, strategy.Ordered: true, strategy.Closest: true, strategy.Farthest: true,
 	}
 	for _, name := range strategy.Names() {
-		if all, known := want[name]; !known || everywhere(name) != all {
-			t.Errorf("%s: %v", name, everywhere(name))
+		if all, known := want[name]; !known || needsWholeRange(name) != all {
+			t.Errorf("%s: %v", name, needsWholeRange(name))
 		}
 	}
 }
