@@ -59,7 +59,7 @@ func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 // four seconds. Check is safe for concurrent use while Run runs.
 func (r *Relay) Check(ctx context.Context) (*check.Report, error) {
 	for round := 1; ; round++ {
-		fleet, err := r.look(ctx)
+		fleet, err := r.collectFleet(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -75,8 +75,8 @@ func (r *Relay) Check(ctx context.Context) (*check.Report, error) {
 	}
 }
 
-// look collects the facts for the check.
-func (r *Relay) look(ctx context.Context) (*check.Fleet, error) {
+// collectFleet collects the facts for the check.
+func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 	snapshot := r.members.Snapshot()
 	if snapshot == nil {
 		return nil, errors.New("gossip is not started yet")

@@ -108,7 +108,7 @@ func TestFactsAreForRelaysAndNothingElseIsTaken(t *testing.T) {
 	}
 	// Nobody has this relay connect to where he wants.
 	for _, id := range []string{"", "127.0.0.1:1", "r9", "r1", "w1"} {
-		if back := r.reachBack(t.Context(), id); back != nil {
+		if back := r.probeBack(t.Context(), id); back != nil {
 			t.Errorf("back to %q: %+v", id, back)
 		}
 	}

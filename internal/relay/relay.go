@@ -153,7 +153,7 @@ func New(cfg Config) (_ *Relay, err error) {
 			MaxInFlight: cfg.MaxInFlight, MaxInFlightPerClient: cfg.MaxInFlightPerClient, AdaptiveInFlight: cfg.AdaptiveInFlight, TrustedProxies: cfg.TrustedProxies,
 			ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,
 			Cookies:     cookies,
-			Circuits:    edge(circuits, hop),
+			Circuits:    ingressOnly(circuits, hop),
 			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
 			Tracer:      tracer,
 			Metrics:     metrics, Logger: cfg.Logger,

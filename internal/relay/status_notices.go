@@ -29,7 +29,7 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 	} else if found.duplicates > 0 {
 		notes = append(notes, statuspage.Notice{
 			Severity: statuspage.Note, Runbook: "duplicate-id",
-			Text:   "Another live process had the id of this relay: seen " + times(found.duplicates) + " since the start. It is gone.",
+			Text:   "Another live process had the id of this relay: seen " + timesText(found.duplicates) + " since the start. It is gone.",
 			Remedy: "Give each process an --id of its own, so that it does not come back.",
 		})
 	}
@@ -196,7 +196,7 @@ func hasHave(n int) string {
 	return "have"
 }
 
-func times(n int) string {
+func timesText(n int) string {
 	if n == 1 {
 		return "once"
 	}
