@@ -137,11 +137,11 @@ func NewNotifier(logger *slog.Logger) *Notifier {
 	return &Notifier{socket: os.Getenv(NotifySocket), logger: logger}
 }
 
-// lookEvery is the interval at which Run checks whether the process is ready until the
-// process is ready, lookAgain the interval afterwards, for the status line.
+// pollInterval is the interval at which Run checks whether the process is ready until the
+// process is ready, recheckInterval the interval afterwards, for the status line.
 const (
-	lookEvery = 100 * time.Millisecond
-	lookAgain = time.Second
+	pollInterval    = 100 * time.Millisecond
+	recheckInterval = time.Second
 )
 
 // Run sends READY=1 when reasons, which lists why the process should get no traffic,
@@ -151,7 +151,7 @@ func (n *Notifier) Run(ctx context.Context, reasons func() []string) {
 	if n.socket == "" {
 		return
 	}
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	said := ""
 	for {
@@ -160,7 +160,7 @@ func (n *Notifier) Run(ctx context.Context, reasons func() []string) {
 			status = "not ready: " + strings.Join(why, "; ")
 		} else if n.announced.CompareAndSwap(false, true) {
 			n.send("READY=1")
-			tick.Reset(lookAgain)
+			tick.Reset(recheckInterval)
 		}
 		if status != said {
 			said = status
