@@ -50,7 +50,7 @@ func Relay() *cobra.Command {
 	}
 	root := d.Command()
 	grouped(root, groupRun, demo.Command())
-	grouped(root, groupLook, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), CheckCommand(), MonitorCommand("relay"), DebugCommand("relay"), healthVerb("relay", node.RelayAdminPort))
+	grouped(root, groupInspect, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), CheckCommand(), MonitorCommand("relay"), DebugCommand("relay"), healthVerb("relay", node.RelayAdminPort))
 	grouped(root, groupAct, KeysCommand(), RelayDrainCommand(), RelayUndrainCommand(), RelayReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("relay"))
 	return root
@@ -100,7 +100,7 @@ func Worker() *cobra.Command {
 		return worker.New(cfg)
 	}
 	root := d.Command()
-	grouped(root, groupLook, MembersCommand("worker"), WorkerServicesCommand(), MonitorCommand("worker"), DebugCommand("worker"), healthVerb("worker", node.WorkerAdminPort))
+	grouped(root, groupInspect, MembersCommand("worker"), WorkerServicesCommand(), MonitorCommand("worker"), DebugCommand("worker"), healthVerb("worker", node.WorkerAdminPort))
 	grouped(root, groupAct, DrainCommand(), UndrainCommand(), ReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("worker"))
 	return root

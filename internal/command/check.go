@@ -39,7 +39,7 @@ func CheckCommand() *cobra.Command {
 }
 
 // marks are the first characters of a finding in the output.
-var marks = map[check.Status]cell{check.OK: {"✓", good}, check.Warning: {"!", fair}, check.Failed: {"✗", bad}}
+var marks = map[check.Status]cell{check.OK: {"✓", styleGood}, check.Warning: {"!", styleFair}, check.Failed: {"✗", styleBad}}
 
 func checkText(w io.Writer, r *check.Report, colour bool) error {
 	var b strings.Builder
@@ -50,7 +50,7 @@ func checkText(w io.Writer, r *check.Report, colour bool) error {
 	for _, f := range r.Findings {
 		mark := marks[f.Status]
 		if mark.text == "" {
-			mark = cell{"?", fair} // from a newer version
+			mark = cell{"?", styleFair} // from a newer version
 		}
 		if colour {
 			mark.text = string(mark.style) + mark.text + reset

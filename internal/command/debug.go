@@ -69,7 +69,7 @@ func bundleCommand(process string) *cobra.Command {
 				fmt.Fprintf(cmd.ErrOrStderr(), "not in it: %s: %s\n", node.Printable(f.Name), node.Printable(f.Error))
 			}
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %d files\n", call.output, b.there()+1)
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %d files\n", call.output, b.collected()+1)
 		return err
 	}
 	return c
@@ -103,7 +103,7 @@ func (b *bundle) add(name string, data []byte, err error) {
 	b.files = append(b.files, f)
 }
 
-func (b *bundle) there() (n int) {
+func (b *bundle) collected() (n int) {
 	for _, f := range b.files {
 		if f.Error == "" {
 			n++

@@ -217,7 +217,7 @@ func candidatesTable(out io.Writer, d *routing.Decision, style tableStyle) error
 	for _, c := range d.Candidates {
 		won := cell{"", plain}
 		if c.Node == d.Winner {
-			won = cell{"yes", good}
+			won = cell{"yes", styleGood}
 		}
 		row := []any{won, c.Node}
 		if style.wide {
@@ -288,7 +288,7 @@ func planTable(out io.Writer, a *relay.PlanAnswer, wide bool) error {
 	}
 	w.add("INDEX\tRELAY\tSTATE\tWORKERS\tRANGE")
 	for _, r := range a.Relays {
-		state, connected := thereOr(r.Absent), 0
+		state, connected := presence(r.Absent), 0
 		for _, worker := range r.Workers {
 			if !worker.Absent {
 				connected++
@@ -304,14 +304,14 @@ func planTable(out io.Writer, a *relay.PlanAnswer, wide bool) error {
 		w.add("\nRELAY\tWORKER\tWEIGHT\tSTATE")
 		for _, r := range a.Relays {
 			for _, worker := range r.Workers {
-				w.add("%s\t%s\t%.4f\t%s", r.Relay, worker.Worker, worker.Weight, thereOr(r.Absent || worker.Absent))
+				w.add("%s\t%s\t%.4f\t%s", r.Relay, worker.Worker, worker.Weight, presence(r.Absent || worker.Absent))
 			}
 		}
 	}
 	return w.Flush()
 }
 
-func thereOr(absent bool) string {
+func presence(absent bool) string {
 	if absent {
 		return "absent"
 	}

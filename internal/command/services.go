@@ -52,7 +52,7 @@ func servicesTable(out io.Writer, a *relay.ServicesAnswer, style tableStyle) err
 	for _, s := range a.Services {
 		ready := cell{fmt.Sprint(s.Ready), plain}
 		if s.Ready == 0 {
-			ready.style = bad
+			ready.style = styleBad
 		}
 		requests := count(s.Requests)
 		if style.wide {
@@ -77,7 +77,7 @@ func serviceTable(w io.Writer, a *relay.ServiceAnswer, style tableStyle) error {
 		fmt.Fprintf(&b, "range      %s\n", node.Printable(a.RangeText))
 	}
 	fmt.Fprintf(&b, "endpoints  %d", a.Endpoints)
-	out := notTaken(a)
+	out := leftOut(a)
 	if len(out) > 0 {
 		fmt.Fprintf(&b, ", %d of them not taking new requests", len(out))
 	}
@@ -93,7 +93,7 @@ func serviceTable(w io.Writer, a *relay.ServiceAnswer, style tableStyle) error {
 	for _, p := range a.Peers {
 		connected := cell{yesNo(p.Connected), plain}
 		if !p.Connected {
-			connected.style = fair
+			connected.style = styleFair
 		}
 		row := []any{p.Node, stateCell(p.State), connected, fmt.Sprintf("%.4f", p.Weight), latency(p.EWMAms), fmt.Sprint(p.InFlight),
 			count(p.Requests), count(p.Failures), percent(p.ErrorRate)}
@@ -112,9 +112,9 @@ func serviceTable(w io.Writer, a *relay.ServiceAnswer, style tableStyle) error {
 	return t.writeTo(w)
 }
 
-// notTaken returns the endpoints that no plan contains any more, drained workers for
+// leftOut returns the endpoints that no plan contains any more, drained workers for
 // example, or that this relay cannot connect to.
-func notTaken(a *relay.ServiceAnswer) []*advertise.Endpoint {
+func leftOut(a *relay.ServiceAnswer) []*advertise.Endpoint {
 	shown := map[string]bool{}
 	for _, p := range a.Peers {
 		shown[p.Node] = true
