@@ -137,7 +137,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		service.InFlight.Add(-1)
 		h.cfg.Metrics.of(service).overloaded(limitFixed)
 		h.refuse(w, r, service, failure{
-			Text: fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight), Code: CodeOverloaded, after: retryAfter,
+			Text: fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight), Code: CodeOverloaded, retryAfter: retryAfter,
 		})
 		return
 	}
@@ -147,7 +147,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		client := clientAddr(r.RemoteAddr)
 		if !service.Clients.Enter(client, limit) {
 			h.refuse(w, r, service, failure{
-				Text: fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit), Code: CodeClientLimit, after: retryAfter,
+				Text: fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit), Code: CodeClientLimit, retryAfter: retryAfter,
 			})
 			return
 		}
@@ -157,7 +157,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if waits && !service.Waiting.Enter() {
 		h.cfg.Metrics.of(service).overloaded(limitAdaptive)
 		h.refuse(w, r, service, failure{
-			Text: "more requests of this service wait for their answers than its endpoints complete in time", Code: CodeOverloaded, after: retryAfter,
+			Text: "more requests of this service wait for their answers than its endpoints complete in time", Code: CodeOverloaded, retryAfter: retryAfter,
 		})
 		return
 	}
@@ -193,7 +193,7 @@ func (h *Handler) refuseUnknown(w http.ResponseWriter, r *http.Request, name str
 	case name == "":
 		f = failure{Text: "the request names no service: set the " + ServiceHeader + " header, or use a host or path that the relay has a route for", Code: CodeBadRequest}
 	case !informed:
-		f.Text, f.Code, f.after = "this relay does not know yet which services there are", CodeNotReady, retryAfter
+		f.Text, f.Code, f.retryAfter = "this relay does not know yet which services there are", CodeNotReady, retryAfter
 	}
 	h.cfg.Metrics.unnamed(f.Code)
 	h.traceRefusal(r, f)
@@ -269,23 +269,23 @@ func (t *try) guarded(circuits *circuit.Breakers) {
 		t.refuse(err)
 		return
 	}
-	defer func() { ticket.Done(t.verdict) }() // also if a panic aborts the answer
+	defer func() { ticket.Done(t.circuitOutcome) }() // also if a panic aborts the answer
 	t.run()
 }
 
 // refuse answers a request that the circuit did not allow.
 func (t *try) refuse(err error) {
-	f := failure{Text: err.Error(), Code: CodeCircuitOpen, Service: t.service.Name, after: retryAfter}
+	f := failure{Text: err.Error(), Code: CodeCircuitOpen, Service: t.service.Name, retryAfter: retryAfter}
 	var open *circuit.NotHealthyError
 	if errors.As(err, &open) {
 		f.Text = fmt.Sprintf("too many requests of caller %.128q to this service failed lately: it is not asked again before the time in Retry-After", open.Caller)
-		f.after = max(f.after, open.RetryAfter)
+		f.retryAfter = max(f.retryAfter, open.RetryAfter)
 	}
 	t.answer(f, time.Since(t.handler.cfg.Epoch))
 }
 
-// verdictOf returns the outcome of an answer for the circuit of its caller.
-func verdictOf(r upstream.Result) circuit.Outcome {
+// circuitOutcomeOf returns the outcome of an answer for the circuit of its caller.
+func circuitOutcomeOf(r upstream.Result) circuit.Outcome {
 	switch {
 	case r.Shed:
 		return circuit.Ignored
@@ -295,8 +295,8 @@ func verdictOf(r upstream.Result) circuit.Outcome {
 	return circuit.Success
 }
 
-// verdict returns the outcome of an answer of this relay for the circuit.
-func (c Code) verdict() circuit.Outcome {
+// circuitOutcome returns the outcome of an answer of this relay for the circuit.
+func (c Code) circuitOutcome() circuit.Outcome {
 	if c == CodeUpstreamFailed || c == CodeTimeout {
 		return circuit.Failure
 	}
