@@ -21,12 +21,12 @@ import (
 type offering struct {
 	cfg offeringConfig
 
-	mu       sync.Mutex
-	services map[string]*offered
-	drains   drains
-	told     bool         // the catalogue has had an offer
-	begin    func(*probe) // starts a check; nil while run does not run
-	probes   sync.WaitGroup
+	mu         sync.Mutex
+	services   map[string]*offered
+	drains     drains
+	advertised bool         // the catalogue has had an offer
+	begin      func(*probe) // starts a check; nil while run does not run
+	probes     sync.WaitGroup
 }
 
 type offeringConfig struct {
@@ -215,12 +215,12 @@ func (o *offering) apply() {
 	}
 	o.cfg.Metrics.count(count)
 	offers := Offers(conditions)
-	if len(offers) > 0 || o.told { // otherwise the relays know no offers yet
+	if len(offers) > 0 || o.advertised { // otherwise the relays know no offers yet
 		if err := o.cfg.Offer(offers); err != nil {
 			o.cfg.Logger.Error("what this worker offers cannot be announced: relays keep what they know", "err", err)
 			return
 		}
-		o.told = true
+		o.advertised = true
 	}
 	for _, state := range states {
 		if names := became[state]; len(names) > 0 {
