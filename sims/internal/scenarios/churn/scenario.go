@@ -101,9 +101,9 @@ func indexes(r *scenario.Run) []affinity.IndexSource {
 	return out
 }
 
-// gentleness returns the settings of a run with an index source, without slack and grace.
-func gentleness(r *scenario.Run, index affinity.IndexSource) fleet.Gentleness {
-	return fleet.Gentleness{Strategy: affinity.Strategy(r.Text("strategy")), Index: index, Drain: drain(r.Duration("drain"))}
+// rolloutPolicy returns the settings of a run with an index source, without slack and grace.
+func rolloutPolicy(r *scenario.Run, index affinity.IndexSource) fleet.RolloutPolicy {
+	return fleet.RolloutPolicy{Strategy: affinity.Strategy(r.Text("strategy")), Index: index, Drain: drain(r.Duration("drain"))}
 }
 
 // drain converts a drain delay for package peering, in which zero means the default and a

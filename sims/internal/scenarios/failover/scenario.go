@@ -26,9 +26,9 @@ const (
 	busy      = "workers of a relay while a place is lost"
 	untouched = "connections opened in the region that lost nothing"
 	spread    = "worst relay's loss, adjacent workers lost"
-	spills    = "share of the traffic that stays near, off what the healthy can take"
-	fails     = "share of the attempts that fail, 10 s after something happened"
-	returns   = "time from the end of it until the traffic is near again"
+	staysNear = "share of the traffic that stays near, off what the healthy can take"
+	failing   = "share of the attempts that fail, 10 s after something happened"
+	recovers  = "time from the end of it until the traffic is near again"
 )
 
 // subject is the code under test; tests replace it with broken code.
@@ -66,9 +66,9 @@ func with(s subject) scenario.Scenario {
 			{Name: busy, Relation: scenario.AtLeast, Bound: 3, Unit: "workers", Why: "a relay without workers of its own takes those of the region, then any"},
 			{Name: untouched, Relation: scenario.AtMost, Bound: 0, Unit: "connections", Why: "a datacenter that has enough of both sees no connection to another"},
 			{Name: spread, Relation: scenario.AtMost, Bound: 0.3, Why: "on average over the places; a tenth lost is a tenth of each range, and chance"},
-			{Name: spills, Relation: scenario.AtMost, Bound: 0.1, Why: "healthy share times overprovisioning, all of it at most"},
-			{Name: fails, Relation: scenario.AtMost, Bound: 0.02, Why: "who is evicted is tried once in a while"},
-			{Name: returns, Relation: scenario.AtMost, Bound: 20, Unit: "s", Why: "the eviction that was under way, and the ramp after it"},
+			{Name: staysNear, Relation: scenario.AtMost, Bound: 0.1, Why: "healthy share times overprovisioning, all of it at most"},
+			{Name: failing, Relation: scenario.AtMost, Bound: 0.02, Why: "who is evicted is tried once in a while"},
+			{Name: recovers, Relation: scenario.AtMost, Bound: 20, Unit: "s", Why: "the eviction that was under way, and the ramp after it"},
 		},
 		Takes: time.Second, TakesQuick: time.Second,
 		Run: func(r *scenario.Run) error {

@@ -32,7 +32,7 @@ func stormOf(t *testing.T, d defence, set ...string) (o outcome) {
 	t.Helper()
 	s := New()
 	s.Run = func(r *scenario.Run) (err error) {
-		o, err = storm(r, d)
+		o, err = runCase(r, d)
 		for _, p := range s.Promises {
 			r.Skip(p.Name, "one storm alone")
 		}

@@ -58,7 +58,7 @@ func run(r *scenario.Run) error {
 	defences := []defence{{}, {true, false, false}, {true, true, false}, {true, false, true}, {true, true, true}}
 	results := make([]outcome, len(defences))
 	if err := r.Parallel(len(defences), func(i int) (err error) {
-		results[i], err = storm(r, defences[i])
+		results[i], err = runCase(r, defences[i])
 		return err
 	}); err != nil {
 		return err
@@ -112,8 +112,8 @@ func run(r *scenario.Run) error {
 
 func at(d time.Duration) selection.Instant { return selection.Instant(d) }
 
-// storm runs one case.
-func storm(r *scenario.Run, d defence) (outcome, error) {
+// runCase runs one case.
+func runCase(r *scenario.Run, d defence) (outcome, error) {
 	from, to := begins, begins+r.Duration("rush-time")
 	end := to + r.Duration("after")
 	callers := &queueing.Callers{Timeout: r.Duration("timeout"), Attempts: 1, Backoff: r.Duration("backoff")}

@@ -57,7 +57,7 @@ func New() scenario.Scenario {
 		},
 		Takes: 2 * time.Second, TakesQuick: time.Second,
 		Run: func(r *scenario.Run) error {
-			for _, part := range []func(*scenario.Run) error{storms, cold} {
+			for _, part := range []func(*scenario.Run) error{runSurges, cold} {
 				if err := part(r); err != nil {
 					return err
 				}

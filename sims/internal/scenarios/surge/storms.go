@@ -48,8 +48,8 @@ func (s setup) run(r *scenario.Run, reports int) (outcome, error) {
 	return out, nil
 }
 
-// storms runs surges of many and of few allocators, with each K and jitter.
-func storms(r *scenario.Run) error {
+// runSurges runs surges of many and of few allocators, with each K and jitter.
+func runSurges(r *scenario.Run) error {
 	judged := setupOf(r)
 	few := judged
 	few.allocators = max(few.relays, 2*judged.workers)
