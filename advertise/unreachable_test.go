@@ -10,7 +10,7 @@ func TestAMarkHidesOneOfferOfOneEndpointOnly(t *testing.T) {
 	here := target{instance{"worker-1", 7}, "echo", "127.0.0.1:1"}
 	var h unreachableSet
 	if h.has(here, 3) || h.remove(here) {
-		t.Error("the empty set hides something")
+		t.Error("the empty set has a mark")
 	}
 	if !h.add(here, 3) || h.add(here, 3) || !h.has(here, 3) {
 		t.Error("the first call adds the mark, the second finds it")
@@ -22,7 +22,7 @@ func TestAMarkHidesOneOfferOfOneEndpointOnly(t *testing.T) {
 		"another worker":  {instance{"worker-2", 7}, "echo", "127.0.0.1:1"},
 	} {
 		if h.has(other, 3) {
-			t.Errorf("a target with another %s is marked, too", name)
+			t.Errorf("%s is marked, too", name)
 		}
 	}
 	if h.has(here, 4) {
