@@ -152,7 +152,7 @@ func (c Config) withDefaults() (Config, error) {
 			{"id", c.ID, claims.Node}, {"role", string(c.Role), string(claims.Role)}, {"datacenter", c.Datacenter, claims.Datacenter},
 		} {
 			if f.ours != f.certified && (f.name != "datacenter" || f.certified != "") {
-				bad("%s is %q, the certificate says %q: other members would refuse this member", f.name, f.ours, f.certified)
+				bad("%s is %q, the certificate has %q: other members would refuse this member", f.name, f.ours, f.certified)
 			}
 		}
 	}

@@ -439,7 +439,7 @@ func (n *Node) report(changes []change) bool {
 		if c.event == "superseded" && m.ID == n.cfg.ID {
 			n.metrics.duplicates.Inc()
 			other := changes[i+1].member // the instance that superseded it has joined
-			n.logger.Error("the cluster knows a later boot of this node's id and follows that one: another process runs under it (give each process its own --id), or this host's clock went backwards (then this node is let in when the later boot is gone)",
+			n.logger.Error("the cluster knows a later boot of this node's id and follows that one: another process runs under it (give each process its own --id), or this host's clock went backwards (then this node is admitted when the later boot is gone)",
 				"id", m.ID, "epoch", n.epoch, "other", other.GossipAddr, "other_epoch", other.Epoch)
 			continue
 		}

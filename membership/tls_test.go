@@ -164,7 +164,7 @@ func TestACertificateForSomebodyElseIsRefusedAtStart(t *testing.T) {
 	c := Config{Cluster: "test", Environment: "ci", ID: "r1", Role: RoleRelay, BindAddr: "127.0.0.1:0"}
 	certified(t, authority(t), &c, func(claims *identity.Claims) { claims.Node, claims.Role = "r2", "worker" })
 	_, err := New(c)
-	if err == nil || !strings.Contains(err.Error(), `id is "r1", the certificate says "r2"`) || !strings.Contains(err.Error(), `role is "relay", the certificate says "worker"`) {
+	if err == nil || !strings.Contains(err.Error(), `id is "r1", the certificate has "r2"`) || !strings.Contains(err.Error(), `role is "relay", the certificate has "worker"`) {
 		t.Errorf("%v", err)
 	}
 }
@@ -188,7 +188,7 @@ func TestAMemberThatGossipsAnotherRoleThanItsCertificateIsLeftOut(t *testing.T) 
 		t.Errorf("listed: %+v", got)
 	}
 	seed.await(t, "itself only", sees("r1"))
-	if !strings.Contains(seed.log.String(), `it gossips the role \"relay\", its certificate says \"worker\"`) {
+	if !strings.Contains(seed.log.String(), `it gossips the role \"relay\", its certificate has \"worker\"`) {
 		t.Errorf("the log does not say why:\n%s", seed.log)
 	}
 }

@@ -30,7 +30,7 @@ const (
 
 // DebugCommand is `debug`: it collects data for the analysis of a problem.
 func DebugCommand(process string) *cobra.Command {
-	c := &cobra.Command{Use: "debug", Short: "gather what is needed to find a fault", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "debug", Short: "collect data for the analysis of a fault", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.AddCommand(bundleCommand(process))
 	return c

@@ -21,10 +21,10 @@ import (
 
 // The groups of commands in the help of a binary.
 const (
-	groupRun   = "run"
-	groupInspect  = "look"
-	groupAct   = "act"
-	groupSetUp = "set up"
+	groupRun     = "run"
+	groupInspect = "look"
+	groupAct     = "act"
+	groupSetUp   = "set up"
 )
 
 // grouped adds the commands of a group.

@@ -155,9 +155,9 @@ func (f *fleet) wrongCertificateIsAnError(t *testing.T) {
 		more         []string
 		want         []string
 	}{
-		{name: "another node", holder: "w1", want: []string{`id is "w9"`, `the certificate says "w1"`}},
-		{name: "another cluster", holder: "w9-elsewhere", want: []string{`cluster is "e2e"`, `the certificate says "other"`}},
-		{name: "another role", holder: "r1", want: []string{`role is "worker"`, `the certificate says "relay"`}},
+		{name: "another node", holder: "w1", want: []string{`id is "w9"`, `the certificate has "w1"`}},
+		{name: "another cluster", holder: "w9-elsewhere", want: []string{`cluster is "e2e"`, `the certificate has "other"`}},
+		{name: "another role", holder: "r1", want: []string{`role is "worker"`, `the certificate has "relay"`}},
 		{name: "an authority that did not issue it", holder: "w9", more: []string{"--tls-ca", other.Path("ca/ca.crt")}, want: []string{"w9.crt", "ca.crt"}},
 		{name: "no such file", holder: "nobody", want: []string{"nobody.crt"}},
 	} {

@@ -181,7 +181,7 @@ func (s *Scheduler[K]) expire(ctx context.Context, c claim[K]) {
 			outcome, err = failed, fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 		}
 		if err == nil && (outcome == failed || int(outcome) >= len(outcomeNames)) {
-			err = fmt.Errorf("neither an outcome nor an error, but %d", outcome)
+			err = fmt.Errorf("unknown result %d", outcome)
 		}
 		if err != nil {
 			outcome = failed

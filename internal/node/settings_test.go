@@ -70,7 +70,7 @@ func TestAnAddressThatOthersReachIsProtectedOrTheOperatorSaysSo(t *testing.T) {
 		{[]string{"--gossip-addr=10.0.0.1:7400", "--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--gossip-key-file=g"}, ""},
 		{[]string{"--gossip-addr=[::1]:7400"}, ""},
 		{[]string{"--gossip-addr=localhost:7400"}, ""},
-		{[]string{"--gossip-addr=:7400", "--insecure"}, "where to reach it"},
+		{[]string{"--gossip-addr=:7400", "--insecure"}, "the other members need an address"},
 		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=10.0.0.1:7400"}, ""},
 		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=0.0.0.0:7400"}, "no other host can reach this address"},
 		{[]string{"--gossip-addr=relay.example:7400"}, "a name could mean several addresses"},

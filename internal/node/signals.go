@@ -104,12 +104,12 @@ func (cfg SignalConfig) follow(signals <-chan os.Signal, stopped <-chan struct{}
 			switch name := received.String(); {
 			case first.IsZero():
 				first = time.Now()
-				cfg.Logger.Info("stopping; a second signal exits at once", "signal", name)
+				cfg.Logger.Info("stopping; a second signal exits immediately", "signal", name)
 				cancel(&SignalError{Signal: received})
 			case time.Since(first) < secondSignal:
-				cfg.Logger.Info("signal ignored: it came together with the first; send it again to exit at once", "signal", name)
+				cfg.Logger.Info("signal ignored: it came together with the first; send it again to exit immediately", "signal", name)
 			default:
-				cfg.Logger.Warn("second signal: exiting at once", "signal", name)
+				cfg.Logger.Warn("second signal: exiting immediately", "signal", name)
 				cfg.Exit(1)
 				return
 			}
@@ -195,7 +195,7 @@ func (n *Notifier) Reloading(reload func()) func() {
 // is logged: a process must not end because the service manager does not read.
 func (n *Notifier) send(state string) {
 	if err := n.write(state); err != nil {
-		n.logger.Warn("the service manager was not told", "state", state, "err", err)
+		n.logger.Warn("cannot notify the service manager", "state", state, "err", err)
 	}
 }
 

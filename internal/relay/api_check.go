@@ -43,7 +43,7 @@ func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 	case r.checking <- struct{}{}:
 		defer func() { <-r.checking }()
 	case <-ctx.Done():
-		node.WriteError(w, http.StatusServiceUnavailable, "another check is under way: try again")
+		node.WriteError(w, http.StatusServiceUnavailable, "another check is running: try again later")
 		return
 	}
 	report, err := r.Check(ctx)

@@ -383,7 +383,7 @@ func countPlan(route *routing.Route) countedPlan {
 // countEvictions makes the balancers count their evictions.
 func countEvictions(cfg selection.Config, reg prometheus.Registerer) selection.Config {
 	evictions := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_selection_evictions_total", Help: "Endpoints that get no requests for a while, by reason: consecutive_failures, error_rate, latency (lastingly far above the others'), half_open (failed again when it was tried).",
+		Name: "ringway_selection_evictions_total", Help: "Endpoints evicted for some time, by reason: consecutive_failures, error_rate, latency (far above the others' for a long time), half_open (failed again when it was tried).",
 	}, []string{"reason"})
 	of := map[selection.EvictionCause]prometheus.Counter{}
 	for _, cause := range selection.EvictionCauses() {

@@ -279,7 +279,7 @@ func (r *Relay) stop() {
 	r.stopping.Store(true) // /readyz reports it from now on
 	ctx := context.Background()
 	if err := r.members.Leave(ctx); err != nil {
-		r.cfg.Logger.Warn("the others were not told that this relay leaves", "err", err)
+		r.cfg.Logger.Warn("cannot announce that this relay leaves", "err", err)
 	}
 	time.Sleep(r.cfg.ProbeDelay)
 	r.endIntake()

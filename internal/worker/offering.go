@@ -232,7 +232,7 @@ func (o *offering) apply() {
 var announcement = map[State]string{
 	Offered:   "services are offered to the relays",
 	Unhealthy: "services are not offered until their checks pass",
-	Draining:  "services are draining: relays are told to send nothing new",
+	Draining:  "services are draining: relays send no new requests",
 }
 
 // UnknownServiceError lists names of services that the worker does not have.

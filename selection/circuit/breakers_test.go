@@ -132,7 +132,7 @@ func TestOnlyOneProbeIsOutHoweverLongItTakes(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		_, err = b.Allow("web", "billing", "w1")
-		if err == nil || !strings.Contains(err.Error(), "while a probe is under way") {
+		if err == nil || !strings.Contains(err.Error(), "while a probe is in flight") {
 			t.Errorf("got %v", err)
 		}
 		probe.Done(Success)

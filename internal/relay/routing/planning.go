@@ -269,7 +269,7 @@ func newChoosing(cfg Config) (*choosing, error) {
 	}
 	c := &choosing{cfg: cfg.Choosing, least: cfg.Plans.Minimums, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
 	c.problems = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_selection_problems_total", Help: "What is wrong with the strategy of a service, each problem counted when it comes up: invalid (an advertised strategy makes no sense), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).",
+		Name: "ringway_relay_selection_problems_total", Help: "Problems of the strategy of a service, each counted when it appears: invalid (an advertised strategy that cannot be used), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).",
 	}, []string{"reason"})
 	for _, reason := range []string{problemInvalid, problemDisagreement, problemUnknown} {
 		c.problems.WithLabelValues(reason)

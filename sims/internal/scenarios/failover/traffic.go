@@ -235,6 +235,6 @@ func traffic(r *scenario.Run) error {
 		}
 	}
 	p.Conclusion = fmt.Sprintf("Traffic leaves a datacenter as far as its healthy workers, times %.1f, cannot take it, and is back %.0f s after they are well.", r.Float("overprovisioning"), slowest)
-	f.Conclusion = "Failures end when those who fail are evicted, all near ones if need be, and those who are gone when membership has seen it at the latest."
+	f.Conclusion = "Failures end when the failing workers are evicted, all near ones if necessary, and at the latest when membership removes the lost ones."
 	return nil
 }

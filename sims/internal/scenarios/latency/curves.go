@@ -64,7 +64,7 @@ func meansPlot(r *scenario.Run, rows []row, all []group, judged string) {
 			best, lowest = name, mean
 		}
 	}
-	p.Conclusion = fmt.Sprintf("Over everything, the p99 of %s is %.2f times that of one who knows all", judged, p99(judged, func(*row) bool { return true }))
+	p.Conclusion = fmt.Sprintf("Over everything, the p99 of %s is %.2f times that of the omniscient policy", judged, p99(judged, func(*row) bool { return true }))
 	if best != "" {
 		p.Conclusion += fmt.Sprintf("; of the others %s is nearest with %.2f", best, lowest)
 	}
@@ -77,7 +77,7 @@ func curve(r *scenario.Run, rows []row, judged string) {
 	p := scenario.Plot{
 		Name:  "curve-" + c.scenario.Name,
 		Title: fmt.Sprintf("Latency: %s, %s, %d %% load", explain[c.scenario.Name], c.place, percent(c.load)),
-		X:     scenario.Axis{Label: "one in so many takes longer", Unit: "requests", Log: true},
+		X:     scenario.Axis{Label: "one request in this many takes longer", Unit: "requests", Log: true},
 		Y:     scenario.Axis{Label: "latency", Unit: "ms", Log: true},
 	}
 	var mine, least *row
@@ -137,8 +137,8 @@ func lowRate(r *scenario.Run) error {
 		return err
 	}
 	t := r.Table(scenario.Table{
-		Name: "low-rate", Title: fmt.Sprintf("next to no traffic: %d relays that know all of %d workers, %.0f %% load, a request for each pair in 3 s", sparse.Clients, sparse.Workers, 100*sparseLoad),
-		Note: "With little traffic a relay uses so many workers of its range that each gets endpoint-rate requests a second.",
+		Name: "low-rate", Title: fmt.Sprintf("little traffic: %d relays that know all of %d workers, %.0f %% load, a request for each pair in 3 s", sparse.Clients, sparse.Workers, 100*sparseLoad),
+		Note: "With little traffic a relay uses only as many workers of its range as get endpoint-rate requests a second each.",
 		Columns: []scenario.Column{
 			{Name: "policy", Key: true}, {Name: "p50", Unit: "ms", Digits: 1}, {Name: "p99", Unit: "ms", Digits: 1}, {Name: "p99.9", Unit: "ms", Digits: 1}, {Name: "errors", Unit: "%", Digits: 2},
 		},

@@ -67,7 +67,7 @@ func run(r *scenario.Run) error {
 		Name: "storms", Title: fmt.Sprintf("%.2f times the arrivals for %v at %.0f %% load, up to %d attempts of %v", r.Float("rush"), r.Duration("rush-time"), 100*r.Float("load"), r.Int("attempts"), r.Duration("timeout")),
 		Columns: []scenario.Column{
 			{Name: "against it", Key: true}, {Name: "judged"}, {Name: "in time in the rush ÷ capacity", Digits: 2}, {Name: "attempts ÷ requests in the rush", Digits: 2},
-			{Name: "in time after it", Unit: "%", Digits: 1}, {Name: "attempts ÷ requests at the end", Digits: 2}, {Name: "until all are in time", Unit: "s"}, {Name: "answers that nobody waited for"},
+			{Name: "in time after it", Unit: "%", Digits: 1}, {Name: "attempts ÷ requests at the end", Digits: 2}, {Name: "until all are in time", Unit: "s"}, {Name: "answers after the caller gave up"},
 		},
 	})
 	served := r.Plot(scenario.Plot{
