@@ -18,7 +18,7 @@ func fleet(t *testing.T, n int, cfg Config) *rig {
 	return r
 }
 
-func (r *rig) inState(want string) (n int) {
+func (r *rig) inState(want State) (n int) {
 	for _, s := range r.Stats(r.now) {
 		if s.State == want {
 			n++

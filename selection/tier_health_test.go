@@ -29,7 +29,7 @@ func (t traffic) nearby() (share float64) {
 	return share
 }
 
-func (r *rig) tierInState(tier int, want string) (n int) {
+func (r *rig) tierInState(tier int, want State) (n int) {
 	for _, s := range r.Stats(r.now) {
 		if int(s.ID[1]-'0') == tier && s.State == want {
 			n++

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -232,5 +233,11 @@ func TestTriedIsTrueWhenEveryOpeningHasEndedWellOrNot(t *testing.T) {
 		if step.do(); r.Tried() != step.want {
 			t.Errorf("%s: tried is %v", step.what, r.Tried())
 		}
+	}
+}
+
+func TestAnUnknownStateHasATextAndDoesNotPanic(t *testing.T) {
+	if got := fmt.Sprint(State(9), State(-1)); got != "state(9) state(-1)" {
+		t.Error(got)
 	}
 }

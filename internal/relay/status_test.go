@@ -228,3 +228,11 @@ func TestRunbooksOfThePagesExist(t *testing.T) {
 		t.Errorf("found only %d runbooks", found)
 	}
 }
+
+func TestAnEvictedRelayIsShownAsEvictedAndNotAsACandidate(t *testing.T) {
+	for state, want := range map[string]statuspage.PeerState{"primary": statuspage.Active, "backup": statuspage.Backup, "none": statuspage.Candidate, "evicted": statuspage.Evicted} {
+		if got := peerState(peerDescription{State: state}, nil); got != want {
+			t.Errorf("%s is shown as %s, want %s", state, got, want)
+		}
+	}
+}

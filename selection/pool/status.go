@@ -35,7 +35,12 @@ const (
 
 var tierNames = [...]string{"same_dc", "same_region", "global"}
 
-func (t Tier) String() string { return tierNames[t] }
+func (t Tier) String() string {
+	if int(t) < len(tierNames) {
+		return tierNames[t]
+	}
+	return fmt.Sprintf("tier(%d)", t)
+}
 
 // tier returns how near the peer is. It is computed at each use, because a peer may move.
 func (p *Peer) tier(datacenter, region string) Tier {
@@ -233,7 +238,12 @@ var kindNames = [...]string{
 	"evicted", "promoted", "refreshed", "readmitted",
 }
 
-func (k Kind) String() string { return kindNames[k] }
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", k)
+}
 
 // Reason is the reason of an event. The values are labels of metrics.
 type Reason string
@@ -269,7 +279,12 @@ const (
 
 var roleNames = [...]string{"none", "primary", "backup"}
 
-func (r Role) String() string { return roleNames[r] }
+func (r Role) String() string {
+	if int(r) < len(roleNames) {
+		return roleNames[r]
+	}
+	return fmt.Sprintf("role(%d)", r)
+}
 
 // Event is one change in the pool.
 type Event struct {

@@ -498,3 +498,7 @@ func (r *rig) linkOf(id string) LinkID {
 	r.t.Fatalf("%s is not connected", id)
 	return 0
 }
+
+func TestAnUnknownTierRoleOrKindHasATextAndDoesNotPanic(t *testing.T) {
+	want(t, "texts", fmt.Sprint(Tier(9), Role(9), Kind(99)), "tier(9) role(9) kind(99)")
+}

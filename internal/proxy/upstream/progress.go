@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -26,10 +27,13 @@ func Sides() []string { return []string{"client", "endpoint", "both"} }
 
 // String returns one of Sides, empty for SilentNone.
 func (s Silent) String() string {
-	if s == SilentNone {
+	switch {
+	case s == SilentNone:
 		return ""
+	case int(s) <= len(Sides()):
+		return Sides()[s-1]
 	}
-	return Sides()[s-1]
+	return fmt.Sprintf("silent(%d)", s)
 }
 
 // BehindRelay returns the limit for the listeners that relays send to. It is longer than

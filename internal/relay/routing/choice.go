@@ -174,7 +174,7 @@ func (c *Choice) refresh(b *selection.Balancer, now selection.Instant) {
 	}
 	var out []string
 	for _, s := range b.Stats(now) {
-		if s.State == "evicted" {
+		if s.State == selection.Evicted {
 			out = append(out, s.ID)
 		}
 	}

@@ -78,7 +78,7 @@ func (r *ringway) Refresh(now selection.Instant) {
 	if r.failed {
 		r.failed = false
 		for _, s := range r.Stats(now) {
-			gone := s.State == "evicted"
+			gone := s.State == selection.Evicted
 			if gone && !r.evicted[s.ID] {
 				r.evictions++
 			}
