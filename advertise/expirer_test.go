@@ -215,7 +215,7 @@ func TestWhatThisNodeLacksSaysNothingOfTheEndpoint(t *testing.T) {
 	})
 }
 
-func TestANodeThatMayBeCutOffBlamesNobody(t *testing.T) {
+func TestANodeThatMayBeCutOffExpiresNoEndpoint(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
 		w := newWire(t)
 		relay := n.join("relay-0", membership.RoleRelay)

@@ -523,7 +523,7 @@ func TestAFloodOfOffencesIsCountedAndLoggedALineASecond(t *testing.T) {
 	})
 }
 
-func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNobody(t *testing.T) {
+func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNoOther(t *testing.T) {
 	hostile(t, func(t *testing.T, f *fleet) {
 		before := f.relay.catalogue.View()
 		for range maxWaiting + 40 {

@@ -376,7 +376,7 @@ func TestOneStatementIsOneRecordHoweverItIsFramedAndSigned(t *testing.T) {
 }
 
 // The reference is what a store holds that hears the true records only.
-func TestWhateverIsForgedAStoreHoldsWhatItsAuthorsSaid(t *testing.T) {
+func TestAStoreHoldsOnlySignedRecordsDespiteForgeries(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := newKeys("a", "b", "c")
 		still := &signedStill{still: newStill("relay"), author: author{k, "relay"}}

@@ -197,7 +197,7 @@ func TestARestartWithTheSameIDAndANewAddressReplacesTheOldInstanceAtOnce(t *test
 	})
 }
 
-func TestALeaverIsToldFromACrash(t *testing.T) {
+func TestALeaveIsDistinguishedFromACrash(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1" })
 	leaver := start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{seed.Addr()} })
 	seed.await(t, "r2", sees("r1", "r2"))

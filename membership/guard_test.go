@@ -339,7 +339,7 @@ func TestMemberlistSeesNothingThatIsNotProven(t *testing.T) {
 	})
 }
 
-func TestTheCertificateOfAThirdMemberIsAskedForWhereItWasToldOf(t *testing.T) {
+func TestTheCertificateOfAThirdMemberIsRequestedFromItsAnnouncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)
 		third, teller, to := w.member("third", nil), w.member("teller", nil), w.member("to", nil)

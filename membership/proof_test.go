@@ -210,7 +210,7 @@ func TestAMemberThatIsSaidToLeaveSaysThatItStays(t *testing.T) {
 	}
 }
 
-func TestAGoodbyeThatItsAuthorDidNotSignChangesNothing(t *testing.T) {
+func TestALeaveNoticeThatItsAuthorDidNotSignChangesNothing(t *testing.T) {
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil) })
 	var others []*testNode

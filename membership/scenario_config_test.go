@@ -27,8 +27,8 @@ var shownBy = map[string]string{
 	"Role":            "TestAStreamReachesTheMemberItNames",
 	"Datacenter":      "TestMembersFindEachOtherThroughOneSeedAndAgree",
 	"Region":          "TestTheOthersLearnWhatANodeSaysOfItself",
-	"BindAddr":        "TestANodeListensWhereItIsToldAndIsFoundWhereItSays",
-	"AdvertiseAddr":   "TestANodeListensWhereItIsToldAndIsFoundWhereItSays",
+	"BindAddr":        "TestANodeListensAtItsBindAddressAndIsFoundAtItsAdvertiseAddress",
+	"AdvertiseAddr":   "TestANodeListensAtItsBindAddressAndIsFoundAtItsAdvertiseAddress",
 	"ForwardAddr":     "TestTheOthersLearnWhatANodeSaysOfItself",
 	"AdminAddr":       "TestTheOthersLearnWhatANodeSaysOfItself",
 	"Version":         "TestTheOthersLearnWhatANodeSaysOfItself",
@@ -41,7 +41,7 @@ var shownBy = map[string]string{
 	"MaxNewMembers":   "TestAMemberMayTellOfSoManyUnprovenOnesAMinute",
 	"Identity":        "TestWhoIsRefusedForItsCertificateOrKeyLearnsWhy",
 	"Keyring":         "TestWithoutCertificatesAnotherKeyIsRefusedOnBothSides",
-	"Network":         "TestANodeListensWhereItIsToldAndIsFoundWhereItSays",
+	"Network":         "TestANodeListensAtItsBindAddressAndIsFoundAtItsAdvertiseAddress",
 	"Logger":          "TestAForeignClusterIsRefusedOnBothSidesAndNeverSeen",
 	"Registerer":      "TestTheMetricsAreWhereTheConfigurationSays",
 	"clock":           "TestASecondProcessWithOurIDIsReported",
@@ -150,7 +150,7 @@ func TestTheOthersLearnWhatANodeSaysOfItself(t *testing.T) {
 	})
 }
 
-func TestANodeListensWhereItIsToldAndIsFoundWhereItSays(t *testing.T) {
+func TestANodeListensAtItsBindAddressAndIsFoundAtItsAdvertiseAddress(t *testing.T) {
 	inBubble(t, func(s *small) {
 		a := s.node(func(c *Config) { c.BindAddr, c.AdvertiseAddr = "0.0.0.0:7999", "10.0.0.1:7999" })
 		b := s.node(func(c *Config) { c.Seeds = []string{"10.0.0.1:7999"} })

@@ -152,7 +152,7 @@ func TestAMemberWithoutACertificateLearnsWhatIsMissingAndIsCountedApart(t *testi
 }
 
 // A line of a log is one line: memberlist's errors are lists over several.
-func TestAJoinThatFailsSaysSoOnOneLine(t *testing.T) {
+func TestAJoinThatFailsIsLoggedOnOneLine(t *testing.T) {
 	n := start(t, func(c *Config) { c.ID, c.Seeds = "n", []string{freePort(t), freePort(t)} })
 	got := n.refusedFor(t)
 	if strings.ContainsAny(got, "\n\t") || strings.Contains(got, "occurred") || strings.Contains(got, "Failed to join") || !strings.Contains(got, "connection refused") {
@@ -160,7 +160,7 @@ func TestAJoinThatFailsSaysSoOnOneLine(t *testing.T) {
 	}
 }
 
-func TestACertificateForSomebodyElseIsRefusedAtStart(t *testing.T) {
+func TestACertificateOfAnotherHolderIsRefusedAtStart(t *testing.T) {
 	c := Config{Cluster: "test", Environment: "ci", ID: "r1", Role: RoleRelay, BindAddr: "127.0.0.1:0"}
 	certified(t, authority(t), &c, func(claims *identity.Claims) { claims.Node, claims.Role = "r2", "worker" })
 	_, err := New(c)
@@ -307,7 +307,7 @@ func TestWithoutCertificatesAnotherKeyIsRefusedOnBothSides(t *testing.T) {
 	}
 }
 
-func TestANodeWithoutKeysSaysSo(t *testing.T) {
+func TestANodeWithoutKeysReportsIt(t *testing.T) {
 	n := start(t, func(c *Config) { c.ID = "r1" })
 	if _, err := n.Keys(t.Context(), ListKeys, ""); err != ErrNoKeyring {
 		t.Errorf("%v", err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestTakeBeginsARequestOnTheNamedEndpointWhateverItsState(t *testing.T) {
+func TestTakeBeginsARequestOnTheNamedEndpointInAnyState(t *testing.T) {
 	r := fleet(t, 5, DefaultConfig())
 	r.requests(4, "w0", 0, Failure)
 	for i, want := range []State{Evicted, HalfOpen, Active} {

@@ -80,7 +80,7 @@ func TestNoMoreThanMaxOpeningAreOpenedAtOneTime(t *testing.T) {
 	r.step(list("d"), nil)
 }
 
-func TestAConnectionThatNobodyNeedsClosesAfterTheDrainDelay(t *testing.T) {
+func TestAnUnneededConnectionClosesAfterTheDrainDelay(t *testing.T) {
 	r := newRig(t, Config{}).want("s", list("a", "b"), nil).connect()
 	r.want("s", list("b", "c"), nil).step(list("c"), nil)
 	r.states(map[State]int{Open: 1, Opening: 1, Draining: 1})

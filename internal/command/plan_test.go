@@ -145,7 +145,7 @@ func TestPlanAndExplainOfWhatIsNotThereSayNothingMatched(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRelayIsAnErrorThatSaysSo(t *testing.T) {
+func TestWhatIsNoRelayIsAnErrorThatNamesTheReason(t *testing.T) {
 	stranger := httptest.NewServer(http.NotFoundHandler())
 	defer stranger.Close()
 	addr := stranger.Listener.Addr().String()

@@ -59,7 +59,7 @@ func TestAFleetKeepsItsPromisesFromStartToEnd(t *testing.T) {
 			"a request that names no known service is refused":           f.unknownServiceIsRefused,
 			"a worker of another cluster is refused and told why":        f.foreignWorkerIsRefused,
 			"garbage on every listener is counted and changes nothing":   f.garbageChangesNothing,
-			"a client that goes away in the middle costs nobody else":    f.abandonedRequestsCostNobody,
+			"a client that goes away in the middle costs no other":    f.abandonedRequestsCostNoOther,
 			"the pages of the admin API agree on all relays":             f.adminAgrees,
 			"a port that is taken is an error that names it":             f.takenPortIsAnError,
 			"a client cannot set the headers that belong to the relays":  f.reservedHeadersAreDropped,
@@ -329,7 +329,7 @@ func throw(t *testing.T, network, addr string, b []byte) {
 	_ = conn.Close()
 }
 
-func (f *fleet) abandonedRequestsCostNobody(t *testing.T) {
+func (f *fleet) abandonedRequestsCostNoOther(t *testing.T) {
 	r := f.relays[1]
 	client := newClient(t)
 	const requests = 10

@@ -154,7 +154,7 @@ func TestNoMoreRunAndWaitThanAllowedAndTheRestIsRejected(t *testing.T) {
 	})
 }
 
-func TestWhateverHappensInExpireTheKeyAndThePlaceAreFreed(t *testing.T) {
+func TestAfterEveryExpireTheKeyAndThePlaceAreFreed(t *testing.T) {
 	for name, c := range map[string]struct {
 		expire func() (expiry.Outcome, error)
 		log    string

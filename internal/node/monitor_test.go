@@ -125,7 +125,7 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return s.body.Write(p)
 }
 
-func TestASlowReaderDelaysNobodyAndIsToldWhatItMissed(t *testing.T) {
+func TestASlowReaderDelaysNoOtherAndGetsTheNumberOfMissedLines(t *testing.T) {
 	logger, _, m, _ := monitored(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -199,7 +199,7 @@ func TestReadersAreBounded(t *testing.T) {
 	}
 }
 
-func BenchmarkADebugRecordThatNobodyReads(b *testing.B) {
+func BenchmarkADebugRecordWithoutReaders(b *testing.B) {
 	base, _ := node.NewLogger(io.Discard, "info", "json")
 	for name, logger := range map[string]*slog.Logger{"log": base, "log and monitor": node.NewMonitor().Tap(base)} {
 		b.Run(fmt.Sprint(name), func(b *testing.B) {

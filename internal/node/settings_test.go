@@ -53,7 +53,7 @@ func TestOnLoopbackNothingNeedsSecuring(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatOthersReachIsProtectedOrTheOperatorSaysSo(t *testing.T) {
+func TestAnAddressThatOthersReachIsProtectedOrTheOperatorAllowsIt(t *testing.T) {
 	good, bad := filepath.Join(t.TempDir(), "good"), filepath.Join(t.TempDir(), "bad")
 	for file, text := range map[string]string{good: "node w-7\n", bad: "node w-7\nw-8\n"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -225,7 +225,7 @@ func TestAnAnswerWithoutATTLCountsForTheDNSCacheTTL(t *testing.T) {
 	}
 }
 
-func TestAddressesThatChangeTooOftenAreRefusedWhenToldTo(t *testing.T) {
+func TestAddressesThatChangeTooOftenAreRefusedIfConfigured(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
 		var asked atomic.Int64
 		changing := nameServer(t, func(m *dns.Msg) bool {

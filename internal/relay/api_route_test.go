@@ -145,7 +145,7 @@ func TestAServiceShowsItsStrategy(t *testing.T) {
 	}
 }
 
-func TestARelayWhoseStrategyFindsNobodySaysSo(t *testing.T) {
+func TestARelayWhoseStrategyFindsNoEndpointReportsIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Selection, s.ExposeRouteHeaders = []string{"manual;preferred=w9"}, true })

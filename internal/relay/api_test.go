@@ -14,7 +14,7 @@ import (
 )
 
 // Four relays and four workers: every relay connects to three of them.
-func TestThePlanAndItsExplanationSayWhoConnectsToWhomAndWhoIsAbsent(t *testing.T) {
+func TestThePlanAndItsExplanationShowConnectionsAndAbsentMembers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	for range 4 {

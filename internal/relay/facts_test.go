@@ -16,7 +16,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-func TestRelaysTellEachOtherFactsWhateverSecuresThem(t *testing.T) {
+func TestRelaysExchangeFactsWithAndWithoutCertificates(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"certificates", "a gossip key", "nothing, on loopback"} {
 		t.Run("with "+how, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestFactsAreForRelaysAndNothingElseIsTaken(t *testing.T) {
 	}
 }
 
-func TestWithCertificatesAWorkerIsToldNoFacts(t *testing.T) {
+func TestWithCertificatesAWorkerGetsNoFacts(t *testing.T) {
 	t.Parallel()
 	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: time.Hour})
 	if err != nil {

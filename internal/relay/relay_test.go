@@ -163,7 +163,7 @@ func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
 	}
 }
 
-func TestARequestThatWasNotSentGoesToAnotherWorkerWhateverItsMethod(t *testing.T) {
+func TestARequestThatWasNotSentGoesToAnotherWorkerWithAnyMethod(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })

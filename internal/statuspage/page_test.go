@@ -134,7 +134,7 @@ func TestAServiceIsChosenByALinkThatNeedsNoScript(t *testing.T) {
 	}
 }
 
-func TestAnUnknownServiceIsNotFoundAndThePageSaysSo(t *testing.T) {
+func TestAnUnknownServiceIsNotFoundAndThePageShowsIt(t *testing.T) {
 	d := relayDocument(4)
 	d.Focus = nil
 	w := get(t, config(d), "/?service=nobody")

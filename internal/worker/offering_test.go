@@ -423,7 +423,7 @@ func TestRelaysAreSentToTheSidecarWhereItStandsInFront(t *testing.T) {
 }
 
 // Whatever happens at the same time, what the relays hear last is what is true.
-func TestWhatIsToldLastIsWhatIsTrueLast(t *testing.T) {
+func TestTheLastNotificationIsTheLastState(t *testing.T) {
 	instances := []*instance{startInstance(t), startInstance(t), startInstance(t)}
 	o, r, _ := startOffering(t)
 	var all []Service

@@ -122,7 +122,7 @@ func TestDeadlinesEndWaitsAsTimeouts(t *testing.T) {
 	})
 }
 
-func TestADialToNobodyIsRefusedAndOneIntoAHoleHangs(t *testing.T) {
+func TestADialToNoListenerIsRefusedAndOneIntoAHoleHangs(t *testing.T) {
 	bubble(t, memnet.Config{Latency: time.Millisecond}, func(t *testing.T, n *memnet.Network, a, b *memnet.Host) {
 		var op *net.OpError
 		_, err := a.Dial(context.Background(), addrB)

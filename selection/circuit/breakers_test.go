@@ -142,7 +142,7 @@ func TestOnlyOneProbeIsOutHoweverLongItTakes(t *testing.T) {
 	})
 }
 
-func TestTheRefusalNamesEverybodyAndTheRemedy(t *testing.T) {
+func TestTheRefusalNamesCallerServiceEndpointAndRemedy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := breakers(t, DefaultConfig())
 		send(b, "web", "ffffff")

@@ -138,7 +138,7 @@ func TestCancelledAndShedRequestsAreNoFailures(t *testing.T) {
 }
 
 // A hundred requests a second for ten seconds at each share of failures.
-func TestOnePercentOfFailuresEvictsNobodyAndTwentyPercentTheGuilty(t *testing.T) {
+func TestOnePercentOfFailuresEvictsNoPeerAndTwentyPercentTheFailingOne(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		everybody, first float64
@@ -204,7 +204,7 @@ func TestASlowPeerIsEvictedAndASlowFleetIsNot(t *testing.T) {
 	want(t, "the only peer", alone.told(Evicted), []string(nil))
 }
 
-func TestOneLongRequestEvictsNobody(t *testing.T) {
+func TestOneLongRequestEvictsNoPeer(t *testing.T) {
 	for at := range 20 {
 		r := newRig(t, config()).update(relays(8))
 		first, n := r.status().Primaries[0], 0
@@ -434,7 +434,7 @@ func TestAPeerThatIsGoneLosesItsPlaceAndItsKeys(t *testing.T) {
 	}
 }
 
-func TestNobodyIsPromotedWhoGoesAtTheSameTime(t *testing.T) {
+func TestNoBackupIsPromotedThatLeavesAtTheSameTime(t *testing.T) {
 	r := newRig(t, config()).update(relays(8))
 	s := r.status()
 	gone := append(s.Backups[:1:1], s.Primaries[0])

@@ -199,7 +199,7 @@ func has(t *testing.T, s tracingtest.Span, want map[string]string) {
 	}
 }
 
-func TestARequestThatIsNotSampledSaysSoToTheWorkerAndSendsNothing(t *testing.T) {
+func TestARequestThatIsNotSampledPassesThatToTheWorkerAndExportsNothing(t *testing.T) {
 	var seen headers
 	h := tracedTo(t, 0, endpoint(t, &seen))
 	for _, parent := range []string{"", strings.TrimSuffix(callers, "01") + "00", "garbage"} {

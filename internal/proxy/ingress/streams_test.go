@@ -303,7 +303,7 @@ func TestTheKeyDecidesAndStaysOnTheRelaysSide(t *testing.T) {
 	}
 }
 
-func TestWhyNobodyCanBePickedIsInTheAnswer(t *testing.T) {
+func TestTheReasonForNoEndpointIsInTheAnswer(t *testing.T) {
 	f := newFront(t, 2, http.NotFoundHandler())
 	f.choose("manual;preferred=w8,w9")
 	resp := f.get("/", "")

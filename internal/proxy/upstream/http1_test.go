@@ -326,7 +326,7 @@ func TestFieldsWithLineBreaksAreNeverWritten(t *testing.T) {
 	}
 }
 
-func TestShedAnswersAreTold(t *testing.T) {
+func TestShedAnswersAreReported(t *testing.T) {
 	for answer, want := range map[string]upstream.Result{
 		"429 Too Many Requests\r\n":                       {Status: 429, Load: -1, Shed: true},
 		"503 Service Unavailable\r\n":                     {Status: 503, Load: -1},

@@ -15,7 +15,7 @@ import (
 )
 
 // A connection that is open proves nothing: behind a broken path it stays open.
-func TestARelayThatReachesNoWorkerForTenSecondsSaysSoWithoutAnyTraffic(t *testing.T) {
+func TestARelayThatReachesNoWorkerForTenSecondsReportsItWithoutAnyTraffic(t *testing.T) {
 	var cut bool
 	dial := func(context.Context, string, string) (net.Conn, error) {
 		if cut {

@@ -286,7 +286,7 @@ type views chan *advertise.View
 func (v views) Watch(context.Context) <-chan *advertise.View { return v }
 
 // What others keep of a service they can give back when its name is forgotten.
-func TestAServiceThatIsForgottenIsGoneAndToldOf(t *testing.T) {
+func TestAServiceThatIsForgottenIsGoneAndReported(t *testing.T) {
 	t.Parallel()
 	full, empty := join(t, "r1", membership.RoleRelay, nil), join(t, "r1", membership.RoleRelay, nil)
 	offer(t, join(t, "w1", membership.RoleWorker, full), advertise.Service{Name: "echo", Address: backend(t)})

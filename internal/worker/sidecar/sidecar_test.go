@@ -257,7 +257,7 @@ func TestNoMoreThanTheSlotsOfAnEndpointAreInFlightThere(t *testing.T) {
 	}
 }
 
-func TestSlotsAreCountedExactlyWhateverArrivesAtOnce(t *testing.T) {
+func TestSlotsAreCountedExactlyUnderConcurrentRequests(t *testing.T) {
 	const slots, requests = 3, 200
 	var now, most, accepted atomic.Int64
 	service := serve(t, "echo", "", func(http.ResponseWriter, *http.Request) {
@@ -560,7 +560,7 @@ func TestAStopFinishesWhatIsInFlightAndTakesNothingNew(t *testing.T) {
 	}
 }
 
-func TestAStopEndsWithinItsBoundWhateverHangs(t *testing.T) {
+func TestAStopEndsWithinItsBoundAlsoIfConnectionsHang(t *testing.T) {
 	for name, c := range map[string]struct {
 		do, got, failed, log string
 		sessions             float64 // that are counted as ended

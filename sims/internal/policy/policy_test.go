@@ -118,7 +118,7 @@ func TestLeastRequestAvoidsTheBusy(t *testing.T) {
 	}
 }
 
-func TestEWMATakesTheFasterForEver(t *testing.T) {
+func TestEWMATakesTheFasterForever(t *testing.T) {
 	c := client(EWMA, 2)
 	c.Done(queueing.Ticket{Worker: 0}, queueing.Answer{Now: seconds(1)})
 	c.Done(queueing.Ticket{Worker: 1}, queueing.Answer{Now: seconds(0.5)})
@@ -242,7 +242,7 @@ func TestRingwayIsTheBalancerThatItIsGiven(t *testing.T) {
 	}
 }
 
-func TestWhoeverIsNotToldOfLoadKnowsLess(t *testing.T) {
+func TestAPolicyWithoutLoadReportsKnowsLess(t *testing.T) {
 	cfg := selection.DefaultConfig()
 	told := run(t, Ringway("told", cfg), queueing.Hetero, 0.9)
 	if not := run(t, Unreported("not told", Ringway("told", cfg)), queueing.Hetero, 0.9); not.Percentile(50) <= told.Percentile(50) {

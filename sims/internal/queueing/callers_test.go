@@ -119,7 +119,7 @@ type probing struct{ *anyone }
 
 func (probing) Probed(Probe, selection.Instant) {}
 
-func TestWhoeverProbesCannotHaveLongerQueues(t *testing.T) {
+func TestAPolicyThatProbesCannotHaveLongerQueues(t *testing.T) {
 	p := telling(nil)
 	plain := p.New
 	p.New = func(env Env) Client { return probing{plain(env).(*anyone)} }

@@ -47,7 +47,7 @@ var (
 	shedding = defence{retries: true, shedding: true}
 )
 
-func TestAStormOutlivesTheRush(t *testing.T) {
+func TestARetryStormOutlivesTheRush(t *testing.T) {
 	o := stormOf(t, neither)
 	if o.after > 0.05 || o.stays < 4 {
 		t.Errorf("after the rush %.1f %% of the requests are in time with neither budget nor shedding, at %.1f attempts each", 100*o.after, o.stays)
