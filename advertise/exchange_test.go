@@ -39,7 +39,7 @@ func (s *still) HandleStream(_ string, h func(context.Context, membership.Peer, 
 	s.serve = h
 }
 func (s *still) OpenStream(context.Context, string, string) (net.Conn, error) {
-	return nil, errors.New("nobody can be reached")
+	return nil, errors.New("no member can be reached")
 }
 func (s *still) Watch(ctx context.Context) <-chan *membership.Snapshot {
 	out := make(chan *membership.Snapshot, 1)

@@ -142,7 +142,7 @@ func TestANewerRecordIsANewOffer(t *testing.T) {
 		x.Observe(one(t, relay))
 		settle(time.Second)
 		if !one(t, relay).Unreachable {
-			t.Fatal("nobody listens, and it is not unreachable")
+			t.Fatal("without a listener it is not unreachable")
 		}
 		offer(t, worker, echoOn(80, "restarted"))
 		settle(time.Second)

@@ -47,7 +47,7 @@ func TestStoresMergeLikeSets(t *testing.T) {
 			t.Fatal("not idempotent: a store that hears its own records is another")
 		}
 		if !same(a.plus(b), b.plus(a)) {
-			t.Fatal("not commutative: who hears whom matters")
+			t.Fatal("not commutative: the order of merges matters")
 		}
 		if !same(a.plus(b).plus(c), a.plus(b.plus(c))) {
 			t.Fatal("not associative: the order of meetings matters")

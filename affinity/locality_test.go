@@ -244,7 +244,7 @@ func TestASkippedRelayServesOtherServicesOnly(t *testing.T) {
 	for _, source := range []affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot} {
 		cfg.IndexSource, cfg.Skip = source, nil
 		before := mustPlan(t, cfg).Affine()
-		cfg.Skip = []string{before[1], "nobody"}
+		cfg.Skip = []string{before[1], "absent"}
 		after := mustPlan(t, cfg).Affine()
 		if slices.Contains(after, before[1]) || len(after) != 5 {
 			t.Errorf("%s: skipping %s of %q leaves %q", source, before[1], before, after)

@@ -163,7 +163,7 @@ func TestAForeignClusterIsRefusedOnBothSidesAndNeverSeen(t *testing.T) {
 		t.Errorf("joiner's error is %v, want %s", err, want)
 	}
 	if !strings.Contains(seed.log.String(), `cluster mismatch: ours \"test\", theirs \"prod\" (`) || !strings.Contains(seed.log.String(), "direction=inbound") {
-		t.Errorf("the seed does not say whom it refused:\n%s", seed.log)
+		t.Errorf("the seed does not log the refused member:\n%s", seed.log)
 	}
 	if got := testutil.ToFloat64(seed.metrics.refusals.WithLabelValues(inbound, fieldCluster)); got < 1 {
 		t.Errorf("the seed counted %v refusals", got)
@@ -379,8 +379,8 @@ func TestAStreamReachesTheMemberItNames(t *testing.T) {
 	if p := <-served; p.ID != "b" || p.Role != RoleWorker || p.Epoch != b.Epoch() {
 		t.Fatalf("served %+v", p)
 	}
-	if _, err := b.OpenStream(t.Context(), "nobody", ProtocolSync); err == nil {
-		t.Fatal("a stream to nobody was opened")
+	if _, err := b.OpenStream(t.Context(), "absent", ProtocolSync); err == nil {
+		t.Fatal("a stream to an unknown member was opened")
 	}
 	(&testNode{Node: a, log: &logBuffer{}}).await(t, "b", sees("a", "b"))
 	if _, err := a.OpenStream(t.Context(), "b", ProtocolSync); err == nil || !strings.Contains(err.Error(), "protocol mismatch") {

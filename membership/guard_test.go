@@ -262,7 +262,7 @@ func TestARecordingOfADeadMemberBringsNothingBackAtARestartedOne(t *testing.T) {
 			t.Errorf("delivered: %d at the member that knew it, %d at the restarted one", len(b.delivered), len(restarted.delivered))
 		}
 		if len(restarted.requested) != 0 || restarted.packets != 0 {
-			t.Errorf("questions that nobody answers are kept: %d, with %d packets", len(restarted.requested), restarted.packets)
+			t.Errorf("unanswered questions are kept: %d, with %d packets", len(restarted.requested), restarted.packets)
 		}
 	})
 }

@@ -48,7 +48,7 @@ func FuzzSealedMessage(f *testing.F) {
 			t.Fatal(err)
 		}
 		if plain, err := k.unseal(sealed, nil); err == nil && string(plain) != said {
-			t.Fatalf("%x opened as %q, which nobody sealed", sealed, plain)
+			t.Fatalf("%x opened as %q, which was not sealed", sealed, plain)
 		}
 	})
 }

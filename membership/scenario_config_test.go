@@ -165,7 +165,7 @@ func TestANodeListensAtItsBindAddressAndIsFoundAtItsAdvertiseAddress(t *testing.
 		s.node(func(c *Config) { c.AdvertiseAddr = "10.0.0.99:7400"; c.Seeds = []string{"10.0.0.1:7999"} })
 		time.Sleep(time.Minute)
 		if _, seen := a.Snapshot().Get("c"); seen {
-			t.Error("a member that nobody reaches stays")
+			t.Error("a member that cannot be reached stays")
 		}
 		if _, err := s.hosts[0].Listen("10.0.0.1:7999"); err == nil {
 			t.Error("a does not listen at its port")

@@ -142,7 +142,7 @@ func TestAnotherTierIsKnownByEnoughRecentRequests(t *testing.T) {
 		return r.tiers[0].failureElsewhere()
 	}
 	if got := others(); got != unknownFailing {
-		t.Errorf("%v expected of a tier that nobody has tried", got)
+		t.Errorf("%v expected of an untried tier", got)
 	}
 	r.requests(knownAfter-1, "t1-0", 0, Success)
 	if got := others(); got != unknownFailing {

@@ -85,7 +85,7 @@ func TestOneClusterRemainsWhenASeedIsDeadAndAllOthersAreRestarted(t *testing.T) 
 		(*p).Kill(t)
 		*p = start(t, (*p).Config)
 		await(t, (*p).Name()+" lives again", func() bool { return f.client.get(admin, "/healthz").status == 200 })
-		if *p != second.process { // nobody is there whom it could look for
+		if *p != second.process { // no other member is there to find
 			await(t, (*p).Name()+" is ready again", func() bool { _, status := f.ready(admin); return status == 200 })
 		}
 	}

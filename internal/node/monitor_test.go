@@ -57,7 +57,7 @@ func read(t *testing.T, url string) (lines *bufio.Scanner, stop func()) {
 func TestAReaderSeesWhatTheLogLeavesOut(t *testing.T) {
 	logger, log, m, url := monitored(t)
 	if logger.Enabled(t.Context(), slog.LevelDebug) {
-		t.Error("debug records are made although nobody reads them")
+		t.Error("debug records are made without readers")
 	}
 	lines, stop := read(t, url+"?level=debug")
 	logger.With("member", "r1").WithGroup("peer").Debug("a detail", "took", 1500*time.Millisecond)
@@ -171,7 +171,7 @@ func TestASlowReaderDelaysNoOtherAndGetsTheNumberOfMissedLines(t *testing.T) {
 		}
 	}
 	if dropped == 0 || got+dropped != lines {
-		t.Errorf("%d lines came and %d were told of as dropped, of %d", got, dropped, lines)
+		t.Errorf("%d lines came and %d were reported as dropped, of %d", got, dropped, lines)
 	}
 }
 

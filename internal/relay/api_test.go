@@ -139,7 +139,7 @@ func TestWhatCannotBeExplainedIsSaid(t *testing.T) {
 	f.worker("w1", advertise.Service{Name: "echo", Address: refusing(t), State: advertise.Draining})
 	r.settled(t, "echo", 1)
 	for path, want := range map[string]int{
-		"echo/plan": 503, "nobody/plan": 404, "nobody/explain": 404, "echo/explain?worker=w9": 404,
+		"echo/plan": 503, "absent/plan": 404, "absent/explain": 404, "echo/explain?worker=w9": 404,
 		"echo/explain": 200, "echo/explain?worker=w1": 200,
 	} {
 		var answer struct{ Error, Reason string }

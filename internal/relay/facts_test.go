@@ -193,9 +193,9 @@ func TestWhoTellsNoFactsIsAFinding(t *testing.T) {
 		{"one that refuses", answering(403, "{}"), false, "403"},
 		{"garbage", answering(200, "<html>"), false, "no facts"},
 		{"too much", answering(200, `{"format":1,"relay":"`+strings.Repeat("x", check.MaxFacts)+`"}`), false, "more than"},
-		{"nobody", refusing(t), false, "refused"},
+		{"absent", refusing(t), false, "refused"},
 		{"no address", "", false, "no peer address"},
-		{"somebody else", other, false, "new owner"},
+		{"another owner", other, false, "new owner"},
 		{"silence", silent.Addr().String(), false, "deadline"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -157,15 +157,15 @@ func TestThePageShowsWhatTheRelayDoes(t *testing.T) {
 	if len(d.Notices) != 1 || d.Notices[0].Runbook != "too-few-relays" || !strings.Contains(d.Notices[0].Remedy, "at least 1 more") {
 		t.Errorf("%+v", d.Notices)
 	}
-	if none := source.document(t.Context(), "nobody"); none.Focus != nil {
-		t.Errorf("a service that nobody offers: %+v", none.Focus)
+	if none := source.document(t.Context(), "absent"); none.Focus != nil {
+		t.Errorf("a service without offers: %+v", none.Focus)
 	}
 
 	status, page := r.api(t, "/?service=echo", nil)
 	if status != http.StatusOK || !strings.Contains(page, ">w2<") {
 		t.Errorf("%d %s", status, page)
 	}
-	if status, _ := r.api(t, "/?service=nobody", nil); status != http.StatusNotFound {
+	if status, _ := r.api(t, "/?service=absent", nil); status != http.StatusNotFound {
 		t.Errorf("%d", status)
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.AdminAddr()+"/api/v1/drain", nil)

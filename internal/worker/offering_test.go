@@ -362,7 +362,7 @@ func TestReasonsSayWhyNothingIsOffered(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if _, heard, _ := r.last(); heard > 0 {
-		t.Error("the relays were told of nothing")
+		t.Error("the relays got no announcement")
 	}
 	mustReplace(t, o, i.service(t, "a", ""), unchecked(t, "b"))
 	if got := o.reasons(); got != nil {

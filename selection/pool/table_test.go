@@ -140,11 +140,11 @@ func TestCancelledAndShedRequestsAreNoFailures(t *testing.T) {
 // A hundred requests a second for ten seconds at each share of failures.
 func TestOnePercentOfFailuresEvictsNoPeerAndTwentyPercentTheFailingOne(t *testing.T) {
 	for _, c := range []struct {
-		name             string
-		everybody, first float64
-		evicted          bool
+		name       string
+		all, first float64
+		evicted    bool
 	}{
-		{"nobody fails", 0, 0, false},
+		{"none fails", 0, 0, false},
 		{"1 % background", 0.01, 0.01, false},
 		{"3 % background", 0.03, 0.03, false},
 		{"one fails at 20 %", 0, 0.2, true},
@@ -157,7 +157,7 @@ func TestOnePercentOfFailuresEvictsNoPeerAndTwentyPercentTheFailingOne(t *testin
 		first := r.status().Primaries[0]
 		r.told()
 		r.traffic(1000, func(id string) (Outcome, time.Duration) {
-			share := c.everybody
+			share := c.all
 			if id == first {
 				share = c.first
 			}
@@ -407,7 +407,7 @@ func TestAPeerThatRefusesIsNotCalledInACircleAndAnotherTakesThePlace(t *testing.
 	all.update(relays(3))
 	_, err := all.Acquire(Request{}, all.now)
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), "tried again in") {
-		t.Errorf("nobody lets itself be connected to: %v", err)
+		t.Errorf("no peer accepts connections: %v", err)
 	}
 	all.refuse = nil
 	all.wait(2 * time.Second)

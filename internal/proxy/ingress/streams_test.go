@@ -329,6 +329,6 @@ func TestEveryDecisionIsInTheLogWhenItIsAskedFor(t *testing.T) {
 	req.Header.Set(ingress.ServiceHeader, "echo")
 	f.handlerWith(slog.LevelInfo).ServeHTTP(httptest.NewRecorder(), req)
 	if log := f.log.String(); log != before {
-		t.Errorf("nobody asked:\n%s", strings.TrimPrefix(log, before))
+		t.Errorf("without a request:\n%s", strings.TrimPrefix(log, before))
 	}
 }

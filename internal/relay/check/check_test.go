@@ -166,7 +166,7 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			f.Services[0].RelaysPerWorker["w2"] = 4
 			lack(f.Peers[0].Facts, "w2")
 		}, []string{"coverage warning w2: has 3 of 4 relays connected"}, ""},
-		{"a worker that nobody reaches", func(f *check.Fleet) {
+		{"a worker that no relay reaches", func(f *check.Fleet) {
 			for _, one := range all(f) {
 				lack(one, "w2")
 			}
@@ -232,7 +232,7 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			[]string{"addresses failed r1: r3 cannot connect to r1 at 10.0.0.1:7420: no route to host"}, "--peer-addr"},
 		{"loopback, and others are elsewhere", func(f *check.Fleet) { f.Self.PeerAddr = "127.0.0.1:7420" },
 			[]string{"addresses failed r1: the peer address 127.0.0.1:7420, and r1 is on another host"}, ""},
-		{"everybody on loopback", func(f *check.Fleet) {
+		{"all on loopback", func(f *check.Fleet) {
 			for id := range f.Addresses {
 				f.Addresses[id] = "127.0.0.1:7400"
 			}

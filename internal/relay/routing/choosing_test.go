@@ -132,10 +132,10 @@ func TestAStrategyOutlivesTheEndpointsThatAdvertisedIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.decides(); got != "stable advertisement" {
-		t.Errorf("nobody is left: %s", got)
+		t.Errorf("none is left: %s", got)
 	}
 	if got := c.decides(""); got != "p2c default" {
-		t.Errorf("somebody advertises none: %s", got)
+		t.Errorf("one advertises none: %s", got)
 	}
 }
 

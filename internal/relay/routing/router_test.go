@@ -208,8 +208,8 @@ func TestAServiceWhoseWorkersAreGoneIsStillKnown(t *testing.T) {
 	await(t, "echo", func() bool { s, ok := r.Service("echo"); return ok && len(s.Route().Range) == 1 })
 	w.catalogue.Withdraw()
 	await(t, "no endpoint", func() bool { s, ok := r.Service("echo"); return ok && s.Route().Plan == nil })
-	if _, ok := r.Service("nobody"); ok {
-		t.Error("a service that nobody ever offered is known")
+	if _, ok := r.Service("absent"); ok {
+		t.Error("a service that was never offered is known")
 	}
 	if all := r.Services(); len(all) != 1 || all[0].Name != "echo" {
 		t.Errorf("services %v", all)

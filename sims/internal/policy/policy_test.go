@@ -224,7 +224,7 @@ func TestTheOmniscientIsBest(t *testing.T) {
 func TestEvictionsAreCounted(t *testing.T) {
 	for _, p := range []queueing.Policy{PeakEWMA, Ringway("ringway", selection.DefaultConfig())} {
 		if r := run(t, p, queueing.FailFast, 0.7); r.Evictions == 0 {
-			t.Errorf("%s: nobody evicted a worker that fails every request", p.Name)
+			t.Errorf("%s: a worker that fails every request is not evicted", p.Name)
 		}
 		if r := run(t, p, queueing.Hetero, 0.7); r.Evictions > 0 {
 			t.Errorf("%s: %d evictions without a failure", p.Name, r.Evictions)
