@@ -25,11 +25,11 @@ const instancesKey = "memberlist.node.instances"
 
 // ignored are the measurements of memberlist that are not exported, with the reason.
 var ignored = map[string]string{
-	"memberlist.size.local":   "it is no size: memberlist reads it from the wrong place",
-	"memberlist.udp.received": "it is of a transport that members here do not use",
+	"memberlist.size.local":   "memberlist reads the size from bytes 1 to 4 of the message, which do not hold a size",
+	"memberlist.udp.received": "of the UDP transport of memberlist, which members do not use",
 }
 
-// New registers the metrics.
+// NewGossipSink registers the metrics.
 func NewGossipSink(reg prometheus.Registerer) *GossipSink {
 	f := promauto.With(reg)
 	vector := func(name, help, label string) *prometheus.CounterVec {
