@@ -35,8 +35,8 @@ const maxRefusals = 100
 // clock; the view builder owns it.
 type admission struct {
 	Rules
-	// told is called for each refusal, once per record. Nil: no call.
-	told func(Refusal)
+	// notify is called for each refusal, once per record. Nil: no call.
+	notify func(Refusal)
 
 	refused map[string]verdict
 	fresh   map[string]struct{} // names that the view being built adds
@@ -51,11 +51,11 @@ type verdict struct {
 	refusals []Refusal // one per reason
 }
 
-func newAdmission(rules Rules, told func(Refusal)) *admission {
-	if told == nil {
-		told = func(Refusal) {}
+func newAdmission(rules Rules, notify func(Refusal)) *admission {
+	if notify == nil {
+		notify = func(Refusal) {}
 	}
-	return &admission{Rules: rules, told: told, refused: map[string]verdict{}, fresh: map[string]struct{}{}, tokens: map[string]*rate.Limiter{}}
+	return &admission{Rules: rules, notify: notify, refused: map[string]verdict{}, fresh: map[string]struct{}{}, tokens: map[string]*rate.Limiter{}}
 }
 
 // admit returns the services of a record that become endpoints.
@@ -127,7 +127,7 @@ func (a *admission) note(id string, v verdict) {
 	same := was && before.stamp == v.stamp && before.epoch == v.epoch
 	for _, r := range v.refusals {
 		if !same || !slices.ContainsFunc(before.refusals, func(b Refusal) bool { return b.Reason == r.Reason }) {
-			a.told(r)
+			a.notify(r)
 		}
 	}
 	a.refused[id], a.listed = v, nil

@@ -240,7 +240,7 @@ func TestASeedOfAnotherClusterIsAnEventThatNamesBoth(t *testing.T) {
 	}
 }
 
-func TestAnAdvertiserThatIsLeftAloneSaysSoAndReadvertises(t *testing.T) {
+func TestAnAdvertiserThatIsLeftAloneReportsItAndReadvertises(t *testing.T) {
 	t.Parallel()
 	relay := startSeed(t, nil)
 	s := startService(t, func(c *AdvertiserConfig) { c.Seeds = []string{relay.node.Addr()} })

@@ -88,13 +88,13 @@ func (c *Config) validate() error {
 
 // Bounds of the loop.
 const (
-	mailboxLimit   = 8192 // gossip messages in the mailbox
-	maxOutbound    = 2    // exchanges that this node has open at the same time
-	maxFetches     = 1024 // hinted records waiting to be fetched
-	fetchAttempts  = 4    // first at the owner, then at other members
-	joinExchanges  = 3    // exchanges when this node stops being alone
-	spreadLimit    = 16   // most new records of one exchange frame that are gossiped on
-	complaintBurst = 16   // log lines about peers in a burst; then one per second
+	mailboxLimit  = 8192 // gossip messages in the mailbox
+	maxOutbound   = 2    // exchanges that this node has open at the same time
+	maxFetches    = 1024 // hinted records waiting to be fetched
+	fetchAttempts = 4    // first at the owner, then at other members
+	joinExchanges = 3    // exchanges when this node stops being alone
+	spreadLimit   = 16   // most new records of one exchange frame that are gossiped on
+	logBurst      = 16   // log lines about peers in a burst; then one per second
 
 	minExchangeRate = 128 << 10 // bytes per second
 
@@ -113,8 +113,8 @@ type Catalogue struct {
 	calls   chan func()
 	ownWake chan struct{}
 	stopped chan struct{} // closed when Run has ended
-	// rate limits what exchanges send, complaints the log lines that peers can cause.
-	rate, complaints *rate.Limiter
+	// rate limits what exchanges send, logRate the log lines that peers can cause.
+	rate, logRate *rate.Limiter
 
 	mu       sync.Mutex // guards the fields up to the blank line
 	started  bool
@@ -127,18 +127,18 @@ type Catalogue struct {
 	parked   *parked
 	builder  *viewBuilder
 	members  *membership.Snapshot
-	own      own
+	own      ownRecord
 	dirty    bool
 	viewed   time.Time
 	random   *rand.Rand
 	partners *partners
-	// compared is set after a successful exchange with another member, sawWorkers when the
+	// compared is set after a successful exchange with another member, seenWorkers when the
 	// first worker appears; see forget.
-	compared, sawWorkers bool
-	outbound             map[string]*finished // running exchanges that this node opened, by member
-	finished             chan *finished
-	exchanges            sync.WaitGroup
-	fetches              map[instance]*pendingFetch
+	compared, seenWorkers bool
+	outbound              map[string]*finished // running exchanges that this node opened, by member
+	finished              chan *finished
+	exchanges             sync.WaitGroup
+	fetches               map[instance]*pendingFetch
 }
 
 // New registers a catalogue's handlers on the gossip node. It starts no goroutine.
@@ -151,16 +151,16 @@ func New(cfg Config) (*Catalogue, error) {
 		calls: make(chan func()), ownWake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		store: newStore(storeConfig{}), parked: newParked(), outbound: map[string]*finished{}, finished: make(chan *finished),
 		fetches: map[instance]*pendingFetch{}, random: rand.New(rand.NewPCG(cfg.Seed, 0)),
-		rate:       rate.NewLimiter(rate.Limit(cfg.ExchangeRate), sendBurst),
-		complaints: rate.NewLimiter(rate.Every(time.Second), complaintBurst),
+		rate:    rate.NewLimiter(rate.Limit(cfg.ExchangeRate), sendBurst),
+		logRate: rate.NewLimiter(rate.Every(time.Second), logBurst),
 	}
 	c.partners = newPartners(cfg.Interval, c.random)
-	c.builder = newViewBuilder(c.store, newAdmission(cfg.Rules, c.tellRefused))
+	c.builder = newViewBuilder(c.store, newAdmission(cfg.Rules, c.logRefused))
 	if err := c.metrics.register(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("advertise: register metrics: %w", err)
 	}
 	c.watches.views.Store(&View{})
-	cfg.Gossip.HandleGossip(GossipTopic, c.hear)
+	cfg.Gossip.HandleGossip(GossipTopic, c.receiveGossip)
 	cfg.Gossip.HandleStream(StreamProtocol, c.serve)
 	return c, nil
 }
@@ -288,10 +288,10 @@ func (c *Catalogue) publishView(timer *time.Timer) {
 	c.watches.publish(v, changed)
 }
 
-// tellRefused counts and logs an offer that does not become an endpoint.
-func (c *Catalogue) tellRefused(r Refusal) {
+// logRefused counts and logs an offer that does not become an endpoint.
+func (c *Catalogue) logRefused(r Refusal) {
 	c.metrics.offersRefused.WithLabelValues(r.Reason).Add(float64(r.Count))
-	if c.complaints.Allow() {
+	if c.logRate.Allow() {
 		c.logger.Warn("refused services of a worker", "worker", r.Worker, "reason", r.Reason, "services", r.Count, "service", r.Service, "error", r.Text)
 	}
 }
@@ -331,10 +331,10 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 // earlier comparisons no member had any records: those of that worker, and of the workers
 // that it knows, are still missing.
 func (c *Catalogue) forget(s *membership.Snapshot) {
-	if c.sawWorkers || len(s.WithRole(membership.RoleWorker)) == 0 {
+	if c.seenWorkers || len(s.WithRole(membership.RoleWorker)) == 0 {
 		return
 	}
-	c.sawWorkers, c.compared = true, false
+	c.seenWorkers, c.compared = true, false
 	c.partners.joining = joinExchanges
 	for _, running := range c.outbound {
 		running.early = true
@@ -345,7 +345,7 @@ func (c *Catalogue) forget(s *membership.Snapshot) {
 func (c *Catalogue) readMail() {
 	for _, m := range c.mailbox.take() {
 		if m.hint {
-			c.hearHint(m)
+			c.receiveHint(m)
 			continue
 		}
 		if c.store.has(m.from, m.stamp) { // gossip delivers repeats; do not check their signatures
@@ -355,7 +355,7 @@ func (c *Catalogue) readMail() {
 		e, result, err := c.merge(c.examine(m.raw))
 		switch {
 		case result == forged:
-			if c.complaints.Allow() {
+			if c.logRate.Allow() {
 				c.logger.Warn("dropped a forged record from gossip: a member with the gossip key sends records in the name of another", "node", m.from.id, "error", err)
 			}
 		case err != nil:
@@ -407,7 +407,7 @@ func (c *Catalogue) merge(x examined) (e *entry, result outcome, err error) {
 	c.metrics.receive(result)
 	switch result {
 	case foreign:
-		c.healOwn(e)
+		c.supersedeForeign(e)
 	case applied:
 		c.touch(e.record.NodeID)
 	}

@@ -74,12 +74,12 @@ func (c *Catalogue) open(ctx context.Context, id string, side func(context.Conte
 	}
 	// The hello of the stream has proven that this member answers.
 	peer := membership.Peer{ID: id, Addr: conn.RemoteAddr().String()}
-	return c.talk(ctx, c.newFrames(outward, peer, conn), side)
+	return c.runExchange(ctx, c.newFrames(outward, peer, conn), side)
 }
 
-// talk runs one side of an exchange and closes the connection. Only talk counts and logs
+// runExchange runs one side of an exchange and closes the connection. Only runExchange counts and logs
 // how an exchange ended.
-func (c *Catalogue) talk(ctx context.Context, f *frames, side func(context.Context, *frames) (string, error)) error {
+func (c *Catalogue) runExchange(ctx context.Context, f *frames, side func(context.Context, *frames) (string, error)) error {
 	defer func() { _ = f.conn.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = f.conn.Close() })
 	defer stop()
@@ -94,24 +94,24 @@ func (c *Catalogue) talk(ctx context.Context, f *frames, side func(context.Conte
 	c.metrics.exchanges.WithLabelValues(f.direction, result).Inc()
 	if offence != "" {
 		c.metrics.cutOffs.WithLabelValues(offence).Inc()
-		c.complain(f, "cut off a record exchange", "reason", offence, "error", err)
+		c.logPeer(f, "cut off a record exchange", "reason", offence, "error", err)
 	} else if err != nil {
 		c.logger.Debug("record exchange failed", "peer", f.peer.ID, "direction", f.direction, "result", result, "error", err)
 	}
 	if f.firstBad != nil {
 		_, reason := judge(f.firstBad)
-		c.complain(f, "dropped bad records of an exchange", "records", f.dropped, "reason", reason, "error", f.firstBad)
+		c.logPeer(f, "dropped bad records of an exchange", "records", f.dropped, "reason", reason, "error", f.firstBad)
 	}
 	if f.foreign != nil {
-		c.complain(f, "received a record in the name of this node that it did not write, publishing its own again", "sequence", f.foreign.stamp.sequence)
+		c.logPeer(f, "received a record in the name of this node that it did not write, publishing its own again", "sequence", f.foreign.stamp.sequence)
 	}
 	return err
 }
 
-// complain logs a warning about a peer. The metrics count every case; the log lines are
+// logPeer logs a warning about a peer. The metrics count every case; the log lines are
 // limited to one per second, so that peers cannot flood the log.
-func (c *Catalogue) complain(f *frames, what string, args ...any) {
-	if c.complaints.Allow() {
+func (c *Catalogue) logPeer(f *frames, what string, args ...any) {
+	if c.logRate.Allow() {
 		c.logger.Warn(what, append([]any{"peer", f.peer.ID, "addr", f.peer.Addr, "direction", f.direction}, args...)...)
 	}
 }
@@ -148,11 +148,11 @@ func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 	if err := f.sendList(ctx, differing, list); err != nil {
 		return "", err
 	}
-	wanted, err := c.takeRecords(ctx, f)
+	wanted, err := c.receiveRecords(ctx, f)
 	if err != nil {
 		return "", err
 	}
-	if err := c.giveRecords(ctx, f, wanted); err != nil {
+	if err := c.sendRequested(ctx, f, wanted); err != nil {
 		return "", err
 	}
 	if kind, _, err := f.receive(maxFrameBytes); err != nil {
@@ -168,15 +168,15 @@ func (c *Catalogue) fetch(ctx context.Context, f *frames, wanted []instance) (st
 	if err := f.sendWant(ctx, wanted); err != nil {
 		return "", err
 	}
-	if _, err := c.takeRecords(ctx, f); err != nil {
+	if _, err := c.receiveRecords(ctx, f); err != nil {
 		return "", err
 	}
 	return resultFetched, nil
 }
 
-// takeRecords merges the records that the peer sends until it ends its turn, and collects
+// receiveRecords merges the records that the peer sends until it ends its turn, and collects
 // the instances that the peer wants. An invalid record is counted and skipped.
-func (c *Catalogue) takeRecords(ctx context.Context, f *frames) (wanted []instance, err error) {
+func (c *Catalogue) receiveRecords(ctx context.Context, f *frames) (wanted []instance, err error) {
 	for taken := 0; ; {
 		kind, b, err := f.receive(maxFrameBytes)
 		if err != nil {
@@ -238,8 +238,8 @@ func (c *Catalogue) mergeAll(records []examined, f *frames) {
 	c.spreadSome(news)
 }
 
-// giveRecords sends those of the wanted records that this node has, and ends the turn.
-func (c *Catalogue) giveRecords(ctx context.Context, f *frames, wanted []instance) error {
+// sendRequested sends those of the wanted records that this node has, and ends the turn.
+func (c *Catalogue) sendRequested(ctx context.Context, f *frames, wanted []instance) error {
 	var raws [][]byte
 	err := c.ask(ctx, func() {
 		given := make(map[instance]struct{}, min(len(wanted), len(c.store.entries)))
@@ -268,7 +268,7 @@ func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []b
 		if err != nil {
 			return "", err
 		}
-		return resultFetched, c.giveRecords(ctx, f, wanted)
+		return resultFetched, c.sendRequested(ctx, f, wanted)
 	case frameHello:
 	default:
 		return "", unexpected(kind)
@@ -310,7 +310,7 @@ func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []b
 	if err := f.send(ctx, frameEnd, nil); err != nil {
 		return "", err
 	}
-	if _, err := c.takeRecords(ctx, f); err != nil {
+	if _, err := c.receiveRecords(ctx, f); err != nil {
 		return "", err
 	}
 	return resultSynced, f.send(ctx, frameEnd, nil)

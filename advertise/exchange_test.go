@@ -39,7 +39,7 @@ func (s *still) HandleStream(_ string, h func(context.Context, membership.Peer, 
 	s.serve = h
 }
 func (s *still) OpenStream(context.Context, string, string) (net.Conn, error) {
-	return nil, errors.New("nobody can be reached")
+	return nil, errors.New("no member can be reached")
 }
 func (s *still) Watch(ctx context.Context) <-chan *membership.Snapshot {
 	out := make(chan *membership.Snapshot, 1)
@@ -94,7 +94,7 @@ func exchange(t tester, a, b *Catalogue) {
 		defer close(served)
 		b.serve(context.Background(), membership.Peer{ID: "a", Addr: "pipe"}, theirs)
 	}()
-	if err := a.talk(context.Background(), a.newFrames(outward, membership.Peer{ID: "b", Addr: "pipe"}, ours), a.sync); err != nil {
+	if err := a.runExchange(context.Background(), a.newFrames(outward, membership.Peer{ID: "b", Addr: "pipe"}, ours), a.sync); err != nil {
 		t.Fatal(err)
 	}
 	<-served
@@ -144,7 +144,7 @@ func TestOneExchangeMakesTwoMembersEqual(t *testing.T) {
 	})
 }
 
-// constant draws the same number for ever.
+// constant draws the same number forever.
 type constant uint64
 
 func (c constant) Uint64() uint64 { return uint64(c) }

@@ -126,7 +126,7 @@ func (x *Expirer) recheck(ctx context.Context) {
 		}
 		var marked []target
 		err := x.cfg.Catalogue.ask(ctx, func() {
-			for t := range x.cfg.Catalogue.builder.hidden {
+			for t := range x.cfg.Catalogue.builder.unreachable {
 				marked = append(marked, t)
 			}
 		})
@@ -147,7 +147,7 @@ func (x *Expirer) expire(ctx context.Context, t target) (outcome expiry.Outcome,
 	offered := false
 	if err := x.judge(ctx, func(c *Catalogue) {
 		if sequence, offered = c.offers(t); !offered {
-			c.builder.hidden.reveal(t)
+			c.builder.unreachable.remove(t)
 		}
 	}); err != nil || !offered {
 		return expiry.Already, err
@@ -156,10 +156,10 @@ func (x *Expirer) expire(ctx context.Context, t target) (outcome expiry.Outcome,
 	if refusal != nil && !Refused(refusal) {
 		return 0, refusal
 	}
-	revealed := false
+	reachable := false
 	err = x.judge(ctx, func(c *Catalogue) {
 		if refusal == nil {
-			outcome, revealed = expiry.Fresh, c.builder.hidden.reveal(t)
+			outcome, reachable = expiry.Fresh, c.builder.unreachable.remove(t)
 			c.touch(t.id)
 		} else {
 			outcome = c.expire(t, sequence)
@@ -167,7 +167,7 @@ func (x *Expirer) expire(ctx context.Context, t target) (outcome expiry.Outcome,
 	})
 	switch {
 	case err != nil:
-	case revealed:
+	case reachable:
 		x.cfg.Logger.Info("endpoint can be connected to again", "service", t.service, "worker", t.id, "address", t.address)
 	case outcome == expiry.Expired:
 		x.cfg.Logger.Info("endpoint cannot be connected to although its worker is alive: this node sends it no requests until a connection succeeds", "service", t.service, "worker", t.id, "address", t.address, "err", refusal)
@@ -189,7 +189,7 @@ func (x *Expirer) dial(ctx context.Context, address string) error {
 func (x *Expirer) judge(ctx context.Context, f func(*Catalogue)) error {
 	return x.cfg.Catalogue.ask(ctx, func() {
 		f(x.cfg.Catalogue)
-		x.unreachable.Set(float64(len(x.cfg.Catalogue.builder.hidden)))
+		x.unreachable.Set(float64(len(x.cfg.Catalogue.builder.unreachable)))
 	})
 }
 
@@ -211,11 +211,11 @@ func (c *Catalogue) expire(t target, sequence uint64) expiry.Outcome {
 	now, offered := c.offers(t)
 	switch {
 	case !offered:
-		c.builder.hidden.reveal(t)
+		c.builder.unreachable.remove(t)
 		return expiry.Already
 	case now != sequence || c.members.Degraded():
 		return expiry.Fresh
-	case !c.builder.hidden.hide(t, sequence):
+	case !c.builder.unreachable.add(t, sequence):
 		return expiry.Already
 	}
 	c.touch(t.id)

@@ -142,7 +142,7 @@ func TestANewerRecordIsANewOffer(t *testing.T) {
 		x.Observe(one(t, relay))
 		settle(time.Second)
 		if !one(t, relay).Unreachable {
-			t.Fatal("nobody listens, and it is not unreachable")
+			t.Fatal("without a listener it is not unreachable")
 		}
 		offer(t, worker, echoOn(80, "restarted"))
 		settle(time.Second)
@@ -215,7 +215,7 @@ func TestWhatThisNodeLacksSaysNothingOfTheEndpoint(t *testing.T) {
 	})
 }
 
-func TestANodeThatMayBeCutOffBlamesNobody(t *testing.T) {
+func TestANodeThatMayBeCutOffExpiresNoEndpoint(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
 		w := newWire(t)
 		relay := n.join("relay-0", membership.RoleRelay)
@@ -336,7 +336,7 @@ func TestOfExpiryAndWithdrawalExactlyOneTakesTheEndpointOut(t *testing.T) {
 		}
 		actors.Go(func() {
 			_ = relay.catalogue.ask(n.ctx, func() {
-				if sequence, there := relay.catalogue.offers(at); there && !relay.catalogue.builder.hidden.has(at, sequence) {
+				if sequence, there := relay.catalogue.offers(at); there && !relay.catalogue.builder.unreachable.has(at, sequence) {
 					report("withdrawn")
 				}
 				withdraw()

@@ -165,7 +165,7 @@ func FuzzExchange(f *testing.F) {
 		if responds {
 			c.serve(ctx, membership.Peer{ID: "peer"}, conn)
 		} else {
-			_ = c.talk(ctx, c.newFrames(outward, membership.Peer{ID: "peer"}, conn), c.sync)
+			_ = c.runExchange(ctx, c.newFrames(outward, membership.Peer{ID: "peer"}, conn), c.sync)
 		}
 
 		if conn.sent > maxExchangeBytes || c.inbound.waiting.Load() != 0 || len(c.inbound.peers) != 0 {

@@ -110,9 +110,9 @@ func decodeMail(payload []byte) (mail, error) {
 	}
 }
 
-// hear puts a broadcast into the mailbox. It runs on a receive goroutine of membership and
+// receiveGossip puts a broadcast into the mailbox. It runs on a receive goroutine of membership and
 // must not block.
-func (c *Catalogue) hear(payload []byte) {
+func (c *Catalogue) receiveGossip(payload []byte) {
 	m, err := decodeMail(payload)
 	switch {
 	case err != nil:

@@ -75,7 +75,7 @@ func (c *Catalogue) serve(_ context.Context, peer membership.Peer, conn net.Conn
 		return
 	}
 	defer c.inbound.open.Done()
-	_ = c.talk(ctx, c.newFrames(inward, peer, conn), c.respond) // talk counts and logs the error
+	_ = c.runExchange(ctx, c.newFrames(inward, peer, conn), c.respond) // runExchange counts and logs the error
 }
 
 // respond waits for the first frame of an exchange, takes a place and answers.

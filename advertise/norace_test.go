@@ -69,7 +69,7 @@ func TestLookupsAllocateNothing(t *testing.T) {
 		"a service":   func() bool { return v.Endpoints("service-00002").Len() > 0 },
 		"no service":  func() bool { return v.Endpoints(name[:affinity.MaxServiceName]).Len() == 0 && !v.Known(name) },
 		"an endpoint": func() bool { e, ok := v.Endpoint("service-00002", "worker-00017"); return ok && e.Weight > 0 },
-		"no endpoint": func() bool { _, ok := v.Endpoint("service-00002", "nobody"); return !ok },
+		"no endpoint": func() bool { _, ok := v.Endpoint("service-00002", "absent"); return !ok },
 		"all endpoints": func() bool {
 			n := 0
 			for range v.Endpoints("service-00002").All() {

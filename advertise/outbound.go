@@ -19,9 +19,9 @@ type finished struct {
 	early bool // it began before the first worker appeared; set by Run's goroutine
 }
 
-// busyWith reports whether this node has an open exchange with a member. There is at most
+// exchangingWith reports whether this node has an open exchange with a member. There is at most
 // one per member.
-func (c *Catalogue) busyWith(id string) bool {
+func (c *Catalogue) exchangingWith(id string) bool {
 	_, busy := c.outbound[id]
 	return busy
 }
@@ -31,7 +31,7 @@ func (c *Catalogue) randomMember() string {
 	if c.members == nil {
 		return ""
 	}
-	return c.partners.choose(c.members.Self(), c.members.Members(), c.busyWith)
+	return c.partners.choose(c.members.Self(), c.members.Members(), c.exchangingWith)
 }
 
 // startExchanges fills the free places with comparisons first, then with fetches: hints
@@ -42,7 +42,7 @@ func (c *Catalogue) startExchanges(ctx context.Context) {
 		if peer == "" {
 			break
 		}
-		if !c.busyWith(peer) {
+		if !c.exchangingWith(peer) {
 			c.start(ctx, &finished{peer: peer}, c.sync)
 		}
 	}
@@ -189,8 +189,8 @@ type pendingFetch struct {
 	running  bool
 }
 
-// hearHint schedules the fetch of a record that is too large for gossip.
-func (c *Catalogue) hearHint(m mail) {
+// receiveHint schedules the fetch of a record that is too large for gossip.
+func (c *Catalogue) receiveHint(m mail) {
 	c.metrics.receive(hinted)
 	if e := c.store.entries[m.from]; e != nil && m.stamp.compare(e.stamp) <= 0 {
 		return
@@ -224,7 +224,7 @@ func (c *Catalogue) startFetches(ctx context.Context) {
 		if _, alive := c.store.worker(peer); !alive || f.attempts > 0 {
 			peer = c.randomMember()
 		}
-		if peer == "" || peer == c.own.instance.id || c.busyWith(peer) {
+		if peer == "" || peer == c.own.instance.id || c.exchangingWith(peer) {
 			continue
 		}
 		f.running = true

@@ -9,17 +9,17 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// own is the state of this node's record. The loop owns it.
-type own struct {
-	instance  instance // known from the first snapshot on
-	role      membership.Role
-	services  []Service // as last published
-	sequence  uint64
-	published time.Time
-	ever      bool            // whether the record was ever published
-	due       bool            // the record must be published
-	heal      bool            // the record must be published even if the services did not change
-	waiting   []chan struct{} // calls of Flush
+// ownRecord is the state of this node's record. The loop owns it.
+type ownRecord struct {
+	instance      instance // known from the first snapshot on
+	role          membership.Role
+	services      []Service // as last published
+	sequence      uint64
+	published     time.Time
+	everPublished bool            // whether the record was ever published
+	due           bool            // the record must be published
+	heal          bool            // the record must be published even if the services did not change
+	waiting       []chan struct{} // calls of Flush
 }
 
 func sameServices(a, b []Service) bool {
@@ -123,7 +123,7 @@ func (c *Catalogue) noteOwn() []Service {
 		}
 	}
 	worker := c.own.role == membership.RoleWorker
-	changed := offered && (!c.own.ever || !sameServices(services, c.own.services))
+	changed := offered && (!c.own.everPublished || !sameServices(services, c.own.services))
 	unknown := c.own.instance.id == "" && offered // keep until the id of this node is known
 	c.own.due = unknown || worker && (changed || c.own.heal)
 	return services
@@ -138,7 +138,7 @@ func (c *Catalogue) publishOwn() (wait time.Duration) {
 		return 0
 	}
 	now := c.cfg.Now()
-	if wait := c.own.published.Add(c.cfg.PublishInterval).Sub(now); c.own.ever && wait > 0 {
+	if wait := c.own.published.Add(c.cfg.PublishInterval).Sub(now); c.own.everPublished && wait > 0 {
 		return wait
 	}
 	record := Record{NodeID: c.own.instance.id, Epoch: c.own.instance.epoch, Sequence: c.own.sequence + 1, Services: services}
@@ -148,10 +148,10 @@ func (c *Catalogue) publishOwn() (wait time.Duration) {
 		// maximum.
 		c.logger.Error("cannot publish the services of this worker: restart it for a new epoch", "error", err)
 		c.own.due, c.own.heal = false, false
-		c.own.ever, c.own.services, c.own.published = true, services, now
+		c.own.everPublished, c.own.services, c.own.published = true, services, now
 		return 0
 	}
-	c.own.services, c.own.sequence, c.own.published, c.own.ever = services, record.Sequence, now, true
+	c.own.services, c.own.sequence, c.own.published, c.own.everPublished = services, record.Sequence, now, true
 	c.own.due, c.own.heal = false, false
 	c.metrics.published.Inc()
 	signed := signedPart{statement: statementOf(raw)}
@@ -173,10 +173,10 @@ func (c *Catalogue) releaseWaiting() {
 	c.own.waiting = nil
 }
 
-// healOwn handles a record in the name of this node that this process did not write: it
+// supersedeForeign handles a record in the name of this node that this process did not write: it
 // publishes the own record with a higher sequence. A signed record of this kind comes from
 // a process with the same key, id and epoch.
-func (c *Catalogue) healOwn(e *entry) {
+func (c *Catalogue) supersedeForeign(e *entry) {
 	if c.own.role != membership.RoleWorker {
 		return
 	}

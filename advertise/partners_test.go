@@ -15,7 +15,7 @@ import (
 
 var self = membership.Member{ID: "self", Datacenter: "here"}
 
-func nobody(string) bool { return false }
+func neverBusy(string) bool { return false }
 
 // neighbours makes members of this node's datacenter and of another one.
 func neighbours(near, far int) []membership.Member {
@@ -38,7 +38,7 @@ func TestFourOfFivePartnersAreOfTheSameDatacenterAndAllHaveTheirTurn(t *testing.
 			p := newPartners(time.Minute, rand.New(rand.NewPCG(seed, 0)))
 			members, drawn := neighbours(near, far), map[string]int{}
 			for range draws {
-				drawn[p.choose(self, members, nobody)]++
+				drawn[p.choose(self, members, neverBusy)]++
 			}
 			expect := func(kind string, n int, share float64) {
 				want := draws * share / float64(n)
@@ -83,7 +83,7 @@ func TestOneSeedMakesTheSameChoices(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 20 {
-			out = append(out, c.partners.delay().String(), c.partners.choose(self, neighbours(5, 5), nobody))
+			out = append(out, c.partners.delay().String(), c.partners.choose(self, neighbours(5, 5), neverBusy))
 		}
 		return out
 	}

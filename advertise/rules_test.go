@@ -84,7 +84,7 @@ func numbered(prefix string, from, to int) (services []Service) {
 	return services
 }
 
-func TestARefusedAddressIsNoEndpointAndIsToldOncePerRecord(t *testing.T) {
+func TestARefusedAddressIsNoEndpointAndIsReportedOncePerRecord(t *testing.T) {
 	r := newRuled(t, Rules{Proven: true})
 	r.store.setMembers(membership.NewSnapshot(1, "", []membership.Member{{ID: "w1", Epoch: 1, Role: membership.RoleWorker, GossipAddr: "10.0.0.1:7401"}}), r.now)
 	good := Service{Name: "good", Address: "10.0.0.1:80"}
@@ -160,7 +160,7 @@ func TestWhereThereAreEnoughNamesTheKnownOnesStayAndOthersWait(t *testing.T) {
 }
 
 // The reference forgets nothing and counts anew each time.
-func TestWhateverIsOfferedNoBoundIsPassedAndNothingIsLost(t *testing.T) {
+func TestNoOfferPassesABoundAndNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rules := Rules{MaxServices: rapid.IntRange(1, 8).Draw(t, "names"), MaxServicesPerRecord: rapid.IntRange(1, 6).Draw(t, "per record"),
 			NewServicesPerMinute: rapid.IntRange(1, 10).Draw(t, "a minute")}

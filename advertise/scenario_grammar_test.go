@@ -43,8 +43,8 @@ import (
 //	leave NAMES                         with one, one after the other
 //	start NAMES
 //	restart NAMES                       kill, and start at once under the same id
-//	set aside a boot of NAMES           a process of theirs that is yet to start
-//	restart NAMES as set aside          in that process, with the clock of then
+//	save a boot of NAMES           a process of theirs that is yet to start
+//	restart NAMES as saved          in that process, with the clock of then
 //	crash NAME COUNT times every DURATION
 //	offer COUNT services at NAMES       instead of what they offered
 //	change the offer of NAMES [every DURATION for DURATION]
@@ -52,8 +52,8 @@ import (
 //	churn for DURATION                  something drawn happens to a worker every 200 ms
 //	forge a record of WHOM at NAME      gossiped by that member. WHOM is NAME, NAME in
 //	                                    its last life, NAME in ten years, or nobody
-//	start the tape, stop the tape       records the packets that members receive
-//	replay the tape to NAMES            from a host that is no member's
+//	start the packet log, stop the packet log       records the packets that members receive
+//	replay the packet log to NAMES            from a host that is no member's
 //	partition NAMES | NAMES …           neither hears the other
 //	heal
 //	loss PERCENT%                       of packets, from now on
@@ -81,23 +81,23 @@ var statements = []struct {
 }{
 	{form(`join stranger from (\S+)/(\S+)(?: through NAMES)?`), makeStranger},
 	{form(`join (\d+ (?:relay|gate|worker)s?(?:, \d+ (?:relay|gate|worker)s?)*)(?: through NAMES)?(?: in DURATION)?`), makeJoin},
-	{form(`kill NAMES`), everyone(func(f *flotilla, p *process) error { f.kill(p); return nil })},
-	{form(`leave NAMES`), everyone((*flotilla).leave)},
-	{form(`start the tape()`), makeTape(true)},
-	{form(`stop the tape()`), makeTape(false)},
-	{form(`start NAMES`), everyone((*flotilla).start)},
-	{form(`set aside a boot of NAMES`), everyone((*flotilla).setAside)},
-	{form(`restart NAMES as set aside`), everyone((*flotilla).restartAside)},
-	{form(`restart NAMES`), everyone((*flotilla).restart)},
+	{form(`kill NAMES`), eachOf(func(f *cluster, p *process) error { f.kill(p); return nil })},
+	{form(`leave NAMES`), eachOf((*cluster).leave)},
+	{form(`start the packet log()`), makePacketLog(true)},
+	{form(`stop the packet log()`), makePacketLog(false)},
+	{form(`start NAMES`), eachOf((*cluster).start)},
+	{form(`save a boot of NAMES`), eachOf((*cluster).saveBoot)},
+	{form(`restart NAMES as saved`), eachOf((*cluster).restartSaved)},
+	{form(`restart NAMES`), eachOf((*cluster).restart)},
 	{form(`crash NAMES (\d+) times every DURATION`), makeCrash},
 	{form(`offer (\d+) services at NAMES`), makeOffer},
 	{form(`change the offer of NAMES(?: every DURATION for DURATION)?`), makeChange},
-	{form(`withdraw the offer of NAMES`), everyone((*flotilla).withdraw)},
+	{form(`withdraw the offer of NAMES`), eachOf((*cluster).withdraw)},
 	{form(`churn for DURATION`), makeChurn},
-	{form(`forge a record of (nobody|[a-z]\d+)( in its last life| in ten years)? at NAMES`), makeForge},
-	{form(`replay the tape to NAMES`), makeReplay},
+	{form(`forge a record of (unknown|[a-z]\d+)( in its last life| in ten years)? at NAMES`), makeForge},
+	{form(`replay the packet log to NAMES`), makeReplay},
 	{form(`partition (.+\|.+)`), makePartition},
-	{form(`heal()`), func([]string) (step, error) { return func(f *flotilla) error { f.network.Heal(); return nil }, nil }},
+	{form(`heal()`), func([]string) (step, error) { return func(f *cluster) error { f.network.Heal(); return nil }, nil }},
 	{form(`loss (\d+)%`), makeLoss},
 	{form(`latency DURATION(?: jitter DURATION)?`), makeLatency},
 	{form(`wait DURATION`), makeWait},
@@ -108,16 +108,16 @@ var expectations = []struct {
 	form *regexp.Regexp
 	make func(m []string) step
 }{
-	{form(`converged`), func([]string) step { return (*flotilla).converged }},
-	{form(`agreement of members`), func([]string) step { return (*flotilla).agreement }},
-	{form(`NAMES sees? everything`), func(m []string) step { return ofEach(m[0], (*flotilla).truth) }},
+	{form(`converged`), func([]string) step { return (*cluster).converged }},
+	{form(`agreement of members`), func([]string) step { return (*cluster).agreement }},
+	{form(`NAMES sees? everything`), func(m []string) step { return ofEach(m[0], (*cluster).truth) }},
 	{form(`NAMES (do not see|does not see|sees?) the offer of NAMES`), expectOffer},
-	{form(`NAMES sees? nothing forged`), func(m []string) step { return ofEach(m[0], (*flotilla).nothingForged) }},
+	{form(`NAMES sees? nothing forged`), func(m []string) step { return ofEach(m[0], (*cluster).nothingForged) }},
 	{form(`one of NAMES counted "(\w+)"`), expectCounted},
 	{form(`NAMES published (\d+) times`), expectPublished},
 }
 
-type step func(*flotilla) error
+type step func(*cluster) error
 
 const (
 	namePattern     = `(?:all|relays|workers|others|dead|\d+(?:/\d+)? of workers|[a-z]\d+(?:\.\.[a-z]\d+)?)`
@@ -206,7 +206,7 @@ func (s statement) of(size int) (step, error) {
 }
 
 // resolve is done when a step runs, since "all" depends on who is there.
-func (f *flotilla) resolve(list string) ([]*process, error) {
+func (f *cluster) resolve(list string) ([]*process, error) {
 	var out []*process
 	for item := range strings.SplitSeq(list, ", ") {
 		more, err := f.resolveItem(item, out)
@@ -218,7 +218,7 @@ func (f *flotilla) resolve(list string) ([]*process, error) {
 	return out, nil
 }
 
-func (f *flotilla) resolveItem(item string, named []*process) (out []*process, err error) {
+func (f *cluster) resolveItem(item string, named []*process) (out []*process, err error) {
 	roles := map[string]membership.Role{"relays": membership.RoleRelay, "workers": membership.RoleWorker}
 	live := f.live()
 	switch share, ofWorkers := strings.CutSuffix(item, " of workers"); {
@@ -295,8 +295,8 @@ func duration(text string) time.Duration {
 	return d
 }
 
-func ofEach(list string, do func(*flotilla, *process) error) step {
-	return func(f *flotilla) error {
+func ofEach(list string, do func(*cluster, *process) error) step {
+	return func(f *cluster) error {
 		all, err := f.resolve(list)
 		if err != nil {
 			return err
@@ -305,11 +305,11 @@ func ofEach(list string, do func(*flotilla, *process) error) step {
 	}
 }
 
-func everyone(do func(*flotilla, *process) error) func(m []string) (step, error) {
+func eachOf(do func(*cluster, *process) error) func(m []string) (step, error) {
 	return func(m []string) (step, error) { return ofEach(m[0], do), nil }
 }
 
-func (f *flotilla) join(p *process, through string) error {
+func (f *cluster) join(p *process, through string) error {
 	if through != "" {
 		seeds, err := f.resolve(through)
 		if err != nil {
@@ -322,7 +322,7 @@ func (f *flotilla) join(p *process, through string) error {
 
 // newProcess is of our cluster; a worker offers two services, so that an offer
 // shown by halves is noticed.
-func (f *flotilla) newProcess(prefix string, role membership.Role) *process {
+func (f *cluster) newProcess(prefix string, role membership.Role) *process {
 	n := 1 + len(f.list(func(p *process) bool { return p.name[:1] == prefix }))
 	p := &process{name: prefix + strconv.Itoa(n), role: role, cluster: homeCluster, environment: homeEnvironment}
 	if role == membership.RoleWorker {
@@ -332,7 +332,7 @@ func (f *flotilla) newProcess(prefix string, role membership.Role) *process {
 }
 
 func makeStranger(m []string) (step, error) {
-	return func(f *flotilla) error {
+	return func(f *cluster) error {
 		p := f.newProcess("x", membership.RoleWorker)
 		p.cluster, p.environment = m[0], m[1]
 		return f.join(p, m[2])
@@ -341,7 +341,7 @@ func makeStranger(m []string) (step, error) {
 
 func makeJoin(m []string) (step, error) {
 	span := duration(m[2])
-	return func(f *flotilla) error {
+	return func(f *cluster) error {
 		var joining []*process
 		for batch := range strings.SplitSeq(m[0], ", ") {
 			count, role, _ := strings.Cut(batch, " ")
@@ -365,15 +365,15 @@ func makeJoin(m []string) (step, error) {
 	}, nil
 }
 
-func makeTape(on bool) func([]string) (step, error) {
+func makePacketLog(on bool) func([]string) (step, error) {
 	return func([]string) (step, error) {
-		return func(f *flotilla) error { f.tape.run(on); return nil }, nil
+		return func(f *cluster) error { f.packetLog.run(on); return nil }, nil
 	}
 }
 
 func makeCrash(m []string) (step, error) {
 	times, err := strconv.Atoi(m[1])
-	return ofEach(m[0], func(f *flotilla, p *process) error {
+	return ofEach(m[0], func(f *cluster, p *process) error {
 		for range times {
 			if err := f.restart(p); err != nil {
 				return err
@@ -386,7 +386,7 @@ func makeCrash(m []string) (step, error) {
 
 func makeOffer(m []string) (step, error) {
 	count, err := strconv.Atoi(m[0])
-	return ofEach(m[1], func(f *flotilla, p *process) error {
+	return ofEach(m[1], func(f *cluster, p *process) error {
 		p.services = nil
 		for i := range count {
 			p.services = append(p.services, fmt.Sprintf("service-%d", i))
@@ -396,12 +396,12 @@ func makeOffer(m []string) (step, error) {
 }
 
 func makeChange(m []string) (step, error) {
-	once := ofEach(m[0], (*flotilla).offer)
+	once := ofEach(m[0], (*cluster).offer)
 	every, span := duration(m[1]), duration(m[2])
 	if every == 0 {
 		return once, nil
 	}
-	return func(f *flotilla) error {
+	return func(f *cluster) error {
 		for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(every) {
 			if err := once(f); err != nil {
 				return err
@@ -414,7 +414,7 @@ func makeChange(m []string) (step, error) {
 // makeChurn lets half of what happens be changes of offers, and keeps two thirds
 // of the workers running.
 func makeChurn(m []string) (step, error) {
-	return func(f *flotilla) error {
+	return func(f *cluster) error {
 		for end := time.Now().Add(duration(m[0])); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 			workers := f.list(func(p *process) bool { return p.role == membership.RoleWorker && p.home() })
 			p := workers[f.random.IntN(len(workers))]
@@ -450,9 +450,9 @@ func makeChurn(m []string) (step, error) {
 }
 
 func makeForge(m []string) (step, error) {
-	return ofEach(m[2], func(f *flotilla, forger *process) error {
+	return ofEach(m[2], func(f *cluster, forger *process) error {
 		record := Record{NodeID: m[0], Epoch: uint64(time.Now().UnixMilli()), Sequence: 1000, Services: []Service{{Name: "echo", Address: forgedAddress}}}
-		if m[0] != "nobody" {
+		if m[0] != "unknown" {
 			p, err := f.find(m[0])
 			if err != nil {
 				return err
@@ -468,7 +468,7 @@ func makeForge(m []string) (step, error) {
 		case " in its last life":
 			last := uint64(0)
 			f.mu.Lock()
-			for key := range f.ledger {
+			for key := range f.offersLog {
 				if key.id == m[0] && key.epoch < record.Epoch {
 					last = max(last, key.epoch)
 				}
@@ -490,20 +490,20 @@ func makeForge(m []string) (step, error) {
 }
 
 func makeReplay(m []string) (step, error) {
-	return func(f *flotilla) error {
+	return func(f *cluster) error {
 		to, err := f.resolve(m[0])
 		if err != nil {
 			return err
 		}
-		if len(f.tape.packets) == 0 {
-			return errors.New("the tape is empty")
+		if len(f.packetLog.packets) == 0 {
+			return errors.New("the packet log is empty")
 		}
 		return f.replay(to)
 	}, nil
 }
 
 func makePartition(m []string) (step, error) {
-	return func(f *flotilla) error {
+	return func(f *cluster) error {
 		var named []*process
 		var groups [][]netip.Addr
 		for part := range strings.SplitSeq(m[0], "|") {
@@ -531,15 +531,15 @@ func makeLoss(m []string) (step, error) {
 	if err != nil || percent > 100 {
 		return nil, fmt.Errorf("loss %s%%: allowed are 0 to 100", m[0])
 	}
-	return func(f *flotilla) error { f.network.SetLoss(float64(percent) / 100); return nil }, nil
+	return func(f *cluster) error { f.network.SetLoss(float64(percent) / 100); return nil }, nil
 }
 
 func makeLatency(m []string) (step, error) {
-	return func(f *flotilla) error { f.network.SetLatency(duration(m[0]), duration(m[1])); return nil }, nil
+	return func(f *cluster) error { f.network.SetLatency(duration(m[0]), duration(m[1])); return nil }, nil
 }
 
 func makeWait(m []string) (step, error) {
-	return func(*flotilla) error { time.Sleep(duration(m[0])); return nil }, nil
+	return func(*cluster) error { time.Sleep(duration(m[0])); return nil }, nil
 }
 
 func makeExpect(m []string) (step, error) {
@@ -547,7 +547,7 @@ func makeExpect(m []string) (step, error) {
 	for _, e := range expectations {
 		if args := e.form.FindStringSubmatch(m[0]); args != nil {
 			ask := e.make(args[1:])
-			return func(f *flotilla) error {
+			return func(f *cluster) error {
 				began := time.Now()
 				err := eventually(within, func() error { return ask(f) })
 				if within > 0 && err == nil {
@@ -562,12 +562,12 @@ func makeExpect(m []string) (step, error) {
 
 func expectOffer(m []string) step {
 	want := !strings.Contains(m[1], "not")
-	return func(f *flotilla) error {
+	return func(f *cluster) error {
 		targets, err := f.resolve(m[2])
 		if err != nil {
 			return err
 		}
-		return ofEach(m[0], func(_ *flotilla, p *process) error {
+		return ofEach(m[0], func(_ *cluster, p *process) error {
 			shown, _ := generations(p.catalogue.View())
 			for _, w := range targets {
 				seen := false
@@ -584,7 +584,7 @@ func expectOffer(m []string) step {
 	}
 }
 
-func (f *flotilla) nothingForged(p *process) error {
+func (f *cluster) nothingForged(p *process) error {
 	if _, forged := generations(p.catalogue.View()); len(forged) > 0 {
 		return fmt.Errorf("%s sees forged offers of %v", p.name, forged)
 	}
@@ -592,7 +592,7 @@ func (f *flotilla) nothingForged(p *process) error {
 }
 
 func expectCounted(m []string) step {
-	return func(f *flotilla) error {
+	return func(f *cluster) error {
 		all, err := f.resolve(m[0])
 		if err != nil {
 			return err
@@ -608,7 +608,7 @@ func expectCounted(m []string) step {
 
 func expectPublished(m []string) step {
 	want, _ := strconv.Atoi(m[1])
-	return ofEach(m[0], func(f *flotilla, p *process) error {
+	return ofEach(m[0], func(f *cluster, p *process) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if p.publisher.count < want {

@@ -68,7 +68,7 @@ func generations(v *View) (shown map[instance]int, forged []instance) {
 //   - an offer vanishes only with its worker or by a withdrawal;
 //   - what was forged about a worker is never believed by itself, and what was
 //     forged about others than live workers by nobody.
-func (f *flotilla) inspect(p *process, c *Catalogue, v *View) {
+func (f *cluster) inspect(p *process, c *Catalogue, v *View) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p.catalogue != c || !p.running {
@@ -127,7 +127,7 @@ func (f *flotilla) inspect(p *process, c *Catalogue, v *View) {
 		}
 	}
 	for key, n := range count {
-		if want := len(f.ledger[key].offers[shown[key]]); n != want {
+		if want := len(f.offersLog[key].offers[shown[key]]); n != want {
 			wrong("%d of the %d services of %s", n, want, key.id)
 		}
 		if newest := p.sees.newest[key]; shown[key] < newest {
@@ -140,7 +140,7 @@ func (f *flotilla) inspect(p *process, c *Catalogue, v *View) {
 			continue
 		}
 		if m, alive := members.Get(key.id); alive && m.Epoch == key.epoch {
-			withdrawn := f.ledger[key].withdrawal(generation)
+			withdrawn := f.offersLog[key].withdrawal(generation)
 			if withdrawn == 0 {
 				wrong("the offer of %s is gone, which is alive and did not withdraw it", key.id)
 			}
@@ -152,8 +152,8 @@ func (f *flotilla) inspect(p *process, c *Catalogue, v *View) {
 
 // offered is what an instance offered of a service in one generation, nil if it
 // did not, or belongs to another cluster.
-func (f *flotilla) offered(p *process, key instance, generation int, service string) *Service {
-	l := f.ledger[key]
+func (f *cluster) offered(p *process, key instance, generation int, service string) *Service {
+	l := f.offersLog[key]
 	if l == nil || l.world != p.world() {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (f *flotilla) offered(p *process, key instance, generation int, service str
 	return nil
 }
 
-func (f *flotilla) breach(format string, args ...any) {
+func (f *cluster) breach(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	f.note("BROKEN: %s", text)
 	if len(f.broken) < 10 {

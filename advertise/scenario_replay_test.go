@@ -10,22 +10,22 @@ import (
 	"github.com/ringway/ringway/membership/memnet"
 )
 
-// tape keeps the packets that members received while it ran, each once: what an
+// packetLog keeps the packets that members received while it ran, each once: what an
 // eavesdropper on the network could send again.
-type tape struct {
+type packetLog struct {
 	mu      sync.Mutex
 	on      bool
 	known   map[string]bool
 	packets [][]byte
 }
 
-func (t *tape) run(on bool) {
+func (t *packetLog) run(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.on, t.known = on, map[string]bool{}
 }
 
-func (t *tape) hear(b []byte) {
+func (t *packetLog) hear(b []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.on && !t.known[string(b)] {
@@ -34,15 +34,15 @@ func (t *tape) hear(b []byte) {
 	}
 }
 
-// replay sends the whole tape to every one of the processes, in the order in which
+// replay sends the whole packet log to every one of the processes, in the order in which
 // it was heard, from an address that is no member's.
-func (f *flotilla) replay(to []*process) error {
+func (f *cluster) replay(to []*process) error {
 	conn, err := f.freshHost().ListenPacket("0.0.0.0:7400")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	for _, packet := range f.tape.packets {
+	for _, packet := range f.packetLog.packets {
 		for _, p := range to {
 			if _, err := conn.WriteTo(packet, net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.host.IP(), membership.DefaultGossipPort))); err != nil {
 				return err
@@ -53,26 +53,26 @@ func (f *flotilla) replay(to []*process) error {
 	return nil
 }
 
-// taped is a host on which the tape listens.
-type taped struct {
+// recordedNetwork is a host on which the packet log listens.
+type recordedNetwork struct {
 	*memnet.Host
-	tape *tape
+	packetLog *packetLog
 }
 
-func (h taped) ListenPacket(addr string) (net.PacketConn, error) {
+func (h recordedNetwork) ListenPacket(addr string) (net.PacketConn, error) {
 	conn, err := h.Host.ListenPacket(addr)
-	return tapedConn{conn, h.tape}, err
+	return recordedConn{conn, h.packetLog}, err
 }
 
-type tapedConn struct {
+type recordedConn struct {
 	net.PacketConn
-	tape *tape
+	packetLog *packetLog
 }
 
-func (c tapedConn) ReadFrom(b []byte) (int, net.Addr, error) {
+func (c recordedConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, from, err := c.PacketConn.ReadFrom(b)
 	if err == nil {
-		c.tape.hear(b[:n])
+		c.packetLog.hear(b[:n])
 	}
 	return n, from, err
 }

@@ -52,7 +52,7 @@ func TestEveryHistoryKeepsThePromisesOfTheCatalogue(t *testing.T) {
 func play(t *testing.T, history *scenario, size int, seed uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlotilla(t, seed)
+		f := newCluster(t, seed)
 		defer f.close()
 		for _, s := range history.statements {
 			do, err := s.of(size)

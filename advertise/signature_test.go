@@ -376,7 +376,7 @@ func TestOneStatementIsOneRecordHoweverItIsFramedAndSigned(t *testing.T) {
 }
 
 // The reference is what a store holds that hears the true records only.
-func TestWhateverIsForgedAStoreHoldsWhatItsAuthorsSaid(t *testing.T) {
+func TestAStoreHoldsOnlySignedRecordsDespiteForgeries(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := newKeys("a", "b", "c")
 		still := &signedStill{still: newStill("relay"), author: author{k, "relay"}}
@@ -396,7 +396,7 @@ func TestWhateverIsForgedAStoreHoldsWhatItsAuthorsSaid(t *testing.T) {
 				heard[instance{r.NodeID, 1}] = append(heard[instance{r.NodeID, 1}], stamp{r.Sequence, hashOf(raw, signed)})
 			}
 			if rapid.Bool().Draw(t, "by gossip") {
-				c.hear(gossiped(raw))
+				c.receiveGossip(gossiped(raw))
 				c.readMail()
 			} else {
 				c.mergeAll([]examined{c.examine(raw)}, &frames{})

@@ -273,31 +273,31 @@ func (s *store) setMembers(next *membership.Snapshot, now time.Time) (changed []
 	s.members = next
 	for _, m := range slices.Concat(changes.Left, changes.Failed) {
 		changed = append(changed, m.ID)
-		s.sink(m, now)
+		s.removeLive(m, now)
 	}
 	for _, r := range slices.Concat(changes.Superseded, changes.Changed) {
 		changed = append(changed, r.New.ID)
-		s.sink(r.Old, now)
-		s.lift(r.New)
+		s.removeLive(r.Old, now)
+		s.addLive(r.New)
 	}
 	for _, m := range changes.Joined {
 		changed = append(changed, m.ID)
-		s.lift(m)
+		s.addLive(m)
 	}
 	s.evictOrphans(now)
 	return changed
 }
 
-// lift adds the record of a worker that has appeared to the root.
-func (s *store) lift(m membership.Member) {
+// addLive adds the record of a worker that has appeared to the root.
+func (s *store) addLive(m membership.Member) {
 	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == membership.RoleWorker {
 		s.dropOrphan(e.instance())
 		s.addRoot(e)
 	}
 }
 
-// sink removes the record of a worker that is gone from the root and makes it an orphan.
-func (s *store) sink(m membership.Member, now time.Time) {
+// removeLive removes the record of a worker that is gone from the root and makes it an orphan.
+func (s *store) removeLive(m membership.Member, now time.Time) {
 	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == membership.RoleWorker {
 		s.addRoot(e) // removes it: addRoot is its own inverse
 		s.addOrphan(e, orphan{instance: e.instance(), since: now, seen: true, bytes: len(e.raw)})
@@ -403,32 +403,32 @@ type target struct {
 	service, address string
 }
 
-// hidden is the set of endpoints that this node found dead although their worker is alive,
+// unreachableSet is the set of endpoints that this node found dead although their worker is alive,
 // each with the sequence of the record that offered it: a newer record is a new offer and
-// not hidden. It has no lock and no clock; the catalogue's loop owns it, so hiding an
+// not affected. It has no lock and no clock; the loop of the catalogue owns it, so adding an
 // endpoint cannot race with its removal. The zero value is empty.
-type hidden map[target]uint64
+type unreachableSet map[target]uint64
 
-// hide marks the offer of that sequence and reports whether it was not marked before.
-func (h *hidden) hide(t target, sequence uint64) bool {
+// add marks the offer of that sequence and reports whether it was not marked before.
+func (h *unreachableSet) add(t target, sequence uint64) bool {
 	if h.has(t, sequence) {
 		return false
 	}
 	if *h == nil {
-		*h = hidden{}
+		*h = unreachableSet{}
 	}
 	(*h)[t] = sequence
 	return true
 }
 
-// has reports whether the offer of that sequence is hidden.
-func (h hidden) has(t target, sequence uint64) bool {
+// has reports whether the offer of that sequence is unreachable.
+func (h unreachableSet) has(t target, sequence uint64) bool {
 	at, marked := h[t]
 	return marked && at == sequence
 }
 
-// reveal removes the mark and reports whether there was one.
-func (h hidden) reveal(t target) bool {
+// remove removes the mark and reports whether there was one.
+func (h unreachableSet) remove(t target) bool {
 	_, marked := h[t]
 	delete(h, t)
 	return marked

@@ -47,7 +47,7 @@ func TestStoresMergeLikeSets(t *testing.T) {
 			t.Fatal("not idempotent: a store that hears its own records is another")
 		}
 		if !same(a.plus(b), b.plus(a)) {
-			t.Fatal("not commutative: who hears whom matters")
+			t.Fatal("not commutative: the order of merges matters")
 		}
 		if !same(a.plus(b).plus(c), a.plus(b.plus(c))) {
 			t.Fatal("not associative: the order of meetings matters")
@@ -143,7 +143,7 @@ func drawMembers(t *rapid.T) map[string]uint64 {
 	return epochs
 }
 
-func TestEverySumAndBoundHoldsWhateverHappens(t *testing.T) {
+func TestEverySumAndBoundAlwaysHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStore(storeConfig{
 			maxOrphans: rapid.IntRange(1, 4).Draw(t, "orphans"), maxOrphanBytes: rapid.IntRange(20, 150).Draw(t, "orphan bytes"),
@@ -245,7 +245,7 @@ func TestASilentWorkersRecordStaysTenMinutesAndItsFloorADay(t *testing.T) {
 }
 
 // A record in this node's name that it did not write changes nothing here.
-func TestNobodyElseWritesInOurName(t *testing.T) {
+func TestNoOtherMemberWritesInOurName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := filled(drawRecords(t)...)
 		ours := Record{NodeID: "a", Epoch: 1, Sequence: 2}

@@ -79,7 +79,7 @@ func TestMergingIsIdempotentCommutativeAndAssociative(t *testing.T) {
 	})
 }
 
-func TestTheRootIsThatOfTheLiveRecordsWhateverHappened(t *testing.T) {
+func TestTheRootIsAlwaysThatOfTheLiveRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := newStore(storeConfig{maxOrphans: 3, maxFloors: 2}), start
 		for _, raw := range drawRecords(t) {

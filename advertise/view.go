@@ -138,16 +138,16 @@ const (
 // change is proportional to the services that it touches, not to the cluster. Data of a
 // published view is never changed; a changed service gets new Endpoints.
 type viewBuilder struct {
-	store    *store
-	rules    *admission               // which offers become endpoints
-	hidden   hidden                   // endpoints that this node cannot connect to
-	services *iradix.Tree[*Endpoints] // as in the last view
-	offers   map[string][]*Endpoint   // endpoints in services by worker, sorted by name
-	touched  idSet                    // workers whose offer may have changed since the last view
-	vanished *list.List               // of vanishedService, oldest first
-	gone     map[string]*list.Element // elements of vanished by name
-	version  uint64
-	count    int
+	store       *store
+	rules       *admission               // which offers become endpoints
+	unreachable unreachableSet           // endpoints that this node cannot connect to
+	services    *iradix.Tree[*Endpoints] // as in the last view
+	offers      map[string][]*Endpoint   // endpoints in services by worker, sorted by name
+	touched     idSet                    // workers whose offer may have changed since the last view
+	vanished    *list.List               // of vanishedService, oldest first
+	gone        map[string]*list.Element // elements of vanished by name
+	version     uint64
+	count       int
 }
 
 type idSet map[string]struct{}
@@ -274,7 +274,7 @@ func (b *viewBuilder) join(id string, now time.Time) []*Endpoint {
 		// Thousands of workers have the same names and versions: keep each text once.
 		s.Name, s.Version = unique.Make(s.Name).Value(), unique.Make(s.Version).Value()
 		offers[i] = &Endpoint{s, worker}
-		if b.hidden.has(target{e.instance(), s.Name, s.Address}, e.stamp.sequence) {
+		if b.unreachable.has(target{e.instance(), s.Name, s.Address}, e.stamp.sequence) {
 			unreachable := *worker
 			unreachable.Unreachable = true
 			offers[i].Worker = &unreachable

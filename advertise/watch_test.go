@@ -38,7 +38,7 @@ func TestAWatchOfAServiceIsWokenByThatServiceOnly(t *testing.T) {
 		ctx, cancel := context.WithCancel(n.ctx)
 		early := relay.catalogue.WatchService(ctx, "echo")
 		if e := took(t, early); e == nil || e.Len() != 0 {
-			t.Fatalf("first %v, want the empty list of a service that nobody offers", e)
+			t.Fatalf("first %v, want the empty list of a service without offers", e)
 		}
 		offer(offered("echo", 1))
 		if e := took(t, early); e == nil || e.Len() != 1 || e != relay.catalogue.View().Endpoints("echo") {
@@ -145,7 +145,7 @@ func TestManyWatchesOfManyServicesEachEndWithTheNewest(t *testing.T) {
 		all.Wait()
 		synctest.Wait()
 		if len(w.services) != 0 {
-			t.Errorf("%d services are watched by nobody and not forgotten", len(w.services))
+			t.Errorf("%d services without watchers are not forgotten", len(w.services))
 		}
 	})
 }

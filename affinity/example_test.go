@@ -8,7 +8,7 @@ import (
 )
 
 // Who connects to whom: three relays and seven workers. With three relays per worker and
-// three relays in all, everybody is connected to everybody.
+// three relays in all, all relays are connected to all workers.
 func Example() {
 	plan, err := affinity.NewPlan(affinity.PlanConfig{
 		Service: "billing",

@@ -69,14 +69,14 @@ func (p *Plan) explain(e *Explanation, index, worker int) {
 	relayPlace := p.relayPlaces.distinct[p.relayPlaces.of[index]]
 	workerPlace := p.workerPlaces.distinct[p.workerPlaces.of[worker]]
 	e.Tier = relayPlace.Tier(workerPlace).String()
-	s, pos := p.seatAt(index, worker)
+	s, pos := p.shareAt(index, worker)
 	if s == nil {
 		e.Reason = fmt.Sprintf("%s is in %v, which has enough relays of its own; %s is in %v, which has enough workers",
 			e.Worker, workerPlace, e.Relay, relayPlace)
 		return
 	}
-	shape := s.band.shape
-	e.Position, e.Ring, e.Home, e.Distance = pos, len(s.group.workers), s.band.home, p.distance(*s, pos)
+	shape := s.set.shape
+	e.Position, e.Ring, e.Home, e.Distance = pos, len(s.group.workers), s.set.home, p.distance(*s, pos)
 	e.Connected = e.Distance == 0
 	if e.Connected {
 		assignments, _ := p.Assignments(index) // the index is valid
@@ -91,7 +91,7 @@ func (p *Plan) explain(e *Explanation, index, worker int) {
 	case shape.everything():
 		e.Range = shape.project(s.local).String()
 		fmt.Fprintf(&reason, "all relays of this ring (%d) connect to all of its workers (%d)", shape.Relays, shape.Workers)
-	case s.band.links == nil:
+	case s.set.links == nil:
 		e.Range = shape.project(s.local).String()
 		fmt.Fprintf(&reason, "%s is at position %d, %s the range %s of %s", e.Worker, pos, outside(e.Distance), e.Range, e.Relay)
 	default:
@@ -101,7 +101,7 @@ func (p *Plan) explain(e *Explanation, index, worker int) {
 			reason.WriteString("; it is connected anyway, because too few workers chose it")
 		}
 	}
-	if !s.band.home {
+	if !s.set.home {
 		reason.WriteString("; it is a reserve, because too few relays are at home there")
 	}
 	e.Reason = reason.String()
@@ -138,13 +138,13 @@ func (p *Plan) Draw(relay, worker string) string {
 		return ""
 	}
 	var out strings.Builder
-	for _, s := range p.seats[index] {
+	for _, s := range p.shares[index] {
 		p.draw(&out, s, worker)
 	}
 	return out.String()
 }
 
-func (p *Plan) draw(out *strings.Builder, s seat, worker string) {
+func (p *Plan) draw(out *strings.Builder, s relayShare, worker string) {
 	size := len(s.group.workers)
 	columns := min(size, drawnColumns)
 	per := ""
@@ -152,14 +152,14 @@ func (p *Plan) draw(out *strings.Builder, s seat, worker string) {
 		per = fmt.Sprintf(", about %d to a column", (size+columns/2)/columns)
 	}
 	kind := "home"
-	if !s.band.home {
+	if !s.set.home {
 		kind = "reserve"
 	}
-	fmt.Fprintf(out, "%s: ring of %s%s, %s (%s)\n", p.service, counted(size, "worker"), per, counted(len(s.band.relays), "relay"), kind)
+	fmt.Fprintf(out, "%s: ring of %s%s, %s (%s)\n", p.service, counted(size, "worker"), per, counted(len(s.set.relays), "relay"), kind)
 
-	first, last := max(0, s.local-drawnNeighbours), min(len(s.band.relays), s.local+drawnNeighbours+1)
+	first, last := max(0, s.local-drawnNeighbours), min(len(s.set.relays), s.local+drawnNeighbours+1)
 	width := 0
-	for _, index := range s.band.relays[first:last] {
+	for _, index := range s.set.relays[first:last] {
 		width = max(width, utf8.RuneCountInString(p.affine[index]))
 	}
 	if first > 0 {
@@ -170,10 +170,10 @@ func (p *Plan) draw(out *strings.Builder, s seat, worker string) {
 		if local == s.local {
 			mark = '>'
 		}
-		fmt.Fprintf(out, "%c %-*s %s\n", mark, width, p.affine[s.band.relays[local]], seat{s.group, s.band, local}.columns(columns))
+		fmt.Fprintf(out, "%c %-*s %s\n", mark, width, p.affine[s.set.relays[local]], relayShare{s.group, s.set, local}.columns(columns))
 	}
-	if last < len(s.band.relays) {
-		fmt.Fprintf(out, "  %s after\n", counted(len(s.band.relays)-last, "relay"))
+	if last < len(s.set.relays) {
+		fmt.Fprintf(out, "  %s after\n", counted(len(s.set.relays)-last, "relay"))
 	}
 	if w, ok := p.position(worker); ok {
 		if pos, ok := slices.BinarySearch(s.group.workers, int32(w)); ok {
@@ -185,7 +185,7 @@ func (p *Plan) draw(out *strings.Builder, s seat, worker string) {
 // column returns the column in which a position is drawn.
 func column(pos, size, columns int) int { return pos * columns / size }
 
-func (s seat) columns(columns int) string {
+func (s relayShare) columns(columns int) string {
 	size := len(s.group.workers)
 	linked, all := make([]int, columns), make([]int, columns)
 	for pos := range size {

@@ -96,7 +96,7 @@ func TestExplainAgreesWithThePlan(t *testing.T) {
 				}
 			}
 		}
-		if p.Distance(len(p.Affine()), p.Workers()[0]) != -1 || p.Distance(0, "nobody") != -1 {
+		if p.Distance(len(p.Affine()), p.Workers()[0]) != -1 || p.Distance(0, "absent") != -1 {
 			t.Errorf("%s: a pair that does not exist has a distance", name)
 		}
 	}

@@ -8,23 +8,23 @@ import "fmt"
 // share a group. A worker is in one group; a relay can be in several.
 type group struct {
 	workers []int32 // positions in Plan.workers, ascending
-	bands   []band
+	sets    []relaySet
 }
 
-// band is a set of relays that share the workers of a group evenly.
-type band struct {
+// relaySet is a set of relays that share the workers of a group evenly.
+type relaySet struct {
 	relays []int32 // affine indexes, ascending
 	shape  Shape
 
-	// home is true if the relays of the band are at home in the group (see groups). Other
-	// bands are a reserve: the group has fewer home relays than a worker needs.
+	// home is true if the relays of the set are at home in the group (see groups). Other
+	// sets are a reserve: the group has fewer home relays than a worker needs.
 	home bool
 
 	// links are, for each relay, the positions in the group that it is connected to,
 	// ascending, with the rendezvous strategy. Nil with projection, and where every relay
 	// is connected to every worker.
-	links [][]int32
-	pull  []float64 // of each worker of the group, for equal load over links
+	links   [][]int32
+	factors []float64 // of each worker of the group, for equal load over links
 }
 
 // locality is the input from which groups are formed.
@@ -75,13 +75,13 @@ func placesOf(n int, at func(int) Place) places {
 func (l locality) groups() ([]group, []int32) {
 	reach := l.reach()
 
-	// Places of workers with the same relays in the same bands share a group: the key of a
-	// group holds the band of every relay place.
+	// Places of workers with the same relays in the same sets share a group: the key of a
+	// group holds the set of every relay place.
 	var keys []string
 	index := map[string]int32{}
 	groupOf := make([]int32, len(l.workers.distinct))
 	for q, place := range l.workers.distinct {
-		key := l.bandsAt(place, reach)
+		key := l.setsAt(place, reach)
 		g, ok := index[key]
 		if !ok {
 			g = int32(len(keys))
@@ -103,7 +103,7 @@ func (l locality) groups() ([]group, []int32) {
 		g.workers = append(g.workers, int32(pos))
 	}
 	for g, key := range keys {
-		out[g].bands = l.bands(key, len(out[g].workers))
+		out[g].sets = l.relaySets(key, len(out[g].workers))
 	}
 	return out, groupOf
 }
@@ -123,18 +123,18 @@ func (l locality) reach() []Tier {
 	return out
 }
 
-// Values of a band in the key of a group, nearest first.
+// Values of a set in the key of a group, nearest first.
 const (
-	bandHome = iota
-	bandRegion
-	bandGlobal
-	bandNone
+	setHome = iota
+	setRegion
+	setGlobal
+	setNone
 )
 
-// bandsAt returns the band of every relay place for the workers of one place.
-func (l locality) bandsAt(place Place, reach []Tier) string {
+// setsAt returns the set of every relay place for the workers of one place.
+func (l locality) setsAt(place Place, reach []Tier) string {
 	key := make([]byte, len(l.relays.distinct))
-	var relays [bandNone]int
+	var relays [setNone]int
 	for p, other := range l.relays.distinct {
 		if tier := place.Tier(other); tier > reach[p] {
 			key[p] = byte(tier) // never SameDatacenter: every reach includes it
@@ -143,10 +143,10 @@ func (l locality) bandsAt(place Place, reach []Tier) string {
 	}
 	have := 0
 	for b, n := range relays {
-		if have >= l.minimums.PeersPerWorker { // nearer bands suffice
+		if have >= l.minimums.PeersPerWorker { // nearer sets suffice
 			for p := range key {
 				if key[p] == byte(b) {
-					key[p] = bandNone
+					key[p] = setNone
 				}
 			}
 		}
@@ -155,11 +155,11 @@ func (l locality) bandsAt(place Place, reach []Tier) string {
 	return string(key)
 }
 
-// bands makes the bands of a group of n workers from its key.
-func (l locality) bands(key string, n int) []band {
-	var out []band
+// relaySets makes the sets of a group of n workers from its key.
+func (l locality) relaySets(key string, n int) []relaySet {
+	var out []relaySet
 	missing := l.minimums.PeersPerWorker
-	for b := byte(bandHome); b < bandNone; b++ {
+	for b := byte(setHome); b < setNone; b++ {
 		var relays []int32
 		for i, place := range l.relays.of {
 			if key[place] == b {
@@ -169,7 +169,7 @@ func (l locality) bands(key string, n int) []band {
 		if len(relays) == 0 {
 			continue
 		}
-		next := band{relays: relays, home: b == bandHome}
+		next := relaySet{relays: relays, home: b == setHome}
 		next.shape = Shape{Relays: len(relays), Workers: n, Minimums: Minimums{PeersPerWorker: missing}}
 		if next.home {
 			next.shape.PeersPerRelay = l.minimums.PeersPerRelay

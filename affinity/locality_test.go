@@ -114,21 +114,21 @@ func TestEveryWorkerIsServedWhereverItRuns(t *testing.T) {
 			// Homes first, then the region, then anyone: each up to what is missing.
 			var have, there [4]int
 			for _, relay := range p.Affine() {
-				band := 0
+				set := 0
 				if !atHome(relay, worker) {
-					band = int(tier(relay, worker))
+					set = int(tier(relay, worker))
 				}
-				there[band]++
+				there[set]++
 				if connected[[2]string{relay, worker}] {
-					have[band]++
+					have[set]++
 				}
 			}
 			missing := m
-			for band := range 3 {
-				want := min(missing, there[band])
+			for set := range 3 {
+				want := min(missing, there[set])
 				missing -= want
-				if have[band] < want || band > 0 && have[band] > want {
-					t.Fatalf("%s (%v) has %v relays of %v by band: want %d of band %d", worker, placeOf[worker], have, there, want, band)
+				if have[set] < want || set > 0 && have[set] > want {
+					t.Fatalf("%s (%v) has %v relays of %v by band: want %d of band %d", worker, placeOf[worker], have, there, want, set)
 				}
 			}
 			if total := have[0] + have[1] + have[2]; total != p.Coverage().PerWorker[pos] || total < min(m, len(p.Affine())) {
@@ -244,7 +244,7 @@ func TestASkippedRelayServesOtherServicesOnly(t *testing.T) {
 	for _, source := range []affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot} {
 		cfg.IndexSource, cfg.Skip = source, nil
 		before := mustPlan(t, cfg).Affine()
-		cfg.Skip = []string{before[1], "nobody"}
+		cfg.Skip = []string{before[1], "absent"}
 		after := mustPlan(t, cfg).Affine()
 		if slices.Contains(after, before[1]) || len(after) != 5 {
 			t.Errorf("%s: skipping %s of %q leaves %q", source, before[1], before, after)

@@ -25,20 +25,20 @@ type Plan struct {
 	relayPlaces  places
 	workerPlaces places
 	groups       []group
-	groupOf      []int32  // by place of workers
-	seats        [][]seat // by relay
+	groupOf      []int32        // by place of workers
+	shares       [][]relayShare // by relay
 
-	// pull is a factor for each worker: a relay splits its traffic over its workers in
+	// factors is a factor for each worker: a relay splits its traffic over its workers in
 	// proportion to their factors. A factor is 0 where the weights have a closed form;
-	// pull is nil if all have one.
-	pull []float64
+	// factors is nil if all have one.
+	factors []float64
 }
 
-// seat is one relay's part in one group.
-type seat struct {
+// relayShare is one relay's part in one group.
+type relayShare struct {
 	group *group
-	band  *band
-	local int // index in band.relays
+	set   *relaySet
+	local int // index in set.relays
 }
 
 // Assignment is one connection that a relay should hold.
@@ -82,7 +82,7 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 		p.affine = append(p.affine, relay.ID)
 	}
 	p.groups, p.groupOf = locality{p.relayPlaces, p.workerPlaces, cfg.Minimums, cfg.PeersPerTier}.groups()
-	p.sit()
+	p.collectShares()
 	if p.strategy == Rendezvous {
 		p.link()
 	}
@@ -90,18 +90,18 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 	return p, nil
 }
 
-// sit collects the seats of every relay.
-func (p *Plan) sit() {
-	p.seats = make([][]seat, len(p.affine))
-	first := make([]seat, len(p.affine)) // most relays have one
+// collectShares collects the shares of every relay.
+func (p *Plan) collectShares() {
+	p.shares = make([][]relayShare, len(p.affine))
+	first := make([]relayShare, len(p.affine)) // most relays have one
 	for i := range p.groups {
 		g := &p.groups[i]
-		for b := range g.bands {
-			for local, relay := range g.bands[b].relays {
-				if p.seats[relay] == nil {
-					p.seats[relay] = first[relay : relay : relay+1]
+		for b := range g.sets {
+			for local, relay := range g.sets[b].relays {
+				if p.shares[relay] == nil {
+					p.shares[relay] = first[relay : relay : relay+1]
 				}
-				p.seats[relay] = append(p.seats[relay], seat{g, &g.bands[b], local})
+				p.shares[relay] = append(p.shares[relay], relayShare{g, &g.sets[b], local})
 			}
 		}
 	}
@@ -118,12 +118,12 @@ func (p *Plan) link() {
 		for w, pos := range g.workers {
 			workerHashes[w] = ring.Hash(p.workers[pos], workers)
 		}
-		for b := range g.bands {
-			relayHashes := make([]uint64, len(g.bands[b].relays))
-			for r, index := range g.bands[b].relays {
+		for b := range g.sets {
+			relayHashes := make([]uint64, len(g.sets[b].relays))
+			for r, index := range g.sets[b].relays {
 				relayHashes[r] = ring.Hash(p.affine[index], relays)
 			}
-			g.bands[b].rendezvous(relayHashes, workerHashes)
+			g.sets[b].rendezvous(relayHashes, workerHashes)
 		}
 	}
 }
@@ -165,8 +165,8 @@ func (p *Plan) Ranges(index int) ([]Range, error) {
 		return nil, err
 	}
 	var out []Range
-	for _, s := range p.seats[index] {
-		out = append(out, s.band.shape.project(s.local))
+	for _, s := range p.shares[index] {
+		out = append(out, s.set.shape.project(s.local))
 	}
 	return out, nil
 }
@@ -182,13 +182,13 @@ func (p *Plan) AppendAssignments(dst []Assignment, index int) ([]Assignment, err
 	if err := p.check(index); err != nil {
 		return dst, err
 	}
-	if seat := p.seats[index][0]; p.pull == nil || p.pull[seat.group.workers[0]] == 0 {
-		return p.appendRange(dst, seat), nil
+	if share := p.shares[index][0]; p.factors == nil || p.factors[share.group.workers[0]] == 0 {
+		return p.appendRange(dst, share), nil
 	}
 	first, sum := len(dst), 0.0
 	for pos := range p.connections(index) {
-		dst = append(dst, Assignment{Worker: p.workers[pos], Weight: p.pull[pos]})
-		sum += p.pull[pos]
+		dst = append(dst, Assignment{Worker: p.workers[pos], Weight: p.factors[pos]})
+		sum += p.factors[pos]
 	}
 	for i := range dst[first:] {
 		dst[first+i].Weight /= sum
@@ -197,11 +197,11 @@ func (p *Plan) AppendAssignments(dst []Assignment, index int) ([]Assignment, err
 }
 
 // appendRange is AppendAssignments for weights that have a closed form.
-func (p *Plan) appendRange(dst []Assignment, s seat) []Assignment {
-	r := s.band.shape.project(s.local)
+func (p *Plan) appendRange(dst []Assignment, s relayShare) []Assignment {
+	r := s.set.shape.project(s.local)
 	dst = slices.Grow(dst, r.len)
 	pos := r.start
-	s.band.shape.eachWeight(s.local, func(workers int, weight float64) {
+	s.set.shape.eachWeight(s.local, func(workers int, weight float64) {
 		for range workers {
 			dst = append(dst, Assignment{Worker: p.workers[s.group.workers[pos]], Weight: weight})
 			if pos++; pos == r.size {
@@ -215,7 +215,7 @@ func (p *Plan) appendRange(dst []Assignment, s seat) []Assignment {
 // connections yields the positions of the workers that the relay at index connects to.
 func (p *Plan) connections(index int) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for _, s := range p.seats[index] {
+		for _, s := range p.shares[index] {
 			for pos := range s.positions() {
 				if !yield(int(s.group.workers[pos])) {
 					return
@@ -225,13 +225,13 @@ func (p *Plan) connections(index int) iter.Seq[int] {
 	}
 }
 
-// positions yields the positions, in the group, of the workers of the seat.
-func (s seat) positions() iter.Seq[int] {
-	if s.band.links == nil {
-		return s.band.shape.project(s.local).All()
+// positions yields the positions, in the group, of the workers of the share.
+func (s relayShare) positions() iter.Seq[int] {
+	if s.set.links == nil {
+		return s.set.shape.project(s.local).All()
 	}
 	return func(yield func(int) bool) {
-		for _, pos := range s.band.links[s.local] {
+		for _, pos := range s.set.links[s.local] {
 			if !yield(int(pos)) {
 				return
 			}
@@ -268,33 +268,33 @@ func (p *Plan) Distance(index int, worker string) int {
 	if !ok || p.check(index) != nil {
 		return -1
 	}
-	s, pos := p.seatAt(index, w)
+	s, pos := p.shareAt(index, w)
 	if s == nil {
 		return -1
 	}
 	return p.distance(*s, pos)
 }
 
-func (p *Plan) distance(s seat, pos int) int {
-	if s.band.links == nil {
-		return s.band.shape.project(s.local).Distance(pos)
+func (p *Plan) distance(s relayShare, pos int) int {
+	if s.set.links == nil {
+		return s.set.shape.project(s.local).Distance(pos)
 	}
-	if _, linked := slices.BinarySearch(s.band.links[s.local], int32(pos)); linked {
+	if _, linked := slices.BinarySearch(s.set.links[s.local], int32(pos)); linked {
 		return 0
 	}
-	return p.rank(s, pos) - s.band.shape.PeersPerWorker + 1
+	return p.rank(s, pos) - s.set.shape.PeersPerWorker + 1
 }
 
-// rank returns how many relays of the band have a higher score with the worker at pos of
+// rank returns how many relays of the set have a higher score with the worker at pos of
 // the group.
-func (p *Plan) rank(s seat, pos int) int {
+func (p *Plan) rank(s relayShare, pos int) int {
 	worker := ring.Hash(p.workers[s.group.workers[pos]], ring.Hash(p.service+"~", 0))
 	seed := ring.Hash(p.service, 0)
-	at := func(local int) bid {
-		return bid{pairHash(ring.Hash(p.affine[s.band.relays[local]], seed), worker), local}
+	at := func(local int) scored {
+		return scored{pairHash(ring.Hash(p.affine[s.set.relays[local]], seed), worker), local}
 	}
 	own, ahead := at(s.local), 0
-	for local := range s.band.relays {
+	for local := range s.set.relays {
 		if at(local).ahead(own) {
 			ahead++
 		}
@@ -311,12 +311,12 @@ func (p *Plan) position(worker string) (int, bool) {
 	})
 }
 
-// seatAt returns the relay's seat in the group of the worker at a position, nil if it has
+// shareAt returns the relay's share in the group of the worker at a position, nil if it has
 // none, and the worker's position in the group.
-func (p *Plan) seatAt(index, worker int) (*seat, int) {
+func (p *Plan) shareAt(index, worker int) (*relayShare, int) {
 	g := &p.groups[p.groupOf[p.workerPlaces.of[worker]]]
-	for i := range p.seats[index] {
-		if s := &p.seats[index][i]; s.group == g {
+	for i := range p.shares[index] {
+		if s := &p.shares[index][i]; s.group == g {
 			pos, _ := slices.BinarySearch(g.workers, int32(worker))
 			return s, pos
 		}

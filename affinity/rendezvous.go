@@ -8,7 +8,7 @@ import (
 
 // rendezvous links every worker to the relays with which its pair score is highest (highest
 // random weight; Thaler and Ravishankar, 1998). Then it links every relay that has too few
-// workers to the workers of its highest scores. The arguments are the hashes of the band's
+// workers to the workers of its highest scores. The arguments are the hashes of the set's
 // relays and of the group's workers, in that order. It uses integers only, because all
 // relays must compute the same links.
 //
@@ -16,7 +16,7 @@ import (
 // have to send each of them more traffic than their other relays can give up, and no
 // weights could balance the load. With 0.6 none of 4,020 simulated fleets failed, at the
 // cost of 0.7 % more connections.
-func (b *band) rendezvous(relays, workers []uint64) {
+func (b *relaySet) rendezvous(relays, workers []uint64) {
 	s := b.shape
 	if s.everything() {
 		return
@@ -26,7 +26,7 @@ func (b *band) rendezvous(relays, workers []uint64) {
 	for i := range b.links {
 		b.links[i] = make([]int32, 0, mean+mean/2+2)
 	}
-	best := make([]bid, 0, s.PeersPerWorker)
+	best := make([]scored, 0, s.PeersPerWorker)
 	for w, worker := range workers {
 		best = best[:0]
 		var worst uint64 // the score to beat, once the list is full
@@ -35,7 +35,7 @@ func (b *band) rendezvous(relays, workers []uint64) {
 			if score <= worst && len(best) == cap(best) {
 				continue
 			}
-			best = keepBest(best, cap(best), bid{score, i})
+			best = keepBest(best, cap(best), scored{score, i})
 			worst = best[len(best)-1].score
 		}
 		for _, relay := range best {
@@ -55,14 +55,14 @@ func (b *band) rendezvous(relays, workers []uint64) {
 
 // fillUp adds the missing highest-scoring workers to the links of a relay.
 func fillUp(links []int32, missing int, relay uint64, workers []uint64) []int32 {
-	best := make([]bid, 0, missing)
+	best := make([]scored, 0, missing)
 	next := 0 // index in links, which are ascending
 	for w, worker := range workers {
 		if next < len(links) && int(links[next]) == w {
 			next++
 			continue
 		}
-		best = keepBest(best, missing, bid{pairHash(relay, worker), w})
+		best = keepBest(best, missing, scored{pairHash(relay, worker), w})
 	}
 	for _, worker := range best {
 		links = append(links, int32(worker.index))
@@ -82,23 +82,23 @@ func pairHash(a, b uint64) uint64 {
 	return z ^ z>>31
 }
 
-// bid is a candidate and its score. index refers to a list that all relays order alike.
-type bid struct {
+// scored is a candidate and its score. index refers to a list that all relays order alike.
+type scored struct {
 	score uint64
 	index int
 }
 
 // ahead reports whether a wins over b: the higher score wins, then the lower index.
-func (a bid) ahead(b bid) bool {
+func (a scored) ahead(b scored) bool {
 	if a.score != b.score {
 		return a.score > b.score
 	}
 	return a.index < b.index
 }
 
-// keepBest inserts a bid into best, which is sorted best first and keeps at most limit
-// bids.
-func keepBest(best []bid, limit int, candidate bid) []bid {
+// keepBest inserts a candidate into best, which is sorted best first and keeps at most limit
+// candidates.
+func keepBest(best []scored, limit int, candidate scored) []scored {
 	if len(best) == limit {
 		if limit == 0 || !candidate.ahead(best[limit-1]) {
 			return best
@@ -122,20 +122,20 @@ type network struct {
 }
 
 const (
-	// balanced is the relative error below which loads count as equal.
-	balanced = 1e-6
+	// tolerance is the relative error below which loads count as equal.
+	tolerance = 1e-6
 	// maxRounds bounds the time spent on a network that cannot be balanced. Fleets of up to
 	// a hundred relays take fewer than two hundred rounds; on larger rings the error after
 	// 400 rounds is below 1 %.
 	maxRounds = 400
-	// between is the number of rounds between two checks of the loads.
-	between = 4
-	// extreme bounds the factors of networks that cannot be balanced: they would diverge to
+	// checkEvery is the number of rounds between two checks of the loads.
+	checkEvery = 4
+	// maxFactor bounds the factors of networks that cannot be balanced: they would diverge to
 	// zero or infinity.
-	extreme = 1 << 60
+	maxFactor = 1 << 60
 )
 
-// pulls finds a factor for every cell such that relays that split their traffic over their
+// factors finds a factor for every cell such that relays that split their traffic over their
 // cells in proportion to the factors give every cell its demand. It reports whether it
 // found such factors; if not, it returns the factors of the last round.
 //
@@ -147,31 +147,31 @@ const (
 // The result is the same on every processor: IEEE 754 defines sums, quotients and square
 // roots to the last bit, and the explicit conversions prevent products from being fused
 // with additions, which the Go specification would otherwise allow.
-func (n network) pulls() ([]float64, bool) {
-	push := make([]float64, len(n.cells))
-	pull := make([]float64, len(n.demand))
+func (n network) factors() ([]float64, bool) {
+	relayFactors := make([]float64, len(n.cells))
+	factors := make([]float64, len(n.demand))
 	sums := make([]float64, len(n.demand))
-	copy(pull, n.demand)
+	copy(factors, n.demand)
 	for i, cells := range n.cells {
-		push[i] = 1 / float64(len(cells))
+		relayFactors[i] = 1 / float64(len(cells))
 	}
 	for round := 1; ; round++ {
 		for i, cells := range n.cells {
-			push[i] = adjust(push[i], 1, sumOf(pull, cells))
+			relayFactors[i] = adjust(relayFactors[i], 1, sumOf(factors, cells))
 		}
 		clear(sums)
 		for i, cells := range n.cells {
 			for _, c := range cells {
-				sums[c] += push[i]
+				sums[c] += relayFactors[i]
 			}
 		}
 		for c, demand := range n.demand {
-			pull[c] = adjust(pull[c], demand, sums[c])
+			factors[c] = adjust(factors[c], demand, sums[c])
 		}
-		if round%between == 0 {
-			ok := n.worst(pull, sums) <= balanced
+		if round%checkEvery == 0 {
+			ok := n.worst(factors, sums) <= tolerance
 			if ok || round >= maxRounds {
-				return pull, ok
+				return factors, ok
 			}
 		}
 	}
@@ -182,21 +182,21 @@ func (n network) pulls() ([]float64, bool) {
 func adjust(factor, target, sum float64) float64 {
 	ratio := target / float64(factor*sum)
 	root := math.Sqrt(ratio)
-	return min(max(float64(factor*ratio*root*math.Sqrt(root)), 1./extreme), extreme)
+	return min(max(float64(factor*ratio*root*math.Sqrt(root)), 1./maxFactor), maxFactor)
 }
 
 // worst returns the largest relative error of a cell's load; sums is scratch.
-func (n network) worst(pull, sums []float64) float64 {
+func (n network) worst(factors, sums []float64) float64 {
 	clear(sums)
 	for _, cells := range n.cells {
-		share := 1 / sumOf(pull, cells)
+		share := 1 / sumOf(factors, cells)
 		for _, c := range cells {
 			sums[c] += share
 		}
 	}
 	worst := 0.0
 	for c, demand := range n.demand {
-		worst = max(worst, math.Abs(float64(pull[c]*sums[c])/demand-1))
+		worst = max(worst, math.Abs(float64(factors[c]*sums[c])/demand-1))
 	}
 	return worst
 }
@@ -217,16 +217,16 @@ func (p *Plan) balance(loads []float64) {
 	if len(p.groups) == 1 && loads == nil && p.groups[0].closed() {
 		return
 	}
-	p.pull = make([]float64, len(p.workers))
+	p.factors = make([]float64, len(p.workers))
 	cellOf := make([]int32, len(p.workers))
 	for _, part := range p.parts() {
 		g := part.groups[0]
 		switch {
-		case len(part.groups) > 1 || len(g.bands) > 1 || !equal(loads, g.workers):
+		case len(part.groups) > 1 || len(g.sets) > 1 || !equal(loads, g.workers):
 			p.scale(part, loads, cellOf)
 		case !g.closed():
-			for pos, pull := range g.bands[0].pull { // found by fallBack
-				p.pull[g.workers[pos]] = pull
+			for pos, factors := range g.sets[0].factors { // found by fallBack
+				p.factors[g.workers[pos]] = factors
 			}
 		}
 	}
@@ -234,7 +234,7 @@ func (p *Plan) balance(loads []float64) {
 
 // closed reports whether the weights of the group have a closed form, provided that the
 // group shares no relay with another and its workers have equal weight.
-func (g *group) closed() bool { return len(g.bands) == 1 && g.bands[0].links == nil }
+func (g *group) closed() bool { return len(g.sets) == 1 && g.sets[0].links == nil }
 
 // fallBack replaces rendezvous with projection if the home relays of a group cannot give
 // equal load to its workers. The check ignores the weights of workers, because a change of
@@ -242,8 +242,8 @@ func (g *group) closed() bool { return len(g.bands) == 1 && g.bands[0].links == 
 func (p *Plan) fallBack() {
 	for i := range p.groups {
 		g := &p.groups[i]
-		for b := range g.bands {
-			home := &g.bands[b]
+		for b := range g.sets {
+			home := &g.sets[b]
 			if !home.home || home.links == nil {
 				continue
 			}
@@ -252,7 +252,7 @@ func (p *Plan) fallBack() {
 				demand[w] = float64(len(home.relays)) / float64(len(demand))
 			}
 			var ok bool
-			if home.pull, ok = (network{home.links, demand}).pulls(); !ok {
+			if home.factors, ok = (network{home.links, demand}).factors(); !ok {
 				p.strategy = Projection
 				p.fallback = fmt.Sprintf("rendezvous: no weights give the %d workers equal load from the %d relays; the plan uses projection instead",
 					len(g.workers), len(home.relays))
@@ -265,8 +265,8 @@ func (p *Plan) fallBack() {
 
 func (p *Plan) unlink() {
 	for _, g := range p.groups {
-		for b := range g.bands {
-			g.bands[b].links = nil
+		for b := range g.sets {
+			g.sets[b].links = nil
 		}
 	}
 }
@@ -308,14 +308,14 @@ func (p *Plan) parts() []part {
 		next := part{groups: []*group{&p.groups[i]}}
 		done[&p.groups[i]] = true
 		for at := 0; at < len(next.groups); at++ { // the loop body appends groups
-			for _, b := range next.groups[at].bands {
+			for _, b := range next.groups[at].sets {
 				for _, relay := range b.relays {
 					if taken[relay] {
 						continue
 					}
 					taken[relay] = true
 					next.relays = append(next.relays, int(relay))
-					for _, s := range p.seats[relay] {
+					for _, s := range p.shares[relay] {
 						if !done[s.group] {
 							done[s.group] = true
 							next.groups = append(next.groups, s.group)
@@ -329,7 +329,7 @@ func (p *Plan) parts() []part {
 	return out
 }
 
-// scale finds the pulls of one part; cellOf is scratch.
+// scale finds the factors of one part; cellOf is scratch.
 func (p *Plan) scale(part part, loads []float64, cellOf []int32) {
 	net := network{cells: make([][]int32, len(part.relays))}
 	total := 0.0
@@ -358,11 +358,11 @@ func (p *Plan) scale(part part, loads []float64, cellOf []int32) {
 	for c := range net.demand {
 		net.demand[c] = float64(net.demand[c] * inRelays)
 	}
-	pulls, _ := net.pulls() // if there is no exact solution, the nearest one is used
+	factors, _ := net.factors() // if there is no exact solution, the nearest one is used
 	for _, g := range part.groups {
 		for _, w := range g.workers {
 			cell := cellOf[w]
-			p.pull[w] = pulls[cell] * loadOf(loads, w) / net.demand[cell]
+			p.factors[w] = factors[cell] * loadOf(loads, w) / net.demand[cell]
 		}
 	}
 }
@@ -372,7 +372,7 @@ func (p *Plan) scale(part part, loads []float64, cellOf []int32) {
 func (g *group) cells() []bool {
 	begins := make([]bool, len(g.workers))
 	begins[0] = true
-	for _, b := range g.bands {
+	for _, b := range g.sets {
 		if b.links != nil {
 			for pos := range begins {
 				begins[pos] = true

@@ -35,29 +35,29 @@ func Slots(service string, k int, relays []string) []string {
 		hashes[i] = ring.Hash(relay, seed)
 	}
 	slots := make([]slot, k)
-	lists := make([]bid, k*lookAhead)
+	lists := make([]scored, k*lookAhead)
 	for i := range slots {
 		slots[i].hash = ring.Hash(service+"~"+strconv.Itoa(i), 0)
-		slots[i].given = lists[i*lookAhead : i*lookAhead : (i+1)*lookAhead]
+		slots[i].batch = lists[i*lookAhead : i*lookAhead : (i+1)*lookAhead]
 	}
 	// Deferred acceptance (Gale and Shapley, 1962): a slot asks relays in descending order
 	// of score; a relay keeps the best slot that has asked so far, and the slot that it
 	// rejects asks its next relay.
 	type holding struct {
-		bid   bid // of the slot, by its number
+		best  scored // of the slot, by its number
 		taken bool
 	}
 	held := make([]holding, len(relays))
 	for i := range slots {
 		for asking := i; ; {
 			next := slots[asking].next(hashes)
-			owner, offer := &held[next.index], bid{next.score, asking}
+			owner, offer := &held[next.index], scored{next.score, asking}
 			if !owner.taken {
 				*owner = holding{offer, true}
 				break
 			}
-			if offer.ahead(owner.bid) {
-				asking, owner.bid = owner.bid.index, offer
+			if offer.ahead(owner.best) {
+				asking, owner.best = owner.best.index, offer
 			}
 		}
 	}
@@ -65,48 +65,48 @@ func Slots(service string, k int, relays []string) []string {
 	out := make([]string, k)
 	for i, h := range held {
 		if h.taken {
-			out[h.bid.index] = relays[i]
+			out[h.best.index] = relays[i]
 		}
 	}
 	return out
 }
 
-// slot yields its bids for relays, best first. Few bids are ever needed, so slot computes
-// lookAhead bids at a time instead of sorting all relays.
+// slot yields its candidates among the relays, best first. Few are ever needed, so slot computes
+// lookAhead candidates at a time instead of sorting all relays.
 type slot struct {
 	hash  uint64
-	given []bid // the current batch of bids, best first; next returns those from at on
+	batch []scored // the current batch of candidates, best first; next returns those from at on
 	at    int
 }
 
-// lookAhead is the number of bids in a batch. Each batch costs a pass over the relays.
+// lookAhead is the number of candidates in a batch. Each batch costs a pass over the relays.
 // Eight suffice for nearly every slot when as many slots as relays compete.
 const lookAhead = 8
 
-// next returns the best bid that it has not returned yet. The caller calls next at most
+// next returns the best candidate that it has not returned yet. The caller calls next at most
 // once per relay.
-func (s *slot) next(relays []uint64) bid {
-	if s.at == len(s.given) {
+func (s *slot) next(relays []uint64) scored {
+	if s.at == len(s.batch) {
 		s.refill(relays)
 	}
 	s.at++
-	return s.given[s.at-1]
+	return s.batch[s.at-1]
 }
 
 func (s *slot) refill(relays []uint64) {
-	begun := len(s.given) > 0
-	var last bid
+	begun := len(s.batch) > 0
+	var last scored
 	if begun {
-		last = s.given[len(s.given)-1]
+		last = s.batch[len(s.batch)-1]
 	}
-	best, worst := s.given[:0], uint64(0)
+	best, worst := s.batch[:0], uint64(0)
 	for i, relay := range relays {
-		candidate := bid{pairHash(s.hash, relay), i}
+		candidate := scored{pairHash(s.hash, relay), i}
 		if len(best) == lookAhead && candidate.score < worst || begun && !last.ahead(candidate) {
 			continue // score too low, or in an earlier batch
 		}
 		best = keepBest(best, lookAhead, candidate)
 		worst = best[len(best)-1].score
 	}
-	s.given, s.at = best, 0
+	s.batch, s.at = best, 0
 }

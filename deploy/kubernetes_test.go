@@ -229,7 +229,7 @@ func TestPodsHaveACertificateThatSaysWhoTheyAreAndKeysThatTheyCanRotate(t *testi
 				claims, err := identity.FromURIs(uris)
 				want := identity.Claims{Role: identity.Role(w.member.role), Cluster: w.member.cluster, Environment: w.member.environment, Node: w.member.id}
 				if err != nil || claims != want {
-					t.Errorf("%s: its certificate says %v, want %v: %v", w.binary, claims, want, err)
+					t.Errorf("%s: its certificate has %v, want %v: %v", w.binary, claims, want, err)
 				}
 				if _, ok := issuers["Issuer/"+a["csi.cert-manager.io/issuer-name"]]; !ok || !strings.Contains(a["csi.cert-manager.io/key-usages"], "server auth,client auth") {
 					t.Errorf("%s: %v", w.binary, a)

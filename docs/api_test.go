@@ -232,7 +232,7 @@ func TestARelayAnswersAsTheAPIPageSays(t *testing.T) {
 		if e.section == "Worker" {
 			continue
 		}
-		path := strings.Replace(e.path, "{name}", "nobody", 1)
+		path := strings.Replace(e.path, "{name}", "absent", 1)
 		if e.path == "/assets/{name}" {
 			path = "/assets/page.css"
 		}
@@ -247,7 +247,7 @@ func TestARelayAnswersAsTheAPIPageSays(t *testing.T) {
 			t.Errorf("%s with another method than %s: %d, want 405", path, e.method, got)
 		}
 	}
-	if got := ask("GET", "/api/v1/services/nobody"); got != http.StatusNotFound {
+	if got := ask("GET", "/api/v1/services/absent"); got != http.StatusNotFound {
 		t.Errorf("an unknown service: %d, which is what exit code 2 hangs on", got)
 	}
 }

@@ -47,6 +47,19 @@ type testNode struct {
 // start runs a real node on loopback that is closed with the test.
 func start(t *testing.T, change func(*Config)) *testNode {
 	t.Helper()
+	return startPrepared(t, change, func(*Node) error { return nil })
+}
+
+// gossipAs makes a node gossip other metadata than its own from its start on.
+func gossipAs(n *Node, change func(*metadata)) error {
+	m := n.metadata()
+	change(&m)
+	return n.setMetadata(m)
+}
+
+// startPrepared calls prepare between New and Start.
+func startPrepared(t *testing.T, change func(*Config), prepare func(*Node) error) *testNode {
+	t.Helper()
 	tn := &testNode{reg: prometheus.NewRegistry(), log: &logBuffer{}}
 	cfg := Config{
 		Cluster: "test", Environment: "ci", ID: "n", Role: RoleRelay, BindAddr: "127.0.0.1:0",
@@ -57,7 +70,7 @@ func start(t *testing.T, change func(*Config)) *testNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Start(context.Background()); err != nil {
+	if err := errors.Join(prepare(n), n.Start(context.Background())); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
@@ -150,7 +163,7 @@ func TestAForeignClusterIsRefusedOnBothSidesAndNeverSeen(t *testing.T) {
 		t.Errorf("joiner's error is %v, want %s", err, want)
 	}
 	if !strings.Contains(seed.log.String(), `cluster mismatch: ours \"test\", theirs \"prod\" (`) || !strings.Contains(seed.log.String(), "direction=inbound") {
-		t.Errorf("the seed does not say whom it refused:\n%s", seed.log)
+		t.Errorf("the seed does not log the refused member:\n%s", seed.log)
 	}
 	if got := testutil.ToFloat64(seed.metrics.refusals.WithLabelValues(inbound, fieldCluster)); got < 1 {
 		t.Errorf("the seed counted %v refusals", got)
@@ -184,7 +197,7 @@ func TestARestartWithTheSameIDAndANewAddressReplacesTheOldInstanceAtOnce(t *test
 	})
 }
 
-func TestALeaverIsToldFromACrash(t *testing.T) {
+func TestALeaveIsDistinguishedFromACrash(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1" })
 	leaver := start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{seed.Addr()} })
 	seed.await(t, "r2", sees("r1", "r2"))
@@ -366,8 +379,8 @@ func TestAStreamReachesTheMemberItNames(t *testing.T) {
 	if p := <-served; p.ID != "b" || p.Role != RoleWorker || p.Epoch != b.Epoch() {
 		t.Fatalf("served %+v", p)
 	}
-	if _, err := b.OpenStream(t.Context(), "nobody", ProtocolSync); err == nil {
-		t.Fatal("a stream to nobody was opened")
+	if _, err := b.OpenStream(t.Context(), "absent", ProtocolSync); err == nil {
+		t.Fatal("a stream to an unknown member was opened")
 	}
 	(&testNode{Node: a, log: &logBuffer{}}).await(t, "b", sees("a", "b"))
 	if _, err := a.OpenStream(t.Context(), "b", ProtocolSync); err == nil || !strings.Contains(err.Error(), "protocol mismatch") {

@@ -86,9 +86,6 @@ type Config struct {
 	// Registerer receives the metrics. Default: none.
 	Registerer prometheus.Registerer
 
-	// lie changes the metadata that this node gossips; for tests of members that gossip
-	// wrong data.
-	lie func(*metadata)
 	// clock returns the boot time; for tests of hosts with wrong clocks.
 	clock func() time.Time
 }
@@ -158,7 +155,7 @@ func (c Config) withDefaults() (Config, error) {
 			{"id", c.ID, claims.Node}, {"role", string(c.Role), string(claims.Role)}, {"datacenter", c.Datacenter, claims.Datacenter},
 		} {
 			if f.ours != f.certified && (f.name != "datacenter" || f.certified != "") {
-				bad("%s is %q, the certificate says %q: other members would refuse this member", f.name, f.ours, f.certified)
+				bad("%s is %q, the certificate has %q: other members would refuse this member", f.name, f.ours, f.certified)
 			}
 		}
 	}

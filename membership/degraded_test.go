@@ -93,7 +93,7 @@ func TestANodeThatWasAnsweredALittleWhileAgoIsNotCutOff(t *testing.T) {
 		"no answer while suspicion ran out":  {unhealthyScore, window / 2, false},
 		"answered over TCP only, score good": {unhealthyScore - 1, time.Hour, true},
 	} {
-		var p pulse
+		var p probeMonitor
 		p.answeredAt.Store(answeredAt.UnixNano())
 		if got := p.answered(12, tc.score, answeredAt.Add(tc.silence)); got != tc.want {
 			t.Errorf("%s: answered is %v", name, got)

@@ -80,7 +80,7 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 		return fmt.Errorf("node %q exceeds the limit: %d members are known: raise the limit on members", n.Name, d.limit)
 	}
 	if d.proofs != nil {
-		_, err := d.proofs.prove(told{name: n.Name, addr: addrOf(n), metadata: n.Meta})
+		_, err := d.proofs.prove(announced{name: n.Name, addr: addrOf(n), metadata: n.Meta})
 		return err
 	}
 	m, err := decodeMetadata(n.Meta)
@@ -103,12 +103,12 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 
 func (d *delegate) NotifyJoin(n *memberlist.Node) {
 	d.living[n.Name] = struct{}{}
-	d.mailbox.post(sightingOf(n, false))
+	d.mailbox.post(eventOf(n, false))
 }
-func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.mailbox.post(sightingOf(n, false)) }
+func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.mailbox.post(eventOf(n, false)) }
 func (d *delegate) NotifyLeave(n *memberlist.Node) {
 	delete(d.living, n.Name)
-	d.mailbox.post(sightingOf(n, true))
+	d.mailbox.post(eventOf(n, true))
 }
 
 // NotifyConflict is called for two live nodes with one name. Names consist of id and boot
@@ -121,43 +121,43 @@ func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	}
 }
 
-func sightingOf(n *memberlist.Node, gone bool) sighting {
-	return sighting{name: n.Name, meta: append([]byte(nil), n.Meta...), addr: addrOf(n), gone: gone}
+func eventOf(n *memberlist.Node, gone bool) event {
+	return event{name: n.Name, meta: append([]byte(nil), n.Meta...), addr: addrOf(n), gone: gone}
 }
 
 func addrOf(n *memberlist.Node) string {
 	return net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))
 }
 
-// sighting is the event of a delegate callback about one instance. It is a copy, because
+// event is what a delegate callback reports about one instance. It is a copy, because
 // memberlist changes its own value later.
-type sighting struct {
+type event struct {
 	name string
 	meta []byte
 	addr string
 	gone bool
 }
 
-// mailbox passes sightings from memberlist's callbacks, which run under its lock, to the event
-// loop. It keeps only the newest sighting of an instance, so its size is limited and post never
+// mailbox passes events from memberlist's callbacks, which run under its lock, to the event
+// loop. It keeps only the newest event of an instance, so its size is limited and post never
 // blocks.
 type mailbox struct {
 	mu     sync.Mutex
-	byName map[string]sighting
+	byName map[string]event
 	order  []string
 	wake   chan struct{} // capacity 1
 }
 
 func newMailbox() *mailbox {
-	return &mailbox{byName: make(map[string]sighting), wake: make(chan struct{}, 1)}
+	return &mailbox{byName: make(map[string]event), wake: make(chan struct{}, 1)}
 }
 
-func (b *mailbox) post(s sighting) {
+func (b *mailbox) post(e event) {
 	b.mu.Lock()
-	if _, waiting := b.byName[s.name]; !waiting {
-		b.order = append(b.order, s.name)
+	if _, waiting := b.byName[e.name]; !waiting {
+		b.order = append(b.order, e.name)
 	}
-	b.byName[s.name] = s
+	b.byName[e.name] = e
 	b.mu.Unlock()
 	select {
 	case b.wake <- struct{}{}:
@@ -165,11 +165,11 @@ func (b *mailbox) post(s sighting) {
 	}
 }
 
-// take empties the mailbox and returns the sightings, oldest first.
-func (b *mailbox) take() []sighting {
+// take empties the mailbox and returns the events, oldest first.
+func (b *mailbox) take() []event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := make([]sighting, 0, len(b.order))
+	out := make([]event, 0, len(b.order))
 	for _, name := range b.order {
 		out = append(out, b.byName[name])
 	}

@@ -105,7 +105,7 @@ func TestAClusterIsFoundByNameAndAgainAfterEveryAddressChanged(t *testing.T) {
 	})
 }
 
-func TestANodeThatFindsNoNameServerSaysSoAndJoinsWhenThereIsOne(t *testing.T) {
+func TestANodeWithoutANameServerLogsItAndJoinsWhenThereIsOne(t *testing.T) {
 	z := startZone(t)
 	z.set(true)
 	seed := start(t, func(c *Config) { c.ID = "a" })

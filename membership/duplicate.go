@@ -41,7 +41,7 @@ func (n *Node) Duplicates(ctx context.Context) []Duplicate {
 			asked = shown // this node is the instance that is left out
 		}
 		wg.Go(func() {
-			if n.lives(ctx, asked) {
+			if n.isAlive(ctx, asked) {
 				found[i] = &Duplicate{ID: m.ID, Addr: shown.GossipAddr, Other: m.GossipAddr}
 			}
 		})
@@ -81,9 +81,9 @@ func (n *Node) Rival() (addr string, living bool) {
 	return "", false
 }
 
-// lives reports whether an instance answers at its address. After a restart another instance
+// isAlive reports whether an instance answers at its address. After a restart another instance
 // of the same id answers there.
-func (n *Node) lives(ctx context.Context, m Member) bool {
+func (n *Node) isAlive(ctx context.Context, m Member) bool {
 	if _, err := netip.ParseAddrPort(m.GossipAddr); err != nil || m.GossipAddr == n.Addr() {
 		return false
 	}
@@ -100,7 +100,7 @@ func (n *Node) lives(ctx context.Context, m Member) bool {
 // confirmRival checks whether an earlier instance of this node's own id is alive. Just after a
 // restart this is usually the previous process, which does not answer.
 func (n *Node) confirmRival(ctx context.Context, m Member) {
-	if !n.lives(ctx, m) {
+	if !n.isAlive(ctx, m) {
 		n.logger.Debug("an earlier life of this node does not answer", "epoch", m.Epoch, "addr", m.GossipAddr)
 		return
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestRandomPacketsMoveNobody sends garbage of every kind at a live member for as
+// TestRandomPacketsMoveNoMember sends garbage of every kind at a live member for as
 // long as it takes: nothing of it is to reach the members' view.
-func TestRandomPacketsMoveNobody(t *testing.T) {
+func TestRandomPacketsMoveNoMember(t *testing.T) {
 	n := start(t, func(c *Config) { c.ID = "r1" })
 	peer := start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{n.Addr()} })
 	n.await(t, "r2", sees("r1", "r2"))

@@ -55,17 +55,17 @@ type guard struct {
 
 	tick atomic.Uint64 // the last one used
 
-	mu       sync.Mutex
-	sessions map[sessionKey]*session
-	wants    map[keyID]*asked
-	goodbyes map[string]time.Duration // instances with a signed leave notice, and when it arrived
-	strange  int                      // number of wants that are based only on a packet
-	parked   int                      // messages about instances that wait on wants
-	packets  int                      // packets that wait on wants
-	told     map[string]int           // names announced by each member in this minute
-	toldAt   time.Time
-	wake     chan struct{}  // capacity 1: certificates must be requested now
-	met      chan encounter // senders that answered a nonce; see Node.meet
+	mu                 sync.Mutex
+	sessions           map[sessionKey]*session
+	requested          map[keyID]*certificateRequest
+	leaves             map[string]time.Duration // instances with a signed leave notice, and when it arrived
+	strangerRequests   int                      // number of requests that are based only on a packet
+	parked             int                      // messages about instances that wait for a certificate
+	packets            int                      // packets that wait for a certificate
+	announcements      map[string]int           // names announced by each member in this minute
+	announcementsSince time.Time
+	wake               chan struct{}   // capacity 1: certificates must be requested now
+	probed             chan probeReply // senders that answered a nonce; see Node.joinProbed
 
 	// Rates of certificates sent to members, sent to strangers, and requested because of
 	// strangers.
@@ -117,8 +117,8 @@ func newGuard(cfg Config, p *proofs, m *metrics) *guard {
 		header:   append([]byte{labelMagic, byte(len(label))}, label...),
 		limits:   guardLimits{members: cfg.MaxMembers, newNames: cfg.MaxNewMembers},
 		handle:   &codec.MsgpackHandle{},
-		sessions: make(map[sessionKey]*session), wants: make(map[keyID]*asked), goodbyes: make(map[string]time.Duration), told: make(map[string]int),
-		wake: make(chan struct{}, 1), met: make(chan encounter, 16),
+		sessions: make(map[sessionKey]*session), requested: make(map[keyID]*certificateRequest), leaves: make(map[string]time.Duration), announcements: make(map[string]int),
+		wake: make(chan struct{}, 1), probed: make(chan probeReply, 16),
 		answers: rate.NewLimiter(5000, 5000), strangersAnswers: rate.NewLimiter(500, 500), strangers: rate.NewLimiter(100, 100),
 	}
 }
@@ -227,7 +227,7 @@ func (g *guard) receive(packet []byte, from string) {
 		case packetAnswer:
 			reason = g.answered(body, from)
 		case packetCertificate:
-			reason = g.shown(body[1:])
+			reason = g.checkStatement(body[1:])
 		default:
 			reason = dropUnsigned
 		}
@@ -280,7 +280,7 @@ func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 	if !fresh {
 		return dropReplayed
 	}
-	payload := g.inspect(body[1+12:len(body)-MaxSignature], teller{certificate.Claims.Node, from})
+	payload := g.inspect(body[1+12:len(body)-MaxSignature], announcer{certificate.Claims.Node, from})
 	if len(payload) > 0 {
 		g.deliver(append(slices.Clone(g.header), payload...), from)
 	}
@@ -399,9 +399,9 @@ func (g *guard) sweep() {
 			delete(g.sessions, id)
 		}
 	}
-	for instance, at := range g.goodbyes {
+	for instance, at := range g.leaves {
 		if now-at > keepProof {
-			delete(g.goodbyes, instance)
+			delete(g.leaves, instance)
 		}
 	}
 }

@@ -166,8 +166,8 @@ func TestASenderIsBelievedOnceItHasShownThatItLives(t *testing.T) {
 					t.Fatalf("after the sender has answered: %x", b.delivered)
 				}
 				b.receive(a.wrapped(t, payload, b.addr), a.addr)
-				if len(b.delivered) != 2 || len(b.wants) != 0 {
-					t.Errorf("the next packet: %d delivered, %d questions open", len(b.delivered), len(b.wants))
+				if len(b.delivered) != 2 || len(b.requested) != 0 {
+					t.Errorf("the next packet: %d delivered, %d questions open", len(b.delivered), len(b.requested))
 				}
 				if c, err := b.proofs.certificate(identity.KeyID(a.cfg.Identity.Chain()[0])); err != nil || c.Claims.Node != "a" {
 					t.Errorf("the certificate of the sender: %v, %v", c, err)
@@ -252,17 +252,17 @@ func TestARecordingOfADeadMemberBringsNothingBackAtARestartedOne(t *testing.T) {
 		restarted := w.member("b", nil)
 		restarted.addr = b.addr
 		restarted.receive(recorded, a.addr)
-		for range askAttempts + 1 {
+		for range requestAttempts + 1 {
 			for _, m := range []*guarded{b, restarted} {
 				m.ask()
 			}
-			time.Sleep(askSlowest)
+			time.Sleep(maxRequestInterval)
 		}
 		if len(b.delivered)+len(restarted.delivered) != 0 {
 			t.Errorf("delivered: %d at the member that knew it, %d at the restarted one", len(b.delivered), len(restarted.delivered))
 		}
-		if len(restarted.wants) != 0 || restarted.packets != 0 {
-			t.Errorf("questions that nobody answers are kept: %d, with %d packets", len(restarted.wants), restarted.packets)
+		if len(restarted.requested) != 0 || restarted.packets != 0 {
+			t.Errorf("unanswered questions are kept: %d, with %d packets", len(restarted.requested), restarted.packets)
 		}
 	})
 }
@@ -339,7 +339,7 @@ func TestMemberlistSeesNothingThatIsNotProven(t *testing.T) {
 	})
 }
 
-func TestTheCertificateOfAThirdMemberIsAskedForWhereItWasToldOf(t *testing.T) {
+func TestTheCertificateOfAThirdMemberIsRequestedFromItsAnnouncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)
 		third, teller, to := w.member("third", nil), w.member("teller", nil), w.member("to", nil)
@@ -372,8 +372,8 @@ func TestWithoutTheGossipKeyNothingGetsIn(t *testing.T) {
 			question, _ := m.seal(append([]byte{packetAsk}, make([]byte, 16)...))
 			b.receive(question, m.addr)
 		}
-		if len(b.delivered)+len(b.wants)+len(b.sent) != 0 || b.dropped(dropSeal) != 4 {
-			t.Errorf("%d delivered, %d asked, %d sent, %d dropped", len(b.delivered), len(b.wants), len(b.sent), b.dropped(dropSeal))
+		if len(b.delivered)+len(b.requested)+len(b.sent) != 0 || b.dropped(dropSeal) != 4 {
+			t.Errorf("%d delivered, %d asked, %d sent, %d dropped", len(b.delivered), len(b.requested), len(b.sent), b.dropped(dropSeal))
 		}
 		b.receive(append(bytes.Clone(b.header), messageUser, 1, 2), a.addr)
 		if b.dropped(dropUnsigned) != 1 {
@@ -392,17 +392,17 @@ func TestAFloodOfStrangersIsBoundedAndForgotten(t *testing.T) {
 			_, _ = rand.Read(key)
 			b.receive(packet, "10.6.6.6:666")
 		}
-		if len(b.wants) > maxStrangers || b.packets > 2*maxStrangers*maxParkedPackets || len(b.sessions) != 0 {
-			t.Errorf("%d questions, %d packets, %d sessions", len(b.wants), b.packets, len(b.sessions))
+		if len(b.requested) > maxStrangers || b.packets > 2*maxStrangers*maxParkedPackets || len(b.sessions) != 0 {
+			t.Errorf("%d questions, %d packets, %d sessions", len(b.requested), b.packets, len(b.sessions))
 		}
 		for range 10_000 {
 			next, _ := b.ask()
-			if time.Sleep(next); len(b.wants) == 0 {
+			if time.Sleep(next); len(b.requested) == 0 {
 				break
 			}
 		}
-		if len(b.wants) != 0 || b.packets != 0 || b.strange != 0 {
-			t.Errorf("left behind: %d questions, %d packets, %d strangers", len(b.wants), b.packets, b.strange)
+		if len(b.requested) != 0 || b.packets != 0 || b.strangerRequests != 0 {
+			t.Errorf("left behind: %d questions, %d packets, %d strangers", len(b.requested), b.packets, b.strangerRequests)
 		}
 		w.acquainted(a, b)
 	})

@@ -186,26 +186,26 @@ func shareKeys(ours, theirs string) bool {
 	return slices.Contains(a, b[0]) && slices.Contains(b, a[0])
 }
 
-// vouched compares the hello with the claims of the sender's certificate.
-func (h hello) vouched(claims *identity.Claims) *RefusalError {
+// checkCertificate compares the hello with the claims of the sender's certificate.
+func (h hello) checkCertificate(claims *identity.Claims) *RefusalError {
 	if claims == nil {
 		return nil
 	}
-	said := [...]string{h.cluster, h.environment, h.id, string(h.role)}
+	stated := [...]string{h.cluster, h.environment, h.id, string(h.role)}
 	certified := [...]string{claims.Cluster, claims.Environment, claims.Node, string(claims.Role)}
-	if said == certified {
+	if stated == certified {
 		return nil
 	}
-	return &RefusalError{Field: fieldCertificate, Ours: strings.Join(certified[:], " "), Theirs: strings.Join(said[:], " "), Node: h.id}
+	return &RefusalError{Field: fieldCertificate, Ours: strings.Join(certified[:], " "), Theirs: strings.Join(stated[:], " "), Node: h.id}
 }
 
-// verdictFields are the verdict codes on the wire. The acceptor's hello follows the verdict;
+// answerFields are the verdict codes on the wire. The acceptor's hello follows the verdict;
 // from it the initiator makes the same error with the two sides swapped.
-var verdictFields = []string{"", fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol, fieldMalformed, fieldKey, fieldCertificate, fieldNoCertificate}
+var answerFields = []string{"", fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol, fieldMalformed, fieldKey, fieldCertificate, fieldNoCertificate}
 
-func verdictOf(r *RefusalError) byte {
+func answerOf(r *RefusalError) byte {
 	if r != nil {
-		for i, f := range verdictFields {
+		for i, f := range answerFields {
 			if f == r.Field {
 				return byte(i)
 			}
@@ -276,7 +276,7 @@ func (h greeting) greet(ctx context.Context, protocol string) (Peer, error) {
 		return Peer{}, fmt.Errorf("read hello of %s: %w: empty", conn.RemoteAddr(), errHello)
 	}
 	verdict := answer[0]
-	if len(answer) == 1 && verdict == verdictOf(&RefusalError{Field: fieldNoCertificate}) {
+	if len(answer) == 1 && verdict == answerOf(&RefusalError{Field: fieldNoCertificate}) {
 		return Peer{}, (&RefusalError{Field: fieldNoCertificate,
 			Cause: fmt.Errorf("%s takes members with certificates only: give this one --tls-cert, --tls-key and --tls-ca", conn.RemoteAddr())}).at(conn)
 	}
@@ -284,7 +284,7 @@ func (h greeting) greet(ctx context.Context, protocol string) (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
 	}
-	if refusal := cmp.Or(h.judge(other, complete), other.vouched(h.claims), h.agreed(protocol, other.id)); refusal != nil {
+	if refusal := cmp.Or(h.judge(other, complete), other.checkCertificate(h.claims), h.agreed(protocol, other.id)); refusal != nil {
 		return Peer{}, refusal.at(conn)
 	}
 	if verdict != 0 {
@@ -313,11 +313,11 @@ func (h greeting) admit(serves func(protocol string) bool) (Peer, string, error)
 		return Peer{}, "", fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
 	}
 	h.protocol = other.protocol
-	refusal := cmp.Or(h.judge(other, complete), other.vouched(h.claims), h.agreed(other.protocol, other.id))
+	refusal := cmp.Or(h.judge(other, complete), other.checkCertificate(h.claims), h.agreed(other.protocol, other.id))
 	if refusal == nil && !serves(other.protocol) {
 		refusal = &RefusalError{Field: fieldProtocol, Ours: "one that this member serves", Theirs: other.protocol, Node: other.id}
 	}
-	answer := h.append([]byte{verdictOf(refusal)})
+	answer := h.append([]byte{answerOf(refusal)})
 	if err := writeFrame(conn, answer); err != nil {
 		return Peer{}, "", fmt.Errorf("answer hello of %s: %w", conn.RemoteAddr(), err)
 	}
@@ -335,7 +335,7 @@ func refuseClearText(conn net.Conn, err error) error {
 		return err
 	}
 	if conn.SetDeadline(time.Now().Add(helloTimeout)) == nil &&
-		writeFrame(conn, []byte{verdictOf(&RefusalError{Field: fieldNoCertificate})}) == nil {
+		writeFrame(conn, []byte{answerOf(&RefusalError{Field: fieldNoCertificate})}) == nil {
 		// Closing the connection with unread bytes would reset it before the answer arrives.
 		_, _ = io.CopyN(io.Discard, conn, maxHello)
 	}
@@ -363,10 +363,10 @@ func (h greeting) peer(other hello) Peer {
 // refusedBy converts the peer's verdict into the error that this side reports.
 func (h hello) refusedBy(other hello, verdict byte) *RefusalError {
 	r := &RefusalError{Field: fieldMalformed, Ours: "our hello", Theirs: fmt.Sprintf("verdict %d", verdict), Node: other.id}
-	if int(verdict) >= len(verdictFields) {
+	if int(verdict) >= len(answerFields) {
 		return r
 	}
-	r.Field = verdictFields[verdict]
+	r.Field = answerFields[verdict]
 	switch r.Field {
 	case fieldFormat:
 		r.Ours, r.Theirs = formatName(h.format), formatName(other.format)

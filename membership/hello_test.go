@@ -26,7 +26,7 @@ func TestAHelloSurvivesTheWire(t *testing.T) {
 	}
 }
 
-func TestAForeignClusterIsToldSoWhateverElseItsHelloSays(t *testing.T) {
+func TestAForeignClusterIsReportedBeforeAnyOtherDifferenceOfItsHello(t *testing.T) {
 	foreign := appendString(append([]byte(nil), helloMagic...), "prod")
 	foreign = append(appendString(foreign, "eu"), 0xff, 0xff, 0xff) // garbage from here on
 	h, complete, err := decodeHello(foreign)

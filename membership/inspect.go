@@ -94,48 +94,48 @@ func (g *guard) incarnationAllowed(instance string, incarnation uint32) bool {
 // mayLeave reports whether a message may state that an instance left on purpose: the instance
 // itself sent it, or its signed leave notice is known. Members that left receive no gossip, so
 // such an instance could not contradict a forged message.
-func (g *guard) mayLeave(instance string, by teller) bool {
+func (g *guard) mayLeave(instance string, by announcer) bool {
 	if id, _, ok := splitInstance(instance); !ok || id == by.id {
 		return ok
 	}
-	return g.saidGoodbye(instance)
+	return g.hasLeft(instance)
 }
 
-func (g *guard) saidGoodbye(instance string) bool {
+func (g *guard) hasLeft(instance string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, known := g.goodbyes[instance]
+	_, known := g.leaves[instance]
 	return known
 }
 
-// noteGoodbye records an instance whose signed leave notice was checked.
-func (g *guard) noteGoodbye(instance string) {
+// noteLeave records an instance whose signed leave notice was checked.
+func (g *guard) noteLeave(instance string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.goodbyes) < 2*g.limits.members {
-		g.goodbyes[instance] = g.elapsed()
+	if len(g.leaves) < 2*g.limits.members {
+		g.leaves[instance] = g.elapsed()
 	}
 }
 
-// teller is the proven member that a message came from.
-type teller struct{ id, addr string }
+// announcer is the proven member that a message came from.
+type announcer struct{ id, addr string }
 
 // inspect returns the parts of a message that memberlist may receive: the message itself if
 // all parts are valid, else the valid parts; nil if there are none.
-func (g *guard) inspect(payload []byte, by teller) []byte {
+func (g *guard) inspect(payload []byte, by announcer) []byte {
 	message := payload
 	if len(message) > 5 && message[0] == messageChecksum {
 		message = message[5:]
 	}
-	kept, whole := g.sift(message, by, false)
+	kept, whole := g.filter(message, by, false)
 	if whole {
 		return payload
 	}
 	return kept
 }
 
-// sift returns the valid parts of a message, and whether these are all parts.
-func (g *guard) sift(message []byte, by teller, inside bool) (kept []byte, whole bool) {
+// filter returns the valid parts of a message, and whether these are all parts.
+func (g *guard) filter(message []byte, by announcer, inside bool) (kept []byte, whole bool) {
 	if len(message) == 0 {
 		return nil, false
 	}
@@ -168,7 +168,7 @@ func (g *guard) sift(message []byte, by teller, inside bool) (kept []byte, whole
 			reason = dropMessageFormat // memberlist never nests compound messages
 			break
 		}
-		return g.siftCompound(message, by)
+		return g.filterCompound(message, by)
 	default: // compressed or encrypted: members do not send these here
 		reason = dropMessageFormat
 	}
@@ -187,14 +187,14 @@ func (g *guard) decode(b []byte, into any) error {
 }
 
 // judgeAlive returns why memberlist must not receive an alive message; "" if it may.
-func (g *guard) judgeAlive(a aliveMessage, by teller) (reason string) {
+func (g *guard) judgeAlive(a aliveMessage, by announcer) (reason string) {
 	if !g.incarnationAllowed(a.Node, a.Incarnation) {
 		return dropIncarnation
 	}
 	if a.Node == g.self {
 		return "" // about this node: memberlist answers by itself
 	}
-	t := told{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta}
+	t := announced{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta}
 	_, err := g.proofs.prove(t)
 	if err == nil {
 		return ""
@@ -206,7 +206,7 @@ func (g *guard) judgeAlive(a aliveMessage, by teller) (reason string) {
 			var message bytes.Buffer
 			message.WriteByte(messageAlive)
 			if codec.NewEncoder(&message, g.handle).Encode(&a) == nil &&
-				!g.parkAlive(*unproven.missing, a.Node, message.Bytes(), wanted{from: by.addr, also: t.addr}, by.id) {
+				!g.parkAlive(*unproven.missing, a.Node, message.Bytes(), requestSource{from: by.addr, also: t.addr}, by.id) {
 				return dropTooMany
 			}
 		}
@@ -214,7 +214,7 @@ func (g *guard) judgeAlive(a aliveMessage, by teller) (reason string) {
 	return dropUnproven
 }
 
-func (g *guard) siftCompound(message []byte, by teller) (kept []byte, whole bool) {
+func (g *guard) filterCompound(message []byte, by announcer) (kept []byte, whole bool) {
 	if len(message) < 2 || len(message) < 2+2*int(message[1]) {
 		g.metrics.packetDropped(dropMessageFormat)
 		return nil, false
@@ -230,7 +230,7 @@ func (g *guard) siftCompound(message []byte, by teller) (kept []byte, whole bool
 			whole = false
 			break
 		}
-		part, all := g.sift(rest[:length], by, true)
+		part, all := g.filter(rest[:length], by, true)
 		rest = rest[length:]
 		whole = whole && all
 		if all {
@@ -269,7 +269,7 @@ func splitInstance(name string) (id string, epoch uint64, ok bool) {
 type inspected struct {
 	net.Conn
 	guard *guard
-	by    teller
+	by    announcer
 	// labelled is true if the stream begins with a label: the other end opened it.
 	labelled bool
 

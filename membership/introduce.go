@@ -19,22 +19,22 @@ import (
 // a rate limit, and the number of parked messages is limited.
 
 const (
-	// askAttempts is how often a certificate is requested before the request is dropped.
-	askAttempts = 8
-	// askInterval is the wait before the second attempt; it doubles up to askSlowest.
-	askInterval = 250 * time.Millisecond
-	askSlowest  = 2 * time.Second
-	// gatherQuestions is how long requests are collected before they are sent.
-	gatherQuestions = 5 * time.Millisecond
+	// requestAttempts is how often a certificate is requested before the request is dropped.
+	requestAttempts = 8
+	// requestInterval is the wait before the second attempt; it doubles up to maxRequestInterval.
+	requestInterval    = 250 * time.Millisecond
+	maxRequestInterval = 2 * time.Second
+	// requestDelay is how long requests are collected before they are sent.
+	requestDelay = 5 * time.Millisecond
 	// dialAttempt is the attempt at which this node also opens a stream to the holder,
 	// because its certificates may not fit into a packet.
 	dialAttempt = 3
 	// greetTimeout limits the hello on that stream.
 	greetTimeout = 2 * time.Second
-	// keysPerAsk is how many certificates one packet requests.
-	keysPerAsk = 40
-	// asksPerRound limits the packets of one round.
-	asksPerRound = 64
+	// keysPerPacket is how many certificates one packet requests.
+	keysPerPacket = 40
+	// packetsPerRound limits the packets of one round.
+	packetsPerRound = 64
 	// maxStrangers limits the certificates requested because of a packet alone.
 	maxStrangers = 512
 	// maxAsked is how many addresses are asked for one certificate.
@@ -46,8 +46,8 @@ const (
 	maxChain        = 16 << 10
 )
 
-// asked is a requested certificate, or a requested sign of life of its holder.
-type asked struct {
+// certificateRequest is a requested certificate, or a requested sign of life of its holder.
+type certificateRequest struct {
 	nonce    uint64
 	from     []string // addresses that may have the certificate
 	attempts int
@@ -64,34 +64,34 @@ type parkedPacket struct {
 	stranger bool // the sender's certificate is not known
 }
 
-// wanted is where to request a certificate.
-type wanted struct {
+// requestSource is where to request a certificate.
+type requestSource struct {
 	from     string // an address that may have it
 	also     string // another such address
 	stranger bool
 }
 
-// want requests a certificate. mu must not be held.
-func (g *guard) want(key keyID, w wanted) {
+// request requests a certificate. mu must not be held.
+func (g *guard) request(key keyID, w requestSource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.wantLocked(key, w)
+	g.requestLocked(key, w)
 }
 
-// wantLocked returns the request for a certificate, nil if it is not requested. mu is held.
-func (g *guard) wantLocked(key keyID, w wanted) *asked {
-	a := g.wants[key]
+// requestLocked returns the request for a certificate, nil if it is not requested. mu is held.
+func (g *guard) requestLocked(key keyID, w requestSource) *certificateRequest {
+	a := g.requested[key]
 	if a == nil {
-		if w.stranger && (g.strange >= maxStrangers || !g.strangers.Allow()) || len(g.wants)-g.strange >= g.limits.members {
+		if w.stranger && (g.strangerRequests >= maxStrangers || !g.strangers.Allow()) || len(g.requested)-g.strangerRequests >= g.limits.members {
 			return nil
 		}
 		if w.stranger {
-			g.strange++
+			g.strangerRequests++
 		}
 		var nonce [8]byte
 		_, _ = rand.Read(nonce[:]) // never fails
-		a = &asked{nonce: binary.BigEndian.Uint64(nonce[:]), due: g.elapsed(), stranger: w.stranger}
-		g.wants[key] = a
+		a = &certificateRequest{nonce: binary.BigEndian.Uint64(nonce[:]), due: g.elapsed(), stranger: w.stranger}
+		g.requested[key] = a
 		select {
 		case g.wake <- struct{}{}:
 		default:
@@ -99,7 +99,7 @@ func (g *guard) wantLocked(key keyID, w wanted) *asked {
 	}
 	if a.stranger && !w.stranger {
 		a.stranger = false
-		g.strange--
+		g.strangerRequests--
 	}
 	for _, addr := range []string{w.from, w.also} {
 		if addr != "" && len(a.from) < maxAsked && !slices.Contains(a.from, addr) {
@@ -110,20 +110,20 @@ func (g *guard) wantLocked(key keyID, w wanted) *asked {
 }
 
 // drop ends the request for a certificate. mu is held.
-func (g *guard) drop(key keyID, a *asked) {
+func (g *guard) drop(key keyID, a *certificateRequest) {
 	g.parked -= len(a.alive)
 	g.packets -= len(a.packets)
 	if a.stranger {
-		g.strange--
+		g.strangerRequests--
 	}
-	delete(g.wants, key)
+	delete(g.requested, key)
 }
 
 // park keeps a packet until its sender's session has begun, and requests a sign of life.
 func (g *guard) park(key keyID, p parkedPacket) (reason string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a := g.wantLocked(key, wanted{from: p.from, stranger: p.stranger})
+	a := g.requestLocked(key, requestSource{from: p.from, stranger: p.stranger})
 	if a == nil || len(a.packets) >= maxParkedPackets || g.packets >= maxStrangers*maxParkedPackets*2 {
 		return dropStranger
 	}
@@ -135,18 +135,18 @@ func (g *guard) park(key keyID, p parkedPacket) (reason string) {
 
 // parkAlive keeps a memberlist message about an instance until its certificate is known. It
 // reports false if the member that sent it announces too many instances.
-func (g *guard) parkAlive(key keyID, name string, message []byte, w wanted, by string) bool {
+func (g *guard) parkAlive(key keyID, name string, message []byte, w requestSource, by string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if now := time.Now(); now.Sub(g.toldAt) > time.Minute {
-		clear(g.told)
-		g.toldAt = now
+	if now := time.Now(); now.Sub(g.announcementsSince) > time.Minute {
+		clear(g.announcements)
+		g.announcementsSince = now
 	}
-	if g.told[by] >= g.limits.newNames || g.parked >= g.limits.members {
+	if g.announcements[by] >= g.limits.newNames || g.parked >= g.limits.members {
 		return false
 	}
-	g.told[by]++
-	a := g.wantLocked(key, w)
+	g.announcements[by]++
+	a := g.requestLocked(key, w)
 	if a == nil {
 		return false
 	}
@@ -166,7 +166,7 @@ func (g *guard) parkAlive(key keyID, name string, message []byte, w wanted, by s
 // release delivers the messages that waited for a certificate.
 func (g *guard) release(key keyID) {
 	g.mu.Lock()
-	a := g.wants[key]
+	a := g.requested[key]
 	if a == nil {
 		g.mu.Unlock()
 		return
@@ -189,7 +189,7 @@ func (g *guard) release(key keyID) {
 	}
 	g.mu.Unlock()
 	for _, message := range alive {
-		if payload := g.inspect(message, teller{}); len(payload) > 0 {
+		if payload := g.inspect(message, announcer{}); len(payload) > 0 {
 			g.deliver(append(slices.Clone(g.header), payload...), g.addr)
 		}
 	}
@@ -212,7 +212,7 @@ func (g *guard) run(ctx context.Context, greet func(addr string)) {
 		case <-g.wake:
 			// One packet can cause many requests: collect them.
 			select {
-			case <-time.After(gatherQuestions):
+			case <-time.After(requestDelay):
 			case <-ctx.Done():
 				return
 			}
@@ -233,22 +233,22 @@ func (g *guard) ask() (next time.Duration, dial []string) {
 	now := g.elapsed()
 	g.mu.Lock()
 	next = time.Hour
-	for key, a := range g.wants {
+	for key, a := range g.requested {
 		if a.due > now {
 			next = min(next, a.due-now)
 			continue
 		}
-		if a.attempts >= askAttempts || len(a.from) == 0 {
+		if a.attempts >= requestAttempts || len(a.from) == 0 {
 			g.drop(key, a)
 			continue
 		}
 		to := a.from[a.attempts%len(a.from)]
-		if _, open := questions[to]; !open && len(questions) >= asksPerRound || len(questions[to]) >= keysPerAsk*16 {
+		if _, open := questions[to]; !open && len(questions) >= packetsPerRound || len(questions[to]) >= keysPerPacket*16 {
 			next = min(next, 10*time.Millisecond) // in the next round
 			continue
 		}
 		questions[to] = binary.BigEndian.AppendUint64(append(questions[to], key[:]...), a.nonce)
-		wait := min(askInterval<<min(a.attempts, 8), askSlowest)
+		wait := min(requestInterval<<min(a.attempts, 8), maxRequestInterval)
 		a.attempts++
 		a.due = now + wait
 		next = min(next, wait)
@@ -268,7 +268,7 @@ func (g *guard) ask() (next time.Duration, dial []string) {
 // answer answers a request for certificates: with a sign of life for this node's own, with
 // the certificates only for those of other members.
 func (g *guard) answer(keys []byte, from string) (reason string) {
-	if len(keys) == 0 || len(keys)%16 != 0 || len(keys) > keysPerAsk*16 {
+	if len(keys) == 0 || len(keys)%16 != 0 || len(keys) > keysPerPacket*16 {
 		return dropUnsigned
 	}
 	limit := g.answers // separate from strangers, so that a flood of these does not block answers to members
@@ -307,7 +307,7 @@ func (g *guard) answered(body []byte, from string) (reason string) {
 	statement := body[:len(body)-MaxSignature]
 	key, _ := signer(signature)
 	g.mu.Lock()
-	a := g.wants[key]
+	a := g.requested[key]
 	asked := a != nil && a.nonce == binary.BigEndian.Uint64(body[1:])
 	alone := asked && len(a.from) == 1 && a.from[0] == from // no other address received the nonce
 	g.mu.Unlock()
@@ -330,22 +330,22 @@ func (g *guard) answered(body []byte, from string) (reason string) {
 	g.release(key)
 	if alone {
 		select {
-		case g.met <- encounter{certificate.Claims.Node, id.epoch, from}:
-		default: // an earlier encounter will bring this member as well
+		case g.probed <- probeReply{certificate.Claims.Node, id.epoch, from}:
+		default: // an earlier reply will bring this member as well
 		}
 	}
 	return ""
 }
 
-// shown handles a requested certificate of another member.
-func (g *guard) shown(body []byte) (reason string) {
+// checkStatement handles a requested certificate of another member.
+func (g *guard) checkStatement(body []byte) (reason string) {
 	chain, err := decodeChain(body)
 	if err != nil {
 		return dropCertificate
 	}
 	key := identity.KeyID(chain[0])
 	g.mu.Lock()
-	_, asked := g.wants[key]
+	_, asked := g.requested[key]
 	g.mu.Unlock()
 	if !asked {
 		return dropStranger

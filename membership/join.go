@@ -266,8 +266,8 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	}
 }
 
-// encounter is an instance that answered a nonce, with its address.
-type encounter struct {
+// probeReply is an instance that answered a nonce, with its address.
+type probeReply struct {
 	id    string
 	epoch uint64
 	addr  string
@@ -276,17 +276,17 @@ type encounter struct {
 // newsDelay is how long gossip about a member may take after its first packet.
 const newsDelay = 2 * time.Second
 
-// meet joins members that send packets to this node but that it does not see. A member that
+// joinProbed joins members that send packets to this node but that it does not see. A member that
 // restarts without a living seed depends on this: the others have not noticed the restart and
 // do not look for it, and its own gossip is considered old and not repeated before the next
 // exchange of full states.
-func (n *Node) meet(ctx context.Context) {
+func (n *Node) joinProbed(ctx context.Context) {
 	for {
-		var e encounter
+		var e probeReply
 		select {
 		case <-ctx.Done():
 			return
-		case e = <-n.guard.met:
+		case e = <-n.guard.probed:
 		}
 		select {
 		case <-ctx.Done():
@@ -295,7 +295,7 @@ func (n *Node) meet(ctx context.Context) {
 		}
 		addr, err := netip.ParseAddrPort(e.addr)
 		m, seen := n.Snapshot().Get(e.id)
-		if err != nil || seen && m.Epoch >= e.epoch || n.guard.saidGoodbye(instanceName(e.id, e.epoch)) {
+		if err != nil || seen && m.Epoch >= e.epoch || n.guard.hasLeft(instanceName(e.id, e.epoch)) {
 			continue
 		}
 		n.logger.Debug("joining a member that sends packets and is not seen", "member", e.id, "addr", e.addr)

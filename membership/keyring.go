@@ -413,5 +413,5 @@ func followLinks(path string) (string, error) {
 		}
 		at = next
 	}
-	return "", fmt.Errorf("%s leads through more than %d symbolic links: let it name the file", path, most)
+	return "", fmt.Errorf("%s leads through more than %d symbolic links: name the file itself", path, most)
 }

@@ -163,7 +163,7 @@ func TestAFileKeepsTheKeysOverARestart(t *testing.T) {
 		t.Fatalf("%v, %v", again.Fingerprints(), err)
 	}
 	if since := again.inUseSince(); since.IsZero() || !since.Equal(k.inUseSince()) {
-		t.Errorf("in use since %v, was %v: a rotation would be undone by whoever missed it", since, k.inUseSince())
+		t.Errorf("in use since %v, was %v: a member that missed the rotation would undo it", since, k.inUseSince())
 	}
 	if info, _ := os.Stat(file); info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v", info.Mode())

@@ -48,7 +48,7 @@ func FuzzSealedMessage(f *testing.F) {
 			t.Fatal(err)
 		}
 		if plain, err := k.unseal(sealed, nil); err == nil && string(plain) != said {
-			t.Fatalf("%x opened as %q, which nobody sealed", sealed, plain)
+			t.Fatalf("%x opened as %q, which was not sealed", sealed, plain)
 		}
 	})
 }
@@ -60,7 +60,7 @@ func FuzzUserMessage(f *testing.F) {
 		n := &Node{leaves: make(chan leaveNotice, 1), metrics: newMetrics(nil, func() float64 { return 0 })}
 		heard := false
 		d := &delegate{metrics: n.metrics, topics: map[byte]func([]byte){
-			topicLeave: func(b []byte) { n.hearNotice(b, false) }, FirstTopic: func([]byte) { heard = true },
+			topicLeave: func(b []byte) { n.receiveNotice(b, false) }, FirstTopic: func([]byte) { heard = true },
 		}}
 		d.NotifyMsg(b)
 		if heard && (b[0] != messageFormat || b[1] != FirstTopic) {

@@ -26,7 +26,7 @@ func TestTheFirstEventOfAKindIsNoNewSeries(t *testing.T) {
 		t.Fatalf("series at the start: %v", before)
 	}
 	for _, direction := range []string{inbound, outbound} {
-		for _, field := range verdictFields[1:] {
+		for _, field := range answerFields[1:] {
 			m.refused(direction, field)
 		}
 		for _, reason := range identity.Reasons() {

@@ -73,7 +73,7 @@ type Node struct {
 	delegate  *delegate
 	mailbox   *mailbox
 	leaves    chan leaveNotice // announcements, to the event loop
-	rejudge   chan struct{}    // certificates changed; to the event loop
+	recheck   chan struct{}    // certificates changed; to the event loop
 	leaving   atomic.Bool      // Leave was called
 
 	list *memberlist.Memberlist // set by Start
@@ -84,7 +84,7 @@ type Node struct {
 	snapshots latest.Value[Snapshot]
 	status    statusBoard
 	alive     atomic.Int64 // number of members, for the queue, which must not call memberlist
-	pulse     pulse
+	probes    probeMonitor
 	lost      atomic.Pointer[[]lostMember]
 	outdated  atomic.Pointer[[]Member] // superseded instances that memberlist sees alive
 	rival     atomic.Pointer[Member]   // the last instance with this node's own id that answered
@@ -125,7 +125,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	epoch := uint64(cfg.clock().UnixMilli())
-	n := &Node{cfg: cfg, epoch: epoch, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), mailbox: newMailbox(), leaves: make(chan leaveNotice, 64), rejudge: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, epoch: epoch, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), mailbox: newMailbox(), leaves: make(chan leaveNotice, 64), recheck: make(chan struct{}, 1)}
 	queue := newQueue(func() int { return int(n.alive.Load()) }, func() { n.metrics.packetDropped(dropEvicted) })
 	n.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(queue.len()) })
 	h := hello{cluster: cfg.Cluster, environment: cfg.Environment, format: helloFormat, id: cfg.ID, epoch: epoch, role: cfg.Role}
@@ -144,8 +144,8 @@ func New(cfg Config) (*Node, error) {
 		living: make(map[string]struct{}), limit: cfg.MaxMembers,
 		topics: make(map[byte]func([]byte)), metrics: n.metrics, logger: cfg.Logger,
 	}
-	n.delegate.topics[topicLeave] = func(payload []byte) { n.hearNotice(payload, false) }
-	n.delegate.topics[topicStay] = func(payload []byte) { n.hearNotice(payload, true) }
+	n.delegate.topics[topicLeave] = func(payload []byte) { n.receiveNotice(payload, false) }
+	n.delegate.topics[topicStay] = func(payload []byte) { n.receiveNotice(payload, true) }
 
 	if n.transport, err = newTransport(cfg, greet, n.metrics); err != nil {
 		return nil, fmt.Errorf("membership: %w", err)
@@ -189,15 +189,14 @@ func (n *Node) secure() {
 	n.transport.guard, n.delegate.proofs, n.proofs.fleetTime = n.guard, n.proofs, n.guard.fleetTime
 }
 
-// describe encodes and signs the metadata of this node.
-func (n *Node) describe() error {
-	m := n.metadata()
+// describe makes this node gossip its metadata.
+func (n *Node) describe() error { return n.setMetadata(n.metadata()) }
+
+// setMetadata encodes and signs the metadata that this node gossips.
+func (n *Node) setMetadata(m metadata) error {
 	signature := 0
 	if n.proofs != nil {
 		m.GossipAddr, signature = n.Addr(), MaxSignature
-	}
-	if n.cfg.lie != nil {
-		n.cfg.lie(&m)
 	}
 	meta, err := m.encode(signature)
 	if err != nil {
@@ -266,7 +265,7 @@ func (n *Node) Start(ctx context.Context) error {
 	n.wg.Go(func() { n.loop(ctx, state) })
 	if n.proofs != nil {
 		n.wg.Go(func() { n.followIdentity(ctx) })
-		n.wg.Go(func() { n.meet(ctx) })
+		n.wg.Go(func() { n.joinProbed(ctx) })
 	}
 	n.wg.Go(func() { n.seeds.Run(ctx) })
 	n.wg.Go(func() { n.keepJoined(ctx) })
@@ -302,7 +301,7 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 	c.RetransmitMult = 8
 	c.GossipToTheDeadTime = 30 * time.Second
 	c.DeadNodeReclaimTime = time.Second // names are unique per boot, so nothing waits for this
-	c.Ping = &n.pulse
+	c.Ping = &n.probes
 	c.Logger = newMemberlistLogger(n.logger, n.metrics.problems)
 	return c
 }
@@ -329,10 +328,10 @@ func (n *Node) loop(ctx context.Context, state *table) {
 		case <-n.mailbox.wake:
 			changed = n.apply(state, n.mailbox.take())
 		case notice := <-n.leaves:
-			changed = n.hearOf(state, notice)
+			changed = n.handleLeave(state, notice)
 		case <-judge:
 			changed = n.judge(state)
-		case <-n.rejudge:
+		case <-n.recheck:
 			changed = n.judge(state)
 		case <-tick:
 			tick = nil
@@ -359,7 +358,7 @@ func (n *Node) loop(ctx context.Context, state *table) {
 
 // answered reports whether other members answer the probes of this node.
 func (n *Node) answered(state *table) bool {
-	return n.pulse.answered(len(state.alive), n.list.GetHealthScore(), time.Now())
+	return n.probes.answered(len(state.alive), n.list.GetHealthScore(), time.Now())
 }
 
 // judge checks all proofs again and reports whether a member has lost its proof or has one again.
@@ -375,9 +374,9 @@ func (n *Node) judge(state *table) bool {
 	return false
 }
 
-// hearOf records a notice and passes it on if it is new: the leaving member has time for only a
+// handleLeave records a notice and passes it on if it is new: the leaving member has time for only a
 // few packets, so other members must spread the notice.
-func (n *Node) hearOf(state *table, notice leaveNotice) (changed bool) {
+func (n *Node) handleLeave(state *table, notice leaveNotice) (changed bool) {
 	topic, kind := notice.topic()
 	payload := notice.payload()
 	if err := n.Verify(notice.id, kind, payload, notice.signature); err != nil {
@@ -390,7 +389,7 @@ func (n *Node) hearOf(state *table, notice leaveNotice) (changed bool) {
 		return false
 	}
 	if n.guard != nil && !notice.stay {
-		n.guard.noteGoodbye(instanceName(notice.id, notice.epoch))
+		n.guard.noteLeave(instanceName(notice.id, notice.epoch))
 	}
 	if notice.stay {
 		changed = n.report(state.stays(notice.id, notice.epoch, time.Now()))
@@ -421,9 +420,9 @@ func (n *Node) announce(notice leaveNotice) error {
 	return n.Broadcast(topic, notice.id, append(payload, n.Sign(kind, payload)...))
 }
 
-func (n *Node) apply(state *table, sightings []sighting) (changed bool) {
+func (n *Node) apply(state *table, events []event) (changed bool) {
 	now := time.Now()
-	for _, s := range sightings {
+	for _, s := range events {
 		if s.gone && s.name == n.delegate.self {
 			continue // memberlist's echo of Leave; this node is alive until Close
 		}
@@ -449,7 +448,7 @@ func (n *Node) report(changes []change) bool {
 		if c.event == "superseded" && m.ID == n.cfg.ID {
 			n.metrics.duplicates.Add(1)
 			other := changes[i+1].member // the instance that superseded it has joined
-			n.logger.Error("the cluster knows a later boot of this node's id and follows that one: another process runs under it (give each process its own --id), or this host's clock went backwards (then this node is let in when the later boot is gone)",
+			n.logger.Error("the cluster knows a later boot of this node's id and follows that one: another process runs under it (give each process its own --id), or this host's clock went backwards (then this node is admitted when the later boot is gone)",
 				"id", m.ID, "epoch", n.epoch, "other", other.GossipAddr, "other_epoch", other.Epoch)
 			continue
 		}
@@ -551,9 +550,9 @@ func (n *Node) OpenStream(ctx context.Context, memberID, protocol string) (net.C
 	return conn, nil
 }
 
-// hearNotice passes a notice to the event loop. It never blocks: it runs on memberlist's receive
+// receiveNotice passes a notice to the event loop. It never blocks: it runs on memberlist's receive
 // goroutine.
-func (n *Node) hearNotice(payload []byte, stay bool) {
+func (n *Node) receiveNotice(payload []byte, stay bool) {
 	r := &fieldReader{rest: payload}
 	epoch, id := r.uint64(), r.string()
 	if r.failed || identity.CheckName(id) != nil || len(r.rest) > MaxSignature {
@@ -583,7 +582,7 @@ func (n *Node) Leave(ctx context.Context) error {
 		return err
 	}
 	payload := notice.payload()
-	n.hearNotice(append(payload, n.Sign(statementLeave, payload)...), false) // also for this node's own view
+	n.receiveNotice(append(payload, n.Sign(statementLeave, payload)...), false) // also for this node's own view
 	timeout := n.cfg.LeaveTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline))
@@ -610,11 +609,11 @@ func (n *Node) followIdentity(ctx context.Context) {
 	for {
 		changed := n.cfg.Identity.Changed()
 		select { // the proofs of other members may have changed as well
-		case n.rejudge <- struct{}{}:
+		case n.recheck <- struct{}{}:
 		default:
 		}
 		if meta := *n.delegate.meta.Load(); !n.SignedNow(meta[len(meta)-MaxSignature:]) {
-			n.describeAnew()
+			n.updateMetadata()
 		}
 		select {
 		case <-ctx.Done():
@@ -624,7 +623,7 @@ func (n *Node) followIdentity(ctx context.Context) {
 	}
 }
 
-func (n *Node) describeAnew() {
+func (n *Node) updateMetadata() {
 	if err := n.describe(); err != nil {
 		n.logger.Error("cannot sign the metadata of this node with the new certificate, so other members will not accept it: renew the certificate", "err", err)
 		return

@@ -177,15 +177,15 @@ func (p *proofs) gossipsAt(addr string) bool {
 	return known
 }
 
-// told is what gossip reports about one instance.
-type told struct {
+// announced is what gossip reports about one instance.
+type announced struct {
 	name, addr string
 	metadata   []byte // followed by the signature
 }
 
 // prove decides whether an instance is what gossip reports. Its error is an *unprovenError, which
 // is recorded in the list of the unproven.
-func (p *proofs) prove(t told) (metadata, error) {
+func (p *proofs) prove(t announced) (metadata, error) {
 	m, err := p.judge(t)
 	if err == nil {
 		return m, nil
@@ -203,7 +203,7 @@ func (p *proofs) prove(t told) (metadata, error) {
 	return metadata{}, err
 }
 
-func (p *proofs) judge(t told) (metadata, *unprovenError) {
+func (p *proofs) judge(t announced) (metadata, *unprovenError) {
 	refuse := func(kind, format string, args ...any) (metadata, *unprovenError) {
 		return metadata{}, &unprovenError{kind: kind, reason: fmt.Sprintf(format, args...)}
 	}
@@ -222,13 +222,13 @@ func (p *proofs) judge(t told) (metadata, *unprovenError) {
 	case err != nil:
 		return refuse(unprovenUnsigned, "its metadata cannot be read: %v: give it a release that signs its gossip", err)
 	case instanceName(m.ID, m.Epoch) != t.name:
-		return refuse(unprovenDisagreement, "it is gossiped as %q and its metadata says %q", t.name, instanceName(m.ID, m.Epoch))
+		return refuse(unprovenDisagreement, "it is gossiped as %q and its metadata has %q", t.name, instanceName(m.ID, m.Epoch))
 	case m.GossipAddr == "":
 		return refuse(unprovenUnsigned, "its metadata is not signed: upgrade it to a release that signs its gossip")
 	case m.GossipAddr != t.addr:
 		return refuse(unprovenAddress, "it is gossiped at %s and signed for %s", t.addr, m.GossipAddr)
 	case p.future(m.Epoch):
-		return refuse(unprovenFuture, "it says that it booted at %s, which is more than %s ahead of this host and of most members: compare the clocks", time.UnixMilli(int64(min(m.Epoch, 1<<50))).UTC().Format(time.RFC3339), futureEpoch)
+		return refuse(unprovenFuture, "its boot time is %s, which is more than %s ahead of this host and of most members: compare the clocks", time.UnixMilli(int64(min(m.Epoch, 1<<50))).UTC().Format(time.RFC3339), futureEpoch)
 	}
 	key, _ := signer(signature)
 	certificate, err := p.certificate(key)
@@ -252,7 +252,7 @@ func (p *proofs) judge(t told) (metadata, *unprovenError) {
 	defer p.mu.Unlock()
 	if !again && len(p.instances) >= 2*p.limit {
 		if _, known := p.instances[t.name]; !known {
-			return refuse(unprovenTooMany, "%d instances are known, more are not let in: raise the limit on members", len(p.instances))
+			return refuse(unprovenTooMany, "%d instances are known, more are not admitted: raise the limit on members", len(p.instances))
 		}
 	}
 	if !again {
@@ -279,7 +279,7 @@ func disagreement(m metadata, c identity.Claims) string {
 		{"id", m.ID, c.Node}, {"role", m.Role, string(c.Role)}, {"datacenter", m.Datacenter, c.Datacenter},
 	} {
 		if f.gossiped != f.certified && (f.name != "datacenter" || f.certified != "") {
-			return fmt.Sprintf("it gossips the %s %q, its certificate says %q", f.name, f.gossiped, f.certified)
+			return fmt.Sprintf("it gossips the %s %q, its certificate has %q", f.name, f.gossiped, f.certified)
 		}
 	}
 	return ""

@@ -210,7 +210,7 @@ func TestAMemberThatIsSaidToLeaveSaysThatItStays(t *testing.T) {
 	}
 }
 
-func TestAGoodbyeThatItsAuthorDidNotSignChangesNothing(t *testing.T) {
+func TestALeaveNoticeThatItsAuthorDidNotSignChangesNothing(t *testing.T) {
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil) })
 	var others []*testNode
@@ -226,7 +226,7 @@ func TestAGoodbyeThatItsAuthorDidNotSignChangesNothing(t *testing.T) {
 	for _, signature := range [][]byte{nil, make([]byte, MaxSignature), others[1].Sign(statementLeave, payload), others[0].Sign(statementStay, payload)} {
 		forged.signature = signature
 		before := testutil.ToFloat64(seed.metrics.dropped.WithLabelValues(dropForged))
-		seed.hearNotice(append(forged.payload(), signature...), false)
+		seed.receiveNotice(append(forged.payload(), signature...), false)
 		happens(t, "the notice is counted", func() bool {
 			return testutil.ToFloat64(seed.metrics.dropped.WithLabelValues(dropForged)) > before
 		})
@@ -234,7 +234,7 @@ func TestAGoodbyeThatItsAuthorDidNotSignChangesNothing(t *testing.T) {
 	if m, _ := seed.Snapshot().Get("w1"); m.Leaving {
 		t.Error("the forged goodbye was believed")
 	}
-	seed.hearNotice(append(forged.payload(), others[0].Sign(statementLeave, payload)...), false)
+	seed.receiveNotice(append(forged.payload(), others[0].Sign(statementLeave, payload)...), false)
 	seed.await(t, "its own goodbye", func(s *Snapshot) bool { m, _ := s.Get("w1"); return m.Leaving })
 }
 
@@ -289,7 +289,7 @@ func BenchmarkProveMember(b *testing.B) {
 		if _, err := p.learn(chain); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := p.prove(told{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta}); err != nil {
+		if _, err := p.prove(announced{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -317,8 +317,8 @@ func FuzzGuardedPacket(f *testing.F) {
 		if len(b.delivered) > 0 && body[0] != packetGossip {
 			t.Fatalf("%x reached memberlist", body)
 		}
-		if b.packets > 2*maxStrangers*maxParkedPackets || len(b.wants) > maxStrangers+b.limits.members {
-			t.Fatalf("%d packets and %d questions are kept", b.packets, len(b.wants))
+		if b.packets > 2*maxStrangers*maxParkedPackets || len(b.requested) > maxStrangers+b.limits.members {
+			t.Fatalf("%d packets and %d questions are kept", b.packets, len(b.requested))
 		}
 	})
 }
@@ -334,11 +334,11 @@ func FuzzInspectedMessage(f *testing.F) {
 	f.Add(compound(alive, []byte{messageUser, 1}, message(f, messageDead, &doubtMessage{1, a.self, a.self})))
 	f.Add(append([]byte{messageChecksum, 0, 0, 0, 0}, alive...))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		kept := b.inspect(payload, teller{"a", a.addr})
+		kept := b.inspect(payload, announcer{"a", a.addr})
 		if len(kept) > len(payload) {
 			t.Fatalf("%x became longer: %x", payload, kept)
 		}
-		if again := b.inspect(kept, teller{"a", a.addr}); string(again) != string(kept) {
+		if again := b.inspect(kept, announcer{"a", a.addr}); string(again) != string(kept) {
 			t.Fatalf("%x was kept and then became %x", kept, again)
 		}
 	})
@@ -395,7 +395,7 @@ func TestMemberlistReadsOnlyProvenStatesFromAStream(t *testing.T) {
 			label = to.header
 		}
 		raw := exchanged(t, label, own, forged, dead, left, wrapped)
-		c := &inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.guard, by: teller{"by", by.addr}, labelled: labelled}
+		c := &inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.guard, by: announcer{"by", by.addr}, labelled: labelled}
 		got, err := io.ReadAll(c)
 		if err != nil {
 			t.Fatal(err)
@@ -417,7 +417,7 @@ func FuzzInspectedStream(f *testing.F) {
 	f.Add(exchanged(f, nil, by.state(f)))
 	f.Add([]byte{messagePing, 0x81})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c := &inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.guard, by: teller{"by", by.addr}}
+		c := &inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.guard, by: announcer{"by", by.addr}}
 		got, err := io.ReadAll(c)
 		if err == nil && len(raw) > 0 && (len(got) == 0 || raw[0] != messagePushPull && !bytes.Equal(got, raw)) {
 			t.Fatalf("of %x memberlist reads %x", raw, got)
@@ -442,7 +442,7 @@ func TestALengthThatIsOnlyPromisedTakesNoMemory(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := io.ReadAll(&inspected{Conn: stream{in: bytes.NewReader([]byte(raw))}, guard: to.guard, by: teller{"by", by.addr}})
+		_, err := io.ReadAll(&inspected{Conn: stream{in: bytes.NewReader([]byte(raw))}, guard: to.guard, by: announcer{"by", by.addr}})
 		runtime.ReadMemStats(&after)
 		if err == nil {
 			t.Errorf("%.20q passes", raw)
@@ -487,7 +487,7 @@ func TestALengthThatIsOnlyAnnouncedReachesNoDecoderOfMemberlist(t *testing.T) {
 	w.acquainted(by, to)
 	huge := []byte{0x81, 0xa1, 'x', 0xc9, 0xff, 0xff, 0xff, 0xff, 1} // a map with an extension of 4 GiB
 	for _, kind := range []byte{messagePing, messageIndirectPing, messageAck, messageNack, messageError, messageSuspect, messageAlive, messageDead} {
-		if kept := to.inspect(append([]byte{kind}, huge...), teller{"by", by.addr}); len(kept) > 0 {
+		if kept := to.inspect(append([]byte{kind}, huge...), announcer{"by", by.addr}); len(kept) > 0 {
 			t.Errorf("a packet of type %d reaches memberlist", kind)
 		}
 	}

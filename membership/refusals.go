@@ -113,9 +113,9 @@ func (r *refusals) note(addr string, err *RefusalError) bool {
 	return true
 }
 
-// heard reports whether the refusal of an incoming connection should be logged as a warning, and
+// add reports whether the refusal of an incoming connection should be logged as a warning, and
 // how many refusals since the last warning were not.
-func (r *refusals) heard(addr string) (worthLine bool, unlogged int) {
+func (r *refusals) add(addr string) (worthLine bool, unlogged int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -182,7 +182,7 @@ func (t *transport) logRefusal(direction, addr string, err *RefusalError) {
 	level, args := slog.LevelDebug, []any{"direction", direction, "err", err}
 	worthLine, unlogged := false, 0
 	if direction == inbound {
-		worthLine, unlogged = t.refusals.heard(addr)
+		worthLine, unlogged = t.refusals.add(addr)
 	} else {
 		worthLine = t.refusals.note(addr, err)
 	}

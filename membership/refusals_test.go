@@ -12,7 +12,7 @@ func TestStrangersCannotFillTheLogWithRefusals(t *testing.T) {
 		var r refusals
 		lines, more := 0, 0
 		knock := func(addr string) {
-			if worthLine, unlogged := r.heard(addr); worthLine {
+			if worthLine, unlogged := r.add(addr); worthLine {
 				lines++
 				more += unlogged
 			}

@@ -305,7 +305,7 @@ func (c *cluster) inspect(p *process, node *Node, s *Snapshot) {
 			wrong("%s sees %s, which never ran here", p.name, m.Instance())
 		}
 		if other := c.byName(m.ID); other != nil && other != p && other.unseen {
-			wrong("%s sees %s, which nobody may see now", p.name, m.ID)
+			wrong("%s sees %s, which no member may see now", p.name, m.ID)
 		}
 	}
 	changes := Diff(p.view, s)

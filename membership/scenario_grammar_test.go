@@ -51,7 +51,7 @@ import (
 //	                                    are called k1, k2, …
 //	install KEY on NAMES by hand        there alone, and use it
 //	wait DURATION
-//	expect nobody sees NAMES for DURATION
+//	expect no member sees NAMES for DURATION
 //	expect WHAT [within DURATION]       without a duration: now
 //
 // WHAT is one of
@@ -67,7 +67,7 @@ import (
 //	NAMES are degraded                  NAMES are not degraded
 //	NAME is refused "TEXT"              why it is not joined contains TEXT
 //	NAME logged "TEXT"                  {k1} in a text is the fingerprint of a key
-//	NAMES refused somebody for "REASON" counted so, of those who came to it
+//	NAMES refused a peer for "REASON" counted so, of those who came to it
 //	NAMES have keys KEY, KEY            the one in use first
 //	NAMES leave out NAMES               saw that nothing proves what they gossip
 //	no false deaths                     not even such as a fault would excuse
@@ -101,7 +101,7 @@ var statements = []struct {
 	{form(`keys (install|use|remove) k(\d+) at NAMES(?: fails "(.*)")?`), makeKeys},
 	{form(`install k(\d+) on NAMES by hand`), makeInstallByHand},
 	{form(`wait DURATION`), makeWait},
-	{form(`expect nobody sees NAMES for DURATION`), makeUnseen},
+	{form(`expect no member sees NAMES for DURATION`), makeUnseen},
 	{form(`expect (.+?)(?: within DURATION)?`), makeExpect},
 }
 
@@ -117,7 +117,7 @@ var expectations = []struct {
 	{form(`NAMES (?:are|is) (not )?degraded`), expectDegraded},
 	{form(`NAMES is refused "(.*)"`), expectRefused},
 	{form(`NAMES logged "(.*)"`), expectLogged},
-	{form(`NAMES refused somebody for "(.*)"`), expectCounted},
+	{form(`NAMES refused a peer for "(.*)"`), expectCounted},
 	{form(`NAMES (?:have|has) keys? (k\d+(?:, k\d+)*)`), expectKeys},
 	{form(`NAMES leave out NAMES`), expectLeftOut},
 }

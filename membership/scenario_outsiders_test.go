@@ -97,13 +97,13 @@ func makeImpostor(m []string) (step, error) {
 }
 
 func makeLiar(m []string) (step, error) {
-	lies := map[string]func(*metadata){
+	changes := map[string]func(*metadata){
 		"role":       func(m *metadata) { m.Role = string(RoleRelay) },
 		"datacenter": func(m *metadata) { m.Datacenter = "elsewhere" },
 	}
 	return func(c *cluster) error {
 		p := &process{name: c.nextName("l"), role: RoleWorker, cluster: homeCluster, environment: homeEnvironment, datacenter: "here", liar: true}
-		p.configure = func(cfg *Config) error { cfg.lie = lies[m[0]]; return nil }
+		p.prepare = func(n *Node) { _ = gossipAs(n, changes[m[0]]) } // it fits: the values are short
 		return c.join(p, names(m[1]))
 	}, nil
 }

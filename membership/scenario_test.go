@@ -63,9 +63,9 @@ func TestEveryHistoryEndsTheSameWithCertificates(t *testing.T) {
 	}
 }
 
-func TestAJoinStormConvergesThroughThreeSeeds(t *testing.T) { storm(t, "") }
+func TestManySimultaneousJoinsConvergeThroughThreeSeeds(t *testing.T) { storm(t, "") }
 
-func TestAJoinStormConvergesWithCertificates(t *testing.T) {
+func TestManySimultaneousJoinsConvergeWithCertificates(t *testing.T) {
 	storm(t, "secure with keys and certificates")
 }
 

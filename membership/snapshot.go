@@ -195,7 +195,7 @@ func Diff(before, after *Snapshot) Changes {
 // A burst is a run of failures with less than one suspicion window between two of them: a
 // node that is cut off probes slowly, so it loses the others one after the other, over
 // minutes. For the same reason the node checks already at the first failure whether its own
-// probes are answered (see pulse): at that time nothing else distinguishes the two cases.
+// probes are answered (see probeMonitor): at that time nothing else distinguishes the two cases.
 // Members that leave or are superseded do not count.
 //
 // A node that sees no other member stays degraded: this is never evidence that all others
@@ -216,7 +216,7 @@ const (
 	unhealthyScore = 4
 )
 
-// pulse records when a probe of this node was last answered.
+// probeMonitor records when a probe of this node was last answered.
 //
 // The score alone does not distinguish a node that is cut off from a healthy node next to
 // several dead members: if the helpers of a probe are dead as well, two probes cost 4. In 19
@@ -224,20 +224,20 @@ const (
 // score. A node that is cut off has had no answer for nearly a whole suspicion window when it
 // loses the first member, because no other member confirms its suspicion; a healthy node
 // probes a living member within half of a window.
-type pulse struct {
+type probeMonitor struct {
 	answeredAt atomic.Int64 // in nanoseconds, as time.Time.UnixNano
 }
 
 // NotifyPingComplete and AckPayload implement memberlist.PingDelegate.
-func (p *pulse) NotifyPingComplete(*memberlist.Node, time.Duration, []byte) {
+func (p *probeMonitor) NotifyPingComplete(*memberlist.Node, time.Duration, []byte) {
 	p.answeredAt.Store(time.Now().UnixNano())
 }
 
-func (p *pulse) AckPayload() []byte { return nil }
+func (p *probeMonitor) AckPayload() []byte { return nil }
 
 // answered reports whether probes of this node are answered, given the number of members and
 // memberlist's score.
-func (p *pulse) answered(n, score int, now time.Time) bool {
+func (p *probeMonitor) answered(n, score int, now time.Time) bool {
 	silence := now.Sub(time.Unix(0, p.answeredAt.Load()))
 	return score < unhealthyScore || silence < suspicionWindow(n)/2
 }

@@ -63,7 +63,7 @@ func (n *Node) Verify(author string, kind Statement, statement, signature []byte
 		if errors.Is(err, ErrUnproven) {
 			if s := n.Snapshot(); s != nil {
 				if m, alive := s.Get(author); alive {
-					n.guard.want(key, wanted{from: m.GossipAddr})
+					n.guard.request(key, requestSource{from: m.GossipAddr})
 				}
 			}
 		}

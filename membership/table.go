@@ -51,10 +51,10 @@ type lostMember struct {
 }
 
 const (
-	// maxLost limits the members that the rejoin loop looks for, and lostFor the time: a member
+	// maxLost limits the members that the rejoin loop looks for, and lostTTL the time: a member
 	// that was away for a day returns through a seed.
 	maxLost = 64
-	lostFor = 24 * time.Hour
+	lostTTL = 24 * time.Hour
 	// maxFloors limits the number of ids. Operators choose ids, so the limit is far above any
 	// fleet; above it, very old gossip could bring a member back that memberlist itself has
 	// already forgotten.
@@ -65,7 +65,7 @@ const (
 	proofOfLife = 45 * time.Second
 )
 
-// change is the effect of one sighting, for logs and metrics.
+// change is the effect of one event, for logs and metrics.
 type change struct {
 	event  string // joined, left, failed, superseded, changed, outdated
 	member Member
@@ -125,7 +125,7 @@ func (t *table) enter(m Member, now time.Time) []change {
 	return nil
 }
 
-// gone removes an instance. Only its own notice tells whether it left or failed. answered reports
+// gone removes an instance. Only its own notice shows whether it left or failed. answered reports
 // whether probes of this node are answered.
 func (t *table) gone(instance string, answered bool, now time.Time) []change {
 	delete(t.outdated, instance)
@@ -143,7 +143,7 @@ func (t *table) gone(instance string, answered bool, now time.Time) []change {
 	t.departures.add(Departure{m, Failed, now})
 	t.burst.failure(m.ID, before, answered, now)
 	for id, l := range t.lost {
-		if now.Sub(l.since) > lostFor {
+		if now.Sub(l.since) > lostTTL {
 			delete(t.lost, id)
 		}
 	}

@@ -65,7 +65,7 @@ func TestOnlyWhoFailedIsLookedFor(t *testing.T) {
 	}
 	tb.gone("failed.2", true, now)
 	tb.seen(member("other", 1), now)
-	tb.gone("other.1", true, now.Add(lostFor+time.Second))
+	tb.gone("other.1", true, now.Add(lostTTL+time.Second))
 	if _, ok := tb.lost["failed"]; ok {
 		t.Fatal("a member lost for more than a day is still looked for")
 	}

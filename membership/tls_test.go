@@ -152,7 +152,7 @@ func TestAMemberWithoutACertificateLearnsWhatIsMissingAndIsCountedApart(t *testi
 }
 
 // A line of a log is one line: memberlist's errors are lists over several.
-func TestAJoinThatFailsSaysSoOnOneLine(t *testing.T) {
+func TestAJoinThatFailsIsLoggedOnOneLine(t *testing.T) {
 	n := start(t, func(c *Config) { c.ID, c.Seeds = "n", []string{freePort(t), freePort(t)} })
 	got := n.refusedFor(t)
 	if strings.ContainsAny(got, "\n\t") || strings.Contains(got, "occurred") || strings.Contains(got, "Failed to join") || !strings.Contains(got, "connection refused") {
@@ -160,11 +160,11 @@ func TestAJoinThatFailsSaysSoOnOneLine(t *testing.T) {
 	}
 }
 
-func TestACertificateForSomebodyElseIsRefusedAtStart(t *testing.T) {
+func TestACertificateOfAnotherHolderIsRefusedAtStart(t *testing.T) {
 	c := Config{Cluster: "test", Environment: "ci", ID: "r1", Role: RoleRelay, BindAddr: "127.0.0.1:0"}
 	certified(t, authority(t), &c, func(claims *identity.Claims) { claims.Node, claims.Role = "r2", "worker" })
 	_, err := New(c)
-	if err == nil || !strings.Contains(err.Error(), `id is "r1", the certificate says "r2"`) || !strings.Contains(err.Error(), `role is "relay", the certificate says "worker"`) {
+	if err == nil || !strings.Contains(err.Error(), `id is "r1", the certificate has "r2"`) || !strings.Contains(err.Error(), `role is "relay", the certificate has "worker"`) {
 		t.Errorf("%v", err)
 	}
 }
@@ -172,10 +172,11 @@ func TestACertificateForSomebodyElseIsRefusedAtStart(t *testing.T) {
 func TestAMemberThatGossipsAnotherRoleThanItsCertificateIsLeftOut(t *testing.T) {
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil) })
-	liar := start(t, func(c *Config) {
+	liar := startPrepared(t, func(c *Config) {
 		c.ID, c.Role, c.Seeds = "w1", RoleWorker, []string{seed.Addr()}
 		certified(t, a, c, nil)
-		c.lie = func(m *metadata) { m.Role = string(RoleRelay) }
+	}, func(n *Node) error {
+		return gossipAs(n, func(m *metadata) { m.Role = string(RoleRelay) })
 	})
 	liar.await(t, "r1", sees("r1", "w1"))
 	for deadline := time.Now().Add(patience); testutil.ToFloat64(seed.metrics.unproven.WithLabelValues(unprovenDisagreement)) == 0; time.Sleep(time.Millisecond) {
@@ -187,7 +188,7 @@ func TestAMemberThatGossipsAnotherRoleThanItsCertificateIsLeftOut(t *testing.T) 
 		t.Errorf("listed: %+v", got)
 	}
 	seed.await(t, "itself only", sees("r1"))
-	if !strings.Contains(seed.log.String(), `it gossips the role \"relay\", its certificate says \"worker\"`) {
+	if !strings.Contains(seed.log.String(), `it gossips the role \"relay\", its certificate has \"worker\"`) {
 		t.Errorf("the log does not say why:\n%s", seed.log)
 	}
 }
@@ -306,7 +307,7 @@ func TestWithoutCertificatesAnotherKeyIsRefusedOnBothSides(t *testing.T) {
 	}
 }
 
-func TestANodeWithoutKeysSaysSo(t *testing.T) {
+func TestANodeWithoutKeysReportsIt(t *testing.T) {
 	n := start(t, func(c *Config) { c.ID = "r1" })
 	if _, err := n.Keys(t.Context(), ListKeys, ""); err != ErrNoKeyring {
 		t.Errorf("%v", err)

@@ -270,7 +270,7 @@ func (t *transport) serve(stranger *identity.Stranger) {
 	conn = g.conn
 	if protocol == protocolMemberlist {
 		if t.guard != nil {
-			by := teller{peer.ID, t.guard.proofs.addr(instanceName(peer.ID, peer.Epoch))}
+			by := announcer{peer.ID, t.guard.proofs.addr(instanceName(peer.ID, peer.Epoch))}
 			conn = &inspected{Conn: conn, guard: t.guard, by: by, labelled: true}
 		}
 		t.forget(raw) // memberlist closes its own streams
@@ -507,7 +507,7 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	if err != nil || t.guard == nil {
 		return conn, err
 	}
-	return &inspected{Conn: conn, guard: t.guard, by: teller{peer.ID, a.Addr}}, nil
+	return &inspected{Conn: conn, guard: t.guard, by: announcer{peer.ID, a.Addr}}, nil
 }
 
 // StreamCh delivers streams of admitted members.

@@ -25,24 +25,24 @@ type Balancer struct {
 
 	winner winner
 
-	mu      sync.Mutex            // guards the fields below and publishing tables
-	members map[string]*member    // by endpoint ID
-	tiers   map[uint8]*tierHealth // if the range has several tiers, else nil
-	whole   *tierHealth           // of the range, if it has one tier
-	breadth breadth
-	scratch []float32 // for medians
+	mu        sync.Mutex            // guards the fields below and publishing tables
+	members   map[string]*member    // by endpoint ID
+	tiers     map[uint8]*tierHealth // if the range has several tiers, else nil
+	whole     *tierHealth           // of the range, if it has one tier
+	effective effectiveRange
+	scratch   []float32 // for medians
 }
 
 // member is the part of an endpoint's record that is used only with Balancer.mu held.
 type member struct {
 	state     *state
-	until     Instant // end of the eviction
-	readmit   Instant // last return from eviction
-	evictions int     // k: consecutive evictions
-	slow      spell   // time in which the latency was too high
-	counted   uint64  // picks already included in the rate of requests
-	ended     uint64  // ended requests already included in the tier's count
-	reason    string  // of the last eviction
+	until     Instant        // end of the eviction
+	readmit   Instant        // last return from eviction
+	evictions int            // k: consecutive evictions
+	slow      evictionPeriod // time in which the latency was too high
+	counted   uint64         // picks already included in the rate of requests
+	ended     uint64         // ended requests already included in the tier's count
+	reason    string         // of the last eviction
 }
 
 // NewBalancer returns a balancer with an empty range.
@@ -60,7 +60,7 @@ func NewBalancer(cfg Config) (*Balancer, error) {
 		whole:     newTierHealth(),
 	}
 	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
-	b.table.Store(newTable(nil, nil, b.breadth.shape(&b.cfg, 0)))
+	b.table.Store(newTable(nil, nil, b.effective.shape(&b.cfg, 0)))
 	return b, nil
 }
 
@@ -106,10 +106,10 @@ func (b *Balancer) UpdateRange(r Range, now Instant) error {
 	weighOut(entries)
 	b.assignTiers(entries)
 	b.members = members
-	b.breadth.floor = r.MinEffective
+	b.effective.floor = r.MinEffective
 	b.readmitExcess(entries, now)
 	b.compareTiers(entries, now)
-	b.table.Store(newTable(entries, index(entries), b.breadth.shape(&b.cfg, len(entries))))
+	b.table.Store(newTable(entries, index(entries), b.effective.shape(&b.cfg, len(entries))))
 	return nil
 }
 
@@ -161,8 +161,8 @@ func (b *Balancer) Refresh(now Instant) {
 	if b.evictSlow(t, now) {
 		changed = true
 	}
-	b.breadth.follow(b.flow(t), now, b.cfg.EndpointRate)
-	shape := b.breadth.shape(&b.cfg, len(t.entries))
+	b.effective.follow(b.flow(t), now, b.cfg.EndpointRate)
+	shape := b.effective.shape(&b.cfg, len(t.entries))
 	if changed || shape != t.shape {
 		b.table.Store(newTable(t.entries, t.byID, shape))
 	}
@@ -182,7 +182,7 @@ func (b *Balancer) refreshMedians(t *table) {
 			latencies = append(latencies, latency)
 		}
 	}
-	median = middle(latencies, median)
+	median = medianOf(latencies, median)
 	queues := latencies[:0]
 	for i := range t.entries {
 		if s := t.entries[i].state; s.samples.Load() >= enoughForMedian && s.reported.Load() == ownReport {
@@ -190,14 +190,14 @@ func (b *Balancer) refreshMedians(t *table) {
 			queues = append(queues, average)
 		}
 	}
-	queue = middle(queues, queue)
+	queue = medianOf(queues, queue)
 	b.scratch = queues
 	b.medians.Store(packPair(median, queue))
 }
 
-// middle returns the lower median, or none if there are no values: with two endpoints
+// medianOf returns the lower median, or none if there are no values: with two endpoints
 // the better one shows what the range can do. It sorts values.
-func middle(values []float32, none float32) float32 {
+func medianOf(values []float32, none float32) float32 {
 	if len(values) == 0 {
 		return none
 	}
@@ -253,7 +253,7 @@ type table struct {
 
 // shape holds the inputs of a table other than the endpoints.
 type shape struct {
-	width            int     // effective range: the number of endpoints that get traffic
+	effective        int     // effective range: the number of endpoints that get traffic
 	overprovisioning float64 // see Config
 }
 
@@ -299,7 +299,7 @@ func (t *table) again() *table { return newTable(t.entries, t.byID, t.shape) }
 // endpoints are added wherever they are: otherwise they would never be tried and would
 // count as evicted forever.
 func (t *table) candidates(share tierShare) (inside, beyond candidates) {
-	width := ceil(share.load * float64(t.shape.width))
+	size := ceil(share.load * float64(t.shape.effective))
 	var in, out []drawn
 	var weights, outWeights []float64
 	for i := range t.entries {
@@ -313,11 +313,11 @@ func (t *table) candidates(share tierShare) (inside, beyond candidates) {
 		case halfOpen:
 			t.halfOpen = true
 		default:
-			if width == 0 {
+			if size == 0 {
 				out, outWeights = append(out, e.drawn()), append(outWeights, e.Weight)
 				continue
 			}
-			width--
+			size--
 		}
 		t.routed[i] = true
 		in, weights = append(in, e.drawn()), append(weights, e.Weight)

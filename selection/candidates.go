@@ -232,8 +232,8 @@ func (d *drawn) withRoom(score float32, v *view) float32 {
 	return score
 }
 
-// hard returns the limit that this balancer enforces itself, 0 for none.
-func hard(e *entry) int {
+// ownLimit returns the limit that this balancer enforces itself, 0 for none.
+func ownLimit(e *entry) int {
 	if e.Refuses {
 		return 0
 	}
@@ -242,10 +242,10 @@ func hard(e *entry) int {
 
 const (
 	// fullFor, 50 ms, is how long an endpoint counts as full after its first refusal, and
-	// fullMost, 10 s, the maximum after several refusals. The range is wide because the
+	// maxFullFor, 10 s, the maximum after several refusals. The range is wide because the
 	// places may be held by requests of milliseconds or by sessions of hours.
-	fullFor  = int32(50_000_000 >> tickShift)
-	fullMost = int32(10_000_000_000 >> tickShift)
+	fullFor    = int32(50_000_000 >> tickShift)
+	maxFullFor = int32(10_000_000_000 >> tickShift)
 	// refusals masks the number of refusals, the lowest bits of state.full; the other bits
 	// hold the time.
 	refusals = 1<<4 - 1
@@ -258,7 +258,7 @@ func (s *state) refused(now tick) {
 		return
 	}
 	n := s.full.Load() & refusals
-	until := uint32(now) + uint32(min(fullFor<<n, fullMost))
+	until := uint32(now) + uint32(min(fullFor<<n, maxFullFor))
 	s.full.Store(until&^refusals | min(n+1, refusals))
 }
 
@@ -298,7 +298,7 @@ func (b *Balancer) Take(id string, now Instant) (Pick, error) {
 	if e == nil {
 		return Pick{}, fmt.Errorf("selection: %w: %q is not in the range; choose again from the current range", ErrNoEndpoint, id)
 	}
-	if !e.state.begin(now.tick(), hard(e)) {
+	if !e.state.begin(now.tick(), ownLimit(e)) {
 		return Pick{}, errFull
 	}
 	p := Pick{state: e.state, entry: e, start: now}

@@ -39,7 +39,7 @@ func TestAnEvictedEndpointIsUsableAgainForOneRequestAtATime(t *testing.T) {
 	usable(false, "being tried")
 	b.Done(p, now, Success)
 	usable(true, "back")
-	if b.Usable("nobody") {
+	if b.Usable("absent") {
 		t.Error("what is not in the range is usable")
 	}
 }
@@ -80,7 +80,7 @@ func TestOnlyWaitingRequestsMakeAnEndpointSilent(t *testing.T) {
 	silence(118*s, 2*time.Second)
 	b.Done(four, 118*s, Success)
 	b.Done(stream, 118*s, Success)
-	if b.Silence("nobody", 99*s) != 0 {
+	if b.Silence("absent", 99*s) != 0 {
 		t.Error("what is not in the range is silent")
 	}
 }

@@ -101,7 +101,7 @@ func TestLongStreamsAreNoSilence(t *testing.T) {
 }
 
 func TestTheHeadDecidesAboutAHalfOpenEndpoint(t *testing.T) {
-	for o, want := range map[Outcome]string{Success: "active", Failure: "evicted", Shed: "half_open"} {
+	for o, want := range map[Outcome]State{Success: Active, Failure: Evicted, Shed: HalfOpen} {
 		r := fleet(t, 5, DefaultConfig())
 		r.requests(4, "w0", 0, Failure)
 		r.evictedFor()

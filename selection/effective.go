@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// breadth measures the rate of requests that the relay sends and computes the width of
+// effectiveRange measures the rate of requests that the relay sends and computes the size of
 // the effective range from it.
-type breadth struct {
+type effectiveRange struct {
 	floor int // Range.MinEffective
 
-	rate     float64 // requests per second, an average over rateMemory
-	at       Instant // time of the last call of follow
-	counting bool    // whether at is valid
-	width    int     // effective range in endpoints; 0 before the first decision: all
-	most     int     // largest width wanted in the current window
-	before   Instant // start of the current window
+	rate    float64 // requests per second, an average over rateMemory
+	at      Instant // time of the last call of follow
+	started bool    // whether at is valid
+	size    int     // effective range in endpoints; 0 before the first decision: all
+	widest  int     // largest size wanted in the current window
+	since   Instant // start of the current window
 }
 
 const (
@@ -25,7 +25,7 @@ const (
 	// narrowAfter is the length of the window: the range becomes narrower only after the
 	// rate has required fewer endpoints for this long.
 	narrowAfter = Instant(10 * time.Second)
-	// narrowBelow is the share of the current width below which the range becomes
+	// narrowBelow is the share of the current size below which the range becomes
 	// narrower. Chance alone varies a rate of ten per second by a fifth.
 	narrowBelow = 0.75
 	// narrowest leaves two endpoints to choose from while one is evicted.
@@ -38,15 +38,15 @@ type flow struct {
 	inFlight int    // now
 }
 
-// follow updates rate and width with the requests since the last call. Requests in
+// follow updates rate and size with the requests since the last call. Requests in
 // flight count as well: requests that last longer than a second need more endpoints
 // than their rate indicates. Widening is immediate, because too few endpoints are soon
 // overloaded; narrowing waits, because every change of the range brings in endpoints
 // with outdated estimates.
-func (w *breadth) follow(f flow, now Instant, perEndpoint float64) {
+func (w *effectiveRange) follow(f flow, now Instant, perEndpoint float64) {
 	elapsed := now - w.at
-	if !w.counting {
-		w.at, w.before, w.counting = now, now, true
+	if !w.started {
+		w.at, w.since, w.started = now, now, true
 		return
 	}
 	if elapsed <= 0 || perEndpoint == 0 {
@@ -56,27 +56,27 @@ func (w *breadth) follow(f flow, now Instant, perEndpoint float64) {
 	w.rate += (float64(f.sent)/seconds - w.rate) * (1 - math.Exp(-seconds/rateMemory.Seconds()))
 	w.at = now
 	wanted := max(f.inFlight, int(min(math.Ceil(w.rate/perEndpoint), math.MaxInt32)))
-	if wanted >= w.width && w.width > 0 {
-		w.width, w.most, w.before = wanted, 0, now
+	if wanted >= w.size && w.size > 0 {
+		w.size, w.widest, w.since = wanted, 0, now
 		return
 	}
-	w.most = max(w.most, wanted)
-	if now-w.before < narrowAfter {
+	w.widest = max(w.widest, wanted)
+	if now-w.since < narrowAfter {
 		return
 	}
-	if w.width == 0 || float64(w.most) < narrowBelow*float64(w.width) {
-		w.width = max(w.most, 1)
+	if w.size == 0 || float64(w.widest) < narrowBelow*float64(w.size) {
+		w.size = max(w.widest, 1)
 	}
-	w.most, w.before = wanted, now
+	w.widest, w.since = wanted, now
 }
 
 // shape returns the shape of a table of n endpoints.
-func (w *breadth) shape(cfg *Config, n int) shape {
-	width := n
-	if w.floor > 0 && w.width > 0 && cfg.EndpointRate > 0 {
-		width = min(n, max(w.width, w.floor, narrowest))
+func (w *effectiveRange) shape(cfg *Config, n int) shape {
+	size := n
+	if w.floor > 0 && w.size > 0 && cfg.EndpointRate > 0 {
+		size = min(n, max(w.size, w.floor, narrowest))
 	}
-	return shape{width: width, overprovisioning: cfg.Overprovisioning}
+	return shape{effective: size, overprovisioning: cfg.Overprovisioning}
 }
 
 // flow returns the number of requests sent since the last call and of those in flight.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestEveryEvictionIsToldWithItsCause(t *testing.T) {
+func TestEveryEvictionIsReportedWithItsCause(t *testing.T) {
 	told := map[EvictionCause]int{}
 	cfg := DefaultConfig()
 	cfg.OnEvict = func(c EvictionCause) { told[c]++ }

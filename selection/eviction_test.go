@@ -18,7 +18,7 @@ func fleet(t *testing.T, n int, cfg Config) *rig {
 	return r
 }
 
-func (r *rig) inState(want string) (n int) {
+func (r *rig) inState(want State) (n int) {
 	for _, s := range r.Stats(r.now) {
 		if s.State == want {
 			n++
@@ -260,7 +260,7 @@ func TestEvictedEndpointsAreTheLastResort(t *testing.T) {
 	}
 }
 
-func TestBackgroundFailuresEvictNobody(t *testing.T) {
+func TestBackgroundFailuresEvictNoEndpoint(t *testing.T) {
 	r := fleet(t, 20, DefaultConfig())
 	most := 0
 	r.drive(load{400, 60 * time.Second, func(string, Instant) (time.Duration, Outcome) {
@@ -306,7 +306,7 @@ func TestAFewRequestsProveNothing(t *testing.T) {
 	}
 }
 
-func TestNobodyIsEvictedWhenAllFailAlike(t *testing.T) {
+func TestNoEndpointIsEvictedWhenAllFailAlike(t *testing.T) {
 	r := fleet(t, 20, DefaultConfig())
 	for range 200 { // the failure average of the range rises first
 		r.whole.count(1)

@@ -21,7 +21,7 @@ type Decision struct {
 	Winner Candidate
 	Reason string
 
-	dry bool // the pick has no effects; see Explain
+	dryRun bool // the pick has no effects; see Explain
 }
 
 // DrawnPair is two endpoints that were compared. Second is empty if the draws found no
@@ -42,8 +42,7 @@ type Candidate struct {
 	ID     string
 	Tier   uint8
 	Weight float64
-	// State is "active", "evicted" or "half_open".
-	State string
+	State  State
 	// Latency is the latency used by the score: the estimate, relaxed towards the median
 	// of the range if it is above the median; the median if there is no estimate; and at
 	// least half of the time for which requests have waited for any answer.
@@ -64,7 +63,7 @@ type Candidate struct {
 // claimed, and the random source of the configuration is not read. The error is that of
 // Pick.
 func (b *Balancer) Explain(now Instant, excluded *Exclusion) (Decision, error) {
-	d := Decision{dry: true}
+	d := Decision{dryRun: true}
 	_, err := b.PickExplained(now, excluded, &d)
 	return d, err
 }
@@ -74,20 +73,20 @@ func (b *Balancer) Explain(now Instant, excluded *Exclusion) (Decision, error) {
 func (b *Balancer) PickExplained(now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
 	*d = Decision{
 		Pairs: d.Pairs[:0], RunningWinner: float64(b.winner.load()),
-		Range: len(b.table.Load().entries), dry: d.dry,
+		Range: len(b.table.Load().entries), dryRun: d.dryRun,
 	}
 	p, err := b.pick(now, excluded, d)
 	if err != nil {
 		d.Reason = err.Error()
 	}
-	d.dry = false
+	d.dryRun = false
 	return p, err
 }
 
 // The methods below record the decision. On nil, which Pick passes, they do nothing.
 
 // real reports whether the pick has effects.
-func (d *Decision) real() bool { return d == nil || !d.dry }
+func (d *Decision) real() bool { return d == nil || !d.dryRun }
 
 func (d *Decision) among(c *candidates) {
 	if d != nil {
@@ -203,7 +202,7 @@ func (d *drawn) candidate(v *view) Candidate {
 	latency, queue, success, ramp := d.state.parts(v)
 	return Candidate{
 		ID: d.entry.ID, Tier: d.entry.Tier, Weight: d.entry.Weight,
-		State:   phase(d.state.phase.Load()).String(),
+		State:   phase(d.state.phase.Load()).exported(),
 		Latency: time.Duration(latency), Queue: float64(queue), Success: float64(success), Ramp: float64(ramp),
 		Score: float64(combine(latency, queue, success, ramp)), Full: d.room(v.tick) != HasRoom,
 	}
@@ -213,8 +212,7 @@ func (d *drawn) candidate(v *view) Candidate {
 type EndpointStats struct {
 	ID     string
 	Weight float64
-	// State is "active", "evicted" or "half_open".
-	State string
+	State  State
 	// Latency is the estimate from successes and silences, 0 before the first.
 	Latency time.Duration
 	// InFlight is the number of this relay's requests in flight.
@@ -254,7 +252,7 @@ func (b *Balancer) Stats(now Instant) []EndpointStats {
 		st := EndpointStats{
 			ID:                  e.ID,
 			Weight:              e.Weight,
-			State:               phase(s.phase.Load()).String(),
+			State:               phase(s.phase.Load()).exported(),
 			Latency:             time.Duration(latency),
 			InFlight:            int(s.outstanding()),
 			HasReport:           s.reported.Load() == ownReport,
@@ -280,14 +278,22 @@ func (b *Balancer) Stats(now Instant) []EndpointStats {
 	return stats
 }
 
-// String returns the name used in the admin API.
-func (p phase) String() string {
+// State is the state of an endpoint. The values are those of the admin API.
+type State string
+
+const (
+	Active   State = "active"
+	Evicted  State = "evicted"
+	HalfOpen State = "half_open" // one request tests whether the endpoint works again
+)
+
+func (p phase) exported() State {
 	switch p {
 	case evicted:
-		return "evicted"
+		return Evicted
 	case halfOpen:
-		return "half_open"
+		return HalfOpen
 	default:
-		return "active"
+		return Active
 	}
 }

@@ -51,11 +51,11 @@ func (b *Balancer) evictionReason(r record) (cause EvictionCause, reason string)
 	return "", ""
 }
 
-// maxOut is how many of the n endpoints of a tier may be evicted or half-open at the
+// maxEvicted is how many of the n endpoints of a tier may be evicted or half-open at the
 // same time: a third, rounded down. That is none of one or two endpoints, one of three
 // to five. For failures, all endpoints of a tier may be evicted while another tier is
 // within this limit.
-func maxOut(n int) int { return n / 3 }
+func maxEvicted(n int) int { return n / 3 }
 
 func (b *Balancer) evict(e *entry, now Instant, cause EvictionCause, reason string) {
 	b.mu.Lock()
@@ -69,13 +69,13 @@ func (b *Balancer) evict(e *entry, now Instant, cause EvictionCause, reason stri
 	if i < 0 || t.entries[i].Weight <= 0 || t.full.has(t.entries[i].Tier) {
 		return
 	}
-	b.putOut(e.member, now, cause, reason)
+	b.evictEntry(e.member, now, cause, reason)
 	b.table.Store(t.again())
 }
 
-// putOut starts an eviction, which ends after min(MaxEviction, 2^k s)·U(0.5, 1).
+// evictEntry starts an eviction, which ends after min(MaxEviction, 2^k s)·U(0.5, 1).
 // b.mu is held; the caller publishes a new table.
-func (b *Balancer) putOut(m *member, now Instant, cause EvictionCause, reason string) {
+func (b *Balancer) evictEntry(m *member, now Instant, cause EvictionCause, reason string) {
 	// After MaxEviction without an eviction, k starts at 0 again.
 	if phase(m.state.phase.Load()) == active && m.evictions > 0 && now-m.readmit > Instant(b.cfg.MaxEviction) {
 		m.evictions = 0
@@ -96,7 +96,7 @@ func (b *Balancer) evictProbed(e *entry, now Instant) {
 	if phase(e.state.phase.Load()) != halfOpen {
 		return
 	}
-	b.putOut(e.member, now, ForFailingAgain, "failed again when tried after eviction")
+	b.evictEntry(e.member, now, ForFailingAgain, "failed again when tried after eviction")
 	b.table.Store(b.table.Load().again())
 }
 
@@ -174,11 +174,11 @@ const (
 	slowFor     = Instant(10 * time.Second)
 )
 
-// spell is a time in which an endpoint's latency is too high. The zero value is none.
-type spell struct {
+// evictionPeriod is a time in which an endpoint's latency is too high. The zero value is none.
+type evictionPeriod struct {
 	since Instant
-	ended uint64  // requests that had ended at the start of the spell
-	worst float32 // highest estimate in the spell, ns
+	ended uint64  // requests that had ended at the start of the period
+	worst float32 // highest estimate in the period, ns
 }
 
 // evictSlow evicts endpoints whose latency is above LatencyFactor times the median of
@@ -201,7 +201,7 @@ func (b *Balancer) evictSlow(t *table, now Instant) (changed bool) {
 	}
 	for i := range t.entries {
 		if e := &t.entries[i]; e.Weight <= 0 {
-			e.member.slow = spell{}
+			e.member.slow = evictionPeriod{}
 		}
 	}
 	counts := tally(t.entries)
@@ -225,24 +225,24 @@ func (b *Balancer) evictSlowOf(t *table, tier tierCount, now Instant) (changed b
 		latency, at := unpack(s.latency.Load())
 		latency = median + (latency-median)*decay(float32(now.tick().since(at))*perLatencyTau)
 		if e.Weight <= 0 || phase(s.phase.Load()) != active || latency <= limit {
-			m.slow = spell{}
+			m.slow = evictionPeriod{}
 			continue
 		}
 		ended := s.done.Load()
-		if m.slow.worst == 0 || latency < m.slow.worst/2 { // the spell begins, or the endpoint recovers or is silent
-			m.slow = spell{since: now, ended: ended}
+		if m.slow.worst == 0 || latency < m.slow.worst/2 { // the period begins, or the endpoint recovers or is silent
+			m.slow = evictionPeriod{since: now, ended: ended}
 		}
 		m.slow.worst = max(m.slow.worst, latency)
 		n := ended - m.slow.ended
 		lasting := now-m.slow.since >= slowFor && n > slowSamples
 		surely := float64(latency) > float64(limit)*(1+slowZ/math.Sqrt(float64(n)))
-		if !lasting || !surely || panicking || tier.out >= maxOut(tier.drawable) {
+		if !lasting || !surely || panicking || tier.evicted >= maxEvicted(tier.drawable) {
 			continue
 		}
-		b.putOut(m, now, ForLatency, fmt.Sprintf("latency %v for %v, the median of the %s is %v",
+		b.evictEntry(m, now, ForLatency, fmt.Sprintf("latency %v for %v, the median of the %s is %v",
 			round(latency), time.Duration(now-m.slow.since).Round(time.Second), of, round(median)))
-		m.slow = spell{}
-		tier.out++
+		m.slow = evictionPeriod{}
+		tier.evicted++
 		changed = true
 	}
 	return changed
@@ -266,7 +266,7 @@ func (b *Balancer) tierMedian(t *table, tier uint8) (median float32, of string, 
 		}
 	}
 	b.scratch = latencies
-	return middle(latencies, median), "tier", b.tiers[tier]
+	return medianOf(latencies, median), "tier", b.tiers[tier]
 }
 
 // round rounds a latency to about three digits, for texts.

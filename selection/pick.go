@@ -301,11 +301,11 @@ func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decis
 			full = true
 			continue
 		case room == RefusedLately:
-			rank, weight, one.limit = lastRefused, 1, hard(e)
+			rank, weight, one.limit = lastRefused, 1, ownLimit(e)
 		case phase(e.state.phase.Load()) != active:
-			rank, weight, one.limit = lastEvicted, 1, hard(e)
+			rank, weight, one.limit = lastEvicted, 1, ownLimit(e)
 		case room == AtLimit:
-			rank, weight, one.limit = lastFull, 1, hard(e)
+			rank, weight, one.limit = lastFull, 1, ownLimit(e)
 			taken = float64(e.state.outstanding()) / float64(e.Limit)
 		case e.Weight <= 0:
 			rank, weight = lastUnweighted, 1

@@ -166,7 +166,7 @@ func TestAnEndpointThatShedsFastWithoutReportsIsNoSinkhole(t *testing.T) {
 	}
 }
 
-func TestFailuresPushAwayEvenWhereNobodyMayBeEvicted(t *testing.T) {
+func TestFailuresPushAwayEvenWhereNoEndpointMayBeEvicted(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(2))
 	got := r.drive(load{100, 30 * time.Second, func(id string, _ Instant) (time.Duration, Outcome) {
@@ -180,7 +180,7 @@ func TestFailuresPushAwayEvenWhereNobodyMayBeEvicted(t *testing.T) {
 	}
 }
 
-func TestANewcomerIsNeitherFloodedNorStarved(t *testing.T) {
+func TestAJoinerIsNeitherFloodedNorStarved(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(10))
 	answer := func(string, Instant) (time.Duration, Outcome) { return 25 * ms, Success }

@@ -246,7 +246,7 @@ func TestGoodNewsOfAStaleEndpointCountsFromWhereItHasRelaxedTo(t *testing.T) {
 	near(t, "after a good one that comes soon, which weighs alpha too", float64(r.stats("w1").Latency), float64(100*ms), 0.01)
 }
 
-func TestSamplesWithinOneTickAreNotLostForEver(t *testing.T) {
+func TestSamplesWithinOneTickAreNotLostForever(t *testing.T) {
 	r := one(t)
 	r.requests(10, "w0", 10*ms, Success)
 	for range 300_000 { // 3 s at 100,000 requests per second, three times as slow
@@ -271,7 +271,7 @@ func TestFailuresNeverTouchLatencyReportOrSends(t *testing.T) {
 	}
 }
 
-func TestCancelledGivesBackTheCountAndBlamesNobody(t *testing.T) {
+func TestCancelledGivesBackTheCountAndBlamesNoEndpoint(t *testing.T) {
 	r := one(t)
 	r.request("w0", 25*ms, Success.WithLoad(5))
 	r.wait(time.Second)

@@ -78,7 +78,7 @@ func TestTheLatencyFactorIsRead(t *testing.T) {
 	}
 }
 
-func TestALatencyThatNobodyConfirmsEvictsNobody(t *testing.T) {
+func TestAnUnconfirmedLatencyEvictsNoEndpoint(t *testing.T) {
 	r := fleet(t, 10, DefaultConfig())
 	r.median(25 * ms)
 	for range 2 * slowSamples {
@@ -210,7 +210,7 @@ func TestABusyTierIsNotSlowBesideAnIdleOne(t *testing.T) {
 	}
 }
 
-func TestNobodyIsSlowWhileTheTierFails(t *testing.T) {
+func TestNoEndpointIsSlowWhileTheTierFails(t *testing.T) {
 	for tier, want := range map[uint8]bool{0: false, 1: true} {
 		r := newRig(t, DefaultConfig())
 		r.update(tiers(6, 6))

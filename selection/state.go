@@ -184,7 +184,7 @@ func (s *state) sentSinceReport(now tick) float32 {
 	if sent <= 0 {
 		return 0
 	}
-	if idle := now.since(tick(s.sendTick.Load())); idle > sentHold {
+	if idle := now.since(tick(s.sendTick.Load())); idle > minHold {
 		sent *= decay(float32(idle) * perRelaxTau)
 	}
 	return sent
@@ -435,8 +435,8 @@ const (
 	reportExpiry = int32(10_000_000_000 >> tickShift)
 	// staleAge, 1 s: an estimate older than this follows a better sample faster.
 	staleAge = int32(1_000_000_000 >> tickShift)
-	// sentHold, 100 ms: the count of sends starts to decay after this long without one.
-	sentHold = int32(100_000_000 >> tickShift)
+	// minHold, 100 ms: the count of sends starts to decay after this long without one.
+	minHold = int32(100_000_000 >> tickShift)
 )
 
 // Instant is a monotonic time: nanoseconds since an epoch of the caller's

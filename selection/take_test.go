@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-func TestTakeBeginsARequestOnTheNamedEndpointWhateverItsState(t *testing.T) {
+func TestTakeBeginsARequestOnTheNamedEndpointInAnyState(t *testing.T) {
 	r := fleet(t, 5, DefaultConfig())
 	r.requests(4, "w0", 0, Failure)
-	for i, want := range []string{"evicted", "half_open", "active"} {
+	for i, want := range []State{Evicted, HalfOpen, Active} {
 		if got := r.stats("w0").State; got != want {
 			t.Fatalf("step %d: %s, want %s", i, got, want)
 		}

@@ -29,7 +29,7 @@ func (t traffic) nearby() (share float64) {
 	return share
 }
 
-func (r *rig) tierInState(tier int, want string) (n int) {
+func (r *rig) tierInState(tier int, want State) (n int) {
 	for _, s := range r.Stats(r.now) {
 		if int(s.ID[1]-'0') == tier && s.State == want {
 			n++
@@ -139,10 +139,10 @@ func TestAnotherTierIsKnownByEnoughRecentRequests(t *testing.T) {
 	r.update(tiers(3, 3))
 	others := func() float32 {
 		r.Refresh(r.now)
-		return r.tiers[0].others()
+		return r.tiers[0].failureElsewhere()
 	}
 	if got := others(); got != unknownFailing {
-		t.Errorf("%v expected of a tier that nobody has tried", got)
+		t.Errorf("%v expected of an untried tier", got)
 	}
 	r.requests(knownAfter-1, "t1-0", 0, Success)
 	if got := others(); got != unknownFailing {
@@ -217,7 +217,7 @@ func TestTheCapHoldsInOneOfTheTiersAndIsAThirdOfASingleOne(t *testing.T) {
 			if n == 1 && full != (out[0]+1 > sizes[0]/3) {
 				t.Fatalf("%d of %d are out, full is %v", out[0], sizes[0], full)
 			}
-			if s := newTable(entries, nil, shape{width: len(entries), overprovisioning: 1.4}).full; s.has(e.Tier) != full {
+			if s := newTable(entries, nil, shape{effective: len(entries), overprovisioning: 1.4}).full; s.has(e.Tier) != full {
 				t.Fatalf("the table says %v of tier %d, want %v", s, e.Tier, full)
 			}
 			if !full && phase(e.state.phase.Load()) == active {

@@ -46,7 +46,7 @@ func TestATierSpillsWhatItsHealthyEndpointsCannotTake(t *testing.T) {
 		{"the second spills, too", []int{10, 10, 10}, []int{9, 5, 0}, 1.4, []float64{0.14, 0.7, 0.16}},
 		{"the nearest is gone", []int{10, 10}, []int{10, 0}, 1.4, []float64{0, 1}},
 		{"together they cannot take it all", []int{10, 10}, []int{8, 9}, 1.4, []float64{2.0 / 3, 1.0 / 3}},
-		{"nobody is well: by weight", []int{10, 30}, []int{10, 30}, 1.4, []float64{0.25, 0.75}},
+		{"none is healthy: by weight", []int{10, 30}, []int{10, 30}, 1.4, []float64{0.25, 0.75}},
 		{"one tier", []int{3}, []int{1}, 1.4, []float64{1}},
 		{"no tier is empty of sense", []int{0, 5}, []int{0, 1}, 1.4, []float64{1}},
 	} {
@@ -80,7 +80,7 @@ func TestTierSharesAreAlwaysAWholeAndNearestFirst(t *testing.T) {
 			sum += s.load
 			capacity := float64(sizes[i]-out[i]) / float64(sizes[i]) * factor
 			if healthy > 0 && capacity == 0 && s.load > 0 {
-				t.Fatalf("tier %d has nobody healthy and gets %v", i, s.load)
+				t.Fatalf("tier %d has no healthy endpoint and gets %v", i, s.load)
 			}
 			if short && sum > 1+1e-9 {
 				t.Fatalf("%v", shares)

@@ -72,8 +72,8 @@ type tierHealth struct {
 	elsewhere atomic.Uint32
 
 	// The fields below are used only with Balancer.mu held.
-	ended uint64  // requests since the last time of unknownAfter without any
-	heard Instant // when compareTiers last saw an ended request
+	ended     uint64  // requests since the last time of unknownAfter without any
+	lastEnded Instant // when compareTiers last saw an ended request
 
 	_ [104]byte // pads to 128 bytes, so that no other data shares the cache lines
 }
@@ -114,8 +114,8 @@ func (h *tierHealth) count(failure float32) float32 {
 
 func (h *tierHealth) share() float32 { return math.Float32frombits(h.failing.Load()) }
 
-// others returns the lowest failure share expected in another tier.
-func (h *tierHealth) others() float32 { return math.Float32frombits(h.elsewhere.Load()) }
+// failureElsewhere returns the lowest failure share expected in another tier.
+func (h *tierHealth) failureElsewhere() float32 { return math.Float32frombits(h.elsewhere.Load()) }
 
 // expected returns the failure share to expect for traffic from other tiers.
 func (h *tierHealth) expected() float32 {
@@ -160,12 +160,12 @@ func (b *Balancer) compareTiers(entries []entry, now Instant) {
 		if ended != e.member.ended {
 			h := b.tiers[e.Tier]
 			h.ended += ended - e.member.ended
-			h.heard = now
+			h.lastEnded = now
 			e.member.ended = ended
 		}
 	}
 	for _, h := range b.tiers {
-		if h.ended > 0 && now-h.heard > unknownAfter {
+		if h.ended > 0 && now-h.lastEnded > unknownAfter {
 			h.ended = 0
 			h.failing.Store(0)
 		}
@@ -174,7 +174,7 @@ func (b *Balancer) compareTiers(entries []entry, now Instant) {
 	for tier, h := range b.tiers {
 		lowest := float32(1)
 		for _, c := range counts {
-			if c.tier != tier && c.out <= maxOut(c.drawable) {
+			if c.tier != tier && c.evicted <= maxEvicted(c.drawable) {
 				lowest = min(lowest, b.tiers[c.tier].expected())
 			}
 		}
@@ -183,11 +183,11 @@ func (b *Balancer) compareTiers(entries []entry, now Instant) {
 }
 
 // tierCount is how many endpoints of weight > 0 a tier has (drawable), and how many of
-// them are evicted or half-open (out). Endpoints of weight 0 carry no traffic, so they are
+// them are evicted or half-open (evicted). Endpoints of weight 0 carry no traffic, so they are
 // neither evicted nor counted.
 type tierCount struct {
-	tier          uint8
-	drawable, out int
+	tier              uint8
+	drawable, evicted int
 }
 
 // tierCounts lists the tiers that have such endpoints, in no particular order.
@@ -206,7 +206,7 @@ func tally(entries []entry) (counts tierCounts) {
 		}
 		c.drawable++
 		if phase(e.state.phase.Load()) != active {
-			c.out++
+			c.evicted++
 		}
 	}
 	return counts
@@ -226,17 +226,17 @@ func (counts tierCounts) of(tier uint8) *tierCount {
 // reached, and no other tier is within its limit.
 func (counts tierCounts) full(tier uint8) bool {
 	for _, c := range counts {
-		if c.tier == tier && c.out+1 <= maxOut(c.drawable) || c.tier != tier && c.out <= maxOut(c.drawable) {
+		if c.tier == tier && c.evicted+1 <= maxEvicted(c.drawable) || c.tier != tier && c.evicted <= maxEvicted(c.drawable) {
 			return false
 		}
 	}
 	return true
 }
 
-// excess reports whether every tier exceeds its limit of maxOut.
+// excess reports whether every tier exceeds its limit of maxEvicted.
 func (counts tierCounts) excess() bool {
 	for _, c := range counts {
-		if c.out <= maxOut(c.drawable) {
+		if c.evicted <= maxEvicted(c.drawable) {
 			return false
 		}
 	}

@@ -114,7 +114,7 @@ func TestInPairsEndpointsAppearInProportionToTheirWeights(t *testing.T) {
 }
 
 // An endpoint that has most of the weight gives way when it is really worse.
-func TestWeightSavesNobodyWhoIsThreeTimesWorse(t *testing.T) {
+func TestWeightSavesNoEndpointThatIsThreeTimesWorse(t *testing.T) {
 	for slower, want := range map[time.Duration]float64{1: 0.9, 2: 0.8, 4: 0} {
 		r := newRig(t, DefaultConfig())
 		r.update(weighted(9, 1))

@@ -47,7 +47,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	root := &cobra.Command{
 		Use:           "sims",
 		Short:         "Prove a setting before it is changed",
-		Long:          "sims drives the real packages of Ringway through the situations that matter and\nsays which promises hold. Every scenario is also a command of its own, with its\nsettings as flags: sims capacity --relays 300.",
+		Long:          "sims drives the real packages of Ringway through the situations that matter and\nreports which promises hold. Every scenario is also a command of its own, with its\nsettings as flags: sims capacity --relays 300.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -137,7 +137,7 @@ func (a *app) validateCommand() *cobra.Command {
 		Short: "Run a fleet of processes on loopback and the simulation of it, side by side",
 		Long: "validate builds the binaries, starts relays, agents and backends on loopback and sends\n" +
 			"them the very requests of a simulation, at the same times. It prints what both show,\n" +
-			"with the difference. Let the machine do nothing else meanwhile.",
+			"with the difference. The machine must do nothing else meanwhile.",
 		Example: "  sims validate\n  sims validate --set load=0.4 --update docs/concepts/simulation-and-reality.md",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

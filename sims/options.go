@@ -32,7 +32,7 @@ func (o *options) addRun(c *cobra.Command) {
 }
 
 func (o *options) addSet(c *cobra.Command) {
-	c.Flags().StringArrayVar(&o.set, "set", nil, "a setting as `key=value`, or scenario.key=value for one of several; repeatable; list NAME says what there is")
+	c.Flags().StringArrayVar(&o.set, "set", nil, "a setting as `key=value`, or scenario.key=value for one of several; repeatable; list NAME shows them")
 }
 
 func (o *options) addOutput(c *cobra.Command) {

@@ -8,10 +8,10 @@ import (
 // Grace keeps vanished members in the plan for a limited time, in their old position: a
 // process that restarts then gets the same range as before, and no other range moves.
 type Grace[M any] struct {
-	period time.Duration
-	id     func(M) string
-	known  map[string]M
-	gone   []vanished[M] // longest gone first
+	period  time.Duration
+	id      func(M) string
+	members map[string]M
+	gone    []vanished[M] // longest gone first
 }
 
 type vanished[M any] struct {
@@ -22,7 +22,7 @@ type vanished[M any] struct {
 // NewGrace returns a Grace of the given period; zero or less means no grace. id returns
 // the identity of a member, which must stay the same over restarts.
 func NewGrace[M any](period time.Duration, id func(M) string) *Grace[M] {
-	return &Grace[M]{period: period, id: id, known: map[string]M{}}
+	return &Grace[M]{period: period, id: id, members: map[string]M{}}
 }
 
 // Update takes the members that are present now. It returns the absent members whose
@@ -38,7 +38,7 @@ func (g *Grace[M]) Update(present []M, now time.Time) (absent []M, next time.Tim
 		return back || now.Sub(v.since) >= g.period
 	})
 	var fresh []vanished[M]
-	for id, m := range g.known {
+	for id, m := range g.members {
 		if _, still := there[id]; !still && g.period > 0 {
 			fresh = append(fresh, vanished[M]{m, now})
 		}
@@ -50,7 +50,7 @@ func (g *Grace[M]) Update(present []M, now time.Time) (absent []M, next time.Tim
 		return 1
 	})
 	g.gone = append(g.gone, fresh...)
-	g.known = there
+	g.members = there
 	for _, v := range g.gone {
 		absent = append(absent, v.member)
 	}

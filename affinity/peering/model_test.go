@@ -144,7 +144,7 @@ func TestUnderAnyHistoryNothingNeededIsClosedAndTheRestIsInTheEnd(t *testing.T) 
 				rt.Errorf("%d is in a range and not open after 100 s of quiet: it is %v", k, table.State(k))
 			}
 			if open[k] && !needed(k, 2) {
-				rt.Errorf("%d is open after 100 s of quiet, and nobody needs it: it is %v", k, table.State(k))
+				rt.Errorf("%d is open after 100 s of quiet, and no service needs it: it is %v", k, table.State(k))
 			}
 			if known := table.State(k) == Open || table.State(k) == Spare; known != open[k] {
 				rt.Errorf("%d is open %v, and the table says %v", k, open[k], table.State(k))

@@ -34,7 +34,7 @@ func connections(t testing.TB, plan *affinity.Plan) map[string]bool {
 	return out
 }
 
-func TestWhileAMemberIsAbsentNobodyElseMoves(t *testing.T) {
+func TestWhileAMemberIsAbsentNoOtherMoves(t *testing.T) {
 	relays, workers := affinity.Relays(ids("r", 20)), affinity.Workers(ids("w", 200))
 	cfg := affinity.PlanConfig{Service: "s", Relays: relays, Workers: workers, RelaysPerService: 20}
 	before, err := affinity.NewPlan(cfg)

@@ -27,7 +27,7 @@ func TestAFarEndThatIsANewProcessIsTriedAtOnce(t *testing.T) {
 func TestANewProcessChangesNothingWhereNoAttemptWaits(t *testing.T) {
 	r := newRig(t, Config{}).want("s", list("a", "b"), nil).step(list("a", "b"), nil)
 	r.Opened("a", r.now)
-	for _, k := range list("a", "b", "nobody") {
+	for _, k := range list("a", "b", "absent") {
 		r.Renewed(k, r.now)
 	}
 	r.step(nil, nil).states(map[State]int{Open: 1, Opening: 1})

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -333,8 +334,13 @@ const (
 	Draining              // open, needed by no service, about to close
 )
 
+var stateNames = [...]string{"none", "waiting", "opening", "open", "spare", "draining"}
+
 func (s State) String() string {
-	return [...]string{"none", "waiting", "opening", "open", "spare", "draining"}[s]
+	if s >= 0 && int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", s)
 }
 
 // link is one far end that is wanted or open.

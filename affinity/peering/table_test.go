@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -79,7 +80,7 @@ func TestNoMoreThanMaxOpeningAreOpenedAtOneTime(t *testing.T) {
 	r.step(list("d"), nil)
 }
 
-func TestAConnectionThatNobodyNeedsClosesAfterTheDrainDelay(t *testing.T) {
+func TestAnUnneededConnectionClosesAfterTheDrainDelay(t *testing.T) {
 	r := newRig(t, Config{}).want("s", list("a", "b"), nil).connect()
 	r.want("s", list("b", "c"), nil).step(list("c"), nil)
 	r.states(map[State]int{Open: 1, Opening: 1, Draining: 1})
@@ -232,5 +233,11 @@ func TestTriedIsTrueWhenEveryOpeningHasEndedWellOrNot(t *testing.T) {
 		if step.do(); r.Tried() != step.want {
 			t.Errorf("%s: tried is %v", step.what, r.Tried())
 		}
+	}
+}
+
+func TestAnUnknownStateHasATextAndDoesNotPanic(t *testing.T) {
+	if got := fmt.Sprint(State(9), State(-1)); got != "state(9) state(-1)" {
+		t.Error(got)
 	}
 }

@@ -258,9 +258,9 @@ func direct(addr string) (*http.Client, *http.Transport) {
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, transport
 }
 
-// staysHere reports whether data sent to addr never leaves this host. For a name the result
+// staysOnHost reports whether data sent to addr never leaves this host. For a name the result
 // is false, because the name may resolve to any address.
-func staysHere(addr string) bool {
+func staysOnHost(addr string) bool {
 	if strings.HasPrefix(addr, settings.SocketPrefix) {
 		return true
 	}
@@ -282,7 +282,7 @@ func staysHere(addr string) bool {
 // checkClearText returns an error if the secret would be sent to another host in clear
 // text.
 func (a *adminAccess) checkClearText(addr, secret string) error {
-	if secret == "" || staysHere(addr) || value(a.clearText) == "true" {
+	if secret == "" || staysOnHost(addr) || value(a.clearText) == "true" {
 		return nil
 	}
 	return fmt.Errorf("--admin-addr %s: the %s would cross the network in clear text: ask over TLS (--admin-tls-cert, --admin-tls-key, --admin-tls-ca), or run this on the host of the process, or give --admin-clear-text where you trust the network", addr, secret)

@@ -15,11 +15,11 @@ import (
 
 // CheckCommand is `check`: the problems of the fleet, as one relay sees them.
 func CheckCommand() *cobra.Command {
-	c := &cobra.Command{Use: "check", Short: "look for what is wrong with the fleet, and say what to do", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "check", Short: "check the fleet, and report each fault with its remedy", Args: cobra.NoArgs,
 		Long: "One relay asks all others what they are set to, see and are connected to, tries to\n" +
 			"reach members over UDP, and compares. What may be over in a moment, because news\n" +
-			"travels, is looked at three times before it is reported. Nothing is changed.\n\n" +
-			"Every finding says what is the case, why that matters, what to do, and where to read\n" +
+			"travels, is checked three times before it is reported. Nothing is changed.\n\n" +
+			"Every finding has the fault, the reason why that matters, the remedy, and where to read\n" +
 			"more: ✓ all is well, ! a margin is smaller than it should be, ✗ something is broken.\n\n" +
 			"The exit code is 1 when something is broken, with --strict also for warnings.",
 		Example: "  relay check\n  relay check --strict -o json | jq -r '.findings[] | select(.status != \"ok\") | .remedy'"}
@@ -39,7 +39,7 @@ func CheckCommand() *cobra.Command {
 }
 
 // marks are the first characters of a finding in the output.
-var marks = map[api.Status]cell{api.OK: {"✓", good}, api.Warning: {"!", fair}, api.Failed: {"✗", bad}}
+var marks = map[api.Status]cell{api.OK: {"✓", styleGood}, api.Warning: {"!", styleFair}, api.Failed: {"✗", styleBad}}
 
 func checkText(w io.Writer, r *api.Report, colour bool) error {
 	var b strings.Builder
@@ -50,7 +50,7 @@ func checkText(w io.Writer, r *api.Report, colour bool) error {
 	for _, f := range r.Findings {
 		mark := marks[f.Status]
 		if mark.text == "" {
-			mark = cell{"?", fair} // from a newer version
+			mark = cell{"?", styleFair} // from a newer version
 		}
 		if colour {
 			mark.text = string(mark.style) + mark.text + reset

@@ -30,8 +30,8 @@ func (d *Daemon) configCommand() *cobra.Command {
 func (d *Daemon) configValidateCommand() *cobra.Command {
 	return &cobra.Command{Use: "validate [FILE]", Short: "check the settings and exit", Args: arguments(cobra.MaximumNArgs(1)),
 		Long: "Checks flags, environment and file together, as " + d.Name + " run would read them, and\n" +
-			"reports everything that is wrong at once. Then it opens the files that the settings\n" +
-			"name. What it calls valid does not keep run from starting; only whether the ports\n" +
+			"reports all problems together. Then it opens the files that the settings\n" +
+			"name. Valid settings do not keep run from starting; only whether the ports\n" +
 			"are free is not tried. Nothing needs to run. FILE stands for --config. The exit code\n" +
 			"is 1 when anything is wrong.",
 		Example: fmt.Sprintf("  %[1]s config validate %[1]s.yaml\n  %[1]s config validate --config %[1]s.yaml --cluster shop", d.Name),
@@ -65,8 +65,8 @@ func (d *Daemon) configShowCommand() *cobra.Command {
 	call := &adminCall{process: d.Name}
 	call.bind(c.Flags())
 	origin, running := false, false
-	c.Flags().BoolVar(&origin, "origin", false, "say where each value comes from: flag, environment, line of the file, default")
-	c.Flags().BoolVar(&running, "running", false, "ask the running "+d.Name+" what is in effect")
+	c.Flags().BoolVar(&origin, "origin", false, "show where each value comes from: flag, environment, line of the file, default")
+	c.Flags().BoolVar(&running, "running", false, "ask the running "+d.Name+" which values are in effect")
 	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return d.Settings.Names(), cobra.ShellCompDirectiveNoFileComp
 	}

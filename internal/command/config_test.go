@@ -51,7 +51,7 @@ func TestWhatRunRefusesValidateRefuses(t *testing.T) {
 		"region":           {"", []string{"--region=ü"}, `--region "ü"`},
 		"no certificates":  {"", []string{"--tls-cert=" + dir + "/none", "--tls-key=" + dir + "/none", "--tls-ca=" + dir + "/none"}, dir + "/none"},
 		"bad certificates": {"", []string{"--tls-cert=" + broken, "--tls-key=" + broken, "--tls-ca=" + broken}, broken},
-		"another's":        {"", append([]string{"--id=relay-2"}, certificates...), `the certificate says "relay-1"`},
+		"another's":        {"", append([]string{"--id=relay-2"}, certificates...), `the certificate has "relay-1"`},
 		"our own":          {"relay", append([]string{"--id=relay-1"}, certificates...), ""},
 		"no gossip keys":   {"", []string{"--gossip-key-file=" + dir + "/none"}, dir + "/none"},
 		"bad gossip keys":  {"", []string{"--gossip-key-file=" + broken}, broken},

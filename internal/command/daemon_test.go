@@ -38,7 +38,7 @@ func daemonFor(out io.Writer) *command.Daemon {
 		Times int
 	}{Times: 1}
 	set := settings.New("greeter", "GREETER")
-	settings.String(set, &cfg.Name, settings.Spec{Name: "name", Usage: "whom to greet", Required: true})
+	settings.String(set, &cfg.Name, settings.Spec{Name: "name", Usage: "name to greet", Required: true})
 	settings.Int(set, &cfg.Times, settings.Spec{Name: "times", Usage: "how often"}, settings.AtLeast(1))
 	return &command.Daemon{
 		Name: "greeter", Short: "greets", Settings: set,

@@ -31,7 +31,7 @@ const (
 
 // DebugCommand is `debug`: it collects data for the analysis of a problem.
 func DebugCommand(process string) *cobra.Command {
-	c := &cobra.Command{Use: "debug", Short: "gather what is needed to find a fault", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "debug", Short: "collect data for the analysis of a fault", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.AddCommand(bundleCommand(process))
 	return c
@@ -70,7 +70,7 @@ func bundleCommand(process string) *cobra.Command {
 				fmt.Fprintf(cmd.ErrOrStderr(), "not in it: %s: %s\n", node.Printable(f.Name), node.Printable(f.Error))
 			}
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %d files\n", call.output, b.there()+1)
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %d files\n", call.output, b.collected()+1)
 		return err
 	}
 	return c
@@ -104,7 +104,7 @@ func (b *bundle) add(name string, data []byte, err error) {
 	b.files = append(b.files, f)
 }
 
-func (b *bundle) there() (n int) {
+func (b *bundle) collected() (n int) {
 	for _, f := range b.files {
 		if f.Error == "" {
 			n++

@@ -20,7 +20,7 @@ func RelayDrainCommand() *cobra.Command {
 	return relayDrain(&cobra.Command{Use: "drain", Short: "take a relay out of rotation without stopping it",
 		Long: "From now on /readyz answers 503 with the reason \"draining\", so that load balancers\n" +
 			"send nothing new, and answers to clients close their connection. The relay stays a\n" +
-			"member, keeps its connections to workers and carries whatever still reaches it, from\n" +
+			"member, keeps its connections to workers and carries requests that still reach it, from\n" +
 			"clients and from other relays. undrain takes it back; so does a restart. To leave the\n" +
 			"fleet for good, stop the process: it finishes its requests.",
 		Example: "  relay drain\n  relay drain -o json | jq .in_flight"})

@@ -19,7 +19,7 @@ import (
 // ExplainCommand is `explain SERVICE`: the state of a service on one relay, with the
 // reasons.
 func ExplainCommand() *cobra.Command {
-	c := &cobra.Command{Use: "explain SERVICE", Short: "say why a relay serves a service, and why it connects to a worker or not", Args: arguments(cobra.ExactArgs(1)),
+	c := &cobra.Command{Use: "explain SERVICE", Short: "explain why a relay serves a service, and why it connects to a worker or not", Args: arguments(cobra.ExactArgs(1)),
 		Long: "In the drawing, every line is a relay and every column a place on the ring of workers:\n" +
 			"# where the relay connects to all workers of the column, + to some, . to none.\n\n" +
 			"The exit code is 2 when the relay knows no such service, or the worker does not offer it.",
@@ -118,10 +118,10 @@ func yesNo(b bool) string {
 // RouteCommand is `route SERVICE`: the worker or relay that a request would be sent to now,
 // and why.
 func RouteCommand() *cobra.Command {
-	c := &cobra.Command{Use: "route SERVICE", Short: "say which worker a request would go to, and why", Args: arguments(cobra.ExactArgs(1)),
+	c := &cobra.Command{Use: "route SERVICE", Short: "show which worker a request would go to, and why", Args: arguments(cobra.ExactArgs(1)),
 		Long: "It asks one relay how it would pick an endpoint for a request, with the code that\n" +
 			"picks. Nothing is sent. Where chance takes part, the next request may go elsewhere.\n" +
-			"A relay that forwards the service says to which relays.\n\n" +
+			"A relay that forwards the service names the relays.\n\n" +
 			"The exit code is 2 when the relay knows no such service, or when no worker could be\n" +
 			"picked.",
 		Example: "  relay route billing\n  relay route billing --key alice\n  relay route billing --key alice -o json | jq -r .decision.winner"}
@@ -216,7 +216,7 @@ func candidatesTable(out io.Writer, d *api.Decision, style tableStyle) error {
 	for _, c := range d.Candidates {
 		won := cell{"", plain}
 		if c.Node == d.Winner {
-			won = cell{"yes", good}
+			won = cell{"yes", styleGood}
 		}
 		row := []any{won, c.Node}
 		if style.wide {
@@ -255,7 +255,7 @@ func relaysTable(out io.Writer, relays []api.RouteRelay, style tableStyle) error
 func PlanCommand() *cobra.Command {
 	c := &cobra.Command{Use: "plan SERVICE", Short: "show which relays serve a service and which workers they connect to", Args: arguments(cobra.ExactArgs(1)),
 		Long: "Every relay computes the same plan. Members that have vanished may keep their place\n" +
-			"in it for a while: they are marked absent, and nothing counts them.\n\n" +
+			"in it for some time: they are marked absent and are not counted.\n\n" +
 			"The exit code is 2 when the relay knows no such service.",
 		Example: "  relay plan billing\n  relay plan billing -o wide\n  relay plan billing -o json | jq .coverage"}
 	call := relayCall(c.Flags())
@@ -287,7 +287,7 @@ func planTable(out io.Writer, a *api.Plan, wide bool) error {
 	}
 	w.add("INDEX\tRELAY\tSTATE\tWORKERS\tRANGE")
 	for _, r := range a.Relays {
-		state, connected := thereOr(r.Absent), 0
+		state, connected := presence(r.Absent), 0
 		for _, worker := range r.Workers {
 			if !worker.Absent {
 				connected++
@@ -303,14 +303,14 @@ func planTable(out io.Writer, a *api.Plan, wide bool) error {
 		w.add("\nRELAY\tWORKER\tWEIGHT\tSTATE")
 		for _, r := range a.Relays {
 			for _, worker := range r.Workers {
-				w.add("%s\t%s\t%.4f\t%s", r.Relay, worker.Worker, worker.Weight, thereOr(r.Absent || worker.Absent))
+				w.add("%s\t%s\t%.4f\t%s", r.Relay, worker.Worker, worker.Weight, presence(r.Absent || worker.Absent))
 			}
 		}
 	}
 	return w.Flush()
 }
 
-func thereOr(absent bool) string {
+func presence(absent bool) string {
 	if absent {
 		return "absent"
 	}

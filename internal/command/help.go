@@ -21,10 +21,10 @@ import (
 
 // The groups of commands in the help of a binary.
 const (
-	groupRun   = "run"
-	groupLook  = "look"
-	groupAct   = "act"
-	groupSetUp = "set up"
+	groupRun     = "run"
+	groupInspect = "look"
+	groupAct     = "act"
+	groupSetUp   = "set up"
 )
 
 // grouped adds the commands of a group.
@@ -38,7 +38,7 @@ func grouped(root *cobra.Command, group string, verbs ...*cobra.Command) {
 func addGroups(root *cobra.Command) {
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run:"},
-		&cobra.Group{ID: groupLook, Title: "Look:"},
+		&cobra.Group{ID: groupInspect, Title: "Look:"},
 		&cobra.Group{ID: groupAct, Title: "Change:"},
 		&cobra.Group{ID: groupSetUp, Title: "Set up:"},
 	)
@@ -210,7 +210,7 @@ func writeMan(w io.Writer, c *cobra.Command) {
 	line(".SH SYNOPSIS")
 	line(`.B %s`, roff(c.UseLine()))
 	line(".SH DESCRIPTION")
-	line("%s", roff(orShort(c)))
+	line("%s", roff(longOrShort(c)))
 	var flags, settings []*pflag.Flag
 	c.InitDefaultHelpFlag()
 	add := func(f *pflag.Flag) {
@@ -259,7 +259,7 @@ func writeMan(w io.Writer, c *cobra.Command) {
 	}
 }
 
-func orShort(c *cobra.Command) string {
+func longOrShort(c *cobra.Command) string {
 	if c.Long != "" {
 		return c.Long
 	}

@@ -145,11 +145,11 @@ func membersTable(out io.Writer, doc MembersDocument, style tableStyle) error {
 func stateCell(state string) cell {
 	switch state {
 	case "alive", "ready", "offered", "active", "primary", "backup":
-		return cell{state, good}
+		return cell{state, styleGood}
 	case "leaving", "left", "draining", "half_open", "joining":
-		return cell{state, fair}
+		return cell{state, styleFair}
 	case "failed", "unproven", "unhealthy", "evicted", "unreachable", "out":
-		return cell{state, bad}
+		return cell{state, styleBad}
 	}
 	return cell{state, plain}
 }

@@ -25,7 +25,7 @@ import (
 func MonitorCommand(process string) *cobra.Command {
 	c := &cobra.Command{Use: "monitor", Short: "show the log of the running " + process + " as it is written, at any level", Args: cobra.NoArgs,
 		Long: "The process's own log and its level stay as they are. A reader that is too slow loses\n" +
-			"lines, and a line says how many. Ctrl-C ends it, which is no failure; the end of the\n" +
+			"lines, and a line reports how many. Ctrl-C ends it, which is no failure; the end of the\n" +
 			"process is one.",
 		Example: fmt.Sprintf("  %[1]s monitor --level debug\n  %[1]s monitor --level debug -o json | jq -r 'select(.member) | .message'", process)}
 	call := callFor(process, c.Flags(), formText, formJSON)

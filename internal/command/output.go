@@ -147,11 +147,11 @@ type style string
 
 // The styles: a good state, a transitional one and a bad one.
 const (
-	plain style = ""
-	good  style = "\x1b[32m"
-	fair  style = "\x1b[33m"
-	bad   style = "\x1b[31m"
-	bold  style = "\x1b[1m"
+	plain     style = ""
+	styleGood style = "\x1b[32m"
+	styleFair style = "\x1b[33m"
+	styleBad  style = "\x1b[31m"
+	bold      style = "\x1b[1m"
 )
 
 const reset = "\x1b[0m"

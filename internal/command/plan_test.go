@@ -131,8 +131,8 @@ func TestPlanAndExplainSayTheSameInJSONAndInYAML(t *testing.T) {
 func TestPlanAndExplainOfWhatIsNotThereSayNothingMatched(t *testing.T) {
 	admin := startRelay(t)
 	for want, c := range map[string][]string{
-		`the service "nobody"`:                  {"plan", "nobody"},
-		`offered the service "nobody"`:          {"explain", "nobody"},
+		`the service "absent"`:                  {"plan", "absent"},
+		`offered the service "absent"`:          {"explain", "absent"},
 		`the worker "w9" does not offer`:        {"explain", "echo", "--worker", "w9"},
 		`offered the service "a/b?c"`:           {"plan", "a/b?c"},
 		`the worker "a&b" does not offer the s`: {"explain", "echo", "--worker", "a&b"},
@@ -145,7 +145,7 @@ func TestPlanAndExplainOfWhatIsNotThereSayNothingMatched(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRelayIsAnErrorThatSaysSo(t *testing.T) {
+func TestWhatIsNoRelayIsAnErrorThatNamesTheReason(t *testing.T) {
 	stranger := httptest.NewServer(http.NotFoundHandler())
 	defer stranger.Close()
 	addr := stranger.Listener.Addr().String()

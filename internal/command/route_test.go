@@ -97,7 +97,7 @@ RELAY  ADDRESS        ROLE     HEALTH   ESTIMATE  IN FLIGHT
 r2     10.0.0.2:7420  primary  healthy   1.25 ms          3
 r3     10.0.0.3:7420  backup   unknown     10 ms          0
 `, ""},
-		"forwarding to nobody": {api.Route{Service: "echo", Relay: "r1", Role: "forwarding"}, `service  echo
+		"forwarding to absent": {api.Route{Service: "echo", Relay: "r1", Role: "forwarding"}, `service  echo
 relay    r1, forwarding
 reason   r1 does not serve echo: it forwards to one of the relays that do
 `, "nothing matched: r1 forwards echo and knows no relay that serves it"},
@@ -141,7 +141,7 @@ func TestRouteAsksARelayForWhatItWouldDo(t *testing.T) {
 	if err != nil || !strings.Contains(out, "INSTANCE") || !strings.Contains(out, "ADDRESS") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if _, _, err := execute(t, command.RouteCommand(), "nobody", "--admin-addr", addr); !errors.Is(err, command.ErrNothingMatched) {
+	if _, _, err := execute(t, command.RouteCommand(), "absent", "--admin-addr", addr); !errors.Is(err, command.ErrNothingMatched) {
 		t.Errorf("%v", err)
 	}
 	if _, _, err := execute(t, command.RouteCommand(), "echo", "-o", "broad", "--admin-addr", addr); err == nil || !strings.Contains(err.Error(), "allowed are table, json, yaml, wide") {

@@ -51,7 +51,7 @@ func servicesTable(out io.Writer, a *api.Services, style tableStyle) error {
 	for _, s := range a.Services {
 		ready := cell{fmt.Sprint(s.Ready), plain}
 		if s.Ready == 0 {
-			ready.style = bad
+			ready.style = styleBad
 		}
 		requests := count(s.Requests)
 		if style.wide {
@@ -76,7 +76,7 @@ func serviceTable(w io.Writer, a *api.Service, style tableStyle) error {
 		fmt.Fprintf(&b, "range      %s\n", node.Printable(a.RangeText))
 	}
 	fmt.Fprintf(&b, "endpoints  %d", a.Endpoints)
-	out := notTaken(a)
+	out := leftOut(a)
 	if len(out) > 0 {
 		fmt.Fprintf(&b, ", %d of them not taking new requests", len(out))
 	}
@@ -92,7 +92,7 @@ func serviceTable(w io.Writer, a *api.Service, style tableStyle) error {
 	for _, p := range a.Peers {
 		connected := cell{yesNo(p.Connected), plain}
 		if !p.Connected {
-			connected.style = fair
+			connected.style = styleFair
 		}
 		row := []any{p.Node, stateCell(p.State), connected, fmt.Sprintf("%.4f", p.Weight), latency(p.EWMAms), fmt.Sprint(p.InFlight),
 			count(p.Requests), count(p.Failures), percent(p.ErrorRate)}
@@ -111,9 +111,9 @@ func serviceTable(w io.Writer, a *api.Service, style tableStyle) error {
 	return t.writeTo(w)
 }
 
-// notTaken returns the endpoints that no plan contains any more, drained workers for
+// leftOut returns the endpoints that no plan contains any more, drained workers for
 // example, or that this relay cannot connect to.
-func notTaken(a *api.Service) []*advertise.Endpoint {
+func leftOut(a *api.Service) []*advertise.Endpoint {
 	shown := map[string]bool{}
 	for _, p := range a.Peers {
 		shown[p.Node] = true

@@ -19,7 +19,7 @@ func TestATableAlignsColumnsAndNumbers(t *testing.T) {
 	tab := newTable(false, "NAME", ">N", "LAST")
 	tab.add("a", "1", "x")
 	tab.add("longer", "1000", "")
-	tab.add("größe", "20", cell{"z", bad})
+	tab.add("größe", "20", cell{"z", styleBad})
 	var b strings.Builder
 	if err := tab.writeTo(&b); err != nil {
 		t.Fatal(err)
@@ -45,10 +45,10 @@ func TestColoursTakeNoRoomAndAreOnlyThereWhenAsked(t *testing.T) {
 		return b.String()
 	}
 	coloured := text(true)
-	if !strings.Contains(coloured, string(good)+"alive"+reset+"   n") || !strings.Contains(coloured, string(bad)+"failed"+reset+"  n") {
+	if !strings.Contains(coloured, string(styleGood)+"alive"+reset+"   n") || !strings.Contains(coloured, string(styleBad)+"failed"+reset+"  n") {
 		t.Errorf("got %q", coloured)
 	}
-	if without := text(false); strings.Contains(without, "\x1b") || without != strings.NewReplacer(string(good), "", string(bad), "", string(bold), "", reset, "").Replace(coloured) {
+	if without := text(false); strings.Contains(without, "\x1b") || without != strings.NewReplacer(string(styleGood), "", string(styleBad), "", string(bold), "", reset, "").Replace(coloured) {
 		t.Errorf("got %q", without)
 	}
 }

@@ -39,7 +39,7 @@ func TLSCommand(process string) *cobra.Command {
 		c.AddCommand(verbs...)
 		return c
 	}
-	root := group("tls", "make and look at certificates",
+	root := group("tls", "create and show certificates",
 		group("ca", "the authority that all members trust", authorityCommand()),
 		group("cert", "certificates of members and clients", certificateCommand()),
 		certificateInfoCommand(), rolesCommand())
@@ -93,7 +93,7 @@ func authorityCommand() *cobra.Command {
 		if err := files.write(a.CertificatePEM(), key); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(stdout, "authority  %s, until %s\ntrust      %s\nkey        %s: keep it away from the fleet; who has it can be anybody\n",
+		_, err = fmt.Fprintf(stdout, "authority  %s, until %s\ntrust      %s\nkey        %s: keep it away from the fleet; its holder can impersonate any member\n",
 			a.Certificate().Subject.CommonName, a.Certificate().NotAfter.Format(time.DateOnly), files.cert, files.key)
 		return err
 	})
@@ -112,7 +112,7 @@ func certificateCommand() *cobra.Command {
 	required(&claims.Node, "node", "stable id of the holder, its --id")
 	required(&claims.Cluster, "cluster", "cluster it belongs to")
 	required(&claims.Environment, "environment", "environment it belongs to")
-	settings.String(set, &claims.Datacenter, settings.Spec{Name: "datacenter", Usage: "datacenter it is in; empty: the certificate does not say"}, nameRule)
+	settings.String(set, &claims.Datacenter, settings.Spec{Name: "datacenter", Usage: "datacenter it is in; empty: the certificate names none"}, nameRule)
 	settings.Int(set, &days, settings.Spec{Name: "days", Usage: "days that it lasts, within the life of the authority"}, settings.Between(1, mostDays))
 	settings.Enum(set, &keys, settings.Spec{Name: "key-type", Usage: "type of its key; a browser that opens the admin address of its holder needs ecdsa-p256"}, identity.Ed25519, identity.ECDSAP256)
 	settings.String(set, &out, settings.Spec{Name: "out", Required: true, Placeholder: "PREFIX|DIR/", Usage: "where to write: PREFIX.crt and PREFIX.key, or NODE.crt and NODE.key in a directory"})
@@ -273,9 +273,9 @@ func rolesCommand() *cobra.Command {
 	settings.Enum(set, &form.output, settings.Spec{Name: "output", Short: "o", Usage: "form of the output"}, forms...)
 	return verb(&cobra.Command{
 		Use: "roles", Short: "show which role may connect to which, and what for", Args: cobra.NoArgs,
-		Long: "Rows are the certificates that open a connection, columns those that answer. What is\n" +
-			"not allowed is refused at every listener that asks for a certificate. A relay's\n" +
-			"ingress asks for none: who reaches it is a client.",
+		Long: "Rows are the certificates that open a connection, columns those that answer. All other\n" +
+			"connections are refused at every listener that asks for a certificate. A relay's\n" +
+			"ingress asks for none: its peers are clients.",
 		Example: "  relay tls roles\n  relay tls roles -o json",
 	}, set, func(stdout io.Writer, _ []string) error {
 		matrix := identity.ConnectionMatrix()

@@ -14,7 +14,7 @@ import (
 func (d *Daemon) RelayTree(run ...*cobra.Command) *cobra.Command {
 	root := d.Command()
 	grouped(root, groupRun, run...)
-	grouped(root, groupLook, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), CheckCommand(), MonitorCommand("relay"), DebugCommand("relay"), healthVerb("relay", node.RelayAdminPort))
+	grouped(root, groupInspect, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), CheckCommand(), MonitorCommand("relay"), DebugCommand("relay"), healthVerb("relay", node.RelayAdminPort))
 	grouped(root, groupAct, KeysCommand(), RelayDrainCommand(), RelayUndrainCommand(), RelayReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("relay"))
 	return root
@@ -23,7 +23,7 @@ func (d *Daemon) RelayTree(run ...*cobra.Command) *cobra.Command {
 // WorkerTree is the command line of the worker binary.
 func (d *Daemon) WorkerTree() *cobra.Command {
 	root := d.Command()
-	grouped(root, groupLook, MembersCommand("worker"), WorkerServicesCommand(), MonitorCommand("worker"), DebugCommand("worker"), healthVerb("worker", node.WorkerAdminPort))
+	grouped(root, groupInspect, MembersCommand("worker"), WorkerServicesCommand(), MonitorCommand("worker"), DebugCommand("worker"), healthVerb("worker", node.WorkerAdminPort))
 	grouped(root, groupAct, DrainCommand(), UndrainCommand(), ReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("worker"))
 	return root

@@ -178,7 +178,7 @@ func TestAWatchOfWhatIsNotThereEndsAtOnce(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"nobody", "--admin-addr", fleet.relay}, "nothing matched"},
+		{[]string{"absent", "--admin-addr", fleet.relay}, "nothing matched"},
 		{[]string{"--admin-addr", "127.0.0.1:1"}, "is it running"},
 	} {
 		_, _, err := execute(t, command.ServicesCommand(), append(c.args, "--watch")...)

@@ -15,7 +15,7 @@ import (
 
 // DrainCommand is `drain`: relays send no new requests to services of a worker.
 func DrainCommand() *cobra.Command {
-	return drainCommand("drain", "tell the relays to send nothing new to services, all of them when none is named",
+	return drainCommand("drain", "stop new requests to services, to all of them when none is named",
 		"Requests in flight finish, and the worker stays a member. Draining all of a\nworker's services drains those, too, that a reload adds. It ends with undrain, for\na service that a reload removes, or with the worker.")
 }
 
@@ -42,7 +42,7 @@ func drainCommand(verb, short, long string) *cobra.Command {
 			return err
 		}
 		if answer.Announced == nil || !*answer.Announced {
-			fmt.Fprintln(cmd.ErrOrStderr(), "the worker has not told the relays yet; it will when it has joined: see its /readyz")
+			fmt.Fprintln(cmd.ErrOrStderr(), "the relays do not know this yet: the worker announces it when it has joined: see its /readyz")
 		}
 		return nil
 	}

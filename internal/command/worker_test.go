@@ -95,7 +95,7 @@ func TestDrainAndUndrainShowWhatBecameOfEveryService(t *testing.T) {
 	}
 }
 
-func TestADrainOfNothingThatIsThereIsTold(t *testing.T) {
+func TestADrainOfUnknownServicesIsReported(t *testing.T) {
 	admin, _ := startWorker(t)
 	_, _, err := execute(t, command.DrainCommand(), "a", "c", "--admin-addr", admin)
 	if !errors.Is(err, command.ErrNothingMatched) || !strings.Contains(err.Error(), `no such service: ["c"]; this worker has a, b`) {
@@ -125,7 +125,7 @@ func TestReloadSaysWhatHasChanged(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoWorkerIsAnErrorThatSaysSo(t *testing.T) {
+func TestWhatIsNoWorkerIsAnErrorThatNamesTheReason(t *testing.T) {
 	stranger := httptest.NewServer(http.NotFoundHandler())
 	defer stranger.Close()
 	addr := stranger.Listener.Addr().String()

@@ -62,7 +62,7 @@ type counts struct {
 	Failures         []string // the first few
 }
 
-// window is the results since the previous call of look.
+// window is the results since the previous call of snapshot.
 type window struct {
 	Seconds          float64
 	Requests, Errors uint64
@@ -166,8 +166,8 @@ func (l *load) totals() counts {
 	return out
 }
 
-// look returns the results since the previous call and begins a new window.
-func (l *load) look() window {
+// snapshot returns the results since the previous call and begins a new window.
+func (l *load) snapshot() window {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()

@@ -45,10 +45,10 @@ func TestEveryAnsweredRequestCountsForItsWorker(t *testing.T) {
 	if n := got.Latency.TotalCount(); n != int64(got.Requests) {
 		t.Errorf("%d latencies of %d requests", n, got.Requests)
 	}
-	if w := l.look(); w.Requests != got.Requests || w.Worker["worker-01"] != got.Requests {
+	if w := l.snapshot(); w.Requests != got.Requests || w.Worker["worker-01"] != got.Requests {
 		t.Errorf("the first window has %+v of %d requests", w, got.Requests)
 	}
-	if w := l.look(); w.Requests != 0 || w.Worker["worker-01"] != 0 {
+	if w := l.snapshot(); w.Requests != 0 || w.Worker["worker-01"] != 0 {
 		t.Errorf("the second window counts again: %+v", w)
 	}
 }

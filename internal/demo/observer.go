@@ -56,13 +56,13 @@ func newObserver(relays []relayAddress) *observer {
 
 func (o *observer) close() { o.client.CloseIdleConnections() }
 
-// look queries all relays concurrently.
-func (o *observer) look(ctx context.Context) ([]relayView, error) {
+// observe queries all relays concurrently.
+func (o *observer) observe(ctx context.Context) ([]relayView, error) {
 	views := make([]relayView, len(o.relays))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, r := range o.relays {
 		group.Go(func() (err error) {
-			views[i], err = o.lookAt(ctx, r)
+			views[i], err = o.observeRelay(ctx, r)
 			return err
 		})
 	}
@@ -72,7 +72,7 @@ func (o *observer) look(ctx context.Context) ([]relayView, error) {
 	return views, nil
 }
 
-func (o *observer) lookAt(ctx context.Context, r relayAddress) (relayView, error) {
+func (o *observer) observeRelay(ctx context.Context, r relayAddress) (relayView, error) {
 	v := relayView{ID: r.ID}
 	if err := o.get(ctx, r.Admin+"/readyz", func(status int, _ io.Reader) error {
 		v.Ready = status == http.StatusOK
@@ -161,14 +161,14 @@ func missing(views []relayView, workers int) string {
 	return ""
 }
 
-// settlePoll is the interval at which await calls look.
+// settlePoll is the interval at which await calls observe.
 const settlePoll = 50 * time.Millisecond
 
-// await calls look until nothing is missing, and returns the last result. If ctx ends
+// await calls observe until nothing is missing, and returns the last result. If ctx ends
 // first, the error has what is still missing.
 func (o *observer) await(ctx context.Context, workers int) ([]relayView, error) {
 	for {
-		views, err := o.look(context.WithoutCancel(ctx)) // look has its own timeout
+		views, err := o.observe(context.WithoutCancel(ctx)) // observe has its own timeout
 		if err != nil {
 			return nil, err
 		}
@@ -182,15 +182,15 @@ func (o *observer) await(ctx context.Context, workers int) ([]relayView, error) 
 	}
 }
 
-// mute passes log records on until it is switched on: at the end all members leave
+// mutedOutput passes log records on until it is switched on: at the end all members leave
 // simultaneously, and each would log warnings about the others.
-type mute struct {
+type mutedOutput struct {
 	out io.Writer
 	on  atomic.Bool
 }
 
 // Write passes one log record on, unless muted.
-func (m *mute) Write(record []byte) (int, error) {
+func (m *mutedOutput) Write(record []byte) (int, error) {
 	if m.on.Load() {
 		return len(record), nil
 	}

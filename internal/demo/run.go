@@ -42,7 +42,7 @@ type demo struct {
 	load     *load
 	display  display
 	progress io.Writer
-	mute     mute
+	muted    mutedOutput
 	ring     *logRing // nil unless a table occupies the screen
 	events   chan string
 }
@@ -54,15 +54,15 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg.Output == outputJSON {
 		d.progress = cfg.Stderr
 	}
-	d.mute.out = cfg.Stderr
+	d.muted.out = cfg.Stderr
 	if cfg.Terminal != nil {
 		d.ring = &logRing{}
-		d.mute.out, d.display = d.ring, newScreen(cfg.Terminal)
+		d.muted.out, d.display = d.ring, newScreen(cfg.Terminal)
 		defer func() { err = errors.Join(err, d.ring.dump(cfg.Stderr)) }()
 	} else {
 		d.display = lineDisplay{d.progress}
 	}
-	logger, err := node.NewLogger(&d.mute, "warn", "console")
+	logger, err := node.NewLogger(&d.muted, "warn", "console")
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	d.observer = newObserver(d.fleet.addresses())
 	defer d.observer.close()
 	seen, views, runErr := d.run(ctx, began)
-	d.mute.on.Store(true)
+	d.muted.on.Store(true)
 	if err := errors.Join(runErr, d.fleet.stop()); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (d *demo) underLoad(ctx context.Context) error {
 
 	var killed, sent sync.WaitGroup
 	var killErr error
-	k := &killer{every: d.cfg.KillEvery, seed: uint64(d.cfg.Seed), places: d.cfg.Workers, fleet: d.fleet, tell: d.tell}
+	k := &killer{every: d.cfg.KillEvery, seed: uint64(d.cfg.Seed), places: d.cfg.Workers, fleet: d.fleet, logEvent: d.logEvent}
 	killed.Go(func() {
 		if killErr = k.run(killing); killErr != nil {
 			hush() // the fleet will stop now
@@ -151,8 +151,8 @@ func (d *demo) underLoad(ctx context.Context) error {
 	return errors.Join(killErr, showErr)
 }
 
-// tell passes an event to the display. The event is dropped if the display is busy.
-func (d *demo) tell(event string) {
+// logEvent passes an event to the display. The event is dropped if the display is busy.
+func (d *demo) logEvent(event string) {
 	select {
 	case d.events <- time.Now().Format(time.TimeOnly) + " " + event:
 	default:
@@ -171,7 +171,7 @@ func (d *demo) watch(ctx context.Context) error {
 				return err
 			}
 		case <-tick.C:
-			views, err := d.observer.look(context.WithoutCancel(ctx)) // look has its own timeout
+			views, err := d.observer.observe(context.WithoutCancel(ctx)) // observe has its own timeout
 			if err != nil {
 				return err
 			}
@@ -185,7 +185,7 @@ func (d *demo) watch(ctx context.Context) error {
 }
 
 func (d *demo) frame(elapsed time.Duration, views []relayView) frame {
-	w, total := d.load.look(), d.load.totals()
+	w, total := d.load.snapshot(), d.load.totals()
 	f := frame{
 		Elapsed: elapsed, Requests: total.Requests, Errors: total.Errors, P50: w.P50, P99: w.P99,
 		Relays: d.observer.relays, Rows: newRows(d.workers, w, views),
@@ -233,8 +233,8 @@ type killer struct {
 	// places is the number of workers.
 	places int
 	fleet  *fleet
-	// tell is called with each kill and each replacement.
-	tell func(event string)
+	// logEvent is called with each kill and each replacement.
+	logEvent func(event string)
 }
 
 // run kills workers until ctx ends. Before it returns it replaces the last one, so that the
@@ -253,7 +253,7 @@ func (k *killer) run(ctx context.Context) error {
 			return nil
 		}
 		place := rng.IntN(k.places)
-		k.tell("killed " + workerID(place))
+		k.logEvent("killed " + workerID(place))
 		if err := k.fleet.kill(place); err != nil {
 			return err
 		}
@@ -261,6 +261,6 @@ func (k *killer) run(ctx context.Context) error {
 		if err := k.fleet.startWorker(place); err != nil {
 			return fmt.Errorf("replace a killed worker: %w", err)
 		}
-		k.tell("replaced " + workerID(place))
+		k.logEvent("replaced " + workerID(place))
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// TestTheAdminAPIAsksWhoeverIsElsewhereWhoTheyAre starts processes whose admin address
+// TestTheAdminAPIAuthenticatesRequestsOfOtherHosts starts processes whose admin address
 // other hosts can reach.
-func TestTheAdminAPIAsksWhoeverIsElsewhereWhoTheyAre(t *testing.T) {
+func TestTheAdminAPIAuthenticatesRequestsOfOtherHosts(t *testing.T) {
 	t.Parallel()
 	everywhere := func(t *testing.T) (bound, addr string) {
 		addr = freeAddr(t)

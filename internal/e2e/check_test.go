@@ -165,9 +165,9 @@ func TestCheckFindsWhatIsWrongWithTheFleet(t *testing.T) {
 		behind := freeAddr(t)
 		half := f.startRelay(t, "half", "--gossip-addr", behind, "--advertise-addr", forwardTCP(t, behind))
 		f.finds(t, r1, checkFinding{Check: "udp", Status: "failed", Subject: "half", Text: "relay half does not answer over UDP",
-			Remedy: "let UDP through", Page: "docs/operations/udp-blocked.md"})
+			Remedy: "allow UDP", Page: "docs/operations/udp-blocked.md"})
 		f.finds(t, half, checkFinding{Check: "udp", Status: "failed", Subject: "half", Text: "r1 does not reach half over UDP",
-			Remedy: "let UDP through", Page: "docs/operations/udp-blocked.md"})
+			Remedy: "allow UDP", Page: "docs/operations/udp-blocked.md"})
 		half.Signal(t, syscall.SIGTERM)
 		half.Exit(t)
 	})

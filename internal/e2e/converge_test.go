@@ -67,12 +67,12 @@ func (f *fleet) views() (views []string) {
 	return views
 }
 
-// TestOneClusterRemainsWhenASeedIsDeadAndEverybodyElseIsRestarted has two seeds,
+// TestOneClusterRemainsWhenASeedIsDeadAndAllOthersAreRestarted has two seeds,
 // of which one is killed and never comes back while the others are restarted, the
 // second seed among them. That one knows no living address then, and who is
 // restarted after it knows it alone, so the fleet may be split until its parts find
 // each other.
-func TestOneClusterRemainsWhenASeedIsDeadAndEverybodyElseIsRestarted(t *testing.T) {
+func TestOneClusterRemainsWhenASeedIsDeadAndAllOthersAreRestarted(t *testing.T) {
 	t.Parallel()
 	const workers = 5
 	f := startFleet(t, fleetConfig{Relays: 3, Workers: workers, Seeds: 2, Secure: true, SharedBackend: true,
@@ -85,7 +85,7 @@ func TestOneClusterRemainsWhenASeedIsDeadAndEverybodyElseIsRestarted(t *testing.
 		(*p).Kill(t)
 		*p = start(t, (*p).Config)
 		await(t, (*p).Name()+" lives again", func() bool { return f.client.get(admin, "/healthz").status == 200 })
-		if *p != second.process { // nobody is there whom it could look for
+		if *p != second.process { // no other member is there to find
 			await(t, (*p).Name()+" is ready again", func() bool { _, status := f.ready(admin); return status == 200 })
 		}
 	}

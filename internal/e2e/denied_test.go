@@ -60,7 +60,7 @@ func TestADeniedCertificateIsOutOfTheFleetWithinSeconds(t *testing.T) {
 		}
 	}
 	if !stolen.Logged("our own certificate is on the deny list: the others refuse it", "serial "+serial.Text(16)) {
-		t.Error("the worker is not told why")
+		t.Error("the worker does not learn why")
 	}
 
 	// It is refused when it comes again.

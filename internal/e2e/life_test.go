@@ -59,7 +59,7 @@ func TestAFleetKeepsItsPromisesFromStartToEnd(t *testing.T) {
 			"a request that names no known service is refused":           f.unknownServiceIsRefused,
 			"a worker of another cluster is refused and told why":        f.foreignWorkerIsRefused,
 			"garbage on every listener is counted and changes nothing":   f.garbageChangesNothing,
-			"a client that goes away in the middle costs nobody else":    f.abandonedRequestsCostNobody,
+			"a client that goes away in the middle costs no other":       f.abandonedRequestsCostNoOther,
 			"the pages of the admin API agree on all relays":             f.adminAgrees,
 			"a port that is taken is an error that names it":             f.takenPortIsAnError,
 			"a client cannot set the headers that belong to the relays":  f.reservedHeadersAreDropped,
@@ -224,7 +224,7 @@ func (f *fleet) adminAgrees(t *testing.T) {
 
 func (f *fleet) unknownServiceIsRefused(t *testing.T) {
 	for i := range 200 {
-		service := fmt.Sprintf("nobody-%d", i)
+		service := fmt.Sprintf("absent-%d", i)
 		a := f.call(f.relays[i%len(f.relays)], service)
 		if got := a.failure(); a.status != 404 || got.Code != "unknown_service" || got.Service != service || a.header.Get("Content-Type") != "application/json" {
 			t.Fatalf("%v", a)
@@ -236,7 +236,7 @@ func (f *fleet) unknownServiceIsRefused(t *testing.T) {
 		}
 	}
 	// The names of strangers become no label.
-	if n := strings.Count(f.client.get(f.relays[0].admin, "/metrics").body, "nobody-"); n > 0 {
+	if n := strings.Count(f.client.get(f.relays[0].admin, "/metrics").body, "absent-"); n > 0 {
 		t.Errorf("/metrics has %d series named by clients", n)
 	}
 }
@@ -329,7 +329,7 @@ func throw(t *testing.T, network, addr string, b []byte) {
 	_ = conn.Close()
 }
 
-func (f *fleet) abandonedRequestsCostNobody(t *testing.T) {
+func (f *fleet) abandonedRequestsCostNoOther(t *testing.T) {
 	r := f.relays[1]
 	client := newClient(t)
 	const requests = 10
@@ -344,7 +344,7 @@ func (f *fleet) abandonedRequestsCostNobody(t *testing.T) {
 		group.Go(func() {
 			if resp, err := client.http.Do(req); err == nil {
 				_ = resp.Body.Close()
-				t.Errorf("answered %d although nobody released it", resp.StatusCode)
+				t.Errorf("answered %d before it was released", resp.StatusCode)
 			}
 		})
 	}

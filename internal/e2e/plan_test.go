@@ -33,7 +33,7 @@ func TestPlanAndExplainAnswerAnOperator(t *testing.T) {
 		{0, "role: affine\n", []string{"explain", "echo", "-o", "yaml"}},
 		{1, "want SERVICE, got no argument", []string{"plan"}},
 		{1, "is it running", []string{"explain", "echo", "--admin-addr", freeAddr(t)}},
-		{2, "nothing matched", []string{"plan", "nobody"}},
+		{2, "nothing matched", []string{"plan", "absent"}},
 		{2, "nothing matched", []string{"explain", "echo", "--worker", "w9"}},
 	} {
 		r := ringway(t, append([]string{c.args[0], "--admin-addr", admin}, c.args[1:]...)...)

@@ -43,7 +43,7 @@ func TestASecuredFleetKeepsItsPromises(t *testing.T) {
 			t.Run(r.id+" forwards gRPC, unary and streaming", parallel(f.grpcPasses(r, rpc)))
 		}
 		t.Run("a worker of another cluster is refused and told why", parallel(f.foreignWorkerIsRefused))
-		t.Run("a certificate for somebody else is an error at the start", parallel(f.wrongCertificateIsAnError))
+		t.Run("a certificate of another holder is an error at the start", parallel(f.wrongCertificateIsAnError))
 	})
 	t.Run("the peer listener admits relays of this cluster only", f.peerListenerAdmitsRelaysOnly(affine))
 	t.Run("a renewed certificate is taken without a restart", f.renewedCertificateIsTaken(affine))
@@ -155,11 +155,11 @@ func (f *fleet) wrongCertificateIsAnError(t *testing.T) {
 		more         []string
 		want         []string
 	}{
-		{name: "another node", holder: "w1", want: []string{`id is "w9"`, `the certificate says "w1"`}},
-		{name: "another cluster", holder: "w9-elsewhere", want: []string{`cluster is "e2e"`, `the certificate says "other"`}},
-		{name: "another role", holder: "r1", want: []string{`role is "worker"`, `the certificate says "relay"`}},
+		{name: "another node", holder: "w1", want: []string{`id is "w9"`, `the certificate has "w1"`}},
+		{name: "another cluster", holder: "w9-elsewhere", want: []string{`cluster is "e2e"`, `the certificate has "other"`}},
+		{name: "another role", holder: "r1", want: []string{`role is "worker"`, `the certificate has "relay"`}},
 		{name: "an authority that did not issue it", holder: "w9", more: []string{"--tls-ca", other.Path("ca/ca.crt")}, want: []string{"w9.crt", "ca.crt"}},
-		{name: "no such file", holder: "nobody", want: []string{"nobody.crt"}},
+		{name: "no such file", holder: "absent", want: []string{"absent.crt"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := start(t, processConfig{Name: "w9", Binary: "worker", Args: slices.Concat([]string{
@@ -301,7 +301,7 @@ func (f *fleet) keyCommandsExplain(t *testing.T) {
 		want []string
 	}{
 		{"remove the key in use", []string{"remove", inUse}, []string{"in use", "use another one first"}},
-		{"use a key that nobody has", []string{"use", "0badc0de"}, []string{"0badc0de", "not in use yet", "w1", "install it"}},
+		{"use a key that no member has", []string{"use", "0badc0de"}, []string{"0badc0de", "not in use yet", "w1", "install it"}},
 		{"install what is no key", []string{"install", s.Path("no.key")}, []string{"no.key", "gossip key", "relay keys generate"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-func TestWebSocketsOutliveTheDrainOfRequestsAndAreToldToGo(t *testing.T) {
+func TestWebSocketsOutliveTheDrainOfRequestsAndAreClosedCleanly(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Secure: true,
 		RelayArgs: []string{"--relays-per-service", "1", "--drain-timeout", "1s", "--session-drain-timeout", "6s"}, // one of the two forwards
@@ -73,7 +73,7 @@ func TestWebSocketsOutliveTheDrainOfRequestsAndAreToldToGo(t *testing.T) {
 	}
 }
 
-func TestWebSocketsThroughAWorkerThatStopsAreToldToGo(t *testing.T) {
+func TestWebSocketsThroughAWorkerThatStopsAreClosedCleanly(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Secure: true,
 		RelayArgs:  []string{"--relays-per-service", "1"}, // one of the two forwards

@@ -86,7 +86,7 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 	if out.Code != 0 || !strings.Contains(out.Stdout, "r3, forwarding") || !strings.Contains(out.Stdout, "primary") {
 		t.Errorf("%v", out)
 	}
-	if out := ringway(t, "route", "nobody", "--admin-addr", f.relays[0].admin); out.Code != 2 {
+	if out := ringway(t, "route", "absent", "--admin-addr", f.relays[0].admin); out.Code != 2 {
 		t.Errorf("want exit code 2: %v", out)
 	}
 	anywhere := map[string]bool{}

@@ -30,7 +30,12 @@ const (
 	RejectedCapacity               // too many entries wait; the next observation tries again
 )
 
-func (r Result) String() string { return resultNames[r] }
+func (r Result) String() string {
+	if int(r) < len(resultNames) {
+		return resultNames[r]
+	}
+	return fmt.Sprintf("result(%d)", r)
+}
 
 var resultNames = [...]string{Queued: "queued", Deduped: "deduped", RejectedCapacity: "rejected_capacity"}
 
@@ -44,7 +49,12 @@ const (
 	Already                    // the entry had been removed before
 )
 
-func (o Outcome) String() string { return outcomeNames[o] }
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("outcome(%d)", o)
+}
 
 // failed counts calls of Expire that returned an error or did not finish.
 const failed Outcome = 0
@@ -181,7 +191,7 @@ func (s *Scheduler[K]) expire(ctx context.Context, c claim[K]) {
 			outcome, err = failed, fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 		}
 		if err == nil && (outcome == failed || int(outcome) >= len(outcomeNames)) {
-			err = fmt.Errorf("neither an outcome nor an error, but %d", outcome)
+			err = fmt.Errorf("unknown outcome %d", outcome)
 		}
 		if err != nil {
 			outcome = failed

@@ -154,7 +154,7 @@ func TestNoMoreRunAndWaitThanAllowedAndTheRestIsRejected(t *testing.T) {
 	})
 }
 
-func TestWhateverHappensInExpireTheKeyAndThePlaceAreFreed(t *testing.T) {
+func TestAfterEveryExpireTheKeyAndThePlaceAreFreed(t *testing.T) {
 	for name, c := range map[string]struct {
 		expire func() (expiry.Outcome, error)
 		log    string
@@ -163,8 +163,8 @@ func TestWhateverHappensInExpireTheKeyAndThePlaceAreFreed(t *testing.T) {
 		"a panic":               {func() (expiry.Outcome, error) { panic("out of cheese") }, "out of cheese"},
 		"a panic with nil":      {func() (expiry.Outcome, error) { panic(nil) }, "panic"},
 		"the goroutine's end":   {func() (expiry.Outcome, error) { runtime.Goexit(); return 0, nil }, "ended its goroutine"},
-		"no outcome":            {func() (expiry.Outcome, error) { return 0, nil }, "neither an outcome nor an error"},
-		"an outcome of its own": {func() (expiry.Outcome, error) { return 9, nil }, "neither an outcome nor an error"},
+		"no outcome":            {func() (expiry.Outcome, error) { return 0, nil }, "unknown outcome"},
+		"an outcome of its own": {func() (expiry.Outcome, error) { return 9, nil }, "unknown outcome"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -326,5 +326,11 @@ func BenchmarkObserve(b *testing.B) {
 				s.Observe(c.key)
 			}
 		})
+	}
+}
+
+func TestAnUnknownResultOrOutcomeHasATextAndDoesNotPanic(t *testing.T) {
+	if got := fmt.Sprint(expiry.Result(9), expiry.Outcome(9)); got != "result(9) outcome(9)" {
+		t.Error(got)
 	}
 }

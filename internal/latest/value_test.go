@@ -35,7 +35,7 @@ func TestAWatcherGetsTheCurrentValueFirst(t *testing.T) {
 	}
 }
 
-func TestASlowWatcherGetsOnlyTheNewestAndDelaysNobody(t *testing.T) {
+func TestASlowWatcherGetsOnlyTheNewestAndDelaysNoOther(t *testing.T) {
 	var v latest.Value[int]
 	slow, quick := v.Watch(t.Context()), v.Watch(t.Context())
 	for i := range 100 {

@@ -22,9 +22,9 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// leastToken is the minimum length of a token in characters: 16 random bytes in base64 have
+// minToken is the minimum length of a token in characters: 16 random bytes in base64 have
 // 22.
-const leastToken = 20
+const minToken = 20
 
 // maxTokenFile limits the bytes read from the file, so that a wrong path cannot fill the
 // memory.
@@ -115,7 +115,7 @@ func (a *Access) readTokens() (warning string, err error) {
 	file := a.cfg.TokenFile
 	stat, err := os.Stat(file)
 	if err != nil {
-		return "", fmt.Errorf("%w: write a token of %d or more characters into it: head -c 32 /dev/urandom | base64", err, leastToken)
+		return "", fmt.Errorf("%w: write a token of %d or more characters into it: head -c 32 /dev/urandom | base64", err, minToken)
 	}
 	if stat.Size() > maxTokenFile {
 		return "", fmt.Errorf("%s has %d bytes: is it the right file?", file, stat.Size())
@@ -144,8 +144,8 @@ func parseTokens(text []byte) (tokens [][sha256.Size]byte, err error) {
 		line = bytes.TrimSpace(line)
 		switch {
 		case len(line) == 0 || line[0] == '#':
-		case len(line) < leastToken:
-			return nil, fmt.Errorf(":%d: a token of %d characters, fewer than %d can be guessed: head -c 32 /dev/urandom | base64", number, len(line), leastToken)
+		case len(line) < minToken:
+			return nil, fmt.Errorf(":%d: a token of %d characters, fewer than %d can be guessed: head -c 32 /dev/urandom | base64", number, len(line), minToken)
 		default:
 			tokens = append(tokens, sha256.Sum256(line))
 		}

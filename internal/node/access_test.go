@@ -173,7 +173,7 @@ func TestATokenFileThatProtectsNothingIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := node.NewAccess(node.AccessConfig{TokenFile: open}); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("a file that everybody writes: %v", err)
+		t.Errorf("a file that all users may write: %v", err)
 	}
 	if _, err := node.NewAccess(node.AccessConfig{TLS: true}); err == nil || !strings.Contains(err.Error(), "--tls-cert") {
 		t.Errorf("TLS without a certificate: %v", err)
@@ -369,8 +369,8 @@ func TestOverTLSOperatorsAndTheProcessItselfAreLetIn(t *testing.T) {
 			want  int
 		}{
 			{"a probe without anything", nil, "/healthz", "", 200},
-			{"nobody", nil, "/metrics", "", refused},
-			{"nobody with a token", nil, "/metrics", token, map[bool]int{false: 403, true: 200}[withToken]},
+			{"no certificate", nil, "/metrics", "", refused},
+			{"no certificate, a token", nil, "/metrics", token, map[bool]int{false: 403, true: 200}[withToken]},
 			{"the operator", source(authority, claims(identity.RoleClient, "operator", "shop")), "/metrics", "", 200},
 			{"the other operator", source(authority, claims(identity.RoleClient, "eve", "shop")), "/metrics", "", 200},
 			{"the process itself", own, "/metrics", "", 200},

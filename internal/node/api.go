@@ -104,7 +104,7 @@ func BuildInfo() prometheus.Collector {
 // case while reasons returns none. Every scrape calls reasons.
 func RegisterReady(reg prometheus.Registerer, reasons func() []Reason) {
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_ready", Help: "1 while this process should get traffic, as /readyz says; 0 while it should not.",
+		Name: "ringway_ready", Help: "1 while this process should get traffic, as /readyz reports; 0 while it should not.",
 	}, func() float64 {
 		if len(reasons()) > 0 {
 			return 0

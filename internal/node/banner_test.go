@@ -55,7 +55,7 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("closed") }
 
-func TestABannerThatCannotBeWrittenSaysSo(t *testing.T) {
+func TestABannerThatCannotBeWrittenIsAnError(t *testing.T) {
 	if _, err := banner.WriteTo(brokenWriter{}); err == nil || !strings.Contains(err.Error(), "start banner: closed") {
 		t.Errorf("got %v", err)
 	}

@@ -18,10 +18,10 @@ func FuzzTokens(f *testing.F) {
 		var want [][sha256.Size]byte
 		for line := range strings.SplitSeq(text, "\n") {
 			line = strings.TrimSpace(line)
-			if len(line) >= leastToken && line[0] != '#' {
+			if len(line) >= minToken && line[0] != '#' {
 				want = append(want, sha256.Sum256([]byte(line)))
 			}
-			if err != nil && len(line) >= leastToken && strings.Contains(err.Error(), line) {
+			if err != nil && len(line) >= minToken && strings.Contains(err.Error(), line) {
 				t.Errorf("the error shows %q: %v", line, err)
 			}
 		}

@@ -27,7 +27,7 @@ func ExampleGossipSink() {
 		}
 	}
 	// Output:
-	// # HELP ringway_memberlist_messages_total Gossip about members, by what it says of one: alive, suspect or dead.
+	// # HELP ringway_memberlist_messages_total Gossip about members, by the state of the member: alive, suspect or dead.
 	// # TYPE ringway_memberlist_messages_total counter
 	// ringway_memberlist_messages_total{kind="alive"} 0
 	// ringway_memberlist_messages_total{kind="dead"} 0

@@ -25,11 +25,11 @@ const instancesKey = "memberlist.node.instances"
 
 // ignored are the measurements of memberlist that are not exported, with the reason.
 var ignored = map[string]string{
-	"memberlist.size.local":   "it is no size: memberlist reads it from the wrong place",
-	"memberlist.udp.received": "it is of a transport that members here do not use",
+	"memberlist.size.local":   "memberlist reads the size from bytes 1 to 4 of the message, which do not hold a size",
+	"memberlist.udp.received": "of the UDP transport of memberlist, which members do not use",
 }
 
-// New registers the metrics.
+// NewGossipSink registers the metrics.
 func NewGossipSink(reg prometheus.Registerer) *GossipSink {
 	f := promauto.With(reg)
 	vector := func(name, help, label string) *prometheus.CounterVec {
@@ -38,7 +38,7 @@ func NewGossipSink(reg prometheus.Registerer) *GossipSink {
 	seconds := func(name, help string) prometheus.Histogram {
 		return f.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}})
 	}
-	messages := vector("ringway_memberlist_messages_total", "Gossip about members, by what it says of one: alive, suspect or dead.", "kind")
+	messages := vector("ringway_memberlist_messages_total", "Gossip about members, by the state of the member: alive, suspect or dead.", "kind")
 	degraded := vector("ringway_memberlist_degraded_total", "Times the failure detector was slower because this node or its network is: probe (waited longer), timeout (a suspicion ended with fewer confirmations than expected).", "kind")
 	streams := vector("ringway_memberlist_streams_total", "Streams of memberlist, by who opened them: accepted, opened.", "direction")
 	instances := f.NewGaugeVec(prometheus.GaugeOpts{

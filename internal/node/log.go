@@ -59,7 +59,7 @@ func NewLeveledLogger(w io.Writer, format string, least slog.Leveler) (*slog.Log
 	}
 	handler := &logHandler{zone: time.UTC, least: least}
 	out := w
-	if forPeople(w, format) {
+	if humanReadable(w, format) {
 		handler.zone = time.Local
 		out = NewConsole(w, isTerminal(w) && os.Getenv("NO_COLOR") == "")
 	}
@@ -67,8 +67,8 @@ func NewLeveledLogger(w io.Writer, format string, least slog.Leveler) (*slog.Log
 	return slog.New(handler), nil
 }
 
-// forPeople reports whether the format selects text for people on w.
-func forPeople(w io.Writer, format string) bool {
+// humanReadable reports whether the format selects text for people on w.
+func humanReadable(w io.Writer, format string) bool {
 	return format == "console" || format == "text" || format == "auto" && isTerminal(w)
 }
 

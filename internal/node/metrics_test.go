@@ -19,7 +19,7 @@ func TestReadyIsOneWhileThereIsNoReasonAgainstIt(t *testing.T) {
 		want    string
 	}{{nil, "1"}, {[]node.Reason{{Code: node.Stopping, Text: "stopping"}}, "0"}, {[]node.Reason{{Code: node.Stopping, Text: "stopping"}, node.WaitsToJoin(nil)}, "0"}, {nil, "1"}} {
 		reasons = c.reasons
-		want := "# HELP ringway_ready 1 while this process should get traffic, as /readyz says; 0 while it should not.\n# TYPE ringway_ready gauge\nringway_ready " + c.want + "\n"
+		want := "# HELP ringway_ready 1 while this process should get traffic, as /readyz reports; 0 while it should not.\n# TYPE ringway_ready gauge\nringway_ready " + c.want + "\n"
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 			t.Errorf("%v: %v", c.reasons, err)
 		}

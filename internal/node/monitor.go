@@ -22,7 +22,7 @@ const (
 )
 
 // The level without readers: above every other level.
-const nobody = slog.Level(math.MaxInt32)
+const disabled = slog.Level(math.MaxInt32)
 
 // Monitor lets operators read a log while it is written. Each reader has its own level,
 // independent of the level of the log. Without readers, a log record below the level of the
@@ -49,7 +49,7 @@ type monitorReader struct {
 // NewMonitor returns a Monitor without readers.
 func NewMonitor() *Monitor {
 	m := &Monitor{readers: map[*monitorReader]struct{}{}}
-	m.least.Store(int64(nobody))
+	m.least.Store(int64(disabled))
 	return m
 }
 
@@ -84,7 +84,7 @@ func (m *Monitor) unsubscribe(r *monitorReader) {
 
 // settle updates the lowest level of the readers. m.mu is held.
 func (m *Monitor) settle() {
-	least := nobody
+	least := disabled
 	for r := range m.readers {
 		least = min(least, r.level)
 	}
@@ -103,8 +103,8 @@ func (m *Monitor) Idle() bool {
 	return true
 }
 
-// tell passes a line to the readers at its level. It never blocks.
-func (m *Monitor) tell(level slog.Level, line []byte) {
+// send passes a line to the readers at its level. It never blocks.
+func (m *Monitor) send(level slog.Level, line []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var own []byte // a copy, because the logger reuses the buffer of the line
@@ -192,7 +192,7 @@ func (w monitorWriter) Write(line []byte) (int, error) {
 }
 
 func (w monitorWriter) WriteLevel(level zerolog.Level, line []byte) (int, error) {
-	w.m.tell(slogLevel(level), line)
+	w.m.send(slogLevel(level), line)
 	return len(line), nil
 }
 

@@ -57,7 +57,7 @@ func read(t *testing.T, url string) (lines *bufio.Scanner, stop func()) {
 func TestAReaderSeesWhatTheLogLeavesOut(t *testing.T) {
 	logger, log, m, url := monitored(t)
 	if logger.Enabled(t.Context(), slog.LevelDebug) {
-		t.Error("debug records are made although nobody reads them")
+		t.Error("debug records are made without readers")
 	}
 	lines, stop := read(t, url+"?level=debug")
 	logger.With("member", "r1").WithGroup("peer").Debug("a detail", "took", 1500*time.Millisecond)
@@ -125,7 +125,7 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return s.body.Write(p)
 }
 
-func TestASlowReaderDelaysNobodyAndIsToldWhatItMissed(t *testing.T) {
+func TestASlowReaderDelaysNoOtherAndGetsTheNumberOfMissedLines(t *testing.T) {
 	logger, _, m, _ := monitored(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -171,7 +171,7 @@ func TestASlowReaderDelaysNobodyAndIsToldWhatItMissed(t *testing.T) {
 		}
 	}
 	if dropped == 0 || got+dropped != lines {
-		t.Errorf("%d lines came and %d were told of as dropped, of %d", got, dropped, lines)
+		t.Errorf("%d lines came and %d were reported as dropped, of %d", got, dropped, lines)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestReadersAreBounded(t *testing.T) {
 	}
 }
 
-func BenchmarkADebugRecordThatNobodyReads(b *testing.B) {
+func BenchmarkADebugRecordWithoutReaders(b *testing.B) {
 	base, _ := node.NewLogger(io.Discard, "info", "json")
 	for name, logger := range map[string]*slog.Logger{"log": base, "log and monitor": node.NewMonitor().Tap(base)} {
 		b.Run(fmt.Sprint(name), func(b *testing.B) {

@@ -70,7 +70,7 @@ func TestTheChecksumCoversMembersAndServices(t *testing.T) {
 	}
 }
 
-func TestBeforeGossipStartsTheAnswerSaysSo(t *testing.T) {
+func TestBeforeGossipStartsTheAnswerReportsIt(t *testing.T) {
 	cfg := config()
 	cfg.Snapshot = func() *membership.Snapshot { return nil }
 	if w := get(cfg, "GET", "/api/v1/members"); w.Code != 503 || !strings.Contains(w.Body.String(), "not started") {

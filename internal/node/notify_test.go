@@ -144,7 +144,7 @@ func TestAServiceManagerThatIsGoneIsLoggedAndNothingElse(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	n.Run(ctx, func() []node.Reason { return nil })
-	if got := bytes.Count(log.Bytes(), []byte("the service manager was not told")); got != 3 {
+	if got := bytes.Count(log.Bytes(), []byte("cannot notify the service manager")); got != 3 {
 		t.Errorf("%d lines, want one for each of READY, STATUS and STOPPING:\n%s", got, log.String())
 	}
 }

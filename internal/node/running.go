@@ -128,7 +128,7 @@ func (b Banner) Show(w io.Writer, logger *slog.Logger, format string) error {
 	if !logger.Enabled(context.Background(), slog.LevelInfo) {
 		return nil
 	}
-	if !forPeople(w, format) {
+	if !humanReadable(w, format) {
 		logger.LogAttrs(context.Background(), slog.LevelInfo, b.Title, b.rows()...)
 		return nil
 	}

@@ -133,7 +133,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Strings(set, &s.DNSServers, settings.Spec{Name: "dns-server", Group: dns, Placeholder: "IP[:PORT]", DefaultText: "those of this host",
 		Usage: "name server for seeds, asked in this order; may be repeated"})
 	settings.Duration(set, &s.DNSTimeout, settings.Spec{Name: "dns-timeout", Group: dns, Usage: "time for one query to one name server"}, positive)
-	settings.Duration(set, &s.DNSCacheTTL, settings.Spec{Name: "dns-cache-ttl", Group: dns, Usage: "how long an answer counts that has no TTL of its own: 1s at least, 5m at most"}, positive)
+	settings.Duration(set, &s.DNSCacheTTL, settings.Spec{Name: "dns-cache-ttl", Group: dns, Usage: "TTL of an answer that has none: 1s at least, 5m at most"}, positive)
 	settings.Duration(set, &s.DNSNegativeCacheTTL, settings.Spec{Name: "negative-cache-ttl", Group: dns, Usage: "how long a name that a server denied or failed at is not asked for again; the zone's SOA record can shorten it"}, positive)
 	settings.Strings(set, &s.DNSAllowedCIDRs, settings.Spec{Name: "dns-allowed-cidr", Group: dns, Placeholder: "NETWORK",
 		Usage: "only use addresses of this network from name servers; may be repeated"})
@@ -164,9 +164,9 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.String(set, &s.GossipKeyFile, settings.Spec{Name: "gossip-key-file", Group: security, Placeholder: "FILE",
 		Usage: "gossip keys, one a line, the one in use first; rotations are written back to it"})
 	settings.Int(set, &s.MaxMembers, settings.Spec{Name: "max-members", Group: security,
-		Usage: "members that are let in; more are refused and counted"}, settings.AtLeast(2))
+		Usage: "most members in the cluster; more are refused and counted"}, settings.AtLeast(2))
 	settings.Int(set, &s.MaxNewMembers, settings.Spec{Name: "max-new-members", Group: security,
-		Usage: "members a minute that one member may tell of and that nothing proves yet; used with certificates"}, settings.AtLeast(1))
+		Usage: "members a minute that one member may announce before they are proven; used with certificates"}, settings.AtLeast(1))
 	settings.Strings(set, &s.EndpointAllowedCIDRs, settings.Spec{Name: "endpoint-allowed-cidr", Group: security, Placeholder: "NETWORK",
 		Usage: "with certificates: network in which workers may offer services besides their own host; set it alike on all members; may be repeated"})
 	settings.Int(set, &s.MaxServicesPerRecord, settings.Spec{Name: "max-services-per-record", Group: security,
@@ -222,7 +222,7 @@ func (s *Settings) checkAddresses() []settings.Problem {
 		problems = append(problems, settings.Problem{Setting: "gossip-addr", Reason: err.Error(), Allowed: "IP:port"})
 	} else if bind.Addr().IsUnspecified() && s.AdvertiseAddr == "" {
 		problems = append(problems, settings.Problem{Setting: "advertise-addr", Related: []string{"gossip-addr"},
-			Reason: "gossip listens on every interface, so the others must be told where to reach it", Allowed: "the IP:port that the other members reach this one at"})
+			Reason: "gossip listens on every interface, so the other members need an address", Allowed: "the IP:port that the other members reach this one at"})
 	}
 	if s.AdvertiseAddr != "" {
 		if a, err := netip.ParseAddrPort(s.AdvertiseAddr); err != nil || a.Addr().IsUnspecified() || a.Port() == 0 {

@@ -53,7 +53,7 @@ func TestOnLoopbackNothingNeedsSecuring(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatOthersReachIsProtectedOrTheOperatorSaysSo(t *testing.T) {
+func TestAnAddressThatOthersReachIsProtectedOrTheOperatorAllowsIt(t *testing.T) {
 	good, bad := filepath.Join(t.TempDir(), "good"), filepath.Join(t.TempDir(), "bad")
 	for file, text := range map[string]string{good: "node w-7\n", bad: "node w-7\nw-8\n"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -70,7 +70,7 @@ func TestAnAddressThatOthersReachIsProtectedOrTheOperatorSaysSo(t *testing.T) {
 		{[]string{"--gossip-addr=10.0.0.1:7400", "--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--gossip-key-file=g"}, ""},
 		{[]string{"--gossip-addr=[::1]:7400"}, ""},
 		{[]string{"--gossip-addr=localhost:7400"}, ""},
-		{[]string{"--gossip-addr=:7400", "--insecure"}, "where to reach it"},
+		{[]string{"--gossip-addr=:7400", "--insecure"}, "the other members need an address"},
 		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=10.0.0.1:7400"}, ""},
 		{[]string{"--gossip-addr=:7400", "--insecure", "--advertise-addr=0.0.0.0:7400"}, "no other host can reach this address"},
 		{[]string{"--gossip-addr=relay.example:7400"}, "a name could mean several addresses"},
@@ -225,7 +225,7 @@ func TestAnAnswerWithoutATTLCountsForTheDNSCacheTTL(t *testing.T) {
 	}
 }
 
-func TestAddressesThatChangeTooOftenAreRefusedWhenToldTo(t *testing.T) {
+func TestAddressesThatChangeTooOftenAreRefusedIfConfigured(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
 		var asked atomic.Int64
 		changing := nameServer(t, func(m *dns.Msg) bool {

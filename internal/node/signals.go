@@ -104,12 +104,12 @@ func (cfg SignalConfig) follow(signals <-chan os.Signal, stopped <-chan struct{}
 			switch name := received.String(); {
 			case first.IsZero():
 				first = time.Now()
-				cfg.Logger.Info("stopping; a second signal exits at once", "signal", name)
+				cfg.Logger.Info("stopping; a second signal exits immediately", "signal", name)
 				cancel(&SignalError{Signal: received})
 			case time.Since(first) < secondSignal:
-				cfg.Logger.Info("signal ignored: it came together with the first; send it again to exit at once", "signal", name)
+				cfg.Logger.Info("signal ignored: it came together with the first; send it again to exit immediately", "signal", name)
 			default:
-				cfg.Logger.Warn("second signal: exiting at once", "signal", name)
+				cfg.Logger.Warn("second signal: exiting immediately", "signal", name)
 				cfg.Exit(1)
 				return
 			}
@@ -137,11 +137,11 @@ func NewNotifier(logger *slog.Logger) *Notifier {
 	return &Notifier{socket: os.Getenv(NotifySocket), logger: logger}
 }
 
-// lookEvery is the interval at which Run checks whether the process is ready until the
-// process is ready, lookAgain the interval afterwards, for the status line.
+// pollInterval is the interval at which Run checks whether the process is ready until the
+// process is ready, recheckInterval the interval afterwards, for the status line.
 const (
-	lookEvery = 100 * time.Millisecond
-	lookAgain = time.Second
+	pollInterval    = 100 * time.Millisecond
+	recheckInterval = time.Second
 )
 
 // Run sends READY=1 when reasons, which lists why the process should get no traffic,
@@ -151,7 +151,7 @@ func (n *Notifier) Run(ctx context.Context, reasons func() []Reason) {
 	if n.socket == "" {
 		return
 	}
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	said := ""
 	for {
@@ -160,7 +160,7 @@ func (n *Notifier) Run(ctx context.Context, reasons func() []Reason) {
 			status = "not ready: " + strings.Join(ReasonTexts(why), "; ")
 		} else if n.announced.CompareAndSwap(false, true) {
 			n.send("READY=1")
-			tick.Reset(lookAgain)
+			tick.Reset(recheckInterval)
 		}
 		if status != said {
 			said = status
@@ -195,7 +195,7 @@ func (n *Notifier) Reloading(reload func()) func() {
 // is logged: a process must not end because the service manager does not read.
 func (n *Notifier) send(state string) {
 	if err := n.write(state); err != nil {
-		n.logger.Warn("the service manager was not told", "state", state, "err", err)
+		n.logger.Warn("cannot notify the service manager", "state", state, "err", err)
 	}
 }
 

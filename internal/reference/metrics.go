@@ -180,7 +180,7 @@ const (
 	perPeer      = "a label for each peer has no bound; `relay services SERVICE` and `GET /api/v1/services/{name}` show it"
 	noClock      = "two clock reads cost more than the pick; benchmarks and `sims` measure it"
 	ownInstance  = "where it is measured, Prometheus adds (`instance`)"
-	noRateLimits = "there are no rate limits by service; `--adaptive-in-flight` and `--max-in-flight` bound what is carried, and their refusals are `ringway_relay_rejections_total{code=\"overloaded\"}`"
+	noRateLimits = "there are no rate limits by service; `--adaptive-in-flight` and `--max-in-flight` bound the requests in flight, and their refusals are `ringway_relay_rejections_total{code=\"overloaded\"}`"
 )
 
 // sources lists all metrics in the documents of those systems, in their order.
@@ -217,7 +217,7 @@ var sources = []source{
 	{"RV-M3", "envoy_lb_tied_min_total{namespace_id,pool_name}", []string{"ringway_selection_ties_total"}, ""},
 	{"RV-M4", "envoy_lb_scan_circuit_breaker_total{namespace_id,pool_name,strategy}", []string{"ringway_selection_scan_budget_exhausted_total"}, ""},
 	{"RV-M5", "envoy_expire_scheduler_enqueued_total{result}", []string{"ringway_expiry_observations_total"}, ""},
-	{"RV-M5", "envoy_expire_scheduler_completed_total{result}", []string{"ringway_expiry_outcomes_total"}, "fresh and already expired are told apart"},
+	{"RV-M5", "envoy_expire_scheduler_completed_total{result}", []string{"ringway_expiry_outcomes_total"}, "fresh and already expired are separate results"},
 	{"RV-M5", "envoy_expire_scheduler_in_flight", []string{"ringway_expiry_running"}, ""},
 	{"RV-M5", "envoy_expire_scheduler_pending", []string{"ringway_expiry_pending"}, ""},
 	{"RV-M5", "envoy_expire_scheduler_duration_seconds", []string{"ringway_expiry_duration_seconds"}, "waiting included, as there"},

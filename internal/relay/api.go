@@ -112,7 +112,7 @@ func (r *Relay) describe(s *routing.Service) api.Service {
 	for _, t := range route.Range {
 		st := stats[t.ID]
 		d.Peers = append(d.Peers, api.Peer{
-			Node: t.Node, Address: t.Address, Connected: t.Pool.Stats().Open > 0, Weight: t.Weight, State: st.State,
+			Node: t.Node, Address: t.Address, Connected: t.Pool.Stats().Open > 0, Weight: t.Weight, State: string(st.State),
 			EWMAms: float64(st.Latency) / float64(time.Millisecond), InFlight: st.InFlight, Limit: t.Limit, Requests: st.Picks,
 			Failures: st.Failures, ErrorRate: st.ErrorRate, Score: st.Score / float64(time.Millisecond), LastReason: st.LastReason,
 		})

@@ -44,7 +44,7 @@ func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 	case r.checking <- struct{}{}:
 		defer func() { <-r.checking }()
 	case <-ctx.Done():
-		node.WriteError(w, http.StatusServiceUnavailable, "another check is under way: try again")
+		node.WriteError(w, http.StatusServiceUnavailable, "another check is running: try again later")
 		return
 	}
 	report, err := r.Check(ctx)
@@ -60,7 +60,7 @@ func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 // four seconds. Check is safe for concurrent use while Run runs.
 func (r *Relay) Check(ctx context.Context) (*api.Report, error) {
 	for round := 1; ; round++ {
-		fleet, err := r.look(ctx)
+		fleet, err := r.collectFleet(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -76,8 +76,8 @@ func (r *Relay) Check(ctx context.Context) (*api.Report, error) {
 	}
 }
 
-// look collects the facts for the check.
-func (r *Relay) look(ctx context.Context) (*check.Fleet, error) {
+// collectFleet collects the facts for the check.
+func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 	snapshot := r.members.Snapshot()
 	if snapshot == nil {
 		return nil, errors.New("gossip is not started yet")

@@ -19,7 +19,7 @@ import (
 func (r *Relay) showPlan(w http.ResponseWriter, _ *http.Request, s *routing.Service) {
 	route := s.Route()
 	if route.Plan == nil {
-		node.WriteError(w, http.StatusServiceUnavailable, nothingToPlan(s.Name))
+		node.WriteError(w, http.StatusServiceUnavailable, noPlan(s.Name))
 		return
 	}
 	answer, err := describePlan(route)
@@ -31,7 +31,7 @@ func (r *Relay) showPlan(w http.ResponseWriter, _ *http.Request, s *routing.Serv
 	node.WriteJSON(w, http.StatusOK, answer)
 }
 
-func nothingToPlan(service string) string {
+func noPlan(service string) string {
 	return fmt.Sprintf("service %q has no endpoint that takes requests, so there is nothing to plan", service)
 }
 
@@ -110,7 +110,7 @@ func rangeText(plan *affinity.Plan, index int) string {
 
 func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
-	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: nothingToPlan(s.Name), SessionCookie: r.cfg.Choosing.SessionCookies[s.Name]}
+	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: noPlan(s.Name), SessionCookie: r.cfg.Choosing.SessionCookies[s.Name]}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
 		a.Plan = explainPlan(route)
@@ -158,7 +158,7 @@ func (r *Relay) explainWorker(ctx context.Context, s *routing.Service, worker st
 	if at < 0 && !planned {
 		return nil, nil
 	}
-	x := &api.ExplainedWorker{Worker: worker, Distance: -1, Position: -1, Reason: nothingToPlan(s.Name), Offer: "absent", Link: "none"}
+	x := &api.ExplainedWorker{Worker: worker, Distance: -1, Position: -1, Reason: noPlan(s.Name), Offer: "absent", Link: "none"}
 	if route.Plan != nil {
 		e := route.Plan.Explain(r.cfg.Membership.ID, worker)
 		x.InRange, x.Reason, x.Distance, x.Position, x.Ring, x.Tier, x.Weight = e.Connected, e.Reason, e.Distance, e.Position, e.Ring, e.Tier, e.Weight

@@ -104,8 +104,8 @@ func TestTheAnswerAboutARouteIsWhatHappens(t *testing.T) {
 	if after := route(r1, "another"); after.Next != before.Next || strings.Contains(after.NextReason, "sticks") {
 		t.Errorf("asking bound the key: %+v, then %+v", before, after)
 	}
-	if status, _ := r1.api(t, "/api/v1/services/nobody/route", nil); status != 404 {
-		t.Errorf("a service that nobody knows: %d", status)
+	if status, _ := r1.api(t, "/api/v1/services/absent/route", nil); status != 404 {
+		t.Errorf("an unknown service: %d", status)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestAServiceShowsItsStrategy(t *testing.T) {
 	}
 }
 
-func TestARelayWhoseStrategyFindsNobodySaysSo(t *testing.T) {
+func TestARelayWhoseStrategyFindsNoEndpointReportsIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Strategies, s.ExposeRouteHeaders = []string{"manual;preferred=w9"}, true })

@@ -15,7 +15,7 @@ import (
 )
 
 // Four relays and four workers: every relay connects to three of them.
-func TestThePlanAndItsExplanationSayWhoConnectsToWhomAndWhoIsAbsent(t *testing.T) {
+func TestThePlanAndItsExplanationShowConnectionsAndAbsentMembers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	for range 4 {
@@ -140,7 +140,7 @@ func TestWhatCannotBeExplainedIsSaid(t *testing.T) {
 	f.worker("w1", advertise.Service{Name: "echo", Address: refusing(t), State: advertise.Draining})
 	r.settled(t, "echo", 1)
 	for path, want := range map[string]int{
-		"echo/plan": 503, "nobody/plan": 404, "nobody/explain": 404, "echo/explain?worker=w9": 404,
+		"echo/plan": 503, "absent/plan": 404, "absent/explain": 404, "echo/explain?worker=w9": 404,
 		"echo/explain": 200, "echo/explain?worker=w1": 200,
 	} {
 		var answer struct{ Error, Reason string }

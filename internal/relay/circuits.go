@@ -70,9 +70,9 @@ func newCircuits(cfg Config) (*circuit.Breakers, error) {
 	return circuits, nil
 }
 
-// edge returns the circuits for the ingress, and nil for the peer listener: the first
+// ingressOnly returns the circuits for the ingress, and nil for the peer listener: the first
 // relay has decided on a request from a relay.
-func edge(circuits *circuit.Breakers, hop bool) *circuit.Breakers {
+func ingressOnly(circuits *circuit.Breakers, hop bool) *circuit.Breakers {
 	if hop {
 		return nil
 	}

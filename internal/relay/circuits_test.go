@@ -56,7 +56,7 @@ func (r *runningRelay) ask(t *testing.T, caller, service, path string, n int) (s
 	return statuses, last, body
 }
 
-func TestACallerWhoseRequestsFailIsRefusedAndNobodyElse(t *testing.T) {
+func TestOnlyTheCallerWhoseRequestsFailIsRefused(t *testing.T) {
 	t.Parallel()
 	r := failing(t, func(*Settings) {})
 	statuses, refused, body := r.ask(t, "reports", "echo", "/broken", 6)

@@ -95,7 +95,7 @@ const busy = 0
 
 func newClientListener(socket net.Listener, conns *connMetrics, reg prometheus.Registerer) *clientListener {
 	pauses := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_accept_pauses_total", Help: "Times that the ingress stopped to accept for a while, by reason: connections (--max-client-connections, and none of them idle), files (out of descriptors), other.",
+		Name: "ringway_relay_accept_pauses_total", Help: "Times that the ingress paused accepting, by reason: connections (--max-client-connections, and none of them idle), files (out of descriptors), other.",
 	}, []string{"reason"})
 	l := &clientListener{
 		Listener: socket, epoch: time.Now(), closed: make(chan struct{}), freed: make(chan struct{}, 1), open: map[*clientConn]struct{}{},

@@ -26,7 +26,7 @@ func TestEvictionsAreCountedByReason(t *testing.T) {
 		}
 		balancer.Done(p, 1e9, selection.Failure)
 	}
-	want := `# HELP ringway_selection_evictions_total Endpoints that get no requests for a while, by reason: consecutive_failures, error_rate, latency (lastingly far above the others'), half_open (failed again when it was tried).
+	want := `# HELP ringway_selection_evictions_total Endpoints evicted for some time, by reason: consecutive_failures, error_rate, latency (far above the others' for a long time), half_open (failed again when it was tried).
 # TYPE ringway_selection_evictions_total counter
 ringway_selection_evictions_total{reason="consecutive_failures"} 1
 ringway_selection_evictions_total{reason="error_rate"} 0

@@ -35,8 +35,8 @@ const (
 	// factsAtOnce bounds the questions that are answered at a time: there are few, and each
 	// may wait for a ping.
 	factsAtOnce = 8
-	// backTimeout bounds the connection attempt to the relay that asks.
-	backTimeout = time.Second
+	// probeBackTimeout bounds the connection attempt to the relay that asks.
+	probeBackTimeout = time.Second
 	// factsTimeout bounds one question. Pings need up to 1.5 s of it.
 	factsTimeout = 4 * time.Second
 )
@@ -77,7 +77,7 @@ func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, slots chan 
 		node.WriteError(w, http.StatusTooManyRequests, "too many ask for facts at a time")
 		return
 	}
-	back := r.reachBack(req.Context(), req.URL.Query().Get("back"))
+	back := r.probeBack(req.Context(), req.URL.Query().Get("back"))
 	facts := r.facts()
 	facts.Back = back
 	if !r.private() {
@@ -236,9 +236,9 @@ func sharedSettings(cfg Config) []check.Setting {
 	}
 }
 
-// reachBack tries to reach a relay of this relay's own view, and no other address. Nil
+// probeBack tries to reach a relay of this relay's own view, and no other address. Nil
 // means that there is no such relay.
-func (r *Relay) reachBack(ctx context.Context, id string) *check.Back {
+func (r *Relay) probeBack(ctx context.Context, id string) *check.Back {
 	snapshot := r.members.Snapshot()
 	if snapshot == nil || id == "" {
 		return nil
@@ -255,7 +255,7 @@ func (r *Relay) reachBack(ctx context.Context, id string) *check.Back {
 		}
 	})
 	wg.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, backTimeout)
+		ctx, cancel := context.WithTimeout(ctx, probeBackTimeout)
 		defer cancel()
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.ForwardAddr)
 		if err != nil {
@@ -378,7 +378,7 @@ func countPlan(route *routing.Route) countedPlan {
 // countEvictions makes the balancers count their evictions.
 func countEvictions(cfg selection.Config, reg prometheus.Registerer) selection.Config {
 	evictions := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_selection_evictions_total", Help: "Endpoints that get no requests for a while, by reason: consecutive_failures, error_rate, latency (lastingly far above the others'), half_open (failed again when it was tried).",
+		Name: "ringway_selection_evictions_total", Help: "Endpoints evicted for some time, by reason: consecutive_failures, error_rate, latency (far above the others' for a long time), half_open (failed again when it was tried).",
 	}, []string{"reason"})
 	of := map[selection.EvictionCause]prometheus.Counter{}
 	for _, cause := range selection.EvictionCauses() {

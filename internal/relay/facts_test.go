@@ -17,7 +17,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-func TestRelaysTellEachOtherFactsWhateverSecuresThem(t *testing.T) {
+func TestRelaysExchangeFactsWithAndWithoutCertificates(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"certificates", "a gossip key", "nothing, on loopback"} {
 		t.Run("with "+how, func(t *testing.T) {
@@ -109,13 +109,13 @@ func TestFactsAreForRelaysAndNothingElseIsTaken(t *testing.T) {
 	}
 	// Nobody has this relay connect to where he wants.
 	for _, id := range []string{"", "127.0.0.1:1", "r9", "r1", "w1"} {
-		if back := r.reachBack(t.Context(), id); back != nil {
+		if back := r.probeBack(t.Context(), id); back != nil {
 			t.Errorf("back to %q: %+v", id, back)
 		}
 	}
 }
 
-func TestWithCertificatesAWorkerIsToldNoFacts(t *testing.T) {
+func TestWithCertificatesAWorkerGetsNoFacts(t *testing.T) {
 	t.Parallel()
 	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: time.Hour})
 	if err != nil {
@@ -194,9 +194,9 @@ func TestWhoTellsNoFactsIsAFinding(t *testing.T) {
 		{"one that refuses", answering(403, "{}"), false, "403"},
 		{"garbage", answering(200, "<html>"), false, "no facts"},
 		{"too much", answering(200, `{"format":1,"relay":"`+strings.Repeat("x", check.MaxFacts)+`"}`), false, "more than"},
-		{"nobody", refusing(t), false, "refused"},
+		{"absent", refusing(t), false, "refused"},
 		{"no address", "", false, "no peer address"},
-		{"somebody else", other, false, "new owner"},
+		{"another owner", other, false, "new owner"},
 		{"silence", silent.Addr().String(), false, "deadline"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

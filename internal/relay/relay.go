@@ -156,7 +156,7 @@ func New(cfg Config) (_ *Relay, err error) {
 			MaxInFlight: cfg.MaxInFlight, MaxInFlightPerClient: cfg.MaxInFlightPerClient, AdaptiveInFlight: cfg.AdaptiveInFlight, TrustedProxies: cfg.TrustedProxies,
 			ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,
 			Cookies:     cookies,
-			Circuits:    edge(circuits, hop),
+			Circuits:    ingressOnly(circuits, hop),
 			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
 			Tracer:      tracer,
 			Metrics:     metrics, Logger: cfg.Logger,
@@ -282,7 +282,7 @@ func (r *Relay) stop() {
 	r.stopping.Store(true) // /readyz reports it from now on
 	ctx := context.Background()
 	if err := r.members.Leave(ctx); err != nil {
-		r.cfg.Logger.Warn("the others were not told that this relay leaves", "err", err)
+		r.cfg.Logger.Warn("cannot announce that this relay leaves", "err", err)
 	}
 	time.Sleep(r.cfg.ProbeDelay)
 	r.endIntake()

@@ -132,7 +132,7 @@ func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
 		code    string
 	}{
 		{"", 400, "bad_request"},
-		{"nobody", 404, "unknown_service"},
+		{"absent", 404, "unknown_service"},
 		{"echo", 503, "no_endpoint"},
 		{"dead", 502, "upstream_failed"},
 		{"slow", 504, "timeout"},
@@ -165,7 +165,7 @@ func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
 	}
 }
 
-func TestARequestThatWasNotSentGoesToAnotherWorkerWhateverItsMethod(t *testing.T) {
+func TestARequestThatWasNotSentGoesToAnotherWorkerWithAnyMethod(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
@@ -405,7 +405,7 @@ func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
 	}
 	for path, want := range map[string]int{
 		"/healthz": 200, "/readyz": 200, "/metrics": 200, "/api/v1/services": 200, "/api/v1/checksum": 200,
-		"/api/v1/services/nobody": 404, "/nothing": 404,
+		"/api/v1/services/absent": 404, "/nothing": 404,
 	} {
 		if status, body := r.api(t, path, nil); status != want {
 			t.Errorf("%s: %d %s, want %d", path, status, body, want)
@@ -518,7 +518,7 @@ func TestClientsAreRefusedUntilTheRelayIsReadyForTheFirstTime(t *testing.T) {
 	if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 200 {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
-	if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: nobody"); resp.StatusCode != 404 || decode(t, body).Code != "unknown_service" {
+	if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: absent"); resp.StatusCode != 404 || decode(t, body).Code != "unknown_service" {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }

@@ -210,7 +210,7 @@ func TestReloadsAreCountedByWhatCameOfThem(t *testing.T) {
 	}
 }
 
-func TestARelayThatWasNotMadeFromSettingsSaysSo(t *testing.T) {
+func TestARelayThatWasNotMadeFromSettingsReportsIt(t *testing.T) {
 	t.Parallel()
 	r := newFleet(t).relay(func(*Settings) {})
 	if status, text := r.post(t, "/api/v1/reload"); status != http.StatusConflict || !strings.Contains(text, "not started from settings") {

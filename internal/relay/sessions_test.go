@@ -146,7 +146,7 @@ func TestTunnelsAndStreamsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *tes
 	}
 }
 
-func TestARequestWithoutAnAnswerAtTheEndOfItsDrainIsTold(t *testing.T) {
+func TestARequestWithoutAnAnswerAtTheEndOfItsDrainIsLogged(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.DrainTimeout = 100 * time.Millisecond }) // there are no sessions to wait for

@@ -71,7 +71,7 @@ func secured(t *testing.T, how string) func(*membership.Config) {
 	}
 }
 
-func TestRelaysAgreeOnOneKeyAndANewcomerTakesIt(t *testing.T) {
+func TestRelaysAgreeOnOneKeyAndAJoinerTakesIt(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"certificates", "a gossip key", "nothing, on loopback"} {
 		t.Run("with "+how, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestAKeyGivenByTheOperatorIsUsed(t *testing.T) {
 	}
 }
 
-func TestARelayThatHasNotJoinedHasNoKeyAndSaysSo(t *testing.T) {
+func TestARelayThatHasNotJoinedHasNoKeyAndReportsIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Join = []string{refusing(t)} })

@@ -16,6 +16,8 @@ import (
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/ring"
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/pool"
 )
 
 func (r *Relay) handleStatusPage(mux *http.ServeMux) {
@@ -130,11 +132,11 @@ func roleSentence(s *routing.Service, route *routing.Route) string {
 func peerState(p api.Peer, t *routing.Target) statuspage.PeerState {
 	if t == nil {
 		switch p.State {
-		case "primary":
+		case pool.Primary.String():
 			return statuspage.Active
-		case "backup":
+		case pool.Backup.String():
 			return statuspage.Backup
-		case "out":
+		case string(pool.Out):
 			return statuspage.Evicted
 		}
 		return statuspage.Candidate
@@ -142,9 +144,9 @@ func peerState(p api.Peer, t *routing.Target) statuspage.PeerState {
 	switch {
 	case t.Endpoint != nil && t.Endpoint.Unreachable:
 		return statuspage.Unreachable
-	case p.State == "evicted":
+	case p.State == string(selection.Evicted):
 		return statuspage.Evicted
-	case p.State == "half_open":
+	case p.State == string(selection.HalfOpen):
 		return statuspage.HalfOpen
 	case !p.Connected:
 		return statuspage.Connecting

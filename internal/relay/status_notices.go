@@ -25,7 +25,7 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 	} else if s.members.RivalsSeen() > 0 {
 		notes = append(notes, statuspage.Notice{
 			Severity: statuspage.Note, Runbook: "duplicate-id",
-			Text:   "Another live process had the id of this relay: seen " + times(s.members.RivalsSeen()) + " since the start. It is gone.",
+			Text:   "Another live process had the id of this relay: seen " + timesText(s.members.RivalsSeen()) + " since the start. It is gone.",
 			Remedy: "Give each process an --id of its own, so that it does not come back.",
 		})
 	}
@@ -33,13 +33,13 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 		problems = append(problems, statuspage.Notice{
 			Severity: statuspage.Problem, Runbook: "member-unproven",
 			Text:   fmt.Sprintf("This relay leaves out instances that nothing proves: %d now.", n),
-			Remedy: "`relay members --state unproven` says why for each.",
+			Remedy: "`relay members --state unproven` shows the reason for each.",
 		})
 	}
 	if snapshot != nil && snapshot.Degraded() {
 		problems = append(problems, statuspage.Notice{
 			Severity: statuspage.Problem, Runbook: "view-degraded",
-			Text:   "Much of the cluster vanished at once, as this relay sees it; it keeps the peers that it had.",
+			Text:   "This relay lost much of the cluster at the same time; it keeps its peers.",
 			Remedy: "Look whether this relay's network is cut off, UDP included. Nothing has to be restarted.",
 		})
 	}
@@ -86,7 +86,7 @@ func serviceNotices(route *routing.Route, f *statuspage.Focus) (problems, warnin
 	if f.Ready == 0 {
 		return []statuspage.Notice{{
 			Severity: statuspage.Problem, Runbook: "no-endpoint",
-			Text: fmt.Sprintf("No worker takes requests of %s.", f.Name), Remedy: "See what the workers say: worker services, and their checks.",
+			Text: fmt.Sprintf("No worker takes requests of %s.", f.Name), Remedy: "Check the workers: worker services, and their health checks.",
 		}}, nil
 	}
 	tally := f.Ring.Tally()
@@ -119,7 +119,7 @@ func serviceNotices(route *routing.Route, f *statuspage.Focus) (problems, warnin
 		warnings = append(warnings, statuspage.Notice{
 			Severity: statuspage.Warning, Runbook: "peers-evicted",
 			Text:   fmt.Sprintf("%s of %s evicted here, for failures or for being far slower than the others.", workers(n), f.Name),
-			Remedy: "It is tried again by itself; the last column of the table says why.",
+			Remedy: "It is tried again automatically; the last column of the table shows the reason.",
 		})
 	}
 	if route.Plan != nil && route.Plan.Fallback() != "" {
@@ -163,7 +163,7 @@ func hasHave(n int) string {
 	return "have"
 }
 
-func times(n uint64) string {
+func timesText(n uint64) string {
 	if n == 1 {
 		return "once"
 	}

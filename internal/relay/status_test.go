@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/statuspage"
@@ -158,15 +159,15 @@ func TestThePageShowsWhatTheRelayDoes(t *testing.T) {
 	if len(d.Notices) != 1 || d.Notices[0].Runbook != "too-few-relays" || !strings.Contains(d.Notices[0].Remedy, "at least 1 more") {
 		t.Errorf("%+v", d.Notices)
 	}
-	if none := source.document(t.Context(), "nobody"); none.Focus != nil {
-		t.Errorf("a service that nobody offers: %+v", none.Focus)
+	if none := source.document(t.Context(), "absent"); none.Focus != nil {
+		t.Errorf("a service without offers: %+v", none.Focus)
 	}
 
 	status, page := r.api(t, "/?service=echo", nil)
 	if status != http.StatusOK || !strings.Contains(page, ">w2<") {
 		t.Errorf("%d %s", status, page)
 	}
-	if status, _ := r.api(t, "/?service=nobody", nil); status != http.StatusNotFound {
+	if status, _ := r.api(t, "/?service=absent", nil); status != http.StatusNotFound {
 		t.Errorf("%d", status)
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.AdminAddr()+"/api/v1/drain", nil)
@@ -227,5 +228,13 @@ func TestRunbooksOfThePagesExist(t *testing.T) {
 	}
 	if found < 12 {
 		t.Errorf("found only %d runbooks", found)
+	}
+}
+
+func TestAnEvictedRelayIsShownAsEvictedAndNotAsACandidate(t *testing.T) {
+	for state, want := range map[string]statuspage.PeerState{"primary": statuspage.Active, "backup": statuspage.Backup, "none": statuspage.Candidate, "evicted": statuspage.Evicted} {
+		if got := peerState(api.Peer{State: state}, nil); got != want {
+			t.Errorf("%s is shown as %s, want %s", state, got, want)
+		}
 	}
 }

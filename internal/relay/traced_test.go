@@ -70,7 +70,7 @@ func TestAStopSendsTheLastSpans(t *testing.T) {
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Tracing.Endpoint, s.Tracing.SampleRatio = collector.URL(), 1 })
 	r.await(t, "its readiness", func() bool { return len(r.Reasons()) == 0 })
-	r.call(t, "GET", "/", nil, wire.ServiceHeader+": nobody")
+	r.call(t, "GET", "/", nil, wire.ServiceHeader+": absent")
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func TestADifferenceShowsWhatHasChangedAndNoSecret(t *testing.T) {
 	}
 }
 
-func TestALookupAsksOneSettingWhateverIsWrongWithTheOthers(t *testing.T) {
+func TestALookupAsksOneSettingAlsoIfOthersAreInvalid(t *testing.T) {
 	broken := file("name: from file\nnmae: y\ntag: {}\n")
 	for _, c := range []struct {
 		args    []string

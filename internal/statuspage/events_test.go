@@ -200,7 +200,7 @@ func TestAListenerThatIsSlowToDrawRestsLonger(t *testing.T) {
 	})
 }
 
-func TestNothingIsDrawnWhileNobodyListens(t *testing.T) {
+func TestNothingIsDrawnWithoutListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &changing{d: relayDocument(4)}
 		mux := serve(c.config())

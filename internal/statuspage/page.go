@@ -124,7 +124,7 @@ func asset(name string) http.HandlerFunc {
 	}
 }
 
-func (h *handler) look(ctx context.Context, q query) *view {
+func (h *handler) render(ctx context.Context, q query) *view {
 	d := h.cfg.Document(ctx, q.Service)
 	if q.Service != "" && d.Focus == nil && !d.worker() {
 		d.Notices = append(d.Notices, Notice{Severity: Note, Text: fmt.Sprintf("No worker offers, or recently offered, the service %q.", q.Service)})
@@ -134,7 +134,7 @@ func (h *handler) look(ctx context.Context, q query) *view {
 
 func (h *handler) page(w http.ResponseWriter, req *http.Request) {
 	q := readQuery(req.URL.Query())
-	v := h.look(req.Context(), q)
+	v := h.render(req.Context(), q)
 	text, err := v.drawPage()
 	if err != nil {
 		node.WriteError(w, http.StatusInternalServerError, err.Error())
@@ -186,7 +186,7 @@ func (h *handler) send(ctx context.Context, s stream, q query) error {
 		case <-timer.C:
 		}
 		began := time.Now()
-		now, err := h.look(ctx, q).drawSections()
+		now, err := h.render(ctx, q).drawSections()
 		if err != nil {
 			return err
 		}

@@ -134,11 +134,11 @@ func TestAServiceIsChosenByALinkThatNeedsNoScript(t *testing.T) {
 	}
 }
 
-func TestAnUnknownServiceIsNotFoundAndThePageSaysSo(t *testing.T) {
+func TestAnUnknownServiceIsNotFoundAndThePageShowsIt(t *testing.T) {
 	d := relayDocument(4)
 	d.Focus = nil
-	w := get(t, config(d), "/?service=nobody")
-	if w.Code != http.StatusNotFound || !strings.Contains(text(byID(t, parse(t, w.Body.Bytes()), "state")), `offered, the service "nobody"`) {
+	w := get(t, config(d), "/?service=absent")
+	if w.Code != http.StatusNotFound || !strings.Contains(text(byID(t, parse(t, w.Body.Bytes()), "state")), `offered, the service "absent"`) {
 		t.Errorf("%d", w.Code)
 	}
 	if w := get(t, config(d), "/"); w.Code != http.StatusOK { // there is none at all

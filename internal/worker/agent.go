@@ -216,12 +216,12 @@ func (a *Agent) Kill() { a.kill.Do(func() { close(a.killed) }) }
 // sidecar continue meanwhile: first the relays must learn to send nothing new.
 func (a *Agent) stop() {
 	a.stopping.Store(true)
-	a.cfg.Logger.Info("draining: relays are told to send nothing new", "delay", a.cfg.DrainDelay)
+	a.cfg.Logger.Info("draining: relays send no new requests", "delay", a.cfg.DrainDelay)
 	_ = a.offering.drain(true, nil) // it fails only for unknown names, and there are no names
 	a.catalogue.Drain()             // an undrain cannot revoke it
 	time.Sleep(a.cfg.DrainDelay)
 	if err := a.members.Leave(context.Background()); err != nil {
-		a.cfg.Logger.Warn("the others were not told that this worker leaves", "err", err)
+		a.cfg.Logger.Warn("cannot announce that this worker leaves", "err", err)
 	}
 	time.Sleep(leaveDelay)
 }

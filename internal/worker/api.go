@@ -104,7 +104,7 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 		}
 		if s.Degraded() {
 			d.Notices = append(d.Notices, statuspage.Notice{
-				Severity: statuspage.Problem, Runbook: "view-degraded", Text: "Much of the cluster vanished at once, as this worker sees it.",
+				Severity: statuspage.Problem, Runbook: "view-degraded", Text: "This worker lost much of the cluster at the same time.",
 				Remedy: "Look whether its network is cut off, UDP included. Nothing has to be restarted.",
 			})
 		}
@@ -129,7 +129,7 @@ func statusNotice(reason node.Reason) statuspage.Notice {
 	case node.ServiceDrained:
 		n.Remedy, n.Runbook = "`worker undrain` offers it again.", "drain-forgotten"
 	case node.ServiceUnhealthy, node.NoService:
-		n.Remedy, n.Runbook = "The check of the service says why; see the table.", "service-unhealthy"
+		n.Remedy, n.Runbook = "The check of the service reports the reason; see the table.", "service-unhealthy"
 	}
 	return n
 }

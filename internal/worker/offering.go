@@ -22,12 +22,12 @@ import (
 type offering struct {
 	cfg offeringConfig
 
-	mu       sync.Mutex
-	services map[string]*offered
-	drains   drains
-	told     bool         // the catalogue has had an offer
-	begin    func(*probe) // starts a check; nil while run does not run
-	probes   sync.WaitGroup
+	mu         sync.Mutex
+	services   map[string]*offered
+	drains     drains
+	advertised bool         // the catalogue has had an offer
+	begin      func(*probe) // starts a check; nil while run does not run
+	probes     sync.WaitGroup
 }
 
 type offeringConfig struct {
@@ -202,12 +202,12 @@ func (o *offering) apply() {
 	}
 	o.cfg.Metrics.count(count)
 	offers := Offers(conditions)
-	if len(offers) > 0 || o.told { // otherwise the relays know no offers yet
+	if len(offers) > 0 || o.advertised { // otherwise the relays know no offers yet
 		if err := o.cfg.Offer(offers); err != nil {
 			o.cfg.Logger.Error("what this worker offers cannot be announced: relays keep what they know", "err", err)
 			return
 		}
-		o.told = true
+		o.advertised = true
 	}
 	for _, state := range states {
 		if names := became[state]; len(names) > 0 {
@@ -219,7 +219,7 @@ func (o *offering) apply() {
 var announcement = map[State]string{
 	Offered:   "services are offered to the relays",
 	Unhealthy: "services are not offered until their checks pass",
-	Draining:  "services are draining: relays are told to send nothing new",
+	Draining:  "services are draining: relays send no new requests",
 }
 
 // UnknownServiceError lists names of services that the worker does not have.

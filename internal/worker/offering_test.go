@@ -364,7 +364,7 @@ func TestReasonsSayWhyNothingIsOffered(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if _, heard, _ := r.last(); heard > 0 {
-		t.Error("the relays were told of nothing")
+		t.Error("the relays got no announcement")
 	}
 	mustReplace(t, o, i.service(t, "a", ""), unchecked(t, "b"))
 	if got := o.reasons(); got != nil {
@@ -425,7 +425,7 @@ func TestRelaysAreSentToTheSidecarWhereItStandsInFront(t *testing.T) {
 }
 
 // Whatever happens at the same time, what the relays hear last is what is true.
-func TestWhatIsToldLastIsWhatIsTrueLast(t *testing.T) {
+func TestTheLastNotificationIsTheLastState(t *testing.T) {
 	instances := []*instance{startInstance(t), startInstance(t), startInstance(t)}
 	o, r, _ := startOffering(t)
 	var all []Service

@@ -11,7 +11,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 )
 
-func TestAServiceIsOfferedWhileItIsHealthyAndDrainsWhenToldTo(t *testing.T) {
+func TestAServiceIsOfferedWhileItIsHealthyAndDrainsOnRequest(t *testing.T) {
 	echo := advertise.Service{Name: "echo", Address: "127.0.0.1:9000", Protocol: advertise.HTTP1, Weight: 10, State: advertise.Ready}
 	draining, fronted := echo, echo
 	draining.State = advertise.Draining

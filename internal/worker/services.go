@@ -300,7 +300,7 @@ func (f *servicesFile) read() ([]Service, error) {
 	body, err := os.ReadFile(f.path)
 	f.seen = fingerprint(body, err)
 	if err != nil {
-		return nil, fmt.Errorf("read the services: %w: is --services-file right? A file for no services yet says `services: []`", err)
+		return nil, fmt.Errorf("read the services: %w: is --services-file right? A file without services has `services: []`", err)
 	}
 	return ParseServices(f.path, body)
 }

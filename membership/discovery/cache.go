@@ -143,7 +143,7 @@ func (r *Resolver) cached(ctx context.Context, q question, mode Mode, resolve fu
 			select {
 			case <-f.done:
 			case <-ctx.Done():
-				return lookup{}, gaveUp(ctx, q.name)
+				return lookup{}, errGaveUp(ctx, q.name)
 			}
 			if f.abandoned {
 				continue
@@ -168,7 +168,7 @@ func (r *Resolver) cached(ctx context.Context, q question, mode Mode, resolve fu
 			e.flight, f.abandoned = nil, true
 			r.mu.Unlock()
 			close(f.done)
-			return lookup{}, gaveUp(ctx, q.name)
+			return lookup{}, errGaveUp(ctx, q.name)
 		}
 		r.metrics.duration.Observe(time.Since(started).Seconds())
 		r.metrics.lookups.WithLabelValues(resultOf(res.err)).Inc()
@@ -181,7 +181,7 @@ func (r *Resolver) cached(ctx context.Context, q question, mode Mode, resolve fu
 	}
 }
 
-func gaveUp(ctx context.Context, name string) error {
+func errGaveUp(ctx context.Context, name string) error {
 	return fmt.Errorf("look up %q: %w", name, context.Cause(ctx))
 }
 

@@ -22,7 +22,7 @@ func TestEverythingWrongWithAConfigurationIsReportedAtOnce(t *testing.T) {
 	})
 	for _, want := range []string{
 		`DNS server "dns.example"`, `DNS server "127.0.0.1:0"`, `Invalid CIDR "10.0.0.0/33"`, `Invalid CIDR "relay"`, `internal suffix ".a b"`,
-		"query timeout -1ns", "cache TTL -1ns", "largest TTL -1ns", "negative TTL -1ns", "change window -1ns", "queries at once -1", "changes in a window -1",
+		"query timeout -1ns", "cache TTL -1ns", "largest TTL -1ns", "negative TTL -1ns", "change window -1ns", "concurrent queries -1", "changes in a window -1",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("resolver: %q is not in %v", want, err)
@@ -122,7 +122,7 @@ func TestEveryResolverSettingChangesBehaviour(t *testing.T) {
 			g.server.set("relay.example", 60, "10.0.0.1", "2001:db8::1")
 			g.host(t, "relay.example", UseCache)
 			if p := g.server.peak(); p != 1 {
-				t.Errorf("%d queries at once", p)
+				t.Errorf("%d concurrent queries", p)
 			}
 		},
 		"CacheTTL": func(t *testing.T) {

@@ -19,11 +19,11 @@ import (
 // Finder keeps the list of addresses of the seeds. Create it with New, run it with Run; all
 // methods may be called from any goroutine.
 type Finder struct {
-	cfg    Config
-	gauge  prometheus.Gauge
-	turn   chan struct{} // holds one token: only its holder refreshes
-	places []*place      // one for each seed; only the holder of turn accesses them
-	looked chan struct{} // capacity 1: the view changed, so the pause of Run may have changed
+	cfg         Config
+	gauge       prometheus.Gauge
+	turn        chan struct{} // holds one token: only its holder refreshes
+	places      []*place      // one for each seed; only the holder of turn accesses them
+	viewChanged chan struct{} // capacity 1: the view changed, so the pause of Run may have changed
 
 	current atomic.Pointer[view]
 }
@@ -80,7 +80,7 @@ func New(cfg Config) (*Finder, error) {
 			return nil, err
 		}
 	}
-	f := &Finder{cfg: cfg, gauge: newSeedsGauge(cfg.Registerer), turn: make(chan struct{}, 1), looked: make(chan struct{}, 1)}
+	f := &Finder{cfg: cfg, gauge: newSeedsGauge(cfg.Registerer), turn: make(chan struct{}, 1), viewChanged: make(chan struct{}, 1)}
 	for _, seed := range seeds {
 		p := &place{seed: seed}
 		if seed.Kind == KindAddr {
@@ -121,7 +121,7 @@ func (f *Finder) Run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-f.looked:
+			case <-f.viewChanged:
 			case <-time.After(f.Pause()):
 				waiting = false
 			}
@@ -173,13 +173,13 @@ func (f *Finder) refresh(ctx context.Context, mode func(*place) Mode) error {
 	var wg sync.WaitGroup
 	for _, p := range f.places {
 		if p.seed.Kind != KindAddr {
-			wg.Go(func() { f.look(ctx, p, mode(p)) })
+			wg.Go(func() { f.resolve(ctx, p, mode(p)) })
 		}
 	}
 	wg.Wait()
 	f.publish()
 	select {
-	case f.looked <- struct{}{}:
+	case f.viewChanged <- struct{}{}:
 	default:
 	}
 
@@ -205,8 +205,8 @@ type finding struct {
 	until   time.Time
 }
 
-// look updates one place.
-func (f *Finder) look(ctx context.Context, p *place, mode Mode) {
+// resolve updates one place.
+func (f *Finder) resolve(ctx context.Context, p *place, mode Mode) {
 	found, err := f.lookUp(ctx, p.seed, mode)
 	if err != nil && ctx.Err() != nil {
 		return // the caller was cancelled, which is no evidence about the name

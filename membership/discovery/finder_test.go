@@ -142,7 +142,7 @@ func TestOnlyNewAnswersCountAgainstAnAddress(t *testing.T) {
 	}
 }
 
-func TestHalfAnAnswerCountsAgainstNobody(t *testing.T) {
+func TestHalfAnAnswerCountsAgainstNoAddress(t *testing.T) {
 	g := newRig(t, nil)
 	f := g.newFinder(t, Config{Seeds: []string{"relay.example", "srv+" + gossip}})
 	g.server.set("relay.example", 60, "10.0.0.1", "2001:db8::1")

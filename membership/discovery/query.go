@@ -93,7 +93,7 @@ func (r *Resolver) ask(ctx context.Context, server, name string, kind uint16) (*
 	case !reply.Response || len(reply.Question) != 1 || !strings.EqualFold(reply.Question[0].Name, name) || reply.Question[0].Qtype != kind:
 		return nil, fmt.Errorf("%s: the answer belongs to another question", server)
 	case reply.Rcode == dns.RcodeNameError:
-		return nil, &noSuchName{text: fmt.Sprintf("no such name, says %s (NXDOMAIN)", server), ttl: negativeTTL(reply)}
+		return nil, &noSuchName{text: fmt.Sprintf("no such name, answered %s (NXDOMAIN)", server), ttl: negativeTTL(reply)}
 	case reply.Rcode != dns.RcodeSuccess:
 		return nil, fmt.Errorf("%s: the server failed (%s)", server, rcode(reply.Rcode))
 	}

@@ -119,7 +119,7 @@ func (c ResolverConfig) withDefaults() (ResolverConfig, []netip.Prefix, error) {
 		}
 	}
 	if c.MaxQueries < 0 {
-		bad("queries at once %d: must not be negative", c.MaxQueries)
+		bad("concurrent queries %d: must not be negative", c.MaxQueries)
 	}
 	if c.MaxChanges < 0 {
 		bad("changes in a window %d: must not be negative", c.MaxChanges)

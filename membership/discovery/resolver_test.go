@@ -453,7 +453,7 @@ func TestQueriesOnTheWireAreBounded(t *testing.T) { // HS-A15, T-HS4
 		t.Error(err)
 	}
 	if p := g.server.peak(); p != 3 {
-		t.Errorf("%d queries at once, want 3", p)
+		t.Errorf("%d concurrent queries, want 3", p)
 	}
 }
 

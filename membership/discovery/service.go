@@ -124,7 +124,7 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 	}
 	out.Reason = errors.Join(errs...)
 	if ctx.Err() != nil && len(out.Targets) == 0 {
-		return ServiceResult{}, gaveUp(ctx, name)
+		return ServiceResult{}, errGaveUp(ctx, name)
 	}
 	if len(out.Targets) == 0 {
 		return ServiceResult{until: until}, fmt.Errorf("look up %q: none of its targets resolves: %w", name, out.Reason)

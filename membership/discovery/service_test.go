@@ -65,7 +65,7 @@ func TestTheAdditionalSectionSparesQueries(t *testing.T) {
 		t.Errorf("%d and %d queries, want 0 for what came along and 2 for the other", a, b)
 	}
 	if _, err := g.LookupHost(t.Context(), "stranger.example", UseCache); err == nil {
-		t.Error("an address that nobody asked for was believed")
+		t.Error("an unrequested address was believed")
 	}
 }
 

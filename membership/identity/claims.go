@@ -52,7 +52,7 @@ type ClaimsError struct {
 
 // Error lists all problems in one line.
 func (e *ClaimsError) Error() string {
-	return "the certificate does not say who its holder is: " + strings.Join(e.Problems, "; ") +
+	return "the certificate does not identify its holder: " + strings.Join(e.Problems, "; ") +
 		" (wanted are the URI names ringway://role/…, ringway://cluster/…, ringway://env/…, ringway://node/… once each, and ringway://dc/… at most once)"
 }
 

@@ -147,7 +147,7 @@ func TestValidClaimsSurviveACertificate(t *testing.T) {
 	})
 }
 
-func TestClaimsThatNobodyWouldAcceptAreNotIssued(t *testing.T) {
+func TestClaimsThatNoMemberWouldAcceptAreNotIssued(t *testing.T) {
 	_, _, err := newAuthority(t).Issue(Claims{Role: "boss", Cluster: "a b", Datacenter: "ü"}, 1e9)
 	for _, want := range []string{`role "boss"`, `cluster "a b"`, `environment ""`, `datacenter "ü"`, `node ""`} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -26,7 +26,7 @@ func (s *Source) ServerConfig(policy Policy, protocols ...string) *tls.Config {
 	config.ClientAuth = tls.RequestClientCert
 	verify := func(addr string) func(tls.ConnectionState) error {
 		return func(state tls.ConnectionState) error {
-			return s.admit(state, encounter{policy: policy, direction: Inbound, expected: Expected{Addr: addr}})
+			return s.admit(state, handshake{policy: policy, direction: Inbound, expected: Expected{Addr: addr}})
 		}
 	}
 	config.VerifyConnection = verify("")
@@ -86,7 +86,7 @@ func (s *Source) ClientConfig(policy Policy, expected Expected, protocols ...str
 	// the peer holds the key of its certificate.
 	config.InsecureSkipVerify = true
 	config.VerifyConnection = func(state tls.ConnectionState) error {
-		return s.admit(state, encounter{policy: policy, direction: Outbound, expected: expected})
+		return s.admit(state, handshake{policy: policy, direction: Outbound, expected: expected})
 	}
 	return config
 }
@@ -100,8 +100,8 @@ func (s *Source) base(protocols []string) *tls.Config {
 	}
 }
 
-// encounter is one connection to be checked.
-type encounter struct {
+// handshake is one connection to be checked.
+type handshake struct {
 	policy    Policy
 	direction Direction
 	expected  Expected
@@ -109,7 +109,7 @@ type encounter struct {
 
 // admit is the complete check of the peer, in order: chain, time and usage; deny list;
 // claims; policy; expectation. Every refusal is counted here.
-func (s *Source) admit(state tls.ConnectionState, e encounter) error {
+func (s *Source) admit(state tls.ConnectionState, e handshake) error {
 	err := s.judge(state, e)
 	if err == nil {
 		return nil
@@ -124,7 +124,7 @@ func (s *Source) admit(state tls.ConnectionState, e encounter) error {
 	return err
 }
 
-func (s *Source) judge(state tls.ConnectionState, e encounter) error {
+func (s *Source) judge(state tls.ConnectionState, e handshake) error {
 	use := x509.ExtKeyUsageServerAuth
 	if e.direction == Inbound {
 		use = x509.ExtKeyUsageClientAuth

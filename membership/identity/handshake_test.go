@@ -183,7 +183,7 @@ func TestWhoShowsNoCertificateIsRefused(t *testing.T) {
 		}
 	}
 	// A server cannot do without in TLS; the check holds nevertheless.
-	err := self.admit(tls.ConnectionState{}, encounter{policy: self.Policy(DataPlane), direction: Outbound})
+	err := self.admit(tls.ConnectionState{}, handshake{policy: self.Policy(DataPlane), direction: Outbound})
 	if r, ok := ReasonOf(err); !ok || r != ReasonNoCertificate {
 		t.Errorf("got %v", err)
 	}

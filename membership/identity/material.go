@@ -68,7 +68,7 @@ func readFile(path string) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: write it, or correct the path", err)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w: let the user of this process read it", err)
+		return nil, fmt.Errorf("%w: make it readable for the user of this process", err)
 	case err != nil:
 		return nil, err
 	case stat.Size() > maxFile:
@@ -76,7 +76,7 @@ func readFile(path string) ([]byte, error) {
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("%w: let the user of this process read it", err)
+		return nil, fmt.Errorf("%w: make it readable for the user of this process", err)
 	}
 	return data, err
 }

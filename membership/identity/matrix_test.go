@@ -58,7 +58,7 @@ func TestARoleThatDoesNotExistMayNothing(t *testing.T) {
 			}
 		}
 		if len(Targets(r)) > 0 || len(Sources(r)) > 0 || r.Valid() || r.Member() {
-			t.Errorf("%q is somebody", r)
+			t.Errorf("%q is a role", r)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func TestAListenerCanAdmitFewerRoles(t *testing.T) {
 	}
 }
 
-func TestTheZeroPolicyAndUnknownModesRefuseEverybody(t *testing.T) {
+func TestTheZeroPolicyAndUnknownModesRefuseAllPeers(t *testing.T) {
 	for _, p := range []Policy{
 		{}, {Mode: Gossip}, {Self: claimsOf(RoleRelay, "a"), Mode: 7},
 		{Self: Claims{Role: RoleRelay, Environment: "eu"}}, {Self: Claims{Role: RoleRelay, Cluster: "prod"}},

@@ -82,7 +82,7 @@ func TestAPacketArrivesAfterTheLatencyAndNamesItsSender(t *testing.T) {
 			t.Fatalf("the sender is a %T", sender)
 		}
 		if _, err := from.WriteTo(nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort("10.0.0.9:1"))); err != nil {
-			t.Fatalf("a packet to nobody is no error: %v", err)
+			t.Fatalf("a packet to no listener is no error: %v", err)
 		}
 		time.Sleep(time.Second)
 		if c := n.Counters(); c.Packets != 2 || c.PacketBytes != 4 || c.Delivered != 1 || c.Unbound != 1 {
@@ -122,7 +122,7 @@ func TestDeadlinesEndWaitsAsTimeouts(t *testing.T) {
 	})
 }
 
-func TestADialToNobodyIsRefusedAndOneIntoAHoleHangs(t *testing.T) {
+func TestADialToNoListenerIsRefusedAndOneIntoAHoleHangs(t *testing.T) {
 	bubble(t, memnet.Config{Latency: time.Millisecond}, func(t *testing.T, n *memnet.Network, a, b *memnet.Host) {
 		var op *net.OpError
 		_, err := a.Dial(context.Background(), addrB)

@@ -51,7 +51,7 @@ type Config struct {
 	// any of the keys, so that a rotation of the gossip keys does not interrupt the exchange. It is
 	// called for each answer. Default: none.
 	Seal func() []Secret
-	// Insecure allows answers in clear text to everyone if there is neither.
+	// Insecure allows answers in clear text to all peers if there is neither.
 	Insecure bool
 	// Label is cluster/environment: answers with another label are ignored.
 	Label string

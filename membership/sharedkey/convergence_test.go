@@ -155,7 +155,7 @@ func TestWhenTheOldestDiesBeforeItMadeAKeyTheNextOldestMakesIt(t *testing.T) { /
 	})
 }
 
-func TestNobodyMakesAKeyWhileARelayThatMayHoldOneDoesNotAnswer(t *testing.T) {
+func TestNoRelayMakesAKeyWhileARelayThatMayHoldOneDoesNotAnswer(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.boot("relay-1")
 		holder := f.boot("relay-2")
@@ -229,7 +229,7 @@ func TestAForkHealsToTheOlderKeyAndBothVerifyUntilTheyExpire(t *testing.T) {
 	})
 }
 
-func TestAfterAllAttemptsARelayServesWithItsOwnKeyAndSaysSo(t *testing.T) { // NG-10, trap c
+func TestAfterAllAttemptsARelayServesWithItsOwnKeyAndLogsIt(t *testing.T) { // NG-10, trap c
 	inFleet(t, func(t *testing.T, f *fleet) {
 		oldest := f.boot("relay-1")
 		f.change(func() { oldest.mute = true })
@@ -385,7 +385,7 @@ func TestALeavingRelayHandsItsKeyOn(t *testing.T) {
 	})
 }
 
-func TestARelayThatLiesIsCountedAndIgnored(t *testing.T) {
+func TestARelayThatSendsFalseKeysIsCountedAndIgnored(t *testing.T) {
 	bodies := map[string]string{
 		"not JSON":   `<html>`,
 		"short key":  `{"format":1,"key":{"material":"abcd","epoch":1,"generated_by":"liar"}}`,
@@ -599,9 +599,9 @@ func TestWatchersSeeEveryChangeOfTheKey(t *testing.T) {
 	})
 }
 
-// TestWhateverHappensTheFleetEndsWithOneKey plays random boots, kills, splits and
+// TestTheFleetAlwaysEndsWithOneKey plays random boots, kills, splits and
 // silences, then heals everything.
-func TestWhateverHappensTheFleetEndsWithOneKey(t *testing.T) {
+func TestTheFleetAlwaysEndsWithOneKey(t *testing.T) {
 	for seed := range uint64(30) {
 		inFleet(t, func(t *testing.T, f *fleet) {
 			rnd := rand.New(rand.NewPCG(seed, 0))

@@ -113,7 +113,7 @@ func (k *Keeper) learn(replies []reply) (found bool) {
 		found = true
 		var fork bool
 		before := ring.current
-		ring, fork = ring.learn(lesson{answer: r.answer, asked: r.asked, now: now, retire: k.cfg.Retire})
+		ring, fork = ring.learn(peerAnswer{answer: r.answer, asked: r.asked, now: now, retire: k.cfg.Retire})
 		if fork {
 			k.metrics.forks.Inc()
 			k.reportFork(r, before, ring)

@@ -278,7 +278,7 @@ func TestARelayThatCannotBeReachedIsNoAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = ln.Close()
-	for name, m := range map[string]membership.Member{"nobody listens": member(ln.Addr()), "no address": {ID: "relay-1"}, "no address at all": {ForwardAddr: "\x7f"}} {
+	for name, m := range map[string]membership.Member{"no listener": member(ln.Addr()), "no address": {ID: "relay-1"}, "no address at all": {ForwardAddr: "\x7f"}} {
 		if _, err := fetchFrom(t, m, inClear); err == nil || errors.Is(err, ErrNoKey) || fetchResult(err) != "unreachable" {
 			t.Errorf("%s: %v", name, err)
 		}

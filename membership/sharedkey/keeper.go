@@ -96,7 +96,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return errors.New("sharedkey: Run was called twice")
 	}
 	if k.resolve(ctx) {
-		k.keepLooking(ctx)
+		k.refreshLoop(ctx)
 	}
 	return nil
 }

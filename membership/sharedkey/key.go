@@ -18,8 +18,8 @@ const (
 	// more than 32; the upper limit keeps an answer small.
 	MinSecret = 32
 	MaxSecret = 512
-	// hidden replaces a secret wherever it would be printed.
-	hidden = "[secret]"
+	// redacted replaces a secret wherever it would be printed.
+	redacted = "[secret]"
 )
 
 // Secret is a sequence of bytes that must not be shown: printed, logged or marshalled, it
@@ -27,13 +27,13 @@ const (
 type Secret []byte
 
 // Format implements [fmt.Formatter] for every verb.
-func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
+func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
 // LogValue implements [slog.LogValuer].
-func (Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
+func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // MarshalText implements [encoding.TextMarshaler].
-func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // Key is a signing key with its origin. It is an immutable value; the zero Key is not a
 // key. Printed, logged or marshalled, it appears as its fingerprint.
@@ -207,8 +207,8 @@ func (r keyring) expire(now time.Time) keyring {
 	return r
 }
 
-// lesson is an answer with the data that is needed to apply it.
-type lesson struct {
+// peerAnswer is an answer with the data that is needed to apply it.
+type peerAnswer struct {
 	answer Answer
 	asked  time.Time // when the request was sent: counting from then, no deadline can grow in transit
 	now    time.Time
@@ -217,7 +217,7 @@ type lesson struct {
 
 // learn applies the answer of a relay, and reports whether its key was unknown to this
 // relay although this relay had a key: a fork.
-func (r keyring) learn(l lesson) (out keyring, fork bool) {
+func (r keyring) learn(l peerAnswer) (out keyring, fork bool) {
 	theirs, until := l.answer.Key, l.now.Add(l.retire)
 	fork = !r.current.IsZero() && !r.knows(theirs)
 	switch {

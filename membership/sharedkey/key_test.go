@@ -27,7 +27,7 @@ func TestAKeyIsNeverShown(t *testing.T) { // the fingerprint is
 	answer := Answer{Key: key, Retired: []RetiredKey{{Key: key, For: 1}}}
 	var shown []string
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%c", "%U"} {
-		for _, value := range []any{key, &key, holder{key}, &holder{key}, []Key{key}, map[string]Key{"k": key}, answer, cfg.Value, cfg, keeper, keeper.Status(), lesson{answer: answer}} {
+		for _, value := range []any{key, &key, holder{key}, &holder{key}, []Key{key}, map[string]Key{"k": key}, answer, cfg.Value, cfg, keeper, keeper.Status(), peerAnswer{answer: answer}} {
 			shown = append(shown, fmt.Sprintf(verb, value))
 		}
 	}
@@ -104,7 +104,7 @@ func TestRelaysThatLearnTheSameKeysInAnyOrderUseTheSameOne(t *testing.T) {
 		for range 2 {
 			var ring keyring
 			for _, k := range rapid.Permutation(keys).Draw(t, "order") {
-				ring, _ = ring.learn(lesson{answer: Answer{Key: k}, asked: epochZero, now: epochZero, retire: 1})
+				ring, _ = ring.learn(peerAnswer{answer: Answer{Key: k}, asked: epochZero, now: epochZero, retire: 1})
 			}
 			if !ring.current.Equal(oldest) {
 				t.Fatalf("uses %v, the oldest is %v", ring.current, oldest)

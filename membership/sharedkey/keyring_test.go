@@ -49,7 +49,7 @@ func TestADeadlineDoesNotGrowByTravelling(t *testing.T) {
 			for _, r := range answerer.expire(at).retired {
 				answer.Retired = append(answer.Retired, RetiredKey{r.key, r.until.Sub(at)})
 			}
-			*asker, _ = asker.learn(lesson{answer: answer, asked: at.Add(-time.Minute), now: at.Add(time.Minute), retire: 24 * time.Hour})
+			*asker, _ = asker.learn(peerAnswer{answer: answer, asked: at.Add(-time.Minute), now: at.Add(time.Minute), retire: 24 * time.Hour})
 		}
 	}
 	for _, ring := range []keyring{a, b} {
@@ -61,7 +61,7 @@ func TestADeadlineDoesNotGrowByTravelling(t *testing.T) {
 
 func TestAPeerCannotMakeARetiredKeyLastLongerThanRetire(t *testing.T) {
 	old := newKey(material(1), "b", 2)
-	ring, fork := keyring{}.learn(lesson{
+	ring, fork := keyring{}.learn(peerAnswer{
 		answer: Answer{Key: newKey(material(0), "a", 1), Retired: []RetiredKey{{old, 1 << 62}}},
 		asked:  epochZero, now: epochZero, retire: time.Hour,
 	})
@@ -82,7 +82,7 @@ func TestTheSameKeyGivenByAnOperatorGetsHisStampAndIsNoChange(t *testing.T) {
 	generated, given := newKey(material(0), "a", 1), newKey(material(0), "", 0)
 	ring := keyring{}.use(generated, SourceGenerated, epochZero, time.Time{})
 	later := epochZero.Add(time.Hour)
-	ring, fork := ring.learn(lesson{answer: Answer{Key: given}, asked: later, now: later, retire: time.Hour})
+	ring, fork := ring.learn(peerAnswer{answer: Answer{Key: given}, asked: later, now: later, retire: time.Hour})
 	if fork || !ring.current.given() || !ring.since.Equal(epochZero) || len(ring.retired) != 0 || ring.source != SourceGenerated {
 		t.Fatalf("fork %t, ring %+v", fork, ring)
 	}

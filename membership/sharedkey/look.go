@@ -13,8 +13,8 @@ import (
 // fork becomes known like gossip, at a cost that does not depend on the size of the fleet.
 const sample = 3
 
-// keepLooking checks for other keys until ctx ends.
-func (k *Keeper) keepLooking(ctx context.Context) {
+// refreshLoop checks for other keys until ctx ends.
+func (k *Keeper) refreshLoop(ctx context.Context) {
 	snapshots := k.cfg.Members.Watch(ctx)
 	pause := k.cfg.Interval
 	timer := time.NewTimer(jitter(pause))
@@ -41,7 +41,7 @@ func (k *Keeper) keepLooking(ctx context.Context) {
 		case <-timer.C:
 			old := k.ring.Load()
 			k.checkFile()
-			k.look(ctx)
+			k.refresh(ctx)
 			pause = min(2*pause, k.cfg.LookInterval)
 			if ring := k.ring.Load(); !ring.current.Equal(old.current) {
 				pause = k.cfg.Interval // so that other relays learn of the change soon
@@ -68,10 +68,10 @@ func relaysOf(s *membership.Snapshot) string {
 	return b.String()
 }
 
-// look asks the relays that may hold another key.
-func (k *Keeper) look(ctx context.Context) {
+// refresh asks the relays that may hold another key.
+func (k *Keeper) refresh(ctx context.Context) {
 	v := k.view()
-	replies := k.ask(ctx, k.lookAt(v))
+	replies := k.ask(ctx, k.relaysToAsk(v))
 	if ctx.Err() != nil {
 		return
 	}
@@ -87,9 +87,9 @@ func (k *Keeper) look(ctx context.Context) {
 	}
 }
 
-// lookAt returns the relays to ask: all that are not known to hold our key, and some of the
+// relaysToAsk returns the relays to ask: all that are not known to hold our key, and some of the
 // others. It drops instances that are gone.
-func (k *Keeper) lookAt(v view) []membership.Member {
+func (k *Keeper) relaysToAsk(v view) []membership.Member {
 	confirmed := make(map[string]bool, len(v.others))
 	var ask, rest []membership.Member
 	for _, m := range v.others {

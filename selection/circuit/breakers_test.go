@@ -134,7 +134,7 @@ func TestOnlyOneProbeIsOutHoweverLongItTakes(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		_, err = b.Allow("web", "billing", "w1")
-		if err == nil || !strings.Contains(err.Error(), "while a probe is under way") {
+		if err == nil || !strings.Contains(err.Error(), "while a probe is in flight") {
 			t.Errorf("got %v", err)
 		}
 		probe.Done(selection.Success)
@@ -144,7 +144,7 @@ func TestOnlyOneProbeIsOutHoweverLongItTakes(t *testing.T) {
 	})
 }
 
-func TestTheRefusalNamesEverybodyAndTheRemedy(t *testing.T) {
+func TestTheRefusalNamesCallerServiceEndpointAndRemedy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := breakers(t, DefaultConfig())
 		send(b, "web", "ffffff")

@@ -73,7 +73,7 @@ type NotHealthyError struct {
 }
 
 func (e *NotHealthyError) Error() string {
-	when := "while a probe is under way"
+	when := "while a probe is in flight"
 	if e.RetryAfter > 0 {
 		when = fmt.Sprintf("the next probe in %v", e.RetryAfter.Round(time.Millisecond))
 	}

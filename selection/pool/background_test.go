@@ -10,7 +10,7 @@ import (
 
 // Some failures are nobody's: a pool that gave up a place for them would move all
 // the time, and lose warm connections for nothing.
-func TestBackgroundFailuresCostNobodyItsPlace(t *testing.T) {
+func TestBackgroundFailuresCostNoPeerItsPlace(t *testing.T) {
 	for _, every := range []time.Duration{2 * time.Second, 600 * time.Millisecond, 300 * time.Millisecond, 20 * time.Millisecond} {
 		r := newRig(t, config()).update(relays(8))
 		rng := rand.New(rand.NewPCG(5, 6))

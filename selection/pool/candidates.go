@@ -169,7 +169,7 @@ func (b *bindings) find(key string, now time.Time) *peer {
 		return nil
 	}
 	found := e.Value.(*binding)
-	if b.over(found, now) {
+	if b.expired(found, now) {
 		b.remove(e)
 		return nil
 	}
@@ -180,13 +180,13 @@ func (b *bindings) find(key string, now time.Time) *peer {
 
 // peek is find, but does not count as use of the key.
 func (b *bindings) peek(key string, now time.Time) *peer {
-	if e := b.byKey[key]; e != nil && !b.over(e.Value.(*binding), now) {
+	if e := b.byKey[key]; e != nil && !b.expired(e.Value.(*binding), now) {
 		return e.Value.(*binding).peer
 	}
 	return nil
 }
 
-func (b *bindings) over(x *binding, now time.Time) bool {
+func (b *bindings) expired(x *binding, now time.Time) bool {
 	return now.Sub(x.boundAt) >= b.ttl || now.Sub(x.used) >= b.idle
 }
 
@@ -196,7 +196,7 @@ func (b *bindings) bind(key string, p *peer, now time.Time) {
 	if b.max == 0 {
 		return
 	}
-	for e := b.order.Back(); e != nil && b.over(e.Value.(*binding), now); e = b.order.Back() {
+	for e := b.order.Back(); e != nil && b.expired(e.Value.(*binding), now); e = b.order.Back() {
 		b.remove(e)
 	}
 	if b.order.Len() >= b.max {

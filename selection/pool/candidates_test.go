@@ -78,7 +78,7 @@ func TestATierThatIsTooSmallTakesTheNextOneIn(t *testing.T) {
 	}
 }
 
-func TestWithoutAPlaceOfOurOwnEverybodyIsAlike(t *testing.T) {
+func TestWithoutAPlaceOfOurOwnAllAreAlike(t *testing.T) {
 	cfg := config()
 	cfg.Candidates = 100
 	want(t, "candidates", len(newRig(t, cfg).update(fleet(3, 5, 9)).status().Candidates), 17)
@@ -232,7 +232,7 @@ func TestADrawIsOfTwoDifferentOnesAndTheFasterWins(t *testing.T) {
 	want(t, "of one", draws("r3"), map[string]int{"r3": 6000})
 }
 
-func TestChangesOfTheCandidatesAreToldWithTheirReason(t *testing.T) {
+func TestChangesOfTheCandidatesAreReportedWithTheirReason(t *testing.T) {
 	r := newRig(t, config()).update(relays(4))
 	want(t, "at the start", r.told(CandidatesChanged), []string{"candidates changed  peer_added"})
 	r.update(relays(5)[1:])

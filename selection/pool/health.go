@@ -80,9 +80,9 @@ func (h *health) shed(now time.Time) {
 	h.consecutive = 0
 }
 
-// forgive clears the failures of a peer that gets a place again, so that old failures do
+// reset clears the failures of a peer that gets a place again, so that old failures do
 // not evict it. Its latency is kept.
-func (h *health) forgive() { h.consecutive, h.failures, h.requests = 0, 0, 0 }
+func (h *health) reset() { h.consecutive, h.failures, h.requests = 0, 0, 0 }
 
 // errorRate returns the failure share, computed as if there had been one more successful
 // request. So the share falls towards 0 as the counts decay.

@@ -135,5 +135,5 @@ func TestHealthHasFiveNames(t *testing.T) {
 	for range 4 {
 		alone.to("r1", selection.Failure, 0)
 	}
-	want(t, "where nobody could take over", alone.peer("r1").Health, Unhealthy)
+	want(t, "where none could take over", alone.peer("r1").Health, Unhealthy)
 }

@@ -30,7 +30,7 @@ func TestAnotherInstanceAtTheSameAddressBeginsWithACleanRecord(t *testing.T) {
 	}
 }
 
-func TestEverybodyWasTriedWhenNobodyIsOnTheWayAndThereIsAPrimaryOrNoOtherToTry(t *testing.T) {
+func TestAllWereTriedWhenNoneIsOpeningAndThereIsAPrimaryOrNoOtherToTry(t *testing.T) {
 	r := newRig(t, config())
 	want(t, "tried, without peers", r.Tried(), true)
 	r.hold = true

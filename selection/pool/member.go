@@ -12,7 +12,7 @@ type member struct {
 	nearerAt time.Time // earliest time of the next attempt to move to a nearer peer
 	renewing bool      // a successor, possibly the same peer, is being connected
 	replaces *member   // the member whose place this one takes when it is connected
-	because  Reason    // why it replaces that member
+	reason   Reason    // why it replaces that member
 }
 
 // link is one connection.

@@ -140,7 +140,7 @@ func (p *Pool[C]) Run(ctx context.Context) error {
 		p.mu.Unlock()
 
 		for _, e := range todo.Events {
-			p.tell(e)
+			p.notify(e)
 		}
 		for _, o := range todo.Open {
 			opening.Go(func() { p.connect(ctx, o) })
@@ -170,7 +170,7 @@ func (p *Pool[C]) shut() {
 	p.todo = Actions{}
 	p.mu.Unlock()
 	for _, e := range events {
-		p.tell(e)
+		p.notify(e)
 	}
 }
 
@@ -291,8 +291,8 @@ func (p *Pool[C]) closeAll(conns []C) {
 	}
 }
 
-// tell counts and logs an event and calls the observer.
-func (p *Pool[C]) tell(e Event) {
+// notify counts and logs an event and calls the observer.
+func (p *Pool[C]) notify(e Event) {
 	p.observer.Metrics.count(e)
 	level := slog.LevelInfo
 	switch e.Kind {

@@ -496,7 +496,7 @@ func TestEveryMetricMoves(t *testing.T) {
 }
 
 // Many callers, peers that come and go, connections that break, all at once.
-func TestManyCallersInAStormGetConnectionsOrClearErrors(t *testing.T) {
+func TestManyCallersInAnOverloadGetConnectionsOrClearErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
 		cfg := DefaultConfig()

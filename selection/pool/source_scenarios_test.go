@@ -52,7 +52,7 @@ func TestManyCallersSpreadOverAllPeers(t *testing.T) {
 
 func TestAPeerThatJoinsClosesNoConnectionAndOneThatLeavesOnlyItsOwn(t *testing.T) {
 	before := relays(20)
-	with := append(relays(20), Peer{ID: "newcomer", Address: "10.0.1.1:7410"})
+	with := append(relays(20), Peer{ID: "joiner", Address: "10.0.1.1:7410"})
 	for i, r := range gates(t, 50, before) {
 		held := len(r.open)
 		r.told()
@@ -101,11 +101,11 @@ func TestARequestGoesToTheAddressThatItsPeerAnnounced(t *testing.T) {
 	for range 6 {
 		got := r.request(Request{}).Peer
 		if i := slices.IndexFunc(peers, func(p Peer) bool { return p.ID == got.ID }); i < 0 || peers[i] != got {
-			t.Errorf("got %+v, which nobody announced", got)
+			t.Errorf("got %+v, which was not announced", got)
 		}
 	}
 	for _, p := range r.status().Peers {
-		if p.ID == "nobody" || p.ID == "" {
+		if p.ID == "absent" || p.ID == "" {
 			t.Errorf("a peer that was never announced is listed: %+v", p)
 		}
 	}

@@ -140,7 +140,7 @@ func TestWhatTheSourceTested(t *testing.T) {
 			for range 4 {
 				r.to("r1", selection.Failure, 0)
 			}
-			want(t, "health of one that nobody can replace", r.peer("r1").Health, Unhealthy)
+			want(t, "health of one that no other can replace", r.peer("r1").Health, Unhealthy)
 		}},
 		{"locality_filter_initializes_with_config", func(t *testing.T) { // bites: it filters
 			r := newRig(t, local()).update(fleet(3, 3, 3))

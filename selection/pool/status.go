@@ -215,7 +215,12 @@ var kindNames = [...]string{
 	"evicted", "promoted", "refreshed", "readmitted",
 }
 
-func (k Kind) String() string { return kindNames[k] }
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", k)
+}
 
 // Reason is the reason of an event. The values are labels of metrics.
 type Reason string
@@ -251,7 +256,12 @@ const (
 
 var roleNames = [...]string{"none", "primary", "backup"}
 
-func (r Role) String() string { return roleNames[r] }
+func (r Role) String() string {
+	if int(r) < len(roleNames) {
+		return roleNames[r]
+	}
+	return fmt.Sprintf("role(%d)", r)
+}
 
 // Event is one change in the pool.
 type Event struct {

@@ -99,11 +99,11 @@ func (t *Table) Update(peers []Peer, now time.Time) error {
 		t.endEviction(p)
 		t.note(Event{Kind: PeerRemoved, Peer: p.ID, Detail: p.Address})
 		if p.member != nil {
-			t.dismiss(p.member, Removed, "it is not a peer any more")
+			t.removeMember(p.member, Removed, "it is not a peer any more")
 		}
 	}
 	for _, p := range fresh {
-		t.peers[p.ID] = t.meet(p)
+		t.peers[p.ID] = t.addPeer(p)
 		t.note(Event{Kind: PeerAdded, Peer: p.ID, Detail: p.Address})
 	}
 	var reasons []Reason
@@ -125,9 +125,9 @@ func (t *Table) turnOf(p *peer) int {
 	return slices.IndexFunc(t.primaries, func(m *member) bool { return m.peer == p })
 }
 
-// meet creates the record of a new peer. If the same peer was removed before, it may still
+// addPeer creates the record of a new peer. If the same peer was removed before, it may still
 // have draining connections, which count towards MaxPerPeer.
-func (t *Table) meet(p Peer) *peer {
+func (t *Table) addPeer(p Peer) *peer {
 	known := &peer{Peer: p}
 	for _, l := range t.links {
 		if l.member == nil && l.peer.same(p) {
@@ -279,7 +279,7 @@ func (t *Table) eligible() []*peer {
 }
 
 func (t *Table) join(p *peer, how string, replaces *member, because Reason) {
-	m := &member{peer: p, replaces: replaces, because: because}
+	m := &member{peer: p, replaces: replaces, reason: because}
 	p.member = m
 	t.joining = append(t.joining, m)
 	t.note(Event{Kind: Chosen, Peer: p.ID, Tier: p.tier(t.cfg.Datacenter, t.cfg.Region), Detail: how})
@@ -314,14 +314,14 @@ func (t *Table) Opened(id LinkID, now time.Time) {
 // admit gives a newly connected member its place.
 func (t *Table) admit(m *member) {
 	t.joining = without(t.joining, m)
-	m.peer.health.forgive()
+	m.peer.health.reset()
 	t.settle(m)
 	if old := m.replaces; old != nil {
 		m.replaces, m.role = nil, old.role
 		list := t.list(m.role)
 		(*list)[slices.Index(*list, old)] = m
 		t.note(Event{Kind: Connected, Peer: m.peer.ID, Role: m.role, Detail: "in place of " + old.peer.ID})
-		t.release(old, m.because, "replaced by "+m.peer.ID)
+		t.release(old, m.reason, "replaced by "+m.peer.ID)
 		return
 	}
 	m.role = Primary
@@ -355,11 +355,11 @@ func (t *Table) OpenFailed(id LinkID, err error, now time.Time) {
 		t.joining = without(t.joining, m)
 		m.peer.member = nil
 		if m.replaces != nil {
-			t.postpone(m.replaces, m.because)
+			t.postpone(m.replaces, m.reason)
 		} else {
-			t.vacate()
+			t.scheduleFill()
 		}
-		t.putOut(m.peer, fmt.Sprintf("connecting failed: %v", err))
+		t.evictPeer(m.peer, fmt.Sprintf("connecting failed: %v", err))
 		t.rank(ByHealth)
 	case l.renews:
 		t.postpone(m, Stale)
@@ -399,15 +399,15 @@ func (t *Table) Lost(id LinkID, err error, now time.Time) {
 	}
 	why := fmt.Sprintf("connection lost: %v", err)
 	if t.now.Sub(l.openedAt) < minLife {
-		t.putOut(m.peer, why)
+		t.evictPeer(m.peer, why)
 	}
-	t.dismiss(m, Lost, why)
+	t.removeMember(m, Lost, why)
 	t.rank(ByHealth)
 }
 
-// putOut evicts a peer for min(MaxEviction, 2^k s)·U(0.5, 1): until then it is not a
+// evictPeer evicts a peer for min(MaxEviction, 2^k s)·U(0.5, 1): until then it is not a
 // candidate.
-func (t *Table) putOut(p *peer, why string) {
+func (t *Table) evictPeer(p *peer, why string) {
 	p.evictions++
 	p.reason = why
 	p.evictedUntil = t.now.Add(outlier.Eviction(p.evictions, t.cfg.MaxEviction, t.unit()))
@@ -424,19 +424,19 @@ func (t *Table) evict(m *member, why Reason, detail string) {
 	if t.now.Sub(m.since) > t.cfg.MaxEviction {
 		m.peer.evictions = 0 // after MaxEviction in its place, k starts at 0 again
 	}
-	t.putOut(m.peer, detail)
-	t.dismiss(m, why, detail)
+	t.evictPeer(m.peer, detail)
+	t.removeMember(m, why, detail)
 	t.rank(ByHealth)
 }
 
-// dismiss removes a member from the pool. A backup is promoted immediately in place of a
+// removeMember removes a member from the pool. A backup is promoted immediately in place of a
 // primary; the vacant place is filled after a wait.
-func (t *Table) dismiss(m *member, why Reason, detail string) {
+func (t *Table) removeMember(m *member, why Reason, detail string) {
 	switch m.role {
 	case NoRole:
 		t.joining = without(t.joining, m)
 		if m.replaces != nil {
-			t.postpone(m.replaces, m.because)
+			t.postpone(m.replaces, m.reason)
 		}
 	case Primary:
 		i := slices.Index(t.primaries, m)
@@ -445,7 +445,7 @@ func (t *Table) dismiss(m *member, why Reason, detail string) {
 			t.primaries[i].role = Primary
 			t.release(m, why, detail)
 			t.note(Event{Kind: Promoted, Peer: t.primaries[i].peer.ID, Role: Primary, Detail: "in place of " + m.peer.ID})
-			t.vacate()
+			t.scheduleFill()
 			return
 		}
 		t.primaries = slices.Delete(t.primaries, i, i+1)
@@ -453,7 +453,7 @@ func (t *Table) dismiss(m *member, why Reason, detail string) {
 		t.backups = without(t.backups, m)
 	}
 	t.release(m, why, detail)
-	t.vacate()
+	t.scheduleFill()
 }
 
 // release drains the connections of a member that has been removed from its list, and
@@ -475,8 +475,8 @@ func (t *Table) release(m *member, why Reason, detail string) {
 	}
 }
 
-// vacate schedules when the next vacant place may be filled.
-func (t *Table) vacate() {
+// scheduleFill schedules when the next vacant place may be filled.
+func (t *Table) scheduleFill() {
 	t.due = append(t.due, t.now.Add(t.between(t.cfg.ReplenishMin, t.cfg.ReplenishMax)))
 }
 

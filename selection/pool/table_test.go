@@ -140,13 +140,13 @@ func TestCancelledAndShedRequestsAreNoFailures(t *testing.T) {
 }
 
 // A hundred requests a second for ten seconds at each share of failures.
-func TestOnePercentOfFailuresEvictsNobodyAndTwentyPercentTheGuilty(t *testing.T) {
+func TestOnePercentOfFailuresEvictsNoPeerAndTwentyPercentTheFailingOne(t *testing.T) {
 	for _, c := range []struct {
-		name             string
-		everybody, first float64
-		evicted          bool
+		name       string
+		all, first float64
+		evicted    bool
 	}{
-		{"nobody fails", 0, 0, false},
+		{"none fails", 0, 0, false},
 		{"1 % background", 0.01, 0.01, false},
 		{"3 % background", 0.03, 0.03, false},
 		{"one fails at 20 %", 0, 0.2, true},
@@ -159,7 +159,7 @@ func TestOnePercentOfFailuresEvictsNobodyAndTwentyPercentTheGuilty(t *testing.T)
 		first := r.status().Primaries[0]
 		r.told()
 		r.traffic(1000, func(id string) (selection.Outcome, time.Duration) {
-			share := c.everybody
+			share := c.all
 			if id == first {
 				share = c.first
 			}
@@ -206,7 +206,7 @@ func TestASlowPeerIsEvictedAndASlowFleetIsNot(t *testing.T) {
 	want(t, "the only peer", alone.told(Evicted), []string(nil))
 }
 
-func TestOneLongRequestEvictsNobody(t *testing.T) {
+func TestOneLongRequestEvictsNoPeer(t *testing.T) {
 	for at := range 20 {
 		r := newRig(t, config()).update(relays(8))
 		first, n := r.status().Primaries[0], 0
@@ -409,7 +409,7 @@ func TestAPeerThatRefusesIsNotCalledInACircleAndAnotherTakesThePlace(t *testing.
 	all.update(relays(3))
 	_, err := all.Acquire(Request{}, all.now)
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), "tried again in") {
-		t.Errorf("nobody lets itself be connected to: %v", err)
+		t.Errorf("no peer accepts connections: %v", err)
 	}
 	all.refuse = nil
 	all.wait(2 * time.Second)
@@ -436,7 +436,7 @@ func TestAPeerThatIsGoneLosesItsPlaceAndItsKeys(t *testing.T) {
 	}
 }
 
-func TestNobodyIsPromotedWhoGoesAtTheSameTime(t *testing.T) {
+func TestNoBackupIsPromotedThatLeavesAtTheSameTime(t *testing.T) {
 	r := newRig(t, config()).update(relays(8))
 	s := r.status()
 	gone := append(s.Backups[:1:1], s.Primaries[0])
@@ -499,4 +499,8 @@ func (r *rig) linkOf(id string) LinkID {
 	}
 	r.t.Fatalf("%s is not connected", id)
 	return 0
+}
+
+func TestAnUnknownRoleOrKindHasATextAndDoesNotPanic(t *testing.T) {
+	want(t, "texts", fmt.Sprint(Role(9), Kind(99)), "role(9) kind(99)")
 }

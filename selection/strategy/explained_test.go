@@ -19,7 +19,7 @@ func TestAnExplainedPickIsAPickAndCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := s.PickExplained(Request{Key: "a"}); !errors.Is(d.Err, ErrNoEndpoints) || d.Winner != nil {
-		t.Errorf("nobody is there: %+v", d)
+		t.Errorf("no endpoint: %+v", d)
 	}
 	if err := s.Update([]Endpoint{{ID: "1", Node: "w1", Weight: 1}, {ID: "2", Node: "w2", Weight: 1}}); err != nil {
 		t.Fatal(err)

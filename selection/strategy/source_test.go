@@ -155,7 +155,7 @@ func TestExcludedOneByOneEveryNodeHasItsTurn(t *testing.T) {
 	for _, text := range []string{Stable, StableSHA256, "manual;preferred=300,200,100", "ordered;preferred=300,200", Random, Slots, "slots;samples=1"} {
 		s := over(t, text, "100", "200", "300")
 		var tried []string
-		r := Request{Key: "stable_key", Excluded: [][]string{nil, {"nobody"}}}
+		r := Request{Key: "stable_key", Excluded: [][]string{nil, {"absent"}}}
 		for range 3 {
 			e, err := s.Pick(r)
 			if err != nil {

@@ -60,7 +60,7 @@ type Spec struct {
 	// with the same outdated loads do not all choose the same endpoint: 0 (off) to 64,
 	// default 4.
 	SlotJitter int
-	// Fresh is the age up to which a sighting counts: slots picks only endpoints that were
+	// Fresh is the age up to which a sign of life counts: slots picks only endpoints that were
 	// seen within this time. Default 10 s.
 	Fresh time.Duration
 

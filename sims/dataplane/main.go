@@ -60,7 +60,7 @@ func start() error {
 	flag.IntVar(&o.rounds, "rounds", 5, "how many times each proxy is measured per size")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "length of one measurement, whole seconds")
 	flag.StringVar(&sizes, "sizes", "128,16384", "body sizes in bytes, comma-separated")
-	flag.StringVar(&o.target, "target", "relay", "what is held against HAProxy: relay (the binary with 6 workers) or lean (the engine alone)")
+	flag.StringVar(&o.target, "target", "relay", "the proxy to compare with HAProxy: relay (the binary with 6 workers) or lean (the engine alone)")
 	flag.IntVar(&o.connections, "connections", 32, "client connections")
 	flag.Parse()
 	o.sizes = strings.Split(sizes, ",")

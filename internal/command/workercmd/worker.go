@@ -23,7 +23,7 @@ func Command() *cobra.Command {
 	s.Declare(set)
 	d := &command.Daemon{
 		Name: "worker", Short: "offers the services of this host to the relays",
-		Long: "A worker runs beside the instances of one or more services and tells the relays\n" +
+		Long: "A worker runs next to the instances of one or more services and announces to relays\n" +
 			"where they are. With a certificate, relays reach them through it, over mutual TLS;\n" +
 			"otherwise traffic does not pass through it. Without a verb it runs.",
 		Example:  "  worker run --cluster shop --environment prod --join 10.0.0.1:7400 --service billing=127.0.0.1:9000\n  worker --config worker.yaml",

@@ -202,7 +202,7 @@ func (t *Tab) Await(what, condition string) error {
 		}
 		if time.Now().After(deadline) {
 			text, textErr := Evaluate[string](t, "document.body.innerText")
-			return errors.Join(fmt.Errorf("waited in vain until %s; the page says:\n%s", what, text), err, textErr)
+			return errors.Join(fmt.Errorf("%s did not happen in time; the page shows:\n%s", what, text), err, textErr)
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):

@@ -39,8 +39,8 @@ func TestTheGossipKeyAloneGetsNoRequest(t *testing.T) {
 	}
 }
 
-// TestGoodbyesOfAnotherEndNoService has an outsider say goodbye for every worker.
-func TestGoodbyesOfAnotherEndNoService(t *testing.T) {
+// TestLeaveNoticesOfAnotherEndNoService has an outsider say goodbye for every worker.
+func TestLeaveNoticesOfAnotherEndNoService(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
 	o := newOutsider(t, f)

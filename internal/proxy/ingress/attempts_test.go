@@ -376,7 +376,7 @@ func TestADialThatRanOutOfItsOwnTimeIsNoTimeoutOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestARelayThatCanOpenNoConnectionSaysSoAndBlamesNoWorker(t *testing.T) {
+func TestARelayThatCanOpenNoConnectionReportsItAndBlamesNoWorker(t *testing.T) {
 	socket := func(err error) error {
 		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", err)}
 	}

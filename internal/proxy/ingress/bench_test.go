@@ -141,7 +141,7 @@ func BenchmarkAdmissionTraced(b *testing.B) {
 func BenchmarkRefusal(b *testing.B) {
 	h := handlerFor(b, "127.0.0.1:1")
 	r := httptest.NewRequest("GET", "/", nil)
-	r.Header.Set(wire.ServiceHeader, "nobody")
+	r.Header.Set(wire.ServiceHeader, "absent")
 	w := discard{http.Header{}}
 	b.ReportAllocs()
 	for b.Loop() {

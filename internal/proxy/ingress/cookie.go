@@ -88,7 +88,7 @@ func NewCookies(cfg CookieConfig) *Cookies {
 		return nil
 	}
 	events := promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_session_cookies_total", Help: "Session cookies by service and event: issued with an answer; accepted, the request goes where its cookie says; no_key, none was issued or judged because this relay has no shared key yet; and why one was refused: malformed, signature, service (it is another service's), expired, endpoint_gone (not among the endpoints of this relay), endpoint_unusable (evicted or without room).",
+		Name: "ringway_relay_session_cookies_total", Help: "Session cookies by service and event: issued with an answer; accepted, the request goes to the endpoint of its cookie; no_key, none was issued or judged because this relay has no shared key yet; and why one was refused: malformed, signature, service (it is another service's), expired, endpoint_gone (not among the endpoints of this relay), endpoint_unusable (evicted or without room).",
 	}, []string{"service", "event"})
 	c := &Cookies{make(map[string]*serviceCookie, len(cfg.Names))}
 	for service, name := range cfg.Names {

@@ -69,7 +69,7 @@ func TestATokenCountsOnlyAsLongAndWhereItWasSignedFor(t *testing.T) {
 		"long over":                         {in(-20*365*cookieLife, "echo", testKeys{"now"}), cookieExpired, false},
 		"of a relay whose clock is ahead":   {in(cookieLife+cookieSkew, "echo", testKeys{"now"}), cookieAccepted, false},
 		"good for longer than any is":       {in(cookieLife+cookieSkew+time.Second, "echo", testKeys{"now"}), cookieExpired, false},
-		"good for ever":                     {token{expires: 1<<64 - 1, service: echo.service}.encode(testKeys{"now"}), cookieExpired, false},
+		"without an end":                    {token{expires: 1<<64 - 1, service: echo.service}.encode(testKeys{"now"}), cookieExpired, false},
 		"signed with a former key":          {in(cookieLife, "echo", testKeys{"before"}), cookieAccepted, true},
 		"signed with a key that is unknown": {in(cookieLife, "echo", testKeys{"other"}), cookieForged, false},
 		"of another service":                {in(cookieLife, "billing", testKeys{"now"}), cookieForeign, false},

@@ -23,7 +23,7 @@ func (t *try) takeDeadline() bool {
 		return false
 	case given && left == 0:
 		t.answer(failure{Text: "the deadline that the request came with was over", Code: wire.CodeTimeout, Service: t.service.Name}, t.began)
-		t.verdict = selection.Cancelled // the service was not asked
+		t.circuitOutcome = selection.Cancelled // the service was not asked
 		return false
 	case given:
 		t.limited, t.latest = true, t.began+left

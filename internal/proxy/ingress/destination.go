@@ -69,7 +69,7 @@ func (t *try) relayAnswered(r upstream.Result) {
 
 // relayFailed reports a failed attempt to the pool.
 func (t *try) relayFailed(f attempt) {
-	if !f.blameless() && !f.full {
+	if !f.notCounted() && !f.full {
 		t.at.relay.Report(selection.Failure)
 	}
 	switch {

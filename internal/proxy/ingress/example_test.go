@@ -34,7 +34,7 @@ func Example() {
 		Self: "relay-1", Services: one{service}, Epoch: time.Now(), Timeout: time.Second, MaxAttempts: 5, MaxInFlight: 100,
 		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	})
-	for _, name := range []string{"greeter", "nobody"} {
+	for _, name := range []string{"greeter", "absent"} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set(wire.ServiceHeader, name)
 		w := httptest.NewRecorder()
@@ -43,5 +43,5 @@ func Example() {
 	}
 	// Output:
 	// 200 hello from the worker, 192.0.2.1
-	// 404 {"error":"no worker offers or recently offered the service \"nobody\"","code":"unknown_service","service":"nobody"}
+	// 404 {"error":"no worker offers or recently offered the service \"absent\"","code":"unknown_service","service":"absent"}
 }

@@ -37,8 +37,8 @@ type failure struct {
 	Service  string    `json:"service,omitempty"`
 	Attempts []Attempt `json:"attempts,omitempty"`
 
-	detail string        // added to Text for operators: it may name workers, addresses and certificates
-	after  time.Duration // Retry-After, rounded up; 0 means none
+	detail     string        // added to Text for operators: it may name workers, addresses and certificates
+	retryAfter time.Duration // Retry-After, rounded up; 0 means none
 }
 
 // details returns Text with the detail.
@@ -51,7 +51,7 @@ func (f failure) details() string {
 
 // overCapacity makes f the answer to a request for which no worker has a slot.
 func (f *failure) overCapacity() {
-	f.Text, f.Code, f.after = "the workers of this service that this relay can reach have as many requests as they take", wire.CodeOverloaded, retryAfter
+	f.Text, f.Code, f.retryAfter = "the workers of this service that this relay can reach have as many requests as they take", wire.CodeOverloaded, retryAfter
 }
 
 // retryAfter is the Retry-After of a relay that is overloaded or not ready. One second
@@ -68,8 +68,8 @@ func (f failure) write(w http.ResponseWriter, exposed bool) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	if f.after > 0 {
-		h.Set("Retry-After", strconv.Itoa(int((f.after+time.Second-1)/time.Second)))
+	if f.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((f.retryAfter+time.Second-1)/time.Second)))
 	}
 	body, _ := json.Marshal(f) // strings can always be encoded
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))

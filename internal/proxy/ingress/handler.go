@@ -138,7 +138,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		service.InFlight.Add(-1)
 		h.cfg.Metrics.of(service).overloaded(limitFixed)
 		h.refuse(w, r, service, failure{
-			Text: fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight), Code: wire.CodeOverloaded, after: retryAfter,
+			Text: fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight), Code: wire.CodeOverloaded, retryAfter: retryAfter,
 		})
 		return
 	}
@@ -148,7 +148,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		client := clientAddr(r.RemoteAddr)
 		if !service.Clients.Enter(client, limit) {
 			h.refuse(w, r, service, failure{
-				Text: fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit), Code: wire.CodeClientLimit, after: retryAfter,
+				Text: fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit), Code: wire.CodeClientLimit, retryAfter: retryAfter,
 			})
 			return
 		}
@@ -158,7 +158,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if waits && !service.Waiting.Enter() {
 		h.cfg.Metrics.of(service).overloaded(limitAdaptive)
 		h.refuse(w, r, service, failure{
-			Text: "more requests of this service wait for their answers than its endpoints complete in time", Code: wire.CodeOverloaded, after: retryAfter,
+			Text: "more requests of this service wait for their answers than its endpoints complete in time", Code: wire.CodeOverloaded, retryAfter: retryAfter,
 		})
 		return
 	}
@@ -194,7 +194,7 @@ func (h *Handler) refuseUnknown(w http.ResponseWriter, r *http.Request, name str
 	case name == "":
 		f = failure{Text: "the request names no service: set the " + wire.ServiceHeader + " header, or use a host or path that the relay has a route for", Code: wire.CodeBadRequest}
 	case !informed:
-		f.Text, f.Code, f.after = "this relay does not know yet which services there are", wire.CodeNotReady, retryAfter
+		f.Text, f.Code, f.retryAfter = "this relay does not know yet which services there are", wire.CodeNotReady, retryAfter
 	}
 	h.cfg.Metrics.unnamed(f.Code)
 	h.traceRefusal(r, f)
@@ -270,23 +270,23 @@ func (t *try) guarded(circuits *circuit.Breakers) {
 		t.refuse(err)
 		return
 	}
-	defer func() { ticket.Done(t.verdict) }() // also if a panic aborts the answer
+	defer func() { ticket.Done(t.circuitOutcome) }() // also if a panic aborts the answer
 	t.run()
 }
 
 // refuse answers a request that the circuit did not allow.
 func (t *try) refuse(err error) {
-	f := failure{Text: err.Error(), Code: wire.CodeCircuitOpen, Service: t.service.Name, after: retryAfter}
+	f := failure{Text: err.Error(), Code: wire.CodeCircuitOpen, Service: t.service.Name, retryAfter: retryAfter}
 	var open *circuit.NotHealthyError
 	if errors.As(err, &open) {
 		f.Text = fmt.Sprintf("too many requests of caller %.128q to this service failed lately: it is not asked again before the time in Retry-After", open.Caller)
-		f.after = max(f.after, open.RetryAfter)
+		f.retryAfter = max(f.retryAfter, open.RetryAfter)
 	}
 	t.answer(f, time.Since(t.handler.cfg.Epoch))
 }
 
-// verdictOf returns the outcome of an answer for the circuit of its caller.
-func verdictOf(r upstream.Result) selection.Outcome {
+// circuitOutcomeOf returns the outcome of an answer for the circuit of its caller.
+func circuitOutcomeOf(r upstream.Result) selection.Outcome {
 	switch {
 	case r.Shed:
 		return selection.Cancelled
@@ -296,8 +296,8 @@ func verdictOf(r upstream.Result) selection.Outcome {
 	return selection.Success
 }
 
-// verdictOfCode returns the outcome of an answer of this relay for the circuit.
-func verdictOfCode(c wire.Code) selection.Outcome {
+// circuitOutcomeOfCode returns the outcome of an answer of this relay for the circuit.
+func circuitOutcomeOfCode(c wire.Code) selection.Outcome {
 	if c == wire.CodeUpstreamFailed || c == wire.CodeTimeout {
 		return selection.Failure
 	}

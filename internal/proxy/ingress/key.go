@@ -71,7 +71,7 @@ func ParseKeySources(text string) (KeySources, error) {
 		sources = append(sources, source)
 	}
 	if len(sources) > maxKeySources {
-		return nil, fmt.Errorf("%d sources, at most %d are looked at", len(sources), maxKeySources)
+		return nil, fmt.Errorf("%d sources, at most %d are read", len(sources), maxKeySources)
 	}
 	return sources, nil
 }
@@ -87,7 +87,7 @@ func parseKeySource(text string) (KeySource, error) {
 			return s, fmt.Errorf("%s is the relays' own header, no key of a client", s.name)
 		}
 		if s.name == "Host" || s.name == "Transfer-Encoding" || s.name == "Trailer" {
-			return s, fmt.Errorf("%s is not among the fields that a relay looks at", s.name)
+			return s, fmt.Errorf("%s is not among the fields that a relay reads", s.name)
 		}
 		return s, nil
 	case kind == keyCookie && httpguts.ValidHeaderFieldName(name): // the name of a cookie is a token as well

@@ -250,7 +250,7 @@ func TestOnlyASidecarsWordDecides(t *testing.T) {
 
 // A refusal before the body is read leaves nothing that could be taken for the
 // client's next request.
-func TestABodyThatNobodyReadIsNeverTakenForARequest(t *testing.T) {
+func TestAnUnreadBodyIsNeverTakenForARequest(t *testing.T) {
 	addr := relayTo(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		w.Header().Set("Connection", "close")

@@ -200,11 +200,11 @@ func has(t *testing.T, s tracingtest.Span, want map[string]string) {
 	}
 }
 
-func TestARequestThatIsNotSampledSaysSoToTheWorkerAndSendsNothing(t *testing.T) {
+func TestARequestThatIsNotSampledPassesThatToTheWorkerAndExportsNothing(t *testing.T) {
 	var seen headers
 	h := tracedTo(t, 0, endpoint(t, &seen))
 	for _, parent := range []string{"", strings.TrimSuffix(callers, "01") + "00", "garbage"} {
-		ask(h, "echo", "traceparent: "+parent, "tracestate: of=nobody")
+		ask(h, "echo", "traceparent: "+parent, "tracestate: of=absent")
 		got := seen.of("Traceparent")
 		if len(got) != 1 || !strings.HasSuffix(got[0], "-00") || got[0] == parent {
 			t.Errorf("%q became %q", parent, got)
@@ -246,11 +246,11 @@ func TestHowARequestEndedIsInItsSpan(t *testing.T) {
 		failed        bool
 		spans         int
 	}{
-		{"nobody there", "echo", closed(t), map[string]string{"ringway.outcome": "failed", "error.type": "upstream_failed", "http.response.status_code": "502", "ringway.attempts": "1"}, true, 2},
+		{"no listener", "echo", closed(t), map[string]string{"ringway.outcome": "failed", "error.type": "upstream_failed", "http.response.status_code": "502", "ringway.attempts": "1"}, true, 2},
 		{"the worker's own failure", "echo", endpoint(t, &headers{status: 500}), map[string]string{"ringway.outcome": "5xx", "http.response.status_code": "500", "error.type": ""}, true, 2},
 		{"the worker's refusal", "echo", endpoint(t, &headers{status: 404}), map[string]string{"ringway.outcome": "4xx", "http.response.status_code": "404"}, false, 2},
 		{"a broken answer", "echo", endpoint(t, broken{}), map[string]string{"ringway.outcome": "aborted"}, true, 2},
-		{"an unknown service", "nobody", closed(t), map[string]string{"ringway.outcome": "failed", "error.type": "unknown_service", "http.response.status_code": "404"}, false, 1},
+		{"an unknown service", "absent", closed(t), map[string]string{"ringway.outcome": "failed", "error.type": "unknown_service", "http.response.status_code": "404"}, false, 1},
 		{"no service", "", closed(t), map[string]string{"error.type": "bad_request", "http.response.status_code": "400"}, false, 1},
 	} {
 		h := tracedTo(t, 1, c.addr)

@@ -304,7 +304,7 @@ func TestTheKeyDecidesAndStaysOnTheRelaysSide(t *testing.T) {
 	}
 }
 
-func TestWhyNobodyCanBePickedIsInTheAnswer(t *testing.T) {
+func TestTheReasonForNoEndpointIsInTheAnswer(t *testing.T) {
 	f := newFront(t, 2, http.NotFoundHandler())
 	f.choose("manual;preferred=w8,w9")
 	resp := f.get("/", "")
@@ -330,6 +330,6 @@ func TestEveryDecisionIsInTheLogWhenItIsAskedFor(t *testing.T) {
 	req.Header.Set(wire.ServiceHeader, "echo")
 	f.handlerWith(slog.LevelInfo).ServeHTTP(httptest.NewRecorder(), req)
 	if log := f.log.String(); log != before {
-		t.Errorf("nobody asked:\n%s", strings.TrimPrefix(log, before))
+		t.Errorf("without a request:\n%s", strings.TrimPrefix(log, before))
 	}
 }

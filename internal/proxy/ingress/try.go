@@ -39,17 +39,17 @@ type try struct {
 	failed []Attempt
 	// misdirected counts the attempts that a relay refused because, in its view, it does not
 	// serve the service.
-	misdirected int
-	full        bool              // a worker refused because all its slots are in use
-	short       string            // the exhausted resource of this relay at the last attempt
-	verdict     selection.Outcome // for the caller's circuit
-	body        replay            // used if an endpoint passes requests on
-	session     session           // by the session cookie
-	spans       *spans            // nil if requests are not traced
-	from        origin
-	exposed     bool          // the answer may show where the request went
-	waits       bool          // counted among the requests of the service that wait for an answer
-	lostAfter   time.Duration // how long the client waited before it left or its time ran out
+	misdirected    int
+	full           bool              // a worker refused because all its slots are in use
+	short          string            // the exhausted resource of this relay at the last attempt
+	circuitOutcome selection.Outcome // for the caller's circuit
+	body           replay            // used if an endpoint passes requests on
+	session        session           // by the session cookie
+	spans          *spans            // nil if requests are not traced
+	from           origin
+	exposed        bool          // the answer may show where the request went
+	waits          bool          // counted among the requests of the service that wait for an answer
+	lostAfter      time.Duration // how long the client waited before it left or its time ran out
 
 	// The state of the current attempt.
 	at            chosen
@@ -146,7 +146,7 @@ func (t *try) run() {
 				t.finished(outcomeCancelled, now-t.began)
 			} else {
 				t.finished(outcomeAborted, now-t.began)
-				t.verdict = selection.Failure
+				t.circuitOutcome = selection.Failure
 			}
 			// The status line is already sent: only a broken connection shows the client that
 			// the rest is missing.
@@ -211,9 +211,9 @@ func (t *try) judge(f *attempt, now time.Duration) {
 	case !f.timeout, f.local:
 	case t.cut:
 		f.reason = stageAttemptTimeout
-		f.hasty = t.timeout < cfg.Timeout && now-t.sent < cfg.AttemptTimeout
+		f.clientDeadline = t.timeout < cfg.Timeout && now-t.sent < cfg.AttemptTimeout
 	default:
-		f.hasty = t.limited && t.timeout < cfg.Timeout
+		f.clientDeadline = t.limited && t.timeout < cfg.Timeout
 	}
 }
 
@@ -310,7 +310,7 @@ func (t *try) succeeded(r upstream.Result) {
 	} else {
 		t.workerEnded()
 	}
-	t.verdict = verdictOf(r)
+	t.circuitOutcome = circuitOutcomeOf(r)
 	if t.spans != nil {
 		t.spans.endAttempt(r)
 		t.spans.status = r.Status
@@ -372,11 +372,11 @@ func (t *try) answerNoEndpoint(err error) {
 	case t.ranOut:
 		f.Text, f.Code = t.outOfTime(), wire.CodeTimeout
 	case t.short != "":
-		t.blameUs(&f)
+		t.markLocal(&f)
 	case t.full || errors.Is(err, selection.ErrFull):
 		f.overCapacity()
 	case t.allMisdirected():
-		f.Text, f.Code, f.after = textMisdirected, wire.CodeNotReady, retryAfter
+		f.Text, f.Code, f.retryAfter = textMisdirected, wire.CodeNotReady, retryAfter
 	case len(t.failed) > 0:
 		f.Text, f.Code = "every endpoint that this relay can reach failed", wire.CodeUpstreamFailed
 	case t.hop && !errors.Is(err, pool.ErrNoPeers):
@@ -395,16 +395,16 @@ func (t *try) answerFailed(a attempt, now time.Duration) {
 	case a.full:
 		f.overCapacity()
 	case t.short != "":
-		t.blameUs(&f)
+		t.markLocal(&f)
 	case t.allMisdirected():
-		f.Text, f.Code, f.detail, f.after = textMisdirected, wire.CodeNotReady, "", retryAfter
+		f.Text, f.Code, f.detail, f.retryAfter = textMisdirected, wire.CodeNotReady, "", retryAfter
 	}
 	t.answer(f, now)
 }
 
-// blameUs makes f the answer of a relay that could open no connection.
-func (t *try) blameUs(f *failure) {
-	f.Text, f.Code, f.after = "this relay is out of "+t.short+" and could open no connection", wire.CodeExhausted, retryAfter
+// markLocal makes f the answer of a relay that could open no connection.
+func (t *try) markLocal(f *failure) {
+	f.Text, f.Code, f.retryAfter = "this relay is out of "+t.short+" and could open no connection", wire.CodeExhausted, retryAfter
 }
 
 const textMisdirected = "the relays that serve this service do not know yet that they do"
@@ -439,7 +439,7 @@ func (t *try) answerBadRequest(a attempt, now time.Duration) {
 
 func (t *try) answer(f failure, now time.Duration) {
 	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "err", f.details(), "attempts", f.Attempts)
-	t.verdict = verdictOfCode(f.Code)
+	t.circuitOutcome = circuitOutcomeOfCode(f.Code)
 	if f.Code == wire.CodeTimeout {
 		t.lostAfter = now - t.began
 	}
@@ -458,7 +458,7 @@ type attempt struct {
 	stage                                          upstream.Stage // 0 if it failed in none
 	sent, committed, bodyConsumed, client, timeout bool
 	stale                                          bool
-	hasty                                          bool   // the client's own deadline ended it
+	clientDeadline                                 bool   // the client's own deadline ended it
 	repeated                                       bool   // another attempt blames the endpoint for the same failure
 	unanswered                                     bool   // the endpoint sent nothing
 	full                                           bool   // all slots of the worker are in use
@@ -496,14 +496,14 @@ func attemptFailure(err error) attempt {
 	return a
 }
 
-// blameless reports whether the endpoint is not the cause of the failure.
-func (a attempt) blameless() bool {
-	return a.client || a.stale || a.hasty || a.repeated || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected)
+// notCounted reports whether the endpoint is not the cause of the failure.
+func (a attempt) notCounted() bool {
+	return a.client || a.stale || a.clientDeadline || a.repeated || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected)
 }
 
 func (a attempt) outcome() selection.Outcome {
 	switch {
-	case a.blameless():
+	case a.notCounted():
 		return selection.Cancelled
 	case a.full && a.load < 0:
 		return selection.Full

@@ -49,7 +49,7 @@ func newClientBody(w http.ResponseWriter, r *http.Request, g *progress) *clientB
 	g.watchBody()
 	// A stream in both directions over HTTP/2 may stay open without a byte until the
 	// endpoint answers.
-	g.owed.Store(r.ContentLength >= 0 || r.ProtoMajor == 1)
+	g.bodyNeeded.Store(r.ContentLength >= 0 || r.ProtoMajor == 1)
 	if r.ProtoMajor == 1 {
 		// Otherwise net/http reads the whole body before it writes a head.
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -141,7 +141,7 @@ func (b *clientBody) stop() {
 	if !b.mu.TryLock() {
 		b.cut.Store(true)
 		client := http.NewResponseController(b.w)
-		if client.SetReadDeadline(past) != nil {
+		if client.SetReadDeadline(expiredDeadline) != nil {
 			_ = b.body.Close()
 		}
 		b.mu.Lock()

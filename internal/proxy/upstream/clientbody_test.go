@@ -47,7 +47,7 @@ func (c *interruptible) SetReadDeadline(time.Time) error {
 
 // The HTTP/2 transport closes a body whenever it hears that nobody wants the rest,
 // also while Carry does.
-func TestABodyIsStoppedOnceAndNobodyTouchesTheClientAfterwards(t *testing.T) {
+func TestABodyIsStoppedOnceAndTheClientIsNotTouchedAfterwards(t *testing.T) {
 	c := &interruptible{reading: make(chan struct{}), setting: make(chan struct{}), proceed: make(chan struct{}), over: make(chan struct{})}
 	b := &clientBody{body: c, w: c, length: noLength}
 	var all sync.WaitGroup

@@ -71,7 +71,7 @@ func (c *conn) stale() bool {
 // deadline in the past keeps the read from reaching the socket. crypto/tls does not keep
 // such an error.
 func (c *conn) readAhead() bool {
-	if c.SetReadDeadline(past) != nil {
+	if c.SetReadDeadline(expiredDeadline) != nil {
 		return true
 	}
 	n, err := c.Read(c.probe.buf[:])

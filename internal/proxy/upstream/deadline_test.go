@@ -102,7 +102,7 @@ func TestTheDeadlineCountsFromTheEndOfTheBodyAndNoLaterThanTheLatest(t *testing.
 }
 
 // Which timer fires first must not decide what the error says.
-func TestADialThatRanOutOfItsOwnTimeSaysSo(t *testing.T) {
+func TestADialThatRanOutOfItsOwnTimeReportsIt(t *testing.T) {
 	t.Parallel()
 	dials := map[string]func(context.Context, string, string) (net.Conn, error){
 		"the context ends it": func(ctx context.Context, _, _ string) (net.Conn, error) {

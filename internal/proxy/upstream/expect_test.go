@@ -42,7 +42,7 @@ func expectContinue(t *testing.T, addr string) (*net.TCPConn, *http.Response) {
 	return conn.(*net.TCPConn), resp
 }
 
-func TestABodyThatNobodyAskedForReachesAnEndpointThatWaitsForIt(t *testing.T) {
+func TestAnUnrequestedBodyReachesAnEndpointThatWaitsForIt(t *testing.T) {
 	in := startIngress(t, newPool(t, upstream.Config{Address: answersFirst(t)}), nil)
 	conn, resp := expectContinue(t, in.addr)
 	_, _ = io.WriteString(conn, "hello")

@@ -49,8 +49,8 @@ type flight struct {
 
 	sent, committed, consumed bool
 	heard                     bool // at least one byte came back
-	// unasked sends the body if the endpoint answered without asking for it.
-	unasked *sender
+	// unsolicited sends the body if the endpoint answered without asking for it.
+	unsolicited *sender
 }
 
 var flights = sync.Pool{New: func() any {
@@ -60,7 +60,7 @@ var flights = sync.Pool{New: func() any {
 }}
 
 func (f *flight) free() {
-	f.p, f.w, f.r, f.c, f.sender, f.unasked = nil, nil, nil, nil, nil, nil
+	f.p, f.w, f.r, f.c, f.sender, f.unsolicited = nil, nil, nil, nil, nil, nil
 	f.progress.w, f.progress.tunnel = nil, nil
 	f.x = Exchange{}
 	f.upgrade = ""
@@ -123,7 +123,7 @@ func (f *flight) reset() {
 	f.sender = nil
 	f.trailers = f.trailers[:0]
 	f.res = Result{Load: -1}
-	f.unasked = nil
+	f.unsolicited = nil
 	f.sent, f.committed, f.consumed, f.heard = false, false, false, false
 }
 
@@ -231,7 +231,7 @@ func (f *flight) send() *Error {
 // readInline reads a whole body into b.
 func (f *flight) readInline(b []byte) error {
 	g := &f.progress
-	g.owed.Store(true)
+	g.bodyNeeded.Store(true)
 	g.inline.Store(true)
 	g.reading.Store(true)
 	g.watchBody()
@@ -263,7 +263,7 @@ func (f *flight) awaitContinue() *Error {
 	for f.from == f.to {
 		if err := f.fillIn(); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) && f.r.Context().Err() == nil {
-				break // send the body unasked
+				break // send the body before the endpoint asks for it
 			}
 			return f.fail(StageHead, err)
 		}
@@ -279,7 +279,7 @@ func (f *flight) awaitContinue() *Error {
 			return err
 		}
 		if f.head.status >= 200 || f.head.status == http.StatusSwitchingProtocols {
-			f.unasked, f.sender = f.sender, nil // finalHead continues from here
+			f.unsolicited, f.sender = f.sender, nil // finalHead continues from here
 			return nil
 		}
 		if f.head.status == http.StatusContinue {
@@ -293,7 +293,7 @@ func (f *flight) awaitContinue() *Error {
 
 // finalHead reads up to the final response head and leaves its bytes at f.from.
 func (f *flight) finalHead() *Error {
-	if f.unasked != nil {
+	if f.unsolicited != nil {
 		return nil
 	}
 	for range max1xx {
@@ -451,7 +451,7 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 // request body has not been read completely. Otherwise the rest of the body could be read
 // as a new request.
 func (f *flight) closeUnread() {
-	if f.r.ProtoMajor == 1 && (f.unasked != nil || f.sender != nil && !f.sender.body.ended.Load()) {
+	if f.r.ProtoMajor == 1 && (f.unsolicited != nil || f.sender != nil && !f.sender.body.ended.Load()) {
 		f.w.Header()["Connection"] = []string{"close"}
 	}
 }
@@ -489,7 +489,7 @@ func (f *flight) bodyArrived() bool {
 func (f *flight) clean() bool {
 	// RFC 9110 §8.6: a 204 has no length. An endpoint that declares one may send a body.
 	forbidden := f.head.status == http.StatusNoContent && f.head.declaresBody()
-	return !f.head.close && f.body.kind != bodyToClose && f.from == f.to && f.sent && f.unasked == nil && !forbidden
+	return !f.head.close && f.body.kind != bodyToClose && f.from == f.to && f.sent && f.unsolicited == nil && !forbidden
 }
 
 // copyBody passes the body on as it arrives. It flushes only before it must wait for more,
@@ -519,11 +519,11 @@ func (f *flight) copyBody() *Error {
 				}
 				unflushed = false
 			}
-			if f.unasked != nil && f.sender == nil {
+			if f.unsolicited != nil && f.sender == nil {
 				// The endpoint may need the body before it continues. The client may send the body
 				// now that it has the head, or go away, which is detected only by a read of its
 				// body.
-				f.sender = f.unasked
+				f.sender = f.unsolicited
 				f.sender.start()
 			}
 			if rerr := f.fillIn(); rerr != nil {

@@ -55,7 +55,7 @@ func TestMalformedHeadsNeverReachTheClient(t *testing.T) {
 		"framing in the trailers": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n0\r\n\r\n",
 		"head without end":        "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 70<<10),
 		"too many lines":          "HTTP/1.1 200 OK\r\n" + strings.Repeat("A: b\r\n", 20000) + "\r\n",
-		"switch nobody asked for": "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+		"unrequested switch":      "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
 		"endless early hints":     strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 30),
 		"cut in the head":         "HTTP/1.1 200 OK\r\nContent-Le",
 		"nothing":                 "",
@@ -327,7 +327,7 @@ func TestFieldsWithLineBreaksAreNeverWritten(t *testing.T) {
 	}
 }
 
-func TestShedAnswersAreTold(t *testing.T) {
+func TestShedAnswersAreReported(t *testing.T) {
 	for answer, want := range map[string]upstream.Result{
 		"429 Too Many Requests\r\n":                       {Status: 429, Load: -1, Shed: true},
 		"503 Service Unavailable\r\n":                     {Status: 503, Load: -1},

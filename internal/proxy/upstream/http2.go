@@ -43,13 +43,13 @@ type h2Conns struct {
 // one connection and not a hundred, and a failed dial would fail in the same way for each
 // request.
 type h2Opening struct {
-	done    chan struct{} // closed when cc or err is set
-	cc      *http.ClientConn
-	err     *Error
-	limit   time.Time // of the dial
-	cancel  context.CancelCauseFunc
-	waiting int  // guarded by h2Conns.mu
-	told    bool // a request has received err; guarded by h2Conns.mu
+	done        chan struct{} // closed when cc or err is set
+	cc          *http.ClientConn
+	err         *Error
+	limit       time.Time // of the dial
+	cancel      context.CancelCauseFunc
+	waiting     int  // guarded by h2Conns.mu
+	errReturned bool // a request has received err; guarded by h2Conns.mu
 }
 
 func newH2Conns(p *Pool) *h2Conns {
@@ -111,7 +111,7 @@ func (c *h2Conns) join() (_ *http.ClientConn, _ *h2Opening, began bool) {
 // await returns when the connection is open, or with an *Error. The last waiter that gives
 // up cancels the opening.
 func (c *h2Conns) await(ctx context.Context, deadline time.Time, o *h2Opening) error {
-	e := &Error{Stage: StageDial, Address: c.p.cfg.Address, late: passed(deadline)}
+	e := &Error{Stage: StageDial, Address: c.p.cfg.Address, late: hasPassed(deadline)}
 	var late <-chan time.Time
 	if !deadline.IsZero() {
 		timer := time.NewTimer(time.Until(deadline))
@@ -126,8 +126,8 @@ func (c *h2Conns) await(ctx context.Context, deadline time.Time, o *h2Opening) e
 			return nil
 		default:
 			c.mu.Lock()
-			first := !o.told
-			o.told = true
+			first := !o.errReturned
+			o.errReturned = true
 			c.mu.Unlock()
 			return o.err.ofWait(deadline, o.limit, first)
 		}
@@ -192,7 +192,7 @@ func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
 	o.cc = cc
 	if o.err != nil {
 		c.p.mu.Lock()
-		c.p.blameOnce(o.err, o.limit)
+		c.p.markRepeated(o.err, o.limit)
 		c.p.mu.Unlock()
 	}
 	c.mu.Lock()
@@ -621,7 +621,7 @@ func (s *h2Stream) fail(stage Stage, err error) *Error {
 		return e
 	}
 	// The transport may have already interrupted the read of the body.
-	if e.Timeout() && (s.progress.awaitsBody() || s.body != nil && s.progress.owed.Load() && s.body.cut.Load()) {
+	if e.Timeout() && (s.progress.awaitsBody() || s.body != nil && s.progress.bodyNeeded.Load() && s.body.cut.Load()) {
 		e.Stage, e.Err = StageClient, errBodyLate
 		return e
 	}

@@ -21,8 +21,8 @@ const (
 	restTime = 20 * time.Millisecond
 )
 
-// past is a deadline in the past: it ends reads and writes immediately.
-var past = time.Unix(1, 0)
+// expiredDeadline is a deadline in the past: it ends reads and writes immediately.
+var expiredDeadline = time.Unix(1, 0)
 
 // Pool keeps the warm connections to one endpoint and carries requests over
 // them. All methods may be called from any goroutine.
@@ -57,7 +57,7 @@ type Pool struct {
 	armed bool
 	cut   bool // Drain gave up waiting
 
-	blamed time.Time // when a dial last ran out of time with an error that is not Repeated
+	lastTimeout time.Time // when a dial last ran out of time with an error that is not Repeated
 
 	// The janitor runs twice per IdleTimeout while there are idle connections. generation
 	// counts its rounds.
@@ -91,7 +91,7 @@ func NewPool(cfg Config) (*Pool, error) {
 	p := &Pool{cfg: cfg, drained: make(chan struct{}), round: watchPeriod}
 	p.watch = time.AfterFunc(time.Hour, p.watchRound)
 	p.watch.Stop()
-	p.janitor = time.AfterFunc(time.Hour, p.cleanRound)
+	p.janitor = time.AfterFunc(time.Hour, p.closeIdle)
 	p.janitor.Stop()
 	if cfg.Protocol == H2C {
 		p.h2, p.round = newH2Conns(p), h2WatchPeriod
@@ -341,11 +341,11 @@ func (p *Pool) watchRound() {
 	for _, c := range p.busy {
 		if c.ctx.Err() != nil {
 			c.cancelled = true
-			_ = c.SetDeadline(past)
+			_ = c.SetDeadline(expiredDeadline)
 		}
 	}
 	for _, g := range p.watched {
-		g.look(p.round)
+		g.check(p.round)
 	}
 	p.serve()
 	p.armed = len(p.busy)+len(p.watched) > 0
@@ -354,9 +354,9 @@ func (p *Pool) watchRound() {
 	}
 }
 
-// cleanRound closes connections that were idle for two rounds, except the newest KeepIdle,
+// closeIdle closes connections that were idle for two rounds, except the newest KeepIdle,
 // and those that the other side has closed.
-func (p *Pool) cleanRound() {
+func (p *Pool) closeIdle() {
 	p.mu.Lock()
 	p.generation++
 	gone := p.takeStale()
@@ -448,7 +448,7 @@ func (p *Pool) Abandon() {
 	defer p.mu.Unlock()
 	for _, g := range p.watched {
 		g.abandoned.Store(true)
-		g.look(0)
+		g.check(0)
 	}
 	p.failAll(&Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrAbandoned})
 	if len(p.watched) > 0 {

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -26,10 +27,13 @@ func Sides() []string { return []string{"client", "endpoint", "both"} }
 
 // String returns one of Sides, empty for SilentNone.
 func (s Silent) String() string {
-	if s == SilentNone {
+	switch {
+	case s == SilentNone:
 		return ""
+	case int(s) <= len(Sides()):
+		return Sides()[s-1]
 	}
-	return Sides()[s-1]
+	return fmt.Sprintf("silent(%d)", s)
 }
 
 // BehindRelay returns the limit for the listeners that relays send to. It is longer than
@@ -54,14 +58,14 @@ type progress struct {
 	limit time.Duration // 0 means no limit
 	w     http.ResponseWriter
 
-	moved     atomic.Bool // since the last check of the watch
-	writing   atomic.Bool // to the client
-	sending   atomic.Bool // to the endpoint, through a tunnel
-	reading   atomic.Bool // the client's body
-	inline    atomic.Bool // the exchange itself reads the body
-	owed      atomic.Bool // the endpoint needs that body to answer
-	answering atomic.Bool // the head has arrived
-	abandoned atomic.Bool // the endpoint is known to be dead
+	moved      atomic.Bool // since the last check of the watch
+	writing    atomic.Bool // to the client
+	sending    atomic.Bool // to the endpoint, through a tunnel
+	reading    atomic.Bool // the client's body
+	inline     atomic.Bool // the exchange itself reads the body
+	bodyNeeded atomic.Bool // the endpoint needs that body to answer
+	answering  atomic.Bool // the head has arrived
+	abandoned  atomic.Bool // the endpoint is known to be dead
 
 	began  time.Time    // bodyAt counts from here; zero if there is no body
 	bodyAt atomic.Int64 // when the client's body last moved
@@ -81,7 +85,7 @@ type progress struct {
 // begin resets the state of the previous exchange.
 func (g *progress) begin(w http.ResponseWriter, limit time.Duration) {
 	g.w, g.limit = w, limit
-	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.owed, &g.answering, &g.abandoned} {
+	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.bodyNeeded, &g.answering, &g.abandoned} {
 		flag.Store(false)
 	}
 	g.began = time.Time{}
@@ -137,12 +141,12 @@ func (g *progress) waitsFor() Silent {
 
 // awaitsBody reports whether the exchange waits for a body from the client without which
 // the endpoint cannot answer.
-func (g *progress) awaitsBody() bool { return g.reading.Load() && g.owed.Load() }
+func (g *progress) awaitsBody() bool { return g.reading.Load() && g.bodyNeeded.Load() }
 
-// look ends the exchange if nothing has moved for too long. It repeats this until the
+// check ends the exchange if nothing has moved for too long. It repeats this until the
 // exchange has ended, because the exchange may just be setting its own deadlines. Pool.mu
 // is held, so the exchange cannot return to its handler meanwhile.
-func (g *progress) look(elapsed time.Duration) {
+func (g *progress) check(elapsed time.Duration) {
 	if g.stopping {
 		g.endStopped()
 		return
@@ -150,7 +154,7 @@ func (g *progress) look(elapsed time.Duration) {
 	if g.abandoned.Load() && !g.answering.Load() && g.tunnel == nil {
 		if g.c != nil {
 			g.c.cancelled = true
-			_ = g.c.SetDeadline(past)
+			_ = g.c.SetDeadline(expiredDeadline)
 		}
 		if g.cancel != nil {
 			g.cancel(ErrAbandoned)
@@ -178,21 +182,21 @@ func (g *progress) look(elapsed time.Duration) {
 // cut ends the exchange immediately, whatever it waits for. Pool.mu is held.
 func (g *progress) cut(because error) {
 	if g.tunnel != nil {
-		_ = g.tunnel.SetDeadline(past)
+		_ = g.tunnel.SetDeadline(expiredDeadline)
 	} else {
 		client := http.NewResponseController(g.w)
 		if g.writing.Load() {
-			_ = client.SetWriteDeadline(past) // over HTTP/2 this resets the stream
+			_ = client.SetWriteDeadline(expiredDeadline) // over HTTP/2 this resets the stream
 		}
 		// After the head has arrived, net/http's HTTP/2 client does not end a stream while it
 		// waits for more of the request's body.
 		if g.inline.Load() || g.cancel != nil && g.answering.Load() && g.reading.Load() {
-			_ = client.SetReadDeadline(past)
+			_ = client.SetReadDeadline(expiredDeadline)
 		}
 	}
 	if g.c != nil {
 		g.c.cancelled = true
-		_ = g.c.SetDeadline(past)
+		_ = g.c.SetDeadline(expiredDeadline)
 	}
 	if g.cancel != nil {
 		g.cancel(because)

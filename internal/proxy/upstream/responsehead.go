@@ -99,38 +99,38 @@ func (h *responseHead) parse(buf []byte) error {
 		name, value := line[f.name:f.nameEnd], line[f.value:f.valueEnd]
 		switch len(name) {
 		case 2:
-			f.hop = fold(name, "te")
+			f.hop = equalFold(name, "te")
 		case 7:
-			if fold(name, "upgrade") {
+			if equalFold(name, "upgrade") {
 				f.hop = true
-			} else if fold(name, "trailer") {
+			} else if equalFold(name, "trailer") {
 				h.hasTrailer = true
 				if t := string(value); hasToken(t, "Content-Length") || hasToken(t, "Transfer-Encoding") || hasToken(t, "Trailer") {
 					return errTrailerNames
 				}
 			}
 		case 10:
-			if fold(name, "connection") {
+			if equalFold(name, "connection") {
 				f.hop, connection = true, true
 				v := string(value)
 				h.close = h.close || hasToken(v, "close")
 				h.upgrade = h.upgrade || hasToken(v, "upgrade")
 				keepAlive = keepAlive || hasToken(v, "keep-alive")
-			} else if fold(name, "keep-alive") {
+			} else if equalFold(name, "keep-alive") {
 				f.hop = true
 			}
 		case 11:
-			if fold(name, "retry-after") {
+			if equalFold(name, "retry-after") {
 				h.retryAfter = true
 			}
 		case 12:
-			if fold(name, wire.LoadHeader) {
+			if equalFold(name, wire.LoadHeader) {
 				h.load = parseLoad(string(value))
 			}
 		case 14:
-			if fold(name, wire.FailedHeader) {
+			if equalFold(name, wire.FailedHeader) {
 				h.failed = string(value)
-			} else if fold(name, "content-length") {
+			} else if equalFold(name, "content-length") {
 				n, ok := parseLength(value)
 				if !ok {
 					return errLength
@@ -144,16 +144,16 @@ func (h *responseHead) parse(buf []byte) error {
 				h.contentLength = n
 			}
 		case 16:
-			f.hop = fold(name, "proxy-connection")
+			f.hop = equalFold(name, "proxy-connection")
 		case 17:
-			if fold(name, "transfer-encoding") {
-				if h.chunked || !fold(value, "chunked") {
+			if equalFold(name, "transfer-encoding") {
+				if h.chunked || !equalFold(value, "chunked") {
 					return errCoding
 				}
 				f.hop, h.chunked = true, true
 			}
 		case 18:
-			f.hop = fold(name, "proxy-authenticate")
+			f.hop = equalFold(name, "proxy-authenticate")
 		}
 		f.name += uint32(pos)
 		f.nameEnd += uint32(pos)
@@ -246,7 +246,7 @@ func parseField(line []byte) (f fieldSpan, err error) {
 func (h *responseHead) markNamed(buf []byte) {
 	for i := range h.fields {
 		c := &h.fields[i]
-		if !c.hop || !fold(buf[c.name:c.nameEnd], "connection") {
+		if !c.hop || !equalFold(buf[c.name:c.nameEnd], "connection") {
 			continue
 		}
 		for list := string(buf[c.value:c.valueEnd]); list != ""; {
@@ -318,8 +318,8 @@ func parseLength(v []byte) (int64, bool) {
 	return n, true
 }
 
-// fold compares b with s, ignoring the case of ASCII letters.
-func fold(b []byte, s string) bool {
+// equalFold compares b with s, ignoring the case of ASCII letters.
+func equalFold(b []byte, s string) bool {
 	if len(b) != len(s) {
 		return false
 	}

@@ -99,7 +99,7 @@ func (p *Pool) stop(most int, meant func(*progress) bool) (n int) {
 			continue
 		}
 		g.stopping, g.endBy = true, time.Now().Add(closeGrace)
-		g.look(0)
+		g.check(0)
 		n++
 	}
 	if n > 0 {
@@ -126,7 +126,7 @@ func (g *progress) endStopped() {
 	if g.c != nil {
 		g.c.cancelled = true
 		_ = g.c.SetWriteDeadline(g.endBy)
-		_ = g.c.SetReadDeadline(past)
+		_ = g.c.SetReadDeadline(expiredDeadline)
 	}
 	_ = g.tunnel.SetDeadline(g.endBy)
 }
@@ -134,10 +134,10 @@ func (g *progress) endStopped() {
 // goingAway is a server's close frame with the status 1001 (RFC 6455 7.4.1).
 var goingAway = []byte{0x88, 2, 0x03, 0xe9}
 
-// bidFarewell ends the direction to the client of a tunnel that Sessions ends. It returns
+// sendClose ends the direction to the client of a tunnel that Sessions ends. It returns
 // false if no close frame was possible, so that the connection must be closed. A client
 // that got the close frame may answer it until the tunnel's time is over.
-func (f *frames) bidFarewell(client net.Conn) bool {
+func (f *frames) sendClose(client net.Conn) bool {
 	if f == nil || !f.between() {
 		return false
 	}

@@ -63,7 +63,7 @@ func TestAWebSocketThatIsEndedGetsACloseFrameBetweenTwoFrames(t *testing.T) {
 	}
 }
 
-func TestATunnelThatCannotBeToldIsCutOff(t *testing.T) {
+func TestATunnelThatCannotBeNotifiedIsCutOff(t *testing.T) {
 	for name, c := range map[string]struct{ protocol, says string }{
 		"in the middle of a frame": {"websocket", "\x82\x05half"},
 		"after its close frame":    {"websocket", "\x88\x00"},

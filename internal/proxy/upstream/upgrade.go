@@ -26,7 +26,7 @@ func (f *flight) switchProtocols() *Error {
 	header := f.w.Header()
 	f.head.fill(header, head, &f.x)
 	for i := range f.head.fields {
-		if s := &f.head.fields[i]; fold(head[s.name:s.nameEnd], "upgrade") {
+		if s := &f.head.fields[i]; equalFold(head[s.name:s.nameEnd], "upgrade") {
 			header["Upgrade"] = []string{string(head[s.value:s.valueEnd])}
 		}
 	}
@@ -97,7 +97,7 @@ func (f *flight) tunnel(client, endpoint net.Conn, toClient *frames) int64 {
 		endDirection(endpoint, client, err)
 	}()
 	n, err := g.pass(client, endpoint, &g.writing, toClient)
-	if !f.p.stopped(g) || !toClient.bidFarewell(client) {
+	if !f.p.stopped(g) || !toClient.sendClose(client) {
 		endDirection(client, endpoint, err)
 	}
 	<-done

@@ -112,7 +112,7 @@ func (p *Pool) await(w *waiter) error {
 		defer timer.Stop()
 		late = timer.C
 	}
-	gaveUp := &Error{Stage: StageDial, Address: p.cfg.Address, late: passed(w.deadline)}
+	gaveUp := &Error{Stage: StageDial, Address: p.cfg.Address, late: hasPassed(w.deadline)}
 	select {
 	case <-w.ready:
 		switch {
@@ -135,7 +135,7 @@ func (p *Pool) await(w *waiter) error {
 	}
 	p.mu.Lock()
 	if w.queued {
-		p.dismiss(slices.Index(p.waiting, w), waitGaveUp)
+		p.removeWaiter(slices.Index(p.waiting, w), waitGaveUp)
 	}
 	p.mu.Unlock()
 	if w.c != nil { // it came too late for this request; the next one can use it
@@ -144,12 +144,12 @@ func (p *Pool) await(w *waiter) error {
 	return gaveUp
 }
 
-// passed reports whether there is a deadline that has passed.
-func passed(deadline time.Time) bool { return !deadline.IsZero() && !deadline.After(time.Now()) }
+// hasPassed reports whether there is a deadline that has passed.
+func hasPassed(deadline time.Time) bool { return !deadline.IsZero() && !deadline.After(time.Now()) }
 
-// dismiss removes the waiter at i, which was served or has given up, from the queue. The
+// removeWaiter removes the waiter at i, which was served or has given up, from the queue. The
 // lock is held.
-func (p *Pool) dismiss(i, end int) {
+func (p *Pool) removeWaiter(i, end int) {
 	w := p.waiting[i]
 	w.queued = false
 	p.cfg.Activity.Waiting.Add(-1)
@@ -169,7 +169,7 @@ func (p *Pool) hand(i int, c *conn, reused bool) {
 		p.reused++
 		end = waitFreed
 	}
-	p.dismiss(i, end)
+	p.removeWaiter(i, end)
 }
 
 // serve passes the idle connections that have rested to the waiting requests. The lock is
@@ -255,28 +255,28 @@ func (p *Pool) open(ctx context.Context) {
 // The lock is held.
 func (p *Pool) dialFailed(err *Error, limit time.Time) {
 	all := len(p.idle)+len(p.busy) == 0 || errors.Is(err, syscall.ECONNREFUSED)
-	p.blameOnce(err, limit)
+	p.markRepeated(err, limit)
 	for first := true; len(p.waiting) > 0; first = false {
 		w := p.waiting[0]
 		w.err = err.ofWait(w.deadline, limit, first)
-		p.dismiss(0, waitFailed)
+		p.removeWaiter(0, waitFailed)
 		if !all {
 			return
 		}
 	}
 }
 
-// blameOnce marks the error of a dial that ran out of time if another such dial has blamed
+// markRepeated marks the error of a dial that ran out of time if another such dial has blamed
 // the endpoint since this one began. The lock is held.
-func (p *Pool) blameOnce(err *Error, limit time.Time) {
+func (p *Pool) markRepeated(err *Error, limit time.Time) {
 	if !errors.Is(err, errDialLate) {
 		return
 	}
-	if began := limit.Add(-p.cfg.DialTimeout); began.Before(p.blamed) {
+	if began := limit.Add(-p.cfg.DialTimeout); began.Before(p.lastTimeout) {
 		err.repeated = true
 		return
 	}
-	p.blamed = time.Now()
+	p.lastTimeout = time.Now()
 }
 
 // ofWait returns the error of a dial, which ended at limit at the latest, for a request
@@ -298,7 +298,7 @@ func (p *Pool) failAll(err *Error) {
 	for len(p.waiting) > 0 {
 		own := *err
 		p.waiting[0].err = &own
-		p.dismiss(0, waitEnded)
+		p.removeWaiter(0, waitEnded)
 	}
 }
 

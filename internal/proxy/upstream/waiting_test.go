@@ -583,7 +583,7 @@ func TestRequestsOverHTTP2ShareADialAndItsFailure(t *testing.T) {
 
 // Whatever fails, is slow or is given up: nobody gets the answer to another, nobody
 // waits for ever, nothing is left behind.
-func TestThePoolServesOrFailsEveryRequestWhateverHappens(t *testing.T) {
+func TestThePoolServesOrFailsEveryRequest(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
 		seeds = 20
@@ -717,7 +717,7 @@ func storm(t *testing.T, seed uint64) {
 }
 
 // The same over HTTP/2, where all that wait share one dial.
-func TestAPoolOverHTTP2ServesOrFailsEveryRequestWhateverHappens(t *testing.T) {
+func TestAPoolOverHTTP2ServesOrFailsEveryRequest(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) { stormOverHTTP2(t, seed) })
 		if t.Failed() {

@@ -45,7 +45,7 @@ func certificates(f *Fleet) (found []api.Finding) {
 				Status: api.Warning, Subject: one.Relay,
 				Text:   fmt.Sprintf("%s cannot use the certificate files it has: %s", one.Relay, c.Problem),
 				Cause:  "the old certificate stays in use until it ends",
-				Remedy: "put a certificate, its key and the authorities there that fit together; `relay tls info FILE` shows what is in a file",
+				Remedy: "replace the files by a certificate, its key and its authorities; `relay tls info FILE` shows the content of a file",
 				Page:   page("certificate-reload-failed"),
 			})
 		}
@@ -136,7 +136,7 @@ func gossipKeys(f *Fleet) (found []api.Finding) {
 			found = append(found, api.Finding{
 				Status: api.Warning, Subject: id,
 				Text:   fmt.Sprintf("%s has the gossip keys %s, %s has %s", id, strings.Join(theirs, " "), f.Self.Relay, strings.Join(ours, " ")),
-				Cause:  "a rotation is under way or was not finished: the old key is not removed everywhere, or the new one not installed everywhere",
+				Cause:  "a rotation is running or was not finished: the old key is not removed everywhere, or the new one not installed everywhere",
 				Remedy: "`relay keys install FILE` for a key that some lack, `relay keys remove FINGERPRINT` for one that is not used any more",
 				Page:   page("gossip-key-differs"), Passing: true,
 			})
@@ -149,9 +149,9 @@ func gossipKeys(f *Fleet) (found []api.Finding) {
 		if k.Err != "" {
 			found = append(found, api.Finding{
 				Status: api.Warning, Subject: k.ID, Passing: true,
-				Text:   fmt.Sprintf("worker %s does not tell its gossip keys: %s", k.ID, k.Err),
+				Text:   fmt.Sprintf("worker %s does not list its gossip keys: %s", k.ID, k.Err),
 				Cause:  "a stream to its gossip address cannot be opened, or breaks off",
-				Remedy: fmt.Sprintf("let TCP through to the gossip address of %s; look at its log", k.ID),
+				Remedy: fmt.Sprintf("allow TCP to the gossip address of %s; read its log", k.ID),
 				Page:   page("gossip-key-differs"),
 			})
 			continue

@@ -93,7 +93,7 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			f.Duplicates = []check.Duplicate{{ID: "r1", Addr: "10.0.0.1:7400", Other: "10.0.0.9:7400"}}
 		}, []string{"ids-unique failed r1: two processes run as r1"}, "another --id"},
 		{"a relay that hangs", func(f *check.Fleet) { f.Peers[1].Facts, f.Peers[1].Err = nil, errors.New("deadline exceeded") },
-			[]string{"relays-answer failed r3: does not answer at 10.0.0.3:7420: deadline exceeded"}, "let TCP through"},
+			[]string{"relays-answer failed r3: does not answer at 10.0.0.3:7420: deadline exceeded"}, "allow TCP"},
 		{"a relay that was partitioned away", func(f *check.Fleet) {
 			f.Peers[1].Facts, f.Peers[1].Err, f.Peers[1].Gone = nil, errors.New("deadline exceeded"), now.Add(-time.Minute)
 		}, []string{"relays-answer failed r3: vanished 1m0s ago"}, "network of r3"},
@@ -156,7 +156,7 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		{"other services", func(f *check.Fleet) { f.Peers[1].Facts.ServicesSum = "9999" },
 			[]string{"services-agree failed r3: knows other services than r1"}, "exchanges"},
 		{"a view that is not trusted", func(f *check.Fleet) { f.Self.Degraded = true },
-			[]string{"view-trusted failed r1: lost sight"}, "let gossip through"},
+			[]string{"view-trusted failed r1: lost much"}, "allow TCP and UDP for gossip"},
 		{"an unproven member", func(f *check.Fleet) {
 			f.Peers[0].Facts.Unproven = []check.Unproven{{Member: "w7", Reason: "it gossips the role \"relay\""}}
 		}, []string{"unproven failed w7: r2 leaves w7 out"}, "certificate for its --id"},
@@ -167,7 +167,7 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			f.Services[0].RelaysPerWorker["w2"] = 4
 			lack(f.Peers[0].Facts, "w2")
 		}, []string{"coverage warning w2: has 3 of 4 relays connected"}, ""},
-		{"a worker that nobody reaches", func(f *check.Fleet) {
+		{"a worker that no relay reaches", func(f *check.Fleet) {
 			for _, one := range all(f) {
 				lack(one, "w2")
 			}
@@ -220,27 +220,27 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		{"no gossip key", func(f *check.Fleet) { f.Peers[1].Facts.GossipKeys = nil },
 			[]string{"gossip-keys failed r3: with the key none"}, ""},
 		{"a worker that does not tell", func(f *check.Fleet) { f.Keys[0] = check.Keys{ID: "w1", Err: "refused"} },
-			[]string{"gossip-keys warning w1: refused"}, "let TCP through"},
+			[]string{"gossip-keys warning w1: refused"}, "allow TCP"},
 		{"another shared key", func(f *check.Fleet) { f.Peers[1].Facts.SharedKey = "tttt" },
 			[]string{"shared-key warning r3: with the key tttt, r1 with ssss"}, "--shared-key-file"},
 		{"a shared key that is not told", func(f *check.Fleet) { f.Peers[1].Facts.SharedKey = "" }, nil, ""},
 
 		{"a member that UDP does not reach", func(f *check.Fleet) { f.Pings[2].Err = errors.New("no answer") },
-			[]string{"udp failed w1: worker w1 does not answer over UDP at 10.0.1.1:7401"}, "let UDP through"},
+			[]string{"udp failed w1: worker w1 does not answer over UDP at 10.0.1.1:7401"}, "allow UDP"},
 		{"UDP that does not come back", func(f *check.Fleet) { f.Peers[1].Facts.Back.UDP = "no answer" },
 			[]string{"udp failed r1: r3 does not reach r1 over UDP at 10.0.0.1:7400"}, "--advertise-addr here"},
 		{"a peer address that others do not reach", func(f *check.Fleet) { f.Peers[1].Facts.Back.Peer = "no route to host" },
 			[]string{"addresses failed r1: r3 cannot connect to r1 at 10.0.0.1:7420: no route to host"}, "--peer-addr"},
 		{"loopback, and others are elsewhere", func(f *check.Fleet) { f.Self.PeerAddr = "127.0.0.1:7420" },
 			[]string{"addresses failed r1: the peer address 127.0.0.1:7420, and r1 is on another host"}, ""},
-		{"everybody on loopback", func(f *check.Fleet) {
+		{"all on loopback", func(f *check.Fleet) {
 			for id := range f.Addresses {
 				f.Addresses[id] = "127.0.0.1:7400"
 			}
 			f.Self.GossipAddr, f.Self.PeerAddr = "127.0.0.1:7400", "127.0.0.1:7420"
 		}, nil, ""},
 		{"every interface", func(f *check.Fleet) { f.Peers[0].Facts.PeerAddr = "0.0.0.0:7420" },
-			[]string{"addresses failed r2: 0.0.0.0:7420, which is nowhere"}, "--peer-addr"},
+			[]string{"addresses failed r2: 0.0.0.0:7420, which no host has"}, "--peer-addr"},
 
 		{"too few descriptors for the plan", func(f *check.Fleet) {
 			f.Self.Descriptors = check.Descriptors{Open: 90, Limit: 256, Links: 200, Requests: 1}
@@ -249,7 +249,7 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		{"nearly all in use", func(f *check.Fleet) { f.Self.Descriptors.Open = 60_000 },
 			[]string{"descriptors warning r1: 60000 of 65536"}, "raise the limit"},
 		{"too few for the requests", func(f *check.Fleet) { f.Self.Descriptors.Limit = 1024 },
-			[]string{"descriptors warning r1: room for 479 requests at a time, and --max-in-flight is 10000"}, "--max-in-flight"},
+			[]string{"descriptors warning r1: it leaves 479 requests at a time, and --max-in-flight is 10000"}, "--max-in-flight"},
 		{"the limit of a usual host, and --max-in-flight untouched", func(f *check.Fleet) { f.Self.Descriptors.Limit = 4096 }, nil, ""},
 		{"a system that does not tell", func(f *check.Fleet) { f.Self.Descriptors = check.Descriptors{Links: 9999} }, nil, ""},
 	} {

@@ -29,7 +29,7 @@ func coverage(f *Fleet) (found []api.Finding) {
 			Status: api.Failed, Passing: true,
 			Text:   fmt.Sprintf("%d connections more are missing than could be listed", untold),
 			Cause:  "many at the same time point to the network or to certificates",
-			Remedy: "look at one relay: `relay services SERVICE` shows what is connected",
+			Remedy: "check one relay: `relay services SERVICE` shows its connections",
 			Page:   page("links-missing"),
 		})
 	}
@@ -42,7 +42,7 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 			Status: api.Warning, Subject: s.Name, Passing: true,
 			Text:   fmt.Sprintf("service %s has no endpoint that takes requests", s.Name),
 			Cause:  "its workers are draining, unhealthy or gone; requests for it fail",
-			Remedy: fmt.Sprintf("start workers that offer %s, or look at their checks: `worker services`", s.Name),
+			Remedy: fmt.Sprintf("start workers that offer %s, or check their health checks: `worker services`", s.Name),
 			Page:   page("no-endpoint"),
 		}}
 	}
@@ -69,8 +69,8 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 			found = append(found, api.Finding{
 				Status: status, Subject: worker, Passing: true,
 				Text:   fmt.Sprintf("worker %s of %s has %d of %s connected, and needs %d: not %s", worker, s.Name, connected, plural(planned, "relay", "relays"), need, list(without)),
-				Cause:  "the service does not listen at the address that its worker tells, a firewall is between, or the worker has just died",
-				Remedy: fmt.Sprintf("start the service behind %s, or let TCP through; `relay explain %s --worker %s` on %s shows the address and the reason", worker, s.Name, worker, list(without[:1])),
+				Cause:  "the service does not listen at the address that its worker announces, a firewall is between, or the worker has just died",
+				Remedy: fmt.Sprintf("start the service behind %s, or allow TCP to it; `relay explain %s --worker %s` on %s shows the address and the reason", worker, s.Name, worker, list(without[:1])),
 				Page:   page("links-missing"),
 			})
 		case planned < need:
@@ -134,7 +134,7 @@ func advertisedAgree(f *Fleet) (found []api.Finding) {
 			found = append(found, api.Finding{
 				Status: api.Warning, Subject: s.Name,
 				Text:   fmt.Sprintf("the workers of %s advertise different values of %s: %s; used is %s", s.Name, about.option, strings.Join(said[:min(len(said), mostNamed)], ", "), used),
-				Cause:  "a roll-out is under way, or some workers are configured otherwise; most workers decide, and of equally many the smaller value",
+				Cause:  "a roll-out is running, or some workers are configured otherwise; the majority decides, and in a tie the smaller value",
 				Remedy: fmt.Sprintf("give all workers of %s the same %s=, or none", s.Name, about.option),
 				Page:   page("selection-problems"),
 			})
@@ -155,7 +155,7 @@ func offersUsed(f *Fleet) (found []api.Finding) {
 		found = append(found, api.Finding{
 			Status: api.Failed, Subject: r.Worker,
 			Text:   fmt.Sprintf("%s of worker %s not used here: %s", plural(r.Count, "offer", "offers"), r.Worker, r.Text),
-			Cause:  "members may offer only what is on their own host, and a limited number of services: a worker is misconfigured or compromised",
+			Cause:  "members may offer only services of their own host, and a limited number of services: a worker is misconfigured or compromised",
 			Remedy: "correct what " + r.Worker + " offers; a worker that should not be there is stopped, and its certificate no longer trusted",
 			Page:   page("endpoints-left-out"),
 		})

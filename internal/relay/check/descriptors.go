@@ -42,7 +42,7 @@ func descriptors(f *Fleet) (found []api.Finding) {
 			finding.Cause = "at the limit it accepts no connection any more"
 		case d.room() < d.Requests/carried:
 			finding.Status = api.Warning
-			finding.Text = fmt.Sprintf("%s may have %d files open: beside %s of its plans that is room for %s at a time, and --max-in-flight is %d",
+			finding.Text = fmt.Sprintf("%s has an open-file limit of %d: after %s of its plans it leaves %s at a time, and --max-in-flight is %d",
 				one.Relay, d.Limit, plural(d.Links, "connection", "connections"), plural(d.room(), "request", "requests"), d.Requests)
 			finding.Cause = "each request holds a connection of the client and one of the worker; it fails at the limit of files before --max-in-flight refuses it well"
 			finding.Remedy += ", or lower --max-in-flight"
@@ -59,7 +59,7 @@ func suggested(d Descriptors) int { return max(2*d.Open, d.Links+2*d.Requests+10
 func fineDescriptors(f *Fleet) string {
 	d := f.Self.Descriptors
 	if d.Limit <= 0 {
-		return "this system does not tell how many files may be open"
+		return "this system does not report its open-file limit"
 	}
-	return fmt.Sprintf("every relay may open what it needs; this one has %d of %d files open, room for %d requests at a time", d.Open, d.Limit, d.room())
+	return fmt.Sprintf("every relay has enough open files left; this one has %d of %d open, room for %d requests at a time", d.Open, d.Limit, d.room())
 }

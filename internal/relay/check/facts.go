@@ -274,7 +274,7 @@ func relaysAnswer(f *Fleet) (found []api.Finding) {
 				Status: api.Failed, Subject: p.ID, Passing: true,
 				Text:   fmt.Sprintf("relay %s runs and is not in the view: it vanished %s ago", p.ID, gone),
 				Cause:  "gossip between the two is cut, or goes one way only: the cluster is split, and the parts plan without each other",
-				Remedy: fmt.Sprintf("let TCP and UDP through between the gossip addresses of both hosts; run `relay check` on %s, too; the parts find each other within a minute", p.ID),
+				Remedy: fmt.Sprintf("allow TCP and UDP between the gossip addresses of both hosts; run `relay check` on %s, too; the parts find each other within a minute", p.ID),
 				Page:   page("members-disagree"),
 			})
 		case p.Facts != nil:
@@ -295,7 +295,7 @@ func relaysAnswer(f *Fleet) (found []api.Finding) {
 				Status: status, Subject: p.ID,
 				Text:   fmt.Sprintf("relay %s vanished %s ago without leaving, and does not answer at %s: %v", p.ID, gone, p.Addr, p.Err),
 				Cause:  "it is partitioned from this relay, or its process hangs; the others have taken its workers over",
-				Remedy: fmt.Sprintf("look at the process and the network of %s; if it is gone for good, do nothing: it is forgotten after an hour", p.ID),
+				Remedy: fmt.Sprintf("check the process and the network of %s; if it is gone for good, do nothing: it is forgotten after an hour", p.ID),
 				Page:   page("member-down"),
 			})
 		case errors.Is(p.Err, ErrNoFacts):
@@ -311,7 +311,7 @@ func relaysAnswer(f *Fleet) (found []api.Finding) {
 				Status: api.Failed, Subject: p.ID, Passing: true,
 				Text:   fmt.Sprintf("relay %s is in the view and does not answer at %s: %v", p.ID, p.Addr, p.Err),
 				Cause:  "it hangs, is overloaded, or its peer address cannot be reached from here; requests that must be forwarded to it fail",
-				Remedy: fmt.Sprintf("look at the process of %s (`relay health` there), and let TCP through from this host to %s", p.ID, p.Addr),
+				Remedy: fmt.Sprintf("check the process of %s (`relay health` there), and allow TCP from this host to %s", p.ID, p.Addr),
 				Page:   page("relay-silent"),
 			})
 		}
@@ -321,7 +321,7 @@ func relaysAnswer(f *Fleet) (found []api.Finding) {
 			Status: api.Warning, Subject: g.ID,
 			Text:   fmt.Sprintf("worker %s vanished %s ago without leaving", g.ID, span(f.Now.Sub(g.At))),
 			Cause:  "it crashed, was killed, or cannot be reached; requests go to the other workers",
-			Remedy: fmt.Sprintf("start %s again, or look at its network; if it is gone for good, do nothing", g.ID),
+			Remedy: fmt.Sprintf("start %s again, or check its network; if it is gone for good, do nothing", g.ID),
 			Page:   page("member-down"),
 		})
 	}

@@ -46,9 +46,9 @@ func viewTrusted(f *Fleet) (found []api.Finding) {
 		if one.Degraded {
 			found = append(found, api.Finding{
 				Status: api.Failed, Subject: one.Relay, Passing: true,
-				Text:   fmt.Sprintf("%s lost sight of much of the cluster at once", one.Relay),
+				Text:   fmt.Sprintf("%s lost much of the cluster at the same time", one.Relay),
 				Cause:  "it may be cut off, and keeps its connections until it knows",
-				Remedy: fmt.Sprintf("let gossip through between %s and the others, TCP and UDP; if the others really died, it accepts that within minutes", one.Relay),
+				Remedy: fmt.Sprintf("allow TCP and UDP for gossip between %s and the other members; if they really died, it accepts that within minutes", one.Relay),
 				Page:   page("view-degraded"),
 			})
 		}
@@ -56,7 +56,7 @@ func viewTrusted(f *Fleet) (found []api.Finding) {
 	return found
 }
 
-func fineTrusted(*Fleet) string { return "no relay takes itself for cut off" }
+func fineTrusted(*Fleet) string { return "no relay is degraded" }
 
 // unproven checks that the gossip of every member is proven.
 func unproven(f *Fleet) (found []api.Finding) {
@@ -74,7 +74,7 @@ func unproven(f *Fleet) (found []api.Finding) {
 	return found
 }
 
-func fineUnproven(*Fleet) string { return "every member that gossip tells of is proven" }
+func fineUnproven(*Fleet) string { return "every member in gossip is proven" }
 
 // udp checks that gossip over UDP passes in both directions. Without it, members are kept
 // alive by TCP and through other members, and are lost when these have problems.
@@ -85,7 +85,7 @@ func udp(f *Fleet) (found []api.Finding) {
 				Status: api.Failed, Subject: p.ID, Passing: true,
 				Text:   fmt.Sprintf("%s %s does not answer over UDP at %s", p.Role, p.ID, p.Addr),
 				Cause:  "UDP is blocked from here to there or back, or it hangs; while TCP passes it stays a member, and news reach it late",
-				Remedy: fmt.Sprintf("let UDP through between this host and %s, both ways, and check that --advertise-addr of %s forwards UDP, too", p.Addr, p.ID),
+				Remedy: fmt.Sprintf("allow UDP between this host and %s, both ways, and check that --advertise-addr of %s forwards UDP, too", p.Addr, p.ID),
 				Page:   page("udp-blocked"),
 			})
 		}
@@ -98,7 +98,7 @@ func udp(f *Fleet) (found []api.Finding) {
 			Status: api.Failed, Subject: f.Self.Relay, Passing: true,
 			Text:   fmt.Sprintf("%s does not reach %s over UDP at %s", p.ID, f.Self.Relay, f.Self.GossipAddr),
 			Cause:  "UDP is blocked between the two hosts; while TCP passes this relay stays a member",
-			Remedy: fmt.Sprintf("let UDP through between %s and this host, both ways, and check --advertise-addr here", p.ID),
+			Remedy: fmt.Sprintf("allow UDP between %s and this host, both ways, and check --advertise-addr here", p.ID),
 			Page:   page("udp-blocked"),
 		})
 	}
@@ -130,14 +130,14 @@ func addresses(f *Fleet) (found []api.Finding) {
 			case err != nil || addr.Addr().IsUnspecified() || addr.Port() == 0:
 				found = append(found, api.Finding{
 					Status: api.Failed, Subject: one.Relay,
-					Text:   fmt.Sprintf("%s tells the others the %s address %s, which is nowhere", one.Relay, a.what, a.addr),
-					Cause:  "it listens on every interface and was not told which address to name",
+					Text:   fmt.Sprintf("%s announces the %s address %s, which no host has", one.Relay, a.what, a.addr),
+					Cause:  "it listens on every interface, and no address to announce is set",
 					Remedy: a.remedy, Page: page("address-unreachable"),
 				})
 			case addr.Addr().IsLoopback() && remote != "":
 				found = append(found, api.Finding{
 					Status: api.Failed, Subject: one.Relay,
-					Text:   fmt.Sprintf("%s tells the others the %s address %s, and %s is on another host", one.Relay, a.what, a.addr, remote),
+					Text:   fmt.Sprintf("%s announces the %s address %s, and %s is on another host", one.Relay, a.what, a.addr, remote),
 					Cause:  "a loopback address is reached from the same host only",
 					Remedy: a.remedy, Page: page("address-unreachable"),
 				})
@@ -150,7 +150,7 @@ func addresses(f *Fleet) (found []api.Finding) {
 				Status: api.Failed, Subject: f.Self.Relay, Passing: true,
 				Text:   fmt.Sprintf("%s cannot connect to %s at %s: %s", p.ID, f.Self.Relay, f.Self.PeerAddr, p.Facts.Back.Peer),
 				Cause:  "a firewall is between, or the address is right on this host only; requests that " + p.ID + " forwards here fail",
-				Remedy: fmt.Sprintf("let TCP through from %s to %s, or set --peer-addr to an IP that the others reach", p.ID, f.Self.PeerAddr),
+				Remedy: fmt.Sprintf("allow TCP from %s to %s, or set --peer-addr to an IP that the others reach", p.ID, f.Self.PeerAddr),
 				Page:   page("address-unreachable"),
 			})
 		}

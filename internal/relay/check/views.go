@@ -47,7 +47,7 @@ func membersAgree(f *Fleet) (found []api.Finding) {
 		found = append(found, api.Finding{
 			Status: api.Failed, Subject: odd.facts.Relay, Passing: true, Text: text,
 			Cause:  "a partition, traffic that passes one way only, or a member that some keep out; their plans differ as long as it lasts",
-			Remedy: fmt.Sprintf("let TCP and UDP through between the gossip addresses of %s and all others; is --advertise-addr what the others can reach? Run `relay check` on %s", odd.facts.Relay, odd.facts.Relay),
+			Remedy: fmt.Sprintf("allow TCP and UDP between the gossip addresses of %s and all others; is --advertise-addr what the others can reach? Run `relay check` on %s", odd.facts.Relay, odd.facts.Relay),
 			Page:   page("members-disagree"),
 		})
 	}
@@ -76,7 +76,7 @@ func servicesAgree(f *Fleet) (found []api.Finding) {
 			Status: api.Failed, Subject: odd.facts.Relay, Passing: true,
 			Text:   fmt.Sprintf("%s knows other services than %s, and sees the same members", odd.facts.Relay, odd.usual.Relay),
 			Cause:  "records of workers do not get through: exchanges between members fail, or a record was refused",
-			Remedy: fmt.Sprintf("on %s, look for exchanges that fail (ringway_advertise_exchanges_total) and let TCP through to its gossip address", odd.facts.Relay),
+			Remedy: fmt.Sprintf("on %s, check for exchanges that fail (ringway_advertise_exchanges_total) and allow TCP to its gossip address", odd.facts.Relay),
 			Page:   page("catalogue-disagrees"),
 		})
 	}

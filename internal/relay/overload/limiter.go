@@ -20,16 +20,16 @@ const (
 )
 
 const (
-	enough   = 50               // requests needed to judge times and rates
-	few      = 10               // requests needed to judge times while too many wait
-	stale    = 8 * time.Second  // counts that are not enough by then are discarded
-	settling = 8 * time.Second  // a delay that lasts this long while requests do not pile up is not a queue
-	calm     = 5 * time.Second  // without a refusal the overload is over after this time
-	memory   = time.Minute      // of the rate of completions
-	slowly   = 5 * time.Minute  // time over which a longer time becomes the usual one, if it may be a queue
-	typical  = 5 * time.Second  // the same time if there is no queue
-	shortest = time.Millisecond // shorter times are not distinguished
-	buckets  = 64               // four for each doubling, up to a minute
+	enough     = 50               // requests needed to judge times and rates
+	minAnswers = 10               // requests needed to judge times while too many wait
+	stale      = 8 * time.Second  // counts that are not enough by then are discarded
+	settleTime = 8 * time.Second  // a delay that lasts this long while requests do not pile up is not a queue
+	calmPeriod = 5 * time.Second  // without a refusal the overload is over after this time
+	memory     = time.Minute      // of the rate of completions
+	riseTime   = 5 * time.Minute  // time over which a longer time becomes the usual one, if it may be a queue
+	typical    = 5 * time.Second  // the same time if there is no queue
+	shortest   = time.Millisecond // shorter times are not distinguished
+	buckets    = 64               // four for each doubling, up to a minute
 )
 
 // Limiter bounds the requests of one service that wait for their answers. The zero value
@@ -59,11 +59,11 @@ type Limiter struct {
 	completed int64
 	during    float64
 
-	delayed bool
-	from    time.Duration // when the delay began
-	least   float64       // least number of queued requests since then
-	ghosts  float64       // requests that were given up but that the endpoints still process
-	patient float64       // how long clients wait before they give up; 0 means unknown
+	delayed   bool
+	from      time.Duration // when the delay began
+	least     float64       // least number of queued requests since then
+	abandoned float64       // requests that were given up but that the endpoints still process
+	patience  float64       // how long clients wait before they give up; 0 means unknown
 
 	bound    bool
 	last     time.Duration // the last refusal
@@ -134,11 +134,11 @@ func (l *Limiter) Tick(now time.Duration, endpoints int) {
 	if l.refused.Load() > 0 {
 		l.last = now
 	}
-	if l.bound && now-l.last >= calm {
+	if l.bound && now-l.last >= calmPeriod {
 		l.release()
 	}
 	ended := l.answered.Load() + l.gaveUp.Load()
-	if ended < enough && !(ended >= few && l.crowded(endpoints)) {
+	if ended < enough && !(ended >= minAnswers && l.tooManyWaiting(endpoints)) {
 		if now-l.since >= stale {
 			l.take(now)
 			l.delayed, l.completed, l.during = false, 0, 0
@@ -156,24 +156,24 @@ func (l *Limiter) Tick(now time.Duration, endpoints int) {
 	delay := p.fastest - l.fastest
 	l.learn(p, delay, now)
 	l.count(p, delay)
-	if !l.bound && l.pilesUp(p, delay, now) {
+	if !l.bound && l.queueGrows(p, delay, now) {
 		l.bound, l.last = true, now
 		l.unproven, l.slowest, l.most, l.reached = true, p.mean, p.waiting, 0
 	}
 	if l.bound {
-		l.limit.Store(max(l.product()-int64(l.ghosts), always(endpoints)))
+		l.limit.Store(max(l.product()-int64(l.abandoned), minLimit(endpoints)))
 	}
 }
 
-// always returns how many requests may wait under any limit.
-func always(endpoints int) int64 { return int64(PerEndpoint * max(endpoints, 1)) }
+// minLimit returns how many requests may wait under any limit.
+func minLimit(endpoints int) int64 { return int64(PerEndpoint * max(endpoints, 1)) }
 
-// crowded reports whether so large a number of requests waits that they may be a queue.
+// tooManyWaiting reports whether so large a number of requests waits that they may be a queue.
 // The decision cannot wait for the usual number of requests: at 50 a second and three
 // times that load, the queue would grow by two seconds before that.
-func (l *Limiter) crowded(endpoints int) bool {
-	queued := l.waiting.Load() + int64(l.ghosts)
-	return l.known && !l.bound && queued > max(l.product(), always(endpoints))
+func (l *Limiter) tooManyWaiting(endpoints int) bool {
+	queued := l.waiting.Load() + int64(l.abandoned)
+	return l.known && !l.bound && queued > max(l.product(), minLimit(endpoints))
 }
 
 // learn updates the usual times of answers.
@@ -185,10 +185,10 @@ func (l *Limiter) learn(p period, delay float64, now time.Duration) {
 		l.fastest, l.usual, l.rate = p.fastest, max(l.usual, p.mean), p.rate
 		l.unproven = false
 	case l.bound:
-		l.usual = min(p.mean, l.usual+(p.mean-l.usual)*min(1, p.span/slowly.Seconds()))
+		l.usual = min(p.mean, l.usual+(p.mean-l.usual)*min(1, p.span/riseTime.Seconds()))
 	case delay < l.allowed()/4:
 		l.usual += (p.mean - l.usual) * min(1, p.span/typical.Seconds())
-		l.fastest += delay * min(1, p.span/slowly.Seconds())
+		l.fastest += delay * min(1, p.span/riseTime.Seconds())
 	}
 }
 
@@ -210,12 +210,12 @@ func (l *Limiter) costly(p period, now time.Duration) bool {
 		return false
 	}
 	since := (now - l.reached).Seconds()
-	if since > settling.Seconds()+3*p.mean {
+	if since > settleTime.Seconds()+3*p.mean {
 		l.unproven = false
 		return false
 	}
 	// The requests answered now must have begun under the limit.
-	if since < p.span+1.5*p.mean || p.refused == 0 || p.wasteful() || l.ghosts > 0 || 10*p.waiting < 9*limit || 5*p.waiting >= 4*l.most {
+	if since < p.span+1.5*p.mean || p.refused == 0 || p.wasteful() || l.abandoned > 0 || 10*p.waiting < 9*limit || 5*p.waiting >= 4*l.most {
 		return false
 	}
 	least := 0.85
@@ -231,12 +231,12 @@ func (l *Limiter) costly(p period, now time.Duration) bool {
 func (l *Limiter) count(p period, delay float64) {
 	if l.bound || l.delayed {
 		unseen := max(0, l.rate*p.span-float64(p.answered))
-		l.ghosts = max(0, l.ghosts+float64(p.gaveUp)-unseen)
+		l.abandoned = max(0, l.abandoned+float64(p.gaveUp)-unseen)
 		if delay < l.allowed()/8 { // the endpoints have dropped them
-			l.ghosts = 0
+			l.abandoned = 0
 		}
-		if p.wasteful() && (l.patient == 0 || p.waited < l.patient) {
-			l.patient = p.waited
+		if p.wasteful() && (l.patience == 0 || p.waited < l.patience) {
+			l.patience = p.waited
 		}
 	}
 	if !p.wasteful() {
@@ -249,9 +249,9 @@ func (l *Limiter) count(p period, delay float64) {
 	}
 }
 
-// pilesUp reports whether the number of waiting requests grows and they wait too long.
-func (l *Limiter) pilesUp(p period, delay float64, now time.Duration) bool {
-	queued := float64(p.waiting) + l.ghosts
+// queueGrows reports whether the number of waiting requests grows and they wait too long.
+func (l *Limiter) queueGrows(p period, delay float64, now time.Duration) bool {
+	queued := float64(p.waiting) + l.abandoned
 	switch {
 	case delay <= l.allowed()/8:
 		l.forget()
@@ -259,7 +259,7 @@ func (l *Limiter) pilesUp(p period, delay float64, now time.Duration) bool {
 	case !l.delayed:
 		l.delayed, l.from, l.least = true, now, queued
 		return false
-	case now-l.from >= settling:
+	case now-l.from >= settleTime:
 		l.forget()
 		l.fastest, l.usual = p.fastest, p.mean
 		return false
@@ -276,8 +276,8 @@ func (l *Limiter) allowed() float64 { return max(Allowed.Seconds(), l.usual) }
 // that give up sooner it is half of their patience, if answers can be that fast.
 func (l *Limiter) product() int64 {
 	wait := l.usual + l.allowed()
-	if l.patient > 0 {
-		wait = max(min(wait, l.patient/2), 1.25*l.usual)
+	if l.patience > 0 {
+		wait = max(min(wait, l.patience/2), 1.25*l.usual)
 	}
 	return int64(math.Ceil(l.rate * wait))
 }
@@ -290,7 +290,7 @@ func (l *Limiter) release() {
 }
 
 // forget resets the state of a delay.
-func (l *Limiter) forget() { l.delayed, l.ghosts, l.patient = false, 0, 0 }
+func (l *Limiter) forget() { l.delayed, l.abandoned, l.patience = false, 0, 0 }
 
 // take returns and resets the counts.
 func (l *Limiter) take(now time.Duration) period {

@@ -85,10 +85,10 @@ func NewChoice(cfg ChoiceConfig) (*Choice, error) {
 	return c, nil
 }
 
-// everywhere reports whether the strategy needs the whole range on every relay to give the
+// needsWholeRange reports whether the strategy needs the whole range on every relay to give the
 // same result on all: strategies by the request's key, by preference or by distance. The
 // others can draw from any sample.
-func everywhere(name string) bool {
+func needsWholeRange(name string) bool {
 	switch name {
 	case strategy.P2C, strategy.Random, strategy.Slots:
 		return false
@@ -127,7 +127,7 @@ func (c *Choice) update(b *selection.Balancer, targets []*Target) error {
 	if c.strategy == nil {
 		return nil
 	}
-	if drawn := slices.DeleteFunc(slices.Clone(targets), func(t *Target) bool { return t.Weight == 0 }); len(drawn) > 0 && !everywhere(c.Spec.Name) {
+	if drawn := slices.DeleteFunc(slices.Clone(targets), func(t *Target) bool { return t.Weight == 0 }); len(drawn) > 0 && !needsWholeRange(c.Spec.Name) {
 		targets = drawn // the others are warm standbys of other groups
 	}
 	endpoints := make([]strategy.Endpoint, len(targets))
@@ -164,7 +164,7 @@ func (c *Choice) refresh(b *selection.Balancer, now selection.Instant) {
 	}
 	var out []string
 	for _, s := range b.Stats(now) {
-		if s.State == "evicted" {
+		if s.State == selection.Evicted {
 			out = append(out, s.ID)
 		}
 	}

@@ -133,10 +133,10 @@ func TestAStrategyOutlivesTheEndpointsThatAdvertisedIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.decides(); got != "stable advertisement" {
-		t.Errorf("nobody is left: %s", got)
+		t.Errorf("none is left: %s", got)
 	}
 	if got := c.decides(""); got != "p2c default" {
-		t.Errorf("somebody advertises none: %s", got)
+		t.Errorf("one advertises none: %s", got)
 	}
 }
 
@@ -146,8 +146,8 @@ func TestOnlyWhatMustReachEveryWorkerIsConnectedToAll(t *testing.T) {
 		strategy.Stable: true, strategy.StableSHA256: true, strategy.Manual: true, strategy.Ordered: true, strategy.Closest: true, strategy.Farthest: true,
 	}
 	for _, name := range strategy.Names() {
-		if all, known := want[name]; !known || everywhere(name) != all {
-			t.Errorf("%s: %v", name, everywhere(name))
+		if all, known := want[name]; !known || needsWholeRange(name) != all {
+			t.Errorf("%s: %v", name, needsWholeRange(name))
 		}
 	}
 }

@@ -143,7 +143,7 @@ func TestAnOpenConnectionWithinSlackOfTheRangeIsKept(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatNobodyNeedsStaysOpenForTheDrainDelay(t *testing.T) {
+func TestAnUnneededConnectionStaysOpenForTheDrainDelay(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 2)
 	delay := func(d time.Duration) *rig {

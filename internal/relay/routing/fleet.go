@@ -31,13 +31,13 @@ func (r *Router) updateFleet(now time.Time) (changed bool) {
 	relays := slices.DeleteFunc(r.snapshot.WithRole(membership.RoleRelay), func(m membership.Member) bool { return m.Leaving })
 	if alone := r.cfg.Role == membership.RoleRelay && !hasMember(relays, r.cfg.Self); alone {
 		// Ranges computed without this relay would drop all its workers together.
-		if _, present := r.snapshot.Get(r.cfg.Self); !present && hasMember(before.relays, r.cfg.Self) && !r.saidAlone {
-			r.saidAlone = true
+		if _, present := r.snapshot.Get(r.cfg.Self); !present && hasMember(before.relays, r.cfg.Self) && !r.loggedAlone {
+			r.loggedAlone = true
 			r.cfg.Logger.Warn("this relay does not find itself among the members: it keeps the connections it has")
 		}
 		relays = before.relays
 	} else {
-		r.saidAlone = false
+		r.loggedAlone = false
 	}
 	if r.snapshot.Degraded() {
 		relays = keepFailedRelays(before.relays, relays, r.snapshot)

@@ -69,10 +69,10 @@ type relaysOf struct {
 	stop context.CancelFunc
 }
 
-// to sets the relays that a service is forwarded to; an empty list ends forwarding.
+// setRelays sets the relays that a service is forwarded to; an empty list ends forwarding.
 // Requests that still hold the pool of a service without relays then get the error that
 // the pool is closed.
-func (f *forwarding) to(s *Service, relays []pool.Peer) error {
+func (f *forwarding) setRelays(s *Service, relays []pool.Peer) error {
 	now := s.relays.Load()
 	switch {
 	case len(relays) == 0:
@@ -84,7 +84,7 @@ func (f *forwarding) to(s *Service, relays []pool.Peer) error {
 	case now != nil:
 		return now.pool.Update(relays)
 	}
-	p, err := pool.New(f.cfg, f.conns.connect, pool.Observer{Metrics: f.metrics, OnEvent: func(e pool.Event) { f.tell(s.Name, e) }})
+	p, err := pool.New(f.cfg, f.conns.connect, pool.Observer{Metrics: f.metrics, OnEvent: func(e pool.Event) { f.logEvent(s.Name, e) }})
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (f *forwarding) to(s *Service, relays []pool.Peer) error {
 // them, last if no more requests are.
 func (r *Router) publish(s *Service, next *Route) error {
 	if len(next.Forward) > 0 {
-		if err := r.forwarding.to(s, next.Forward); err != nil {
+		if err := r.forwarding.setRelays(s, next.Forward); err != nil {
 			return err
 		}
 	}
@@ -109,14 +109,14 @@ func (r *Router) publish(s *Service, next *Route) error {
 		return err
 	}
 	if len(next.Forward) == 0 {
-		return r.forwarding.to(s, nil)
+		return r.forwarding.setRelays(s, nil)
 	}
 	return nil
 }
 
-// tell logs an event of a relay. With thousands of services only evictions for failures or
+// logEvent logs an event of a relay. With thousands of services only evictions for failures or
 // latency are logged as warnings.
-func (f *forwarding) tell(service string, e pool.Event) {
+func (f *forwarding) logEvent(service string, e pool.Event) {
 	level := slog.LevelDebug
 	if e.Kind == pool.Evicted && slices.Contains([]pool.Reason{pool.ErrorRate, pool.ConsecutiveFailures, pool.Latency}, e.Reason) {
 		level = slog.LevelWarn

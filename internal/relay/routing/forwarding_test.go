@@ -357,7 +357,7 @@ func TestARelayIsNotSettledBeforeItHasTriedTheRelaysThatItForwardsTo(t *testing.
 		return v.Members() != nil && len(v.Relays()) == 1 && v.Endpoints("echo").Len() == 1
 	})
 	r := watch(t, self, func(c *routing.Config) { c.Role, c.Identity = membership.RoleGate, relayIdentity(t) })
-	await(t, "settled, for nobody else is left to be tried", r.Settled)
+	await(t, "settled, because no other is left to be tried", r.Settled)
 	if s := r.status("echo"); len(s.Primaries) > 0 || s.Peers[0].Reason == "" {
 		t.Errorf("settled before the attempt to connect has failed: %+v", s)
 	}

@@ -259,7 +259,7 @@ func (c Config) dial(key poolKey, own ownListeners) (func(ctx context.Context, n
 
 // errOwnListener is the error of an endpoint that leads back to this relay. Such a request
 // could reach the admin API, which trusts connections from this host.
-var errOwnListener = errors.New("this relay itself listens there: its worker offers what is not its own")
+var errOwnListener = errors.New("this relay itself listens there: its worker offers the address of another process")
 
 // ownListeners are the listeners of this process, so that no request is sent to them in
 // place of a worker.

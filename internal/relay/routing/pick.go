@@ -31,13 +31,13 @@ type room struct {
 	balancer *selection.Balancer
 	now      selection.Instant
 	worst    selection.Room // the worst that is still accepted
-	met      bool           // an endpoint without room was found
+	found    bool           // an endpoint without room was found
 }
 
 // Full implements strategy.Request.Full.
 func (r *room) Full(e *strategy.Endpoint) bool {
 	full := r.balancer.Room(e.ID, r.now) > r.worst
-	r.met = r.met || full
+	r.found = r.found || full
 	return full
 }
 
@@ -113,11 +113,11 @@ func (c *Choice) pickWith(b *selection.Balancer, r strategy.Request, tried *Trie
 				return selection.Pick{}, err
 			}
 			return b.Pick(r.Now, &tried.exclusion)
-		case err != nil && tried.room.met && tried.room.worst == selection.HasRoom:
-			tried.room.worst, tried.room.met, tried.n = selection.AtLimit, false, before
+		case err != nil && tried.room.found && tried.room.worst == selection.HasRoom:
+			tried.room.worst, tried.room.found, tried.n = selection.AtLimit, false, before
 			continue
 		case err != nil:
-			full := tried.room.met
+			full := tried.room.found
 			if lastResort || evicted == nil && tried.n == before && !full {
 				return selection.Pick{}, orFull(err, full)
 			}
@@ -125,7 +125,7 @@ func (c *Choice) pickWith(b *selection.Balancer, r strategy.Request, tried *Trie
 			if before == 0 {
 				// So is one that has just refused another request. A request that was refused
 				// there does not try a second such endpoint.
-				tried.room.worst, tried.room.met = selection.RefusedLately, false
+				tried.room.worst, tried.room.found = selection.RefusedLately, false
 			}
 			continue
 		case !lastResort && !b.Usable(e.ID):

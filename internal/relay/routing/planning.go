@@ -114,10 +114,10 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 	if err := r.apply(s, spec, origin); err != nil {
 		return err
 	}
-	r.want(s.Name, next, ready, now)
+	r.requestLinks(s.Name, next, ready, now)
 	r.updates.WithLabelValues(routeOK).Inc()
-	r.tellOffers(s.Name, old.Endpoints, next.Endpoints)
-	r.tell(s.Name, old, next)
+	r.logOffers(s.Name, old.Endpoints, next.Endpoints)
+	r.logRoute(s.Name, old, next)
 	return nil
 }
 
@@ -147,9 +147,9 @@ func idSet[M any](members []M, id func(M) string) map[string]bool {
 	return out
 }
 
-// want requests the connections of a route, and keeps those of workers within slack of its
+// requestLinks requests the connections of a route, and keeps those of workers within slack of its
 // range.
-func (r *Router) want(service string, route *Route, ready map[string]*advertise.Endpoint, now time.Time) {
+func (r *Router) requestLinks(service string, route *Route, ready map[string]*advertise.Endpoint, now time.Time) {
 	var in, near []poolKey
 	var links []linked
 	inRange := map[string]bool{}
@@ -186,8 +186,8 @@ func (r *Router) want(service string, route *Route, ready map[string]*advertise.
 	r.links.table.Want(service, in, near, now)
 }
 
-// tellOffers logs the endpoints that appear, vanish, or change their state.
-func (r *Router) tellOffers(service string, before, after []*advertise.Endpoint) {
+// logOffers logs the endpoints that appear, vanish, or change their state.
+func (r *Router) logOffers(service string, before, after []*advertise.Endpoint) {
 	was := make(map[string]*advertise.Endpoint, len(before))
 	for _, e := range before {
 		was[e.NodeID] = e
@@ -209,8 +209,8 @@ func (r *Router) tellOffers(service string, before, after []*advertise.Endpoint)
 	}
 }
 
-// tell logs the changes of a route that an operator needs to know.
-func (r *Router) tell(service string, old, next *Route) {
+// logRoute logs the changes of a route that an operator needs to know.
+func (r *Router) logRoute(service string, old, next *Route) {
 	if next.Plan == nil {
 		return
 	}
@@ -270,7 +270,7 @@ func newChoosing(cfg Config) (*choosing, error) {
 	}
 	c := &choosing{cfg: cfg.Choosing, least: cfg.Plans.Minimums, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
 	c.problems = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_selection_problems_total", Help: "What is wrong with the strategy of a service, each problem counted when it comes up: invalid (an advertised strategy makes no sense), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).",
+		Name: "ringway_relay_selection_problems_total", Help: "Problems of the strategy of a service, each counted when it appears: invalid (an advertised strategy that cannot be used), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).",
 	}, []string{"reason"})
 	for _, reason := range []string{problemInvalid, problemDisagreement, problemUnknown} {
 		c.problems.WithLabelValues(reason)
@@ -318,7 +318,7 @@ func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoin
 // every worker if the strategy or a session cookie requires it.
 func (c *choosing) minimums(service string, spec strategy.Spec, relays int) affinity.Minimums {
 	m := c.least
-	if _, held := c.cfg.SessionCookies[service]; held || everywhere(spec.Name) {
+	if _, held := c.cfg.SessionCookies[service]; held || needsWholeRange(spec.Name) {
 		m.PeersPerWorker = max(m.PeersPerWorker, relays)
 	}
 	return m
@@ -364,9 +364,9 @@ func (of *chosen) end() {
 	}
 }
 
-// tellUnknown warns of preferred nodes that a service lacks, since a misspelt name cannot
+// logUnknown warns of preferred nodes that a service lacks, since a misspelt name cannot
 // be distinguished from a node that is down. It warns when the set changes.
-func (c *choosing) tellUnknown(s *Service, of *chosen) {
+func (c *choosing) logUnknown(s *Service, of *chosen) {
 	choice := s.Choice()
 	if len(choice.Spec.Preferred) == 0 {
 		return

@@ -129,7 +129,7 @@ func TestABurstOfChangesCostsOnePlan(t *testing.T) {
 }
 
 // r2's router follows what r1 sees, and then r1 sees r2 no more.
-func TestARelayThatDoesNotFindItselfChangesNothingAndSaysSoOnce(t *testing.T) {
+func TestARelayThatDoesNotFindItselfChangesNothingAndLogsItOnce(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 5, 4)
 	r := watch(t, c.relays[0], func(c *routing.Config) { c.Self = "r2" })

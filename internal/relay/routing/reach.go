@@ -39,7 +39,7 @@ type reach struct {
 
 	// Used only by Run.
 	proven  time.Time                 // when the newest proof was found
-	seen    map[*upstream.Pool]uint64 // the proofs of each pool at the previous look
+	seen    map[*upstream.Pool]uint64 // the proofs of each pool at the previous probe
 	turn    int
 	probing atomic.Bool
 	running sync.WaitGroup
@@ -89,8 +89,8 @@ func (r *Router) reachable() (pools []*upstream.Pool, kind string) {
 	return r.forwarding.conns.all(), "relay"
 }
 
-// look compares the proofs with those of the previous look.
-func (r *reach) look(ctx context.Context, pools []*upstream.Pool, kind string, now time.Time) {
+// probe compares the proofs with those of the previous call.
+func (r *reach) probe(ctx context.Context, pools []*upstream.Pool, kind string, now time.Time) {
 	seen := make(map[*upstream.Pool]uint64, len(pools))
 	proof := len(pools) == 0 || r.proven.IsZero()
 	var open, rest []*upstream.Pool

@@ -15,7 +15,7 @@ import (
 )
 
 // A connection that is open proves nothing: behind a broken path it stays open.
-func TestARelayThatReachesNoWorkerForTenSecondsSaysSoWithoutAnyTraffic(t *testing.T) {
+func TestARelayThatReachesNoWorkerForTenSecondsReportsItWithoutAnyTraffic(t *testing.T) {
 	var cut bool
 	dial := func(context.Context, string, string) (net.Conn, error) {
 		if cut {
@@ -42,7 +42,7 @@ func TestARelayThatReachesNoWorkerForTenSecondsSaysSoWithoutAnyTraffic(t *testin
 	// after is the time until the reason is there, or is not, up to limit.
 	after := func(limit time.Duration, reason bool) time.Duration {
 		for passed := time.Duration(0); passed < limit; passed += time.Second {
-			r.look(t.Context(), pools, "worker", now)
+			r.probe(t.Context(), pools, "worker", now)
 			r.running.Wait()
 			if got := r.reason.Load(); (got != nil) == reason {
 				return passed

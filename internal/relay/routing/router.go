@@ -175,10 +175,10 @@ type Router struct {
 	trusted    *membership.Snapshot // the last routed one that was not degraded
 	fleet      fleet
 	plans      map[string]*planning // by service
-	// saidAlone and saidLeftOut (by reason and worker or service) prevent repeated log
+	// loggedAlone and loggedLeftOut (by reason and worker or service) prevent repeated log
 	// lines.
-	saidAlone   bool
-	saidLeftOut map[string]struct{}
+	loggedAlone   bool
+	loggedLeftOut map[string]struct{}
 }
 
 // New checks the configuration. It starts nothing.
@@ -196,7 +196,7 @@ func New(cfg Config) (*Router, error) {
 	cfg.CoalesceDelay = cmp.Or(cfg.CoalesceDelay, 100*time.Millisecond)
 	cfg.AuditInterval = cmp.Or(cfg.AuditInterval, 2*time.Second)
 	cfg.ReachTimeout = cmp.Or(cfg.ReachTimeout, 10*time.Second)
-	r := &Router{cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, saidLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
+	r := &Router{cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_route_updates_total", Help: "Times the route of a service was computed anew, by result.",
 	}, []string{"result"}), leftOut: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_endpoints_left_out_total", Help: "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of this relay).",
@@ -286,8 +286,8 @@ func (r *Router) Run(ctx context.Context) error {
 	defer endProbes()
 	views := r.cfg.Catalogue.Watch(ctx)
 	refresh, audit := time.NewTicker(refreshInterval), time.NewTicker(r.cfg.AuditInterval)
-	look := time.NewTicker(r.cfg.ReachTimeout / 10)
-	defer look.Stop()
+	probes := time.NewTicker(r.cfg.ReachTimeout / 10)
+	defer probes.Stop()
 	defer refresh.Stop()
 	defer audit.Stop()
 	// Nil channels never fire.
@@ -313,18 +313,18 @@ func (r *Router) Run(ctx context.Context) error {
 			continue
 		case <-coalesced:
 			coalesced = nil
-			graceOver = after(r.update())
+			graceOver = timerAt(r.update())
 		case <-graceOver:
-			graceOver = after(r.update())
+			graceOver = timerAt(r.update())
 		case o := <-r.links.ended:
 			r.links.finish(o, time.Now())
 		case <-due:
 		case <-audit.C:
 			r.links.audit(time.Now())
 			r.forwarding.conns.audit()
-		case <-look.C:
+		case <-probes.C:
 			pools, kind := r.reachable()
-			r.reach.look(probing, pools, kind, time.Now())
+			r.reach.probe(probing, pools, kind, time.Now())
 			continue
 		case call := <-r.calls:
 			call()
@@ -340,17 +340,17 @@ func (r *Router) Run(ctx context.Context) error {
 			r.links.count()
 			if r.Settled() {
 				for name, s := range *r.services.Load() {
-					r.choosing.tellUnknown(s, &r.plans[name].chosen)
+					r.choosing.logUnknown(s, &r.plans[name].chosen)
 				}
 			}
 			continue
 		}
-		due = after(r.links.act(ctx, time.Now()))
+		due = timerAt(r.links.act(ctx, time.Now()))
 	}
 }
 
-// after returns a timer for a moment, nil for the zero moment.
-func after(at time.Time) <-chan time.Time {
+// timerAt returns a timer for a moment, nil for the zero moment.
+func timerAt(at time.Time) <-chan time.Time {
 	if at.IsZero() {
 		return nil
 	}
@@ -408,7 +408,7 @@ func (r *Router) update() (next time.Time) {
 		if services[name] == nil {
 			s.Retire()
 			r.cfg.Vanished(s)
-			_ = r.forwarding.to(s, nil) // without relays it cannot fail
+			_ = r.forwarding.setRelays(s, nil) // without relays it cannot fail
 			r.plans[name].end()
 			delete(r.plans, name)
 			r.links.table.Want(name, nil, nil, now)

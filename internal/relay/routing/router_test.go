@@ -208,8 +208,8 @@ func TestAServiceWhoseWorkersAreGoneIsStillKnown(t *testing.T) {
 	await(t, "echo", func() bool { s, ok := r.Service("echo"); return ok && len(s.Route().Range) == 1 })
 	w.catalogue.Withdraw()
 	await(t, "no endpoint", func() bool { s, ok := r.Service("echo"); return ok && s.Route().Plan == nil })
-	if _, ok := r.Service("nobody"); ok {
-		t.Error("a service that nobody ever offered is known")
+	if _, ok := r.Service("absent"); ok {
+		t.Error("a service that was never offered is known")
 	}
 	if all := r.Services(); len(all) != 1 || all[0].Name != "echo" {
 		t.Errorf("services %v", all)
@@ -286,7 +286,7 @@ type views chan *advertise.View
 func (v views) Watch(context.Context) <-chan *advertise.View { return v }
 
 // What others keep of a service they can give back when its name is forgotten.
-func TestAServiceThatIsForgottenIsGoneAndToldOf(t *testing.T) {
+func TestAServiceThatIsForgottenIsGoneAndReported(t *testing.T) {
 	t.Parallel()
 	full, empty := join(t, "r1", membership.RoleRelay, nil), join(t, "r1", membership.RoleRelay, nil)
 	offer(t, join(t, "w1", membership.RoleWorker, full), advertise.Service{Name: "echo", Address: backend(t)})

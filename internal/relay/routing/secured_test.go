@@ -113,7 +113,7 @@ ringway_relay_endpoints_left_out_total{reason="unsecured"} 0
 }
 
 // Clear text would go to the writer of the record, which can be anyone.
-func TestARelayWithACertificateSendsNothingInClearTextUnlessItIsTold(t *testing.T) {
+func TestARelayWithACertificateSendsNothingInClearTextUnlessSettingsAllowIt(t *testing.T) {
 	self := join(t, "r1", membership.RoleRelay, nil)
 	w := join(t, "w1", membership.RoleWorker, self)
 	r := watch(t, self, func(c *routing.Config) { c.Identity, c.AllowClearText = relayIdentity(t), []string{"legacy"} })

@@ -282,8 +282,8 @@ func (r *Router) endpointTarget(e *advertise.Endpoint) (*Target, error) {
 	return r.target(e.NodeID, e.Epoch, endpointKey(e))
 }
 
-// maxSaid bounds how many lines are remembered so that they are not repeated.
-const maxSaid = 1024
+// maxLogged bounds how many lines are remembered so that they are not repeated.
+const maxLogged = 1024
 
 // leaveOut counts an endpoint that this relay cannot use, and logs it: once for each
 // service and worker, or once in all if this relay itself is the cause.
@@ -299,10 +299,10 @@ func (r *Router) leaveOut(e *advertise.Endpoint, err error) {
 	}
 	r.leftOut.WithLabelValues(reason).Inc()
 	line := reason + " " + subject
-	if _, said := r.saidLeftOut[line]; said || len(r.saidLeftOut) >= maxSaid {
+	if _, said := r.loggedLeftOut[line]; said || len(r.loggedLeftOut) >= maxLogged {
 		return
 	}
-	r.saidLeftOut[line] = struct{}{}
+	r.loggedLeftOut[line] = struct{}{}
 	r.cfg.Logger.Warn("endpoint left out", "service", e.Name, "worker", e.NodeID, "reason", reason, "err", err)
 }
 

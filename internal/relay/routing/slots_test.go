@@ -27,7 +27,7 @@ func everyStrategy() (texts []string) {
 func (p *picking) limit(secured bool, limits ...int) {
 	p.t.Helper()
 	p.route(len(limits), func(i int, target *routing.Target) { target.Limit, target.Secured = limits[i], secured })
-	p.now += 4 * second // past the ramp of newcomers
+	p.now += 4 * second // past the ramp of joiners
 }
 
 func (p *picking) inFlight() (out []int) {

@@ -54,7 +54,7 @@ func TestAServiceThatAdvertisesStableSendsAKeyToOneWorkerThroughEveryRelay(t *te
 	ids := []string{"w1", "w2", "w3", "w4", "w5", "w6", "w7"}
 	c.advertise(ids, "stable")
 	for _, r := range relays {
-		await(t, "everybody is connected", func() bool { return r.choiceOf() == "stable advertisement" && len(r.of("echo").Range) == 7 })
+		await(t, "all are connected", func() bool { return r.choiceOf() == "stable advertisement" && len(r.of("echo").Range) == 7 })
 	}
 	if now, _ := relays[0].Service("echo"); now != s || !slices.ContainsFunc(now.Endpoints.Stats(0), func(e selection.EndpointStats) bool { return e.ID == before.ID() && e.InFlight == 1 }) {
 		t.Error("a request under way was forgotten")
@@ -129,7 +129,7 @@ func TestDistancesAreMeasuredInTheBackground(t *testing.T) {
 	// Another strategy ends the measuring of the first.
 	c.advertise([]string{"w1", "w2"}, "farthest")
 	await(t, "it is farthest now", func() bool { return r.choiceOf() == "farthest advertisement" && measured() })
-	await(t, "nobody measures all the time", func() bool {
+	await(t, "no relay measures all the time", func() bool {
 		before := probes()
 		time.Sleep(200 * time.Millisecond) // ten times what the first would wait
 		return probes() == before

@@ -111,7 +111,7 @@
     source = undefined;
   }
 
-  // A page that nobody sees needs no news, and browsers allow few connections.
+  // A hidden page needs no updates, and browsers allow few connections.
   document.addEventListener("visibilitychange", () => {
     if (document.visibilityState === "visible") open();
     else { close(); say("paused", "Paused"); }

@@ -82,8 +82,8 @@ func (c *Checker) Status() Status { return *c.status.Load() }
 // goroutine and no connection behind. It must be called only once.
 func (c *Checker) Run(ctx context.Context) error {
 	check := c.cfg.Check
-	judge := verdict{rise: check.Rise, fall: check.Fall}
-	c.cfg.Metrics.verdict(c.cfg.Name, false)
+	judge := healthState{rise: check.Rise, fall: check.Fall}
+	c.cfg.Metrics.setHealthy(c.cfg.Name, false)
 	for begun := time.Now(); ; {
 		start := time.Now()
 		err := c.probe(ctx)
@@ -121,7 +121,7 @@ func (c *Checker) record(err error, changed, healthy bool) {
 	}
 	if changed {
 		status.Healthy, status.Since = healthy, time.Now()
-		c.cfg.Metrics.verdict(c.cfg.Name, healthy)
+		c.cfg.Metrics.setHealthy(c.cfg.Name, healthy)
 	}
 	c.status.Store(&status)
 	switch {
@@ -137,9 +137,9 @@ func (c *Checker) record(err error, changed, healthy bool) {
 	}
 }
 
-// verdict turns the results of probes into healthy or unhealthy. It uses no clock: the
+// healthState turns the results of probes into healthy or unhealthy. It uses no clock: the
 // caller decides whether a failure is still forgiven.
-type verdict struct {
+type healthState struct {
 	rise, fall int
 
 	succeeded bool // at least once
@@ -152,7 +152,7 @@ type verdict struct {
 // reached for the first time. Before the first success a failure decides only if it is not
 // forgiven. The first success always decides, so that a running instance is offered
 // immediately.
-func (v *verdict) observe(success, forgiven bool) (changed bool) {
+func (v *healthState) observe(success, forgiven bool) (changed bool) {
 	if !v.succeeded {
 		changed = success || !v.decided && !forgiven
 		v.succeeded, v.healthy, v.decided = success, success, v.decided || changed

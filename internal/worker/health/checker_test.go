@@ -180,7 +180,7 @@ func TestAServiceThatStartsIsOfferedWithin200MillisecondsOfBeingUp(t *testing.T)
 	})
 }
 
-func TestAServiceThatNeverComesUpIsToldOnceTheGraceIsOver(t *testing.T) {
+func TestAServiceThatNeverComesUpIsReportedOnceTheGraceIsOver(t *testing.T) {
 	for grace, wantProbesAtMost := range map[time.Duration]int{10 * time.Second: 57, 2 * time.Second: 14, noGrace: 1} {
 		synctest.Test(t, func(t *testing.T) {
 			var log lines

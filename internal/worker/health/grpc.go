@@ -212,11 +212,11 @@ func (a grpcAnswer) judge(service string) *failure {
 	case stateServing:
 		return nil
 	case stateNotServing:
-		return &failure{result: resultNotServing, came: "NOT_SERVING", remedy: "the service says so itself; see its log"}
+		return &failure{result: resultNotServing, came: "NOT_SERVING", remedy: "the service itself answered this; see its log"}
 	case stateServiceUnknown:
 		return unknownService("SERVICE_UNKNOWN", service)
 	}
-	return &failure{result: resultStatus, came: fmt.Sprintf("serving status %d", state), remedy: "only SERVING (1) counts; let the service set its status"}
+	return &failure{result: resultStatus, came: fmt.Sprintf("serving status %d", state), remedy: "only SERVING (1) counts; the service must set its status"}
 }
 
 // refusal explains a call with an error status.
@@ -236,7 +236,7 @@ func (a grpcAnswer) refusal(code uint64, service string) *failure {
 	case codeNotFound:
 		return unknownService(came, service)
 	case codePermissionDenied, codeUnauthenticated:
-		return &failure{result: resultStatus, came: came, remedy: "let the health service answer without credentials"}
+		return &failure{result: resultStatus, came: came, remedy: "the health service must answer without credentials"}
 	}
 	return &failure{result: resultStatus, came: came, remedy: "see the log of the service"}
 }

@@ -64,7 +64,7 @@ func TestAGRPCCheckBelievesOnlySERVING(t *testing.T) {
 			for _, test := range []struct{ service, result, says string }{
 				{"", resultSuccess, ""},
 				{"chat.Chat", resultSuccess, ""},
-				{"bad", resultNotServing, "NOT_SERVING: the service says so itself"},
+				{"bad", resultNotServing, "NOT_SERVING: the service itself answered this"},
 				{"new", resultStatus, "serving status 0: only SERVING"},
 				{"watched", resultUnknown, `SERVICE_UNKNOWN: the server does not know the service "watched"`},
 				{"missing", resultUnknown, `NOT_FOUND "unknown service": the server does not know the service "missing"`},
@@ -92,8 +92,8 @@ func (f failing) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*gr
 
 func TestAGRPCCallThatFailsSaysItsCode(t *testing.T) {
 	for code, says := range map[codes.Code]string{
-		codes.Unauthenticated:  `UNAUTHENTICATED "100 % Ärger": let the health service answer without credentials`,
-		codes.PermissionDenied: `PERMISSION_DENIED "100 % Ärger": let the health service answer without credentials`,
+		codes.Unauthenticated:  `UNAUTHENTICATED "100 % Ärger": the health service must answer without credentials`,
+		codes.PermissionDenied: `PERMISSION_DENIED "100 % Ärger": the health service must answer without credentials`,
 		codes.Unavailable:      `UNAVAILABLE "100 % Ärger": see the log of the service`,
 		codes.Code(99):         `code 99 "100 % Ärger"`,
 	} {

@@ -53,13 +53,13 @@ func refusedByHTTP(response *http.Response, body []byte) *failure {
 	}
 	switch response.StatusCode {
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
-		f.remedy = "correct the path of the check, or let the service answer GET there"
+		f.remedy = "correct the path of the check, or make the service answer GET there"
 	case http.StatusUnauthorized, http.StatusForbidden:
-		f.remedy = "let the service answer this path without credentials"
+		f.remedy = "make the service answer this path without credentials"
 	case http.StatusBadRequest:
 		f.remedy = "see whether the service expects TLS (then use a tcp check) or another host (then set host)"
 	default:
-		f.remedy = "the service says so itself; see its log"
+		f.remedy = "the service itself answered this; see its log"
 	}
 	return f
 }

@@ -45,7 +45,7 @@ func (m *Metrics) probed(service string, err error, took time.Duration) {
 	m.durations.Observe(took.Seconds())
 }
 
-func (m *Metrics) verdict(service string, healthy bool) {
+func (m *Metrics) setHealthy(service string, healthy bool) {
 	value := 0.0
 	if healthy {
 		value = 1

@@ -38,7 +38,7 @@ func TestOnlyRelaysOfThisClusterComeIn(t *testing.T) {
 		{"a relay of another cluster", ours(elsewhere(func(c *identity.Claims) { c.Cluster = "other" })), identity.ReasonCluster},
 		{"a relay of another environment", ours(elsewhere(func(c *identity.Claims) { c.Environment = "prod" })), identity.ReasonEnvironment},
 		{"a relay by another authority", tlsAs(source(t, newAuthority(t), claims(identity.RoleRelay, "r1"))), identity.ReasonUnknownAuthority},
-		{"somebody without a certificate", &tls.Config{InsecureSkipVerify: true}, identity.ReasonNoCertificate},
+		{"a client without a certificate", &tls.Config{InsecureSkipVerify: true}, identity.ReasonNoCertificate},
 	} {
 		before, _ := metric(t, s.registry, "ringway_sidecar_refused_total", string(c.reason))
 		// In TLS 1.3 the refused one learns of it at its first read.

@@ -201,7 +201,7 @@ func TestAKilledServiceLosesNothingThatIsSafeToRepeatAndNoPOSTRunsTwice(t *testi
 					executed[line]++
 				}
 			}
-			within(t, held["GET"], "the GET that nobody is left for")
+			within(t, held["GET"], "the GET without a client")
 			// Whether a process that dies has read what it was sent nobody can know.
 			for _, f := range failures {
 				if f.method != "POST" || f.n >= afterwards || !strings.Contains(f.answer, "which had sent it the request") {

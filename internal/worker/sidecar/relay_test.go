@@ -413,7 +413,7 @@ func TestARelayWithoutACertificateSendsASecuredEndpointNothing(t *testing.T) {
 	}
 }
 
-func TestARelayWithACertificateReachesServicesDirectlyWhereItIsTold(t *testing.T) {
+func TestARelayWithACertificateReachesServicesDirectlyWhereSettingsAllowIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay("r1", false)

@@ -176,9 +176,9 @@ func serve(t testing.TB, name string, protocol advertise.Protocol, h http.Handle
 	return advertise.Service{Name: name, Address: ln.Addr().String(), Protocol: protocol}
 }
 
-// nobody is an address where nothing listens, and nothing will before the test
+// noListener is an address where nothing listens, and nothing will before the test
 // ends: a connection has it.
-func nobody(t testing.TB) string {
+func noListener(t testing.TB) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", anyPort)
 	if err != nil {

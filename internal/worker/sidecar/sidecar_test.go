@@ -257,7 +257,7 @@ func TestNoMoreThanTheSlotsOfAnEndpointAreInFlightThere(t *testing.T) {
 	}
 }
 
-func TestSlotsAreCountedExactlyWhateverArrivesAtOnce(t *testing.T) {
+func TestSlotsAreCountedExactlyUnderConcurrentRequests(t *testing.T) {
 	const slots, requests = 3, 200
 	var now, most, accepted atomic.Int64
 	service := serve(t, "echo", "", func(http.ResponseWriter, *http.Request) {
@@ -360,7 +360,7 @@ func breaking(t testing.TB) (address string, requests *atomic.Int64) {
 // A pool of a relay reads what the sidecar says of a failure.
 func TestARelayLearnsWhetherTheServiceWasSentAnything(t *testing.T) {
 	broken, requests := breaking(t)
-	s := start(t, nil, advertise.Service{Name: "dead", Address: nobody(t)}, advertise.Service{Name: "broken", Address: broken})
+	s := start(t, nil, advertise.Service{Name: "dead", Address: noListener(t)}, advertise.Service{Name: "broken", Address: broken})
 	relay := source(t, s.authority, claims(identity.RoleRelay, "r1"))
 	for protocol, alpn := range map[upstream.Protocol]string{upstream.HTTP1: "http/1.1", upstream.H2C: "h2"} {
 		pool, err := upstream.NewPool(upstream.Config{Address: s.Addr().String(), Protocol: protocol, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -536,7 +536,7 @@ func TestAStopFinishesWhatIsInFlightAndTakesNothingNew(t *testing.T) {
 	within(t, arrived, "the request")
 	ended := make(chan error, 1)
 	go func() { ended <- s.stop() }()
-	await(t, "nobody can connect any more", func() bool {
+	await(t, "no relay can connect any more", func() bool {
 		conn, err := net.Dial("tcp", s.Addr().String())
 		if err == nil {
 			_ = conn.Close()
@@ -560,7 +560,7 @@ func TestAStopFinishesWhatIsInFlightAndTakesNothingNew(t *testing.T) {
 	}
 }
 
-func TestAStopEndsWithinItsBoundWhateverHangs(t *testing.T) {
+func TestAStopEndsWithinItsBoundAlsoIfConnectionsHang(t *testing.T) {
 	for name, c := range map[string]struct {
 		do, got, failed, log string
 		sessions             float64 // that are counted as ended
@@ -880,7 +880,7 @@ func TestARefusalAwaitsTheRestOfASmallBody(t *testing.T) {
 // A large request whose service is dead must not keep the relay waiting for the
 // rest of the body.
 func TestARefusalDoesNotWaitForALargeBody(t *testing.T) {
-	s := start(t, nil, advertise.Service{Name: "dead", Address: nobody(t)})
+	s := start(t, nil, advertise.Service{Name: "dead", Address: noListener(t)})
 	for _, client := range []*http.Client{s.relay(t), s.relay(t, "h2")} {
 		body, more := io.Pipe() // never ends by itself
 		got := background(client, s.request(t, "POST", "dead", body))

@@ -25,9 +25,9 @@ type Client struct {
 	budget    *selection.RetryBudget
 	metrics   *metrics
 
-	known  chan struct{} // closed by looked, after the first lookup of relays
-	looked func()
-	hungry chan struct{} // capacity 1: a relay was lost, look up again
+	ready       chan struct{} // closed by markReady, after the first lookup of relays
+	markReady   func()
+	wantRefresh chan struct{} // capacity 1: a relay was lost, look up again
 }
 
 // New checks the configuration and reports all problems together. Lookups and connections
@@ -36,9 +36,9 @@ func New(cfg Config) (*Client, error) {
 	cfg, err := cfg.withDefaults()
 	c := &Client{
 		cfg: cfg, transport: newTransport(cfg), budget: selection.NewRetryBudget(cfg.RetryBudget, savings),
-		known: make(chan struct{}), hungry: make(chan struct{}, 1),
+		ready: make(chan struct{}), wantRefresh: make(chan struct{}, 1),
 	}
-	c.looked = sync.OnceFunc(func() { close(c.known) })
+	c.markReady = sync.OnceFunc(func() { close(c.ready) })
 	err = errors.Join(err, cfg.Pool.Validate())
 	finder, seedErr := discovery.New(discovery.Config{
 		Seeds: cfg.Seeds, DefaultPort: DefaultPort, Resolver: cfg.Resolver, Logger: cfg.Logger, Registerer: cfg.Registerer,
@@ -91,7 +91,7 @@ func (c *Client) find(ctx context.Context) {
 		return relays
 	}
 	if len(update()) > 0 { // some seeds are addresses: requests need not wait for names
-		c.looked()
+		c.markReady()
 	}
 	for ctx.Err() == nil {
 		_ = c.finder.Refresh(ctx)
@@ -99,12 +99,12 @@ func (c *Client) find(ctx context.Context) {
 		if len(update()) == 0 {
 			pause = minPause
 		}
-		c.looked()
+		c.markReady()
 		soon := time.After(minPause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
-		case <-c.hungry:
+		case <-c.wantRefresh:
 			select {
 			case <-ctx.Done():
 			case <-soon:
@@ -116,7 +116,7 @@ func (c *Client) find(ctx context.Context) {
 func (c *Client) onEvent(e pool.Event) {
 	if e.Kind == pool.ConnectFailed || e.Kind == pool.Evicted && e.Reason == pool.Lost {
 		select {
-		case c.hungry <- struct{}{}:
+		case c.wantRefresh <- struct{}{}:
 		default:
 		}
 	}

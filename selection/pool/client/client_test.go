@@ -245,7 +245,7 @@ func TestAttemptsAndTheBudgetBoundRetriesAndTheErrorHasEveryAttempt(t *testing.T
 	}
 }
 
-func TestARelayThatHangsIsEvictedAndACallerWhoGoesBlamesNobody(t *testing.T) {
+func TestARelayThatHangsIsEvictedAndACallerThatLeavesBlamesNoRelay(t *testing.T) {
 	var mu sync.Mutex
 	hung := ""
 	release := make(chan struct{})
@@ -511,7 +511,7 @@ func TestAResponseBodyHoldsItsPlaceUntilItEnds(t *testing.T) {
 	}
 }
 
-func TestWithoutRunARequestSaysSo(t *testing.T) {
+func TestWithoutRunARequestIsAnError(t *testing.T) {
 	cfg := pool.DefaultConfig()
 	cfg.Selector, cfg.ConnectTimeout = "test", 50*time.Millisecond
 	c, err := New(Config{Seeds: []string{"127.0.0.1:1"}, Pool: &cfg})

@@ -50,7 +50,7 @@ type trip struct {
 func (t *trip) run() (*http.Response, error) {
 	ctx, c := t.req.Context(), t.client
 	select {
-	case <-c.known:
+	case <-c.ready:
 	default:
 		if err := c.awaitRelays(ctx); err != nil {
 			return nil, t.fail(err)
@@ -97,7 +97,7 @@ func (c *Client) awaitRelays(ctx context.Context) error {
 		fmt.Errorf("no lookup of relays within %v: is Run running?", c.cfg.Pool.ConnectTimeout))
 	defer cancel()
 	select {
-	case <-c.known:
+	case <-c.ready:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -149,16 +149,16 @@ func (t *trip) attempt(lease *pool.Lease[*relayConn]) (_ *http.Response, sent bo
 	lease.Report(t.outcome(resp, err))
 	if err != nil {
 		lease.Release()
-		return nil, wrote.Load() && !unseen(err), err
+		return nil, wrote.Load() && !unsent(err), err
 	}
 	resp.Request = t.req
 	resp.Body = hold(resp, lease)
 	return resp, true, nil
 }
 
-// unseen reports whether HTTP/2 guarantees that the relay did not process the request
+// unsent reports whether HTTP/2 guarantees that the relay did not process the request
 // (RFC 9113, 8.7).
-func unseen(err error) bool {
+func unsent(err error) bool {
 	var stream http2.StreamError
 	return err.Error() == wire.GoAway || errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
 }

@@ -159,13 +159,13 @@ type Event struct {
 func Events() []Event {
 	return []Event{
 		{"worker joins", false, true, func(f Fleet, _ *rand.Rand, trial int) Fleet {
-			return Fleet{f.Relays, With(f.Workers, newcomer(len(f.Workers), trial))}
+			return Fleet{f.Relays, With(f.Workers, joiner(len(f.Workers), trial))}
 		}},
 		{"worker leaves", false, false, func(f Fleet, random *rand.Rand, _ int) Fleet {
 			return Fleet{f.Relays, Without(f.Workers, random.IntN(len(f.Workers)))}
 		}},
 		{"relay joins", true, true, func(f Fleet, _ *rand.Rand, trial int) Fleet {
-			return Fleet{With(f.Relays, newcomer(len(f.Relays), trial)), f.Workers}
+			return Fleet{With(f.Relays, joiner(len(f.Relays), trial)), f.Workers}
 		}},
 		{"relay leaves", true, false, func(f Fleet, random *rand.Rand, _ int) Fleet {
 			return Fleet{Without(f.Relays, random.IntN(len(f.Relays))), f.Workers}
@@ -173,8 +173,8 @@ func Events() []Event {
 	}
 }
 
-// newcomer returns the number of the member that joins in a trial, different in each trial.
-func newcomer(members, trial int) int { return members + trial }
+// joiner returns the number of the member that joins in a trial, different in each trial.
+func joiner(members, trial int) int { return members + trial }
 
 // Bound returns the fewest connections that an event can move.
 func (s Size) Bound(e Event) float64 {
@@ -222,9 +222,9 @@ func Moved(a, b *Graph) int {
 	return n
 }
 
-// Handed returns the traffic that all relays together send to workers, in units of the traffic
+// HandedOver returns the traffic that all relays together send to workers, in units of the traffic
 // of one relay.
-func (g *Graph) Handed() (sum float64) {
+func (g *Graph) HandedOver() (sum float64) {
 	for _, load := range g.load {
 		sum += load
 	}

@@ -32,7 +32,7 @@ func TestSharesOfARelaySumToOne(t *testing.T) {
 	for _, s := range []fleet.Size{size(7, 100, 3), size(50, 101, 3), size(30, 7, 4)} {
 		for _, st := range fleet.Strategies() {
 			g, _ := graphOf(t, st.Name, s)
-			if sum := g.Handed(); math.Abs(sum-float64(s.Relays)) > 1e-9 {
+			if sum := g.HandedOver(); math.Abs(sum-float64(s.Relays)) > 1e-9 {
 				t.Errorf("%v, %s: %d relays hand out %v", s, st.Name, s.Relays, sum)
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/ringway/ringway/affinity/peering"
 )
 
-// Gentleness holds the settings that limit how many connections a change of the plan moves.
-type Gentleness struct {
+// RolloutPolicy holds the settings that limit how many connections a change of the plan moves.
+type RolloutPolicy struct {
 	Index affinity.IndexSource
 	// Strategy is projection by default.
 	Strategy affinity.Strategy
@@ -22,12 +22,12 @@ type Gentleness struct {
 // program advances. Each relay has a table of package peering; relays with the same
 // knowledge of the fleet use the same view.
 type Mesh struct {
-	size     Size
-	how      Gentleness
-	now      time.Time
-	stations map[int]*station
-	degree   []int  // open connections by worker
-	inRange  []bool // by worker, while Follow updates a relay
+	size    Size
+	policy  RolloutPolicy
+	now     time.Time
+	relays  map[int]*relay
+	degree  []int  // open connections by worker
+	inRange []bool // by worker, while Follow updates a relay
 	// Service is the service name in the plans, on which ranges depend. The caller may
 	// replace the default before Begin.
 	Service string
@@ -35,8 +35,8 @@ type Mesh struct {
 	Opened int
 }
 
-// station is a running relay. Peers are the numbers of workers.
-type station struct {
+// relay is a running relay. Peers are the numbers of workers.
+type relay struct {
 	id     int
 	table  *peering.Table[int]
 	open   map[int]bool
@@ -48,57 +48,57 @@ type View struct {
 	grace struct {
 		relays, workers *peering.Grace[int]
 	}
-	plan  *affinity.Plan
-	there []bool // whether the worker exists, by worker
+	plan    *affinity.Plan
+	present []bool // whether the worker exists, by worker
 }
 
 // service is the service name in the plans.
 const service = "bench"
 
-// newcomers is the largest number of workers that may join a mesh.
-const newcomers = 1000
+// maxJoiners is the largest number of workers that may join a mesh.
+const maxJoiners = 1000
 
 // NewMesh returns a mesh without relays.
-func NewMesh(s Size, how Gentleness) *Mesh {
-	numbers := s.Workers + newcomers
-	return &Mesh{size: s, how: how, Service: service, now: time.Unix(0, 0), stations: map[int]*station{}, degree: make([]int, numbers), inRange: make([]bool, numbers)}
+func NewMesh(s Size, policy RolloutPolicy) *Mesh {
+	numbers := s.Workers + maxJoiners
+	return &Mesh{size: s, policy: policy, Service: service, now: time.Unix(0, 0), relays: map[int]*relay{}, degree: make([]int, numbers), inRange: make([]bool, numbers)}
 }
 
 // NewView returns the view of relays that start now.
 func (m *Mesh) NewView() *View {
 	v := &View{}
-	v.grace.relays = peering.NewGrace(m.how.Grace, RelayID)
-	v.grace.workers = peering.NewGrace(m.how.Grace, WorkerID)
+	v.grace.relays = peering.NewGrace(m.policy.Grace, RelayID)
+	v.grace.workers = peering.NewGrace(m.policy.Grace, WorkerID)
 	return v
 }
 
 // Start starts a relay without connections.
-func (m *Mesh) Start(relay int) error {
-	table, err := peering.NewTable[int](peering.Config{DrainDelay: m.how.Drain, MaxOpening: m.size.Workers})
-	m.stations[relay] = &station{id: relay, table: table, open: map[int]bool{}}
+func (m *Mesh) Start(id int) error {
+	table, err := peering.NewTable[int](peering.Config{DrainDelay: m.policy.Drain, MaxOpening: m.size.Workers})
+	m.relays[id] = &relay{id: id, table: table, open: map[int]bool{}}
 	return err
 }
 
 // Kill stops a relay and closes its connections.
 func (m *Mesh) Kill(relay int) {
-	for w := range m.stations[relay].open {
+	for w := range m.relays[relay].open {
 		m.degree[w]--
 	}
-	delete(m.stations, relay)
+	delete(m.relays, relay)
 }
 
 // KillWorker stops a worker and breaks its connections.
 func (m *Mesh) KillWorker(worker int) {
-	for _, st := range m.stations {
-		if st.open[worker] {
-			m.close(st, worker)
-			st.table.Lost(worker, m.now)
+	for _, r := range m.relays {
+		if r.open[worker] {
+			m.close(r, worker)
+			r.table.Lost(worker, m.now)
 		}
 	}
 }
 
-func (m *Mesh) close(st *station, worker int) {
-	delete(st.open, worker)
+func (m *Mesh) close(r *relay, worker int) {
+	delete(r.open, worker)
 	m.degree[worker]--
 }
 
@@ -109,14 +109,14 @@ func (m *Mesh) Learn(v *View, f Fleet) error {
 	absent.Relays = affinity.Relays(ids(gone, RelayID))
 	gone, _ = v.grace.workers.Update(f.Workers, m.now)
 	absent.Workers = affinity.Workers(ids(gone, WorkerID))
-	v.there = make([]bool, m.size.Workers+newcomers)
+	v.present = make([]bool, m.size.Workers+maxJoiners)
 	for _, w := range f.Workers {
-		v.there[w] = true
+		v.present[w] = true
 	}
 	var err error
 	v.plan, err = peering.Plan(affinity.PlanConfig{
 		Service: m.Service, Relays: affinity.Relays(f.RelayIDs()), Workers: affinity.Workers(f.WorkerIDs()),
-		RelaysPerService: m.size.Relays, IndexSource: m.how.Index, Strategy: m.how.Strategy,
+		RelaysPerService: m.size.Relays, IndexSource: m.policy.Index, Strategy: m.policy.Strategy,
 		Minimums: affinity.Minimums{PeersPerWorker: m.size.PerWorker, PeersPerRelay: m.size.PerRelay},
 	}, absent)
 	return err
@@ -130,7 +130,7 @@ func (m *Mesh) Follow(v *View, relays []int) error {
 	}
 	var row []affinity.Assignment
 	for _, relay := range relays {
-		st := m.stations[relay]
+		r := m.relays[relay]
 		var in, near []int
 		if i, serves := index[relay]; serves {
 			var err error
@@ -138,16 +138,16 @@ func (m *Mesh) Follow(v *View, relays []int) error {
 				return err
 			}
 			for _, a := range row {
-				if w := Number(a.Worker); v.there[w] {
+				if w := Number(a.Worker); v.present[w] {
 					in = append(in, w)
 					m.inRange[w] = true
 				}
 			}
-			for _, w := range st.linked {
-				if m.how.Slack == 0 || m.inRange[w] || !v.there[w] {
+			for _, w := range r.linked {
+				if m.policy.Slack == 0 || m.inRange[w] || !v.present[w] {
 					continue
 				}
-				if d := v.plan.Distance(i, WorkerID(w)); d > 0 && d <= m.how.Slack {
+				if d := v.plan.Distance(i, WorkerID(w)); d > 0 && d <= m.policy.Slack {
 					near = append(near, w)
 				}
 			}
@@ -155,24 +155,24 @@ func (m *Mesh) Follow(v *View, relays []int) error {
 				m.inRange[w] = false
 			}
 		}
-		st.linked = append(in[:len(in):len(in)], near...)
-		st.table.Want(m.Service, in, near, m.now)
-		m.act(st)
+		r.linked = append(in[:len(in):len(in)], near...)
+		r.table.Want(m.Service, in, near, m.now)
+		m.act(r)
 	}
 	return nil
 }
 
 // act executes the actions of a relay's table. Every connection opens immediately.
-func (m *Mesh) act(st *station) {
-	actions := st.table.Step(m.now)
+func (m *Mesh) act(r *relay) {
+	actions := r.table.Step(m.now)
 	for _, w := range actions.Close {
-		if st.open[w] {
-			m.close(st, w)
+		if r.open[w] {
+			m.close(r, w)
 		}
 	}
 	for _, w := range actions.Open {
-		st.table.Opened(w, m.now)
-		st.open[w] = true
+		r.table.Opened(w, m.now)
+		r.open[w] = true
 		m.degree[w]++
 		m.Opened++
 	}
@@ -181,8 +181,8 @@ func (m *Mesh) act(st *station) {
 // Pass advances the clock.
 func (m *Mesh) Pass(d time.Duration) {
 	m.now = m.now.Add(d)
-	for _, st := range m.stations {
-		m.act(st)
+	for _, r := range m.relays {
+		m.act(r)
 	}
 }
 
@@ -209,8 +209,8 @@ func (m *Mesh) Begin(v *View, f Fleet) error {
 
 // Connections counts the open connections.
 func (m *Mesh) Connections() (n int) {
-	for _, st := range m.stations {
-		n += len(st.open)
+	for _, r := range m.relays {
+		n += len(r.open)
 	}
 	return n
 }
@@ -232,4 +232,4 @@ func (m *Mesh) Coverage(workers []int) (lowest, short int) {
 func (v *View) Affine() []int { return numbers(v.plan.Affine()) }
 
 // Runs reports whether a relay runs.
-func (m *Mesh) Runs(relay int) bool { return m.stations[relay] != nil }
+func (m *Mesh) Runs(relay int) bool { return m.relays[relay] != nil }

@@ -98,31 +98,31 @@ func (*peakEWMA) Refresh(selection.Instant) {}
 
 func (c *peakEWMA) Evictions() int { return c.evictions }
 
-// accrual marks a worker dead after 5 failures in a row, or when less than 80 % of its
-// requests of about 30 s succeeded. A dead worker gets no requests for 5 s, doubling up to
+// accrual evicts a worker after 5 failures in a row, or when less than 80 % of its
+// requests of about 30 s succeeded. An evicted worker gets no requests for 5 s, doubling up to
 // 300 s with half of the time jittered, and then one request as a probe.
 type accrual struct {
 	failing  float64 // 1 − average success
 	stamp    selection.Instant
 	requests int
 	inARow   int
-	dead     bool
+	evicted  bool
 	until    selection.Instant
 	probing  bool
 	deaths   int
 }
 
 func (a *accrual) closed(now selection.Instant) bool {
-	return a.dead && (now < a.until || a.probing)
+	return a.evicted && (now < a.until || a.probing)
 }
 
 func (a *accrual) sent(now selection.Instant) {
-	if a.dead && now >= a.until {
+	if a.evicted && now >= a.until {
 		a.probing = true
 	}
 }
 
-// done records an answer and reports whether that answer marked the worker dead.
+// done records an answer and reports whether that answer evicted the worker.
 func (a *accrual) done(ok bool, now selection.Instant, random *rand.Rand) bool {
 	weight := math.Exp(-float64(now-a.stamp) / accrualTau)
 	a.stamp = now
@@ -135,9 +135,9 @@ func (a *accrual) done(ok bool, now selection.Instant, random *rand.Rand) bool {
 		a.inARow++
 	}
 	a.failing = a.failing*weight + failure*(1-weight)
-	if a.dead {
+	if a.evicted {
 		if !a.probing {
-			return false // sent before the worker was marked dead
+			return false // sent before the worker was evicted
 		}
 		if ok {
 			*a = accrual{stamp: now}
@@ -148,7 +148,7 @@ func (a *accrual) done(ok bool, now selection.Instant, random *rand.Rand) bool {
 	}
 	out := min(accrualMost, accrualFirst<<min(a.deaths, 10))
 	a.deaths++
-	a.dead, a.probing = true, false
+	a.evicted, a.probing = true, false
 	a.until = now + selection.Instant(float64(out)*(0.5+0.5*random.Float64()))
 	return true
 }

@@ -118,7 +118,7 @@ func TestLeastRequestAvoidsTheBusy(t *testing.T) {
 	}
 }
 
-func TestEWMATakesTheFasterForEver(t *testing.T) {
+func TestEWMATakesTheFasterForever(t *testing.T) {
 	c := client(EWMA, 2)
 	c.Done(queueing.Ticket{Worker: 0}, queueing.Answer{Now: seconds(1)})
 	c.Done(queueing.Ticket{Worker: 1}, queueing.Answer{Now: seconds(0.5)})
@@ -224,7 +224,7 @@ func TestTheOmniscientIsBest(t *testing.T) {
 func TestEvictionsAreCounted(t *testing.T) {
 	for _, p := range []queueing.Policy{PeakEWMA, Ringway("ringway", selection.DefaultConfig())} {
 		if r := run(t, p, queueing.FailFast, 0.7); r.Evictions == 0 {
-			t.Errorf("%s: nobody evicted a worker that fails every request", p.Name)
+			t.Errorf("%s: a worker that fails every request is not evicted", p.Name)
 		}
 		if r := run(t, p, queueing.Hetero, 0.7); r.Evictions > 0 {
 			t.Errorf("%s: %d evictions without a failure", p.Name, r.Evictions)
@@ -242,7 +242,7 @@ func TestRingwayIsTheBalancerThatItIsGiven(t *testing.T) {
 	}
 }
 
-func TestWhoeverIsNotToldOfLoadKnowsLess(t *testing.T) {
+func TestAPolicyWithoutLoadReportsKnowsLess(t *testing.T) {
 	cfg := selection.DefaultConfig()
 	told := run(t, Ringway("told", cfg), queueing.Hetero, 0.9)
 	if not := run(t, Unreported("not told", Ringway("told", cfg)), queueing.Hetero, 0.9); not.Percentile(50) <= told.Percentile(50) {

@@ -16,7 +16,7 @@ func Ringway(name string, cfg selection.Config) queueing.Policy {
 		if err != nil {
 			panic(err) // an invalid cfg is a bug of the scenario
 		}
-		return &ringway{Balancer: balancer, least: env.MinEffective, out: map[string]bool{}}
+		return &ringway{Balancer: balancer, least: env.MinEffective, evicted: map[string]bool{}}
 	}}
 }
 
@@ -28,7 +28,7 @@ type ringway struct {
 	// An eviction lasts at least one second, so a check at every refresh misses none. (A
 	// worker evicted again on its first request may be counted once for both evictions.)
 	failed    bool // a request failed, so that a worker may be evicted
-	out       map[string]bool
+	evicted   map[string]bool
 	evictions int
 }
 
@@ -77,11 +77,11 @@ func (r *ringway) Refresh(now selection.Instant) {
 	if r.failed {
 		r.failed = false
 		for _, s := range r.Stats(now) {
-			gone := s.State == "evicted"
-			if gone && !r.out[s.ID] {
+			gone := s.State == selection.Evicted
+			if gone && !r.evicted[s.ID] {
 				r.evictions++
 			}
-			r.out[s.ID] = gone
+			r.evicted[s.ID] = gone
 			r.failed = r.failed || gone
 		}
 	}

@@ -67,7 +67,7 @@ type callers struct {
 	budgets  []*selection.RetryBudget
 	inFlight []int
 	gates    []Gate // by client; nil without Callers.Gate
-	patience queue[timeout]
+	timeouts queue[timeout]
 	waiting  timetable // requests in backoff, by the time of the next attempt
 	serial   uint64
 	seconds  []Second
@@ -145,12 +145,12 @@ func (c *callers) wait(f *Fleet, id int32) {
 	}
 	c.serial++
 	f.requests[id].trial.serial = c.serial
-	c.patience.push(timeout{f.now + selection.Instant(f.Callers.Timeout), id, c.serial})
+	c.timeouts.push(timeout{f.now + selection.Instant(f.Callers.Timeout), id, c.serial})
 }
 
-// losePatience processes the next timeout, which fails an attempt without an answer.
-func (f *Fleet) losePatience() {
-	t := f.callers.patience.pop()
+// giveUp processes the next timeout, which fails an attempt without an answer.
+func (f *Fleet) giveUp() {
+	t := f.callers.timeouts.pop()
 	r := &f.requests[t.request]
 	if r.trial.serial != t.serial || r.trial.gone {
 		return

@@ -115,14 +115,14 @@ func TestRangesMayBeGiven(t *testing.T) {
 }
 
 // probing never probes, but could.
-type probing struct{ *anyone }
+type probing struct{ *anyPolicy }
 
 func (probing) Probed(Probe, selection.Instant) {}
 
-func TestWhoeverProbesCannotHaveLongerQueues(t *testing.T) {
+func TestAPolicyThatProbesCannotHaveLongerQueues(t *testing.T) {
 	p := telling(nil)
 	plain := p.New
-	p.New = func(env Env) Client { return probing{plain(env).(*anyone)} }
+	p.New = func(env Env) Client { return probing{plain(env).(*anyPolicy)} }
 	for bound, want := range map[int]bool{0: true, QueueBound: true, 1000: false} {
 		_, err := Run(Config{Topology: small, Scenario: Scenario{End: at(1)}, Load: 0.1, Seed: 1, Policy: p, QueueBound: bound})
 		if (err == nil) != want {

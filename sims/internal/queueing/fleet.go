@@ -75,7 +75,7 @@ type Fleet struct {
 	watched  int64 // requests sent during Scenario.Watch; toVictim is how many went to the victim
 	toVictim int64
 
-	arrivals, work, luck *rand.Rand
+	arrivals, work, failures *rand.Rand
 
 	requests  []request
 	free      []int32
@@ -97,7 +97,7 @@ type request struct {
 	load    int32 // of the worker: on arrival, after completion the reported load
 	work    float32
 	outcome Outcome
-	unlucky bool
+	failing bool
 	probe   bool
 	start   selection.Instant
 	reached selection.Instant // arrival at the worker
@@ -139,7 +139,7 @@ func (f *Fleet) build() error {
 	if f.QueueBound == 0 {
 		f.QueueBound = QueueBound
 	}
-	f.arrivals, f.work, f.luck = f.stream(1), f.stream(2), f.stream(3)
+	f.arrivals, f.work, f.failures = f.stream(1), f.stream(2), f.stream(3)
 	for _, slow := range f.SlowFactors() {
 		f.workers = append(f.workers, worker{slow: slow, turn: Turn{Slow: 1}})
 	}
@@ -207,8 +207,8 @@ func (f *Fleet) step() bool {
 	if f.toClient.len() > 0 {
 		earlier(f.toClient.front().at, (*Fleet).answer)
 	}
-	if f.callers.patience.len() > 0 {
-		earlier(f.callers.patience.front().at, (*Fleet).losePatience)
+	if f.callers.timeouts.len() > 0 {
+		earlier(f.callers.timeouts.front().at, (*Fleet).giveUp)
 	}
 	if len(f.callers.waiting) > 0 {
 		earlier(f.callers.waiting[0].at, (*Fleet).again)
@@ -242,11 +242,11 @@ func (f *Fleet) refresh() {
 
 func (f *Fleet) join() {
 	f.victim = len(f.workers)
-	newcomer := worker{slow: 1, turn: Turn{Slow: 1}, joined: f.now}
+	joiner := worker{slow: 1, turn: Turn{Slow: 1}, joined: f.now}
 	if f.workers[0].recent != nil {
-		newcomer.recent = new(recentLatencies)
+		joiner.recent = new(recentLatencies)
 	}
-	f.workers = append(f.workers, newcomer)
+	f.workers = append(f.workers, joiner)
 	ranges, err := f.Topology.ranges(len(f.workers))
 	if err != nil {
 		panic(err) // cannot happen: the topology was valid with one worker less
@@ -259,7 +259,7 @@ func (f *Fleet) join() {
 // send processes the arrival of a request at a client.
 func (f *Fleet) send() {
 	client := f.sending[f.arrivals.IntN(len(f.sending))]
-	r := request{client: int32(client), start: f.now, work: f.Scenario.demand(f.work), unlucky: f.luck.Float64() < f.Scenario.Background}
+	r := request{client: int32(client), start: f.now, work: f.Scenario.demand(f.work), failing: f.failures.Float64() < f.Scenario.Background}
 	f.arrive()
 	f.callers.begin(f, &r)
 	f.attempt(r)
@@ -325,7 +325,7 @@ func (f *Fleet) reach() {
 	case r.probe:
 		r.work = float32(w.recent.near(w.load()))
 		f.toClient.push(event{f.now + selection.Instant(OneWay), id})
-	case w.turn.Failing || r.unlucky:
+	case w.turn.Failing || r.failing:
 		f.leave(id, Failure)
 	case w.running < Slots:
 		f.start(id)

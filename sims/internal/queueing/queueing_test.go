@@ -13,28 +13,28 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// anyone picks at random and tells a test what happens.
-type anyone struct {
+// anyPolicy picks at random and tells a test what happens.
+type anyPolicy struct {
 	env     Env
 	list    []Endpoint
 	updates int
 	done    func(Ticket, Answer)
 }
 
-func (a *anyone) Update(list []Endpoint, _ selection.Instant) { a.list = list; a.updates++ }
-func (a *anyone) Pick(selection.Instant) Ticket {
+func (a *anyPolicy) Update(list []Endpoint, _ selection.Instant) { a.list = list; a.updates++ }
+func (a *anyPolicy) Pick(selection.Instant) Ticket {
 	return Ticket{Worker: int32(a.list[a.env.Rand.IntN(len(a.list))].Worker)}
 }
-func (a *anyone) Done(t Ticket, w Answer) {
+func (a *anyPolicy) Done(t Ticket, w Answer) {
 	if a.done != nil {
 		a.done(t, w)
 	}
 }
-func (*anyone) Refresh(selection.Instant) {}
-func (*anyone) Evictions() int            { return 1 }
+func (*anyPolicy) Refresh(selection.Instant) {}
+func (*anyPolicy) Evictions() int            { return 1 }
 
 func telling(done func(Ticket, Answer)) Policy {
-	return Policy{Name: "anyone", New: func(env Env) Client { return &anyone{env: env, done: done} }}
+	return Policy{Name: "anyPolicy", New: func(env Env) Client { return &anyPolicy{env: env, done: done} }}
 }
 
 var small = Topology{Clients: 5, Workers: 20, Range: 20}
@@ -71,7 +71,7 @@ func TestPoliciesAtOneSeedMeetTheSameArrivals(t *testing.T) {
 		p := telling(func(_ Ticket, a Answer) { out = append(out, a.Start) })
 		if !random {
 			make := p.New
-			p.New = func(env Env) Client { return &first{make(env).(*anyone)} }
+			p.New = func(env Env) Client { return &first{make(env).(*anyPolicy)} }
 		}
 		mustRun(t, Config{Scenario: Equal, Load: 0.5, Seed: 3, Policy: p})
 		slices.Sort(out)
@@ -83,7 +83,7 @@ func TestPoliciesAtOneSeedMeetTheSameArrivals(t *testing.T) {
 }
 
 // first always takes its first worker.
-type first struct{ *anyone }
+type first struct{ *anyPolicy }
 
 func (f *first) Pick(selection.Instant) Ticket { return Ticket{Worker: int32(f.list[0].Worker)} }
 
@@ -358,7 +358,7 @@ func TestProbesAreAnsweredWithTheMedianAtTheNearestLoad(t *testing.T) {
 
 // curious asks one worker after each answer.
 type curious struct {
-	anyone
+	anyPolicy
 	probed func(Probe, selection.Instant)
 	asked  selection.Instant
 }
@@ -375,7 +375,7 @@ func (c *curious) Probed(p Probe, now selection.Instant) { c.probed(p, now-c.ask
 func TestAProbeTakesARoundTripAndNoSlot(t *testing.T) {
 	answers := 0
 	r := mustRun(t, Config{Scenario: Equal, Load: 0.5, Seed: 1, Policy: Policy{New: func(env Env) Client {
-		return &curious{anyone: anyone{env: env}, probed: func(p Probe, took selection.Instant) {
+		return &curious{anyPolicy: anyPolicy{env: env}, probed: func(p Probe, took selection.Instant) {
 			answers++
 			if took != 2*selection.Instant(OneWay) || p.Latency <= 0 || p.Load < 0 {
 				t.Errorf("%+v after %v", p, time.Duration(took))

@@ -71,7 +71,7 @@ func TestWhatIsNoNumberHoldsNothing(t *testing.T) {
 	}
 }
 
-func TestAPromiseThatNobodyChecksIsAnError(t *testing.T) {
+func TestAnUncheckedPromiseIsAnError(t *testing.T) {
 	check := func(r *scenario.Run) error { r.Check("low", 1, ""); return nil }
 	if _, err := scenario.Execute(context.Background(), running(check), scenario.Options{}); err == nil || !strings.Contains(err.Error(), `"high" was neither`) {
 		t.Errorf("%v", err)

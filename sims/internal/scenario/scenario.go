@@ -39,13 +39,13 @@ func (s Scenario) Validate() error {
 		complain("a name is lower case letters, digits and dashes")
 	}
 	if s.Asks == "" {
-		complain("it does not say what it asks")
+		complain("it has no question")
 	}
 	if s.Run == nil {
 		complain("it has nothing to run")
 	}
 	if len(s.Promises) == 0 {
-		complain("it promises nothing; what is it for?")
+		complain("it has no promise")
 	}
 	var names []string
 	for _, setting := range s.Settings {

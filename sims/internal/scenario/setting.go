@@ -56,7 +56,7 @@ func (s Setting) validate() error {
 		return fmt.Errorf("setting %q: a name is lower case letters, digits and dashes", s.Name)
 	}
 	if s.Help == "" {
-		return fmt.Errorf("setting %q says nothing about itself", s.Name)
+		return fmt.Errorf("setting %q has no help text", s.Name)
 	}
 	for _, value := range []any{s.Default, s.Quick} {
 		if value == nil && s.Default != nil {

@@ -90,15 +90,15 @@ func TestAListGoesOnAfterItsCommas(t *testing.T) {
 
 func TestABadDeclarationIsRefused(t *testing.T) {
 	for says, spoil := range map[string]func(*scenario.Scenario){
-		"name":             func(s *scenario.Scenario) { s.Name = "Every One" },
-		"does not say":     func(s *scenario.Scenario) { s.Asks = "" },
-		"nothing to run":   func(s *scenario.Scenario) { s.Run = nil },
-		"promises nothing": func(s *scenario.Scenario) { s.Promises = nil },
-		"declared twice":   func(s *scenario.Scenario) { s.Settings = append(s.Settings, s.Settings[0]) },
-		"about itself":     func(s *scenario.Scenario) { s.Settings[0].Help = "" },
-		"from 1 to 9":      func(s *scenario.Scenario) { s.Settings[0].Default = 10 },
-		"quick is":         func(s *scenario.Scenario) { s.Settings[0].Quick = "x" },
-		"read back":        func(s *scenario.Scenario) { s.Settings[7].Default = []string{" a"}; s.Settings[7].OneOf = nil },
+		"name":           func(s *scenario.Scenario) { s.Name = "Every One" },
+		"no question":    func(s *scenario.Scenario) { s.Asks = "" },
+		"nothing to run": func(s *scenario.Scenario) { s.Run = nil },
+		"no promise":     func(s *scenario.Scenario) { s.Promises = nil },
+		"declared twice": func(s *scenario.Scenario) { s.Settings = append(s.Settings, s.Settings[0]) },
+		"no help text":   func(s *scenario.Scenario) { s.Settings[0].Help = "" },
+		"from 1 to 9":    func(s *scenario.Scenario) { s.Settings[0].Default = 10 },
+		"quick is":       func(s *scenario.Scenario) { s.Settings[0].Quick = "x" },
+		"read back":      func(s *scenario.Scenario) { s.Settings[7].Default = []string{" a"}; s.Settings[7].OneOf = nil },
 	} {
 		s := every()
 		spoil(&s)

@@ -12,7 +12,7 @@ const slack = 2
 // simulateDeath counts the connections of the relays, and the connections that they open after
 // a worker dies.
 func simulateDeath(c Case, victim int) (before, opened int, err error) {
-	m := model.NewMesh(model.Size{Relays: c.Relays, Workers: c.Workers, PerWorker: perWorker, PerRelay: 1}, model.Gentleness{Slack: slack})
+	m := model.NewMesh(model.Size{Relays: c.Relays, Workers: c.Workers, PerWorker: perWorker, PerRelay: 1}, model.RolloutPolicy{Slack: slack})
 	m.Service = service
 	view, f := m.NewView(), model.New(c.Relays, c.Workers)
 	if err = m.Begin(view, f); err != nil {

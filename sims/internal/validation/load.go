@@ -105,7 +105,7 @@ func observe(c Case, requests []request, answers []answer, overhead time.Duratio
 		id, _, _ := strings.Cut(a.worker, "@")
 		n, err := strconv.Atoi(strings.TrimPrefix(id, "worker-"))
 		if err != nil || n < 0 || n >= c.Workers {
-			return seen, fmt.Errorf("a relay says that %q has answered: no worker of this fleet", a.worker)
+			return seen, fmt.Errorf("a relay reports an answer of %q: no worker of this fleet", a.worker)
 		}
 		seen.byWorker[n]++
 		seen.latencies = append(seen.latencies, max(0, a.took-overhead))

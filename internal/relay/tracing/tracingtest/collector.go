@@ -103,7 +103,7 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = proto.Unmarshal(body, &message)
 	}
 	if err != nil {
-		c.tb.Errorf("the collector cannot read what it gets: %v", err)
+		c.tb.Errorf("the collector cannot read a request: %v", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

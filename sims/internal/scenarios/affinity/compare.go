@@ -29,7 +29,7 @@ func compare(r *scenario.Run, sub subject) error {
 		return err
 	}
 	t := r.Table(scenario.Table{
-		Name: "at-rest", Title: "connections at rest, beside what others do", Section: "balance", Group: 3,
+		Name: "at-rest", Title: "connections at rest, compared with other designs", Section: "balance", Group: 3,
 		Columns: []scenario.Column{
 			{Name: "R", Key: true}, {Name: "W", Key: true}, {Name: "m", Key: true}, {Name: "strategy", Key: true},
 			{Name: "relays per worker, fewest"}, {Name: "most"}, {Name: "workers per relay, fewest"}, {Name: "most"},

@@ -73,7 +73,7 @@ func scale(r *scenario.Run, st fleet.Strategy) error {
 		Name: "scale-connections", Title: fmt.Sprintf("Connections while workers come to %d relays", r.Int("relays")),
 		X: scenario.Axis{Label: "workers", Unit: "workers"}, Y: scenario.Axis{Label: "connections of the fleet", Unit: "connections"},
 	})
-	full, have, least := p.Line("everybody to everybody"), p.Line("held"), p.Dashed("fewest that keep both minimums")
+	full, have, least := p.Line("full mesh"), p.Line("held"), p.Dashed("fewest that keep both minimums")
 	for i, s := range sizes {
 		got := figures[i]
 		t.Add(append([]any{s.Workers}, cells(got, s)...)...)
@@ -86,7 +86,7 @@ func scale(r *scenario.Run, st fleet.Strategy) error {
 		}
 	}
 	last := sizes[len(sizes)-1]
-	p.Conclusion = fmt.Sprintf("The fleet holds exactly the fewest connections that keep both minimums: %d with %d workers, %.0f %% of everybody to everybody.",
+	p.Conclusion = fmt.Sprintf("The fleet holds exactly the fewest connections that keep both minimums: %d with %d workers, %.0f %% of full mesh.",
 		figures[len(sizes)-1].Connections, last.Workers, 100*float64(figures[len(sizes)-1].Connections)/float64(last.Relays*last.Workers))
 	return nil
 }

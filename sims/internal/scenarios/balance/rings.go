@@ -115,6 +115,6 @@ func rings(r *scenario.Run, sub subject) error {
 	}
 	r.Skip(asKnown, "none of these rings is known")
 	t.Note = fmt.Sprintf("The formula is too low in %d of %d cases, by up to %.0f %%.", tooLow, len(cells), most)
-	p.Conclusion = fmt.Sprintf("With one sample the fullest endpoint gets up to %.0f %% more than 1 + ln(N)/V says; virtual nodes alone are no answer.", most)
+	p.Conclusion = fmt.Sprintf("With one sample the fullest endpoint gets up to %.0f %% more than 1 + ln(N)/V predicts; virtual nodes alone are no answer.", most)
 	return nil
 }

@@ -40,10 +40,10 @@ func with(sub subject) scenario.Scenario {
 		Name: "balance",
 		Asks: "How even are the shares of a ring of virtual nodes, and what does comparing K endpoints add?",
 		Settings: []scenario.Setting{
-			{Name: "vnodes", Help: "places of an endpoint on the ring (V), of what is judged", Unit: "places", Default: strategy.DefaultVirtualNodes, Min: 1, Max: strategy.MaxVirtualNodes},
-			{Name: "samples", Help: "endpoints that are compared (K), of what is judged", Unit: "endpoints", Default: 2, Min: 1, Max: 8},
-			{Name: "jitter", Help: "the most that is added to a load by chance, of what is judged", Unit: "slots", Default: 4, Min: 0, Max: 64},
-			{Name: "endpoints", Help: "endpoints of what is judged", Unit: "endpoints", Default: 100, Min: 10, Max: 5000},
+			{Name: "vnodes", Help: "places of an endpoint on the ring (V), of the judged case", Unit: "places", Default: strategy.DefaultVirtualNodes, Min: 1, Max: strategy.MaxVirtualNodes},
+			{Name: "samples", Help: "endpoints that are compared (K), of the judged case", Unit: "endpoints", Default: 2, Min: 1, Max: 8},
+			{Name: "jitter", Help: "the most that is added to a load by chance, of the judged case", Unit: "slots", Default: 4, Min: 0, Max: 64},
+			{Name: "endpoints", Help: "endpoints of the judged case", Unit: "endpoints", Default: 100, Min: 10, Max: 5000},
 			{Name: "ring-vnodes", Help: "the V of the table of rings", Default: []int{1, 4, 8, 16, 32, 64}, Min: 1, Max: strategy.MaxVirtualNodes},
 			{Name: "ring-endpoints", Help: "the N of the table of rings", Default: []int{10, 100, 1000}, Quick: []int{10, 100}, Min: 2, Max: 10000},
 			{Name: "rings", Help: "rings of each kind, a quarter of them where N is 1000 or more", Default: 40, Quick: 16, Min: 4, Max: 1000},
@@ -51,7 +51,7 @@ func with(sub subject) scenario.Scenario {
 		},
 		Promises: []scenario.Promise{
 			{Name: asKnown, Relation: scenario.AtMost, Bound: 0.15, Why: "in parts of it, V ≥ 4; the figures of 40 rings each are in the table"},
-			{Name: warm, Relation: scenario.AtMost, Bound: 1.1, Why: "two choices even out what a ring does not, whatever V"},
+			{Name: warm, Relation: scenario.AtMost, Bound: 1.1, Why: "two choices even out what a ring does not, at every V"},
 			{Name: cold, Relation: scenario.AtMost, Bound: 4, Unit: "slots", Why: "the source promises 2 for two choices, which one range in hundreds breaks; the jitter costs up to two more"},
 			{Name: full, Relation: scenario.AtMost, Bound: 0.01, Why: "it is picked only when every sample leads to it"},
 		},

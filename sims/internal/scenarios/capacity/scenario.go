@@ -58,14 +58,14 @@ func New() scenario.Scenario {
 			{Name: "changes", Help: "records that change in the whole fleet", Unit: "changes/min", Default: 30.0, Min: 0.0, Max: 1e6},
 			whole("record", "size of a record as gossip carries it", "bytes", 200, 50, 1200),
 			{Name: "tls", Help: "whether gossip streams run over mutual TLS", Default: true},
-			{Name: "drain", Help: "how long a connection that nobody needs stays", Default: 30 * time.Second, Min: time.Millisecond, Max: time.Hour},
+			{Name: "drain", Help: "how long a connection that is not needed stays", Default: 30 * time.Second, Min: time.Millisecond, Max: time.Hour},
 			whole("descriptors", "descriptors that a process may have", "descriptors", 65_536, 64, 10_000_000),
 			whole("memory", "memory that a relay may take", "MiB", 1024, 1, 1_000_000),
 			{Name: "bandwidth", Help: "gossip that one member may send and receive", Unit: "kB/s", Default: 64.0, Min: 0.1, Max: 1e6},
 			{Name: "detect", Help: "how long a crash may go unnoticed by gossip", Default: 30 * time.Second, Min: time.Second, Max: time.Hour},
 		},
 		Promises: []scenario.Promise{
-			{Name: relayFiles, Relation: scenario.AtMost, Bound: 0.8, Why: "what is left is for a relay that takes over; raise LimitNOFILE or add relays"},
+			{Name: relayFiles, Relation: scenario.AtMost, Bound: 0.8, Why: "the rest is for a relay that takes over; raise LimitNOFILE or add relays"},
 			{Name: workerFiles, Relation: scenario.AtMost, Bound: 0.8, Why: "as for relays"},
 			{Name: relayMemory, Relation: scenario.AtMost, Unit: "MiB", Why: "the setting memory"},
 			{Name: bandwidth, Relation: scenario.AtMost, Unit: "kB/s", Why: "the setting bandwidth; fewer members in one cluster, or fewer changes"},
@@ -73,7 +73,7 @@ func New() scenario.Scenario {
 			{Name: detection, Relation: scenario.AtMost, Unit: "s", Why: "the setting detect; until then, eviction keeps requests off the dead"},
 			{Name: draining, Relation: scenario.AtLeast, Bound: 5, Why: "or a worker waits without relays for the slowest of them"},
 			{Name: busy, Relation: scenario.AtMost, Bound: 0.8, Why: "requests · latency ÷ (workers · slots): beyond it queues grow without end"},
-			{Name: redundancy, Relation: scenario.AtLeast, Bound: 1, Unit: "relays", Why: "with only m relays each of them is connected to everybody"},
+			{Name: redundancy, Relation: scenario.AtLeast, Bound: 1, Unit: "relays", Why: "with only m relays each of them is connected to all workers"},
 		},
 		Takes: 2 * time.Second, TakesQuick: 2 * time.Second,
 		Run: run,
@@ -103,7 +103,7 @@ func run(r *scenario.Run) error {
 	})
 	t.Add("services that a relay serves", c.served.least, c.served.mean(), c.served.most, "services", "affinity.Slots, k slots for each service")
 	t.Add("workers of a relay", c.ofRelay.least, c.ofRelay.mean(), c.ofRelay.most, "connections", "affinity.Plan, added up over services")
-	t.Add("everybody to everybody", nil, float64(f.workers), nil, "connections", "W")
+	t.Add("full mesh", nil, float64(f.workers), nil, "connections", "W")
 	t.Add("relays of a worker", c.ofWorker.least, c.ofWorker.mean(), c.ofWorker.most, "connections", "affinity.Plan, added up over services")
 	t.Add("connections to workers, at peak", nil, nil, relay.upstream, "descriptors", "max(workers + 2·slack·services, requests · peak · latency · relay's share)")
 	t.Add("connections to and from other relays", nil, nil, relay.peers, "descriptors", "2 · min(R − 1, (3 primaries + 2 backups) · services not served)")
@@ -160,7 +160,7 @@ func draw(r *scenario.Run, f fleet, factors []float64, sizes []connections) {
 		Name: "connections", Title: "Workers that a relay connects to, as the fleet grows",
 		X: scenario.Axis{Label: "workers of the fleet", Unit: "workers", Log: true}, Y: scenario.Axis{Label: "connections of a relay", Unit: "connections", Log: true},
 	})
-	most, mean, all := p.Line("fullest relay"), p.Line("mean"), p.Dashed("everybody to everybody")
+	most, mean, all := p.Line("fullest relay"), p.Line("mean"), p.Dashed("full mesh")
 	traffic := r.Plot(scenario.Plot{
 		Name: "gossip", Title: "Gossip of one member, as the fleet grows",
 		X: scenario.Axis{Label: "members of the cluster", Unit: "members", Log: true}, Y: scenario.Axis{Label: "sent and received", Unit: "kB/s"},

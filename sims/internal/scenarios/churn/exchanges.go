@@ -39,7 +39,7 @@ func exchanges(r *scenario.Run) error {
 	results := make([]outcome, len(rows)*len(slacks))
 	if err := r.Parallel(len(results), func(i int) (err error) {
 		c := rows[i/len(slacks)]
-		how := gentleness(r, c.index)
+		how := rolloutPolicy(r, c.index)
 		how.Slack = slacks[i%len(slacks)]
 		x := exchange{size: c.size, how: how, relays: c.relays, warm: c.warm, pairs: c.pairs, random: r.Rand("exchange")}
 		results[i].opened, results[i].spare, err = x.run()
@@ -93,7 +93,7 @@ func exchanges(r *scenario.Run) error {
 // exchange is a long run of pairs.
 type exchange struct {
 	size        fleet.Size
-	how         fleet.Gentleness
+	how         fleet.RolloutPolicy
 	relays      bool // whether relays leave and join, instead of workers
 	warm, pairs int  // number of pairs before counting, and of counted pairs
 	random      *rand.Rand

@@ -46,7 +46,7 @@ func rollouts(r *scenario.Run) error {
 	results := make([]float64, len(rows)*len(ways))
 	if err := r.Parallel(len(results), func(i int) (err error) {
 		c, w := rows[i/len(ways)], ways[i%len(ways)]
-		how := gentleness(r, c.index)
+		how := rolloutPolicy(r, c.index)
 		how.Grace, how.Drain = w.grace, drain(w.drain)
 		results[i], err = rollout(c.size, how, c.relays, r.Rand("rollout"))
 		return err
@@ -85,7 +85,7 @@ func rollouts(r *scenario.Run) error {
 	return nil
 }
 
-func rollout(s fleet.Size, how fleet.Gentleness, relays bool, random *rand.Rand) (float64, error) {
+func rollout(s fleet.Size, how fleet.RolloutPolicy, relays bool, random *rand.Rand) (float64, error) {
 	m := fleet.NewMesh(s, how)
 	f := fleet.New(s.Relays*spares(how.Index), s.Workers)
 	v := m.NewView()

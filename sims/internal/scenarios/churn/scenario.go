@@ -46,10 +46,10 @@ func with(sub subject) scenario.Scenario {
 			{Name: "trials", Help: "how often each event happens to a plan, and in a split view", Default: 50, Min: 5, Max: 1000},
 			{Name: "strategy", Help: "the strategy under peering", Default: string(affinity.Projection), OneOf: []string{string(affinity.Projection), string(affinity.Rendezvous)}},
 			{Name: "index", Help: "index sources under peering", Default: []string{string(affinity.IndexRank), string(affinity.IndexSlot)}, OneOf: []string{string(affinity.IndexRank), string(affinity.IndexSlot)}},
-			{Name: "slack", Help: "places outside the range at which a connection is kept, of what is judged", Default: 2, Min: 0, Max: 100},
+			{Name: "slack", Help: "places outside the range at which a connection is kept, of the judged case", Default: 2, Min: 0, Max: 100},
 			{Name: "slacks", Help: "the slacks of the table", Default: []int{0, 1, 2, 4}, Quick: []int{0, 2}, Min: 0, Max: 100},
 			{Name: "grace", Help: "how long a member that vanished keeps its place", Default: 15 * time.Second, Min: time.Duration(0), Max: 10 * time.Minute},
-			{Name: "drain", Help: "how long a connection that nobody needs stays; 0s closes at once", Default: 30 * time.Second, Min: time.Duration(0), Max: 10 * time.Minute},
+			{Name: "drain", Help: "how long a connection that is not needed stays; 0s closes it immediately", Default: 30 * time.Second, Min: time.Duration(0), Max: 10 * time.Minute},
 			{Name: "pairs", Help: "pairs of workers that leave and join; the figures are noisy below some hundred", Default: 400, Quick: 60, Min: 5, Max: 10000},
 			{Name: "rollout-fleets", Help: "fleets of the rolling restarts", Default: []string{"10x100x3", "50x1000x3"}},
 			{Name: "split-fleets", Help: "fleets of the split views", Default: []string{"7x1000x3", "50x1000x3", "101x997x3"}, Quick: []string{"7x100x3", "50x500x3"}},
@@ -59,8 +59,8 @@ func with(sub subject) scenario.Scenario {
 			{Name: slotNear, Relation: scenario.AtMost, Bound: 1.3, Why: "50x1000x3 and 300x10000x3: a relay that is replaced disturbs its own range, and chains of slots are short"},
 			{Name: rendezNear, Relation: scenario.AtMost, Bound: 1.1, Why: "a member moves its own connections and no others"},
 			{Name: slackSaves, Relation: scenario.AtMost, Bound: 12, Why: "28 without slack; ten runs of 400 pairs gave 8.5 to 10.0, and 50 pairs up to 10.9"},
-			{Name: graceHolds, Relation: scenario.AtMost, Bound: 1.1, Why: "each process that restarts connects once; nobody else moves"},
-			{Name: splitHolds, Relation: scenario.AtMost, Bound: 0, Unit: "relays", Why: "what is opened is opened before anything is closed"},
+			{Name: graceHolds, Relation: scenario.AtMost, Bound: 1.1, Why: "each process that restarts connects once; no other connection moves"},
+			{Name: splitHolds, Relation: scenario.AtMost, Bound: 0, Unit: "relays", Why: "connections are opened before others are closed"},
 		},
 		Takes: 25 * time.Second, TakesQuick: 4 * time.Second,
 		Run: func(r *scenario.Run) error {
@@ -101,9 +101,9 @@ func indexes(r *scenario.Run) []affinity.IndexSource {
 	return out
 }
 
-// gentleness returns the settings of a run with an index source, without slack and grace.
-func gentleness(r *scenario.Run, index affinity.IndexSource) fleet.Gentleness {
-	return fleet.Gentleness{Strategy: affinity.Strategy(r.Text("strategy")), Index: index, Drain: drain(r.Duration("drain"))}
+// rolloutPolicy returns the settings of a run with an index source, without slack and grace.
+func rolloutPolicy(r *scenario.Run, index affinity.IndexSource) fleet.RolloutPolicy {
+	return fleet.RolloutPolicy{Strategy: affinity.Strategy(r.Text("strategy")), Index: index, Drain: drain(r.Duration("drain"))}
 }
 
 // drain converts a drain delay for package peering, in which zero means the default and a

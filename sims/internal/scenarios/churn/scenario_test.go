@@ -52,11 +52,11 @@ func TestARollingRestartWithGraceOpensEveryConnectionOnce(t *testing.T) {
 	s := size(10, 100, 3)
 	for _, relays := range []bool{true, false} {
 		for _, index := range []affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot} {
-			with, err := rollout(s, fleet.Gentleness{Index: index, Grace: 15 * time.Second, Drain: 30 * time.Second}, relays, random())
+			with, err := rollout(s, fleet.RolloutPolicy{Index: index, Grace: 15 * time.Second, Drain: 30 * time.Second}, relays, random())
 			if err != nil {
 				t.Fatal(err)
 			}
-			without, err := rollout(s, fleet.Gentleness{Index: index, Drain: -1}, relays, random())
+			without, err := rollout(s, fleet.RolloutPolicy{Index: index, Drain: -1}, relays, random())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +70,7 @@ func TestARollingRestartWithGraceOpensEveryConnectionOnce(t *testing.T) {
 func TestSlackSparesOpenings(t *testing.T) {
 	before := 1e9
 	for _, slack := range []int{0, 1, 2, 4} {
-		x := exchange{size: size(20, 200, 3), how: fleet.Gentleness{Index: affinity.IndexSlot, Slack: slack, Drain: 30 * time.Second}, warm: 20, pairs: 60, random: random()}
+		x := exchange{size: size(20, 200, 3), how: fleet.RolloutPolicy{Index: affinity.IndexSlot, Slack: slack, Drain: 30 * time.Second}, warm: 20, pairs: 60, random: random()}
 		opened, spare, err := x.run()
 		if err != nil {
 			t.Fatal(err)

@@ -37,7 +37,7 @@ func splits(r *scenario.Run) error {
 	results := make([]outcome, len(rows)*len(events))
 	if err := r.Parallel(len(results), func(i int) (err error) {
 		c, e := rows[i/len(events)], events[i%len(events)]
-		how := gentleness(r, c.index)
+		how := rolloutPolicy(r, c.index)
 		how.Drain = drain(c.drain)
 		results[i].lowest, results[i].short, err = split(r, c.size, how, e)
 		return err
@@ -74,7 +74,7 @@ func splits(r *scenario.Run) error {
 }
 
 // split returns the worst result of all trials, for workers that all relays know.
-func split(r *scenario.Run, s fleet.Size, how fleet.Gentleness, e fleet.Event) (lowest, short int, err error) {
+func split(r *scenario.Run, s fleet.Size, how fleet.RolloutPolicy, e fleet.Event) (lowest, short int, err error) {
 	f := fleet.New(s.Relays*spares(how.Index), s.Workers)
 	random := r.Rand("split")
 	lowest = s.Relays

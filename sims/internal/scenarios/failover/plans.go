@@ -151,6 +151,6 @@ func plans(r *scenario.Run, s subject) error {
 	}
 	p.Bars("kept", kept)
 	p.Bars("opened", opened)
-	p.Conclusion = fmt.Sprintf("Who is left opens %.0f connections when a datacenter is lost, %.0f when a region is; where a place loses its workers or its relays alone, the region takes over with %.0f and %.0f.", opened[2], opened[3], opened[0], opened[1])
+	p.Conclusion = fmt.Sprintf("The remaining members open %.0f connections when a datacenter is lost, %.0f when a region is; where a place loses its workers or its relays alone, the region takes over with %.0f and %.0f.", opened[2], opened[3], opened[0], opened[1])
 	return nil
 }

@@ -26,9 +26,9 @@ const (
 	busy      = "workers of a relay while a place is lost"
 	untouched = "connections opened in the region that lost nothing"
 	spread    = "worst relay's loss, adjacent workers lost"
-	spills    = "share of the traffic that stays near, off what the healthy can take"
-	fails     = "share of the attempts that fail, 10 s after something happened"
-	returns   = "time from the end of it until the traffic is near again"
+	staysNear = "share of the traffic that stays near, off what the healthy can take"
+	failing   = "share of the attempts that fail, 10 s after something happened"
+	recovers  = "time from the end of it until the traffic is near again"
 )
 
 // subject is the code under test; tests replace it with broken code.
@@ -49,12 +49,12 @@ func with(s subject) scenario.Scenario {
 		Settings: []scenario.Setting{
 			{Name: "relays", Help: "relays of each of 4 datacenters, in the plans", Default: 6, Min: 3, Max: 100},
 			{Name: "workers", Help: "workers of each of them", Default: 60, Min: 3, Max: 5000},
-			{Name: "places", Help: "members say in which datacenter and region they are", Default: true},
+			{Name: "places", Help: "members announce their datacenter and region", Default: true},
 			{Name: "adjacent-relays", Help: "relays, where adjacent workers are lost", Default: 50, Min: 3, Max: 1000},
 			{Name: "adjacent-workers", Help: "workers of them", Default: 1000, Min: 10, Max: 20_000},
 			{Name: "adjacent-share", Help: "share of the workers that is lost", Default: 0.1, Min: 0.01, Max: 0.9},
 			{Name: "load", Help: "arrivals ÷ capacity of a datacenter, for the traffic", Default: 0.5, Min: 0.05, Max: 0.95},
-			{Name: "tiers", Help: "the balancer is told how far away a worker is", Default: true},
+			{Name: "tiers", Help: "the balancer knows how far away a worker is", Default: true},
 			{Name: "overprovisioning", Help: "times its fair share that a healthy worker may be loaded before traffic goes farther", Default: normal.Overprovisioning, Min: 1.0, Max: 100.0},
 			{Name: "consecutive-failures", Help: "failures in a row that are allowed", Default: normal.ConsecutiveFailures, Min: 1, Max: 1_000_000},
 			{Name: "error-rate-threshold", Help: "share of failures above which a worker is evicted", Default: normal.ErrorRateThreshold, Min: 1e-6, Max: 0.999},
@@ -66,9 +66,9 @@ func with(s subject) scenario.Scenario {
 			{Name: busy, Relation: scenario.AtLeast, Bound: 3, Unit: "workers", Why: "a relay without workers of its own takes those of the region, then any"},
 			{Name: untouched, Relation: scenario.AtMost, Bound: 0, Unit: "connections", Why: "a datacenter that has enough of both sees no connection to another"},
 			{Name: spread, Relation: scenario.AtMost, Bound: 0.3, Why: "on average over the places; a tenth lost is a tenth of each range, and chance"},
-			{Name: spills, Relation: scenario.AtMost, Bound: 0.1, Why: "healthy share times overprovisioning, all of it at most"},
-			{Name: fails, Relation: scenario.AtMost, Bound: 0.02, Why: "who is evicted is tried once in a while"},
-			{Name: returns, Relation: scenario.AtMost, Bound: 20, Unit: "s", Why: "the eviction that was under way, and the ramp after it"},
+			{Name: staysNear, Relation: scenario.AtMost, Bound: 0.1, Why: "healthy share times overprovisioning, all of it at most"},
+			{Name: failing, Relation: scenario.AtMost, Bound: 0.02, Why: "an evicted worker is tried from time to time"},
+			{Name: recovers, Relation: scenario.AtMost, Bound: 20, Unit: "s", Why: "the running eviction, and the ramp after it"},
 		},
 		Takes: time.Second, TakesQuick: time.Second,
 		Run: func(r *scenario.Run) error {

@@ -26,10 +26,10 @@ func TestEachPromiseCanFail(t *testing.T) {
 		// Neighbours on the ring are neighbours in the rack.
 		spread: {Scenario: with(subject{ranges: byAddress}), Set: small},
 		// All workers are equally near.
-		spills:  {Set: broken("tiers=false")},
-		returns: {Set: broken("tiers=false")},
+		staysNear: {Set: broken("tiers=false")},
+		recovers:  {Set: broken("tiers=false")},
 		// Whoever fails stays.
-		fails: {Set: broken("consecutive-failures=1000000", "error-rate-threshold=0.999", "load=0.9")},
+		failing: {Set: broken("consecutive-failures=1000000", "error-rate-threshold=0.999", "load=0.9")},
 	})
 }
 

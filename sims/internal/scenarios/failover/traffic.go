@@ -28,8 +28,8 @@ const (
 	membership = 5  // s, until membership detects lost members
 )
 
-// misfortune is a fault of workers of the nearest datacenters.
-type misfortune struct {
+// fault is a fault of workers of the nearest datacenters.
+type fault struct {
 	name string
 	hit  []int // number of affected workers, by place
 	gone bool  // the workers crash: membership removes them, and later adds them again
@@ -38,11 +38,11 @@ type misfortune struct {
 	load float64
 }
 
-// misfortunes returns all faults, each with the share of the traffic that should stay near
+// faults returns all faults, each with the share of the traffic that should stay near
 // during the fault.
-func misfortunes(overprovisioning float64) []misfortune {
+func faults(overprovisioning float64) []fault {
 	sick := func(n int) float64 { return min(1, overprovisioning*float64(perPlace-n)/perPlace) }
-	return []misfortune{
+	return []fault{
 		{name: "a quarter is sick", hit: []int{perPlace / 4, 0, 0}, near: sick(perPlace / 4)},
 		{name: "half is sick", hit: []int{perPlace / 2, 0, 0}, near: sick(perPlace / 2)},
 		// Every near worker fails. Only the workers farther away show that the fault does not
@@ -108,8 +108,8 @@ func rangeWithout(r *scenario.Run, gone []int) (out []queueing.Endpoint) {
 	return out
 }
 
-// suffer runs one fault and returns the counts of every second.
-func suffer(r *scenario.Run, m misfortune) ([]second, error) {
+// runFault runs one fault and returns the counts of every second.
+func runFault(r *scenario.Run, m fault) ([]second, error) {
 	cfg := selection.DefaultConfig()
 	cfg.Overprovisioning, cfg.MaxEviction = r.Float("overprovisioning"), r.Duration("max-eviction")
 	cfg.ConsecutiveFailures, cfg.ErrorRateThreshold = r.Int("consecutive-failures"), r.Float("error-rate-threshold")
@@ -195,10 +195,10 @@ func courseOf(seconds []second) course {
 }
 
 func traffic(r *scenario.Run) error {
-	all := misfortunes(r.Float("overprovisioning"))
+	all := faults(r.Float("overprovisioning"))
 	seconds := make([][]second, len(all))
 	if err := r.Parallel(len(all), func(i int) (err error) {
-		seconds[i], err = suffer(r, all[i])
+		seconds[i], err = runFault(r, all[i])
 		return err
 	}); err != nil {
 		return err
@@ -224,9 +224,9 @@ func traffic(r *scenario.Run) error {
 	for i, m := range all {
 		c := courseOf(seconds[i])
 		t.Add(m.name, 100*c.near[1], 100*m.near, 100*c.failed, int(c.until), int(c.back))
-		r.Check(spills, math.Abs(c.near[1]-m.near), m.name)
-		r.Check(fails, c.failed, m.name)
-		r.Check(returns, c.back, m.name)
+		r.Check(staysNear, math.Abs(c.near[1]-m.near), m.name)
+		r.Check(failing, c.failed, m.name)
+		r.Check(recovers, c.back, m.name)
 		slowest = max(slowest, c.back)
 		line, errors := p.Line(m.name), f.Line(m.name)
 		for s, seen := range seconds[i] {
@@ -235,6 +235,6 @@ func traffic(r *scenario.Run) error {
 		}
 	}
 	p.Conclusion = fmt.Sprintf("Traffic leaves a datacenter as far as its healthy workers, times %.1f, cannot take it, and is back %.0f s after they are well.", r.Float("overprovisioning"), slowest)
-	f.Conclusion = "Failures end when those who fail are evicted, all near ones if need be, and those who are gone when membership has seen it at the latest."
+	f.Conclusion = "Failures end when the failing workers are evicted, all near ones if necessary, and at the latest when membership removes the lost ones."
 	return nil
 }

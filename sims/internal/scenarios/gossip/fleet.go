@@ -27,9 +27,9 @@ const (
 	// one datacenter.
 	oneWay = 500 * time.Microsecond
 	seeds  = 3
-	// look is the interval of the checks of the members' views, and thus the precision of
+	// pollInterval is the interval of the checks of the members' views, and thus the precision of
 	// all times.
-	look = 10 * time.Millisecond
+	pollInterval = 10 * time.Millisecond
 )
 
 // member is one process: a real membership node with a real catalogue.
@@ -51,7 +51,7 @@ type fleet struct {
 	hosts   int
 	workers int // number of workers started so far
 	tasks   sync.WaitGroup
-	thin    atomic.Bool // see form
+	lossy   atomic.Bool // see form
 
 	closing sync.Mutex // guards errs
 	errs    []error
@@ -72,7 +72,7 @@ func offer(m *member, version string) []advertise.Service {
 func (f *fleet) start(role membership.Role) (*member, error) {
 	m := &member{
 		id: fmt.Sprintf("relay-%d", f.hosts), role: role, registry: prometheus.NewRegistry(),
-		host: &host{Host: f.network.Host(fmt.Sprintf("10.%d.%d.%d", f.hosts>>14, f.hosts>>7&127, 1+f.hosts&127)), thin: &f.thin},
+		host: &host{Host: f.network.Host(fmt.Sprintf("10.%d.%d.%d", f.hosts>>14, f.hosts>>7&127, 1+f.hosts&127)), lossy: &f.lossy},
 	}
 	f.hosts++
 	if role == membership.RoleWorker {
@@ -166,7 +166,7 @@ func (f *fleet) await(seen func(*member) bool) (most, last time.Duration) {
 		if len(waiting) == 0 || took == limit {
 			return most, took
 		}
-		time.Sleep(look)
+		time.Sleep(pollInterval)
 	}
 }
 
@@ -214,8 +214,8 @@ func (f *fleet) failures() (n int, err error) {
 type host struct {
 	*memnet.Host
 	streamed atomic.Uint64
-	// thin, if true, drops two of three large packets: see form.
-	thin  *atomic.Bool
+	// lossy, if true, drops two of three large packets: see form.
+	lossy *atomic.Bool
 	large atomic.Uint64
 }
 
@@ -223,22 +223,22 @@ type host struct {
 // gossip messages.
 const largePacket = 400
 
-// ListenPacket opens a socket that drops large packets while thin is true.
+// ListenPacket opens a socket that drops large packets while lossy is true.
 func (h *host) ListenPacket(addr string) (net.PacketConn, error) {
 	c, err := h.Host.ListenPacket(addr)
 	if err != nil {
 		return nil, err
 	}
-	return thinnedConn{c, h}, nil
+	return lossyConn{c, h}, nil
 }
 
-type thinnedConn struct {
+type lossyConn struct {
 	net.PacketConn
 	host *host
 }
 
-func (c thinnedConn) WriteTo(b []byte, to net.Addr) (int, error) {
-	if len(b) > largePacket && c.host.thin.Load() && c.host.large.Add(1)%3 != 0 {
+func (c lossyConn) WriteTo(b []byte, to net.Addr) (int, error) {
+	if len(b) > largePacket && c.host.lossy.Load() && c.host.large.Add(1)%3 != 0 {
 		return len(b), nil
 	}
 	return c.PacketConn.WriteTo(b, to)

@@ -86,12 +86,12 @@ const (
 	// limit is the longest wait for one event: full exchanges repair every loss within that
 	// time.
 	limit = 10 * time.Minute
-	// aftermath is how long members still gossip about an event after all have seen it.
-	aftermath = 10 * time.Second
-	// tellOfOne is the time that a joiner needs to gossip about one other member. A joiner
+	// settleTime is how long members still gossip about an event after all have seen it.
+	settleTime = 10 * time.Second
+	// announceInterval is the time that a joiner needs to gossip about one other member. A joiner
 	// gossips about every member it learns of: 24 copies of 170 bytes each, in 30 packets of
 	// 1400 bytes per second.
-	tellOfOne = 120 * time.Millisecond
+	announceInterval = 120 * time.Millisecond
 	// leastIdle is the shortest measurement of an idle fleet.
 	leastIdle = 4 * time.Minute
 	// exchangeInterval is memberlist's PushPullInterval.
@@ -143,7 +143,7 @@ func (f *fleet) measure() (Result, error) {
 			var e Event
 			var err error
 			began := time.Now()
-			sent := f.traffic(func() { e, err = f.happen(kind, n) })
+			sent := f.traffic(func() { e, err = f.runEvent(kind, n) })
 			if err != nil {
 				return out, err
 			}
@@ -169,7 +169,7 @@ func (f *fleet) measure() (Result, error) {
 // each third of these packets, which are large, is sent until the gossip has ended. Full
 // exchanges repair the loss.
 func (f *fleet) form() error {
-	f.thin.Store(true)
+	f.lossy.Store(true)
 	relays := max(seeds, f.cfg.Members/20)
 	for i := range f.cfg.Members {
 		role := membership.RoleWorker
@@ -181,11 +181,11 @@ func (f *fleet) form() error {
 		}
 		time.Sleep(startIn / time.Duration(f.cfg.Members))
 	}
-	time.Sleep(f.tellAll())
-	f.thin.Store(false)
+	time.Sleep(f.announceAll())
+	f.lossy.Store(false)
 	// Until the gossip about the joins has ended, and every member exchanges full states at its
 	// period: the first exchange is up to an interval later than that.
-	time.Sleep(max(2*aftermath, exchangeInterval+f.period()-f.tellAll()))
+	time.Sleep(max(2*settleTime, exchangeInterval+f.period()-f.announceAll()))
 	for waited := time.Duration(0); !f.agree(); waited += time.Second {
 		if waited > limit {
 			return fmt.Errorf("its members do not agree %v after they were started", limit)
@@ -195,8 +195,8 @@ func (f *fleet) form() error {
 	return nil
 }
 
-// tellAll returns the time that a joiner needs to gossip about all members.
-func (f *fleet) tellAll() time.Duration { return time.Duration(len(f.members)) * tellOfOne }
+// announceAll returns the time that a joiner needs to gossip about all members.
+func (f *fleet) announceAll() time.Duration { return time.Duration(len(f.members)) * announceInterval }
 
 // idleFor returns the duration of the idle measurement: a whole number of periods, so that each
 // measurement has the average number of full exchanges.
@@ -225,9 +225,9 @@ func (f *fleet) traffic(run func()) Traffic {
 	}
 }
 
-// happen causes the n-th event and waits until all members have seen the event and no longer
+// runEvent causes the n-th event and waits until all members have seen the event and no longer
 // gossip about it.
-func (f *fleet) happen(kind Kind, n int) (Event, error) {
+func (f *fleet) runEvent(kind Kind, n int) (Event, error) {
 	var e Event
 	var err error
 	// A different delay for each event, so that events begin at different phases of the
@@ -236,7 +236,7 @@ func (f *fleet) happen(kind Kind, n int) (Event, error) {
 	switch kind {
 	case Join:
 		e, err = f.join()
-		time.Sleep(f.tellAll())
+		time.Sleep(f.announceAll())
 	case Leave:
 		e, err = f.leave()
 	case Crash:
@@ -244,7 +244,7 @@ func (f *fleet) happen(kind Kind, n int) (Event, error) {
 	case Burst:
 		e, err = f.burst(fmt.Sprintf("v1.0.%d", n+1))
 	}
-	time.Sleep(aftermath)
+	time.Sleep(settleTime)
 	return e, err
 }
 

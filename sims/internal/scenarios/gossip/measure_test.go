@@ -34,7 +34,7 @@ func TestTimeMovesOnWhenAllWait(t *testing.T) {
 func TestAFleetThatDoesNotEndIsAnError(t *testing.T) {
 	err := virtually(func() error {
 		waiting := make(chan struct{}) // of the bubble, where nobody will close it
-		go waitForEver(waiting)
+		go waitForever(waiting)
 		return nil
 	})
 	if err == nil || !strings.Contains(err.Error(), "deadlock") {
@@ -42,13 +42,13 @@ func TestAFleetThatDoesNotEndIsAnError(t *testing.T) {
 	}
 }
 
-func waitForEver(c chan struct{}) { <-c }
+func waitForever(c chan struct{}) { <-c }
 
 func TestAHostCountsItsStreamsBothWays(t *testing.T) {
 	n := memnet.New(memnet.Config{})
 	defer func() { _ = n.Close() }()
-	thin := new(atomic.Bool)
-	a, b := &host{Host: n.Host("10.0.0.1"), thin: thin}, &host{Host: n.Host("10.0.0.2"), thin: thin}
+	lossy := new(atomic.Bool)
+	a, b := &host{Host: n.Host("10.0.0.1"), lossy: lossy}, &host{Host: n.Host("10.0.0.2"), lossy: lossy}
 	l, err := b.Listen("10.0.0.2:1")
 	if err != nil {
 		t.Fatal(err)
@@ -75,8 +75,8 @@ func TestAHostCountsItsStreamsBothWays(t *testing.T) {
 func TestOnlyLargePacketsAreThinnedOutAndOnlyWhileAFleetForms(t *testing.T) {
 	n := memnet.New(memnet.Config{})
 	defer func() { _ = n.Close() }()
-	thin := new(atomic.Bool)
-	a := &host{Host: n.Host("10.0.0.1"), thin: thin}
+	lossy := new(atomic.Bool)
+	a := &host{Host: n.Host("10.0.0.1"), lossy: lossy}
 	c, err := a.ListenPacket("10.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestOnlyLargePacketsAreThinnedOutAndOnlyWhileAFleetForms(t *testing.T) {
 	if got := send(largePacket + 1); got != 9 {
 		t.Errorf("%d of 9 large packets sent", got)
 	}
-	thin.Store(true)
+	lossy.Store(true)
 	if got := send(largePacket + 1); got != 3 {
 		t.Errorf("%d of 9 large packets sent while a fleet forms, want 3", got)
 	}

@@ -42,7 +42,7 @@ func TestEachPromiseCanFail(t *testing.T) {
 	deaf := scenariotest.Break{Set: []string{"members=12", "events=1", "loss=1"}}
 	lonely := scenariotest.Break{Set: append(deaf.Set, "exchange-interval=1h")}
 	scenariotest.EachCanFail(t, New(), map[string]scenariotest.Break{
-		joined: deaf, left: deaf, crashed: deaf, everyone: lonely, noDeath: deaf,
+		joined: deaf, left: deaf, crashed: deaf, converged: lonely, noDeath: deaf,
 		quiet:   {Set: []string{"members=12", "events=1", "exchange-interval=100ms"}},
 		quietAt: {Set: []string{"members=15,30", "events=1", "predict=1000000"}},
 		timesFit: {Set: []string{"members=10,15,40", "events=1", "burst=0.5"}, Intact: even, Scenario: skewed(func(f *Result, n float64) {

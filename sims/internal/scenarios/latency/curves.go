@@ -64,7 +64,7 @@ func meansPlot(r *scenario.Run, rows []row, all []group, judged string) {
 			best, lowest = name, mean
 		}
 	}
-	p.Conclusion = fmt.Sprintf("Over everything, the p99 of %s is %.2f times that of one who knows all", judged, p99(judged, func(*row) bool { return true }))
+	p.Conclusion = fmt.Sprintf("Over everything, the p99 of %s is %.2f times that of the omniscient policy", judged, p99(judged, func(*row) bool { return true }))
 	if best != "" {
 		p.Conclusion += fmt.Sprintf("; of the others %s is nearest with %.2f", best, lowest)
 	}
@@ -77,7 +77,7 @@ func curve(r *scenario.Run, rows []row, judged string) {
 	p := scenario.Plot{
 		Name:  "curve-" + c.scenario.Name,
 		Title: fmt.Sprintf("Latency: %s, %s, %d %% load", explain[c.scenario.Name], c.place, percent(c.load)),
-		X:     scenario.Axis{Label: "one in so many takes longer", Unit: "requests", Log: true},
+		X:     scenario.Axis{Label: "one request in this many takes longer", Unit: "requests", Log: true},
 		Y:     scenario.Axis{Label: "latency", Unit: "ms", Log: true},
 	}
 	var mine, least *row
@@ -110,26 +110,26 @@ func curve(r *scenario.Run, rows []row, judged string) {
 	r.Plot(p)
 }
 
-// thin has many clients and large ranges: each client sends a worker one request in three
+// sparse has many clients and large ranges: each client sends a worker one request in three
 // seconds, so its statistics are old.
-var thin = queueing.Topology{Clients: 300, Workers: 60, Range: 60}
+var sparse = queueing.Topology{Clients: 300, Workers: 60, Range: 60}
 
 const (
-	thinLoad = 0.8
-	wholeOne = "ringway, whole range"
-	unsaid   = "ringway, no load reports"
+	sparseLoad = 0.8
+	wholeRange = "ringway, whole range"
+	noReports  = "ringway, no load reports"
 )
 
 // lowRate compares the effective range with the whole range.
 func lowRate(r *scenario.Run) error {
 	whole, narrow := configOf(r), configOf(r)
 	whole.EndpointRate, narrow.EndpointRate = 0, r.Float("endpoint-rate")
-	all := []queueing.Policy{policy.Omniscient, policy.Ringway(ours, narrow), policy.Ringway(wholeOne, whole), policy.Unreported(unsaid, policy.Ringway(ours, narrow)), policy.Unreported(unsaid+", whole range", policy.Ringway(ours, whole)), policy.PeakEWMA, policy.Prequal(0.6), policy.RoundRobin}
+	all := []queueing.Policy{policy.Omniscient, policy.Ringway(ours, narrow), policy.Ringway(wholeRange, whole), policy.Unreported(noReports, policy.Ringway(ours, narrow)), policy.Unreported(noReports+", whole range", policy.Ringway(ours, whole)), policy.PeakEWMA, policy.Prequal(0.6), policy.RoundRobin}
 	const runs = 2
 	results := make([]queueing.Result, len(all)*runs)
 	if err := r.Parallel(len(results), func(i int) (err error) {
 		results[i], err = queueing.Run(queueing.Config{
-			Topology: thin, Scenario: queueing.LowRate, Policy: all[i/runs], Load: thinLoad,
+			Topology: sparse, Scenario: queueing.LowRate, Policy: all[i/runs], Load: sparseLoad,
 			Seed: (r.Seed()-1)*1000 + uint64(i%runs) + 1,
 		})
 		return err
@@ -137,8 +137,8 @@ func lowRate(r *scenario.Run) error {
 		return err
 	}
 	t := r.Table(scenario.Table{
-		Name: "low-rate", Title: fmt.Sprintf("next to no traffic: %d relays that know all of %d workers, %.0f %% load, a request for each pair in 3 s", thin.Clients, thin.Workers, 100*thinLoad),
-		Note: "With little traffic a relay uses so many workers of its range that each gets endpoint-rate requests a second.",
+		Name: "low-rate", Title: fmt.Sprintf("little traffic: %d relays that know all of %d workers, %.0f %% load, a request for each pair in 3 s", sparse.Clients, sparse.Workers, 100*sparseLoad),
+		Note: "With little traffic a relay uses only as many workers of its range as get endpoint-rate requests a second each.",
 		Columns: []scenario.Column{
 			{Name: "policy", Key: true}, {Name: "p50", Unit: "ms", Digits: 1}, {Name: "p99", Unit: "ms", Digits: 1}, {Name: "p99.9", Unit: "ms", Digits: 1}, {Name: "errors", Unit: "%", Digits: 2},
 		},
@@ -152,6 +152,6 @@ func lowRate(r *scenario.Run) error {
 		p99[p.Name] = milliseconds(&sum, 99)
 		t.Add(p.Name, milliseconds(&sum, 50), p99[p.Name], milliseconds(&sum, 99.9), 100*sum.ErrorShare())
 	}
-	r.Check(narrows, p99[ours]/p99[wholeOne], fmt.Sprintf("%.0f ms, with the whole range %.0f ms", p99[ours], p99[wholeOne]))
+	r.Check(narrows, p99[ours]/p99[wholeRange], fmt.Sprintf("%.0f ms, with the whole range %.0f ms", p99[ours], p99[wholeRange]))
 	return nil
 }

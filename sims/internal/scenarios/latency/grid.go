@@ -180,6 +180,6 @@ func judge(r *scenario.Run, rows []row, judged string) {
 		}
 	}
 	for _, name := range []string{nearBest, notWorse, failFast, background, recovered, overloaded, narrows} {
-		r.Skip(name, "the cells for it are not among what is run")
+		r.Skip(name, "its cells are not part of this run")
 	}
 }

@@ -130,7 +130,7 @@ func note(t *scenario.Table, rows []row, judged string) {
 func special(r *scenario.Run, rows []row) {
 	t := scenario.Table{
 		Name: "special", Title: "failures everywhere, recovery, and more load than capacity", Group: 3,
-		Note: "background: 1 % of all requests fail at any worker. recovery: a worker is 10 times slower for 3 s, then well. overload: nobody can avoid the errors of the omniscient.",
+		Note: "background: 1 % of all requests fail at any worker. recovery: a worker is 10 times slower for 3 s, then well. overload: no policy can avoid the errors of the omniscient one.",
 		Columns: []scenario.Column{
 			{Name: "topology", Key: true}, {Name: "load", Unit: "%", Key: true}, {Name: "scenario", Key: true}, {Name: "policy", Key: true},
 			{Name: "p99", Unit: "ms", Digits: 1}, {Name: "÷ omniscient", Digits: 2}, {Name: "errors", Unit: "%", Digits: 2}, {Name: "evictions"},
@@ -151,7 +151,7 @@ var explain = map[string]string{
 	queueing.Equal.Name:    "equal workers",
 	queueing.Hetero.Name:   "20 % of the workers 3 times slower",
 	queueing.Bimodal.Name:  "20 % of the workers 3 times slower, one request in ten long",
-	queueing.FailFast.Name: "one worker fails at once",
+	queueing.FailFast.Name: "one worker fails fast",
 	queueing.Degrade.Name:  "one worker 10 times slower for 6 s",
 	queueing.Join.Name:     "a cold worker joins",
 }

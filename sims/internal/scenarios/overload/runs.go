@@ -20,8 +20,8 @@ const (
 	settled = 5
 	// enough is the share of requests answered in time that counts as all.
 	enough = 0.99
-	// known is the number of workers that a relay knows.
-	known = 15
+	// knownWorkers is the number of workers that a relay knows.
+	knownWorkers = 15
 )
 
 // outcome holds the results of one limit.
@@ -87,13 +87,13 @@ func run(r *scenario.Run) error {
 func at(d time.Duration) selection.Instant { return selection.Instant(d) }
 
 func topology(r *scenario.Run) queueing.Topology {
-	return queueing.Topology{Clients: r.Int("relays"), Workers: 5 * r.Int("relays"), Range: known}
+	return queueing.Topology{Clients: r.Int("relays"), Workers: 5 * r.Int("relays"), Range: knownWorkers}
 }
 
 func config(r *scenario.Run, limit string) queueing.Config {
 	return queueing.Config{
 		Topology: topology(r), Seed: r.Seed(), Policy: policy.Ringway("ringway", selection.DefaultConfig()),
-		Callers: &queueing.Callers{Timeout: r.Duration("timeout"), Attempts: 1, Gate: gates(limit, known)},
+		Callers: &queueing.Callers{Timeout: r.Duration("timeout"), Attempts: 1, Gate: gates(limit, knownWorkers)},
 		// The services queue without limit, so only relays refuse requests.
 		QueueBound: 1 << 30,
 	}

@@ -43,7 +43,7 @@ func New() scenario.Scenario {
 		},
 		Promises: []scenario.Promise{
 			{Name: goodput, Relation: scenario.AtLeast, Bound: 0.95, Why: "workers that always have something to do, for callers who still wait"},
-			{Name: normal, Relation: scenario.AtMost, Bound: 1, Unit: "s", Why: "what is queued is less than half a second of work"},
+			{Name: normal, Relation: scenario.AtMost, Bound: 1, Unit: "s", Why: "the queues hold less than half a second of work"},
 			{Name: refused, Relation: scenario.AtMost, Bound: 0.0001, Why: "bursts, slow workers, a new one and a dead one are no overload"},
 		},
 		Takes: 3 * time.Second, TakesQuick: time.Second,

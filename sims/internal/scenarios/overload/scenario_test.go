@@ -89,7 +89,7 @@ func feed(g queueing.Gate, from selection.Instant, span, took time.Duration) (at
 func TestTheCandidatesFollowTheirFormulas(t *testing.T) {
 	// After a second at its least, Envoy's measures again and grows.
 	for limit, span := range map[string]time.Duration{envoyGradient: time.Second, netflixGradient: 10 * time.Second} {
-		g := gates(limit, known)(0)
+		g := gates(limit, knownWorkers)(0)
 		at, quick := feed(g, 0, 40*time.Second, 20*time.Millisecond)
 		_, slow := feed(g, at, span, 200*time.Millisecond)
 		if quick < 50 || slow > quick/2 {
@@ -97,7 +97,7 @@ func TestTheCandidatesFollowTheirFormulas(t *testing.T) {
 		}
 	}
 	// 1,000 answers a second of 20 ms are 20 requests.
-	if _, n := feed(gates(kratosBBR, known)(0), 0, 5*time.Second, 20*time.Millisecond); n < 19 || n > 22 {
+	if _, n := feed(gates(kratosBBR, knownWorkers)(0), 0, 5*time.Second, 20*time.Millisecond); n < 19 || n > 22 {
 		t.Errorf("bbr takes %d requests", n)
 	}
 }

@@ -32,7 +32,7 @@ const (
 func New() scenario.Scenario {
 	return scenario.Scenario{
 		Name: "retry-storm",
-		Asks: "What do retries do to a fleet in a rush, with and without a budget and a bound on what is in flight?",
+		Asks: "What do retries do to a fleet in a rush, with and without a budget and a bound on requests in flight?",
 		Settings: []scenario.Setting{
 			{Name: "relays", Help: "relays, with 5 workers of 4 slots for each", Default: 10, Quick: 5, Min: 3, Max: 200},
 			{Name: "load", Help: "arrivals ÷ capacity before and after the rush", Default: 0.8, Min: 0.1, Max: 0.98},
@@ -42,14 +42,14 @@ func New() scenario.Scenario {
 			{Name: "timeout", Help: "how long a caller waits for an attempt", Default: time.Second, Min: 50 * time.Millisecond, Max: 10 * time.Second},
 			{Name: "attempts", Help: "attempts for each request", Default: 5, Min: 1, Max: 20},
 			{Name: "backoff", Help: "pause before the first retry, doubled for each further one", Default: 50 * time.Millisecond, Min: time.Duration(0), Max: 10 * time.Second},
-			{Name: "budget", Help: "retries are paid from a budget, in what is judged", Default: true},
+			{Name: "budget", Help: "retries are paid from a budget, in the judged case", Default: true},
 			{Name: "share", Help: "retries that the budget allows ÷ requests", Default: 0.2, Min: 0.0, Max: 1.0},
-			{Name: "shedding", Help: "relays refuse what is beyond max-in-flight, in what is judged", Default: true},
+			{Name: "shedding", Help: "relays refuse requests beyond max-in-flight, in the judged case", Default: true},
 			{Name: "max-in-flight", Help: "requests that a relay carries at a time, for 20 slots of workers", Unit: "requests", Default: 300, Min: 1, Max: 1_000_000},
 		},
 		Promises: []scenario.Promise{
-			{Name: goodput, Relation: scenario.AtLeast, Bound: 0.9, Why: "who serves only what is in time serves at full capacity"},
-			{Name: recovers, Relation: scenario.AtMost, Bound: 3, Unit: "s", Why: "what is in flight is less than a second of work"},
+			{Name: goodput, Relation: scenario.AtLeast, Bound: 0.9, Why: "a worker that serves only requests in time serves at full capacity"},
+			{Name: recovers, Relation: scenario.AtMost, Bound: 3, Unit: "s", Why: "the requests in flight are less than a second of work"},
 			{Name: amplified, Relation: scenario.AtMost, Bound: 1.3, Why: "a fifth of the requests, and what the budgets had saved up"},
 		},
 		Takes: 2 * time.Second, TakesQuick: time.Second,

@@ -27,12 +27,12 @@ func TestEachPromiseCanFail(t *testing.T) {
 
 func TestItRepeats(t *testing.T) { scenariotest.Repeats(t, New(), with("load=0.3")...) }
 
-// stormOf runs one defence with settings.
-func stormOf(t *testing.T, d defence, set ...string) (o outcome) {
+// runOf runs one defence with settings.
+func runOf(t *testing.T, d defence, set ...string) (o outcome) {
 	t.Helper()
 	s := New()
 	s.Run = func(r *scenario.Run) (err error) {
-		o, err = storm(r, d)
+		o, err = runCase(r, d)
 		for _, p := range s.Promises {
 			r.Skip(p.Name, "one storm alone")
 		}
@@ -47,8 +47,8 @@ var (
 	shedding = defence{retries: true, shedding: true}
 )
 
-func TestAStormOutlivesTheRush(t *testing.T) {
-	o := stormOf(t, neither)
+func TestARetryStormOutlivesTheRush(t *testing.T) {
+	o := runOf(t, neither)
 	if o.after > 0.05 || o.stays < 4 {
 		t.Errorf("after the rush %.1f %% of the requests are in time with neither budget nor shedding, at %.1f attempts each", 100*o.after, o.stays)
 	}
@@ -74,7 +74,7 @@ func TestEachSettingChangesTheStorm(t *testing.T) {
 		{shedding, inRush, "rush=1.3", "rush=3"},
 		{defence{}, inTime, "load=0.95", "load=0.5"},
 	} {
-		if less, more := c.measure(stormOf(t, c.defence, c.less)), c.measure(stormOf(t, c.defence, c.more)); less >= more {
+		if less, more := c.measure(runOf(t, c.defence, c.less)), c.measure(runOf(t, c.defence, c.more)); less >= more {
 			t.Errorf("%v: %v with %s, %v with %s", c.defence, less, c.less, more, c.more)
 		}
 	}

@@ -58,7 +58,7 @@ func run(r *scenario.Run) error {
 	defences := []defence{{}, {true, false, false}, {true, true, false}, {true, false, true}, {true, true, true}}
 	results := make([]outcome, len(defences))
 	if err := r.Parallel(len(defences), func(i int) (err error) {
-		results[i], err = storm(r, defences[i])
+		results[i], err = runCase(r, defences[i])
 		return err
 	}); err != nil {
 		return err
@@ -67,7 +67,7 @@ func run(r *scenario.Run) error {
 		Name: "storms", Title: fmt.Sprintf("%.2f times the arrivals for %v at %.0f %% load, up to %d attempts of %v", r.Float("rush"), r.Duration("rush-time"), 100*r.Float("load"), r.Int("attempts"), r.Duration("timeout")),
 		Columns: []scenario.Column{
 			{Name: "against it", Key: true}, {Name: "judged"}, {Name: "in time in the rush ÷ capacity", Digits: 2}, {Name: "attempts ÷ requests in the rush", Digits: 2},
-			{Name: "in time after it", Unit: "%", Digits: 1}, {Name: "attempts ÷ requests at the end", Digits: 2}, {Name: "until all are in time", Unit: "s"}, {Name: "answers that nobody waited for"},
+			{Name: "in time after it", Unit: "%", Digits: 1}, {Name: "attempts ÷ requests at the end", Digits: 2}, {Name: "until all are in time", Unit: "s"}, {Name: "answers after the caller gave up"},
 		},
 	})
 	served := r.Plot(scenario.Plot{
@@ -112,8 +112,8 @@ func run(r *scenario.Run) error {
 
 func at(d time.Duration) selection.Instant { return selection.Instant(d) }
 
-// storm runs one case.
-func storm(r *scenario.Run, d defence) (outcome, error) {
+// runCase runs one case.
+func runCase(r *scenario.Run, d defence) (outcome, error) {
 	from, to := begins, begins+r.Duration("rush-time")
 	end := to + r.Duration("after")
 	callers := &queueing.Callers{Timeout: r.Duration("timeout"), Attempts: 1, Backoff: r.Duration("backoff")}

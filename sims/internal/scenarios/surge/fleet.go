@@ -112,7 +112,7 @@ func newFleet(s setup, random func(stream string) *rand.Rand) (*fleet, error) {
 // the interval.
 func (f *fleet) interval() error {
 	for _, r := range f.relays {
-		if err := r.hear(); err != nil {
+		if err := r.receiveReports(); err != nil {
 			return err
 		}
 	}
@@ -136,8 +136,8 @@ func (f *fleet) interval() error {
 	return nil
 }
 
-// hear passes the load reports of all workers to the relay's balancer.
-func (r *relay) hear() error {
+// receiveReports passes the load reports of all workers to the relay's balancer.
+func (r *relay) receiveReports() error {
 	f := r.fleet
 	for i := range r.choices {
 		load := f.taken[i]

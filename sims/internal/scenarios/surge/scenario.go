@@ -34,7 +34,7 @@ func New() scenario.Scenario {
 	normal := strategy.Default(strategy.Slots)
 	return scenario.Scenario{
 		Name: "surge",
-		Asks: "What do thousands of allocators do that take slots at once, on loads that are old?",
+		Asks: "What do thousands of allocators do that take slots at the same time, on old loads?",
 		Settings: []scenario.Setting{
 			{Name: "workers", Help: "workers", Default: 100, Min: 10, Max: 1000},
 			{Name: "relays", Help: "relays, each with an own view of the loads", Default: 20, Min: 1, Max: 1000},
@@ -42,21 +42,21 @@ func New() scenario.Scenario {
 			{Name: "reports", Help: "reports of each worker; the first third is not judged", Default: 60, Quick: 24, Min: 6, Max: 10_000},
 			{Name: "stay", Help: "how long a slot is held on average", Unit: "reports", Default: 10, Min: 2, Max: 1000},
 			{Name: "blind", Help: "relays read the reports alone and do not count what they sent since", Default: false},
-			{Name: "samples", Help: "endpoints that are compared (K), of what is judged", Default: normal.Samples, Min: 1, Max: 8},
-			{Name: "jitter", Help: "the most that is added to a load by chance, of what is judged", Unit: "slots", Default: normal.SlotJitter, Min: 0, Max: 64},
+			{Name: "samples", Help: "endpoints that are compared (K), of the judged case", Default: normal.Samples, Min: 1, Max: 8},
+			{Name: "jitter", Help: "the most that is added to a load by chance, of the judged case", Unit: "slots", Default: normal.SlotJitter, Min: 0, Max: 64},
 			{Name: "vnodes", Help: "places of an endpoint on the ring (V)", Default: normal.VirtualNodes, Min: 1, Max: strategy.MaxVirtualNodes},
 			{Name: "trials", Help: "cold pools that are filled", Default: 100, Quick: 20, Min: 1, Max: 10_000},
 		},
 		Promises: []scenario.Promise{
-			{Name: herd, Relation: scenario.AtMost, Bound: 3, Why: "whoever looks emptiest wins each comparison it is in: K of K times the mean, and chance"},
+			{Name: herd, Relation: scenario.AtMost, Bound: 3, Why: "the worker that looks emptiest wins each comparison: K of K times the mean, and chance"},
 			{Name: fullest, Relation: scenario.AtMost, Bound: 1.25, Why: "with slots held for ten reports; what one report does the next undoes"},
-			{Name: jitters, Relation: scenario.AtMost, Bound: 0.9, Why: "where loads differ by a few slots only, the jitter spreads who looks emptiest"},
+			{Name: jitters, Relation: scenario.AtMost, Bound: 0.9, Why: "where loads differ by a few slots only, the jitter spreads which worker looks emptiest"},
 			{Name: coldPool, Relation: scenario.AtMost, Bound: 2, Unit: "slots", Why: "on average over the pools, without the jitter; with it, see the table"},
 			{Name: avoids, Relation: scenario.AtMost, Bound: 0.01, Why: "it is picked only when every sample leads to it"},
 		},
 		Takes: 2 * time.Second, TakesQuick: time.Second,
 		Run: func(r *scenario.Run) error {
-			for _, part := range []func(*scenario.Run) error{storms, cold} {
+			for _, part := range []func(*scenario.Run) error{runSurges, cold} {
 				if err := part(r); err != nil {
 					return err
 				}

@@ -48,8 +48,8 @@ func (s setup) run(r *scenario.Run, reports int) (outcome, error) {
 	return out, nil
 }
 
-// storms runs surges of many and of few allocators, with each K and jitter.
-func storms(r *scenario.Run) error {
+// runSurges runs surges of many and of few allocators, with each K and jitter.
+func runSurges(r *scenario.Run) error {
 	judged := setupOf(r)
 	few := judged
 	few.allocators = max(few.relays, 2*judged.workers)
@@ -85,7 +85,7 @@ func storms(r *scenario.Run) error {
 		return err
 	}
 	t := r.Table(scenario.Table{
-		Name: "storms", Title: "allocators that take a slot between two reports and hear of nobody else", Group: 1,
+		Name: "storms", Title: "allocators that take a slot between two reports and know of no other allocator", Group: 1,
 		Note: "More samples make a larger herd, and the jitter acts only where loads differ by no more than it: with few allocators or a large jitter.",
 		Columns: []scenario.Column{
 			{Name: "allocators", Key: true}, {Name: "samples", Key: true}, {Name: "jitter", Key: true}, {Name: "judged", Key: true},

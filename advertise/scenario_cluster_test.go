@@ -33,7 +33,7 @@ type process struct {
 	seeds                []string
 	services             []string // the names of what it offers
 	host                 *memnet.Host
-	aside                *boot // for a later life
+	saved                *boot // for a later life
 
 	node       *membership.Node
 	catalogue  *Catalogue
@@ -55,44 +55,44 @@ type boot struct {
 	at   time.Time
 }
 
-// flotilla runs real members and their catalogues on a network in memory and checks
+// cluster runs real members and their catalogues on a network in memory and checks
 // every view of every one of them for what must never be in one.
-type flotilla struct {
-	t       *testing.T
-	network *memnet.Network
-	began   time.Time
-	hosts   int
-	random  *rand.Rand
-	tape    tape
-	tasks   sync.WaitGroup
+type cluster struct {
+	t         *testing.T
+	network   *memnet.Network
+	began     time.Time
+	hosts     int
+	random    *rand.Rand
+	packetLog packetLog
+	tasks     sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows, and the fields of processes
 	processes []*process
-	ledger    map[instance]*life
+	offersLog map[instance]*life
 	forged    map[instance]bool // who may be believed to offer what was forged
 	broken    []string          // invariants that did not hold
 	views     int               // checked
 	history   []string
 }
 
-func newFlotilla(t *testing.T, seed uint64) *flotilla {
-	return &flotilla{
-		t:       t,
-		network: memnet.New(memnet.Config{Seed: seed, Latency: 500 * time.Microsecond, Jitter: 500 * time.Microsecond}),
-		began:   time.Now(),
-		random:  rand.New(rand.NewPCG(seed, 0)),
-		ledger:  map[instance]*life{},
-		forged:  map[instance]bool{},
+func newCluster(t *testing.T, seed uint64) *cluster {
+	return &cluster{
+		t:         t,
+		network:   memnet.New(memnet.Config{Seed: seed, Latency: 500 * time.Microsecond, Jitter: 500 * time.Microsecond}),
+		began:     time.Now(),
+		random:    rand.New(rand.NewPCG(seed, 0)),
+		offersLog: map[instance]*life{},
+		forged:    map[instance]bool{},
 	}
 }
 
 // close ends everything and waits until memberlist's goroutines are gone, too:
 // they end some time after its Shutdown.
-func (f *flotilla) close() {
+func (f *cluster) close() {
 	for _, p := range f.list(func(*process) bool { return true }) {
 		f.kill(p)
-		if p.aside != nil {
-			_ = p.aside.node.Close()
+		if p.saved != nil {
+			_ = p.saved.node.Close()
 		}
 	}
 	f.tasks.Wait()
@@ -100,13 +100,13 @@ func (f *flotilla) close() {
 	time.Sleep(10 * time.Minute)
 }
 
-func (f *flotilla) logf(format string, args ...any) {
+func (f *cluster) logf(format string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.note(format, args...)
 }
 
-func (f *flotilla) note(format string, args ...any) {
+func (f *cluster) note(format string, args ...any) {
 	if len(f.history) == 2*historyLines {
 		f.history = append(f.history[:0], f.history[historyLines:]...)
 	}
@@ -114,7 +114,7 @@ func (f *flotilla) note(format string, args ...any) {
 }
 
 // tail is the end of the history.
-func (f *flotilla) tail(lines int) string {
+func (f *cluster) tail(lines int) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return strings.Join(f.history[max(0, len(f.history)-lines):], "\n")
@@ -122,7 +122,7 @@ func (f *flotilla) tail(lines int) string {
 
 // processLog writes what a process logs into the history.
 type processLog struct {
-	f    *flotilla
+	f    *cluster
 	name string
 }
 
@@ -131,7 +131,7 @@ func (l processLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (f *flotilla) logger(name string) *slog.Logger {
+func (f *cluster) logger(name string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(processLog{f, name}, &slog.HandlerOptions{
 		Level: slog.LevelWarn,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -143,13 +143,13 @@ func (f *flotilla) logger(name string) *slog.Logger {
 	}))
 }
 
-func (f *flotilla) freshHost() *memnet.Host {
+func (f *cluster) freshHost() *memnet.Host {
 	f.hosts++
 	return f.network.Host(fmt.Sprintf("10.0.%d.%d", f.hosts/250, 1+f.hosts%250))
 }
 
 // add makes a process and starts it.
-func (f *flotilla) add(p *process) error {
+func (f *cluster) add(p *process) error {
 	p.host = f.freshHost()
 	f.mu.Lock()
 	f.processes = append(f.processes, p)
@@ -158,7 +158,7 @@ func (f *flotilla) add(p *process) error {
 }
 
 // boot makes the member of a process, which fixes its epoch.
-func (f *flotilla) boot(p *process, host *memnet.Host) (*boot, error) {
+func (f *cluster) boot(p *process, host *memnet.Host) (*boot, error) {
 	var seeds []string
 	for _, name := range p.seeds {
 		seed, err := f.find(name)
@@ -170,12 +170,12 @@ func (f *flotilla) boot(p *process, host *memnet.Host) (*boot, error) {
 	node, err := membership.New(membership.Config{
 		Cluster: p.cluster, Environment: p.environment, ID: p.name, Role: p.role,
 		BindAddr: netip.AddrPortFrom(host.IP(), membership.DefaultGossipPort).String(),
-		Seeds:    seeds, Network: taped{host, &f.tape}, Logger: f.logger(p.name),
+		Seeds:    seeds, Network: recordedNetwork{host, &f.packetLog}, Logger: f.logger(p.name),
 	})
 	return &boot{node, host, time.Now()}, err
 }
 
-func (f *flotilla) start(p *process) error {
+func (f *cluster) start(p *process) error {
 	b, err := f.boot(p, p.host)
 	if err != nil {
 		return err
@@ -183,9 +183,9 @@ func (f *flotilla) start(p *process) error {
 	return f.run(p, b)
 }
 
-// run begins a life of a process. A boot that was set aside keeps its clock: it is
+// run begins a life of a process. A boot that was saved keeps its clock: it is
 // as far behind as the boot is old.
-func (f *flotilla) run(p *process, b *boot) error {
+func (f *cluster) run(p *process, b *boot) error {
 	skew := time.Until(b.at)
 	publisher := &publisher{Node: b.node, f: f}
 	c, err := New(Config{
@@ -200,7 +200,7 @@ func (f *flotilla) run(p *process, b *boot) error {
 	f.mu.Lock()
 	p.host, p.node = b.host, b.node
 	p.catalogue, p.publisher, p.cancel, p.running, p.sees = c, publisher, cancel, true, newSight()
-	f.ledger[p.self()] = &life{world: p.world(), offers: map[int][]Service{}}
+	f.offersLog[p.self()] = &life{world: p.world(), offers: map[int][]Service{}}
 	f.note("start %s at %s, epoch %d, clock %v", p.name, b.node.Addr(), b.node.Epoch(), skew)
 	f.mu.Unlock()
 	if err := b.node.Start(ctx); err != nil {
@@ -220,7 +220,7 @@ func (f *flotilla) run(p *process, b *boot) error {
 }
 
 // kill ends a process as SIGKILL would.
-func (f *flotilla) kill(p *process) {
+func (f *cluster) kill(p *process) {
 	f.mu.Lock()
 	running := p.running
 	p.running = false
@@ -236,7 +236,7 @@ func (f *flotilla) kill(p *process) {
 }
 
 // leave ends a process as SIGTERM would.
-func (f *flotilla) leave(p *process) error {
+func (f *cluster) leave(p *process) error {
 	f.logf("leave %s", p.name)
 	err := p.node.Leave(context.Background())
 	time.Sleep(time.Second)
@@ -244,29 +244,29 @@ func (f *flotilla) leave(p *process) error {
 	return err
 }
 
-func (f *flotilla) restart(p *process) error {
+func (f *cluster) restart(p *process) error {
 	f.kill(p)
 	time.Sleep(5 * time.Millisecond) // no process starts in no time
 	return f.start(p)
 }
 
-func (f *flotilla) setAside(p *process) (err error) {
-	p.aside, err = f.boot(p, f.freshHost())
+func (f *cluster) saveBoot(p *process) (err error) {
+	p.saved, err = f.boot(p, f.freshHost())
 	return err
 }
 
-func (f *flotilla) restartAside(p *process) error {
-	if p.aside == nil {
-		return fmt.Errorf("no boot of %s was set aside", p.name)
+func (f *cluster) restartSaved(p *process) error {
+	if p.saved == nil {
+		return fmt.Errorf("no boot of %s was saved", p.name)
 	}
 	f.kill(p)
-	b := p.aside
-	p.aside = nil
+	b := p.saved
+	p.saved = nil
 	return f.run(p, b)
 }
 
 // offer makes a worker offer what it has, under a generation of its own.
-func (f *flotilla) offer(p *process) error {
+func (f *cluster) offer(p *process) error {
 	f.mu.Lock()
 	p.generation++
 	services := make([]Service, len(p.services))
@@ -276,30 +276,30 @@ func (f *flotilla) offer(p *process) error {
 			Weight: 1 + p.generation%affinity.MaxWeight, Version: fmt.Sprint(p.generation),
 		}
 	}
-	f.ledger[p.self()].offers[p.generation] = services
+	f.offersLog[p.self()].offers[p.generation] = services
 	c := p.catalogue
 	f.mu.Unlock()
 	return c.Offer(services)
 }
 
-func (f *flotilla) withdraw(p *process) error {
+func (f *cluster) withdraw(p *process) error {
 	p.services = nil
 	f.mu.Lock()
 	p.generation++
-	f.ledger[p.self()].offers[p.generation] = nil
+	f.offersLog[p.self()].offers[p.generation] = nil
 	f.mu.Unlock()
 	p.catalogue.Withdraw()
 	return nil
 }
 
-func (f *flotilla) find(name string) (*process, error) {
+func (f *cluster) find(name string) (*process, error) {
 	if all := f.list(func(p *process) bool { return p.name == name }); len(all) > 0 {
 		return all[0], nil
 	}
 	return nil, fmt.Errorf("there is no %q", name)
 }
 
-func (f *flotilla) list(which func(*process) bool) (out []*process) {
+func (f *cluster) list(which func(*process) bool) (out []*process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.processes {
@@ -311,12 +311,12 @@ func (f *flotilla) list(which func(*process) bool) (out []*process) {
 }
 
 // live lists the members of our cluster that run.
-func (f *flotilla) live() []*process {
+func (f *cluster) live() []*process {
 	return f.list(func(p *process) bool { return p.running && p.home() })
 }
 
 // agreement is nil when all live members see each other, each in its present life.
-func (f *flotilla) agreement() error {
+func (f *cluster) agreement() error {
 	live := f.live()
 	var members []membership.Member
 	for _, p := range live {
@@ -334,7 +334,7 @@ func (f *flotilla) agreement() error {
 }
 
 // truth is nil when a process sees just what the live workers offer now.
-func (f *flotilla) truth(p *process) error {
+func (f *cluster) truth(p *process) error {
 	v := p.catalogue.View()
 	got, _ := generations(v)
 	want, count := map[instance]int{}, 0
@@ -357,7 +357,7 @@ func (f *flotilla) truth(p *process) error {
 
 // converged is nil when all live members see each other and the truth, under one
 // checksum. From then on none of them may ever go back behind it.
-func (f *flotilla) converged() error {
+func (f *cluster) converged() error {
 	if err := f.agreement(); err != nil {
 		return err
 	}
@@ -414,7 +414,7 @@ func names(all []*process) (out []string) {
 // publisher is a member whose publications of its own record are counted and timed.
 type publisher struct {
 	*membership.Node
-	f     *flotilla
+	f     *cluster
 	last  time.Time
 	count int
 }

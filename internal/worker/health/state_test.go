@@ -26,7 +26,7 @@ func TestVerdictsFollowRiseAndFall(t *testing.T) {
 		{"one and one follow every probe", 1, 1, "sfsf", "HuHu", []int{1, 2, 3, 4}},
 		{"nothing is forgiven any more after the first success", 1, 2, "sgg", "HHu", []int{1, 3}},
 	} {
-		v := verdict{rise: test.rise, fall: test.fall}
+		v := healthState{rise: test.rise, fall: test.fall}
 		verdicts, changes := "", []int(nil)
 		for i, letter := range test.history {
 			if v.observe(letter == 's', letter == 'g') {
@@ -40,7 +40,7 @@ func TestVerdictsFollowRiseAndFall(t *testing.T) {
 	}
 }
 
-func letterOf(v verdict) string {
+func letterOf(v healthState) string {
 	switch {
 	case v.healthy:
 		return "H"
@@ -76,7 +76,7 @@ func TestEveryVerdictIsThatOfTheNewestDecisiveRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rise, fall := rapid.IntRange(1, 5).Draw(t, "rise"), rapid.IntRange(1, 5).Draw(t, "fall")
 		history := rapid.StringOfN(rapid.SampledFrom([]rune("sssfffg")), 0, 40, -1).Draw(t, "history")
-		v := verdict{rise: rise, fall: fall}
+		v := healthState{rise: rise, fall: fall}
 		before := letterOf(v)
 		for i := range history {
 			changed := v.observe(history[i] == 's', history[i] == 'g')
