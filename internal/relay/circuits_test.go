@@ -59,20 +59,20 @@ func (r *runningRelay) ask(t *testing.T, caller, service, path string, n int) (s
 func TestOnlyTheCallerWhoseRequestsFailIsRefused(t *testing.T) {
 	t.Parallel()
 	r := failing(t, func(*Settings) {})
-	statuses, refused, body := r.ask(t, "reports", "echo", "/broken", 6)
+	statuses, refused, body := r.ask(t, "reports-7", "echo", "/broken", 6)
 	// An answer may arrive before the relay has noted how it ended.
 	for n := 7; refused.StatusCode == 500 && n < 10; n++ {
-		statuses, refused, body = r.ask(t, "reports", "echo", "/broken", 1)
+		statuses, refused, body = r.ask(t, "reports-7", "echo", "/broken", 1)
 	}
 	if statuses[0] != refused.StatusCode || refused.StatusCode != 503 {
 		t.Fatalf("%v", statuses)
 	}
 	a := decode(t, body)
 	after, err := strconv.Atoi(refused.Header.Get("Retry-After"))
-	if a.Code != "circuit_open" || a.Service != "echo" || !strings.Contains(a.Error, `"reports"`) || err != nil || after < 3000 || after > 3600 {
+	if a.Code != "circuit_open" || a.Service != "echo" || !strings.Contains(a.Error, `"reports-7"`) || err != nil || after < 3000 || after > 3600 {
 		t.Errorf("%s, Retry-After %q", body, refused.Header.Get("Retry-After"))
 	}
-	for _, other := range []struct{ caller, service string }{{"web", "echo"}, {"", "echo"}, {"reports", "other"}} {
+	for _, other := range []struct{ caller, service string }{{"web", "echo"}, {"", "echo"}, {"reports-7", "other"}} {
 		if statuses, _, _ := r.ask(t, other.caller, other.service, "/", 1); statuses[0] != 200 {
 			t.Errorf("%+v: %v", other, statuses)
 		}
@@ -87,7 +87,7 @@ func TestOnlyTheCallerWhoseRequestsFailIsRefused(t *testing.T) {
 			t.Errorf("metrics have no %s", line)
 		}
 	}
-	if strings.Contains(metrics, "reports") {
+	if strings.Contains(metrics, "reports-7") {
 		t.Error("a metric is labelled with the caller")
 	}
 }

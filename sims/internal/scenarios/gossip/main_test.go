@@ -8,5 +8,5 @@ import (
 
 func TestMain(m *testing.M) {
 	// One test leaves a goroutine in a bubble, to see that this is an error.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/ringway/ringway/sims/internal/scenarios/gossip.waitForEver"))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/ringway/ringway/sims/internal/scenarios/gossip.waitForever"))
 }
