@@ -180,7 +180,7 @@ func TestCheckFindsWhatIsWrongWithTheFleet(t *testing.T) {
 		r3.Signal(t, syscall.SIGSTOP)
 		defer r3.Signal(t, syscall.SIGCONT)
 		f.finds(t, r1, checkFinding{Check: "relays-answer", Status: "failed", Subject: "r3", Text: "vanished",
-			Remedy: "look at the process and the network of r3", Page: "docs/operations/member-down.md"})
+			Remedy: "check the process and the network of r3", Page: "docs/operations/member-down.md"})
 	})
 	t.Run("a relay that is down", func(t *testing.T) {
 		out := ringway(t, "check", "--admin-addr", freeAddr(t))
