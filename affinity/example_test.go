@@ -7,7 +7,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 )
 
-// Who connects to whom: three relays and seven workers. With three relays per worker and
+// Which relay connects to which worker: three relays and seven workers. With three relays per worker and
 // three relays in all, all relays are connected to all workers.
 func Example() {
 	plan, err := affinity.NewPlan(affinity.PlanConfig{
