@@ -310,6 +310,8 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 func (n *Node) loop(ctx context.Context, state *table) {
 	var due, tick <-chan time.Time // set while a change waits to be published, and while time can change the table
 	var judge <-chan time.Time     // with certificates, which can expire
+	// A snapshot is published at once if the last one is PublishInterval old: a single change
+	// does not wait, and a burst of changes is one snapshot for each interval.
 	published := time.Now()
 	publish := func() {
 		due, published = nil, time.Now()

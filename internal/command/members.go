@@ -148,7 +148,7 @@ func stateCell(state string) cell {
 		return cell{state, styleGood}
 	case "leaving", "left", "draining", "half_open", "joining":
 		return cell{state, styleFair}
-	case "failed", "unproven", "unhealthy", "evicted", "unreachable", "out":
+	case "failed", "unproven", "unhealthy", "evicted", "unreachable":
 		return cell{state, styleBad}
 	}
 	return cell{state, plain}

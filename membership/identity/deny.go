@@ -52,9 +52,10 @@ func (l denyList) add(fields []string) error {
 		return fmt.Errorf("%.80q: allowed are `serial HEX` and `node ID`", kind)
 	case len(fields) != 2:
 		return fmt.Errorf("%s with %d values: allowed is one on each line", kind, len(fields)-1)
-	case kind == "node" && CheckName(fields[1]) != nil:
-		return fmt.Errorf("node %w", CheckName(fields[1]))
 	case kind == "node":
+		if err := CheckName(fields[1]); err != nil {
+			return fmt.Errorf("node %w", err)
+		}
 		l.nodes[fields[1]] = true
 	default:
 		hex := strings.ToLower(fields[1])

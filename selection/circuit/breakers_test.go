@@ -205,7 +205,7 @@ func TestTheLeastRecentlyUsedCircuitIsForgotten(t *testing.T) {
 	if got := send(b, "a", "s"); got != "-" {
 		t.Errorf("a: %s", got)
 	}
-	late.Done(selection.Failure) // of a circuit that nobody knows any more
+	late.Done(selection.Failure) // of a circuit that was dropped
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP ringway_circuit_forgotten_total Circuits that were forgotten because there were too many.
 # TYPE ringway_circuit_forgotten_total counter
