@@ -148,6 +148,24 @@ func TestMembersFindEachOtherThroughOneSeedAndAgree(t *testing.T) {
 	}
 }
 
+// A relay that believes for a moment that it is alone opens its ingress and knows no
+// service.
+func TestAMemberThatReachedAnotherIsJoinedWhenASnapshotShowsIt(t *testing.T) {
+	seed := start(t, func(c *Config) { c.ID = "r1" })
+	for i := range 10 {
+		n := start(t, func(c *Config) { c.ID, c.Seeds = fmt.Sprintf("r%d", i+2), []string{seed.Addr()} })
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if err := n.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+		s, status := n.Snapshot(), n.Status()
+		if len(s.Members()) < 2 || status.Version == 0 || status.Version > s.Version() {
+			t.Errorf("%s is joined as of snapshot %d, and sees %d members in snapshot %d", n.ID(), status.Version, len(s.Members()), s.Version())
+		}
+		cancel()
+	}
+}
+
 func TestAForeignClusterIsRefusedOnBothSidesAndNeverSeen(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1" })
 	foreign := start(t, func(c *Config) {

@@ -361,10 +361,11 @@ func (r *Relay) waitsFor() []node.Reason {
 	if r.drain.on() {
 		add(node.Draining, "draining")
 	}
-	if status := r.members.Status(); !status.Joined {
+	status := r.members.Status()
+	if !status.Joined {
 		reasons = append(reasons, node.WaitsToJoin(status.Err))
 	}
-	if !r.router.Settled() {
+	if !r.router.SettledAt(status.Version) {
 		add(node.NotSettled, "the catalogue is not settled yet")
 	}
 	if reason := r.router.Unreached(); reason != "" {

@@ -328,6 +328,23 @@ func TestAKeyStaysWithItsRelay(t *testing.T) {
 	}
 }
 
+// A relay that was alone is settled. When it joins others, the members are known before the
+// router has routed them.
+func TestARelayIsNotSettledForMembersThatItHasNotRouted(t *testing.T) {
+	c := startCluster(t, 1, 0)
+	r := watch(t, c.relays[0], func(*routing.Config) {})
+	await(t, "settled alone", r.Settled)
+	alone := c.relays[0].Snapshot().Version()
+	if !r.SettledAt(alone) || r.SettledAt(alone+1) {
+		t.Errorf("settled as of snapshot %d: %v, as of the next: %v", alone, r.SettledAt(alone), r.SettledAt(alone+1))
+	}
+	join(t, "r2", membership.RoleRelay, c.relays[0])
+	await(t, "settled with both", func() bool {
+		s := c.relays[0].Snapshot()
+		return len(s.Members()) == 2 && r.SettledAt(s.Version())
+	})
+}
+
 func TestARelayIsNotSettledBeforeItHasTriedTheRelaysThatItForwardsTo(t *testing.T) {
 	t.Parallel()
 	hanging, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing

@@ -161,8 +161,8 @@ type Router struct {
 	reach   *reach
 
 	services atomic.Pointer[map[string]*Service]
-	settled  atomic.Bool
-	served   atomic.Bool // there has been a service
+	settled  atomic.Uint64 // version of the snapshot for which that holds, 0 if for none
+	served   atomic.Bool   // there has been a service
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
 
@@ -252,11 +252,15 @@ func (r *Router) Services() []*Service {
 // connections was tried once. Before that, this relay would answer with errors where
 // another relay can answer well. Settled becomes false when the view is no longer
 // settled; see [advertise.View.Settled].
-func (r *Router) Settled() bool { return r.settled.Load() }
+func (r *Router) Settled() bool { return r.settled.Load() > 0 }
+
+// SettledAt is Settled for a view with this version of the members or a newer one. The
+// routed view may be older than what the membership knows.
+func (r *Router) SettledAt(version uint64) bool { return r.settled.Load() >= max(version, 1) }
 
 // Informed reports whether a service that is not found is really offered by no worker. A
 // relay that is not settled, or has never had any service, does not know this.
-func (r *Router) Informed() bool { return r.served.Load() && r.settled.Load() }
+func (r *Router) Informed() bool { return r.served.Load() && r.Settled() }
 
 // Link returns the state of the connection to an endpoint, while Run runs.
 func (r *Router) Link(ctx context.Context, e *advertise.Endpoint) (peering.State, error) {
@@ -304,8 +308,11 @@ func (r *Router) Run(ctx context.Context) error {
 				continue // no members are known yet
 			}
 			r.view, r.snapshot = v, v.Members()
-			if !v.Settled() {
-				r.settled.Store(false)
+			switch {
+			case !v.Settled():
+				r.settled.Store(0)
+			case r.Settled():
+				r.settled.Store(v.Members().Version())
 			}
 			if coalesced == nil {
 				coalesced = time.After(r.cfg.CoalesceDelay)
@@ -360,8 +367,8 @@ func timerAt(at time.Time) <-chan time.Time {
 func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.cfg.Epoch)) }
 
 func (r *Router) noteSettled() {
-	if !r.settled.Load() && r.view != nil && r.view.Settled() && r.links.table.Tried() && r.forwardingTried() {
-		r.settled.Store(true)
+	if !r.Settled() && r.view != nil && r.view.Settled() && r.links.table.Tried() && r.forwardingTried() {
+		r.settled.Store(r.snapshot.Version())
 	}
 }
 
