@@ -66,7 +66,7 @@ func generations(v *View) (shown map[instance]int, forged []instance) {
 //     withdrawal by an offer that it withdrew;
 //   - an offer vanishes only with its worker or by a withdrawal;
 //   - what was forged about a worker is never believed by itself, and what was
-//     forged about others than live workers by nobody.
+//     forged about others than live workers by none.
 func (f *cluster) inspect(p *process, node *membership.Node, v *View) {
 	f.Lock()
 	defer f.Unlock()

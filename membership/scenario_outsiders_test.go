@@ -54,7 +54,7 @@ func misdated(skew time.Duration) func(*cluster, *process) error {
 	}
 }
 
-// borrowed gives a good certificate that was issued to somebody else. New refuses
+// borrowed gives a good certificate that was issued to another node. New refuses
 // such a configuration, so it is put in behind its back, as another build might.
 func borrowed(change func(*identity.Claims)) func(*cluster, *process) error {
 	return func(c *cluster, p *process) error {

@@ -64,7 +64,7 @@ type variant struct {
 	opened, flaps, lowest, most int
 }
 
-// closing is when a connection was closed because nobody needed it.
+// closing is when a connection was closed because no service needed it.
 type closing struct {
 	at   time.Time
 	ends lives

@@ -30,8 +30,8 @@
 // # Why it reads the files itself
 //
 // datadriven wants an output below each command, and a statement has none: every line of
-// a history would become three. testscript plays while it reads, once, in a goroutine
-// and a directory of its own. A history is read as a whole, so that all wrong lines
-// are reported before any is played, and is then played with each of its seeds and sizes in
-// a synctest bubble of its own. What remains of a parser is [Read].
+// a history would become three. testscript plays while it reads, once, in a directory of
+// its own. A history is read as a whole, so that all wrong lines are reported before any
+// is played. Then it is played with each of its seeds and sizes, each time in a new
+// synctest bubble. [Read] and [History.Steps] are the smallest parser that does that.
 package history
