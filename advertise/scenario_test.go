@@ -19,6 +19,11 @@ func TestEveryHistoryKeepsThePromisesOfTheCatalogue(t *testing.T) {
 	}
 	long := os.Getenv("LONG_TESTS") != ""
 	for _, h := range histories {
+		// Also those that are too long to be played here must be well formed.
+		if _, err := h.Steps(h.Sizes[0], (&cluster{}).forms()); err != nil {
+			t.Error(err)
+			continue
+		}
 		for i, size := range h.Sizes {
 			if history.Raced && !slices.Contains(h.Raced, size) || size > 100 && !long { // minutes
 				continue
