@@ -206,6 +206,10 @@ func TestTheRelaysOfTheOwnDatacenterArePreferred(t *testing.T) {
 		})
 	}
 	offerAll(t, self, "echo")
+	await(t, "the gate knows all relays", func() bool { // with fewer, far ones get places
+		v := self.catalogue.View()
+		return v.Members() != nil && len(v.Relays()) == 8 && v.Endpoints("echo").Len() == 1
+	})
 	at := func(datacenter string) *rig {
 		return watch(t, self, func(c *routing.Config) {
 			c.Role, c.Datacenter, c.Region = membership.RoleGate, datacenter, "eu"

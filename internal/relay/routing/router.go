@@ -17,6 +17,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
@@ -57,8 +58,10 @@ type Config struct {
 	// Datacenter and Region are the place of this relay: it forwards to near relays.
 	Datacenter, Region string
 
-	// CoalesceDelay is how long changes are collected before a plan. Default 100 ms: a burst
-	// of changes costs one plan, and no change waits long.
+	// CoalesceDelay is the least time between two plans. A change is planned at once if the
+	// last plan is older, so that a single change does not wait; a burst costs one plan for
+	// each interval. Until the router is settled, and so while the first members and offers
+	// arrive, every change waits this long. Default 100 ms.
 	CoalesceDelay time.Duration
 	// AuditInterval is how often the existing connections are compared with the planned
 	// ones. Default 2 s.
@@ -294,8 +297,15 @@ func (r *Router) Run(ctx context.Context) error {
 	defer probes.Stop()
 	defer refresh.Stop()
 	defer audit.Stop()
-	// Nil channels never fire.
-	var coalesced, due, graceOver <-chan time.Time
+	pacer, changed := latest.NewPacer(r.cfg.CoalesceDelay), false
+	var due, graceOver <-chan time.Time // nil channels never fire
+	plan := func() {
+		planned, next := r.update()
+		if planned { // a view without effect, such as that of a member without offers, delays no other
+			pacer.Begin()
+		}
+		changed, graceOver = false, timerAt(next)
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -314,15 +324,13 @@ func (r *Router) Run(ctx context.Context) error {
 			case r.Settled():
 				r.settled.Store(v.Members().Version())
 			}
-			if coalesced == nil {
-				coalesced = time.After(r.cfg.CoalesceDelay)
+			if !changed && !r.settled.Load() {
+				pacer.Begin() // plans of parts would open connections that the whole does not need
 			}
-			continue
-		case <-coalesced:
-			coalesced = nil
-			graceOver = timerAt(r.update())
+			changed = true
+		case <-pacer.C:
 		case <-graceOver:
-			graceOver = timerAt(r.update())
+			plan()
 		case o := <-r.links.ended:
 			r.links.finish(o, time.Now())
 		case <-due:
@@ -341,7 +349,7 @@ func (r *Router) Run(ctx context.Context) error {
 			for _, s := range *r.services.Load() {
 				s.Refresh(now)
 			}
-			if coalesced == nil {
+			if !changed {
 				r.noteSettled()
 			}
 			r.links.count()
@@ -351,6 +359,9 @@ func (r *Router) Run(ctx context.Context) error {
 				}
 			}
 			continue
+		}
+		if changed && pacer.May() {
+			plan()
 		}
 		due = timerAt(r.links.act(ctx, time.Now()))
 	}
@@ -372,9 +383,9 @@ func (r *Router) noteSettled() {
 	}
 }
 
-// update recomputes what changed and publishes it. It returns when the next vanished
-// member loses its place, zero if there is none.
-func (r *Router) update() (next time.Time) {
+// update recomputes what changed and publishes it. It returns whether there was any change,
+// and when the next vanished member loses its place, zero if there is none.
+func (r *Router) update() (planned bool, next time.Time) {
 	now := time.Now()
 	dead := r.failedPools()
 	relaysChanged := r.updateFleet(now)
@@ -397,7 +408,9 @@ func (r *Router) update() (next time.Time) {
 			r.plans[name] = newPlanning(r.cfg.Links.Grace)
 		}
 		services[name] = s
-		if err := r.route(s, relaysChanged, now); err != nil {
+		computed, err := r.route(s, relaysChanged, now)
+		planned = planned || computed
+		if err != nil {
 			// The last good route stays: stale endpoints are better than none.
 			r.updates.WithLabelValues(routeFailed).Inc()
 			r.cfg.Logger.Error("cannot plan a service; its last route stays", "service", name, "err", err)
@@ -419,7 +432,8 @@ func (r *Router) update() (next time.Time) {
 			r.plans[name].end()
 			delete(r.plans, name)
 			r.links.table.Want(name, nil, nil, now)
+			planned = true
 		}
 	}
-	return next
+	return planned, next
 }
