@@ -304,6 +304,9 @@ func (r *Router) Run(ctx context.Context) error {
 		if planned { // a view without effect, such as that of a member without offers, delays no other
 			pacer.Begin()
 		}
+		if r.Settled() {
+			r.settled.Store(r.snapshot.Version())
+		}
 		changed, graceOver = false, timerAt(next)
 	}
 	for {
@@ -318,13 +321,10 @@ func (r *Router) Run(ctx context.Context) error {
 				continue // no members are known yet
 			}
 			r.view, r.snapshot = v, v.Members()
-			switch {
-			case !v.Settled():
+			if !v.Settled() {
 				r.settled.Store(0)
-			case r.Settled():
-				r.settled.Store(v.Members().Version())
 			}
-			if !changed && !r.settled.Load() {
+			if !changed && !r.Settled() {
 				pacer.Begin() // plans of parts would open connections that the whole does not need
 			}
 			changed = true
