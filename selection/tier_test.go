@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tiers returns so many endpoints in each tier: t0-0, t0-1, …
+// tiers returns n endpoints in each tier: t0-0, t0-1, …
 func tiers(sizes ...int) (endpoints []Endpoint) {
 	for tier, n := range sizes {
 		for i := range n {

@@ -398,7 +398,7 @@ func TestAPeerThatRefusesIsNotCalledInACircleAndAnotherTakesThePlace(t *testing.
 			failed++
 		}
 	}
-	if failed > 1 { // then five others were connected, and nobody needs it
+	if failed > 1 { // then five others were connected, and it is not needed
 		t.Errorf("r1 was called %d times", failed)
 	}
 
