@@ -112,22 +112,6 @@ func unit(hash uint64) float64 {
 	return max(float64(hash>>11), 0.5) / (1 << 53)
 }
 
-// Owner returns the highest-ranked node for key, and false if there are no nodes. It
-// takes O(nodes) and does not allocate.
-func (r *Rendezvous) Owner(key string) (string, bool) {
-	if len(r.nodes) == 0 {
-		return "", false
-	}
-	seed := Hash(key, 0)
-	best := r.rank(0, seed)
-	for i := 1; i < len(r.nodes); i++ {
-		if candidate, ahead := r.rankAhead(i, seed, best); ahead {
-			best = candidate
-		}
-	}
-	return r.nodes[best.index].ID, true
-}
-
 // Top returns the n highest-ranked nodes for key, best first, or all nodes if there
 // are fewer.
 func (r *Rendezvous) Top(key string, n int) []string {
@@ -179,6 +163,3 @@ func (r *Rendezvous) Top(key string, n int) []string {
 	}
 	return out
 }
-
-// Len returns the number of nodes.
-func (r *Rendezvous) Len() int { return len(r.nodes) }
