@@ -490,7 +490,7 @@ func TestARequestThatTriedEveryPrimaryGetsABackupAndThenAnError(t *testing.T) {
 	}
 }
 
-func (r *rig) linkOf(id string) LinkID {
+func (r *rig) linkOf(id string) linkID {
 	r.t.Helper()
 	for link, peer := range r.open {
 		if l := r.links[link]; peer == id && l != nil && l.member != nil {
