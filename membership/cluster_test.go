@@ -302,7 +302,7 @@ func TestASplitClusterGrowsTogetherAgain(t *testing.T) {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	pc, ln, err := bind(Sockets{}, "127.0.0.1:0")
+	pc, ln, err := bind(sockets{}, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,12 +8,6 @@ import (
 	"strings"
 )
 
-// Errors returned by [NewRendezvous], wrapped together with the invalid name.
-var (
-	ErrEmptyName     = errors.New("ring: the name of a member is empty")
-	ErrDuplicateName = errors.New("ring: a member is named twice")
-)
-
 // Node is a member with a weight.
 type Node struct {
 	ID     string  // stable identity, not empty
@@ -38,16 +32,16 @@ type Rendezvous struct {
 
 // NewRendezvous checks and copies nodes; their order does not matter. An empty list
 // is valid. NewRendezvous refuses a weight that is not positive and finite, an empty
-// id ([ErrEmptyName]) and a repeated id ([ErrDuplicateName]).
+// id and a repeated id.
 func NewRendezvous(nodes []Node) (*Rendezvous, error) {
 	r := &Rendezvous{nodes: slices.Clone(nodes), uniform: true}
 	slices.SortFunc(r.nodes, func(a, b Node) int { return strings.Compare(a.ID, b.ID) })
 	for i, node := range r.nodes {
 		if node.ID == "" {
-			return nil, fmt.Errorf("%w: give every node a stable id", ErrEmptyName)
+			return nil, errors.New("ring: the name of a member is empty: give every node a stable id")
 		}
 		if i > 0 && r.nodes[i-1].ID == node.ID {
-			return nil, fmt.Errorf("%w: %q: list each node once", ErrDuplicateName, node.ID)
+			return nil, fmt.Errorf("ring: a member is named twice: %q: list each node once", node.ID)
 		}
 		// Negated, so that NaN is refused too.
 		if !(node.Weight > 0) || math.IsInf(node.Weight, 1) {

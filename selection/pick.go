@@ -39,9 +39,9 @@ const (
 	answered            // Answered has recorded the head of the answer
 )
 
-// Endpoint returns the endpoint as it was in the last Update before the pick.
+// endpoint returns the endpoint as it was in the last Update before the pick.
 // It panics on the zero Pick, which no successful call returns.
-func (p Pick) Endpoint() Endpoint { return p.entry.Endpoint }
+func (p Pick) endpoint() Endpoint { return p.entry.Endpoint }
 
 // ID returns the endpoint's identity.
 func (p Pick) ID() string { return p.entry.ID }

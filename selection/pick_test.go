@@ -106,8 +106,8 @@ func TestAOneEndpointRangeWorks(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(1))
 	r.requests(20, "w0", ms, Failure)
-	if p := r.pick(nil); p.ID() != "w0" || p.Value() != 0 || p.Endpoint().Weight != 1 {
-		t.Errorf("picked %+v", p.Endpoint())
+	if p := r.pick(nil); p.ID() != "w0" || p.Value() != 0 || p.endpoint().Weight != 1 {
+		t.Errorf("picked %+v", p.endpoint())
 	}
 }
 
