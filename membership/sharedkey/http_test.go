@@ -389,7 +389,7 @@ func TestWithCertificatesOnlyRelaysAndGatesGetTheKey(t *testing.T) { // NG-8, NG
 	if _, err := fetchFrom(t, impostor, certificates(source(identity.RoleRelay, "asker-1"))); err == nil {
 		t.Error("an impostor was believed")
 	}
-	// The key is never sent in clear text, to no caller.
+	// The key is sent to no caller in clear text.
 	plain := httptest.NewServer(holder.Handler())
 	defer plain.Close()
 	if status, body, _ := get(t, "GET", member(plain.Listener.Addr()), nil); status != 403 || !strings.Contains(body, "clear text") {

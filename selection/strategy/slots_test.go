@@ -355,8 +355,8 @@ func TestStaleEndpointsAreHandedOnWhileThePickGoesOn(t *testing.T) {
 	}
 }
 
-// The scheduler of internal/expiry fits as the observer: picks hand over what they
-// find, and removed only if they are still stale at the second check.
+// The scheduler of internal/expiry fits as the observer: picks pass on the stale
+// endpoints that they find, and those that are still stale at the second check are removed.
 func TestTheExpirerRemovesWhatPicksMeet(t *testing.T) {
 	list, from := fiftyStale()
 	var s *Strategy
