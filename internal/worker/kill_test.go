@@ -19,7 +19,7 @@ func TestAKilledAgentEndsEvenBeforeItHasJoined(t *testing.T) {
 	s := worker.DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "demo", "test", "worker-1"
 	s.GossipAddr, s.AdminAddr = "127.0.0.1:0", "127.0.0.1:0"
-	s.Join = []string{"127.0.0.1:1"} // no process listens there
+	s.Join = []string{"127.0.0.1:1"} // nobody listens there
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
