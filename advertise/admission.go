@@ -67,7 +67,7 @@ func (a *admission) admit(m membership.Member, e *entry, services []Service, vie
 		services = nil
 	}
 	for _, s := range services {
-		err := a.CheckAddress(s.Address, m.GossipAddr)
+		err := a.checkAddress(s.Address, m.GossipAddr)
 		if err == nil {
 			err = a.admitName(m.ID, s.Name, view, now)
 		}
@@ -219,9 +219,9 @@ const (
 
 var refusals = []string{refusedHostName, refusedForeignHost, refusedLocalHost, refusedRecord, refusedServices, refusedNewNames}
 
-// CheckAddress returns an error if a member with that gossip address must not offer the
+// checkAddress returns an error if a member with that gossip address must not offer the
 // address. It always returns nil if Proven is false.
-func (r Rules) CheckAddress(address, gossipAddr string) error {
+func (r Rules) checkAddress(address, gossipAddr string) error {
 	gossip, err := netip.ParseAddrPort(gossipAddr)
 	if !r.Proven {
 		return nil
@@ -256,5 +256,5 @@ func (r Rules) CheckOffer(address, gossipAddr string) error {
 	case err == nil && gossipErr == nil && ip.Unmap().IsLoopback() && !gossip.Addr().Unmap().IsLoopback():
 		return refuse("address", "address %q: only this host can connect to it, and others reach this member at %s: give the address of this host", address, gossipAddr)
 	}
-	return r.CheckAddress(address, gossipAddr)
+	return r.checkAddress(address, gossipAddr)
 }

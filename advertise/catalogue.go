@@ -161,15 +161,12 @@ func New(cfg Config) (*Catalogue, error) {
 	}
 	c.watches.views.Store(&View{})
 	cfg.Gossip.HandleGossip(GossipTopic, c.receiveGossip)
-	cfg.Gossip.HandleStream(StreamProtocol, c.serve)
+	cfg.Gossip.HandleStream(streamProtocol, c.serve)
 	return c, nil
 }
 
 // View returns the newest view: one atomic load, never nil, empty before Run.
 func (c *Catalogue) View() *View { return c.watches.views.Load() }
-
-// Settled reports whether the newest view is settled; see [View.Settled].
-func (c *Catalogue) Settled() bool { return c.View().Settled() }
 
 // Watch delivers the current view, then always the newest; a slow reader skips views and
 // does not delay others. The channel is closed when ctx ends.
@@ -275,7 +272,7 @@ func (c *Catalogue) publishView() {
 	v.settled = c.compared || c.members != nil && len(c.members.Members()) <= 1
 	c.dirty = false
 	c.metrics.views.Inc()
-	c.metrics.services.Set(float64(v.ServiceCount()))
+	c.metrics.services.Set(float64(v.serviceCount()))
 	c.metrics.endpoints.Set(float64(v.EndpointCount()))
 	c.metrics.records.Set(float64(len(c.store.entries)))
 	c.watches.publish(v, changed)

@@ -87,19 +87,19 @@ func TestAJoinerIsSettledOnlyAfterItHasComparedRecords(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *network) {
 		w := n.join("w1", membership.RoleWorker)
 		settle(time.Second)
-		if !w.catalogue.Settled() {
+		if !w.catalogue.View().Settled() {
 			t.Error("a member that is alone has nothing to wait for, and waits")
 		}
 		offer(t, w, echo(1))
 		n.dialTime = time.Second
 		r := n.join("r1", membership.RoleRelay)
 		settle(900 * time.Millisecond)
-		if r.catalogue.Settled() {
+		if r.catalogue.View().Settled() {
 			t.Error("settled before it has compared anything")
 		}
 		settle(5 * time.Second)
-		if !r.catalogue.Settled() || len(endpoints(r)) != 1 {
-			t.Errorf("settled %v with endpoints %v", r.catalogue.Settled(), endpoints(r))
+		if !r.catalogue.View().Settled() || len(endpoints(r)) != 1 {
+			t.Errorf("settled %v with endpoints %v", r.catalogue.View().Settled(), endpoints(r))
 		}
 	})
 }
@@ -114,7 +114,7 @@ func TestRelaysThatComparedAmongThemselvesAreNotSettledWhenTheFirstWorkerAppears
 		}
 		settle(5 * time.Second) // a first comparison may reach a relay before it knows us; the next follows a second later
 		for _, r := range relays {
-			if !r.catalogue.Settled() {
+			if !r.catalogue.View().Settled() {
 				t.Error("relays without a worker have compared, and are not settled")
 			}
 		}
@@ -136,7 +136,7 @@ func TestRelaysThatComparedAmongThemselvesAreNotSettledWhenTheFirstWorkerAppears
 		n.join("w2", membership.RoleWorker)
 		settle(100 * time.Millisecond)
 		for _, r := range relays {
-			if !r.catalogue.Settled() {
+			if !r.catalogue.View().Settled() {
 				t.Error("a second worker unsettles a relay")
 			}
 		}

@@ -116,18 +116,13 @@ func withSignature(statement, signature []byte) []byte {
 	return append(append(raw, 0xc4, byte(len(signature))), signature...)
 }
 
-// DecodeRecord reads a record from the network. It never panics, allocates at most in
-// proportion to the input, skips unknown fields, and applies the same limits as Encode. It
-// does not check the signature. The record does not share memory with raw.
-func DecodeRecord(raw []byte) (Record, error) {
-	record, _, err := decodeRecord(raw)
-	return record, err
-}
-
 // signedPart holds the statement and the signature of a record, as parts of its encoding.
 // The signature is empty for an unsigned record.
 type signedPart struct{ statement, signature []byte }
 
+// decodeRecord reads a record from the network. It never panics, allocates at most in
+// proportion to the input, skips unknown fields, and applies the same limits as Encode. It
+// does not check the signature. The record does not share memory with raw.
 func decodeRecord(raw []byte) (Record, signedPart, error) {
 	if len(raw) > MaxRecordBytes {
 		return Record{}, signedPart{}, refuse("too_large", "record of %d bytes: want at most %d", len(raw), MaxRecordBytes)
@@ -179,15 +174,15 @@ func readService(r *reader) Service {
 	if r.err == nil && fields < serviceFields {
 		r.fail(errTruncated)
 	}
-	s := Service{Name: r.string(affinity.MaxServiceName, "name"), Address: r.string(MaxAddressBytes, "address")}
+	s := Service{Name: r.string(affinity.MaxServiceName, "name"), Address: r.string(maxAddressBytes, "address")}
 	protocol := r.uint()
 	s.Weight, s.Slots = r.smallInt(), r.smallInt()
 	state := r.uint()
-	s.Version = r.string(MaxVersionBytes, "version")
-	if tags := r.array(MaxTags, "tags"); tags > 0 {
+	s.Version = r.string(maxVersionBytes, "version")
+	if tags := r.array(maxTags, "tags"); tags > 0 {
 		s.Tags = make([]string, 0, tags)
 		for range tags {
-			s.Tags = append(s.Tags, r.string(MaxTagBytes, "tags"))
+			s.Tags = append(s.Tags, r.string(maxTagBytes, "tags"))
 		}
 	}
 	if protocol >= uint64(len(protocols)) {
@@ -207,7 +202,7 @@ func readService(r *reader) Service {
 		s.Relays = r.smallInt()
 	}
 	if fields > serviceFields+2 {
-		s.Selection = r.string(MaxSelection, "selection")
+		s.Selection = r.string(maxSelection, "selection")
 	}
 	r.skip(fields - serviceFieldsKnown)
 	return s

@@ -22,7 +22,7 @@ func TestARecordSurvivesItsEncoding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := DecodeRecord(raw)
+	got, _, err := decodeRecord(raw)
 	if err != nil || !reflect.DeepEqual(got, full) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
@@ -56,7 +56,7 @@ func TestARecordOfAnEarlierBuildIsWithoutTheLaterFields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := DecodeRecord(earlier); err != nil || !got.Services[0].equal(want) {
+		if got, _, err := decodeRecord(earlier); err != nil || !got.Services[0].equal(want) {
 			t.Errorf("with %d fields: got %+v, %v", n, got.Services, err)
 		}
 	}
@@ -66,7 +66,7 @@ func TestARecordOfAnEarlierBuildIsWithoutTheLaterFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := DecodeRecord(short); err == nil {
+	if got, _, err := decodeRecord(short); err == nil {
 		t.Errorf("a service without its tags was accepted: %+v", got)
 	}
 }
@@ -110,7 +110,7 @@ func TestFieldsOfLaterBuildsAreSkipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := DecodeRecord(later)
+	got, _, err := decodeRecord(later)
 	if err != nil || !reflect.DeepEqual(got, full) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
@@ -159,7 +159,7 @@ func TestInvalidServicesAreRefusedOnBothSides(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := DecodeRecord(raw); err == nil {
+		if r, _, err := decodeRecord(raw); err == nil {
 			t.Errorf("%s: the network's record %+v was accepted", test.reason, r)
 		}
 	}
@@ -202,7 +202,7 @@ func FuzzRecord(f *testing.F) {
 		if err != nil {
 			t.Fatalf("decoded what cannot be encoded: %v", err)
 		}
-		if twice, err := DecodeRecord(again); err != nil || twice.NodeID != got.NodeID || !sameServices(twice.Services, got.Services) {
+		if twice, _, err := decodeRecord(again); err != nil || twice.NodeID != got.NodeID || !sameServices(twice.Services, got.Services) {
 			t.Fatalf("%+v became %+v, %v", got, twice, err)
 		}
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// StreamProtocol names the stream on which members compare and send records.
-const StreamProtocol = "adsync/1"
+// streamProtocol names the stream on which members compare and send records.
+const streamProtocol = "adsync/1"
 
 // An exchange makes the records of two members equal in three turns. If they are already
 // equal, it ends after the first answer and costs 18 bytes.
@@ -66,7 +66,7 @@ func judge(err error) (result, offence string) {
 func (c *Catalogue) open(ctx context.Context, id string, side func(context.Context, *frames) (string, error)) error {
 	dial, cancel := context.WithTimeout(ctx, frameTimeout)
 	defer cancel()
-	conn, err := c.cfg.Gossip.OpenStream(dial, id, StreamProtocol)
+	conn, err := c.cfg.Gossip.OpenStream(dial, id, streamProtocol)
 	if err != nil {
 		c.metrics.exchanges.WithLabelValues(outward, resultFailed).Inc()
 		c.logger.Debug("could not open a record exchange", "peer", id, "error", err)

@@ -165,7 +165,7 @@ func BenchmarkStreamOfAnExchange(b *testing.B) {
 			}
 			x, y := member("relay-1", "10.0.0.1"), member("relay-2", "10.0.0.2")
 			served := make(chan struct{})
-			y.HandleStream(StreamProtocol, func(_ context.Context, _ membership.Peer, conn net.Conn) {
+			y.HandleStream(streamProtocol, func(_ context.Context, _ membership.Peer, conn net.Conn) {
 				defer func() { served <- struct{}{} }()
 				f := speak(b, conn)
 				if _, _, err := f.receive(maxOpeningBytes); err == nil {
@@ -186,7 +186,7 @@ func BenchmarkStreamOfAnExchange(b *testing.B) {
 			n, total := 0.0, 0.0
 			for b.Loop() {
 				before := network.Counters().StreamBytes
-				conn, err := x.OpenStream(context.Background(), "relay-2", StreamProtocol)
+				conn, err := x.OpenStream(context.Background(), "relay-2", streamProtocol)
 				if err != nil {
 					b.Fatal(err)
 				}

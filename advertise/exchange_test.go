@@ -335,8 +335,8 @@ func noise(t tester, n int) (alive []membership.Member, raws [][]byte) {
 		r := Record{NodeID: fmt.Sprint("w", i), Epoch: 1, Sequence: 1}
 		for j := range 4 {
 			s := Service{Name: fmt.Sprint("s", j), Address: "h:1"}
-			for range MaxTags {
-				tag := make([]byte, MaxTagBytes)
+			for range maxTags {
+				tag := make([]byte, maxTagBytes)
 				for k := range tag {
 					tag[k] = ' ' + byte(random.UintN('~'-' '+1))
 				}

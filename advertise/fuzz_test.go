@@ -33,7 +33,7 @@ func FuzzMail(f *testing.F) {
 		if m.from.id == "" && m.hint || len(m.from.id) > MaxNodeIDBytes || m.hint != (m.raw == nil) {
 			t.Fatalf("decoded %+v", m)
 		}
-		if r, err := DecodeRecord(m.raw); !m.hint && err == nil && (instance{r.NodeID, r.Epoch} != m.from || r.Sequence != m.stamp.sequence) {
+		if r, _, err := decodeRecord(m.raw); !m.hint && err == nil && (instance{r.NodeID, r.Epoch} != m.from || r.Sequence != m.stamp.sequence) {
 			t.Fatalf("filed as %+v, it is of %q in life %d, number %d", m, r.NodeID, r.Epoch, r.Sequence)
 		}
 	})

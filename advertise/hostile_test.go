@@ -98,7 +98,7 @@ func hostile(t *testing.T, test func(t *testing.T, f *fleet)) {
 		f.relay = speak("relay", membership.RoleRelay, "10.0.0.1")
 		f.worker = speak("worker", membership.RoleWorker, "10.0.0.2")
 		f.mallory = member("mallory", membership.RoleWorker, "10.0.0.3")
-		f.mallory.HandleStream(StreamProtocol, func(_ context.Context, _ membership.Peer, conn net.Conn) {
+		f.mallory.HandleStream(streamProtocol, func(_ context.Context, _ membership.Peer, conn net.Conn) {
 			f.mu.Lock()
 			reply := f.reply
 			f.reply = nil
@@ -200,7 +200,7 @@ func encoded(t *testing.T, v any) []byte {
 	return b
 }
 
-// strange is a root that nobody has, so that an exchange goes on.
+// strange is a root that no member has, so that an exchange continues.
 var strange = frameBytes(frameHello, hello(0xbad))
 
 // unharmed checks that an attack changed nothing and left nothing behind.
@@ -304,7 +304,7 @@ func TestAHostileInitiatorIsCutOffAndNamedAndChangesNothing(t *testing.T) {
 			{name: "a trickle of frames", reason: resultSlow, send: func(conn net.Conn) { _, _ = conn.Write(strange); repeat(list, frameTimeout/2)(conn) }},
 		} {
 			f.play(inward, a, func() {
-				conn, err := f.mallory.OpenStream(f.ctx, "relay", StreamProtocol)
+				conn, err := f.mallory.OpenStream(f.ctx, "relay", streamProtocol)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -351,7 +351,7 @@ func TestAHostileResponderIsCutOffAndNamedAndChangesNothing(t *testing.T) {
 // as it should be.
 func (f *fleet) give(to string, records ...[]byte) {
 	f.t.Helper()
-	conn, err := f.mallory.OpenStream(f.ctx, to, StreamProtocol)
+	conn, err := f.mallory.OpenStream(f.ctx, to, streamProtocol)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func TestBadRecordsOfAPeerAreDroppedAndNamedAndTheRestIsKept(t *testing.T) {
 		}
 
 		// Lives of other members that membership knows nothing of are kept for
-		// later, and seen by nobody.
+		// later, and seen by no member.
 		for _, r := range []Record{
 			{NodeID: "worker", Epoch: f.worker.node.Epoch() + 1, Sequence: 9, Services: echo(666)},
 			{NodeID: "worker", Epoch: f.worker.node.Epoch() - 1, Sequence: 9, Services: echo(666)},
@@ -442,7 +442,7 @@ func TestRecordsWithoutEndAreCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		was := testutil.ToFloat64(c.metrics.received.WithLabelValues(string(old)))
-		conn, err := f.mallory.OpenStream(f.ctx, "relay", StreamProtocol)
+		conn, err := f.mallory.OpenStream(f.ctx, "relay", streamProtocol)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -504,7 +504,7 @@ func TestAFloodOfOffencesIsCountedAndLoggedALineASecond(t *testing.T) {
 		const flood = 200
 		before := f.relay.catalogue.View()
 		for range flood {
-			conn, err := f.mallory.OpenStream(f.ctx, "relay", StreamProtocol)
+			conn, err := f.mallory.OpenStream(f.ctx, "relay", streamProtocol)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -527,7 +527,7 @@ func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNoOther(t *testing.T) {
 	hostile(t, func(t *testing.T, f *fleet) {
 		before := f.relay.catalogue.View()
 		for range maxWaiting + 40 {
-			conn, err := f.mallory.OpenStream(f.ctx, "relay", StreamProtocol)
+			conn, err := f.mallory.OpenStream(f.ctx, "relay", streamProtocol)
 			if err != nil {
 				t.Fatal(err)
 			}

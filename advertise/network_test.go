@@ -32,7 +32,7 @@ type network struct {
 	members map[string]membership.Member
 	nodes   map[string]*node
 	// onStream hears, with mu held, of every stream that is opened (+1) or closed
-	// (-1) by its initiator. Nil for nobody.
+	// (-1) by its initiator. Nil: none.
 	onStream func(from, to string, change int)
 	// dialTime is how long it takes to open a stream.
 	dialTime time.Duration

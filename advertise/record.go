@@ -42,14 +42,14 @@ var (
 const (
 	MaxServices     = 1024      // services per record
 	MaxNodeIDBytes  = 128       // bytes of a node id
-	MaxAddressBytes = 261       // bytes of host:port: a DNS name of 255, a colon, a port
-	MaxVersionBytes = 64        // bytes of a service's version
-	MaxTags         = 16        // tags per service
-	MaxTagBytes     = 64        // bytes per tag
+	maxAddressBytes = 261       // bytes of host:port: a DNS name of 255, a colon, a port
+	maxVersionBytes = 64        // bytes of a service's version
+	maxTags         = 16        // tags per service
+	maxTagBytes     = 64        // bytes per tag
 	MaxRelays       = 1024      // affine relays that a service may request
-	MaxSelection    = 256       // bytes of a selection strategy
+	maxSelection    = 256       // bytes of a selection strategy
 	MaxRecordBytes  = 256 << 10 // bytes of an encoded record and its signature
-	MaxSlots        = 1<<31 - 1
+	maxSlots        = 1<<31 - 1
 )
 
 // Service is one worker's offer of one service.
@@ -147,28 +147,28 @@ func (s Service) validate() error {
 	if s.Weight < 1 || s.Weight > affinity.MaxWeight {
 		return refuse("weight", "service %q: weight %d: want 1 to %d", s.Name, s.Weight, affinity.MaxWeight)
 	}
-	if s.Slots < 0 || s.Slots > MaxSlots {
-		return refuse("slots", "service %q: slots %d: want 0 (unlimited) to %d", s.Name, s.Slots, MaxSlots)
+	if s.Slots < 0 || s.Slots > maxSlots {
+		return refuse("slots", "service %q: slots %d: want 0 (unlimited) to %d", s.Name, s.Slots, maxSlots)
 	}
 	if s.State != Ready && s.State != Draining {
 		return refuse("state", "service %q: state %.80q: want ready or draining", s.Name, s.State)
 	}
-	if len(s.Version) > MaxVersionBytes || !printable(s.Version) {
-		return refuse("version", "service %q: version %.80q of %d bytes: want at most %d, printable ASCII", s.Name, s.Version, len(s.Version), MaxVersionBytes)
+	if len(s.Version) > maxVersionBytes || !printable(s.Version) {
+		return refuse("version", "service %q: version %.80q of %d bytes: want at most %d, printable ASCII", s.Name, s.Version, len(s.Version), maxVersionBytes)
 	}
-	if len(s.Tags) > MaxTags {
-		return refuse("tags", "service %q: %d tags: want at most %d", s.Name, len(s.Tags), MaxTags)
+	if len(s.Tags) > maxTags {
+		return refuse("tags", "service %q: %d tags: want at most %d", s.Name, len(s.Tags), maxTags)
 	}
 	for _, tag := range s.Tags {
-		if len(tag) > MaxTagBytes || !printable(tag) {
-			return refuse("tags", "service %q: tag %.80q of %d bytes: want at most %d, printable ASCII", s.Name, tag, len(tag), MaxTagBytes)
+		if len(tag) > maxTagBytes || !printable(tag) {
+			return refuse("tags", "service %q: tag %.80q of %d bytes: want at most %d, printable ASCII", s.Name, tag, len(tag), maxTagBytes)
 		}
 	}
 	if s.Relays < 0 || s.Relays > MaxRelays {
 		return refuse("relays", "service %q: relays %d: want 0 (the fleet's setting) to %d", s.Name, s.Relays, MaxRelays)
 	}
-	if len(s.Selection) > MaxSelection || !printable(s.Selection) {
-		return refuse("selection", "service %q: selection %.80q of %d bytes: want at most %d, printable ASCII", s.Name, s.Selection, len(s.Selection), MaxSelection)
+	if len(s.Selection) > maxSelection || !printable(s.Selection) {
+		return refuse("selection", "service %q: selection %.80q of %d bytes: want at most %d, printable ASCII", s.Name, s.Selection, len(s.Selection), maxSelection)
 	}
 	return nil
 }
@@ -204,8 +204,8 @@ func printable(text string) bool {
 }
 
 func validateAddress(address string) error {
-	if len(address) > MaxAddressBytes {
-		return fmt.Errorf("%d bytes are more than %d", len(address), MaxAddressBytes)
+	if len(address) > maxAddressBytes {
+		return fmt.Errorf("%d bytes are more than %d", len(address), maxAddressBytes)
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -49,7 +49,7 @@ func TestAMemberOffersAddressesOfItsOwnHostOnly(t *testing.T) {
 		{proven, "10.0.0.1:80", "", refusedForeignHost, refusedForeignHost},
 	} {
 		for rules, want := range map[*Rules]string{&test.rules: test.reason, &allowed: test.anywhere, {}: ""} {
-			err, reason := rules.CheckAddress(test.address, test.gossip), ""
+			err, reason := rules.checkAddress(test.address, test.gossip), ""
 			var bad *invalid
 			if errors.As(err, &bad) {
 				reason = bad.reason
@@ -147,14 +147,14 @@ func TestWhereThereAreEnoughNamesTheKnownOnesStayAndOthersWait(t *testing.T) {
 	r.lives("w2", 1)
 	r.hears("w1", 1, 1, numbered("a", 0, 4)...)
 	v := r.hears("w2", 1, 1, append(numbered("a", 0, 2), numbered("b", 0, 3)...)...)
-	if v.ServiceCount() != 5 || v.EndpointCount() != 7 || !v.Known("a00003") || len(r.told) != 1 || r.told[0].Count != 2 || r.told[0].Reason != refusedServices {
-		t.Errorf("%d services, %d endpoints, told %+v", v.ServiceCount(), v.EndpointCount(), r.told)
+	if v.serviceCount() != 5 || v.EndpointCount() != 7 || !v.Known("a00003") || len(r.told) != 1 || r.told[0].Count != 2 || r.told[0].Reason != refusedServices {
+		t.Errorf("%d services, %d endpoints, told %+v", v.serviceCount(), v.EndpointCount(), r.told)
 	}
 	r.hears("w1", 1, 2) // the names that vanish make room
 	if !r.builder.retry(r.now) {
 		t.Error("nothing is tried again")
 	}
-	if v = r.publish(); v.ServiceCount() != 5 || v.EndpointCount() != 5 || len(v.Refused()) != 0 {
+	if v = r.publish(); v.serviceCount() != 5 || v.EndpointCount() != 5 || len(v.Refused()) != 0 {
 		t.Errorf("%v, %d endpoints, want those of w2; refused %+v", slices.Collect(v.Services()), v.EndpointCount(), v.Refused())
 	}
 }
@@ -182,8 +182,8 @@ func TestNoOfferPassesABoundAndNothingIsLost(t *testing.T) {
 				r.hears(worker, 1, sequence, latest[worker]...)
 			}
 			v, endpoints, waiting := r.publish(), 0, map[string]int{}
-			if v.ServiceCount() > rules.MaxServices {
-				t.Fatalf("%d services are known, more than %d", v.ServiceCount(), rules.MaxServices)
+			if v.serviceCount() > rules.MaxServices {
+				t.Fatalf("%d services are known, more than %d", v.serviceCount(), rules.MaxServices)
 			}
 			for _, refusal := range v.Refused() {
 				waiting[refusal.Worker] += refusal.Count

@@ -268,7 +268,7 @@ func TestARecordOfAnUnprovenMemberWaitsUntilItsMemberAppears(t *testing.T) {
 	})
 }
 
-// parkedAt asks the loop what is parked.
+// parkedAt returns the records that the loop has parked.
 func parkedAt(t *testing.T, p *node) (records, bytes int) {
 	t.Helper()
 	if err := p.catalogue.ask(t.Context(), func() { records, bytes = len(p.catalogue.parked.records), p.catalogue.parked.bytes }); err != nil {

@@ -76,7 +76,7 @@ func (e *entry) instance() instance { return instance{e.record.NodeID, e.record.
 
 // services decodes the services of the record.
 func (e *entry) services() []Service {
-	record, _ := DecodeRecord(e.raw) // cannot fail: the record was decoded or encoded before
+	record, _, _ := decodeRecord(e.raw) // cannot fail: the record was decoded or encoded before
 	return record.Services
 }
 

@@ -63,7 +63,7 @@ func TestTheStoreHoldsTheLargestRecordOfEachInstance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, model := filled(), map[instance][]stamp{}
 		for _, raw := range drawRecords(t) {
-			record, err := DecodeRecord(raw)
+			record, _, err := decodeRecord(raw)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +174,7 @@ func TestEverySumAndBoundAlwaysHolds(t *testing.T) {
 	})
 }
 
-// Whatever is replayed, and whoever leaves, fails and returns within the 24 hours
+// Whatever is replayed, and whichever members leave, fail and return within the 24 hours
 // of a floor: what a worker has shown once is never followed by something older.
 func TestNothingWithdrawnReturnsWithinADay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -256,7 +256,7 @@ func TestNoOtherMemberWritesInOurName(t *testing.T) {
 		s.write(newEntry(ours, raw, signedPart{}), start)
 		before, written := contents(s), s.written
 		for _, raw := range drawRecords(t) {
-			record, err := DecodeRecord(raw)
+			record, _, err := decodeRecord(raw)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -281,7 +281,7 @@ func TestAMergeKeepsACopy(t *testing.T) {
 	}
 	frame := slices.Clone(raw)
 	s := filled(frame)
-	clear(frame) // is reused by whoever read it
+	clear(frame) // its reader reuses it
 	if e, _ := s.visible("a"); !slices.Equal(e.raw, raw) || len(e.services()) != 1 {
 		t.Errorf("the store holds %q, want %q", e.raw, raw)
 	}

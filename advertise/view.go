@@ -57,8 +57,8 @@ func (v *View) Services() iter.Seq[string] {
 	}
 }
 
-// ServiceCount returns the number of known services.
-func (v *View) ServiceCount() int {
+// serviceCount returns the number of known services.
+func (v *View) serviceCount() int {
 	if v.services == nil {
 		return 0
 	}

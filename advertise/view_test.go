@@ -182,7 +182,7 @@ func TestAServiceThatDidNotChangeKeepsItsEndpoints(t *testing.T) {
 }
 
 // The place on the ring is the id's alone: publishing again, as after a forged
-// record or a reconnect, moves nothing and wakes nobody.
+// record or a reconnect, moves nothing and wakes no watcher.
 func TestARepeatedOfferChangesNothing(t *testing.T) {
 	j := newJoined(t)
 	j.lives("w1", 1)
@@ -294,15 +294,15 @@ func TestOfVanishedServicesTheNewest4096AreKnownForADay(t *testing.T) {
 			t.Errorf("s%05d is forgotten before older ones", i)
 		}
 	}
-	if v.ServiceCount() != maxVanished {
-		t.Errorf("%d services are known, want the newest %d", v.ServiceCount(), maxVanished)
+	if v.serviceCount() != maxVanished {
+		t.Errorf("%d services are known, want the newest %d", v.serviceCount(), maxVanished)
 	}
 	if got := slices.Collect(v.Services()); len(got) != maxVanished || !slices.IsSorted(got) {
 		t.Errorf("%d services are listed, or not sorted", len(got))
 	}
 	j.hears("w1", 1, 101, offered("s04000", 1))
 	j.now = j.now.Add(knownAge)
-	if v = j.publish(); len(j.changed) != 0 || v.ServiceCount() != 1 || !v.Known("s04000") || len(j.builder.gone) != 0 || j.builder.vanished.Len() != 0 {
+	if v = j.publish(); len(j.changed) != 0 || v.serviceCount() != 1 || !v.Known("s04000") || len(j.builder.gone) != 0 || j.builder.vanished.Len() != 0 {
 		t.Errorf("a day later %v are known, want s04000 alone, which is offered again", slices.Collect(v.Services()))
 	}
 }

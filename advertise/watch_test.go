@@ -62,7 +62,7 @@ func TestAWatchOfAServiceIsWokenByThatServiceOnly(t *testing.T) {
 			t.Errorf("echo did not change and its watches have %v and %v", a, b)
 		}
 
-		for port := range 5 { // nobody reads: only the newest is kept
+		for port := range 5 { // without a reader only the newest is kept
 			offer(offered("echo", 10+port))
 		}
 		for _, watch := range []<-chan *Endpoints{early, late} {
@@ -88,7 +88,7 @@ func TestAWatchOfAServiceIsWokenByThatServiceOnly(t *testing.T) {
 }
 
 // Watches come and go while the services change: each begins with something,
-// never goes back, and ends with what is there; none is left behind.
+// never goes back, and ends with the current state; none is left behind.
 func TestManyWatchesOfManyServicesEachEndWithTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const services, watchers, steps = 5, 200, 300

@@ -63,10 +63,10 @@ func (c *PlanConfig) complete() error {
 		return fmt.Errorf("affinity: %w", err)
 	}
 	var err error
-	if c.IndexSource, err = ParseIndexSource(string(c.IndexSource)); err != nil {
+	if c.IndexSource, err = parseIndexSource(string(c.IndexSource)); err != nil {
 		return c.named(err)
 	}
-	if c.Strategy, err = ParseStrategy(string(c.Strategy)); err != nil {
+	if c.Strategy, err = parseStrategy(string(c.Strategy)); err != nil {
 		return c.named(err)
 	}
 	if c.Minimums == (Minimums{}) {
@@ -188,8 +188,8 @@ const (
 	Rendezvous Strategy = "rendezvous"
 )
 
-// ParseStrategy accepts "projection" and "rendezvous", and "" for the default, projection.
-func ParseStrategy(text string) (Strategy, error) {
+// parseStrategy accepts "projection" and "rendezvous", and "" for the default, projection.
+func parseStrategy(text string) (Strategy, error) {
 	switch strategy := Strategy(text); strategy {
 	case "":
 		return Projection, nil
@@ -212,8 +212,8 @@ const (
 	IndexSlot IndexSource = "slot"
 )
 
-// ParseIndexSource accepts "rank" and "slot", and "" for the default, rank.
-func ParseIndexSource(text string) (IndexSource, error) {
+// parseIndexSource accepts "rank" and "slot", and "" for the default, rank.
+func parseIndexSource(text string) (IndexSource, error) {
 	switch source := IndexSource(text); source {
 	case "":
 		return IndexRank, nil

@@ -333,7 +333,7 @@ func TestServiceNames(t *testing.T) {
 	}
 }
 
-// Pinned, so that relays of two builds agree on who connects to whom.
+// Pinned, so that relays of two builds agree on the connections.
 func TestThePlanIsPinned(t *testing.T) {
 	p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(4), Workers: someWorkers(6)})
 	if got, want := fmt.Sprint(p.Affine(), p.Workers()), "[relay-1 relay-2 relay-0 relay-3] [worker-1 worker-2 worker-3 worker-0 worker-5 worker-4]"; got != want {

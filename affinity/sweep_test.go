@@ -16,7 +16,7 @@ const (
 )
 
 // sweep calls check for every stride-th number of workers (1 is all), in parallel by number
-// of relays. check returns what is wrong with the shape, or "".
+// of relays. check returns the fault of the shape, or "".
 func sweep(t *testing.T, stride int, newCheck func() func(affinity.Shape) string) {
 	for relays := 1; relays <= sweepRelays; relays++ {
 		t.Run(fmt.Sprintf("R=%d", relays), func(t *testing.T) {

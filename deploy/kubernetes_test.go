@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -226,7 +227,7 @@ func TestPodsHaveACertificateThatSaysWhoTheyAreAndKeysThatTheyCanRotate(t *testi
 					}
 					uris = append(uris, u)
 				}
-				claims, err := identity.FromURIs(uris)
+				claims, err := identity.FromCertificate(&x509.Certificate{URIs: uris})
 				want := identity.Claims{Role: identity.Role(w.member.role), Cluster: w.member.cluster, Environment: w.member.environment, Node: w.member.id}
 				if err != nil || claims != want {
 					t.Errorf("%s: its certificate has %v, want %v: %v", w.binary, claims, want, err)

@@ -22,7 +22,7 @@ import (
 	"github.com/ringway/ringway/internal/relay"
 )
 
-// adminPackages have patterns of the admin API; what is in none of the two binaries'
+// adminPackages have patterns of the admin API; a pattern in none of the two binaries'
 // own packages is on both.
 var adminPackages = []string{"internal/node", "internal/relay", "internal/statuspage", "internal/worker"}
 
@@ -102,7 +102,7 @@ func documentedAPI(source string) map[endpoint][]int {
 	return out
 }
 
-// differences are what is on one side only, sorted.
+// differences are the entries on one side only, sorted.
 func differences(code []endpoint, documented map[endpoint][]int) (out []string) {
 	for _, e := range code {
 		if _, ok := documented[e]; !ok {
@@ -214,7 +214,7 @@ func TestARelayAnswersAsTheAPIPageSays(t *testing.T) {
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	ask := func(method, path string) int {
 		t.Helper()
-		// What answers for ever is asked for its head only.
+		// A path whose answer does not end is asked for its head only.
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		req, err := http.NewRequestWithContext(bounded, method, "http://"+r.AdminAddr()+path, nil)

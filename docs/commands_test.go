@@ -116,7 +116,7 @@ var (
 )
 
 // split makes words of a line of shell, a slice for each command in it. Quotes are
-// taken off; comments, redirections and what is assigned in front are left out.
+// taken off; comments, redirections and assignments in front are left out.
 func split(line string) (commands [][]string) {
 	var words []string
 	var word strings.Builder
@@ -188,7 +188,7 @@ func withoutPlumbing(words []string) (out []string) {
 	return out
 }
 
-// judge says what is wrong with a command; whole says that it is all there, and no
+// judge returns the fault of a command; whole means that it is complete, and no
 // mention of it in a sentence.
 func (r *tools) judge(words []string, whole bool) error {
 	if len(words) == 0 {

@@ -86,7 +86,7 @@ func errorsSection(t *testing.T, from, to string) string {
 	return part
 }
 
-// codeRows are the rows of a table: what is code in the first cell, and the second.
+// codeRows are the rows of a table: the code in the first cell, and the second cell.
 func codeRows(section string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(section) {

@@ -317,7 +317,7 @@ func TestASplitClusterGrowsTogetherAgain(t *testing.T) {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	pc, ln, err := bind(Sockets{}, "127.0.0.1:0")
+	pc, ln, err := bind(sockets{}, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
 		}
 		return k
 	}
-	cluster, environment, longest := strings.Repeat("c", 63), strings.Repeat("e", 63), strings.Repeat("x", MaxBroadcast)
+	cluster, environment, longest := strings.Repeat("c", 63), strings.Repeat("e", 63), strings.Repeat("x", maxBroadcast)
 	a, err := New(Config{Cluster: cluster, Environment: environment, ID: "a", Role: RoleRelay, BindAddr: "127.0.0.1:0", Keyring: keyring()})
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +361,7 @@ func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nothing heard")
 	}
-	if err := b.Broadcast(FirstTopic, "b", make([]byte, MaxBroadcast+1)); err == nil {
+	if err := b.Broadcast(FirstTopic, "b", make([]byte, maxBroadcast+1)); err == nil {
 		t.Fatal("a broadcast that can never be sent was accepted")
 	}
 }
@@ -373,7 +373,7 @@ func TestAStreamReachesTheMemberItNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	a.HandleStream(ProtocolSync, func(_ context.Context, p Peer, conn net.Conn) {
+	a.HandleStream(protocolSync, func(_ context.Context, p Peer, conn net.Conn) {
 		_, _ = conn.Write([]byte("hi"))
 		served <- p
 	})
@@ -382,7 +382,7 @@ func TestAStreamReachesTheMemberItNames(t *testing.T) {
 	}
 	b := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "b", RoleWorker, []string{a.Addr()} })
 	b.await(t, "a", sees("a", "b"))
-	conn, err := b.OpenStream(t.Context(), "a", ProtocolSync)
+	conn, err := b.OpenStream(t.Context(), "a", protocolSync)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,11 +394,11 @@ func TestAStreamReachesTheMemberItNames(t *testing.T) {
 	if p := <-served; p.ID != "b" || p.Role != RoleWorker || p.Epoch != b.Epoch() {
 		t.Fatalf("served %+v", p)
 	}
-	if _, err := b.OpenStream(t.Context(), "absent", ProtocolSync); err == nil {
+	if _, err := b.OpenStream(t.Context(), "absent", protocolSync); err == nil {
 		t.Fatal("a stream to an unknown member was opened")
 	}
 	(&testNode{Node: a, log: &logBuffer{}}).await(t, "b", sees("a", "b"))
-	if _, err := a.OpenStream(t.Context(), "b", ProtocolSync); err == nil || !strings.Contains(err.Error(), "protocol mismatch") {
+	if _, err := a.OpenStream(t.Context(), "b", protocolSync); err == nil || !strings.Contains(err.Error(), "protocol mismatch") {
 		t.Fatalf("b serves no such protocol, yet: %v", err)
 	}
 }

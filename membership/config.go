@@ -79,7 +79,7 @@ type Config struct {
 	// Default: none.
 	Keyring *Keyring
 
-	// Network carries packets and streams. Default Sockets{}.
+	// Network carries packets and streams. Default: that of the operating system.
 	Network Network
 	// Logger receives the log lines of the node. Default: discard.
 	Logger *slog.Logger
@@ -166,7 +166,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxMembers = cmp.Or(c.MaxMembers, DefaultMaxMembers)
 	c.MaxNewMembers = cmp.Or(c.MaxNewMembers, DefaultMaxMembers)
 	if c.Network == nil {
-		c.Network = Sockets{}
+		c.Network = sockets{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -90,12 +90,12 @@ func TestAClusterIsFoundByNameAndAgainAfterEveryAddressChanged(t *testing.T) {
 	watcher := start(t, func(c *Config) { c.ID = "watcher"; z.through(t, c) })
 	watcher.await(t, "a", sees("a", "watcher"))
 
-	// The name server is down for a while: nobody is dropped for that.
+	// While the name server is down, no member is dropped.
 	z.set(true)
 	start(t, func(c *Config) { c.ID, c.Seeds = "b", []string{watcher.Addr()} })
 	watcher.await(t, "b", sees("a", "b", "watcher"))
 
-	// a comes back elsewhere and knows nobody: only the name leads to it.
+	// a returns at another address and knows no member: only the name leads to it.
 	_ = first.Close()
 	again := start(t, func(c *Config) { c.ID = "a" })
 	z.set(false, again.Addr())

@@ -40,7 +40,7 @@ func Example() {
 		return
 	}
 
-	// Watch delivers what is known now, and then every newer state of things.
+	// Watch delivers the current snapshot, then the newest one after each change.
 	for s := range relay.Watch(ctx) {
 		if len(s.Members()) == 2 {
 			for _, m := range s.Members() {

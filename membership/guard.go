@@ -162,7 +162,7 @@ func (g *guard) seal(body []byte) ([]byte, error) {
 	if g.keyring == nil {
 		return append(out, body...), nil
 	}
-	box, err := g.sealer(g.keyring.Primary())
+	box, err := g.sealer(g.keyring.primary())
 	if err != nil {
 		return nil, err
 	}

@@ -45,8 +45,6 @@ const (
 	protocolMemberlist = "ml/1"
 	protocolKeys       = "keys/1"
 	protocolProbe      = "probe/1" // hellos only: checks whether this member can join the other
-	// ProtocolSync is the anti-entropy protocol of package advertise.
-	ProtocolSync = "adsync/1"
 )
 
 type hello struct {

@@ -9,13 +9,16 @@ import (
 	"testing"
 )
 
+// protocolSync is the anti-entropy protocol of package advertise.
+const protocolSync = "adsync/1"
+
 func ours() hello {
 	return hello{cluster: "staging", environment: "eu", format: helloFormat, id: "relay-1", epoch: 5, role: RoleRelay}
 }
 
 func TestAHelloSurvivesTheWire(t *testing.T) {
 	want := ours()
-	want.format, want.protocol, want.keys = helloFormat, ProtocolSync, "abcd"
+	want.format, want.protocol, want.keys = helloFormat, protocolSync, "abcd"
 	got, complete, err := decodeHello(want.append(nil))
 	if err != nil || !complete || got != want {
 		t.Fatalf("got %+v complete=%v err=%v, want %+v", got, complete, err, want)
@@ -121,9 +124,6 @@ func TestARefusalReadsLikeADiagnosis(t *testing.T) {
 	err := &RefusalError{Field: "cluster", Ours: "staging", Theirs: "prod", Node: "relay-7", Addr: "10.0.1.5:7400"}
 	if got, want := err.Error(), `cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400)`; got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
-	}
-	if !err.Permanent() || (&RefusalError{Field: fieldProtocol}).Permanent() {
-		t.Fatal("a wrong cluster is permanent, an unserved protocol is not")
 	}
 }
 

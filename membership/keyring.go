@@ -166,8 +166,8 @@ func (k *Keyring) Fingerprints() []string {
 	return out
 }
 
-// Primary returns the primary key.
-func (k *Keyring) Primary() []byte {
+// primary returns the primary key.
+func (k *Keyring) primary() []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.keys[0])

@@ -259,7 +259,7 @@ func many(n int) string {
 	return b.String()
 }
 
-// FuzzKeyring: what is read from a key file is a keyring, or an error that shows no
+// FuzzKeyring: a key file gives a keyring, or an error that shows no
 // key.
 func FuzzKeyring(f *testing.F) {
 	f.Add("# ours\n\n" + hex.EncodeToString(testKey(1)) + "\n" + GenerateKey() + "\n")

@@ -368,7 +368,7 @@ func (n *Node) sendKeys(conn net.Conn, message any, bound []byte) (sent []byte, 
 		return nil, err
 	}
 	if n.cfg.Identity == nil {
-		if body, err = seal(n.cfg.Keyring.Primary(), body, bound); err != nil {
+		if body, err = seal(n.cfg.Keyring.primary(), body, bound); err != nil {
 			return nil, err
 		}
 	}

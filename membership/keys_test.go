@@ -69,7 +69,7 @@ func FuzzUserMessage(f *testing.F) {
 	})
 }
 
-// recorded keeps what is read from a connection.
+// recorded keeps the bytes read from a connection.
 type recorded struct {
 	net.Conn
 	read bytes.Buffer

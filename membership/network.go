@@ -17,19 +17,19 @@ type Network interface {
 	Dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// Sockets is the network of the operating system.
-type Sockets struct{}
+// sockets is the network of the operating system.
+type sockets struct{}
 
 // ListenPacket binds a UDP address.
-func (Sockets) ListenPacket(addr string) (net.PacketConn, error) {
+func (sockets) ListenPacket(addr string) (net.PacketConn, error) {
 	return net.ListenPacket("udp", addr)
 }
 
 // Listen binds a TCP address.
-func (Sockets) Listen(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+func (sockets) Listen(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
 
 // Dial opens a TCP connection.
-func (Sockets) Dial(ctx context.Context, addr string) (net.Conn, error) {
+func (sockets) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", addr)
 }

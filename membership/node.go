@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	// MaxBroadcast is the largest payload of Broadcast: what fits into an encrypted packet
+	// maxBroadcast is the largest payload of Broadcast: what fits into an encrypted packet
 	// with the longest label.
-	MaxBroadcast = 1200
+	maxBroadcast = 1200
 	// topicLeave carries announcements of members that are about to leave. Users of this
 	// package may use the topics from 16 on.
 	topicLeave byte = 1
@@ -513,8 +513,8 @@ func (n *Node) Watch(ctx context.Context) <-chan *Snapshot { return n.snapshots.
 // member, and during joins it can take seconds. A newer broadcast of the same topic and key
 // replaces one that is still queued.
 func (n *Node) Broadcast(topic byte, key string, payload []byte) error {
-	if len(payload) > MaxBroadcast {
-		return fmt.Errorf("broadcast %q is %d bytes, %d are allowed: send it over a stream", key, len(payload), MaxBroadcast)
+	if len(payload) > maxBroadcast {
+		return fmt.Errorf("broadcast %q is %d bytes, %d are allowed: send it over a stream", key, len(payload), maxBroadcast)
 	}
 	message := append([]byte{messageFormat, topic}, payload...)
 	n.delegate.broadcasts.add(string(rune(topic))+key, message)

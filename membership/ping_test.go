@@ -31,7 +31,7 @@ func TestAPingIsAnsweredByWhoIsThereOnly(t *testing.T) {
 	if _, err := r1.Ping(cancelled, "w1"); err == nil {
 		t.Error("a ping without time was sent")
 	}
-	// Whoever asks while the crash is not known yet must hear of it.
+	// A member that asks before the crash is known must learn of it.
 	if err := w1.Close(); err != nil {
 		t.Fatal(err)
 	}

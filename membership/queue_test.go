@@ -140,7 +140,7 @@ func TestTheQueueDoesWhatThePlainestOneDoes(t *testing.T) {
 			switch rapid.SampledFrom([]string{"add", "add", "take", "take", "members"}).Draw(rt, "op") {
 			case "add":
 				name := strconv.Itoa(rapid.IntRange(0, 70).Draw(rt, "name"))
-				message := sized(n, rapid.SampledFrom([]int{8, 100, 440, 440, 440, MaxBroadcast}).Draw(rt, "size"))
+				message := sized(n, rapid.SampledFrom([]int{8, 100, 440, 440, 440, maxBroadcast}).Draw(rt, "size"))
 				q.add(name, message)
 				slow.add(name, message)
 			case "take":

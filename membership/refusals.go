@@ -34,11 +34,6 @@ func (e *RefusalError) Error() string {
 // Unwrap returns the cause for errors.Is and errors.As.
 func (e *RefusalError) Unwrap() error { return e.Cause }
 
-// Permanent reports whether a retry cannot succeed until an operator changes a setting.
-func (e *RefusalError) Permanent() bool {
-	return e.Field == fieldCluster || e.Field == fieldEnvironment
-}
-
 // The fields that a hello can be refused for. They are label values of a metric, so the set is
 // closed.
 const (

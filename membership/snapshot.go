@@ -129,11 +129,6 @@ type Changes struct {
 	Changed []Replacement
 }
 
-// Empty reports whether there is no difference.
-func (c Changes) Empty() bool {
-	return len(c.Joined)+len(c.Left)+len(c.Failed)+len(c.Superseded)+len(c.Changed) == 0
-}
-
 // Diff compares two snapshots of one node, in O(n). A nil snapshot has no members. Diff is a
 // pure function: a change that was reverted between the snapshots does not appear.
 func Diff(before, after *Snapshot) Changes {

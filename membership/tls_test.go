@@ -281,7 +281,7 @@ func TestASeedThatMissedARotationIsBroughtTheKeys(t *testing.T) {
 		k.since = since
 		return k
 	}
-	seed := start(t, func(c *Config) { c.ID, c.Keyring = "r1", used(time.Time{}, 1); certified(t, a, c, nil) }) // looks for nobody
+	seed := start(t, func(c *Config) { c.ID, c.Keyring = "r1", used(time.Time{}, 1); certified(t, a, c, nil) }) // looks for no member
 	relay := start(t, func(c *Config) {
 		c.ID, c.Seeds, c.Keyring = "r2", []string{seed.Addr()}, used(time.Now(), 2, 3)
 		certified(t, a, c, nil)

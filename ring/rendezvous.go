@@ -8,12 +8,6 @@ import (
 	"strings"
 )
 
-// Errors returned by [NewRendezvous], wrapped together with the invalid name.
-var (
-	ErrEmptyName     = errors.New("ring: the name of a member is empty")
-	ErrDuplicateName = errors.New("ring: a member is named twice")
-)
-
 // Node is a member with a weight.
 type Node struct {
 	ID     string  // stable identity, not empty
@@ -38,16 +32,16 @@ type Rendezvous struct {
 
 // NewRendezvous checks and copies nodes; their order does not matter. An empty list
 // is valid. NewRendezvous refuses a weight that is not positive and finite, an empty
-// id ([ErrEmptyName]) and a repeated id ([ErrDuplicateName]).
+// id and a repeated id.
 func NewRendezvous(nodes []Node) (*Rendezvous, error) {
 	r := &Rendezvous{nodes: slices.Clone(nodes), uniform: true}
 	slices.SortFunc(r.nodes, func(a, b Node) int { return strings.Compare(a.ID, b.ID) })
 	for i, node := range r.nodes {
 		if node.ID == "" {
-			return nil, fmt.Errorf("%w: give every node a stable id", ErrEmptyName)
+			return nil, errors.New("ring: the name of a member is empty: give every node a stable id")
 		}
 		if i > 0 && r.nodes[i-1].ID == node.ID {
-			return nil, fmt.Errorf("%w: %q: list each node once", ErrDuplicateName, node.ID)
+			return nil, fmt.Errorf("ring: a member is named twice: %q: list each node once", node.ID)
 		}
 		// Negated, so that NaN is refused too.
 		if !(node.Weight > 0) || math.IsInf(node.Weight, 1) {
@@ -112,22 +106,6 @@ func unit(hash uint64) float64 {
 	return max(float64(hash>>11), 0.5) / (1 << 53)
 }
 
-// Owner returns the highest-ranked node for key, and false if there are no nodes. It
-// takes O(nodes) and does not allocate.
-func (r *Rendezvous) Owner(key string) (string, bool) {
-	if len(r.nodes) == 0 {
-		return "", false
-	}
-	seed := Hash(key, 0)
-	best := r.rank(0, seed)
-	for i := 1; i < len(r.nodes); i++ {
-		if candidate, ahead := r.rankAhead(i, seed, best); ahead {
-			best = candidate
-		}
-	}
-	return r.nodes[best.index].ID, true
-}
-
 // Top returns the n highest-ranked nodes for key, best first, or all nodes if there
 // are fewer.
 func (r *Rendezvous) Top(key string, n int) []string {
@@ -179,6 +157,3 @@ func (r *Rendezvous) Top(key string, n int) []string {
 	}
 	return out
 }
-
-// Len returns the number of nodes.
-func (r *Rendezvous) Len() int { return len(r.nodes) }

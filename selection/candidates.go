@@ -154,22 +154,19 @@ func (e *Exclusion) Add(p Pick) {
 	e.n++
 }
 
-// Len returns how many endpoints are excluded. A nil Exclusion is empty.
-func (e *Exclusion) Len() int {
+// count returns how many endpoints are excluded. A nil Exclusion is empty.
+func (e *Exclusion) count() int {
 	if e == nil {
 		return 0
 	}
 	return min(e.n, exclusionSize)
 }
 
-// Reset empties the set.
-func (e *Exclusion) Reset() { *e = Exclusion{} }
-
 func (e *Exclusion) contains(s *state) bool {
 	if e == nil {
 		return false
 	}
-	for _, t := range e.tried[:e.Len()] {
+	for _, t := range e.tried[:e.count()] {
 		if t == s {
 			return true
 		}

@@ -46,7 +46,7 @@ func TestALittleTrafficGoesToAPrefixOfTheRange(t *testing.T) {
 		{0.2, 2, 1, 2, 2},     // nor more than there are
 		{10, 30, 1, 10, 18},   // one a second each, or nearly
 		{1000, 30, 1, 30, 30}, // enough for all
-		{0.2, 30, 0, 30, 30},  // nobody knows the floor
+		{0.2, 30, 0, 30, 30},  // the floor is unknown
 		{0.2, 30, 50, 30, 30}, // a floor beyond the range
 	} {
 		r := newRig(t, DefaultConfig())
@@ -178,7 +178,7 @@ func TestAtALowRateTheTailIsFarShorterWithinAPrefix(t *testing.T) {
 }
 
 // lowRateTail returns the 99th percentile after the first half of a simulated run
-// with so many requests per second and endpoint.
+// with this number of requests per second and endpoint.
 func lowRateTail(t *testing.T, endpointRate float64) time.Duration {
 	const (
 		relays, workers = 100, 40

@@ -18,10 +18,10 @@ func TestEveryEvictionIsReportedWithItsCause(t *testing.T) {
 
 	r := fleet(t, 5, cfg)
 	r.requests(4, "w0", ms, Failure)
-	expect(ForFailuresInARow, 1)
+	expect(forFailuresInARow, 1)
 	r.evictedFor() // until it may be tried
 	r.request("w0", ms, Failure)
-	expect(ForFailingAgain, 1)
+	expect(forFailingAgain, 1)
 
 	r = fleet(t, 30, cfg)
 	for range 20 {
@@ -34,13 +34,13 @@ func TestEveryEvictionIsReportedWithItsCause(t *testing.T) {
 			r.requests(3, rangeOf(30)[i+1].ID, ms, Success)
 		}
 	}
-	expect(ForErrorRate, 1)
+	expect(forErrorRate, 1)
 
 	r = newRig(t, cfg)
 	r.update(rangeOf(10))
 	r.trickle(5*time.Second, 20*ms, 1)
 	r.trickle(12*time.Second, 200*ms, 1)
-	expect(ForLatency, 1)
+	expect(forLatency, 1)
 
 	if total := len(told); total != len(EvictionCauses()) {
 		t.Errorf("%d causes were told, there are %d: %v", total, len(EvictionCauses()), told)

@@ -161,7 +161,7 @@ func TestTheReasonSaysWhy(t *testing.T) {
 	if !seen[`it has at least half of all weight, and "w1" is not 3 times better`] {
 		t.Errorf("one is dominant: %v", seen)
 	}
-	r.winner.bits.Store(math.Float32bits(1)) // nobody is as good as that
+	r.winner.bits.Store(math.Float32bits(1)) // no endpoint has so good a score
 	if d, err := r.Explain(r.now, nil); err != nil || len(d.Pairs) != 1 {
 		t.Errorf("drawn again beside a dominant endpoint: %+v, %v", d.Pairs, err)
 	}
@@ -177,7 +177,7 @@ func TestTheReasonSaysWhy(t *testing.T) {
 		t.Errorf("the dominant one is bad: %v", seen)
 	}
 	r = fleet(t, 10, DefaultConfig())
-	r.winner.bits.Store(math.Float32bits(1)) // nobody is as good as that
+	r.winner.bits.Store(math.Float32bits(1)) // no endpoint has so good a score
 	check("redrawn", reason(r, nil), "in 3 pairs")
 	var tried Exclusion
 	for i := range exclusionSize {
@@ -189,7 +189,7 @@ func TestTheReasonSaysWhy(t *testing.T) {
 	}
 	r = fleet(t, 3, DefaultConfig())
 	r.requests(4, "w0", 0, Failure)
-	tried.Reset()
+	tried = Exclusion{}
 	tried.Add(r.ticketOf("w1"))
 	tried.Add(r.ticketOf("w2"))
 	check("evicted", reason(r, &tried), "only evicted")

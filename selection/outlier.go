@@ -36,7 +36,7 @@ func (b *Balancer) evictionReason(r record) (cause EvictionCause, reason string)
 	failing := min(r.failing, r.elsewhere)
 	worst := r.failing > 3*r.elsewhere
 	if int64(r.consecutive) > int64(b.cfg.ConsecutiveFailures) && (float64(failing) < threshold || worst) {
-		return ForFailuresInARow, fmt.Sprintf("%d consecutive failures", r.consecutive)
+		return forFailuresInARow, fmt.Sprintf("%d consecutive failures", r.consecutive)
 	}
 	if r.requests < outlier.Enough {
 		return "", ""
@@ -46,7 +46,7 @@ func (b *Balancer) evictionReason(r record) (cause EvictionCause, reason string)
 		return "", ""
 	}
 	if outlier.LowerBound(float64(r.failures), float64(r.requests), outlier.Sure) > threshold {
-		return ForErrorRate, fmt.Sprintf("error rate %.0f%% of %.0f recent requests", 100*share, r.requests)
+		return forErrorRate, fmt.Sprintf("error rate %.0f%% of %.0f recent requests", 100*share, r.requests)
 	}
 	return "", ""
 }
@@ -96,7 +96,7 @@ func (b *Balancer) evictProbed(e *entry, now Instant) {
 	if phase(e.state.phase.Load()) != halfOpen {
 		return
 	}
-	b.evictEntry(e.member, now, ForFailingAgain, "failed again when tried after eviction")
+	b.evictEntry(e.member, now, forFailingAgain, "failed again when tried after eviction")
 	b.table.Store(b.table.Load().again())
 }
 
@@ -142,19 +142,19 @@ type EvictionCause string
 
 // The causes.
 const (
-	// ForFailuresInARow: more than ConsecutiveFailures failures in a row.
-	ForFailuresInARow EvictionCause = "consecutive_failures"
-	// ForErrorRate: the failure share is above ErrorRateThreshold.
-	ForErrorRate EvictionCause = "error_rate"
-	// ForLatency: the latency estimate is above LatencyFactor times the median.
-	ForLatency EvictionCause = "latency"
-	// ForFailingAgain: the request that tried a half-open endpoint failed.
-	ForFailingAgain EvictionCause = "half_open"
+	// forFailuresInARow: more than ConsecutiveFailures failures in a row.
+	forFailuresInARow EvictionCause = "consecutive_failures"
+	// forErrorRate: the failure share is above ErrorRateThreshold.
+	forErrorRate EvictionCause = "error_rate"
+	// forLatency: the latency estimate is above LatencyFactor times the median.
+	forLatency EvictionCause = "latency"
+	// forFailingAgain: the request that tried a half-open endpoint failed.
+	forFailingAgain EvictionCause = "half_open"
 )
 
 // EvictionCauses lists all causes.
 func EvictionCauses() []EvictionCause {
-	return []EvictionCause{ForFailuresInARow, ForErrorRate, ForLatency, ForFailingAgain}
+	return []EvictionCause{forFailuresInARow, forErrorRate, forLatency, forFailingAgain}
 }
 
 const (
@@ -239,7 +239,7 @@ func (b *Balancer) evictSlowOf(t *table, tier tierCount, now Instant) (changed b
 		if !lasting || !surely || panicking || tier.evicted >= maxEvicted(tier.drawable) {
 			continue
 		}
-		b.evictEntry(m, now, ForLatency, fmt.Sprintf("latency %v for %v, the median of the %s is %v",
+		b.evictEntry(m, now, forLatency, fmt.Sprintf("latency %v for %v, the median of the %s is %v",
 			round(latency), time.Duration(now-m.slow.since).Round(time.Second), of, round(median)))
 		m.slow = evictionPeriod{}
 		tier.evicted++

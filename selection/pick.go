@@ -39,9 +39,9 @@ const (
 	answered            // Answered has recorded the head of the answer
 )
 
-// Endpoint returns the endpoint as it was in the last Update before the pick.
+// endpoint returns the endpoint as it was in the last Update before the pick.
 // It panics on the zero Pick, which no successful call returns.
-func (p Pick) Endpoint() Endpoint { return p.entry.Endpoint }
+func (p Pick) endpoint() Endpoint { return p.entry.Endpoint }
 
 // ID returns the endpoint's identity.
 func (p Pick) ID() string { return p.entry.ID }
@@ -60,7 +60,7 @@ func (b *Balancer) Pick(now Instant, excluded *Exclusion) (Pick, error) {
 
 func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
 	t := b.table.Load()
-	if t.halfOpen || excluded.Len() > 0 || len(t.near.drawn) == 0 || t.limited && len(t.near.drawn) == 1 {
+	if t.halfOpen || excluded.count() > 0 || len(t.near.drawn) == 0 || t.limited && len(t.near.drawn) == 1 {
 		return b.pickAround(t, now, excluded, d)
 	}
 	c := &t.near
@@ -207,7 +207,7 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 	var best *drawn
 	lowest := float32(math.Inf(1))
 	pairs := b.redraws + 1
-	if excluded.Len() > 0 {
+	if excluded.count() > 0 {
 		pairs = max(pairs, retryPairs)
 	}
 	for range pairs {
@@ -221,7 +221,7 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 				continue
 			}
 			if t.halfOpen && phase(one.state.phase.Load()) != active {
-				if excluded.Len() > 0 {
+				if excluded.count() > 0 {
 					continue // a retry is not used to probe an evicted endpoint
 				}
 				// A half-open endpoint is picked without comparison: against
@@ -258,7 +258,7 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 	if best == nil {
 		return Pick{}, false
 	}
-	if c == &t.near && excluded.Len() == 0 {
+	if c == &t.near && excluded.count() == 0 {
 		best, lowest = b.beyond(t, best, seen{lowest, &v, d})
 	}
 	if d.real() {
@@ -297,7 +297,7 @@ func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decis
 		one := e.drawn()
 		rank, weight, taken := lastRouted, e.Weight, 0.0
 		switch room := one.room(now.tick()); {
-		case room == NoRoom || room == RefusedLately && excluded.Len() > 0:
+		case room == NoRoom || room == RefusedLately && excluded.count() > 0:
 			full = true
 			continue
 		case room == RefusedLately:

@@ -106,8 +106,8 @@ func TestAOneEndpointRangeWorks(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(1))
 	r.requests(20, "w0", ms, Failure)
-	if p := r.pick(nil); p.ID() != "w0" || p.Value() != 0 || p.Endpoint().Weight != 1 {
-		t.Errorf("picked %+v", p.Endpoint())
+	if p := r.pick(nil); p.ID() != "w0" || p.Value() != 0 || p.endpoint().Weight != 1 {
+		t.Errorf("picked %+v", p.endpoint())
 	}
 }
 
@@ -335,7 +335,7 @@ func TestExcludedEndpointsArePassedOver(t *testing.T) {
 			seen[p.ID()] = true
 			tried.Add(p)
 			r.Done(p, r.now, Cancelled)
-			if n == 10 && tried.Len() == 8 {
+			if n == 10 && tried.count() == 8 {
 				break // as many as the set remembers
 			}
 		}
@@ -409,7 +409,7 @@ func TestWeightsHoldAmongTheEndpointsLeft(t *testing.T) {
 	for i, want := range []float64{1.0 / 6, 2.0 / 6, 3.0 / 6} {
 		near(t, endpoints[i].ID, shares[endpoints[i].ID], want, 0.05)
 	}
-	tried.Reset()
+	tried = Exclusion{}
 	if shares := r.idleShares(1000, &tried); shares["w3"] == 0 {
 		t.Error("still excluded after Reset")
 	}

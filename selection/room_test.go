@@ -87,7 +87,7 @@ func TestALimitThatTheEndpointDoesNotKeepItselfIsNeverExceeded(t *testing.T) {
 	if _, err := r.Pick(r.now, nil); err != nil {
 		t.Errorf("with a free place: %v", err)
 	}
-	// What is tried already is another reason than what is full.
+	// An endpoint that was tried has another reason than a full one.
 	lone := newRig(t, DefaultConfig())
 	lone.update(limited(false, 1))
 	var tried Exclusion

@@ -184,16 +184,16 @@ func TestPanicIsJudgedByTheTierThatFailsLeast(t *testing.T) {
 		record
 		want EvictionCause
 	}{
-		{"a row, all is well", record{4, 4, 10, 0.04, 1}, ForFailuresInARow},
+		{"a row, all is well", record{4, 4, 10, 0.04, 1}, forFailuresInARow},
 		{"a row, the only tier fails", record{4, 4, 10, 0.9, 1}, ""},
-		{"a row, the tier fails and another does not", record{4, 4, 10, 0.1, 0.04}, ForFailuresInARow},
-		{"a row, another fails and the tier does not", record{4, 4, 10, 0.04, 0.9}, ForFailuresInARow},
+		{"a row, the tier fails and another does not", record{4, 4, 10, 0.1, 0.04}, forFailuresInARow},
+		{"a row, another fails and the tier does not", record{4, 4, 10, 0.04, 0.9}, forFailuresInARow},
 		{"a row, the tier fails less than three times as much", record{4, 4, 10, 0.49, unknownFailing}, ""},
-		{"a row, the tier fails three times as much", record{4, 4, 10, 0.51, unknownFailing}, ForFailuresInARow},
+		{"a row, the tier fails three times as much", record{4, 4, 10, 0.51, unknownFailing}, forFailuresInARow},
 		{"a share, the only tier fails", record{1, 60, 100, 0.6, 1}, ""},
-		{"a share, another is unknown", record{1, 60, 100, 0.4, unknownFailing}, ForErrorRate},
+		{"a share, another is unknown", record{1, 60, 100, 0.4, unknownFailing}, forErrorRate},
 		{"a smaller share, another is unknown", record{1, 40, 100, 0.4, unknownFailing}, ""},
-		{"a smaller share, another is well", record{1, 40, 100, 0.4, 0.01}, ForErrorRate},
+		{"a smaller share, another is well", record{1, 40, 100, 0.4, 0.01}, forErrorRate},
 		{"a share, another fails alike", record{1, 60, 100, 0.6, 0.6}, ""},
 	} {
 		if got, _ := b.evictionReason(c.record); got != c.want {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tiers returns so many endpoints in each tier: t0-0, t0-1, …
+// tiers returns n endpoints in each tier: t0-0, t0-1, …
 func tiers(sizes ...int) (endpoints []Endpoint) {
 	for tier, n := range sizes {
 		for i := range n {
@@ -104,7 +104,7 @@ func (r *rig) tierTraffic(n int) map[uint8]float64 {
 	shares := map[uint8]float64{}
 	for range n {
 		p := r.pick(nil)
-		tier := p.Endpoint().Tier
+		tier := p.endpoint().Tier
 		shares[tier] += 1 / float64(n)
 		p.start = r.now - Instant(time.Duration(1+30*int(tier))*ms)
 		r.wait(100 * time.Microsecond)
@@ -172,8 +172,8 @@ func TestARequestThatHasTriedItsTierGoesFarther(t *testing.T) {
 	var tried Exclusion
 	for i, want := range []uint8{0, 0, 1, 2} {
 		p := r.pick(&tried)
-		if p.Endpoint().Tier != want {
-			t.Errorf("attempt %d went to tier %d, want %d", i, p.Endpoint().Tier, want)
+		if p.endpoint().Tier != want {
+			t.Errorf("attempt %d went to tier %d, want %d", i, p.endpoint().Tier, want)
 		}
 		tried.Add(p)
 	}

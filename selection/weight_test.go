@@ -73,7 +73,7 @@ func TestAnEndpointOfTwiceTheWeightIsAsBusyWithTwiceTheRequests(t *testing.T) {
 	}
 }
 
-// Chance alone must leave everybody its share: the promise of Brewer's draw, for
+// Chance alone must leave every endpoint its share: the promise of Brewer's draw, for
 // any weights.
 func TestInPairsEndpointsAppearInProportionToTheirWeights(t *testing.T) {
 	b, err := NewBalancer(DefaultConfig())

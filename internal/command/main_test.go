@@ -238,7 +238,7 @@ func hangUp(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
-// free is an address where nobody listens now.
+// free is an address without a listener now.
 func free() (string, error) {
 	ln, err := net.Listen("tcp", anyPort)
 	if err != nil {

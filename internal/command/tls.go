@@ -278,13 +278,12 @@ func rolesCommand() *cobra.Command {
 			"ingress asks for none: its peers are clients.",
 		Example: "  relay tls roles\n  relay tls roles -o json",
 	}, set, func(stdout io.Writer, _ []string) error {
-		matrix := identity.ConnectionMatrix()
-		text, err := document(matrix.Map())
+		text, err := document(identity.ConnectionMatrix())
 		if err != nil {
 			return err
 		}
 		return form.write(stdout, text, func(w io.Writer) error {
-			_, err := matrix.WriteTo(w)
+			_, err := io.WriteString(w, identity.MatrixTable())
 			return err
 		})
 	})

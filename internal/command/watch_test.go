@@ -61,7 +61,7 @@ func (w *watching) end() {
 type changingAPI struct {
 	*httptest.Server
 	requests atomic.Int64  // of the service
-	looked   chan struct{} // gets one for each look that somebody waits for
+	looked   chan struct{} // gets one for each look that the test waits for
 	broken   atomic.Bool
 	extra    atomic.Value // JSON text: more fields of the service
 }
@@ -106,7 +106,7 @@ func TestAWatchInJSONWritesOneDocumentForEachChange(t *testing.T) {
 		a.looks(3) // without a change they write nothing
 		a.requests.Add(1)
 	}
-	w.cancel() // the document of the last change may be under way, and nobody reads it
+	w.cancel() // the document of the last change may be under way, and has no reader
 }
 
 func TestAWatchOfATableRepeatsItAfterAnEmptyLine(t *testing.T) {

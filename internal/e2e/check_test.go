@@ -42,8 +42,8 @@ func (f *fleet) check(t *testing.T, r *relay, args ...string) (checkReport, ran)
 	return report, out
 }
 
-// finds waits until a check of r finds what is expected, with exit code 1 and a
-// remedy that says what is to be done.
+// finds waits until a check of r has the expected finding, with exit code 1 and a
+// remedy.
 func (f *fleet) finds(t *testing.T, r *relay, want checkFinding) {
 	t.Helper()
 	var report checkReport

@@ -67,7 +67,7 @@ type failure struct {
 }
 
 func (a answer) failure() (f failure) {
-	_ = json.Unmarshal([]byte(a.body), &f) // what is no failure has no code
+	_ = json.Unmarshal([]byte(a.body), &f) // only a failure has a code
 	return f
 }
 

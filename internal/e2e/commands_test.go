@@ -9,7 +9,7 @@ import (
 )
 
 // TestCommandsForCertificatesAndKeysExplainWhatIsWrong asks for what cannot be
-// done: exit code 1, what is wrong, and what to do.
+// done: exit code 1, the cause and the remedy.
 func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	s := newSecurity(t, t.TempDir())
@@ -68,7 +68,7 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 	})
 }
 
-// TestAProcessWithoutUsableKeysDoesNotStart has key files that somebody made in a
+// TestAProcessWithoutUsableKeysDoesNotStart has key files that were made in a
 // hurry.
 func TestAProcessWithoutUsableKeysDoesNotStart(t *testing.T) {
 	t.Parallel()

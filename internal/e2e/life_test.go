@@ -100,7 +100,7 @@ func (f *fleet) becomesReady(t *testing.T) {
 				return f.api(r.admin, "/api/v1/services/"+service, &v) == 200 && v.Endpoints == n
 			})
 		}
-		// Before the first request it is connected to all whom it would ask.
+		// Before the first request it is connected to all relays that it would ask.
 		await(t, r.id+" is connected to its whole range", func() bool {
 			var v serviceView
 			f.api(r.admin, "/api/v1/services/"+echo, &v)

@@ -18,7 +18,7 @@ import (
 // binaries is where the programs are, built once for all tests.
 var binaries string
 
-// plainBinaries is where programs without the race detector are, for what is
+// plainBinaries is where programs without the race detector are, for everything that is
 // measured, and for commands that a test runs by the dozen. They are built when
 // first asked for.
 var plainBinaries = sync.OnceValues(func() (string, error) {

@@ -38,7 +38,7 @@ type arrivals struct {
 type stall struct{ from, to time.Time }
 
 // stallsFrom is how late a client is in a stall. The queue of the services lasts longer, so
-// what is shorter does not leave them without work.
+// a shorter pause does not leave them without work.
 const stallsFrom = 250 * time.Millisecond
 
 func (f *fleet) newArrivals(t *testing.T, path string, within time.Duration) *arrivals {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// rolling is what is restarted, one after the other, and under which load.
+// rolling holds the processes that are restarted one after the other, and the load.
 type rolling struct {
 	Relays, Workers bool
 	// Rate is how many requests a second there are, at most; Requests how many at least.

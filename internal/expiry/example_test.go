@@ -11,7 +11,7 @@ import (
 // A reader meets worker-7, silent for too long, twice. It is looked at once; the
 // second look, later, finds that it is gone.
 func Example() {
-	silent := map[string]bool{"worker-7": true} // whoever owns the entries
+	silent := map[string]bool{"worker-7": true} // the owner of the entries
 	done := make(chan expiry.Outcome)
 	scheduler, err := expiry.New(expiry.Config[string]{
 		MaxConcurrent: 1, MaxPending: expiry.DefaultMaxPending,

@@ -266,7 +266,7 @@ func TestAnObservationThatChangesNothingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// While thousands of readers meet dead entries, nobody may run twice at once.
+// While thousands of readers find dead entries, no entry may run twice at the same time.
 func TestManyReadersAtOnceKeepEveryBound(t *testing.T) {
 	var mu sync.Mutex
 	running, most, looked := map[int]bool{}, 0, make(chan struct{}, 1)

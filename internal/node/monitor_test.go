@@ -138,7 +138,7 @@ func TestASlowReaderDelaysNoOtherAndGetsTheNumberOfMissedLines(t *testing.T) {
 	<-w.begun
 	const lines = 2000
 	for i := range lines {
-		logger.Info("line", "n", i) // returns although nobody takes them
+		logger.Info("line", "n", i) // returns although no reader takes them
 	}
 	close(w.release)
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {

@@ -72,7 +72,7 @@ func TestAnAdminAPIOnASocketAnswersThereAndIsNotAdvertised(t *testing.T) {
 	}
 }
 
-// FuzzKeysRequest: what is read is one of the three operations and within the bound, and
+// FuzzKeysRequest: an accepted request is one of the three operations and within the bound, and
 // an error shows nothing of the request.
 func FuzzKeysRequest(f *testing.F) {
 	key := membership.GenerateKey()

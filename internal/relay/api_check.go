@@ -104,7 +104,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 			gone[d.Member.ID] = d.At
 			asked = append(asked, d.Member)
 		case f.Now.Sub(d.At) < workerGoneFor:
-			f.FailedWorkers = append(f.FailedWorkers, check.Gone{ID: d.Member.ID, At: d.At})
+			f.FailedWorkers = append(f.FailedWorkers, d)
 		}
 	}
 	rand.Shuffle(len(workers), func(i, j int) { workers[i], workers[j] = workers[j], workers[i] })
@@ -132,30 +132,18 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 		})
 	}
 	if r.cfg.Membership.Keyring != nil {
-		wg.Go(func() { f.Keys = r.workerKeys(ctx, workers) })
+		wg.Go(func() {
+			f.Keys, _ = r.members.KeyFingerprints(ctx, membership.IDs(workers)) // it fails only without a keyring
+		})
 	}
-	wg.Go(func() {
-		for _, d := range r.members.Duplicates(ctx) {
-			f.Duplicates = append(f.Duplicates, check.Duplicate{ID: d.ID, Addr: d.Addr, Other: d.Other})
-		}
-	})
+	wg.Go(func() { f.Duplicates = r.members.Duplicates(ctx) })
 	wg.Wait()
 	for _, s := range r.router.Services() {
 		f.Services = append(f.Services, r.plannedService(s))
 	}
-	for _, x := range r.catalogue.View().Refused() {
-		f.Refused = append(f.Refused, check.Refusal{Worker: x.Worker, Reason: x.Reason, Text: x.Text, Count: x.Count})
-	}
+	f.Refused = r.catalogue.View().Refused()
 	f.Self = r.facts()
 	return f, nil
-}
-
-func (r *Relay) workerKeys(ctx context.Context, workers []membership.Member) (out []check.Keys) {
-	results, _ := r.members.KeyFingerprints(ctx, membership.IDs(workers)) // it fails only without a keyring
-	for _, k := range results {
-		out = append(out, check.Keys{ID: k.Member, Fingerprints: k.Fingerprints, Err: k.Error})
-	}
-	return out
 }
 
 func (r *Relay) plannedService(s *routing.Service) check.Service {
@@ -174,12 +162,7 @@ func (r *Relay) plannedService(s *routing.Service) check.Service {
 	if route.Plan == nil {
 		return out
 	}
-	plan, err := describePlan(route)
-	if err != nil {
-		return out // cannot fail: the plan contains its own indexes
-	}
-	out.Planned, out.RelaysPerWorker = true, plan.RelaysPerWorker
-	out.Relays = len(plan.Relays) - len(plan.Absent.Relays)
+	out.Plan, _ = describePlan(route) // cannot fail: the plan contains its own indexes
 	return out
 }
 

@@ -103,7 +103,7 @@ func TestWhatSaysNothingOfTheServiceOpensNoCircuit(t *testing.T) {
 			}
 		}
 	}
-	// Without a caller there is nobody to stop.
+	// Without a caller there is no circuit to open.
 	if statuses, _, _ := r.ask(t, "", "echo", "/broken", 10); statuses[9] != 500 {
 		t.Errorf("no caller: %v", statuses)
 	}

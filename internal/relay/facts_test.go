@@ -107,7 +107,7 @@ func TestFactsAreForRelaysAndNothingElseIsTaken(t *testing.T) {
 	if got := get("GET", "").StatusCode; got != http.StatusOK {
 		t.Errorf("%d", got)
 	}
-	// Nobody has this relay connect to where he wants.
+	// No caller can make this relay connect to an address of its choice.
 	for _, id := range []string{"", "127.0.0.1:1", "r9", "r1", "w1"} {
 		if back := r.probeBack(t.Context(), id); back != nil {
 			t.Errorf("back to %q: %+v", id, back)
@@ -166,7 +166,7 @@ func TestWithoutCertificatesStrangersLearnNothingThatGossipHides(t *testing.T) {
 	}
 }
 
-// TestWhoTellsNoFactsIsAFinding asks what is no relay of this version.
+// TestWhoTellsNoFactsIsAFinding asks processes that are no relays of this version.
 func TestWhoTellsNoFactsIsAFinding(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -95,7 +95,7 @@ func TestAGateLosesNoRequestWhenARelayDiesOrLeavesAndABackupIsPromoted(t *testin
 
 	before := gate.forwarding(t).Forwarding
 	victim, heir := before.Primaries[1], before.Backups[0]
-	_ = f.find(victim).peer.server.Close() // gossip goes on: nobody is told
+	_ = f.find(victim).peer.server.Close() // gossip continues: no member is notified
 	gate.await(t, heir+" in the place of "+victim, func() bool {
 		now := gate.forwarding(t).Forwarding
 		return t.Failed() || slices.Contains(now.Primaries, heir) && !slices.Contains(now.Primaries, victim)

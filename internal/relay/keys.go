@@ -100,7 +100,7 @@ func authorizePeer(source *identity.Source, req *http.Request) error {
 	}
 	policy := source.Policy(identity.DataPlane)
 	policy.Only = []identity.Role{identity.RoleRelay, identity.RoleGate}
-	return policy.Check(claims, identity.Inbound)
+	return policy.Check(claims)
 }
 
 // peerClient returns a client that connects only to this relay. It keeps no connection,

@@ -507,7 +507,7 @@ func TestClientsAreRefusedUntilTheRelayIsReadyForTheFirstTime(t *testing.T) {
 			return false
 		}
 		resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")
-		// It knows two relays and no worker: who offers what is still to come.
+		// It knows two relays and no worker: the offers are still to come.
 		if a := decode(t, body); resp.StatusCode != 503 || a.Code != "not_ready" || resp.Header.Get("Retry-After") != "1" {
 			t.Errorf("%d %s", resp.StatusCode, body)
 		}

@@ -100,24 +100,35 @@ func (w *workerRig) all(n int) {
 
 func (w *workerRig) first() selection.EndpointStats { return w.Stats(w.now)[0] }
 
-// relayRig is the relays that a gate forwards to, with a clock of its own.
+// relayRig is the relays that a gate forwards to, over connections that open immediately.
+// It needs a bubble.
 type relayRig struct {
-	*pool.Table
+	*pool.Pool[noConn]
 	t     *testing.T
-	now   time.Time
-	stale int
+	stale atomic.Int64
 }
+
+type noConn struct{}
+
+func (noConn) Close() error { return nil }
 
 func newRelays(t *testing.T, cfg Config, n int) *relayRig {
 	t.Helper()
 	c := cfg.Forwarding
 	c.Selector, c.Datacenter, c.Region = "g1", "ber-1", "eu"
 	c.Rand = rand.New(rand.NewPCG(1, 2)).Uint64
-	table, err := pool.NewTable(c)
+	r := &relayRig{t: t}
+	var err error
+	r.Pool, err = pool.New(c, func(context.Context, pool.Peer, func(error)) (noConn, error) { return noConn{}, nil }, pool.Observer{
+		OnEvent: func(e pool.Event) {
+			if e.Reason == pool.Stale {
+				r.stale.Add(1)
+			}
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relayRig{Table: table, t: t, now: time.Unix(1_000_000, 0)}
 	var peers []pool.Peer
 	for i := range n {
 		p := pool.Peer{ID: fmt.Sprint("r", i), Address: fmt.Sprintf("10.0.0.%d:7411", i), Datacenter: "ber-2", Region: "eu"}
@@ -126,56 +137,41 @@ func newRelays(t *testing.T, cfg Config, n int) *relayRig {
 		}
 		peers = append(peers, p)
 	}
-	if err := r.Update(peers, r.now); err != nil {
+	if err := r.Update(peers); err != nil {
 		t.Fatal(err)
 	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.Run(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
 	r.wait(time.Minute)
 	return r
 }
 
-// wait lets time pass; every connection that is asked for opens at once.
+// wait lets time pass.
 func (r *relayRig) wait(d time.Duration) {
-	for end := r.now.Add(d); ; {
-		a := r.Step(r.now)
-		for _, o := range a.Open {
-			r.Opened(o.Link, r.now)
-		}
-		for _, e := range a.Events {
-			if e.Reason == pool.Stale {
-				r.stale++
-			}
-		}
-		if len(a.Open) > 0 {
-			continue
-		}
-		if a.Next.IsZero() || a.Next.After(end) {
-			r.now = end
-			return
-		}
-		r.now = a.Next
-	}
+	time.Sleep(d)
+	synctest.Wait()
 }
-
-func (r *relayRig) status() pool.Status { return r.Status(r.now) }
 
 // request sends one to the given relay, by excluding the others.
 func (r *relayRig) request(id string, took time.Duration, o selection.Outcome) {
 	r.t.Helper()
-	s := r.status()
-	tk, err := r.Acquire(pool.Request{Exclude: slices.DeleteFunc(slices.Concat(s.Primaries, s.Backups), func(other string) bool { return other == id })}, r.now)
+	s := r.Status()
+	lease, err := r.Acquire(r.t.Context(), pool.Request{Exclude: slices.DeleteFunc(slices.Concat(s.Primaries, s.Backups), func(other string) bool { return other == id })})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.wait(took)
-	r.Report(tk, o, took, r.now)
-	r.Release(tk, r.now)
-	r.wait(0)
+	lease.Report(o)
+	lease.Release()
+	synctest.Wait()
 }
 
 // all has every primary answer n requests.
 func (r *relayRig) all(n int) {
 	for range n {
-		for _, id := range r.status().Primaries {
+		for _, id := range r.Status().Primaries {
 			r.request(id, time.Millisecond, selection.Success)
 		}
 	}
@@ -197,7 +193,7 @@ func until(done func() bool, do func(i int)) int {
 func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 	average := func(t *testing.T, cfg Config) string {
 		w, r := newWorkers(t, cfg), newRelays(t, cfg, 4)
-		id := r.status().Primaries[0]
+		id := r.Status().Primaries[0]
 		for i := range 10 { // the first few weigh more, whatever the setting
 			took := 100 * time.Millisecond
 			if i == 9 {
@@ -207,17 +203,17 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 			w.wait(time.Minute)
 			r.request(id, took, selection.Success)
 		}
-		i := slices.IndexFunc(r.status().Peers, func(p pool.PeerStatus) bool { return p.ID == id })
-		return fmt.Sprint(w.first().Latency.Round(time.Millisecond), r.status().Peers[i].Latency.Round(time.Millisecond))
+		i := slices.IndexFunc(r.Status().Peers, func(p pool.PeerStatus) bool { return p.ID == id })
+		return fmt.Sprint(w.first().Latency.Round(time.Millisecond), r.Status().Peers[i].Latency.Round(time.Millisecond))
 	}
 	// failures is how many in a row evict.
 	failures := func(t *testing.T, cfg Config) string {
 		w, r := newWorkers(t, cfg), newRelays(t, cfg, 8)
 		w.all(50)
 		r.all(50)
-		id := r.status().Primaries[0]
+		id := r.Status().Primaries[0]
 		inRow := until(func() bool { return w.first().State != "active" }, func(int) { w.request("w0", 0, selection.Failure) })
-		relay := until(func() bool { return !slices.Contains(r.status().Primaries, id) }, func(int) { r.request(id, 0, selection.Failure) })
+		relay := until(func() bool { return !slices.Contains(r.Status().Primaries, id) }, func(int) { r.request(id, 0, selection.Failure) })
 		return fmt.Sprint(inRow, relay)
 	}
 	// share is whether every seventh request that fails, or every fourth of a relay, evicts.
@@ -225,13 +221,13 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 		w, r := newWorkers(t, cfg), newRelays(t, cfg, 8)
 		w.all(50)
 		r.all(50)
-		id := r.status().Primaries[0]
+		id := r.Status().Primaries[0]
 		worker := until(func() bool { return w.first().State != "active" }, func(i int) {
 			if w.all(2); i%3 == 0 {
 				w.request("w0", time.Millisecond, selection.Failure)
 			}
 		})
-		relay := until(func() bool { return !slices.Contains(r.status().Primaries, id) }, func(i int) {
+		relay := until(func() bool { return !slices.Contains(r.Status().Primaries, id) }, func(i int) {
 			if r.all(1); i%3 == 0 {
 				r.request(id, time.Millisecond, selection.Failure)
 			}
@@ -241,13 +237,13 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 	slow := func(t *testing.T, cfg Config) string {
 		w, r := newWorkers(t, cfg), newRelays(t, cfg, 8)
 		r.all(50)
-		id := r.status().Primaries[0]
+		id := r.Status().Primaries[0]
 		worker := until(func() bool { return w.first().State != "active" }, func(int) {
 			w.all(3)
 			w.request("w0", 70*time.Millisecond, selection.Success)
 			w.wait(30 * time.Millisecond)
 		})
-		relay := until(func() bool { return !slices.Contains(r.status().Primaries, id) }, func(int) {
+		relay := until(func() bool { return !slices.Contains(r.Status().Primaries, id) }, func(int) {
 			r.all(1)
 			r.request(id, 70*time.Millisecond, selection.Success)
 		})
@@ -273,16 +269,16 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 		longest := time.Duration(0)
 		for range 50 {
 			r.all(10)
-			id := r.status().Primaries[0]
-			for i := 0; i < 4 && slices.Contains(r.status().Primaries, id); i++ {
+			id := r.Status().Primaries[0]
+			for i := 0; i < 4 && slices.Contains(r.Status().Primaries, id); i++ {
 				r.request(id, 0, selection.Failure)
 			}
-			for _, p := range r.status().Peers {
-				longest = max(longest, p.OutUntil.Sub(r.now))
+			for _, p := range r.Status().Peers {
+				longest = max(longest, time.Until(p.OutUntil))
 			}
 			r.wait(3 * time.Second)
 		}
-		return fmt.Sprint(w.evictions[selection.ForFailingAgain] > 100, longest > 2*time.Second)
+		return fmt.Sprint(w.evictions["half_open"] > 100, longest > 2*time.Second)
 	}
 	// ramp is whether a worker that has just joined gets its share of the requests, a fifth.
 	ramp := func(t *testing.T, cfg Config) string {
@@ -304,31 +300,28 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 		return fmt.Sprint(got > 100)
 	}
 	places := func(t *testing.T, cfg Config) string {
-		s := newRelays(t, cfg, 20).status()
+		s := newRelays(t, cfg, 20).Status()
 		return fmt.Sprint(len(s.Candidates), len(s.Primaries), len(s.Backups), s.Reach)
 	}
 	aged := func(t *testing.T, cfg Config) string {
 		r := newRelays(t, cfg, 20)
 		r.wait(50 * time.Minute)
-		return fmt.Sprint(r.stale > 0)
+		return fmt.Sprint(r.stale.Load() > 0)
 	}
-	dial := func(t *testing.T, cfg Config) (text string) {
-		synctest.Test(t, func(t *testing.T) {
-			up := cfg.Upstream
-			up.Address = "192.0.2.1:80"
-			up.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
-			p, err := upstream.NewPool(up)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
-			var failed *upstream.Error
-			if err := p.Warm(t.Context()); !errors.As(err, &failed) {
-				t.Fatal(err)
-			}
-			text = failed.Err.Error()
-		})
-		return text
+	dial := func(t *testing.T, cfg Config) string {
+		up := cfg.Upstream
+		up.Address = "192.0.2.1:80"
+		up.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+		p, err := upstream.NewPool(up)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		var failed *upstream.Error
+		if err := p.Warm(t.Context()); !errors.As(err, &failed) {
+			t.Fatal(err)
+		}
+		return failed.Err.Error()
 	}
 
 	turns := map[string]struct {
@@ -351,10 +344,14 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 	}
 	for name, c := range turns {
 		t.Run(name, func(t *testing.T) {
-			if got := c.see(t, configured(t)); got != c.before {
+			see := func(cfg Config) (text string) {
+				synctest.Test(t, func(t *testing.T) { text = c.see(t, cfg) })
+				return text
+			}
+			if got := see(configured(t)); got != c.before {
 				t.Errorf("by default: %s, want %s", got, c.before)
 			}
-			if got := c.see(t, configured(t, "--"+name, c.to)); got != c.after {
+			if got := see(configured(t, "--"+name, c.to)); got != c.after {
 				t.Errorf("with %s: %s, want %s", c.to, got, c.after)
 			}
 		})

@@ -45,7 +45,7 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 	}
 	services := s.router.Services()
 	for _, each := range services {
-		d.Services = append(d.Services, statusService(each))
+		d.Services = append(d.Services, statusRow(each))
 	}
 	if service == "" && len(services) > 0 {
 		service = services[0].Name
@@ -61,18 +61,14 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 	return d
 }
 
-func statusService(s *routing.Service) statuspage.Service {
-	l := list(s)
-	return statuspage.Service{
-		Name: s.Name, Index: s.Route().Index, Ready: l.Ready, Endpoints: l.Endpoints, Range: l.RangeText,
-		Connects: l.Range, InFlight: l.InFlight, Strategy: s.Choice().Spec.Name,
-	}
+func statusRow(s *routing.Service) statuspage.Row {
+	return statuspage.Row{ListedService: list(s), Index: s.Route().Index, Strategy: s.Choice().Spec.Name}
 }
 
 // focus describes one service in detail.
 func (s *statusSource) focus(service *routing.Service) *statuspage.Focus {
 	route := service.Route()
-	f := &statuspage.Focus{Service: statusService(service), Forwarding: !route.Affine()}
+	f := &statuspage.Focus{Row: statusRow(service), Forwarding: !route.Affine()}
 	described := s.describe(service)
 	place := affinity.Place{Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region}
 	states := map[string]statuspage.PeerState{}
@@ -81,10 +77,7 @@ func (s *statusSource) focus(service *routing.Service) *statuspage.Focus {
 		targets[t.Node] = t
 	}
 	for _, p := range described.Peers {
-		peer := statuspage.Peer{
-			ID: p.Node, Address: p.Address, State: peerState(p, targets[p.Node]), Tier: p.Tier, Weight: p.Weight, InFlight: p.InFlight,
-			Latency: time.Duration(p.EWMAms * float64(time.Millisecond)), Requests: p.Requests, ErrorRate: p.ErrorRate, Score: p.Score, LastReason: p.LastReason,
-		}
+		peer := statuspage.Peer{Peer: p, State: peerState(p, targets[p.Node])}
 		if t := targets[p.Node]; t != nil && t.Endpoint != nil {
 			peer.Tier = place.Tier(affinity.Place{Datacenter: t.Endpoint.Datacenter, Region: t.Endpoint.Region}).String()
 			states[p.Node] = peer.State
@@ -97,7 +90,7 @@ func (s *statusSource) focus(service *routing.Service) *statuspage.Focus {
 			joining[id] = true
 		}
 		for i := range f.Peers {
-			if joining[f.Peers[i].ID] && f.Peers[i].State == statuspage.Candidate {
+			if joining[f.Peers[i].Node] && f.Peers[i].State == statuspage.Candidate {
 				f.Peers[i].State = statuspage.Connecting
 			}
 		}

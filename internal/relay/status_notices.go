@@ -86,7 +86,7 @@ func serviceNotices(route *routing.Route, f *statuspage.Focus) (problems, warnin
 	if f.Ready == 0 {
 		return []statuspage.Notice{{
 			Severity: statuspage.Problem, Runbook: "no-endpoint",
-			Text: fmt.Sprintf("No worker takes requests of %s.", f.Name), Remedy: "Check the workers: worker services, and their health checks.",
+			Text: fmt.Sprintf("No worker takes requests of %s.", f.Service), Remedy: "Check the workers: worker services, and their health checks.",
 		}}, nil
 	}
 	tally := f.Ring.Tally()
@@ -99,7 +99,7 @@ func serviceNotices(route *routing.Route, f *statuspage.Focus) (problems, warnin
 	if tally.Below > 0 {
 		n := statuspage.Notice{
 			Severity: statuspage.Warning, Runbook: "too-few-relays",
-			Text: fmt.Sprintf("Of %d workers of %s, %d should have %d relays and %s fewer.", len(f.Ring.Workers), f.Name, tally.Below, f.Ring.Minimum, hasHave(tally.Below)),
+			Text: fmt.Sprintf("Of %d workers of %s, %d should have %d relays and %s fewer.", len(f.Ring.Workers), f.Service, tally.Below, f.Ring.Minimum, hasHave(tally.Below)),
 		}
 		if relays < f.Ring.Minimum {
 			n.Remedy = fmt.Sprintf("Only %d serve it: start at least %d more.", relays, f.Ring.Minimum-relays)
@@ -111,20 +111,20 @@ func serviceNotices(route *routing.Route, f *statuspage.Focus) (problems, warnin
 	if n := tally.States[statuspage.Unreachable]; n > 0 {
 		warnings = append(warnings, statuspage.Notice{
 			Severity: statuspage.Warning, Runbook: "endpoints-unreachable",
-			Text:   fmt.Sprintf("This relay cannot connect to %s of %s that the cluster has as alive.", workers(n), f.Name),
+			Text:   fmt.Sprintf("This relay cannot connect to %s of %s that the cluster has as alive.", workers(n), f.Service),
 			Remedy: "Check that the addresses that they advertise are reachable from here.",
 		})
 	}
 	if n := tally.States[statuspage.Evicted]; n > 0 {
 		warnings = append(warnings, statuspage.Notice{
 			Severity: statuspage.Warning, Runbook: "peers-evicted",
-			Text:   fmt.Sprintf("%s of %s evicted here, for failures or for being far slower than the others.", workers(n), f.Name),
+			Text:   fmt.Sprintf("%s of %s evicted here, for failures or for being far slower than the others.", workers(n), f.Service),
 			Remedy: "It is tried again automatically; the last column of the table shows the reason.",
 		})
 	}
 	if route.Plan != nil && route.Plan.Fallback() != "" {
 		warnings = append(warnings, statuspage.Notice{
-			Severity: statuspage.Warning, Text: fmt.Sprintf("%s is not planned as --strategy asks for: %s.", f.Name, route.Plan.Fallback()),
+			Severity: statuspage.Warning, Text: fmt.Sprintf("%s is not planned as --strategy asks for: %s.", f.Service, route.Plan.Fallback()),
 		})
 	}
 	return problems, warnings

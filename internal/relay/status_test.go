@@ -20,7 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/statuspage"
 )
 
-// Runs cover what is connected, and besides only workers that nobody plans for; two of
+// Runs cover the connected workers, and otherwise only workers that are in no plan; two of
 // them never touch.
 func TestRunsCoverExactlyWhatIsConnected(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -149,7 +149,7 @@ func TestThePageShowsWhatTheRelayDoes(t *testing.T) {
 		d = source.document(t.Context(), "")
 		return d.Focus != nil && len(d.Focus.Ring.Arcs) == 2 && d.Focus.Ring.Tally().States[statuspage.Active] == 3
 	})
-	if !d.Ready || d.ID != "r1" || d.Role != "relay" || len(d.Members) != 5 || d.Focus.Name != "echo" || d.Focus.Forwarding || len(d.Focus.Peers) != 3 {
+	if !d.Ready || d.ID != "r1" || d.Role != "relay" || len(d.Members) != 5 || d.Focus.Service != "echo" || d.Focus.Forwarding || len(d.Focus.Peers) != 3 {
 		t.Errorf("%+v", d)
 	}
 	if d.Focus.Peers[0].Tier == "" || d.Focus.Peers[0].State != statuspage.Active {

@@ -27,7 +27,7 @@ type Document struct {
 	Members []api.ListedMember
 
 	// Services are the services that a relay knows, by name. A worker has none.
-	Services []Service
+	Services []Row
 	// InFlight counts the requests in flight.
 	InFlight int64
 	// Focus is the service that the page shows in detail. Nil: none.
@@ -56,25 +56,18 @@ type Notice struct {
 	Runbook string
 }
 
-// Service is one row in the list of services.
-type Service struct {
-	Name string
+// Row is one row in the list of services.
+type Row struct {
+	api.ListedService
 	// Index is the index of this relay among those that serve the service, -1 if it
 	// forwards.
-	Index int
-	// Ready is how many of the Endpoints accept requests.
-	Ready, Endpoints int
-	// Range is the relay's range of workers; empty if there is none.
-	Range string
-	// Connects is how many workers the relay connects to.
-	Connects int
-	InFlight int64
+	Index    int
 	Strategy string
 }
 
 // Focus is one service in detail.
 type Focus struct {
-	Service
+	Row
 	// Role is a sentence about the role of this relay for the service.
 	Role string
 	// Ring has the workers and the relays that connect to them.
@@ -146,21 +139,7 @@ func (s PeerState) troubled() bool {
 
 // Peer is one worker or relay that this relay sends requests to.
 type Peer struct {
-	ID, Address string
-	State       PeerState
-	// Tier is its distance: same_dc, same_region, global; empty if unknown.
-	Tier string
-	// Weight is the share of this relay's traffic that it should get, 0 to 1.
-	Weight float64
-	// Latency is a moving average, 0 before the first answer.
-	Latency time.Duration
-	// InFlight counts the requests of this relay only.
-	InFlight int
-	Requests uint64
-	// ErrorRate is the share of failed recent requests, 0 to 1.
-	ErrorRate float64
-	// Score is the cost of one more request: lower is better.
-	Score float64
-	// LastReason is the reason of the last eviction; empty: there was none.
-	LastReason string
+	api.Peer
+	// State is the state that is most important for an operator.
+	State PeerState
 }

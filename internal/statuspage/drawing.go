@@ -298,10 +298,10 @@ func drawForwarding(peers []Peer, role string) drawing {
 		if p.State != Candidate {
 			d.Spokes = append(d.Spokes, spoke{Class: "spoke s-" + classOf(p.State), X: x, Y: y})
 		}
-		d.Marks = append(d.Marks, mark{ID: p.ID, Class: "mark c-relay s-" + classOf(p.State), Shape: shapes[p.State], X: x, Y: y, Size: 8, Title: fmt.Sprintf("%s: %s", p.ID, forwardState(p.State))})
+		d.Marks = append(d.Marks, mark{ID: p.Node, Class: "mark c-relay s-" + classOf(p.State), Shape: shapes[p.State], X: x, Y: y, Size: 8, Title: fmt.Sprintf("%s: %s", p.Node, forwardState(p.State))})
 		if len(shown) <= mostLabelled {
 			x, y := point(d.Radius+18, turn)
-			l := label{X: x, Y: y, Anchor: anchor(turn), Text: shorten(p.ID)}
+			l := label{X: x, Y: y, Anchor: anchor(turn), Text: shorten(p.Node)}
 			if p.State == Candidate {
 				l.Class = "faint"
 			}

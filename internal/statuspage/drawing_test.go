@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 func ringOf(n int, change func(i int, w *RingWorker)) Ring {
@@ -61,7 +63,7 @@ func TestEveryStateHasAShape(t *testing.T) {
 	}
 }
 
-// However many workers there are, what is drawn is bounded, and nothing that is wrong
+// However many workers there are, the drawing is bounded, and no fault
 // gets lost.
 func TestThousandsOfWorkersAreDrawnInSectorsThatShowTheWorst(t *testing.T) {
 	const n = 10_000
@@ -193,7 +195,7 @@ func TestArcsOfOthersAreLeftOutWhereThereIsNoRoom(t *testing.T) {
 func TestManyRelaysToForwardToAreCutToThoseThatAreConnected(t *testing.T) {
 	var peers []Peer
 	for i := range 500 {
-		peers = append(peers, Peer{ID: fmt.Sprint(i), State: Candidate})
+		peers = append(peers, Peer{Peer: api.Peer{Node: fmt.Sprint(i)}, State: Candidate})
 	}
 	peers[3].State, peers[400].State = Active, Backup
 	d := drawForwarding(peers, "gate")
@@ -205,7 +207,7 @@ func TestManyRelaysToForwardToAreCutToThoseThatAreConnected(t *testing.T) {
 func TestNumbersAreReadable(t *testing.T) {
 	for got, want := range map[string]string{
 		number(0): "0", number(999): "999", number(1000): "1,000", number(1234567): "1,234,567", number(-1000): "-1,000",
-		span(3, 3): "3", span(3, 4): "3 to 4", milliseconds(0): "–", milliseconds(1_234_567): "1.23", milliseconds(2_345_678_901): "2,346",
+		span(3, 3): "3", span(3, 4): "3 to 4", milliseconds(0): "–", milliseconds(1.234_567): "1.23", milliseconds(2_345.678_901): "2,346",
 		percent(0.0546): "5.5", score(math.Inf(1)): "–", score(12.345): "12.35", score(3e7): "3.0e+07",
 		age(-5): "< 1 min", age(59e9): "< 1 min", age(60e9): "1 min", age(3600e9): "1 h", age(47 * 3600e9): "47 h", age(72 * 3600e9): "3 d",
 		shorten("short"): "short", shorten("a-long-name-of-worker-17"): "…-of-worker-17",

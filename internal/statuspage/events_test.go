@@ -311,7 +311,7 @@ func gauge(t *testing.T, cfg Config, name string) (sum float64) {
 	return sum
 }
 
-// Over a real connection: goleak sees what is left when the server, or the client, ends.
+// Over a real connection: goleak sees the goroutines that remain when the server, or the client, ends.
 func TestTheStreamEndsWithTheServerAndWithTheClient(t *testing.T) {
 	for _, end := range []string{"server", "client"} {
 		t.Run(end, func(t *testing.T) {

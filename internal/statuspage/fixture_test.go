@@ -22,6 +22,10 @@ func member(id string, role membership.Role, state api.MemberState, addr string)
 	return api.ListedMember{Member: membership.Member{ID: id, Role: role, GossipAddr: addr}, State: state}
 }
 
+func listed(name string, ready, endpoints int, ranged string) api.ListedService {
+	return api.ListedService{ServiceSummary: api.ServiceSummary{Service: name, Endpoints: endpoints}, Ready: ready, RangeText: ranged}
+}
+
 // relayDocument is a relay with a service of n workers, of which it connects to the
 // first half.
 func relayDocument(n int) Document {
@@ -31,17 +35,22 @@ func relayDocument(n int) Document {
 		Members: []api.ListedMember{
 			member("relay-1", "relay", api.MemberAlive, "127.0.0.1:7400"), member("worker-lost", "worker", api.MemberFailed, "127.0.0.1:7401"),
 		},
-		Notices:  []Notice{{Severity: Warning, Text: "Something is odd.", Remedy: "Look.", Runbook: "alone"}},
-		Services: []Service{{Name: "echo", Index: 0, Ready: n, Endpoints: n, Range: fmt.Sprintf("[0..%d) of %d", n/2, n), Strategy: "p2c"}, {Name: "other", Index: -1, Ready: 1, Endpoints: 2, Strategy: "stable"}},
+		Notices: []Notice{{Severity: Warning, Text: "Something is odd.", Remedy: "Look.", Runbook: "alone"}},
+		Services: []Row{
+			{ListedService: listed("echo", n, n, fmt.Sprintf("[0..%d) of %d", n/2, n)), Strategy: "p2c"},
+			{ListedService: listed("other", 1, 2, ""), Index: -1, Strategy: "stable"},
+		},
 	}
-	f := &Focus{Service: d.Services[0], Role: "Served by 2 relays."}
+	f := &Focus{Row: d.Services[0], Role: "Served by 2 relays."}
 	f.Ring = Ring{Minimum: 3, Arcs: []Arc{{Relay: "relay-1", Self: true, Runs: []Run{{0, n / 2}}}, {Relay: "relay-2", Runs: []Run{{n / 2, n - n/2}}}}}
 	for i := range n {
 		id := fmt.Sprintf("w%d", i)
 		f.Ring.Workers = append(f.Ring.Workers, RingWorker{ID: id, State: Active, Relays: 3, Mine: i < n/2})
 		d.Members = append(d.Members, member(id, "worker", api.MemberAlive, "127.0.0.1:1"))
 		if i < n/2 {
-			f.Peers = append(f.Peers, Peer{ID: id, Address: "127.0.0.1:2", State: Active, Tier: "same_dc", Weight: 2 / float64(n), Latency: 1500 * time.Microsecond, InFlight: i})
+			f.Peers = append(f.Peers, Peer{State: Active, Peer: api.Peer{
+				Node: id, Address: "127.0.0.1:2", Weight: 2 / float64(n), EWMAms: 1.5, InFlight: i, PeerRelay: api.PeerRelay{Tier: "same_dc"},
+			}})
 		}
 	}
 	d.Focus = f
@@ -54,7 +63,11 @@ func gateDocument() Document {
 	d.ID, d.Role = "gate-1", "gate"
 	d.Members[0] = member("gate-1", "gate", api.MemberAlive, "127.0.0.1:7400")
 	d.Focus.Forwarding, d.Focus.Ring.Arcs = true, nil
-	d.Focus.Peers = []Peer{{ID: "relay-1", State: Active}, {ID: "relay-2", State: Backup}, {ID: "relay-3", State: Evicted, LastReason: "error_rate"}, {ID: "relay-4", State: Candidate}}
+	d.Focus.Peers = nil
+	for i, state := range []PeerState{Active, Backup, Evicted, Candidate} {
+		d.Focus.Peers = append(d.Focus.Peers, Peer{Peer: api.Peer{Node: fmt.Sprintf("relay-%d", i+1)}, State: state})
+	}
+	d.Focus.Peers[2].LastReason = "error_rate"
 	return d
 }
 

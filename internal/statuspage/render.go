@@ -209,9 +209,9 @@ func plural(n int, what string) string {
 }
 
 // milliseconds formats with the significant decimals only. No measurement is a dash.
-func milliseconds(d time.Duration) string {
-	switch ms := float64(d) / float64(time.Millisecond); {
-	case d == 0:
+func milliseconds(ms float64) string {
+	switch {
+	case ms == 0:
 		return "–"
 	case ms < 100:
 		return strconv.FormatFloat(ms, 'f', 2, 64)

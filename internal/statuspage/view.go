@@ -47,7 +47,7 @@ type view struct {
 	Document *Document
 	Version  string   // of the assets
 	Sections []markup // only for the whole page
-	Services rows[Service]
+	Services rows[Row]
 	Peers    rows[Peer]
 	Workers  rows[RingWorker]
 	Members  rows[api.ListedMember]
@@ -93,7 +93,7 @@ func newView(d *Document, q query, most int) *view {
 		return cmp.Or(cmp.Compare(place(a), place(b)), node.Natural(a.ID, b.ID))
 	})
 	v.Members = limit(members, q, most, func(m api.ListedMember) bool { return m.State != api.MemberAlive || m.ID == d.ID })
-	v.Services = limit(d.Services, q, most, func(s Service) bool { return s.Ready == 0 || v.Chosen(s.Name) })
+	v.Services = limit(d.Services, q, most, func(s Row) bool { return s.Ready == 0 || v.Chosen(s.Service) })
 	if f := d.Focus; f != nil {
 		v.Peers = limit(f.Peers, q, most, func(p Peer) bool { return p.State.troubled() })
 		v.Workers = limit(f.Ring.Workers, q, most, func(w RingWorker) bool { return w.State.troubled() || f.Ring.coverage(w) == "below" })
@@ -130,7 +130,7 @@ func (v *view) Gate() bool { return v.Document.Role == "gate" }
 
 // Chosen reports whether the page shows the service in detail.
 func (v *view) Chosen(service string) bool {
-	return v.Document.Focus != nil && v.Document.Focus.Name == service
+	return v.Document.Focus != nil && v.Document.Focus.Service == service
 }
 
 // Present counts the members that are alive.

@@ -65,7 +65,7 @@ func unchecked(t *testing.T, name string) Service {
 	return s
 }
 
-// relays hear what is offered.
+// relays hear the offer.
 type relays struct {
 	mu     sync.Mutex
 	heard  []map[string]advertise.Service
@@ -299,7 +299,7 @@ func TestACheckComesAndGoesWithoutAMomentOfAbsence(t *testing.T) {
 	mustReplace(t, o, i.service(t, "s", ""))
 	awaitProbe(t, o, "s", 2) // by then its first verdict counts
 	mustReplace(t, o, plain)
-	i.sick.Store(true) // which nobody asks about any more
+	i.sick.Store(true) // which is no longer checked
 	awaitForgotten(t, reg, "s")
 	r.await(t, "s")
 	if !r.always("s", 0) {
@@ -424,7 +424,7 @@ func TestRelaysAreSentToTheSidecarWhereItStandsInFront(t *testing.T) {
 	}
 }
 
-// Whatever happens at the same time, what the relays hear last is what is true.
+// Whatever happens at the same time, the relays hear the true state last.
 func TestTheLastNotificationIsTheLastState(t *testing.T) {
 	instances := []*instance{startInstance(t), startInstance(t), startInstance(t)}
 	o, r, _ := startOffering(t)

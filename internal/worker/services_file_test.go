@@ -114,7 +114,7 @@ func many(n int) string {
 
 // long is few enough services, with tags that take more than a record holds.
 func long() string {
-	tag := strings.Repeat("x", advertise.MaxTagBytes)
+	tag := strings.Repeat("x", 64)
 	tags := strings.TrimSuffix(strings.Repeat(tag+", ", 8), ", ")
 	var b strings.Builder
 	b.WriteString("services:\n")

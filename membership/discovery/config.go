@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// DefaultPort is the port of a seed without one.
-const DefaultPort = 7400
+// defaultPort is the port of a seed without one.
+const defaultPort = 7400
 
 // Config describes a Finder.
 type Config struct {
@@ -53,7 +53,7 @@ func (c Config) withDefaults() (Config, []Seed, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	c.DefaultPort = cmp.Or(c.DefaultPort, DefaultPort)
+	c.DefaultPort = cmp.Or(c.DefaultPort, defaultPort)
 	if len(c.Seeds) == 0 && !c.AllowNoSeeds {
 		bad("no seeds: give at least one, or allow none for a node that waits until another member joins it")
 	}

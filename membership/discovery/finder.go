@@ -32,7 +32,7 @@ type Finder struct {
 type view struct {
 	addrs []netip.AddrPort
 	given map[netip.AddrPort]uint64
-	seeds []SeedStatus
+	seeds []seedStatus
 	due   time.Time // when the first name must be looked up again; zero without names
 }
 
@@ -53,8 +53,8 @@ type knownAddr struct {
 	given  uint64 // the answer that first contained it, or contained it again
 }
 
-// SeedStatus is the state of one seed.
-type SeedStatus struct {
+// seedStatus is the state of one seed.
+type seedStatus struct {
 	// Seed is the seed.
 	Seed Seed
 	// Addrs are the current addresses of the seed, including excluded ones. Callers must not
@@ -83,7 +83,7 @@ func New(cfg Config) (*Finder, error) {
 	f := &Finder{cfg: cfg, gauge: newSeedsGauge(cfg.Registerer), turn: make(chan struct{}, 1), viewChanged: make(chan struct{}, 1)}
 	for _, seed := range seeds {
 		p := &place{seed: seed}
-		if seed.Kind == KindAddr {
+		if seed.Kind == kindAddr {
 			p.known = []knownAddr{{addr: seed.Addr}}
 		}
 		f.places = append(f.places, p)
@@ -103,9 +103,6 @@ func (f *Finder) Addrs() []netip.AddrPort { return slices.Clone(f.current.Load()
 // answer contains it. It is 0 for an address that is itself a seed and for one that is not
 // listed.
 func (f *Finder) Given(addr netip.AddrPort) uint64 { return f.current.Load().given[addr] }
-
-// Seeds returns the state of each seed.
-func (f *Finder) Seeds() []SeedStatus { return slices.Clone(f.current.Load().seeds) }
 
 // Resolver returns the resolver of the names, for its statistics and Invalidate.
 func (f *Finder) Resolver() *Resolver { return f.cfg.Resolver }
@@ -172,7 +169,7 @@ func (f *Finder) refresh(ctx context.Context, mode func(*place) Mode) error {
 	}
 	var wg sync.WaitGroup
 	for _, p := range f.places {
-		if p.seed.Kind != KindAddr {
+		if p.seed.Kind != kindAddr {
 			wg.Go(func() { f.resolve(ctx, p, mode(p)) })
 		}
 	}
@@ -234,7 +231,7 @@ func (f *Finder) resolve(ctx context.Context, p *place, mode Mode) {
 
 func (f *Finder) lookUp(ctx context.Context, seed Seed, mode Mode) (finding, error) {
 	var out finding
-	if seed.Kind == KindHost {
+	if seed.Kind == kindHost {
 		res, err := f.cfg.Resolver.LookupHost(ctx, seed.Name, mode)
 		for _, ip := range res.Addrs {
 			out.addrs = append(out.addrs, netip.AddrPortFrom(ip, seed.Port))
@@ -243,7 +240,7 @@ func (f *Finder) lookUp(ctx context.Context, seed Seed, mode Mode) (finding, err
 		out.until = res.until
 		return out, err
 	}
-	res, err := f.cfg.Resolver.LookupService(ctx, seed.Name, mode)
+	res, err := f.cfg.Resolver.lookupService(ctx, seed.Name, mode)
 	for _, target := range res.Targets {
 		for _, ip := range target.Addrs {
 			out.addrs = append(out.addrs, netip.AddrPortFrom(ip, target.Port))
@@ -293,7 +290,7 @@ func (f *Finder) publish() {
 	v := &view{given: make(map[netip.AddrPort]uint64)}
 	listed := make(map[netip.AddrPort]bool)
 	for _, p := range f.places {
-		status := SeedStatus{Seed: p.seed, Stale: p.stale, Err: p.err}
+		status := seedStatus{Seed: p.seed, Stale: p.stale, Err: p.err}
 		for _, k := range p.known {
 			status.Addrs = append(status.Addrs, k.addr)
 			v.given[k.addr] = max(v.given[k.addr], k.given)

@@ -41,6 +41,9 @@ func expect(t *testing.T, f *Finder, want ...string) {
 	}
 }
 
+// statuses returns the state of each seed.
+func (f *Finder) statuses() []seedStatus { return slices.Clone(f.current.Load().seeds) }
+
 func TestAddressSeedsAreThereAtOnceAndAlways(t *testing.T) {
 	g := newRig(t, nil)
 	f := g.newFinder(t, Config{Seeds: []string{"10.0.0.9:1", "relay.example", "[::1]:2", "10.0.0.9:1"}})
@@ -89,7 +92,7 @@ func TestANameThatFailsDoesNotStopTheRest(t *testing.T) { // HS-C14
 	if n := g.log.lines("a seed resolves again"); n != 1 {
 		t.Errorf("the recovery was said %d times", n)
 	}
-	for _, s := range f.Seeds() {
+	for _, s := range f.statuses() {
 		if ok := strings.HasPrefix(s.Seed.Name, "relay") || strings.HasPrefix(s.Seed.Name, "broken"); ok != (s.Err == nil) || ok != (len(s.Addrs) == 1) {
 			t.Errorf("status %+v", s)
 		}
@@ -137,7 +140,7 @@ func TestOnlyNewAnswersCountAgainstAnAddress(t *testing.T) {
 		}
 		expect(t, f, "10.0.0.2:7400", "10.0.0.1:7400")
 	}
-	if s := f.Seeds()[0]; !s.Stale || s.Err == nil {
+	if s := f.statuses()[0]; !s.Stale || s.Err == nil {
 		t.Errorf("status %+v, want stale with a reason", s)
 	}
 }
@@ -215,7 +218,7 @@ func TestARefreshEndsWithItsContext(t *testing.T) {
 	wg.Wait()
 	release()
 	expect(t, f, "10.0.0.1:7400")
-	if s := f.Seeds()[0]; s.Err != nil {
+	if s := f.statuses()[0]; s.Err != nil {
 		t.Errorf("a caller that went away was taken for a failure: %v", s.Err)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Pacer spreads probes of many addresses over time, so that a node that looks for the
+// pacer spreads probes of many addresses over time, so that a node that looks for the
 // cluster, or a thousand nodes simultaneously, cause no burst (HS-A15). The zero value has
 // the defaults.
-type Pacer struct {
+type pacer struct {
 	// Limit is how many probes run simultaneously. Default 10.
 	Limit int
 	// Timeout ends the context of one probe. Default 500 ms.
@@ -23,16 +23,16 @@ type Pacer struct {
 	Spread time.Duration
 }
 
-// ProbeAll is Pacer{}.ProbeAll: ten probes at a time, 500 ms each, starts spread over 100 ms.
+// ProbeAll is pacer{}.probeAll: ten probes at a time, 500 ms each, starts spread over 100 ms.
 func ProbeAll(ctx context.Context, addrs []netip.AddrPort, probe func(context.Context, netip.AddrPort) error) (reached []netip.AddrPort, errs map[netip.AddrPort]error) {
-	return Pacer{}.ProbeAll(ctx, addrs, probe)
+	return pacer{}.probeAll(ctx, addrs, probe)
 }
 
-// ProbeAll probes each address once and returns when every probe has ended. reached is in
+// probeAll probes each address once and returns when every probe has ended. reached is in
 // the order in which the addresses answered, the nearest first; errs has the error of each
 // of the others, never nil. The probe must return soon after its context ends. When ctx
 // ends, addresses not yet probed fail with its cause.
-func (p Pacer) ProbeAll(ctx context.Context, addrs []netip.AddrPort, probe func(context.Context, netip.AddrPort) error) (reached []netip.AddrPort, errs map[netip.AddrPort]error) {
+func (p pacer) probeAll(ctx context.Context, addrs []netip.AddrPort, probe func(context.Context, netip.AddrPort) error) (reached []netip.AddrPort, errs map[netip.AddrPort]error) {
 	limit := p.Limit
 	if limit <= 0 {
 		limit = 10

@@ -103,7 +103,7 @@ func TestAProbeEndsAfterHalfASecond(t *testing.T) { // HS-A15
 func TestTheNearestIsReachedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := many(5)
-		reached, _ := Pacer{Spread: -1}.ProbeAll(t.Context(), list, func(_ context.Context, a netip.AddrPort) error {
+		reached, _ := pacer{Spread: -1}.probeAll(t.Context(), list, func(_ context.Context, a netip.AddrPort) error {
 			time.Sleep(time.Duration(10-slices.Index(list, a)) * time.Millisecond)
 			return nil
 		})
@@ -135,21 +135,21 @@ func TestProbingEndsWithItsContext(t *testing.T) {
 
 func TestEveryPacerSettingChangesBehaviour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		run := func(p Pacer) time.Duration {
+		run := func(p pacer) time.Duration {
 			began := time.Now()
-			p.ProbeAll(t.Context(), many(20), func(ctx context.Context, _ netip.AddrPort) error { <-ctx.Done(); return ctx.Err() })
+			p.probeAll(t.Context(), many(20), func(ctx context.Context, _ netip.AddrPort) error { <-ctx.Done(); return ctx.Err() })
 			return time.Since(began)
 		}
-		if d := run(Pacer{Spread: -1}); d != time.Second { // two rounds of ten
+		if d := run(pacer{Spread: -1}); d != time.Second { // two rounds of ten
 			t.Errorf("defaults without a spread: %v", d)
 		}
-		if d := run(Pacer{Spread: -1, Limit: 5}); d != 2*time.Second {
+		if d := run(pacer{Spread: -1, Limit: 5}); d != 2*time.Second {
 			t.Errorf("Limit: %v", d)
 		}
-		if d := run(Pacer{Spread: -1, Timeout: time.Second}); d != 2*time.Second {
+		if d := run(pacer{Spread: -1, Timeout: time.Second}); d != 2*time.Second {
 			t.Errorf("Timeout: %v", d)
 		}
-		if d := run(Pacer{Spread: time.Hour}); d < 10*time.Minute {
+		if d := run(pacer{Spread: time.Hour}); d < 10*time.Minute {
 			t.Errorf("Spread: %v", d)
 		}
 	})

@@ -10,38 +10,38 @@ import (
 	"strings"
 )
 
-// Kind is how a seed is resolved to addresses.
-type Kind uint8
+// seedKind is how a seed is resolved to addresses.
+type seedKind uint8
 
 // The kinds of seed.
 const (
-	KindAddr    Kind = iota + 1 // an IP address: nothing to look up
-	KindHost                    // a host name: A and AAAA records
-	KindService                 // a service name: SRV records, each with its own port
+	kindAddr    seedKind = iota + 1 // an IP address: nothing to look up
+	kindHost                        // a host name: A and AAAA records
+	kindService                     // a service name: SRV records, each with its own port
 )
 
 // Seed is an address or name at which members may be found. Two seeds are equal if they
 // mean the same.
 type Seed struct {
 	// Kind determines which of the other fields are set.
-	Kind Kind
-	// Addr is the address of a KindAddr seed.
+	Kind seedKind
+	// Addr is the address of a kindAddr seed.
 	Addr netip.AddrPort
-	// Name is the lower-case name of a KindHost or KindService seed. With a trailing dot it is
+	// Name is the lower-case name of a kindHost or kindService seed. With a trailing dot it is
 	// looked up without the search list.
 	Name string
-	// Port is the port of a KindHost seed, 1 to 65535.
+	// Port is the port of a kindHost seed, 1 to 65535.
 	Port uint16
 }
 
 // String returns the seed in a form that ParseSeed accepts.
 func (s Seed) String() string {
 	switch s.Kind {
-	case KindAddr:
+	case kindAddr:
 		return s.Addr.String()
-	case KindHost:
+	case kindHost:
 		return "dns+" + s.Name + ":" + strconv.Itoa(int(s.Port))
-	case KindService:
+	case kindService:
 		return "srv+" + s.Name
 	}
 	return "no seed"
@@ -64,7 +64,7 @@ func parseSeed(text string, defaultPort uint16) (Seed, error) {
 			return Seed{}, errors.New("an SRV seed has no port: each record names its own")
 		}
 		name, err := checkServiceName(name)
-		return Seed{Kind: KindService, Name: name}, err
+		return Seed{Kind: kindService, Name: name}, err
 	}
 	rest, explicit := strings.CutPrefix(text, "dns+")
 	host, port, err := splitPort(rest, defaultPort)
@@ -84,7 +84,7 @@ func parseSeed(text string, defaultPort uint16) (Seed, error) {
 	if _, err := checkServiceName(name); err == nil {
 		return Seed{}, errors.New("for an SRV record write srv+ in front")
 	}
-	return Seed{Kind: KindHost, Name: name, Port: port}, nil
+	return Seed{Kind: kindHost, Name: name, Port: port}, nil
 }
 
 func addrSeed(ip netip.Addr, port uint16, explicit bool) (Seed, error) {
@@ -97,7 +97,7 @@ func addrSeed(ip netip.Addr, port uint16, explicit bool) (Seed, error) {
 	case ip.IsUnspecified(), ip.IsMulticast():
 		return Seed{}, errors.New("no host has this address")
 	}
-	return Seed{Kind: KindAddr, Addr: netip.AddrPortFrom(ip, port)}, nil
+	return Seed{Kind: kindAddr, Addr: netip.AddrPortFrom(ip, port)}, nil
 }
 
 // splitPort splits the port off; a bare IPv6 address has none.

@@ -9,19 +9,19 @@ import (
 func TestEveryFormOfSeedIsUnderstood(t *testing.T) {
 	ap := netip.MustParseAddrPort
 	for text, want := range map[string]Seed{
-		"10.0.0.1":                 {Kind: KindAddr, Addr: ap("10.0.0.1:9000")},
-		"10.0.0.1:7401":            {Kind: KindAddr, Addr: ap("10.0.0.1:7401")},
-		"::1":                      {Kind: KindAddr, Addr: ap("[::1]:9000")},
-		"[::1]":                    {Kind: KindAddr, Addr: ap("[::1]:9000")},
-		"[2001:db8::5]:7401":       {Kind: KindAddr, Addr: ap("[2001:db8::5]:7401")},
-		"[::ffff:10.0.0.1]:7401":   {Kind: KindAddr, Addr: ap("10.0.0.1:7401")},
-		"Relay-1":                  {Kind: KindHost, Name: "relay-1", Port: 9000},
-		"relay.example.com:7401":   {Kind: KindHost, Name: "relay.example.com", Port: 7401},
-		"relay.example.com.:7401":  {Kind: KindHost, Name: "relay.example.com.", Port: 7401},
-		"dns+relay.example.com":    {Kind: KindHost, Name: "relay.example.com", Port: 9000},
-		"dns+relay:7402":           {Kind: KindHost, Name: "relay", Port: 7402},
-		"srv+_gossip._udp.Relay.x": {Kind: KindService, Name: "_gossip._udp.relay.x"},
-		"srv+_gossip._tcp.relay":   {Kind: KindService, Name: "_gossip._tcp.relay"},
+		"10.0.0.1":                 {Kind: kindAddr, Addr: ap("10.0.0.1:9000")},
+		"10.0.0.1:7401":            {Kind: kindAddr, Addr: ap("10.0.0.1:7401")},
+		"::1":                      {Kind: kindAddr, Addr: ap("[::1]:9000")},
+		"[::1]":                    {Kind: kindAddr, Addr: ap("[::1]:9000")},
+		"[2001:db8::5]:7401":       {Kind: kindAddr, Addr: ap("[2001:db8::5]:7401")},
+		"[::ffff:10.0.0.1]:7401":   {Kind: kindAddr, Addr: ap("10.0.0.1:7401")},
+		"Relay-1":                  {Kind: kindHost, Name: "relay-1", Port: 9000},
+		"relay.example.com:7401":   {Kind: kindHost, Name: "relay.example.com", Port: 7401},
+		"relay.example.com.:7401":  {Kind: kindHost, Name: "relay.example.com.", Port: 7401},
+		"dns+relay.example.com":    {Kind: kindHost, Name: "relay.example.com", Port: 9000},
+		"dns+relay:7402":           {Kind: kindHost, Name: "relay", Port: 7402},
+		"srv+_gossip._udp.Relay.x": {Kind: kindService, Name: "_gossip._udp.relay.x"},
+		"srv+_gossip._tcp.relay":   {Kind: kindService, Name: "_gossip._tcp.relay"},
 	} {
 		if got, err := ParseSeed(text, 9000); err != nil || got != want {
 			t.Errorf("%q: got %+v, %v; want %+v", text, got, err, want)
@@ -86,7 +86,7 @@ func FuzzParseSeed(f *testing.F) {
 		if err != nil || again != seed {
 			t.Fatalf("%q became %q, which becomes %+v, %v", text, seed, again, err)
 		}
-		if seed.Kind == KindAddr && seed.Addr.Port() == 0 || seed.Kind == KindHost && seed.Port == 0 {
+		if seed.Kind == kindAddr && seed.Addr.Port() == 0 || seed.Kind == kindHost && seed.Port == 0 {
 			t.Fatalf("%q: no port", text)
 		}
 	})

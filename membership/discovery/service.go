@@ -24,8 +24,8 @@ type record struct {
 	priority, weight uint16
 }
 
-// Target is one SRV record with the addresses of its host.
-type Target struct {
+// target is one SRV record with the addresses of its host.
+type target struct {
 	// Host is the name of the target, in lower case, without the trailing dot.
 	Host string
 	// Port is the target's own port.
@@ -36,11 +36,11 @@ type Target struct {
 	Addrs []netip.Addr
 }
 
-// ServiceResult is the answer for a service name.
-type ServiceResult struct {
+// serviceResult is the answer for a service name.
+type serviceResult struct {
 	// Targets are in the order in which they should be tried: lowest priority first, and within
 	// one priority at random in proportion to weight, newly drawn at every call. Never empty.
-	Targets []Target
+	Targets []target
 	// Stale is true if a part of the answer is old because a new lookup failed.
 	Stale bool
 	// Reason is what is stale or missing, and why; nil if nothing is.
@@ -51,24 +51,24 @@ type ServiceResult struct {
 	until   time.Time // when a part of the answer must be looked up again, also after an error
 }
 
-// LookupService returns the targets of an SRV name such as _gossip._udp.example. Addresses
+// lookupService returns the targets of an SRV name such as _gossip._udp.example. Addresses
 // come from the additional section of the answer or from A and AAAA records. A target that
 // does not resolve is left out and listed in Reason; if none resolves, the lookup fails.
-func (r *Resolver) LookupService(ctx context.Context, name string, mode Mode) (ServiceResult, error) {
+func (r *Resolver) lookupService(ctx context.Context, name string, mode Mode) (serviceResult, error) {
 	checked, err := checkServiceName(name)
 	if err != nil {
-		return ServiceResult{}, fmt.Errorf("look up %.300q: %w", name, err)
+		return serviceResult{}, fmt.Errorf("look up %.300q: %w", name, err)
 	}
 	found, err := r.cached(ctx, question{name: checked, service: true}, mode, func(ctx context.Context) resolution {
 		return r.resolveService(ctx, checked)
 	})
 	if err != nil {
-		return ServiceResult{until: found.until}, err
+		return serviceResult{until: found.until}, err
 	}
 	return r.resolveTargets(ctx, checked, found, mode)
 }
 
-func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup, mode Mode) (ServiceResult, error) {
+func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup, mode Mode) (serviceResult, error) {
 	records := found.answer.records
 	until := found.until
 	var mu sync.Mutex // guards hosts, reasons and until, before wg is done
@@ -100,7 +100,7 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 	}
 	wg.Wait()
 
-	out := ServiceResult{Stale: found.stale != nil, serial: found.answer.serial, until: until}
+	out := serviceResult{Stale: found.stale != nil, serial: found.answer.serial, until: until}
 	var errs []error
 	if found.stale != nil {
 		errs = append(errs, fmt.Errorf("look up %q: %w", name, found.stale))
@@ -118,16 +118,16 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 		out.Stale = out.Stale || res.Stale
 		out.partial = out.partial || res.partial
 		out.serial = max(out.serial, res.serial)
-		out.Targets = append(out.Targets, Target{
+		out.Targets = append(out.Targets, target{
 			Host: strings.TrimSuffix(rec.host, "."), Port: rec.port, Priority: rec.priority, Weight: rec.weight, Addrs: res.Addrs,
 		})
 	}
 	out.Reason = errors.Join(errs...)
 	if ctx.Err() != nil && len(out.Targets) == 0 {
-		return ServiceResult{}, errGaveUp(ctx, name)
+		return serviceResult{}, errGaveUp(ctx, name)
 	}
 	if len(out.Targets) == 0 {
-		return ServiceResult{until: until}, fmt.Errorf("look up %q: none of its targets resolves: %w", name, out.Reason)
+		return serviceResult{until: until}, fmt.Errorf("look up %q: none of its targets resolves: %w", name, out.Reason)
 	}
 	return out, nil
 }

@@ -14,16 +14,16 @@ import (
 const gossip = "_gossip._udp.relay.example"
 
 // ports lists the ports of the targets in order.
-func ports(res ServiceResult) (out []uint16) {
+func ports(res serviceResult) (out []uint16) {
 	for _, target := range res.Targets {
 		out = append(out, target.Port)
 	}
 	return out
 }
 
-func (g *rig) service(t *testing.T, mode Mode) ServiceResult {
+func (g *rig) service(t *testing.T, mode Mode) serviceResult {
 	t.Helper()
-	res, err := g.LookupService(t.Context(), gossip, mode)
+	res, err := g.lookupService(t.Context(), gossip, mode)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +93,11 @@ func TestAServiceFailsWhenNoTargetResolves(t *testing.T) { // HS-C3, HS-C12
 		if c.record != "" {
 			g.server.records(gossip, "SRV", c.record)
 		}
-		if _, err := g.LookupService(t.Context(), gossip, UseCache); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), gossip) {
+		if _, err := g.lookupService(t.Context(), gossip, UseCache); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), gossip) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := g.LookupService(t.Context(), "relay.example", UseCache); err == nil {
+	if _, err := g.lookupService(t.Context(), "relay.example", UseCache); err == nil {
 		t.Error("a host name was looked up as a service")
 	}
 }

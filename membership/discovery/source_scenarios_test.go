@@ -62,7 +62,7 @@ func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 				t.Errorf("got %v, want the broken name and no other", err)
 			}
 			expect(t, both, "10.0.2.1:7400", "10.0.2.2:7400")
-			if s := both.Seeds(); s[0].Err == nil || s[1].Err != nil {
+			if s := both.statuses(); s[0].Err == nil || s[1].Err != nil {
 				t.Errorf("status %+v", s)
 			}
 		}},
@@ -87,7 +87,7 @@ func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 			many := f.newFinder(t, Config{Seeds: []string{"primary.test.local", "secondary.test.local", "tertiary.test.local", "primary.test.local"}})
 			mustRefresh(t, many)
 			expect(t, many, "10.0.4.1:7400", "10.0.4.2:7400", "10.0.4.3:7400", "10.0.4.4:7400")
-			if n := len(many.Seeds()); n != 3 {
+			if n := len(many.statuses()); n != 3 {
 				t.Errorf("%d seeds, want 3: one is there twice", n)
 			}
 		}},
@@ -139,7 +139,7 @@ func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 				}
 			}
 		}},
-		{"dns_srv_ports", func(t *testing.T) { // bites: the default port is nobody's
+		{"dns_srv_ports", func(t *testing.T) { // the default port belongs to no member
 			f := discoverService(t, "1 1 9001 a.example.", "1 1 9002 b.example.")
 			got := f.Addrs()
 			slices.SortFunc(got, netip.AddrPort.Compare)
@@ -150,7 +150,7 @@ func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 		{"dns_srv_fallback", func(t *testing.T) { // bites: the good target stands though another fails
 			f := discoverService(t, "1 1 9001 absent.example.", "2 1 9002 b.example.")
 			expect(t, f.Finder, "10.0.0.2:9002")
-			if s := f.Seeds()[0]; s.Err == nil || !strings.Contains(s.Err.Error(), "absent.example") {
+			if s := f.statuses()[0]; s.Err == nil || !strings.Contains(s.Err.Error(), "absent.example") {
 				t.Errorf("the status does not name the target that fails: %+v", s)
 			}
 		}},
@@ -168,7 +168,7 @@ func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 			f.server.set("alias.example", 60, "10.0.0.1")
 			f.server.records(gossip, "SRV", gossip+". 60 IN SRV 1 1 9001 a.example.", gossip+". 60 IN SRV 2 1 9001 alias.example.")
 			mustRefresh(t, mixed)
-			if got := mixed.Seeds()[1].Addrs; !slices.Equal(got, addrPorts("10.0.0.1:9001")) {
+			if got := mixed.statuses()[1].Addrs; !slices.Equal(got, addrPorts("10.0.0.1:9001")) {
 				t.Errorf("two targets with one address lead to %v", got)
 			}
 		}},
@@ -392,7 +392,7 @@ func judge(t *testing.T, rules func(*ResolverConfig), reason string, cases verdi
 		err := f.Refresh(t.Context())
 		var want []netip.AddrPort
 		if c.passes {
-			want = append(want, netip.AddrPortFrom(netip.MustParseAddr(c.addr).Unmap(), DefaultPort))
+			want = append(want, netip.AddrPortFrom(netip.MustParseAddr(c.addr).Unmap(), defaultPort))
 		}
 		if got := f.Addrs(); !slices.Equal(got, want) || (err == nil) != c.passes {
 			t.Errorf("%s at %s: listed %v, error %v; want passed %v", c.name, c.addr, got, err, c.passes)

@@ -128,7 +128,7 @@ func (a *Authority) Issue(claims Claims, validity time.Duration) (certPEM, keyPE
 
 // IssueKey is Issue with a key of the given type.
 func (a *Authority) IssueKey(keys KeyType, claims Claims, validity time.Duration) (certPEM, keyPEM []byte, err error) {
-	if err := claims.Validate(); err != nil {
+	if err := claims.validate(); err != nil {
 		return nil, nil, fmt.Errorf("issue a certificate: %w", err)
 	}
 	now := a.now()
@@ -141,7 +141,7 @@ func (a *Authority) IssueKey(keys KeyType, claims Claims, validity time.Duration
 			claims.Node, stamp(end), stamp(a.cert.NotAfter))
 	}
 	return a.sign(keys, &x509.Certificate{
-		Subject: pkix.Name{CommonName: claims.Node}, URIs: claims.URIs(),
+		Subject: pkix.Name{CommonName: claims.Node}, URIs: claims.uris(),
 		NotBefore: now.Add(-backdate), NotAfter: end,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})

@@ -24,7 +24,7 @@ type trust struct {
 // until is when the first certificate of the chain expires.
 func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) (until time.Time, err error) {
 	if len(presented) == 0 {
-		return until, &RefusalError{Field: ReasonNoCertificate, Cause: errors.New("none was shown; every member and client needs one")}
+		return until, &RefusalError{Field: reasonNoCertificate, Cause: errors.New("none was shown; every member and client needs one")}
 	}
 	leaf := presented[0]
 	intermediates := x509.NewCertPool()
@@ -42,20 +42,20 @@ func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) (until
 		}
 		return until, t.denied(leaf)
 	}
-	refusal := &RefusalError{Field: ReasonUnknownAuthority, Cause: err}
+	refusal := &RefusalError{Field: reasonUnknownAuthority, Cause: err}
 	if claims, err := FromCertificate(leaf); err == nil {
 		refusal.Node = claims.Node
 	}
 	var invalid x509.CertificateInvalidError
 	switch {
 	case t.now.After(leaf.NotAfter):
-		refusal.Field = ReasonExpired
+		refusal.Field = reasonExpired
 		refusal.Cause = fmt.Errorf("it ended at %s, %s ago; renew it", stamp(leaf.NotAfter), t.now.Sub(leaf.NotAfter).Round(time.Second))
 	case t.now.Before(leaf.NotBefore):
-		refusal.Field = ReasonNotYetValid
+		refusal.Field = reasonNotYetValid
 		refusal.Cause = fmt.Errorf("it begins at %s, in %s; check the clocks of both machines", stamp(leaf.NotBefore), leaf.NotBefore.Sub(t.now).Round(time.Second))
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
-		refusal.Field = ReasonKeyUsage
+		refusal.Field = reasonKeyUsage
 		refusal.Cause = fmt.Errorf("it is not issued for %s: %w", useName(use), err)
 	}
 	return until, refusal
@@ -95,7 +95,7 @@ func PeerClaims(state tls.ConnectionState) (Claims, error) {
 		return Claims{}, errors.New("the TLS handshake is not complete: call HandshakeContext first")
 	}
 	if len(state.PeerCertificates) == 0 {
-		return Claims{}, &RefusalError{Field: ReasonNoCertificate, Cause: errors.New("none was shown")}
+		return Claims{}, &RefusalError{Field: reasonNoCertificate, Cause: errors.New("none was shown")}
 	}
 	return FromCertificate(state.PeerCertificates[0])
 }
@@ -146,7 +146,7 @@ func Describe(cert *x509.Certificate, now time.Time) Info {
 		Authority: cert.IsCA, Key: keyName(cert.PublicKey),
 		NotBefore: cert.NotBefore.UTC(), NotAfter: cert.NotAfter.UTC(), Validity: Valid,
 		RemainingSeconds: int64(cert.NotAfter.Sub(now) / time.Second),
-		Fingerprint:      Fingerprint(cert),
+		Fingerprint:      fingerprint(cert),
 	}
 	switch {
 	case now.After(cert.NotAfter):
@@ -164,9 +164,9 @@ func Describe(cert *x509.Certificate, now time.Time) Info {
 	return info
 }
 
-// Fingerprint returns the SHA-256 of a certificate in hex, like `openssl x509 -fingerprint
+// fingerprint returns the SHA-256 of a certificate in hex, like `openssl x509 -fingerprint
 // -sha256` without the colons. It distinguishes two certificates of one member.
-func Fingerprint(cert *x509.Certificate) string {
+func fingerprint(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.Raw)
 	return hex.EncodeToString(sum[:])
 }

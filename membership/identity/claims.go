@@ -44,31 +44,31 @@ type Claims struct {
 	Node string `json:"node"`
 }
 
-// ClaimsError lists all problems of the claims of one certificate.
-type ClaimsError struct {
+// claimsError lists all problems of the claims of one certificate.
+type claimsError struct {
 	// Problems are in the order of the URIs, followed by what is missing. Never empty.
 	Problems []string
 }
 
 // Error lists all problems in one line.
-func (e *ClaimsError) Error() string {
+func (e *claimsError) Error() string {
 	return "the certificate does not identify its holder: " + strings.Join(e.Problems, "; ") +
 		" (wanted are the URI names ringway://role/…, ringway://cluster/…, ringway://env/…, ringway://node/… once each, and ringway://dc/… at most once)"
 }
 
 // FromCertificate reads the claims of a certificate. It does not check the signature or the
-// validity. The error is a [ClaimsError] with all problems.
+// validity. The error is a [claimsError] with all problems.
 func FromCertificate(cert *x509.Certificate) (Claims, error) {
 	if cert == nil {
 		return Claims{}, errors.New("no certificate to read claims from")
 	}
-	return FromURIs(cert.URIs)
+	return fromURIs(cert.URIs)
 }
 
-// FromURIs reads the claims from the URI names of a certificate. Exactly one role, cluster,
+// fromURIs reads the claims from the URI names of a certificate. Exactly one role, cluster,
 // environment and node and at most one datacenter are required. An unknown kind is refused
 // as well, because a misspelt datacenter must not count as none.
-func FromURIs(uris []*url.URL) (Claims, error) {
+func fromURIs(uris []*url.URL) (Claims, error) {
 	var problems []string
 	found := make(map[string]string, 5)
 	ours := 0
@@ -100,7 +100,7 @@ func FromURIs(uris []*url.URL) (Claims, error) {
 		}
 	}
 	if len(problems) > 0 {
-		return Claims{}, &ClaimsError{Problems: problems}
+		return Claims{}, &claimsError{Problems: problems}
 	}
 	return Claims{
 		Role: Role(found[kindRole]), Cluster: found[kindCluster], Environment: found[kindEnvironment],
@@ -127,7 +127,7 @@ func splitClaim(u *url.URL) (kind, value string, err error) {
 	if CheckName(value) != nil {
 		return u.Host, "", wrong("allowed are " + NameRule)
 	}
-	if u.Host == kindRole && !Role(value).Valid() {
+	if u.Host == kindRole && !Role(value).valid() {
 		return u.Host, "", wrong("unknown role; known are " + joinRoles(roles[:]))
 	}
 	return u.Host, value, nil
@@ -146,11 +146,11 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Validate reports all problems that would prevent a certificate with these claims from
+// validate reports all problems that would prevent a certificate with these claims from
 // being accepted.
-func (c Claims) Validate() error {
+func (c Claims) validate() error {
 	var errs []error
-	if !c.Role.Valid() {
+	if !c.Role.valid() {
 		errs = append(errs, fmt.Errorf("role %.80q: allowed are %s", c.Role, joinRoles(roles[:])))
 	}
 	for _, f := range []struct {
@@ -170,8 +170,8 @@ func (c Claims) Validate() error {
 	return errors.Join(errs...)
 }
 
-// URIs returns the URI names of a certificate with these claims. Call Validate first.
-func (c Claims) URIs() []*url.URL {
+// uris returns the URI names of a certificate with these claims. Call validate first.
+func (c Claims) uris() []*url.URL {
 	var uris []*url.URL
 	for _, p := range [...][2]string{
 		{kindRole, string(c.Role)}, {kindCluster, c.Cluster}, {kindEnvironment, c.Environment},
@@ -211,11 +211,11 @@ var roles = [...]Role{RoleClient, RoleGate, RoleRelay, RoleWorker}
 // Roles returns every role, in the order of the connection matrix.
 func Roles() []Role { return slices.Clone(roles[:]) }
 
-// Valid reports whether r is one of the four roles.
-func (r Role) Valid() bool { return r.index() >= 0 }
+// valid reports whether r is one of the four roles.
+func (r Role) valid() bool { return r.index() >= 0 }
 
 // Member reports whether r may take part in gossip: every role but client.
-func (r Role) Member() bool { return r.Valid() && r != RoleClient }
+func (r Role) Member() bool { return r.valid() && r != RoleClient }
 
 func (r Role) index() int { return slices.Index(roles[:], r) }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func TestClaimsAreReadFromTheURINames(t *testing.T) {
-	got, err := FromURIs(uris(t, "spiffe://example.org/x", "ringway://role/relay", "ringway://cluster/prod",
+	got, err := fromURIs(uris(t, "spiffe://example.org/x", "ringway://role/relay", "ringway://cluster/prod",
 		"ringway://env/eu", "ringway://dc/fra", "ringway://node/relay-7", "https://example.org/"))
 	if err != nil {
 		t.Fatal(err)
@@ -77,16 +77,16 @@ func TestAnythingButExactlyOneOfEachIsRefused(t *testing.T) {
 		"far too many":            {with(strings.Split(strings.Repeat("ringway://dc/fra ", 100), " ")[:100]...), "more than 32"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := FromURIs(uris(t, c.uris...))
+			got, err := fromURIs(uris(t, c.uris...))
 			if c.want == "" {
 				if err != nil {
 					t.Errorf("refused: %v", err)
 				}
 				return
 			}
-			var claimsErr *ClaimsError
+			var claimsErr *claimsError
 			if !errors.As(err, &claimsErr) {
-				t.Fatalf("error %v is no ClaimsError", err)
+				t.Fatalf("error %v is no claimsError", err)
 			}
 			if !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %q does not say %q", err, c.want)
@@ -100,8 +100,8 @@ func TestAnythingButExactlyOneOfEachIsRefused(t *testing.T) {
 
 // HS-B8: the error lists all that is wrong.
 func TestEveryMistakeOfACertificateIsNamedAtOnce(t *testing.T) {
-	_, err := FromURIs(uris(t, "ringway://role/boss", "ringway://role/relay", "ringway://dc/a", "ringway://dc/b", "ringway://zone/1", "ringway://node/-?x"))
-	var claimsErr *ClaimsError
+	_, err := fromURIs(uris(t, "ringway://role/boss", "ringway://role/relay", "ringway://dc/a", "ringway://dc/b", "ringway://zone/1", "ringway://node/-?x"))
+	var claimsErr *claimsError
 	if !errors.As(err, &claimsErr) {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestValidClaimsSurviveACertificate(t *testing.T) {
 	a := newAuthority(t)
 	rapid.Check(t, func(t *rapid.T) {
 		c := anyClaims(t)
-		if err := c.Validate(); err != nil {
+		if err := c.validate(); err != nil {
 			t.Fatal(err)
 		}
 		pem, _, err := a.Issue(c, 1e9)
@@ -158,10 +158,10 @@ func TestClaimsThatNoMemberWouldAcceptAreNotIssued(t *testing.T) {
 
 func checkAccepted(t *testing.T, c Claims) {
 	t.Helper()
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		t.Fatalf("accepted %+v: %v", c, err)
 	}
-	again, err := FromURIs(c.URIs())
+	again, err := fromURIs(c.uris())
 	if err != nil || again != c {
 		t.Fatalf("%+v came back as %+v, %v", c, again, err)
 	}
@@ -195,7 +195,7 @@ func FuzzClaimsFromURIs(f *testing.F) {
 				us = append(us, u)
 			}
 		}
-		c, err := FromURIs(us)
+		c, err := fromURIs(us)
 		if err == nil {
 			checkAccepted(t, c)
 			return

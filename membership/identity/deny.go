@@ -105,7 +105,7 @@ func (l denyList) denied(cert *x509.Certificate) error {
 	}
 	claims, _ := FromCertificate(cert) // without claims, only the serial number can match
 	refuse := func(what string) error {
-		return &RefusalError{Field: ReasonDenied, Node: claims.Node,
+		return &RefusalError{Field: reasonDenied, Node: claims.Node,
 			Cause: fmt.Errorf("%s is on the deny list; remove it there, or make a new certificate", what)}
 	}
 	serial := cert.SerialNumber.Text(16)

@@ -69,21 +69,21 @@ func TestADeniedCertificateIsRefusedInBothDirectionsWithoutARestart(t *testing.T
 		deny(t, f, list)
 		mustReload(t, self, true)
 		in, out := meet(t, asClient, server), meet(t, client, asServer)
-		for direction, err := range map[Direction]error{Inbound: in.server, Outbound: out.client} {
-			if got, _ := ReasonOf(err); got != want {
+		for direction, err := range map[direction]error{inbound: in.server, outbound: out.client} {
+			if got, _ := reasonOf(err); got != want {
 				t.Errorf("%q: %s it is refused as %q, want %q: %v", list, direction, got, want, err)
 			}
 		}
-		if got, _ := ReasonOf(self.Denied(stolen.current.Load().pair.Leaf)); got != want {
+		if got, _ := reasonOf(self.Denied(stolen.current.Load().pair.Leaf)); got != want {
 			t.Errorf("%q: Denied says %q", list, got)
 		}
 	}
 	expect("node relay-8\nserial 1", "")
-	expect("serial "+strings.ToUpper(stolen.Info().Serial), ReasonDenied)
-	expect("node relay-7", ReasonDenied)
+	expect("serial "+strings.ToUpper(stolen.Info().Serial), reasonDenied)
+	expect("node relay-7", reasonDenied)
 	expect("", "")
-	for _, d := range []Direction{Inbound, Outbound} {
-		if n := testutil.ToFloat64(self.metrics.refusals.WithLabelValues(string(d), string(ReasonDenied))); n != 2 {
+	for _, d := range []direction{inbound, outbound} {
+		if n := testutil.ToFloat64(self.metrics.refusals.WithLabelValues(string(d), string(reasonDenied))); n != 2 {
 			t.Errorf("counted %v %s", n, d)
 		}
 	}

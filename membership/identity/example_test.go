@@ -23,19 +23,19 @@ func ExamplePolicy() {
 	}
 	policy := source.Policy(identity.DataPlane)
 	peer := identity.Claims{Role: identity.RoleRelay, Cluster: "shop", Environment: "staging", Node: "relay-7"}
-	fmt.Println(policy.Check(peer, identity.Inbound))
+	fmt.Println(policy.Check(peer))
 	peer.Environment = "prod"
-	fmt.Println(policy.Check(peer, identity.Inbound))
+	fmt.Println(policy.Check(peer))
 	peer.Role = identity.RoleClient
-	fmt.Println(policy.Check(peer, identity.Inbound))
+	fmt.Println(policy.Check(peer))
 	// Output:
 	// environment mismatch: ours "prod", theirs "staging" (relay-7)
 	// <nil>
 	// connection not allowed: ours "worker", theirs "client": a client may connect to: gate, relay (relay-7)
 }
 
-func ExampleConnectionMatrix() {
-	fmt.Print(identity.ConnectionMatrix())
+func ExampleMatrixTable() {
+	fmt.Print(identity.MatrixTable())
 	// Output:
 	// initiator \ target  client  gate    relay     worker
 	// client              no      submit  submit    no

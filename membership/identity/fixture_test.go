@@ -51,7 +51,7 @@ func (a *Authority) forge(t testing.TB, c Claims, change func(*x509.Certificate)
 	t.Helper()
 	now := time.Now()
 	template := &x509.Certificate{
-		URIs: c.URIs(), NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour),
+		URIs: c.uris(), NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	if change != nil {

@@ -26,7 +26,7 @@ func (s *Source) ServerConfig(policy Policy, protocols ...string) *tls.Config {
 	config.ClientAuth = tls.RequestClientCert
 	verify := func(addr string) func(tls.ConnectionState) error {
 		return func(state tls.ConnectionState) error {
-			return s.admit(state, handshake{policy: policy, direction: Inbound, expected: Expected{Addr: addr}})
+			return s.admit(state, handshake{policy: policy, direction: inbound, expected: Expected{Addr: addr}})
 		}
 	}
 	config.VerifyConnection = verify("")
@@ -39,7 +39,7 @@ func (s *Source) ServerConfig(policy Policy, protocols ...string) *tls.Config {
 			c.VerifyConnection = verify(hello.Conn.RemoteAddr().String())
 		}
 		if w, ok := hello.Conn.(*watched); ok {
-			c.VerifyConnection = w.showing(c.VerifyConnection, Inbound)
+			c.VerifyConnection = w.showing(c.VerifyConnection, inbound)
 		}
 		return c, nil
 	}
@@ -86,7 +86,7 @@ func (s *Source) ClientConfig(policy Policy, expected Expected, protocols ...str
 	// the peer holds the key of its certificate.
 	config.InsecureSkipVerify = true
 	config.VerifyConnection = func(state tls.ConnectionState) error {
-		return s.admit(state, handshake{policy: policy, direction: Outbound, expected: expected})
+		return s.admit(state, handshake{policy: policy, direction: outbound, expected: expected})
 	}
 	return config
 }
@@ -103,7 +103,7 @@ func (s *Source) base(protocols []string) *tls.Config {
 // handshake is one connection to be checked.
 type handshake struct {
 	policy    Policy
-	direction Direction
+	direction direction
 	expected  Expected
 }
 
@@ -126,7 +126,7 @@ func (s *Source) admit(state tls.ConnectionState, e handshake) error {
 
 func (s *Source) judge(state tls.ConnectionState, e handshake) error {
 	use := x509.ExtKeyUsageServerAuth
-	if e.direction == Inbound {
+	if e.direction == inbound {
 		use = x509.ExtKeyUsageClientAuth
 	}
 	t := trust{material: s.current.Load(), now: s.cfg.Now()}
@@ -135,10 +135,10 @@ func (s *Source) judge(state tls.ConnectionState, e handshake) error {
 	}
 	claims, err := FromCertificate(state.PeerCertificates[0])
 	if err != nil {
-		return &RefusalError{Field: ReasonMalformed, Cause: err}
+		return &RefusalError{Field: reasonMalformed, Cause: err}
 	}
-	if err := e.policy.Check(claims, e.direction); err != nil {
+	if err := e.policy.check(claims, e.direction); err != nil {
 		return err
 	}
-	return e.expected.Check(claims)
+	return e.expected.check(claims)
 }

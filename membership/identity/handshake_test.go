@@ -22,7 +22,7 @@ func wantAlert(t *testing.T, err error) {
 	if err == nil || !strings.Contains(err.Error(), "remote error: tls: bad certificate") {
 		t.Errorf("the refused end sees %v, want the alert \"bad certificate\"", err)
 	}
-	if reason, ok := ReasonOf(err); ok {
+	if reason, ok := reasonOf(err); ok {
 		t.Errorf("the refused end knows the reason %s", reason)
 	}
 }
@@ -40,7 +40,7 @@ func TestEveryCellOfTheMatrixHoldsOverTLS(t *testing.T) {
 				from, to := initiators[i], targets[target]
 				server := to.ServerConfig(to.Policy(DataPlane))
 				client := from.ClientConfig(from.Policy(DataPlane), Expected{})
-				if _, ok := Allowed(i, target); ok {
+				if _, ok := allowed(i, target); ok {
 					m := meet(t, client, server)
 					if !m.succeeded() {
 						t.Fatalf("refused: %+v", m)
@@ -55,7 +55,7 @@ func TestEveryCellOfTheMatrixHoldsOverTLS(t *testing.T) {
 				}
 				// An honest initiator refuses by itself, before it shows its certificate.
 				m := meet(t, client, server)
-				if r := refusalOf(t, m.client); r.Field != ReasonMatrix || r.Ours != string(i) || r.Theirs != string(target) || r.Node != string(target)+"-t" {
+				if r := refusalOf(t, m.client); r.Field != reasonMatrix || r.Ours != string(i) || r.Theirs != string(target) || r.Node != string(target)+"-t" {
 					t.Errorf("the initiator says %v", r)
 				}
 				wantAlert(t, m.server)
@@ -66,7 +66,7 @@ func TestEveryCellOfTheMatrixHoldsOverTLS(t *testing.T) {
 					t.Errorf("the initiator's handshake fails: %v", m.client)
 				}
 				wantAlert(t, m.clientRead)
-				if r := refusalOf(t, m.server); r.Field != ReasonMatrix || r.Ours != string(target) || r.Theirs != string(i) ||
+				if r := refusalOf(t, m.server); r.Field != reasonMatrix || r.Ours != string(target) || r.Theirs != string(i) ||
 					r.Node != string(i)+"-i" || r.Addr != m.clientLocal {
 					t.Errorf("the target says %v", r)
 				}
@@ -106,28 +106,28 @@ func TestEveryKindOfBadCertificateIsRefusedWithItsReason(t *testing.T) {
 		outbound Reason // as a server of ours
 	}{
 		"good":                       {show: ours.forge(t, relay, nil)},
-		"other authority":            {show: other.forge(t, relay, nil), inbound: ReasonUnknownAuthority, outbound: ReasonUnknownAuthority},
-		"signed by a member":         {show: usurped, inbound: ReasonUnknownAuthority, outbound: ReasonUnknownAuthority},
-		"expired":                    {show: ours.forge(t, relay, validity(-2*time.Hour, -time.Hour)), inbound: ReasonExpired, outbound: ReasonExpired},
-		"not yet valid":              {show: ours.forge(t, relay, validity(time.Hour, 2*time.Hour)), inbound: ReasonNotYetValid, outbound: ReasonNotYetValid},
-		"only for servers":           {show: ours.forge(t, relay, usage(x509.ExtKeyUsageServerAuth)), inbound: ReasonKeyUsage},
-		"only for clients":           {show: ours.forge(t, relay, usage(x509.ExtKeyUsageClientAuth)), outbound: ReasonKeyUsage},
-		"for signing code":           {show: ours.forge(t, relay, usage(x509.ExtKeyUsageCodeSigning)), inbound: ReasonKeyUsage, outbound: ReasonKeyUsage},
-		"no names":                   {show: ours.forge(t, relay, func(c *x509.Certificate) { c.URIs = nil; c.DNSNames = []string{"relay"} }), inbound: ReasonMalformed, outbound: ReasonMalformed},
-		"no role":                    {show: ours.forge(t, relay, names("ringway://cluster/prod", "ringway://env/eu", "ringway://node/a")), inbound: ReasonMalformed, outbound: ReasonMalformed},
-		"two roles":                  {show: ours.forge(t, relay, func(c *x509.Certificate) { c.URIs = append(c.URIs, uris(t, "ringway://role/worker")...) }), inbound: ReasonMalformed, outbound: ReasonMalformed},
-		"unknown role":               {show: ours.forge(t, set(func(c *Claims) { c.Role = "manager" }), nil), inbound: ReasonMalformed, outbound: ReasonMalformed},
-		"malformed name":             {show: ours.forge(t, relay, func(c *x509.Certificate) { c.URIs = append(c.URIs, &url.URL{Scheme: scheme, Host: "dc"}) }), inbound: ReasonMalformed, outbound: ReasonMalformed},
-		"other cluster":              {show: ours.forge(t, set(func(c *Claims) { c.Cluster = "staging"; c.Environment = "us" }), nil), inbound: ReasonCluster, outbound: ReasonCluster},
-		"other environment":          {show: ours.forge(t, set(func(c *Claims) { c.Environment = "us" }), nil), inbound: ReasonEnvironment, outbound: ReasonEnvironment},
-		"not the node we dialled":    {show: ours.forge(t, relay, nil), expected: Expected{Node: "relay-8"}, outbound: ReasonNode},
-		"not the role it gossips":    {show: ours.forge(t, relay, nil), expected: Expected{Node: "relay-7", Role: RoleGate}, outbound: ReasonRole},
-		"not the place it gossips":   {show: ours.forge(t, relay, nil), expected: Expected{Datacenter: "ams"}, outbound: ReasonDatacenter},
-		"expired and of other names": {show: ours.forge(t, Claims{Role: "x"}, validity(-2*time.Hour, -time.Hour)), inbound: ReasonExpired, outbound: ReasonExpired},
+		"other authority":            {show: other.forge(t, relay, nil), inbound: reasonUnknownAuthority, outbound: reasonUnknownAuthority},
+		"signed by a member":         {show: usurped, inbound: reasonUnknownAuthority, outbound: reasonUnknownAuthority},
+		"expired":                    {show: ours.forge(t, relay, validity(-2*time.Hour, -time.Hour)), inbound: reasonExpired, outbound: reasonExpired},
+		"not yet valid":              {show: ours.forge(t, relay, validity(time.Hour, 2*time.Hour)), inbound: reasonNotYetValid, outbound: reasonNotYetValid},
+		"only for servers":           {show: ours.forge(t, relay, usage(x509.ExtKeyUsageServerAuth)), inbound: reasonKeyUsage},
+		"only for clients":           {show: ours.forge(t, relay, usage(x509.ExtKeyUsageClientAuth)), outbound: reasonKeyUsage},
+		"for signing code":           {show: ours.forge(t, relay, usage(x509.ExtKeyUsageCodeSigning)), inbound: reasonKeyUsage, outbound: reasonKeyUsage},
+		"no names":                   {show: ours.forge(t, relay, func(c *x509.Certificate) { c.URIs = nil; c.DNSNames = []string{"relay"} }), inbound: reasonMalformed, outbound: reasonMalformed},
+		"no role":                    {show: ours.forge(t, relay, names("ringway://cluster/prod", "ringway://env/eu", "ringway://node/a")), inbound: reasonMalformed, outbound: reasonMalformed},
+		"two roles":                  {show: ours.forge(t, relay, func(c *x509.Certificate) { c.URIs = append(c.URIs, uris(t, "ringway://role/worker")...) }), inbound: reasonMalformed, outbound: reasonMalformed},
+		"unknown role":               {show: ours.forge(t, set(func(c *Claims) { c.Role = "manager" }), nil), inbound: reasonMalformed, outbound: reasonMalformed},
+		"malformed name":             {show: ours.forge(t, relay, func(c *x509.Certificate) { c.URIs = append(c.URIs, &url.URL{Scheme: scheme, Host: "dc"}) }), inbound: reasonMalformed, outbound: reasonMalformed},
+		"other cluster":              {show: ours.forge(t, set(func(c *Claims) { c.Cluster = "staging"; c.Environment = "us" }), nil), inbound: reasonCluster, outbound: reasonCluster},
+		"other environment":          {show: ours.forge(t, set(func(c *Claims) { c.Environment = "us" }), nil), inbound: reasonEnvironment, outbound: reasonEnvironment},
+		"not the node we dialled":    {show: ours.forge(t, relay, nil), expected: Expected{Node: "relay-8"}, outbound: reasonNode},
+		"not the role it gossips":    {show: ours.forge(t, relay, nil), expected: Expected{Node: "relay-7", Role: RoleGate}, outbound: reasonRole},
+		"not the place it gossips":   {show: ours.forge(t, relay, nil), expected: Expected{Datacenter: "ams"}, outbound: reasonDatacenter},
+		"expired and of other names": {show: ours.forge(t, Claims{Role: "x"}, validity(-2*time.Hour, -time.Hour)), inbound: reasonExpired, outbound: reasonExpired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			self := sourceOf(t, ours, claimsOf(RoleRelay, "relay-1"))
-			refusals := func(d Direction, r Reason) float64 {
+			refusals := func(d direction, r Reason) float64 {
 				return testutil.ToFloat64(self.metrics.refusals.WithLabelValues(string(d), string(r)))
 			}
 
@@ -144,7 +144,7 @@ func TestEveryKindOfBadCertificateIsRefusedWithItsReason(t *testing.T) {
 				if r := refusalOf(t, m.server); r.Field != c.inbound || r.Addr != m.clientLocal {
 					t.Errorf("as a client: %v (%s, %s), want %s", r, r.Field, r.Addr, c.inbound)
 				}
-				if n := refusals(Inbound, c.inbound); n != 1 {
+				if n := refusals(inbound, c.inbound); n != 1 {
 					t.Errorf("counted %v inbound", n)
 				}
 			}
@@ -163,7 +163,7 @@ func TestEveryKindOfBadCertificateIsRefusedWithItsReason(t *testing.T) {
 				t.Errorf("as a server: %v (%s, %s), want %s", r, r.Field, r.Addr, c.outbound)
 			}
 			wantAlert(t, m.server)
-			if n := refusals(Outbound, c.outbound); n != 1 {
+			if n := refusals(outbound, c.outbound); n != 1 {
 				t.Errorf("counted %v outbound", n)
 			}
 		})
@@ -172,19 +172,19 @@ func TestEveryKindOfBadCertificateIsRefusedWithItsReason(t *testing.T) {
 
 func TestWhoShowsNoCertificateIsRefused(t *testing.T) {
 	self := sourceOf(t, newAuthority(t), claimsOf(RoleRelay, "relay-1"))
-	for _, mode := range []Mode{DataPlane, Gossip} {
+	for _, mode := range []Mode{DataPlane, gossip} {
 		m := meet(t, stranger(), self.ServerConfig(self.Policy(mode)))
 		if m.client != nil {
 			t.Errorf("the client's handshake fails: %v", m.client)
 		}
 		wantAlert(t, m.clientRead)
-		if r := refusalOf(t, m.server); r.Field != ReasonNoCertificate || r.Addr != m.clientLocal {
+		if r := refusalOf(t, m.server); r.Field != reasonNoCertificate || r.Addr != m.clientLocal {
 			t.Errorf("got %v", r)
 		}
 	}
 	// A server cannot do without in TLS; the check holds nevertheless.
-	err := self.admit(tls.ConnectionState{}, handshake{policy: self.Policy(DataPlane), direction: Outbound})
-	if r, ok := ReasonOf(err); !ok || r != ReasonNoCertificate {
+	err := self.admit(tls.ConnectionState{}, handshake{policy: self.Policy(DataPlane), direction: outbound})
+	if r, ok := reasonOf(err); !ok || r != reasonNoCertificate {
 		t.Errorf("got %v", err)
 	}
 }
@@ -234,12 +234,12 @@ func TestTheProtocolIsNegotiated(t *testing.T) {
 	a := newAuthority(t)
 	s := sourceOf(t, a, claimsOf(RoleRelay, "relay-1"))
 	c := sourceOf(t, a, claimsOf(RoleWorker, "worker-1"))
-	server := s.ServerConfig(s.Policy(Gossip), "ml/1", "adsync/1")
-	m := meet(t, c.ClientConfig(c.Policy(Gossip), Expected{}, "adsync/1"), server)
+	server := s.ServerConfig(s.Policy(gossip), "ml/1", "adsync/1")
+	m := meet(t, c.ClientConfig(c.Policy(gossip), Expected{}, "adsync/1"), server)
 	if !m.succeeded() || m.serverPeer.NegotiatedProtocol != "adsync/1" || m.clientPeer.NegotiatedProtocol != "adsync/1" {
 		t.Errorf("got %+v", m)
 	}
-	if m := meet(t, c.ClientConfig(c.Policy(Gossip), Expected{}, "other/1"), server); m.client == nil || m.server == nil {
+	if m := meet(t, c.ClientConfig(c.Policy(gossip), Expected{}, "other/1"), server); m.client == nil || m.server == nil {
 		t.Error("an unknown protocol is spoken")
 	}
 }
@@ -269,7 +269,7 @@ func TestIntermediatesThatThePeerShowsAreUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := meet(t, stranger(pair), self.ServerConfig(self.Policy(DataPlane)))
-	if r := refusalOf(t, m.server); r.Field != ReasonUnknownAuthority {
+	if r := refusalOf(t, m.server); r.Field != reasonUnknownAuthority {
 		t.Errorf("without its intermediate: %v", r)
 	}
 	pair.Certificate = append(pair.Certificate, below.cert.Raw)

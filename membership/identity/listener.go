@@ -135,7 +135,7 @@ func (l *Listener) admit(stranger *Stranger) {
 	if l.open.Err() != nil {
 		return // the listener is closing: not a refusal
 	}
-	if reason, ok := ReasonOf(err); ok {
+	if reason, ok := reasonOf(err); ok {
 		l.cfg.Refused.WithLabelValues(string(reason)).Inc()
 		l.warn(stranger, err)
 		return
@@ -168,17 +168,17 @@ func (l *Listener) warn(conn net.Conn, err error) {
 
 // Reasons why a connection was closed before its peer had proven its identity.
 const (
-	// StrangerTimeout: it took longer than the limit.
-	StrangerTimeout = "timeout"
-	// StrangersTooMany: a newer connection needed its place.
-	StrangersTooMany = "too_many"
-	// StrangersOfSource: a newer connection of the same source needed its place.
-	StrangersOfSource = "too_many_from_source"
+	// strangerTimeout: it took longer than the limit.
+	strangerTimeout = "timeout"
+	// strangersTooMany: a newer connection needed its place.
+	strangersTooMany = "too_many"
+	// strangersOfSource: a newer connection of the same source needed its place.
+	strangersOfSource = "too_many_from_source"
 )
 
 // StrangerReasons lists the reasons, for metrics.
 func StrangerReasons() []string {
-	return []string{StrangerTimeout, StrangersTooMany, StrangersOfSource}
+	return []string{strangerTimeout, strangersTooMany, strangersOfSource}
 }
 
 // StrangersConfig holds the limits of a set of Strangers. Zero values mean the defaults.
@@ -236,9 +236,9 @@ func (s *Strangers) Meet(conn net.Conn) *Stranger {
 	var gone *Stranger
 	switch {
 	case s.sources[one.source] >= s.cfg.PerSource:
-		gone = s.giveWay(StrangersOfSource, func(w *Stranger) bool { return w.source == one.source })
+		gone = s.giveWay(strangersOfSource, func(w *Stranger) bool { return w.source == one.source })
 	case len(s.waiting) >= s.cfg.Total:
-		gone = s.giveWay(StrangersTooMany, func(*Stranger) bool { return true })
+		gone = s.giveWay(strangersTooMany, func(*Stranger) bool { return true })
 	}
 	s.waiting = append(s.waiting, one)
 	s.sources[one.source]++
@@ -291,7 +291,7 @@ func (s *Strangers) remove(one *Stranger, reason string) bool {
 
 func (c *Stranger) expire() {
 	c.all.mu.Lock()
-	late := c.all.remove(c, StrangerTimeout)
+	late := c.all.remove(c, strangerTimeout)
 	c.all.mu.Unlock()
 	if late {
 		_ = c.Conn.Close()

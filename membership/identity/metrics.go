@@ -49,11 +49,11 @@ func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() fl
 			ConstLabels: prometheus.Labels{"kind": kind},
 		}, end)
 	}
-	for _, direction := range []Direction{Inbound, Outbound} {
+	for _, direction := range []direction{inbound, outbound} {
 		for _, reason := range reasons {
 			m.refusals.WithLabelValues(string(direction), string(reason))
 		}
-		for _, reason := range []Reason{ReasonDenied, ReasonExpired, ReasonUnknownAuthority} {
+		for _, reason := range []Reason{reasonDenied, reasonExpired, reasonUnknownAuthority} {
 			m.closed.WithLabelValues(string(direction), string(reason))
 		}
 	}

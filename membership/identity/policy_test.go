@@ -22,18 +22,18 @@ func TestClusterIsJudgedBeforeEnvironmentAndThatBeforeTheRole(t *testing.T) {
 		field        Reason
 		ours, theirs string
 	}{
-		{func() {}, ReasonCluster, "prod", "staging"},
-		{func() { peer.Cluster = "prod" }, ReasonEnvironment, "eu", "us"},
-		{func() { peer.Environment = "eu" }, ReasonMatrix, "worker", "client"},
+		{func() {}, reasonCluster, "prod", "staging"},
+		{func() { peer.Cluster = "prod" }, reasonEnvironment, "eu", "us"},
+		{func() { peer.Environment = "eu" }, reasonMatrix, "worker", "client"},
 	} {
 		step.fix()
-		r := refusalOf(t, p.Check(peer, Inbound))
+		r := refusalOf(t, p.Check(peer))
 		if r.Field != step.field || r.Ours != step.ours || r.Theirs != step.theirs || r.Node != "c" {
 			t.Errorf("got %+v, want %+v", r, step)
 		}
 	}
 	peer.Role = RoleRelay
-	if err := p.Check(peer, Inbound); err != nil {
+	if err := p.Check(peer); err != nil {
 		t.Error(err)
 	}
 }
@@ -41,12 +41,12 @@ func TestClusterIsJudgedBeforeEnvironmentAndThatBeforeTheRole(t *testing.T) {
 func TestBothEndsOfAConnectionAgreeOnTheMatrix(t *testing.T) {
 	for _, initiator := range Roles() {
 		for _, target := range Roles() {
-			_, want := Allowed(initiator, target)
+			_, want := allowed(initiator, target)
 			i, a := claimsOf(initiator, "i"), claimsOf(target, "a")
-			if got := (Policy{Self: i}).Check(a, Outbound) == nil; got != want {
+			if got := (Policy{Self: i}).check(a, outbound) == nil; got != want {
 				t.Errorf("%s opening to %s: %v, want %v", initiator, target, got, want)
 			}
-			if got := (Policy{Self: a}).Check(i, Inbound) == nil; got != want {
+			if got := (Policy{Self: a}).Check(i) == nil; got != want {
 				t.Errorf("%s opened by %s: %v, want %v", target, initiator, got, want)
 			}
 		}
@@ -56,11 +56,11 @@ func TestBothEndsOfAConnectionAgreeOnTheMatrix(t *testing.T) {
 func TestGossipIsOpenBetweenAnyTwoMembersOfOneCluster(t *testing.T) {
 	for _, ours := range Roles() {
 		for _, theirs := range Roles() {
-			for _, direction := range []Direction{Inbound, Outbound} {
-				err := Policy{Self: claimsOf(ours, "a"), Mode: Gossip}.Check(claimsOf(theirs, "b"), direction)
+			for _, direction := range []direction{inbound, outbound} {
+				err := Policy{Self: claimsOf(ours, "a"), Mode: gossip}.check(claimsOf(theirs, "b"), direction)
 				if want := ours != RoleClient && theirs != RoleClient; (err == nil) != want {
 					t.Errorf("%s with %s, %s: %v", ours, theirs, direction, err)
-				} else if err != nil && refusalOf(t, err).Field != ReasonRole {
+				} else if err != nil && refusalOf(t, err).Field != reasonRole {
 					t.Errorf("%s with %s: %v", ours, theirs, err)
 				}
 			}
@@ -69,7 +69,7 @@ func TestGossipIsOpenBetweenAnyTwoMembersOfOneCluster(t *testing.T) {
 	// HS-B6: never across environments, in any mode.
 	other := claimsOf(RoleRelay, "b")
 	other.Environment = "us"
-	if err := (Policy{Self: claimsOf(RoleRelay, "a"), Mode: Gossip}).Check(other, Inbound); refusalOf(t, err).Field != ReasonEnvironment {
+	if err := (Policy{Self: claimsOf(RoleRelay, "a"), Mode: gossip}).Check(other); refusalOf(t, err).Field != reasonEnvironment {
 		t.Error(err)
 	}
 }
@@ -77,7 +77,7 @@ func TestGossipIsOpenBetweenAnyTwoMembersOfOneCluster(t *testing.T) {
 func TestAListenerCanAdmitFewerRoles(t *testing.T) {
 	p := Policy{Self: claimsOf(RoleRelay, "a"), Only: []Role{RoleRelay, RoleGate}}
 	for role, want := range map[Role]bool{RoleRelay: true, RoleGate: true, RoleClient: false, RoleWorker: false} {
-		err := p.Check(claimsOf(role, "b"), Inbound)
+		err := p.Check(claimsOf(role, "b"))
 		if (err == nil) != want {
 			t.Errorf("%s: %v", role, err)
 		}
@@ -89,14 +89,14 @@ func TestAListenerCanAdmitFewerRoles(t *testing.T) {
 
 func TestTheZeroPolicyAndUnknownModesRefuseAllPeers(t *testing.T) {
 	for _, p := range []Policy{
-		{}, {Mode: Gossip}, {Self: claimsOf(RoleRelay, "a"), Mode: 7},
+		{}, {Mode: gossip}, {Self: claimsOf(RoleRelay, "a"), Mode: 7},
 		{Self: Claims{Role: RoleRelay, Environment: "eu"}}, {Self: Claims{Role: RoleRelay, Cluster: "prod"}},
 	} {
 		for _, peer := range []Claims{
 			{}, {Role: RoleRelay}, {Role: RoleRelay, Environment: "eu"}, {Role: RoleRelay, Cluster: "prod"}, claimsOf(RoleRelay, "b"),
 		} {
-			for _, d := range []Direction{Inbound, Outbound, ""} {
-				if p.Check(peer, d) == nil {
+			for _, d := range []direction{inbound, outbound, ""} {
+				if p.check(peer, d) == nil {
 					t.Errorf("%+v admits %+v", p, peer)
 				}
 			}
@@ -112,35 +112,35 @@ func TestWhatGossipSaysIsComparedWithTheCertificate(t *testing.T) {
 	}{
 		{Expected{}, ""},
 		{Expected{Node: "w-1", Role: RoleWorker, Datacenter: "fra"}, ""},
-		{Expected{Node: "w-2", Role: RoleRelay, Datacenter: "ams"}, ReasonNode},
-		{Expected{Node: "w-1", Role: RoleRelay, Datacenter: "ams"}, ReasonRole},
-		{Expected{Node: "w-1", Role: RoleWorker, Datacenter: "ams"}, ReasonDatacenter},
-		{Expected{Datacenter: "ams"}, ReasonDatacenter},
+		{Expected{Node: "w-2", Role: RoleRelay, Datacenter: "ams"}, reasonNode},
+		{Expected{Node: "w-1", Role: RoleRelay, Datacenter: "ams"}, reasonRole},
+		{Expected{Node: "w-1", Role: RoleWorker, Datacenter: "ams"}, reasonDatacenter},
+		{Expected{Datacenter: "ams"}, reasonDatacenter},
 	} {
-		err := c.expected.Check(peer)
+		err := c.expected.check(peer)
 		if c.want == "" {
 			if err != nil {
 				t.Errorf("%+v: %v", c.expected, err)
 			}
 			continue
 		}
-		if r := refusalOf(t, err); r.Field != c.want || !r.Disagreement() {
+		if r := refusalOf(t, err); r.Field != c.want {
 			t.Errorf("%+v: %v, want %s", c.expected, err, c.want)
 		}
 	}
 	peer.Datacenter = ""
-	if err := (Expected{Datacenter: "ams"}).Check(peer); err != nil {
+	if err := (Expected{Datacenter: "ams"}).check(peer); err != nil {
 		t.Errorf("a certificate without a datacenter disagrees: %v", err)
 	}
 }
 
 func TestARefusalReadsLikeThoseOfMembership(t *testing.T) {
 	for want, r := range map[string]*RefusalError{
-		`cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400)`:                                           {Field: ReasonCluster, Ours: "staging", Theirs: "prod", Node: "relay-7", Addr: "10.0.1.5:7400"},
-		`node mismatch: ours "a", theirs "b" (b)`:                                                                            {Field: ReasonNode, Ours: "a", Theirs: "b", Node: "b"},
-		`connection not allowed: ours "worker", theirs "client": a client may connect to: gate, relay (c-1, 10.0.1.5:50001)`: {Field: ReasonMatrix, Ours: "worker", Theirs: "client", Node: "c-1", Addr: "10.0.1.5:50001", Cause: errors.New("a client may connect to: gate, relay")},
-		`certificate refused: not yet valid: x (10.0.1.5:1)`:                                                                 {Field: ReasonNotYetValid, Addr: "10.0.1.5:1", Cause: errors.New("x")},
-		`certificate refused: no certificate: x`:                                                                             {Field: ReasonNoCertificate, Cause: errors.New("x")},
+		`cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400)`:                                           {Field: reasonCluster, Ours: "staging", Theirs: "prod", Node: "relay-7", Addr: "10.0.1.5:7400"},
+		`node mismatch: ours "a", theirs "b" (b)`:                                                                            {Field: reasonNode, Ours: "a", Theirs: "b", Node: "b"},
+		`connection not allowed: ours "worker", theirs "client": a client may connect to: gate, relay (c-1, 10.0.1.5:50001)`: {Field: reasonMatrix, Ours: "worker", Theirs: "client", Node: "c-1", Addr: "10.0.1.5:50001", Cause: errors.New("a client may connect to: gate, relay")},
+		`certificate refused: not yet valid: x (10.0.1.5:1)`:                                                                 {Field: reasonNotYetValid, Addr: "10.0.1.5:1", Cause: errors.New("x")},
+		`certificate refused: no certificate: x`:                                                                             {Field: reasonNoCertificate, Cause: errors.New("x")},
 	} {
 		if got := r.Error(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

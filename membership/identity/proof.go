@@ -179,13 +179,13 @@ func (s *Source) Recheck(c *Certified) error {
 
 // ended returns the refusal of an expired certificate.
 func ended(node string, until time.Time) *RefusalError {
-	return &RefusalError{Field: ReasonExpired, Node: node, Cause: fmt.Errorf("it, or an authority above it, ended at %s; renew it", stamp(until))}
+	return &RefusalError{Field: reasonExpired, Node: node, Cause: fmt.Errorf("it, or an authority above it, ended at %s; renew it", stamp(until))}
 }
 
 func (s *Source) certify(m *material, chain [][]byte) (leaf *x509.Certificate, until time.Time, err error) {
 	presented, err := parseChain(chain)
 	if err != nil {
-		return nil, until, &RefusalError{Field: ReasonMalformed, Cause: err}
+		return nil, until, &RefusalError{Field: reasonMalformed, Cause: err}
 	}
 	leaf = presented[0]
 	t := trust{material: m, now: s.cfg.Now()}
@@ -196,13 +196,13 @@ func (s *Source) certify(m *material, chain [][]byte) (leaf *x509.Certificate, u
 	}
 	claims, err := FromCertificate(leaf)
 	if err != nil {
-		return nil, until, &RefusalError{Field: ReasonMalformed, Cause: err}
+		return nil, until, &RefusalError{Field: reasonMalformed, Cause: err}
 	}
-	if err := (Policy{Self: m.claims, Mode: Gossip}).Check(claims, Inbound); err != nil {
+	if err := (Policy{Self: m.claims, Mode: gossip}).Check(claims); err != nil {
 		return nil, until, err
 	}
 	if err := signingKey(leaf.PublicKey); err != nil {
-		return nil, until, &RefusalError{Field: ReasonKeyUsage, Node: claims.Node, Cause: err}
+		return nil, until, &RefusalError{Field: reasonKeyUsage, Node: claims.Node, Cause: err}
 	}
 	return leaf, until, nil
 }

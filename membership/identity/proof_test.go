@@ -106,24 +106,24 @@ func TestOnlyAMemberOfOursWithAGoodCertificateIsCertified(t *testing.T) {
 	}{
 		"good":              {good, ""},
 		"with its root":     {append(slices.Clone(good), a.cert.Raw), ""},
-		"nothing":           {nil, ReasonMalformed},
-		"five":              {many, ReasonMalformed},
-		"too large":         {large, ReasonMalformed},
-		"no certificate":    {[][]byte{[]byte("hello")}, ReasonMalformed},
-		"cut short":         {[][]byte{good[0][:100]}, ReasonMalformed},
-		"other authority":   {other.forge(t, worker, nil).Certificate, ReasonUnknownAuthority},
-		"ended":             {a.forge(t, worker, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }).Certificate, ReasonExpired},
-		"not begun":         {a.forge(t, worker, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }).Certificate, ReasonNotYetValid},
-		"only for servers":  {a.forge(t, worker, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }).Certificate, ReasonKeyUsage},
-		"only for clients":  {a.forge(t, worker, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[1:] }).Certificate, ReasonKeyUsage},
-		"other cluster":     {a.forge(t, set(func(c *Claims) { c.Cluster = "staging" }), nil).Certificate, ReasonCluster},
-		"other environment": {a.forge(t, set(func(c *Claims) { c.Environment = "us" }), nil).Certificate, ReasonEnvironment},
-		"a client":          {a.forge(t, set(func(c *Claims) { c.Role = RoleClient }), nil).Certificate, ReasonRole},
-		"no claims":         {a.forge(t, worker, func(c *x509.Certificate) { c.URIs = nil }).Certificate, ReasonMalformed},
-		"the authority":     {[][]byte{a.cert.Raw}, ReasonMalformed},
+		"nothing":           {nil, reasonMalformed},
+		"five":              {many, reasonMalformed},
+		"too large":         {large, reasonMalformed},
+		"no certificate":    {[][]byte{[]byte("hello")}, reasonMalformed},
+		"cut short":         {[][]byte{good[0][:100]}, reasonMalformed},
+		"other authority":   {other.forge(t, worker, nil).Certificate, reasonUnknownAuthority},
+		"ended":             {a.forge(t, worker, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }).Certificate, reasonExpired},
+		"not begun":         {a.forge(t, worker, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }).Certificate, reasonNotYetValid},
+		"only for servers":  {a.forge(t, worker, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }).Certificate, reasonKeyUsage},
+		"only for clients":  {a.forge(t, worker, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[1:] }).Certificate, reasonKeyUsage},
+		"other cluster":     {a.forge(t, set(func(c *Claims) { c.Cluster = "staging" }), nil).Certificate, reasonCluster},
+		"other environment": {a.forge(t, set(func(c *Claims) { c.Environment = "us" }), nil).Certificate, reasonEnvironment},
+		"a client":          {a.forge(t, set(func(c *Claims) { c.Role = RoleClient }), nil).Certificate, reasonRole},
+		"no claims":         {a.forge(t, worker, func(c *x509.Certificate) { c.URIs = nil }).Certificate, reasonMalformed},
+		"the authority":     {[][]byte{a.cert.Raw}, reasonMalformed},
 	} {
 		c, err := us.Certify(test.chain)
-		if got, _ := ReasonOf(err); got != test.want || (err == nil) != (c != nil) || (err == nil) != (test.want == "") {
+		if got, _ := reasonOf(err); got != test.want || (err == nil) != (c != nil) || (err == nil) != (test.want == "") {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
@@ -134,7 +134,7 @@ func TestAKeyThatCannotSignStatementsIsRefusedAtLoadWithTheRemedy(t *testing.T) 
 		a := newAuthority(t)
 		content := func(c Claims) PEM {
 			der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-				SerialNumber: a.cert.SerialNumber, URIs: c.URIs(), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+				SerialNumber: a.cert.SerialNumber, URIs: c.uris(), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
 				ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 			}, a.cert, key.Public(), a.key)
 			if err != nil {
@@ -156,7 +156,7 @@ func TestAKeyThatCannotSignStatementsIsRefusedAtLoadWithTheRemedy(t *testing.T) 
 			t.Fatal(err)
 		}
 		_, err = sourceOf(t, a, claimsOf(RoleRelay, "relay-1")).Certify(pair.Certificate)
-		if r, _ := ReasonOf(err); r != ReasonKeyUsage {
+		if r, _ := reasonOf(err); r != reasonKeyUsage {
 			t.Errorf("%s: %v", name, err)
 		}
 		// A client says nothing in gossip: any key will do.
@@ -195,7 +195,7 @@ func TestACertifiedMemberCountsUntilItEndsIsDeniedOrItsAuthorityGoes(t *testing.
 	expect := func(step string, c *Certified, want Reason) {
 		t.Helper()
 		for range 2 { // judged, and remembered
-			if got, _ := ReasonOf(us.Recheck(c)); got != want {
+			if got, _ := reasonOf(us.Recheck(c)); got != want {
 				t.Errorf("%s: %s is refused as %q, want %q", step, c.Claims.Node, got, want)
 			}
 		}
@@ -206,8 +206,8 @@ func TestACertifiedMemberCountsUntilItEndsIsDeniedOrItsAuthorityGoes(t *testing.
 	deny(t, f, "node c\nserial "+bySerial.Serial)
 	mustReload(t, us, true)
 	expect("with a deny list", byOlder, "")
-	expect("with a deny list", denied, ReasonDenied)
-	expect("with a deny list", bySerial, ReasonDenied)
+	expect("with a deny list", denied, reasonDenied)
+	expect("with a deny list", bySerial, reasonDenied)
 	deny(t, f, "")
 	mustReload(t, us, true)
 	expect("with an empty list", denied, "")
@@ -215,10 +215,10 @@ func TestACertifiedMemberCountsUntilItEndsIsDeniedOrItsAuthorityGoes(t *testing.
 	second := issued(t, newer, claimsOf(RoleRelay, "relay-1"))
 	write(t, f, second)
 	mustReload(t, us, true)
-	expect("without the older authority", byOlder, ReasonUnknownAuthority)
+	expect("without the older authority", byOlder, reasonUnknownAuthority)
 	expect("without the older authority", byNewer, "")
 	now = now.Add(2 * time.Hour)
-	expect("two hours later", byNewer, ReasonExpired)
+	expect("two hours later", byNewer, reasonExpired)
 }
 
 func TestACertificateCountsNoLongerThanItsAuthority(t *testing.T) {
@@ -239,7 +239,7 @@ func TestACertificateCountsNoLongerThanItsAuthority(t *testing.T) {
 		t.Errorf("it ends at %s, its authority at %s", c.NotAfter, a.cert.NotAfter)
 	}
 	now = now.Add(2 * time.Hour)
-	if r, _ := ReasonOf(us.Recheck(c)); r != ReasonExpired {
+	if r, _ := reasonOf(us.Recheck(c)); r != reasonExpired {
 		t.Errorf("after the end of its authority it is refused as %q", r)
 	}
 }
@@ -255,7 +255,7 @@ func FuzzCertify(f *testing.F) {
 		c, err := us.Certify([][]byte{leaf, above})
 		if err == nil {
 			checkAccepted(t, c.Claims)
-		} else if _, ok := ReasonOf(err); !ok {
+		} else if _, ok := reasonOf(err); !ok {
 			t.Fatalf("a refusal without a reason: %v", err)
 		}
 	})

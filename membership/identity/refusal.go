@@ -12,34 +12,34 @@ type Reason string
 
 // The reasons.
 const (
-	// ReasonCluster and ReasonEnvironment: the peer belongs to another cluster.
-	ReasonCluster     Reason = "cluster"
-	ReasonEnvironment Reason = "environment"
-	// ReasonRole, ReasonDatacenter and ReasonNode: the certificate differs from what was expected,
+	// reasonCluster and reasonEnvironment: the peer belongs to another cluster.
+	reasonCluster     Reason = "cluster"
+	reasonEnvironment Reason = "environment"
+	// reasonRole, reasonDatacenter and reasonNode: the certificate differs from what was expected,
 	// for example from the member's gossip; or the role may not connect here at all.
-	ReasonRole       Reason = "role"
-	ReasonDatacenter Reason = "datacenter"
-	ReasonNode       Reason = "node"
-	// ReasonMatrix: the connection matrix does not list the connection.
-	ReasonMatrix Reason = "matrix"
-	// ReasonExpired and ReasonNotYetValid: the certificate is not valid now, or a clock is wrong.
-	ReasonExpired     Reason = "expired"
-	ReasonNotYetValid Reason = "not_yet_valid"
-	// ReasonUnknownAuthority: no chain leads to one of our authorities.
-	ReasonUnknownAuthority Reason = "unknown_authority"
-	// ReasonKeyUsage: the certificate is not for this side of a TLS connection.
-	ReasonKeyUsage Reason = "key_usage"
-	// ReasonNoCertificate: the peer has shown no certificate.
-	ReasonNoCertificate Reason = "no_certificate"
-	// ReasonDenied: the serial number or node is on our deny list.
-	ReasonDenied Reason = "denied"
-	// ReasonMalformed: the names in the certificate are not valid claims.
-	ReasonMalformed Reason = "malformed"
+	reasonRole       Reason = "role"
+	reasonDatacenter Reason = "datacenter"
+	reasonNode       Reason = "node"
+	// reasonMatrix: the connection matrix does not list the connection.
+	reasonMatrix Reason = "matrix"
+	// reasonExpired and reasonNotYetValid: the certificate is not valid now, or a clock is wrong.
+	reasonExpired     Reason = "expired"
+	reasonNotYetValid Reason = "not_yet_valid"
+	// reasonUnknownAuthority: no chain leads to one of our authorities.
+	reasonUnknownAuthority Reason = "unknown_authority"
+	// reasonKeyUsage: the certificate is not for this side of a TLS connection.
+	reasonKeyUsage Reason = "key_usage"
+	// reasonNoCertificate: the peer has shown no certificate.
+	reasonNoCertificate Reason = "no_certificate"
+	// reasonDenied: the serial number or node is on our deny list.
+	reasonDenied Reason = "denied"
+	// reasonMalformed: the names in the certificate are not valid claims.
+	reasonMalformed Reason = "malformed"
 )
 
 var reasons = [...]Reason{
-	ReasonCluster, ReasonEnvironment, ReasonRole, ReasonDatacenter, ReasonNode, ReasonMatrix,
-	ReasonExpired, ReasonNotYetValid, ReasonUnknownAuthority, ReasonKeyUsage, ReasonNoCertificate, ReasonDenied, ReasonMalformed,
+	reasonCluster, reasonEnvironment, reasonRole, reasonDatacenter, reasonNode, reasonMatrix,
+	reasonExpired, reasonNotYetValid, reasonUnknownAuthority, reasonKeyUsage, reasonNoCertificate, reasonDenied, reasonMalformed,
 }
 
 // Reasons lists all reasons, for metrics.
@@ -65,7 +65,7 @@ type RefusalError struct {
 func (e *RefusalError) Error() string {
 	var text string
 	switch {
-	case e.Field == ReasonMatrix:
+	case e.Field == reasonMatrix:
 		text = fmt.Sprintf("connection not allowed: ours %q, theirs %q", e.Ours, e.Theirs)
 		if e.Cause != nil {
 			text += ": " + e.Cause.Error()
@@ -87,15 +87,9 @@ func (e *RefusalError) Error() string {
 // Unwrap returns the cause for errors.Is and errors.As.
 func (e *RefusalError) Unwrap() error { return e.Cause }
 
-// Disagreement reports whether the certificate is valid but has another id, role or
-// datacenter than expected: the member's gossip is wrong.
-func (e *RefusalError) Disagreement() bool {
-	return e.Field == ReasonNode || e.Field == ReasonRole || e.Field == ReasonDatacenter
-}
-
-// ReasonOf returns the reason of a handshake's error, or false if it is not a refusal by
+// reasonOf returns the reason of a handshake's error, or false if it is not a refusal by
 // this process. A refusal by the peer arrives as a TLS alert and has no reason.
-func ReasonOf(err error) (Reason, bool) {
+func reasonOf(err error) (Reason, bool) {
 	var refusal *RefusalError
 	if !errors.As(err, &refusal) {
 		return "", false

@@ -238,7 +238,7 @@ func (s *Source) reloadCertificates(old *material) (*material, error) {
 	m.denyList, m.listed = old.denyList, old.listed
 	s.certificates = fileState{}
 	s.metrics.reloads.WithLabelValues(resultReplaced).Inc()
-	s.cfg.Logger.Info("certificates replaced", "fingerprint", Fingerprint(m.pair.Leaf), "not_after", stamp(m.pair.Leaf.NotAfter))
+	s.cfg.Logger.Info("certificates replaced", "fingerprint", fingerprint(m.pair.Leaf), "not_after", stamp(m.pair.Leaf.NotAfter))
 	return m, nil
 }
 
@@ -299,7 +299,7 @@ func (s *Source) warnOfEnd() {
 	case left < leaf.NotAfter.Sub(leaf.NotBefore)/5:
 		stage = "expires soon"
 	}
-	key := Fingerprint(leaf) + stage
+	key := fingerprint(leaf) + stage
 	if stage == "" || key == s.warned {
 		return
 	}
@@ -329,7 +329,7 @@ func (s *Source) Client(conn net.Conn, config *tls.Config) *tls.Conn {
 		w = &watched{Conn: conn, registry: &s.connections}
 	}
 	config = config.Clone()
-	config.VerifyConnection = w.showing(config.VerifyConnection, Outbound)
+	config.VerifyConnection = w.showing(config.VerifyConnection, outbound)
 	return tls.Client(w, config)
 }
 
@@ -356,7 +356,7 @@ type watched struct {
 
 	// The certificates of the peer; set once, after the handshake has succeeded.
 	presented []*x509.Certificate
-	direction Direction
+	direction direction
 	judged    standing // guarded by Source.reload
 }
 
@@ -368,7 +368,7 @@ type registry struct {
 }
 
 // showing wraps verify: if verify succeeds, it begins to watch the connection.
-func (w *watched) showing(verify func(tls.ConnectionState) error, direction Direction) func(tls.ConnectionState) error {
+func (w *watched) showing(verify func(tls.ConnectionState) error, direction direction) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
 		err := verify(state)
 		if err == nil {
@@ -381,7 +381,7 @@ func (w *watched) showing(verify func(tls.ConnectionState) error, direction Dire
 // show begins to watch, unless the connection was closed in the meantime. Because of the
 // zero standing, the next check examines the connection: the deny list may have changed
 // since the handshake.
-func (w *watched) show(presented []*x509.Certificate, direction Direction) {
+func (w *watched) show(presented []*x509.Certificate, direction direction) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
 	if w.closed {
@@ -446,7 +446,7 @@ func (s *Source) judgeOpen() {
 func (t trust) judgeAgain(w *watched) *RefusalError {
 	if w.judged.until.IsZero() || w.judged.trusts != t.trusts {
 		use := x509.ExtKeyUsageServerAuth
-		if w.direction == Inbound {
+		if w.direction == inbound {
 			use = x509.ExtKeyUsageClientAuth
 		}
 		until, err := t.check(w.presented, use)

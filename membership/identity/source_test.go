@@ -140,14 +140,14 @@ func TestANewCertificateIsUsedWithoutDroppingAConnection(t *testing.T) {
 		t.Fatal("the old certificate is still in use")
 	}
 	echo("after")
-	if got := Fingerprint(open.ConnectionState().PeerCertificates[0]); got != old {
+	if got := fingerprint(open.ConnectionState().PeerCertificates[0]); got != old {
 		t.Errorf("the open connection changed its certificate to %s", got)
 	}
 	// The same configurations, made before the change.
-	if m := meet(t, toSelf, server); !m.succeeded() || Fingerprint(m.clientPeer.PeerCertificates[0]) != renewed {
+	if m := meet(t, toSelf, server); !m.succeeded() || fingerprint(m.clientPeer.PeerCertificates[0]) != renewed {
 		t.Errorf("as a server the old certificate is shown: %v", m.client)
 	}
-	if m := meet(t, asClient, peer.ServerConfig(peer.Policy(DataPlane))); !m.succeeded() || Fingerprint(m.serverPeer.PeerCertificates[0]) != renewed {
+	if m := meet(t, asClient, peer.ServerConfig(peer.Policy(DataPlane))); !m.succeeded() || fingerprint(m.serverPeer.PeerCertificates[0]) != renewed {
 		t.Errorf("as a client the old certificate is shown: %v", m.server)
 	}
 	if n := testutil.ToFloat64(self.metrics.reloads.WithLabelValues(resultReplaced)); n != 1 {
@@ -347,7 +347,7 @@ func TestTimeIsTheCallers(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		_, client := handshake()
-		if r, _ := ReasonOf(client); r != ReasonExpired {
+		if r, _ := reasonOf(client); r != reasonExpired {
 			t.Errorf("two hours later: %v", client)
 		}
 	})

@@ -56,7 +56,7 @@ func TestTheOldestSilentOneGivesWay(t *testing.T) {
 	if stays(silent[0]) || !stays(busy) || !stays(silent[1]) || !stays(silent[2]) || !stays(fresh) {
 		t.Errorf("not the oldest silent one went: %t %t %t %t %t", stays(busy), stays(silent[0]), stays(silent[1]), stays(silent[2]), stays(fresh))
 	}
-	if reason := silent[0].Leave(); reason != StrangersTooMany {
+	if reason := silent[0].Leave(); reason != strangersTooMany {
 		t.Errorf("it was told %q", reason)
 	}
 	if reason := fresh.Leave(); reason != "" {
@@ -115,7 +115,7 @@ func TestAStrangerHasSoMuchTimeAndNoMore(t *testing.T) {
 			t.Errorf("ended as %q after 2 s", reason)
 		}
 		time.Sleep(2 * time.Second)
-		if stays(slow) || slow.Leave() != StrangerTimeout {
+		if stays(slow) || slow.Leave() != strangerTimeout {
 			t.Error("it stays for longer than the limit")
 		}
 		if !stays(quick) {

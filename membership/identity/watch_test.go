@@ -54,7 +54,7 @@ func dialled(t *testing.T, addr string, secure func(net.Conn) *tls.Conn) *tls.Co
 	return conn
 }
 
-// open reports whether what is sent on the connection still comes back.
+// open reports whether the connection still echoes data.
 func open(conn net.Conn) bool {
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	_, err := conn.Write([]byte{'?'})
@@ -66,13 +66,13 @@ func open(conn net.Conn) bool {
 
 func TestAnOpenConnectionIsClosedOnceTheCertificateOfTheOtherEndNoLongerCounts(t *testing.T) {
 	for name, end := range map[Reason]func(t *testing.T, f Files, now *time.Time, older, newer *Authority){
-		ReasonDenied: func(t *testing.T, f Files, _ *time.Time, _, _ *Authority) { deny(t, f, "node a") },
-		ReasonUnknownAuthority: func(t *testing.T, f Files, _ *time.Time, _, newer *Authority) {
+		reasonDenied: func(t *testing.T, f Files, _ *time.Time, _, _ *Authority) { deny(t, f, "node a") },
+		reasonUnknownAuthority: func(t *testing.T, f Files, _ *time.Time, _, newer *Authority) {
 			if err := os.WriteFile(f.Authorities, newer.CertificatePEM(), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		},
-		ReasonExpired: func(_ *testing.T, _ Files, now *time.Time, _, _ *Authority) { *now = now.Add(90 * time.Minute) },
+		reasonExpired: func(_ *testing.T, _ Files, now *time.Time, _, _ *Authority) { *now = now.Add(90 * time.Minute) },
 	} {
 		t.Run(string(name), func(t *testing.T) {
 			older, newer := newAuthority(t), newAuthority(t)
@@ -128,7 +128,7 @@ func TestAnOpenConnectionIsClosedOnceTheCertificateOfTheOtherEndNoLongerCounts(t
 			if !open(keptIn) || !open(keptOut) {
 				t.Error("the other member's connection was closed, too")
 			}
-			for _, d := range []Direction{Inbound, Outbound} {
+			for _, d := range []direction{inbound, outbound} {
 				if n := testutil.ToFloat64(self.metrics.closed.WithLabelValues(string(d), string(name))); n != 1 {
 					t.Errorf("%s counted %v times", d, n)
 				}
@@ -178,7 +178,7 @@ func TestWhatIsClosedIsWatchedNoLonger(t *testing.T) {
 		left, _ := net.Pipe()
 		w := self.Watch(left).(*watched)
 		_ = w.Close()
-		w.show(nil, Inbound)
+		w.show(nil, inbound)
 		if watching() != 0 {
 			t.Error("watched after its end")
 		}

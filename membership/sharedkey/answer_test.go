@@ -23,7 +23,7 @@ func TestAnAnswerArrivesAsItWasSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, epoch := got.Key.GeneratedBy()
+	id, epoch := got.Key.generatedBy()
 	if !got.Key.Equal(sent.Key) || id != "relay-1" || epoch != math.MaxUint64 || len(got.Retired) != 2 {
 		t.Fatalf("got %+v", got)
 	}
@@ -36,7 +36,7 @@ func TestAnAnswerArrivesAsItWasSent(t *testing.T) {
 
 func TestTheLargestAnswerFits(t *testing.T) {
 	large := func(seed byte) Key {
-		return newKey(bytes.Repeat(material(seed), MaxSecret/MinSecret), strings.Repeat("\"", maxGenerator), math.MaxUint64)
+		return newKey(bytes.Repeat(material(seed), maxSecret/minSecret), strings.Repeat("\"", maxGenerator), math.MaxUint64)
 	}
 	a := Answer{Key: large(0)}
 	for i := range maxRetired {
@@ -128,7 +128,7 @@ func FuzzDecodeAnswer(f *testing.F) {
 			}
 			return
 		}
-		if n := len(a.Key.body().material); n < MinSecret || n > MaxSecret || len(a.Retired) > maxRetired {
+		if n := len(a.Key.body().material); n < minSecret || n > maxSecret || len(a.Retired) > maxRetired {
 			t.Fatalf("a key of %d bytes, %d retired", n, len(a.Retired))
 		}
 		body, err := encodeAnswer("l", a)

@@ -25,7 +25,7 @@ type cluster struct {
 
 func (c *cluster) Snapshot() *membership.Snapshot { return c.Load() }
 
-// valid is a configuration that New takes, of a relay that nobody answers.
+// valid is a configuration that New takes, of a relay that gets no answer.
 func valid() Config {
 	cfg := DefaultConfig()
 	cfg.ID, cfg.Epoch, cfg.Role = "relay-2", 2, membership.RoleRelay
@@ -114,10 +114,10 @@ func TestEachStepOfTheCascadeComesAfterTheOneBefore(t *testing.T) { // NG-1
 		change func(*Config)
 		peer   bool
 	}{
-		{SourceValue, func(c *Config) { c.Value, c.File = value, file }, true},
-		{SourceFile, func(c *Config) { c.File = file }, true},
-		{SourcePeer, func(*Config) {}, true},
-		{SourceGenerated, func(*Config) {}, false},
+		{sourceValue, func(c *Config) { c.Value, c.File = value, file }, true},
+		{sourceFile, func(c *Config) { c.File = file }, true},
+		{sourcePeer, func(*Config) {}, true},
+		{sourceGenerated, func(*Config) {}, false},
 	} {
 		t.Run(string(step.want), func(t *testing.T) {
 			inFleet(t, func(t *testing.T, f *fleet) {

@@ -170,7 +170,7 @@ func (f *httpFetch) fetch(ctx context.Context, m membership.Member) (Answer, err
 	nonce := make([]byte, nonceBytes)
 	if f.seal != nil {
 		_, _ = rand.Read(nonce) // never fails
-		req.Header.Set(NonceHeader, hex.EncodeToString(nonce))
+		req.Header.Set(nonceHeader, hex.EncodeToString(nonce))
 	}
 	client := *f.client(m)
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

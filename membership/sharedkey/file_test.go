@@ -106,13 +106,13 @@ func TestAFileMayAppearChangeAndGoWhileTheRelayRuns(t *testing.T) { // NG-2: mis
 		}
 		f.boot("relay-2")
 		time.Sleep(time.Minute)
-		if s := r.keeper.Status(); s.Source != SourceGenerated {
+		if s := r.keeper.Status(); s.Source != sourceGenerated {
 			t.Fatalf("without the file: %+v", s)
 		}
 		generated := r.keeper.Sign([]byte("m"))
 
 		write(hex.EncodeToString(material(1)))
-		if s := r.keeper.Status(); s.Source != SourceFile || !s.Key.Equal(newKey(material(1), "", 0)) {
+		if s := r.keeper.Status(); s.Source != sourceFile || !s.Key.Equal(newKey(material(1), "", 0)) {
 			t.Fatalf("with the file: %+v", s)
 		}
 		f.oneKey() // relay-2 has no file and follows
@@ -150,7 +150,7 @@ func TestAFileThatAppearsDuringTheAttemptsEndsThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if s := r.keeper.Status(); s.Source != SourceFile {
+		if s := r.keeper.Status(); s.Source != sourceFile {
 			t.Fatalf("status %+v, %v", s, r.keeper.Ready())
 		}
 	})

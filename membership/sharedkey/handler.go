@@ -14,8 +14,8 @@ import (
 const (
 	// Path is where Handler is served on the peer listener.
 	Path = "/ringway/v1/shared-key"
-	// NonceHeader contains the asker's nonce, 32 bytes in hex, if answers are sealed.
-	NonceHeader = "Ringway-Nonce"
+	// nonceHeader contains the asker's nonce, 32 bytes in hex, if answers are sealed.
+	nonceHeader = "Ringway-Nonce"
 )
 
 // Results of the answers counter.
@@ -73,9 +73,9 @@ func (k *Keeper) admit(r *http.Request) (nonce []byte, refusal string) {
 			return nil, "not authorised: " + err.Error()
 		}
 	case k.cfg.sealing():
-		nonce, err := hex.DecodeString(r.Header.Get(NonceHeader))
+		nonce, err := hex.DecodeString(r.Header.Get(nonceHeader))
 		if err != nil || len(nonce) != nonceBytes {
-			return nil, "answers are sealed here: send " + NonceHeader + " with 32 bytes in hex"
+			return nil, "answers are sealed here: send " + nonceHeader + " with 32 bytes in hex"
 		}
 		return nonce, ""
 	}
@@ -143,7 +143,7 @@ const (
 	answerFormat = 1
 	noKeyYet     = "no key yet"
 	// maxAnswer limits how many bytes of an answer are read: the largest answer, with 9 keys of
-	// MaxSecret in hex and sealed in base64, stays below 14 KiB.
+	// maxSecret in hex and sealed in base64, stays below 14 KiB.
 	maxAnswer = 32 << 10
 	// maxGenerator limits the size of the id in a key's stamp, in bytes.
 	maxGenerator = 255
@@ -187,7 +187,7 @@ func encodeAnswer(label string, a Answer) ([]byte, error) {
 }
 
 func encodeKey(k Key) wireKey {
-	id, epoch := k.GeneratedBy()
+	id, epoch := k.generatedBy()
 	return wireKey{Material: hex.EncodeToString(k.body().material), Epoch: epoch, GeneratedBy: id}
 }
 
@@ -235,8 +235,8 @@ func (w wireKey) decode() (Key, error) {
 	switch {
 	case err != nil:
 		return Key{}, fmt.Errorf("%w: the key is not hex", ErrMalformed)
-	case len(material) < MinSecret || len(material) > MaxSecret:
-		return Key{}, fmt.Errorf("%w: a key of %d bytes, %d to %d are allowed", ErrMalformed, len(material), MinSecret, MaxSecret)
+	case len(material) < minSecret || len(material) > maxSecret:
+		return Key{}, fmt.Errorf("%w: a key of %d bytes, %d to %d are allowed", ErrMalformed, len(material), minSecret, maxSecret)
 	case (w.Epoch == 0) != (w.GeneratedBy == ""):
 		return Key{}, fmt.Errorf("%w: a key has an epoch and an id of its generator, or neither", ErrMalformed)
 	case len(w.GeneratedBy) > maxGenerator:

@@ -172,7 +172,7 @@ func TestTheHandlerAnswersInJSONAndIsNotCached(t *testing.T) { // NG-8
 		"key":         {"GET", m, nil, 200, `"material":"` + secret + `"`},
 		"none":        {"GET", empty, nil, 404, `"error":"no key yet"`},
 		"no nonce":    {"GET", sealedOnly, nil, 403, `"error":"answers are sealed here: send Ringway-Nonce with 32 bytes in hex"`},
-		"short nonce": {"GET", sealedOnly, http.Header{NonceHeader: {"abcd"}}, 403, `"error"`},
+		"short nonce": {"GET", sealedOnly, http.Header{nonceHeader: {"abcd"}}, 403, `"error"`},
 		"post":        {"POST", m, nil, 405, `"error":"only GET is allowed"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -196,11 +196,11 @@ func TestTheHandlerAnswersInJSONAndIsNotCached(t *testing.T) { // NG-8
 func TestASealedAnswerShowsNothingAndOpensForItsAskerOnly(t *testing.T) { // trap e
 	_, m := serve(t, sealing)
 	nonce := bytes.Repeat([]byte{7}, nonceBytes)
-	_, body, _ := get(t, "GET", m, http.Header{NonceHeader: {hex.EncodeToString(nonce)}})
+	_, body, _ := get(t, "GET", m, http.Header{nonceHeader: {hex.EncodeToString(nonce)}})
 	if strings.Contains(body, hex.EncodeToString(material(1)[:4])) || strings.Contains(body, "material") {
 		t.Fatalf("the answer is readable: %s", body)
 	}
-	_, second, _ := get(t, "GET", m, http.Header{NonceHeader: {hex.EncodeToString(nonce)}})
+	_, second, _ := get(t, "GET", m, http.Header{nonceHeader: {hex.EncodeToString(nonce)}})
 	if second == body {
 		t.Fatal("two answers are sealed alike")
 	}
@@ -221,7 +221,7 @@ func TestASealedAnswerShowsNothingAndOpensForItsAskerOnly(t *testing.T) { // tra
 
 func TestAReplayedAnswerIsRefused(t *testing.T) {
 	_, m := serve(t, sealing)
-	_, recorded, _ := get(t, "GET", m, http.Header{NonceHeader: {strings.Repeat("ab", nonceBytes)}})
+	_, recorded, _ := get(t, "GET", m, http.Header{nonceHeader: {strings.Repeat("ab", nonceBytes)}})
 	replay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, recorded) }))
 	defer replay.Close()
 	if _, err := fetchFrom(t, member(replay.Listener.Addr()), sealing); !errors.Is(err, ErrMalformed) {
@@ -389,7 +389,7 @@ func TestWithCertificatesOnlyRelaysAndGatesGetTheKey(t *testing.T) { // NG-8, NG
 	if _, err := fetchFrom(t, impostor, certificates(source(identity.RoleRelay, "asker-1"))); err == nil {
 		t.Error("an impostor was believed")
 	}
-	// In clear text the key does not leave, whoever asks.
+	// The key is sent to no caller in clear text.
 	plain := httptest.NewServer(holder.Handler())
 	defer plain.Close()
 	if status, body, _ := get(t, "GET", member(plain.Listener.Addr()), nil); status != 403 || !strings.Contains(body, "clear text") {

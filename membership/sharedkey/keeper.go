@@ -65,7 +65,7 @@ func (k *Keeper) given() (keyring, error) {
 		if err != nil {
 			return ring, fmt.Errorf("sharedkey: the configured key is bad: %w", err)
 		}
-		return ring.use(newKey(material, "", 0), SourceValue, k.now(), time.Time{}), nil
+		return ring.use(newKey(material, "", 0), sourceValue, k.now(), time.Time{}), nil
 	case k.cfg.File != "":
 		material, warning, err := readKeyFile(k.cfg.File)
 		if errors.Is(err, errNoFile) {
@@ -80,7 +80,7 @@ func (k *Keeper) given() (keyring, error) {
 		}
 		key := newKey(material, "", 0)
 		k.file.inUse = key
-		return ring.use(key, SourceFile, k.now(), time.Time{}), nil
+		return ring.use(key, sourceFile, k.now(), time.Time{}), nil
 	}
 	return ring, nil
 }
@@ -193,7 +193,7 @@ func (k *Keeper) Status() Status {
 		s.Reason = *k.reason.Load()
 		return s
 	}
-	s.GeneratedBy, s.Epoch = ring.current.GeneratedBy()
+	s.GeneratedBy, s.Epoch = ring.current.generatedBy()
 	for _, r := range ring.retired {
 		s.Retired = append(s.Retired, RetiredKey{r.key, r.until.Sub(now)})
 	}
@@ -216,10 +216,10 @@ func (k *Keeper) publish(ring keyring) (changed bool) {
 	}
 	k.keys.Store(&ring.current)
 	clear(k.confirmed)
-	id, epoch := ring.current.GeneratedBy()
+	id, epoch := ring.current.generatedBy()
 	attrs := []any{"fingerprint", ring.current, "source", ring.source, "generated_by", id, "epoch", epoch}
 	switch {
-	case ring.source == SourceFallback: // the caller logs it, as an error
+	case ring.source == sourceFallback: // the caller logs it, as an error
 	case old.current.IsZero():
 		k.cfg.Logger.Info("shared key resolved", attrs...)
 	default:

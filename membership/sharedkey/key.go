@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// MinSecret and MaxSecret limit the size of a key, in bytes. HMAC-SHA-256 gains nothing from
+	// minSecret and maxSecret limit the size of a key, in bytes. HMAC-SHA-256 gains nothing from
 	// more than 32; the upper limit keeps an answer small.
-	MinSecret = 32
-	MaxSecret = 512
+	minSecret = 32
+	maxSecret = 512
 	// redacted replaces a secret wherever it would be printed.
 	redacted = "[secret]"
 )
@@ -69,9 +69,9 @@ func (k Key) Fingerprint() string {
 	return hex.EncodeToString(k.body().digest[:4])
 }
 
-// GeneratedBy returns the id and epoch of the instance that generated the key: empty and 0
+// generatedBy returns the id and epoch of the instance that generated the key: empty and 0
 // for a key that an operator set.
-func (k Key) GeneratedBy() (id string, epoch uint64) {
+func (k Key) generatedBy() (id string, epoch uint64) {
 	if k.IsZero() {
 		return "", 0
 	}
@@ -86,9 +86,9 @@ func (k Key) Equal(other Key) bool {
 	return k.body().digest == other.body().digest
 }
 
-// Older reports whether k wins over other: a total order on which all relays agree, by
+// older reports whether k wins over other: a total order on which all relays agree, by
 // epoch and id of the generator, then SHA-256. The zero Key loses.
-func (k Key) Older(other Key) bool {
+func (k Key) older(other Key) bool {
 	if k.IsZero() || other.IsZero() {
 		return !k.IsZero() && other.IsZero()
 	}
@@ -123,19 +123,19 @@ type Source string
 
 // The sources of a key.
 const (
-	// SourceValue is Config.Value.
-	SourceValue Source = "value"
-	// SourceFile is Config.File.
-	SourceFile Source = "file"
-	// SourcePeer is another relay.
-	SourcePeer Source = "peer"
-	// SourceGenerated is this relay, as the oldest one, when none had a key.
-	SourceGenerated Source = "generated"
-	// SourceFallback is this relay, after no relay gave it a key in all attempts.
-	SourceFallback Source = "fallback"
+	// sourceValue is Config.Value.
+	sourceValue Source = "value"
+	// sourceFile is Config.File.
+	sourceFile Source = "file"
+	// sourcePeer is another relay.
+	sourcePeer Source = "peer"
+	// sourceGenerated is this relay, as the oldest one, when none had a key.
+	sourceGenerated Source = "generated"
+	// sourceFallback is this relay, after no relay gave it a key in all attempts.
+	sourceFallback Source = "fallback"
 )
 
-var sources = []Source{SourceValue, SourceFile, SourcePeer, SourceGenerated, SourceFallback}
+var sources = []Source{sourceValue, sourceFile, sourcePeer, sourceGenerated, sourceFallback}
 
 // maxRetired limits the retired keys: each costs a try in Verify and space in an answer. If
 // a fleet splits into more parts than this, the sessions of the keys that expire first are
@@ -157,7 +157,7 @@ type retiredKey struct {
 }
 
 // pinned reports whether the key was configured on this relay: then it signs with no other.
-func (r keyring) pinned() bool { return r.source == SourceValue || r.source == SourceFile }
+func (r keyring) pinned() bool { return r.source == sourceValue || r.source == sourceFile }
 
 func (r keyring) find(k Key) int {
 	return slices.IndexFunc(r.retired, func(o retiredKey) bool { return o.key.Equal(k) })
@@ -221,10 +221,10 @@ func (r keyring) learn(l peerAnswer) (out keyring, fork bool) {
 	theirs, until := l.answer.Key, l.now.Add(l.retire)
 	fork = !r.current.IsZero() && !r.knows(theirs)
 	switch {
-	case r.current.IsZero(), !r.pinned() && theirs.Older(r.current):
+	case r.current.IsZero(), !r.pinned() && theirs.older(r.current):
 		// Also for an equal key with a lower stamp: all relays must see the same stamp, or they
 		// would order two keys differently.
-		source := SourcePeer
+		source := sourcePeer
 		if r.current.Equal(theirs) {
 			source = r.source
 		}

@@ -63,10 +63,10 @@ func TestAKeyIsNeverShown(t *testing.T) { // the fingerprint is
 func TestTheZeroKeyIsNoKey(t *testing.T) {
 	var none Key
 	some := newKey(material(1), "a", 1)
-	if !none.IsZero() || none.Fingerprint() != "none" || none.Older(some) || !some.Older(none) || none.Older(none) || none.Equal(some) || !none.Equal(Key{}) {
+	if !none.IsZero() || none.Fingerprint() != "none" || none.older(some) || !some.older(none) || none.older(none) || none.Equal(some) || !none.Equal(Key{}) {
 		t.Fatal("the zero key passes for a key")
 	}
-	if id, epoch := none.GeneratedBy(); id != "" || epoch != 0 || none.given() {
+	if id, epoch := none.generatedBy(); id != "" || epoch != 0 || none.given() {
 		t.Fatal("the zero key has a generator")
 	}
 }
@@ -79,8 +79,8 @@ func TestTheLowestEpochIsTheOldestThenTheLowestIDThenTheLowestDigest(t *testing.
 	order := []Key{newKey(material(3), "", 0), newKey(material(4), "z", 4), newKey(material(5), "a", 5), low, high, newKey(material(6), "c", 5)}
 	for i, a := range order {
 		for j, b := range order {
-			if a.Older(b) != (i < j) {
-				t.Errorf("%d older than %d: %t", i, j, a.Older(b))
+			if a.older(b) != (i < j) {
+				t.Errorf("%d older than %d: %t", i, j, a.older(b))
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func TestRelaysThatLearnTheSameKeysInAnyOrderUseTheSameOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.SliceOfN(rapid.Custom(drawKey), 1, maxRetired+1).Draw(t, "keys")
 		oldest := slices.MinFunc(keys, func(a, b Key) int {
-			if a.Older(b) {
+			if a.older(b) {
 				return -1
 			}
 			return 1

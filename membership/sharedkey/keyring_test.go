@@ -8,7 +8,7 @@ import (
 var epochZero = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestNoMoreThanEightKeysAreRetiredAndTheFirstToExpireGoes(t *testing.T) {
-	ring := keyring{}.use(newKey(material(0), "a", 1), SourceGenerated, epochZero, time.Time{})
+	ring := keyring{}.use(newKey(material(0), "a", 1), sourceGenerated, epochZero, time.Time{})
 	for i := range byte(20) {
 		ring = ring.accept(newKey(material(100+i), "b", 2), epochZero, epochZero.Add(time.Duration(i+1)*time.Hour))
 	}
@@ -24,7 +24,7 @@ func TestNoMoreThanEightKeysAreRetiredAndTheFirstToExpireGoes(t *testing.T) {
 
 func TestARetiredKeyExpiresOnTime(t *testing.T) {
 	old := newKey(material(1), "a", 1)
-	ring := keyring{}.use(newKey(material(0), "a", 1), SourceGenerated, epochZero, time.Time{}).accept(old, epochZero, epochZero.Add(time.Hour))
+	ring := keyring{}.use(newKey(material(0), "a", 1), sourceGenerated, epochZero, time.Time{}).accept(old, epochZero, epochZero.Add(time.Hour))
 	if !ring.expire(epochZero.Add(time.Hour - 1)).knows(old) {
 		t.Error("expired early")
 	}
@@ -39,7 +39,7 @@ func TestARetiredKeyExpiresOnTime(t *testing.T) {
 func TestADeadlineDoesNotGrowByTravelling(t *testing.T) {
 	old, current := newKey(material(1), "b", 2), newKey(material(0), "a", 1)
 	until := epochZero.Add(time.Hour)
-	a := keyring{}.use(current, SourceGenerated, epochZero, time.Time{}).accept(old, epochZero, until)
+	a := keyring{}.use(current, sourceGenerated, epochZero, time.Time{}).accept(old, epochZero, until)
 	var b keyring
 	// The two tell each other for an hour, each time a minute on the way.
 	for at := epochZero; at.Before(until); at = at.Add(2 * time.Minute) {
@@ -72,7 +72,7 @@ func TestAPeerCannotMakeARetiredKeyLastLongerThanRetire(t *testing.T) {
 
 func TestAKeyThatComesBackIntoUseIsNotRetired(t *testing.T) {
 	a, b := newKey(material(0), "a", 1), newKey(material(1), "b", 2)
-	ring := keyring{}.use(b, SourceFallback, epochZero, time.Time{}).use(a, SourcePeer, epochZero, epochZero.Add(time.Hour)).use(b, SourceFile, epochZero, epochZero.Add(time.Hour))
+	ring := keyring{}.use(b, sourceFallback, epochZero, time.Time{}).use(a, sourcePeer, epochZero, epochZero.Add(time.Hour)).use(b, sourceFile, epochZero, epochZero.Add(time.Hour))
 	if !ring.current.Equal(b) || ring.find(b) >= 0 || ring.find(a) < 0 {
 		t.Fatalf("in use %v, retired %v", ring.current, ring.retired)
 	}
@@ -80,17 +80,17 @@ func TestAKeyThatComesBackIntoUseIsNotRetired(t *testing.T) {
 
 func TestTheSameKeyGivenByAnOperatorGetsHisStampAndIsNoChange(t *testing.T) {
 	generated, given := newKey(material(0), "a", 1), newKey(material(0), "", 0)
-	ring := keyring{}.use(generated, SourceGenerated, epochZero, time.Time{})
+	ring := keyring{}.use(generated, sourceGenerated, epochZero, time.Time{})
 	later := epochZero.Add(time.Hour)
 	ring, fork := ring.learn(peerAnswer{answer: Answer{Key: given}, asked: later, now: later, retire: time.Hour})
-	if fork || !ring.current.given() || !ring.since.Equal(epochZero) || len(ring.retired) != 0 || ring.source != SourceGenerated {
+	if fork || !ring.current.given() || !ring.since.Equal(epochZero) || len(ring.retired) != 0 || ring.source != sourceGenerated {
 		t.Fatalf("fork %t, ring %+v", fork, ring)
 	}
 }
 
 func TestAKeyringThatWasPublishedDoesNotChange(t *testing.T) {
 	old := newKey(material(1), "b", 2)
-	published := keyring{}.use(newKey(material(0), "a", 1), SourceGenerated, epochZero, time.Time{}).accept(old, epochZero, epochZero.Add(time.Hour))
+	published := keyring{}.use(newKey(material(0), "a", 1), sourceGenerated, epochZero, time.Time{}).accept(old, epochZero, epochZero.Add(time.Hour))
 	published.accept(old, epochZero, epochZero.Add(2*time.Hour))
 	if got := published.retired[0].until; !got.Equal(epochZero.Add(time.Hour)) {
 		t.Fatalf("the deadline moved to %v", got)

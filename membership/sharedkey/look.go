@@ -117,10 +117,10 @@ func (k *Keeper) followRelays(v view, replies []reply) {
 		if r.err != nil || r.answer.Key.Equal(ring.current) {
 			return
 		}
-		if r.answer.Key.Older(theirs) {
+		if r.answer.Key.older(theirs) {
 			theirs = r.answer.Key
 		}
 	}
 	now := k.now()
-	k.publish(ring.use(theirs, SourcePeer, now, now.Add(k.cfg.Retire)))
+	k.publish(ring.use(theirs, sourcePeer, now, now.Add(k.cfg.Retire)))
 }

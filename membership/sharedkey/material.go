@@ -42,10 +42,10 @@ func parseMaterial(content []byte) ([]byte, error) {
 	switch n := len(material); {
 	case n == 0:
 		return nil, fmt.Errorf("empty; %s", remedy)
-	case n < MinSecret:
-		return nil, fmt.Errorf("%d %s, at least %d are needed; %s", n, form, MinSecret, remedy)
-	case n > MaxSecret:
-		return nil, fmt.Errorf("%d or more %s, at most %d are allowed; %s", n, form, MaxSecret, remedy)
+	case n < minSecret:
+		return nil, fmt.Errorf("%d %s, at least %d are needed; %s", n, form, minSecret, remedy)
+	case n > maxSecret:
+		return nil, fmt.Errorf("%d or more %s, at most %d are allowed; %s", n, form, maxSecret, remedy)
 	case bytes.Count(material, material[:1]) == n:
 		return nil, fmt.Errorf("all %d bytes are the same: this is a placeholder, not a key; %s", n, remedy)
 	}
@@ -92,7 +92,7 @@ func readKeyFile(path string) (material []byte, warning string, err error) {
 	defer func() { _ = f.Close() }() // only read
 	// Enough for the longest key in hex with its line end, and one byte to detect that there is
 	// more.
-	content, err := io.ReadAll(io.LimitReader(f, 2*MaxSecret+3))
+	content, err := io.ReadAll(io.LimitReader(f, 2*maxSecret+3))
 	if err != nil {
 		return nil, "", err
 	}
@@ -134,7 +134,7 @@ func (k *Keeper) checkFile() {
 		k.cfg.Logger.Warn("shared key file " + warning)
 	}
 	now := k.now()
-	k.publish(k.ring.Load().expire(now).use(key, SourceFile, now, now.Add(k.cfg.Retire)))
+	k.publish(k.ring.Load().expire(now).use(key, sourceFile, now, now.Add(k.cfg.Retire)))
 }
 
 const (

@@ -77,7 +77,7 @@ func (k *Keeper) attempt(ctx context.Context, number int) {
 	}
 	switch {
 	case blocked == nil:
-		k.generate(SourceGenerated)
+		k.generate(sourceGenerated)
 	case !last, !v.joined:
 		// A relay that never joined has never served. Its own key would be older than the fleet's
 		// key when it does join, and would replace that.
@@ -89,7 +89,7 @@ func (k *Keeper) attempt(ctx context.Context, number int) {
 				"attempts", number, "last", blocked)
 		}
 	default:
-		k.generate(SourceFallback)
+		k.generate(sourceFallback)
 		key, _ := k.Key()
 		k.cfg.Logger.Error("no relay gave the shared key; this relay signs with its own key, and other relays may refuse its sessions until they have contact: check that relays reach each other's peer addresses, or set "+settings+" on all relays",
 			"attempts", number, "fingerprint", key, "last", blocked)
@@ -123,7 +123,7 @@ func (k *Keeper) blocked(v view, replies []reply) error {
 
 // generate generates a key of 32 random bytes with the stamp of this instance.
 func (k *Keeper) generate(source Source) {
-	material := make([]byte, MinSecret)
+	material := make([]byte, minSecret)
 	_, _ = rand.Read(material) // never fails
 	now := k.now()
 	k.publish(k.ring.Load().use(newKey(material, k.cfg.ID, k.cfg.Epoch), source, now, now.Add(k.cfg.Retire)))

@@ -29,7 +29,7 @@ type key struct{ caller, service, endpoint string }
 
 // New checks the configuration and reports all invalid settings together.
 func New(cfg Config) (*Breakers, error) {
-	if err := cfg.Validate(); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	m, err := newMetrics(cfg.Registerer)

@@ -40,8 +40,8 @@ func DefaultConfig() Config {
 	return Config{Period: time.Second, FailureShare: 0.5, MinRequests: 5, Probes: 5, MaxCircuits: 10_000}
 }
 
-// Validate reports all invalid settings together, sorted by name, or nil.
-func (c Config) Validate() error {
+// validate reports all invalid settings together, sorted by name, or nil.
+func (c Config) validate() error {
 	var bad []string
 	check := func(ok bool, name string, value any, allowed string) {
 		if !ok {
@@ -61,9 +61,6 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ErrNotHealthy is wrapped by every refusal.
-var ErrNotHealthy = errors.New("circuit: service is not healthy")
-
 // NotHealthyError is returned for a request that a circuit refuses.
 type NotHealthyError struct {
 	// Endpoint is empty for the circuit of a whole service.
@@ -78,10 +75,8 @@ func (e *NotHealthyError) Error() string {
 		when = fmt.Sprintf("the next probe in %v", e.RetryAfter.Round(time.Millisecond))
 	}
 	if e.Endpoint == "" {
-		return fmt.Sprintf("%v: %q failed too often for caller %q, %s: try again later", ErrNotHealthy, e.Service, e.Caller, when)
+		return fmt.Sprintf("circuit: service is not healthy: %q failed too often for caller %q, %s: try again later", e.Service, e.Caller, when)
 	}
-	return fmt.Sprintf("%v: %q at %s failed too often for caller %q, %s: use another endpoint, or try again later",
-		ErrNotHealthy, e.Service, e.Endpoint, e.Caller, when)
+	return fmt.Sprintf("circuit: service is not healthy: %q at %s failed too often for caller %q, %s: use another endpoint, or try again later",
+		e.Service, e.Endpoint, e.Caller, when)
 }
-
-func (e *NotHealthyError) Unwrap() error { return ErrNotHealthy }

@@ -8,7 +8,7 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// Some failures are nobody's: a pool that gave up a place for them would move all
+// Some failures are the fault of no peer: a pool that gave up a place for them would move all
 // the time, and lose warm connections for nothing.
 func TestBackgroundFailuresCostNoPeerItsPlace(t *testing.T) {
 	for _, every := range []time.Duration{2 * time.Second, 600 * time.Millisecond, 300 * time.Millisecond, 20 * time.Millisecond} {

@@ -107,7 +107,7 @@ func TestTheLeastRecentlyUsedBindingGoesFirst(t *testing.T) {
 			t.Errorf("%s: kept is %v", key, !kept)
 		}
 	}
-	// What nobody asks for any more goes as soon as anybody is bound.
+	// A binding that no request asks for any more goes with the next new binding.
 	b.bind("e", p, start.Add(time.Hour))
 	if b.order.Len() != 1 {
 		t.Errorf("%d bindings are left", b.order.Len())

@@ -11,7 +11,7 @@ import (
 )
 
 // rank recomputes the candidates and records an event per reason if the set changed.
-func (t *Table) rank(reasons ...Reason) {
+func (t *table) rank(reasons ...Reason) {
 	before := t.candidates
 	t.candidates, t.reach = t.choose()
 	if slices.Equal(before, t.candidates) {
@@ -34,7 +34,7 @@ func (t *Table) rank(reasons ...Reason) {
 
 // choose applies the locality filter and then weighted rendezvous hashing. It returns the
 // candidates, best first, and the farthest tier that was needed.
-func (t *Table) choose() ([]*peer, affinity.Tier) {
+func (t *table) choose() ([]*peer, affinity.Tier) {
 	var near []*peer
 	reach := affinity.SameDatacenter
 	for ; ; reach++ {
@@ -72,7 +72,7 @@ type latencies struct {
 	percentiles []time.Duration // sorted 99th percentiles of the peers that have one
 }
 
-func (t *Table) latencies() latencies {
+func (t *table) latencies() latencies {
 	l := latencies{cfg: &t.cfg, now: t.now, typical: t.cfg.BaselineLatency}
 	var averages []time.Duration
 	for _, p := range t.peers {
@@ -126,7 +126,7 @@ func (l *latencies) estimate(p *peer) time.Duration {
 
 // draw draws two different peers at random and returns the one with the lower estimate,
 // with a description of the draw. Ties are broken at random.
-func (t *Table) draw(from []*peer) (*peer, string) {
+func (t *table) draw(from []*peer) (*peer, string) {
 	if len(from) == 1 {
 		return from[0], "the only one available"
 	}

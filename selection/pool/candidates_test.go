@@ -160,7 +160,7 @@ func TestHalfTheWeightIsHalfTheShare(t *testing.T) {
 		}
 		// A quarter of recent requests failed: weight 1 − 2·0.25.
 		r.peers["r2"].health = health{failures: 250, requests: 999, countedAt: r.now}
-		r.rank(ByHealth)
+		r.rank(byHealth)
 		if r.candidates[0].ID == "r1" {
 			first++
 		}

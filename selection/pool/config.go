@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Config holds the settings of a [Table]. Start from [DefaultConfig] and set Selector: the
+// Config holds the settings of a [Pool]. Start from [DefaultConfig] and set Selector: the
 // zero value is not valid, because 0 backups is a valid setting and not the default.
 type Config struct {
 	// Selector identifies the member that chooses, normally by its id. Members with
@@ -191,13 +191,13 @@ var (
 	errNotYet = errors.New("pool: not connected yet")
 )
 
-func (t *Table) exhausted() error {
+func (t *table) exhausted() error {
 	return fmt.Errorf("%w (%d connections, at most %d per peer and %d in total, %d requests each): answer with overload, or raise MaxPerPeer, MaxTotal or Streams",
 		ErrExhausted, len(t.links), t.cfg.MaxPerPeer, t.cfg.MaxTotal, t.cfg.Streams)
 }
 
 // unavailable returns an error with the peer that will be tried first.
-func (t *Table) unavailable() error {
+func (t *table) unavailable() error {
 	if len(t.evicted) == 0 {
 		return ErrUnavailable
 	}

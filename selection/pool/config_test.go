@@ -45,8 +45,8 @@ func TestEveryBadSettingIsReportedAtOnceSortedWithItsValueAndWhatIsAllowed(t *te
 			t.Errorf("%s: told is %v", name, told)
 		}
 	}
-	if _, err := NewTable(Config{}); err == nil {
-		t.Error("NewTable takes the zero value")
+	if _, err := newTable(Config{}); err == nil {
+		t.Error("newTable takes the zero value")
 	}
 	for _, alpha := range []float64{0, -1, 1.1, math.NaN()} {
 		bad := config()
@@ -199,7 +199,7 @@ func TestEverySettingChangesBehaviour(t *testing.T) {
 		"LatencyMultiplier":   {slowest, func(c *Config) { c.LatencyMultiplier = 6 }, [2]any{35 * time.Millisecond, 65 * time.Millisecond}},
 		"BaselineLatency":     {slowest, func(c *Config) { c.BaselineLatency = 20 * time.Millisecond }, [2]any{35 * time.Millisecond, 65 * time.Millisecond}},
 		"MaxEviction":         {out, func(c *Config) { c.MaxEviction = 20 * time.Minute }, [2]any{false, true}},
-		"MaxAge":              {aged, func(c *Config) { c.MaxAge = 2 * time.Hour }, [2]any{LinkID(2), LinkID(1)}},
+		"MaxAge":              {aged, func(c *Config) { c.MaxAge = 2 * time.Hour }, [2]any{linkID(2), linkID(1)}},
 		"RefreshInterval":     {ranked, func(c *Config) { c.RefreshInterval = 10 * time.Second }, [2]any{}},
 		"RefreshJitter":       {ranked, func(c *Config) { c.RefreshJitter = 0 }, [2]any{}},
 		"ReplenishMin":        {replenished, func(c *Config) { c.ReplenishMin = 500 * time.Millisecond }, [2]any{nil, 500 * time.Millisecond}},

@@ -29,10 +29,10 @@
 //
 // # Rules
 //
-//   - [Table] is the pure core: no goroutine, no clock, no lock, no socket. The
+//   - table is the pure core: no goroutine, no clock, no lock, no socket. The
 //     caller serialises the calls, passes the time in and carries out the actions of
 //     Step. Equal calls and random numbers give equal results. Time only moves forward.
-//   - [Pool] runs a Table with real connections. All its methods may be called
+//   - [Pool] runs a table with real connections. All its methods may be called
 //     from any goroutine. Run owns every goroutine and waits for them; Pool.mu
 //     guards the table and is never held while a connection is opened or closed,
 //     a line is logged, or the observer is called.

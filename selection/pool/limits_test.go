@@ -9,7 +9,7 @@ import (
 )
 
 // take asks for n places and keeps them.
-func (r *rig) take(n int) (tickets []Ticket, err error) {
+func (r *rig) take(n int) (tickets []ticket, err error) {
 	for range n {
 		tk, err := r.Acquire(Request{}, r.now)
 		if err != nil {
@@ -107,7 +107,7 @@ func TestRequestsWaitTogetherForAConnectionThatIsBeingOpened(t *testing.T) {
 	r := newRig(t, config())
 	r.hold = true
 	r.update(relays(1))
-	var links []LinkID
+	var links []linkID
 	for range 100 {
 		tk, err := r.Acquire(Request{}, r.now)
 		if err != nil || tk.Ready {

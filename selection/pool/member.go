@@ -17,7 +17,7 @@ type member struct {
 
 // link is one connection.
 type link struct {
-	id       LinkID
+	id       linkID
 	peer     *peer
 	member   *member // nil while draining
 	open     bool
@@ -27,12 +27,12 @@ type link struct {
 	idleAt   time.Time // when the last request ended
 }
 
-// LinkID identifies a connection of one table. Ids are never reused.
-type LinkID uint64
+// linkID identifies a connection of one table. Ids are never reused.
+type linkID uint64
 
-// Opening is a connection that the caller must open.
-type Opening struct {
-	Link LinkID
+// opening is a connection that the caller must open.
+type opening struct {
+	Link linkID
 	Peer Peer
 }
 
@@ -58,7 +58,7 @@ func (m *member) connected() bool {
 
 // grow returns a connection that is being opened and has room for a request, if necessary
 // a new one; nil at the limits.
-func (t *Table) grow(m *member) *link {
+func (t *table) grow(m *member) *link {
 	for _, l := range m.links {
 		if !l.open && l.inFlight < t.cfg.Streams {
 			return l
@@ -72,7 +72,7 @@ func (t *Table) grow(m *member) *link {
 
 // makeRoom reports whether one more connection may be opened. At the limit it drains the
 // connection that has been idle for longest.
-func (t *Table) makeRoom() bool {
+func (t *table) makeRoom() bool {
 	if len(t.links) < t.cfg.MaxTotal {
 		return true
 	}
@@ -107,19 +107,19 @@ func (m *member) spare() func(yield func(*link) bool) {
 	}
 }
 
-func (t *Table) newLink(m *member) *link {
+func (t *table) newLink(m *member) *link {
 	t.lastLink++
 	l := &link{id: t.lastLink, peer: m.peer, member: m}
 	m.links = append(m.links, l)
 	m.peer.links++
 	t.links[l.id] = l
-	t.opens = append(t.opens, Opening{l.id, m.peer.Peer})
+	t.opens = append(t.opens, opening{l.id, m.peer.Peer})
 	return l
 }
 
 // drain takes a connection out of use: it is closed when its last request ends. A
 // connection that is still being opened is cancelled.
-func (t *Table) drain(l *link) {
+func (t *table) drain(l *link) {
 	l.unlink()
 	if !l.open || l.inFlight == 0 {
 		t.closes = append(t.closes, l.id)
@@ -140,7 +140,7 @@ func (l *link) unlink() {
 }
 
 // drop forgets a connection.
-func (t *Table) drop(l *link) {
+func (t *table) drop(l *link) {
 	l.peer.links--
 	delete(t.links, l.id)
 }

@@ -58,7 +58,7 @@ func newMetrics() *Metrics {
 		evictions: vector("ringway_pool_evictions_total", "Peers that lost their place in a pool, by reason: error_rate, consecutive_failures, latency, stale (replaced because of age, possibly by a new connection to the same peer), lost (connection broke), removed (no longer a peer), locality (nearer peers are available again).",
 			"reason", string(ErrorRate), string(ConsecutiveFailures), string(Latency), string(Stale), string(Lost), string(Removed), string(Locality)),
 		candidates: vector("ringway_pool_candidate_changes_total", "Changes of a pool's set of candidates, by reason.",
-			"reason", string(ByAddition), string(ByRemoval), string(ByMove), string(ByHealth)),
+			"reason", string(byAddition), string(byRemoval), string(byMove), string(byHealth)),
 		tiers: vector("ringway_pool_locality_tier_selected_total", "Peers drawn for a place in a pool, by locality tier.",
 			"tier", affinity.SameDatacenter.String(), affinity.SameRegion.String(), affinity.Global.String()),
 		rejected: vector("ringway_pool_rejected_total", "Requests that got no connection, by reason: no_peers, exhausted (all full, and no more allowed), unavailable (none connected), excluded (all tried), timeout (waited too long), cancelled, closed.",

@@ -29,13 +29,13 @@ func TestUnderAnyHistoryThePromisesHold(t *testing.T) {
 		cfg.MaxBindings = 3
 		cfg.MaxAge = 5 * time.Minute
 		cfg.Rand = rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0)).Uint64
-		table, err := NewTable(cfg)
+		table, err := newTable(cfg)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		m := &model{
 			rt: rt, cfg: cfg, table: table, now: start,
-			peers: map[string]Peer{}, conns: map[LinkID]*modelConn{}, out: map[string]time.Time{},
+			peers: map[string]Peer{}, conns: map[linkID]*modelConn{}, out: map[string]time.Time{},
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"update":  m.update,
@@ -55,14 +55,14 @@ func TestUnderAnyHistoryThePromisesHold(t *testing.T) {
 type model struct {
 	rt    *rapid.T
 	cfg   Config
-	table *Table
+	table *table
 	now   time.Time
 	next  time.Time
 
 	peers   map[string]Peer
-	conns   map[LinkID]*modelConn
+	conns   map[linkID]*modelConn
 	out     map[string]time.Time // evicted until
-	tickets []Ticket
+	tickets []ticket
 }
 
 type modelConn struct {
@@ -86,8 +86,8 @@ func (m *model) update(rt *rapid.T) {
 }
 
 // pick returns a connection in the given state.
-func (m *model) pick(rt *rapid.T, open bool) (LinkID, *modelConn) {
-	var ids []LinkID
+func (m *model) pick(rt *rapid.T, open bool) (linkID, *modelConn) {
+	var ids []linkID
 	for id, c := range m.conns {
 		if c.open == open {
 			ids = append(ids, id)
@@ -111,7 +111,7 @@ func (m *model) opened(rt *rapid.T) {
 func (m *model) refused(rt *rapid.T) {
 	if id, c := m.pick(rt, false); c != nil {
 		delete(m.conns, id)
-		m.tickets = slices.DeleteFunc(m.tickets, func(tk Ticket) bool { return tk.Link == id })
+		m.tickets = slices.DeleteFunc(m.tickets, func(tk ticket) bool { return tk.Link == id })
 		m.table.OpenFailed(id, errRefused, m.now)
 	}
 }
@@ -210,7 +210,7 @@ func (m *model) step() {
 		case c.open && c.inFlight > 0:
 			m.rt.Fatalf("a connection to %s was closed under %d requests", c.peer, c.inFlight)
 		case !c.open:
-			m.tickets = slices.DeleteFunc(m.tickets, func(tk Ticket) bool { return tk.Link == id })
+			m.tickets = slices.DeleteFunc(m.tickets, func(tk ticket) bool { return tk.Link == id })
 		}
 		delete(m.conns, id)
 	}

@@ -40,9 +40,9 @@ type Pool[C Conn] struct {
 	wake     chan struct{} // capacity 1: Run has something to do
 
 	mu      sync.Mutex // guards the fields below and those of each conn
-	table   *Table
-	conns   map[LinkID]*conn[C]
-	todo    Actions       // for Run: connections to open and events to report
+	table   *table
+	conns   map[linkID]*conn[C]
+	todo    actions       // for Run: connections to open and events to report
 	changed chan struct{} // closed and replaced when the result of Acquire may change
 	counted Connections   // the numbers that the gauges show
 	running bool
@@ -62,7 +62,7 @@ type conn[C Conn] struct {
 // New checks the configuration and reports all problems together. The pool opens no
 // connection before Run.
 func New[C Conn](cfg Config, open Open[C], observer Observer) (*Pool[C], error) {
-	table, err := NewTable(cfg)
+	table, err := newTable(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +77,13 @@ func New[C Conn](cfg Config, open Open[C], observer Observer) (*Pool[C], error) 
 	}
 	return &Pool[C]{
 		cfg: cfg, open: open, observer: observer, wake: make(chan struct{}, 1),
-		table: table, conns: map[LinkID]*conn[C]{}, changed: make(chan struct{}),
+		table: table, conns: map[linkID]*conn[C]{}, changed: make(chan struct{}),
 	}, nil
 }
 
-// Update replaces the peers; see [Table.Update].
+// Update replaces the peers. Peers that stay keep their statistics. A removed peer loses
+// its place; its connections close with their last requests. On an error (an empty or
+// repeated id; all reported together) nothing changes.
 func (p *Pool[C]) Update(peers []Peer) (err error) {
 	p.change(func(now time.Time) {
 		if err = ErrClosed; !p.closed {
@@ -106,7 +108,8 @@ func (p *Pool[C]) Bound(key string) (id string, bound bool) {
 	return p.table.Bound(key, time.Now())
 }
 
-// Tried reports whether every peer that the pool needs has been tried; see [Table.Tried].
+// Tried reports whether every peer that the pool needs has been tried: no peer is being
+// connected, and there is a primary or no candidate is left to connect to.
 func (p *Pool[C]) Tried() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +170,7 @@ func (p *Pool[C]) shut() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	events := p.todo.Events
-	p.todo = Actions{}
+	p.todo = actions{}
 	p.mu.Unlock()
 	for _, e := range events {
 		p.notify(e)
@@ -229,7 +232,7 @@ func (p *Pool[C]) step(now time.Time) (closing []C) {
 }
 
 // connect opens one connection and reports the result to the table.
-func (p *Pool[C]) connect(ctx context.Context, o Opening) {
+func (p *Pool[C]) connect(ctx context.Context, o opening) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.ConnectTimeout,
 		fmt.Errorf("no connection within %v", p.cfg.ConnectTimeout))
 	defer cancel()
@@ -271,7 +274,7 @@ func (p *Pool[C]) connect(ctx context.Context, o Opening) {
 }
 
 // lost is the function that connections call when they take no more requests.
-func (p *Pool[C]) lost(id LinkID, err error) {
+func (p *Pool[C]) lost(id linkID, err error) {
 	p.change(func(now time.Time) {
 		switch c := p.conns[id]; {
 		case c == nil:

@@ -50,7 +50,7 @@ type fakeFleet struct {
 	dials  map[string]int
 	refuse map[string]bool
 	takes  map[string]time.Duration // to connect
-	hangUp bool                     // as soon as somebody has connected
+	hangUp bool                     // immediately after a connection was accepted
 
 	stubborn bool // connecting takes no notice of its context
 }

@@ -22,23 +22,19 @@ type Request struct {
 	Patience time.Duration
 }
 
-// Ticket is a request's place on a connection.
-type Ticket struct {
-	Link LinkID
+// ticket is a request's place on a connection.
+type ticket struct {
+	Link linkID
 	Peer Peer
 	// Ready is false while the connection is being opened; the request waits for it.
 	Ready bool
 }
 
-// Acquire takes a place on a connection. For a known key it is a connection of the primary
-// of the key; otherwise of the primary whose turn it is, or of the next primary with room,
-// or of one to which another connection may be opened. Backups are used if there is no
-// primary or the request excludes all of them. Give the place back with Release. Errors
-// wrap one of those of this package.
-func (t *Table) Acquire(r Request, now time.Time) (Ticket, error) {
+// Acquire is [Pool.Acquire] without the wait. Give the place back with Release.
+func (t *table) Acquire(r Request, now time.Time) (ticket, error) {
 	t.advance(now)
 	if len(t.peers) == 0 {
-		return Ticket{}, ErrNoPeers
+		return ticket{}, ErrNoPeers
 	}
 	excluded := func(m *member) bool { return slices.Contains(r.Exclude, m.peer.ID) }
 	var bound *peer
@@ -74,14 +70,14 @@ func (t *Table) Acquire(r Request, now time.Time) (Ticket, error) {
 		}
 	}
 	if full {
-		return Ticket{}, t.exhausted()
+		return ticket{}, t.exhausted()
 	}
 	return t.acquireElsewhere(excluded)
 }
 
 // Bound returns the peer that a key is bound to, if any. The call does not count as use of
 // the key.
-func (t *Table) Bound(key string, now time.Time) (id string, bound bool) {
+func (t *table) Bound(key string, now time.Time) (id string, bound bool) {
 	if p := t.bindings.peek(key, now); p != nil {
 		return p.ID, true
 	}
@@ -90,7 +86,7 @@ func (t *Table) Bound(key string, now time.Time) (id string, bound bool) {
 
 // acquireElsewhere acquires a place for a request that no primary can take: at a backup, or
 // at a peer that is being connected.
-func (t *Table) acquireElsewhere(excluded func(*member) bool) (Ticket, error) {
+func (t *table) acquireElsewhere(excluded func(*member) bool) (ticket, error) {
 	for _, m := range t.backups {
 		if excluded(m) {
 			continue
@@ -111,24 +107,24 @@ func (t *Table) acquireElsewhere(excluded func(*member) bool) (Ticket, error) {
 	}
 	switch {
 	case waiting:
-		return Ticket{}, errNotYet
+		return ticket{}, errNotYet
 	case len(t.primaries) > 0:
-		return Ticket{}, ErrExcluded
+		return ticket{}, ErrExcluded
 	case t.vacancies() > 0 && len(t.eligible()) > 0:
-		return Ticket{}, errNotYet
+		return ticket{}, errNotYet
 	}
-	return Ticket{}, t.unavailable()
+	return ticket{}, t.unavailable()
 }
 
-func (t *Table) take(l *link) Ticket {
+func (t *table) take(l *link) ticket {
 	l.inFlight++
 	l.peer.requests++
-	return Ticket{Link: l.id, Peer: l.peer.Peer, Ready: l.open}
+	return ticket{Link: l.id, Peer: l.peer.Peer, Ready: l.open}
 }
 
 // Report reports how a request ended and its latency. Call it at most once per ticket,
 // before Release. It may evict the peer.
-func (t *Table) Report(tk Ticket, o selection.Outcome, latency time.Duration, now time.Time) {
+func (t *table) Report(tk ticket, o selection.Outcome, latency time.Duration, now time.Time) {
 	t.advance(now)
 	l := t.links[tk.Link]
 	if l == nil {
@@ -154,7 +150,7 @@ func (t *Table) Report(tk Ticket, o selection.Outcome, latency time.Duration, no
 }
 
 // Release gives a place on a connection back.
-func (t *Table) Release(tk Ticket, now time.Time) {
+func (t *table) Release(tk ticket, now time.Time) {
 	t.advance(now)
 	l := t.links[tk.Link]
 	if l == nil {
@@ -173,14 +169,14 @@ func (t *Table) Release(tk Ticket, now time.Time) {
 }
 
 // judge evicts a member if verdict returns a reason and another member can take over.
-func (t *Table) judge(m *member, verdict func(*member) (Reason, string)) {
+func (t *table) judge(m *member, verdict func(*member) (Reason, string)) {
 	if why, detail := verdict(m); why != "" && t.replaceable(m) {
 		t.evict(m, why, detail)
 	}
 }
 
 // replaceable reports whether another member is connected.
-func (t *Table) replaceable(m *member) bool {
+func (t *table) replaceable(m *member) bool {
 	for other := range t.members() {
 		if other != m && other.connected() {
 			return true
@@ -196,7 +192,7 @@ func (t *Table) replaceable(m *member) bool {
 // judged by its lower confidence bound, because the plain share of a few dozen requests
 // exceeds 5 % by chance too often. It is not judged while the failure share of the others
 // exceeds both the threshold and a third of this member's.
-func (t *Table) failing(m *member) (Reason, string) {
+func (t *table) failing(m *member) (Reason, string) {
 	var failures, requests float64
 	for other := range t.members() {
 		if h := &other.peer.health; other != m {
@@ -225,7 +221,7 @@ func (t *Table) failing(m *member) (Reason, string) {
 // every success and decides at every tenth, when the percentile is fresh. The median of
 // the last ten requests must be high as well, because a single long request raises the
 // average for several requests.
-func (t *Table) slow(m *member) (Reason, string) {
+func (t *table) slow(m *member) (Reason, string) {
 	h := &m.peer.health
 	limit := func(baseline time.Duration) bool {
 		return float64(h.latency) > t.cfg.LatencyMultiplier*float64(baseline)
@@ -247,7 +243,7 @@ func (t *Table) slow(m *member) (Reason, string) {
 type Lease[C Conn] struct {
 	pool     *Pool[C]
 	conn     C
-	ticket   Ticket
+	ticket   ticket
 	start    time.Time
 	reported bool
 	released bool
@@ -297,10 +293,14 @@ func (p *Pool[C]) settle(now time.Time) (closing []C) {
 	return nil
 }
 
-// Acquire returns a place on a connection for one request; see [Table.Acquire] for the
-// choice. If no connection is open yet but one is expected, Acquire waits until ctx ends,
-// but not longer than Request.Patience or ConnectTimeout. Errors wrap one of those of this
-// package, or that of ctx.
+// Acquire returns a place on a connection for one request. For a known key it is a connection
+// of the primary of the key; otherwise of the primary whose turn it is, or of the next
+// primary with room, or of one to which another connection may be opened. Backups are used
+// if there is no primary or the request excludes all of them.
+//
+// If no connection is open yet but one is expected, Acquire waits until ctx ends, but not
+// longer than Request.Patience or ConnectTimeout. Errors wrap one of those of this package,
+// or that of ctx.
 func (p *Pool[C]) Acquire(ctx context.Context, r Request) (*Lease[C], error) {
 	l, reason, err := p.acquire(ctx, r)
 	if err != nil {
@@ -359,21 +359,21 @@ func (p *Pool[C]) acquire(ctx context.Context, r Request) (_ *Lease[C], reason s
 	}
 }
 
-// try calls Table.Acquire once. If there is no ticket yet, the caller tries again when
+// try calls table.Acquire once. If there is no ticket yet, the caller tries again when
 // changed is closed.
-func (p *Pool[C]) try(r Request) (ticket Ticket, c *conn[C], changed <-chan struct{}, err error) {
+func (p *Pool[C]) try(r Request) (tk ticket, c *conn[C], changed <-chan struct{}, err error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return Ticket{}, nil, nil, ErrClosed
+		return ticket{}, nil, nil, ErrClosed
 	}
 	now := time.Now()
-	ticket, err = p.table.Acquire(r, now)
+	tk, err = p.table.Acquire(r, now)
 	closing := p.settle(now)
-	c, changed = p.conns[ticket.Link], p.changed
+	c, changed = p.conns[tk.Link], p.changed
 	p.mu.Unlock()
 	p.closeAll(closing)
-	return ticket, c, changed, err
+	return tk, c, changed, err
 }
 
 func waitError(err, failed error) error {

@@ -15,14 +15,14 @@ import (
 // rig drives a table with a clock of its own. Connections open at once, unless the
 // peer refuses or openings are held.
 type rig struct {
-	*Table
+	*table
 	t      testing.TB
 	now    time.Time
 	refuse map[string]bool
 	hold   bool
 
-	opening []Opening
-	open    map[LinkID]string
+	opening []opening
+	open    map[linkID]string
 	events  []Event
 	next    time.Time
 }
@@ -36,11 +36,11 @@ func config() Config {
 
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
-	table, err := NewTable(cfg)
+	table, err := newTable(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{Table: table, t: t, now: time.Unix(1_000_000, 0), refuse: map[string]bool{}, open: map[LinkID]string{}}
+	return &rig{table: table, t: t, now: time.Unix(1_000_000, 0), refuse: map[string]bool{}, open: map[linkID]string{}}
 }
 
 // relays are n peers: r1, r2, …
@@ -70,7 +70,7 @@ func (r *rig) step() *rig {
 		r.events = append(r.events, a.Events...)
 		for _, id := range a.Close {
 			delete(r.open, id)
-			r.opening = slices.DeleteFunc(r.opening, func(o Opening) bool { return o.Link == id })
+			r.opening = slices.DeleteFunc(r.opening, func(o opening) bool { return o.Link == id })
 		}
 		r.opening = append(r.opening, a.Open...)
 		if r.hold || len(r.opening) == 0 {
@@ -84,8 +84,8 @@ func (r *rig) step() *rig {
 }
 
 // finish ends one opening.
-func (r *rig) finish(o Opening) {
-	r.opening = slices.DeleteFunc(r.opening, func(p Opening) bool { return p == o })
+func (r *rig) finish(o opening) {
+	r.opening = slices.DeleteFunc(r.opening, func(p opening) bool { return p == o })
 	if r.refuse[o.Peer.ID] {
 		r.OpenFailed(o.Link, errRefused, r.now)
 		return
@@ -108,7 +108,7 @@ func (r *rig) wait(d time.Duration) *rig {
 }
 
 // request asks for a connection, and expects one that is open.
-func (r *rig) request(q Request) Ticket {
+func (r *rig) request(q Request) ticket {
 	r.t.Helper()
 	tk, err := r.Acquire(q, r.now)
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *rig) request(q Request) Ticket {
 }
 
 // end reports and releases.
-func (r *rig) end(tk Ticket, o selection.Outcome, took time.Duration) {
+func (r *rig) end(tk ticket, o selection.Outcome, took time.Duration) {
 	r.Report(tk, o, took, r.now)
 	r.Release(tk, r.now)
 	r.step()

@@ -89,7 +89,7 @@ func TestAThousandPeersCostFiveConnectionsAndMissNone(t *testing.T) {
 		for _, id := range s.Primaries {
 			want(t, "requests of "+id, got[id], 100)
 		}
-		// All of them may be somebody's: nothing depends on the place in the list.
+		// The result does not depend on the place in the list.
 		slices.Reverse(peers)
 		want(t, "candidates in another order", newRig(t, config()).update(peers).status().Candidates, s.Candidates)
 	}

@@ -127,7 +127,7 @@ type PeerStatus struct {
 }
 
 // Status describes the table. It allocates, so do not call it on the path of a request.
-func (t *Table) Status(now time.Time) Status {
+func (t *table) Status(now time.Time) Status {
 	t.advance(now)
 	s := Status{Reach: t.reach, Bindings: t.bindings.order.Len(), Connections: t.connections()}
 	names := func(members []*member) (ids []string) {
@@ -162,7 +162,7 @@ func (t *Table) Status(now time.Time) Status {
 	return s
 }
 
-func (t *Table) healthOf(p *peer) Health {
+func (t *table) healthOf(p *peer) Health {
 	switch {
 	case p.evicted():
 		return Out
@@ -176,7 +176,7 @@ func (t *Table) healthOf(p *peer) Health {
 	return Healthy
 }
 
-func (t *Table) connections() Connections {
+func (t *table) connections() Connections {
 	var c Connections
 	for _, l := range t.links {
 		switch {
@@ -238,10 +238,10 @@ const (
 
 // Reasons of CandidatesChanged.
 const (
-	ByAddition Reason = "peer_added"
-	ByRemoval  Reason = "peer_removed"
-	ByMove     Reason = "peer_moved" // to another datacenter or region
-	ByHealth   Reason = "health_change"
+	byAddition Reason = "peer_added"
+	byRemoval  Reason = "peer_removed"
+	byMove     Reason = "peer_moved" // to another datacenter or region
+	byHealth   Reason = "health_change"
 )
 
 // Role is the place of a peer in the pool.

@@ -13,9 +13,9 @@ import (
 	"github.com/ringway/ringway/selection/internal/outlier"
 )
 
-// Table decides which peers are connected, which of them gets a request, and which are
+// table decides which peers are connected, which of them gets a request, and which are
 // evicted.
-type Table struct {
+type table struct {
 	cfg   Config
 	now   time.Time
 	peers map[string]*peer
@@ -30,42 +30,40 @@ type Table struct {
 	turn               int         // index of the primary that gets the next request
 	due                []time.Time // when each vacant place may be filled
 
-	links    map[LinkID]*link
-	lastLink LinkID
+	links    map[linkID]*link
+	lastLink linkID
 	bindings bindings
 
-	opens  []Opening
-	closes []LinkID
+	opens  []opening
+	closes []linkID
 	events []Event
 	idled  bool // a connection became idle, which may make Step due earlier than Next
 }
 
-// NewTable checks the configuration and returns a table without peers.
-func NewTable(cfg Config) (*Table, error) {
+// newTable checks the configuration and returns a table without peers.
+func newTable(cfg Config) (*table, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Uint64
 	}
-	t := &Table{cfg: cfg, peers: map[string]*peer{}, links: map[LinkID]*link{}}
+	t := &table{cfg: cfg, peers: map[string]*peer{}, links: map[linkID]*link{}}
 	t.bindings = newBindings(&t.cfg)
 	return t, nil
 }
 
-// Actions are the actions that the caller must carry out now, and the events.
-type Actions struct {
-	Open   []Opening
-	Close  []LinkID // connections to close, or to cancel if they are being opened
+// actions are the actions that the caller must carry out now, and the events.
+type actions struct {
+	Open   []opening
+	Close  []linkID // connections to close, or to cancel if they are being opened
 	Events []Event  // in order
 	// Next is when Step is due again if no other call comes first; zero for never.
 	Next time.Time
 }
 
-// Update replaces the peers. Peers that stay keep their statistics. A removed peer loses
-// its place; its connections close with their last requests. On an error (an empty or
-// repeated id; all reported together) nothing changes.
-func (t *Table) Update(peers []Peer, now time.Time) error {
+// Update is [Pool.Update].
+func (t *table) Update(peers []Peer, now time.Time) error {
 	if err := checkPeers(peers); err != nil {
 		return err
 	}
@@ -108,26 +106,26 @@ func (t *Table) Update(peers []Peer, now time.Time) error {
 	}
 	var reasons []Reason
 	if len(fresh) > 0 {
-		reasons = append(reasons, ByAddition)
+		reasons = append(reasons, byAddition)
 	}
 	if len(gone) > 0 {
-		reasons = append(reasons, ByRemoval)
+		reasons = append(reasons, byRemoval)
 	}
 	if moved {
-		reasons = append(reasons, ByMove)
+		reasons = append(reasons, byMove)
 	}
 	t.rank(reasons...)
 	return nil
 }
 
 // turnOf returns the peer's index among the primaries, −1 if it is not a primary.
-func (t *Table) turnOf(p *peer) int {
+func (t *table) turnOf(p *peer) int {
 	return slices.IndexFunc(t.primaries, func(m *member) bool { return m.peer == p })
 }
 
 // addPeer creates the record of a new peer. If the same peer was removed before, it may still
 // have draining connections, which count towards MaxPerPeer.
-func (t *Table) addPeer(p Peer) *peer {
+func (t *table) addPeer(p Peer) *peer {
 	known := &peer{Peer: p}
 	for _, l := range t.links {
 		if l.member == nil && l.peer.same(p) {
@@ -139,11 +137,11 @@ func (t *Table) addPeer(p Peer) *peer {
 }
 
 // Step returns the actions that are due.
-func (t *Table) Step(now time.Time) Actions {
+func (t *table) Step(now time.Time) actions {
 	t.advance(now)
 	t.readmit()
 	if !t.rankAt.After(t.now) {
-		t.rank(ByHealth)
+		t.rank(byHealth)
 		t.rankAt = t.now.Add(t.cfg.RefreshInterval + t.between(0, t.cfg.RefreshJitter))
 	}
 	t.moveNearer()
@@ -165,30 +163,29 @@ func (t *Table) Step(now time.Time) Actions {
 			}
 		}
 	}
-	a := Actions{Open: t.opens, Close: t.closes, Events: t.events, Next: t.next()}
+	a := actions{Open: t.opens, Close: t.closes, Events: t.events, Next: t.next()}
 	t.opens, t.closes, t.events, t.idled = nil, nil, nil, false
 	// Leave out connections that were dropped before the caller has seen them.
-	a.Open = slices.DeleteFunc(a.Open, func(o Opening) bool {
+	a.Open = slices.DeleteFunc(a.Open, func(o opening) bool {
 		_, wanted := t.links[o.Link]
 		return !wanted
 	})
 	return a
 }
 
-// Tried reports whether every peer that the table needs has been tried: no peer is being
-// connected, and there is a primary or no candidate is left to connect to.
-func (t *Table) Tried() bool {
+// Tried is [Pool.Tried].
+func (t *table) Tried() bool {
 	return len(t.joining) == 0 && (len(t.primaries) > 0 || len(t.eligible()) == 0)
 }
 
 // pending reports whether there are actions or events that Step has not returned yet, or
 // an earlier Next.
-func (t *Table) pending() bool {
+func (t *table) pending() bool {
 	return t.idled || len(t.opens)+len(t.closes)+len(t.events) > 0
 }
 
 // shut drains all connections and removes all peers, without events.
-func (t *Table) shut() {
+func (t *table) shut() {
 	for _, m := range slices.Concat(t.primaries, t.backups, t.joining) {
 		for _, l := range slices.Clone(m.links) {
 			t.drain(l)
@@ -199,7 +196,7 @@ func (t *Table) shut() {
 }
 
 // readmit ends the evictions whose time is over.
-func (t *Table) readmit() {
+func (t *table) readmit() {
 	before := len(t.evicted)
 	for _, p := range slices.Clone(t.evicted) {
 		if !p.evictedUntil.After(t.now) {
@@ -208,13 +205,13 @@ func (t *Table) readmit() {
 		}
 	}
 	if len(t.evicted) != before {
-		t.rank(ByHealth)
+		t.rank(byHealth)
 	}
 }
 
 // moveNearer replaces members that are farther away than candidates need to be, because
 // nearer peers were not available earlier.
-func (t *Table) moveNearer() {
+func (t *table) moveNearer() {
 	for m := range t.members() {
 		if m.renewing || m.nearerAt.After(t.now) || m.peer.tier(t.cfg.Datacenter, t.cfg.Region) <= t.reach {
 			continue
@@ -227,7 +224,7 @@ func (t *Table) moveNearer() {
 
 // renew starts to connect a successor for a member, drawn from options. The member keeps
 // its place until the successor is connected.
-func (t *Table) renew(m *member, because Reason, options []*peer) {
+func (t *table) renew(m *member, because Reason, options []*peer) {
 	options = slices.DeleteFunc(options, func(p *peer) bool { return p.links >= t.cfg.MaxPerPeer })
 	if len(options) == 0 || !t.makeRoom() {
 		t.postpone(m, because)
@@ -244,7 +241,7 @@ func (t *Table) renew(m *member, because Reason, options []*peer) {
 
 // vacancies returns the number of places without a member and without a peer that is being
 // connected for one.
-func (t *Table) vacancies() int {
+func (t *table) vacancies() int {
 	n := t.cfg.Primaries + t.cfg.Backups - len(t.primaries) - len(t.backups)
 	for _, m := range t.joining {
 		if m.replaces == nil {
@@ -255,7 +252,7 @@ func (t *Table) vacancies() int {
 }
 
 // fill draws peers for the vacancies whose wait has ended.
-func (t *Table) fill() {
+func (t *table) fill() {
 	t.due = slices.DeleteFunc(t.due, func(at time.Time) bool { return !at.After(t.now) })
 	for n := t.vacancies() - len(t.due); n > 0; n-- {
 		options := t.eligible()
@@ -268,7 +265,7 @@ func (t *Table) fill() {
 }
 
 // eligible returns the candidates without a place to which a connection may be opened.
-func (t *Table) eligible() []*peer {
+func (t *table) eligible() []*peer {
 	var out []*peer
 	for _, p := range t.candidates {
 		if p.member == nil && !p.evicted() && p.links < t.cfg.MaxPerPeer {
@@ -278,7 +275,7 @@ func (t *Table) eligible() []*peer {
 	return out
 }
 
-func (t *Table) join(p *peer, how string, replaces *member, because Reason) {
+func (t *table) join(p *peer, how string, replaces *member, because Reason) {
 	m := &member{peer: p, replaces: replaces, reason: because}
 	p.member = m
 	t.joining = append(t.joining, m)
@@ -287,7 +284,7 @@ func (t *Table) join(p *peer, how string, replaces *member, because Reason) {
 }
 
 // Opened reports that a connection is open.
-func (t *Table) Opened(id LinkID, now time.Time) {
+func (t *table) Opened(id linkID, now time.Time) {
 	t.advance(now)
 	l := t.links[id]
 	if l == nil || l.open {
@@ -312,7 +309,7 @@ func (t *Table) Opened(id LinkID, now time.Time) {
 }
 
 // admit gives a newly connected member its place.
-func (t *Table) admit(m *member) {
+func (t *table) admit(m *member) {
 	t.joining = without(t.joining, m)
 	m.peer.health.reset()
 	t.settle(m)
@@ -334,13 +331,13 @@ func (t *Table) admit(m *member) {
 }
 
 // settle starts the age of a member's place.
-func (t *Table) settle(m *member) {
+func (t *table) settle(m *member) {
 	m.since, m.renewing = t.now, false
 	m.renewAt = t.now.Add(t.between(t.cfg.MaxAge/10*9, t.cfg.MaxAge))
 }
 
 // OpenFailed reports that a connection could not be opened.
-func (t *Table) OpenFailed(id LinkID, err error, now time.Time) {
+func (t *table) OpenFailed(id linkID, err error, now time.Time) {
 	t.advance(now)
 	l := t.links[id]
 	if l == nil || l.open {
@@ -360,7 +357,7 @@ func (t *Table) OpenFailed(id LinkID, err error, now time.Time) {
 			t.scheduleFill()
 		}
 		t.evictPeer(m.peer, fmt.Sprintf("connecting failed: %v", err))
-		t.rank(ByHealth)
+		t.rank(byHealth)
 	case l.renews:
 		t.postpone(m, Stale)
 	default:
@@ -371,7 +368,7 @@ func (t *Table) OpenFailed(id LinkID, err error, now time.Time) {
 
 // postpone schedules the next attempt of a renewal. A failed move to a nearer peer does
 // not change when the member is renewed for its age.
-func (t *Table) postpone(m *member, because Reason) {
+func (t *table) postpone(m *member, because Reason) {
 	m.renewing = false
 	again := &m.renewAt
 	if because == Locality {
@@ -386,7 +383,7 @@ const minLife = time.Second
 
 // Lost reports that an open connection broke or takes no more requests. Requests in flight
 // may continue. A peer without another open connection loses its place.
-func (t *Table) Lost(id LinkID, err error, now time.Time) {
+func (t *table) Lost(id linkID, err error, now time.Time) {
 	t.advance(now)
 	l := t.links[id]
 	if l == nil || !l.open || l.member == nil {
@@ -402,36 +399,36 @@ func (t *Table) Lost(id LinkID, err error, now time.Time) {
 		t.evictPeer(m.peer, why)
 	}
 	t.removeMember(m, Lost, why)
-	t.rank(ByHealth)
+	t.rank(byHealth)
 }
 
 // evictPeer evicts a peer for min(MaxEviction, 2^k s)·U(0.5, 1): until then it is not a
 // candidate.
-func (t *Table) evictPeer(p *peer, why string) {
+func (t *table) evictPeer(p *peer, why string) {
 	p.evictions++
 	p.reason = why
 	p.evictedUntil = t.now.Add(outlier.Eviction(p.evictions, t.cfg.MaxEviction, t.unit()))
 	t.evicted = append(t.evicted, p)
 }
 
-func (t *Table) endEviction(p *peer) {
+func (t *table) endEviction(p *peer) {
 	t.evicted = without(t.evicted, p)
 	p.evictedUntil = time.Time{}
 }
 
 // evict evicts a connected member for its health.
-func (t *Table) evict(m *member, why Reason, detail string) {
+func (t *table) evict(m *member, why Reason, detail string) {
 	if t.now.Sub(m.since) > t.cfg.MaxEviction {
 		m.peer.evictions = 0 // after MaxEviction in its place, k starts at 0 again
 	}
 	t.evictPeer(m.peer, detail)
 	t.removeMember(m, why, detail)
-	t.rank(ByHealth)
+	t.rank(byHealth)
 }
 
 // removeMember removes a member from the pool. A backup is promoted immediately in place of a
 // primary; the vacant place is filled after a wait.
-func (t *Table) removeMember(m *member, why Reason, detail string) {
+func (t *table) removeMember(m *member, why Reason, detail string) {
 	switch m.role {
 	case NoRole:
 		t.joining = without(t.joining, m)
@@ -458,7 +455,7 @@ func (t *Table) removeMember(m *member, why Reason, detail string) {
 
 // release drains the connections of a member that has been removed from its list, and
 // frees its peer.
-func (t *Table) release(m *member, why Reason, detail string) {
+func (t *table) release(m *member, why Reason, detail string) {
 	if m.role != NoRole {
 		t.note(Event{Kind: Evicted, Peer: m.peer.ID, Role: m.role, Reason: why, Detail: detail})
 	}
@@ -476,11 +473,11 @@ func (t *Table) release(m *member, why Reason, detail string) {
 }
 
 // scheduleFill schedules when the next vacant place may be filled.
-func (t *Table) scheduleFill() {
+func (t *table) scheduleFill() {
 	t.due = append(t.due, t.now.Add(t.between(t.cfg.ReplenishMin, t.cfg.ReplenishMax)))
 }
 
-func (t *Table) list(role Role) *[]*member {
+func (t *table) list(role Role) *[]*member {
 	if role == Primary {
 		return &t.primaries
 	}
@@ -489,12 +486,12 @@ func (t *Table) list(role Role) *[]*member {
 
 // members yields the members with a place, primaries first. The loop body may change the
 // lists.
-func (t *Table) members() iter.Seq[*member] {
+func (t *table) members() iter.Seq[*member] {
 	return slices.Values(slices.Concat(t.primaries, t.backups))
 }
 
 // next returns when Step is due again if no other call comes first.
-func (t *Table) next() time.Time {
+func (t *table) next() time.Time {
 	at := t.rankAt
 	sooner := func(other time.Time) {
 		if other.Before(at) {
@@ -521,23 +518,23 @@ func (t *Table) next() time.Time {
 	return at
 }
 
-func (t *Table) note(e Event) {
+func (t *table) note(e Event) {
 	e.Time = t.now
 	t.events = append(t.events, e)
 }
 
-func (t *Table) advance(now time.Time) {
+func (t *table) advance(now time.Time) {
 	if now.After(t.now) {
 		t.now = now
 	}
 }
 
-func (t *Table) random(n int) int { return int(t.cfg.Rand() % uint64(n)) }
+func (t *table) random(n int) int { return int(t.cfg.Rand() % uint64(n)) }
 
 // unit returns a random number of [0, 1).
-func (t *Table) unit() float64 { return float64(t.cfg.Rand()>>11) / (1 << 53) }
+func (t *table) unit() float64 { return float64(t.cfg.Rand()>>11) / (1 << 53) }
 
-func (t *Table) between(low, high time.Duration) time.Duration {
+func (t *table) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(t.unit()*float64(high-low))
 }
 

@@ -398,7 +398,7 @@ func TestAPeerThatRefusesIsNotCalledInACircleAndAnotherTakesThePlace(t *testing.
 			failed++
 		}
 	}
-	if failed > 1 { // then five others were connected, and nobody needs it
+	if failed > 1 { // then five others were connected, and it is not needed
 		t.Errorf("r1 was called %d times", failed)
 	}
 
@@ -490,7 +490,7 @@ func TestARequestThatTriedEveryPrimaryGetsABackupAndThenAnError(t *testing.T) {
 	}
 }
 
-func (r *rig) linkOf(id string) LinkID {
+func (r *rig) linkOf(id string) linkID {
 	r.t.Helper()
 	for link, peer := range r.open {
 		if l := r.links[link]; peer == id && l != nil && l.member != nil {

@@ -45,7 +45,7 @@ func update(t testing.TB, s *Strategy, endpoints []Endpoint) {
 	}
 }
 
-// endpoints returns one of weight 1 for each node, fresh for ever, without load.
+// endpoints returns one of weight 1 for each node, always fresh, without load.
 // The instance of node x is x.1.
 func endpoints(nodes ...string) []Endpoint {
 	list := make([]Endpoint, len(nodes))

@@ -18,7 +18,7 @@ import (
 )
 
 // script is a random source that returns the given numbers, then one in the
-// middle (zero for ever is what drawing without bias would wait out).
+// middle (drawing without bias would wait without end at zero).
 type script struct{ numbers []uint64 }
 
 func (s *script) Uint64() uint64 {
@@ -201,7 +201,7 @@ func TestAnEndpointIsFreshForAsLongAsConfigured(t *testing.T) {
 	}
 }
 
-// unknownLoad has a load that nobody reported.
+// unknownLoad has a load that was never reported.
 type unknownLoad struct{ gauge }
 
 func (*unknownLoad) Load() (int, bool) { return 1000, false }
@@ -355,8 +355,8 @@ func TestStaleEndpointsAreHandedOnWhileThePickGoesOn(t *testing.T) {
 	}
 }
 
-// The scheduler of internal/expiry fits as the observer: picks hand over what they
-// meet, and only what is still stale when it is looked at again is removed.
+// The scheduler of internal/expiry fits as the observer: picks pass on the stale
+// endpoints that they find, and those that are still stale at the second check are removed.
 func TestTheExpirerRemovesWhatPicksMeet(t *testing.T) {
 	list, from := fiftyStale()
 	var s *Strategy

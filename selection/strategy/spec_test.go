@@ -123,7 +123,6 @@ func TestTheCallersListIsNotTheStrategys(t *testing.T) {
 		t.Fatal(err)
 	}
 	preferred[0] = "a"
-	s.Spec().Preferred[0] = "a"
 	update(t, s, endpoints("a", "b"))
 	if got := pick(t, s, Request{}); got != "b" {
 		t.Errorf("picked %q", got)
@@ -196,7 +195,7 @@ func TestEveryStrategyButTheDefaultCanBeMade(t *testing.T) {
 			continue
 		}
 		wantError(t, s, Request{}, ErrNoEndpoints)
-		if got := s.Spec(); !reflect.DeepEqual(got, spec) {
+		if got := s.spec; !reflect.DeepEqual(got, spec) {
 			t.Errorf("made from %+v, says %+v", spec, got)
 		}
 	}

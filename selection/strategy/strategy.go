@@ -131,13 +131,6 @@ func (s *Strategy) Explain(r Request) Decision {
 	return d
 }
 
-// Spec returns the strategy's specification.
-func (s *Strategy) Spec() Spec {
-	spec := s.spec
-	spec.Preferred = slices.Clone(spec.Preferred)
-	return spec
-}
-
 // UnknownPreferred returns the preferred nodes that are not in the range, in the
 // configured order. Log a warning once the range is complete, because a misspelt name
 // looks like a node that is down.

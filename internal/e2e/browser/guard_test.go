@@ -83,7 +83,8 @@ func TestThousandsOfWorkersStayLegible(t *testing.T) {
 	const n = 5000
 	b := startBrowser(t)
 	d := statuspage.Document{ID: "relay-07", Role: "relay", Cluster: "shop", Environment: "production", Build: "v1.0.0", Ready: true}
-	f := &statuspage.Focus{Service: statuspage.Service{Name: "checkout", Index: 3, Ready: n, Endpoints: n, Range: "[1500..2250) of 5000", Strategy: "p2c"}, Role: "Served by 20 relays."}
+	checkout := api.ListedService{ServiceSummary: api.ServiceSummary{Service: "checkout", Endpoints: n}, Ready: n, RangeText: "[1500..2250) of 5000"}
+	f := &statuspage.Focus{Row: statuspage.Row{ListedService: checkout, Index: 3, Strategy: "p2c"}, Role: "Served by 20 relays."}
 	f.Ring.Minimum = 3
 	for i := range n {
 		w := statuspage.RingWorker{ID: fmt.Sprintf("worker-%04d", i), State: statuspage.Active, Relays: 3, Mine: i >= 1500 && i < 2250}
@@ -97,12 +98,12 @@ func TestThousandsOfWorkersStayLegible(t *testing.T) {
 		}
 		f.Ring.Workers = append(f.Ring.Workers, w)
 		if w.Mine {
-			f.Peers = append(f.Peers, statuspage.Peer{ID: w.ID, State: w.State, Weight: 1. / 750})
+			f.Peers = append(f.Peers, statuspage.Peer{Peer: api.Peer{Node: w.ID, Weight: 1. / 750}, State: w.State})
 		}
 		d.Members = append(d.Members, api.ListedMember{Member: membership.Member{ID: w.ID, Role: membership.RoleWorker}, State: api.MemberAlive})
 	}
 	f.Ring.Arcs = []statuspage.Arc{{Relay: "relay-07", Self: true, Runs: []statuspage.Run{{Start: 1500, Len: 750}}}}
-	d.Focus, d.Services = f, []statuspage.Service{f.Service}
+	d.Focus, d.Services = f, []statuspage.Row{f.Row}
 	p := tabOf(t, b, d)
 	if n := evaluate[int](t, p, `document.querySelectorAll("*").length`); n > 8000 {
 		t.Errorf("%d elements", n)

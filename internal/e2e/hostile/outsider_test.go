@@ -209,7 +209,7 @@ func (o *outsider) send(to []string, messages ...[]byte) {
 	}
 }
 
-// open is the way back, nil for what is not for the holder of the key.
+// open is the way back, nil for a packet that is not for the holder of the key.
 func (o *outsider) open(packet []byte) []byte {
 	sealed, label, err := memberlist.RemoveLabelHeaderFromPacket(packet)
 	n := 1 + o.aead.NonceSize()

@@ -25,7 +25,7 @@ type forwarder struct {
 	packets [][]byte
 }
 
-// keptPackets bounds what is recorded: the newest count.
+// keptPackets bounds the recording: the newest are kept.
 const keptPackets = 4096
 
 // forward starts a forwarder to a gossip address. A packet that comes from a member goes

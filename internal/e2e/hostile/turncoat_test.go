@@ -124,7 +124,7 @@ func TestAWorkerOffersNothingButItself(t *testing.T) {
 		{Name: "loopback", Address: loopback.addr}, {Name: "loopback-secured", Address: loopback.addr, Secured: true},
 		{Name: "localhost", Address: net.JoinHostPort("localhost", port)},
 		{Name: "mapped", Address: net.JoinHostPort("::ffff:127.0.0.1", port)},
-		{Name: "plain", Address: plain.addr}, // its own host, but a relay with a certificate sends only to what is proven
+		{Name: "plain", Address: plain.addr}, // its own host, but a relay with a certificate sends only to proven endpoints
 	}
 	for _, r := range f.relays {
 		lies = append(lies, advertise.Service{Name: "admin-of-" + r.id, Address: r.admin}, advertise.Service{Name: "admin-secured-of-" + r.id, Address: r.admin, Secured: true},

@@ -111,7 +111,7 @@ func BenchmarkAdmission(b *testing.B) {
 }
 
 // BenchmarkAdmissionTraced is the same where requests are traced: those that are not
-// drawn, and those that are. Nobody takes the spans.
+// drawn, and those that are. No collector takes the spans.
 func BenchmarkAdmissionTraced(b *testing.B) {
 	for name, ratio := range map[string]float64{"not sampled": 0, "sampled": 1} {
 		b.Run(name, func(b *testing.B) {
@@ -137,7 +137,7 @@ func BenchmarkAdmissionTraced(b *testing.B) {
 	}
 }
 
-// BenchmarkRefusal is what a request for nobody costs.
+// BenchmarkRefusal measures a request that no endpoint can take.
 func BenchmarkRefusal(b *testing.B) {
 	h := handlerFor(b, "127.0.0.1:1")
 	r := httptest.NewRequest("GET", "/", nil)

@@ -18,7 +18,7 @@ import (
 )
 
 // A relay that stops, or begins, to serve a service in the middle of a request does
-// not answer that nobody offers it.
+// not answer that no worker offers it.
 func TestARequestFollowsItsServiceWhenTheRelaysRoleChanges(t *testing.T) {
 	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer backend.Close()

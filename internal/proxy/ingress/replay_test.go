@@ -23,7 +23,7 @@ func begun(body io.Reader, length int, known bool) (*replay, *http.Request) {
 	return &b, r
 }
 
-// Whatever an attempt reads, and however the body arrives: what is read is the
+// Whatever an attempt reads, and however the body arrives: the bytes read are the
 // body, and after a rewind all of it.
 func TestABodyIsReplayedWholeOrNotAtAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -102,7 +102,7 @@ func endpoint(t *testing.T, h http.Handler) string {
 	return server.Listener.Addr().String()
 }
 
-// closed is an address where nobody listens.
+// closed is an address without a listener.
 func closed(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -45,7 +45,7 @@ func (c *interruptible) SetReadDeadline(time.Time) error {
 	return nil
 }
 
-// The HTTP/2 transport closes a body whenever it hears that nobody wants the rest,
+// The HTTP/2 transport closes a body whenever the rest is no longer wanted,
 // also while Carry does.
 func TestABodyIsStoppedOnceAndTheClientIsNotTouchedAfterwards(t *testing.T) {
 	c := &interruptible{reading: make(chan struct{}), setting: make(chan struct{}), proceed: make(chan struct{}), over: make(chan struct{})}
@@ -111,7 +111,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 
 func (p *pieces) Close() error { return nil }
 
-// sendBody is what is sent of a request over HTTP/1.1, with its body stopped at the
+// sendBody returns the bytes sent of a request over HTTP/1.1, with its body stopped at the
 // given write; 0 never.
 func sendBody(t *testing.T, in *http.Request, source *pieces, stopAt int) (message []byte, b *clientBody, err error) {
 	t.Helper()
@@ -130,7 +130,7 @@ func sendBody(t *testing.T, in *http.Request, source *pieces, stopAt int) (messa
 	return out.message, b, err
 }
 
-// stopping keeps what is written to it and stops the body at one of the writes.
+// stopping keeps the bytes written to it and stops the body at one of the writes.
 type stopping struct {
 	message []byte
 	at      int
@@ -145,7 +145,7 @@ func (s *stopping) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// FuzzClientBody holds what is sent of a client's body against what net/http reads of
+// FuzzClientBody compares the bytes sent of a client's body with those that net/http reads of
 // it: the same body and trailers, or a message that is not whole, for bodies that come
 // in pieces, break off, are longer than declared, or are stopped. A declared length
 // below 0 means that the body is chunked.

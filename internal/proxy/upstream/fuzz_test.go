@@ -40,7 +40,7 @@ func readAll(d *framing, input []byte, step int) (body []byte, rest int, err err
 }
 
 // FuzzResponse holds the parser against net/http: what net/http refuses is
-// refused, and what is accepted means the same to both.
+// refused, and an accepted head means the same to both.
 func FuzzResponse(f *testing.F) {
 	for _, s := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
@@ -168,7 +168,7 @@ func FuzzChunks(f *testing.F) {
 	})
 }
 
-// FuzzRequestHead holds what is sent for a request against what was received: net/http,
+// FuzzRequestHead compares the bytes sent for a request with those received: net/http,
 // which reads both, finds the same request.
 func FuzzRequestHead(f *testing.F) {
 	for _, s := range []string{
@@ -237,7 +237,7 @@ func FuzzRequestHead(f *testing.F) {
 			}
 		}
 		want := wantedHeader(in, upgrade)
-		for _, name := range []string{"Content-Length", "Expect"} { // framing, compared above, and what is asked of the hop
+		for _, name := range []string{"Content-Length", "Expect"} { // framing, compared above, and fields for the next hop
 			out.Header.Del(name)
 		}
 		if !reflect.DeepEqual(out.Header, want) {

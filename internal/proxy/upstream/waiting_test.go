@@ -581,8 +581,8 @@ func TestRequestsOverHTTP2ShareADialAndItsFailure(t *testing.T) {
 	})
 }
 
-// Whatever fails, is slow or is given up: nobody gets the answer to another, nobody
-// waits for ever, nothing is left behind.
+// Whatever fails, is slow or is given up: no request gets the answer to another, none
+// waits without end, nothing is left behind.
 func TestThePoolServesOrFailsEveryRequest(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {

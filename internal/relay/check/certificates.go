@@ -146,17 +146,17 @@ func gossipKeys(f *Fleet) (found []api.Finding) {
 		judge(one.Relay, one.GossipKeys)
 	}
 	for _, k := range f.Keys {
-		if k.Err != "" {
+		if k.Error != "" {
 			found = append(found, api.Finding{
-				Status: api.Warning, Subject: k.ID, Passing: true,
-				Text:   fmt.Sprintf("worker %s does not list its gossip keys: %s", k.ID, k.Err),
+				Status: api.Warning, Subject: k.Member, Passing: true,
+				Text:   fmt.Sprintf("worker %s does not list its gossip keys: %s", k.Member, k.Error),
 				Cause:  "a stream to its gossip address cannot be opened, or breaks off",
-				Remedy: fmt.Sprintf("allow TCP to the gossip address of %s; read its log", k.ID),
+				Remedy: fmt.Sprintf("allow TCP to the gossip address of %s; read its log", k.Member),
 				Page:   page("gossip-key-differs"),
 			})
 			continue
 		}
-		judge(k.ID, k.Fingerprints)
+		judge(k.Member, k.Fingerprints)
 	}
 	return found
 }

@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/membership"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -26,8 +28,8 @@ const day = 24 * time.Hour
 func healthy() *check.Fleet {
 	f := &check.Fleet{
 		Now: now, Self: facts("r1"),
-		Services:  []check.Service{{Name: "echo", Planned: true, Relays: 3, Wanted: 3, RelaysPerWorker: map[string]int{"w1": 3, "w2": 3}}},
-		Keys:      []check.Keys{{ID: "w1", Fingerprints: []string{"aaaa"}}, {ID: "w2", Fingerprints: []string{"aaaa"}}},
+		Services:  []check.Service{{Name: "echo", Wanted: 3, Plan: planned(3, map[string]int{"w1": 3, "w2": 3})}},
+		Keys:      []membership.KeyResult{{Member: "w1", Fingerprints: []string{"aaaa"}}, {Member: "w2", Fingerprints: []string{"aaaa"}}},
 		Addresses: map[string]string{"r1": "10.0.0.1:7400", "r2": "10.0.0.2:7400", "r3": "10.0.0.3:7400", "w1": "10.0.1.1:7401", "w2": "10.0.1.2:7401"},
 	}
 	for _, id := range []string{"r2", "r3"} {
@@ -40,6 +42,10 @@ func healthy() *check.Fleet {
 		f.Pings = append(f.Pings, check.Ping{ID: id, Role: "worker", Addr: f.Addresses[id]})
 	}
 	return f
+}
+
+func planned(relays int, perWorker map[string]int) *api.Plan {
+	return &api.Plan{Relays: make([]api.PlannedRelay, relays), RelaysPerWorker: perWorker}
 }
 
 func facts(id string) check.Facts {
@@ -57,7 +63,7 @@ func facts(id string) check.Facts {
 var refusal = &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 
 // TestEachTroubleIsFoundAndHasARemedy breaks one thing of a healthy fleet at a time.
-// What is expected is "check status subject: a part of the text", and nothing else may
+// The expectation is "check status subject: a part of the text", and nothing else may
 // be found.
 func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 	for _, c := range []struct {
@@ -84,13 +90,13 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			"advertised-agree warning echo: the workers of echo advertise different values of relays: none by 2 workers, 64 by 1 worker; used is the setting --relays-per-service",
 		}, "give all workers of echo the same selection="},
 		{"a worker that offers the address of another", func(f *check.Fleet) {
-			f.Refused = []check.Refusal{{Worker: "w1", Reason: "foreign_host", Count: 2, Text: "address 10.0.0.9:80 is not on its host"}}
+			f.Refused = []advertise.Refusal{{Worker: "w1", Reason: "foreign_host", Count: 2, Text: "address 10.0.0.9:80 is not on its host"}}
 		}, []string{"offers-used failed w1: 2 offers of worker w1 not used here: address 10.0.0.9:80 is not on its host"}, "correct what w1 offers"},
 		{"an id of two workers", func(f *check.Fleet) {
-			f.Duplicates = []check.Duplicate{{ID: "w1", Addr: "10.0.1.1:7401", Other: "10.0.1.9:7401"}}
+			f.Duplicates = []membership.Duplicate{{ID: "w1", Addr: "10.0.1.1:7401", Other: "10.0.1.9:7401"}}
 		}, []string{"ids-unique failed w1: the cluster follows the one at 10.0.1.1:7401, and leaves out the one at 10.0.1.9:7401"}, "another --id"},
 		{"this relay keeps an id that another has, too", func(f *check.Fleet) {
-			f.Duplicates = []check.Duplicate{{ID: "r1", Addr: "10.0.0.1:7400", Other: "10.0.0.9:7400"}}
+			f.Duplicates = []membership.Duplicate{{ID: "r1", Addr: "10.0.0.1:7400", Other: "10.0.0.9:7400"}}
 		}, []string{"ids-unique failed r1: two processes run as r1"}, "another --id"},
 		{"a relay that hangs", func(f *check.Fleet) { f.Peers[1].Facts, f.Peers[1].Err = nil, errors.New("deadline exceeded") },
 			[]string{"relays-answer failed r3: does not answer at 10.0.0.3:7420: deadline exceeded"}, "allow TCP"},
@@ -108,7 +114,9 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		{"a relay of an older version", func(f *check.Fleet) {
 			f.Peers[1].Facts, f.Peers[1].Err = nil, fmt.Errorf("%w: it answers 404", check.ErrNoFacts)
 		}, []string{"relays-answer warning r3: does not answer facts (older version?)"}, "upgrade r3"},
-		{"a worker that crashed", func(f *check.Fleet) { f.FailedWorkers = []check.Gone{{ID: "w3", At: now.Add(-time.Minute)}} },
+		{"a worker that crashed", func(f *check.Fleet) {
+			f.FailedWorkers = []membership.Departure{{Member: membership.Member{ID: "w3"}, At: now.Add(-time.Minute)}}
+		},
 			[]string{"relays-answer warning w3: vanished 1m0s ago"}, "start w3 again"},
 
 		{"a relay that is not ready", func(f *check.Fleet) { f.Peers[0].Facts.Reasons = []string{"not joined yet"} },
@@ -164,7 +172,7 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		{"a worker that one relay lacks", func(f *check.Fleet) { lack(f.Peers[0].Facts, "w2") },
 			[]string{"coverage failed w2: has 2 of 3 relays connected, and needs 3: not r2"}, "relay explain echo --worker w2"},
 		{"a worker that has enough without one", func(f *check.Fleet) {
-			f.Services[0].RelaysPerWorker["w2"] = 4
+			f.Services[0].Plan.RelaysPerWorker["w2"] = 4
 			lack(f.Peers[0].Facts, "w2")
 		}, []string{"coverage warning w2: has 3 of 4 relays connected"}, ""},
 		{"a worker that no relay reaches", func(f *check.Fleet) {
@@ -174,10 +182,10 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		}, []string{"coverage failed w2: has 0 of 3 relays connected, and needs 3: not r1, r2, r3"}, "start the service behind w2"},
 		{"more missing than told", func(f *check.Fleet) { f.Self.MissingCount = 7 },
 			[]string{"coverage failed : 7 connections more"}, ""},
-		{"a place kept for a relay that vanished", func(f *check.Fleet) { f.Services[0].RelaysPerWorker["w1"] = 2 },
+		{"a place kept for a relay that vanished", func(f *check.Fleet) { f.Services[0].Plan.RelaysPerWorker["w1"] = 2 },
 			[]string{"coverage failed w1: in the plan of 2 relays, and needs 3"}, "--member-grace"},
 		{"two relays only", func(f *check.Fleet) {
-			f.Services[0].Relays, f.Services[0].RelaysPerWorker = 2, map[string]int{"w1": 2, "w2": 2}
+			f.Services[0].Plan = planned(2, map[string]int{"w1": 2, "w2": 2})
 		}, []string{"coverage warning echo: served by 2 relays, and each worker should have 3"}, "start 1 relay more"},
 		{"a service without endpoints", func(f *check.Fleet) { f.Services[0] = check.Service{Name: "echo", Wanted: 3} },
 			[]string{"coverage warning echo: no endpoint"}, "worker services"},
@@ -219,7 +227,7 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		}, nil, ""},
 		{"no gossip key", func(f *check.Fleet) { f.Peers[1].Facts.GossipKeys = nil },
 			[]string{"gossip-keys failed r3: with the key none"}, ""},
-		{"a worker that does not tell", func(f *check.Fleet) { f.Keys[0] = check.Keys{ID: "w1", Err: "refused"} },
+		{"a worker that does not tell", func(f *check.Fleet) { f.Keys[0] = membership.KeyResult{Member: "w1", Error: "refused"} },
 			[]string{"gossip-keys warning w1: refused"}, "allow TCP"},
 		{"another shared key", func(f *check.Fleet) { f.Peers[1].Facts.SharedKey = "tttt" },
 			[]string{"shared-key warning r3: with the key tttt, r1 with ssss"}, "--shared-key-file"},
@@ -375,7 +383,7 @@ func TestFactsTravelWholeAndBounded(t *testing.T) {
 // is right for that process, and for this one it would be one firewall after the other.
 func TestARelayThatLostItsIDSaysThatAndNothingElse(t *testing.T) {
 	f := healthy()
-	f.Duplicates = []check.Duplicate{{ID: "r1", Addr: "10.0.0.9:7400", Other: f.Self.GossipAddr}}
+	f.Duplicates = []membership.Duplicate{{ID: "r1", Addr: "10.0.0.9:7400", Other: f.Self.GossipAddr}}
 	f.Peers[0].Facts, f.Peers[0].Err = nil, errors.New("deadline exceeded")
 	f.Peers[1].Facts.Back = &check.Back{UDP: "no answer", Peer: "refused"}
 	f.Pings[0].Err = errors.New("no answer")

@@ -37,7 +37,7 @@ func coverage(f *Fleet) (found []api.Finding) {
 }
 
 func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
-	if !s.Planned {
+	if s.Plan == nil {
 		return []api.Finding{{
 			Status: api.Warning, Subject: s.Name, Passing: true,
 			Text:   fmt.Sprintf("service %s has no endpoint that takes requests", s.Name),
@@ -46,18 +46,19 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 			Page:   page("no-endpoint"),
 		}}
 	}
-	need := min(s.Wanted, s.Relays)
+	relays := len(s.Plan.Relays) - len(s.Plan.Absent.Relays)
+	need := min(s.Wanted, relays)
 	if need < s.Wanted {
 		found = append(found, api.Finding{
 			Status: api.Warning, Subject: s.Name,
-			Text:   fmt.Sprintf("service %s is served by %s, and each worker should have %d", s.Name, plural(s.Relays, "relay", "relays"), s.Wanted),
+			Text:   fmt.Sprintf("service %s is served by %s, and each worker should have %d", s.Name, plural(relays, "relay", "relays"), s.Wanted),
 			Cause:  "there are too few relays, or --relays-per-service is below --min-peers-per-worker; the loss of one costs more than it should",
-			Remedy: fmt.Sprintf("start %s more, or set --relays-per-service to %d or more on all relays", plural(s.Wanted-s.Relays, "relay", "relays"), s.Wanted),
+			Remedy: fmt.Sprintf("start %s more, or set --relays-per-service to %d or more on all relays", plural(s.Wanted-relays, "relay", "relays"), s.Wanted),
 			Page:   page("too-few-relays"),
 		})
 	}
-	for _, worker := range slices.Sorted(maps.Keys(s.RelaysPerWorker)) {
-		planned := s.RelaysPerWorker[worker]
+	for _, worker := range slices.Sorted(maps.Keys(s.Plan.RelaysPerWorker)) {
+		planned := s.Plan.RelaysPerWorker[worker]
 		without := lacking[Missing{s.Name, worker}]
 		connected := max(0, planned-len(without))
 		switch {
@@ -90,7 +91,9 @@ func fineCoverage(f *Fleet) string {
 	services, workers := 0, 0
 	for _, s := range f.Services {
 		services++
-		workers += len(s.RelaysPerWorker)
+		if s.Plan != nil {
+			workers += len(s.Plan.RelaysPerWorker)
+		}
 	}
 	if services == 0 {
 		return "no service is offered yet"
@@ -103,13 +106,6 @@ func fineCoverage(f *Fleet) string {
 type Vote struct {
 	Value   string
 	Workers int
-}
-
-// Refusal is a part of a worker's offer that this relay does not use; see
-// advertise.Refusal.
-type Refusal struct {
-	Worker, Reason, Text string
-	Count                int
 }
 
 // advertisedAgree checks that the workers of a service advertise the same. The majority

@@ -9,7 +9,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/membership"
 )
 
 // The bounds of facts: a relay of a large cluster sends the beginning of a long list, and
@@ -173,17 +175,17 @@ type Fleet struct {
 	// Services are those that this relay knows, by name.
 	Services []Service
 	// Refused is what workers offer and this relay does not use.
-	Refused []Refusal
+	Refused []advertise.Refusal
 	// Pings are the results of the members that were asked over UDP.
 	Pings []Ping
 	// Keys are the gossip keys of the workers that were asked.
-	Keys []Keys
+	Keys []membership.KeyResult
 	// Addresses are the gossip addresses of all members, by ID.
 	Addresses map[string]string
 	// Duplicates are the IDs under which two processes run.
-	Duplicates []Duplicate
+	Duplicates []membership.Duplicate
 	// FailedWorkers vanished without leaving in the last minutes.
-	FailedWorkers []Gone
+	FailedWorkers []membership.Departure
 }
 
 // Peer is another relay or gate and its answer.
@@ -201,28 +203,13 @@ type Peer struct {
 	Took  time.Duration
 }
 
-// Duplicate is an ID under which two processes run, by their gossip addresses. The cluster
-// follows the one at Addr and leaves the other out.
-type Duplicate struct{ ID, Addr, Other string }
-
-// Gone is a member that vanished.
-type Gone struct {
-	ID string
-	At time.Time
-}
-
 // Service is a service as this relay plans it.
 type Service struct {
 	Name string
-	// Planned is false while there is no plan, because no endpoint takes requests.
-	Planned bool
-	// Relays is how many relays serve it and have not vanished.
-	Relays int
+	// Plan is nil while no endpoint takes requests.
+	Plan *api.Plan
 	// Wanted is how many relays each worker should have if there are enough.
 	Wanted int
-	// RelaysPerWorker counts the relays that the plan connects to each worker, without those
-	// that have vanished.
-	RelaysPerWorker map[string]int
 	// Selections and RelayVotes are what its workers advertise for the whole service, the
 	// value in use first.
 	Selections, RelayVotes []Vote
@@ -233,13 +220,6 @@ type Ping struct {
 	ID, Addr string
 	Role     string
 	Err      error
-}
-
-// Keys are the fingerprints of the gossip keys of one member, the key in use first.
-type Keys struct {
-	ID           string
-	Fingerprints []string
-	Err          string
 }
 
 // all returns the facts of this relay, and of those that answered and have not vanished.
@@ -318,10 +298,10 @@ func relaysAnswer(f *Fleet) (found []api.Finding) {
 	}
 	for _, g := range f.FailedWorkers {
 		found = append(found, api.Finding{
-			Status: api.Warning, Subject: g.ID,
-			Text:   fmt.Sprintf("worker %s vanished %s ago without leaving", g.ID, span(f.Now.Sub(g.At))),
+			Status: api.Warning, Subject: g.Member.ID,
+			Text:   fmt.Sprintf("worker %s vanished %s ago without leaving", g.Member.ID, span(f.Now.Sub(g.At))),
 			Cause:  "it crashed, was killed, or cannot be reached; requests go to the other workers",
-			Remedy: fmt.Sprintf("start %s again, or check its network; if it is gone for good, do nothing", g.ID),
+			Remedy: fmt.Sprintf("start %s again, or check its network; if it is gone for good, do nothing", g.Member.ID),
 			Page:   page("member-down"),
 		})
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/ringway/ringway/internal/relay/check"
 )
 
-// FuzzFacts lets one relay say what it likes of itself: what is accepted can be told
-// again, the report stays bounded and fit for a terminal, and still has what is wrong
-// with another relay.
+// FuzzFacts lets one relay report any facts of itself: accepted facts can be reported
+// again, the report stays bounded and fit for a terminal, and still has the faults
+// of another relay.
 func FuzzFacts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte) {
 		facts, err := check.DecodeFacts(bytes.NewReader(said))

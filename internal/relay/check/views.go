@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/membership"
 )
 
 // idsUnique checks that every ID belongs to one process.
@@ -31,7 +32,7 @@ func idsUnique(f *Fleet) (found []api.Finding) {
 }
 
 // leftOut reports whether the cluster leaves out the relay that checks.
-func leftOut(f *Fleet, d Duplicate) bool {
+func leftOut(f *Fleet, d membership.Duplicate) bool {
 	return d.ID == f.Self.Relay && d.Other == f.Self.GossipAddr
 }
 

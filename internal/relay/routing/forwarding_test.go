@@ -93,8 +93,8 @@ func (r *rig) status(service string) pool.Status {
 	return pool.Status{}
 }
 
-// forwards reports whether a service has so many relays to forward to, and so many of
-// them are primaries and backups.
+// forwards reports whether a service has these numbers of relays to forward to, of
+// primaries and of backups.
 func (r *rig) forwards(service string, relays, primaries, backups int) func() bool {
 	return func() bool {
 		s := r.status(service)
@@ -147,7 +147,7 @@ func TestAGateConnectsToFiveOfTenRelaysAndServicesShareTheConnections(t *testing
 	t.Parallel()
 	r, relays := gate(t, 10, func(c *routing.Config) {
 		c.Forwarding = pool.DefaultConfig()
-		c.Forwarding.BaselineLatency = time.Minute // a busy machine evicts nobody
+		c.Forwarding.BaselineLatency = time.Minute // a busy machine evicts no relay
 	}, "echo", "other")
 	await(t, "three primaries and two backups", r.forwards("echo", 10, 3, 2))
 	await(t, "as many for the other service", r.forwards("other", 10, 3, 2))

@@ -113,7 +113,7 @@ func (p *picking) evict(node string) {
 			p.Endpoints.Done(ticket, p.now, o)
 		}
 	}
-	for _, s := range p.Endpoints.Stats(p.now) { // where all fail, nobody is evicted
+	for _, s := range p.Endpoints.Stats(p.now) { // where all fail, none is evicted
 		if s.ID != node+".1" && s.State == "active" {
 			end(s.ID, 200, selection.Success)
 			break

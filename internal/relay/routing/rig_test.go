@@ -51,7 +51,7 @@ func (r *rig) link(e *advertise.Endpoint) peering.State {
 	return state
 }
 
-// connected reports whether the plan of a service has so many relays and workers, and
+// connected reports whether the plan of a service has this number of relays and workers, and
 // whether every endpoint of the range is connected.
 func (r *rig) connected(service string, relays, workers int) func() bool {
 	return func() bool {

@@ -85,7 +85,7 @@ func TestTheRatioCountsUnlessTheCallerHasDecided(t *testing.T) {
 			if span.SpanContext().IsSampled() {
 				sampled++
 			}
-			// Not ended: nobody is there to take it.
+			// Not ended: no collector accepts it.
 		}
 		if sampled < c.least || sampled > c.most {
 			t.Errorf("%s: %d of 2000 are traced, want %d to %d", c.name, sampled, c.least, c.most)

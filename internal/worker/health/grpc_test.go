@@ -106,7 +106,7 @@ func TestAServerOfAnotherProtocolIsNamedAsSuch(t *testing.T) {
 	web.Start()
 	defer web.Close()
 	secret := serveHTTP(t, http.NotFound)
-	secret.Config.ErrorLog = log.New(io.Discard, "", 0) // its complaint is what is wanted
+	secret.Config.ErrorLog = log.New(io.Discard, "", 0) // its complaint is expected
 	secret.StartTLS()
 	defer secret.Close()
 	for _, test := range []struct {

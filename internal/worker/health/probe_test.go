@@ -146,7 +146,7 @@ func TestEveryKindReachesAServiceOnIPv6(t *testing.T) {
 	}
 }
 
-// A server that resets what is left of a connection, or that sees a reset, logs
+// A server that resets the rest of a connection, or that sees a reset, logs
 // an error for each probe.
 func TestEveryProbeOpensAConnectionAndClosesItCleanly(t *testing.T) {
 	for _, kind := range []Kind{TCP, HTTP, GRPC} {

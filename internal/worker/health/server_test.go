@@ -40,7 +40,7 @@ func serveOn(t *testing.T, listen string, handle func(*net.TCPConn)) (address st
 	return listener.Addr().String()
 }
 
-// refusing is an address where nobody listens, nor can by chance: it is that of
+// refusing is an address without a listener, and no process can listen there by chance: it is that of
 // the client of another connection.
 func refusing(t *testing.T) string {
 	t.Helper()

@@ -23,7 +23,7 @@ func TestABurstOfRequestsOverMutualTLSFailsNoneAndMakesFewHandshakes(t *testing.
 	var opened sync.Map
 	pools := make([]*upstream.Pool, workers)
 	for i := range workers {
-		// Here and below: what is asked is that nothing fails on a starved machine either
+		// Here and below the test requires that nothing fails on a starved machine either
 		// for the number of handshakes, so no other limit may be near.
 		s := start(t, func(c *Config) { c.HandshakeTimeout = patience }, serve(t, "echo", "", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }))
 		relay := source(t, s.authority, claims(identity.RoleRelay, "r1"))

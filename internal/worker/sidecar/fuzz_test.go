@@ -50,8 +50,8 @@ func (w recorder) WriteHeader(code int) {
 }
 
 // FuzzSidecar lets a relay and a service say what they like through a sidecar: no
-// field of the name space of relays passes in either direction, what is counted as
-// unsent was not sent, and nothing stays in flight.
+// field of the name space of relays passes in either direction, a request
+// that counts as unsent was not sent, and nothing stays in flight.
 func FuzzSidecar(f *testing.F) {
 	s := &Sidecar{cfg: Config{Logger: slog.New(slog.DiscardHandler), bodyPatience: time.Millisecond}}
 	s.services.Store(&map[string]*service{})

@@ -130,7 +130,7 @@ func TestAKilledServiceLosesNothingThatIsSafeToRepeatAndNoPOSTRunsTwice(t *testi
 			}
 			var failures []failure
 			var load sync.WaitGroup
-			const afterwards = 150 // the requests from here on begin when nobody is there any more
+			const afterwards = 150 // the requests from here on begin when the process is gone
 			warm, killed := make(chan struct{}, 4), make(chan struct{})
 			for c := range 4 {
 				load.Go(func() {
@@ -202,7 +202,7 @@ func TestAKilledServiceLosesNothingThatIsSafeToRepeatAndNoPOSTRunsTwice(t *testi
 				}
 			}
 			within(t, held["GET"], "the GET without a client")
-			// Whether a process that dies has read what it was sent nobody can know.
+			// It is unknown whether a process that dies has read the bytes sent to it.
 			for _, f := range failures {
 				if f.method != "POST" || f.n >= afterwards || !strings.Contains(f.answer, "which had sent it the request") {
 					t.Errorf("a request was lost that is safe to repeat: %+v", f)

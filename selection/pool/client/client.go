@@ -41,7 +41,7 @@ func New(cfg Config) (*Client, error) {
 	c.markReady = sync.OnceFunc(func() { close(c.ready) })
 	err = errors.Join(err, cfg.Pool.Validate())
 	finder, seedErr := discovery.New(discovery.Config{
-		Seeds: cfg.Seeds, DefaultPort: DefaultPort, Resolver: cfg.Resolver, Logger: cfg.Logger, Registerer: cfg.Registerer,
+		Seeds: cfg.Seeds, DefaultPort: defaultPort, Resolver: cfg.Resolver, Logger: cfg.Logger, Registerer: cfg.Registerer,
 		RefreshInterval: cfg.RefreshInterval, RefreshJitter: cfg.RefreshJitter,
 	})
 	if err = errors.Join(err, seedErr); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/ringway/ringway/selection/pool"
 )
 
-// DefaultPort is the port of a seed without one: the relays' ingress.
-const DefaultPort = 7410
+// defaultPort is the port of a seed without one: the relays' ingress.
+const defaultPort = 7410
 
 // Config describes a Client. Only Seeds is required; zero fields mean the defaults.
 type Config struct {

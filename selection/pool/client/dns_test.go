@@ -163,7 +163,7 @@ func TestWhenDNSDiesTheRelaysThatAreKnownGoOnServing(t *testing.T) {
 	}
 }
 
-// A relay is lost, and where it went stands in DNS: nobody waits for the interval.
+// A relay is lost and DNS has its new address: the client does not wait for the interval.
 func TestALostRelayIsLookedUpAgainSoon(t *testing.T) {
 	z := newZone(t)
 	old := newRelay(t, nil)
@@ -183,7 +183,7 @@ func TestASeedWithoutAPortMeansTheIngress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := c.finder.Addrs()[0].String(), "127.0.0.1:"+strconv.Itoa(DefaultPort); got != want {
+	if got, want := c.finder.Addrs()[0].String(), "127.0.0.1:"+strconv.Itoa(defaultPort); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

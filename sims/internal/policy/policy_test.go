@@ -21,7 +21,7 @@ func all() []queueing.Policy {
 
 func seconds(s float64) selection.Instant { return selection.Instant(s * float64(time.Second)) }
 
-// client makes a client over so many workers of weight 1, outside any run.
+// client makes a client over n workers of weight 1, outside any run.
 func client(p queueing.Policy, workers int) queueing.Client {
 	c := p.New(queueing.Env{Rand: rand.New(rand.NewPCG(1, 2))})
 	c.Update(rangeOf(workers), 0)

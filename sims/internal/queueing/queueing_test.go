@@ -222,7 +222,7 @@ func TestReportsSayWhatElseIsAtTheWorker(t *testing.T) {
 	mustRun(t, Config{Scenario: Equal, Load: 0.02, Seed: 1, Policy: telling(func(_ Ticket, a Answer) {
 		highest, sum, n = max(highest, a.Load), sum+a.Load, n+1
 	})})
-	// 20 workers of 4 slots, 2 % busy: next to nobody meets anybody.
+	// 20 workers of 4 slots, 2 % busy: requests almost never wait.
 	if mean := float64(sum) / float64(n); mean > 0.15 || highest > 5 {
 		t.Errorf("idle workers report %.2f on average, up to %d", mean, highest)
 	}

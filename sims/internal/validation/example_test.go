@@ -6,7 +6,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/validation"
 )
 
-// What is held against reality, and how far it may be off.
+// The figures that are compared with reality, and their tolerances.
 func ExampleNew() {
 	for _, p := range validation.New().Promises {
 		fmt.Println(p.Name, p.Relation, p.Bound)

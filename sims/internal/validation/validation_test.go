@@ -21,7 +21,7 @@ func smallCase() Case {
 	return Case{Relays: 3, Workers: 5, Load: 0.2, Measured: 4 * time.Second, Seed: 1, selection: selection.DefaultConfig()}
 }
 
-// The backends sleep for what the model draws: on a fleet so idle that nobody waits, a request
+// The backends sleep for what the model draws: on a fleet so idle that no request waits, a request
 // takes its work times the slowness of its worker, and nothing else.
 func TestTheWorkOfARequestIsWhatTheModelDraws(t *testing.T) {
 	c := smallCase()
@@ -147,7 +147,7 @@ func TestADeathOpensWhatThePlanWithoutTheWorkerNeeds(t *testing.T) {
 	}
 }
 
-// fake is reality that behaves as the first draw of the model, but for what is changed.
+// fake is reality that behaves as the first draw of the model, except for the changes.
 func fake(change func(*reality)) observer {
 	return func(_ context.Context, c Case, requests []request, victim int, step func()) (reality, error) {
 		_, seen, err := simulate(c, 0)

@@ -18,17 +18,17 @@ func TestEachPromiseCanFail(t *testing.T) {
 		t.Skip("runs without the race detector")
 	}
 	scenariotest.EachCanFail(t, New(), map[string]scenariotest.Break{
-		// Nobody takes over.
+		// No relay takes over.
 		covered: {Scenario: with(subject{homeOnly: true, ranges: hashed}), Set: small},
 		busy:    {Scenario: with(subject{homeOnly: true, ranges: hashed}), Set: small},
-		// Nobody says where it is, so that a loss is everybody's.
+		// No member has a place, so that all members see a loss.
 		untouched: {Set: broken("places=false")},
 		// Neighbours on the ring are neighbours in the rack.
 		spread: {Scenario: with(subject{ranges: byAddress}), Set: small},
 		// All workers are equally near.
 		staysNear: {Set: broken("tiers=false")},
 		recovers:  {Set: broken("tiers=false")},
-		// Whoever fails stays.
+		// A member that fails stays.
 		failing: {Set: broken("consecutive-failures=1000000", "error-rate-threshold=0.999", "load=0.9")},
 	})
 }

@@ -33,7 +33,7 @@ func TestTimeMovesOnWhenAllWait(t *testing.T) {
 
 func TestAFleetThatDoesNotEndIsAnError(t *testing.T) {
 	err := virtually(func() error {
-		waiting := make(chan struct{}) // of the bubble, where nobody will close it
+		waiting := make(chan struct{}) // of the bubble; never closed there
 		go waitForever(waiting)
 		return nil
 	})

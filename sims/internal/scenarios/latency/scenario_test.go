@@ -25,7 +25,7 @@ func TestOurSelectionKeepsWhatIsPromised(t *testing.T) {
 	}
 }
 
-// Each promise is broken by a policy that somebody uses, or by a setting.
+// Each promise is broken by a policy in use elsewhere, or by a setting.
 func TestEachPromiseCanFail(t *testing.T) {
 	if raceDetector {
 		t.Skip("runs without the race detector")

@@ -85,7 +85,7 @@ func feed(g queueing.Gate, from selection.Instant, span, took time.Duration) (at
 	return at, inFlight
 }
 
-// The candidates are what is published, as far as steady answers tell.
+// The candidates are the published policies, as far as steady answers distinguish them.
 func TestTheCandidatesFollowTheirFormulas(t *testing.T) {
 	// After a second at its least, Envoy's measures again and grows.
 	for limit, span := range map[string]time.Duration{envoyGradient: time.Second, netflixGradient: 10 * time.Second} {
