@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -54,4 +55,21 @@ func Run(cfg Config) Ran {
 	late.Stop()
 	r.Code, r.Stdout, r.Stderr = cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 	return r
+}
+
+// Metrics returns the values of an answer of /metrics, by name and labels as exposed: the
+// labels are in the order of the alphabet.
+func Metrics(text string) map[string]float64 {
+	values := map[string]float64{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndex(line, " ") // the value of a label may contain blanks
+		if at < 0 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if v, err := strconv.ParseFloat(line[at+1:], 64); err == nil {
+			values[line[:at]] = v
+		}
+	}
+	return values
 }
