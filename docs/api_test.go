@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,9 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/fleet"
 )
 
 // adminPackages have patterns of the admin API; what is in none of the two binaries'
@@ -191,23 +188,12 @@ func handle(mux *http.ServeMux, path string) {
 // A relay alone, which knows no service: every path answers as the page says that it
 // may, and the wrong method is refused.
 func TestARelayAnswersAsTheAPIPageSays(t *testing.T) {
-	s := relay.DefaultSettings()
-	s.Cluster, s.Environment, s.ID = "docs", "docs", "relay-1"
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
+	f := fleet.New(fleet.Config{Cluster: "docs", Environment: "docs", Insecure: true})
+	if err := f.StartRelay("relay-1", nil); err != nil {
 		t.Fatal(err)
 	}
-	r, err := relay.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	stopped := make(chan error, 1)
-	go func() { stopped <- r.Run(ctx) }()
 	defer func() {
-		stop()
-		if err := <-stopped; err != nil {
+		if err := f.Stop(); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -215,9 +201,9 @@ func TestARelayAnswersAsTheAPIPageSays(t *testing.T) {
 	ask := func(method, path string) int {
 		t.Helper()
 		// What answers for ever is asked for its head only.
-		bounded, cancel := context.WithTimeout(ctx, time.Minute)
+		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		req, err := http.NewRequestWithContext(bounded, method, "http://"+r.AdminAddr()+path, nil)
+		req, err := http.NewRequestWithContext(bounded, method, "http://"+f.Relay("relay-1").AdminAddr()+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

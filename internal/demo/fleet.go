@@ -51,10 +51,7 @@ type fleetConfig struct {
 // startFleet starts all members, the workers concurrently. It does not wait until they have
 // found each other. After an error nothing is left running.
 func startFleet(cfg fleetConfig) (*demoFleet, error) {
-	members, err := fleet.New(fleet.Config{Cluster: "demo", Environment: "loopback", Logger: cfg.Logger})
-	if err != nil {
-		return nil, err
-	}
+	members := fleet.New(fleet.Config{Cluster: "demo", Environment: "loopback", Logger: cfg.Logger})
 	f := &demoFleet{members, cfg.Seed, serviceTimes(cfg.Workers, rand.New(rand.NewPCG(cfg.Seed, streamSlow)))}
 	for i := range cfg.Relays {
 		// The clients count the answers of each worker by a route header.

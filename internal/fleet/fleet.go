@@ -33,9 +33,8 @@ const (
 
 // Fleet is the relays and workers of one cluster.
 type Fleet struct {
-	cfg       Config
-	authority *identity.Authority // nil: no certificates
-	key       []byte
+	cfg      Config
+	security func() (security, error)
 
 	mu      sync.Mutex // guards the fields below
 	relays  []*Relay
@@ -88,32 +87,42 @@ func launch(id string, run func(context.Context) error) *running {
 func (r *running) ID() string { return r.id }
 
 // New returns a fleet without members.
-func New(cfg Config) (f *Fleet, err error) {
-	f = &Fleet{cfg: cfg}
-	f.cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	if cfg.Insecure {
-		return f, nil
+func New(cfg Config) *Fleet {
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	return &Fleet{cfg: cfg, security: sync.OnceValues(newSecurity)}
+}
+
+// security is the authority and the gossip key of a fleet. The first member makes it.
+type security struct {
+	authority *identity.Authority
+	key       []byte
+}
+
+func newSecurity() (s security, err error) {
+	if s.authority, err = identity.NewAuthority(identity.AuthorityConfig{Name: "ringway fleet", Validity: certificateLife + time.Hour}); err != nil {
+		return s, fmt.Errorf("make the authority of the fleet: %w", err)
 	}
-	if f.authority, err = identity.NewAuthority(identity.AuthorityConfig{Name: "ringway " + cfg.Cluster, Validity: certificateLife + time.Hour}); err != nil {
-		return nil, fmt.Errorf("make the authority of the fleet: %w", err)
+	if s.key, err = membership.ParseKey(membership.GenerateKey()); err != nil {
+		return s, fmt.Errorf("make the gossip key of the fleet: %w", err)
 	}
-	if f.key, err = membership.ParseKey(membership.GenerateKey()); err != nil {
-		return nil, fmt.Errorf("make the gossip key of the fleet: %w", err)
-	}
-	return f, nil
+	return s, nil
 }
 
 // equip gives a member its certificate and the gossip key.
-func (f *Fleet) equip(c *membership.Config) (err error) {
+func (f *Fleet) equip(c *membership.Config) error {
 	c.LeaveTimeout = leaveTimeout
-	if f.authority == nil {
+	if f.cfg.Insecure {
 		return nil
 	}
-	claims := identity.Claims{Role: c.Role, Cluster: c.Cluster, Environment: c.Environment, Node: c.ID}
-	if c.Identity, err = f.authority.Source(claims, certificateLife); err != nil {
+	s, err := f.security()
+	if err != nil {
 		return err
 	}
-	c.Keyring, err = membership.NewKeyring(f.key)
+	claims := identity.Claims{Role: c.Role, Cluster: c.Cluster, Environment: c.Environment, Node: c.ID}
+	if c.Identity, err = s.authority.Source(claims, certificateLife); err != nil {
+		return err
+	}
+	c.Keyring, err = membership.NewKeyring(s.key)
 	return err
 }
 

@@ -56,7 +56,7 @@ func (o *output) count(text string) int {
 
 func startRig(t *testing.T, settingsText, servicesText string) *rig {
 	t.Helper()
-	relay, catalogue := observer(t)
+	relay, catalogue := observer(t, nil)
 	dir := t.TempDir()
 	r := &rig{t: t, log: &output{}, registry: prometheus.NewRegistry(), settings: filepath.Join(dir, "settings.yaml"), services: filepath.Join(dir, "services.yaml")}
 	r.write(r.settings, settingsText)

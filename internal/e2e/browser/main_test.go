@@ -100,10 +100,7 @@ func picture(t *testing.T, tab *browser.Tab, name string) {
 // small is a fleet of three relays and six workers of two services.
 func small(t *testing.T) *fleet.Fleet {
 	t.Helper()
-	f, err := fleet.New(fleet.Config{Cluster: "shop", Environment: "production", Insecure: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "production", Insecure: true})
 	t.Cleanup(func() {
 		if err := f.Stop(); err != nil {
 			t.Error(err)

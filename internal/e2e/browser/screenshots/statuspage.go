@@ -25,10 +25,7 @@ const (
 
 // statusPages draws the page of one relay of a fleet under load, in light and dark.
 func statusPages(ctx context.Context, dir string) (err error) {
-	f, err := fleet.New(fleet.Config{Cluster: "shop", Environment: "production", Insecure: true})
-	if err != nil {
-		return err
-	}
+	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "production", Insecure: true})
 	defer func() { err = errors.Join(err, f.Stop()) }()
 	var ingresses []string
 	for i := range 6 {
