@@ -275,12 +275,14 @@ func (f *Fleet) Drain(id string) error {
 // members.
 func (f *Fleet) Stop() error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	relays, workers := f.relays, f.workers
+	f.relays, f.workers = nil, nil
+	f.mu.Unlock()
 	var all []*running
-	for _, r := range f.relays {
+	for _, r := range relays {
 		all = append(all, r.running)
 	}
-	for _, w := range f.workers {
+	for _, w := range workers {
 		all = append(all, w.running)
 	}
 	var errs []error
@@ -291,9 +293,8 @@ func (f *Fleet) Stop() error {
 		<-r.done
 		errs = append(errs, r.err)
 	}
-	for _, w := range f.workers {
+	for _, w := range workers {
 		w.die()
 	}
-	f.relays, f.workers = nil, nil
 	return errors.Join(errs...)
 }

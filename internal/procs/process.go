@@ -3,7 +3,6 @@
 package procs
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/observed"
 )
 
 // Patience limits every wait. Tests wait for states, so the limit is reached only if
@@ -48,7 +49,7 @@ type Process struct {
 	Done   chan struct{} // closed when it has ended and its output is complete
 
 	cmd *exec.Cmd
-	log output
+	log observed.Log
 
 	mu     sync.Mutex
 	ending bool // set when the process is ended
@@ -227,22 +228,4 @@ func (p *Process) Logged(message, err string) bool {
 		}
 	}
 	return false
-}
-
-// output collects the output of a process.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }

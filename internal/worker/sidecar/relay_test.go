@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -48,7 +49,7 @@ func newFleet(t testing.TB) *fleet { return &fleet{t: t, authority: newAuthority
 type front struct {
 	*relay.Relay
 	registry *prometheus.Registry
-	log      *logBuffer
+	log      *observed.Log
 }
 
 // relay starts one; plain is one without a certificate.
@@ -60,7 +61,7 @@ func (f *fleet) relay(id string, plain bool) *front {
 	s.ExposeRouteHeaders = true
 	s.Plans.RelaysPerService = 1 // with two, one forwards
 	s.AllowClearText = []string{"direct"}
-	r := &front{registry: prometheus.NewRegistry(), log: &logBuffer{}}
+	r := &front{registry: prometheus.NewRegistry(), log: &observed.Log{}}
 	cfg, err := s.Config(slog.New(slog.NewTextHandler(r.log, nil)), r.registry)
 	if err != nil {
 		f.t.Fatal(err)
@@ -408,7 +409,7 @@ func TestARelayWithoutACertificateSendsASecuredEndpointNothing(t *testing.T) {
 	if n, _ := metric(t, r.registry, "ringway_relay_endpoints_left_out_total", "no_certificate"); n < 4 {
 		t.Errorf("%v endpoints are counted as left out, want 2 of 2 services", n)
 	}
-	if n := r.log.lines("no certificate"); n != 1 {
+	if n := r.log.Lines("no certificate"); n != 1 {
 		t.Errorf("%d lines say so, want 1:\n%s", n, r.log)
 	}
 }
