@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -40,7 +39,7 @@ type fleet struct {
 	t         testing.TB
 	authority *identity.Authority
 	seeds     []string
-	relays    []func() // stop them
+	relays    []func() error // stop them
 }
 
 func newFleet(t testing.TB) *fleet { return &fleet{t: t, authority: newAuthority(t)} }
@@ -74,25 +73,8 @@ func (f *fleet) relay(id string, plain bool) *front {
 		f.t.Fatal(err)
 	}
 	f.seeds = append(f.seeds, r.GossipAddr())
-	f.relays = append(f.relays, f.run(r))
+	f.relays = append(f.relays, run(f.t, r))
 	return r
-}
-
-// run runs r until the returned function, or the end of the test, stops it.
-func (f *fleet) run(r interface {
-	Run(ctx context.Context) error
-}) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			f.t.Errorf("Run = %v", err)
-		}
-	})
-	f.t.Cleanup(stop)
-	return stop
 }
 
 // member joins as a worker that offers just this; plain is one without a
@@ -118,7 +100,7 @@ func (f *fleet) member(id string, plain bool, offer ...advertise.Service) {
 	if err := node.Start(f.t.Context()); err != nil {
 		f.t.Fatal(err)
 	}
-	f.run(catalogue)
+	run(f.t, catalogue)
 }
 
 // worker joins with a sidecar in front of its services.
@@ -130,7 +112,7 @@ func (f *fleet) worker(id string, services ...advertise.Service) *running {
 	// as the warm ones of relays; so relays go first.
 	f.t.Cleanup(func() {
 		for _, stop := range f.relays {
-			stop()
+			_ = stop() // its own cleanup has the error
 		}
 	})
 	return s

@@ -77,7 +77,7 @@ func start(t testing.TB, change func(*Config), services ...advertise.Service) *r
 }
 
 // run runs s until the returned function, or the end of the test, stops it.
-func run(t testing.TB, s *Sidecar) (stop func() error) {
+func run(t testing.TB, s interface{ Run(context.Context) error }) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
