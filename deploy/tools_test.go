@@ -97,12 +97,11 @@ func TestToolsTakeTheMetricsOfRunningDaemons(t *testing.T) {
 		return err == nil
 	})
 	for name, admin := range map[string]string{"relay": relayAdmin, "worker": workerAdmin} {
-		resp, err := http.Get("http://" + admin + "/metrics")
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+admin+"/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
+		_, text, err := procs.Ask(http.DefaultClient, req)
 		if err != nil || !bytes.Contains(text, []byte("\nringway_membership_members{")) {
 			t.Errorf("metrics of %s: %v\n%.300s", name, err, text)
 		}

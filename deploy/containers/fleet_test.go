@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -120,13 +119,7 @@ func (f *fleet) get(url, service string) (status int, body []byte, err error) {
 	if service != "" {
 		req.Header.Set("Ringway-Service", service)
 	}
-	resp, err := f.client.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, body, err
+	return procs.Ask(&f.client, req)
 }
 
 // api decodes an answer of the admin API and reports whether the member answered.
@@ -142,13 +135,8 @@ func (f *fleet) api(e entry, path string, into any) bool {
 		f.t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	resp, err := f.client.Do(req)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	return err == nil && resp.StatusCode == http.StatusOK && json.Unmarshal(body, into) == nil
+	status, body, _ := procs.Ask(&f.client, req)
+	return status == http.StatusOK && json.Unmarshal(body, into) == nil
 }
 
 func (f *fleet) ready(e entry) bool {

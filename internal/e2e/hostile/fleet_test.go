@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -236,16 +235,11 @@ func send(client *http.Client, c call) (status int, body string) {
 		req.Header.Set(name, value)
 	}
 	req.Host = c.header["Host"]
-	resp, err := client.Do(req)
+	status, text, err := procs.Ask(client, req)
 	if err != nil {
 		return 0, err.Error()
 	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return resp.StatusCode, string(text)
+	return status, string(text)
 }
 
 func (f *fleet) get(addr, path string) (status int, body string) {

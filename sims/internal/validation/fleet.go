@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -188,14 +187,9 @@ func (f *fleet) get(ctx context.Context, r relayProcess, path string) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	resp, err := f.admin.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }() // the body is read below
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s answered %s: %.300s", r.Name(), path, resp.Status, text)
+	status, text, err := procs.Ask(f.admin, req)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s: %s answered %d: %.300s", r.Name(), path, status, text)
 	}
 	return text, err
 }
