@@ -13,5 +13,5 @@
 //	                        └► Kill, like kill -9
 //
 // Rules: all members listen on free ports. A member joins the relays that were started
-// before it. New does not wait until members have found each other.
+// before it; starting it does not wait until they have found each other.
 package fleet
