@@ -55,7 +55,7 @@ func startFleet(cfg fleetConfig) (*demoFleet, error) {
 	f := &demoFleet{members, cfg.Seed, serviceTimes(cfg.Workers, rand.New(rand.NewPCG(cfg.Seed, streamSlow)))}
 	for i := range cfg.Relays {
 		// The clients count the answers of each worker by a route header.
-		if err := f.StartRelay(fmt.Sprintf("relay-%d", i+1), func(s *relay.Settings) { s.ExposeRouteHeaders = true }); err != nil {
+		if err := f.StartRelay(fmt.Sprintf("relay-%d", i+1), func(s *relay.Settings) { s.Requests.ExposeRouteHeaders = true }); err != nil {
 			return nil, errors.Join(err, f.Stop())
 		}
 	}
