@@ -1,3 +1,5 @@
+//go:build unix
+
 package deploy_test
 
 import (
@@ -13,6 +15,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/traffic"
 )
 
 // These tests need more programs than Go: make test-deploy.
@@ -74,101 +79,70 @@ func TestToolsTakeTheUnitsAndFindThemHardened(t *testing.T) {
 func TestToolsTakeTheMetricsOfRunningDaemons(t *testing.T) {
 	needTools(t)
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./cmd/relay", "./cmd/worker", "./deploy/echo")
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := procs.Build("..", dir, false, "./cmd/relay", "./cmd/worker", "./deploy/echo"); err != nil {
+		t.Fatal(err)
 	}
-	gossip, ingress, service := free(t), free(t), free(t)
+	gossip, ingress, service, relayAdmin, workerAdmin := procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t)
 	echo := start(t, dir, "echo", "-addr", service)
 	relay := start(t, dir, "relay", "run", "--cluster", "tools", "--environment", "test", "--id", "r1",
-		"--gossip-addr", gossip, "--ingress-addr", ingress, "--peer-addr", free(t), "--admin-addr", free(t))
+		"--gossip-addr", gossip, "--ingress-addr", ingress, "--peer-addr", procs.FreeAddr(t), "--admin-addr", relayAdmin)
 	relay.hears(t, "READY=1")
 	worker := start(t, dir, "worker", "run", "--cluster", "tools", "--environment", "test", "--id", "w1", "--join", gossip,
-		"--gossip-addr", free(t), "--admin-addr", free(t), "--service", "echo="+service+";check=tcp", "--drain-delay", "10ms")
+		"--gossip-addr", procs.FreeAddr(t), "--admin-addr", workerAdmin, "--service", "echo="+service+";check=tcp", "--drain-delay", "10ms")
 	worker.hears(t, "READY=1")
 
 	// Metrics of requests exist after the first request.
-	deadline := time.Now().Add(time.Minute)
-	for status := 0; status != http.StatusOK; {
-		if time.Now().After(deadline) {
-			t.Fatalf("no request is answered: %d", status)
-		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+ingress+"/", nil)
+	procs.Await(t, "a request is answered", func() bool {
+		_, err := traffic.Send(http.DefaultClient, "http://"+ingress, http.Header{"Ringway-Service": {"echo"}})
+		return err == nil
+	})
+	for name, admin := range map[string]string{"relay": relayAdmin, "worker": workerAdmin} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+admin+"/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set("Ringway-Service", "echo")
-		if resp, err := http.DefaultClient.Do(req); err == nil {
-			status = resp.StatusCode
-			_ = resp.Body.Close()
-		}
-		time.Sleep(20 * time.Millisecond) // between two tries
-	}
-	for _, d := range []*process{relay, worker} {
-		resp, err := http.Get("http://" + d.admin + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
+		_, text, err := procs.Ask(http.DefaultClient, req)
 		if err != nil || !bytes.Contains(text, []byte("\nringway_membership_members{")) {
-			t.Errorf("metrics of %s: %v\n%.300s", d.name, err, text)
+			t.Errorf("metrics of %s: %v\n%.300s", name, err, text)
 		}
 		tool(t, bytes.NewReader(text), "promtool", "check", "metrics")
 	}
 	http.DefaultClient.CloseIdleConnections()
-	worker.stop(t)
-	relay.stop(t)
-	echo.stop(t)
-}
-
-// process is a daemon and the socket for its notifications.
-type process struct {
-	name, admin string
-	cmd         *exec.Cmd
-	socket      *net.UnixConn
-	log         bytes.Buffer
-}
-
-func start(t *testing.T, dir, name string, args ...string) *process {
-	t.Helper()
-	d := &process{name: name}
-	for i, arg := range args {
-		if arg == "--admin-addr" {
-			d.admin = args[i+1]
+	for _, d := range []*daemon{worker, relay, echo} {
+		d.Signal(t, syscall.SIGTERM)
+		if d != echo {
+			d.hears(t, "STOPPING=1")
+		}
+		if code := d.Exit(t); code != 0 {
+			t.Errorf("%s exited with %d", d.Name(), code)
 		}
 	}
+}
+
+// daemon is a process and the socket for its notifications.
+type daemon struct {
+	*procs.Process
+	socket *net.UnixConn
+}
+
+func start(t *testing.T, dir, name string, args ...string) *daemon {
+	t.Helper()
 	sockets, err := os.MkdirTemp("", "notify") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	path := filepath.Join(sockets, "socket")
-	if d.socket, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}); err != nil {
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = d.socket.Close() })
-	d.cmd = exec.Command(filepath.Join(dir, name), args...)
-	d.cmd.Env = []string{"NOTIFY_SOCKET=" + path}
-	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if d.cmd.ProcessState == nil {
-			_ = d.cmd.Process.Kill()
-			_ = d.cmd.Wait()
-		}
-		if t.Failed() {
-			t.Logf("%s:\n%s", d.name, d.log.String())
-		}
-	})
-	return d
+	t.Cleanup(func() { _ = socket.Close() })
+	return &daemon{procs.Start(t, procs.Config{Binary: name, Dir: dir, Args: args, Env: []string{"NOTIFY_SOCKET=" + path}}), socket}
 }
 
 // hears waits until the daemon sends this line.
-func (d *process) hears(t *testing.T, line string) {
+func (d *daemon) hears(t *testing.T, line string) {
 	t.Helper()
 	if err := d.socket.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
@@ -177,35 +151,10 @@ func (d *process) hears(t *testing.T, line string) {
 	for {
 		n, err := d.socket.Read(buf)
 		if err != nil {
-			t.Fatalf("%s never said %s: %v", d.name, line, err)
+			t.Fatalf("%s never said %s: %v", d.Name(), line, err)
 		}
 		if strings.HasPrefix(string(buf[:n])+"\n", line+"\n") {
 			return
 		}
 	}
-}
-
-// stop sends a signal and waits for an orderly end.
-func (d *process) stop(t *testing.T) {
-	t.Helper()
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if d.admin != "" {
-		d.hears(t, "STOPPING=1")
-	}
-	if err := d.cmd.Wait(); err != nil {
-		t.Errorf("%s: %v", d.name, err)
-	}
-}
-
-// free is an address without a listener.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,12 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/fleet"
 )
 
-// adminPackages have patterns of the admin API; a pattern in none of the two binaries'
+// adminPackages have patterns of the admin API; what is in none of the two binaries'
 // own packages is on both.
 var adminPackages = []string{"internal/node", "internal/relay", "internal/statuspage", "internal/worker"}
 
@@ -102,7 +99,7 @@ func documentedAPI(source string) map[endpoint][]int {
 	return out
 }
 
-// differences are the entries on one side only, sorted.
+// differences are what is on one side only, sorted.
 func differences(code []endpoint, documented map[endpoint][]int) (out []string) {
 	for _, e := range code {
 		if _, ok := documented[e]; !ok {
@@ -191,33 +188,22 @@ func handle(mux *http.ServeMux, path string) {
 // A relay alone, which knows no service: every path answers as the page says that it
 // may, and the wrong method is refused.
 func TestARelayAnswersAsTheAPIPageSays(t *testing.T) {
-	s := relay.DefaultSettings()
-	s.Cluster, s.Environment, s.ID = "docs", "docs", "relay-1"
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
+	f := fleet.New(fleet.Config{Cluster: "docs", Environment: "docs", Insecure: true})
+	if err := f.StartRelay("relay-1", nil); err != nil {
 		t.Fatal(err)
 	}
-	r, err := relay.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	stopped := make(chan error, 1)
-	go func() { stopped <- r.Run(ctx) }()
 	defer func() {
-		stop()
-		if err := <-stopped; err != nil {
+		if err := f.Stop(); err != nil {
 			t.Error(err)
 		}
 	}()
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	ask := func(method, path string) int {
 		t.Helper()
-		// A path whose answer does not end is asked for its head only.
-		bounded, cancel := context.WithTimeout(ctx, time.Minute)
+		// What answers for ever is asked for its head only.
+		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		req, err := http.NewRequestWithContext(bounded, method, "http://"+r.AdminAddr()+path, nil)
+		req, err := http.NewRequestWithContext(bounded, method, "http://"+f.Relay("relay-1").AdminAddr()+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

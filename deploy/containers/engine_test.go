@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 const (
@@ -39,13 +41,7 @@ var composeEnv struct {
 // await polls until the state is reached.
 func await(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !reached() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not reached in %v: %s", patience, what)
-		}
-		time.Sleep(50 * time.Millisecond) // between two polls
-	}
+	procs.AwaitFor(t, patience, what, reached)
 }
 
 // command runs a program at the root of the repository and returns what it wrote.
@@ -146,22 +142,4 @@ next:
 	}
 	t.Fatal("every network from 10.77.8.0/24 to 10.77.255.0/24 is taken")
 	return ""
-}
-
-// freePorts are loopback ports without a listener, below the range for outgoing
-// connections.
-func freePorts(t *testing.T, n int) (ports []int) {
-	t.Helper()
-	for port := 20000 + os.Getpid()%5000; len(ports) < n; port++ {
-		if port > 32000 {
-			t.Fatalf("only %d of %d ports are free", len(ports), n)
-		}
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
-			ports = append(ports, port)
-		}
-	}
-	return ports
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 const (
@@ -59,12 +60,12 @@ func startFleet(t *testing.T) *fleet {
 	if os.Geteuid() != 0 {
 		vars = append(vars, fmt.Sprintf("RINGWAY_USER=%d:%d", os.Getuid(), os.Getgid()))
 	}
-	ports := freePorts(t, 8)
-	for i, name := range []string{"gate-1", "relay-1", "relay-2", "relay-3"} {
+	for _, name := range []string{"gate-1", "relay-1", "relay-2", "relay-3"} {
 		role, _, _ := strings.Cut(name, "-")
-		f.entries = append(f.entries, entry{name, fmt.Sprintf("127.0.0.1:%d", ports[2*i]), fmt.Sprintf("127.0.0.1:%d", ports[2*i+1]), role})
+		e := entry{name, procs.FreeAddr(t), procs.FreeAddr(t), role}
+		f.entries = append(f.entries, e)
 		v := strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-		vars = append(vars, fmt.Sprintf("%s_PORT=%d", v, ports[2*i]), fmt.Sprintf("%s_ADMIN_PORT=%d", v, ports[2*i+1]))
+		vars = append(vars, v+"_PORT="+portOf(e.ingress), v+"_ADMIN_PORT="+portOf(e.admin))
 	}
 	composeEnv.Lock()
 	composeEnv.vars = vars
@@ -77,6 +78,8 @@ func startFleet(t *testing.T) *fleet {
 	f.awaitWhole()
 	return f
 }
+
+func portOf(addr string) string { return addr[strings.LastIndex(addr, ":")+1:] }
 
 // end checks how the containers ran, and removes them.
 func (f *fleet) end() {
@@ -116,13 +119,7 @@ func (f *fleet) get(url, service string) (status int, body []byte, err error) {
 	if service != "" {
 		req.Header.Set("Ringway-Service", service)
 	}
-	resp, err := f.client.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, body, err
+	return procs.Ask(&f.client, req)
 }
 
 // api decodes an answer of the admin API and reports whether the member answered.
@@ -138,13 +135,8 @@ func (f *fleet) api(e entry, path string, into any) bool {
 		f.t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	resp, err := f.client.Do(req)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	return err == nil && resp.StatusCode == http.StatusOK && json.Unmarshal(body, into) == nil
+	status, body, _ := procs.Ask(&f.client, req)
+	return status == http.StatusOK && json.Unmarshal(body, into) == nil
 }
 
 func (f *fleet) ready(e entry) bool {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,14 +21,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/pflag"
 
-	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/command"
 	"github.com/ringway/ringway/internal/command/relaycmd"
 	"github.com/ringway/ringway/internal/command/workercmd"
+	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
-	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -54,7 +52,7 @@ func (w withFleet) Run() int {
 		return failed(err)
 	}
 	defer os.RemoveAll(dir)
-	if err := fleet.start(dir); err != nil {
+	if err := asked.start(dir); err != nil {
 		return failed(err)
 	}
 	return w.m.Run()
@@ -75,7 +73,7 @@ type testFleet struct {
 	ingress       string // of r2
 }
 
-var fleet testFleet
+var asked testFleet
 
 const anyPort = "127.0.0.1:0"
 
@@ -99,22 +97,12 @@ func (f *testFleet) start(dir string) error {
 	}
 	run(r2)
 
-	backend := httptest.NewServer(http.NotFoundHandler())
-	s := worker.DefaultSettings()
-	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "w1", []string{r1.GossipAddr()}
-	s.GossipAddr, s.AdminAddr = anyPort, anyPort
-	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
+	workers := fleet.New(fleet.Config{Cluster: "test", Environment: "ci", Insecure: true, Seeds: []string{r1.GossipAddr()}})
+	if err := workers.StartWorker(fleet.WorkerConfig{ID: "w1", Handler: http.NotFoundHandler(), Services: []string{"echo"}}); err != nil {
 		return err
 	}
-	cfg.Services = []worker.Service{{Service: advertise.Service{Name: "echo", Address: backend.Listener.Addr().String()}}}
-	w1, err := worker.New(cfg)
-	if err != nil {
-		return err
-	}
-	run(w1)
 
-	f.relay, f.worker, f.lone, f.ingress = r1.AdminAddr(), w1.AdminAddr(), r2.AdminAddr(), r2.IngressAddr()
+	f.relay, f.worker, f.lone, f.ingress = r1.AdminAddr(), workers.Worker("w1").AdminAddr(), r2.AdminAddr(), r2.IngressAddr()
 	return f.await()
 }
 
@@ -176,11 +164,11 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("RELAY", fleet.relay)
-			env.Setenv("WORKER", fleet.worker)
-			env.Setenv("LONE", fleet.lone)
-			env.Setenv("LONE_CONFIG", fleet.loneConfig)
-			env.Setenv("LONE_INGRESS", fleet.ingress)
+			env.Setenv("RELAY", asked.relay)
+			env.Setenv("WORKER", asked.worker)
+			env.Setenv("LONE", asked.lone)
+			env.Setenv("LONE_CONFIG", asked.loneConfig)
+			env.Setenv("LONE_INGRESS", asked.ingress)
 			env.Setenv("NOBODY", "127.0.0.1:1")
 			for _, name := range []string{"FREE1", "FREE2", "FREE3", "FREE4"} {
 				addr, err := free()

@@ -19,7 +19,7 @@ import (
 
 // startRelay is a relay with one worker that offers echo, connected to it. No test
 // changes them.
-func startRelay(*testing.T) (admin string) { return fleet.relay }
+func startRelay(*testing.T) (admin string) { return asked.relay }
 
 func TestPlanAndExplainAreReadable(t *testing.T) {
 	admin := startRelay(t)

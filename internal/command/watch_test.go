@@ -178,7 +178,7 @@ func TestAWatchOfWhatIsNotThereEndsAtOnce(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"absent", "--admin-addr", fleet.relay}, "nothing matched"},
+		{[]string{"absent", "--admin-addr", asked.relay}, "nothing matched"},
 		{[]string{"--admin-addr", "127.0.0.1:1"}, "is it running"},
 	} {
 		_, _, err := execute(t, command.ServicesCommand(), append(c.args, "--watch")...)
@@ -190,7 +190,7 @@ func TestAWatchOfWhatIsNotThereEndsAtOnce(t *testing.T) {
 
 func TestCtrlCEndsAWatchWithExitCodeZero(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		cmd := exec.CommandContext(t.Context(), "relay", "members", "--watch", "-o", "json", "--admin-addr", fleet.relay)
+		cmd := exec.CommandContext(t.Context(), "relay", "members", "--watch", "-o", "json", "--admin-addr", asked.relay)
 		var errs bytes.Buffer
 		cmd.Stderr = &errs
 		out, err := cmd.StdoutPipe()

@@ -2,10 +2,8 @@ package command_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,39 +11,31 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/worker"
 )
 
 // startWorker is a worker alone in its cluster, with the services a and b.
 func startWorker(t *testing.T) (admin, servicesFile string) {
 	t.Helper()
-	s := worker.DefaultSettings()
-	s.Cluster, s.Environment, s.ID = "test", "ci", "w1"
-	s.GossipAddr, s.AdminAddr, s.DrainDelay = "127.0.0.1:0", "127.0.0.1:0", 0
-	s.Services, s.ServicesFile = []string{"a=127.0.0.1:1"}, filepath.Join(t.TempDir(), "services.yaml")
-	write(t, s.ServicesFile, "services: [{name: b, address: '127.0.0.1:2'}]\n")
-	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
+	servicesFile = filepath.Join(t.TempDir(), "services.yaml")
+	write(t, servicesFile, "services: [{name: b, address: '127.0.0.1:2'}]\n")
+	f := fleet.New(fleet.Config{Cluster: "test", Environment: "ci", Insecure: true})
+	if err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) {
+		s.Services, s.ServicesFile = []string{"a=127.0.0.1:1"}, servicesFile
+	}}); err != nil {
 		t.Fatal(err)
 	}
-	agent, err := worker.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- agent.Run(context.Background()) }()
 	t.Cleanup(func() {
-		agent.Kill()
-		if err := <-ended; !errors.Is(err, worker.ErrKilled) {
+		if err := f.Kill("w1"); err != nil {
 			t.Error(err)
 		}
 	})
-	return agent.AdminAddr(), s.ServicesFile
+	return f.Worker("w1").AdminAddr(), servicesFile
 }
 
 func write(t *testing.T, path, text string) {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -65,25 +63,5 @@ func TestAFailedRequestIsCountedAndQuoted(t *testing.T) {
 	}
 	if len(got.Failures) != keptFailures || !strings.Contains(got.Failures[0], "no_endpoint") {
 		t.Errorf("failures %q", got.Failures)
-	}
-}
-
-func TestTheSameSeedDrawsTheSameServiceTimes(t *testing.T) {
-	draw := func(seed uint64) (out []time.Duration) {
-		b, err := startBackend(backendConfig{Worker: "worker-01", Slow: 1, Seed: seed, Stream: streamService})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.die()
-		for range 20 {
-			out = append(out, b.serviceTime())
-		}
-		return out
-	}
-	if !slices.Equal(draw(1), draw(1)) {
-		t.Error("one seed, two sequences")
-	}
-	if slices.Equal(draw(1), draw(2)) {
-		t.Error("two seeds, one sequence")
 	}
 }

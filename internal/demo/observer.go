@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/traffic"
 )
 
 const (
@@ -176,7 +177,7 @@ func (o *observer) await(ctx context.Context, workers int) ([]relayView, error) 
 		if lack == "" {
 			return views, nil
 		}
-		if !sleep(ctx, settlePoll) {
+		if !traffic.Sleep(ctx, settlePoll) {
 			return views, fmt.Errorf("the fleet is not whole: %s", lack)
 		}
 	}

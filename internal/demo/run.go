@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/traffic"
 )
 
 const (
@@ -37,7 +38,7 @@ type Config struct {
 type demo struct {
 	cfg      Config
 	workers  []string
-	fleet    *fleet
+	fleet    *demoFleet
 	observer *observer
 	load     *load
 	display  display
@@ -78,7 +79,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	defer d.observer.close()
 	seen, views, runErr := d.run(ctx, began)
 	d.muted.on.Store(true)
-	if err := errors.Join(runErr, d.fleet.stop()); err != nil {
+	if err := errors.Join(runErr, d.fleet.Stop()); err != nil {
 		return err
 	}
 	if views == nil {
@@ -232,7 +233,7 @@ type killer struct {
 	seed uint64
 	// places is the number of workers.
 	places int
-	fleet  *fleet
+	fleet  *demoFleet
 	// logEvent is called with each kill and each replacement.
 	logEvent func(event string)
 }
@@ -254,11 +255,11 @@ func (k *killer) run(ctx context.Context) error {
 		}
 		place := rng.IntN(k.places)
 		k.logEvent("killed " + workerID(place))
-		if err := k.fleet.kill(place); err != nil {
+		if err := k.fleet.Kill(workerID(place)); err != nil {
 			return err
 		}
-		sleep(ctx, replaceAfter)
-		if err := k.fleet.startWorker(place); err != nil {
+		traffic.Sleep(ctx, replaceAfter)
+		if err := k.fleet.start(place); err != nil {
 			return fmt.Errorf("replace a killed worker: %w", err)
 		}
 		k.logEvent("replaced " + workerID(place))

@@ -187,7 +187,7 @@ func TestTheAdminAPIOnASocket(t *testing.T) {
 			if code := second.Exit(t); code != 1 || !strings.Contains(second.Output(), "another process serves") {
 				t.Errorf("a second process: %d\n%s", code, second.Output())
 			}
-			p.Kill(t)
+			p.Kill()
 			if _, err := os.Lstat(path); err != nil {
 				t.Errorf("killed, it leaves its socket: %v", err)
 			}

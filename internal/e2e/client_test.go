@@ -10,10 +10,10 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // The headers that a relay sets with --expose-route-headers, and the one that
@@ -215,14 +215,5 @@ func (f *fleet) metric(t *testing.T, r *relay, series string) float64 {
 	if a.status != 200 {
 		t.Fatalf("/metrics of %s: %v", r.id, a)
 	}
-	for line := range strings.Lines(a.body) {
-		if text, ok := strings.CutPrefix(line, series+" "); ok {
-			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-			if err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
-			return value
-		}
-	}
-	return 0
+	return procs.Metrics(a.body)[series]
 }

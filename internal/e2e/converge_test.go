@@ -80,9 +80,9 @@ func TestOneClusterRemainsWhenASeedIsDeadAndAllOthersAreRestarted(t *testing.T) 
 	await(t, "all see each other", func() bool { return f.agrees(3 + workers) })
 
 	seed, second := f.relay("r1"), f.relay("r2")
-	seed.Kill(t)
+	seed.Kill()
 	restart := func(p **process, admin string) {
-		(*p).Kill(t)
+		(*p).Kill()
 		*p = start(t, (*p).Config)
 		await(t, (*p).Name()+" lives again", func() bool { return f.client.get(admin, "/healthz").status == 200 })
 		if *p != second.process { // no other member is there to find

@@ -120,7 +120,7 @@ func (f *fleet) secondHopIsRefused(t *testing.T, r *relay) {
 }
 
 func (f *fleet) takesOver(t *testing.T, dead *relay, workers int) {
-	dead.Kill(t)
+	dead.Kill()
 	affine, forwarding := f.roles(t, echo, workers)
 	for _, r := range append(forwarding, affine) {
 		if a := f.call(r, echo); a.status != 200 || a.header.Get(relayHeader) != r.id {

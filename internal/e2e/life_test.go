@@ -245,7 +245,7 @@ func (f *fleet) foreignWorkerIsRefused(t *testing.T) {
 	backend := f.workers[0]
 	w := &worker{id: "stranger", gossip: freeAddr(t), admin: freeAddr(t), backendAddr: backend.backendAddr}
 	w.process = f.startAgent(w, "other", []string{echo})
-	defer w.Kill(t)
+	defer w.Kill()
 
 	ours := fmt.Sprintf("cluster mismatch: ours %q, theirs %q (r", "other", cluster)
 	await(t, "the stranger's log has the reason", func() bool { return w.Logged("member refused", ours) })
@@ -498,8 +498,8 @@ func memberFailed(r *relay, id string) bool {
 func (f *fleet) serviceWithoutWorkersIsRefused(t *testing.T) {
 	stopped, killed := f.worker("w3"), f.worker("w4")
 	stopped.Signal(t, syscall.SIGTERM)
-	killed.Kill(t)
-	killed.backend.Kill(t)
+	killed.Kill()
+	killed.backend.Kill()
 	for _, r := range f.relays {
 		await(t, r.id+" says that there is no endpoint", func() bool {
 			a := f.call(r, billing)

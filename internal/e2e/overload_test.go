@@ -254,8 +254,8 @@ func TestABusyFleetRefusesFewerThanOneOfTenThousandRequests(t *testing.T) {
 	f.startWorker("joins", echo)
 	a.answered(t, 3*requests/4)
 	dead := f.workers[1]
-	dead.backend.Kill(t)
-	dead.Kill(t)
+	dead.backend.Kill()
+	dead.Kill()
 	coming.Wait()
 	results := a.all()
 	t.Logf("capacity %.0f/s, %d requests: %v; half up to %v, 99 of 100 up to %v", capacity, len(results), outcomes(results), took(results, 0.5), took(results, 0.99))

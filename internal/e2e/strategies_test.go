@@ -107,8 +107,8 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 
 	// w2 dies, without a word.
 	dead := f.worker("w2")
-	dead.backend.Kill(t)
-	dead.Kill(t)
+	dead.backend.Kill()
+	dead.Kill()
 	second := ""
 	for _, r := range f.relays {
 		worker, ok := f.keyed(t, r, "keyed", key2) // at once: by a second attempt

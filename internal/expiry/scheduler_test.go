@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/expiry"
+	"github.com/ringway/ringway/internal/observed"
 )
 
 // bench is a scheduler whose Expire the test controls, inside a synctest bubble.
@@ -61,19 +62,11 @@ func (b *bench) end() {
 // metric reads a counter or gauge, with the value of its label where it has one.
 func (b *bench) metric(name, label string) float64 {
 	b.t.Helper()
-	families, err := b.registry.Gather()
-	if err != nil {
-		b.t.Fatal(err)
+	n, there := observed.Series(b.t, b.registry, name)[label]
+	if !there {
+		b.t.Fatalf("no metric %s{%s}", name, label)
 	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
-				return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	b.t.Fatalf("no metric %s{%s}", name, label)
-	return 0
+	return n
 }
 
 func (b *bench) want(name, label string, want float64) {

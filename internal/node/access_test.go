@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -112,30 +112,12 @@ func TestATokenOpensEverythingAndNothingElseDoes(t *testing.T) {
 			t.Errorf("%s: it does not say what to do: %v %s", c.name, w.Header(), w.Body)
 		}
 	}
-	if n := testutil.ToFloat64(counter(t, reg, "wrong_token")); n != 4 {
+	if n := observed.Series(t, reg, "ringway_admin_refused_total")["wrong_token"]; n != 4 {
 		t.Errorf("%v wrong tokens counted", n)
 	}
-	if n := testutil.ToFloat64(counter(t, reg, "no_token")); n != 7 {
+	if n := observed.Series(t, reg, "ringway_admin_refused_total")["no_token"]; n != 7 {
 		t.Errorf("%v missing tokens counted", n)
 	}
-}
-
-// counter is one series of the refusals.
-func counter(t *testing.T, reg *prometheus.Registry, reason string) prometheus.Collector {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "found"})
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "ringway_admin_refused_total" && m.GetLabel()[0].GetValue() == reason {
-				g.Set(m.GetCounter().GetValue())
-			}
-		}
-	}
-	return g
 }
 
 func TestTokensChangeWithoutARestart(t *testing.T) {
@@ -245,7 +227,7 @@ func TestWithoutATokenOnlyTheNamesOfTheProcessAreAnswered(t *testing.T) {
 			t.Errorf("a probe that asks for %q: %d", host, w.Code)
 		}
 	}
-	if n := testutil.ToFloat64(counter(t, reg, "foreign_host")); n != 24 {
+	if n := observed.Series(t, reg, "ringway_admin_refused_total")["foreign_host"]; n != 24 {
 		t.Errorf("%v foreign hosts counted", n)
 	}
 	withToken := guard(t, node.AccessConfig{TokenFile: tokenFile(t, token)})
@@ -274,7 +256,7 @@ func TestWhatWasForwardedIsNotBelievedForItsAddress(t *testing.T) {
 			}
 		}
 	}
-	if n := testutil.ToFloat64(counter(t, reg, "forwarded")); int(n) != 2*len(forwarded) {
+	if n := observed.Series(t, reg, "ringway_admin_refused_total")["forwarded"]; int(n) != 2*len(forwarded) {
 		t.Errorf("%v counted", n)
 	}
 }

@@ -5,8 +5,11 @@ package procs
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net/http"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -54,4 +57,35 @@ func Run(cfg Config) Ran {
 	late.Stop()
 	r.Code, r.Stdout, r.Stderr = cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 	return r
+}
+
+// Ask sends a request and reads the whole answer. Without an answer the status is 0.
+func Ask(client *http.Client, req *http.Request) (status int, body []byte, err error) {
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end
+	body, err = io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, nil, err
+	}
+	return resp.StatusCode, body, nil
+}
+
+// Metrics returns the values of an answer of /metrics, by name and labels as exposed: the
+// labels are in the order of the alphabet.
+func Metrics(text string) map[string]float64 {
+	values := map[string]float64{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndex(line, " ") // the value of a label may contain blanks
+		if at < 0 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if v, err := strconv.ParseFloat(line[at+1:], 64); err == nil {
+			values[line[:at]] = v
+		}
+	}
+	return values
 }

@@ -1,11 +1,13 @@
-// Package procs starts the real binaries for tests. It manages processes, their ports,
-// their certificates and gossip keys, and runs other commands.
+// Package procs starts the real binaries for tests and for the simulations that measure
+// processes. It manages processes, their ports, their certificates and gossip keys, asks
+// their APIs, and runs other commands.
 //
-// Promise: a process belongs to the test that started it. However the test ends, the
+// Promise: a process of Start belongs to the test that started it. However the test ends, the
 // process has ended before the next test reuses any of its resources.
 //
-//	Build ──► relay, worker, … ──► Start ──► Process ──► Signal, Kill, Exit
-//	                            └► Run   ──► Ran         a command, to its end
+//	Build ──► relay, worker, … ──► Start  ──► Process ──► Signal, Kill, Exit
+//	                            ├► Launch ──► Process     without a test: its caller ends it
+//	                            └► Run    ──► Ran         a command, to its end
 //	NewSecurity ──► authority, gossip key, certificates
 //
 // Rules: every process has its own process group. A process that ended by itself, a data

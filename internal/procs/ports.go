@@ -3,6 +3,7 @@
 package procs
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"strconv"
@@ -29,8 +30,17 @@ func FreeAddr(t testing.TB) string {
 // that each member can have its own address.
 func FreeAddrOn(t testing.TB, host string) string {
 	t.Helper()
+	addr, err := Free(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// Free returns an address of a host that is free for TCP and UDP.
+func Free(host string) (addr string, err error) {
 	for range ports {
-		// Concurrent test runs begin at different ports.
+		// Concurrent runs begin at different ports.
 		place := (uint32(os.Getpid())*97 + portsUsed.Add(1)) % ports
 		addr := net.JoinHostPort(host, strconv.Itoa(firstPort+int(place)))
 		ln, err := net.Listen("tcp", addr)
@@ -43,8 +53,7 @@ func FreeAddrOn(t testing.TB, host string) string {
 			continue
 		}
 		_ = pc.Close()
-		return addr
+		return addr, nil
 	}
-	t.Fatalf("no port of %d to %d is free on %s", firstPort, firstPort+ports, host)
-	return ""
+	return "", fmt.Errorf("no port of %d to %d is free on %s", firstPort, firstPort+ports, host)
 }

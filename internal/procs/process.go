@@ -3,10 +3,10 @@
 package procs
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/observed"
 )
 
 // Patience limits every wait. Tests wait for states, so the limit is reached only if
@@ -41,16 +43,16 @@ func AwaitFor(t testing.TB, bound time.Duration, what string, reached func() boo
 	}
 }
 
-// Process is a program that a test started.
+// Process is a program that was started.
 type Process struct {
 	Config Config        // to start it again
 	Done   chan struct{} // closed when it has ended and its output is complete
 
 	cmd *exec.Cmd
-	log output
+	log observed.Log
 
 	mu     sync.Mutex
-	ending bool // set when a test ends the process
+	ending bool // set when the process is ended
 }
 
 // Config configures a process.
@@ -94,17 +96,26 @@ func (c Config) command() *exec.Cmd {
 // Start starts a process that ends with the test at the latest.
 func Start(t testing.TB, cfg Config) *Process {
 	t.Helper()
+	p, err := Launch(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.clean(t) })
+	return p
+}
+
+// Launch starts a process that runs until Kill, or its own end.
+func Launch(cfg Config) (*Process, error) {
 	p := &Process{Config: cfg, Done: make(chan struct{}), cmd: cfg.command()}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", p.Name(), err)
+		return nil, fmt.Errorf("start %s: %w", p.Name(), err)
 	}
 	go func() {
 		_ = p.cmd.Wait() // the exit code has the result
 		close(p.Done)
 	}()
-	t.Cleanup(func() { p.clean(t) })
-	return p
+	return p, nil
 }
 
 // Name returns the name of the process in messages.
@@ -115,6 +126,17 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Output returns the output until now.
 func (p *Process) Output() string { return p.log.String() }
+
+// Ended returns an error with the end of the output if the process has ended.
+func (p *Process) Ended() error {
+	select {
+	case <-p.Done:
+	default:
+		return nil
+	}
+	text := p.Output()
+	return fmt.Errorf("%s ended by itself (%v): %s", p.Name(), p.cmd.ProcessState, text[max(0, len(text)-600):])
+}
 
 // clean ends the process and fails the test after an unexpected end, a data race or a
 // panic.
@@ -128,8 +150,7 @@ func (p *Process) clean(t testing.TB) {
 			t.Errorf("%s ended by itself: %v", p.Name(), p.cmd.ProcessState)
 		}
 	default:
-		p.Signal(t, syscall.SIGKILL)
-		<-p.Done
+		p.Kill()
 	}
 	text := p.log.String()
 	for _, bad := range []string{"WARNING: DATA RACE", "\npanic: ", "fatal error: "} {
@@ -154,24 +175,31 @@ func shorten(text string) string {
 // Signal sends a signal to the whole group of the process.
 func (p *Process) Signal(t testing.TB, s syscall.Signal) {
 	t.Helper()
+	if err := p.signal(s); err != nil {
+		t.Errorf("send %v to %s: %v", s, p.Name(), err)
+	}
+}
+
+func (p *Process) signal(s syscall.Signal) error {
 	p.mu.Lock()
 	p.ending = true
 	p.mu.Unlock()
 	select {
 	case <-p.Done: // its id may belong to another process now
-		return
+		return nil
 	default:
 	}
-	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("send %v to %s: %v", s, p.Name(), err)
+	if err := syscall.Kill(-p.cmd.Process.Pid, s); !errors.Is(err, syscall.ESRCH) {
+		return err
 	}
+	return nil
 }
 
 // Kill sends SIGKILL and waits for the end of the process.
-func (p *Process) Kill(t testing.TB) {
-	t.Helper()
-	p.Signal(t, syscall.SIGKILL)
-	<-p.Done
+func (p *Process) Kill() {
+	if p.signal(syscall.SIGKILL) == nil { // else it is not ours to kill, and does not end
+		<-p.Done
+	}
 }
 
 // Exit waits for the end and returns the exit code, -1 for a signal.
@@ -200,22 +228,4 @@ func (p *Process) Logged(message, err string) bool {
 		}
 	}
 	return false
-}
-
-// output collects the output of a process.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }

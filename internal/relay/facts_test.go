@@ -117,19 +117,8 @@ func TestFactsAreForRelaysAndNothingElseIsTaken(t *testing.T) {
 
 func TestWithCertificatesAWorkerGetsNoFacts(t *testing.T) {
 	t.Parallel()
-	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := func(role identity.Role, node string) *identity.Source {
-		s, err := authority.Source(identity.Claims{Role: role, Cluster: "test", Environment: "ci", Node: node}, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
 	f := newFleet(t)
-	f.secure = func(c *membership.Config) { c.Identity = source(identity.RoleRelay, c.ID) }
+	f.secure = secured(t, "certificates")
 	r := f.relay(func(*Settings) {})
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://"+r.PeerAddr()+factsPath, nil)
 	m := membership.Member{ID: "r1", Role: membership.RoleRelay, ForwardAddr: r.PeerAddr()}
@@ -137,7 +126,7 @@ func TestWithCertificatesAWorkerGetsNoFacts(t *testing.T) {
 		role identity.Role
 		want bool
 	}{{identity.RoleRelay, true}, {identity.RoleWorker, false}, {identity.RoleClient, false}} {
-		resp, err := peerClient(source(c.role, "other"), m).Do(req)
+		resp, err := peerClient(f.source(c.role, "other"), m).Do(req)
 		if resp != nil {
 			_ = resp.Body.Close()
 		}

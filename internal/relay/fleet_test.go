@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -19,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
 )
@@ -51,7 +51,7 @@ type runningRelay struct {
 	*Relay
 	id   string
 	stop func() error
-	log  *logBuffer
+	log  *observed.Log
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -75,7 +75,7 @@ func (f *fleet) relay(change func(*Settings)) *runningRelay {
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", id, f.seeds()
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
 	change(&s)
-	out := &logBuffer{}
+	out := &observed.Log{}
 	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg, err := s.Config(logger, prometheus.NewRegistry())
 	if err != nil {
@@ -224,23 +224,6 @@ func (r *runningRelay) api(t *testing.T, path string, v any) (status int, text s
 		}
 	}
 	return resp.StatusCode, body
-}
-
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // refusing is an address where nothing listens.

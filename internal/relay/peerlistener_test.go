@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -15,19 +14,8 @@ import (
 // behind it.
 func TestSilentConnectionsAreBoundedAndKeepNoPeerOut(t *testing.T) {
 	t.Parallel()
-	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := func(node string) *identity.Source {
-		s, err := authority.Source(identity.Claims{Role: identity.RoleRelay, Cluster: "test", Environment: "ci", Node: node}, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
 	f := newFleet(t)
-	f.secure = func(c *membership.Config) { c.Identity = source(c.ID) }
+	f.secure = secured(t, "certificates")
 	r := f.relay(func(*Settings) {})
 	for range 300 {
 		conn, err := net.Dial("tcp", r.PeerAddr())
@@ -36,7 +24,7 @@ func TestSilentConnectionsAreBoundedAndKeepNoPeerOut(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	client := peerClient(source("other"), membership.Member{ID: "r1", Role: membership.RoleRelay, ForwardAddr: r.PeerAddr()})
+	client := peerClient(f.source(identity.RoleRelay, "other"), membership.Member{ID: "r1", Role: membership.RoleRelay, ForwardAddr: r.PeerAddr()})
 	for n := range 40 {
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://"+r.PeerAddr()+factsPath, nil)
 		resp, err := client.Do(req)
@@ -56,16 +44,8 @@ func TestSilentConnectionsAreBoundedAndKeepNoPeerOut(t *testing.T) {
 // where operators look; a flood of such connections is one line.
 func TestAPeerInClearTextIsAWarningAndNoFlood(t *testing.T) {
 	t.Parallel()
-	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
 	f := newFleet(t)
-	f.secure = func(c *membership.Config) {
-		if c.Identity, err = authority.Source(identity.Claims{Role: identity.RoleRelay, Cluster: "test", Environment: "ci", Node: c.ID}, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-	}
+	f.secure = secured(t, "certificates")
 	r := f.relay(func(*Settings) {})
 	for range 5 {
 		if resp, err := http.Get("http://" + r.PeerAddr() + factsPath); err == nil {

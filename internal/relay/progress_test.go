@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -114,21 +115,7 @@ func TestClientsThatDoNotReadGiveTheirPlacesBack(t *testing.T) {
 }
 
 // ended is how many requests were ended because their clients were silent.
-func ended(t *testing.T, r *runningRelay) (n int) {
+func ended(t *testing.T, r *runningRelay) int {
 	t.Helper()
-	families, err := r.cfg.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if family.GetName() != "ringway_relay_silent_requests_total" {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			if m.GetLabel()[0].GetValue() == "client" {
-				n = int(m.GetCounter().GetValue())
-			}
-		}
-	}
-	return n
+	return int(observed.Series(t, r.cfg.Registry, "ringway_relay_silent_requests_total")["client"])
 }

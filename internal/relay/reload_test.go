@@ -18,6 +18,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -26,7 +27,7 @@ type reloadable struct {
 	*Relay
 	t     *testing.T
 	file  string
-	log   *logBuffer
+	log   *observed.Log
 	level *slog.LevelVar
 }
 
@@ -34,7 +35,7 @@ const leastSettings = "cluster: test\nenvironment: ci\nid: r1\ngossip-addr: 127.
 
 func newReloadable(t *testing.T) *reloadable {
 	t.Helper()
-	r := &reloadable{t: t, file: filepath.Join(t.TempDir(), "relay.yaml"), log: &logBuffer{}, level: new(slog.LevelVar)}
+	r := &reloadable{t: t, file: filepath.Join(t.TempDir(), "relay.yaml"), log: &observed.Log{}, level: new(slog.LevelVar)}
 	r.write("")
 	s := DefaultSettings()
 	set := settings.New("relay", "RINGWAY")

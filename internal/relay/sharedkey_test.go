@@ -71,6 +71,13 @@ func secured(t *testing.T, how string) func(*membership.Config) {
 	}
 }
 
+// source returns the certificate of another member of the fleet.
+func (f *fleet) source(role membership.Role, id string) *identity.Source {
+	c := membership.Config{Cluster: "test", Environment: "ci", Role: role, ID: id}
+	f.secure(&c)
+	return c.Identity
+}
+
 func TestRelaysAgreeOnOneKeyAndAJoinerTakesIt(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"certificates", "a gossip key", "nothing, on loopback"} {
@@ -122,9 +129,8 @@ func TestThePeerListenerAdmitsRelaysOnly(t *testing.T) {
 	r := f.relay(func(*Settings) {})
 	agree(t, r)
 	ask := func(role identity.Role) (int, error) {
-		c := membership.Config{Cluster: "test", Environment: "ci", ID: "asker", Role: membership.Role(role)}
-		f.secure(&c)
-		config := c.Identity.ClientConfig(c.Identity.Policy(identity.Hello), identity.Expected{}, "http/1.1")
+		asker := f.source(role, "asker")
+		config := asker.ClientConfig(asker.Policy(identity.Hello), identity.Expected{}, "http/1.1")
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 		resp, err := client.Get("https://" + r.PeerAddr() + sharedkey.Path)
 		if err != nil {

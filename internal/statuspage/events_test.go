@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/observed"
 )
 
 // changing is a process whose document tests change.
@@ -297,16 +298,8 @@ func TestThePageOfAnotherSiteMustNotListen(t *testing.T) {
 // gauge sums the values of a metric.
 func gauge(t *testing.T, cfg Config, name string) (sum float64) {
 	t.Helper()
-	families, err := cfg.Registerer.(*prometheus.Registry).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			for _, m := range f.GetMetric() {
-				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
-			}
-		}
+	for _, n := range observed.Series(t, cfg.Registerer.(*prometheus.Registry), name) {
+		sum += n
 	}
 	return sum
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,20 +11,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const patience = 30 * time.Second
 
-// observer is a relay's eyes: a member that watches the catalogue.
-func observer(t *testing.T) (*membership.Node, *advertise.Catalogue) {
+// observer is a relay's eyes: a member that watches the catalogue. The certificate may be
+// nil.
+func observer(t *testing.T, certificate *identity.Source) (*membership.Node, *advertise.Catalogue) {
 	t.Helper()
-	node, err := membership.New(membership.Config{Cluster: "test", Environment: "ci", ID: "r1", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0"})
+	node, err := membership.New(membership.Config{Cluster: "test", Environment: "ci", ID: "r1", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0", Identity: certificate})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,25 +47,24 @@ func observer(t *testing.T) (*membership.Node, *advertise.Catalogue) {
 	return node, catalogue
 }
 
+// fleetOf is a fleet whose workers join at a gossip address.
+func fleetOf(seed string) *fleet.Fleet {
+	return fleet.New(fleet.Config{Cluster: "test", Environment: "ci", Insecure: true, Seeds: []string{seed}})
+}
+
 func TestAStoppingAgentDrainsBeforeItLeaves(t *testing.T) {
 	t.Parallel()
-	node, catalogue := observer(t)
-	s := worker.DefaultSettings()
-	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "w1", []string{node.Addr()}
-	s.GossipAddr, s.AdminAddr = "127.0.0.1:0", "127.0.0.1:0"
-	s.Services = []string{"echo=127.0.0.1:9000;weight=20"}
-	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	node, catalogue := observer(t, nil)
+	f := fleetOf(node.Addr())
+	err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) {
+		s.Services, s.DrainDelay = []string{"echo=127.0.0.1:9000;weight=20"}, worker.DefaultSettings().DrainDelay
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := worker.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- agent.Run(ctx) }()
+	stop := sync.OnceFunc(func() { ended <- f.Stop() })
+	defer stop()
 
 	// What the observer sees of the endpoint, each state once.
 	var seen []string
@@ -79,12 +78,13 @@ func TestAStoppingAgentDrainsBeforeItLeaves(t *testing.T) {
 				t.Errorf("offered %+v", e)
 			}
 		}
-		if len(seen) == 0 || seen[len(seen)-1] != state {
-			seen = append(seen, state)
+		if len(seen) > 0 && seen[len(seen)-1] == state {
+			continue
 		}
+		seen = append(seen, state)
 		if state == "ready" {
-			ready(t, agent)
-			stop()
+			ready(t, f.Worker("w1").Agent)
+			go stop()
 		}
 		if state == "gone" && len(seen) > 1 {
 			break
@@ -131,15 +131,9 @@ func ask(t *testing.T, agent *worker.Agent, method, path, body string, into any)
 }
 
 func TestAnAgentThatCannotBindSaysWhich(t *testing.T) {
-	node, _ := observer(t)
-	s := worker.DefaultSettings()
-	s.Cluster, s.Environment, s.ID, s.Services = "test", "ci", "w1", []string{"echo=127.0.0.1:9000"}
-	s.GossipAddr, s.AdminAddr = node.Addr(), "127.0.0.1:0"
-	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := worker.New(cfg); err == nil || !strings.Contains(err.Error(), "listen for gossip on "+node.Addr()) {
+	node, _ := observer(t, nil)
+	err := fleetOf(node.Addr()).StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) { s.GossipAddr = node.Addr() }})
+	if err == nil || !strings.Contains(err.Error(), "listen for gossip on "+node.Addr()) {
 		t.Errorf("%v", err)
 	}
 }

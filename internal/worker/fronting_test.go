@@ -7,17 +7,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
-	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
-	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -35,25 +32,9 @@ func TestAnAgentWithACertificateFrontsItsServices(t *testing.T) {
 		return s
 	}
 	relay := member(identity.RoleRelay, "r1")
-	node, err := membership.New(membership.Config{Cluster: "test", Environment: "ci", ID: "r1", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0", Identity: relay})
-	if err != nil {
-		t.Fatal(err)
-	}
-	catalogue, err := advertise.New(advertise.Config{Gossip: node})
-	if err != nil {
-		t.Fatal(err)
-	}
+	node, catalogue := observer(t, relay)
 	watching, done := context.WithTimeout(context.Background(), patience)
-	var running sync.WaitGroup
-	if err := node.Start(watching); err != nil {
-		t.Fatal(err)
-	}
-	running.Go(func() { _ = catalogue.Run(watching) })
-	t.Cleanup(func() {
-		done()
-		running.Wait()
-		_ = node.Close()
-	})
+	defer done()
 
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	t.Cleanup(backend.Close)

@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -30,35 +29,17 @@ type rig struct {
 	t                  *testing.T
 	agent              *worker.Agent
 	views              <-chan *advertise.View
-	log                *output
+	log                *observed.Log
 	registry           *prometheus.Registry
 	settings, services string // paths
 	level              slog.LevelVar
 }
 
-// output is a log that is read while it is written.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-func (o *output) count(text string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Count(o.buf.String(), text)
-}
-
 func startRig(t *testing.T, settingsText, servicesText string) *rig {
 	t.Helper()
-	relay, catalogue := observer(t)
+	relay, catalogue := observer(t, nil)
 	dir := t.TempDir()
-	r := &rig{t: t, log: &output{}, registry: prometheus.NewRegistry(), settings: filepath.Join(dir, "settings.yaml"), services: filepath.Join(dir, "services.yaml")}
+	r := &rig{t: t, log: &observed.Log{}, registry: prometheus.NewRegistry(), settings: filepath.Join(dir, "settings.yaml"), services: filepath.Join(dir, "services.yaml")}
 	r.write(r.settings, settingsText)
 	r.write(r.services, servicesText)
 	s := worker.DefaultSettings()
@@ -132,22 +113,11 @@ func (r *rig) await(want ...string) {
 
 func (r *rig) reloads(result string) float64 {
 	r.t.Helper()
-	families, err := r.registry.Gather()
-	if err != nil {
-		r.t.Fatal(err)
+	n, there := observed.Series(r.t, r.registry, "ringway_worker_reloads_total")[result]
+	if !there {
+		r.t.Fatalf("no reloads %s", result)
 	}
-	for _, f := range families {
-		if f.GetName() != "ringway_worker_reloads_total" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			if m.GetLabel()[0].GetValue() == result {
-				return m.GetCounter().GetValue()
-			}
-		}
-	}
-	r.t.Fatalf("no reloads %s", result)
-	return 0
+	return n
 }
 
 func TestTheFileOfServicesIsAppliedWhenItChangesAndOnlyWhenItIsRight(t *testing.T) {
@@ -163,7 +133,7 @@ func TestTheFileOfServicesIsAppliedWhenItChangesAndOnlyWhenItIsRight(t *testing.
 	r.write(r.services, "services: [{name: a, address: '127.0.0.1:2'}]\n")
 	r.eventually("a name that the settings have is refused", func() bool { return r.reloads("refused") == 2 })
 	for text, times := range map[string]int{"reload refused, nothing has changed": 2, "did you mean address?": 1, "by flag and by file": 1} {
-		if got := r.log.count(text); got != times {
+		if got := r.log.Lines(text); got != times {
 			t.Errorf("%q is logged %d times, want %d", text, got, times)
 		}
 	}
@@ -216,7 +186,7 @@ func TestAReloadReadsSettingsAndFileTogether(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	r.await("a", "b", "c")
-	if r.log.count("take effect at the next start") != 1 {
+	if r.log.Lines("take effect at the next start") != 1 {
 		t.Error("what needs a restart is not logged")
 	}
 

@@ -1,44 +1,32 @@
 package worker_test
 
 import (
-	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/worker"
 )
 
 func TestThePageOfAWorkerShowsItsServicesAndTheRelays(t *testing.T) {
 	t.Parallel()
-	node, _ := observer(t)
-	s := worker.DefaultSettings()
-	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "w1", []string{node.Addr()}
-	s.GossipAddr, s.AdminAddr, s.DrainDelay = "127.0.0.1:0", "127.0.0.1:0", 0
-	s.Services = []string{"echo=127.0.0.1:9000", "other=127.0.0.1:9001"}
-	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
+	node, _ := observer(t, nil)
+	f := fleetOf(node.Addr())
+	if err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) {
+		s.Services = []string{"echo=127.0.0.1:9000", "other=127.0.0.1:9001"}
+	}}); err != nil {
 		t.Fatal(err)
 	}
-	agent, err := worker.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- agent.Run(ctx) }()
 	defer func() {
-		stop()
-		if err := <-ended; err != nil {
+		if err := f.Stop(); err != nil {
 			t.Error(err)
 		}
 	}()
+	agent := f.Worker("w1").Agent
 	var drained api.WorkerServices
 	if status := ask(t, agent, "POST", "/api/v1/drain?service=other", "", &drained); status != 200 {
 		t.Fatalf("drain: %d", status)

@@ -192,13 +192,13 @@ func TestEveryResolverSettingChangesBehaviour(t *testing.T) {
 			if res := g.host(t, "relay.example", UseCache); !slices.Equal(res.Addrs, addrs("203.0.113.1")) {
 				t.Errorf("got %v", res.Addrs)
 			}
-			if g.log.lines("break a rule") != 1 || metric(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropCIDR) != 1 {
+			if g.log.Lines("break a rule") != 1 || metric(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropCIDR) != 1 {
 				t.Error("it was not reported")
 			}
 		},
 		"IgnoreChanges": func(t *testing.T) {
 			g, res := flap(t, 10, time.Second, func(c *ResolverConfig) { c.IgnoreChanges, c.RejectFlux = true, true })
-			if res.Stale || g.log.lines("change too often") != 0 {
+			if res.Stale || g.log.Lines("change too often") != 0 {
 				t.Error("changes were counted")
 			}
 		},
@@ -222,7 +222,7 @@ func TestEveryResolverSettingChangesBehaviour(t *testing.T) {
 		},
 		"RejectFlux": func(t *testing.T) {
 			g, res := flap(t, 8, time.Second, nil)
-			if res.Stale || g.log.lines("change too often") != 1 || metric(t, g.metrics, "ringway_discovery_dns_answer_changes_total", "") != 8 {
+			if res.Stale || g.log.Lines("change too often") != 1 || metric(t, g.metrics, "ringway_discovery_dns_answer_changes_total", "") != 8 {
 				t.Error("by default changes are not just noted")
 			}
 			if _, res := flap(t, 8, time.Second, func(c *ResolverConfig) { c.RejectFlux = true }); !res.Stale {
@@ -247,7 +247,7 @@ func TestEveryResolverSettingChangesBehaviour(t *testing.T) {
 		},
 		"Logger": func(t *testing.T) {
 			g, _ := flap(t, 8, time.Second, nil)
-			if g.log.lines("relay.example") == 0 {
+			if g.log.Lines("relay.example") == 0 {
 				t.Error("nothing was logged")
 			}
 		},
@@ -358,7 +358,7 @@ func TestEverySettingOfTheFinderChangesBehaviour(t *testing.T) {
 			g := newRig(t, nil)
 			f := g.newFinder(t, Config{Seeds: []string{"relay.example"}})
 			_ = f.Refresh(t.Context())
-			if g.log.lines("a seed does not resolve") != 1 {
+			if g.log.Lines("a seed does not resolve") != 1 {
 				t.Error("nothing was logged")
 			}
 		},

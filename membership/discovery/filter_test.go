@@ -18,7 +18,7 @@ func TestAddressesOutsideTheAllowedCIDRsAreNeverUsed(t *testing.T) { // HS-C8
 		t.Errorf("%v dropped, want 2", got)
 	}
 	g.host(t, "relay.example", SkipCache)
-	if n := g.log.lines("break a rule"); n != 1 {
+	if n := g.log.Lines("break a rule"); n != 1 {
 		t.Errorf("the same drop was said %d times, want once", n)
 	}
 
@@ -113,7 +113,7 @@ func TestAnAnswerThatChangesTooOftenIsRefusedWhenAsked(t *testing.T) { // HS-C10
 			t.Fatalf("change %d was taken: %+v", i, res)
 		}
 	}
-	if n := g.log.lines("change too often"); n != 1 {
+	if n := g.log.Lines("change too often"); n != 1 {
 		t.Errorf("said %d times, want once", n)
 	}
 	if got := metric(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropFlux); got != 8 {

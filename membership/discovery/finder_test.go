@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -19,7 +20,7 @@ import (
 // newFinder makes a Finder on the rig's resolver, with the rig's log.
 func (g *rig) newFinder(t *testing.T, cfg Config) *Finder {
 	t.Helper()
-	cfg.Resolver, cfg.Logger = g.Resolver, g.log.logger()
+	cfg.Resolver, cfg.Logger = g.Resolver, slog.New(slog.NewTextHandler(g.log, nil))
 	f, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -84,12 +85,12 @@ func TestANameThatFailsDoesNotStopTheRest(t *testing.T) { // HS-C14
 		}
 		expect(t, f, "10.0.0.1:7400")
 	}
-	if n := g.log.lines("a seed does not resolve"); n != 3 {
+	if n := g.log.Lines("a seed does not resolve"); n != 3 {
 		t.Errorf("%d lines for three seeds that fail all the time, want one each", n)
 	}
 	g.server.set("broken.example", 60, "10.0.0.2")
 	_ = f.Refresh(t.Context())
-	if n := g.log.lines("a seed resolves again"); n != 1 {
+	if n := g.log.Lines("a seed resolves again"); n != 1 {
 		t.Errorf("the recovery was said %d times", n)
 	}
 	for _, s := range f.statuses() {

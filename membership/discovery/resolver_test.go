@@ -261,7 +261,7 @@ func TestTheLastAnswerStaysInUseWhenDNSDies(t *testing.T) { // HS-C6
 	}
 	g.host(t, "relay.example", UseCache) // asks
 	g.host(t, "relay.example", UseCache) // remembers that it failed
-	if n := g.log.lines("last answer stays in use"); n != 1 {
+	if n := g.log.Lines("last answer stays in use"); n != 1 {
 		t.Errorf("said %d times, want once", n)
 	}
 	if got := metric(t, g.metrics, "ringway_discovery_dns_cache_hits_total", hitStale); got != 5 || g.Stats().Stale != 5 {
@@ -289,7 +289,7 @@ func TestAnyFailureServesTheLastAnswerUntilTheNameResolvesAgain(t *testing.T) {
 			if res := g.host(t, "relay.example", UseCache); res.Stale || !slices.Equal(res.Addrs, addrs("10.0.0.2")) {
 				t.Fatalf("got %+v", res)
 			}
-			if n := g.log.lines("resolves again"); n != 1 {
+			if n := g.log.Lines("resolves again"); n != 1 {
 				t.Errorf("the recovery was said %d times", n)
 			}
 		})

@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/observed"
 )
 
 // server is a real DNS server on loopback, UDP and TCP, whose zone tests change.
@@ -256,32 +257,12 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// logbook is a logger's output that may be read while it is written.
-type logbook struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logbook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-func (l *logbook) lines(containing string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), containing)
-}
-
 // rig is a resolver with its server, clock, log and metrics.
 type rig struct {
 	*Resolver
 	server  *server
 	clock   *clock
-	log     *logbook
+	log     *observed.Log
 	metrics *prometheus.Registry
 }
 
@@ -289,10 +270,10 @@ type rig struct {
 // configuration before that.
 func newRig(t *testing.T, change func(*ResolverConfig)) *rig {
 	t.Helper()
-	g := &rig{server: startServer(t), clock: newClock(), log: &logbook{}, metrics: prometheus.NewRegistry()}
+	g := &rig{server: startServer(t), clock: newClock(), log: &observed.Log{}, metrics: prometheus.NewRegistry()}
 	cfg := ResolverConfig{
 		Servers: []string{g.server.addr}, HostsFile: filepath.Join(t.TempDir(), "none"),
-		Now: g.clock.Now, Logger: g.log.logger(), Registerer: g.metrics,
+		Now: g.clock.Now, Logger: slog.New(slog.NewTextHandler(g.log, nil)), Registerer: g.metrics,
 	}
 	if change != nil {
 		change(&cfg)
@@ -316,22 +297,11 @@ func (g *rig) host(t *testing.T, name string, mode Mode) Result {
 // metric reads a counter or gauge, one label value at most.
 func metric(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
+	n, there := observed.Series(t, reg, name)[label]
+	if !there {
+		t.Fatalf("no metric %s with %q", name, label)
 	}
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			if label == "" || len(m.GetLabel()) == 1 && m.GetLabel()[0].GetValue() == label {
-				return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	t.Fatalf("no metric %s with %q", name, label)
-	return 0
+	return n
 }
 
 func addrs(texts ...string) []netip.Addr {

@@ -265,7 +265,7 @@ func TestWhatTheSourceTestedOfDNSSecurity(t *testing.T) {
 			}
 			g.dropped(t, dropFlux, 1)
 			for text, lines := range map[string]int{"192.168.1.1 is outside": 1, "10.0.0.2 is private": 1, "change too often": 1} {
-				if n := g.log.lines(text); n != lines {
+				if n := g.log.Lines(text); n != lines {
 					t.Errorf("%q was logged %d times over three refreshes, want %d", text, n, lines)
 				}
 			}

@@ -87,12 +87,12 @@ func TestADeniedCertificateIsRefusedInBothDirectionsWithoutARestart(t *testing.T
 			t.Errorf("counted %v %s", n, d)
 		}
 	}
-	if n := testutil.ToFloat64(self.metrics.denyReloads.WithLabelValues(resultReplaced)); n != 4 || logs.count("deny list replaced") != 4 {
-		t.Errorf("counted %v, logged %d", n, logs.count("deny list replaced"))
+	if n := testutil.ToFloat64(self.metrics.denyReloads.WithLabelValues(resultReplaced)); n != 4 || logs.Lines("deny list replaced") != 4 {
+		t.Errorf("counted %v, logged %d", n, logs.Lines("deny list replaced"))
 	}
 	deny(t, f, "node relay-1")
 	mustReload(t, self, true)
-	if logs.count("our own certificate is on the deny list") != 1 {
+	if logs.Lines("our own certificate is on the deny list") != 1 {
 		t.Error("not said that the others refuse us")
 	}
 }
@@ -127,8 +127,8 @@ func TestABrokenDenyListKeepsTheLastGoodOneAndHoldsUpNoCertificate(t *testing.T)
 			if _, err := self.Certify(worker.Chain()); err == nil || self.DenyProblem() == nil || self.Problem() != nil {
 				t.Error("the list is not in use, or there is no problem")
 			}
-			if n := testutil.ToFloat64(self.metrics.denyReloads.WithLabelValues(resultFailed)); n != 1 || logs.count("deny list not replaced") != 1 {
-				t.Errorf("one broken state was counted %v times, logged %d times", n, logs.count("deny list not replaced"))
+			if n := testutil.ToFloat64(self.metrics.denyReloads.WithLabelValues(resultFailed)); n != 1 || logs.Lines("deny list not replaced") != 1 {
+				t.Errorf("one broken state was counted %v times, logged %d times", n, logs.Lines("deny list not replaced"))
 			}
 			only := f
 			only.Denied = "" // the renewed certificate alone

@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/internal/observed"
 )
 
 // issued is one certificate with its key, as files want it.
@@ -52,28 +53,10 @@ func filesIn(dir string) Files {
 	return Files{Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), Authorities: filepath.Join(dir, "ca.crt")}
 }
 
-// logBuffer collects log lines from several goroutines.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
-}
-
-func sourceFrom(t testing.TB, f Files, p PEM) (*Source, *logBuffer) {
+func sourceFrom(t testing.TB, f Files, p PEM) (*Source, *observed.Log) {
 	t.Helper()
 	write(t, f, p)
-	logs := &logBuffer{}
+	logs := &observed.Log{}
 	s, err := NewSource(f, SourceConfig{Logger: slog.New(slog.NewTextHandler(logs, nil)), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +213,7 @@ func TestWhatCannotBeUsedKeepsTheOldCertificateAndIsSaidOnce(t *testing.T) {
 			if self.Info().Fingerprint != old || self.Problem() == nil {
 				t.Error("the old certificate is not in use, or there is no problem")
 			}
-			if n, lines := testutil.ToFloat64(self.metrics.reloads.WithLabelValues(resultFailed)), logs.count("certificates not replaced"); n != 1 || lines != 1 {
+			if n, lines := testutil.ToFloat64(self.metrics.reloads.WithLabelValues(resultFailed)), logs.Lines("certificates not replaced"); n != 1 || lines != 1 {
 				t.Errorf("one broken state was counted %v times and logged %d times", n, lines)
 			}
 			peer := sourceOf(t, a, claimsOf(RoleRelay, "relay-9"))
@@ -301,15 +284,15 @@ func TestRunReplacesCertificatesAndWarnsOfTheirEnd(t *testing.T) {
 		if self.Info().Fingerprint == old {
 			t.Error("six seconds later the old certificate is still in use")
 		}
-		if n := logs.count("expires soon"); n != 0 {
+		if n := logs.Lines("expires soon"); n != 0 {
 			t.Errorf("warned %d times of a fresh certificate", n)
 		}
 		time.Sleep(50 * time.Minute)
-		if n := logs.count("expires soon"); n != 1 {
+		if n := logs.Lines("expires soon"); n != 1 {
 			t.Errorf("with ten minutes left warned %d times", n)
 		}
 		time.Sleep(time.Hour)
-		if n := logs.count("expired"); n != 1 {
+		if n := logs.Lines("expired"); n != 1 {
 			t.Errorf("expired and warned %d times", n)
 		}
 		if self.Info().Validity != Expired || self.Info().Remaining() >= 0 {
@@ -389,11 +372,11 @@ func TestAKeyThatOthersCanReadIsWarnedAbout(t *testing.T) {
 		if err := os.Chmod(f.Key, mode); err != nil {
 			t.Fatal(err)
 		}
-		logs := &logBuffer{}
+		logs := &observed.Log{}
 		if _, err := NewSource(f, SourceConfig{Logger: slog.New(slog.NewTextHandler(logs, nil))}); err != nil {
 			t.Fatalf("mode %04o: %v", mode, err)
 		}
-		if n := logs.count("can be read by others"); n != want {
+		if n := logs.Lines("can be read by others"); n != want {
 			t.Errorf("mode %04o: warned %d times, want %d", mode, n, want)
 		}
 		if err := os.Chmod(f.Key, 0o600); err != nil {

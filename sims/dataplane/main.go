@@ -18,6 +18,8 @@ import (
 	"text/tabwriter"
 	"text/template"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 //go:embed haproxy.cfg.tmpl
@@ -96,33 +98,30 @@ func findTools() (haproxy, wrk string, err error) {
 
 // fleet holds the processes of one measurement.
 type fleet struct {
-	dir   string
-	procs []*exec.Cmd
+	dir       string
+	processes []*procs.Process
 }
 
-func (f *fleet) start(ctx context.Context, env, name string, args ...string) (*exec.Cmd, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = os.Environ()
-	if env != "" {
-		cmd.Env = append(cmd.Env, roleVariable+"="+env)
+func (f *fleet) start(cfg procs.Config) (*procs.Process, error) {
+	p, err := procs.Launch(cfg)
+	if err == nil {
+		f.processes = append(f.processes, p)
 	}
-	log, err := os.Create(filepath.Join(f.dir, fmt.Sprintf("%d-%s.log", len(f.procs), filepath.Base(name))))
+	return p, err
+}
+
+// startSelf starts a copy of this program in a role.
+func (f *fleet) startSelf(role string) (*procs.Process, error) {
+	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	f.procs = append(f.procs, cmd)
-	return cmd, nil
+	return f.start(procs.Config{Binary: self, Env: []string{roleVariable + "=" + role}})
 }
 
 func (f *fleet) stop() {
-	for _, p := range slices.Backward(f.procs) {
-		_ = p.Process.Kill()
-		_ = p.Wait()
+	for _, p := range slices.Backward(f.processes) {
+		p.Kill()
 	}
 	_ = os.RemoveAll(f.dir)
 }
@@ -138,29 +137,25 @@ func measure(ctx context.Context, o options) error {
 	}
 	f := &fleet{dir: dir}
 	defer f.stop()
-	self, err := os.Executable()
+	if _, err := f.startSelf("backends"); err != nil {
+		return err
+	}
+	proxy, err := f.startHAProxy(haproxy)
 	if err != nil {
 		return err
 	}
-	if _, err := f.start(ctx, "backends", self); err != nil {
-		return err
-	}
-	proxy, err := f.startHAProxy(ctx, haproxy)
-	if err != nil {
-		return err
-	}
-	var target *exec.Cmd
+	var target *procs.Process
 	if o.target == "lean" {
-		target, err = f.start(ctx, "lean", self)
+		target, err = f.startSelf("lean")
 	} else {
-		target, err = f.startRelay(ctx)
+		target, err = f.startRelay()
 	}
 	if err != nil {
 		return err
 	}
 	subjects := []subject{
-		{"haproxy", haproxyListen, proxy.Process.Pid},
-		{o.target, targetListen, target.Process.Pid},
+		{"haproxy", haproxyListen, proxy.PID()},
+		{o.target, targetListen, target.PID()},
 	}
 	for _, s := range subjects {
 		if err := s.await(ctx); err != nil {
@@ -175,7 +170,7 @@ func measure(ctx context.Context, o options) error {
 	return nil
 }
 
-func (f *fleet) startHAProxy(ctx context.Context, haproxy string) (*exec.Cmd, error) {
+func (f *fleet) startHAProxy(haproxy string) (*procs.Process, error) {
 	path := filepath.Join(f.dir, "haproxy.cfg")
 	file, err := os.Create(path)
 	if err != nil {
@@ -186,30 +181,26 @@ func (f *fleet) startHAProxy(ctx context.Context, haproxy string) (*exec.Cmd, er
 	if err := t.Execute(file, map[string]any{"Listen": haproxyListen, "Backends": backendAddresses()}); err != nil {
 		return nil, err
 	}
-	return f.start(ctx, "", haproxy, "-db", "-f", path)
+	return f.start(procs.Config{Binary: haproxy, Args: []string{"-db", "-f", path}})
 }
 
 // startRelay builds both binaries and starts a fleet of one relay and six
 // workers; each worker advertises one backend.
-func (f *fleet) startRelay(ctx context.Context) (*exec.Cmd, error) {
-	for _, name := range []string{"relay", "worker"} {
-		build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(f.dir, name), "github.com/ringway/ringway/cmd/"+name)
-		if out, err := build.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build %s: %w\n%s", name, err, out)
-		}
+func (f *fleet) startRelay() (*procs.Process, error) {
+	if err := procs.Build(".", f.dir, false, "github.com/ringway/ringway/cmd/relay", "github.com/ringway/ringway/cmd/worker"); err != nil {
+		return nil, err
 	}
 	const seed = "127.0.0.1:18100"
-	common := []string{"run", "--cluster", "bench", "--environment", "bench"}
-	relay, err := f.start(ctx, "", filepath.Join(f.dir, "relay"), append(common[:len(common):len(common)],
-		"--id", "r1", "--gossip-addr", seed, "--ingress-addr", targetListen,
-		"--peer-addr", "127.0.0.1:18092", "--admin-addr", "127.0.0.1:18093")...)
+	start := func(binary, id string, args ...string) (*procs.Process, error) {
+		return f.start(procs.Config{Name: id, Binary: binary, Dir: f.dir, Args: append([]string{"run", "--cluster", "bench", "--environment", "bench", "--id", id}, args...)})
+	}
+	relay, err := start("relay", "r1", "--gossip-addr", seed, "--ingress-addr", targetListen, "--peer-addr", "127.0.0.1:18092", "--admin-addr", "127.0.0.1:18093")
 	if err != nil {
 		return nil, err
 	}
 	for i, backend := range backendAddresses() {
-		if _, err := f.start(ctx, "", filepath.Join(f.dir, "worker"), append(common[:len(common):len(common)],
-			"--id", fmt.Sprintf("w%d", i+1), "--gossip-addr", fmt.Sprintf("127.0.0.1:%d", 18101+i),
-			"--admin-addr", fmt.Sprintf("127.0.0.1:%d", 18111+i), "--join", seed, "--service", "echo="+backend)...); err != nil {
+		if _, err := start("worker", fmt.Sprintf("w%d", i+1), "--gossip-addr", fmt.Sprintf("127.0.0.1:%d", 18101+i),
+			"--admin-addr", fmt.Sprintf("127.0.0.1:%d", 18111+i), "--join", seed, "--service", "echo="+backend); err != nil {
 			return nil, err
 		}
 	}

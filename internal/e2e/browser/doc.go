@@ -6,11 +6,10 @@
 // Promise: a page that passed a test loaded nothing from other origins, logged no error and
 // threw no exception, in all steps of the test.
 //
-//	Fleet (relays and workers, this process) ◄── http ── Chromium ◄── DevTools ── Tab
-//	   ▲                                                                          │
-//	   └── Kill, StartWorker, Load                     console, exceptions, requests
+//	fleet.Fleet (this process) ◄── http ── Chromium ◄── DevTools ── Tab
+//	                                                                 │
+//	                                         console, exceptions, requests
 //
-// Rules: a Fleet and a Browser belong to the code that started them and end with Stop or
-// Close; then nothing of them is left. Waiting is for a condition in the page, with a
-// deadline.
+// Rules: a Browser belongs to the code that started it and ends with Close; then nothing of
+// it is left. Waiting is for a condition in the page, with a deadline.
 package browser

@@ -6,10 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/ringway/ringway/internal/e2e/browser"
+	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/membership"
 )
 
 // artefacts is where pictures go: the directory of BROWSER_ARTEFACTS, else a temporary
@@ -93,24 +98,40 @@ func picture(t *testing.T, tab *browser.Tab, name string) {
 }
 
 // small is a fleet of three relays and six workers of two services.
-func small(t *testing.T) *browser.Fleet {
+func small(t *testing.T) *fleet.Fleet {
 	t.Helper()
-	relays := []browser.RelayConfig{{ID: "relay-1"}, {ID: "relay-2"}, {ID: "relay-3"}}
-	var workers []browser.WorkerConfig
-	for i := range 6 {
-		workers = append(workers, browser.WorkerConfig{ID: fmt.Sprintf("worker-%d", i+1), Services: []string{"checkout", "search"}})
-	}
-	f, err := browser.StartFleet(relays, workers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "production", Insecure: true})
 	t.Cleanup(func() {
 		if err := f.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
+	for i := range 3 {
+		startRelay(t, f, fmt.Sprintf("relay-%d", i+1), membership.RoleRelay)
+	}
+	for i := range 6 {
+		startWorker(t, f, fmt.Sprintf("worker-%d", i+1))
+	}
 	return f
 }
+
+func startRelay(t *testing.T, f *fleet.Fleet, id string, role membership.Role) {
+	t.Helper()
+	if err := f.StartRelay(id, func(s *relay.Settings) { s.Role, s.Links.Grace = role, 5*time.Second }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startWorker(t *testing.T, f *fleet.Fleet, id string) {
+	t.Helper()
+	stub := traffic.NewStub(traffic.StubConfig{Name: id, Median: 25 * time.Millisecond})
+	if err := f.StartWorker(fleet.WorkerConfig{ID: id, Handler: stub, Services: []string{"checkout", "search"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pageOf is the URL of a relay's status page.
+func pageOf(f *fleet.Fleet, relay string) string { return "http://" + f.Relay(relay).AdminAddr() + "/" }
 
 const (
 	live = `document.documentElement.dataset.live === "on"`

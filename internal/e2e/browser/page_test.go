@@ -8,11 +8,12 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/ringway/ringway/internal/e2e/browser"
+	"github.com/ringway/ringway/membership"
 )
 
 func TestThePageShowsAWorkerDieAndComeBackWithoutAReload(t *testing.T) {
 	f, b := small(t), startBrowser(t)
-	p := tab(t, b, browser.TabConfig{}, f.RelayURL("relay-1")+"?service=checkout")
+	p := tab(t, b, browser.TabConfig{}, pageOf(f, "relay-1")+"?service=checkout")
 	await(t, p, "the page is live", live)
 	await(t, p, "six workers are active", six)
 	// What the reader does must outlive the updates.
@@ -28,9 +29,7 @@ func TestThePageShowsAWorkerDieAndComeBackWithoutAReload(t *testing.T) {
 	await(t, p, "its place is given away", `document.querySelectorAll("#ring svg.ring g").length === 5`)
 	picture(t, p, "worker-dead")
 
-	if err := f.StartWorker(browser.WorkerConfig{ID: "worker-3", Services: []string{"checkout", "search"}}); err != nil {
-		t.Fatal(err)
-	}
+	startWorker(t, f, "worker-3")
 	await(t, p, "worker-3 is alive", `document.querySelector('#members tr[data-key="worker-3"][data-state=alive]')`)
 	await(t, p, "six workers are active again", six)
 	await(t, p, "worker-3 is on the ring", `document.querySelector('#ring g[data-key="worker-3"].s-active')`)
@@ -54,7 +53,7 @@ func TestThePageShowsAWorkerDieAndComeBackWithoutAReload(t *testing.T) {
 
 func TestEverythingCanBeReachedWithTheKeyboard(t *testing.T) {
 	f, b := small(t), startBrowser(t)
-	p := tab(t, b, browser.TabConfig{}, f.RelayURL("relay-1"))
+	p := tab(t, b, browser.TabConfig{}, pageOf(f, "relay-1"))
 	await(t, p, "the page is live", live)
 	await(t, p, "both services are there", `document.querySelectorAll("#services a").length === 2`)
 	await(t, p, "six workers are active", six)
@@ -94,9 +93,9 @@ func TestEverythingCanBeReachedWithTheKeyboard(t *testing.T) {
 
 func TestThePageIsWholeWithoutJavaScript(t *testing.T) {
 	f, b := small(t), startBrowser(t)
-	with := tab(t, b, browser.TabConfig{}, f.RelayURL("relay-2")+"?service=search")
+	with := tab(t, b, browser.TabConfig{}, pageOf(f, "relay-2")+"?service=search")
 	await(t, with, "six workers are active", six)
-	p := tab(t, b, browser.TabConfig{NoScript: true}, f.RelayURL("relay-2")+"?service=search")
+	p := tab(t, b, browser.TabConfig{NoScript: true}, pageOf(f, "relay-2")+"?service=search")
 	if got := evaluate[string](t, p, `document.querySelector("#live").innerText`); got != "As of the last reload" {
 		t.Errorf("the page says %q", got)
 	}
@@ -117,7 +116,7 @@ func TestThePageFollowsThePreferredScheme(t *testing.T) {
 	f, b := small(t), startBrowser(t)
 	backgrounds := map[string]bool{}
 	for name, cfg := range map[string]browser.TabConfig{"light": {}, "dark": {Dark: true}} {
-		p := tab(t, b, cfg, f.RelayURL("relay-1"))
+		p := tab(t, b, cfg, pageOf(f, "relay-1"))
 		await(t, p, "six workers are active", six)
 		backgrounds[evaluate[string](t, p, `getComputedStyle(document.body).backgroundColor`)] = true
 		picture(t, p, "scheme-"+name)
@@ -130,7 +129,7 @@ func TestThePageFollowsThePreferredScheme(t *testing.T) {
 func TestNothingMovesForThoseWhoPreferThat(t *testing.T) {
 	f, b := small(t), startBrowser(t)
 	for still, want := range map[bool]string{true: "none", false: "changed"} {
-		p := tab(t, b, browser.TabConfig{Still: still}, f.RelayURL("relay-1"))
+		p := tab(t, b, browser.TabConfig{Still: still}, pageOf(f, "relay-1"))
 		await(t, p, "six workers are active", six)
 		if got := evaluate[string](t, p, `(() => { const row = document.querySelector("#peers tbody tr"); row.setAttribute("data-changed", ""); return getComputedStyle(row.firstElementChild).animationName; })()`); got != want {
 			t.Errorf("less motion: %v: the animation is %q, want %q", still, got, want)
@@ -140,7 +139,7 @@ func TestNothingMovesForThoseWhoPreferThat(t *testing.T) {
 
 func TestNoFigureIsWiderThanItsCardOnALaptop(t *testing.T) {
 	f, b := small(t), startBrowser(t)
-	p := tab(t, b, browser.TabConfig{Width: 1280, Height: 800}, f.RelayURL("relay-1"))
+	p := tab(t, b, browser.TabConfig{Width: 1280, Height: 800}, pageOf(f, "relay-1"))
 	await(t, p, "six workers are active", six)
 	if over := evaluate[int](t, p, `Math.max(...[...document.querySelectorAll("#figures dl > div")].map(c => Math.max(c.scrollWidth - c.clientWidth, Math.ceil(c.getBoundingClientRect().right - c.parentElement.getBoundingClientRect().right))))`); over > 0 {
 		t.Errorf("a figure is %d pixels wider than its place", over)
@@ -149,7 +148,7 @@ func TestNoFigureIsWiderThanItsCardOnALaptop(t *testing.T) {
 
 func TestANarrowScreenScrollsNothingSideways(t *testing.T) {
 	f, b := small(t), startBrowser(t)
-	p := tab(t, b, browser.TabConfig{Width: 360, Height: 780}, f.RelayURL("relay-1"))
+	p := tab(t, b, browser.TabConfig{Width: 360, Height: 780}, pageOf(f, "relay-1"))
 	await(t, p, "six workers are active", six)
 	if wide := evaluate[int](t, p, `document.documentElement.scrollWidth`); wide > 360 {
 		t.Errorf("the page is %d wide on a screen of 360", wide)
@@ -159,16 +158,14 @@ func TestANarrowScreenScrollsNothingSideways(t *testing.T) {
 
 func TestAGateAndAWorkerHavePagesToo(t *testing.T) {
 	f, b := small(t), startBrowser(t)
-	if err := f.StartRelay(browser.RelayConfig{ID: "gate-1", Gate: true}); err != nil {
-		t.Fatal(err)
-	}
-	gate := tab(t, b, browser.TabConfig{}, f.RelayURL("gate-1"))
+	startRelay(t, f, "gate-1", membership.RoleGate)
+	gate := tab(t, b, browser.TabConfig{}, pageOf(f, "gate-1"))
 	await(t, gate, "the gate forwards to three relays", `document.querySelectorAll("#ring line.s-active").length === 3`)
 	picture(t, gate, "gate")
-	worker := tab(t, b, browser.TabConfig{}, f.WorkerURL("worker-1"))
+	worker := tab(t, b, browser.TabConfig{}, "http://"+f.Worker("worker-1").AdminAddr()+"/")
 	await(t, worker, "the worker offers two services", `document.querySelectorAll("#offers tr[data-state=offered]").length === 2`)
 	await(t, worker, "the page is live", live)
-	if err := f.Drain(t.Context(), "worker-1"); err != nil {
+	if err := f.Drain("worker-1"); err != nil {
 		t.Fatal(err)
 	}
 	await(t, worker, "they are draining", `document.querySelectorAll("#offers tr[data-state=draining]").length === 2`)

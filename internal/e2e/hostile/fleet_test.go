@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -109,18 +108,15 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 // running fails the test at once when a process has ended by itself.
 func (f *fleet) running() {
 	f.t.Helper()
-	alive := func(p *procs.Process) {
-		select {
-		case <-p.Done:
-			f.t.Fatalf("%s ended: %s", p.Name(), p.Output())
-		default:
+	for _, r := range f.relays {
+		if err := r.Ended(); err != nil {
+			f.t.Fatal(err)
 		}
 	}
-	for _, r := range f.relays {
-		alive(r.Process)
-	}
 	for _, w := range f.workers {
-		alive(w.Process)
+		if err := w.Ended(); err != nil {
+			f.t.Fatal(err)
+		}
 	}
 }
 
@@ -239,16 +235,11 @@ func send(client *http.Client, c call) (status int, body string) {
 		req.Header.Set(name, value)
 	}
 	req.Host = c.header["Host"]
-	resp, err := client.Do(req)
+	status, text, err := procs.Ask(client, req)
 	if err != nil {
 		return 0, err.Error()
 	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return resp.StatusCode, string(text)
+	return status, string(text)
 }
 
 func (f *fleet) get(addr, path string) (status int, body string) {
@@ -296,11 +287,9 @@ func (f *fleet) served(n int) error {
 // metrics sums the series of a member whose name has the prefix and whose labels pass.
 func (f *fleet) metrics(admin, prefix string, labels func(string) bool) (sum float64) {
 	_, text := f.get(admin, "/metrics")
-	for line := range strings.Lines(text) {
-		series, value, found := strings.Cut(strings.TrimSpace(line), " ")
-		if found && strings.HasPrefix(series, prefix) && (labels == nil || labels(series)) {
-			v, _ := strconv.ParseFloat(value, 64)
-			sum += v
+	for series, value := range procs.Metrics(text) {
+		if strings.HasPrefix(series, prefix) && (labels == nil || labels(series)) {
+			sum += value
 		}
 	}
 	return sum

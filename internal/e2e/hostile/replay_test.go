@@ -111,7 +111,7 @@ func TestRecordedPacketsBringNoDeadMemberBack(t *testing.T) {
 		return way.addr
 	}})
 	dead := f.relays[1]
-	dead.Kill(t)
+	dead.Kill()
 	recorded := way.recorded() // of the life of the dead only
 	f.relays = f.relays[:1]
 	procs.Await(t, "the dead relay is gone", func() bool { return !slices.Contains(f.members(f.relays[0]), dead.id) })

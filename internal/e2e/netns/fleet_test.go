@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -93,15 +92,9 @@ func (f *fleet) get(m *member, path string, into any) (status int) {
 		f.t.Fatal(err)
 	}
 	req.Host = "localhost"
-	resp, err := f.admin.Do(req)
-	if err != nil {
-		return 0
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if into != nil {
-		_ = json.NewDecoder(resp.Body).Decode(into) // a field that is missing fails the test's comparison
-	}
-	return resp.StatusCode
+	status, body, _ := procs.Ask(f.admin, req)
+	_ = json.Unmarshal(body, into) // a field that is missing fails the test's comparison
+	return status
 }
 
 // seen are the ids that a member lists, in order, twice if they are listed twice.
@@ -257,15 +250,9 @@ func (l *load) one(client *http.Client, r *member) (got result) {
 		return got
 	}
 	req.Header.Set("Ringway-Service", echo)
-	resp, err := client.Do(req)
-	if err != nil {
-		got.err = err
-		return got
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if got.by = string(body); err != nil || resp.StatusCode != http.StatusOK {
-		got.err = fmt.Errorf("%d %.500s %w", resp.StatusCode, body, err)
+	status, body, err := procs.Ask(client, req)
+	if got.by = string(body); status != http.StatusOK {
+		got.err = fmt.Errorf("%d %.500s %w", status, body, err)
 	}
 	return got
 }

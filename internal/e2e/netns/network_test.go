@@ -3,14 +3,16 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // network is a bridge and the hosts on it. The tests are at 10.<number>.0.1.
@@ -76,18 +78,21 @@ func (n *network) add() *host {
 	return h
 }
 
-// newNamespace makes a network namespace that has no name.
+// newNamespace makes a network namespace that has no name. The thread goes back to its own
+// one: if it ended, the kernel would kill all processes that it has started.
 func newNamespace() (space *os.File, err error) {
-	made := make(chan struct{})
-	go func() {
-		defer close(made)
-		runtime.LockOSThread() // and never unlock: the thread ends here
-		if err = syscall.Unshare(syscall.CLONE_NEWNET); err == nil {
-			space, err = os.Open("/proc/thread-self/ns/net")
-		}
-	}()
-	<-made
-	return space, err
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = own.Close() }()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return nil, err
+	}
+	space, err = os.Open("/proc/thread-self/ns/net")
+	return space, errors.Join(err, unix.Setns(int(own.Fd()), unix.CLONE_NEWNET))
 }
 
 // path is where other processes find the namespace.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -77,17 +79,9 @@ func (x *trial) send(method, body string, headers ...string) (*http.Response, st
 // count is a counter of the service with this label.
 func (x *trial) count(name, label string) (n int) {
 	x.t.Helper()
-	families, err := x.registry.Gather()
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if f.GetName() == name && l.GetValue() == label {
-					n += int(m.GetCounter().GetValue())
-				}
-			}
+	for labels, value := range observed.Series(x.t, x.registry, name) {
+		if slices.Contains(strings.Split(labels, ","), label) {
+			n += int(value)
 		}
 	}
 	return n

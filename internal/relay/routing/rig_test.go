@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
 )
@@ -20,12 +22,12 @@ type rig struct {
 	*routing.Router
 	t   *testing.T
 	reg *prometheus.Registry
-	log *lines
+	log *observed.Log
 }
 
 func watch(t *testing.T, self *member, change func(*routing.Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, reg: prometheus.NewRegistry(), log: &lines{}}
+	r := &rig{t: t, reg: prometheus.NewRegistry(), log: &observed.Log{}}
 	r.Router = route(t, self, func(c *routing.Config) {
 		c.Registerer, c.Logger = r.reg, slog.New(slog.NewTextHandler(r.log, nil))
 		change(c)
@@ -71,19 +73,13 @@ func (r *rig) events() map[string]int { return r.counters("ringway_peering_event
 // plans is how often a route was computed.
 func (r *rig) plans() int { return r.counters("ringway_relay_route_updates_total")["ok"] }
 
+// counters are counters or gauges of one name, by their first label.
 func (r *rig) counters(name string) map[string]int {
 	r.t.Helper()
-	families, err := r.reg.Gather()
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	out := map[string]int{}
-	for _, f := range families {
-		if f.GetName() == name {
-			for _, m := range f.GetMetric() {
-				out[m.GetLabel()[0].GetValue()] = int(m.GetCounter().GetValue())
-			}
-		}
+	for labels, n := range observed.Series(r.t, r.reg, name) {
+		first, _, _ := strings.Cut(labels, ",")
+		out[first] = int(n)
 	}
 	return out
 }

@@ -1,12 +1,10 @@
 package routing_test
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -84,7 +83,7 @@ func TestASecuredEndpointHasConnectionsOfItsOwn(t *testing.T) {
 func TestWithoutACertificateSecuredEndpointsAreLeftOutAndItIsSaidOnce(t *testing.T) {
 	self := join(t, "r1", membership.RoleRelay, nil)
 	w := join(t, "w1", membership.RoleWorker, self)
-	reg, log := prometheus.NewRegistry(), &lines{}
+	reg, log := prometheus.NewRegistry(), &observed.Log{}
 	r := route(t, self, func(c *routing.Config) {
 		c.Registerer, c.Logger = reg, slog.New(slog.NewTextHandler(log, nil))
 	})
@@ -166,21 +165,4 @@ func TestNoRequestGoesToAListenerOfTheRelayItself(t *testing.T) {
 	if err := r.of("named").Range[0].Pool.Warm(t.Context()); err == nil || !strings.Contains(err.Error(), "this relay itself listens there") {
 		t.Errorf("connected to localhost: %v", err)
 	}
-}
-
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

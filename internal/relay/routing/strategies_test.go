@@ -136,29 +136,11 @@ func TestDistancesAreMeasuredInTheBackground(t *testing.T) {
 	})
 }
 
-// gauges are those of one name, by their first label.
-func (r *rig) gauges(name string) map[string]int {
-	r.t.Helper()
-	families, err := r.reg.Gather()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	out := map[string]int{}
-	for _, f := range families {
-		if f.GetName() == name {
-			for _, m := range f.GetMetric() {
-				out[m.GetLabel()[0].GetValue()] = int(m.GetGauge().GetValue())
-			}
-		}
-	}
-	return out
-}
-
 func TestStatesOfLinksAreCountedNowAndThen(t *testing.T) {
 	t.Parallel()
 	self := join(t, "r1", membership.RoleRelay, nil)
 	r := watch(t, self, func(*routing.Config) {})
 	offer(t, join(t, "w1", membership.RoleWorker, self), advertise.Service{Name: "echo", Address: backend(t)})
 	await(t, "the connection is open", r.connected("echo", 1, 1))
-	await(t, "it is in the metrics", func() bool { return r.gauges("ringway_peering_links")[peering.Open.String()] == 1 })
+	await(t, "it is in the metrics", func() bool { return r.counters("ringway_peering_links")[peering.Open.String()] == 1 })
 }

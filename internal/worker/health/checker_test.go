@@ -5,34 +5,17 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
+
+	"github.com/ringway/ringway/internal/observed"
 )
 
 var errDown = errors.New("down")
-
-// lines collects a log that another goroutine writes.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // run starts a Checker whose probes call probe, in a bubble with a virtual clock,
 // and stops it at the end of the test. The address is never used.
@@ -137,7 +120,7 @@ func TestProbesStartAtOnceAndThenAnIntervalApartLessATenth(t *testing.T) {
 func TestAServiceThatStartsIsOfferedWithin200MillisecondsOfBeingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := time.Now().Add(4321 * time.Millisecond)
-		var log lines
+		var log observed.Log
 		told := make(chan Status, 10)
 		c := run(t, Config{
 			Logger: slog.New(slog.NewTextHandler(&log, nil)), OnChange: func(s Status) { told <- s },
@@ -183,7 +166,7 @@ func TestAServiceThatStartsIsOfferedWithin200MillisecondsOfBeingUp(t *testing.T)
 func TestAServiceThatNeverComesUpIsReportedOnceTheGraceIsOver(t *testing.T) {
 	for grace, wantProbesAtMost := range map[time.Duration]int{10 * time.Second: 57, 2 * time.Second: 14, noGrace: 1} {
 		synctest.Test(t, func(t *testing.T) {
-			var log lines
+			var log observed.Log
 			told := make(chan Status, 10)
 			begun := time.Now()
 			c := run(t, Config{

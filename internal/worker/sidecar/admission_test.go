@@ -60,7 +60,7 @@ func TestOnlyRelaysOfThisClusterComeIn(t *testing.T) {
 			return after == before+1
 		})
 	}
-	if n := s.log.lines("connection refused"); n != 1 {
+	if n := s.log.Lines("connection refused"); n != 1 {
 		t.Errorf("%d lines for 7 refusals in a row, want 1:\n%s", n, s.log)
 	}
 	if !strings.Contains(s.log.String(), "w2") || !strings.Contains(s.log.String(), "127.0.0.1:") {

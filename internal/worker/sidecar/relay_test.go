@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -39,7 +39,7 @@ type fleet struct {
 	t         testing.TB
 	authority *identity.Authority
 	seeds     []string
-	relays    []func() // stop them
+	relays    []func() error // stop them
 }
 
 func newFleet(t testing.TB) *fleet { return &fleet{t: t, authority: newAuthority(t)} }
@@ -48,7 +48,7 @@ func newFleet(t testing.TB) *fleet { return &fleet{t: t, authority: newAuthority
 type front struct {
 	*relay.Relay
 	registry *prometheus.Registry
-	log      *logBuffer
+	log      *observed.Log
 }
 
 // relay starts one; plain is one without a certificate.
@@ -60,7 +60,7 @@ func (f *fleet) relay(id string, plain bool) *front {
 	s.Requests.ExposeRouteHeaders = true
 	s.Plans.RelaysPerService = 1 // with two, one forwards
 	s.AllowClearText = []string{"direct"}
-	r := &front{registry: prometheus.NewRegistry(), log: &logBuffer{}}
+	r := &front{registry: prometheus.NewRegistry(), log: &observed.Log{}}
 	cfg, err := s.Config(slog.New(slog.NewTextHandler(r.log, nil)), r.registry)
 	if err != nil {
 		f.t.Fatal(err)
@@ -73,25 +73,8 @@ func (f *fleet) relay(id string, plain bool) *front {
 		f.t.Fatal(err)
 	}
 	f.seeds = append(f.seeds, r.GossipAddr())
-	f.relays = append(f.relays, f.run(r))
+	f.relays = append(f.relays, run(f.t, r))
 	return r
-}
-
-// run runs r until the returned function, or the end of the test, stops it.
-func (f *fleet) run(r interface {
-	Run(ctx context.Context) error
-}) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			f.t.Errorf("Run = %v", err)
-		}
-	})
-	f.t.Cleanup(stop)
-	return stop
 }
 
 // member joins as a worker that offers just this; plain is one without a
@@ -117,7 +100,7 @@ func (f *fleet) member(id string, plain bool, offer ...advertise.Service) {
 	if err := node.Start(f.t.Context()); err != nil {
 		f.t.Fatal(err)
 	}
-	f.run(catalogue)
+	run(f.t, catalogue)
 }
 
 // worker joins with a sidecar in front of its services.
@@ -129,7 +112,7 @@ func (f *fleet) worker(id string, services ...advertise.Service) *running {
 	// as the warm ones of relays; so relays go first.
 	f.t.Cleanup(func() {
 		for _, stop := range f.relays {
-			stop()
+			_ = stop() // its own cleanup has the error
 		}
 	})
 	return s
@@ -408,7 +391,7 @@ func TestARelayWithoutACertificateSendsASecuredEndpointNothing(t *testing.T) {
 	if n, _ := metric(t, r.registry, "ringway_relay_endpoints_left_out_total", "no_certificate"); n < 4 {
 		t.Errorf("%v endpoints are counted as left out, want 2 of 2 services", n)
 	}
-	if n := r.log.lines("no certificate"); n != 1 {
+	if n := r.log.Lines("no certificate"); n != 1 {
 		t.Errorf("%d lines say so, want 1:\n%s", n, r.log)
 	}
 }

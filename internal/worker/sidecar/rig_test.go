@@ -1,7 +1,6 @@
 package sidecar
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -14,9 +13,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -52,7 +51,7 @@ func source(t testing.TB, a *identity.Authority, c identity.Claims) *identity.So
 type running struct {
 	*Sidecar
 	authority *identity.Authority
-	log       *logBuffer
+	log       *observed.Log
 	registry  *prometheus.Registry
 	// stop ends Run in order and returns what it returned.
 	stop func() error
@@ -60,7 +59,7 @@ type running struct {
 
 func start(t testing.TB, change func(*Config), services ...advertise.Service) *running {
 	t.Helper()
-	r := &running{authority: newAuthority(t), log: &logBuffer{}, registry: prometheus.NewRegistry()}
+	r := &running{authority: newAuthority(t), log: &observed.Log{}, registry: prometheus.NewRegistry()}
 	cfg := Config{
 		Addr: anyPort, Identity: source(t, r.authority, claims(identity.RoleWorker, "w1")), DrainTimeout: patience,
 		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Registerer: r.registry,
@@ -78,7 +77,7 @@ func start(t testing.TB, change func(*Config), services ...advertise.Service) *r
 }
 
 // run runs s until the returned function, or the end of the test, stops it.
-func run(t testing.TB, s *Sidecar) (stop func() error) {
+func run(t testing.TB, s interface{ Run(context.Context) error }) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -218,57 +217,6 @@ func within[T any](t testing.TB, ch <-chan T, what string) T {
 // names, and whether it exists.
 func metric(t testing.TB, reg prometheus.Gatherer, name string, labels ...string) (float64, bool) {
 	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			if labelsAre(m, labels) {
-				return m.GetCounter().GetValue() + m.GetGauge().GetValue(), true
-			}
-		}
-	}
-	return 0, false
-}
-
-func labelsAre(m *dto.Metric, values []string) bool {
-	if len(m.GetLabel()) != len(values) {
-		return false
-	}
-	for i, l := range m.GetLabel() { // sorted by name
-		if l.GetValue() != values[i] {
-			return false
-		}
-	}
-	return true
-}
-
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *logBuffer) lines(containing string) (n int) {
-	for line := range strings.Lines(l.String()) {
-		if strings.Contains(line, containing) {
-			n++
-		}
-	}
-	return n
+	n, there := observed.Series(t, reg, name)[strings.Join(labels, ",")]
+	return n, there
 }

@@ -629,7 +629,7 @@ func TestAStopEndsWithinItsBoundAlsoIfConnectionsHang(t *testing.T) {
 		if !strings.HasPrefix(string(got), c.got) || c.failed != "" && !strings.Contains(string(got), "\r\n"+wire.FailedHeader+": "+c.failed+"\r\n") {
 			t.Errorf("%s: a relay got %q", name, got)
 		}
-		if s.log.lines(c.log) != 1 {
+		if s.log.Lines(c.log) != 1 {
 			t.Errorf("%s: the log does not say that something was ended:\n%s", name, s.log)
 		}
 		if n, _ := metric(t, s.registry, "ringway_sidecar_sessions_ended_total"); n != c.sessions {

@@ -1,22 +1,18 @@
 package validation
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	model "github.com/ringway/ringway/sims/internal/fleet"
 )
 
@@ -27,13 +23,13 @@ const patience = time.Minute
 type fleet struct {
 	dir      string
 	relays   []relayProcess
-	agents   []*process
+	agents   []*procs.Process
 	backends []*backend
 	admin    *http.Client
 }
 
 type relayProcess struct {
-	*process
+	*procs.Process
 	gossip, ingress, admin string
 }
 
@@ -49,15 +45,14 @@ func startFleet(ctx context.Context, c Case) (f *fleet, err error) {
 	if f.dir, err = os.MkdirTemp("", "ringway-validation-"); err != nil {
 		return f, err
 	}
-	if err = build(ctx, f.dir); err != nil {
-		return f, err
+	if err = procs.Build(".", f.dir, false, "github.com/ringway/ringway/cmd/relay", "github.com/ringway/ringway/cmd/worker"); err != nil {
+		return f, fmt.Errorf("build the binaries (run this inside the repository): %w", err)
 	}
 	if f.backends, err = startBackends(c.slowFactors()); err != nil {
 		return f, err
 	}
-	var free ports
 	address := func() string {
-		addr, freeErr := free.free()
+		addr, freeErr := procs.Free("127.0.0.1")
 		err = errors.Join(err, freeErr)
 		return addr
 	}
@@ -75,10 +70,10 @@ func startFleet(ctx context.Context, c Case) (f *fleet, err error) {
 		if err != nil {
 			return f, err
 		}
-		r.process, err = start(ctx, f.dir, model.RelayID(i), append(slices.Clone(common), "--id", model.RelayID(i),
+		r.Process, err = procs.Launch(procs.Config{Name: model.RelayID(i), Binary: "relay", Dir: f.dir, Args: append(slices.Clone(common), "--id", model.RelayID(i),
 			"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", peer, "--admin-addr", r.admin,
 			"--relays-per-service", strconv.Itoa(c.Relays), "--min-peers-per-worker", strconv.Itoa(perWorker), "--min-peers-per-relay", "1",
-			"--peer-slack", strconv.Itoa(slack), "--member-grace", "1s", "--expose-route-headers")...)
+			"--peer-slack", strconv.Itoa(slack), "--member-grace", "1s", "--expose-route-headers")})
 		if err != nil {
 			return f, err
 		}
@@ -88,8 +83,8 @@ func startFleet(ctx context.Context, c Case) (f *fleet, err error) {
 		if err != nil {
 			return f, err
 		}
-		agent, startErr := start(ctx, f.dir, model.WorkerID(i), append(slices.Clone(common), "--id", model.WorkerID(i),
-			"--gossip-addr", gossip, "--admin-addr", admin, "--sidecar-addr", "127.0.0.1:0", "--service", service+"="+b.addr())...)
+		agent, startErr := procs.Launch(procs.Config{Name: model.WorkerID(i), Binary: "worker", Dir: f.dir, Args: append(slices.Clone(common), "--id", model.WorkerID(i),
+			"--gossip-addr", gossip, "--admin-addr", admin, "--sidecar-addr", "127.0.0.1:0", "--service", service+"="+b.Addr())})
 		if startErr != nil {
 			return f, startErr
 		}
@@ -102,10 +97,10 @@ func startFleet(ctx context.Context, c Case) (f *fleet, err error) {
 	return f, nil
 }
 
-func (f *fleet) processes() (all []*process) {
+func (f *fleet) processes() (all []*procs.Process) {
 	for _, r := range f.relays {
-		if r.process != nil {
-			all = append(all, r.process)
+		if r.Process != nil {
+			all = append(all, r.Process)
 		}
 	}
 	return append(all, f.agents...)
@@ -114,10 +109,10 @@ func (f *fleet) processes() (all []*process) {
 // stop ends all processes and backends of the fleet and removes their files.
 func (f *fleet) stop() {
 	for _, p := range f.processes() {
-		p.kill()
+		p.Kill()
 	}
 	for _, b := range f.backends {
-		b.die()
+		b.Die()
 	}
 	f.admin.CloseIdleConnections()
 	if f.dir != "" {
@@ -142,15 +137,15 @@ func (f *fleet) connected(ctx context.Context, c Case) error {
 			return err
 		}
 		if n := len(p.RelaysPerWorker); n != c.Workers || len(p.Relays) != c.Relays {
-			return fmt.Errorf("%s plans with %d relays and %d workers of %d and %d", r.name, len(p.Relays), n, c.Relays, c.Workers)
+			return fmt.Errorf("%s plans with %d relays and %d workers of %d and %d", r.Name(), len(p.Relays), n, c.Relays, c.Workers)
 		}
 		m, err := f.metrics(ctx, r)
 		if err != nil {
 			return err
 		}
-		want := len(p.Relays[slices.IndexFunc(p.Relays, func(o plannedRelay) bool { return o.Relay == r.name })].Workers)
+		want := len(p.Relays[slices.IndexFunc(p.Relays, func(o plannedRelay) bool { return o.Relay == r.Name() })].Workers)
 		if open := int(m[`ringway_peering_links{state="open"}`]); open < want {
-			return fmt.Errorf("%s is connected to %d of %d workers", r.name, open, want)
+			return fmt.Errorf("%s is connected to %d of %d workers", r.Name(), open, want)
 		}
 	}
 	return nil
@@ -184,22 +179,7 @@ func (f *fleet) metrics(ctx context.Context, r relayProcess) (map[string]float64
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]float64{}
-	for lines := bufio.NewScanner(strings.NewReader(string(text))); lines.Scan(); {
-		name, value, ok := cutLast(lines.Text(), " ")
-		if v, err := strconv.ParseFloat(value, 64); ok && err == nil && !strings.HasPrefix(name, "#") {
-			out[name] = v
-		}
-	}
-	return out, nil
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
+	return procs.Metrics(string(text)), nil
 }
 
 func (f *fleet) get(ctx context.Context, r relayProcess, path string) ([]byte, error) {
@@ -207,14 +187,9 @@ func (f *fleet) get(ctx context.Context, r relayProcess, path string) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	resp, err := f.admin.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }() // the body is read below
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s answered %s: %.300s", r.name, path, resp.Status, text)
+	status, text, err := procs.Ask(f.admin, req)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s: %s answered %d: %.300s", r.Name(), path, status, text)
 	}
 	return text, err
 }
@@ -231,98 +206,8 @@ func (f *fleet) sum(ctx context.Context, name string) (total float64, err error)
 	return total, nil
 }
 
-// process is a program of the fleet.
-type process struct {
-	name string
-	cmd  *exec.Cmd
-	log  string
-	done chan struct{} // closed when the process has ended
-}
-
-// start starts a program that ends with ctx at the latest. The output of the program goes to
-// a file.
-func start(ctx context.Context, dir, name string, args ...string) (*process, error) {
-	program, _, _ := strings.Cut(name, "-")
-	p := &process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
-	log, err := os.Create(p.log)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = log.Close() }() // the process has a duplicate of the descriptor
-	p.cmd = exec.CommandContext(ctx, filepath.Join(dir, program), args...)
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "RINGWAY_") {
-			p.cmd.Env = append(p.cmd.Env, v)
-		}
-	}
-	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = log, log, ownGroup()
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	go func() {
-		_ = p.cmd.Wait() // the exit code does not matter
-		close(p.done)
-	}()
-	return p, nil
-}
-
-// kill sends SIGKILL and waits for the end of the process.
-func (p *process) kill() {
-	select {
-	case <-p.done: // the pid may belong to another process by now
-	default:
-		_ = p.cmd.Process.Kill()
-	}
-	<-p.done
-}
-
-// ended returns an error with the last lines of the log if the process has ended.
-func (p *process) ended() error {
-	select {
-	case <-p.done:
-	default:
-		return nil
-	}
-	text, _ := os.ReadFile(p.log) // without the log the message is only shorter
-	return fmt.Errorf("%s ended by itself (%v): %s", p.name, p.cmd.ProcessState, text[max(0, len(text)-600):])
-}
-
-// build builds the relay and worker binaries into a directory.
-func build(ctx context.Context, dir string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "github.com/ringway/ringway/cmd/relay", "github.com/ringway/ringway/cmd/worker")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the binaries (run this inside the repository): %w\n%s", err, out)
-	}
-	return nil
-}
-
-// ports allocates addresses that are free for TCP and UDP. The ports are below the ephemeral
-// range, so that no outgoing connection takes a port between the check and the bind.
-type ports struct{ next uint32 }
-
-const firstPort, numPorts = 20000, 12000
-
-func (p *ports) free() (string, error) {
-	for range numPorts {
-		p.next++
-		addr := fmt.Sprintf("127.0.0.1:%d", firstPort+(uint32(os.Getpid())*131+p.next)%numPorts)
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		c, err := net.ListenPacket("udp", addr)
-		_ = l.Close()
-		if err != nil {
-			continue
-		}
-		_ = c.Close()
-		return addr, nil
-	}
-	return "", fmt.Errorf("no port of %d to %d is free", firstPort, firstPort+numPorts)
-}
-
 // await calls ask until it returns nil, a process has ended, or limit is over.
-func await(ctx context.Context, limit time.Duration, all []*process, ask func() error) error {
+func await(ctx context.Context, limit time.Duration, all []*procs.Process, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
@@ -331,7 +216,7 @@ func await(ctx context.Context, limit time.Duration, all []*process, ask func() 
 			return nil
 		}
 		for _, p := range all {
-			if ended := p.ended(); ended != nil {
+			if ended := p.Ended(); ended != nil {
 				return ended
 			}
 		}

@@ -2,10 +2,8 @@ package validation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/sims/internal/queueing"
 )
 
@@ -28,9 +28,7 @@ type answer struct {
 // replay sends requests at their due times, independent of the answers, and returns after the
 // last answer. The first request starts soon after the call.
 func replay(ctx context.Context, requests []request, relays []string) ([]answer, error) {
-	client := &http.Client{Timeout: 35 * time.Second, Transport: &http.Transport{
-		MaxIdleConnsPerHost: 512, DisableCompression: true,
-	}}
+	client := traffic.NewClient()
 	defer client.CloseIdleConnections()
 	answers := make([]answer, len(requests))
 	var sent sync.WaitGroup
@@ -47,34 +45,14 @@ func replay(ctx context.Context, requests []request, relays []string) ([]answer,
 		sent.Go(func() {
 			a, now := &answers[i], time.Now()
 			a.late = now.Sub(began.Add(r.due))
-			a.worker, a.err = send(client, relays[r.relay], r.work)
+			a.worker, a.err = traffic.Send(client, "http://"+relays[r.relay], http.Header{
+				wire.ServiceHeader: {service}, workHeader: {strconv.FormatInt(int64(r.work), 10)},
+			})
 			a.took = time.Since(now)
 		})
 	}
 	sent.Wait()
 	return answers, nil
-}
-
-func send(client *http.Client, relay string, work time.Duration) (worker string, err error) {
-	req, err := http.NewRequest(http.MethodGet, "http://"+relay+"/", nil)
-	if err != nil {
-		return "", err
-	}
-	req.Header.Set("Ringway-Service", service)
-	req.Header.Set(workHeader, strconv.FormatInt(int64(work), 10))
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = resp.Body.Close() }() // the body is read below
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-	if err != nil {
-		return "", fmt.Errorf("the answer of %s broke off: %w", relay, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s answered %s: %.300s", relay, resp.Status, body)
-	}
-	return resp.Header.Get("Ringway-Endpoint"), nil
 }
 
 // withoutWork returns the first requests of the case without work. They measure the overhead of
@@ -129,39 +107,13 @@ const workHeader = "Work"
 // queueing.Slots requests at a time, in the order of arrival, and each takes its work times
 // slow.
 type backend struct {
+	*traffic.Service
 	slow    float64
 	slots   chan struct{}
 	present atomic.Int64 // requests, including waiting ones
-	socket  net.Listener
-	server  *http.Server
-	served  chan struct{} // closed when Serve has returned
 
 	mu   sync.Mutex // guards late
 	late []time.Duration
-}
-
-func startBackend(slow float64) (*backend, error) {
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("start a backend: %w", err)
-	}
-	b := &backend{slow: slow, slots: make(chan struct{}, queueing.Slots), socket: socket, served: make(chan struct{})}
-	b.server = &http.Server{Handler: b, ReadHeaderTimeout: 10 * time.Second}
-	go func() {
-		defer close(b.served)
-		_ = b.server.Serve(socket) // returns http.ErrServerClosed after Close
-	}()
-	return b, nil
-}
-
-// addr returns the listen address.
-func (b *backend) addr() string { return b.socket.Addr().String() }
-
-// die closes the listener and every connection immediately, as the kernel does for a killed
-// process.
-func (b *backend) die() {
-	_ = b.server.Close()
-	<-b.served
 }
 
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -179,7 +131,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		late := time.Since(began) - takes
 		<-b.slots
 		load := b.present.Add(-1)
-		w.Header().Set("Ringway-Load", strconv.FormatInt(load, 10))
+		w.Header().Set(wire.LoadHeader, strconv.FormatInt(load, 10))
 		b.mu.Lock()
 		b.late = append(b.late, late)
 		b.mu.Unlock()
@@ -200,12 +152,12 @@ func lateness(backends []*backend) (all []time.Duration) {
 // startBackends starts one backend for each slowness. After an error none is running.
 func startBackends(slow []float64) (all []*backend, err error) {
 	for _, s := range slow {
-		b, err := startBackend(s)
-		if err != nil {
+		b := &backend{slow: s, slots: make(chan struct{}, queueing.Slots)}
+		if b.Service, err = traffic.Serve(b); err != nil {
 			for _, b := range all {
-				b.die()
+				b.Die()
 			}
-			return nil, errors.Join(err)
+			return nil, err
 		}
 		all = append(all, b)
 	}

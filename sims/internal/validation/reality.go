@@ -133,8 +133,8 @@ func (f *fleet) death(ctx context.Context, c Case, victim int, out *reality) err
 	began := time.Now()
 	dead := f.agents[victim]
 	f.agents = append(f.agents[:victim:victim], f.agents[victim+1:]...)
-	dead.kill()
-	f.backends[victim].die()
+	dead.Kill()
+	f.backends[victim].Die()
 	err = await(ctx, patience, f.processes(), func() error {
 		for _, r := range f.relays {
 			p, err := f.plan(ctx, r)
@@ -142,7 +142,7 @@ func (f *fleet) death(ctx context.Context, c Case, victim int, out *reality) err
 				return err
 			}
 			if n := len(p.RelaysPerWorker); n != c.Workers-1 {
-				return fmt.Errorf("%s still plans with %d workers", r.name, n)
+				return fmt.Errorf("%s still plans with %d workers", r.Name(), n)
 			}
 		}
 		return nil

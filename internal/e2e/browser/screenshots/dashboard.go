@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/e2e/browser"
+	"github.com/ringway/ringway/internal/traffic"
 )
 
 const (
@@ -76,7 +78,7 @@ func dashboard(ctx context.Context, dir, binaries string) (err error) {
 	defer load.Wait()
 	defer enough()
 	load.Go(func() {
-		browser.Load(loading, browser.LoadConfig{Targets: fleet.ingresses, Services: []string{"checkout", "checkout", "search"}, PerSecond: 300})
+		traffic.Load(loading, traffic.LoadConfig{Targets: fleet.ingresses, Services: []string{"checkout", "checkout", "search"}, Rate: 300, Random: rand.New(rand.NewPCG(1, 1))})
 	})
 	const lead = 20 * time.Second // until rates have a full window
 	time.Sleep(lead + watched/2)

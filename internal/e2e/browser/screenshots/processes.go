@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringway/ringway/internal/e2e/browser"
+	"github.com/ringway/ringway/internal/traffic"
 )
 
 // processes is a fleet of real processes with certificates. Each process has its own
@@ -20,7 +20,7 @@ type processes struct {
 	relays         []string // addresses
 	workers        map[string]*exec.Cmd
 	all            []*exec.Cmd
-	backends       []*browser.Backend
+	backends       []*traffic.Service
 	relayAdmins    []string
 	workerAdmins   []string
 	ingresses      []string
@@ -42,7 +42,7 @@ func startProcesses(ctx context.Context, dir, binaries string, relays, workers i
 	for n := 1; n <= relays; n++ {
 		host := fmt.Sprintf("127.0.1.%d", n)
 		p.relays = append(p.relays, host+":7400")
-		p.relayAdmins, p.ingresses = append(p.relayAdmins, host+":7430"), append(p.ingresses, host+":7410")
+		p.relayAdmins, p.ingresses = append(p.relayAdmins, host+":7430"), append(p.ingresses, "http://"+host+":7410")
 		err := p.start(ctx, "relay", fmt.Sprintf("relay-%d", n), "--gossip-addr", host+":7400", "--ingress-addr", host+":7410", "--peer-addr", host+":7420", "--admin-addr", host+":7430")
 		if err != nil {
 			return p, err
@@ -57,7 +57,7 @@ func startProcesses(ctx context.Context, dir, binaries string, relays, workers i
 }
 
 func (p *processes) startWorker(ctx context.Context, id string) error {
-	b, err := browser.StartBackend(id, 12*time.Millisecond)
+	b, err := traffic.Serve(traffic.NewStub(traffic.StubConfig{Name: id, Median: 12 * time.Millisecond, Stream: uint64(p.nextWorkerHost)}))
 	if err != nil {
 		return err
 	}
@@ -112,6 +112,6 @@ func (p *processes) stop() {
 		_ = c.Wait() // it reports the kill
 	}
 	for _, b := range p.backends {
-		b.Stop()
+		b.Die()
 	}
 }

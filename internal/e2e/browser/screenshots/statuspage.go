@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/ringway/ringway/internal/e2e/browser"
+	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/worker"
 )
 
 const (
@@ -20,26 +25,31 @@ const (
 
 // statusPages draws the page of one relay of a fleet under load, in light and dark.
 func statusPages(ctx context.Context, dir string) (err error) {
-	var relays []browser.RelayConfig
+	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "production", Insecure: true})
+	defer func() { err = errors.Join(err, f.Stop()) }()
+	var ingresses []string
 	for i := range 6 {
-		relays = append(relays, browser.RelayConfig{ID: fmt.Sprintf("relay-%d", i+1), Datacenter: "ams"})
+		id := fmt.Sprintf("relay-%d", i+1)
+		if err := f.StartRelay(id, func(s *relay.Settings) { s.Datacenter, s.Links.Grace = "ams", 5*time.Second }); err != nil {
+			return err
+		}
+		ingresses = append(ingresses, "http://"+f.Relay(id).IngressAddr())
 	}
-	var workers []browser.WorkerConfig
+	stubs := map[string]*traffic.Stub{}
 	for i := range 24 {
-		w := browser.WorkerConfig{ID: fmt.Sprintf("worker-%02d", i+1), Datacenter: "ams", Services: []string{"checkout"}}
+		w := fleet.WorkerConfig{ID: fmt.Sprintf("worker-%02d", i+1), Services: []string{"checkout"}, Change: func(s *worker.Settings) { s.Datacenter = "ams" }}
 		if i%2 == 0 {
 			w.Services = append(w.Services, "search")
 		}
 		if i%3 == 0 {
 			w.Services = append(w.Services, "media")
 		}
-		workers = append(workers, w)
+		stubs[w.ID] = traffic.NewStub(traffic.StubConfig{Name: w.ID, Median: 25 * time.Millisecond, Stream: uint64(i)})
+		w.Handler = stubs[w.ID]
+		if err := f.StartWorker(w); err != nil {
+			return err
+		}
 	}
-	fleet, err := browser.StartFleet(relays, workers)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, fleet.Stop()) }()
 	chromium, err := browser.Start(ctx)
 	if err != nil {
 		return err
@@ -51,14 +61,14 @@ func statusPages(ctx context.Context, dir string) (err error) {
 	defer load.Wait()
 	defer enough()
 	load.Go(func() {
-		browser.Load(loading, browser.LoadConfig{Targets: fleet.Ingresses(), Services: []string{"checkout", "checkout", "search", "media"}, PerSecond: 600})
+		traffic.Load(loading, traffic.LoadConfig{Targets: ingresses, Services: []string{"checkout", "checkout", "search", "media"}, Rate: 600, Random: rand.New(rand.NewPCG(1, 1))})
 	})
-	if err := fleet.Drain(ctx, draining); err != nil {
+	if err := f.Drain(draining); err != nil {
 		return err
 	}
-	fleet.Fail(failing, true)
+	stubs[failing].Fail()
 	for name, dark := range map[string]bool{"status-page-light": false, "status-page-dark": true} {
-		if err := picture(chromium, fleet.RelayURL("relay-2")+"?service=checkout", filepath.Join(dir, name+".png"), dark); err != nil {
+		if err := picture(chromium, "http://"+f.Relay("relay-2").AdminAddr()+"/?service=checkout", filepath.Join(dir, name+".png"), dark); err != nil {
 			return err
 		}
 	}
