@@ -59,7 +59,7 @@ func HeadEnd(buf []byte, from int) (n, next int, err error) {
 }
 
 // ParseField splits one header line without its line end.
-func ParseField(line []byte) (f Field, err error) {
+func ParseField[T string | []byte](line T) (f Field, err error) {
 	if line[0] == ' ' || line[0] == '\t' {
 		return f, ErrFolded
 	}
@@ -84,16 +84,16 @@ func ParseField(line []byte) (f Field, err error) {
 }
 
 // ParseLength reads the value of Content-Length: at most 18 digits.
-func ParseLength(v []byte) (int64, bool) {
+func ParseLength[T string | []byte](v T) (int64, bool) {
 	if len(v) == 0 || len(v) > 18 {
 		return 0, false
 	}
 	var n int64
-	for _, c := range v {
-		if c < '0' || c > '9' {
+	for i := range len(v) {
+		if v[i] < '0' || v[i] > '9' {
 			return 0, false
 		}
-		n = n*10 + int64(c-'0')
+		n = n*10 + int64(v[i]-'0')
 	}
 	return n, true
 }
