@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -128,8 +129,7 @@ type Catalogue struct {
 	builder  *viewBuilder
 	members  *membership.Snapshot
 	own      ownRecord
-	dirty    bool
-	viewed   time.Time
+	dirty    bool // a view is due
 	random   *rand.Rand
 	partners *partners
 	// compared is set after a successful exchange with another member, seenWorkers when the
@@ -207,8 +207,7 @@ func (c *Catalogue) Run(ctx context.Context) error {
 
 func (c *Catalogue) loop(ctx context.Context) {
 	snapshots := c.cfg.Gossip.Watch(ctx)
-	viewTimer, ownTimer := stoppedTimer(), stoppedTimer()
-	defer viewTimer.Stop()
+	views, ownTimer := latest.NewPacer(c.cfg.ViewInterval), stoppedTimer()
 	defer ownTimer.Stop()
 	compare := time.NewTimer(c.partners.delay())
 	defer compare.Stop()
@@ -248,10 +247,13 @@ func (c *Catalogue) loop(ctx context.Context) {
 			c.parked.expire(now)
 			c.unpark(c.parked.ids()) // a live member's new certificate may be known by now
 			c.renewOwn()
-		case <-viewTimer.C:
+		case <-views.C:
 		}
 		c.startExchanges(ctx)
-		c.publishView(viewTimer)
+		if c.dirty && views.May() {
+			views.Begin()
+			c.publishView()
+		}
 	}
 }
 
@@ -267,20 +269,11 @@ func (c *Catalogue) armOwn(timer *time.Timer) {
 	}
 }
 
-// publishView publishes a view now if the last one is at least ViewInterval old, else
-// schedules the publication.
-func (c *Catalogue) publishView(timer *time.Timer) {
-	if !c.dirty {
-		return
-	}
-	now := c.cfg.Now()
-	if wait := c.viewed.Add(c.cfg.ViewInterval).Sub(now); wait > 0 && wait <= c.cfg.ViewInterval {
-		timer.Reset(wait)
-		return
-	}
-	v, changed := c.builder.build(c.members, now)
+// publishView publishes a new view.
+func (c *Catalogue) publishView() {
+	v, changed := c.builder.build(c.members, c.cfg.Now())
 	v.settled = c.compared || c.members != nil && len(c.members.Members()) <= 1
-	c.dirty, c.viewed = false, now
+	c.dirty = false
 	c.metrics.views.Inc()
 	c.metrics.services.Set(float64(v.ServiceCount()))
 	c.metrics.endpoints.Set(float64(v.EndpointCount()))

@@ -3,7 +3,6 @@ package advertise
 import (
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/ringway/ringway/membership"
 )
@@ -67,16 +66,16 @@ func generations(v *View) (shown map[instance]int, forged []instance) {
 //     withdrawal by an offer that it withdrew;
 //   - an offer vanishes only with its worker or by a withdrawal;
 //   - what was forged about a worker is never believed by itself, and what was
-//     forged about others than live workers by nobody.
-func (f *cluster) inspect(p *process, c *Catalogue, v *View) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if p.catalogue != c || !p.running {
+//     forged about others than live workers by none.
+func (f *cluster) inspect(p *process, node *membership.Node, v *View) {
+	f.Lock()
+	defer f.Unlock()
+	if p.Node != node || !p.Running {
 		return // of an earlier life
 	}
 	f.views++
 	wrong := func(format string, args ...any) {
-		f.breach("%s, view %d: %s", p.name, v.Version(), fmt.Sprintf(format, args...))
+		f.Breach("%s, view %d: %s", p.Name, v.Version(), fmt.Sprintf(format, args...))
 	}
 	members := v.Members()
 	if members == nil {
@@ -85,7 +84,7 @@ func (f *cluster) inspect(p *process, c *Catalogue, v *View) {
 		}
 		return
 	}
-	if before := p.sees.view; before != nil {
+	if before := p.State.sees.view; before != nil {
 		if v.Version() != before.Version()+1 {
 			wrong("it follows view %d", before.Version())
 		}
@@ -93,8 +92,8 @@ func (f *cluster) inspect(p *process, c *Catalogue, v *View) {
 			wrong("snapshot %d after %d", members.Version(), before.Members().Version())
 		}
 	}
-	count := make(map[instance]int, len(p.sees.shown))
-	shown := make(map[instance]int, len(p.sees.shown))
+	count := make(map[instance]int, len(p.State.sees.shown))
+	shown := make(map[instance]int, len(p.State.sees.shown))
 	for name := range v.Services() {
 		for e := range v.Endpoints(name).All() {
 			key := instance{e.NodeID, e.Epoch}
@@ -103,10 +102,10 @@ func (f *cluster) inspect(p *process, c *Catalogue, v *View) {
 				wrong("endpoint of %s.%d, which is no live worker: %+v", key.id, key.epoch, m)
 			}
 			if e.Address == forgedAddress {
-				if key.id == p.name || !f.forged[key] {
+				if key.id == p.Name || !f.forged[key] {
 					wrong("a forged offer of %s", key.id)
 				}
-				shown[key] = p.sees.shown[key] // judged again when the truth is back
+				shown[key] = p.State.sees.shown[key] // judged again when the truth is back
 				continue
 			}
 			state := Ready
@@ -130,12 +129,12 @@ func (f *cluster) inspect(p *process, c *Catalogue, v *View) {
 		if want := len(f.offersLog[key].offers[shown[key]]); n != want {
 			wrong("%d of the %d services of %s", n, want, key.id)
 		}
-		if newest := p.sees.newest[key]; shown[key] < newest {
+		if newest := p.State.sees.newest[key]; shown[key] < newest {
 			wrong("offer %d of %s is back, after %d", shown[key], key.id, newest)
 		}
-		p.sees.newest[key] = shown[key]
+		p.State.sees.newest[key] = shown[key]
 	}
-	for key, generation := range p.sees.shown {
+	for key, generation := range p.State.sees.shown {
 		if _, still := shown[key]; still {
 			continue
 		}
@@ -144,17 +143,17 @@ func (f *cluster) inspect(p *process, c *Catalogue, v *View) {
 			if withdrawn == 0 {
 				wrong("the offer of %s is gone, which is alive and did not withdraw it", key.id)
 			}
-			p.sees.newest[key] = max(p.sees.newest[key], withdrawn)
+			p.State.sees.newest[key] = max(p.State.sees.newest[key], withdrawn)
 		}
 	}
-	p.sees.view, p.sees.shown = v, shown
+	p.State.sees.view, p.State.sees.shown = v, shown
 }
 
 // offered is what an instance offered of a service in one generation, nil if it
 // did not, or belongs to another cluster.
 func (f *cluster) offered(p *process, key instance, generation int, service string) *Service {
 	l := f.offersLog[key]
-	if l == nil || l.world != p.world() {
+	if l == nil || l.world != p.World() {
 		return nil
 	}
 	for i := range l.offers[generation] {
@@ -163,12 +162,4 @@ func (f *cluster) offered(p *process, key instance, generation int, service stri
 		}
 	}
 	return nil
-}
-
-func (f *cluster) breach(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	f.note("BROKEN: %s", text)
-	if len(f.broken) < 10 {
-		f.broken = append(f.broken, fmt.Sprintf("at %v: %s", time.Since(f.began).Round(time.Millisecond), text))
-	}
 }

@@ -1,11 +1,13 @@
 package advertise
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/internal/history"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/memnet"
 )
@@ -36,15 +38,22 @@ func (t *packetLog) hear(b []byte) {
 
 // replay sends the whole packet log to every one of the processes, in the order in which
 // it was heard, from an address that is no member's.
-func (f *cluster) replay(to []*process) error {
-	conn, err := f.freshHost().ListenPacket("0.0.0.0:7400")
+func (f *cluster) replay(a history.Args) error {
+	to, err := f.Resolve(a[0])
+	if err != nil {
+		return err
+	}
+	if len(f.packetLog.packets) == 0 {
+		return errors.New("the packet log is empty")
+	}
+	conn, err := f.FreshHost().ListenPacket("0.0.0.0:7400")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	for _, packet := range f.packetLog.packets {
 		for _, p := range to {
-			if _, err := conn.WriteTo(packet, net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.host.IP(), membership.DefaultGossipPort))); err != nil {
+			if _, err := conn.WriteTo(packet, net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Host.IP(), membership.DefaultGossipPort))); err != nil {
 				return err
 			}
 		}

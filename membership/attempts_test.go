@@ -33,7 +33,7 @@ func ips(texts ...string) (out []netip.Addr) {
 
 func TestAStartAsksForANameOnce(t *testing.T) {
 	names := startNameServer(t)
-	names.set("", ips("10.0.0.1"))
+	names.Set("", ips("10.0.0.1"))
 	inBubble(t, func(s *small) {
 		s.node(nil)
 		b := s.node(func(c *Config) { names.byName(t, c, 0) })
@@ -50,7 +50,7 @@ func TestAStartAsksForANameOnce(t *testing.T) {
 func TestAJoinerDoesNotAskForAFailedNameWhileTheFailureCounts(t *testing.T) {
 	for _, negative := range []time.Duration{10 * time.Second, time.Minute} {
 		names := startNameServer(t)
-		names.set("fails", nil)
+		names.Set("fails", nil)
 		inBubble(t, func(s *small) {
 			s.node(nil)
 			b := s.node(func(c *Config) { names.byName(t, c, negative) })
@@ -63,7 +63,7 @@ func TestAJoinerDoesNotAskForAFailedNameWhileTheFailureCounts(t *testing.T) {
 			if n := names.questions(); n < 2*8 || n > 2*11 {
 				t.Errorf("failures count for %v: %d questions in ten times that, want about 20", negative, n)
 			}
-			names.set("", ips("10.0.0.1"))
+			names.Set("", ips("10.0.0.1"))
 			time.Sleep(2*negative + 20*time.Second)
 			if count(b) != 2 {
 				t.Error("b does not join when the name resolves")
@@ -124,17 +124,17 @@ func TestALostMemberIsTriedAtTheFullPaceForAnHour(t *testing.T) {
 func TestASeedThatDNSGivesAnewIsTriedSoon(t *testing.T) {
 	names := startNameServer(t)
 	both := ips("10.0.0.1", "10.0.0.99")
-	names.set("", both)
+	names.Set("", both)
 	inBubble(t, func(s *small) {
 		s.network.Host("10.0.0.99")
 		s.node(func(c *Config) { c.Seeds = nil })
 		s.node(func(c *Config) { names.byName(t, c, 0) })
 		time.Sleep(time.Hour)
 		for range 5 { // by chance the next attempt falls into one such minute of five
-			names.set("", both[:1])
+			names.Set("", both[:1])
 			time.Sleep(10 * time.Second)
 			before := s.network.Counters().DialsRefused
-			names.set("", both)
+			names.Set("", both)
 			time.Sleep(time.Minute)
 			if s.network.Counters().DialsRefused == before {
 				t.Error("not tried within a minute of its return to DNS")

@@ -95,13 +95,10 @@ func (n *testNode) await(t *testing.T, what string, cond func(*Snapshot) bool) *
 // awaitThat waits for a state that no snapshot shows.
 func awaitThat(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	if err := eventually(patience, func() error {
-		if !reached() {
-			return errors.New("not yet")
+	for deadline := time.Now().Add(patience); !reached(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never reached: %s", what)
 		}
-		return nil
-	}); err != nil {
-		t.Fatalf("never reached: %s", what)
 	}
 }
 
@@ -145,6 +142,24 @@ func TestMembersFindEachOtherThroughOneSeedAndAgree(t *testing.T) {
 	defer cancel()
 	if err := w1.WaitReady(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// A relay that believes for a moment that it is alone opens its ingress and knows no
+// service.
+func TestAMemberThatReachedAnotherIsJoinedWhenASnapshotShowsIt(t *testing.T) {
+	seed := start(t, func(c *Config) { c.ID = "r1" })
+	for i := range 10 {
+		n := start(t, func(c *Config) { c.ID, c.Seeds = fmt.Sprintf("r%d", i+2), []string{seed.Addr()} })
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if err := n.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+		s, status := n.Snapshot(), n.Status()
+		if len(s.Members()) < 2 || status.Version == 0 || status.Version > s.Version() {
+			t.Errorf("%s is joined as of snapshot %d, and sees %d members in snapshot %d", n.ID(), status.Version, len(s.Members()), s.Version())
+		}
+		cancel()
 	}
 }
 

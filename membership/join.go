@@ -31,8 +31,10 @@ const (
 // Status is the join state of a node.
 type Status struct {
 	// Joined is true after another member was reached, or if there is no other member to
-	// look for.
-	Joined bool
+	// look for. Version is then that of the snapshot that shows it; an older one may lack
+	// the members that were reached.
+	Joined  bool
+	Version uint64
 	// Err is the last failure to join while Joined is false. It is, or wraps, a
 	// *RefusalError if a seed refused this node.
 	Err error
@@ -140,7 +142,7 @@ func (n *Node) join(ctx context.Context) {
 		err := n.seeds.Recheck(ctx, n.cfg.RejoinInterval)
 		targets := n.seeds.Addrs()
 		if len(targets) == 0 && err == nil {
-			n.status.set(Status{Joined: true})
+			n.joined()
 			n.logger.Info("no other seed is configured: waiting until another member joins this node")
 			return
 		}
@@ -150,7 +152,8 @@ func (n *Node) join(ctx context.Context) {
 		} else if _, joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))]); joinErr != nil {
 			err = joinErr
 		} else {
-			n.status.set(Status{Joined: true})
+			n.awaitOthers(watch)
+			n.joined()
 			n.logger.Info("joined the cluster", "members", n.alive.Load())
 			return
 		}
@@ -169,13 +172,39 @@ func (n *Node) join(ctx context.Context) {
 				return
 			case s := <-watch:
 				if s != nil && len(s.Members()) > 1 {
-					n.status.set(Status{Joined: true})
+					n.joined()
 					n.logger.Info("joined the cluster: another member contacted this one", "members", len(s.Members()))
 					return
 				}
 			case <-retry:
 				waiting = false
 			}
+		}
+	}
+}
+
+// joined reports that this node is a member of the cluster.
+func (n *Node) joined() {
+	n.status.set(Status{Joined: true, Version: n.Snapshot().Version()})
+}
+
+// unseenFor is how long a member that was reached may be missing in the snapshots: its proof
+// is checked first, and it may be refused.
+const unseenFor = 5 * time.Second
+
+// awaitOthers waits until a snapshot shows the members that were reached. Without that, a
+// relay would believe for a moment that it is alone, and that all services are known.
+func (n *Node) awaitOthers(snapshots <-chan *Snapshot) {
+	limit := time.NewTimer(unseenFor)
+	defer limit.Stop()
+	for {
+		select {
+		case s := <-snapshots:
+			if s == nil || len(s.Members()) > 1 { // nil: the node stops
+				return
+			}
+		case <-limit.C:
+			return
 		}
 	}
 }

@@ -308,15 +308,10 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 
 // loop owns the table. It is the only writer of snapshots.
 func (n *Node) loop(ctx context.Context, state *table) {
-	var due, tick <-chan time.Time // set while a change waits to be published, and while time can change the table
-	var judge <-chan time.Time     // with certificates, which can expire
-	// A snapshot is published at once if the last one is PublishInterval old: a single change
-	// does not wait, and a burst of changes is one snapshot for each interval.
-	published := time.Now()
-	publish := func() {
-		due, published = nil, time.Now()
-		n.publish(state)
-	}
+	var tick <-chan time.Time  // set while time can change the table
+	var judge <-chan time.Time // with certificates, which can expire
+	pacer, unpublished := latest.NewPacer(n.cfg.PublishInterval), false
+	pacer.Begin() // the first members come together
 	if n.proofs != nil {
 		ticker := time.NewTicker(judgeInterval)
 		defer ticker.Stop()
@@ -337,9 +332,7 @@ func (n *Node) loop(ctx context.Context, state *table) {
 			changed = n.judge(state)
 		case <-tick:
 			tick = nil
-		case <-due:
-			publish()
-			continue
+		case <-pacer.C:
 		}
 		degraded := state.burst.on
 		changes, again := state.tick(n.answered(state), time.Now())
@@ -348,12 +341,11 @@ func (n *Node) loop(ctx context.Context, state *table) {
 		if again && tick == nil {
 			tick = time.After(tickInterval)
 		}
-		if (changed || degraded != state.burst.on) && due == nil {
-			if wait := n.cfg.PublishInterval - time.Since(published); wait > 0 {
-				due = time.After(wait)
-			} else {
-				publish()
-			}
+		unpublished = unpublished || changed || degraded != state.burst.on
+		if unpublished && pacer.May() {
+			unpublished = false
+			pacer.Begin()
+			n.publish(state)
 		}
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/ringway/ringway/membership/memnet"
 )
 
+const homeCluster, homeEnvironment = "home", "test"
+
 // shownBy names, for every field of Config, a test that fails when the field
 // changes nothing.
 var shownBy = map[string]string{

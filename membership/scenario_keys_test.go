@@ -1,8 +1,9 @@
-package membership
+package membership_test
 
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -24,17 +26,17 @@ type security struct {
 
 // arm gives a process its keys and a certificate that says what its configuration
 // says.
-func (s *security) arm(p *process, cfg *Config) (err error) {
+func (s *security) arm(p *process, cfg *membership.Config) (err error) {
 	if s.key > 0 {
-		if p.keyring == nil {
-			if p.keyring, err = NewKeyring(testKey(s.key)); err != nil {
+		if p.State.keyring == nil {
+			if p.State.keyring, err = membership.NewKeyring(membership.TestKey(s.key)); err != nil {
 				return err
 			}
 		}
-		cfg.Keyring = p.keyring
+		cfg.Keyring = p.State.keyring
 	}
 	if s.authority != nil {
-		cfg.Identity, err = s.certificate(claimsOf(cfg))
+		cfg.Identity, err = s.certificate(membership.ClaimsOf(cfg))
 	}
 	return err
 }
@@ -53,21 +55,15 @@ func (s *security) certificate(claims identity.Claims) (*identity.Source, error)
 	return identity.NewStaticSource(identity.PEM{Certificate: cert, Key: key, Authorities: a.CertificatePEM()}, identity.SourceConfig{})
 }
 
-func claimsOf(cfg *Config) identity.Claims {
-	return identity.Claims{Role: cfg.Role, Cluster: cfg.Cluster, Environment: cfg.Environment, Datacenter: cfg.Datacenter, Node: cfg.ID}
-}
-
-func makeSecure(m []string) (step, error) {
-	return func(c *cluster) (err error) {
-		c.security.key = 1
-		if m[0] != "" {
-			// It began long ago, so that it can have issued what ended long ago.
-			c.security.authority, err = identity.NewAuthority(identity.AuthorityConfig{
-				Validity: 10 * certificateLife, Now: func() time.Time { return time.Now().Add(-certificateLife) },
-			})
-		}
-		return err
-	}, nil
+func (c *cluster) secure(a args) (err error) {
+	c.security.key = 1
+	if a[0] != "" {
+		// It began long ago, so that it can have issued what ended long ago.
+		c.security.authority, err = identity.NewAuthority(identity.AuthorityConfig{
+			Validity: 10 * certificateLife, Now: func() time.Time { return time.Now().Add(-certificateLife) },
+		})
+	}
+	return err
 }
 
 // authorityWithClock is the fleet's authority on a machine whose clock is wrong.
@@ -85,63 +81,44 @@ var keyName = regexp.MustCompile(`\{k(\d+)\}`)
 func withFingerprints(text string) string {
 	return keyName.ReplaceAllStringFunc(text, func(name string) string {
 		n, _ := strconv.Atoi(keyName.FindStringSubmatch(name)[1])
-		return Fingerprint(testKey(n))
+		return membership.Fingerprint(membership.TestKey(n))
 	})
 }
 
-// makeKeys does what an operator does through one member.
-func makeKeys(m []string) (step, error) {
-	operation, number, fails := KeyOperation(m[0]), 0, m[3]
-	number, err := strconv.Atoi(m[1])
-	if err != nil {
-		return nil, err
+// changeKeys does what an operator does through one member.
+func (c *cluster) changeKeys(a args) error {
+	operation, number, fails := membership.KeyOperation(a[0]), a.Int(1), a[3]
+	argument := membership.Fingerprint(membership.TestKey(number))
+	if operation == membership.InstallKey {
+		argument = hex.EncodeToString(membership.TestKey(number))
 	}
-	argument := Fingerprint(testKey(number))
-	if operation == InstallKey {
-		argument = hex.EncodeToString(testKey(number))
-	}
-	return func(c *cluster) error {
-		return names(m[2]).each(c, func(p *process) error {
-			results, err := p.node.Keys(context.Background(), operation, argument)
-			switch {
-			case fails == "" && err != nil:
-				return fmt.Errorf("%w: %v", err, results)
-			case fails != "" && (err == nil || !strings.Contains(err.Error(), withFingerprints(fails))):
-				return fmt.Errorf("it says: %v", err)
-			case err == nil && operation == UseKey:
-				c.security.key = number
-			}
-			return nil
-		})
-	}, nil
+	return c.Each(a[2], func(p *process) error {
+		results, err := p.Node.Keys(context.Background(), operation, argument)
+		switch {
+		case fails == "" && err != nil:
+			return fmt.Errorf("%w: %v", err, results)
+		case fails != "" && (err == nil || !strings.Contains(err.Error(), withFingerprints(fails))):
+			return fmt.Errorf("it says: %v", err)
+		case err == nil && operation == membership.UseKey:
+			c.security.key = number
+		}
+		return nil
+	})
 }
 
-func makeInstallByHand(m []string) (step, error) {
-	number, err := strconv.Atoi(m[0])
-	if err != nil {
-		return nil, err
-	}
-	return func(c *cluster) error {
-		return names(m[1]).each(c, func(p *process) error {
-			if err := p.keyring.Install(testKey(number)); err != nil {
-				return err
-			}
-			return p.keyring.Use(Fingerprint(testKey(number)))
-		})
-	}, nil
+func (c *cluster) installByHand(a args) error {
+	key := membership.TestKey(a.Int(0))
+	return c.Each(a[1], func(p *process) error {
+		return errors.Join(p.State.keyring.Install(key), p.State.keyring.Use(membership.Fingerprint(key)))
+	})
 }
 
-func expectKeys(m []string) (check, error) {
-	var want []string
-	for item := range strings.SplitSeq(m[1], ", ") {
-		want = append(want, withFingerprints("{"+item+"}"))
-	}
-	return func(c *cluster) error {
-		return names(m[0]).each(c, func(p *process) error {
-			if got := p.keyring.Fingerprints(); !slices.Equal(got, want) {
-				return fmt.Errorf("%s has the keys %v, want %v", p.name, got, want)
-			}
-			return nil
-		})
-	}, nil
+func (c *cluster) expectKeys(a args) error {
+	want := strings.Split(withFingerprints("{"+strings.ReplaceAll(a[1], ", ", "}, {")+"}"), ", ")
+	return c.Each(a[0], func(p *process) error {
+		if got := p.State.keyring.Fingerprints(); !slices.Equal(got, want) {
+			return fmt.Errorf("%s has the keys %v, want %v", p.Name, got, want)
+		}
+		return nil
+	})
 }

@@ -1,37 +1,29 @@
-package membership
+package membership_test
 
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/membership"
 )
 
-// Every file in testdata is the history of a cluster; the language is described
-// in scenario_grammar_test.go. Real nodes play it, on unmodified memberlist, under
-// a virtual clock.
+// Every file in testdata is the history of a cluster; what it can say is listed in
+// [cluster.forms]. Real nodes play it, on unmodified memberlist, under a virtual clock.
 func TestEveryHistoryEndsAsItPromises(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no histories: %v", err)
-	}
 	// Under the race detector these take half of the time of all; without it they are short.
 	slow := []string{"clock_ahead_signed", "crash_loop", "keys_rotated_without_a_relay", "keys_rotated_without_a_worker", "strangers_with_certificates"}
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		if raceEnabled && slices.Contains(slow, name) {
+	for _, h := range histories(t) {
+		if history.Raced && slices.Contains(slow, h.Name) {
 			continue
 		}
-		t.Run(name, func(t *testing.T) {
+		t.Run(h.Name, func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			play(t, file, string(text))
+			play(t, h)
 		})
 	}
 }
@@ -40,27 +32,28 @@ func TestEveryHistoryEndsAsItPromises(t *testing.T) {
 // is signed. Under the race detector a few short ones are played, in which members come,
 // go and vanish; without it, all.
 func TestEveryHistoryEndsTheSameWithCertificates(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no histories: %v", err)
-	}
 	raced := []string{"blackhole_and_back", "restart_new_address", "rolling_restart"}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch name := strings.TrimSuffix(filepath.Base(file), ".txt"); {
-		case strings.Contains("\n"+string(text), "\nsecure with"): // it says itself how
-		case name == "clock_ahead": // clock_ahead_signed ends otherwise, and says why
-		case raceEnabled && !slices.Contains(raced, name):
+	for _, h := range histories(t) {
+		switch {
+		case h.Has("secure"): // it says itself how
+		case h.Name == "clock_ahead": // clock_ahead_signed ends otherwise, and says why
+		case history.Raced && !slices.Contains(raced, h.Name):
 		default:
-			t.Run(name, func(t *testing.T) {
+			t.Run(h.Name, func(t *testing.T) {
 				t.Parallel()
-				play(t, file, "secure with keys and certificates\n"+string(text))
+				play(t, h.After("secure with keys and certificates"))
 			})
 		}
 	}
+}
+
+func histories(t *testing.T) []*history.History {
+	t.Helper()
+	all, err := history.Files("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 func TestManySimultaneousJoinsConvergeThroughThreeSeeds(t *testing.T) { storm(t, "") }
@@ -74,12 +67,12 @@ func storm(t *testing.T, secured string) {
 	t.Parallel()
 	workers := 47
 	switch {
-	case raceEnabled:
+	case history.Raced:
 		workers = 27
 	case os.Getenv("LONG_TESTS") != "":
 		workers = 197
 	}
-	play(t, "storm", fmt.Sprintf(`
+	play(t, read(t, fmt.Sprintf(`
 		%s
 		join 3 relays through r1
 		join %d workers through r1, r2, r3 in 2s
@@ -87,55 +80,70 @@ func storm(t *testing.T, secured string) {
 		wait 30s
 		expect agreement
 		expect no false deaths
-	`, secured, workers))
+	`, secured, workers)))
 }
 
-// play runs one history in a bubble of its own.
-func play(t *testing.T, file, text string) {
+func read(t *testing.T, text string) *history.History {
 	t.Helper()
-	history, err := parseHistory(file, strings.NewReader(text))
+	h, err := history.Read("h.txt", text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var server *nameServer
-	if strings.Contains(text, "\ndns ") {
-		server = startNameServer(t) // real, so outside of the bubble
+	return h
+}
+
+// play runs one history in a bubble of its own.
+func play(t *testing.T, h *history.History) {
+	t.Helper()
+	var server *membership.NameServer
+	if h.Has("dns") {
+		server = membership.StartNameServer(t) // real, so outside of the bubble
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(1)
 		c.names = server
-		defer c.close()
-		for _, s := range history {
-			c.logf("──── %s: %s", s.where, s.text)
-			if err := s.do(c); err != nil {
-				t.Errorf("%s: %s: %v\n%s", s.where, s.text, err, c.tail(60))
-				return
-			}
-			c.mu.Lock()
-			broken := c.broken
-			c.mu.Unlock()
-			if len(broken) > 0 {
-				t.Errorf("%s: while %q ran:\n  %s\n%s", s.where, s.text, strings.Join(broken, "\n  "), c.tail(60))
-				return
-			}
+		defer c.Close()
+		if err := c.Play(h, 0, c.forms()); err != nil {
+			t.Error(err)
 		}
-		t.Logf("%v virtual; %d false deaths excused; %v", c.elapsed(), len(c.deaths), c.network.Counters())
+		t.Logf("%v virtual; %d false deaths excused; %v", time.Since(c.Began).Round(time.Second), len(c.deaths), c.Network.Counters())
 	})
 }
 
-func TestAWrongHistoryIsRefusedWithFileAndLine(t *testing.T) {
-	_, err := parseHistory("h.txt", strings.NewReader("join 1 relay\nwiat 3s\n\nwait soon\nexpect happiness within 3s\nloss 101%\n"))
-	if err == nil {
-		t.Fatal("accepted")
-	}
-	for _, want := range []string{
-		`h.txt:2: "wiat 3s": unknown statement "wiat"`,
-		`h.txt:4: "wait soon": not a form of "wait"`,
-		`h.txt:5: "expect happiness within 3s": unknown expectation "happiness"`,
-		`h.txt:6: "loss 101%": loss 101%: allowed are 0 to 100`,
-	} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("missing %s in:\n%v", want, err)
+func TestEveryExpectationFailsWhereItDoesNotHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(1)
+		defer c.Close()
+		err := c.Play(read(t, `
+			secure with keys and certificates
+			join 2 relays, 3 workers through r1
+			expect converged within 10s
+			partition r1, r2, w1 | w2
+			kill w3
+			wait 1m
+		`), 0, c.forms())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		if err := c.Refute(read(t, `
+			expect agreement
+			expect converged
+			expect no member sees w1 for 1s
+			expect no false deaths
+			expect r1 sees 2 members within 1s
+			expect r1 does not see w1
+			expect r1, w1 see w2
+			expect w3 left
+			expect w1 failed
+			expect r1 is degraded
+			expect w2 is not degraded
+			expect r1 is refused ""
+			expect r1 logged "this text"
+			expect r1 refused a peer for "gossip_key"
+			expect all have key k2
+			expect all leave out w1
+		`), c.forms()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -23,11 +23,15 @@ func authority(t *testing.T) *identity.Authority {
 	return a
 }
 
+func claimsOf(cfg *Config) identity.Claims {
+	return identity.Claims{Role: cfg.Role, Cluster: cfg.Cluster, Environment: cfg.Environment, Datacenter: cfg.Datacenter, Node: cfg.ID}
+}
+
 // certified gives the configuration a certificate that says the same as it does,
 // but for what change makes of it.
 func certified(t *testing.T, a *identity.Authority, c *Config, change func(*identity.Claims)) {
 	t.Helper()
-	claims := identity.Claims{Role: c.Role, Cluster: c.Cluster, Environment: c.Environment, Datacenter: c.Datacenter, Node: c.ID}
+	claims := claimsOf(c)
 	if change != nil {
 		change(&claims)
 	}

@@ -1,19 +1,16 @@
 package peering_test
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
-	"net/netip"
+	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/history"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/membership/memnet"
 )
 
 const (
@@ -28,18 +25,12 @@ const (
 	flapWithin = time.Minute
 )
 
-// process is one machine and the life of it that runs.
-type process struct {
-	id    string
-	role  membership.Role
-	host  *memnet.Host
+type process = history.Process[state]
+
+// state is what this test keeps of a process.
+type state struct {
 	life  int
 	known bool // to every relay, in this life, for settle at least once
-
-	node    *membership.Node
-	cancel  context.CancelFunc
-	running bool
-	staying bool // runs and has not said that it goes
 }
 
 // pair is a relay and a worker, lives those that a connection is between.
@@ -48,21 +39,14 @@ type (
 	lives struct{ relay, worker int }
 )
 
-// cluster is a fleet of real members on a network in memory. Each relay plans and
-// connects by what it knows itself, once for every variant.
+// cluster is a fleet of which each relay plans and connects by what it knows itself,
+// once for every variant.
 type cluster struct {
-	network   *memnet.Network
-	variants  []*variant
-	perMember int // workers that come and go with one member
-	began     time.Time
-	tasks     sync.WaitGroup
-
-	mu        sync.Mutex // guards what follows, the fields of processes and the variants
-	processes map[string]*process
-	unsettled time.Time // when the relays last disagreed with the truth
+	*history.Cluster[state]
+	variants  []*variant // guarded by the lock, as what follows
+	perMember int        // workers that come and go with one member
+	unsettled time.Time  // when the relays last disagreed with the truth
 	agreement time.Duration
-	violated  []string
-	history   []string
 }
 
 // variant is one way to keep connections, and the connections there are by it.
@@ -80,7 +64,7 @@ type variant struct {
 	opened, flaps, lowest, most int
 }
 
-// closing is when a connection was closed because nobody needed it.
+// closing is when a connection was closed because no service needed it.
 type closing struct {
 	at   time.Time
 	ends lives
@@ -101,126 +85,57 @@ func newCluster(perMember int, variants ...*variant) *cluster {
 	for _, v := range variants {
 		v.open, v.degree, v.closed, v.lowest = map[pair]lives{}, map[string]int{}, map[pair]closing{}, perWorker
 	}
-	return &cluster{
-		perMember: perMember,
-		network:   memnet.New(memnet.Config{Seed: 1, Latency: 500 * time.Microsecond, Jitter: 500 * time.Microsecond}),
-		variants:  variants, began: time.Now(), processes: map[string]*process{},
-	}
+	c := &cluster{Cluster: history.NewCluster[state](1), perMember: perMember, variants: variants}
+	c.Level = slog.LevelError
+	c.Configure, c.Prepare, c.Started, c.Ending = configure, c.prepare, c.started, c.ending
+	return c
 }
 
-// close ends everything and waits until memberlist's goroutines are gone, too: they
-// end some time after its Shutdown.
-func (c *cluster) close() {
-	for _, p := range c.processes {
-		c.kill(p)
-	}
-	c.tasks.Wait()
-	_ = c.network.Close()
-	time.Sleep(10 * time.Minute)
+// configure gives every member the first three hosts for seeds.
+func configure(_ *process, cfg *membership.Config) error {
+	cfg.Seeds = []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}
+	return nil
 }
 
-// note writes the history. The caller holds mu.
-func (c *cluster) note(format string, args ...any) {
-	c.history = append(c.history, fmt.Sprintf("%8.1fs  %s", time.Since(c.began).Seconds(), fmt.Sprintf(format, args...)))
+func (c *cluster) prepare(p *process, _ *membership.Node) error {
+	c.Lock()
+	defer c.Unlock()
+	p.State = state{life: p.State.life + 1}
+	c.unsettled = time.Now()
+	return nil
 }
 
-// broken notes that an invariant does not hold. The caller holds mu.
-func (c *cluster) broken(format string, args ...any) {
-	c.note("BROKEN: "+format, args...)
-	if len(c.violated) < 20 {
-		c.violated = append(c.violated, c.history[len(c.history)-1])
+func (c *cluster) started(p *process) error {
+	if p.Role != membership.RoleRelay {
+		return nil
 	}
-}
-
-// add makes a process and starts it.
-func (c *cluster) add(id string, role membership.Role) error {
-	c.mu.Lock()
-	n := len(c.processes)
-	p := &process{id: id, role: role, host: c.network.Host(fmt.Sprintf("10.0.%d.%d", n/250, 1+n%250))}
-	c.processes[id] = p
-	c.mu.Unlock()
-	return c.start(p)
-}
-
-func (c *cluster) start(p *process) error {
-	at := func(ip string) string {
-		return netip.AddrPortFrom(netip.MustParseAddr(ip), membership.DefaultGossipPort).String()
-	}
-	node, err := membership.New(membership.Config{
-		Cluster: "home", Environment: "test", ID: p.id, Role: p.role, BindAddr: at(p.host.IP().String()),
-		Seeds: []string{at("10.0.0.1"), at("10.0.0.2"), at("10.0.0.3")}, Network: p.host,
-	})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	if err := node.Start(ctx); err != nil {
-		cancel()
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p.life++
-	p.node, p.cancel, p.running, p.staying, p.known = node, cancel, true, true, false
-	c.changed("start", p)
-	if p.role == membership.RoleRelay {
-		for _, v := range c.variants {
-			d, err := newDriver(c, v, p)
-			if err != nil {
-				cancel()
-				return err
-			}
-			c.tasks.Go(func() { d.run(ctx) })
+	life := p.Life
+	for _, v := range c.variants {
+		d, err := newDriver(c, v, p)
+		if err != nil {
+			return err
 		}
+		c.Tasks.Go(func() { d.run(life) })
 	}
 	return nil
 }
 
-// changed notes that the truth is another one. The caller holds mu.
-func (c *cluster) changed(what string, p *process) {
-	c.note("%s %s, life %d", what, p.id, p.life)
-	c.unsettled = time.Now()
-	if p.role == membership.RoleRelay && what != "start" {
-		for _, v := range c.variants {
+// ending notes that the truth is another one, and breaks the connections of a process
+// that is killed.
+func (c *cluster) ending(p *process, how string) {
+	if !p.Leaving {
+		c.unsettled = time.Now()
+	}
+	for _, v := range c.variants {
+		if !p.Leaving && p.Role == membership.RoleRelay {
 			v.relaysGone++
 		}
-	}
-}
-
-// kill ends a process as SIGKILL would. Its connections break.
-func (c *cluster) kill(p *process) {
-	c.mu.Lock()
-	if !p.running {
-		c.mu.Unlock()
-		return
-	}
-	if p.staying {
-		c.changed("kill", p)
-	}
-	p.running, p.staying = false, false
-	for _, v := range c.variants {
 		for k := range v.open {
-			if k.relay == p.id || memberOf(k.worker) == p.id {
+			if how == "kill" && (k.relay == p.Name || memberOf(k.worker) == p.Name) {
 				v.remove(k)
 			}
 		}
 	}
-	c.mu.Unlock()
-	p.host.Crash()
-	p.cancel()
-	c.tasks.Go(func() { _ = p.node.Close() })
-}
-
-// leave ends a process as SIGTERM would.
-func (c *cluster) leave(p *process) error {
-	c.mu.Lock()
-	c.changed("leave", p)
-	p.staying = false
-	c.mu.Unlock()
-	err := p.node.Leave(context.Background())
-	time.Sleep(time.Second)
-	c.kill(p)
-	return err
 }
 
 func (v *variant) remove(k pair) {
@@ -230,38 +145,35 @@ func (v *variant) remove(k pair) {
 	}
 }
 
-// staying lists the processes of a role that are to stay, by id. The caller holds mu.
-func (c *cluster) staying(role membership.Role) (out []*process) {
-	for _, p := range c.processes {
-		if p.staying && p.role == role {
-			out = append(out, p)
-		}
-	}
-	slices.SortFunc(out, func(a, b *process) int { return strings.Compare(a.id, b.id) })
-	return out
+// staying lists the members of a role, or all, that run and have not said that they go.
+// The lock is held.
+func (c *cluster) staying(role membership.Role) []*process {
+	return slices.DeleteFunc(slices.Clone(c.Processes), func(p *process) bool {
+		return !p.Running || p.Leaving || role != "" && p.Role != role
+	})
 }
 
-// agreed reports whether every relay knows just who is there, in which life.
-func (c *cluster) agreed() bool {
-	relays := c.staying(membership.RoleRelay)
+// agreed reports whether every relay knows just who is there, in which life. The lock is
+// held.
+func (c *cluster) agreed(relays []*process) bool {
 	var members []membership.Member
-	for _, p := range append(c.staying(membership.RoleWorker), relays...) {
-		members = append(members, membership.Member{ID: p.id, Epoch: p.node.Epoch()})
+	for _, p := range c.staying("") {
+		members = append(members, membership.Member{ID: p.Name, Epoch: p.Node.Epoch()})
 	}
 	truth := membership.NewSnapshot(0, "", members).Checksum()
-	return !slices.ContainsFunc(relays, func(p *process) bool { return p.node.Snapshot().Checksum() != truth })
+	return !slices.ContainsFunc(relays, func(p *process) bool { return p.Node.Snapshot().Checksum() != truth })
 }
 
 // inspect checks every worker's connections against what was promised.
 func (c *cluster) inspect() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Lock()
+	defer c.Unlock()
 	now := time.Now()
-	if !c.agreed() {
+	workers, relays := c.staying(membership.RoleWorker), c.staying(membership.RoleRelay)
+	if !c.agreed(relays) {
 		c.unsettled = now
 	}
 	known := now.Sub(c.unsettled) // for how long all have known all changes
-	workers, relays := c.staying(membership.RoleWorker), c.staying(membership.RoleRelay)
 	if known >= settle {
 		c.agreement += inspectInterval
 	}
@@ -277,14 +189,14 @@ func (c *cluster) inspect() {
 		// Even while the relays disagree, a worker lacks only those who are really gone.
 		atLeast := min(max(floor, perWorker-v.relaysGone), len(relays))
 		for _, member := range workers {
-			member.known = member.known || known >= settle
-			if !member.known {
+			member.State.known = member.State.known || known >= settle
+			if !member.State.known {
 				continue
 			}
-			for _, w := range c.workersOf(member.id) {
+			for _, w := range c.workersOf(member.Name) {
 				v.lowest = min(v.lowest, v.degree[w])
 				if v.degree[w] < atLeast {
-					c.broken("%s: worker %s has %d relays, want %d: all changes known for %v, %d relays gone lately", v.name, w, v.degree[w], atLeast, known, v.relaysGone)
+					c.Breach("%s: worker %s has %d relays, want %d: all changes known for %v, %d relays gone lately", v.name, w, v.degree[w], atLeast, known, v.relaysGone)
 				}
 			}
 		}
@@ -306,42 +218,41 @@ func (c *cluster) watch(stop <-chan struct{}) {
 }
 
 // live is a time of random joins, leaves and crashes.
-func (c *cluster) live(random *rand.Rand, duration, every time.Duration, relays, members int) (events int, err error) {
+func (c *cluster) live(duration, every time.Duration, relays, members int) (events int, err error) {
 	type comeback struct {
 		at time.Time
 		p  *process
 	}
 	var away []comeback
 	for end := time.Now().Add(duration); time.Now().Before(end); events++ {
-		time.Sleep(time.Duration(random.ExpFloat64() * float64(every)))
+		time.Sleep(time.Duration(c.Random.ExpFloat64() * float64(every)))
 		role, size := membership.RoleWorker, members
-		if random.IntN(4) == 0 {
+		if c.Random.IntN(4) == 0 {
 			role, size = membership.RoleRelay, relays
 		}
 		if len(away) > 0 && time.Now().After(away[0].at) {
 			p := away[0].p
 			away = away[1:]
-			if err := c.start(p); err != nil {
+			if err := c.Start(p); err != nil {
 				return events, err
 			}
 			continue
 		}
-		c.mu.Lock()
+		c.Lock()
 		there := c.staying(role)
-		fresh := len(c.processes)
-		c.mu.Unlock()
-		switch victim := there[random.IntN(len(there))]; {
-		case len(there) < size && random.IntN(2) == 0:
-			err = c.add(fmt.Sprintf("%s-%03d", role, fresh), role)
-		case random.IntN(3) == 0:
-			err = c.leave(victim)
-			away = append(away, comeback{time.Now().Add(time.Duration(1+random.IntN(10)) * time.Minute), victim})
-		case random.IntN(2) == 0: // a restart
-			c.kill(victim)
-			time.Sleep(time.Duration(1000+random.IntN(9000)) * time.Millisecond)
-			err = c.start(victim)
+		c.Unlock()
+		switch victim := there[c.Random.IntN(len(there))]; {
+		case len(there) < size && c.Random.IntN(2) == 0:
+			err = c.JoinAll("1 "+string(role), "", 0, nil)
+		case c.Random.IntN(3) == 0:
+			err = c.Leave(victim)
+			away = append(away, comeback{time.Now().Add(time.Duration(1+c.Random.IntN(10)) * time.Minute), victim})
+		case c.Random.IntN(2) == 0: // a restart
+			c.Kill(victim)
+			time.Sleep(time.Duration(1000+c.Random.IntN(9000)) * time.Millisecond)
+			err = c.Start(victim)
 		default:
-			c.kill(victim)
+			c.Kill(victim)
 		}
 		if err != nil {
 			return events, err
@@ -352,15 +263,15 @@ func (c *cluster) live(random *rand.Rand, duration, every time.Duration, relays,
 
 func (c *cluster) report(t *testing.T, events int) {
 	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.violated) > 0 {
-		t.Errorf("does not hold:\n  %s\nthe end of what happened:\n%s", strings.Join(c.violated, "\n  "), strings.Join(c.history[max(0, len(c.history)-60):], "\n"))
+	if broken := c.Broken(); len(broken) > 0 {
+		t.Errorf("does not hold:\n  %s\nthe end of what happened:\n%s", strings.Join(broken, "\n  "), c.Tail(60))
 	}
-	if whole := time.Since(c.began); c.agreement < whole/2 {
+	c.Lock()
+	defer c.Unlock()
+	if whole := time.Since(c.Began); c.agreement < whole/2 {
 		t.Errorf("all changes were known for only %v of %v: the promises were hardly tried", c.agreement, whole)
 	}
-	t.Logf("%v virtual, %d events; all changes known for %v or longer: %v of it; %v", time.Since(c.began).Round(time.Second), events, settle, c.agreement, c.network.Counters())
+	t.Logf("%v virtual, %d events; all changes known for %v or longer: %v of it; %v", time.Since(c.Began).Round(time.Second), events, settle, c.agreement, c.Network.Counters())
 	for _, v := range c.variants {
 		// Ten that come and go at one time move ranges by more than slack, for cause.
 		if v.flaps > 0 && c.perMember == 1 {

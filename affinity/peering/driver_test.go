@@ -39,8 +39,8 @@ type attempt struct {
 func newDriver(c *cluster, v *variant, p *process) (*driver, error) {
 	table, err := peering.NewTable[string](peering.Config{})
 	return &driver{
-		cluster: c, variant: v, self: p, life: p.life, views: p.node, table: table,
-		random:  rand.New(rand.NewPCG(uint64(p.life), uint64(len(c.history)))),
+		cluster: c, variant: v, self: p, life: p.State.life, views: p.Node, table: table,
+		random:  rand.New(rand.NewPCG(c.Random.Uint64(), 0)),
 		relays:  peering.NewGrace(v.grace, func(r affinity.Relay) string { return r.ID }),
 		workers: peering.NewGrace(v.grace, func(w affinity.Worker) string { return w.ID }),
 		epochs:  map[string]uint64{}, attempts: map[string]int{}, ended: make(chan attempt),
@@ -111,7 +111,7 @@ func (d *driver) plan() (next time.Time) {
 	}
 	plan, err := peering.Plan(cfg, absent)
 	if err != nil {
-		d.fail("%s cannot plan: %v", d.self.id, err)
+		d.fail("%s cannot plan: %v", d.self.Name, err)
 		return next
 	}
 	there := map[string]bool{}
@@ -123,10 +123,10 @@ func (d *driver) plan() (next time.Time) {
 		}
 	}
 	var in, near []string
-	if i, serves := plan.Index(d.self.id); serves {
+	if i, serves := plan.Index(d.self.Name); serves {
 		row, err := plan.Assignments(i)
 		if err != nil {
-			d.fail("%s cannot plan: %v", d.self.id, err)
+			d.fail("%s cannot plan: %v", d.self.Name, err)
 		}
 		for _, a := range row {
 			if there[a.Worker] {
@@ -145,19 +145,19 @@ func (d *driver) plan() (next time.Time) {
 }
 
 func (d *driver) fail(format string, args ...any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.broken(format, args...)
+	d.Lock()
+	defer d.Unlock()
+	d.Breach(format, args...)
 }
 
 // act does what is due. An opening takes 1 to 20 ms.
 func (d *driver) act(ctx context.Context) time.Time {
 	actions := d.table.Step(time.Now())
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Lock()
+	defer d.Unlock()
 	for _, w := range actions.Close {
 		d.attempts[w]++ // an opening under way is given up
-		k := pair{d.self.id, w}
+		k := pair{d.self.Name, w}
 		if ends, open := d.open[k]; open {
 			d.remove(k)
 			d.closed[k] = closing{time.Now(), ends}
@@ -167,7 +167,7 @@ func (d *driver) act(ctx context.Context) time.Time {
 		d.attempts[w]++
 		a := attempt{w, d.attempts[w]}
 		takes := time.Duration(1+d.random.IntN(20)) * time.Millisecond
-		d.tasks.Go(func() {
+		d.Tasks.Go(func() {
 			time.Sleep(takes)
 			select {
 			case d.ended <- a:
@@ -180,31 +180,32 @@ func (d *driver) act(ctx context.Context) time.Time {
 	}
 	states, open := d.table.Count(), 0
 	for k := range d.open {
-		if k.relay == d.self.id {
+		if k.relay == d.self.Name {
 			open++
 		}
 	}
 	if states[peering.Open] > d.inRange || states[peering.Spare] > 2*slack || open > states[peering.Open]+states[peering.Spare]+states[peering.Draining] {
-		d.broken("%s: %s has %d connections open for a range of %d: %v", d.name, d.self.id, open, d.inRange, states)
+		d.Breach("%s: %s has %d connections open for a range of %d: %v", d.name, d.self.Name, open, d.inRange, states)
 	}
 	return actions.Next
 }
 
 // alive reports whether this life of the relay goes on. The caller holds mu.
-func (d *driver) alive() bool { return d.self.running && d.self.life == d.life }
+func (d *driver) alive() bool { return d.self.Running && d.self.State.life == d.life }
 
 // finish takes the end of an opening.
 func (d *driver) finish(a attempt) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	worker, now := d.processes[memberOf(a.worker)], time.Now()
+	worker, err := d.Find(memberOf(a.worker))
+	d.Lock()
+	defer d.Unlock()
+	now := time.Now()
 	switch {
 	case !d.alive() || a.number != d.attempts[a.worker]:
-	case !worker.running:
+	case err != nil || !worker.Running:
 		d.table.Failed(a.worker, now)
 	default:
 		d.table.Opened(a.worker, now)
-		k, ends := pair{d.self.id, a.worker}, lives{d.life, worker.life}
+		k, ends := pair{d.self.Name, a.worker}, lives{d.life, worker.State.life}
 		d.open[k] = ends
 		d.degree[a.worker]++
 		d.opened++
@@ -213,26 +214,26 @@ func (d *driver) finish(a attempt) {
 			return
 		}
 		if d.unsettled.Before(was.at.Add(-d.grace - time.Second)) {
-			d.broken("%s: %v was closed %v ago and is open again, and nothing has changed", d.name, k, now.Sub(was.at))
+			d.Breach("%s: %v was closed %v ago and is open again, and nothing has changed", d.name, k, now.Sub(was.at))
 		}
 		if now.Sub(was.at) < flapWithin {
 			d.flaps++
-			d.note("%s: %v was closed %v ago and is open again", d.name, k, now.Sub(was.at))
+			d.Note("%s: %v was closed %v ago and is open again", d.name, k, now.Sub(was.at))
 		}
 	}
 }
 
 // audit tells the table which connections have broken.
 func (d *driver) audit() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Lock()
+	defer d.Unlock()
 	open := map[string]struct{}{}
 	for k := range d.open {
-		if k.relay == d.self.id {
+		if k.relay == d.self.Name {
 			open[k.worker] = struct{}{}
 		}
 	}
 	if _, surplus := d.table.Audit(open, time.Now()); d.alive() && len(surplus) > 0 {
-		d.broken("%s: %s has connections that it knows nothing of: %v", d.name, d.self.id, surplus)
+		d.Breach("%s: %s has connections that it knows nothing of: %v", d.name, d.self.Name, surplus)
 	}
 }

@@ -139,7 +139,7 @@ func (f *fleet) startRelay(id string) (*relayMember, error) {
 	s := relay.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "demo", "loopback", id, f.seeds()
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
-	s.ExposeRouteHeaders = true // the clients count the answers of each worker
+	s.Requests.ExposeRouteHeaders = true // the clients count the answers of each worker
 	s.DrainTimeout, s.SessionDrainTimeout = drainTimeout, drainTimeout
 	cfg, err := s.Config(f.logger.With("node", id), prometheus.NewRegistry())
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Value holds the newest *T. The zero Value holds nil and is ready to use.
@@ -57,4 +58,46 @@ func offer[T any](ch chan *T, value *T) {
 	default:
 	}
 	ch <- value
+}
+
+// Pacer spaces the acts of a loop. A single change causes an act at once, and a burst of
+// changes one act for each interval:
+//
+//	select {
+//	case <-changes: pending = true
+//	case <-pacer.C:
+//	}
+//	if pending && pacer.May() {
+//		pending = false
+//		pacer.Begin()
+//		act()
+//	}
+//
+// It is for one goroutine.
+type Pacer struct {
+	// C fires when May may be called again, after it was false.
+	C <-chan time.Time
+
+	interval time.Duration
+	began    time.Time
+	timer    *time.Timer
+}
+
+// NewPacer returns a Pacer whose first interval has not begun.
+func NewPacer(interval time.Duration) *Pacer {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return &Pacer{C: timer.C, interval: interval, timer: timer}
+}
+
+// Begin begins an interval.
+func (p *Pacer) Begin() { p.began = time.Now() }
+
+// May reports whether no interval is running. If one is, C fires at its end.
+func (p *Pacer) May() bool {
+	wait := p.interval - time.Since(p.began)
+	if wait > 0 {
+		p.timer.Reset(wait)
+	}
+	return wait <= 0
 }

@@ -3,8 +3,10 @@ package latest_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -61,5 +63,36 @@ func TestTheChannelIsClosedWhenTheContextEnds(t *testing.T) {
 		}
 		n := 1
 		v.Store(&n) // a publisher does not notice that a watcher went
+	})
+}
+
+func TestASingleChangeIsActedOnAtOnceAndABurstOnceForEachInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pacer, changes, pending := latest.NewPacer(100*time.Millisecond), make(chan int), false
+		var acts []int64
+		start := time.Now()
+		go func() {
+			defer close(changes)
+			for _, at := range []time.Duration{0, 10, 20, 150, 310, 500} {
+				time.Sleep(time.Until(start.Add(at * time.Millisecond)))
+				changes <- 1
+			}
+			time.Sleep(time.Second)
+		}()
+		for open := true; open; {
+			select {
+			case _, open = <-changes:
+				pending = open
+			case <-pacer.C:
+			}
+			if pending && pacer.May() {
+				pending = false
+				pacer.Begin()
+				acts = append(acts, time.Since(start).Milliseconds())
+			}
+		}
+		if want := []int64{0, 100, 200, 310, 500}; !slices.Equal(acts, want) {
+			t.Errorf("acted after %v ms, want %v", acts, want)
+		}
 	})
 }

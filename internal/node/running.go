@@ -48,19 +48,19 @@ func NewRunning(cfg RunningConfig) *Running {
 	return &Running{cfg: cfg, current: cfg.Set.Values()}
 }
 
-// Read reads the settings again. The applicable ones are those that the daemon can change
-// without a restart, in addition to the log level. Read returns the other settings that
-// have changed: they take effect at the next start. Only Accept changes the values in
-// effect.
-func (r *Running) Read(applicable ...string) (needRestart []settings.Change, err error) {
+// Read reads the settings again. It returns those that have changed and are neither
+// declared as reloadable nor the log level: they take effect at the next start. Only Accept
+// changes the values in effect.
+func (r *Running) Read() (needRestart []settings.Change, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending = nil
 	if err := r.cfg.Load(); err != nil {
 		return nil, err
 	}
+	applicable := r.cfg.Set.Reloadable()
 	if r.cfg.Level != nil {
-		applicable = append(slices.Clone(applicable), LogLevelSetting)
+		applicable = append(applicable, LogLevelSetting)
 	}
 	r.pending = r.cfg.Set.Values()
 	needRestart = []settings.Change{}

@@ -29,7 +29,7 @@ func newRereader(t *testing.T, text string) *rereader {
 	set := settings.New("daemon", "RINGWAY")
 	settings.Enum(set, &cfg.Level, settings.Spec{Name: "log-level"}, node.LogLevels()...)
 	settings.String(set, &cfg.Fixed, settings.Spec{Name: "fixed"})
-	settings.String(set, &cfg.Free, settings.Spec{Name: "free"})
+	settings.String(set, &cfg.Free, settings.Spec{Name: "free", Reloadable: true})
 	r := &rereader{text: text}
 	load := func() error {
 		return set.Load(settings.Sources{File: "daemon.yaml", ReadFile: func(string) ([]byte, error) { return []byte(r.text), nil }})
@@ -51,7 +51,7 @@ func TestWhatNeedsARestartStaysInEffectUntilThen(t *testing.T) {
 	r := newRereader(t, "fixed: a\nfree: a")
 	r.text = "# a line more\nfixed: b\nfree: b\nlog-level: debug"
 	for range 2 { // it still needs one the second time
-		needRestart, err := r.Read("free")
+		needRestart, err := r.Read()
 		if err != nil || !slices.Equal(node.Names(needRestart), []string{"fixed"}) {
 			t.Fatalf("%v, %v", needRestart, err)
 		}
@@ -61,7 +61,7 @@ func TestWhatNeedsARestartStaysInEffectUntilThen(t *testing.T) {
 		t.Errorf("%s, %s, level %s", fixed, free, r.level.Level())
 	}
 	r.text = "fixed: a\nfree: b"
-	needRestart, err := r.Read("free")
+	needRestart, err := r.Read()
 	if applied := r.Accept(); err != nil || len(needRestart) != 0 || !slices.Equal(node.Names(applied), []string{"log-level"}) || r.level.Level() != slog.LevelInfo {
 		t.Errorf("%v, %v, %v, level %s", needRestart, applied, err, r.level.Level())
 	}
@@ -70,7 +70,7 @@ func TestWhatNeedsARestartStaysInEffectUntilThen(t *testing.T) {
 func TestWithoutAcceptNothingChanges(t *testing.T) {
 	r := newRereader(t, "free: a")
 	r.text = "free: b\nlog-level: error"
-	if _, err := r.Read("free"); err != nil {
+	if _, err := r.Read(); err != nil {
 		t.Fatal(err)
 	}
 	if free := r.value("free"); free != "a file daemon.yaml:1" || r.level.Level() != slog.LevelInfo {
@@ -78,7 +78,7 @@ func TestWithoutAcceptNothingChanges(t *testing.T) {
 	}
 	r.text = "free: {}"
 	var problems settings.Problems
-	if _, err := r.Read("free"); !errors.As(err, &problems) {
+	if _, err := r.Read(); !errors.As(err, &problems) {
 		t.Errorf("%v", err)
 	}
 	// What was read before the failure is not accepted after it.

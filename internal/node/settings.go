@@ -92,9 +92,9 @@ func DefaultSettings(role membership.Role) Settings {
 
 // DeclareDrain adds the time limits of a stop to set, in the given group: the group for
 // requests of a relay, or for requests through the sidecar of a worker.
-func (s *Settings) DeclareDrain(set *settings.Set, group, stop string) {
-	settings.Duration(set, &s.DrainTimeout, settings.Spec{Name: "drain-timeout", Group: group, Usage: "time for requests in flight " + stop}, settings.AtLeast(time.Duration(0)))
-	settings.Duration(set, &s.SessionDrainTimeout, settings.Spec{Name: "session-drain-timeout", Group: group, DefaultText: "5m, or drain-timeout if longer", Usage: "the same for tunnels, such as WebSockets, and for answers that have begun; those left after drain-timeout are ended one after the other until this is over; 0 is the default"}, settings.AtLeast(time.Duration(0)))
+func (s *Settings) DeclareDrain(set *settings.Set, group, stop string, reloadable bool) {
+	settings.Duration(set, &s.DrainTimeout, settings.Spec{Name: "drain-timeout", Group: group, Reloadable: reloadable, Usage: "time for requests in flight " + stop}, settings.AtLeast(time.Duration(0)))
+	settings.Duration(set, &s.SessionDrainTimeout, settings.Spec{Name: "session-drain-timeout", Group: group, Reloadable: reloadable, DefaultText: "5m, or drain-timeout if longer", Usage: "the same for tunnels, such as WebSockets, and for answers that have begun; those left after drain-timeout are ended one after the other until this is over; 0 is the default"}, settings.AtLeast(time.Duration(0)))
 	set.Check(func() []settings.Problem {
 		if s.SessionDrain() >= s.DrainTimeout {
 			return nil

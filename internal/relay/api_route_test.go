@@ -148,7 +148,7 @@ func TestAServiceShowsItsStrategy(t *testing.T) {
 func TestARelayWhoseStrategyFindsNoEndpointReportsIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.Strategies, s.ExposeRouteHeaders = []string{"manual;preferred=w9"}, true })
+	r := f.relay(func(s *Settings) { s.Strategies, s.Requests.ExposeRouteHeaders = []string{"manual;preferred=w9"}, true })
 	f.named("w1", advertise.Service{Name: "echo"})
 	r.settled(t, "echo", 1)
 	resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")

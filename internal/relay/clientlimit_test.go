@@ -101,7 +101,7 @@ func gated(t *testing.T, f *fleet, r *runningRelay) (entered, release chan struc
 func TestANewConnectionGetsThePlaceOfTheOneThatWaitsLongestForARequest(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.MaxClientConnections = 3 })
+	r := f.relay(func(s *Settings) { s.Requests.MaxClientConnections = 3 })
 	gated(t, f, r)
 	var old []*kept
 	for range 3 {
@@ -142,7 +142,7 @@ func TestANewConnectionGetsThePlaceOfTheOneThatWaitsLongestForARequest(t *testin
 func TestConnectionsWithRequestsUnderWayAreNeverClosedForNewOnes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.MaxClientConnections = 2 })
+	r := f.relay(func(s *Settings) { s.Requests.MaxClientConnections = 2 })
 	entered, release := gated(t, f, r)
 	busy := keep(t, r)
 	busy.ask("/held")
@@ -186,7 +186,7 @@ func TestConnectionsWithRequestsUnderWayAreNeverClosedForNewOnes(t *testing.T) {
 func TestAReloadMovesTheBoundOnConnectionsOfClients(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.MaxClientConnections = 1 })
+	r := f.relay(func(s *Settings) { s.Requests.MaxClientConnections = 1 })
 	entered, release := gated(t, f, r)
 	defer close(release)
 	keep(t, r).ask("/held")
@@ -196,7 +196,7 @@ func TestAReloadMovesTheBoundOnConnectionsOfClients(t *testing.T) {
 	r.await(t, "a pause", func() bool { return r.metric(t, `ringway_relay_accept_pauses_total{reason="connections"}`) == "1" })
 	more := *r.tuned.Load()
 	more.MaxClientConnections = 2
-	r.tune(&more)
+	r.tune(more)
 	if got := late.answer(); got != "200 done" {
 		t.Errorf("with one place more: %q", got)
 	}

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,24 +46,10 @@ type Config struct {
 	// has a certificate.
 	AllowClearText []string
 
-	// See ingress.Config.
-	Domain               string
-	Routes               []ingress.Route
-	Keys                 ingress.Keys
-	RequestTimeout       time.Duration
-	AttemptTimeout       time.Duration
-	ProgressTimeout      time.Duration
-	MaxAttempts          int
-	RetryBudget          float64
-	MaxInFlight          int
-	MaxInFlightPerClient int
-	AdaptiveInFlight     bool
-	TrustedProxies       []netip.Prefix
-	ExposeRouteHeaders   bool
-	// MaxClientConnections is how many connections clients may have open at the ingress, so
-	// that descriptors are left for all other parts. Default 0: half of the limit of open
-	// files after a reserve of 128, because each may need one to a worker.
-	MaxClientConnections int
+	// Requests are replaced by a reload.
+	Requests Requests
+	// ProgressTimeout is the Progress of ingress.Config.
+	ProgressTimeout time.Duration
 	// Circuit configures the circuits of callers; New sets its Registerer. Default nil: no
 	// circuits.
 	Circuit *circuit.Config
@@ -78,6 +63,30 @@ type Config struct {
 	// Insecure lets relays send each other the key in clear text.
 	Insecure bool
 
+	// ProbeDelay is how long a stopping relay stays up after it became unready, so that load
+	// balancers notice. Default 1 s.
+	ProbeDelay time.Duration
+
+	// Running holds the settings in effect. A reload reads them again, and Reloaded returns
+	// the Requests of what was read. Nil: no reload.
+	Running  *node.Running
+	Reloaded func() Requests
+	// Monitor lets operators read the log; nil disables this.
+	Monitor *node.Monitor
+
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+}
+
+// Requests are the settings of requests, connections of clients and stops that can change
+// while the relay runs. A reload replaces all of them. Settings on which all relays must
+// agree, and those of bound addresses, need a restart.
+type Requests struct {
+	ingress.Requests
+	// MaxClientConnections is how many connections clients may have open at the ingress, so
+	// that descriptors are left for all other parts. Default 0: half of the limit of open
+	// files after a reserve of 128, because each may need one to a worker.
+	MaxClientConnections int
 	// DrainTimeout is how long a stop waits for requests in flight.
 	DrainTimeout time.Duration
 	// SessionDrainTimeout is how long a stop waits for tunnels and begun answers, from the
@@ -85,17 +94,4 @@ type Config struct {
 	// spread over the rest of the time. Default 0; any value below DrainTimeout ends all of
 	// them at DrainTimeout.
 	SessionDrainTimeout time.Duration
-	// ProbeDelay is how long a stopping relay stays up after it became unready, so that load
-	// balancers notice. Default 1 s.
-	ProbeDelay time.Duration
-
-	// Running holds the settings in effect. A reload reads them again, and Tune puts the
-	// values that can change while the relay runs into a Config. Nil: no reload.
-	Running *node.Running
-	Tune    func(*Config)
-	// Monitor lets operators read the log; nil disables this.
-	Monitor *node.Monitor
-
-	Logger   *slog.Logger
-	Registry *prometheus.Registry
 }

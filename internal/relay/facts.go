@@ -20,6 +20,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
@@ -121,7 +122,7 @@ func public(f check.Facts) check.Facts {
 func (r *Relay) facts() check.Facts {
 	m := r.cfg.Membership
 	f := check.Facts{
-		Relay: m.ID, Role: string(m.Role), Version: node.Version(), Settings: sharedSettings(*r.tuned.Load()),
+		Relay: m.ID, Role: string(m.Role), Version: node.Version(), Settings: sharedSettings(r.cfg, r.tuned.Load().Keys),
 		ServicesSum: fmt.Sprintf("%016x", r.catalogue.View().Checksum()),
 		Reasons:     node.ReasonTexts(r.Reasons()), Descriptors: openFiles(), GossipAddr: r.members.Addr(), PeerAddr: r.cfg.Membership.ForwardAddr,
 	}
@@ -186,7 +187,7 @@ func missingLinks(s *routing.Service, addresses map[string]bool) (missing []chec
 }
 
 // sharedSettings returns the settings that must be equal on all relays.
-func sharedSettings(cfg Config) []check.Setting {
+func sharedSettings(cfg Config, keys ingress.Keys) []check.Setting {
 	p := cfg.Plans
 	var skip, selection []string
 	for service, relays := range p.Skip {
@@ -208,9 +209,9 @@ func sharedSettings(cfg Config) []check.Setting {
 	for _, service := range slices.Sorted(maps.Keys(cfg.Choosing.SessionCookies)) {
 		cookies = append(cookies, service+"="+cfg.Choosing.SessionCookies[service])
 	}
-	keys := []string{cfg.Keys.Of("").String()} // no service has an empty name, so this is the value for all others
-	for _, service := range slices.Sorted(maps.Keys(cfg.Keys.ByService)) {
-		keys = append(keys, service+"="+cfg.Keys.ByService[service].String())
+	sources := []string{keys.Of("").String()} // no service has an empty name, so this is the value for all others
+	for _, service := range slices.Sorted(maps.Keys(keys.ByService)) {
+		sources = append(sources, service+"="+keys.ByService[service].String())
 	}
 	rules := cfg.Rules
 	var allowed []string
@@ -228,7 +229,7 @@ func sharedSettings(cfg Config) []check.Setting {
 		{Name: "strategy", Value: string(p.Strategy)},
 		{Name: "skip-relay", Value: strings.Join(skip, ",")},
 		{Name: "selection", Value: strings.Join(selection, ",")},
-		{Name: "key-source", Value: strings.Join(keys, ",")},
+		{Name: "key-source", Value: strings.Join(sources, ",")},
 		{Name: "session-cookie", Value: strings.Join(cookies, ",")},
 		{Name: "endpoint-allowed-cidr", Value: strings.Join(allowed, ",")},
 		{Name: "max-services", Value: fmt.Sprint(cmp.Or(rules.MaxServices, advertise.DefaultMaxServices))},

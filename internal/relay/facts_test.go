@@ -61,7 +61,7 @@ func TestRelaysExchangeFactsWithAndWithoutCertificates(t *testing.T) {
 			}
 			reloaded := *r1.tuned.Load()
 			reloaded.Keys, _ = parseKeySources([]string{"caller"})
-			r1.tune(&reloaded)
+			r1.tune(reloaded)
 			if keys := keysOf(); keys != "caller" {
 				t.Errorf("after a reload it is %q", keys)
 			}
@@ -217,7 +217,7 @@ func TestWhoTellsNoFactsIsAFinding(t *testing.T) {
 func TestACheckIsAnsweredOverTheAdminAPI(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.MaxInFlight = 1 })
+	r := f.relay(func(s *Settings) { s.Requests.MaxInFlight = 1 })
 	_, _ = f.echo("w1")
 	r.settled(t, "echo", 1)
 	var report api.Report

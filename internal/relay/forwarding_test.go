@@ -133,9 +133,9 @@ func TestAGateLosesNoRequestWhenARelayDiesOrLeavesAndABackupIsPromoted(t *testin
 func TestWhatARelayTellsAGateReachesTheClientOnlyIfTheGateExposesIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
+	f.relay(func(s *Settings) { s.Requests.ExposeRouteHeaders = true })
 	closed := f.relay(func(s *Settings) { s.Role = membership.RoleGate })
-	open := f.relay(func(s *Settings) { s.Role, s.ExposeRouteHeaders = membership.RoleGate, true })
+	open := f.relay(func(s *Settings) { s.Role, s.Requests.ExposeRouteHeaders = membership.RoleGate, true })
 	f.worker("w1", advertise.Service{Name: "dead", Address: refusing(t)})
 	for _, gate := range []*runningRelay{closed, open} {
 		gate.settled(t, "dead", 1)

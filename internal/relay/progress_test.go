@@ -63,7 +63,7 @@ func TestClientsThatDoNotReadGiveTheirPlacesBack(t *testing.T) {
 	f := newFleet(t)
 	var relays []*runningRelay
 	for _, limit := range []time.Duration{time.Second, 0} {
-		relays = append(relays, f.relay(func(s *Settings) { s.MaxInFlight, s.ProgressTimeout = places, limit }))
+		relays = append(relays, f.relay(func(s *Settings) { s.Requests.MaxInFlight, s.ProgressTimeout = places, limit }))
 	}
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for block := make([]byte, 64<<10); r.URL.Path == "/endless"; {

@@ -43,10 +43,10 @@ type Relay struct {
 	late    *lateListener
 	clients *clientListener
 
-	// The fields that a reload changes: the configuration for requests, and their handlers.
+	// The fields that a reload changes: the settings of requests, and their handlers.
 	reloading               sync.Mutex
-	tuned                   atomic.Pointer[Config]
-	newHandler              func(cfg Config, hop bool) http.Handler
+	tuned                   atomic.Pointer[Requests]
+	newHandler              func(requests Requests, hop bool) http.Handler
 	ingressFront, peerFront front
 	reloads                 *prometheus.CounterVec
 
@@ -156,12 +156,10 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
 	r.sessionsEnded = newEndedSessions(cfg.Registry)
 	newCoverage(cfg.Registry, r.router.Services)
-	r.newHandler = func(cfg Config, hop bool) http.Handler {
+	r.newHandler = func(requests Requests, hop bool) http.Handler {
 		return ingress.New(ingress.Config{
-			Self: cfg.Membership.ID, Services: r.router, Informed: r.router.Informed, Epoch: r.epoch, Domain: cfg.Domain, Routes: cfg.Routes, Keys: cfg.Keys,
-			Timeout: cfg.RequestTimeout, AttemptTimeout: cfg.AttemptTimeout, Progress: cfg.ProgressTimeout, MaxAttempts: cfg.MaxAttempts, RetryBudget: cfg.RetryBudget,
-			MaxInFlight: cfg.MaxInFlight, MaxInFlightPerClient: cfg.MaxInFlightPerClient, AdaptiveInFlight: cfg.AdaptiveInFlight, TrustedProxies: cfg.TrustedProxies,
-			ExposeRouteHeaders: cfg.ExposeRouteHeaders, Hop: hop,
+			Self: cfg.Membership.ID, Services: r.router, Informed: r.router.Informed, Epoch: r.epoch, Requests: requests.Requests,
+			Progress: cfg.ProgressTimeout, Hop: hop,
 			Cookies:     cookies,
 			Circuits:    ingressOnly(circuits, hop),
 			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
@@ -170,7 +168,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		})
 	}
 	r.ingressFront.closing = func() bool { return r.stopping.Load() || r.drain.on() }
-	r.tune(&cfg)
+	r.tune(cfg.Requests)
 	r.ingress.serveClients(&cfg, conns, &r.ingressFront, r.clients.note)
 	r.peer.socket = conns.counting("peer", r.peer.socket)
 	r.peer.serveClients(&cfg, conns, r.withFacts(withSharedKey(r.keeper, &r.peerFront)), nil)
@@ -285,9 +283,9 @@ func (r *Relay) stop() {
 	}
 	time.Sleep(r.cfg.ProbeDelay)
 	r.endIntake()
-	cfg := r.tuned.Load()
+	limits := r.tuned.Load()
 	left, err := r.sessions.Drain(ctx, upstream.Drain{
-		Requests: cfg.DrainTimeout, Sessions: cfg.SessionDrainTimeout,
+		Requests: limits.DrainTimeout, Sessions: limits.SessionDrainTimeout,
 		Shutdown: func(ctx context.Context) error {
 			return errors.Join(r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
 		},
@@ -360,10 +358,11 @@ func (r *Relay) waitsFor() []node.Reason {
 	if r.drain.on() {
 		add(node.Draining, "draining")
 	}
-	if status := r.members.Status(); !status.Joined {
+	status := r.members.Status()
+	if !status.Joined {
 		reasons = append(reasons, node.WaitsToJoin(status.Err))
 	}
-	if !r.router.Settled() {
+	if !r.router.SettledAt(status.Version) {
 		add(node.NotSettled, "the catalogue is not settled yet")
 	}
 	if reason := r.router.Unreached(); reason != "" {

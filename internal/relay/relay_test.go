@@ -32,8 +32,8 @@ func TestARequestReachesAWorkerByHeaderByHostAndByRoute(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) {
-		s.Domain = "svc.test"
-		s.Routes = []ingress.Route{{Host: "shop.test", PathPrefix: "/pay", Service: "echo"}}
+		s.Requests.Domain = "svc.test"
+		s.Requests.Routes = []ingress.Route{{Host: "shop.test", PathPrefix: "/pay", Service: "echo"}}
 	})
 	f.echo("w1")
 	r.settled(t, "echo", 1)
@@ -102,8 +102,8 @@ func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	// Long enough for a refused connection to be refused on a busy machine.
-	r := f.relay(func(s *Settings) { s.RequestTimeout = 3 * time.Second })
-	open := f.relay(func(s *Settings) { s.RequestTimeout, s.ExposeRouteHeaders = 3*time.Second, true })
+	r := f.relay(func(s *Settings) { s.Requests.Timeout = 3 * time.Second })
+	open := f.relay(func(s *Settings) { s.Requests.Timeout, s.Requests.ExposeRouteHeaders = 3*time.Second, true })
 	release := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		select {
@@ -168,7 +168,7 @@ func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
 func TestARequestThatWasNotSentGoesToAnotherWorkerWithAnyMethod(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
+	r := f.relay(func(s *Settings) { s.Requests.ExposeRouteHeaders = true })
 	f.worker("dead", advertise.Service{Name: "echo", Address: refusing(t)})
 	f.echo("w1")
 	r.settled(t, "echo", 2)
@@ -187,7 +187,7 @@ func TestARequestThatWasSentIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
-			r := f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
+			r := f.relay(func(s *Settings) { s.Requests.ExposeRouteHeaders = true })
 			var got atomic.Int64
 			rude := func() *httptest.Server {
 				s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -219,7 +219,7 @@ func TestARequestThatWasSentIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
 func TestWhatPassesBetweenClientAndWorker(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.ExposeRouteHeaders = true })
+	r := f.relay(func(s *Settings) { s.Requests.ExposeRouteHeaders = true })
 	seen := make(chan http.Header, 1)
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h := req.Header.Clone()
@@ -260,7 +260,7 @@ func TestWhatPassesBetweenClientAndWorker(t *testing.T) {
 func TestOverloadIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.MaxInFlight = 1 })
+	r := f.relay(func(s *Settings) { s.Requests.MaxInFlight = 1 })
 	entered, release := make(chan struct{}, 1), make(chan struct{})
 	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		entered <- struct{}{}
@@ -298,7 +298,7 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 	f := newFleet(t)
 	var relays []*runningRelay
 	for range 3 {
-		relays = append(relays, f.relay(func(s *Settings) { s.Plans.RelaysPerService, s.ExposeRouteHeaders = 1, true }))
+		relays = append(relays, f.relay(func(s *Settings) { s.Plans.RelaysPerService, s.Requests.ExposeRouteHeaders = 1, true }))
 	}
 	f.echo("w1")
 	var affine, forwarding []*runningRelay

@@ -46,17 +46,16 @@ func (r *Relay) reload() (api.Reload, error) {
 	if running == nil {
 		return api.Reload{}, errNoSettings
 	}
-	needRestart, err := running.Read(tunable...)
+	needRestart, err := running.Read()
 	if err != nil {
 		r.reloads.WithLabelValues(reloadRefused).Inc()
 		r.cfg.Logger.Error("reload refused, nothing has changed", "err", err)
 		return api.Reload{}, err
 	}
-	tuned := *r.tuned.Load()
-	r.cfg.Tune(&tuned)
+	requests := r.cfg.Reloaded()
 	applied := running.Accept()
-	if slices.ContainsFunc(applied, func(c settings.Change) bool { return slices.Contains(tunable, c.Name) }) {
-		r.tune(&tuned) // it resets the retry budget, so it is not called without a change
+	if slices.ContainsFunc(applied, func(c settings.Change) bool { return c.Name != node.LogLevelSetting }) {
+		r.tune(requests) // it resets the retry budget, so it is not called without a change
 	}
 	result := reloadApplied
 	if len(applied) == 0 {
@@ -67,12 +66,12 @@ func (r *Relay) reload() (api.Reload, error) {
 	return api.Reload{Relay: r.cfg.Membership.ID, Applied: applied, NeedsRestart: needRestart}, nil
 }
 
-// tune makes cfg the configuration of new requests.
-func (r *Relay) tune(cfg *Config) {
-	r.tuned.Store(cfg)
-	r.boundClients(cfg.MaxClientConnections)
-	r.ingressFront.serve(r.newHandler(*cfg, false))
-	r.peerFront.serve(r.newHandler(*cfg, true))
+// tune makes requests the settings of new requests.
+func (r *Relay) tune(requests Requests) {
+	r.tuned.Store(&requests)
+	r.boundClients(requests.MaxClientConnections)
+	r.ingressFront.serve(r.newHandler(requests, false))
+	r.peerFront.serve(r.newHandler(requests, true))
 }
 
 func texts(changes []settings.Change) []string {

@@ -76,33 +76,34 @@ func (r *reloadable) post() (int, string) {
 
 // Each of them is what another handler is made with, and nothing else changes.
 func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
-	for name, c := range map[string]struct {
+	shown := map[string]struct {
 		text  string
-		field func(Config) any
+		field func(Requests) any
 		want  string // as JSON
 	}{
-		"domain":                   {"domain: example.org", func(c Config) any { return c.Domain }, `"example.org"`},
-		"routes":                   {"routes: [{host: a, service: b}]", func(c Config) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Service":"b"}]`},
-		"key-source":               {"key-source: [\"billing=cookie:sid;caller\"]", func(c Config) any { return c.Keys.Of("billing").String() }, `"cookie:sid;caller"`},
-		"request-timeout":          {"request-timeout: 7s", func(c Config) any { return c.RequestTimeout.String() }, `"7s"`},
-		"attempt-timeout":          {"attempt-timeout: 2s", func(c Config) any { return c.AttemptTimeout.String() }, `"2s"`},
-		"max-attempts":             {"max-attempts: 2", func(c Config) any { return c.MaxAttempts }, `2`},
-		"retry-budget":             {"retry-budget: 0.5", func(c Config) any { return c.RetryBudget }, `0.5`},
-		"max-in-flight":            {"max-in-flight: 3", func(c Config) any { return c.MaxInFlight }, `3`},
-		"adaptive-in-flight":       {"adaptive-in-flight: false", func(c Config) any { return c.AdaptiveInFlight }, `false`},
-		"max-in-flight-per-client": {"max-in-flight-per-client: 5%", func(c Config) any { return c.MaxInFlightPerClient }, `500`},
-		"max-client-connections":   {"max-client-connections: 9", func(c Config) any { return c.MaxClientConnections }, `9`},
-		"trusted-proxy":            {"trusted-proxy: [10.1.2.3/8]", func(c Config) any { return c.TrustedProxies }, `["10.0.0.0/8"]`},
-		"expose-route-headers":     {"expose-route-headers: true", func(c Config) any { return c.ExposeRouteHeaders }, `true`},
-		"drain-timeout":            {"drain-timeout: 4s", func(c Config) any { return c.DrainTimeout.String() }, `"4s"`},
-		"session-drain-timeout":    {"session-drain-timeout: 9m", func(c Config) any { return c.SessionDrainTimeout.String() }, `"9m0s"`},
-	} {
+		"domain":                   {"domain: example.org", func(c Requests) any { return c.Domain }, `"example.org"`},
+		"routes":                   {"routes: [{host: a, service: b}]", func(c Requests) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Service":"b"}]`},
+		"key-source":               {"key-source: [\"billing=cookie:sid;caller\"]", func(c Requests) any { return c.Keys.Of("billing").String() }, `"cookie:sid;caller"`},
+		"request-timeout":          {"request-timeout: 7s", func(c Requests) any { return c.Timeout.String() }, `"7s"`},
+		"attempt-timeout":          {"attempt-timeout: 2s", func(c Requests) any { return c.AttemptTimeout.String() }, `"2s"`},
+		"max-attempts":             {"max-attempts: 2", func(c Requests) any { return c.MaxAttempts }, `2`},
+		"retry-budget":             {"retry-budget: 0.5", func(c Requests) any { return c.RetryBudget }, `0.5`},
+		"max-in-flight":            {"max-in-flight: 3", func(c Requests) any { return c.MaxInFlight }, `3`},
+		"adaptive-in-flight":       {"adaptive-in-flight: false", func(c Requests) any { return c.AdaptiveInFlight }, `false`},
+		"max-in-flight-per-client": {"max-in-flight-per-client: 5%", func(c Requests) any { return c.MaxInFlightPerClient }, `500`},
+		"max-client-connections":   {"max-client-connections: 9", func(c Requests) any { return c.MaxClientConnections }, `9`},
+		"trusted-proxy":            {"trusted-proxy: [10.1.2.3/8]", func(c Requests) any { return c.TrustedProxies }, `["10.0.0.0/8"]`},
+		"expose-route-headers":     {"expose-route-headers: true", func(c Requests) any { return c.ExposeRouteHeaders }, `true`},
+		"drain-timeout":            {"drain-timeout: 4s", func(c Requests) any { return c.DrainTimeout.String() }, `"4s"`},
+		"session-drain-timeout":    {"session-drain-timeout: 9m", func(c Requests) any { return c.SessionDrainTimeout.String() }, `"9m0s"`},
+	}
+	for name, c := range shown {
 		t.Run(name, func(t *testing.T) {
 			r := newReloadable(t)
 			before := r.tuned.Load()
-			made := map[bool]Config{} // by whether they serve relays
-			r.newHandler = func(cfg Config, hop bool) http.Handler {
-				made[hop] = cfg
+			made := map[bool]Requests{} // by whether they serve relays
+			r.newHandler = func(requests Requests, hop bool) http.Handler {
+				made[hop] = requests
 				return http.NotFoundHandler()
 			}
 			r.write(c.text)
@@ -110,8 +111,8 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 			if err != nil || len(answer.Applied) != 1 || answer.Applied[0].Name != name || len(answer.NeedsRestart) != 0 {
 				t.Fatalf("%+v, %v", answer, err)
 			}
-			for _, cfg := range []Config{made[false], made[true], *r.tuned.Load()} {
-				if got, _ := json.Marshal(c.field(cfg)); string(got) != c.want {
+			for _, requests := range []Requests{made[false], made[true], *r.tuned.Load()} {
+				if got, _ := json.Marshal(c.field(requests)); string(got) != c.want {
 					t.Errorf("got %s, want %s", got, c.want)
 				}
 			}
@@ -120,8 +121,11 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 			}
 		})
 	}
-	if len(tunable) != 15 {
-		t.Errorf("%d settings are tunable; show the others here, too", len(tunable))
+	var s Settings
+	set := settings.New("relay", "RINGWAY")
+	s.Declare(set)
+	if names := set.Reloadable(); len(names) != len(shown) {
+		t.Errorf("%v are reloadable; show the others here, too", names)
 	}
 }
 

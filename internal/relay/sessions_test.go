@@ -200,9 +200,8 @@ func TestSessionsHaveAtLeastTheTimeOfRequests(t *testing.T) {
 			}
 			continue
 		}
-		var cfg Config
-		if s.Tune(&cfg); err != nil || cfg.SessionDrainTimeout != c.want {
-			t.Errorf("%+v: %v, %v", c, cfg.SessionDrainTimeout, err)
+		if limit := s.requests().SessionDrainTimeout; err != nil || limit != c.want {
+			t.Errorf("%+v: %v, %v", c, limit, err)
 		}
 	}
 }

@@ -28,9 +28,6 @@ type Settings struct {
 	node.Settings
 	IngressAddr, PeerAddr string
 
-	Domain string
-	Routes []ingress.Route
-
 	// Fields of the Config of the same name.
 	Plans      routing.PlanConfig // but Skip
 	Links      routing.LinkConfig
@@ -38,22 +35,16 @@ type Settings struct {
 	Forwarding pool.Config
 	Upstream   upstream.Config
 	Tracing    tracing.Config
+	Requests   Requests // but what the fields below determine, and DrainTimeout
 
 	SkipRelays                            []string
 	Strategies, KeySource, SessionCookies []string // --selection, --key-source, --session-cookie
 
-	RequestTimeout     time.Duration
-	AttemptTimeout     attemptTime
-	ProgressTimeout    time.Duration
-	MaxAttempts        int
-	RetryBudget        float64
-	MaxInFlight        int
-	AdaptiveInFlight   bool
-	ExposeRouteHeaders bool
-
-	TrustedProxies       []string
+	AttemptTimeout       attemptTime
 	MaxInFlightPerClient clientShare
-	MaxClientConnections int
+	TrustedProxies       []string
+
+	ProgressTimeout time.Duration
 
 	Circuit circuitSettings
 
@@ -75,13 +66,9 @@ func DefaultSettings() Settings {
 		Forwarding:           pool.DefaultConfig(),
 		Upstream:             upstream.DefaultConfig(),
 		Tracing:              tracing.Config{SampleRatio: 0.01},
-		RequestTimeout:       30 * time.Second,
+		Requests:             Requests{Requests: ingress.Requests{Timeout: 30 * time.Second, MaxAttempts: 5, RetryBudget: 0.2, MaxInFlight: 10_000, AdaptiveInFlight: true}},
 		AttemptTimeout:       attemptTime{percent: 33},
 		ProgressTimeout:      60 * time.Second,
-		MaxAttempts:          5,
-		RetryBudget:          0.2,
-		MaxInFlight:          10_000,
-		AdaptiveInFlight:     true,
 		Circuit:              defaultCircuitSettings(),
 		MaxServices:          advertise.DefaultMaxServices,
 		NewServicesPerMinute: advertise.DefaultNewServicesPerMinute,
@@ -111,23 +98,23 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Duration(set, &s.Links.DrainDelay, settings.Spec{Name: "peer-drain-delay", Group: plan, Usage: "time for which a connection to a worker that is not needed any more stays open; longer than the relays need to agree; not for a gate"}, settings.AtLeast(time.Duration(0)))
 	settings.Duration(set, &s.Links.Grace, settings.Spec{Name: "member-grace", Group: plan, Usage: "time for which a relay or worker that vanished keeps its place, so that a restart moves no connection"}, settings.AtLeast(time.Duration(0)))
 
-	settings.String(set, &s.Domain, settings.Spec{Name: "domain", Group: requests, Usage: "domain whose first label names the service: billing.<domain>"})
-	settings.Section(set, &s.Routes, settings.Spec{Name: "routes", Group: requests, Usage: "list of {host, path_prefix, service}; the first that matches names the service"}, ingress.CheckRoutes)
+	settings.String(set, &s.Requests.Domain, settings.Spec{Name: "domain", Group: requests, Reloadable: true, Usage: "domain whose first label names the service: billing.<domain>"})
+	settings.Section(set, &s.Requests.Routes, settings.Spec{Name: "routes", Group: requests, Reloadable: true, Usage: "list of {host, path_prefix, service}; the first that matches names the service"}, ingress.CheckRoutes)
 	settings.Strings(set, &s.Strategies, settings.Spec{Name: "selection", Group: requests, Placeholder: "[SERVICE=]STRATEGY", Usage: "strategy that picks the worker for a request, such as stable, slots;vnodes=16 or ordered;preferred=w2,w1: of one service, in place of the advertised one, or of all services that advertise none (p2c without it); set it alike on all relays; may be repeated"})
-	settings.Strings(set, &s.KeySource, settings.Spec{Name: "key-source", Group: requests, Placeholder: "[SERVICE=]SOURCE", Usage: "where the key of a client's request is, for the strategies that go by it: header:NAME, cookie:NAME, query:NAME or caller (the client's address, or what a trusted proxy names), the first of several that the request has, as in cookie:sid;caller: of one service, or of all that have none of their own (header:Ringway-Key without it); set it alike on all relays; may be repeated"})
+	settings.Strings(set, &s.KeySource, settings.Spec{Name: "key-source", Group: requests, Reloadable: true, Placeholder: "[SERVICE=]SOURCE", Usage: "where the key of a client's request is, for the strategies that go by it: header:NAME, cookie:NAME, query:NAME or caller (the client's address, or what a trusted proxy names), the first of several that the request has, as in cookie:sid;caller: of one service, or of all that have none of their own (header:Ringway-Key without it); set it alike on all relays; may be repeated"})
 	settings.Strings(set, &s.SessionCookies, settings.Spec{Name: "session-cookie", Group: requests, Placeholder: "SERVICE=NAME", Usage: "name of the cookie by which the requests of one client to a service stay at one worker, signed with the shared key; all relays that serve the service connect to all of its workers; set it alike on all relays; may be repeated"})
-	settings.Duration(set, &s.RequestTimeout, settings.Spec{Name: "request-timeout", Group: requests, Usage: "time until the answer to a request must begin, all attempts together, counted from the last byte of the client's body; a client's Ringway-Timeout (milliseconds) or grpc-timeout header shortens it"}, settings.Above(time.Duration(0)))
-	settings.Custom(set, &s.AttemptTimeout, settings.Spec{Name: "attempt-timeout", Group: requests, Placeholder: "TIME|N%", Usage: "time for one attempt of a request that may be repeated, after which another endpoint is tried, as a duration or a percentage of request-timeout; the last attempt, and a request that may not be repeated, has all that is left of request-timeout; 0 gives that to all"}, attemptTimes)
+	settings.Duration(set, &s.Requests.Timeout, settings.Spec{Name: "request-timeout", Group: requests, Reloadable: true, Usage: "time until the answer to a request must begin, all attempts together, counted from the last byte of the client's body; a client's Ringway-Timeout (milliseconds) or grpc-timeout header shortens it"}, settings.Above(time.Duration(0)))
+	settings.Custom(set, &s.AttemptTimeout, settings.Spec{Name: "attempt-timeout", Group: requests, Reloadable: true, Placeholder: "TIME|N%", Usage: "time for one attempt of a request that may be repeated, after which another endpoint is tried, as a duration or a percentage of request-timeout; the last attempt, and a request that may not be repeated, has all that is left of request-timeout; 0 gives that to all"}, attemptTimes)
 	settings.Duration(set, &s.ProgressTimeout, settings.Spec{Name: "progress-timeout", Group: requests, Usage: "time after which a request ends that moves no byte in either direction: a client that does not read its answer or send its body, a worker that stops within its answer, an idle tunnel; 0 is no limit"}, settings.AtLeast(time.Duration(0)))
-	settings.Int(set, &s.MaxAttempts, settings.Spec{Name: "max-attempts", Group: requests, Usage: "endpoints tried for one request"}, settings.Between(1, 8))
-	settings.Float(set, &s.RetryBudget, settings.Spec{Name: "retry-budget", Group: requests, Usage: "retries as a share of the requests"}, settings.Between(0.0, 1.0))
-	settings.Int(set, &s.MaxInFlight, settings.Spec{Name: "max-in-flight", Group: requests, Usage: "requests of one service that this relay carries at a time; more are refused"}, settings.AtLeast(1))
-	settings.Bool(set, &s.AdaptiveInFlight, settings.Spec{Name: "adaptive-in-flight", Group: requests, Usage: "while the endpoints of a service cannot keep up, also refuse requests of it beyond what they complete in time; nothing is refused by this while they keep up, and streams, tunnels and uploads never are; max-in-flight holds besides"})
-	settings.Custom(set, &s.MaxInFlightPerClient, settings.Spec{Name: "max-in-flight-per-client", Group: requests, Placeholder: "N|N%", Usage: "requests of one client address (IPv6: one /64) among them, as a number or a percentage of max-in-flight; more are refused; trusted proxies are not limited"}, clientShares)
-	settings.Int(set, &s.MaxClientConnections, settings.Spec{Name: "max-client-connections", Group: requests, DefaultText: "half of what the limit of open files leaves", Usage: "connections of clients that are open at a time, so that descriptors are left for workers, gossip and the admin API; a new one takes the place of the one that waits longest for its next request, or waits itself while all are in use; 0 is the default: half of the limit of open files less 128"}, settings.AtLeast(0))
-	settings.Strings(set, &s.TrustedProxies, settings.Spec{Name: "trusted-proxy", Group: requests, Placeholder: "CIDR", Usage: "network of proxies in front of the relay whose X-Forwarded-*, Forwarded, X-Real-IP and Ringway-Caller headers are believed; those of other clients are replaced or dropped; may be repeated"}, proxyNetwork)
-	s.DeclareDrain(set, requests, "when the relay stops")
-	settings.Bool(set, &s.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Usage: "report relay, endpoint and attempts to clients in answer headers, and in the relay's own error answers the attempts and their errors"})
+	settings.Int(set, &s.Requests.MaxAttempts, settings.Spec{Name: "max-attempts", Group: requests, Reloadable: true, Usage: "endpoints tried for one request"}, settings.Between(1, 8))
+	settings.Float(set, &s.Requests.RetryBudget, settings.Spec{Name: "retry-budget", Group: requests, Reloadable: true, Usage: "retries as a share of the requests"}, settings.Between(0.0, 1.0))
+	settings.Int(set, &s.Requests.MaxInFlight, settings.Spec{Name: "max-in-flight", Group: requests, Reloadable: true, Usage: "requests of one service that this relay carries at a time; more are refused"}, settings.AtLeast(1))
+	settings.Bool(set, &s.Requests.AdaptiveInFlight, settings.Spec{Name: "adaptive-in-flight", Group: requests, Reloadable: true, Usage: "while the endpoints of a service cannot keep up, also refuse requests of it beyond what they complete in time; nothing is refused by this while they keep up, and streams, tunnels and uploads never are; max-in-flight holds besides"})
+	settings.Custom(set, &s.MaxInFlightPerClient, settings.Spec{Name: "max-in-flight-per-client", Group: requests, Reloadable: true, Placeholder: "N|N%", Usage: "requests of one client address (IPv6: one /64) among them, as a number or a percentage of max-in-flight; more are refused; trusted proxies are not limited"}, clientShares)
+	settings.Int(set, &s.Requests.MaxClientConnections, settings.Spec{Name: "max-client-connections", Group: requests, Reloadable: true, DefaultText: "half of what the limit of open files leaves", Usage: "connections of clients that are open at a time, so that descriptors are left for workers, gossip and the admin API; a new one takes the place of the one that waits longest for its next request, or waits itself while all are in use; 0 is the default: half of the limit of open files less 128"}, settings.AtLeast(0))
+	settings.Strings(set, &s.TrustedProxies, settings.Spec{Name: "trusted-proxy", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of proxies in front of the relay whose X-Forwarded-*, Forwarded, X-Real-IP and Ringway-Caller headers are believed; those of other clients are replaced or dropped; may be repeated"}, proxyNetwork)
+	s.DeclareDrain(set, requests, "when the relay stops", true)
+	settings.Bool(set, &s.Requests.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Reloadable: true, Usage: "report relay, endpoint and attempts to clients in answer headers, and in the relay's own error answers the attempts and their errors"})
 
 	s.declareEndpoints(set)
 	s.Circuit.declare(set)
@@ -215,33 +202,22 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		ProgressTimeout: s.ProgressTimeout,
 		Circuit:         s.Circuit.config(),
 		Tracing:         s.Tracing,
-		Logger:          logger, Registry: reg, Tune: s.Tune,
+		Requests:        s.requests(),
+		Logger:          logger, Registry: reg, Reloaded: s.requests,
 	}
 	cfg.Plans.Skip = s.skip()
 	cfg.Links.DrainDelay = cmp.Or(s.Links.DrainDelay, -1) // there zero means the default, here no delay
-	s.Tune(&cfg)
 	return cfg, nil
 }
 
-// tunable are the settings that a reload applies, in addition to the log level: those of
-// single requests. Settings on which the cluster must agree, and those of bound addresses,
-// need a restart.
-var tunable = []string{
-	"domain", "routes", "key-source", "request-timeout", "attempt-timeout", "max-attempts", "retry-budget", "max-in-flight", "max-in-flight-per-client",
-	"max-client-connections", "adaptive-in-flight",
-	"trusted-proxy", "expose-route-headers", "drain-timeout", "session-drain-timeout",
-}
-
-// Tune sets the fields of cfg that a reload can change.
-func (s *Settings) Tune(cfg *Config) {
-	cfg.Domain, cfg.Routes = s.Domain, s.Routes
-	cfg.Keys, _ = parseKeySources(s.KeySource) // the settings were checked when they were loaded
-	cfg.RequestTimeout, cfg.MaxAttempts, cfg.RetryBudget = s.RequestTimeout, s.MaxAttempts, s.RetryBudget
-	cfg.AttemptTimeout = s.AttemptTimeout.of(s.RequestTimeout)
-	cfg.MaxInFlight, cfg.DrainTimeout, cfg.ExposeRouteHeaders = s.MaxInFlight, s.DrainTimeout, s.ExposeRouteHeaders
-	cfg.AdaptiveInFlight = s.AdaptiveInFlight
-	cfg.MaxInFlightPerClient, cfg.TrustedProxies = s.MaxInFlightPerClient.of(s.MaxInFlight), s.trustedProxies()
-	cfg.MaxClientConnections, cfg.SessionDrainTimeout = s.MaxClientConnections, s.SessionDrain()
+// requests returns Requests with the fields that other fields of the settings determine.
+func (s *Settings) requests() Requests {
+	r := s.Requests
+	r.Keys, _ = parseKeySources(s.KeySource) // the settings were checked when they were loaded
+	r.AttemptTimeout = s.AttemptTimeout.of(r.Timeout)
+	r.MaxInFlightPerClient, r.TrustedProxies = s.MaxInFlightPerClient.of(r.MaxInFlight), s.trustedProxies()
+	r.DrainTimeout, r.SessionDrainTimeout = s.DrainTimeout, s.SessionDrain()
+	return r
 }
 
 // attemptTime is how long one attempt may take: a duration, or a percentage of the time of

@@ -45,7 +45,7 @@ func TestKeySourcesAreSetByFlagEnvironmentAndFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, other := cfg.Keys.Of("billing").String(), cfg.Keys.Of("other").String(); got != c.billing || other != c.other {
+		if got, other := cfg.Requests.Keys.Of("billing").String(), cfg.Requests.Keys.Of("other").String(); got != c.billing || other != c.other {
 			t.Errorf("%s: billing has %q, others %q; want %q and %q", name, got, other, c.billing, c.other)
 		}
 	}

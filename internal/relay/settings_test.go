@@ -66,9 +66,8 @@ func TestWhatCannotBeSkippedIsRefusedWithItsReason(t *testing.T) {
 func TestAClientsShareIsANumberOrAPercentage(t *testing.T) {
 	for text, want := range map[string]int{"0": 0, "7": 7, "5%": 10, "100%": 200, "1%": 2} {
 		s, err := load(t, "--max-in-flight", "200", "--max-in-flight-per-client", text)
-		var cfg Config
-		if s.Tune(&cfg); err != nil || cfg.MaxInFlightPerClient != want {
-			t.Errorf("%s: %d, %v, want %d", text, cfg.MaxInFlightPerClient, err, want)
+		if n := s.requests().MaxInFlightPerClient; err != nil || n != want {
+			t.Errorf("%s: %d, %v, want %d", text, n, err, want)
 		}
 	}
 	if n := (clientShare{1, true}).of(7); n != 1 {
@@ -91,9 +90,8 @@ func TestTheTimeOfAnAttemptIsADurationOrAPercentageOfTheRequests(t *testing.T) {
 			args = append(args, "--attempt-timeout", text)
 		}
 		s, err := load(t, args...)
-		var cfg Config
-		if s.Tune(&cfg); err != nil || cfg.AttemptTimeout != want {
-			t.Errorf("%q: %v, %v, want %v", text, cfg.AttemptTimeout, err, want)
+		if limit := s.requests().AttemptTimeout; err != nil || limit != want {
+			t.Errorf("%q: %v, %v, want %v", text, limit, err, want)
 		}
 	}
 	for _, text := range []string{"-1s", "0%", "101%", "1.5%", "soon", "%"} {

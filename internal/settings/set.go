@@ -31,6 +31,8 @@ type Spec struct {
 	Required bool
 	// Secret hides the value in all output.
 	Secret bool
+	// Reloadable means that a reload applies a new value while the program runs.
+	Reloadable bool
 }
 
 // setting is one declared setting: its description, and the variable it fills.
@@ -138,6 +140,17 @@ func (s *Set) Names() []string {
 		names[i] = st.Name
 	}
 	slices.Sort(names)
+	return names
+}
+
+// Reloadable returns the names of the settings that a reload applies, in the order of their
+// declaration.
+func (s *Set) Reloadable() (names []string) {
+	for _, st := range s.settings {
+		if st.Reloadable {
+			names = append(names, st.Name)
+		}
+	}
 	return names
 }
 

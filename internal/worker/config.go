@@ -74,7 +74,7 @@ func DefaultSettings() Settings {
 func (s *Settings) Declare(set *settings.Set) {
 	const service = "Service"
 	s.Settings.Declare(set)
-	settings.Strings(set, &s.Services, settings.Spec{Name: serviceSetting, Group: service, Placeholder: "NAME=HOST:PORT",
+	settings.Strings(set, &s.Services, settings.Spec{Name: serviceSetting, Group: service, Reloadable: true, Placeholder: "NAME=HOST:PORT",
 		Usage: "service to offer and where it listens, with options: name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;relays=5;selection=stable;" +
 			"check=http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s; it is offered while its check (tcp, http:/path, grpc:name) passes; relays=0 is the relays' own setting; parameters of a strategy follow as in selection=ordered:preferred=w2+w1; may be repeated"})
 	settings.Address(set, &s.SidecarAddr, settings.Spec{Name: "sidecar-addr", Group: service, Placeholder: "IP:PORT", DefaultText: "port 7421 at the gossip address",
@@ -83,7 +83,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "YAML file of more services, which a scheduler writes; it is read again when it changes"})
 	settings.Duration(set, &s.DrainDelay, settings.Spec{Name: "drain-delay", Group: service,
 		Usage: "time for which a stopping agent is still there, so that no relay sends to it any more when it goes"}, settings.AtLeast(time.Duration(0)))
-	s.DeclareDrain(set, service, "through the sidecar when the worker stops")
+	s.DeclareDrain(set, service, "through the sidecar when the worker stops", false)
 	settings.Duration(set, &s.ProgressTimeout, settings.Spec{Name: "progress-timeout", Group: service,
 		Usage: "time after which a request through the sidecar ends that moves no byte in either direction; a quarter longer in effect, so that the relay ends it first; set it as on the relays; 0 is no limit"}, settings.AtLeast(time.Duration(0)))
 	set.Check(s.checkServices)
@@ -169,7 +169,7 @@ func (s *Settings) services() (services []Service, err error) {
 // through running. running fills s, so the caller must not use s any more.
 func (s *Settings) Reader(running *node.Running) func() ([]Service, []string, error) {
 	return func() ([]Service, []string, error) {
-		needRestart, err := running.Read(serviceSetting)
+		needRestart, err := running.Read()
 		if err != nil {
 			return nil, nil, err
 		}

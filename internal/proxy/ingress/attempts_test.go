@@ -39,8 +39,8 @@ func try(t *testing.T, workers int, behind func(attempt int64, w http.ResponseWr
 	x := &trial{registry: prometheus.NewRegistry()}
 	x.front = newFront(t, workers, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { behind(x.attempts.Add(1), w, r) }))
 	cfg := ingress.Config{
-		Self: "r1", Services: one{x.Service}, Epoch: x.epoch, Timeout: time.Minute, MaxAttempts: 5, RetryBudget: 1, MaxInFlight: 100,
-		ExposeRouteHeaders: true, Metrics: ingress.NewMetrics(x.registry), Logger: slog.New(slog.DiscardHandler),
+		Self: "r1", Services: one{x.Service}, Epoch: x.epoch, Requests: ingress.Requests{Timeout: time.Minute, MaxAttempts: 5, RetryBudget: 1, MaxInFlight: 100, ExposeRouteHeaders: true},
+		Metrics: ingress.NewMetrics(x.registry), Logger: slog.New(slog.DiscardHandler),
 	}
 	change(&cfg)
 	x.served = ingress.New(cfg)

@@ -79,7 +79,7 @@ func handlerFor(tb testing.TB, addr string, change ...func(*ingress.Config)) *in
 		tb.Fatal(err)
 	}
 	cfg := ingress.Config{
-		Self: "r1", Services: one{service}, Epoch: time.Now(), Timeout: time.Minute, Progress: time.Minute, MaxAttempts: 5, MaxInFlight: 100,
+		Self: "r1", Services: one{service}, Epoch: time.Now(), Requests: ingress.Requests{Timeout: time.Minute, MaxAttempts: 5, MaxInFlight: 100}, Progress: time.Minute,
 		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {

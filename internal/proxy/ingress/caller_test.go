@@ -110,7 +110,7 @@ func guardedHandler(t *testing.T, addr net.Addr, timeout time.Duration) *Handler
 		t.Fatal(err)
 	}
 	return New(Config{
-		Self: "r1", Services: only{service}, Epoch: time.Now(), Timeout: timeout, MaxAttempts: 1, MaxInFlight: 100,
+		Self: "r1", Services: only{service}, Epoch: time.Now(), Requests: Requests{Timeout: timeout, MaxAttempts: 1, MaxInFlight: 100},
 		Circuits: circuits, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	})
 }
@@ -158,7 +158,7 @@ func TestAClientCannotCloseTheServiceForAnother(t *testing.T) {
 }
 
 func TestTheCallerIsWhatAProxyNamesOrTheClientsAddress(t *testing.T) {
-	h := New(Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:1::/48")}})
+	h := New(Config{Requests: Requests{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:1::/48")}}})
 	for _, c := range []struct {
 		remote string
 		names  []string

@@ -88,7 +88,7 @@ func TestOnlyWhereDetailsAreExposedDoAnswersNameWorkersAndAddresses(t *testing.T
 			t.Fatal(err)
 		}
 		h := New(Config{
-			Self: "r1", Services: only{service}, Epoch: time.Now(), Timeout: time.Minute, MaxAttempts: 2, MaxInFlight: 9, ExposeRouteHeaders: expose, Hop: hop,
+			Self: "r1", Services: only{service}, Epoch: time.Now(), Requests: Requests{Timeout: time.Minute, MaxAttempts: 2, MaxInFlight: 9, ExposeRouteHeaders: expose}, Hop: hop,
 			Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 		r := httptest.NewRequest(method, "/", http.NoBody)

@@ -31,7 +31,7 @@ func Example() {
 	_ = service.SetRoute(&routing.Route{Range: []*routing.Target{{ID: "w1.1", Node: "w1", Address: address, Weight: 1, Pool: pool}}}, 0)
 
 	handler := ingress.New(ingress.Config{
-		Self: "relay-1", Services: one{service}, Epoch: time.Now(), Timeout: time.Second, MaxAttempts: 5, MaxInFlight: 100,
+		Self: "relay-1", Services: one{service}, Epoch: time.Now(), Requests: ingress.Requests{Timeout: time.Second, MaxAttempts: 5, MaxInFlight: 100},
 		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	})
 	for _, name := range []string{"greeter", "absent"} {

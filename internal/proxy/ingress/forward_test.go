@@ -92,7 +92,7 @@ func TestAServiceThatIsNotFoundIsUnknownOnlyToARelayThatIsInformed(t *testing.T)
 		looks := 0
 		h := New(Config{
 			Self: "r1", Services: lookups{service, c.from, &looks}, Informed: func() bool { return c.informed }, Hop: c.hop,
-			Epoch: time.Now(), Timeout: time.Second, MaxAttempts: 3, MaxInFlight: 10, Metrics: NewMetrics(registry), Logger: slog.New(slog.DiscardHandler),
+			Epoch: time.Now(), Requests: Requests{Timeout: time.Second, MaxAttempts: 3, MaxInFlight: 10}, Metrics: NewMetrics(registry), Logger: slog.New(slog.DiscardHandler),
 		})
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set(wire.ServiceHeader, c.name)

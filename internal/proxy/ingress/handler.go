@@ -35,6 +35,34 @@ type Config struct {
 	Informed func() bool
 	// Epoch is the zero of selection.Instant, as in the router. Required.
 	Epoch time.Time
+	// Requests are the settings of single requests.
+	Requests
+	// Progress is how long a request may go on without a byte; see upstream.Exchange. With
+	// Hop it is a quarter longer, so that the relay that accepted the request ends it and
+	// reports the silent side.
+	Progress time.Duration
+	// Hop is set on the peer listener: requests come from relays.
+	Hop bool
+	// Cookies keep the requests of a client on one endpoint. With nil, the default, no
+	// requests are kept together and no cookie is read.
+	Cookies *Cookies
+	// Circuits are per caller and service. With nil, the default, all requests pass.
+	Circuits *circuit.Breakers
+	// Unreachable is called for an endpoint that refused a connection. It must not block.
+	// Default: not called.
+	Unreachable func(advertise.Endpoint)
+	// Tracer makes spans of requests and of their attempts. Default nil: requests are not
+	// traced, and the trace headers of their callers pass unchanged.
+	Tracer trace.Tracer
+	// Metrics counts requests. Required; the listeners of a relay share one.
+	Metrics *Metrics
+	// Logger gets the details of failed requests at debug level. Required.
+	Logger *slog.Logger
+}
+
+// Requests are the settings of single requests. A reload replaces all of them, with a new
+// Handler.
+type Requests struct {
 	// Domain and Routes determine the service of a request without wire.ServiceHeader.
 	Domain string
 	Routes []Route
@@ -47,10 +75,6 @@ type Config struct {
 	// AttemptTimeout bounds one attempt that may be repeated on another endpoint. Default 0:
 	// only Timeout applies.
 	AttemptTimeout time.Duration
-	// Progress is how long a request may go on without a byte; see upstream.Exchange. With
-	// Hop it is a quarter longer, so that the relay that accepted the request ends it and
-	// reports the silent side.
-	Progress time.Duration
 	// MaxAttempts is how many endpoints one request may try, 1 to 8.
 	MaxAttempts int
 	// RetryBudget is the share of requests that may be retried, 0 to 1.
@@ -72,23 +96,6 @@ type Config struct {
 	// relay's own answers. With Hop it is not read: the relay that forwards a request
 	// decides, by wire.ExposeHeader.
 	ExposeRouteHeaders bool
-	// Hop is set on the peer listener: requests come from relays.
-	Hop bool
-	// Cookies keep the requests of a client on one endpoint. With nil, the default, no
-	// requests are kept together and no cookie is read.
-	Cookies *Cookies
-	// Circuits are per caller and service. With nil, the default, all requests pass.
-	Circuits *circuit.Breakers
-	// Unreachable is called for an endpoint that refused a connection. It must not block.
-	// Default: not called.
-	Unreachable func(advertise.Endpoint)
-	// Tracer makes spans of requests and of their attempts. Default nil: requests are not
-	// traced, and the trace headers of their callers pass unchanged.
-	Tracer trace.Tracer
-	// Metrics counts requests. Required; the listeners of a relay share one.
-	Metrics *Metrics
-	// Logger gets the details of failed requests at debug level. Required.
-	Logger *slog.Logger
 }
 
 // savings is how many retries a relay without recent retries can make in a burst.

@@ -47,7 +47,7 @@ func TestSeriesBeginWithTheFirstRequestAndEndWithTheService(t *testing.T) {
 	for i := range services {
 		services[i] = known(t, fmt.Sprintf("s%d", i))
 	}
-	h := New(Config{Services: byName(services), Epoch: time.Now(), Timeout: time.Minute, MaxAttempts: 1, MaxInFlight: 1, Metrics: m, Logger: slog.New(slog.DiscardHandler)})
+	h := New(Config{Services: byName(services), Epoch: time.Now(), Requests: Requests{Timeout: time.Minute, MaxAttempts: 1, MaxInFlight: 1}, Metrics: m, Logger: slog.New(slog.DiscardHandler)})
 	ask := func(name string) {
 		r := httptest.NewRequest("GET", "/", http.NoBody)
 		r.Header.Set(wire.ServiceHeader, name)

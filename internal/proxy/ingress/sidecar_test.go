@@ -67,7 +67,7 @@ func relayTo(t *testing.T, endpoint http.Handler, secured bool) string {
 		t.Fatal(err)
 	}
 	front := httptest.NewServer(ingress.New(ingress.Config{
-		Self: "r1", Services: one{service}, Epoch: time.Now(), Timeout: time.Minute, MaxAttempts: 5, RetryBudget: 1, MaxInFlight: 100, ExposeRouteHeaders: true,
+		Self: "r1", Services: one{service}, Epoch: time.Now(), Requests: ingress.Requests{Timeout: time.Minute, MaxAttempts: 5, RetryBudget: 1, MaxInFlight: 100, ExposeRouteHeaders: true},
 		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(front.Close)

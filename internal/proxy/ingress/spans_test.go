@@ -67,7 +67,7 @@ func handlerTo(t *testing.T, tracer trace.Tracer, addresses ...string) *ingress.
 	}
 	f.choose("ordered;preferred=" + strings.Join(order, ","))
 	return ingress.New(ingress.Config{
-		Self: "r1", Services: one{f.Service}, Epoch: f.epoch, Timeout: time.Minute, MaxAttempts: 5, RetryBudget: 1, MaxInFlight: 1,
+		Self: "r1", Services: one{f.Service}, Epoch: f.epoch, Requests: ingress.Requests{Timeout: time.Minute, MaxAttempts: 5, RetryBudget: 1, MaxInFlight: 1},
 		Tracer: tracer, Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	})
 }

@@ -67,7 +67,7 @@ func newFront(t *testing.T, workers int, behind http.Handler) *front {
 
 func (f *front) handlerWith(level slog.Level) *ingress.Handler {
 	return ingress.New(ingress.Config{
-		Self: "r1", Services: one{f.Service}, Epoch: f.epoch, Timeout: time.Minute, MaxAttempts: 5, MaxInFlight: 100, ExposeRouteHeaders: true,
+		Self: "r1", Services: one{f.Service}, Epoch: f.epoch, Requests: ingress.Requests{Timeout: time.Minute, MaxAttempts: 5, MaxInFlight: 100, ExposeRouteHeaders: true},
 		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: level})),
 	})
 }
@@ -202,7 +202,7 @@ func TestAnAttemptThatRanOutOfTimeIsNoSignOfLife(t *testing.T) {
 	})
 	<-asked
 	hurried := ingress.New(ingress.Config{
-		Self: "r1", Services: one{f.Service}, Epoch: f.epoch, Timeout: limit, MaxAttempts: 1, MaxInFlight: 100,
+		Self: "r1", Services: one{f.Service}, Epoch: f.epoch, Requests: ingress.Requests{Timeout: limit, MaxAttempts: 1, MaxInFlight: 100},
 		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	})
 	w := httptest.NewRecorder()

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,6 +66,28 @@ func TestADialThatNeverHadTimeBlamesNoEndpoint(t *testing.T) {
 		in.get(t, "/")
 		if e := within(t, in.outcomes, "outcome").err; e == nil || !e.Timeout() || !e.Local() || e.Exhausted() != "" || e.Sent() {
 			t.Errorf("%s: %+v", protocol, e)
+		}
+	}
+}
+
+func TestCallersOfWarmShareOneConnection(t *testing.T) {
+	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+		addr := httpEndpoint(t, func(http.ResponseWriter, *http.Request) {})
+		for range 20 {
+			p := newPool(t, upstream.Config{Address: addr, Protocol: protocol})
+			var callers sync.WaitGroup
+			for range 8 {
+				callers.Go(func() {
+					if err := p.Warm(t.Context()); err != nil {
+						t.Errorf("%s: %v", protocol, err)
+					}
+				})
+			}
+			callers.Wait()
+			if s := p.Stats(); s.Dials != 1 || s.Open != 1 {
+				t.Errorf("%s: %+v", protocol, s)
+			}
+			p.Close()
 		}
 	}
 }

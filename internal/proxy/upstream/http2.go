@@ -74,7 +74,7 @@ func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http.Clie
 		if cc := c.reserveOpen(); cc != nil {
 			return cc, true, nil
 		}
-		cc, o, began := c.join()
+		cc, o, began := c.join(c.p.cfg.MaxConns)
 		if cc != nil {
 			return cc, true, nil // RoundTrip waits for a stream
 		}
@@ -88,13 +88,13 @@ func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http.Clie
 	}
 }
 
-// join returns the connection with the fewest requests if MaxConns are open. Otherwise it
+// join returns the connection with the fewest requests if enough are open. Otherwise it
 // returns the opening to wait for, and begins one if there is none.
-func (c *h2Conns) join() (_ *http.ClientConn, _ *h2Opening, began bool) {
+func (c *h2Conns) join(enough int) (_ *http.ClientConn, _ *h2Opening, began bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.opening == nil {
-		if cc := c.leastLoaded(); cc != nil {
+		if cc := c.leastLoaded(enough); cc != nil {
 			return cc, nil, false
 		}
 		ctx, cancel := context.WithCancelCause(context.Background())
@@ -162,11 +162,11 @@ func (c *h2Conns) reserveOpen() *http.ClientConn {
 	return nil
 }
 
-// leastLoaded returns the connection with the fewest requests if MaxConns are open, else
-// nil. The lock is held.
-func (c *h2Conns) leastLoaded() *http.ClientConn {
+// leastLoaded returns the connection with the fewest requests if enough are open, else nil.
+// The lock is held.
+func (c *h2Conns) leastLoaded(enough int) *http.ClientConn {
 	c.forgetEnded()
-	if len(c.conns) < c.p.cfg.MaxConns {
+	if len(c.conns) < enough {
 		return nil
 	}
 	least := c.conns[0]
@@ -223,8 +223,8 @@ func (c *h2Conns) warm(ctx context.Context) error {
 	if open, _ := c.count(); open > 0 {
 		return nil
 	}
-	_, o, _ := c.join()
-	if o == nil { // one was opened meanwhile
+	cc, o, _ := c.join(1)
+	if cc != nil { // it was opened meanwhile
 		return nil
 	}
 	return c.await(ctx, time.Time{}, o)

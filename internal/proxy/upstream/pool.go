@@ -30,7 +30,7 @@ type Pool struct {
 	cfg Config
 	h2  *h2Conns // nil for HTTP/1.1
 
-	warming sync.Mutex // one Warm at a time
+	warming sync.Mutex // one Warm at a time over HTTP/1.1
 	answers atomic.Uint64
 
 	mu       sync.Mutex // guards the fields below; held for a few instructions only
@@ -123,13 +123,14 @@ func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x Exchange) (Result
 }
 
 // Warm makes sure that at least one connection is open. Like a request, it waits for one
-// if there is none or if the other side has closed all idle ones.
+// if there is none or if the other side has closed all idle ones. Callers at the same time
+// share one connection, and one that gives up does not end the attempt of the others.
 func (p *Pool) Warm(ctx context.Context) error {
-	p.warming.Lock()
-	defer p.warming.Unlock()
 	if p.h2 != nil {
 		return p.h2.warm(ctx)
 	}
+	p.warming.Lock()
+	defer p.warming.Unlock()
 	if !p.enter(nil) {
 		return &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
 	}

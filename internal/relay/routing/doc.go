@@ -7,8 +7,8 @@
 // does not concern them. A change of one service recomputes only that service.
 //
 //	advertise.View ─► Router.Run: plan ─┬─► range  ─► balancer     (affine)
-//	  changes of 100 ms     with who    │      └─ links: affinity/peering decides
-//	  at one time         just vanished │         what to open and when to close
+//	  at most every         with who    │      └─ links: affinity/peering decides
+//	  100 ms              just vanished │         what to open and when to close
 //	                                    └─► relays ─► sticky pool  (forwarding)
 //	                                           └─ relayConns: one for each relay,
 //	                                              held by the pools that chose it

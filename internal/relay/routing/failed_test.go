@@ -64,12 +64,12 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 		requests[target.Node] = waiting(t, target.Pool)
 		<-asked
 	}
-	relay, err := r.forwarding.conns.hold(relayKey(hangs().Listener.Addr().String(), upstream.HTTP1, "relay"))
-	if err != nil {
+	relay := &Hop{Target: &Target{key: relayKey(hangs().Listener.Addr().String(), upstream.HTTP1, "relay")}}
+	if err := r.forwarding.conns.hold(relay); err != nil {
 		t.Fatal(err)
 	}
-	defer relay.pool.Close()
-	requests["relay"] = waiting(t, relay.pool)
+	defer relay.Target.Pool.Close()
+	requests["relay"] = waiting(t, relay.Target.Pool)
 	<-asked
 
 	members := []membership.Member{{ID: "fails"}, {ID: "fails-too"}, {ID: "leaves"}, {ID: "r1"}, {ID: "relay"}, {ID: "stays"}}

@@ -159,101 +159,97 @@ func (r *Router) forwardingTried() bool {
 
 // Hop is the hold of one service's pool on the connections to a relay.
 type Hop struct {
-	// Target is the relay.
+	// Target is the relay. Its pools own the connections.
 	Target *Target
 
-	conns *relayConn
-	lost  func(error)
+	of   *relayConns
+	lost func(error)
 }
 
 // Close releases the hold. The pool calls it when no request of the service is in flight
 // on it any more; the last hold closes the connections.
 func (h *Hop) Close() error {
-	h.conns.of.release(h.conns, h)
+	h.of.release(h)
 	return nil
 }
 
 // Failed is called when a request to the relay has failed. If no connection is left, all
 // holders are notified, so that their requests need not fail as well.
 func (h *Hop) Failed(err error) {
-	if h.conns.pool.Stats().Open == 0 {
-		h.conns.of.lose(h.conns, err)
+	if h.Target.Pool.Stats().Open == 0 {
+		h.of.lose(h.Target.key, err)
 	}
 }
 
-// relayConns owns the connections to relays. All methods may be called from any goroutine;
-// none starts a goroutine.
+// relayConns counts the holds of services on the connections to relays. All methods may be
+// called from any goroutine; none starts a goroutine.
 type relayConns struct {
 	open func(poolKey) (*upstream.Pool, error)
 
-	mu    sync.Mutex // guards the fields below and those of relayConn; never held during calls of others
+	mu    sync.Mutex // guards the fields below; never held during calls of others
 	byKey map[poolKey]*relayConn
 }
 
-// relayConn holds the connections to one relay.
+// relayConn is the connections to one relay.
 type relayConn struct {
-	of             *relayConns
-	key            poolKey
 	pool, upgrades *upstream.Pool
-	holds          int               // hops, including those that are connecting
-	hops           map[*Hop]struct{} // connected
-	attempt        *attempt          // to connect, nil if none is running
-}
-
-// attempt is one attempt to connect, which all that need the connection wait for.
-type attempt struct {
-	done chan struct{}
-	err  error
+	hops           map[*Hop]bool // the holds; true if the hop is connected
 }
 
 func newRelayConns(open func(poolKey) (*upstream.Pool, error)) *relayConns {
 	return &relayConns{open: open, byKey: map[poolKey]*relayConn{}}
 }
 
-// connect is the function with which pools open connections.
+// connect is the function with which pools open connections. Connections for upgrades are
+// opened when they are needed.
 func (r *relayConns) connect(ctx context.Context, relay pool.Peer, lost func(error)) (*Hop, error) {
-	c, err := r.hold(relayKey(relay.Address, upstream.H2C, relay.ID))
-	if err != nil {
+	key := relayKey(relay.Address, upstream.H2C, relay.ID)
+	h := &Hop{of: r, lost: lost, Target: &Target{ID: relay.ID + "." + relay.Instance, Node: relay.ID, Address: relay.Address, Weight: 1, key: key}}
+	if err := r.hold(h); err != nil {
 		return nil, err
 	}
-	h := &Hop{conns: c, lost: lost, Target: &Target{
-		ID: relay.ID + "." + relay.Instance, Node: relay.ID, Address: relay.Address, Weight: 1, Pool: c.pool, Upgrades: c.upgrades, key: c.key,
-	}}
-	if err := c.connect(ctx); err != nil {
-		r.release(c, h)
+	if err := h.Target.Pool.Warm(ctx); err != nil {
+		r.release(h)
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.hops[h] = struct{}{}
+	r.byKey[key].hops[h] = true
 	return h, nil
 }
 
-func (r *relayConns) hold(key poolKey) (*relayConn, error) {
+// hold gives a hop the pools of its relay.
+func (r *relayConns) hold(h *Hop) error {
+	key := h.Target.key
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.byKey[key]
 	if c == nil {
-		c = &relayConn{of: r, key: key, hops: map[*Hop]struct{}{}}
-		var err, upgradesErr error
-		c.pool, err = r.open(key)
-		c.upgrades, upgradesErr = r.open(key.forUpgrades())
-		if err := errors.Join(err, upgradesErr); err != nil {
-			return nil, err
+		connections, err := r.open(key)
+		if err != nil {
+			return err
 		}
+		upgrades, err := r.open(key.forUpgrades())
+		if err != nil {
+			connections.Close()
+			return err
+		}
+		c = &relayConn{connections, upgrades, map[*Hop]bool{}}
 		r.byKey[key] = c
 	}
-	c.holds++
-	return c, nil
+	c.hops[h] = false
+	h.Target.Pool, h.Target.Upgrades = c.pool, c.upgrades
+	return nil
 }
 
-func (r *relayConns) release(c *relayConn, h *Hop) {
+func (r *relayConns) release(h *Hop) {
+	key := h.Target.key
 	r.mu.Lock()
+	c := r.byKey[key]
 	delete(c.hops, h)
-	c.holds--
-	last := c.holds == 0
+	last := len(c.hops) == 0
 	if last {
-		delete(r.byKey, c.key)
+		delete(r.byKey, key)
 	}
 	r.mu.Unlock()
 	if last {
@@ -284,41 +280,31 @@ func (r *relayConns) all() (pools []*upstream.Pool) {
 	return pools
 }
 
-// connect makes sure that a connection is open. Connections for upgrades are opened when
-// they are needed.
-func (c *relayConn) connect(ctx context.Context) error {
-	for {
-		c.of.mu.Lock()
-		a := c.attempt
-		if a == nil {
-			a = &attempt{done: make(chan struct{})}
-			c.attempt = a
-			c.of.mu.Unlock()
-			a.err = c.pool.Warm(ctx)
-			c.of.mu.Lock()
-			c.attempt = nil
-			c.of.mu.Unlock()
-			close(a.done)
-			return a.err
-		}
-		c.of.mu.Unlock()
-		select {
-		case <-a.done:
-			if !errors.Is(a.err, context.Canceled) { // the caller of that attempt was cancelled, this one was not
-				return a.err
+// connected lists the relays with a hop that is connected.
+func (r *relayConns) connected() map[poolKey]*upstream.Pool {
+	out := map[poolKey]*upstream.Pool{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, c := range r.byKey {
+		for _, connected := range c.hops {
+			if connected {
+				out[key] = c.pool
 			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
 	}
+	return out
 }
 
-// lose reports to all holders of the connections that none is open.
-func (r *relayConns) lose(c *relayConn, err error) {
+// lose reports to all connected holders that no connection to their relay is open.
+func (r *relayConns) lose(key poolKey, err error) {
+	var hops []*Hop
 	r.mu.Lock()
-	hops := make([]*Hop, 0, len(c.hops))
-	for h := range c.hops {
-		hops = append(hops, h)
+	if c := r.byKey[key]; c != nil {
+		for h, connected := range c.hops {
+			if connected {
+				hops = append(hops, h)
+			}
+		}
 	}
 	r.mu.Unlock()
 	for _, h := range hops {
@@ -330,17 +316,9 @@ var errNoneOpen = errors.New("no connection is open any more")
 
 // audit finds the relays whose last connection ended without a request on it.
 func (r *relayConns) audit() {
-	r.mu.Lock()
-	var all []*relayConn
-	for _, c := range r.byKey {
-		if len(c.hops) > 0 {
-			all = append(all, c)
-		}
-	}
-	r.mu.Unlock()
-	for _, c := range all {
-		if c.pool.Stats().Open == 0 {
-			r.lose(c, errNoneOpen)
+	for key, connections := range r.connected() {
+		if connections.Stats().Open == 0 {
+			r.lose(key, errNoneOpen)
 		}
 	}
 }
@@ -349,15 +327,5 @@ func (r *relayConns) audit() {
 func (r *relayConns) register(reg prometheus.Registerer) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ringway_relay_forward_links", Help: "Relays that this relay is connected to, to forward requests.",
-	}, func() float64 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		n := 0
-		for _, c := range r.byKey {
-			if len(c.hops) > 0 {
-				n++
-			}
-		}
-		return float64(n)
-	}))
+	}, func() float64 { return float64(len(r.connected())) }))
 }

@@ -9,14 +9,15 @@ import (
 	"reflect"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection/pool"
 )
 
-// slowRelay is connections to one relay that are opened when the test says so.
-func slowRelay(t *testing.T) (conns *relayConns, peer pool.Peer, dials *atomic.Int64, dialling chan struct{}, proceed chan struct{}) {
+// listeningRelay returns the address of a relay.
+func listeningRelay(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	var protocols http.Protocols
@@ -24,6 +25,11 @@ func slowRelay(t *testing.T) (conns *relayConns, peer pool.Peer, dials *atomic.I
 	server.Config.Protocols = &protocols
 	server.Start()
 	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+// slowRelay is connections to one relay that are opened when the test says so.
+func slowRelay(address string) (conns *relayConns, peer pool.Peer, dials *atomic.Int64, dialling chan struct{}, proceed chan struct{}) {
 	dials, dialling, proceed = &atomic.Int64{}, make(chan struct{}, 8), make(chan struct{})
 	conns = newRelayConns(func(key poolKey) (*upstream.Pool, error) {
 		return upstream.NewPool(upstream.Config{Address: key.address, Protocol: key.protocol, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -37,7 +43,7 @@ func slowRelay(t *testing.T) (conns *relayConns, peer pool.Peer, dials *atomic.I
 			}
 		}})
 	})
-	return conns, pool.Peer{ID: "r1", Address: server.Listener.Addr().String(), Instance: "7"}, dials, dialling, proceed
+	return conns, pool.Peer{ID: "r1", Address: address, Instance: "7"}, dials, dialling, proceed
 }
 
 type connection struct {
@@ -55,7 +61,7 @@ func (r *relayConns) inBackground(ctx context.Context, peer pool.Peer) chan conn
 }
 
 func TestServicesThatConnectToARelayAtOnceShareOneConnectionAndTheLastClosesIt(t *testing.T) {
-	conns, peer, dials, dialling, proceed := slowRelay(t)
+	conns, peer, dials, dialling, proceed := slowRelay(listeningRelay(t))
 	a := conns.inBackground(t.Context(), peer)
 	<-dialling
 	b := conns.inBackground(t.Context(), peer)
@@ -82,24 +88,27 @@ func TestServicesThatConnectToARelayAtOnceShareOneConnectionAndTheLastClosesIt(t
 }
 
 func TestAServiceThatGivesUpDoesNotCostAnotherTheConnection(t *testing.T) {
-	conns, peer, dials, dialling, proceed := slowRelay(t)
-	ctx, giveUp := context.WithCancel(t.Context())
-	a := conns.inBackground(ctx, peer)
-	<-dialling
-	b := conns.inBackground(t.Context(), peer)
-	giveUp()
-	if got := <-a; !errors.Is(got.err, context.Canceled) {
-		t.Errorf("who gave up: %v", got.err)
-	}
-	<-dialling
-	close(proceed)
-	got := <-b
-	if got.err != nil || dials.Load() != 2 {
-		t.Fatalf("the other, after %d dials: %v", dials.Load(), got.err)
-	}
-	if err := got.hop.Close(); err != nil {
-		t.Error(err)
-	}
+	address := listeningRelay(t) // outside of the bubble, which would never be idle with it
+	synctest.Test(t, func(t *testing.T) {
+		conns, peer, dials, dialling, proceed := slowRelay(address)
+		ctx, giveUp := context.WithCancel(t.Context())
+		a := conns.inBackground(ctx, peer)
+		<-dialling
+		b := conns.inBackground(t.Context(), peer)
+		synctest.Wait() // both wait
+		giveUp()
+		if got := <-a; !errors.Is(got.err, context.Canceled) {
+			t.Errorf("who gave up: %v", got.err)
+		}
+		close(proceed)
+		got := <-b
+		if got.err != nil || dials.Load() != 1 {
+			t.Fatalf("the other, after %d dials: %v", dials.Load(), got.err)
+		}
+		if err := got.hop.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestARelayThatFailedInADegradedViewIsForwardedToAndOneThatVanishedIsNot(t *testing.T) {

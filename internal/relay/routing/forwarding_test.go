@@ -206,6 +206,10 @@ func TestTheRelaysOfTheOwnDatacenterArePreferred(t *testing.T) {
 		})
 	}
 	offerAll(t, self, "echo")
+	await(t, "the gate knows all relays", func() bool { // with fewer, far ones get places
+		v := self.catalogue.View()
+		return v.Members() != nil && len(v.Relays()) == 8 && v.Endpoints("echo").Len() == 1
+	})
 	at := func(datacenter string) *rig {
 		return watch(t, self, func(c *routing.Config) {
 			c.Role, c.Datacenter, c.Region = membership.RoleGate, datacenter, "eu"
@@ -326,6 +330,23 @@ func TestAKeyStaysWithItsRelay(t *testing.T) {
 	if len(used) != 3 {
 		t.Errorf("six keys use %v, want all three primaries", used)
 	}
+}
+
+// A relay that was alone is settled. When it joins others, the members are known before the
+// router has routed them.
+func TestARelayIsNotSettledForMembersThatItHasNotRouted(t *testing.T) {
+	c := startCluster(t, 1, 0)
+	r := watch(t, c.relays[0], func(*routing.Config) {})
+	await(t, "settled alone", r.Settled)
+	alone := c.relays[0].Snapshot().Version()
+	if !r.SettledAt(alone) || r.SettledAt(alone+1) {
+		t.Errorf("settled as of snapshot %d: %v, as of the next: %v", alone, r.SettledAt(alone), r.SettledAt(alone+1))
+	}
+	join(t, "r2", membership.RoleRelay, c.relays[0])
+	await(t, "settled with both", func() bool {
+		s := c.relays[0].Snapshot()
+		return len(s.Members()) == 2 && r.SettledAt(s.Version())
+	})
 }
 
 func TestARelayIsNotSettledBeforeItHasTriedTheRelaysThatItForwardsTo(t *testing.T) {

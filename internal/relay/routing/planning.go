@@ -44,8 +44,8 @@ func newPlanning(grace time.Duration) *planning {
 	return &planning{grace: peering.NewGrace(grace, func(w versioned) string { return w.ID })}
 }
 
-// route updates the route of one service.
-func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
+// route updates the route of one service if it may have changed.
+func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed bool, err error) {
 	old, planned := s.Route(), r.plans[s.Name]
 	offered := r.view.Endpoints(s.Name)
 	var kept []*advertise.Endpoint
@@ -55,7 +55,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 	// The catalogue keeps the endpoints of a service that did not change.
 	graceOver := !planned.graceOver.IsZero() && !now.Before(planned.graceOver)
 	if !relaysChanged && !graceOver && old.Plan != nil && old.offered == offered && len(kept) == 0 {
-		return nil
+		return false, nil
 	}
 	endpoints := slices.Collect(offered.All())
 	if len(kept) > 0 {
@@ -95,13 +95,13 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 			IndexSource: r.cfg.Plans.IndexSource, Strategy: r.cfg.Plans.Strategy,
 		}, absent)
 		if err != nil {
-			return err
+			return true, err
 		}
 		next.Plan = plan
 		if i, ok := plan.Index(r.cfg.Self); ok {
 			next.Index = i
 			if next.Range, err = r.targets(plan, i, ready, spec); err != nil {
-				return err
+				return true, err
 			}
 			next.MinEffective = leastEffective(plan, i)
 		} else {
@@ -109,16 +109,16 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) error {
 		}
 	}
 	if err := r.publish(s, next); err != nil {
-		return err
+		return true, err
 	}
 	if err := r.apply(s, spec, origin); err != nil {
-		return err
+		return true, err
 	}
 	r.requestLinks(s.Name, next, ready, now)
 	r.updates.WithLabelValues(routeOK).Inc()
 	r.logOffers(s.Name, old.Endpoints, next.Endpoints)
 	r.logRoute(s.Name, old, next)
-	return nil
+	return true, nil
 }
 
 // ofHighestVersion returns the workers of the highest version that is present.

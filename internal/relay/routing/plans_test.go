@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
@@ -95,17 +96,26 @@ type replay chan *advertise.View
 
 func (r replay) Watch(context.Context) <-chan *advertise.View { return r }
 
-func TestABurstOfChangesCostsOnePlan(t *testing.T) {
-	t.Parallel()
-	self := join(t, "r1", membership.RoleRelay, nil)
-	views := []*advertise.View{}
-	const workers = 8
+// viewsOf returns settled views in which one worker after the other offers echo.
+func viewsOf(t *testing.T, self *member, workers int) (views []*advertise.View) {
+	t.Helper()
 	for i := range workers {
 		id := "w" + string(rune('1'+i))
 		offer(t, join(t, id, membership.RoleWorker, self), advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
-		await(t, id+" in the catalogue", func() bool { return self.catalogue.View().Endpoints("echo").Len() == i+1 })
+		await(t, id+" in the catalogue", func() bool {
+			v := self.catalogue.View()
+			return v.Settled() && v.Endpoints("echo").Len() == i+1
+		})
 		views = append(views, self.catalogue.View())
 	}
+	return views
+}
+
+func TestABurstOfChangesCostsOnePlan(t *testing.T) {
+	t.Parallel()
+	self := join(t, "r1", membership.RoleRelay, nil)
+	const workers = 8
+	views := viewsOf(t, self, workers)
 	follow := func(delay time.Duration) (*rig, replay) {
 		source := make(replay)
 		return watch(t, self, func(c *routing.Config) { c.Catalogue, c.CoalesceDelay = source, delay }), source
@@ -126,6 +136,49 @@ func TestABurstOfChangesCostsOnePlan(t *testing.T) {
 		await(t, "the next worker", func() bool { return len(single.of("echo").Endpoints) == i+1 })
 	}
 	await(t, "a plan for each", func() bool { return single.plans() == workers })
+}
+
+// The members are those of real gossip, outside of the bubble.
+func TestASingleChangeIsRoutedAtOnceAndThoseOf100msTogether(t *testing.T) {
+	t.Parallel()
+	self := join(t, "r1", membership.RoleRelay, nil)
+	views := viewsOf(t, self, 6)
+	synctest.Test(t, func(t *testing.T) {
+		source := make(replay)
+		r := watch(t, self, func(c *routing.Config) { c.Catalogue = source })
+		expect := func(what string, workers, plans int) {
+			t.Helper()
+			synctest.Wait()
+			if got := len(r.of("echo").Endpoints); got != workers || r.plans() != plans {
+				t.Errorf("%s: %d workers after %d plans, want %d after %d", what, got, r.plans(), workers, plans)
+			}
+		}
+		source <- views[0]
+		expect("the first view, of which more may come", 0, 0)
+		time.Sleep(time.Second)
+		expect("a second later", 1, 1)
+		if !r.Settled() {
+			t.Error("not settled")
+		}
+		source <- views[1]
+		expect("a single change", 2, 2)
+		for _, v := range views[2:5] {
+			source <- v
+			time.Sleep(30 * time.Millisecond)
+		}
+		expect("a burst", 2, 2)
+		time.Sleep(9 * time.Millisecond)
+		expect("within 100 ms of the last plan", 2, 2)
+		time.Sleep(time.Millisecond)
+		expect("100 ms after the last plan", 5, 3)
+		time.Sleep(99 * time.Millisecond)
+		source <- views[4]
+		time.Sleep(time.Second)
+		expect("a view that changes no route", 5, 3)
+		source <- views[4]
+		source <- views[5]
+		expect("a change after one that changes no route", 6, 4)
+	})
 }
 
 // r2's router follows what r1 sees, and then r1 sees r2 no more.

@@ -17,6 +17,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
@@ -57,8 +58,10 @@ type Config struct {
 	// Datacenter and Region are the place of this relay: it forwards to near relays.
 	Datacenter, Region string
 
-	// CoalesceDelay is how long changes are collected before a plan. Default 100 ms: a burst
-	// of changes costs one plan, and no change waits long.
+	// CoalesceDelay is the least time between two plans. A change is planned at once if the
+	// last plan is older, so that a single change does not wait; a burst costs one plan for
+	// each interval. Until the router is settled, and so while the first members and offers
+	// arrive, every change waits this long. Default 100 ms.
 	CoalesceDelay time.Duration
 	// AuditInterval is how often the existing connections are compared with the planned
 	// ones. Default 2 s.
@@ -161,8 +164,8 @@ type Router struct {
 	reach   *reach
 
 	services atomic.Pointer[map[string]*Service]
-	settled  atomic.Bool
-	served   atomic.Bool // there has been a service
+	settled  atomic.Uint64 // version of the snapshot for which that holds, 0 if for none
+	served   atomic.Bool   // there has been a service
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
 
@@ -252,11 +255,15 @@ func (r *Router) Services() []*Service {
 // connections was tried once. Before that, this relay would answer with errors where
 // another relay can answer well. Settled becomes false when the view is no longer
 // settled; see [advertise.View.Settled].
-func (r *Router) Settled() bool { return r.settled.Load() }
+func (r *Router) Settled() bool { return r.settled.Load() > 0 }
+
+// SettledAt is Settled for a view with this version of the members or a newer one. The
+// routed view may be older than what the membership knows.
+func (r *Router) SettledAt(version uint64) bool { return r.settled.Load() >= max(version, 1) }
 
 // Informed reports whether a service that is not found is really offered by no worker. A
 // relay that is not settled, or has never had any service, does not know this.
-func (r *Router) Informed() bool { return r.served.Load() && r.settled.Load() }
+func (r *Router) Informed() bool { return r.served.Load() && r.Settled() }
 
 // Link returns the state of the connection to an endpoint, while Run runs.
 func (r *Router) Link(ctx context.Context, e *advertise.Endpoint) (peering.State, error) {
@@ -290,8 +297,18 @@ func (r *Router) Run(ctx context.Context) error {
 	defer probes.Stop()
 	defer refresh.Stop()
 	defer audit.Stop()
-	// Nil channels never fire.
-	var coalesced, due, graceOver <-chan time.Time
+	pacer, changed := latest.NewPacer(r.cfg.CoalesceDelay), false
+	var due, graceOver <-chan time.Time // nil channels never fire
+	plan := func() {
+		planned, next := r.update()
+		if planned { // a view without effect, such as that of a member without offers, delays no other
+			pacer.Begin()
+		}
+		if r.Settled() {
+			r.settled.Store(r.snapshot.Version())
+		}
+		changed, graceOver = false, timerAt(next)
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -305,17 +322,15 @@ func (r *Router) Run(ctx context.Context) error {
 			}
 			r.view, r.snapshot = v, v.Members()
 			if !v.Settled() {
-				r.settled.Store(false)
+				r.settled.Store(0)
 			}
-			if coalesced == nil {
-				coalesced = time.After(r.cfg.CoalesceDelay)
+			if !changed && !r.Settled() {
+				pacer.Begin() // plans of parts would open connections that the whole does not need
 			}
-			continue
-		case <-coalesced:
-			coalesced = nil
-			graceOver = timerAt(r.update())
+			changed = true
+		case <-pacer.C:
 		case <-graceOver:
-			graceOver = timerAt(r.update())
+			plan()
 		case o := <-r.links.ended:
 			r.links.finish(o, time.Now())
 		case <-due:
@@ -334,7 +349,7 @@ func (r *Router) Run(ctx context.Context) error {
 			for _, s := range *r.services.Load() {
 				s.Refresh(now)
 			}
-			if coalesced == nil {
+			if !changed {
 				r.noteSettled()
 			}
 			r.links.count()
@@ -344,6 +359,9 @@ func (r *Router) Run(ctx context.Context) error {
 				}
 			}
 			continue
+		}
+		if changed && pacer.May() {
+			plan()
 		}
 		due = timerAt(r.links.act(ctx, time.Now()))
 	}
@@ -360,14 +378,14 @@ func timerAt(at time.Time) <-chan time.Time {
 func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.cfg.Epoch)) }
 
 func (r *Router) noteSettled() {
-	if !r.settled.Load() && r.view != nil && r.view.Settled() && r.links.table.Tried() && r.forwardingTried() {
-		r.settled.Store(true)
+	if !r.Settled() && r.view != nil && r.view.Settled() && r.links.table.Tried() && r.forwardingTried() {
+		r.settled.Store(r.snapshot.Version())
 	}
 }
 
-// update recomputes what changed and publishes it. It returns when the next vanished
-// member loses its place, zero if there is none.
-func (r *Router) update() (next time.Time) {
+// update recomputes what changed and publishes it. It returns whether there was any change,
+// and when the next vanished member loses its place, zero if there is none.
+func (r *Router) update() (planned bool, next time.Time) {
 	now := time.Now()
 	dead := r.failedPools()
 	relaysChanged := r.updateFleet(now)
@@ -390,7 +408,9 @@ func (r *Router) update() (next time.Time) {
 			r.plans[name] = newPlanning(r.cfg.Links.Grace)
 		}
 		services[name] = s
-		if err := r.route(s, relaysChanged, now); err != nil {
+		computed, err := r.route(s, relaysChanged, now)
+		planned = planned || computed
+		if err != nil {
 			// The last good route stays: stale endpoints are better than none.
 			r.updates.WithLabelValues(routeFailed).Inc()
 			r.cfg.Logger.Error("cannot plan a service; its last route stays", "service", name, "err", err)
@@ -412,7 +432,8 @@ func (r *Router) update() (next time.Time) {
 			r.plans[name].end()
 			delete(r.plans, name)
 			r.links.table.Want(name, nil, nil, now)
+			planned = true
 		}
 	}
-	return next
+	return planned, next
 }

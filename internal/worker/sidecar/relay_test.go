@@ -57,7 +57,7 @@ func (f *fleet) relay(id string, plain bool) *front {
 	s := relay.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", id, f.seeds
 	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
-	s.ExposeRouteHeaders = true
+	s.Requests.ExposeRouteHeaders = true
 	s.Plans.RelaysPerService = 1 // with two, one forwards
 	s.AllowClearText = []string{"direct"}
 	r := &front{registry: prometheus.NewRegistry(), log: &logBuffer{}}

@@ -38,7 +38,7 @@ func startNameServer(t *testing.T) *nameServer {
 	return s
 }
 
-func (s *nameServer) set(mode string, hosts []netip.Addr) {
+func (s *nameServer) Set(mode string, hosts []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mode, s.hosts = mode, hosts
@@ -68,25 +68,11 @@ func (s *nameServer) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 	_ = w.WriteMsg(m) // a lost answer is the client's to bear
 }
 
-// through makes a node look for the others by name.
-func (s *nameServer) through(cfg *Config) (err error) {
+// Through makes a node look for the others by name.
+func (s *nameServer) Through(cfg *Config) (err error) {
 	cfg.Seeds = []string{"dns+" + gossipName}
 	cfg.Resolver, err = discovery.NewResolver(discovery.ResolverConfig{
 		Servers: []string{s.addr}, Timeout: silence, Logger: cfg.Logger,
 	})
 	return err
-}
-
-func makeNames(m []string) (step, error) {
-	return func(c *cluster) error {
-		addrs, err := names(m[0]).addrs(c)
-		if err == nil {
-			c.names.set("", addrs)
-		}
-		return err
-	}, nil
-}
-
-func makeNoNames(m []string) (step, error) {
-	return func(c *cluster) error { c.names.set(m[0], nil); return nil }, nil
 }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package advertise
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package peering_test
-
-const raceEnabled = false

@@ -1,0 +1,6 @@
+//go:build race
+
+package history
+
+// Raced says that the race detector runs, which costs five times as much.
+const Raced = true

@@ -1,0 +1,46 @@
+package membership
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// What the histories of package membership_test do that no configuration allows.
+
+var (
+	TestKey         = testKey
+	ClaimsOf        = claimsOf
+	StartNameServer = startNameServer
+)
+
+type NameServer = nameServer
+
+// SetClock gives a node the clock of another machine.
+func (c *Config) SetClock(now func() time.Time) { c.clock = now }
+
+// Borrow makes a node show a certificate that New would refuse, as another build might.
+func (n *Node) Borrow(source *identity.Source) {
+	n.cfg.Identity, n.transport.identity = source, source
+	n.secure()
+	_ = n.describe() // it fitted before
+}
+
+// LieAbout makes a node gossip what its certificate denies.
+func (n *Node) LieAbout(what string) error {
+	return gossipAs(n, func(m *metadata) {
+		switch what {
+		case "role":
+			m.Role = string(RoleRelay)
+		case "datacenter":
+			m.Datacenter = "elsewhere"
+		}
+	})
+}
+
+// Refusals counts the peers that came and were refused.
+func (n *Node) Refusals(reason string) float64 {
+	return testutil.ToFloat64(n.metrics.refusals.WithLabelValues(inbound, reason))
+}
