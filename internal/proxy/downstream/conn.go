@@ -39,6 +39,7 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); ret
 type conn struct {
 	server *Server
 	nc     net.Conn
+	below  net.Conn     // the same without TLS; closed by others, because it sends no alert, which a client could delay
 	tcp    *net.TCPConn // nil with TLS
 	tls    *tls.ConnectionState
 	remote string
@@ -73,18 +74,11 @@ type conn struct {
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{server: s, nc: nc, header: make(http.Header, 16), first: true}
 	c.since.Store(int64(time.Since(s.epoch)))
-	inner := nc
-	for {
-		w, ok := inner.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		inner = w.NetConn()
-	}
+	c.below = http1.Socket(nc)
 	if _, secured := nc.(*tls.Conn); !secured {
-		c.tcp, _ = inner.(*net.TCPConn)
+		c.tcp, _ = c.below.(*net.TCPConn)
 	}
-	c.socket.init(inner, func() []byte { c.takeBuffer(); return c.in }, c.dropBuffer)
+	c.socket.init(c.below, func() []byte { c.takeBuffer(); return c.in }, c.dropBuffer)
 	if addr := nc.RemoteAddr(); addr != nil {
 		c.remote = addr.String()
 	}

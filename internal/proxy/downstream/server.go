@@ -233,7 +233,7 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	for _, c := range s.conns {
-		_ = c.nc.Close() // its goroutine ends with it
+		_ = c.below.Close() // its goroutine ends with it
 	}
 	s.mu.Unlock()
 	return err

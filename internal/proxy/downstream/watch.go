@@ -65,7 +65,7 @@ func (c *conn) check(now int64) bool {
 		return same && c.whole.Load()
 	}
 	if limit > 0 && now-c.since.Load() > int64(limit) && c.phase.CompareAndSwap(current, phaseClosing) {
-		_ = c.nc.Close() // its goroutine ends with it
+		_ = c.below.Close() // its goroutine ends with it
 	}
 	return false
 }
@@ -85,7 +85,7 @@ func (s *Server) closeIdle() int {
 		}
 		// A request that has arrived is answered.
 		if c.socket.look() != arrived && c.phase.CompareAndSwap(current, phaseClosing) {
-			_ = c.nc.Close()
+			_ = c.below.Close()
 		}
 	}
 	return len(s.conns)
