@@ -200,7 +200,7 @@ func TestARelayAnswersAsTheAPIPageSays(t *testing.T) {
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	ask := func(method, path string) int {
 		t.Helper()
-		// What answers for ever is asked for its head only.
+		// A path whose answer does not end is asked for its head only.
 		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		req, err := http.NewRequestWithContext(bounded, method, "http://"+f.Relay("relay-1").AdminAddr()+path, nil)

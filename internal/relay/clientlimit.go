@@ -81,7 +81,7 @@ type waiting struct {
 
 // clientConn is a connection of a client.
 type clientConn struct {
-	*countingConn
+	net.Conn
 	of *clientListener
 	// since is when the connection began to wait for a request, after of.epoch. For a new
 	// connection it is later by its additional time. It is busy while a request is in
@@ -137,9 +137,9 @@ func (l *clientListener) Accept() (net.Conn, error) {
 		}
 		return nil, err
 	}
-	c := &clientConn{countingConn: conn.(*countingConn), of: l}
+	c := &clientConn{Conn: conn, of: l}
 	if !l.admit(c) {
-		_ = c.countingConn.Close()
+		_ = conn.Close()
 		return nil, net.ErrClosed
 	}
 	return c, nil
@@ -239,9 +239,20 @@ func (l *clientListener) placeFreed() {
 	}
 }
 
+// NetConn returns the connection below.
+func (c *clientConn) NetConn() net.Conn { return c.Conn }
+
+// CloseWrite is needed by tunnels, which end one direction at a time.
+func (c *clientConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
 // Close also releases the place.
 func (c *clientConn) Close() error {
-	err := c.countingConn.Close()
+	err := c.Conn.Close()
 	if c.gone.CompareAndSwap(false, true) {
 		c.of.mu.Lock()
 		delete(c.of.open, c)

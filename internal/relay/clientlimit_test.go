@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -231,7 +232,7 @@ func TestAcceptingWithoutDescriptorsIsCountedAndDoesNotSpin(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		l := newClientListener(&noFiles{left: 10}, newConnMetrics(registry), registry)
 		began := time.Now()
-		if err := newServer(nil, slog.New(slog.DiscardHandler)).Serve(l); !errors.Is(err, net.ErrClosed) {
+		if err := downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler)}).Serve(l); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
 		if took := time.Since(began); took < 3*time.Second { // 5 ms, doubled to a second at most

@@ -19,6 +19,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/proxy/downstream"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
@@ -35,18 +37,45 @@ const (
 	maxStreams = 1000
 )
 
-// newServer returns a server for HTTP/1.1 and clear-text HTTP/2 on one port.
-func newServer(handler http.Handler, logger *slog.Logger) *http.Server {
+// serveClients makes the server of HTTP/1.1 and HTTP/2 on the socket.
+func (l *listener) serveClients(cfg *Config, m *connMetrics, handler http.Handler, note func(net.Conn, http.ConnState)) {
+	l.server = downstream.New(downstream.Config{
+		Handler: handler, HeadTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHead: maxHeader,
+		// A client that reads nothing of a whole connection does not even receive the end of a
+		// stream.
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: upstream.BehindRelay(cfg.ProgressTimeout)},
+		ConnState: note,
+		Malformed: m.dropped.WithLabelValues(l.name, "malformed").Inc, Incomplete: m.dropped.WithLabelValues(l.name, "incomplete").Inc,
+		Logger: cfg.Logger,
+	})
+}
+
+// serveOperators makes the server of the admin API.
+func (l *listener) serveOperators(cfg *Config, handler *http.ServeMux) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	return &http.Server{
-		Handler: handler, Protocols: protocols,
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+	server := &http.Server{
+		Protocols: protocols, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ErrorLog: log.New(debugWriter{logger}, "", 0),
+		ErrorLog: log.New(debugWriter{cfg.Logger}, "", 0),
 	}
+	l.server = server
+	source := cfg.Membership.Identity
+	if err := cfg.Admin.Serve(server, handler, node.AccessConfig{Identity: source, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+		return err
+	}
+	if server.TLSConfig != nil {
+		l.socket = source.Listener(l.socket)
+		l.server = serverTLS{server}
+	}
+	return nil
 }
+
+// serverTLS is a server that begins TLS itself.
+type serverTLS struct{ *http.Server }
+
+func (s serverTLS) Serve(l net.Listener) error { return s.ServeTLS(l, "", "") }
 
 // secure requires mutual TLS on the peer listener: only relays and gates of this cluster
 // can connect, and no longer than their certificate is valid.
@@ -58,9 +87,6 @@ func (l *listener) secure(source *identity.Source, m *connMetrics, logger *slog.
 		Allowed: "relays and gates of this cluster and environment",
 		Refused: m.refused, Logger: logger,
 	})
-	l.server.Protocols = new(http.Protocols)
-	l.server.Protocols.SetHTTP1(true)
-	l.server.Protocols.SetHTTP2(true)
 }
 
 // serve answers on the socket until the server is closed.
@@ -70,9 +96,6 @@ func (l *listener) serve() error {
 		defer admitting.Wait()
 		admitting.Go(l.admission.Run)
 		return l.server.Serve(l.admission)
-	}
-	if l.server.TLSConfig != nil {
-		return l.server.ServeTLS(l.socket, "", "")
 	}
 	return l.server.Serve(l.socket)
 }
@@ -85,18 +108,24 @@ func (w debugWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// listen binds addr and counts its connections that are not HTTP.
-func listen(name, addr string, m *connMetrics) (net.Listener, error) {
+// listen binds addr.
+func listen(name, addr string) (net.Listener, error) {
 	ln, err := node.Listen(addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s on %s: %w", name, addr, err)
 	}
-	return m.counting(name, ln), nil
+	return ln, nil
 }
 
-// counting returns a listener that counts connections that are not HTTP.
-func (m *connMetrics) counting(name string, ln net.Listener) countingListener {
-	return countingListener{ln, m.accepted.WithLabelValues(name), m.dropped.WithLabelValues(name, "malformed"), m.dropped.WithLabelValues(name, "incomplete")}
+// counting returns a listener that counts its connections.
+func (m *connMetrics) counting(name string, ln net.Listener) net.Listener {
+	return countingListener{ln, m.accepted.WithLabelValues(name)}
+}
+
+// countingDropped returns a listener that counts its connections, and those that are not
+// HTTP, for a server of net/http.
+func (m *connMetrics) countingDropped(name string, ln net.Listener) net.Listener {
+	return droppedListener{m.counting(name, ln), m.dropped.WithLabelValues(name, "malformed"), m.dropped.WithLabelValues(name, "incomplete")}
 }
 
 type connMetrics struct {
@@ -125,15 +154,27 @@ func newConnMetrics(reg prometheus.Registerer) *connMetrics {
 
 type countingListener struct {
 	net.Listener
-	accepted, malformed, incomplete prometheus.Counter
+	accepted prometheus.Counter
 }
 
 func (l countingListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted.Inc()
+	}
+	return conn, err
+}
+
+type droppedListener struct {
+	net.Listener
+	malformed, incomplete prometheus.Counter
+}
+
+func (l droppedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	l.accepted.Inc()
 	return &countingConn{Conn: conn, malformed: l.malformed, incomplete: l.incomplete}, nil
 }
 
@@ -165,14 +206,6 @@ func (c *countingConn) Write(b []byte) (int, error) {
 		c.malformed.Inc()
 	}
 	return c.Conn.Write(b)
-}
-
-// CloseWrite is needed by tunnels, which end one direction at a time.
-func (c *countingConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return c.Close()
 }
 
 func (c *countingConn) Close() error {

@@ -57,11 +57,18 @@ type Relay struct {
 	checking      chan struct{} // holds one value while a check runs
 }
 
+// server is the part of http.Server that a listener uses.
+type server interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error
+	Close() error
+}
+
 // listener is a bound socket with its server.
 type listener struct {
 	name   string
 	socket net.Listener
-	server *http.Server
+	server server
 	// admission is between socket and server if only members may connect; otherwise nil.
 	admission *identity.Listener
 }
@@ -94,7 +101,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		to         **listener
 		name, addr string
 	}{{&r.peer, "peer", cfg.PeerAddr}, {&r.admin, "admin", cfg.AdminAddr}} {
-		socket, err := listen(l.name, l.addr, conns)
+		socket, err := listen(l.name, l.addr)
 		if err != nil {
 			return nil, err
 		}
@@ -162,23 +169,15 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	r.ingressFront.closing = func() bool { return r.stopping.Load() || r.drain.on() }
 	r.tune(cfg.Requests)
-	r.ingress.server = newServer(&r.ingressFront, cfg.Logger)
-	r.ingress.server.ConnState = r.clients.note
-	r.peer.server = newServer(r.withFacts(withSharedKey(r.keeper, &r.peerFront)), cfg.Logger)
+	r.ingress.serveClients(&cfg, conns, &r.ingressFront, r.clients.note)
+	r.peer.socket = conns.counting("peer", r.peer.socket)
+	r.peer.serveClients(&cfg, conns, r.withFacts(withSharedKey(r.keeper, &r.peerFront)), nil)
 	if cfg.Membership.Identity != nil {
 		r.peer.secure(cfg.Membership.Identity, conns, cfg.Logger)
 	}
-	for _, server := range []*http.Server{r.ingress.server, r.peer.server} {
-		// A client that reads nothing of a whole connection does not even receive the end of a
-		// stream.
-		server.HTTP2.WriteByteTimeout = upstream.BehindRelay(cfg.ProgressTimeout)
-	}
-	r.admin.server = newServer(nil, cfg.Logger)
-	if err = cfg.Admin.Serve(r.admin.server, r.adminMux(), node.AccessConfig{Identity: cfg.Membership.Identity, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+	r.admin.socket = conns.countingDropped("admin", r.admin.socket)
+	if err = r.admin.serveOperators(&cfg, r.adminMux()); err != nil {
 		return nil, err
-	}
-	if r.admin.server.TLSConfig != nil {
-		r.admin.socket = cfg.Membership.Identity.Listener(r.admin.socket)
 	}
 	node.RegisterReady(cfg.Registry, r.Reasons)
 	return r, nil

@@ -71,7 +71,7 @@ func (r *reloadable) write(text string) {
 // post asks for a reload as an operator does.
 func (r *reloadable) post() (int, string) {
 	w := httptest.NewRecorder()
-	r.admin.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost/api/v1/reload", nil))
+	r.admin.server.(*http.Server).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost/api/v1/reload", nil))
 	return w.Code, w.Body.String()
 }
 
@@ -134,7 +134,7 @@ func TestAReloadChangesWhatRequestsMeetAndKeepsTheRest(t *testing.T) {
 	r := newReloadable(t)
 	ask := func() string {
 		w := httptest.NewRecorder()
-		r.ingress.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://shop.example/", nil))
+		r.ingressFront.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://shop.example/", nil))
 		return w.Body.String()
 	}
 	if text := ask(); !strings.Contains(text, "bad_request") {
@@ -189,7 +189,7 @@ func TestASecretThatChangesIsNamedAndNeverShown(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	r.admin.server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/api/v1/config", nil))
+	r.admin.server.(*http.Server).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/api/v1/config", nil))
 	if strings.Contains(w.Body.String()+r.log.String(), "correct-horse") || !strings.Contains(w.Body.String(), `"name": "shared-key"`) {
 		t.Errorf("%s\n%s", w.Body, r.log)
 	}

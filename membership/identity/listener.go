@@ -221,6 +221,9 @@ type Stranger struct {
 	reason string // why it was closed; guarded by all.mu
 }
 
+// NetConn returns the connection.
+func (s *Stranger) NetConn() net.Conn { return s.Conn }
+
 // NewStrangers returns an empty set.
 func NewStrangers(cfg StrangersConfig) *Strangers {
 	cfg.Limit = cmp.Or(cfg.Limit, 3*time.Second)

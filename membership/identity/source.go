@@ -360,6 +360,9 @@ type watched struct {
 	judged    standing // guarded by Source.reload
 }
 
+// NetConn returns the connection below, so that its socket can be checked.
+func (w *watched) NetConn() net.Conn { return w.Conn }
+
 // registry holds the open connections whose peers have shown a certificate. The listeners
 // and pools of the process limit its size.
 type registry struct {

@@ -2,11 +2,14 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/ringway/ringway/internal/proxy/http1"
 )
 
 // conn is one HTTP/1.1 connection to the endpoint. The pool owns it while it is idle, one
@@ -29,12 +32,8 @@ type conn struct {
 
 func newConn(nc net.Conn) *conn {
 	c := &conn{Conn: nc}
-	raw := nc
-	if t, ok := nc.(interface{ NetConn() net.Conn }); ok { // *tls.Conn
-		raw = t.NetConn()
-		c.probe.wrapped = true
-	}
-	if s, ok := raw.(syscall.Conn); ok {
+	_, c.probe.wrapped = nc.(*tls.Conn)
+	if s, ok := http1.Socket(nc).(syscall.Conn); ok {
 		if rc, err := s.SyscallConn(); err == nil {
 			c.probe.init(rc)
 		}

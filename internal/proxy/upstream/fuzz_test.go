@@ -11,21 +11,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/proxy/http1"
 	"github.com/ringway/ringway/internal/wire"
 )
 
 // readAll runs the framing over input that arrives in pieces of step bytes.
-func readAll(d *framing, input []byte, step int) (body []byte, rest int, err error) {
+func readAll(d *http1.Body, input []byte, step int) (body []byte, rest int, err error) {
 	from, to := 0, 0
 	for {
-		data, used, err := d.next(input[from:to])
+		data, used, err := d.Next(input[from:to])
 		from += used
 		switch err {
 		case nil:
 			body = append(body, data...)
-		case errNeedMore:
+		case http1.ErrNeedMore:
 			if to == len(input) {
-				if d.kind == bodyToClose {
+				if d.Kind() == http1.ToClose {
 					return body, 0, nil
 				}
 				return body, 0, io.ErrUnexpectedEOF
@@ -62,7 +63,7 @@ func FuzzResponse(f *testing.F) {
 		if head {
 			method = "HEAD"
 		}
-		n, _, err := headEnd(input, 0)
+		n, _, err := http1.HeadEnd(input, 0)
 		if err != nil || n == 0 {
 			return // refused, or waits for more
 		}
@@ -79,9 +80,11 @@ func FuzzResponse(f *testing.F) {
 		}
 		compareFields(t, &h, input[:n], theirs)
 
-		d := framing{maxTrailer: 64 << 10, kind: kindOf(h, method), remaining: max(h.contentLength, 0)}
+		d := http1.Body{MaxTrailer: 64 << 10}
+		h.begin(&d, method)
 		body, _, err := readAll(&d, input[n:], 7)
-		if again, _, errAgain := readAll(&framing{maxTrailer: 64 << 10, kind: kindOf(h, method), remaining: max(h.contentLength, 0)}, input[n:], 1<<20); !bytes.Equal(body, again) || (err == nil) != (errAgain == nil) {
+		h.begin(&d, method)
+		if again, _, errAgain := readAll(&d, input[n:], 1<<20); !bytes.Equal(body, again) || (err == nil) != (errAgain == nil) {
 			t.Fatalf("the pieces matter: %q %v, at once %q %v", body, err, again, errAgain)
 		}
 		want, theirErr := io.ReadAll(theirs.Body)
@@ -94,23 +97,11 @@ func FuzzResponse(f *testing.F) {
 	})
 }
 
-func kindOf(h responseHead, method string) bodyKind {
-	switch {
-	case bodyless(method, h.status):
-		return bodyNone
-	case h.chunked:
-		return bodyChunked
-	case h.contentLength != noLength:
-		return bodyLength
-	}
-	return bodyToClose
-}
-
 func compareFields(t *testing.T, h *responseHead, buf []byte, theirs *http.Response) {
 	t.Helper()
 	ours := make(http.Header)
 	for i := range h.fields {
-		h.fields[i].hop = false // net/http keeps them
+		h.fields[i].Hop = false // net/http keeps them
 	}
 	h.fill(ours, buf, &Exchange{Peer: true})
 	for _, hdr := range []http.Header{ours, theirs.Header} {
@@ -121,51 +112,6 @@ func compareFields(t *testing.T, h *responseHead, buf []byte, theirs *http.Respo
 	if len(ours)+len(theirs.Header) > 0 && !reflect.DeepEqual(ours, theirs.Header) {
 		t.Fatalf("fields %q, net/http %q", ours, theirs.Header)
 	}
-}
-
-// FuzzChunks holds the chunked framing against net/http's.
-func FuzzChunks(f *testing.F) {
-	for _, s := range []string{
-		"5\r\nhello\r\n0\r\n\r\n", "5;x\r\nhello\r\n0\r\nA: b\r\n\r\n", "0\r\n\r\n", "1\r\na\r\n1 \r\nb\r\n00\r\n\r\n",
-		"fffffffffffffff\r\n", "5\nhello\r\n", " 5\r\nhello\r\n0\r\n\r\n", "5\r\nhello0\r\n\r\n",
-	} {
-		f.Add([]byte(s), 3)
-	}
-	f.Fuzz(func(t *testing.T, input []byte, step int) {
-		step = min(max(step, 1), 1<<16)
-		var trailers []string
-		d := framing{kind: bodyChunked, maxTrailer: 64 << 10, trailer: func(name, value []byte) {
-			trailers = append(trailers, http.CanonicalHeaderKey(string(name))+"="+string(value))
-		}}
-		body, rest, err := readAll(&d, input, step)
-		if err != nil {
-			return
-		}
-		head := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-		// net/http takes trailers that fit its buffer; this one is as large as our limit.
-		br := bufio.NewReaderSize(io.MultiReader(strings.NewReader(head), bytes.NewReader(input)), 128<<10)
-		resp, err := http.ReadResponse(br, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatalf("accepted what net/http refuses: %v", err)
-		}
-		if !bytes.Equal(body, want) {
-			t.Fatalf("body %q, net/http %q", body, want)
-		}
-		if left, _ := io.ReadAll(br); len(left) != rest {
-			t.Fatalf("left %d bytes, net/http %d", rest, len(left))
-		}
-		count := 0
-		for _, v := range resp.Trailer {
-			count += len(v)
-		}
-		if count != len(trailers) {
-			t.Fatalf("trailers %q, net/http %v", trailers, resp.Trailer)
-		}
-	})
 }
 
 // FuzzRequestHead compares the bytes sent for a request with those received: net/http,
@@ -218,7 +164,7 @@ func FuzzRequestHead(f *testing.F) {
 			t.Fatalf("net/http refuses what is sent: %v\n%q\nfor\n%q", err, message, input)
 		}
 		wantURI := in.RequestURI
-		if !strings.HasPrefix(wantURI, "/") && wantURI != "*" || !all(&isTarget, wantURI) {
+		if !strings.HasPrefix(wantURI, "/") && wantURI != "*" || !http1.ValidTarget(wantURI) {
 			wantURI = in.URL.RequestURI()
 		}
 		if out.Method != in.Method || out.RequestURI != wantURI || out.Host != in.Host {
@@ -284,7 +230,7 @@ func wantedHeader(in *http.Request, upgrade string) http.Header {
 		}
 	}
 	want["X-Forwarded-For"], want["X-Forwarded-Proto"] = []string{strings.Join(client, ", ")}, []string{"http"}
-	if anyHasToken(in.Header["Te"], "trailers") {
+	if http1.AnyHasToken(in.Header["Te"], "trailers") {
 		want["Te"] = []string{"trailers"}
 	}
 	if upgrade != "" {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/internal/proxy/http1"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -40,7 +41,7 @@ type flight struct {
 	from, to int
 	out      []byte
 	head     responseHead
-	body     framing
+	body     http1.Body
 	trailers []wire.Field
 	upgrade  string
 	sender   *sender
@@ -55,7 +56,7 @@ type flight struct {
 
 var flights = sync.Pool{New: func() any {
 	f := &flight{in: make([]byte, readBuffer), out: make([]byte, 0, 4096)}
-	f.body.trailer = f.trailerField // bound once, to avoid an allocation per request
+	f.body.Trailer = f.trailerField // bound once, to avoid an allocation per request
 	return f
 }}
 
@@ -137,7 +138,7 @@ func (f *flight) exchange() *Error {
 		reusable = f.join() && reusable
 	}
 	f.c.used, f.c.resting = true, time.Time{}
-	if reusable && f.body.kind == bodyNone && f.head.declaresBody() {
+	if reusable && bodyless(f.r.Method, f.head.status) && f.head.declaresBody() {
 		f.c.resting = time.Now().Add(restTime)
 	}
 	f.p.release(f.c, reusable)
@@ -342,9 +343,9 @@ func (f *flight) informational(n int) {
 func (f *flight) readHead() (n int, _ *Error) {
 	limit := f.p.cfg.MaxResponseHeaderBytes
 	for next := 0; ; {
-		n, after, err := headEnd(f.in[f.from:f.to], next)
+		n, after, err := http1.HeadEnd(f.in[f.from:f.to], next)
 		if err == nil && (n > limit || n == 0 && f.to-f.from > limit) {
-			err = errHeadTooLarge
+			err = http1.ErrHeadTooLarge
 		}
 		if err == nil && n > 0 {
 			if err = f.head.parse(f.in[f.from : f.from+n]); err == nil {
@@ -410,7 +411,8 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 	if h.status == http.StatusSwitchingProtocols {
 		return false, f.switchProtocols()
 	}
-	f.frame()
+	f.body.MaxTrailer = f.p.cfg.MaxResponseHeaderBytes
+	h.begin(&f.body, f.r.Method)
 	if f.x.Sidecar && h.failed != "" {
 		e := f.fail(StageService, errBroken).fromSidecar(h.failed)
 		f.from += h.size
@@ -433,7 +435,7 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 		header["Content-Type"] = nil // otherwise net/http guesses a type
 	}
 	f.closeUnread()
-	if !f.bodyArrived() { // the deadline was only for the head
+	if !f.body.Arrived(f.to - f.from) { // the deadline was only for the head
 		if err := f.c.setDeadline(time.Time{}); err != nil {
 			return false, f.fail(StageBody, err)
 		}
@@ -456,40 +458,12 @@ func (f *flight) closeUnread() {
 	}
 }
 
-// frame selects the framing of the body (RFC 9112 §6.3).
-func (f *flight) frame() {
-	h, b := &f.head, &f.body
-	b.state, b.remaining, b.excess, b.trailerSize = chunkSize, 0, 0, 0
-	b.maxTrailer = f.p.cfg.MaxResponseHeaderBytes
-	switch {
-	case bodyless(f.r.Method, h.status):
-		b.kind = bodyNone
-	case h.chunked:
-		b.kind = bodyChunked
-	case h.contentLength != noLength:
-		b.kind, b.remaining = bodyLength, h.contentLength
-	default:
-		b.kind = bodyToClose
-	}
-}
-
-// bodyArrived reports whether the whole body arrived together with the head.
-func (f *flight) bodyArrived() bool {
-	switch f.body.kind {
-	case bodyNone:
-		return true
-	case bodyLength:
-		return f.body.remaining <= int64(f.to-f.from)
-	}
-	return false
-}
-
 // clean reports whether the connection may carry another request: the body ended correctly
 // and no byte follows.
 func (f *flight) clean() bool {
 	// RFC 9110 §8.6: a 204 has no length. An endpoint that declares one may send a body.
 	forbidden := f.head.status == http.StatusNoContent && f.head.declaresBody()
-	return !f.head.close && f.body.kind != bodyToClose && f.from == f.to && f.sent && f.unsolicited == nil && !forbidden
+	return !f.head.close && f.body.Kind() != http1.ToClose && f.from == f.to && f.sent && f.unsolicited == nil && !forbidden
 }
 
 // copyBody passes the body on as it arrives. It flushes only before it must wait for more,
@@ -497,7 +471,7 @@ func (f *flight) clean() bool {
 func (f *flight) copyBody() *Error {
 	unflushed := true
 	for {
-		data, used, err := f.body.next(f.in[f.from:f.to])
+		data, used, err := f.body.Next(f.in[f.from:f.to])
 		f.from += used
 		switch err {
 		case nil:
@@ -509,7 +483,7 @@ func (f *flight) copyBody() *Error {
 				return f.fail(StageClient, werr)
 			}
 			unflushed = true
-		case errNeedMore:
+		case http1.ErrNeedMore:
 			if unflushed {
 				f.progress.writing.Store(true)
 				ferr := http.NewResponseController(f.w).Flush()
@@ -527,7 +501,7 @@ func (f *flight) copyBody() *Error {
 				f.sender.start()
 			}
 			if rerr := f.fillIn(); rerr != nil {
-				if rerr == io.EOF && f.body.kind == bodyToClose {
+				if rerr == io.EOF && f.body.Kind() == http1.ToClose {
 					return nil
 				}
 				return f.fail(StageBody, rerr)
@@ -565,7 +539,7 @@ func (f *flight) writeTrailers(unflushed bool) {
 // whether the connection is clean.
 func (f *flight) discard() bool {
 	for {
-		_, used, err := f.body.next(f.in[f.from:f.to])
+		_, used, err := f.body.Next(f.in[f.from:f.to])
 		f.from += used
 		if err == io.EOF {
 			return f.clean()
@@ -598,6 +572,9 @@ func (f *flight) join() bool {
 
 // fail builds the error of the exchange from err.
 func (f *flight) fail(stage Stage, err error) *Error {
+	if m, ok := err.(http1.Malformed); ok {
+		err = fmt.Errorf("malformed response: %w", m)
+	}
 	e := &Error{Stage: stage, Address: f.p.cfg.Address, sent: f.sent, committed: f.committed, bodyConsumed: f.consumed}
 	if f.sender != nil {
 		e.bodyConsumed = true

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/ringway/ringway/internal/proxy/http1"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -400,9 +401,9 @@ func checkAnswer(resp *http.Response) error {
 	}
 	switch lengths := resp.Header["Content-Length"]; {
 	case len(lengths) > 1:
-		return errLengths
+		return http1.ErrLengths
 	case len(lengths) == 1 && resp.ContentLength < 0:
-		return errLength
+		return http1.ErrLength
 	}
 	return nil
 }
@@ -426,12 +427,12 @@ func (s *h2Stream) request() (*http.Request, error) {
 	}
 	connection := r.Header["Connection"]
 	for name, values := range r.Header {
-		if hopRequest(name) || x.dropped(name) || connection != nil && anyHasToken(connection, name) {
+		if hopRequest(name) || x.dropped(name) || connection != nil && http1.AnyHasToken(connection, name) {
 			continue
 		}
 		out.Header[name] = values
 	}
-	if anyHasToken(r.Header["Te"], "trailers") {
+	if http1.AnyHasToken(r.Header["Te"], "trailers") {
 		out.Header["Te"] = []string{"trailers"}
 	}
 	if x.ForwardedFor != "" && !x.dropped("X-Forwarded-For") {
@@ -439,7 +440,7 @@ func (s *h2Stream) request() (*http.Request, error) {
 		out.Header["X-Forwarded-For"] = []string{strings.Join(list, ", ")}
 	}
 	for _, f := range x.Header {
-		if !validToken(f.Name) || !all(&isValue, f.Value) {
+		if !http1.ValidToken(f.Name) || !http1.ValidValue(f.Value) {
 			return nil, errBadField
 		}
 		out.Header[f.Name] = []string{f.Value}
@@ -459,7 +460,7 @@ func (s *h2Stream) keeps(name string, connection []string) bool {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Transfer-Encoding", "Upgrade":
 		return false
 	}
-	return s.x.keepsResponse(name) && (connection == nil || !anyHasToken(connection, name))
+	return s.x.keepsResponse(name) && (connection == nil || !http1.AnyHasToken(connection, name))
 }
 
 // informational is called on the connection's goroutine while RoundTrip waits.

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/ringway/ringway/internal/proxy/http1"
 )
 
 // CheckRequest refuses what cannot be written as an HTTP/1.1 request line; Carry calls it.
@@ -14,7 +16,7 @@ func CheckRequest(r *http.Request) error {
 	if r.Method == http.MethodConnect {
 		return errConnect
 	}
-	if !validToken(r.Method) {
+	if !http1.ValidToken(r.Method) {
 		return errBadMethod
 	}
 	if !validHost(r.Host) {
@@ -42,10 +44,10 @@ func target(r *http.Request) (string, error) {
 	if t == "" || t[0] != '/' && t != "*" {
 		t = r.URL.RequestURI() // absolute form, or a request built by code
 	}
-	if !all(&isTarget, t) {
+	if !http1.ValidTarget(t) {
 		t = r.URL.RequestURI() // escapes what can be escaped
 	}
-	if !all(&isTarget, t) || !strings.HasPrefix(t, "/") && (t != "*" || r.Method != http.MethodOptions) {
+	if !http1.ValidTarget(t) || !strings.HasPrefix(t, "/") && (t != "*" || r.Method != http.MethodOptions) {
 		return "", errBadTarget
 	}
 	return t, nil
@@ -67,7 +69,7 @@ func hopRequest(name string) bool {
 // to HTTP/2 concerns this process and not the endpoint.
 func upgradeOf(r *http.Request) string {
 	u := r.Header["Upgrade"]
-	if len(u) != 1 || u[0] == "" || r.ProtoMajor != 1 || !anyHasToken(r.Header["Connection"], "upgrade") || hasToken(u[0], "h2c") {
+	if len(u) != 1 || u[0] == "" || r.ProtoMajor != 1 || !http1.AnyHasToken(r.Header["Connection"], "upgrade") || http1.HasToken(u[0], "h2c") {
 		return ""
 	}
 	return u[0]
@@ -112,7 +114,7 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 		if hopRequest(name) || x.dropped(name) {
 			continue
 		}
-		if connection != nil && anyHasToken(connection, name) {
+		if connection != nil && http1.AnyHasToken(connection, name) {
 			continue
 		}
 		if forwarded && name == "X-Forwarded-For" {
@@ -122,7 +124,7 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 			b.field(name, v)
 		}
 	}
-	if anyHasToken(r.Header["Te"], "trailers") {
+	if http1.AnyHasToken(r.Header["Te"], "trailers") {
 		b.field("Te", "trailers")
 	}
 	if upgrade != "" {
@@ -133,7 +135,7 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 		b.forwardedFor(r, connection, x.ForwardedFor)
 	}
 	for _, f := range x.Header {
-		if !validToken(f.Name) || !all(&isValue, f.Value) {
+		if !http1.ValidToken(f.Name) || !http1.ValidValue(f.Value) {
 			return buf, errBadField
 		}
 		b.field(f.Name, f.Value)
@@ -165,7 +167,7 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 
 func (b *headWriter) forwardedFor(r *http.Request, connection []string, client string) {
 	b.buf = append(b.buf, "X-Forwarded-For: "...)
-	if connection == nil || !anyHasToken(connection, "X-Forwarded-For") {
+	if connection == nil || !http1.AnyHasToken(connection, "X-Forwarded-For") {
 		for _, v := range r.Header["X-Forwarded-For"] {
 			b.buf = append(b.buf, v...)
 			b.buf = append(b.buf, ", "...)
@@ -178,7 +180,7 @@ func (b *headWriter) forwardedFor(r *http.Request, connection []string, client s
 
 // sendsTrailer reports whether a client's trailer is sent.
 func (x *Exchange) sendsTrailer(name string) bool {
-	return validToken(name) && !framingField(name) && !x.dropped(name)
+	return http1.ValidToken(name) && !framingField(name) && !x.dropped(name)
 }
 
 func (b *headWriter) trailerNames(t http.Header, x *Exchange) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/ringway/ringway/internal/proxy/http1"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -27,51 +28,13 @@ type responseHead struct {
 	failed        string // the value of wire.FailedHeader
 	load          int
 	size          int // bytes of the head, including the empty line
-	fields        []fieldSpan
-}
-
-// fieldSpan is one header field: the offsets of name and value.
-type fieldSpan struct {
-	name, nameEnd, value, valueEnd uint32
-	hop                            bool // concerns this connection only
+	fields        []http1.Field
 }
 
 var (
-	errHeadTooLarge  = errors.New("malformed response: the head is too large")
-	errBareLF        = errors.New("malformed response: a line of the head does not end with CR LF")
-	errStatusLine    = errors.New("malformed response: bad status line")
-	errStatus        = errors.New("malformed response: its status is not between 200 and 999")
-	errVersion       = errors.New("malformed response: not HTTP/1.0 or HTTP/1.1")
-	errFolded        = errors.New("malformed response: folded header line")
-	errFieldName     = errors.New("malformed response: bad header name")
-	errFieldValue    = errors.New("malformed response: bad byte in a header value")
-	errLength        = errors.New("malformed response: bad Content-Length")
-	errLengths       = errors.New("malformed response: conflicting Content-Length")
-	errLengthAndTE   = errors.New("malformed response: both Transfer-Encoding and Content-Length")
-	errCoding        = errors.New("malformed response: Transfer-Encoding is not chunked")
-	errTrailerNames  = errors.New("malformed response: Trailer announces a framing field")
-	errTrailersLarge = errors.New("malformed response: the trailers are too large")
+	errStatusLine = errors.New("malformed response: bad status line")
+	errStatus     = errors.New("malformed response: its status is not between 200 and 999")
 )
-
-// headEnd searches for the end of a head in buf and returns the length of the head, 0 if
-// the head is not complete. The search continues at from, which is the next that the
-// previous call returned.
-func headEnd(buf []byte, from int) (n, next int, err error) {
-	for {
-		i := bytes.IndexByte(buf[from:], '\n')
-		if i < 0 {
-			return 0, from, nil
-		}
-		end := from + i
-		if end == 0 || buf[end-1] != '\r' {
-			return 0, from, errBareLF
-		}
-		if i == 1 { // an empty line
-			return end + 1, end + 1, nil
-		}
-		from = end + 1
-	}
-}
 
 // parse reads a complete head that headEnd has found (RFC 9112). It is stricter than
 // net/http: line ends are CR LF, no folding, no blank before the colon, no empty name,
@@ -92,82 +55,82 @@ func (h *responseHead) parse(buf []byte) error {
 		if len(line) == 0 {
 			break
 		}
-		f, err := parseField(line)
+		f, err := http1.ParseField(line)
 		if err != nil {
 			return err
 		}
-		name, value := line[f.name:f.nameEnd], line[f.value:f.valueEnd]
+		name, value := line[f.Name:f.NameEnd], line[f.Value:f.ValueEnd]
 		switch len(name) {
 		case 2:
-			f.hop = equalFold(name, "te")
+			f.Hop = http1.EqualFold(name, "te")
 		case 7:
-			if equalFold(name, "upgrade") {
-				f.hop = true
-			} else if equalFold(name, "trailer") {
+			if http1.EqualFold(name, "upgrade") {
+				f.Hop = true
+			} else if http1.EqualFold(name, "trailer") {
 				h.hasTrailer = true
-				if t := string(value); hasToken(t, "Content-Length") || hasToken(t, "Transfer-Encoding") || hasToken(t, "Trailer") {
-					return errTrailerNames
+				if t := string(value); http1.HasToken(t, "Content-Length") || http1.HasToken(t, "Transfer-Encoding") || http1.HasToken(t, "Trailer") {
+					return http1.ErrTrailerNames
 				}
 			}
 		case 10:
-			if equalFold(name, "connection") {
-				f.hop, connection = true, true
+			if http1.EqualFold(name, "connection") {
+				f.Hop, connection = true, true
 				v := string(value)
-				h.close = h.close || hasToken(v, "close")
-				h.upgrade = h.upgrade || hasToken(v, "upgrade")
-				keepAlive = keepAlive || hasToken(v, "keep-alive")
-			} else if equalFold(name, "keep-alive") {
-				f.hop = true
+				h.close = h.close || http1.HasToken(v, "close")
+				h.upgrade = h.upgrade || http1.HasToken(v, "upgrade")
+				keepAlive = keepAlive || http1.HasToken(v, "keep-alive")
+			} else if http1.EqualFold(name, "keep-alive") {
+				f.Hop = true
 			}
 		case 11:
-			if equalFold(name, "retry-after") {
+			if http1.EqualFold(name, "retry-after") {
 				h.retryAfter = true
 			}
 		case 12:
-			if equalFold(name, wire.LoadHeader) {
+			if http1.EqualFold(name, wire.LoadHeader) {
 				h.load = parseLoad(string(value))
 			}
 		case 14:
-			if equalFold(name, wire.FailedHeader) {
+			if http1.EqualFold(name, wire.FailedHeader) {
 				h.failed = string(value)
-			} else if equalFold(name, "content-length") {
-				n, ok := parseLength(value)
+			} else if http1.EqualFold(name, "content-length") {
+				n, ok := http1.ParseLength(value)
 				if !ok {
-					return errLength
+					return http1.ErrLength
 				}
 				if h.contentLength != noLength {
 					if h.contentLength != n {
-						return errLengths
+						return http1.ErrLengths
 					}
-					f.hop = true // a repetition, not written again
+					f.Hop = true // a repetition, not written again
 				}
 				h.contentLength = n
 			}
 		case 16:
-			f.hop = equalFold(name, "proxy-connection")
+			f.Hop = http1.EqualFold(name, "proxy-connection")
 		case 17:
-			if equalFold(name, "transfer-encoding") {
-				if h.chunked || !equalFold(value, "chunked") {
-					return errCoding
+			if http1.EqualFold(name, "transfer-encoding") {
+				if h.chunked || !http1.EqualFold(value, "chunked") {
+					return http1.ErrCoding
 				}
-				f.hop, h.chunked = true, true
+				f.Hop, h.chunked = true, true
 			}
 		case 18:
-			f.hop = equalFold(name, "proxy-authenticate")
+			f.Hop = http1.EqualFold(name, "proxy-authenticate")
 		}
-		f.name += uint32(pos)
-		f.nameEnd += uint32(pos)
-		f.value += uint32(pos)
-		f.valueEnd += uint32(pos)
+		f.Name += uint32(pos)
+		f.NameEnd += uint32(pos)
+		f.Value += uint32(pos)
+		f.ValueEnd += uint32(pos)
 		h.fields = append(h.fields, f)
 		pos += i + 1
 	}
 	if h.chunked {
 		if h.contentLength != noLength {
-			return errLengthAndTE
+			return http1.ErrLengthAndTE
 		}
 		if h.http10 {
-			return errCoding
+			return http1.ErrCoding
 		}
 	}
 	if h.http10 && !keepAlive {
@@ -189,7 +152,7 @@ func (h *responseHead) parseStatusLine(line []byte) error {
 		h.http10 = true
 	case '1':
 	default:
-		return errVersion
+		return http1.ErrVersion
 	}
 	if line[8] != ' ' || len(line) > 12 && line[12] != ' ' {
 		return h.statusLineError(line)
@@ -200,7 +163,7 @@ func (h *responseHead) parseStatusLine(line []byte) error {
 		}
 		h.status = h.status*10 + int(c-'0')
 	}
-	if h.status < 100 || !allBytes(&isValue, line[12:]) {
+	if h.status < 100 || !http1.ValidValue(line[12:]) {
 		return h.statusLineError(line)
 	}
 	return nil
@@ -208,7 +171,7 @@ func (h *responseHead) parseStatusLine(line []byte) error {
 
 func (h *responseHead) statusLineError(line []byte) error {
 	if bytes.HasPrefix(line, []byte("HTTP/")) && !bytes.HasPrefix(line, []byte("HTTP/1.")) {
-		return errVersion
+		return http1.ErrVersion
 	}
 	if len(line) > 40 {
 		line = line[:40]
@@ -216,40 +179,15 @@ func (h *responseHead) statusLineError(line []byte) error {
 	return fmt.Errorf("%w %q", errStatusLine, line)
 }
 
-// parseField splits one header line without its line end.
-func parseField(line []byte) (f fieldSpan, err error) {
-	if line[0] == ' ' || line[0] == '\t' {
-		return f, errFolded
-	}
-	n := 0
-	for n < len(line) && isToken[line[n]] {
-		n++
-	}
-	if n == 0 || n == len(line) || line[n] != ':' {
-		return f, errFieldName
-	}
-	v, end := n+1, len(line)
-	for v < end && (line[v] == ' ' || line[v] == '\t') {
-		v++
-	}
-	for end > v && (line[end-1] == ' ' || line[end-1] == '\t') {
-		end--
-	}
-	if !allBytes(&isValue, line[v:end]) {
-		return f, errFieldValue
-	}
-	return fieldSpan{nameEnd: uint32(n), value: uint32(v), valueEnd: uint32(end)}, nil
-}
-
 // markNamed marks the fields that Connection names as hop-by-hop. Connection cannot remove
 // the framing and Trailer.
 func (h *responseHead) markNamed(buf []byte) {
 	for i := range h.fields {
 		c := &h.fields[i]
-		if !c.hop || !equalFold(buf[c.name:c.nameEnd], "connection") {
+		if !c.Hop || !http1.EqualFold(buf[c.Name:c.NameEnd], "connection") {
 			continue
 		}
-		for list := string(buf[c.value:c.valueEnd]); list != ""; {
+		for list := string(buf[c.Value:c.ValueEnd]); list != ""; {
 			var item string
 			item, list, _ = strings.Cut(list, ",")
 			item = strings.Trim(item, " \t")
@@ -259,8 +197,8 @@ func (h *responseHead) markNamed(buf []byte) {
 			}
 			for j := range h.fields {
 				f := &h.fields[j]
-				if int(f.nameEnd-f.name) == len(item) && strings.EqualFold(string(buf[f.name:f.nameEnd]), item) {
-					f.hop = true
+				if int(f.NameEnd-f.Name) == len(item) && strings.EqualFold(string(buf[f.Name:f.NameEnd]), item) {
+					f.Hop = true
 				}
 			}
 		}
@@ -274,14 +212,14 @@ func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
 	values := make([]string, len(h.fields))
 	for i := range h.fields {
 		f := &h.fields[i]
-		if f.hop {
+		if f.Hop {
 			continue
 		}
-		name := http.CanonicalHeaderKey(text[f.name:f.nameEnd])
+		name := http.CanonicalHeaderKey(text[f.Name:f.NameEnd])
 		if !x.keepsResponse(name) {
 			continue
 		}
-		values[i] = text[f.value:f.valueEnd]
+		values[i] = text[f.Value:f.ValueEnd]
 		if h.hasTrailer && name == "Trailer" {
 			if values[i] = x.keptNames(values[i]); values[i] == "" {
 				continue
@@ -295,6 +233,20 @@ func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
 	}
 }
 
+// begin starts the body of a response to method (RFC 9112 §6.3).
+func (h *responseHead) begin(b *http1.Body, method string) {
+	switch {
+	case bodyless(method, h.status):
+		b.Begin(http1.NoBody, 0)
+	case h.chunked:
+		b.Begin(http1.Chunked, 0)
+	case h.contentLength != noLength:
+		b.Begin(http1.Length, h.contentLength)
+	default:
+		b.Begin(http1.ToClose, 0)
+	}
+}
+
 // bodyless reports whether a response to method never has a body, whatever its fields
 // declare.
 func bodyless(method string, status int) bool {
@@ -303,34 +255,3 @@ func bodyless(method string, status int) bool {
 
 // declaresBody reports whether the fields declare a body.
 func (h *responseHead) declaresBody() bool { return h.chunked || h.contentLength > 0 }
-
-func parseLength(v []byte) (int64, bool) {
-	if len(v) == 0 || len(v) > 18 {
-		return 0, false
-	}
-	var n int64
-	for _, c := range v {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + int64(c-'0')
-	}
-	return n, true
-}
-
-// equalFold compares b with s, ignoring the case of ASCII letters.
-func equalFold(b []byte, s string) bool {
-	if len(b) != len(s) {
-		return false
-	}
-	for i := 0; i < len(s); i++ {
-		c, d := b[i], s[i]
-		if c == d {
-			continue
-		}
-		if c|0x20 != d|0x20 || d|0x20 < 'a' || d|0x20 > 'z' {
-			return false
-		}
-	}
-	return true
-}

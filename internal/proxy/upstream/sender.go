@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+
+	"github.com/ringway/ringway/internal/proxy/http1"
 )
 
 // A send buffer holds one chunk: room for its size line, the data, its line end.
@@ -88,7 +90,7 @@ func (s *sender) end(buf []byte) error {
 			continue
 		}
 		for _, v := range values {
-			if all(&isValue, v) {
+			if http1.ValidValue(v) {
 				b.field(name, v)
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/ringway/ringway/internal/proxy/http1"
 )
 
 // switchProtocols answers an upgrade with the endpoint's 101 and connects the two
@@ -26,8 +28,8 @@ func (f *flight) switchProtocols() *Error {
 	header := f.w.Header()
 	f.head.fill(header, head, &f.x)
 	for i := range f.head.fields {
-		if s := &f.head.fields[i]; equalFold(head[s.name:s.nameEnd], "upgrade") {
-			header["Upgrade"] = []string{string(head[s.value:s.valueEnd])}
+		if s := &f.head.fields[i]; http1.EqualFold(head[s.Name:s.NameEnd], "upgrade") {
+			header["Upgrade"] = []string{string(head[s.Value:s.ValueEnd])}
 		}
 	}
 	header["Connection"] = []string{"Upgrade"}

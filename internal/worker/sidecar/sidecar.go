@@ -1,12 +1,10 @@
 package sidecar
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -65,7 +64,7 @@ type Config struct {
 type Sidecar struct {
 	cfg       Config
 	admission *identity.Listener
-	server    *http.Server
+	server    *downstream.Server
 	metrics   *metrics
 
 	// hard ends when the sidecar must stop waiting for requests in flight.
@@ -99,16 +98,13 @@ func New(cfg Config) (*Sidecar, error) {
 		Allowed:   "relays of this cluster and environment",
 		Refused:   s.metrics.refused, Logger: cfg.Logger,
 	})
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	// net/http sets no limit here: the relay has already limited the size of the head and
-	// its time, in units that HTTP/2 counts differently.
-	s.server = &http.Server{
-		Handler: http.HandlerFunc(s.serve), Protocols: protocols,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: cfg.ProgressTimeout},
-		ErrorLog: log.New(debugWriter{cfg.Logger}, "", 0),
-	}
+	// No time limits here: the relay has already limited the size of the head and its time,
+	// in units that HTTP/2 counts differently.
+	s.server = downstream.New(downstream.Config{
+		Handler: http.HandlerFunc(s.serve),
+		HTTP2:   &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: cfg.ProgressTimeout},
+		Logger:  cfg.Logger,
+	})
 	return s, nil
 }
 
@@ -262,12 +258,4 @@ func (s *Sidecar) Close() error {
 	s.cut()
 	s.closePools()
 	return s.admission.Close()
-}
-
-// debugWriter logs at debug, because relays can cause these lines.
-type debugWriter struct{ logger *slog.Logger }
-
-func (w debugWriter) Write(line []byte) (int, error) {
-	w.logger.Debug("sidecar: " + string(bytes.TrimSpace(line)))
-	return len(line), nil
 }

@@ -1,0 +1,485 @@
+package downstream
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringway/ringway/internal/proxy/http1"
+)
+
+const (
+	// readBuffer holds the head of most requests, and a small body.
+	readBuffer = 4 << 10
+	// keptBuffer is the largest buffer that is returned to the pool.
+	keptBuffer = 64 << 10
+	// lingerTime is how long a client may take to read the last answer of a connection from
+	// which not everything was read. Closed at once, the client would get a reset instead.
+	lingerTime = 500 * time.Millisecond
+	// lingerBytes bounds what is read meanwhile.
+	lingerBytes = 1 << 20
+)
+
+// preface is the head with which a client begins HTTP/2 in clear text (RFC 9113 §3.4).
+var preface = []byte("PRI * HTTP/2.0\r\n\r\n")
+
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); return &b }}
+
+// conn is one connection of a client. Its goroutine owns all fields but the atomic ones.
+type conn struct {
+	server *Server
+	nc     net.Conn
+	below  net.Conn     // the same without TLS; closed by others, because it sends no alert, which a client could delay
+	tcp    *net.TCPConn // nil with TLS
+	tls    *tls.ConnectionState
+	remote string
+	socket socket
+	place  int // in Server.conns; the lock of the server guards it
+
+	// For the watch.
+	phase  atomic.Int32
+	since  atomic.Int64 // when the phase began, after Server.epoch
+	serial atomic.Int64 // of the request in flight
+	seen   int64        // the serial at the last check; only the watch uses it
+	whole  atomic.Bool  // the request in flight was read to its end
+
+	// The bytes that were read and belong to no answered request: in[from:to]. An idle
+	// connection over TCP holds no buffer.
+	in       []byte
+	pooled   *[]byte
+	from, to int
+
+	req       *http.Request                  // one for all requests, because it holds the context
+	current   atomic.Pointer[requestContext] // the context of req, for the watch
+	header    http.Header                    // of all requests
+	values    []string                       // of header
+	body      requestBody
+	res       response
+	ahead     readAhead
+	deadlined atomic.Bool // the handler has set a deadline, perhaps by another goroutine
+	hijacked  bool
+	first     bool // no request was read yet
+}
+
+func newConn(s *Server, nc net.Conn) *conn {
+	c := &conn{server: s, nc: nc, header: make(http.Header, 16), first: true}
+	c.since.Store(int64(time.Since(s.epoch)))
+	c.below = http1.Socket(nc)
+	if _, secured := nc.(*tls.Conn); !secured {
+		c.tcp, _ = c.below.(*net.TCPConn)
+	}
+	c.socket.init(c.below, func() []byte { c.takeBuffer(); return c.in }, c.dropBuffer)
+	if addr := nc.RemoteAddr(); addr != nil {
+		c.remote = addr.String()
+	}
+	c.body.c, c.res.c = c, c
+	c.res.header = make(http.Header, 16)
+	c.body.framing.Trailer = c.body.trailerField
+	c.newContext()
+	return c
+}
+
+// newContext makes the context of the next requests, and a request that holds it.
+func (c *conn) newContext() {
+	ctx := &requestContext{}
+	c.current.Store(ctx)
+	c.req = new(http.Request).WithContext(ctx)
+}
+
+func (c *conn) takeBuffer() {
+	if c.in == nil {
+		c.pooled = readBuffers.Get().(*[]byte)
+		c.in = *c.pooled
+	}
+}
+
+func (c *conn) dropBuffer() {
+	if c.in == nil {
+		return
+	}
+	if len(c.in) <= keptBuffer {
+		*c.pooled = c.in
+		readBuffers.Put(c.pooled)
+	}
+	c.in, c.pooled, c.from, c.to = nil, nil, 0, 0
+}
+
+// enter changes the phase. It returns false if the watch or Shutdown has ended the
+// connection.
+func (c *conn) enter(from, to phase) bool {
+	c.since.Store(int64(time.Since(c.server.epoch)))
+	return c.phase.CompareAndSwap(from, to)
+}
+
+// serve answers requests until the connection ends.
+func (c *conn) serve() {
+	defer func() {
+		c.ahead.stop(c)
+		c.dropBuffer()
+		c.server.remove(c)
+		if !c.hijacked {
+			_ = c.nc.Close()
+			c.server.cfg.ConnState(c.nc, http.StateClosed)
+		}
+	}()
+	if !c.handshake() {
+		return
+	}
+	for {
+		n, wrong := c.readHead()
+		if wrong == nil && n > 0 {
+			wrong = c.parse(n)
+		}
+		if wrong != nil {
+			c.refuse(wrong)
+			return
+		}
+		if n == 0 || !c.answer() {
+			return
+		}
+	}
+}
+
+// handshake ends the TLS handshake, and gives a connection that selected HTTP/2 to
+// net/http.
+func (c *conn) handshake() bool {
+	secured, ok := c.nc.(*tls.Conn)
+	if !ok {
+		return true
+	}
+	if err := secured.Handshake(); err != nil { // the watch ends a late one
+		c.server.cfg.Logger.Debug("no TLS handshake", "client", c.remote, "err", err)
+		return false
+	}
+	state := secured.ConnectionState()
+	c.tls = &state
+	if !isHTTP2(c.tls) {
+		return true
+	}
+	c.handOver(c.nc)
+	return false
+}
+
+// handOver gives the connection to the server of HTTP/2.
+func (c *conn) handOver(nc net.Conn) {
+	c.server.remove(c)
+	if c.phase.Swap(phaseClosing) != phaseClosing && c.server.forward(nc) {
+		c.hijacked = true
+	}
+}
+
+// readHead waits for the next request and returns the length of its head at c.in[c.from],
+// 0 if the connection ended or has another owner.
+func (c *conn) readHead() (int, *fault) {
+	from := phaseIdle
+	if c.first {
+		from = phaseNew
+	}
+	if c.from == c.to && !c.await() {
+		return 0, nil
+	}
+	if !c.enter(from, phaseHead) {
+		return 0, nil
+	}
+	c.server.cfg.ConnState(c.nc, http.StateActive)
+	for next := 0; ; {
+		n, after, err := http1.HeadEnd(c.in[c.from:c.to], next)
+		switch limit := c.server.cfg.MaxHead; {
+		case c.first && bytes.Equal(c.in[c.from:min(c.to, c.from+len(preface))], preface) && c.tls == nil:
+			c.handOver(&replayed{Conn: c.nc, read: bytes.Clone(c.in[c.from:c.to])})
+			return 0, nil
+		case err != nil:
+			return 0, badRequest(err)
+		case n > limit, n == 0 && c.to-c.from > limit:
+			return 0, &fault{status: http.StatusRequestHeaderFieldsTooLarge, err: http1.ErrHeadTooLarge}
+		case n > 0:
+			c.first = false
+			return n, nil
+		}
+		next = after
+		if err := c.fill(); err != nil {
+			c.server.cfg.Incomplete()
+			return 0, nil
+		}
+	}
+}
+
+// await waits for bytes, and holds no buffer meanwhile if it can. It returns false if the
+// connection ended.
+func (c *conn) await() bool {
+	c.from, c.to = 0, 0
+	if c.tls == nil {
+		c.dropBuffer()
+		if n, err, ok := c.socket.read(); ok {
+			c.to = n
+			return err == nil
+		}
+	}
+	c.takeBuffer()
+	for {
+		n, err := c.nc.Read(c.in)
+		if n > 0 || err != nil {
+			c.to = n
+			return n > 0
+		}
+	}
+}
+
+// fill reads more bytes after those that are there.
+func (c *conn) fill() error {
+	c.takeBuffer()
+	if c.from == c.to {
+		c.from, c.to = 0, 0
+	}
+	if c.to == len(c.in) {
+		if c.from > 0 {
+			c.to = copy(c.in, c.in[c.from:c.to])
+			c.from = 0
+		} else {
+			c.in = append(c.in, make([]byte, len(c.in))...) // the limits of heads, chunk lines and trailers bound it
+		}
+	}
+	n, err := c.nc.Read(c.in[c.to:])
+	c.to += n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// answer runs the handler for the parsed request. It reports whether the connection may
+// carry another one.
+func (c *conn) answer() (reusable bool) {
+	c.serial.Add(1)
+	c.whole.Store(c.body.done)
+	if c.tls != nil {
+		c.ahead.allow()
+	}
+	if !c.enter(phaseHead, phaseServing) {
+		return false
+	}
+	if !c.handle() || c.hijacked {
+		return false
+	}
+	c.ahead.stop(c)
+	reusable = c.res.finish()
+	if c.deadlined.Swap(false) {
+		reusable = c.nc.SetDeadline(time.Time{}) == nil && reusable
+	}
+	if c.current.Load().end() {
+		c.newContext()
+	}
+	if !reusable {
+		c.linger()
+		return false
+	}
+	c.res.reset()
+	if !c.enter(phaseServing, phaseIdle) {
+		return false
+	}
+	c.server.cfg.ConnState(c.nc, http.StateIdle)
+	return true
+}
+
+// handle calls the handler. It returns false if that panicked: the connection ends without
+// the end of the answer.
+func (c *conn) handle() (ok bool) {
+	defer func() {
+		if ok {
+			return
+		}
+		c.current.Load().cancel()
+		c.res.abandon()
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
+			stack := make([]byte, 16<<10)
+			c.server.cfg.Logger.Error("the handler of a request panicked: its connection is closed", "client", c.remote, "panic", p, "stack", string(stack[:runtime.Stack(stack, false)]))
+		}
+	}()
+	c.server.cfg.Handler.ServeHTTP(&c.res, c.req)
+	return true
+}
+
+// linger ends a connection so that the client can read its last answer although not
+// everything that it sent was read.
+func (c *conn) linger() {
+	if c.body.done && c.from == c.to && c.res.err == nil && c.socket.look() != arrived {
+		return
+	}
+	half, ok := c.nc.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
+	c.takeBuffer()
+	for read := 0; read < lingerBytes; {
+		n, err := c.nc.Read(c.in)
+		if err != nil {
+			return
+		}
+		read += n
+	}
+}
+
+// checkClient ends the context of a request whose client has gone away. The watch calls it.
+func (c *conn) checkClient() {
+	switch c.socket.look() {
+	case gone:
+		c.current.Load().cancel()
+	case arrived:
+		if _, secured := c.nc.(*tls.Conn); secured {
+			c.ahead.start(c)
+		}
+	}
+}
+
+// readAhead reads from a TLS connection while its request is answered: the bytes on the
+// socket may be the client's goodbye, or the next request.
+type readAhead struct {
+	mu      sync.Mutex    // guards the fields below
+	allowed bool          // a request is in flight
+	running chan struct{} // closed at the end of the read; nil if there was none
+	got     []byte
+}
+
+func (a *readAhead) allow() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.allowed = true
+}
+
+// start begins the read of a connection whose request in flight was read to its end.
+func (a *readAhead) start(c *conn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.allowed || a.running != nil || !c.whole.Load() {
+		return
+	}
+	a.running = make(chan struct{})
+	go func() {
+		defer close(a.running)
+		buf := make([]byte, 512)
+		n, err := c.nc.Read(buf)
+		a.got = buf[:n] // stop reads it after the channel is closed
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			c.current.Load().cancel()
+		}
+	}()
+}
+
+// stop ends the read and puts its bytes behind those of the connection.
+func (a *readAhead) stop(c *conn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.allowed = false
+	if a.running == nil {
+		return
+	}
+	_ = c.nc.SetReadDeadline(longAgo)
+	<-a.running
+	_ = c.nc.SetReadDeadline(time.Time{})
+	if len(a.got) > 0 {
+		c.takeBuffer()
+		if c.from == c.to {
+			c.from, c.to = 0, 0
+		}
+		c.in = append(c.in[:c.to], a.got...)
+		c.to = len(c.in)
+		c.in = c.in[:cap(c.in)]
+	}
+	a.running, a.got = nil, nil
+}
+
+// longAgo makes a waiting read return.
+var longAgo = time.Unix(1, 0)
+
+// requestContext is the context of a connection's requests. It serves for the next one as
+// long as it was never cancelled and no channel was asked for, which another goroutine may
+// hold.
+type requestContext struct {
+	mu   sync.Mutex
+	done chan struct{}
+	err  error
+}
+
+func (*requestContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+func (*requestContext) Value(any) any { return nil }
+
+func (x *requestContext) Done() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.done == nil {
+		x.done = make(chan struct{})
+		if x.err != nil {
+			close(x.done)
+		}
+	}
+	return x.done
+}
+
+func (x *requestContext) Err() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.err
+}
+
+func (x *requestContext) cancel() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		return
+	}
+	x.err = context.Canceled
+	if x.done != nil {
+		close(x.done)
+	}
+}
+
+// end ends the context if it was used. It reports whether the next request needs another.
+func (x *requestContext) end() bool {
+	x.mu.Lock()
+	used := x.done != nil || x.err != nil
+	x.mu.Unlock()
+	if used {
+		x.cancel()
+	}
+	return used
+}
+
+var errTaken = errors.New("downstream: the connection was taken over")
+
+// hijack gives the connection to the handler, with what was read of it.
+func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if c.hijacked {
+		return nil, nil, errTaken
+	}
+	c.ahead.stop(c)
+	if c.phase.Swap(phaseClosing) == phaseClosing {
+		return nil, nil, net.ErrClosed
+	}
+	c.hijacked = true
+	c.server.remove(c)
+	if c.deadlined.Load() {
+		_ = c.nc.SetDeadline(time.Time{})
+	}
+	left := bytes.Clone(c.in[c.from:c.to])
+	c.dropBuffer()
+	c.res.abandon()
+	reader := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(left), c.nc), max(len(left), 16))
+	_, _ = reader.Peek(len(left))
+	c.server.cfg.ConnState(c.nc, http.StateHijacked)
+	return c.nc, bufio.NewReadWriter(reader, bufio.NewWriterSize(c.nc, 1<<10)), nil
+}

@@ -1,0 +1,38 @@
+// Package downstream serves the connections of clients: HTTP/1.1 itself, HTTP/2 by
+// net/http, both to one handler. A relay's ingress, its listener for other relays and a
+// worker's sidecar use it.
+//
+// Its promise: a request reaches the handler as net/http would present it, or is refused.
+// What RFC 9112 or net/http refuses is refused here too. An idle HTTP/1.1 connection over
+// TCP holds no buffer, and a request costs one read and one write of the connection.
+//
+//	Accept ──► conn.serve ──► head ──► parse ──► Handler ──► finish ──┐
+//	              │            ▲                                      │
+//	              │            └────────────── next request ◄─────────┘
+//	              ├── begins with the preface of HTTP/2, or selected it in TLS ──► net/http
+//	              └── Hijack ──► the handler (a tunnel)
+//
+//	watch, every 20 ms: heads and idle connections that are too late, clients that went away
+//
+// A connection has one goroutine. It waits for bytes without a buffer, reads the head,
+// parses it in one string, and calls the handler. The head of an answer and a small body
+// leave in one write. A request that is pipelined waits in the buffer for its turn.
+//
+// Rules:
+//   - A connection has one http.Request, one header and one http.ResponseWriter for all of
+//     its requests. When ServeHTTP has returned, the handler must hold none of them, nor
+//     the URL and the context of the request. Strings of the header may be kept.
+//   - The context of a request ends when its client goes away, and after the answer if its
+//     Done channel was asked for. It has no values.
+//   - A client that closes its sending side while its request is answered counts as gone,
+//     as in net/http: most clients close both sides at once, and the two cannot be
+//     distinguished.
+//   - A request with two framings is refused, and so are folded lines, lines without CR and
+//     Transfer-Encoding in HTTP/1.0.
+//   - A connection from whose request not everything was read ends with the answer, and the
+//     client gets half a second to read it.
+//   - Answers are not guessed: no Content-Type is added. A Date is.
+//   - Server.mu guards the list of connections. Phases of connections are atomic: the
+//     watch, Shutdown and the connection's goroutine change them with compare and swap, and
+//     the one that ends a phase owns what follows.
+package downstream

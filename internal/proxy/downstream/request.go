@@ -1,0 +1,443 @@
+package downstream
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// fault is a request that is refused before it reaches the handler.
+type fault struct {
+	status int
+	err    error
+}
+
+func badRequest(err error) *fault { return &fault{http.StatusBadRequest, err} }
+
+// The faults of a request beyond those of any message.
+const (
+	errRequestLine = http1.Malformed("bad request line")
+	errTarget      = http1.Malformed("bad request target")
+	errNoHost      = http1.Malformed("HTTP/1.1 needs exactly one Host header")
+	errHost        = http1.Malformed("bad Host header")
+	errExpect      = http1.Malformed("Expect is not 100-continue")
+)
+
+// refuse answers a request that is no valid HTTP, and ends the connection: where the next
+// request begins is unknown.
+func (c *conn) refuse(f *fault) {
+	c.server.cfg.Malformed()
+	c.server.cfg.Logger.Debug("malformed request", "client", c.remote, "err", f.err)
+	body, _ := json.Marshal(struct { // strings can always be encoded
+		Text string    `json:"error"`
+		Code wire.Code `json:"code"`
+	}{"malformed request: " + f.err.Error(), wire.CodeBadRequest})
+	answer := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", f.status, http.StatusText(f.status), len(body)+1, body)
+	if _, err := c.nc.Write(answer); err == nil {
+		c.body.done = false // what follows is not read
+		c.linger()
+	}
+}
+
+// parse reads the head of n bytes at c.in[c.from] into c.req and starts its body.
+func (c *conn) parse(n int) *fault {
+	text := string(c.in[c.from : c.from+n]) // one allocation for all names and values
+	c.from += n
+	end := strings.IndexByte(text, '\r')
+	if text[end+1] != '\n' {
+		return badRequest(errRequestLine)
+	}
+	r := c.req
+	if f := c.parseRequestLine(text[:end]); f != nil {
+		return f
+	}
+	clear(c.header)
+	c.values = c.values[:0]
+	h := framingFields{length: -1}
+	for rest := text[end+2:]; ; {
+		end := strings.IndexByte(rest, '\n')
+		line := rest[:end-1]
+		if line == "" {
+			break
+		}
+		f, err := http1.ParseField(line)
+		if err != nil {
+			return badRequest(err)
+		}
+		if err := h.note(line[f.Name:f.NameEnd], line[f.Value:f.ValueEnd]); err != nil {
+			return badRequest(err)
+		}
+		c.addField(http.CanonicalHeaderKey(line[f.Name:f.NameEnd]), line[f.Value:f.ValueEnd])
+		rest = rest[end+1:]
+	}
+	if f := c.host(); f != nil {
+		return f
+	}
+	if f := c.frame(&h); f != nil {
+		return f
+	}
+	r.Header, r.RemoteAddr, r.TLS = c.header, c.remote, c.tls
+	return nil
+}
+
+// addField adds a field to the header of the request. One slice holds the values of all
+// fields.
+func (c *conn) addField(name, value string) {
+	if before, ok := c.header[name]; ok {
+		c.header[name] = append(before, value)
+		return
+	}
+	i := len(c.values)
+	c.values = append(c.values, value)
+	c.header[name] = c.values[i : i+1 : i+1]
+}
+
+func (c *conn) parseRequestLine(line string) *fault {
+	r := c.req
+	method, rest, ok := strings.Cut(line, " ")
+	target, proto, spaced := strings.Cut(rest, " ")
+	if !ok || !spaced || !http1.ValidToken(method) || target == "" || !http1.ValidTarget(target) {
+		return badRequest(errRequestLine)
+	}
+	switch proto {
+	case "HTTP/1.1":
+		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
+	case "HTTP/1.0":
+		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.0", 1, 0
+	default:
+		if _, _, ok := http.ParseHTTPVersion(proto); ok {
+			return &fault{http.StatusHTTPVersionNotSupported, http1.ErrVersion}
+		}
+		return badRequest(errRequestLine)
+	}
+	r.Method, r.RequestURI = method, target
+	if c.plainTarget(target) {
+		return nil
+	}
+	// A CONNECT has an authority, which is no URL.
+	authority := method == http.MethodConnect && target[0] != '/'
+	if authority {
+		target = "http://" + target
+	}
+	parsed, err := url.ParseRequestURI(target)
+	if err != nil {
+		return badRequest(errTarget)
+	}
+	if authority {
+		parsed.Scheme = ""
+	}
+	r.URL = parsed
+	return nil
+}
+
+// plainTarget sets the URL of a target that is a path and a query without anything to
+// decode, as most are. It does what url.ParseRequestURI does with such a target.
+func (c *conn) plainTarget(target string) bool {
+	if target[0] != '/' {
+		return false
+	}
+	path := len(target)
+	for i := range len(target) {
+		switch b := target[i]; {
+		case b == '?' && i+1 < len(target):
+			path = i
+		case !isPlain[b]:
+			return false
+		}
+		if path < len(target) {
+			break
+		}
+	}
+	u := c.url()
+	*u = url.URL{Path: target[:path]}
+	if path < len(target) {
+		u.RawQuery = target[path+1:]
+	}
+	return true
+}
+
+// url returns the URL of the request, made once if all targets are plain.
+func (c *conn) url() *url.URL {
+	if c.req.URL == nil {
+		c.req.URL = new(url.URL)
+	}
+	return c.req.URL
+}
+
+// isPlain marks the bytes that mean themselves in a path.
+var isPlain = func() (t [256]bool) {
+	for b := range t {
+		t[b] = 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' || strings.IndexByte("/-_.~$&+,:;=@", byte(b)) >= 0
+	}
+	return t
+}()
+
+// host sets the host of the request (RFC 9112 §3.2).
+func (c *conn) host() *fault {
+	r := c.req
+	hosts := c.header["Host"]
+	if len(hosts) > 1 || len(hosts) == 0 && r.ProtoMinor == 1 {
+		return badRequest(errNoHost)
+	}
+	if len(hosts) == 1 && !httpguts.ValidHostHeader(hosts[0]) {
+		return badRequest(errHost)
+	}
+	if r.Host = r.URL.Host; r.Host == "" && len(hosts) == 1 {
+		r.Host = hosts[0]
+	}
+	delete(c.header, "Host")
+	return nil
+}
+
+// framingFields are the fields that decide where a request ends.
+type framingFields struct {
+	length  int64 // -1 if not declared
+	chunked bool
+}
+
+func (h *framingFields) note(name, value string) error {
+	switch len(name) {
+	case len("content-length"):
+		if !http1.EqualFold(name, "content-length") {
+			return nil
+		}
+		n, ok := http1.ParseLength(value)
+		if !ok {
+			return http1.ErrLength
+		}
+		if h.length >= 0 && h.length != n {
+			return http1.ErrLengths
+		}
+		h.length = n
+	case len("transfer-encoding"):
+		if !http1.EqualFold(name, "transfer-encoding") {
+			return nil
+		}
+		if h.chunked || !http1.EqualFold(value, "chunked") {
+			return http1.ErrCoding
+		}
+		h.chunked = true
+	}
+	return nil
+}
+
+var chunkedCoding = []string{"chunked"}
+
+// frame starts the body of the request (RFC 9112 §6.3). Stricter than net/http: a request
+// with two framings, or with chunks in HTTP/1.0, is refused.
+func (c *conn) frame(h *framingFields) *fault {
+	r := c.req
+	r.Trailer, r.TransferEncoding = nil, nil
+	b := &c.body
+	b.reset(c.server.cfg.MaxHead)
+	r.Close = http1.AnyHasToken(c.header["Connection"], "close") ||
+		r.ProtoMinor == 0 && !http1.AnyHasToken(c.header["Connection"], "keep-alive")
+	if h.chunked && h.length >= 0 {
+		return badRequest(http1.ErrLengthAndTE)
+	}
+	if h.chunked && r.ProtoMinor == 0 {
+		return badRequest(http1.ErrCoding)
+	}
+	if expect := c.header["Expect"]; len(expect) > 0 {
+		if !httpguts.HeaderValuesContainsToken(expect, "100-continue") {
+			return &fault{http.StatusExpectationFailed, errExpect}
+		}
+		b.expected = r.ProtoMinor == 1 && (h.chunked || h.length > 0)
+	}
+	if values := c.header["Content-Length"]; len(values) > 1 {
+		c.header["Content-Length"] = values[:1] // repetitions of the same
+	}
+	switch {
+	case h.chunked:
+		if f := c.announceTrailers(); f != nil {
+			return f
+		}
+		delete(c.header, "Transfer-Encoding")
+		r.TransferEncoding, r.ContentLength, r.Body = chunkedCoding, -1, b
+		b.framing.Begin(http1.Chunked, 0)
+	case h.length > 0:
+		r.ContentLength, r.Body = h.length, b
+		b.framing.Begin(http1.Length, h.length)
+	default:
+		r.ContentLength, r.Body = 0, http.NoBody
+		b.framing.Begin(http1.NoBody, 0)
+		b.done = true
+	}
+	return nil
+}
+
+// announceTrailers moves the names of the trailers from the header to the request.
+func (c *conn) announceTrailers() *fault {
+	lists, ok := c.header["Trailer"]
+	if !ok {
+		return nil
+	}
+	delete(c.header, "Trailer")
+	c.req.Trailer = make(http.Header)
+	for _, list := range lists {
+		for name := range strings.SplitSeq(list, ",") {
+			name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
+			switch name {
+			case "Transfer-Encoding", "Trailer", "Content-Length":
+				return badRequest(http1.ErrTrailerNames)
+			case "":
+				continue
+			}
+			c.req.Trailer[name] = nil
+		}
+	}
+	return nil
+}
+
+// requestBody is the body of a request. One goroutine may read while the handler writes its
+// answer.
+type requestBody struct {
+	c       *conn
+	framing http1.Body
+
+	mu       sync.Mutex // held while reading
+	data     []byte     // extracted and not read yet; points into c.in
+	expected bool       // the client waits for 100 Continue
+	done     bool       // read to its end
+	closed   bool       // the handler has returned
+	err      error
+}
+
+func (b *requestBody) reset(maxTrailer int) {
+	b.framing.MaxTrailer = maxTrailer
+	b.data, b.expected, b.done, b.closed, b.err = nil, false, false, false, nil
+}
+
+var errBodyClosed = errors.New("downstream: the body was read after the handler returned")
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return 0, errBodyClosed
+	case b.err != nil:
+		return 0, b.err
+	case len(p) == 0:
+		return 0, nil
+	}
+	if b.expected {
+		b.expected = false
+		b.c.res.sendContinue()
+	}
+	n, err := b.read(p)
+	if err != nil {
+		b.err = err
+		if b.done = err == io.EOF; b.done {
+			b.c.whole.Store(true)
+		}
+	}
+	return n, err
+}
+
+func (b *requestBody) read(p []byte) (int, error) {
+	c := b.c
+	for len(b.data) == 0 {
+		if direct := b.framing.Direct(); direct > 0 && c.from == c.to {
+			n, err := c.nc.Read(p[:min(int64(len(p)), direct)])
+			if n > 0 {
+				b.framing.Skip(int64(n))
+				return n, nil
+			}
+			return 0, early(err)
+		}
+		data, used, err := b.framing.Next(c.in[c.from:c.to])
+		c.from += used
+		switch err {
+		case nil:
+			b.data = data
+		case http1.ErrNeedMore:
+			if err := c.fill(); err != nil {
+				return 0, early(err)
+			}
+		case io.EOF:
+			return 0, io.EOF
+		default:
+			return 0, fmt.Errorf("malformed request: %w", err)
+		}
+	}
+	n := copy(p, b.data)
+	b.data = b.data[n:]
+	return n, nil
+}
+
+// early makes the end of a connection within a body an error.
+func early(err error) error {
+	if err == io.EOF || err == nil {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (b *requestBody) Close() error { return nil }
+
+// trailerField adds a trailer to the request, as net/http does.
+func (b *requestBody) trailerField(name, value []byte) {
+	r := b.c.req
+	if r.Trailer == nil {
+		r.Trailer = make(http.Header)
+	}
+	r.Trailer.Add(string(name), string(value))
+}
+
+// discardLimit is how much of an unread body is read so that the connection can be kept, as
+// in net/http.
+const discardLimit = 256 << 10
+
+// discard reads a short rest of the body. It reports whether the body ended.
+func (b *requestBody) discard() bool {
+	if !b.mu.TryLock() {
+		return false // a goroutine of the handler still reads, against the rules
+	}
+	defer b.mu.Unlock()
+	if b.done {
+		return true
+	}
+	if b.err != nil || b.expected || b.framing.Kind() == http1.Length && b.framing.Direct() > discardLimit {
+		return false
+	}
+	bp := discardBuffers.Get().(*[]byte)
+	defer discardBuffers.Put(bp)
+	for read := 0; read < discardLimit; {
+		n, err := b.read(*bp)
+		if err != nil {
+			b.err = err
+			b.done = err == io.EOF
+			return b.done
+		}
+		read += n
+	}
+	return false
+}
+
+var discardBuffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
+
+// contentLength returns the declared length of an answer, -1 if there is none or it is
+// malformed.
+func contentLength(h http.Header) int64 {
+	values := h["Content-Length"]
+	if len(values) != 1 {
+		return -1
+	}
+	n, err := strconv.ParseInt(values[0], 10, 63)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
+}

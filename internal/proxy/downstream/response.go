@@ -1,0 +1,455 @@
+package downstream
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringway/ringway/internal/proxy/http1"
+)
+
+const (
+	// lengthUnknown is how much of an answer without a length is held back, so that a short
+	// one gets a length instead of chunks.
+	lengthUnknown = 2 << 10
+	// gathered is the size up to which bytes are copied behind those that wait, so that one
+	// write sends them all. Larger ones are sent from where they are, in the same write.
+	gathered = 8 << 10
+	// flushAt is how many bytes wait at most.
+	flushAt = 16 << 10
+)
+
+var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+// framing is how the end of an answer is marked.
+type framing uint8
+
+const (
+	undecided framing = iota // the length is not known yet
+	noBody
+	declared // by Content-Length
+	chunked
+	toClose
+)
+
+// response is the http.ResponseWriter of a connection, with Flush, Hijack, the deadlines
+// and full duplex of http.ResponseController. One goroutine writes at a time.
+type response struct {
+	c      *conn
+	header http.Header
+
+	mu      sync.Mutex // held while a head is written; guards begun
+	begun   bool       // the head of the final answer is in out or was sent
+	status  int        // 0 before WriteHeader
+	framing framing
+	length  int64 // declared
+	written int64 // of the body
+	duplex  bool
+	close   bool // the connection ends with this answer
+	pooled  *[]byte
+	out     []byte // waits to be sent
+	held    []byte // of a body without a length
+	err     error  // of a write
+	vectors net.Buffers
+	vector  [3][]byte
+	size    [20]byte
+}
+
+func (w *response) reset() {
+	w.dropBuffers()
+	clear(w.header)
+	w.begun, w.status, w.framing, w.length, w.written = false, 0, undecided, 0, 0
+	w.duplex, w.close, w.err = false, false, nil
+}
+
+func (w *response) dropBuffers() {
+	if w.pooled != nil && cap(w.out) <= keptBuffer {
+		*w.pooled = w.out[:0]
+		writeBuffers.Put(w.pooled)
+	}
+	w.pooled, w.out, w.held = nil, nil, nil
+}
+
+// abandon drops what waits to be sent.
+func (w *response) abandon() {
+	w.dropBuffers()
+	w.err = http.ErrHijacked
+}
+
+func (w *response) takeBuffer() {
+	if w.pooled == nil {
+		w.pooled = writeBuffers.Get().(*[]byte)
+		w.out = *w.pooled
+	}
+}
+
+func (w *response) Header() http.Header { return w.header }
+
+// WriteHeader begins the answer, or sends an informational one.
+func (w *response) WriteHeader(status int) {
+	if w.status != 0 || w.err != nil {
+		return
+	}
+	if status >= 100 && status < 200 && status != http.StatusSwitchingProtocols {
+		w.inform(status)
+		return
+	}
+	w.status = status
+	if !w.duplex {
+		w.readRest()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begun = true
+	w.decide()
+	w.takeBuffer()
+	w.statusLine(status)
+	for name, values := range w.header {
+		switch name {
+		case "Content-Length", "Transfer-Encoding", "Connection":
+			continue
+		}
+		if !strings.HasPrefix(name, http.TrailerPrefix) {
+			w.fields(name, values)
+		}
+	}
+	if _, ok := w.header["Date"]; !ok {
+		w.out = append(w.out, "Date: "...)
+		w.out = append(w.out, date()...)
+		w.out = append(w.out, "\r\n"...)
+	}
+	w.connection()
+	w.endHead()
+}
+
+// inform sends an informational answer.
+func (w *response) inform(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if status == http.StatusContinue {
+		w.c.body.expected = false
+	}
+	w.takeBuffer()
+	w.statusLine(status)
+	for name, values := range w.header {
+		w.fields(name, values)
+	}
+	w.out = append(w.out, "\r\n"...)
+	_ = w.flush(nil) // the answer meets the error again
+}
+
+// sendContinue asks the client for its body. A client that has the answer needs no question.
+func (w *response) sendContinue() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.begun {
+		_, _ = w.c.nc.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
+	}
+}
+
+// readRest reads a short rest of the request's body, because many clients read no answer
+// while they send. If there is more, the connection ends with the answer.
+func (w *response) readRest() {
+	if !w.c.body.discard() {
+		w.close = true
+	}
+}
+
+// decide selects the framing (RFC 9112 §6.3), if the length is known.
+func (w *response) decide() {
+	r := w.c.req
+	w.length = contentLength(w.header)
+	switch {
+	case w.status < 200 || w.status == http.StatusNoContent || w.status == http.StatusNotModified || r.Method == http.MethodHead:
+		w.framing = noBody
+	case w.length >= 0:
+		w.framing = declared
+	}
+	// Without keep-alive in its head, the end of an answer of HTTP/1.0 is that of the connection.
+	if r.ProtoMinor == 0 && w.framing == undecided {
+		w.close = true
+	}
+	if r.Close || http1.AnyHasToken(w.header["Connection"], "close") || w.c.server.quits.Load() {
+		w.close = true
+	}
+}
+
+func (w *response) statusLine(status int) {
+	w.out = append(w.out, "HTTP/1.1 "...)
+	w.out = strconv.AppendInt(w.out, int64(status), 10)
+	w.out = append(w.out, ' ')
+	w.out = append(w.out, http.StatusText(status)...)
+	w.out = append(w.out, "\r\n"...)
+}
+
+// fields adds a field. No value may add a line.
+func (w *response) fields(name string, values []string) {
+	if !http1.ValidToken(name) {
+		return
+	}
+	for _, v := range values {
+		w.out = append(w.out, name...)
+		w.out = append(w.out, ": "...)
+		if http1.ValidValue(v) {
+			w.out = append(w.out, v...)
+		} else {
+			for i := range len(v) {
+				if b := v[i]; http1.ValidValue(v[i : i+1]) {
+					w.out = append(w.out, b)
+				} else {
+					w.out = append(w.out, ' ')
+				}
+			}
+		}
+		w.out = append(w.out, "\r\n"...)
+	}
+}
+
+// connection adds what the answer says about the connection.
+func (w *response) connection() {
+	values := w.header["Connection"]
+	w.fields("Connection", values)
+	switch {
+	case w.close && !http1.AnyHasToken(values, "close"):
+		w.out = append(w.out, "Connection: close\r\n"...)
+	case !w.close && w.c.req.ProtoMinor == 0 && len(values) == 0 && (w.framing == declared || w.framing == noBody):
+		w.out = append(w.out, "Connection: keep-alive\r\n"...)
+	}
+}
+
+// endHead adds the framing, if it is decided.
+func (w *response) endHead() {
+	switch w.framing {
+	case undecided:
+		return
+	case noBody:
+		if length := w.header["Content-Length"]; len(length) == 1 && w.status != http.StatusNoContent && w.status >= 200 {
+			w.fields("Content-Length", length)
+		}
+	case declared:
+		w.out = append(w.out, "Content-Length: "...)
+		w.out = strconv.AppendInt(w.out, w.length, 10)
+		w.out = append(w.out, "\r\n"...)
+	case chunked:
+		w.out = append(w.out, "Transfer-Encoding: chunked\r\n"...)
+	}
+	w.out = append(w.out, "\r\n"...)
+}
+
+// settle decides the framing of an answer whose length is not known when its body must go.
+func (w *response) settle() {
+	if w.framing != undecided {
+		return
+	}
+	if w.c.req.ProtoMinor == 1 {
+		w.framing = chunked
+	} else {
+		w.framing = toClose
+	}
+	w.endHead()
+	held := w.held
+	w.held = nil
+	if len(held) > 0 {
+		_ = w.send(held)
+	}
+}
+
+// Write sends a piece of the body, at the latest with the next Flush.
+func (w *response) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case w.err != nil:
+		return 0, w.err
+	case len(p) == 0:
+		return 0, nil
+	case w.framing == noBody && w.c.req.Method == http.MethodHead:
+		return len(p), nil
+	case w.framing == noBody:
+		return 0, http.ErrBodyNotAllowed
+	case w.framing == declared && w.written+int64(len(p)) > w.length:
+		return 0, http.ErrContentLength
+	}
+	w.written += int64(len(p))
+	if w.framing == undecided {
+		if len(w.held)+len(p) <= lengthUnknown {
+			w.held = append(w.held, p...)
+			return len(p), nil
+		}
+		w.settle()
+	}
+	if err := w.send(p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// send adds a piece of the body to what waits, or sends both.
+func (w *response) send(p []byte) error {
+	if w.framing == chunked {
+		size := strconv.AppendInt(w.size[:0], int64(len(p)), 16)
+		w.out = append(append(w.out, size...), "\r\n"...)
+	}
+	if len(p) > gathered {
+		return w.flush(p)
+	}
+	w.out = append(w.out, p...)
+	if w.framing == chunked {
+		w.out = append(w.out, "\r\n"...)
+	}
+	if len(w.out) >= flushAt {
+		return w.flush(nil)
+	}
+	return nil
+}
+
+var lineEnd = []byte("\r\n")
+
+// flush sends what waits and then p, a piece of the body, in one write if the connection
+// can do that.
+func (w *response) flush(p []byte) error {
+	if w.err != nil {
+		return w.err
+	}
+	w.vectors = w.vector[:0]
+	if len(w.out) > 0 {
+		w.vectors = append(w.vectors, w.out)
+	}
+	if len(p) > 0 {
+		w.vectors = append(w.vectors, p)
+		if w.framing == chunked {
+			w.vectors = append(w.vectors, lineEnd)
+		}
+	}
+	switch {
+	case len(w.vectors) == 0:
+	case w.c.tcp != nil:
+		_, w.err = w.vectors.WriteTo(w.c.tcp)
+	default:
+		for _, v := range w.vectors {
+			if _, err := w.c.nc.Write(v); err != nil {
+				w.err = err
+				break
+			}
+		}
+	}
+	clear(w.vector[:])
+	w.out = w.out[:0]
+	return w.err
+}
+
+// FlushError sends what waits.
+func (w *response) FlushError() error {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.err == nil {
+		w.settle()
+	}
+	return w.flush(nil)
+}
+
+// Flush sends what waits.
+func (w *response) Flush() { _ = w.FlushError() }
+
+// finish ends the answer after the handler. It reports whether the connection may carry
+// another request.
+func (w *response) finish() bool {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.err != nil {
+		return false
+	}
+	if w.framing == undecided {
+		if w.trailers() {
+			w.settle()
+		} else {
+			w.framing, w.length = declared, w.written
+			w.endHead()
+			w.out = append(w.out, w.held...)
+		}
+	}
+	if w.framing == chunked {
+		w.out = append(w.out, "0\r\n"...)
+		for name, values := range w.header {
+			if trailer, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
+				w.fields(trailer, values)
+			}
+		}
+		w.out = append(w.out, "\r\n"...)
+	}
+	if w.flush(nil) != nil {
+		return false
+	}
+	if w.framing == declared && w.written != w.length {
+		return false // the client must see that the answer is not whole
+	}
+	read := w.c.body.discard()
+	w.c.body.mu.Lock()
+	w.c.body.closed = true
+	w.c.body.mu.Unlock()
+	return read && !w.close
+}
+
+// trailers reports whether the handler has set any.
+func (w *response) trailers() bool {
+	for name := range w.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// Hijack gives the connection to the handler.
+func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if w.status != 0 {
+		return nil, nil, errors.New("downstream: the answer has begun")
+	}
+	return w.c.hijack()
+}
+
+// EnableFullDuplex lets the answer begin while the body arrives.
+func (w *response) EnableFullDuplex() error {
+	w.duplex = true
+	return nil
+}
+
+// SetReadDeadline bounds reads of the request's body.
+func (w *response) SetReadDeadline(t time.Time) error {
+	w.c.deadlined.Store(true)
+	return w.c.nc.SetReadDeadline(t)
+}
+
+// SetWriteDeadline bounds writes of the answer.
+func (w *response) SetWriteDeadline(t time.Time) error {
+	w.c.deadlined.Store(true)
+	return w.c.nc.SetWriteDeadline(t)
+}
+
+// stamp is the Date field of one second.
+type stamp struct {
+	second int64
+	text   string
+}
+
+var lastStamp atomic.Pointer[stamp]
+
+// date returns the value of the Date field, formatted once a second.
+func date() string {
+	now := time.Now()
+	if s := lastStamp.Load(); s != nil && s.second == now.Unix() {
+		return s.text
+	}
+	s := &stamp{now.Unix(), now.UTC().Format(http.TimeFormat)}
+	lastStamp.Store(s)
+	return s.text
+}

@@ -1,0 +1,592 @@
+package downstream_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringway/ringway/internal/proxy/downstream"
+)
+
+const get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+func TestRequestsThatArriveTogetherAreAnsweredInOrder(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path == "/0" {
+			time.Sleep(20 * time.Millisecond) // later ones must not overtake it
+		}
+		_, _ = fmt.Fprintf(w, "%s %s", r.URL.Path, body)
+	})})
+	var all strings.Builder
+	for i := range 50 {
+		switch i % 3 {
+		case 0:
+			fmt.Fprintf(&all, "GET /%d HTTP/1.1\r\nHost: a\r\n\r\n", i)
+		case 1:
+			fmt.Fprintf(&all, "POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", i)
+		default:
+			fmt.Fprintf(&all, "POST /%d HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", i)
+		}
+	}
+	for _, step := range []int{1, 7, all.Len()} {
+		c := dial(t, addr)
+		go func() {
+			for text := all.String(); text != ""; {
+				n := min(step, len(text))
+				if _, err := io.WriteString(c.Conn, text[:n]); err != nil {
+					return
+				}
+				text = text[n:]
+			}
+		}()
+		for i := range 50 {
+			want := fmt.Sprintf("/%d ", i)
+			if i%3 > 0 {
+				want += "abc"
+			}
+			if _, body := c.answer("GET"); body != want {
+				t.Fatalf("answer %d in steps of %d is %q, want %q", i, step, body, want)
+			}
+		}
+	}
+}
+
+func TestTheFramingOfAnAnswerFollowsWhatIsKnown(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/short":
+			_, _ = io.WriteString(w, "abc")
+		case "/flushed":
+			_, _ = io.WriteString(w, "abc")
+			w.(http.Flusher).Flush()
+			_, _ = io.WriteString(w, "def")
+		case "/long":
+			_, _ = io.WriteString(w, long)
+		case "/declared":
+			w.Header().Set("Content-Length", fmt.Sprint(len(long)))
+			_, _ = io.WriteString(w, long[:10])
+			_, _ = io.WriteString(w, long[10:])
+		case "/trailers":
+			w.Header().Set("Trailer", "X-T")
+			_, _ = io.WriteString(w, "abc")
+			w.Header().Set(http.TrailerPrefix+"X-T", "1")
+		case "/none":
+			w.WriteHeader(http.StatusNoContent)
+			if _, err := io.WriteString(w, "abc"); !errors.Is(err, http.ErrBodyNotAllowed) {
+				t.Errorf("writing a body of a 204: %v", err)
+			}
+		case "/empty":
+		}
+	})
+	addr, _ := start(t, downstream.Config{Handler: handler})
+	for _, c := range []struct {
+		path, method, version, body string
+		length                      int64
+		chunked, close              bool
+	}{
+		{"/short", "GET", "1.1", "abc", 3, false, false},
+		{"/short", "GET", "1.0", "abc", 3, false, true},
+		{"/short", "HEAD", "1.1", "", -1, false, false},
+		{"/flushed", "GET", "1.1", "abcdef", -1, true, false},
+		{"/flushed", "GET", "1.0", "abcdef", -1, false, true},
+		{"/long", "GET", "1.1", long, -1, true, false},
+		{"/long", "GET", "1.0", long, -1, false, true},
+		{"/declared", "GET", "1.1", long, int64(len(long)), false, false},
+		{"/declared", "HEAD", "1.1", "", int64(len(long)), false, false},
+		{"/trailers", "GET", "1.1", "abc", -1, true, false},
+		{"/none", "GET", "1.1", "", 0, false, false},
+		{"/empty", "GET", "1.1", "", 0, false, false},
+		{"/empty", "POST", "1.1", "", 0, false, false},
+	} {
+		t.Run(c.method+c.path+c.version, func(t *testing.T) {
+			conn := dial(t, addr).say(c.method + " " + c.path + " HTTP/" + c.version + "\r\nHost: a\r\n\r\n")
+			resp, body := conn.answer(c.method)
+			if body != c.body || (len(resp.TransferEncoding) > 0) != c.chunked || resp.Close != c.close {
+				t.Errorf("%d bytes, encoding %q, close %v", len(body), resp.TransferEncoding, resp.Close)
+			}
+			if resp.ContentLength != c.length && !(c.method == "HEAD" && c.length < 0) {
+				t.Errorf("length %d, want %d", resp.ContentLength, c.length)
+			}
+			if c.path == "/trailers" && resp.Trailer.Get("X-T") != "1" {
+				t.Errorf("trailers %v", resp.Trailer)
+			}
+			if resp.Header.Get("Date") == "" {
+				t.Error("no Date")
+			}
+			if c.close {
+				conn.ends()
+			} else if _, body := conn.say("GET /short HTTP/1.1\r\nHost: a\r\n\r\n").answer("GET"); body != "abc" {
+				t.Errorf("the next answer is %q", body)
+			}
+		})
+	}
+}
+
+func TestAnHTTP10ClientCanKeepItsConnection(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "2")
+		_, _ = io.WriteString(w, "ok")
+	})})
+	c := dial(t, addr)
+	for range 3 {
+		resp, _ := c.say("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").answer("GET")
+		if resp.Header.Get("Connection") != "keep-alive" {
+			t.Errorf("%v", resp.Header)
+		}
+	}
+}
+
+func TestAnAnswerThatIsNotWholeEndsItsConnection(t *testing.T) {
+	var log lockedBuffer
+	addr, _ := start(t, downstream.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "10")
+		_, _ = io.WriteString(w, "abc")
+		switch r.URL.Path {
+		case "/abort":
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		case "/panic":
+			panic("a fault of the handler")
+		case "/more":
+			if _, err := io.WriteString(w, "more than was declared"); !errors.Is(err, http.ErrContentLength) {
+				t.Errorf("%v", err)
+			}
+		}
+	})})
+	for _, path := range []string{"/short", "/more", "/abort", "/panic"} {
+		c := dial(t, addr).say("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n" + get)
+		if whole, err := io.ReadAll(c.Reader); err != nil || bytes.Count(whole, []byte("HTTP/1.1")) > 1 {
+			t.Errorf("%s: %q %v", path, whole, err)
+		}
+	}
+	if n := strings.Count(log.String(), "panicked"); n != 1 || !strings.Contains(log.String(), "a fault of the handler") {
+		t.Errorf("%d panics are logged:\n%s", n, log.String())
+	}
+}
+
+// lockedBuffer is a log.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestAClientIsAskedForItsBodyWhenTheHandlerReadsIt(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refused" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		describe(w, r)
+	})})
+	head := " HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+	c := dial(t, addr).say("POST /" + head)
+	if line, _ := c.ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
+		t.Fatalf("%q", line)
+	}
+	_, _ = c.ReadString('\n')
+	if _, body := c.say("abc").answer("POST"); !strings.Contains(body, `body "abc"`) {
+		t.Error(body)
+	}
+	c = dial(t, addr).say("POST /refused" + head)
+	if resp, _ := c.answer("POST"); resp.StatusCode != http.StatusForbidden || !resp.Close {
+		t.Errorf("%v", resp)
+	}
+	c.ends()
+}
+
+func TestInformationalAnswersComeBeforeTheFinalOne(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</a>")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		_, _ = io.WriteString(w, "abc")
+	})})
+	c := dial(t, addr).say(get)
+	if resp, _ := c.answer("GET"); resp.StatusCode != http.StatusEarlyHints || resp.Header.Get("Link") != "</a>" {
+		t.Errorf("%v", resp)
+	}
+	if resp, body := c.answer("GET"); resp.StatusCode != http.StatusOK || body != "abc" || resp.Header.Get("Link") != "" {
+		t.Errorf("%v %q", resp, body)
+	}
+}
+
+// The rest of a body must never be read as a request.
+func TestABodyThatTheHandlerDoesNotReadIsNoRequest(t *testing.T) {
+	var requests atomic.Int64
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		if r.URL.Path == "/duplex" {
+			_ = http.NewResponseController(w).EnableFullDuplex()
+		}
+		_, _ = io.WriteString(w, "abc")
+	})})
+	smuggled := strings.Repeat(get, 10)
+	for _, path := range []string{"/", "/duplex"} {
+		for _, size := range []int{len(smuggled), 1 << 20} {
+			requests.Store(0)
+			body := strings.Repeat(smuggled, size/len(smuggled))
+			c := dial(t, addr)
+			go func() {
+				_, _ = fmt.Fprintf(c.Conn, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+			}()
+			resp, _ := c.answer("POST")
+			if short := size == len(smuggled); resp.Close == short && path == "/" {
+				t.Errorf("%s: closes after %d bytes that were not read: %v", path, size, resp.Close)
+			}
+			_ = c.Conn.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, c.Reader)
+			if n := requests.Load(); n != 1 {
+				t.Errorf("%s: %d requests", path, n)
+			}
+		}
+	}
+}
+
+func TestABodyIsReadInAnyPieces(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		read, err := io.Copy(io.Discard, r.Body)
+		_, _ = fmt.Fprintf(w, "%d %v %v", read, err, r.Trailer)
+	})})
+	for name, raw := range map[string]string{
+		"length": "Content-Length: 300000\r\n\r\n" + strings.Repeat("x", 300000),
+		"chunks": "Transfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n" + strings.Repeat("3e8\r\n"+strings.Repeat("x", 1000)+"\r\n", 300) + "0\r\nX-T: 1\r\n\r\n",
+	} {
+		c := dial(t, addr)
+		go func() {
+			text := "POST / HTTP/1.1\r\nHost: a\r\n" + raw
+			for i := 1; text != ""; i++ {
+				n := min(i*i%4001+1, len(text))
+				if _, err := io.WriteString(c.Conn, text[:n]); err != nil {
+					return
+				}
+				text = text[n:]
+			}
+		}()
+		want := "300000 <nil> map[]"
+		if name == "chunks" {
+			want = "300000 <nil> map[X-T:[1]]"
+		}
+		if _, body := c.answer("POST"); body != want {
+			t.Errorf("%s: %s", name, body)
+		}
+	}
+}
+
+func TestTheContextOfARequestEndsWhenItsClientGoesAway(t *testing.T) {
+	certificate := httptest.NewUnstartedServer(nil)
+	certificate.StartTLS()
+	t.Cleanup(certificate.Close)
+	for _, kind := range []string{"clear", "tls"} {
+		for _, sent := range []string{get, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"} {
+			began, ended := make(chan struct{}), make(chan struct{})
+			handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				close(began)
+				<-r.Context().Done()
+				if !errors.Is(r.Context().Err(), context.Canceled) {
+					t.Error(r.Context().Err())
+				}
+				close(ended)
+			})
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var c *client
+			if kind == "tls" {
+				addr, _ := serveOn(t, downstream.Config{Handler: handler}, tls.NewListener(l, &tls.Config{Certificates: certificate.TLS.Certificates}))
+				nc, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c = newClient(t, nc)
+			} else {
+				addr, _ := serveOn(t, downstream.Config{Handler: handler}, l)
+				c = dial(t, addr)
+			}
+			c.say(sent)
+			within(t, began, "the request")
+			_ = c.Close()
+			within(t, ended, kind+": the end of the context")
+		}
+	}
+}
+
+// What a client sends while its request is answered is its next request.
+func TestTheNextRequestIsKeptWhileOneIsAnswered(t *testing.T) {
+	certificate := httptest.NewUnstartedServer(nil)
+	certificate.StartTLS()
+	t.Cleanup(certificate.Close)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, _ := serveOn(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+			t.Error("the context ended")
+		case <-time.After(100 * time.Millisecond): // five checks of the connection
+		}
+		_, _ = io.WriteString(w, r.URL.Path)
+	})}, tls.NewListener(l, &tls.Config{Certificates: certificate.TLS.Certificates}))
+	nc, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(t, nc)
+	next := "GET /next HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 2000) + "\r\n\r\n"
+	c.say("GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
+	time.Sleep(30 * time.Millisecond) // the first is in flight
+	c.say(next)
+	for _, want := range []string{"/first", "/next"} {
+		if _, body := c.answer("GET"); body != want {
+			t.Errorf("%q, want %q", body, want)
+		}
+	}
+}
+
+func TestAConnectionThatIsTakenOverKeepsItsBytes(t *testing.T) {
+	addr, s := start(t, downstream.Config{HeadTimeout: 50 * time.Millisecond, IdleTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		nc, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer nc.Close()
+		_, _ = io.Copy(nc, buffered)
+	})})
+	c := dial(t, addr).say(get + "early")
+	time.Sleep(150 * time.Millisecond) // longer than the limits of requests
+	c.say(" and late")
+	if err := s.Shutdown(t.Context()); err != nil { // does not wait for it
+		t.Error(err)
+	}
+	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	if all, err := io.ReadAll(c.Reader); err != nil || string(all) != "early and late" {
+		t.Errorf("%q %v", all, err)
+	}
+}
+
+// HTTP/2 is recognised by its first bytes, or was selected in the handshake.
+func TestHTTP2IsServedOnTheSamePort(t *testing.T) {
+	certificate := httptest.NewUnstartedServer(nil)
+	certificate.StartTLS()
+	t.Cleanup(certificate.Close)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+	var states atomic.Int64
+	note := func(c net.Conn, _ http.ConnState) {
+		states.Add(1)
+		if fmt.Sprintf("%T", c) == "*downstream.replayed" {
+			t.Error("the hook gets a connection that the listener has not returned")
+		}
+	}
+	clear, _ := start(t, downstream.Config{Handler: handler, ConnState: note})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secured, _ := serveOn(t, downstream.Config{Handler: handler}, tls.NewListener(l, &tls.Config{Certificates: certificate.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}))
+	for _, c := range []struct {
+		url     string
+		http2   bool
+		want    string
+		protect *tls.Config
+	}{
+		{"http://" + clear, false, "HTTP/1.1", nil}, {"http://" + clear, true, "HTTP/2.0", nil},
+		{"https://" + secured, false, "HTTP/1.1", &tls.Config{InsecureSkipVerify: true}}, {"https://" + secured, true, "HTTP/2.0", &tls.Config{InsecureSkipVerify: true}},
+	} {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP1(!c.http2)
+		protocols.SetHTTP2(c.http2)
+		protocols.SetUnencryptedHTTP2(c.http2)
+		transport := &http.Transport{Protocols: protocols, TLSClientConfig: c.protect}
+		for range 3 {
+			resp, err := (&http.Client{Transport: transport}).Get(c.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if string(body) != c.want {
+				t.Errorf("%s: %s, want %s", c.url, body, c.want)
+			}
+		}
+		transport.CloseIdleConnections()
+	}
+	if states.Load() == 0 {
+		t.Error("no state was reported")
+	}
+}
+
+func TestAShutdownAnswersWhatHasArrivedAndClosesTheRest(t *testing.T) {
+	release := make(chan struct{})
+	began := make(chan struct{}, 1)
+	addr, s := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			began <- struct{}{}
+			<-release
+		}
+		_, _ = io.WriteString(w, "ok")
+	})})
+	slow, idle := dial(t, addr), dial(t, addr)
+	idle.say(get).answer("GET")
+	slow.say("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-began
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Shutdown(t.Context()) }()
+	idle.ends()
+	select {
+	case err := <-stopped:
+		t.Fatal("did not wait for the request in flight", err)
+	default:
+	}
+	close(release)
+	if resp, body := slow.answer("GET"); body != "ok" || !resp.Close {
+		t.Errorf("%q %v", body, resp.Header)
+	}
+	slow.ends()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", addr); err == nil {
+		t.Error("the listener is open")
+	}
+}
+
+func TestAShutdownThatTakesTooLongLeavesTheRest(t *testing.T) {
+	release := make(chan struct{})
+	addr, s := start(t, downstream.Config{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })})
+	c := dial(t, addr).say(get)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	close(release)
+	c.answer("GET")
+}
+
+// pipes is a listener of connections in memory, for tests on a clock of their own.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func TestConnectionsThatAreTooLateAreClosed(t *testing.T) {
+	for name, c := range map[string]struct {
+		say        string
+		after      time.Duration
+		incomplete int64
+	}{
+		"nothing arrives":      {"", 10 * time.Second, 0},
+		"half a head":          {"GET / HTTP/1.1\r\n", 10 * time.Second, 1},
+		"a head in small bits": {"trickle", 10 * time.Second, 1},
+		"no second request":    {get, 2 * time.Minute, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var incomplete atomic.Int64
+				s := downstream.New(downstream.Config{
+					HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Logger: slog.New(slog.DiscardHandler),
+					Incomplete: func() { incomplete.Add(1) },
+					Handler:    http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }),
+				})
+				l := make(pipes)
+				served := make(chan error, 1)
+				go func() { served <- s.Serve(l) }()
+				ours, theirs := net.Pipe()
+				l <- theirs
+				began := time.Now()
+				var saying sync.WaitGroup
+				defer saying.Wait()
+				saying.Go(func() {
+					if c.say != "trickle" {
+						_, _ = io.WriteString(ours, c.say)
+						return
+					}
+					for _, b := range []byte("GET / HTTP/1.1\r\nHost: " + strings.Repeat("a", 1000)) {
+						if _, err := ours.Write([]byte{b}); err != nil {
+							return
+						}
+						time.Sleep(time.Second)
+					}
+				})
+				_, _ = io.ReadAll(ours)
+				if took := time.Since(began); took < c.after || took > c.after+100*time.Millisecond {
+					t.Errorf("closed after %v, want %v", took, c.after)
+				}
+				synctest.Wait()
+				if n := incomplete.Load(); n != c.incomplete {
+					t.Errorf("%d connections are counted as incomplete, want %d", n, c.incomplete)
+				}
+				_ = s.Close()
+				close(l)
+				<-served
+				if err := s.Shutdown(t.Context()); err != nil { // waits for the watch
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A handler's deadline must not end the next request.
+func TestADeadlineOfOneRequestDoesNotOutliveIt(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		control := http.NewResponseController(w)
+		if err := errors.Join(control.SetReadDeadline(time.Now().Add(50*time.Millisecond)), control.SetWriteDeadline(time.Now().Add(50*time.Millisecond))); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(w, "ok")
+	})})
+	c := dial(t, addr)
+	for range 3 {
+		c.say(get).answer("GET")
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func TestAHeaderOfAnAnswerCannotAddALine(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["X-A"] = []string{"a\r\nX-B: b"}
+		w.Header()["X C"] = []string{"c"}
+		w.Header()["X-D\r\nX-E"] = []string{"d"}
+	})})
+	resp, _ := dial(t, addr).say(get).answer("GET")
+	if resp.Header.Get("X-A") != "a  X-B: b" || len(resp.Header) != 3 { // with Date and Content-Length
+		t.Errorf("%q", resp.Header)
+	}
+}

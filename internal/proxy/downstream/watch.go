@@ -1,0 +1,92 @@
+package downstream
+
+import (
+	"time"
+)
+
+// watchTick is how often the watch checks all connections. A client that goes away is
+// noticed after one to two ticks.
+const watchTick = 20 * time.Millisecond
+
+// phase is what a connection does.
+type phase = int32
+
+const (
+	phaseNew     phase = iota // waits for its first byte
+	phaseIdle                 // waits for the next request
+	phaseHead                 // a part of a head has arrived
+	phaseServing              // the handler runs
+	phaseClosing              // ended by the watch or by Shutdown
+)
+
+// watch ends connections that are too late, and the contexts of requests whose clients went
+// away. One loop over all connections costs less than timers and a waiting read for each
+// request. It ends when there are no connections.
+func (s *Server) watch() {
+	tick := time.NewTicker(watchTick)
+	defer tick.Stop()
+	var due []*conn
+	for range tick.C {
+		now := int64(time.Since(s.epoch))
+		s.mu.Lock()
+		if len(s.conns) == 0 {
+			s.watching = false
+			s.mu.Unlock()
+			return
+		}
+		for _, c := range s.conns {
+			if c.check(now) {
+				due = append(due, c)
+			}
+		}
+		s.mu.Unlock()
+		for _, c := range due {
+			c.checkClient()
+		}
+		clear(due)
+		due = due[:0]
+	}
+}
+
+// check ends a connection that is too late. It reports whether a request has been in flight
+// since the last check, so that the client may have gone away meanwhile.
+func (c *conn) check(now int64) bool {
+	limit := time.Duration(0)
+	current := c.phase.Load()
+	switch current {
+	case phaseNew, phaseHead:
+		limit = c.server.cfg.HeadTimeout
+	case phaseIdle:
+		limit = c.server.cfg.IdleTimeout
+	case phaseServing:
+		serial := c.serial.Load()
+		same := serial == c.seen
+		c.seen = serial
+		return same && c.whole.Load()
+	}
+	if limit > 0 && now-c.since.Load() > int64(limit) && c.phase.CompareAndSwap(current, phaseClosing) {
+		_ = c.below.Close() // its goroutine ends with it
+	}
+	return false
+}
+
+// closeIdle closes the connections that wait for a request, and returns how many
+// connections there are. A new connection gets the time in which net/http expects its first
+// request.
+func (s *Server) closeIdle() int {
+	const firstRequest = int64(5 * time.Second)
+	now := int64(time.Since(s.epoch))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		current := c.phase.Load()
+		if current != phaseIdle && (current != phaseNew || now-c.since.Load() < firstRequest) {
+			continue
+		}
+		// A request that has arrived is answered.
+		if c.socket.look() != arrived && c.phase.CompareAndSwap(current, phaseClosing) {
+			_ = c.below.Close()
+		}
+	}
+	return len(s.conns)
+}
