@@ -67,7 +67,7 @@ func TestEveryWrongLineIsReportedWithFileAndLine(t *testing.T) {
 		"wiat 3s":                         `h.txt:1: "wiat 3s": unknown statement "wiat"`,
 		"# fine\n\nwait soon":             "h.txt:3: \"wait soon\": no form of \"wait\"; its forms are\n\twait DURATION",
 		"loss 101%":                       "loss PERCENT",
-		"join N workers":                  `N is the size, and there is none`,
+		"join N workers":                  `no sizes are given for N`,
 		"join 0 workers":                  "join JOINERS[ through NAMES][ in DURATION]",
 		"kill r1,w2":                      "kill NAMES",
 		"wait -3s":                        "wait DURATION",

@@ -173,7 +173,7 @@ func (h *History) Steps(size int, forms []Form) ([]Step, error) {
 
 func unknown(text string, forms []Form) error {
 	if sizePattern.MatchString(text) {
-		return errors.New(`N is the size, and there is none: begin with a line such as "sizes 5 50"`)
+		return errors.New(`no sizes are given for N: begin with a line such as "sizes 5 50"`)
 	}
 	verb, _, _ := strings.Cut(text, " ")
 	var have []string
