@@ -39,11 +39,12 @@ const (
 
 // serveClients makes the server of HTTP/1.1 and HTTP/2 on the socket.
 func (l *listener) serveClients(cfg *Config, m *connMetrics, handler http.Handler, note func(net.Conn, http.ConnState)) {
+	silent := upstream.BehindRelay(cfg.ProgressTimeout)
 	l.server = downstream.New(downstream.Config{
-		Handler: handler, HeadTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHead: maxHeader,
+		Handler: handler, HeadTimeout: headerTimeout, IdleTimeout: idleTimeout, SendTimeout: silent, MaxHead: maxHeader,
 		// A client that reads nothing of a whole connection does not even receive the end of a
 		// stream.
-		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: upstream.BehindRelay(cfg.ProgressTimeout)},
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: silent},
 		ConnState: note,
 		Malformed: m.dropped.WithLabelValues(l.name, "malformed").Inc, Incomplete: m.dropped.WithLabelValues(l.name, "incomplete").Inc,
 		Logger: cfg.Logger,

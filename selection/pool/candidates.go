@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ringway/ringway/affinity"
@@ -202,6 +203,7 @@ func (b *bindings) bind(key string, p *peer, now time.Time) {
 	if b.order.Len() >= b.max {
 		b.remove(b.order.Back())
 	}
+	key = strings.Clone(key) // it may be a part of a whole request
 	b.byKey[key] = b.order.PushFront(&binding{key: key, peer: p, boundAt: now, used: now})
 }
 

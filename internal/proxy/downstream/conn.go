@@ -73,7 +73,6 @@ type conn struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{server: s, nc: nc, header: make(http.Header, 16), first: true}
-	c.since.Store(int64(time.Since(s.epoch)))
 	c.below = http1.Socket(nc)
 	if _, secured := nc.(*tls.Conn); !secured {
 		c.tcp, _ = c.below.(*net.TCPConn)
@@ -117,7 +116,7 @@ func (c *conn) dropBuffer() {
 // enter changes the phase. It returns false if the watch or Shutdown has ended the
 // connection.
 func (c *conn) enter(from, to phase) bool {
-	c.since.Store(int64(time.Since(c.server.epoch)))
+	c.since.Store(c.server.clock.Load())
 	return c.phase.CompareAndSwap(from, to)
 }
 
@@ -126,6 +125,7 @@ func (c *conn) serve() {
 	defer func() {
 		c.ahead.stop(c)
 		c.dropBuffer()
+		c.res.dropBuffers()
 		c.server.remove(c)
 		if !c.hijacked {
 			_ = c.nc.Close()
@@ -275,6 +275,9 @@ func (c *conn) answer() (reusable bool) {
 		return false
 	}
 	c.ahead.stop(c)
+	if !c.enter(phaseServing, phaseSending) {
+		return false
+	}
 	reusable = c.res.finish()
 	if c.deadlined.Swap(false) {
 		reusable = c.nc.SetDeadline(time.Time{}) == nil && reusable
@@ -287,7 +290,7 @@ func (c *conn) answer() (reusable bool) {
 		return false
 	}
 	c.res.reset()
-	if !c.enter(phaseServing, phaseIdle) {
+	if !c.enter(phaseSending, phaseIdle) {
 		return false
 	}
 	c.server.cfg.ConnState(c.nc, http.StateIdle)

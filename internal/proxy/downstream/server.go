@@ -21,6 +21,9 @@ type Config struct {
 	HeadTimeout time.Duration
 	// IdleTimeout is how long a connection may wait for its next request. Default 0: no bound.
 	IdleTimeout time.Duration
+	// SendTimeout bounds how long the last bytes of an answer may wait for the client, after the
+	// handler has returned. Default 0: no bound.
+	SendTimeout time.Duration
 	// MaxHead bounds a request's head in bytes. Default: http.DefaultMaxHeaderBytes.
 	MaxHead int
 	// HTTP2 has the limits of HTTP/2. Default: those of net/http.
@@ -43,8 +46,9 @@ type Server struct {
 	cfg   Config
 	epoch time.Time
 	http2 *http.Server
-	over  handoff     // connections for http2
-	quits atomic.Bool // answers end their connections
+	clock atomic.Int64 // the time since epoch at the last check, which is exact enough for limits
+	over  handoff      // connections for http2
+	quits atomic.Bool  // answers end their connections
 
 	mu        sync.Mutex // guards the fields below
 	listeners map[net.Listener]struct{}
@@ -160,8 +164,10 @@ func (s *Server) add(c *conn) bool {
 	s.conns = append(s.conns, c)
 	if !s.watching {
 		s.watching = true
+		s.clock.Store(int64(time.Since(s.epoch)))
 		s.running.Go(s.watch)
 	}
+	c.since.Store(s.clock.Load())
 	return true
 }
 

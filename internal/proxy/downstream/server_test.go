@@ -563,6 +563,35 @@ func TestConnectionsThatAreTooLateAreClosed(t *testing.T) {
 	}
 }
 
+// The handler has returned, so nothing else ends the wait for the client.
+func TestAClientThatDoesNotReadItsAnswerLosesItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := downstream.New(downstream.Config{
+			SendTimeout: 30 * time.Second, Logger: slog.New(slog.DiscardHandler),
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }),
+		})
+		l := make(pipes)
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		ours, theirs := net.Pipe() // holds no byte
+		l <- theirs
+		began := time.Now()
+		_, _ = io.WriteString(ours, get)
+		if _, err := io.WriteString(ours, get); err == nil {
+			t.Error("the next request was read")
+		}
+		if took := time.Since(began); took < 30*time.Second || took > 31*time.Second {
+			t.Errorf("closed after %v", took)
+		}
+		_ = s.Close()
+		close(l)
+		<-served
+		if err := s.Shutdown(t.Context()); err != nil { // waits for the watch
+			t.Error(err)
+		}
+	})
+}
+
 // A handler's deadline must not end the next request.
 func TestADeadlineOfOneRequestDoesNotOutliveIt(t *testing.T) {
 	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

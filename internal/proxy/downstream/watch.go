@@ -16,6 +16,7 @@ const (
 	phaseIdle                 // waits for the next request
 	phaseHead                 // a part of a head has arrived
 	phaseServing              // the handler runs
+	phaseSending              // the rest of the answer is sent
 	phaseClosing              // ended by the watch or by Shutdown
 )
 
@@ -28,6 +29,7 @@ func (s *Server) watch() {
 	var due []*conn
 	for range tick.C {
 		now := int64(time.Since(s.epoch))
+		s.clock.Store(now)
 		s.mu.Lock()
 		if len(s.conns) == 0 {
 			s.watching = false
@@ -58,6 +60,8 @@ func (c *conn) check(now int64) bool {
 		limit = c.server.cfg.HeadTimeout
 	case phaseIdle:
 		limit = c.server.cfg.IdleTimeout
+	case phaseSending:
+		limit = c.server.cfg.SendTimeout
 	case phaseServing:
 		serial := c.serial.Load()
 		same := serial == c.seen

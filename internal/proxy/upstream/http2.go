@@ -408,8 +408,8 @@ func checkAnswer(resp *http.Response) error {
 	return nil
 }
 
-// request builds the upstream request. Its header map is new; the value lists are those of
-// the client.
+// request builds the upstream request. Its header is a copy: the transport may still read it
+// when Carry has returned, and the client's connection uses its lists again.
 func (s *h2Stream) request() (*http.Request, error) {
 	r, x := s.r, &s.x
 	if _, err := target(r); err != nil {
@@ -430,7 +430,7 @@ func (s *h2Stream) request() (*http.Request, error) {
 		if hopRequest(name) || x.dropped(name) || connection != nil && http1.AnyHasToken(connection, name) {
 			continue
 		}
-		out.Header[name] = values
+		out.Header[name] = slices.Clone(values)
 	}
 	if http1.AnyHasToken(r.Header["Te"], "trailers") {
 		out.Header["Te"] = []string{"trailers"}

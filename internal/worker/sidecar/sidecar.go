@@ -101,9 +101,9 @@ func New(cfg Config) (*Sidecar, error) {
 	// No time limits here: the relay has already limited the size of the head and its time,
 	// in units that HTTP/2 counts differently.
 	s.server = downstream.New(downstream.Config{
-		Handler: http.HandlerFunc(s.serve),
-		HTTP2:   &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: cfg.ProgressTimeout},
-		Logger:  cfg.Logger,
+		Handler: http.HandlerFunc(s.serve), SendTimeout: cfg.ProgressTimeout,
+		HTTP2:  &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: cfg.ProgressTimeout},
+		Logger: cfg.Logger,
 	})
 	return s, nil
 }
