@@ -187,6 +187,10 @@ func TestARelayThatDoesNotFindItselfChangesNothingAndLogsItOnce(t *testing.T) {
 	c := startCluster(t, 5, 4)
 	r := watch(t, c.relays[0], func(c *routing.Config) { c.Self = "r2" })
 	await(t, "all are connected", r.connected("echo", 5, 4))
+	await(t, "no connection of an earlier plan drains", func() bool {
+		now := r.events()
+		return now["drain_started"] == now["closed"]+now["drain_cancelled"]
+	})
 	before := r.events()
 	was := r.of("echo")
 
