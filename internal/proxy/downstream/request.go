@@ -202,8 +202,9 @@ func (c *conn) host() *fault {
 
 // framingFields are the fields that decide where a request ends.
 type framingFields struct {
-	length  int64 // -1 if not declared
-	chunked bool
+	length   int64  // -1 if not declared
+	declared string // its digits
+	chunked  bool
 }
 
 func (h *framingFields) note(name, value string) error {
@@ -216,10 +217,10 @@ func (h *framingFields) note(name, value string) error {
 		if !ok {
 			return http1.ErrLength
 		}
-		if h.length >= 0 && h.length != n {
+		if h.length >= 0 && h.declared != value { // 3 and 03 are two lengths to net/http
 			return http1.ErrLengths
 		}
-		h.length = n
+		h.length, h.declared = n, value
 	case len("transfer-encoding"):
 		if !http1.EqualFold(name, "transfer-encoding") {
 			return nil
