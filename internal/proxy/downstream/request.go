@@ -250,8 +250,9 @@ func (c *conn) frame(h *framingFields) *fault {
 	if h.chunked && r.ProtoMinor == 0 {
 		return badRequest(http1.ErrCoding)
 	}
-	if expect := c.header["Expect"]; len(expect) > 0 {
-		if !httpguts.HeaderValuesContainsToken(expect, "100-continue") {
+	// The first field decides, and an empty one expects nothing, as in net/http.
+	if expect := c.header["Expect"]; len(expect) > 0 && expect[0] != "" {
+		if !http1.HasToken(expect[0], "100-continue") {
 			return &fault{http.StatusExpectationFailed, errExpect}
 		}
 		b.expected = r.ProtoMinor == 1 && (h.chunked || h.length > 0)
