@@ -59,6 +59,7 @@ func (c *conn) parse(n int) *fault {
 		return badRequest(errRequestLine)
 	}
 	r := c.req
+	*r = *c.blank // handlers may have set any field, as ParseForm does
 	if f := c.parseRequestLine(text[:end]); f != nil {
 		return f
 	}
@@ -159,20 +160,12 @@ func (c *conn) plainTarget(target string) bool {
 			break
 		}
 	}
-	u := c.url()
-	*u = url.URL{Path: target[:path]}
+	c.target = url.URL{Path: target[:path]}
 	if path < len(target) {
-		u.RawQuery = target[path+1:]
+		c.target.RawQuery = target[path+1:]
 	}
+	c.req.URL = &c.target
 	return true
-}
-
-// url returns the URL of the request, made once if all targets are plain.
-func (c *conn) url() *url.URL {
-	if c.req.URL == nil {
-		c.req.URL = new(url.URL)
-	}
-	return c.req.URL
 }
 
 // isPlain marks the bytes that mean themselves in a path.
@@ -239,7 +232,6 @@ var chunkedCoding = []string{"chunked"}
 // with two framings, or with chunks in HTTP/1.0, is refused.
 func (c *conn) frame(h *framingFields) *fault {
 	r := c.req
-	r.Trailer, r.TransferEncoding = nil, nil
 	b := &c.body
 	b.reset(c.server.cfg.MaxHead)
 	r.Close = http1.AnyHasToken(c.header["Connection"], "close") ||
