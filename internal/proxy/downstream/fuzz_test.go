@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -74,6 +75,7 @@ type comparison struct {
 	input      []byte
 	theirs     *bufio.Reader // net/http takes trailers that fit its buffer
 	accepted   bool          // with its body
+	refusal    string        // of the body
 	difference string
 }
 
@@ -83,7 +85,7 @@ func newComparison() *comparison {
 
 // run serves one connection that sends input in pieces of step bytes.
 func (x *comparison) run(l pipes, input []byte, step int) (c *memory) {
-	x.input, x.accepted, x.difference = input, false, ""
+	x.input, x.accepted, x.refusal, x.difference = input, false, "", ""
 	c = newMemory(input, step)
 	l <- c
 	<-c.closed
@@ -98,6 +100,7 @@ func (x *comparison) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer nc.Close() // tells the test that everything below is done
 	if err != nil {
+		x.refusal = strings.TrimPrefix(err.Error(), "malformed request: ")
 		return
 	}
 	x.accepted = true

@@ -123,6 +123,7 @@ var table = []row{
 	{"scheme without a name", line("GET ://a HTTP/1.1"), "400", ""},
 	{"authority form", line("CONNECT b:443 HTTP/1.1"), ok, ""},
 	{"authority form without Host", "CONNECT b:443 HTTP/1.1\r\n\r\n", "400", "each request of HTTP/1.1 has a Host (RFC 9112 §3.2)"},
+	{"CONNECT without a target", line("CONNECT  HTTP/1.1"), "400", "a target has at least one byte (RFC 9112 §3.2)"},
 	{"CONNECT with a path", line("CONNECT /a HTTP/1.1"), ok, ""},
 	{"CONNECT with a bad port", line("CONNECT b:x HTTP/1.1"), "400", ""},
 	{"CONNECT with a length", "CONNECT b:1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", ok, ""},
