@@ -185,6 +185,21 @@ func TestNoRequestIsSmuggledBehindAnother(t *testing.T) {
 	}
 }
 
+// The client has not ended its side: the server must end the connection.
+func TestARefusalEndsTheConnection(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(describe), MaxHead: headLimit})
+	for _, raw := range []string{
+		line("GET /"), line("GET / HTTP/2.0"), with(": a"), with("Expect: x"), sized(headLimit + 1),
+		post("Content-Length: 3\r\nTransfer-Encoding: chunked", ""), chunks("x\r\n"), chunks("0\r\nX : a\r\n"),
+	} {
+		c := dial(t, addr).say(raw + line("GET /smuggled HTTP/1.1"))
+		if resp, _ := c.answer("GET"); resp.StatusCode < 400 || !resp.Close {
+			t.Errorf("%q: %d, closes %v", raw, resp.StatusCode, resp.Close)
+		}
+		c.ends()
+	}
+}
+
 // The requests of a connection share one http.Request.
 func TestARequestHasNothingOfTheOneBeforeIt(t *testing.T) {
 	elsewhere := &url.URL{Path: "/elsewhere"}
