@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ringway/ringway/internal/proxy/downstream"
@@ -121,10 +122,10 @@ func TestARequestMeansWhatItMeansToNetHTTPOrARowSaysWhy(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			got, want := ask(t, ours, row.raw), ask(t, theirs, row.raw)
 			if v := verdict(got); v != row.want {
-				t.Errorf("%q is %s, want %s", row.raw, v, row.want)
+				t.Errorf("%.200q is %s, want %s", row.raw, v, row.want)
 			}
 			if same := slices.Equal(got, want); same != (row.reason == "") {
-				t.Errorf("%q: the reason is %q\nours:     %q\nnet/http: %q", row.raw, row.reason, got, want)
+				t.Errorf("%.200q: the reason is %q\nours:     %.500q\nnet/http: %.500q", row.raw, row.reason, got, want)
 			}
 		})
 	}
@@ -156,16 +157,34 @@ func TestNoRequestIsSmuggledBehindAnother(t *testing.T) {
 	ours, _ := start(t, downstream.Config{Handler: http.HandlerFunc(describe), MaxHead: headLimit})
 	theirs := reference(t)
 	alone := ask(t, theirs, smuggled)
+	var calls atomic.Int64
+	l := serveMemory(t, downstream.Config{MaxHead: headLimit, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/smuggled" {
+			calls.Add(1)
+		}
+		describe(w, r)
+	})})
 	for _, row := range table {
 		if row.want == http2 {
 			continue // the rest of such a connection is net/http's
 		}
 		t.Run(row.name, func(t *testing.T) {
 			got, want := ask(t, ours, row.raw+smuggled), ask(t, theirs, row.raw+smuggled)
+			answered := int64(0)
 			for i, answer := range got {
 				if !accepted(answer) && i < len(got)-1 {
-					t.Errorf("%q: %d answers follow a refusal: %q", row.raw, len(got)-1-i, got)
+					t.Errorf("%.200q: %d answers follow a refusal: %.500q", row.raw, len(got)-1-i, got)
 				}
+				if strings.Contains(answer, `path "/smuggled"`) {
+					answered++
+				}
+			}
+			calls.Store(0)
+			c := newMemory([]byte(row.raw+smuggled), headLimit)
+			l <- c
+			within(t, c.closed, "the end of the connection")
+			if n := calls.Load(); n != answered {
+				t.Errorf("%.200q: the handler got the request behind it %d times, and %d answers were sent", row.raw, n, answered)
 			}
 			if len(got) > 0 && !accepted(got[len(got)-1]) {
 				got = got[:len(got)-1] // the refusal
@@ -175,11 +194,11 @@ func TestNoRequestIsSmuggledBehindAnother(t *testing.T) {
 			}
 			for i, answer := range got {
 				if i >= len(want) || answer != want[i] && row.reason == "" {
-					t.Errorf("%q: %q is not among the answers of net/http: %q", row.raw, answer, want)
+					t.Errorf("%.200q: %.200q is not among the answers of net/http: %.500q", row.raw, answer, want)
 				}
 			}
 			if row.reason == "" && row.want == ok && len(got) < len(want) && accepted(want[len(got)]) {
-				t.Errorf("%q: only %d of %d requests are answered", row.raw, len(got), len(want))
+				t.Errorf("%.200q: only %d of %d requests are answered", row.raw, len(got), len(want))
 			}
 		})
 	}
@@ -194,7 +213,7 @@ func TestARefusalEndsTheConnection(t *testing.T) {
 	} {
 		c := dial(t, addr).say(raw + line("GET /smuggled HTTP/1.1"))
 		if resp, _ := c.answer("GET"); resp.StatusCode < 400 || !resp.Close {
-			t.Errorf("%q: %d, closes %v", raw, resp.StatusCode, resp.Close)
+			t.Errorf("%.200q: %d, closes %v", raw, resp.StatusCode, resp.Close)
 		}
 		c.ends()
 	}

@@ -295,6 +295,7 @@ var table = []row{
 	{"half a trailer", chunks("0\r\nX: a\r\n"), "400", ""},
 	{"trailers of 5000 bytes", chunks("0\r\nX: " + strings.Repeat("x", 5000) + "\r\n\r\n"), ok, "trailers have the limit of heads; net/http's is its buffer"},
 	{"trailers beyond the limit", chunks("0\r\nX: " + strings.Repeat("x", headLimit) + "\r\n\r\n"), "400", ""},
+	{"short trailers beyond the limit", chunks("0\r\n" + strings.Repeat("X: y\r\n", headLimit/6+1) + "\r\n"), "400", ""},
 	// Expect (RFC 9110 §10.1.1).
 	{"100-continue", post("Expect: 100-continue\r\nContent-Length: 3", "abc"), ok, ""},
 	{"100-Continue", post("Expect: 100-Continue\r\nTransfer-Encoding: chunked", "0\r\n\r\n"), ok, ""},
