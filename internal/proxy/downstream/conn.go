@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"runtime"
 	"sync"
@@ -59,8 +60,10 @@ type conn struct {
 	pooled   *[]byte
 	from, to int
 
-	req       *http.Request                  // one for all requests, because it holds the context
-	current   atomic.Pointer[requestContext] // the context of req, for the watch
+	req       *http.Request                  // one for all requests
+	blank     *http.Request                  // what req is before each request: only a context
+	target    url.URL                        // of req, if it is plain
+	current   atomic.Pointer[requestContext] // the context of blank and req, for the watch
 	header    http.Header                    // of all requests
 	values    []string                       // of header
 	body      requestBody
@@ -72,7 +75,7 @@ type conn struct {
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{server: s, nc: nc, header: make(http.Header, 16), first: true}
+	c := &conn{server: s, nc: nc, req: new(http.Request), header: make(http.Header, 16), first: true}
 	c.below = http1.Socket(nc)
 	if _, secured := nc.(*tls.Conn); !secured {
 		c.tcp, _ = c.below.(*net.TCPConn)
@@ -88,11 +91,11 @@ func newConn(s *Server, nc net.Conn) *conn {
 	return c
 }
 
-// newContext makes the context of the next requests, and a request that holds it.
+// newContext makes the context of the next requests.
 func (c *conn) newContext() {
 	ctx := &requestContext{}
 	c.current.Store(ctx)
-	c.req = new(http.Request).WithContext(ctx)
+	c.blank = new(http.Request).WithContext(ctx)
 }
 
 func (c *conn) takeBuffer() {

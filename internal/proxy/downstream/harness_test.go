@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,7 @@ func describe(w http.ResponseWriter, r *http.Request) {
 	}
 	fmt.Fprintf(&b, "body %q\n", body)
 	w.Header().Set("Content-Type", "text/plain")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
 	_, _ = io.WriteString(w, b.String())
 }
 

@@ -59,6 +59,7 @@ func (c *conn) parse(n int) *fault {
 		return badRequest(errRequestLine)
 	}
 	r := c.req
+	*r = *c.blank // handlers may have set any field, as ParseForm does
 	if f := c.parseRequestLine(text[:end]); f != nil {
 		return f
 	}
@@ -159,20 +160,12 @@ func (c *conn) plainTarget(target string) bool {
 			break
 		}
 	}
-	u := c.url()
-	*u = url.URL{Path: target[:path]}
+	c.target = url.URL{Path: target[:path]}
 	if path < len(target) {
-		u.RawQuery = target[path+1:]
+		c.target.RawQuery = target[path+1:]
 	}
+	c.req.URL = &c.target
 	return true
-}
-
-// url returns the URL of the request, made once if all targets are plain.
-func (c *conn) url() *url.URL {
-	if c.req.URL == nil {
-		c.req.URL = new(url.URL)
-	}
-	return c.req.URL
 }
 
 // isPlain marks the bytes that mean themselves in a path.
@@ -202,8 +195,9 @@ func (c *conn) host() *fault {
 
 // framingFields are the fields that decide where a request ends.
 type framingFields struct {
-	length  int64 // -1 if not declared
-	chunked bool
+	length   int64  // -1 if not declared
+	declared string // its digits
+	chunked  bool
 }
 
 func (h *framingFields) note(name, value string) error {
@@ -216,10 +210,10 @@ func (h *framingFields) note(name, value string) error {
 		if !ok {
 			return http1.ErrLength
 		}
-		if h.length >= 0 && h.length != n {
+		if h.length >= 0 && h.declared != value { // 3 and 03 are two lengths to net/http
 			return http1.ErrLengths
 		}
-		h.length = n
+		h.length, h.declared = n, value
 	case len("transfer-encoding"):
 		if !http1.EqualFold(name, "transfer-encoding") {
 			return nil
@@ -238,7 +232,6 @@ var chunkedCoding = []string{"chunked"}
 // with two framings, or with chunks in HTTP/1.0, is refused.
 func (c *conn) frame(h *framingFields) *fault {
 	r := c.req
-	r.Trailer, r.TransferEncoding = nil, nil
 	b := &c.body
 	b.reset(c.server.cfg.MaxHead)
 	r.Close = http1.AnyHasToken(c.header["Connection"], "close") ||
@@ -249,8 +242,9 @@ func (c *conn) frame(h *framingFields) *fault {
 	if h.chunked && r.ProtoMinor == 0 {
 		return badRequest(http1.ErrCoding)
 	}
-	if expect := c.header["Expect"]; len(expect) > 0 {
-		if !httpguts.HeaderValuesContainsToken(expect, "100-continue") {
+	// The first field decides, and an empty one expects nothing, as in net/http.
+	if expect := c.header["Expect"]; len(expect) > 0 && expect[0] != "" {
+		if !http1.HasToken(expect[0], "100-continue") {
 			return &fault{http.StatusExpectationFailed, errExpect}
 		}
 		b.expected = r.ProtoMinor == 1 && (h.chunked || h.length > 0)

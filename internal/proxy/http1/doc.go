@@ -7,7 +7,8 @@
 //
 // Its promise: what RFC 9112 or net/http refuses is refused here too, and what is accepted
 // means the same to both. Stricter than net/http: lines end with CR LF, and no line is
-// folded.
+// folded. Less strict: a chunk extension may follow blanks, because a recipient must accept
+// that (RFC 9112 §7.1.1), and the caller bounds the trailers.
 //
 // Rules: nothing here reads a connection, takes the time or keeps a reference to the bytes.
 // Offsets and data point into the caller's buffer. The errors are values of Malformed and

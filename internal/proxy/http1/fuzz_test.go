@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -34,11 +35,15 @@ func readAll(d *Body, input []byte, step int) (body []byte, rest int, err error)
 	}
 }
 
+// blankBeforeExtension is in a chunk size line that a recipient must accept (RFC 9112
+// §7.1.1), and that net/http refuses.
+var blankBeforeExtension = regexp.MustCompile(`[0-9a-fA-F][ \t]+;`)
+
 // FuzzChunks holds the chunked framing against net/http's.
 func FuzzChunks(f *testing.F) {
 	for _, s := range []string{
 		"5\r\nhello\r\n0\r\n\r\n", "5;x\r\nhello\r\n0\r\nA: b\r\n\r\n", "0\r\n\r\n", "1\r\na\r\n1 \r\nb\r\n00\r\n\r\n",
-		"fffffffffffffff\r\n", "5\nhello\r\n", " 5\r\nhello\r\n0\r\n\r\n", "5\r\nhello0\r\n\r\n",
+		"fffffffffffffff\r\n", "5\nhello\r\n", " 5\r\nhello\r\n0\r\n\r\n", "5\r\nhello0\r\n\r\n", "5 ;x\r\nhello\r\n0\r\n\r\n",
 	} {
 		f.Add([]byte(s), 3)
 	}
@@ -60,6 +65,9 @@ func FuzzChunks(f *testing.F) {
 			t.Fatal(err)
 		}
 		want, err := io.ReadAll(resp.Body)
+		if err != nil && err.Error() == "invalid byte in chunk length" && blankBeforeExtension.Match(input) {
+			return
+		}
 		if err != nil {
 			t.Fatalf("accepted what net/http refuses: %v", err)
 		}
