@@ -20,6 +20,7 @@ type responseHead struct {
 	status        int
 	http10        bool
 	contentLength int64 // noLength when not declared
+	lengthAt      int   // its field
 	chunked       bool
 	close         bool // the connection ends with this message
 	upgrade       bool // Connection names Upgrade
@@ -99,12 +100,14 @@ func (h *responseHead) parse(buf []byte) error {
 					return http1.ErrLength
 				}
 				if h.contentLength != noLength {
-					if h.contentLength != n {
+					// Compared as text, as net/http does: 3 and 03 may differ for a recipient.
+					if first := h.fields[h.lengthAt]; !bytes.Equal(buf[first.Value:first.ValueEnd], value) {
 						return http1.ErrLengths
 					}
 					f.Hop = true // a repetition, not written again
+				} else {
+					h.contentLength, h.lengthAt = n, len(h.fields)
 				}
-				h.contentLength = n
 			}
 		case 16:
 			f.Hop = http1.EqualFold(name, "proxy-connection")
