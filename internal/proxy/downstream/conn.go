@@ -127,6 +127,7 @@ func (c *conn) enter(from, to phase) bool {
 func (c *conn) serve() {
 	defer func() {
 		c.ahead.stop(c)
+		c.current.Load().cancel()
 		c.dropBuffer()
 		c.res.dropBuffers()
 		c.server.remove(c)

@@ -373,7 +373,9 @@ func TestTheNextRequestIsKeptWhileOneIsAnswered(t *testing.T) {
 }
 
 func TestAConnectionThatIsTakenOverKeepsItsBytes(t *testing.T) {
-	addr, s := start(t, downstream.Config{HeadTimeout: 50 * time.Millisecond, IdleTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	ended := make(chan (<-chan struct{}), 1)
+	addr, s := start(t, downstream.Config{HeadTimeout: 50 * time.Millisecond, IdleTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ended <- r.Context().Done()
 		nc, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -392,6 +394,7 @@ func TestAConnectionThatIsTakenOverKeepsItsBytes(t *testing.T) {
 	if all, err := io.ReadAll(c.Reader); err != nil || string(all) != "early and late" {
 		t.Errorf("%q %v", all, err)
 	}
+	within(t, <-ended, "the end of the context when the handler has returned")
 }
 
 // HTTP/2 is recognised by its first bytes, or was selected in the handshake.
