@@ -3,6 +3,7 @@ package peering_test
 import (
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -218,16 +219,16 @@ func (c *cluster) watch(stop <-chan struct{}) {
 }
 
 // live is a time of random joins, leaves and crashes.
-func (c *cluster) live(duration, every time.Duration, relays, members int) (events int, err error) {
+func (c *cluster) live(random *rand.Rand, duration, every time.Duration, relays, members int) (events int, err error) {
 	type comeback struct {
 		at time.Time
 		p  *process
 	}
 	var away []comeback
 	for end := time.Now().Add(duration); time.Now().Before(end); events++ {
-		time.Sleep(time.Duration(c.Random.ExpFloat64() * float64(every)))
+		time.Sleep(time.Duration(random.ExpFloat64() * float64(every)))
 		role, size := membership.RoleWorker, members
-		if c.Random.IntN(4) == 0 {
+		if random.IntN(4) == 0 {
 			role, size = membership.RoleRelay, relays
 		}
 		if len(away) > 0 && time.Now().After(away[0].at) {
@@ -241,15 +242,15 @@ func (c *cluster) live(duration, every time.Duration, relays, members int) (even
 		c.Lock()
 		there := c.staying(role)
 		c.Unlock()
-		switch victim := there[c.Random.IntN(len(there))]; {
-		case len(there) < size && c.Random.IntN(2) == 0:
+		switch victim := there[random.IntN(len(there))]; {
+		case len(there) < size && random.IntN(2) == 0:
 			err = c.JoinAll("1 "+string(role), "", 0, nil)
-		case c.Random.IntN(3) == 0:
+		case random.IntN(3) == 0:
 			err = c.Leave(victim)
-			away = append(away, comeback{time.Now().Add(time.Duration(1+c.Random.IntN(10)) * time.Minute), victim})
-		case c.Random.IntN(2) == 0: // a restart
+			away = append(away, comeback{time.Now().Add(time.Duration(1+random.IntN(10)) * time.Minute), victim})
+		case random.IntN(2) == 0: // a restart
 			c.Kill(victim)
-			time.Sleep(time.Duration(1000+c.Random.IntN(9000)) * time.Millisecond)
+			time.Sleep(time.Duration(1000+random.IntN(9000)) * time.Millisecond)
 			err = c.Start(victim)
 		default:
 			c.Kill(victim)

@@ -3,6 +3,7 @@ package peering_test
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -53,7 +54,7 @@ func TestWhileMembersJoinLeaveAndCrashWorkersKeepTheirRelaysAndNothingFlaps(t *t
 				stop := make(chan struct{})
 				var watching sync.WaitGroup
 				watching.Go(func() { c.watch(stop) })
-				events, err := c.live(h.duration, 25*time.Second, h.relays, h.members)
+				events, err := c.live(rand.New(rand.NewPCG(1, 1)), h.duration, 25*time.Second, h.relays, h.members)
 				if err != nil {
 					t.Error(err)
 				}
