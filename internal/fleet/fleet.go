@@ -265,10 +265,10 @@ func (f *Fleet) Drain(id string) error {
 	if err != nil {
 		return err
 	}
-	if err = resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("drain %s: %s, %w", id, resp.Status, err)
+	if resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("drain %s: %s", id, resp.Status)
 	}
-	return nil
+	return errors.Join(err, resp.Body.Close())
 }
 
 // Stop stops the members in order and waits for all. The error joins the errors of the
