@@ -218,6 +218,14 @@ func (c *cluster) watch(stop <-chan struct{}) {
 	}
 }
 
+// number names a process so that those that join later come last in the order of names: a
+// relay that joins in the middle moves the ranks of those behind it.
+func (c *cluster) number(p *process) {
+	c.Lock()
+	defer c.Unlock()
+	p.Name = fmt.Sprintf("%s-%03d", p.Role, len(c.Processes))
+}
+
 // live is a time of random joins, leaves and crashes.
 func (c *cluster) live(random *rand.Rand, duration, every time.Duration, relays, members int) (events int, err error) {
 	type comeback struct {
@@ -244,7 +252,7 @@ func (c *cluster) live(random *rand.Rand, duration, every time.Duration, relays,
 		c.Unlock()
 		switch victim := there[random.IntN(len(there))]; {
 		case len(there) < size && random.IntN(2) == 0:
-			err = c.JoinAll("1 "+string(role), "", 0, nil)
+			err = c.JoinAll("1 "+string(role), "", 0, c.number)
 		case random.IntN(3) == 0:
 			err = c.Leave(victim)
 			away = append(away, comeback{time.Now().Add(time.Duration(1+random.IntN(10)) * time.Minute), victim})

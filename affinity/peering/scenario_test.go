@@ -47,7 +47,7 @@ func TestWhileMembersJoinLeaveAndCrashWorkersKeepTheirRelaysAndNothingFlaps(t *t
 					&variant{name: "rank, grace 15s", index: affinity.IndexRank, grace: 15 * time.Second},
 				)
 				defer c.Close()
-				if err := c.JoinAll(fmt.Sprintf("%d relays, %d workers", h.relays, h.members), "", 0, nil); err != nil {
+				if err := c.JoinAll(fmt.Sprintf("%d relays, %d workers", h.relays, h.members), "", 0, c.number); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Minute)
