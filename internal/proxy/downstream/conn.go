@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
 const (
@@ -44,7 +45,7 @@ type conn struct {
 	tcp    *net.TCPConn // nil with TLS
 	tls    *tls.ConnectionState
 	remote string
-	socket socket
+	socket socket.Socket
 	place  int // in Server.conns; the lock of the server guards it
 
 	// For the watch.
@@ -59,6 +60,8 @@ type conn struct {
 	in       []byte
 	pooled   *[]byte
 	from, to int
+	take     func() []byte // takeBuffer and dropBuffer, bound once
+	drop     func()
 
 	req       *http.Request                  // one for all requests
 	blank     *http.Request                  // what req is before each request: only a context
@@ -76,11 +79,12 @@ type conn struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{server: s, nc: nc, req: new(http.Request), header: make(http.Header, 16), first: true}
-	c.below = http1.Socket(nc)
+	c.below = socket.Below(nc)
 	if _, secured := nc.(*tls.Conn); !secured {
 		c.tcp, _ = c.below.(*net.TCPConn)
 	}
-	c.socket.init(c.below, func() []byte { c.takeBuffer(); return c.in }, c.dropBuffer)
+	c.socket.Init(c.below)
+	c.take, c.drop = func() []byte { c.takeBuffer(); return c.in }, c.dropBuffer
 	if addr := nc.RemoteAddr(); addr != nil {
 		c.remote = addr.String()
 	}
@@ -224,7 +228,7 @@ func (c *conn) await() bool {
 	c.from, c.to = 0, 0
 	if c.tls == nil {
 		c.dropBuffer()
-		if n, err, ok := c.socket.read(); ok {
+		if n, err, ok := c.socket.Read(c.take, c.drop); ok {
 			c.to = n
 			return err == nil
 		}
@@ -322,7 +326,7 @@ func (c *conn) handle() (ok bool) {
 // linger ends a connection so that the client can read its last answer although not
 // everything that it sent was read.
 func (c *conn) linger() {
-	if c.body.done && c.from == c.to && c.res.err == nil && c.socket.look() != arrived {
+	if c.body.done && c.from == c.to && c.res.err == nil && c.socket.Look() != socket.Arrived {
 		return
 	}
 	half, ok := c.nc.(interface{ CloseWrite() error })
@@ -342,10 +346,10 @@ func (c *conn) linger() {
 
 // checkClient ends the context of a request whose client has gone away. The watch calls it.
 func (c *conn) checkClient() {
-	switch c.socket.look() {
-	case gone:
+	switch c.socket.Look() {
+	case socket.Gone:
 		c.current.Load().cancel()
-	case arrived:
+	case socket.Arrived:
 		if _, secured := c.nc.(*tls.Conn); secured {
 			c.ahead.start(c)
 		}

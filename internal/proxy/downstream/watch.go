@@ -2,6 +2,8 @@ package downstream
 
 import (
 	"time"
+
+	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
 // watchTick is how often the watch checks all connections. A client that goes away is
@@ -88,7 +90,7 @@ func (s *Server) closeIdle() int {
 			continue
 		}
 		// A request that has arrived is answered.
-		if c.socket.look() != arrived && c.phase.CompareAndSwap(current, phaseClosing) {
+		if c.socket.Look() != socket.Arrived && c.phase.CompareAndSwap(current, phaseClosing) {
 			_ = c.below.Close()
 		}
 	}

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"net"
 	"os"
-	"syscall"
 	"time"
 
-	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
 // conn is one HTTP/1.1 connection to the endpoint. The pool owns it while it is idle, one
@@ -17,7 +16,9 @@ import (
 // generation.
 type conn struct {
 	net.Conn
-	probe probe
+	socket  socket.Socket
+	wrapped bool // TLS: bytes may be a session ticket
+	one     [1]byte
 
 	used     bool      // an exchange was completed on it
 	deadline bool      // a deadline is set on the socket
@@ -32,12 +33,8 @@ type conn struct {
 
 func newConn(nc net.Conn) *conn {
 	c := &conn{Conn: nc}
-	_, c.probe.wrapped = nc.(*tls.Conn)
-	if s, ok := http1.Socket(nc).(syscall.Conn); ok {
-		if rc, err := s.SyscallConn(); err == nil {
-			c.probe.init(rc)
-		}
-	}
+	_, c.wrapped = nc.(*tls.Conn)
+	c.socket.Init(socket.Below(nc))
 	return c
 }
 
@@ -57,13 +54,13 @@ func (c *conn) rests() bool { return !c.resting.IsZero() && time.Now().Before(c.
 // stale reports whether an idle connection is closed or holds bytes that belong to no
 // request.
 func (c *conn) stale() bool {
-	if c.deadline { // the deadline of the last request would fail the probe
-		c.deadline = false
-		if c.SetDeadline(time.Time{}) != nil {
-			return true
-		}
+	switch c.socket.Look() {
+	case socket.Gone:
+		return true
+	case socket.Arrived:
+		return c.used || !c.wrapped
 	}
-	return c.probe.stale(c.used) || c.used && c.probe.wrapped && c.readAhead()
+	return c.used && c.wrapped && c.readAhead()
 }
 
 // readAhead reports whether TLS holds bytes that it has already read from the socket. A
@@ -73,6 +70,6 @@ func (c *conn) readAhead() bool {
 	if c.SetReadDeadline(expiredDeadline) != nil {
 		return true
 	}
-	n, err := c.Read(c.probe.buf[:])
+	n, err := c.Read(c.one[:])
 	return n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.SetReadDeadline(time.Time{}) != nil
 }

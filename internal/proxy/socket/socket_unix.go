@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package downstream
+package socket
 
 import (
 	"io"
@@ -10,18 +10,9 @@ import (
 	"syscall"
 )
 
-// sight is what a look at a socket finds.
-type sight uint8
-
-const (
-	quiet   sight = iota // nothing
-	arrived              // bytes
-	gone                 // the end of the connection
-)
-
-// socket looks at the socket of a connection without a waiting read. Its functions are
-// bound once, to avoid an allocation per call.
-type socket struct {
+// Socket looks at the socket of one connection. Its functions are bound once, to avoid an
+// allocation per call. The zero value is a socket at which nothing can be seen.
+type Socket struct {
 	raw     syscall.RawConn // nil if the connection has none
 	peek    func(fd uintptr)
 	receive func(fd uintptr) bool
@@ -31,14 +22,15 @@ type socket struct {
 	n   int
 	err error
 
-	// The state of read.
-	take func() []byte // returns a buffer
-	drop func()        // returns the buffer
+	// The state of Read.
+	take func() []byte
+	drop func()
 	got  int
 	fail error
 }
 
-func (s *socket) init(nc net.Conn, take func() []byte, drop func()) {
+// Init prepares the socket of nc. A connection without a socket is possible.
+func (s *Socket) Init(nc net.Conn) {
 	conn, ok := nc.(syscall.Conn)
 	if !ok {
 		return
@@ -47,29 +39,31 @@ func (s *socket) init(nc net.Conn, take func() []byte, drop func()) {
 	if err != nil {
 		return
 	}
-	s.raw, s.peek, s.receive, s.take, s.drop = raw, s.peekAt, s.receiveAt, take, drop
+	s.raw, s.peek, s.receive = raw, s.peekAt, s.receiveAt
 }
 
-func (s *socket) peekAt(fd uintptr) {
+func (s *Socket) peekAt(fd uintptr) {
 	s.n, _, s.err = syscall.Recvfrom(int(fd), s.buf[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 }
 
-// look finds out, without waiting and without consuming bytes, what a read would find.
-func (s *socket) look() sight {
+// Look finds out, without waiting and without consuming bytes, what a read would find.
+func (s *Socket) Look() Sight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.raw == nil || s.raw.Control(s.peek) != nil:
-		return quiet
+	case s.raw == nil:
+		return Quiet
+	case s.raw.Control(s.peek) != nil:
+		return Gone
 	case s.err == syscall.EAGAIN || s.err == syscall.EINTR:
-		return quiet
+		return Quiet
 	case s.err != nil || s.n == 0:
-		return gone
+		return Gone
 	}
-	return arrived
+	return Arrived
 }
 
-func (s *socket) receiveAt(fd uintptr) bool {
+func (s *Socket) receiveAt(fd uintptr) bool {
 	buf := s.take()
 	for {
 		s.got, s.fail = syscall.Read(int(fd), buf)
@@ -88,12 +82,14 @@ func (s *socket) receiveAt(fd uintptr) bool {
 	}
 }
 
-// read waits for bytes and reads them into a buffer that it takes when they have arrived.
-// It returns false if the connection cannot do that.
-func (s *socket) read() (n int, err error, ok bool) {
+// Read waits for bytes and reads them into the buffer that take returns, which it asks for
+// when bytes may have arrived. If there are none, drop gets the buffer back. Read returns
+// false if the connection has no socket.
+func (s *Socket) Read(take func() []byte, drop func()) (n int, err error, ok bool) {
 	if s.raw == nil {
 		return 0, nil, false
 	}
+	s.take, s.drop = take, drop
 	if err := s.raw.Read(s.receive); err != nil {
 		return 0, err, true
 	}

@@ -1,0 +1,522 @@
+package http2
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/ringway/ringway/internal/proxy/socket"
+)
+
+// Preface is what a client sends first (RFC 9113 §3.4).
+const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// Config describes one side of a connection.
+type Config struct {
+	// MaxHead bounds a header list that is received, in bytes as RFC 9113 §6.5.2 counts
+	// them. Required.
+	MaxHead int
+	// MaxStreams is how many streams the other side may have open, and how many Serve calls
+	// may run. Only for a server, required there.
+	MaxStreams int
+	// Window is how many bytes of a body are received before they are read, per stream,
+	// until the window grows with the transfer. Default 64 KiB.
+	Window int
+	// MaxWindow is the size to which the window of a stream grows, and of the window of a
+	// server's connection. Default 1 MiB.
+	MaxWindow int
+	// Serve answers a stream that the other side has opened, on a goroutine of its own. It
+	// must call Stream.Close. Only for a server, required there.
+	Serve func(*Stream)
+	// Malformed is called for each header list that is refused. Default: not called.
+	Malformed func()
+	// Progress is how long the other side may accept no byte while bytes wait for it, and
+	// may stop within a frame. Default 0: no limit. See Check.
+	Progress time.Duration
+	// HeadTimeout bounds the time between the frames of one header list. Default 0: no limit.
+	HeadTimeout time.Duration
+}
+
+// Conn is one HTTP/2 connection. All methods may be called from any goroutine; Run once.
+type Conn struct {
+	cfg    Config
+	nc     net.Conn
+	socket socket.Socket
+	plain  bool // the connection has no TLS, so its socket can be read
+	client bool
+
+	// The goroutine of Run owns these fields: the bytes that were read, in[from:to], and the
+	// header list that is being received.
+	in       []byte
+	pooled   *[]byte
+	from, to int
+	take     func() []byte
+	drop     func()
+	decoder  *hpack.Decoder
+	block    headerBlock
+	settled  bool // the first SETTINGS have arrived
+
+	heard   atomic.Bool // something was read since the last Check
+	partial atomic.Bool // a frame has arrived in part
+	listing atomic.Bool // a header list has arrived in part
+
+	mu         sync.Mutex // guards the fields below, and the streams
+	streams    map[uint32]*Stream
+	active     int      // streams that count against the limit of streams
+	opened     uint32   // the highest stream that was opened
+	resets     []uint32 // streams that this side has reset last: frames for them may be on the way
+	reset      int      // where the next one goes
+	budget     int      // what the other side may still cost; see control.go
+	idleBudget time.Duration
+	err        error     // why the connection ended
+	slots      []*Stream // wait for a slot, the first one longest
+
+	// What the other side allows.
+	maxStreams      int
+	streamWindow    int32 // of new streams
+	maxHeaderList   uint32
+	connectProtocol bool
+	sendWindow      int64
+
+	received int64 // how many bytes the other side may still send
+	credit   int64 // how many bytes were read since the last WINDOW_UPDATE
+
+	goingAway  bool   // GOAWAY was sent, or Shutdown was called
+	lastServed uint32 // streams above are refused once GOAWAY has named it
+	away       *GoAwayError
+	pinged     bool // a PING waits for its answer
+	silence    time.Duration
+	idle       time.Duration
+
+	// What waits to be sent.
+	out      []byte
+	outPool  *[]byte
+	writing  bool          // the goroutine of flush runs
+	blocked  time.Duration // how long it writes the same bytes
+	stuck    time.Duration // how long a frame or a header list is not whole
+	lingers  bool          // the other side gets time to read why the connection ends
+	waiting  []*Stream     // want to send data, the first one longest
+	encoder  *hpack.Encoder
+	encoded  bytes.Buffer
+	finished bool // nothing more is sent; the connection closes when out is empty
+}
+
+const (
+	readBuffer    = 2 * (frameHead + maxFrame)
+	headerTable   = 4096 // bytes of each HPACK table
+	defaultWindow = 64 << 10
+	// maxStreamID is the last stream of a connection.
+	maxStreamID = 1<<31 - 1
+)
+
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); return &b }}
+
+func newConn(nc net.Conn, cfg Config, client bool) *Conn {
+	if cfg.Window == 0 {
+		cfg.Window = defaultWindow
+	}
+	if cfg.MaxWindow == 0 {
+		cfg.MaxWindow = 1 << 20
+	}
+	if cfg.Malformed == nil {
+		cfg.Malformed = func() {}
+	}
+	c := &Conn{
+		cfg: cfg, nc: nc, client: client, streams: map[uint32]*Stream{}, budget: maxBudget,
+		maxStreams: 100, streamWindow: firstWindow, maxHeaderList: 1<<32 - 1, sendWindow: firstWindow, received: firstWindow,
+		lastServed: maxStreamID,
+	}
+	if !client {
+		c.maxStreams = cfg.MaxStreams
+	}
+	if _, secured := nc.(*tls.Conn); !secured {
+		c.plain = true
+		c.socket.Init(socket.Below(nc))
+	}
+	c.take, c.drop = func() []byte { c.takeBuffer(); return c.in }, c.dropBuffer
+	c.encoder = hpack.NewEncoder(&c.encoded)
+	c.encoder.SetMaxDynamicTableSizeLimit(headerTable)
+	c.decoder = hpack.NewDecoder(headerTable, c.block.field)
+	c.decoder.SetMaxStringLength(cfg.MaxHead)
+	c.block.max = cfg.MaxHead
+	return c
+}
+
+// NewServer returns the server's side of a connection on which the other side has sent
+// read, from the beginning of the preface. Run serves it.
+func NewServer(nc net.Conn, cfg Config, read []byte) *Conn {
+	c := newConn(nc, cfg, false)
+	c.takeBuffer()
+	if len(read) > len(c.in) {
+		c.in = make([]byte, len(read))
+	}
+	c.to = copy(c.in, read)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begin(
+		setting{settingMaxStreams, uint32(cfg.MaxStreams)},
+		setting{settingMaxHeaderList, uint32(cfg.MaxHead)},
+		setting{settingConnectProtocol, 1},
+	)
+	return c
+}
+
+// NewClient returns the client's side of a connection. Run receives the answers.
+func NewClient(nc net.Conn, cfg Config) *Conn {
+	c := newConn(nc, cfg, true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.takeOut()
+	c.out = append(c.out, Preface...)
+	c.begin(setting{settingEnablePush, 0}, setting{settingMaxHeaderList, uint32(cfg.MaxHead)})
+	return c
+}
+
+// begin sends the settings of this side. The lock is held.
+func (c *Conn) begin(settings ...setting) {
+	c.takeOut()
+	if c.cfg.Window != firstWindow {
+		settings = append(settings, setting{settingInitialWindow, uint32(c.cfg.Window)})
+	}
+	c.out = appendSettings(c.out, settings...)
+	if more := c.cfg.MaxWindow - firstWindow; more > 0 {
+		c.out = appendWindowUpdate(c.out, 0, uint32(more))
+		c.received += int64(more)
+	}
+	c.kick()
+}
+
+func (c *Conn) takeBuffer() {
+	if c.in == nil {
+		c.pooled = readBuffers.Get().(*[]byte)
+		c.in = *c.pooled
+	}
+}
+
+func (c *Conn) dropBuffer() {
+	if c.in == nil {
+		return
+	}
+	if len(c.in) == readBuffer {
+		*c.pooled = c.in
+		readBuffers.Put(c.pooled)
+	}
+	c.in, c.pooled, c.from, c.to = nil, nil, 0, 0
+}
+
+// Run receives until the connection ends, and returns why: io.EOF if the other side closed
+// it, ErrClosed after Close and at the end of Shutdown.
+func (c *Conn) Run() error {
+	err := c.receive()
+	c.mu.Lock()
+	var fault connError
+	if errors.As(err, &fault) && c.err == nil {
+		c.takeOut()
+		c.out = appendGoAway(c.out, c.opened, fault.code, fault.reason)
+		c.lingers = true
+	}
+	c.fail(err)
+	err = c.err
+	lingers := c.lingers
+	c.mu.Unlock()
+	if lingers {
+		c.linger()
+	}
+	c.dropBuffer()
+	return err
+}
+
+// linger reads a short rest, so that the other side gets GOAWAY and not a reset.
+func (c *Conn) linger() {
+	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
+	c.takeBuffer()
+	for read := 0; read < lingerBytes; {
+		n, err := c.nc.Read(c.in)
+		if read += n; err != nil {
+			break
+		}
+	}
+	_ = c.nc.Close() // it was half closed
+}
+
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 1 << 20
+)
+
+func (c *Conn) receive() error {
+	if !c.client {
+		if err := c.need(len(Preface)); err != nil {
+			return err
+		}
+		if string(c.in[c.from:c.from+len(Preface)]) != Preface {
+			return connError{ProtocolError, "no preface of HTTP/2"}
+		}
+		c.from += len(Preface)
+	}
+	for {
+		if err := c.need(frameHead); err != nil {
+			return err
+		}
+		f := parseFrame(c.in[c.from:])
+		if f.length > maxFrame {
+			return connError{FrameSizeError, "a frame of more than 16384 bytes"}
+		}
+		if err := c.need(frameHead + f.length); err != nil {
+			return err
+		}
+		payload := c.in[c.from+frameHead : c.from+frameHead+f.length]
+		c.from += frameHead + f.length
+		err := c.dispatch(f, payload)
+		var fault streamError
+		if errors.As(err, &fault) {
+			err = c.refuse(fault)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// need reads until n bytes are there, at most the size of a buffer.
+func (c *Conn) need(n int) error {
+	for c.to-c.from < n {
+		if c.from == c.to {
+			if err := c.await(); err != nil {
+				return err
+			}
+			continue
+		}
+		if c.from > 0 && c.from+n > len(c.in) {
+			c.to = copy(c.in, c.in[c.from:c.to])
+			c.from = 0
+		}
+		c.partial.Store(true)
+		m, err := c.nc.Read(c.in[c.to:])
+		if c.to += m; m > 0 {
+			c.heard.Store(true)
+			c.partial.Store(false)
+			continue
+		}
+		switch err {
+		case nil:
+			return io.ErrNoProgress
+		case io.EOF:
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	return nil
+}
+
+// await waits for bytes, and holds no buffer meanwhile if it can.
+func (c *Conn) await() error {
+	c.from, c.to = 0, 0
+	if c.plain {
+		c.dropBuffer()
+		if n, err, ok := c.socket.Read(c.take, c.drop); ok {
+			c.to = n
+			c.heard.Store(true)
+			return err
+		}
+	}
+	c.takeBuffer()
+	for {
+		n, err := c.nc.Read(c.in)
+		if n > 0 {
+			c.to = n
+			c.heard.Store(true)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// fail ends all streams. The connection closes when what waits was sent. The lock is held.
+func (c *Conn) fail(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	for _, s := range c.streams {
+		s.end(c.errorOf(s, err))
+	}
+	for _, s := range c.slots {
+		s.end(c.errorOf(s, err))
+	}
+	clear(c.streams)
+	c.slots, c.waiting = nil, nil
+	if c.client {
+		c.active = 0
+	}
+	c.finished = true
+	c.kick() // it closes the connection when everything was sent
+}
+
+// errorOf returns the error of a stream whose connection ends with err.
+func (c *Conn) errorOf(s *Stream, err error) error {
+	if s.id == 0 {
+		return &GoAwayError{unprocessed: true, Code: NoError, Reason: err.Error()}
+	}
+	if c.away != nil {
+		return c.away
+	}
+	return err
+}
+
+// Close ends the connection and all its streams immediately.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out = c.out[:0]
+	c.fail(ErrClosed)
+	return socket.Below(c.nc).Close() // TLS would send an alert first, which the other side could delay
+}
+
+// Shutdown lets the streams end and then the connection: the other side gets GOAWAY, and
+// opens no more streams.
+func (c *Conn) Shutdown() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.goingAway || c.err != nil {
+		return
+	}
+	c.goingAway = true
+	c.takeOut()
+	if c.client {
+		c.out = appendGoAway(c.out, 0, NoError, "")
+	} else {
+		// The streams that are on the way are served: the answer to the PING comes after them.
+		c.out = appendGoAway(c.out, maxStreamID, NoError, "")
+		c.out = appendPing(c.out, 0, shutdownPing)
+	}
+	c.kick()
+	c.endIfDone()
+}
+
+// endIfDone ends a connection that goes away when its streams have ended. The lock is held.
+func (c *Conn) endIfDone() {
+	switch {
+	case c.active > 0 || c.err != nil:
+	case c.client && (c.goingAway || c.away != nil), c.goingAway && c.lastServed != maxStreamID:
+		c.fail(ErrClosed)
+	}
+}
+
+// Err returns why the connection accepts no more streams, nil while it does.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unusable()
+}
+
+func (c *Conn) unusable() error {
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.away != nil:
+		return c.away
+	case c.goingAway:
+		return ErrClosed
+	case c.client && c.opened >= maxStreamID-2:
+		return ErrClosed // the numbers of streams are used up
+	}
+	return nil
+}
+
+// Load returns how many streams are open or wait, and how many may be open.
+func (c *Conn) Load() (streams, limit int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.active + len(c.slots), c.maxStreams
+}
+
+// NetConn returns the connection below.
+func (c *Conn) NetConn() net.Conn { return c.nc }
+
+// Check ends a connection that has stalled, and lets a client notice that the other side is
+// gone. It is called every elapsed while the connection is of interest.
+func (c *Conn) Check(elapsed time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writing && c.cfg.Progress > 0 {
+		if c.blocked += elapsed; c.blocked > c.cfg.Progress {
+			c.fail(errStalled)
+			_ = socket.Below(c.nc).Close()
+			return
+		}
+	}
+	c.refill(elapsed)
+	heard := c.heard.Swap(false)
+	limit := time.Duration(0)
+	switch {
+	case c.listing.Load():
+		limit = c.cfg.HeadTimeout
+	case c.partial.Load() && !heard:
+		limit = c.cfg.Progress
+	default:
+		c.stuck = 0
+	}
+	if limit > 0 {
+		if c.stuck += elapsed; c.stuck > limit {
+			c.fail(errStuck)
+			_ = socket.Below(c.nc).Close()
+			return
+		}
+	}
+	if heard || !c.client || c.active == 0 {
+		c.silence = 0
+		return
+	}
+	c.silence += elapsed
+	switch {
+	case c.silence < pingAfter || c.err != nil:
+	case !c.pinged:
+		c.pinged = true
+		c.takeOut()
+		c.out = appendPing(c.out, 0, [8]byte{})
+		c.kick()
+	case c.silence > pingAfter+pingTimeout:
+		c.fail(errSilent)
+		_ = socket.Below(c.nc).Close()
+	}
+}
+
+// Idle returns how long the connection has had no stream, as the calls count it that are
+// made every elapsed.
+func (c *Conn) Idle(elapsed time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.active > 0 {
+		c.idle = 0
+	} else {
+		c.idle += elapsed
+	}
+	return c.idle
+}
+
+const (
+	// pingAfter and pingTimeout detect a connection whose other side is gone without closing
+	// it: a request on it fails over after at most 10 s. Shorter times would cut off a peer
+	// that only lacks processor time.
+	pingAfter   = 5 * time.Second
+	pingTimeout = 5 * time.Second
+)
+
+var (
+	errStalled = errors.New("http2: the other side has accepted no byte for the progress timeout")
+	errStuck   = errors.New("http2: the other side has stopped within a frame or a header list")
+	errSilent  = errors.New("http2: the other side answers no ping")
+)
+
+// shutdownPing is the PING whose answer ends the first part of Shutdown.
+var shutdownPing = [8]byte{'g', 'o', 'i', 'n', 'g', 'a', 'w', 'y'}

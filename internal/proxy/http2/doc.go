@@ -1,0 +1,35 @@
+// Package http2 carries the streams of one HTTP/2 connection (RFC 9113), for both sides: a
+// relay's listeners and a worker's sidecar are the server of their clients' connections, and
+// a pool of connections is the client of an endpoint.
+//
+// Its promise: a header list reaches the caller checked or not at all, no more bytes of
+// bodies are held than the windows allow, and what the other side can make this side do for
+// nothing is bounded.
+//
+//	Run: read ──► frame ──► Conn.dispatch ──► Stream: head, body, trailers ──► Read, Answer
+//	                                                                             (any goroutine)
+//	Open, Send, Write ──► out ──► flush: one write for the frames of many streams
+//
+// A connection has one goroutine that reads, Run, and one that writes, while there is
+// something to write. A server starts one for each request. The goroutine that writes lets
+// the others run first, so that under load one write carries the frames of many streams.
+//
+// Rules:
+//   - Conn.mu guards the streams and what waits to be sent. It is held for the time of
+//     copying a frame at most.
+//   - An idle connection over TCP holds no buffer.
+//   - Streams that send share the connection frame by frame, in turn.
+//   - A server's connection window is given back when a body is read: a client whose uploads
+//     are not read waits. A client's is given back when a frame arrives, because one answer
+//     that is not read must not hold up the others on the connection: the windows of the
+//     streams bound what is held.
+//   - The window of a stream doubles, up to Config.MaxWindow, when its transfer has used it
+//     up twice: short bodies need little memory, and long ones get the bandwidth of a path
+//     with a delay.
+//   - What is malformed resets the stream; what makes the rest of the connection
+//     unintelligible ends the connection (RFC 9113 §5.4).
+//   - Frames that carry nothing and requests that are reset cost from a budget; see
+//     control.go.
+//   - Priorities are checked and ignored, a push is refused.
+//   - Streams are pooled: nothing may use one after Close.
+package http2

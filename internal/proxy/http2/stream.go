@@ -1,0 +1,467 @@
+package http2
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"sync"
+)
+
+// Stream is one exchange on a connection. A server gets it with Config.Serve, a client
+// opens it. One goroutine at a time sends, one reads; Interrupt may be called by any other
+// until Close.
+type Stream struct {
+	// TooLarge means that the head of the request exceeds Config.MaxHead: it has no fields,
+	// and the answer should be 431.
+	TooLarge bool
+
+	c    *Conn
+	cond sync.Cond // for everything that the stream waits for; its lock is Conn.mu
+
+	// Conn.mu guards the fields below.
+	id          uint32 // 0 before Open
+	head        Head
+	trailers    Head
+	headed      bool   // the head is there
+	information []Head // informational answers that were not returned yet
+	informed    int
+	bodyless    bool // the answer has no body, as for HEAD
+	mayHaveBody bool
+	receivedEnd bool
+	sentEnd     bool
+	discards    bool // what still arrives is dropped
+	err         error
+	sendErr     error
+	interrupted error // of everything
+	cut         error // of reads
+	onEnd       func()
+
+	buf     []byte // buf[off:] has arrived and was not read
+	off     int
+	arrived int64 // bytes of the body
+	window  int64 // how much the other side may still send
+	target  int64 // the size of that window
+	credit  int64 // read since the last WINDOW_UPDATE
+	grown   int64 // arrived when the window last grew
+
+	sendWindow int64
+	queued     bool // in Conn.waiting
+	turn       bool // may send one frame although others wait
+	granted    bool // has a slot
+}
+
+var streams = sync.Pool{New: func() any { return new(Stream) }}
+
+// keptBuffer is the largest buffer that a stream keeps for the next one.
+const keptBuffer = 64 << 10
+
+func newStream(c *Conn) *Stream {
+	s := streams.Get().(*Stream)
+	s.c, s.cond.L = c, &c.mu
+	s.head.reset()
+	s.trailers.reset()
+	return s
+}
+
+// free returns the stream for the next one. The lock is held, and nothing refers to it.
+func (s *Stream) free() {
+	if cap(s.buf) > keptBuffer {
+		s.buf = nil
+	}
+	s.head.reset()
+	s.trailers.reset()
+	*s = Stream{head: s.head, trailers: s.trailers, buf: s.buf[:0]}
+	streams.Put(s)
+}
+
+// NewStream returns a stream that Open opens. Only for clients.
+func (c *Conn) NewStream() *Stream { return newStream(c) }
+
+// Request returns the head of the request. It is valid until Close. Only for servers.
+func (s *Stream) Request() *Head { return &s.head }
+
+// Trailers returns the fields after the body, once Read has returned io.EOF. They are valid
+// until Close.
+func (s *Stream) Trailers() []Field { return s.trailers.Fields }
+
+// OnEnd sets a function that is called when the stream ends before both sides have sent
+// everything: it was reset, or the connection was lost. It must not block and not call the
+// stream. It is called at once if that has happened.
+func (s *Stream) OnEnd(f func()) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.err != nil {
+		f()
+		return
+	}
+	s.onEnd = f
+}
+
+// Open sends the head of a request, with END_STREAM if end. The fields begin with the
+// pseudo-header fields. It waits while the other side allows no more streams. bodyless says
+// that the answer has no body whatever its length says, as for HEAD. An error that wraps
+// ErrUnprocessed means that nothing was sent.
+func (s *Stream) Open(fields []Field, end, bodyless bool) error {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if size := listSize(fields); size > uint64(c.maxHeaderList) {
+		return ErrHeadTooLarge
+	}
+	if err := s.takeSlot(); err != nil {
+		return err
+	}
+	if c.opened == 0 {
+		c.opened = 1
+	} else {
+		c.opened += 2
+	}
+	s.id, s.bodyless = c.opened, bodyless
+	s.sendWindow, s.window, s.target = int64(c.streamWindow), int64(c.cfg.Window), int64(c.cfg.Window)
+	c.streams[s.id] = s
+	c.sendHeaders(s, fields, end)
+	return nil
+}
+
+// ErrHeadTooLarge is the error of a head that exceeds what the other side accepts.
+var ErrHeadTooLarge = errors.New("http2: the head is larger than what the other side accepts")
+
+// listSize returns the size of a header list as RFC 9113 §6.5.2 counts it.
+func listSize(fields []Field) (n uint64) {
+	for i := range fields {
+		n += uint64(fields[i].Size())
+	}
+	return n
+}
+
+// takeSlot waits until the stream may be opened. The lock is held.
+func (s *Stream) takeSlot() error {
+	c := s.c
+	if err := c.unusable(); err != nil {
+		return c.errorOf(s, err)
+	}
+	if c.active < c.maxStreams && len(c.slots) == 0 {
+		c.active++
+		return nil
+	}
+	c.slots = append(c.slots, s)
+	for !s.granted {
+		err := s.err
+		if err == nil {
+			err = s.interrupted
+		}
+		if err != nil {
+			if i := slices.Index(c.slots, s); i >= 0 {
+				c.slots = slices.Delete(c.slots, i, i+1)
+			}
+			return err
+		}
+		s.cond.Wait()
+	}
+	return nil
+}
+
+// grantSlots lets streams open that wait for a slot. The lock is held.
+func (c *Conn) grantSlots() {
+	for len(c.slots) > 0 && c.active < c.maxStreams && c.unusable() == nil {
+		s := c.slots[0]
+		c.slots = slices.Delete(c.slots, 0, 1)
+		c.active++
+		s.granted = true
+		s.wake()
+	}
+}
+
+// Answer waits for the next head of the answer: informational ones, then the final one. The
+// final one is valid until Close.
+func (s *Stream) Answer() (*Head, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	for {
+		switch {
+		case len(s.information) > 0:
+			h := s.information[0]
+			s.information = s.information[1:]
+			return &h, nil
+		case s.headed:
+			return &s.head, nil
+		case s.err != nil:
+			return nil, s.err
+		case s.interrupted != nil:
+			return nil, s.interrupted
+		}
+		s.cond.Wait()
+	}
+}
+
+// Read reads from the body that the other side sends, and waits for at least one byte.
+// It returns io.EOF at the end.
+func (s *Stream) Read(p []byte) (int, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	for {
+		switch {
+		case s.interrupted != nil:
+			return 0, s.interrupted
+		case s.cut != nil:
+			return 0, s.cut
+		case s.off < len(s.buf):
+			n := copy(p, s.buf[s.off:])
+			if s.off += n; s.off == len(s.buf) {
+				s.buf, s.off = s.buf[:0], 0
+			}
+			s.consumed(n)
+			return n, nil
+		case s.receivedEnd:
+			return 0, io.EOF
+		case s.err != nil:
+			return 0, s.err
+		case len(p) == 0:
+			return 0, nil
+		}
+		s.cond.Wait()
+	}
+}
+
+// Buffered returns how many bytes Read returns without waiting, and whether the end of the
+// body is behind them.
+func (s *Stream) Buffered() (n int, end bool) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return len(s.buf) - s.off, s.receivedEnd
+}
+
+// received adds a part of the body, and padding. The lock is held.
+func (s *Stream) received(padding int, data []byte) {
+	s.credit += int64(padding)
+	if s.off > 0 && len(s.buf)+len(data) > cap(s.buf) {
+		n := copy(s.buf, s.buf[s.off:])
+		s.buf, s.off = s.buf[:n], 0
+	}
+	s.buf = append(s.buf, data...)
+}
+
+// consumed lets the other side send more after n bytes were read. The window of a stream
+// whose transfer has used it up twice doubles, up to Config.MaxWindow. The lock is held.
+func (s *Stream) consumed(n int) {
+	c := s.c
+	if !c.client {
+		c.giveBack(n)
+	}
+	s.credit += int64(n)
+	if s.receivedEnd || s.err != nil || s.credit < s.target/2 {
+		return
+	}
+	more := s.credit
+	if s.arrived-s.grown >= 2*s.target && s.target < int64(c.cfg.MaxWindow) {
+		more += s.target
+		s.target *= 2
+		s.grown = s.arrived
+	}
+	s.credit = 0
+	s.window += more
+	c.takeOut()
+	c.out = appendWindowUpdate(c.out, s.id, uint32(more))
+	c.kick()
+}
+
+// giveBack lets the other side send n bytes more on the connection. The lock is held.
+func (c *Conn) giveBack(n int) {
+	c.credit += int64(n)
+	if c.credit < int64(c.cfg.MaxWindow)/2 || c.err != nil {
+		return
+	}
+	c.received += c.credit
+	c.takeOut()
+	c.out = appendWindowUpdate(c.out, 0, uint32(c.credit))
+	c.credit = 0
+	c.kick()
+}
+
+// Send sends a header list: a head, with END_STREAM if end, or trailers, which need it. It
+// does not wait.
+func (s *Stream) Send(fields []Field, end bool) error {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := s.sendable(); err != nil {
+		return err
+	}
+	if listSize(fields) > uint64(c.maxHeaderList) {
+		return ErrHeadTooLarge
+	}
+	c.sendHeaders(s, fields, end)
+	return nil
+}
+
+// Write sends a part of the body, and END_STREAM if end. It waits while the windows or what
+// waits to be sent leave no room, and returns how many bytes were taken.
+func (s *Stream) Write(p []byte, end bool) (n int, err error) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if err := s.sendable(); err != nil {
+			c.leaveQueue(s)
+			return n, err
+		}
+		room := min(int64(len(p)), maxFrame, s.sendWindow, c.sendWindow, int64(outLimit-len(c.out)))
+		switch {
+		case len(p) == 0:
+		case s.sendWindow <= 0:
+			c.leaveQueue(s) // the others need not wait for this stream
+			s.cond.Wait()
+			continue
+		case room <= 0, len(c.waiting) > 0 && !s.turn:
+			c.queue(s)
+			s.cond.Wait()
+			continue
+		}
+		s.turn = false
+		last := int(room) == len(p)
+		c.sendData(s, p[:room], end && last)
+		n += int(room)
+		if p = p[room:]; last {
+			c.admit()
+			return n, nil
+		}
+	}
+}
+
+// sendable returns the error of a stream on which nothing can be sent. The lock is held.
+func (s *Stream) sendable() error {
+	switch {
+	case s.interrupted != nil:
+		return s.interrupted
+	case s.err != nil:
+		return s.err
+	case s.sendErr != nil:
+		return s.sendErr
+	case s.sentEnd:
+		return errSentEnd
+	}
+	return nil
+}
+
+var errSentEnd = errors.New("http2: the stream was ended by this side")
+
+// Interrupt ends what the stream waits for, now and later, with err. With nil the stream
+// works again.
+func (s *Stream) Interrupt(err error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.interrupted = err
+	s.wake()
+}
+
+// InterruptRead ends the reads, now and later, with err. With nil they work again.
+func (s *Stream) InterruptRead(err error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.cut = err
+	s.wake()
+}
+
+// Discard drops what was not read of the body, and what still arrives.
+func (s *Stream) Discard() {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.discard()
+}
+
+func (s *Stream) discard() {
+	if !s.discards && !s.c.client {
+		s.c.giveBack(len(s.buf) - s.off)
+	}
+	s.discards = true
+	s.buf, s.off = s.buf[:0], 0
+}
+
+// Reset ends the stream with this code, unless both sides have sent everything.
+func (s *Stream) Reset(code Code) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.abort(code)
+}
+
+// abort ends the stream unless it has ended. The lock is held.
+func (s *Stream) abort(code Code) {
+	if s.c.streams[s.id] == s {
+		s.reset(code, &ResetError{Code: code})
+	}
+}
+
+// Close ends the use of the stream: if it has not ended, it is reset, a request whose answer
+// was sent with NO_ERROR. Nothing may use the stream any more.
+func (s *Stream) Close() {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.onEnd = nil
+	s.discard()
+	switch {
+	case c.client:
+		s.abort(Cancel)
+	case s.sentEnd:
+		s.abort(NoError)
+	default:
+		s.abort(InternalError)
+	}
+	if !c.client {
+		c.active--
+		c.endIfDone()
+	}
+	s.free()
+}
+
+// reset sends RST_STREAM and ends the stream. The lock is held.
+func (s *Stream) reset(code Code, err error) {
+	s.c.sendReset(s.id, code)
+	s.end(err)
+	s.leave()
+}
+
+// end records why the stream has ended early. The lock is held.
+func (s *Stream) end(err error) {
+	if s.err == nil {
+		s.err = err
+		if s.onEnd != nil {
+			s.onEnd()
+		}
+	}
+	s.wake()
+}
+
+// endReceiving records END_STREAM of the other side. The lock is held.
+func (s *Stream) endReceiving() {
+	s.receivedEnd = true
+	if s.sentEnd {
+		s.leave()
+	}
+}
+
+// endSending records END_STREAM of this side. The lock is held.
+func (s *Stream) endSending() {
+	s.sentEnd = true
+	if s.receivedEnd {
+		s.leave()
+	}
+}
+
+// leave ends what the connection has of the stream. The lock is held.
+func (s *Stream) leave() {
+	c := s.c
+	if c.streams[s.id] != s {
+		return
+	}
+	delete(c.streams, s.id)
+	c.leaveQueue(s)
+	if c.client {
+		c.active--
+		c.grantSlots()
+		c.endIfDone()
+	}
+}
+
+// wake continues what waits on the stream. The lock is held.
+func (s *Stream) wake() { s.cond.Broadcast() }
