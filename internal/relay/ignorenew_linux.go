@@ -37,3 +37,16 @@ func ignoreNew(socket syscall.Conn) {
 		_ = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]})
 	})
 }
+
+// hasPending reports whether a connection waits to be accepted.
+func hasPending(socket syscall.Conn) (waits bool) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		waits = err == nil && n > 0
+	})
+	return waits
+}

@@ -277,6 +277,12 @@ func (l *lateListener) refuse() {
 	}
 }
 
+// pending reports whether a connection waits to be accepted.
+func (l *lateListener) pending() bool {
+	raw, ok := l.Listener.(syscall.Conn)
+	return ok && hasPending(raw)
+}
+
 // Close releases the address. A second call returns no error, because a stop closes the
 // listener before the server does.
 func (l *lateListener) Close() (err error) {

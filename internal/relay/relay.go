@@ -315,9 +315,13 @@ func (r *Relay) endIntake() {
 	}
 	r.late.refuse()
 	time.Sleep(handshakeTime)
-	_ = r.late.Close() // only errors of closing a socket
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
+	// The kernel would reset the connections that a busy process has not accepted yet.
+	for end := time.Now().Add(lastRequests); r.late.pending() && time.Now().Before(end); {
+		<-tick.C
+	}
+	_ = r.late.Close() // only errors of closing a socket
 	for end := time.Now().Add(lastRequests); r.clients.count() > 0 && time.Now().Before(end); {
 		<-tick.C
 	}

@@ -9,8 +9,6 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-
-	"github.com/ringway/ringway/internal/procs"
 )
 
 // endless is how many bytes /endless answers with: more than all buffers on the way
@@ -49,11 +47,11 @@ type bait struct {
 // listenBait answers whatever comes in with 200, as an attacker's service would.
 func listenBait(t *testing.T, host string) *bait {
 	t.Helper()
-	b := &bait{addr: procs.FreeAddrOn(t, host)}
-	listener, err := net.Listen("tcp", b.addr)
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	b := &bait{addr: listener.Addr().String()}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "bait") }))
 	_ = server.Listener.Close()
 	server.Listener = listener

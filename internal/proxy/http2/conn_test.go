@@ -11,8 +11,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 // pair returns the two sides of a connection over TCP. The server answers with serve.
@@ -125,7 +123,7 @@ func TestBodiesOfManyStreamsComeBackWhole(t *testing.T) {
 	}
 }
 
-func TestOurServerServesTheClientOfXNet(t *testing.T) {
+func TestOurServerServesTheClientOfNetHTTP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +138,8 @@ func TestOurServerServesTheClientOfXNet(t *testing.T) {
 			go func() { _ = NewServer(nc, Config{MaxHead: 64 << 10, MaxStreams: 100, Serve: echo}, nil).Run() }()
 		}
 	}()
-	tr := &http2.Transport{AllowHTTP: true, DialTLSContext: dialPlain}
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
 	defer tr.CloseIdleConnections()
 	var all sync.WaitGroup
 	for i := range 40 {
@@ -162,8 +161,11 @@ func TestOurServerServesTheClientOfXNet(t *testing.T) {
 	all.Wait()
 }
 
-func TestOurClientUsesTheServerOfXNet(t *testing.T) {
-	out, in := net.Pipe()
+func TestOurClientUsesTheServerOfNetHTTP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Path", r.URL.Path)
 		w.Header().Del("Date")
@@ -174,7 +176,14 @@ func TestOurClientUsesTheServerOfXNet(t *testing.T) {
 		_, _ = io.Copy(w, r.Body)
 		w.Header().Set(http.TrailerPrefix+"X-End", "yes")
 	})
-	go (&http2.Server{}).ServeConn(in, &http2.ServeConnOpts{Handler: handler})
+	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
+	server.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	out, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := NewClient(out, Config{MaxHead: 64 << 10})
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run() }()
