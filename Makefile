@@ -191,6 +191,10 @@ test-browser: ## the status page in a real browser (needs chromium); pictures in
 	@$(call need,chromium)
 	cd internal/e2e/browser && export GOWORK=off && go mod tidy -diff && go vet ./... && go test -count=1 -timeout 8m ./...
 
+.PHONY: test-conformance
+test-conformance: ## HTTP/2 and gRPC, judged by h2spec and by the interoperability tests of gRPC; a minute
+	cd internal/e2e/conformance && export GOWORK=off && go mod tidy -diff && go vet ./... && go test -count=1 -timeout 8m ./...
+
 .PHONY: screenshots
 screenshots: ## the pictures of docs/images, of fleets that run (needs chromium and prometheus)
 	@$(call need,chromium) && $(call need,prometheus)

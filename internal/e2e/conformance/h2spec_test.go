@@ -1,0 +1,144 @@
+//go:build unix
+
+package conformance
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/summerwind/h2spec/config"
+	"github.com/summerwind/h2spec/generic"
+	"github.com/summerwind/h2spec/hpack"
+	"github.com/summerwind/h2spec/http2"
+	"github.com/summerwind/h2spec/spec"
+
+	"github.com/ringway/ringway/internal/procs"
+)
+
+// exception is a case that must fail, because it contradicts RFC 9113 or does not apply.
+// A case that passes is no exception: the test fails until the entry is removed.
+type exception struct {
+	// Actual is a part of what the case observes, so that no other failure is excused.
+	Actual string
+	// ClearText limits the exception to listeners without TLS.
+	ClearText bool
+	Reason    string
+}
+
+// exceptions are by group and number of the case. h2spec tests RFC 7540.
+var exceptions = map[string]exception{
+	"http2/3.5/2": {ClearText: true, Actual: "looked like an HTTP/1.1 header",
+		Reason: "without TLS a connection that does not begin with the preface speaks HTTP/1.1: it ends after an answer 400"},
+	// net/http's server, which is not our own engine, has the following faults.
+	"http2/6.5.3/1": {Actual: "Connection closed",
+		Reason: "net/http ends a connection whose SETTINGS frame names a parameter twice; section 6.5.3 has the values processed in order"},
+	"http2/8.1.2.2/1": {Actual: "DATA Frame",
+		Reason: "net/http answers 400 to a request with the field Connection and does not reset the stream; section 8.1.1 has malformed requests be stream errors"},
+	"http2/8.1.2.2/2": {Actual: "DATA Frame",
+		Reason: "as before, for the field TE with another value than trailers"},
+}
+
+func TestEveryCaseOfH2specPasses(t *testing.T) {
+	// The service reads the body first, because cases send bodies of a wrong length.
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			_, _ = io.WriteString(w, strings.Repeat("an answer that is longer than one byte\n", 4))
+		}
+	}))
+	t.Cleanup(service.Close)
+	f := startFleet(t, fleetConfig{Relays: 2, Secure: true, Routes: `[{path_prefix: /, service: pages}]`,
+		Services: []string{"pages=" + service.Listener.Addr().String()}})
+	serving, forwarding := f.roles(t, "pages")
+	for _, listener := range []struct{ name, addr, certificate string }{
+		{"ingress", serving.ingress, ""},
+		{"ingress of a relay that forwards", forwarding[0].ingress, ""},
+		{"peer listener", serving.peer, forwarding[0].id},
+		{"sidecar", f.sidecar, serving.id},
+	} {
+		t.Run(listener.name, func(t *testing.T) {
+			t.Parallel()
+			host, port, _ := net.SplitHostPort(listener.addr)
+			number, err := strconv.Atoi(port)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := config.Config{Host: host, Port: number, Path: "/", Timeout: procs.Patience / 6, MaxHeaderLen: 4000, Strict: true}
+			if listener.certificate != "" {
+				prefix := f.security.Path(listener.certificate)
+				cfg.TLS, cfg.Insecure, cfg.CertFile, cfg.CertKeyFile = true, true, prefix+".crt", prefix+".key"
+			}
+			ids := map[string]bool{}
+			for _, group := range []*spec.TestGroup{generic.Spec(), http2.Spec(), hpack.Spec()} {
+				runGroup(t, cfg, group, ids)
+			}
+			const least = 140 // a version with fewer is another one
+			if len(ids) < least {
+				t.Errorf("%d cases, want %d or more", len(ids), least)
+			}
+			for id := range exceptions {
+				if !ids[id] {
+					t.Errorf("%s is an exception, and h2spec has no such case", id)
+				}
+			}
+		})
+	}
+}
+
+// runGroup runs the cases of a group and of the groups in it, concurrently, and adds their
+// ids.
+func runGroup(t *testing.T, cfg config.Config, g *spec.TestGroup, ids map[string]bool) {
+	for i, c := range append(g.Tests, g.StrictTests...) {
+		id := fmt.Sprintf("%s/%d", g.ID(), i+1)
+		ids[id] = true
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			err := runCase(cfg, id, c)
+			var actual, expected string
+			if failed := (*spec.TestError)(nil); errors.As(err, &failed) {
+				actual, expected = failed.Actual, strings.Join(failed.Expected, "\n      or: ")
+			} else if err != nil {
+				actual = err.Error()
+			}
+			e, found := exceptions[id]
+			switch excepted := found && !(e.ClearText && cfg.TLS); {
+			case excepted && err == nil:
+				t.Errorf("the case passes: remove its entry from the table of exceptions (%s)", e.Reason)
+			case excepted && strings.Contains(actual, e.Actual):
+			case err != nil:
+				t.Errorf("%s: %s\n%s\nexpected: %s\n  actual: %s", g.Title(), c.Desc, c.Requirement, cmp.Or(expected, "no error"), actual)
+			}
+		})
+	}
+	for _, inner := range g.Groups {
+		runGroup(t, cfg, inner, ids)
+	}
+}
+
+// runCase runs a case. A case that h2spec would skip fails.
+func runCase(cfg config.Config, id string, c *spec.TestCase) error {
+	if id == "http2/4.2/3" { // sends five fields, and expects them to exceed the frame size of the peer
+		first, err := spec.Dial(&cfg)
+		if err != nil {
+			return err
+		}
+		err = first.Handshake()
+		cfg.MaxHeaderLen = first.MaxFrameSize() / 4 // 7 bits of a frame for each byte
+		if err := errors.Join(err, first.Close()); err != nil {
+			return err
+		}
+	}
+	conn, err := spec.Dial(&cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // most cases have ended it
+	return c.Run(&cfg, conn)
+}
