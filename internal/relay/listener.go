@@ -42,10 +42,7 @@ func (l *listener) serveClients(cfg *Config, m *connMetrics, handler http.Handle
 	silent := upstream.BehindRelay(cfg.ProgressTimeout)
 	l.server = downstream.New(downstream.Config{
 		Handler: handler, HeadTimeout: headerTimeout, IdleTimeout: idleTimeout, SendTimeout: silent, MaxHead: maxHeader,
-		// A client that reads nothing of a whole connection does not even receive the end of a
-		// stream.
-		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: silent},
-		ConnState: note,
+		MaxStreams: maxStreams, ConnState: note,
 		Malformed: m.dropped.WithLabelValues(l.name, "malformed").Inc, Incomplete: m.dropped.WithLabelValues(l.name, "incomplete").Inc,
 		Logger: cfg.Logger,
 	})
@@ -306,7 +303,7 @@ func (f *front) serve(handler http.Handler) { f.handler.Store(&handler) }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.closing != nil && f.closing() && r.Header["Upgrade"] == nil { // the answer of a tunnel needs its own Connection field
-		w.Header().Set("Connection", "close") // over HTTP/2 net/http sends a GOAWAY instead
+		w.Header().Set("Connection", "close") // over HTTP/2 the server sends GOAWAY instead
 	}
 	(*f.handler.Load()).ServeHTTP(w, r)
 }

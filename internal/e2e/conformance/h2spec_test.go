@@ -37,13 +37,6 @@ type exception struct {
 var exceptions = map[string]exception{
 	"http2/3.5/2": {ClearText: true, Actual: "looked like an HTTP/1.1 header",
 		Reason: "without TLS a connection that does not begin with the preface speaks HTTP/1.1: it ends after an answer 400"},
-	// net/http's server, which is not our own engine, has the following faults.
-	"http2/6.5.3/1": {Actual: "Connection closed",
-		Reason: "net/http ends a connection whose SETTINGS frame names a parameter twice; section 6.5.3 has the values processed in order"},
-	"http2/8.1.2.2/1": {Actual: "DATA Frame",
-		Reason: "net/http answers 400 to a request with the field Connection and does not reset the stream; section 8.1.1 has malformed requests be stream errors"},
-	"http2/8.1.2.2/2": {Actual: "DATA Frame",
-		Reason: "as before, for the field TE with another value than trailers"},
 }
 
 func TestEveryCaseOfH2specPasses(t *testing.T) {

@@ -23,9 +23,9 @@ const headLimit = 8 << 10
 
 // verdicts of a server on a request, besides the status of a refusal.
 const (
-	ok     = "accepted"
-	closed = "closed" // without an answer
-	http2  = "HTTP/2"
+	ok        = "accepted"
+	closed    = "closed" // without an answer
+	overHTTP2 = "HTTP/2"
 )
 
 // preface begins a connection of HTTP/2.
@@ -61,7 +61,7 @@ func answers(t testing.TB, r *bufio.Reader) (all []string) {
 		case err != nil: // the end, or a reset behind the last answer
 			return all
 		case string(begin) != "HTTP/":
-			return append(all, http2)
+			return append(all, overHTTP2)
 		}
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
@@ -135,7 +135,7 @@ func TestARequestMeansTheSameInAnyPieces(t *testing.T) {
 	whole, _ := start(t, downstream.Config{Handler: http.HandlerFunc(describe), MaxHead: headLimit})
 	l := serveMemory(t, downstream.Config{Handler: http.HandlerFunc(describe), MaxHead: headLimit})
 	for _, row := range table {
-		if row.want == http2 {
+		if row.want == overHTTP2 {
 			continue // the rest of such a connection is net/http's
 		}
 		want := ask(t, whole, row.raw)
@@ -165,7 +165,7 @@ func TestNoRequestIsSmuggledBehindAnother(t *testing.T) {
 		describe(w, r)
 	})})
 	for _, row := range table {
-		if row.want == http2 {
+		if row.want == overHTTP2 {
 			continue // the rest of such a connection is net/http's
 		}
 		t.Run(row.name, func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"runtime"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/proxy/http2"
 	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
@@ -63,22 +63,21 @@ type conn struct {
 	take     func() []byte // takeBuffer and dropBuffer, bound once
 	drop     func()
 
-	req       *http.Request                  // one for all requests
-	blank     *http.Request                  // what req is before each request: only a context
-	target    url.URL                        // of req, if it is plain
-	current   atomic.Pointer[requestContext] // the context of blank and req, for the watch
-	header    http.Header                    // of all requests
-	values    []string                       // of header
-	body      requestBody
-	res       response
-	ahead     readAhead
-	deadlined atomic.Bool // the handler has set a deadline, perhaps by another goroutine
-	hijacked  bool
-	first     bool // no request was read yet
+	requestState // of all requests
+	body         requestBody
+	res          response
+	ahead        readAhead
+	deadlined    atomic.Bool // the handler has set a deadline, perhaps by another goroutine
+	hijacked     bool
+	first        bool // no request was read yet
+
+	h2        *http2.Conn // set before phaseHTTP2
+	streamsMu sync.Mutex  // guards streams, and orders the calls of Config.ConnState
+	streams   int         // requests in flight over HTTP/2
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{server: s, nc: nc, req: new(http.Request), header: make(http.Header, 16), first: true}
+	c := &conn{server: s, nc: nc, first: true}
 	c.below = socket.Below(nc)
 	if _, secured := nc.(*tls.Conn); !secured {
 		c.tcp, _ = c.below.(*net.TCPConn)
@@ -91,15 +90,8 @@ func newConn(s *Server, nc net.Conn) *conn {
 	c.body.c, c.res.c = c, c
 	c.res.header = make(http.Header, 16)
 	c.body.framing.Trailer = c.body.trailerField
-	c.newContext()
+	c.init()
 	return c
-}
-
-// newContext makes the context of the next requests.
-func (c *conn) newContext() {
-	ctx := &requestContext{}
-	c.current.Store(ctx)
-	c.blank = new(http.Request).WithContext(ctx)
 }
 
 func (c *conn) takeBuffer() {
@@ -158,8 +150,8 @@ func (c *conn) serve() {
 	}
 }
 
-// handshake ends the TLS handshake, and gives a connection that selected HTTP/2 to
-// net/http.
+// handshake ends the TLS handshake, and serves a connection that selected HTTP/2. It
+// returns false if the connection has ended.
 func (c *conn) handshake() bool {
 	secured, ok := c.nc.(*tls.Conn)
 	if !ok {
@@ -171,23 +163,15 @@ func (c *conn) handshake() bool {
 	}
 	state := secured.ConnectionState()
 	c.tls = &state
-	if !isHTTP2(c.tls) {
+	if !selectsHTTP2(c.tls) {
 		return true
 	}
-	c.handOver(c.nc)
+	c.serveHTTP2(phaseNew)
 	return false
 }
 
-// handOver gives the connection to the server of HTTP/2.
-func (c *conn) handOver(nc net.Conn) {
-	c.server.remove(c)
-	if c.phase.Swap(phaseClosing) != phaseClosing && c.server.forward(nc) {
-		c.hijacked = true
-	}
-}
-
 // readHead waits for the next request and returns the length of its head at c.in[c.from],
-// 0 if the connection ended or has another owner.
+// 0 if the connection has ended.
 func (c *conn) readHead() (int, *fault) {
 	from := phaseIdle
 	if c.first {
@@ -204,7 +188,7 @@ func (c *conn) readHead() (int, *fault) {
 		n, after, err := http1.HeadEnd(c.in[c.from:c.to], next)
 		switch limit := c.server.cfg.MaxHead; {
 		case c.first && bytes.Equal(c.in[c.from:min(c.to, c.from+len(preface))], preface) && c.tls == nil:
-			c.handOver(&replayed{Conn: c.nc, read: bytes.Clone(c.in[c.from:c.to])})
+			c.serveHTTP2(phaseHead)
 			return 0, nil
 		case err != nil:
 			return 0, badRequest(err)
@@ -290,9 +274,7 @@ func (c *conn) answer() (reusable bool) {
 	if c.deadlined.Swap(false) {
 		reusable = c.nc.SetDeadline(time.Time{}) == nil && reusable
 	}
-	if c.current.Load().end() {
-		c.newContext()
-	}
+	c.finished()
 	if !reusable {
 		c.linger()
 		return false

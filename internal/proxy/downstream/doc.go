@@ -1,6 +1,5 @@
-// Package downstream serves the connections of clients: HTTP/1.1 itself, HTTP/2 by
-// net/http, both to one handler. A relay's ingress, its listener for other relays and a
-// worker's sidecar use it.
+// Package downstream serves the connections of clients, HTTP/1.1 and HTTP/2, to one handler. A
+// relay's ingress, its listener for other relays and a worker's sidecar use it.
 //
 // Its promise: a request reaches the handler as net/http would present it, or is refused.
 // What RFC 9112 or net/http refuses is refused here too, with the exceptions of the package
@@ -10,7 +9,8 @@
 //	Accept ──► conn.serve ──► head ──► parse ──► Handler ──► finish ──┐
 //	              │            ▲                                      │
 //	              │            └────────────── next request ◄─────────┘
-//	              ├── begins with the preface of HTTP/2, or selected it in TLS ──► net/http
+//	              ├── begins with the preface of HTTP/2, or selected it in TLS
+//	              │       └──► http2.Conn ──► conn.serveStream, one goroutine for each request
 //	              └── Hijack ──► the handler (a tunnel)
 //
 //	watch, every 20 ms: heads and idle connections that are too late, clients that went away
@@ -25,6 +25,9 @@
 //     the URL and the context of the request. Strings of the header may be kept.
 //   - The context of a request ends when its client goes away, and after the answer if its
 //     Done channel was asked for. It has no values.
+//   - Over HTTP/2 what serves a request is pooled, and the rule above holds for it. A handler
+//     that takes over the stream of an extended CONNECT (RFC 8441) gets a request of HTTP/1.1
+//     for a WebSocket, and answers the client by Switched.
 //   - A client that closes its sending side while its request is answered counts as gone,
 //     as in net/http: most clients close both sides at once, and the two cannot be
 //     distinguished.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -34,16 +35,22 @@ const (
 	errExpect      = http1.Malformed("Expect is not 100-continue")
 )
 
+// body returns the body of the answer.
+func (f *fault) body() []byte {
+	b, _ := json.Marshal(struct { // strings can always be encoded
+		Text string    `json:"error"`
+		Code wire.Code `json:"code"`
+	}{"malformed request: " + f.err.Error(), wire.CodeBadRequest})
+	return append(b, '\n')
+}
+
 // refuse answers a request that is no valid HTTP, and ends the connection: where the next
 // request begins is unknown.
 func (c *conn) refuse(f *fault) {
 	c.server.cfg.Malformed()
 	c.server.cfg.Logger.Debug("malformed request", "client", c.remote, "err", f.err)
-	body, _ := json.Marshal(struct { // strings can always be encoded
-		Text string    `json:"error"`
-		Code wire.Code `json:"code"`
-	}{"malformed request: " + f.err.Error(), wire.CodeBadRequest})
-	answer := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", f.status, http.StatusText(f.status), len(body)+1, body)
+	body := f.body()
+	answer := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", f.status, http.StatusText(f.status), len(body), body)
 	if _, err := c.nc.Write(answer); err == nil {
 		c.body.done = false // what follows is not read
 		c.linger()
@@ -58,13 +65,10 @@ func (c *conn) parse(n int) *fault {
 	if text[end+1] != '\n' {
 		return badRequest(errRequestLine)
 	}
-	r := c.req
-	*r = *c.blank // handlers may have set any field, as ParseForm does
+	r := c.renew()
 	if f := c.parseRequestLine(text[:end]); f != nil {
 		return f
 	}
-	clear(c.header)
-	c.values = c.values[:0]
 	h := framingFields{length: -1}
 	for rest := text[end+2:]; ; {
 		end := strings.IndexByte(rest, '\n')
@@ -92,16 +96,54 @@ func (c *conn) parse(n int) *fault {
 	return nil
 }
 
+// requestState is the request that the handler gets. It serves for one request after the
+// other.
+type requestState struct {
+	req     *http.Request
+	blank   *http.Request                  // what req is before each request: only a context
+	url     url.URL                        // of req, if it is plain
+	current atomic.Pointer[requestContext] // the context of blank and req, for the watch
+	header  http.Header
+	values  []string // of header
+}
+
+func (s *requestState) init() {
+	s.req, s.header = new(http.Request), make(http.Header, 16)
+	s.newContext()
+}
+
+// newContext makes the context of the next requests.
+func (s *requestState) newContext() {
+	ctx := &requestContext{}
+	s.current.Store(ctx)
+	s.blank = new(http.Request).WithContext(ctx)
+}
+
+// renew returns the request without anything of the one before.
+func (s *requestState) renew() *http.Request {
+	*s.req = *s.blank // handlers may have set any field, as ParseForm does
+	clear(s.header)
+	s.values = s.values[:0]
+	return s.req
+}
+
+// finished ends the context of the request.
+func (s *requestState) finished() {
+	if s.current.Load().end() {
+		s.newContext()
+	}
+}
+
 // addField adds a field to the header of the request. One slice holds the values of all
 // fields.
-func (c *conn) addField(name, value string) {
-	if before, ok := c.header[name]; ok {
-		c.header[name] = append(before, value)
+func (s *requestState) addField(name, value string) {
+	if before, ok := s.header[name]; ok {
+		s.header[name] = append(before, value)
 		return
 	}
-	i := len(c.values)
-	c.values = append(c.values, value)
-	c.header[name] = c.values[i : i+1 : i+1]
+	i := len(s.values)
+	s.values = append(s.values, value)
+	s.header[name] = s.values[i : i+1 : i+1]
 }
 
 func (c *conn) parseRequestLine(line string) *fault {
@@ -144,7 +186,7 @@ func (c *conn) parseRequestLine(line string) *fault {
 
 // plainTarget sets the URL of a target that is a path and a query without anything to
 // decode, as most are. It does what url.ParseRequestURI does with such a target.
-func (c *conn) plainTarget(target string) bool {
+func (s *requestState) plainTarget(target string) bool {
 	if target[0] != '/' {
 		return false
 	}
@@ -160,11 +202,11 @@ func (c *conn) plainTarget(target string) bool {
 			break
 		}
 	}
-	c.target = url.URL{Path: target[:path]}
+	s.url = url.URL{Path: target[:path]}
 	if path < len(target) {
-		c.target.RawQuery = target[path+1:]
+		s.url.RawQuery = target[path+1:]
 	}
-	c.req.URL = &c.target
+	s.req.URL = &s.url
 	return true
 }
 
@@ -272,13 +314,13 @@ func (c *conn) frame(h *framingFields) *fault {
 }
 
 // announceTrailers moves the names of the trailers from the header to the request.
-func (c *conn) announceTrailers() *fault {
-	lists, ok := c.header["Trailer"]
+func (s *requestState) announceTrailers() *fault {
+	lists, ok := s.header["Trailer"]
 	if !ok {
 		return nil
 	}
-	delete(c.header, "Trailer")
-	c.req.Trailer = make(http.Header)
+	delete(s.header, "Trailer")
+	s.req.Trailer = make(http.Header)
 	for _, list := range lists {
 		for name := range strings.SplitSeq(list, ",") {
 			name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
@@ -288,7 +330,7 @@ func (c *conn) announceTrailers() *fault {
 			case "":
 				continue
 			}
-			c.req.Trailer[name] = nil
+			s.req.Trailer[name] = nil
 		}
 	}
 	return nil

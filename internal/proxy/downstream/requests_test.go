@@ -319,7 +319,7 @@ var table = []row{
 	{"upgrade", with("Connection: Upgrade\r\nUpgrade: websocket"), ok, ""},
 	{"upgrade to HTTP/2", with("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__"), ok, ""},
 	// HTTP/2 (RFC 9113 §3.4).
-	{"preface", preface + "SM\r\n\r\n", http2, "HTTP/2 is served on the same port; net/http's server of the test has only HTTP/1"},
+	{"preface", preface + "SM\r\n\r\n", overHTTP2, "HTTP/2 is served on the same port; net/http's server of the test has only HTTP/1"},
 	{"half a preface", "PRI * HTTP/2.0\r\n", closed, silence},
 	{"preface with a field", "PRI * HTTP/2.0\r\nHost: a\r\n\r\n", "505", "net/http gives the request to its handler"},
 	{"preface with another version", "PRI * HTTP/1.1\r\n\r\nSM\r\n\r\n", "400", ""},

@@ -2,7 +2,6 @@ package downstream
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -22,12 +21,12 @@ type Config struct {
 	// IdleTimeout is how long a connection may wait for its next request. Default 0: no bound.
 	IdleTimeout time.Duration
 	// SendTimeout bounds how long the last bytes of an answer may wait for the client, after the
-	// handler has returned. Default 0: no bound.
+	// handler has returned, and over HTTP/2 how long any bytes may wait. Default 0: no bound.
 	SendTimeout time.Duration
 	// MaxHead bounds a request's head in bytes. Default: http.DefaultMaxHeaderBytes.
 	MaxHead int
-	// HTTP2 has the limits of HTTP/2. Default: those of net/http.
-	HTTP2 *http.HTTP2Config
+	// MaxStreams bounds the requests in flight on one connection of HTTP/2. Default 250.
+	MaxStreams int
 	// ConnState is called when a connection changes its state, as by net/http. It must not
 	// block. Default: not called.
 	ConnState func(net.Conn, http.ConnState)
@@ -45,9 +44,7 @@ type Config struct {
 type Server struct {
 	cfg   Config
 	epoch time.Time
-	http2 *http.Server
 	clock atomic.Int64 // the time since epoch at the last check, which is exact enough for limits
-	over  handoff      // connections for http2
 	quits atomic.Bool  // answers end their connections
 
 	mu        sync.Mutex // guards the fields below
@@ -55,15 +52,16 @@ type Server struct {
 	conns     []*conn // each knows its place
 	watching  bool    // the watch runs
 	stopping  bool
-	closed    bool
-	forwards  bool           // http2 serves
-	running   sync.WaitGroup // of http2 and of the watch
+	running   sync.WaitGroup // of the watch
 }
 
 // New returns a server.
 func New(cfg Config) *Server {
 	if cfg.MaxHead == 0 {
 		cfg.MaxHead = http.DefaultMaxHeaderBytes
+	}
+	if cfg.MaxStreams == 0 {
+		cfg.MaxStreams = 250
 	}
 	for _, f := range []*func(){&cfg.Malformed, &cfg.Incomplete} {
 		if *f == nil {
@@ -74,21 +72,6 @@ func New(cfg Config) *Server {
 		cfg.ConnState = func(net.Conn, http.ConnState) {}
 	}
 	s := &Server{cfg: cfg, epoch: time.Now(), listeners: map[net.Listener]struct{}{}}
-	s.over.init()
-	var protocols http.Protocols
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
-	s.http2 = &http.Server{
-		Handler: cfg.Handler, Protocols: &protocols, HTTP2: cfg.HTTP2,
-		IdleTimeout: cfg.IdleTimeout, ReadHeaderTimeout: cfg.HeadTimeout, MaxHeaderBytes: cfg.MaxHead,
-		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
-		ConnState: func(c net.Conn, state http.ConnState) {
-			if r, ok := c.(*replayed); ok {
-				c = r.Conn
-			}
-			cfg.ConnState(c, state)
-		},
-	}
 	return s
 }
 
@@ -206,113 +189,26 @@ func (s *Server) closeListeners() {
 // first; the connections stay then. Connections that were taken over do not count.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.closeListeners()
-	over := make(chan error, 1)
-	go func() { over <- s.http2.Shutdown(ctx) }()
 	wait := time.NewTicker(5 * time.Millisecond)
 	defer wait.Stop()
 	for s.closeIdle() > 0 {
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), ignore(<-over, ctx.Err()))
+			return ctx.Err()
 		}
 	}
-	err := <-over
-	if err == nil {
-		s.running.Wait()
-	}
-	return err
-}
-
-// ignore returns err unless it is the other one.
-func ignore(err, other error) error {
-	if errors.Is(err, other) {
-		return nil
-	}
-	return err
+	s.running.Wait()
+	return nil
 }
 
 // Close ends everything immediately, except connections that were taken over.
 func (s *Server) Close() error {
 	s.closeListeners()
-	err := s.http2.Close()
 	s.mu.Lock()
-	s.closed = true
+	defer s.mu.Unlock()
 	for _, c := range s.conns {
 		_ = c.below.Close() // its goroutine ends with it
 	}
-	s.mu.Unlock()
-	return err
-}
-
-// forward gives a connection to net/http. It returns false if the server stops.
-func (s *Server) forward(c net.Conn) bool {
-	s.mu.Lock()
-	if s.stopping {
-		s.mu.Unlock()
-		return false
-	}
-	if !s.forwards {
-		s.forwards = true
-		s.running.Go(func() { _ = s.http2.Serve(&s.over) }) // ends with Shutdown or Close
-	}
-	s.mu.Unlock()
-	return s.over.pass(c)
-}
-
-// handoff is the listener from which net/http takes the connections of HTTP/2.
-type handoff struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (h *handoff) init() { h.conns, h.closed = make(chan net.Conn), make(chan struct{}) }
-
-// pass gives a connection to net/http. It returns false if net/http takes no more.
-func (h *handoff) pass(c net.Conn) bool {
-	select {
-	case h.conns <- c:
-		return true
-	case <-h.closed:
-		return false
-	}
-}
-
-func (h *handoff) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (h *handoff) Close() error {
-	h.once.Do(func() { close(h.closed) })
 	return nil
-}
-
-func (h *handoff) Addr() net.Addr { return &net.TCPAddr{} }
-
-// replayed is a connection of which the first bytes were read.
-type replayed struct {
-	net.Conn
-	read []byte
-}
-
-func (c *replayed) Read(p []byte) (int, error) {
-	if len(c.read) > 0 {
-		n := copy(p, c.read)
-		if c.read = c.read[n:]; len(c.read) == 0 {
-			c.read = nil
-		}
-		return n, nil
-	}
-	return c.Conn.Read(p)
-}
-
-// isHTTP2 reports whether a client has selected HTTP/2 in the handshake.
-func isHTTP2(state *tls.ConnectionState) bool {
-	return state != nil && state.NegotiatedProtocol == "h2"
 }

@@ -404,12 +404,7 @@ func TestHTTP2IsServedOnTheSamePort(t *testing.T) {
 	t.Cleanup(certificate.Close)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
 	var states atomic.Int64
-	note := func(c net.Conn, _ http.ConnState) {
-		states.Add(1)
-		if fmt.Sprintf("%T", c) == "*downstream.replayed" {
-			t.Error("the hook gets a connection that the listener has not returned")
-		}
-	}
+	note := func(net.Conn, http.ConnState) { states.Add(1) }
 	clear, _ := start(t, downstream.Config{Handler: handler, ConnState: note})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -19,6 +19,7 @@ const (
 	phaseHead                 // a part of a head has arrived
 	phaseServing              // the handler runs
 	phaseSending              // the rest of the answer is sent
+	phaseHTTP2                // has streams
 	phaseClosing              // ended by the watch or by Shutdown
 )
 
@@ -69,6 +70,8 @@ func (c *conn) check(now int64) bool {
 		same := serial == c.seen
 		c.seen = serial
 		return same && c.whole.Load()
+	case phaseHTTP2:
+		c.checkHTTP2(now)
 	}
 	if limit > 0 && now-c.since.Load() > int64(limit) && c.phase.CompareAndSwap(current, phaseClosing) {
 		_ = c.below.Close() // its goroutine ends with it
@@ -76,8 +79,8 @@ func (c *conn) check(now int64) bool {
 	return false
 }
 
-// closeIdle closes the connections that wait for a request, and returns how many
-// connections there are. A new connection gets the time in which net/http expects its first
+// closeIdle closes the connections that wait for a request, lets the streams of those over
+// HTTP/2 end, and returns how many connections there are. A new connection gets the time in which net/http expects its first
 // request.
 func (s *Server) closeIdle() int {
 	const firstRequest = int64(5 * time.Second)
@@ -86,6 +89,10 @@ func (s *Server) closeIdle() int {
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
 		current := c.phase.Load()
+		if current == phaseHTTP2 {
+			c.h2.Shutdown()
+			continue
+		}
 		if current != phaseIdle && (current != phaseNew || now-c.since.Load() < firstRequest) {
 			continue
 		}

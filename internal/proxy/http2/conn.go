@@ -99,6 +99,7 @@ type Conn struct {
 	out      []byte
 	outPool  *[]byte
 	writing  bool          // the goroutine of flush runs
+	sendOut  func()        // flush, bound once
 	blocked  time.Duration // how long it writes the same bytes
 	stuck    time.Duration // how long a frame or a header list is not whole
 	lingers  bool          // the other side gets time to read why the connection ends
@@ -106,6 +107,9 @@ type Conn struct {
 	encoder  *hpack.Encoder
 	encoded  bytes.Buffer
 	finished bool // nothing more is sent; the connection closes when out is empty
+	flushed  chan struct{}
+	over     sync.Cond     // a server's streams: their last one was closed
+	draining time.Duration // how long a server waits for the answer to shutdownPing
 }
 
 const (
@@ -131,8 +135,9 @@ func newConn(nc net.Conn, cfg Config, client bool) *Conn {
 	c := &Conn{
 		cfg: cfg, nc: nc, client: client, streams: map[uint32]*Stream{}, budget: maxBudget,
 		maxStreams: 100, streamWindow: firstWindow, maxHeaderList: 1<<32 - 1, sendWindow: firstWindow, received: firstWindow,
-		lastServed: maxStreamID,
+		lastServed: maxStreamID, flushed: make(chan struct{}),
 	}
+	c.over.L = &c.mu
 	if !client {
 		c.maxStreams = cfg.MaxStreams
 	}
@@ -144,7 +149,8 @@ func newConn(nc net.Conn, cfg Config, client bool) *Conn {
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	c.encoder.SetMaxDynamicTableSizeLimit(headerTable)
 	c.decoder = hpack.NewDecoder(headerTable, c.block.field)
-	c.decoder.SetMaxStringLength(cfg.MaxHead)
+	c.decoder.SetMaxStringLength(4 * cfg.MaxHead) // a longer one is no head that is too large, but an attack
+	c.sendOut = c.flush
 	c.block.max = cfg.MaxHead
 	return c
 }
@@ -212,7 +218,8 @@ func (c *Conn) dropBuffer() {
 }
 
 // Run receives until the connection ends, and returns why: io.EOF if the other side closed
-// it, ErrClosed after Close and at the end of Shutdown.
+// it, ErrClosed after Close and at the end of Shutdown. A server's Run returns when all
+// streams were closed.
 func (c *Conn) Run() error {
 	err := c.receive()
 	c.mu.Lock()
@@ -226,10 +233,16 @@ func (c *Conn) Run() error {
 	err = c.err
 	lingers := c.lingers
 	c.mu.Unlock()
+	<-c.flushed
 	if lingers {
 		c.linger()
 	}
 	c.dropBuffer()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.client && c.active > 0 {
+		c.over.Wait()
+	}
 	return err
 }
 
@@ -249,6 +262,8 @@ func (c *Conn) linger() {
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 1 << 20
+	// lastWrites bounds how long a connection that has ended still sends what waits.
+	lastWrites = 5 * time.Second
 )
 
 func (c *Conn) receive() error {
@@ -274,13 +289,14 @@ func (c *Conn) receive() error {
 		}
 		payload := c.in[c.from+frameHead : c.from+frameHead+f.length]
 		c.from += frameHead + f.length
-		err := c.dispatch(f, payload)
-		var fault streamError
-		if errors.As(err, &fault) {
-			err = c.refuse(fault)
-		}
-		if err != nil {
-			return err
+		if err := c.dispatch(f, payload); err != nil {
+			fault, ok := err.(streamError)
+			if !ok {
+				return err
+			}
+			if err := c.refuse(fault); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -359,6 +375,7 @@ func (c *Conn) fail(err error) {
 		c.active = 0
 	}
 	c.finished = true
+	_ = c.nc.SetWriteDeadline(time.Now().Add(lastWrites))
 	c.kick() // it closes the connection when everything was sent
 }
 
@@ -367,8 +384,11 @@ func (c *Conn) errorOf(s *Stream, err error) error {
 	if s.id == 0 {
 		return &GoAwayError{unprocessed: true, Code: NoError, Reason: err.Error()}
 	}
-	if c.away != nil {
+	switch {
+	case c.away != nil:
 		return c.away
+	case err == io.EOF:
+		return io.ErrUnexpectedEOF // io.EOF is the end of a body
 	}
 	return err
 }
@@ -399,6 +419,15 @@ func (c *Conn) Shutdown() {
 		c.out = appendGoAway(c.out, maxStreamID, NoError, "")
 		c.out = appendPing(c.out, 0, shutdownPing)
 	}
+	c.kick()
+	c.endIfDone()
+}
+
+// endIntake refuses the streams that were not opened yet. The lock is held.
+func (c *Conn) endIntake() {
+	c.lastServed = c.opened
+	c.takeOut()
+	c.out = appendGoAway(c.out, c.lastServed, NoError, "")
 	c.kick()
 	c.endIfDone()
 }
@@ -456,6 +485,11 @@ func (c *Conn) Check(elapsed time.Duration) {
 		}
 	}
 	c.refill(elapsed)
+	if !c.client && c.goingAway && c.lastServed == maxStreamID && c.err == nil {
+		if c.draining += elapsed; c.draining >= drainTimeout {
+			c.endIntake()
+		}
+	}
 	heard := c.heard.Swap(false)
 	limit := time.Duration(0)
 	switch {
@@ -510,6 +544,9 @@ const (
 	// that only lacks processor time.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
+	// drainTimeout is how long a server waits for the answer to shutdownPing. A client that
+	// has not answered by then opens its next streams elsewhere when they are refused.
+	drainTimeout = time.Second
 )
 
 var (

@@ -130,11 +130,7 @@ func (c *Conn) onPing(f frame, payload []byte) error {
 	}
 	switch {
 	case data == shutdownPing && c.goingAway && c.lastServed == maxStreamID && !c.client:
-		c.lastServed = c.opened
-		c.takeOut()
-		c.out = appendGoAway(c.out, c.lastServed, NoError, "")
-		c.kick()
-		c.endIfDone()
+		c.endIntake()
 	case c.pinged:
 		c.pinged = false
 	default:

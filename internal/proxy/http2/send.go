@@ -40,7 +40,7 @@ func (c *Conn) kick() {
 	if !c.writing {
 		c.writing = true
 		c.blocked = 0
-		go c.flush()
+		go c.sendOut()
 	}
 }
 
@@ -66,6 +66,9 @@ func (c *Conn) flush() {
 	}
 	c.writing = false
 	finished, lingers := c.finished, c.lingers
+	if finished {
+		defer c.endFlushing()
+	}
 	c.mu.Unlock()
 	if !finished {
 		return
@@ -74,6 +77,17 @@ func (c *Conn) flush() {
 		return // Run closes the connection
 	}
 	_ = c.nc.Close() // everything that could be said was sent
+}
+
+// endFlushing lets Run return.
+func (c *Conn) endFlushing() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.flushed:
+	default:
+		close(c.flushed)
+	}
 }
 
 // write writes all of b without the lock, which is held before and after.

@@ -15,8 +15,9 @@ type Stream struct {
 	// and the answer should be 431.
 	TooLarge bool
 
-	c    *Conn
-	cond sync.Cond // for everything that the stream waits for; its lock is Conn.mu
+	c     *Conn
+	cond  sync.Cond // for everything that the stream waits for; its lock is Conn.mu
+	serve func()    // calls Config.Serve, bound once
 
 	// Conn.mu guards the fields below.
 	id          uint32 // 0 before Open
@@ -50,7 +51,11 @@ type Stream struct {
 	granted    bool // has a slot
 }
 
-var streams = sync.Pool{New: func() any { return new(Stream) }}
+var streams = sync.Pool{New: func() any {
+	s := new(Stream)
+	s.serve = func() { s.c.cfg.Serve(s) }
+	return s
+}}
 
 // keptBuffer is the largest buffer that a stream keeps for the next one.
 const keptBuffer = 64 << 10
@@ -70,7 +75,7 @@ func (s *Stream) free() {
 	}
 	s.head.reset()
 	s.trailers.reset()
-	*s = Stream{head: s.head, trailers: s.trailers, buf: s.buf[:0]}
+	*s = Stream{head: s.head, trailers: s.trailers, buf: s.buf[:0], serve: s.serve}
 	streams.Put(s)
 }
 
@@ -408,7 +413,9 @@ func (s *Stream) Close() {
 		s.abort(InternalError)
 	}
 	if !c.client {
-		c.active--
+		if c.active--; c.active == 0 {
+			c.over.Broadcast()
+		}
 		c.endIfDone()
 	}
 	s.free()

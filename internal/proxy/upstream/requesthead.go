@@ -66,10 +66,11 @@ func hopRequest(name string) bool {
 }
 
 // upgradeOf returns the protocol that the client wants to switch to, "" if none. A switch
-// to HTTP/2 concerns this process and not the endpoint.
+// to HTTP/2 concerns this process and not the endpoint. Over HTTP/2 only the server itself
+// sets the field, for an extended CONNECT.
 func upgradeOf(r *http.Request) string {
 	u := r.Header["Upgrade"]
-	if len(u) != 1 || u[0] == "" || r.ProtoMajor != 1 || !http1.AnyHasToken(r.Header["Connection"], "upgrade") || http1.HasToken(u[0], "h2c") {
+	if len(u) != 1 || u[0] == "" || !http1.AnyHasToken(r.Header["Connection"], "upgrade") || http1.HasToken(u[0], "h2c") {
 		return ""
 	}
 	return u[0]

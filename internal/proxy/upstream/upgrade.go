@@ -51,7 +51,7 @@ func (f *flight) switchProtocols() *Error {
 		return f.fail(StageBody, err)
 	}
 	_ = client.SetDeadline(time.Time{})
-	if err := writeSwitch(buffered.Writer, header, f.in[f.from:f.to]); err != nil {
+	if err := switchClient(client, header, buffered.Writer, f.in[f.from:f.to]); err != nil {
 		return f.fail(StageClient, err)
 	}
 	f.res.BytesOut = int64(f.to - f.from)
@@ -70,10 +70,18 @@ func (f *flight) switchProtocols() *Error {
 	return nil
 }
 
-func writeSwitch(w *bufio.Writer, header http.Header, early []byte) error {
-	_, _ = w.WriteString("HTTP/1.1 " + strconv.Itoa(http.StatusSwitchingProtocols) + " Switching Protocols\r\n")
-	_ = header.Write(w) // w keeps the error
-	_, _ = w.WriteString("\r\n")
+// switchClient tells the client that the tunnel is open, and sends the first bytes from the
+// endpoint. A stream of HTTP/2 has its own answer for that.
+func switchClient(client net.Conn, header http.Header, w *bufio.Writer, early []byte) error {
+	if stream, ok := client.(interface{ Switched(http.Header) error }); ok {
+		if err := stream.Switched(header); err != nil {
+			return err
+		}
+	} else {
+		_, _ = w.WriteString("HTTP/1.1 " + strconv.Itoa(http.StatusSwitchingProtocols) + " Switching Protocols\r\n")
+		_ = header.Write(w) // w keeps the error
+		_, _ = w.WriteString("\r\n")
+	}
 	_, _ = w.Write(early)
 	return w.Flush()
 }

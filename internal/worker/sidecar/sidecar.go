@@ -102,8 +102,7 @@ func New(cfg Config) (*Sidecar, error) {
 	// in units that HTTP/2 counts differently.
 	s.server = downstream.New(downstream.Config{
 		Handler: http.HandlerFunc(s.serve), SendTimeout: cfg.ProgressTimeout,
-		HTTP2:  &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: cfg.ProgressTimeout},
-		Logger: cfg.Logger,
+		MaxStreams: maxStreams, Logger: cfg.Logger,
 	})
 	return s, nil
 }

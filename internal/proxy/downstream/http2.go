@@ -1,0 +1,537 @@
+package downstream
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/proxy/http2"
+)
+
+// heldAnswer is how much of an answer is held back until the handler flushes or returns, so
+// that a short one gets a length, and its end needs no frame of its own.
+const heldAnswer = 4 << 10
+
+// selectsHTTP2 reports whether a client has selected HTTP/2 in the handshake.
+func selectsHTTP2(state *tls.ConnectionState) bool {
+	return state != nil && state.NegotiatedProtocol == "h2"
+}
+
+// serveHTTP2 serves a connection of HTTP/2 of which c.in[c.from:c.to] was read.
+func (c *conn) serveHTTP2(from phase) {
+	cfg := &c.server.cfg
+	c.h2 = http2.NewServer(c.nc, http2.Config{
+		MaxHead: cfg.MaxHead, MaxStreams: cfg.MaxStreams, Serve: c.serveStream, Malformed: cfg.Malformed,
+		Progress: cfg.SendTimeout, HeadTimeout: cfg.HeadTimeout,
+	}, c.in[c.from:c.to])
+	c.dropBuffer()
+	if !c.enter(from, phaseHTTP2) {
+		_ = c.h2.Close()
+	}
+	cfg.ConnState(c.nc, http.StateIdle)
+	if err := c.h2.Run(); !errors.Is(err, http2.ErrClosed) && err != io.EOF {
+		cfg.Logger.Debug("an HTTP/2 connection has ended", "client", c.remote, "err", err)
+	}
+}
+
+// checkHTTP2 lets a connection of HTTP/2 notice that its client has stalled or is idle. The
+// watch calls it.
+func (c *conn) checkHTTP2(now int64) {
+	const period = 10 * watchTick
+	elapsed := time.Duration(now - c.seen)
+	if elapsed < period {
+		return
+	}
+	c.seen = now
+	elapsed = min(elapsed, 2*period) // a process that was paused blames no client for it
+	c.h2.Check(elapsed)
+	if limit := c.server.cfg.IdleTimeout; limit > 0 && c.h2.Idle(elapsed) > limit {
+		c.h2.Shutdown()
+	}
+}
+
+// streamed records that a request has begun or ended.
+func (c *conn) streamed(change int) {
+	c.streamsMu.Lock()
+	defer c.streamsMu.Unlock()
+	c.streams += change
+	switch {
+	case c.streams == 0:
+		c.server.cfg.ConnState(c.nc, http.StateIdle)
+	case c.streams == 1 && change > 0:
+		c.server.cfg.ConnState(c.nc, http.StateActive)
+	}
+}
+
+// serveStream answers one request over HTTP/2.
+func (c *conn) serveStream(s *http2.Stream) {
+	c.streamed(1)
+	x := exchanges.Get().(*exchange)
+	x.begin(c, s)
+	if x.parse() {
+		x.handle()
+	}
+	x.end()
+	s.Close()
+	exchanges.Put(x)
+	c.streamed(-1)
+}
+
+// exchange is one request over HTTP/2 and the http.ResponseWriter of its answer, with Flush,
+// Hijack for tunnels, and the deadlines of http.ResponseController. It is pooled. One
+// goroutine writes at a time, and one may read the body meanwhile.
+type exchange struct {
+	requestState
+	c    *conn
+	s    *http2.Stream
+	body streamBody
+
+	answer  http.Header
+	fields  []http2.Field // of the head of the answer
+	status  int           // 0 before WriteHeader
+	length  int64         // declared, -1 if not
+	written int64         // of the body
+	held    []byte        // of the body, not sent yet
+	sent    bool          // the head was sent
+	ended   bool          // the whole answer was sent
+	empty   bool          // the answer has no body
+	tunnel  *tunnel       // of an extended CONNECT
+	gone    func()        // requestState.cancel, bound once
+
+	read, write deadline
+}
+
+var exchanges = sync.Pool{New: func() any {
+	x := &exchange{answer: make(http.Header, 16), held: make([]byte, 0, heldAnswer)}
+	x.init()
+	x.body.x = x
+	x.gone = func() { x.current.Load().cancel() }
+	x.read.expire = func() { x.s.InterruptRead(os.ErrDeadlineExceeded) }
+	x.write.expire = func() { x.s.Reset(http2.InternalError) }
+	return x
+}}
+
+func (x *exchange) begin(c *conn, s *http2.Stream) {
+	x.c, x.s = c, s
+	x.length = -1
+	x.body.closed, x.body.expected, x.body.ended = false, false, false
+	s.OnEnd(x.gone)
+}
+
+// end forgets the request, so that the exchange can serve another one.
+func (x *exchange) end() {
+	x.read.set(time.Time{})
+	x.write.set(time.Time{})
+	x.body.close()
+	x.finished()
+	clear(x.answer)
+	clear(x.fields)
+	x.fields, x.held = x.fields[:0], x.held[:0]
+	x.c, x.s, x.tunnel = nil, nil, nil
+	x.status, x.written, x.sent, x.ended, x.empty = 0, 0, false, false, false
+}
+
+// parse reads the head into x.req. It returns false if the request was refused.
+func (x *exchange) parse() bool {
+	head := x.s.Request()
+	r := x.renew()
+	if x.s.TooLarge {
+		x.refuse(&fault{http.StatusRequestHeaderFieldsTooLarge, http1.ErrHeadTooLarge})
+		return false
+	}
+	r.Proto, r.ProtoMajor = "HTTP/2.0", 2
+	r.Method, r.Host, r.RequestURI = head.Method, head.Authority, head.Path
+	r.RemoteAddr, r.TLS = x.c.remote, x.c.tls
+	for i := range head.Fields {
+		f := &head.Fields[i]
+		name := http2.CanonicalName(f.Name)
+		if before, ok := x.header[name]; ok && name == "Cookie" { // RFC 9113 §8.2.3
+			before[0] += "; " + f.Value
+			continue
+		}
+		x.addField(name, f.Value)
+	}
+	delete(x.header, "Host") // equal to the authority
+	r.Header = x.header
+	if f := x.target(head); f != nil {
+		x.refuse(f)
+		return false
+	}
+	if r.Method != http.MethodConnect {
+		x.body.expected = http1.AnyHasToken(x.header["Expect"], "100-continue")
+		delete(x.header, "Expect") // this side asks for the body
+	}
+	r.Body, r.ContentLength = http.NoBody, 0
+	if n, end := x.s.Buffered(); !end || n > 0 || len(x.s.Trailers()) > 0 {
+		r.Body, r.ContentLength = &x.body, head.Length
+	}
+	if f := x.announceTrailers(); f != nil {
+		x.refuse(f)
+		return false
+	}
+	return true
+}
+
+// target sets the URL of the request.
+func (x *exchange) target(head *http2.Head) *fault {
+	r := x.req
+	switch {
+	case head.Protocol != "":
+		if !strings.EqualFold(head.Protocol, "websocket") {
+			return &fault{http.StatusNotImplemented, errTunnel}
+		}
+		// The service gets the request as one of HTTP/1.1 (RFC 8441 §5).
+		r.Method = http.MethodGet
+		x.addField("Upgrade", "websocket")
+		x.addField("Connection", "Upgrade")
+		x.header["Sec-Websocket-Key"] = []string{webSocketKey()}
+	case r.Method == http.MethodConnect:
+		r.URL, r.RequestURI = &url.URL{Host: head.Authority}, head.Authority
+		return nil
+	}
+	if x.plainTarget(head.Path) {
+		return nil
+	}
+	var err error
+	if r.URL, err = url.ParseRequestURI(head.Path); err != nil {
+		return badRequest(errTarget)
+	}
+	return nil
+}
+
+// errTunnel is the fault of an extended CONNECT for another protocol than WebSocket.
+const errTunnel = http1.Malformed("CONNECT for another protocol than websocket")
+
+// refuse answers a request that does not reach the handler.
+func (x *exchange) refuse(f *fault) {
+	x.c.server.cfg.Malformed()
+	x.c.server.cfg.Logger.Debug("malformed request", "client", x.c.remote, "err", f.err)
+	x.answer["Content-Type"] = []string{"application/json"}
+	x.WriteHeader(f.status)
+	_, _ = x.Write(f.body())
+	x.finish()
+}
+
+// handle calls the handler and ends its answer.
+func (x *exchange) handle() {
+	ok := false
+	defer func() {
+		if ok {
+			return
+		}
+		x.s.Reset(http2.InternalError)
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
+			stack := make([]byte, 16<<10)
+			x.c.server.cfg.Logger.Error("the handler of a request panicked: its stream is reset", "client", x.c.remote, "panic", p, "stack", string(stack[:runtime.Stack(stack, false)]))
+		}
+	}()
+	x.c.server.cfg.Handler.ServeHTTP(x, x.req)
+	ok = true
+	if x.tunnel == nil {
+		x.finish()
+	}
+}
+
+func (x *exchange) Header() http.Header { return x.answer }
+
+// WriteHeader begins the answer, or sends an informational one.
+func (x *exchange) WriteHeader(status int) {
+	if x.status != 0 {
+		return
+	}
+	if status == http.StatusSwitchingProtocols || status < 100 || status > 999 {
+		panic("downstream: an answer with status " + strconv.Itoa(status)) // HTTP/2 has no 101
+	}
+	x.list(status)
+	if status < 200 {
+		_ = x.s.Send(x.fields, false) // the answer meets the error again
+		return
+	}
+	x.status = status
+	x.body.noContinue()
+	x.empty = x.req.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
+	if x.length = contentLength(x.answer); x.length >= 0 && status != http.StatusNoContent {
+		x.fields = append(x.fields, http2.Field{Name: "content-length", Value: x.answer["Content-Length"][0]})
+	}
+	if _, ok := x.answer["Date"]; !ok {
+		x.fields = append(x.fields, http2.Field{Name: "date", Value: date()})
+	}
+	if http1.AnyHasToken(x.answer["Connection"], "close") {
+		x.c.h2.Shutdown()
+	}
+}
+
+// list makes the fields of an answer from its header.
+func (x *exchange) list(status int) {
+	x.fields = append(x.fields[:0], http2.Field{Name: ":status", Value: statusDigits(status)})
+	for name, values := range x.answer {
+		switch name {
+		case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Content-Length":
+			continue
+		}
+		if !strings.HasPrefix(name, http.TrailerPrefix) {
+			x.fields = appendFields(x.fields, name, values)
+		}
+	}
+}
+
+// appendFields adds the fields with this name, without those that are not valid.
+func appendFields(fields []http2.Field, name string, values []string) []http2.Field {
+	if !http1.ValidToken(name) {
+		return fields
+	}
+	name = http2.LowerName(name)
+	for _, v := range values {
+		if http1.ValidValue(v) {
+			fields = append(fields, http2.Field{Name: name, Value: v})
+		}
+	}
+	return fields
+}
+
+// digits has the digits of 100 to 999.
+var digits = func() string {
+	var b strings.Builder
+	for status := 100; status <= 999; status++ {
+		b.WriteString(strconv.Itoa(status))
+	}
+	return b.String()
+}()
+
+func statusDigits(status int) string { return digits[3*(status-100):][:3] }
+
+// sendHead sends the head of the answer.
+func (x *exchange) sendHead(end bool) error {
+	x.sent, x.ended = true, end
+	return x.s.Send(x.fields, end)
+}
+
+// send sends what is held back, and then p.
+func (x *exchange) send(p []byte, end bool) error {
+	if !x.sent {
+		if err := x.sendHead(false); err != nil {
+			return err
+		}
+	}
+	x.ended = end
+	if len(x.held) > 0 {
+		held := x.held
+		x.held = x.held[:0]
+		if _, err := x.s.Write(held, end && len(p) == 0); err != nil || len(p) == 0 {
+			return err
+		}
+	}
+	if len(p) == 0 && !end {
+		return nil
+	}
+	_, err := x.s.Write(p, end)
+	return err
+}
+
+// Write sends a piece of the body, at the latest with the next Flush.
+func (x *exchange) Write(p []byte) (int, error) {
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case len(p) == 0:
+		return 0, nil
+	case x.empty && x.req.Method == http.MethodHead:
+		return len(p), nil
+	case x.empty:
+		return 0, http.ErrBodyNotAllowed
+	case x.length >= 0 && x.written+int64(len(p)) > x.length:
+		return 0, http.ErrContentLength
+	}
+	x.written += int64(len(p))
+	if len(x.held)+len(p) <= heldAnswer {
+		x.held = append(x.held, p...)
+		return len(p), nil
+	}
+	if err := x.send(p, false); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// FlushError sends what is held back.
+func (x *exchange) FlushError() error {
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	return x.send(nil, false)
+}
+
+// Flush sends what is held back.
+func (x *exchange) Flush() { _ = x.FlushError() }
+
+// finish ends the answer after the handler.
+func (x *exchange) finish() {
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	if x.length >= 0 && !x.empty && x.written != x.length {
+		x.s.Reset(http2.InternalError) // the client must see that the answer is not whole
+		return
+	}
+	var trailers []http2.Field
+	for name, values := range x.answer {
+		if trailer, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
+			trailers = appendFields(trailers, trailer, values)
+		}
+	}
+	if !x.sent && len(trailers) == 0 && x.length < 0 && !x.empty {
+		x.fields = append(x.fields, http2.Field{Name: "content-length", Value: strconv.FormatInt(x.written, 10)})
+	}
+	// The client meets an error of these as well.
+	switch {
+	case len(trailers) > 0:
+		_ = x.send(nil, false)
+		_ = x.s.Send(trailers, true)
+	case !x.sent && x.written == 0:
+		_ = x.sendHead(true)
+	default:
+		_ = x.send(nil, true)
+	}
+}
+
+// EnableFullDuplex is what HTTP/2 always is.
+func (x *exchange) EnableFullDuplex() error { return nil }
+
+// SetReadDeadline bounds reads of the request's body.
+func (x *exchange) SetReadDeadline(t time.Time) error {
+	if t.IsZero() || time.Until(t) > 0 {
+		x.s.InterruptRead(nil)
+	}
+	x.read.set(t)
+	return nil
+}
+
+// SetWriteDeadline bounds writes of the answer. When it has passed, the stream is reset.
+func (x *exchange) SetWriteDeadline(t time.Time) error {
+	x.write.set(t)
+	return nil
+}
+
+// deadline calls a function at a time. Its zero value has none.
+type deadline struct {
+	expire func()
+
+	mu    sync.Mutex // held while expire runs; guards the fields below
+	timer *time.Timer
+	round int // a timer of another round has been replaced
+}
+
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.round++
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	if t.IsZero() {
+		return
+	}
+	left := time.Until(t)
+	if left <= 0 {
+		d.expire()
+		return
+	}
+	round := d.round
+	d.timer = time.AfterFunc(left, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.round == round {
+			d.expire()
+		}
+	})
+}
+
+// streamBody is the body of a request over HTTP/2.
+type streamBody struct {
+	x *exchange
+
+	mu       sync.Mutex // held while reading
+	closed   bool       // the handler has returned
+	ended    bool       // read to its end
+	waiting  sync.Mutex // guards expected
+	expected bool       // the client waits for 100 Continue
+}
+
+func (b *streamBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return 0, errBodyClosed
+	}
+	b.sendContinue()
+	n, err := b.x.s.Read(p)
+	if err == io.EOF && !b.ended {
+		b.ended = true
+		b.trailers()
+	}
+	return n, err
+}
+
+// Buffered returns how many bytes Read returns without waiting, and whether the end of the
+// body is behind them.
+func (b *streamBody) Buffered() (n int, end bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return 0, false
+	}
+	return b.x.s.Buffered()
+}
+
+// sendContinue asks the client for its body.
+func (b *streamBody) sendContinue() {
+	b.waiting.Lock()
+	defer b.waiting.Unlock()
+	if b.expected {
+		b.expected = false
+		_ = b.x.s.Send([]http2.Field{{Name: ":status", Value: "100"}}, false) // the reader meets the error again
+	}
+}
+
+// noContinue records that the client needs no question any more.
+func (b *streamBody) noContinue() {
+	b.waiting.Lock()
+	defer b.waiting.Unlock()
+	b.expected = false
+}
+
+// trailers gives the trailers that were announced to the request, as net/http does.
+func (b *streamBody) trailers() {
+	announced := b.x.req.Trailer
+	for _, f := range b.x.s.Trailers() {
+		name := http2.CanonicalName(f.Name)
+		if values, ok := announced[name]; ok {
+			announced[name] = append(values, f.Value)
+		}
+	}
+}
+
+// Close ends the reads.
+func (b *streamBody) Close() error {
+	b.x.s.InterruptRead(errBodyClosed)
+	return nil
+}
+
+// close ends the reads when the handler has returned.
+func (b *streamBody) close() {
+	b.x.s.InterruptRead(errBodyClosed)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+}

@@ -1,0 +1,492 @@
+package downstream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	wire "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/ringway/ringway/internal/proxy/downstream"
+	"github.com/ringway/ringway/internal/proxy/http2"
+)
+
+// clearHTTP2 speaks HTTP/2 in clear text.
+func clearHTTP2(t testing.TB) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+// streamsTo opens a connection on which a test opens streams itself.
+func streamsTo(t testing.TB, addr string) *http2.Conn {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := http2.NewClient(nc, http2.Config{MaxHead: 64 << 10})
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		_ = c.Run()
+	}()
+	t.Cleanup(func() {
+		_ = c.Close()
+		<-ran
+	})
+	return c
+}
+
+// request returns the header list of a request.
+func request(method, path string, more ...string) []http2.Field {
+	fields := []http2.Field{{Name: ":method", Value: method}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "a.example"}, {Name: ":path", Value: path}}
+	for i := 0; i < len(more); i += 2 {
+		fields = append(fields, http2.Field{Name: more[i], Value: more[i+1]})
+	}
+	return fields
+}
+
+// exchange opens a stream and returns the whole answer.
+func exchange(t testing.TB, c *http2.Conn, fields []http2.Field) (http2.Head, string, error) {
+	t.Helper()
+	s := c.NewStream()
+	defer s.Close()
+	if err := s.Open(fields, true, fields[0].Value == "HEAD"); err != nil {
+		t.Fatal(err)
+	}
+	head, err := s.Answer()
+	if err != nil {
+		return http2.Head{}, "", err
+	}
+	own := http2.Head{Status: head.Status, Length: head.Length, Fields: append([]http2.Field(nil), head.Fields...)}
+	body, err := io.ReadAll(readerOf(s.Read))
+	own.Fields = append(own.Fields, s.Trailers()...)
+	return own, string(body), err
+}
+
+type readerOf func([]byte) (int, error)
+
+func (r readerOf) Read(p []byte) (int, error) { return r(p) }
+
+func value(h *http2.Head, name string) string {
+	for _, f := range h.Fields {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+func TestAHandlerGetsARequestOverHTTP2AsFromNetHTTP(t *testing.T) {
+	reference := httptest.NewUnstartedServer(http.HandlerFunc(describe))
+	reference.Config.Protocols = new(http.Protocols)
+	reference.Config.Protocols.SetUnencryptedHTTP2(true)
+	reference.Start()
+	t.Cleanup(reference.Close)
+	own, _ := start(t, downstream.Config{Handler: http.HandlerFunc(describe)})
+	for name, fields := range map[string][]http2.Field{
+		"plain":           request("GET", "/"),
+		"query":           request("GET", "/a/b?x=1&y=%20"),
+		"escaped path":    request("GET", "/a%2fb/%41"),
+		"question mark":   request("GET", "/a?"),
+		"other methods":   request("PURGE", "/x"),
+		"cookies":         request("GET", "/", "cookie", "a=1", "cookie", "b=2", "cookie", "c=3"),
+		"repeated fields": request("GET", "/", "x-a", "1", "x-b", "2", "x-a", "3"),
+		"te":              request("GET", "/", "te", "trailers"),
+		"expect":          request("GET", "/", "expect", "100-continue"),
+		"trailer list":    request("POST", "/", "trailer", "X-Sum, x-other"),
+		"forwarded":       request("GET", "/", "x-forwarded-for", "1.2.3.4", "user-agent", "t", "accept-encoding", "gzip"),
+		"long value":      request("GET", "/", "x-long", strings.Repeat("v", 20000)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, want, err := exchange(t, streamsTo(t, reference.Listener.Addr().String()), fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, got, err := exchange(t, streamsTo(t, own), fields)
+			if err != nil || got != want {
+				t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+			}
+		})
+	}
+}
+
+func TestABodyAndTrailersPassBothWaysOverHTTP2(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		n, err := io.Copy(w, r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set(http.TrailerPrefix+"X-Sum", fmt.Sprint(n, r.Trailer.Get("X-Client"), len(r.Trailer)))
+	})})
+	client := &http.Client{Transport: clearHTTP2(t)}
+	for _, size := range []int{0, 1, 4 << 10, 4<<10 + 1, 16 << 10, 100_000, 5 << 20} {
+		body := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+		req, _ := http.NewRequest("POST", "http://"+addr, struct{ io.Reader }{bytes.NewReader(body)})
+		req.Trailer = http.Header{"X-Client": {"yes"}}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || !bytes.Equal(got, body) {
+			t.Fatalf("%d bytes of %d, %v", len(got), size, err)
+		}
+		if sum := resp.Trailer.Get("X-Sum"); sum != fmt.Sprint(size, "yes", 1) {
+			t.Errorf("trailer %q after %d bytes", sum, size)
+		}
+	}
+}
+
+func TestAnAnswerOverHTTP2HasTheHeadThatItsBodyNeeds(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h["Connection"], h["Keep-Alive"], h["X-Bad"] = []string{"keep-alive"}, []string{"1"}, []string{"a\nb"}
+		switch r.URL.Path {
+		case "/short":
+			_, _ = io.WriteString(w, "four")
+		case "/flushed":
+			_, _ = io.WriteString(w, "four")
+			w.(http.Flusher).Flush()
+		case "/declared":
+			h.Set("Content-Length", "4")
+			_, _ = io.WriteString(w, "four")
+		case "/204":
+			h.Set("Content-Length", "4")
+			w.WriteHeader(http.StatusNoContent)
+			if _, err := io.WriteString(w, "x"); err != http.ErrBodyNotAllowed {
+				t.Error(err)
+			}
+		case "/hints":
+			h.Set("Link", "</a>")
+			w.WriteHeader(http.StatusEarlyHints)
+			h.Del("Link")
+		case "/long":
+			h.Set("Content-Length", "2")
+			if _, err := io.WriteString(w, "three"); err != http.ErrContentLength {
+				t.Error(err)
+			}
+			_, _ = io.WriteString(w, "ok")
+		}
+	})})
+	c := streamsTo(t, addr)
+	for _, row := range []struct {
+		method, path string
+		status       int
+		length, body string
+	}{
+		{"GET", "/short", 200, "4", "four"},
+		{"HEAD", "/short", 200, "", ""},
+		{"GET", "/flushed", 200, "", "four"},
+		{"GET", "/declared", 200, "4", "four"},
+		{"HEAD", "/declared", 200, "4", ""},
+		{"GET", "/204", 204, "", ""},
+		{"GET", "/nothing", 200, "0", ""},
+		{"GET", "/long", 200, "2", "ok"},
+		{"GET", "/hints", 103, "", ""},
+	} {
+		head, body, err := exchange(t, c, request(row.method, row.path))
+		if head.Status != row.status || value(&head, "content-length") != row.length || row.status >= 200 && (err != nil || body != row.body || value(&head, "date") == "") {
+			t.Errorf("%s %s: %+v %q %v", row.method, row.path, head, body, err)
+		}
+		for _, f := range head.Fields {
+			if f.Name == "connection" || f.Name == "keep-alive" || f.Name == "x-bad" {
+				t.Errorf("%s has the field %v", row.path, f)
+			}
+		}
+	}
+}
+
+func TestAClientOverHTTP2IsAskedForItsBodyOnlyWhenTheBodyIsRead(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/read" {
+			_, _ = io.Copy(w, r.Body)
+		}
+	})})
+	c := streamsTo(t, addr)
+	for path, asked := range map[string]bool{"/read": true, "/refuse": false} {
+		s := c.NewStream()
+		if err := s.Open(request("POST", path, "expect", "100-continue"), false, false); err != nil {
+			t.Fatal(err)
+		}
+		head, err := s.Answer()
+		if err != nil || (head.Status == 100) != asked {
+			t.Errorf("%s: %+v, %v", path, head, err)
+		}
+		s.Close()
+	}
+}
+
+func TestAHandlerThatFailsOverHTTP2ResetsItsStreamOnly(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/panic":
+			panic("on purpose")
+		case "/abort":
+			_, _ = io.WriteString(w, "part")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		case "/short":
+			w.Header().Set("Content-Length", "10")
+			_, _ = io.WriteString(w, "part")
+		case "/late":
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(-time.Second))
+		}
+	})})
+	c := streamsTo(t, addr)
+	for _, path := range []string{"/panic", "/abort", "/short", "/late"} {
+		_, _, err := exchange(t, c, request("GET", path))
+		var reset *http2.ResetError
+		if !errors.As(err, &reset) || reset.Code != http2.InternalError {
+			t.Errorf("%s: %v", path, err)
+		}
+		if _, _, err := exchange(t, c, request("GET", "/")); err != nil {
+			t.Errorf("the next request: %v", err)
+		}
+	}
+}
+
+func TestTheContextOfARequestOverHTTP2EndsWithItsStream(t *testing.T) {
+	began, ended := make(chan context.Context, 1), make(chan struct{})
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		began <- r.Context()
+		<-r.Context().Done()
+		ended <- struct{}{}
+	})})
+	for name, end := range map[string]func(*http2.Conn, *http2.Stream){
+		"reset":      func(_ *http2.Conn, s *http2.Stream) { s.Close() },
+		"connection": func(c *http2.Conn, _ *http2.Stream) { _ = c.Close() },
+	} {
+		c := streamsTo(t, addr)
+		s := c.NewStream()
+		if err := s.Open(request("GET", "/"), true, false); err != nil {
+			t.Fatal(err)
+		}
+		if ctx := <-began; ctx.Err() != nil {
+			t.Error(ctx.Err())
+		}
+		end(c, s)
+		within(t, ended, "the end of the context: "+name)
+	}
+}
+
+func TestABodyOverHTTP2HasAReadDeadlineThatCanBeMoved(t *testing.T) {
+	results := make(chan error, 3)
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		buf := make([]byte, 10)
+		_ = control.SetReadDeadline(time.Now().Add(-time.Second))
+		_, err := r.Body.Read(buf)
+		results <- err
+		_ = control.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		_, err = r.Body.Read(buf)
+		results <- err
+		_ = control.SetReadDeadline(time.Time{})
+		w.(http.Flusher).Flush()
+		_, err = io.ReadFull(r.Body, buf[:3])
+		results <- err
+	})})
+	s := streamsTo(t, addr).NewStream()
+	if err := s.Open(request("POST", "/"), false, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Answer(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = s.Write([]byte("abc"), true)
+	for i, want := range []error{os.ErrDeadlineExceeded, os.ErrDeadlineExceeded, nil} {
+		if err := <-results; !errors.Is(err, want) {
+			t.Errorf("read %d: %v, want %v", i, err, want)
+		}
+	}
+	s.Close()
+}
+
+func TestAHeadOverHTTP2ThatIsTooLargeIsRefused(t *testing.T) {
+	var malformed atomic.Int64
+	addr, _ := start(t, downstream.Config{MaxHead: 8 << 10, Malformed: func() { malformed.Add(1) }, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("it reached the handler")
+	})})
+	nc := dial(t, addr)
+	nc.say(http2.Preface)
+	framer := wire.NewFramer(nc.Conn, nc.Reader)
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	_ = framer.WriteSettings()
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, f := range request("GET", "/", "x-long", strings.Repeat("v", 9<<10)) {
+		_ = encoder.WriteField(f)
+	}
+	_ = framer.WriteHeaders(wire.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+	for {
+		f, err := framer.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head, ok := f.(*wire.MetaHeadersFrame); ok {
+			if head.PseudoValue("status") != "431" || malformed.Load() != 1 {
+				t.Errorf("%v, %d malformed", head.Fields, malformed.Load())
+			}
+			return
+		}
+	}
+}
+
+func TestAStopLetsTheStreamsOfAConnectionEnd(t *testing.T) {
+	release, began := make(chan struct{}), make(chan struct{}, 1)
+	addr, server := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began <- struct{}{}
+		<-release
+		_, _ = io.WriteString(w, "ok")
+	})})
+	c, idle := streamsTo(t, addr), streamsTo(t, addr)
+	s := c.NewStream()
+	if err := s.Open(request("GET", "/"), true, false); err != nil {
+		t.Fatal(err)
+	}
+	within(t, began, "the request")
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.Shutdown(t.Context()) }()
+	for c.Err() == nil || idle.Err() == nil { // until GOAWAY has arrived
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case err := <-stopped:
+		t.Fatalf("the stop has not waited: %v", err)
+	default:
+	}
+	close(release)
+	head, err := s.Answer()
+	if err != nil || head.Status != 200 {
+		t.Errorf("%+v, %v", head, err)
+	}
+	s.Close()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnAnswerCanEndAConnectionOfHTTP2(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+	})})
+	c := streamsTo(t, addr)
+	if head, _, err := exchange(t, c, request("GET", "/")); err != nil || head.Status != 200 {
+		t.Fatalf("%+v, %v", head, err)
+	}
+	for c.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestAnIdleConnectionOfHTTP2IsClosed(t *testing.T) {
+	addr, _ := start(t, downstream.Config{IdleTimeout: 300 * time.Millisecond, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
+	c := streamsTo(t, addr)
+	if _, _, err := exchange(t, c, request("GET", "/")); err != nil {
+		t.Fatal(err)
+	}
+	for c.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// The states tell a relay which connections may be replaced.
+func TestAConnectionOfHTTP2IsActiveWhileItHasStreams(t *testing.T) {
+	var mu sync.Mutex
+	var states []http.ConnState
+	release := make(chan struct{})
+	addr, _ := start(t, downstream.Config{
+		ConnState: func(_ net.Conn, s http.ConnState) {
+			mu.Lock()
+			defer mu.Unlock()
+			states = append(states, s)
+		},
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }),
+	})
+	last := func() http.ConnState {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(states) == 0 {
+			return http.StateNew
+		}
+		return states[len(states)-1]
+	}
+	until := func(want http.ConnState) {
+		t.Helper()
+		for end := time.Now().Add(patience); last() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the state is %v, want %v", last(), want)
+			}
+		}
+	}
+	c := streamsTo(t, addr)
+	until(http.StateIdle)
+	var done sync.WaitGroup
+	for range 3 {
+		done.Go(func() { _, _, _ = exchange(t, c, request("GET", "/")) })
+	}
+	until(http.StateActive)
+	close(release)
+	done.Wait()
+	until(http.StateIdle)
+}
+
+func TestAWebSocketOverHTTP2ReachesTheHandlerAsAnUpgrade(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != "GET" || r.Header.Get("Upgrade") != "websocket" || r.Header.Get("Connection") != "Upgrade" || len(r.Header.Get("Sec-Websocket-Key")) != 24 {
+			t.Errorf("%s %v", r.Method, r.Header)
+		}
+		nc, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer nc.Close()
+		if err := nc.(interface{ Switched(http.Header) error }).Switched(http.Header{"Sec-Websocket-Protocol": {"chat"}, "Upgrade": {"websocket"}, "Connection": {"Upgrade"}, "Sec-Websocket-Accept": {"x"}}); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.Copy(nc, nc)
+		_ = nc.(interface{ CloseWrite() error }).CloseWrite()
+	})})
+	c := streamsTo(t, addr)
+	s := c.NewStream()
+	if err := s.Open(append([]http2.Field{{Name: ":method", Value: "CONNECT"}, {Name: ":protocol", Value: "websocket"}}, request("", "/chat")[1:]...), false, false); err != nil {
+		t.Fatal(err)
+	}
+	head, err := s.Answer()
+	if err != nil || head.Status != 200 || value(head, "sec-websocket-protocol") != "chat" || value(head, "upgrade")+value(head, "sec-websocket-accept") != "" {
+		t.Fatalf("%+v, %v", head, err)
+	}
+	_, _ = s.Write([]byte("ping"), false)
+	buf := make([]byte, 4)
+	if _, err := io.ReadFull(readerOf(s.Read), buf); err != nil || string(buf) != "ping" {
+		t.Fatalf("%q, %v", buf, err)
+	}
+	_, _ = s.Write(nil, true)
+	if rest, err := io.ReadAll(readerOf(s.Read)); err != nil || len(rest) > 0 {
+		t.Errorf("%q, %v", rest, err)
+	}
+	s.Close()
+
+	other, _, err := exchange(t, c, append([]http2.Field{{Name: ":method", Value: "CONNECT"}, {Name: ":protocol", Value: "connect-udp"}}, request("", "/")[1:]...))
+	if err != nil || other.Status != http.StatusNotImplemented {
+		t.Errorf("another protocol: %+v, %v", other, err)
+	}
+}
