@@ -473,7 +473,7 @@ func (c *Conn) Load() (streams, limit int) {
 func (c *Conn) NetConn() net.Conn { return c.nc }
 
 // Check ends a connection that has stalled, and lets a client notice that the other side is
-// gone. It is called every elapsed while the connection is of interest.
+// gone: a PING asks one that is silent. It is called every elapsed.
 func (c *Conn) Check(elapsed time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -507,7 +507,7 @@ func (c *Conn) Check(elapsed time.Duration) {
 			return
 		}
 	}
-	if heard || !c.client || c.active == 0 {
+	if heard || !c.client {
 		c.silence = 0
 		return
 	}

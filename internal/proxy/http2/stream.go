@@ -82,6 +82,20 @@ func (s *Stream) free() {
 // NewStream returns a stream that Open opens. Only for clients.
 func (c *Conn) NewStream() *Stream { return newStream(c) }
 
+// Reserve returns a stream whose Open will not wait, nil if the other side allows no more
+// streams now. Only for clients.
+func (c *Conn) Reserve() *Stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unusable() != nil || c.active >= c.maxStreams || len(c.slots) > 0 {
+		return nil
+	}
+	c.active++
+	s := newStream(c)
+	s.granted = true
+	return s
+}
+
 // Request returns the head of the request. It is valid until Close. Only for servers.
 func (s *Stream) Request() *Head { return &s.head }
 
@@ -145,8 +159,14 @@ func (s *Stream) takeSlot() error {
 	if err := c.unusable(); err != nil {
 		return c.errorOf(s, err)
 	}
-	if c.active < c.maxStreams && len(c.slots) == 0 {
+	if s.interrupted != nil {
+		return s.interrupted
+	}
+	if !s.granted && c.active < c.maxStreams && len(c.slots) == 0 {
 		c.active++
+		s.granted = true
+	}
+	if s.granted {
 		return nil
 	}
 	c.slots = append(c.slots, s)
@@ -162,6 +182,9 @@ func (s *Stream) takeSlot() error {
 			return err
 		}
 		s.cond.Wait()
+	}
+	if err := c.unusable(); err != nil { // since the slot was granted
+		return c.errorOf(s, err)
 	}
 	return nil
 }
@@ -396,7 +419,7 @@ func (s *Stream) abort(code Code) {
 	}
 }
 
-// Close ends the use of the stream: if it has not ended, it is reset, a request whose answer
+// Close ends the use of the stream: if it was opened and has not ended, it is reset, a request whose answer
 // was sent with NO_ERROR. Nothing may use the stream any more.
 func (s *Stream) Close() {
 	c := s.c
@@ -405,6 +428,12 @@ func (s *Stream) Close() {
 	s.onEnd = nil
 	s.discard()
 	switch {
+	case c.client && s.id == 0:
+		if s.granted && c.err == nil { // it was not opened
+			c.active--
+			c.grantSlots()
+			c.endIfDone()
+		}
 	case c.client:
 		s.abort(Cancel)
 	case s.sentEnd:

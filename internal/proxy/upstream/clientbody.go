@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"sync"
@@ -22,10 +21,6 @@ type clientBody struct {
 	// progress is notified of each read. Nil only in tests.
 	progress *progress
 
-	// trailer gets the trailers to send, from arrived, when the body has ended. A body
-	// without it ignores trailers.
-	trailer, arrived http.Header
-
 	consumed atomic.Bool // at least one byte was read
 	ended    atomic.Bool // the body was read to its end; set before the reader gets io.EOF
 	failed   atomic.Bool // the client stopped sending
@@ -44,9 +39,9 @@ func hasBody(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
+// newClientBody returns the body of r, after g.watchBody.
 func newClientBody(w http.ResponseWriter, r *http.Request, g *progress) *clientBody {
 	b := &clientBody{body: r.Body, w: w, length: r.ContentLength, progress: g}
-	g.watchBody()
 	// A stream in both directions over HTTP/2 may stay open without a byte until the
 	// endpoint answers.
 	g.bodyNeeded.Store(r.ContentLength >= 0 || r.ProtoMajor == 1)
@@ -55,19 +50,6 @@ func newClientBody(w http.ResponseWriter, r *http.Request, g *progress) *clientB
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	return b
-}
-
-// announced prepares the trailers of a request over HTTP/2: those that were announced,
-// without those that are dropped. net/http adds their values when they arrive.
-func (b *clientBody) announced(t http.Header, x *Exchange) {
-	for name := range t {
-		if x.sendsTrailer(name) {
-			if b.trailer == nil {
-				b.trailer, b.arrived = http.Header{}, t
-			}
-			b.trailer[name] = nil
-		}
-	}
 }
 
 func (b *clientBody) Read(p []byte) (int, error) {
@@ -96,14 +78,14 @@ func (b *clientBody) Read(p []byte) (int, error) {
 		case b.read > b.length:
 			n, err = 0, errTooLong // the bytes beyond length would be taken for the next request
 		case b.read == b.length && (err == nil || err == io.EOF):
-			b.end()
+			b.ended.Store(true)
 			return n, io.EOF
 		case err == io.EOF:
 			err = errUnfinished
 		}
 	}
 	if err == io.EOF {
-		b.end()
+		b.ended.Store(true)
 	} else if err != nil {
 		if b.cut.Load() {
 			return n, errBodyStopped
@@ -114,24 +96,10 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end records that the body was read to its end. The lock is held.
-func (b *clientBody) end() {
-	for name := range b.trailer {
-		b.trailer[name] = b.arrived[name]
-	}
-	b.ended.Store(true)
-}
-
-// Close is called by the HTTP/2 transport when it needs the body no more.
-func (b *clientBody) Close() error {
-	b.stop()
-	return nil
-}
-
 // stop interrupts a running read and refuses later ones. Unless the body had ended, the
 // client's connection cannot be used afterwards, so the response has "Connection: close".
-// The transport may call stop as well, on a separate goroutine. After any call has
-// returned, no call uses the client any more, because the handler may have returned.
+// After it has returned, nothing uses the client any more, because the handler may have
+// returned.
 func (b *clientBody) stop() {
 	b.stopping.Lock()
 	defer b.stopping.Unlock()
@@ -151,24 +119,6 @@ func (b *clientBody) stop() {
 	}
 	b.stopped = true
 	b.mu.Unlock()
-}
-
-// apart returns a copy of ctx, the context of an HTTP/1 request, that stop detaches when
-// it interrupts a read. net/http watches a connection whose request has been read to its
-// end. If the last byte arrives during the interruption, net/http takes the interruption
-// for a client that went away. After an interruption net/http cannot detect that the
-// client goes away, so the copy misses nothing.
-func (b *clientBody) apart(ctx context.Context) (context.Context, context.CancelFunc) {
-	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	detach := context.AfterFunc(ctx, func() {
-		if !b.cut.Load() {
-			cancel(context.Cause(ctx))
-		}
-	})
-	return own, func() {
-		detach()
-		cancel(nil)
-	}
 }
 
 // failure returns the client's error, nil if the client did not fail.

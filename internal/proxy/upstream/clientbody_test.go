@@ -3,7 +3,6 @@ package upstream
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -45,8 +43,6 @@ func (c *interruptible) SetReadDeadline(time.Time) error {
 	return nil
 }
 
-// The HTTP/2 transport closes a body whenever the rest is no longer wanted,
-// also while Carry does.
 func TestABodyIsStoppedOnceAndTheClientIsNotTouchedAfterwards(t *testing.T) {
 	c := &interruptible{reading: make(chan struct{}), setting: make(chan struct{}), proceed: make(chan struct{}), over: make(chan struct{})}
 	b := &clientBody{body: c, w: c, length: noLength}
@@ -58,7 +54,7 @@ func TestABodyIsStoppedOnceAndTheClientIsNotTouchedAfterwards(t *testing.T) {
 	late := make(chan struct{})
 	all.Go(func() {
 		close(late)
-		_ = b.Close()
+		b.stop()
 	})
 	<-late
 	close(c.proceed)
@@ -72,28 +68,6 @@ func TestABodyIsStoppedOnceAndTheClientIsNotTouchedAfterwards(t *testing.T) {
 	}
 	if _, err := b.Read(make([]byte, 1)); err != errBodyStopped {
 		t.Errorf("a read after the end: %v", err)
-	}
-}
-
-// The last byte may come while a read is being interrupted. net/http then cancels
-// the request, although the client waits for its answer.
-func TestARequestThatIsCancelledByItsInterruptionGoesOn(t *testing.T) {
-	for _, interrupted := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			request, leave := context.WithCancel(t.Context())
-			b := &clientBody{}
-			ctx, cancel := b.apart(request)
-			b.cut.Store(interrupted)
-			leave()
-			synctest.Wait()
-			if goesOn := ctx.Err() == nil; goesOn != interrupted {
-				t.Errorf("interrupted %t: the exchange goes on: %t", interrupted, goesOn)
-			}
-			cancel()
-			if ctx.Err() == nil {
-				t.Error("not cancelled at its end")
-			}
-		})
 	}
 }
 

@@ -66,7 +66,6 @@ var (
 	errStale       = errors.New("the endpoint closed the idle connection")
 	errEarlyEOF    = errors.New("the endpoint closed the connection before the end of the message")
 	errUpgradeH2   = errors.New("upgrade refused: the way to the endpoint is HTTP/2, which carries none here")
-	errSwitchH2    = errors.New("malformed response: 101 over HTTP/2, which has no such answer (RFC 9113 §8.6)")
 	errNoHijack    = errors.New("upgrade refused: the client's connection cannot be taken over")
 	errNotUpgrade  = errors.New("the endpoint switched protocols without a request for it")
 	errTooMany1xx  = errors.New("more than 16 informational responses")

@@ -181,6 +181,7 @@ func (f *flight) send() *Error {
 	length := int64(0)
 	if hasBody(r) {
 		length = r.ContentLength
+		f.progress.watchBody()
 	}
 	deadline := f.x.Deadline
 	var err error
@@ -193,7 +194,7 @@ func (f *flight) send() *Error {
 		n := len(f.out)
 		f.out = slices.Grow(f.out, int(length))[:n+int(length)]
 		f.consumed = true
-		if err := f.readInline(f.out[n:]); err != nil {
+		if err := f.progress.readInline(f.r.Body, f.out[n:], f.p); err != nil {
 			return f.fail(StageClient, err)
 		}
 		deadline = f.x.afterBody(f.progress.bodyMoved())
@@ -226,33 +227,6 @@ func (f *flight) send() *Error {
 		return f.awaitContinue()
 	}
 	f.sender.start()
-	return nil
-}
-
-// readInline reads a whole body into b.
-func (f *flight) readInline(b []byte) error {
-	g := &f.progress
-	g.bodyNeeded.Store(true)
-	g.inline.Store(true)
-	g.reading.Store(true)
-	g.watchBody()
-	for n := 0; n < len(b); {
-		m, err := f.r.Body.Read(b[n:])
-		if n += m; m > 0 {
-			g.read()
-		}
-		if err != nil && n < len(b) {
-			if err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			if f.p.silentOf(g) != SilentNone { // as after clientBody.stop
-				_ = http.NewResponseController(f.w).SetReadDeadline(time.Now().Add(lingerTime))
-			}
-			return err
-		}
-	}
-	g.reading.Store(false)
-	g.inline.Store(false)
 	return nil
 }
 

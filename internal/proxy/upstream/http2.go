@@ -4,39 +4,29 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
-	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/proxy/http2"
 	"github.com/ringway/ringway/internal/wire"
 )
 
-const (
-	// pingAfter and pingTimeout detect a connection whose other side is gone without closing
-	// it: a request on it fails over after at most 10 s. Shorter times would cut off a peer
-	// that only lacks processor time.
-	pingAfter   = 5 * time.Second
-	pingTimeout = 5 * time.Second
-)
+// h2IdlePeriod is how often the connections of a pool without requests are checked.
+const h2IdlePeriod = time.Second
 
 // h2Conns keeps the HTTP/2 connections to one endpoint and carries requests
 // over their streams.
 type h2Conns struct {
-	p         *Pool
-	transport *http.Transport // opens connections, does not pool them
+	p   *Pool
+	cfg http2.Config
 
 	mu      sync.Mutex // taken before Pool.mu
-	conns   []*http.ClientConn
+	conns   []*http2.Conn
 	opening *h2Opening // nil if none is being opened
 }
 
@@ -44,8 +34,8 @@ type h2Conns struct {
 // one connection and not a hundred, and a failed dial would fail in the same way for each
 // request.
 type h2Opening struct {
-	done        chan struct{} // closed when cc or err is set
-	cc          *http.ClientConn
+	done        chan struct{} // closed when c or err is set
+	c           *http2.Conn
 	err         *Error
 	limit       time.Time // of the dial
 	cancel      context.CancelCauseFunc
@@ -54,48 +44,39 @@ type h2Opening struct {
 }
 
 func newH2Conns(p *Pool) *h2Conns {
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
-	return &h2Conns{p: p, transport: &http.Transport{
-		Protocols:              &protocols,
-		DisableCompression:     true, // bodies pass as they are
-		MaxResponseHeaderBytes: int64(p.cfg.MaxResponseHeaderBytes),
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return p.dial(ctx)
-		},
-	}}
+	return &h2Conns{p: p, cfg: http2.Config{MaxHead: p.cfg.MaxResponseHeaderBytes}}
 }
 
-// reserve returns a connection. A stream is reserved on it unless all connections are
-// full.
-func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http.ClientConn, reused bool, _ error) {
+// reserve returns a stream, whose Open waits only if all connections are full.
+func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http2.Stream, reused bool, _ error) {
 	for {
-		if cc := c.reserveOpen(); cc != nil {
-			return cc, true, nil
+		if s := c.reserveOpen(); s != nil {
+			return s, true, nil
 		}
-		cc, o, began := c.join(c.p.cfg.MaxConns)
-		if cc != nil {
-			return cc, true, nil // RoundTrip waits for a stream
+		full, o, began := c.join(c.p.cfg.MaxConns)
+		if full != nil {
+			return full.NewStream(), true, nil
 		}
 		if err := c.await(ctx, deadline, o); err != nil {
 			return nil, false, err
 		}
 		if began {
-			_ = o.cc.Reserve() // if the connection is already lost, RoundTrip returns the error
-			return o.cc, false, nil
+			if s := o.c.Reserve(); s != nil {
+				return s, false, nil
+			}
+			return o.c.NewStream(), false, nil // if the connection is already lost, Open returns the error
 		}
 	}
 }
 
 // join returns the connection with the fewest requests if enough are open. Otherwise it
 // returns the opening to wait for, and begins one if there is none.
-func (c *h2Conns) join(enough int) (_ *http.ClientConn, _ *h2Opening, began bool) {
+func (c *h2Conns) join(enough int) (_ *http2.Conn, _ *h2Opening, began bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.opening == nil {
-		if cc := c.leastLoaded(enough); cc != nil {
-			return cc, nil, false
+		if least := c.leastLoaded(enough); least != nil {
+			return least, nil, false
 		}
 		ctx, cancel := context.WithCancelCause(context.Background())
 		c.opening = &h2Opening{done: make(chan struct{}), cancel: cancel}
@@ -151,12 +132,12 @@ func (c *h2Conns) await(ctx context.Context, deadline time.Time, o *h2Opening) e
 }
 
 // reserveOpen reserves a stream on an open connection that has one free.
-func (c *h2Conns) reserveOpen() *http.ClientConn {
+func (c *h2Conns) reserveOpen() *http2.Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, cc := range c.conns {
-		if cc.Reserve() == nil {
-			return cc
+	for _, conn := range c.conns {
+		if s := conn.Reserve(); s != nil {
+			return s
 		}
 	}
 	return nil
@@ -164,15 +145,15 @@ func (c *h2Conns) reserveOpen() *http.ClientConn {
 
 // leastLoaded returns the connection with the fewest requests if enough are open, else nil.
 // The lock is held.
-func (c *h2Conns) leastLoaded(enough int) *http.ClientConn {
+func (c *h2Conns) leastLoaded(enough int) (least *http2.Conn) {
 	c.forgetEnded()
 	if len(c.conns) < enough {
 		return nil
 	}
-	least := c.conns[0]
-	for _, cc := range c.conns[1:] {
-		if cc.InFlight() < least.InFlight() {
-			least = cc
+	fewest := 0
+	for _, conn := range c.conns {
+		if n, _ := conn.Load(); least == nil || n < fewest {
+			least, fewest = conn, n
 		}
 	}
 	return least
@@ -180,25 +161,25 @@ func (c *h2Conns) leastLoaded(enough int) *http.ClientConn {
 
 // forgetEnded removes the connections that accept no more requests. The lock is held.
 func (c *h2Conns) forgetEnded() {
-	c.conns = slices.DeleteFunc(c.conns, func(cc *http.ClientConn) bool { return cc.Err() != nil })
+	c.conns = slices.DeleteFunc(c.conns, func(conn *http2.Conn) bool { return conn.Err() != nil })
 }
 
 // open opens one connection for all waiting requests. Drain waits for its goroutine.
 func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
 	o.limit = time.Now().Add(c.p.cfg.DialTimeout)
-	cc, err := c.transport.NewClientConn(ctx, "http", c.p.cfg.Address)
-	if err != nil && !errors.As(err, &o.err) { // an error of the transport; those of the dial are an *Error already
-		o.err = &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: err}
-	}
-	o.cc = cc
-	if o.err != nil {
+	nc, err := c.p.dial(ctx)
+	if err != nil {
+		o.err = err.(*Error)
 		c.p.mu.Lock()
 		c.p.markRepeated(o.err, o.limit)
 		c.p.mu.Unlock()
+	} else {
+		o.c = http2.NewClient(nc, c.cfg)
+		go func() { _ = o.c.Run() }() // its streams report the error
 	}
 	c.mu.Lock()
-	if err == nil {
-		c.conns = append(c.conns, cc)
+	if o.c != nil {
+		c.conns = append(c.conns, o.c)
 	}
 	if c.opening == o {
 		c.opening = nil
@@ -209,6 +190,7 @@ func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
 	c.p.mu.Lock()
 	c.p.dialling--
 	last := c.p.isOver()
+	c.p.arm()
 	c.p.mu.Unlock()
 	if last {
 		c.p.finish()
@@ -223,8 +205,8 @@ func (c *h2Conns) warm(ctx context.Context) error {
 	if open, _ := c.count(); open > 0 {
 		return nil
 	}
-	cc, o, _ := c.join(1)
-	if cc != nil { // it was opened meanwhile
+	open, o, _ := c.join(1)
+	if open != nil { // it was opened meanwhile
 		return nil
 	}
 	return c.await(ctx, time.Time{}, o)
@@ -235,12 +217,24 @@ func (c *h2Conns) count() (open, idle int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgetEnded()
-	for _, cc := range c.conns {
-		if cc.InFlight() == 0 {
+	for _, conn := range c.conns {
+		if n, _ := conn.Load(); n == 0 {
 			idle++
 		}
 	}
 	return len(c.conns), idle
+}
+
+// check lets the connections notice that the endpoint is gone. It reports whether any is
+// open.
+func (c *h2Conns) check(elapsed time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgetEnded()
+	for _, conn := range c.conns {
+		conn.Check(elapsed)
+	}
+	return len(c.conns) > 0
 }
 
 // close closes every connection with the streams on it.
@@ -249,255 +243,398 @@ func (c *h2Conns) close() {
 	conns := c.conns
 	c.conns = nil
 	c.mu.Unlock()
-	for _, cc := range conns {
-		_ = cc.Close()
+	for _, conn := range conns {
+		_ = conn.Close()
 	}
 }
 
+// h2Stream is one exchange over HTTP/2. It is pooled.
+type h2Stream struct {
+	c      *h2Conns
+	w      http.ResponseWriter
+	r      *http.Request
+	x      Exchange
+	s      *http2.Stream
+	fields []http2.Field // of the request
+	small  []byte        // the body, if it is sent at once
+	body   *clientBody   // nil if there is none, or it is sent at once
+	sent   chan struct{} // closed at the end of the goroutine that sends the body
+	res    Result
+
+	progress progress
+
+	opened    bool // a byte of the request may have reached the endpoint
+	consumed  bool // a part of the client's body was read
+	committed bool
+}
+
+var h2Streams = sync.Pool{New: func() any { return new(h2Stream) }}
+
+func (s *h2Stream) free() {
+	clear(s.fields)
+	s.fields = s.fields[:0]
+	if cap(s.small) > inlineBody {
+		s.small = nil
+	}
+	s.c, s.w, s.r, s.x, s.s, s.body, s.sent = nil, nil, nil, Exchange{}, nil, nil, nil
+	s.progress.w = nil
+	s.opened, s.consumed, s.committed = false, false, false
+	h2Streams.Put(s)
+}
+
 func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
-	s := h2Stream{c: c, w: w, r: r, x: x, res: Result{Load: -1}}
+	s := h2Streams.Get().(*h2Stream)
+	defer s.free()
+	s.c, s.w, s.r, s.x, s.res = c, w, r, x, Result{Load: -1}
 	s.progress.begin(w, x.Progress)
 	if !c.p.enter(&s.progress) {
 		return s.res, &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 	}
 	defer c.p.leave(&s.progress)
-	upgrade := upgradeOf(r) != ""
-	ctx := r.Context()
-	if hasBody(r) && !upgrade {
-		s.body = newClientBody(w, r, &s.progress)
-		if r.ProtoMajor == 1 {
-			apart, cancel := s.body.apart(ctx)
-			defer cancel()
-			ctx = apart
-		}
-	}
-	if !x.Deadline.IsZero() {
-		// Not context.WithDeadline: the deadline ends with the head, the context with the last
-		// byte.
-		limited, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		defer s.startDeadline(func() { cancel(context.DeadlineExceeded) })()
-		ctx = limited
-	}
-	s.ctx = ctx
-	if upgrade {
+	if upgradeOf(r) != "" {
 		return s.res, s.fail(StageClient, errUpgradeH2)
 	}
-	out, err := s.request()
-	if err != nil {
+	if err := s.head(); err != nil {
 		return s.res, s.fail(StageClient, err)
 	}
-	cc, reused, err := c.reserve(ctx, x.Deadline)
+	stream, reused, err := c.reserve(r.Context(), x.Deadline)
 	if err != nil {
-		s.closeUnread() // for the handler's own answer
+		if hasBody(r) && r.ProtoMajor == 1 {
+			w.Header()["Connection"] = []string{"close"} // for the handler's own answer
+		}
 		return s.res, err
 	}
-	s.res.Reused = reused
-	if reused {
-		c.p.mu.Lock()
-		c.p.reused++
-		c.p.mu.Unlock()
-	}
-	if err := s.run(cc, out); err != nil {
+	s.s, s.res.Reused = stream, reused
+	c.p.attach(s)
+	defer c.p.detachStream(s)
+	if err := s.run(); err != nil {
+		err.bodyConsumed = err.bodyConsumed || s.body != nil && s.body.consumed.Load() // until it was stopped
 		return s.res, err
 	}
 	return s.res, nil
 }
 
-// h2Stream is one exchange over HTTP/2.
-type h2Stream struct {
-	c    *h2Conns
-	ctx  context.Context
-	w    http.ResponseWriter
-	r    *http.Request
-	x    Exchange
-	body *clientBody
-	res  Result
-
-	progress progress
-
-	wroteHead atomic.Bool
-	waiting   sync.Mutex // makes informational and the deadline exclude the return of RoundTrip
-	returned  bool
-	informed  int // number of informational answers so far
-	committed bool
+// attach lets the watch end the exchange from now on.
+func (p *Pool) attach(s *h2Stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.res.Reused {
+		p.reused++
+	}
+	g := &s.progress
+	if hasBody(s.r) {
+		g.watchBody()
+	}
+	g.stream, g.ctx, g.x = s.s, s.r.Context(), &s.x
+	p.arm()
 }
 
-func (s *h2Stream) run(cc *http.ClientConn, out *http.Request) *Error {
-	// Nothing may read the client's body after run has returned.
-	if s.body != nil {
-		defer s.body.stop()
-	}
-	// In all cases ends the stream and its goroutines.
-	ctx, cancel := context.WithCancelCause(s.ctx)
-	defer cancel(nil)
-	s.c.p.mu.Lock()
-	s.progress.cancel = cancel
-	s.c.p.mu.Unlock()
-	trace := &httptrace.ClientTrace{Got1xxResponse: s.informational}
-	// WroteHeaderField and not WroteHeaders: RoundTrip may return between the write and the
-	// later callback, and a written request counts as sent.
-	trace.WroteHeaderField = func(string, []string) {
-		s.wroteHead.Store(true)
-		trace.WroteHeaderField = nil // the first call is enough
-	}
-	resp, err := cc.RoundTrip(out.WithContext(httptrace.WithClientTrace(ctx, trace)))
-	s.waiting.Lock()
-	s.returned = true
-	s.waiting.Unlock()
-	if err == nil {
-		defer resp.Body.Close()
-		err = checkAnswer(resp)
-	}
-	if err != nil {
-		stage := StageHead
-		switch {
-		case headTooLarge(err):
-			stage = StageClient
-		case !s.wroteHead.Load():
-			stage = StageSend
-		}
-		e := s.fail(stage, err)
-		// A request that was just cancelled may still be written.
-		e.sent = e.sent || ctx.Err() != nil && !unprocessed(err)
+// detachStream ends the stream. The watch does not use it any more.
+func (p *Pool) detachStream(s *h2Stream) {
+	p.mu.Lock()
+	s.progress.stream, s.progress.ctx, s.progress.x = nil, nil, nil
+	p.mu.Unlock()
+	s.s.Close()
+}
+
+// headArrived ends the deadline of the head.
+func (p *Pool) headArrived(s *h2Stream) {
+	p.mu.Lock()
+	s.progress.x = nil
+	p.mu.Unlock()
+	s.s.Interrupt(nil) // the deadline may have passed meanwhile; the watch repeats what else it has ended
+}
+
+func (s *h2Stream) run() *Error {
+	if err := s.send(); err != nil {
 		s.closeUnread()
-		return e
+		return err
 	}
+	if s.body != nil {
+		defer s.endBody()
+	}
+	var head *http2.Head
+	for head == nil || head.Status < 200 {
+		var err error
+		if head, err = s.s.Answer(); err != nil {
+			e := s.fail(StageHead, err)
+			s.closeUnread()
+			return e
+		}
+		if head.Status < 200 {
+			s.informational(head)
+		}
+	}
+	s.c.p.headArrived(s)
 	s.c.p.answers.Add(1)
-	return s.respond(resp)
+	return s.respond(head)
 }
 
-// startDeadline calls expired unless the head arrives in time, and moves the deadline
-// while the client's body moves. The returned function ends the deadline.
-func (s *h2Stream) startDeadline(expired func()) (stop func()) {
-	s.waiting.Lock()
-	defer s.waiting.Unlock()
-	var timer *time.Timer
-	timer = time.AfterFunc(time.Until(s.x.Deadline), func() {
-		s.waiting.Lock()
-		defer s.waiting.Unlock()
-		if s.returned {
-			return
+// send sends the head, and a body that is small and there. A goroutine sends any other.
+func (s *h2Stream) send() *Error {
+	r := s.r
+	length := int64(0)
+	if hasBody(r) {
+		if length = s.inline(); length < 0 {
+			s.body = newClientBody(s.w, r, &s.progress)
+		} else if err := s.readSmall(int(length)); err != nil {
+			return s.fail(StageClient, err)
 		}
-		if left := time.Until(s.x.afterBody(s.progress.bodyMoved())); left > 0 {
-			timer.Reset(left)
-			return
-		}
-		expired()
-	})
-	return func() {
-		s.waiting.Lock()
-		defer s.waiting.Unlock()
-		s.returned = true
-		timer.Stop()
 	}
-}
-
-// checkAnswer refuses answers that net/http accepts over HTTP/2 but on which its server
-// would panic, or which it would pass on as the framing of an HTTP/1.1 message.
-func checkAnswer(resp *http.Response) error {
-	if resp.StatusCode < 200 || resp.StatusCode > 999 {
-		return errStatus
+	whole := s.body == nil && length == 0 && len(r.Trailer) == 0
+	err := s.s.Open(s.fields, whole, r.Method == http.MethodHead)
+	switch {
+	case errors.Is(err, http2.ErrHeadTooLarge):
+		return s.fail(StageClient, err)
+	case err != nil:
+		return s.fail(StageSend, err)
 	}
-	switch lengths := resp.Header["Content-Length"]; {
-	case len(lengths) > 1:
-		return http1.ErrLengths
-	case len(lengths) == 1 && resp.ContentLength < 0:
-		return http1.ErrLength
+	s.opened = true
+	switch {
+	case whole:
+	case s.body != nil:
+		s.sent = make(chan struct{})
+		go s.sendBody()
+	default:
+		// The endpoint may have answered before it has read everything: Answer knows more than
+		// an error here.
+		_ = s.sendEnd(s.small)
 	}
 	return nil
 }
 
-// request builds the upstream request. Its header is a copy: the transport may still read it
-// when Carry has returned, and the client's connection uses its lists again.
-func (s *h2Stream) request() (*http.Request, error) {
+// inline returns the length of a body that is sent with the head, -1 if another goroutine
+// must send it: the body is long, or has not arrived yet and the endpoint may answer first.
+func (s *h2Stream) inline() int64 {
+	if body, ok := s.r.Body.(interface {
+		Buffered() (n int, end bool)
+	}); ok {
+		if n, end := body.Buffered(); end && n <= inlineBody {
+			return int64(n)
+		}
+		return -1
+	}
+	if n := s.r.ContentLength; n > 0 && n <= inlineBody && !expectsContinue(s.r) {
+		return n
+	}
+	return -1
+}
+
+// readSmall reads the body of n bytes to its end.
+func (s *h2Stream) readSmall(n int) error {
+	s.small = slices.Grow(s.small[:0], n)[:n]
+	s.consumed = true
+	if err := s.progress.readInline(s.r.Body, s.small, s.c.p); err != nil {
+		return err
+	}
+	if len(s.r.Trailer) > 0 {
+		if _, err := s.r.Body.Read(make([]byte, 1)); err != io.EOF { // it brings the trailers
+			return errTooLong
+		}
+	}
+	return nil
+}
+
+// sendBody sends the client's body. It runs on its own goroutine.
+func (s *h2Stream) sendBody() {
+	defer close(s.sent)
+	bp := sendBuffers.Get().(*[]byte)
+	defer sendBuffers.Put(bp)
+	for {
+		n, err := s.body.Read(*bp)
+		switch {
+		case err == io.EOF:
+			_ = s.sendEnd((*bp)[:n]) // Answer meets the error again
+			return
+		case n > 0:
+			if _, werr := s.s.Write((*bp)[:n], false); werr != nil {
+				return
+			}
+		}
+		if err != nil {
+			if s.body.failed.Load() {
+				// The endpoint waits for the rest of the body, which never comes.
+				s.s.Interrupt(err)
+			}
+			return
+		}
+	}
+}
+
+// sendEnd sends the last part of the body, and the trailers.
+func (s *h2Stream) sendEnd(p []byte) error {
+	var trailers []http2.Field
+	for name, values := range s.r.Trailer {
+		if !s.x.sendsTrailer(name) {
+			continue
+		}
+		for _, v := range values {
+			if http1.ValidValue(v) {
+				trailers = append(trailers, http2.Field{Name: http2.LowerName(name), Value: v})
+			}
+		}
+	}
+	if len(trailers) == 0 {
+		_, err := s.s.Write(p, true)
+		return err
+	}
+	if len(p) > 0 {
+		if _, err := s.s.Write(p, false); err != nil {
+			return err
+		}
+	}
+	return s.s.Send(trailers, true)
+}
+
+// endBody ends the goroutine that sends the body. Nothing may read the client's body
+// afterwards.
+func (s *h2Stream) endBody() {
+	s.s.Interrupt(errBodyStopped)
+	s.body.stop()
+	<-s.sent
+}
+
+// head makes the header list of the request.
+func (s *h2Stream) head() error {
 	r, x := s.r, &s.x
-	if _, err := target(r); err != nil {
-		return nil, err
+	uri, err := target(r)
+	if err != nil {
+		return err
 	}
-	u := *r.URL
-	u.Scheme, u.Host = "http", s.c.p.cfg.Address
-	if r.RequestURI == "*" {
-		u = url.URL{Scheme: "http", Host: s.c.p.cfg.Address, Opaque: "*"}
+	if !isURI(uri) {
+		uri = r.URL.RequestURI() // escapes the rest
 	}
-	out := &http.Request{
-		Method: r.Method, URL: &u, Host: r.Host,
-		Proto: "HTTP/2.0", ProtoMajor: 2,
-		Header: make(http.Header, len(r.Header)+len(x.Header)+1),
+	host := r.Host
+	if host == "" {
+		host = s.c.p.cfg.Address // a request of HTTP/1.0 may have none
 	}
+	s.fields = append(s.fields[:0],
+		http2.Field{Name: ":method", Value: r.Method}, http2.Field{Name: ":scheme", Value: "http"},
+		http2.Field{Name: ":authority", Value: host}, http2.Field{Name: ":path", Value: uri})
 	connection := r.Header["Connection"]
+	forwarded := x.ForwardedFor != "" && !x.dropped("X-Forwarded-For")
 	for name, values := range r.Header {
 		if hopRequest(name) || x.dropped(name) || connection != nil && http1.AnyHasToken(connection, name) {
 			continue
 		}
-		out.Header[name] = slices.Clone(values)
+		if forwarded && name == "X-Forwarded-For" {
+			continue
+		}
+		if err := s.field(name, values...); err != nil {
+			return err
+		}
 	}
 	if http1.AnyHasToken(r.Header["Te"], "trailers") {
-		out.Header["Te"] = []string{"trailers"}
+		s.fields = append(s.fields, http2.Field{Name: "te", Value: "trailers"})
 	}
-	if x.ForwardedFor != "" && !x.dropped("X-Forwarded-For") {
-		list := append(append([]string(nil), out.Header["X-Forwarded-For"]...), x.ForwardedFor)
-		out.Header["X-Forwarded-For"] = []string{strings.Join(list, ", ")}
-	}
-	for _, f := range x.Header {
-		if !http1.ValidToken(f.Name) || !http1.ValidValue(f.Value) {
-			return nil, errBadField
+	if forwarded {
+		list := x.ForwardedFor
+		if before := r.Header["X-Forwarded-For"]; len(before) > 0 && (connection == nil || !http1.AnyHasToken(connection, "X-Forwarded-For")) {
+			list = strings.Join(before, ", ") + ", " + list
 		}
-		out.Header[f.Name] = []string{f.Value}
-	}
-	if _, ok := out.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = nil // otherwise the transport sets its own
-	}
-	if s.body != nil {
-		s.body.announced(r.Trailer, x)
-		out.Body, out.ContentLength, out.Trailer = s.body, r.ContentLength, s.body.trailer
-	}
-	return out, nil
-}
-
-func (s *h2Stream) keeps(name string, connection []string) bool {
-	switch name {
-	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Transfer-Encoding", "Upgrade":
-		return false
-	}
-	return s.x.keepsResponse(name) && (connection == nil || !http1.AnyHasToken(connection, name))
-}
-
-// informational is called on the connection's goroutine while RoundTrip waits.
-func (s *h2Stream) informational(code int, header textproto.MIMEHeader) error {
-	s.waiting.Lock()
-	defer s.waiting.Unlock()
-	if code == http.StatusSwitchingProtocols {
-		return errSwitchH2
-	}
-	if s.informed++; s.informed > max1xx {
-		return errTooMany1xx
-	}
-	if s.returned || code == http.StatusContinue || !s.r.ProtoAtLeast(1, 1) {
-		return nil
-	}
-	h := s.w.Header()
-	var added []string
-	for name, v := range header {
-		if _, ok := h[name]; !ok && s.keeps(name, nil) && !framingField(name) {
-			h[name] = v
-			added = append(added, name)
+		if err := s.field("X-Forwarded-For", list); err != nil {
+			return err
 		}
 	}
-	s.w.WriteHeader(code)
-	for _, name := range added {
-		delete(h, name)
+	for i := range x.Header {
+		if err := s.field(x.Header[i].Name, x.Header[i].Value); err != nil {
+			return err
+		}
+	}
+	length := int64(0)
+	if hasBody(r) {
+		length = r.ContentLength
+	}
+	if length > 0 || length == 0 && (r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch) {
+		s.fields = append(s.fields, http2.Field{Name: "content-length", Value: strconv.FormatInt(length, 10)})
+	}
+	if hasBody(r) && len(r.Trailer) > 0 {
+		var names []string
+		for name := range r.Trailer {
+			if x.sendsTrailer(name) {
+				names = append(names, http2.LowerName(name))
+			}
+		}
+		if len(names) > 0 {
+			s.fields = append(s.fields, http2.Field{Name: "trailer", Value: strings.Join(names, ", ")})
+		}
 	}
 	return nil
 }
 
-func (s *h2Stream) respond(resp *http.Response) *Error {
-	s.res.Status = resp.StatusCode
-	if v := resp.Header[wire.LoadHeader]; len(v) == 1 {
-		s.res.Load = parseLoad(v[0])
+// isURI reports whether a target has only bytes that a URI may have (RFC 9113 §8.3.1, RFC
+// 3986).
+func isURI(target string) bool {
+	for i := range len(target) {
+		switch c := target[i]; {
+		case c >= 0x7f, strings.IndexByte("#\"<>\\^`{|}", c) >= 0:
+			return false
+		}
 	}
-	s.res.Shed = shed(s.res.Status, s.res.Load, len(resp.Header["Retry-After"]) > 0)
-	if failed := resp.Header.Get(wire.FailedHeader); s.x.Sidecar && failed != "" {
+	return true
+}
+
+// field adds a field of the request.
+func (s *h2Stream) field(name string, values ...string) error {
+	if !http1.ValidToken(name) {
+		return errBadField
+	}
+	name = http2.LowerName(name)
+	for _, v := range values {
+		if !http1.ValidValue(v) {
+			return errBadField
+		}
+		s.fields = append(s.fields, http2.Field{Name: name, Value: v})
+	}
+	return nil
+}
+
+// informational passes a 1xx answer to the client.
+func (s *h2Stream) informational(head *http2.Head) {
+	if head.Status == http.StatusContinue || !s.r.ProtoAtLeast(1, 1) {
+		return
+	}
+	h := s.w.Header()
+	var added []string
+	for _, f := range head.Fields {
+		name := http2.CanonicalName(f.Name)
+		if _, ok := h[name]; ok && !slices.Contains(added, name) || framingField(name) || !s.keeps(name) {
+			continue
+		}
+		h[name] = append(h[name], f.Value)
+		added = append(added, name)
+	}
+	s.w.WriteHeader(head.Status)
+	for _, name := range added {
+		delete(h, name)
+	}
+}
+
+// keeps reports whether a field of the answer may reach the client. A header list with a
+// field of the connection is malformed, so it does not get here.
+func (s *h2Stream) keeps(name string) bool {
+	return name != "Proxy-Authenticate" && name != "Te" && s.x.keepsResponse(name)
+}
+
+func (s *h2Stream) respond(head *http2.Head) *Error {
+	s.res.Status = head.Status
+	retryAfter, failed := false, ""
+	loads := 0
+	for i := range head.Fields {
+		switch f := &head.Fields[i]; http2.CanonicalName(f.Name) {
+		case wire.LoadHeader:
+			if s.res.Load = parseLoad(f.Value); loads > 0 {
+				s.res.Load = -1
+			}
+			loads++
+		case "Retry-After":
+			retryAfter = true
+		case wire.FailedHeader:
+			failed = f.Value
+		}
+	}
+	s.res.Shed = shed(s.res.Status, s.res.Load, retryAfter)
+	if s.x.Sidecar && failed != "" {
 		s.closeUnread()
 		return s.fail(StageService, errBroken).fromSidecar(failed)
 	}
@@ -506,59 +643,88 @@ func (s *h2Stream) respond(resp *http.Response) *Error {
 		return nil
 	}
 	h := s.w.Header()
-	connection := resp.Header["Connection"]
-	for name, v := range resp.Header {
-		if s.keeps(name, connection) {
-			h[name] = append(h[name], v...)
-		}
-	}
-	for name := range resp.Trailer {
-		if !framingField(name) && s.keeps(name, nil) {
-			h["Trailer"] = append(h["Trailer"], name)
-		}
-	}
+	s.fill(h, head)
 	if s.res.Status == http.StatusNoContent {
 		delete(h, "Content-Length") // RFC 9110 §8.6
 	}
 	s.x.addResponse(h)
 	if _, ok := h["Content-Type"]; !ok {
-		h["Content-Type"] = nil
+		h["Content-Type"] = nil // otherwise net/http guesses a type
 	}
 	s.closeUnread()
 	s.committed = true
 	s.progress.answering.Store(true)
 	s.w.WriteHeader(s.res.Status)
-	if err := s.copyBody(resp); err != nil {
+	if bodyless(s.r.Method, s.res.Status) {
+		return nil
+	}
+	if err := s.copyBody(); err != nil {
 		return err
 	}
-	for name, values := range resp.Trailer {
-		if framingField(name) || !s.keeps(name, nil) {
-			continue
-		}
-		for _, v := range values {
-			h.Add(http.TrailerPrefix+name, v)
+	trailers := s.s.Trailers()
+	if len(trailers) > 0 { // otherwise a short answer over HTTP/1.1 gets a length
+		_ = http.NewResponseController(s.w).Flush()
+	}
+	for _, f := range trailers {
+		if name := http2.CanonicalName(f.Name); !framingField(name) && s.keeps(name) {
+			h.Add(http.TrailerPrefix+name, f.Value)
 		}
 	}
 	return nil
 }
 
-// copyBody flushes the head and every piece that arrives, because the client may be
-// waiting for it. Only a body of known length needs no flush at its end.
-func (s *h2Stream) copyBody(resp *http.Response) *Error {
-	if resp.Body == http.NoBody || bodyless(s.r.Method, resp.StatusCode) {
-		return nil // the transport takes the Content-Length of a 304 for the length of a body
+// fill adds the fields of the answer to h. One slice holds all value lists.
+func (s *h2Stream) fill(h http.Header, head *http2.Head) {
+	values := make([]string, len(head.Fields))
+	for i := range head.Fields {
+		f := &head.Fields[i]
+		name := http2.CanonicalName(f.Name)
+		if !s.keeps(name) {
+			continue
+		}
+		values[i] = f.Value
+		if name == "Trailer" {
+			if values[i] = s.keptTrailers(f.Value); values[i] == "" {
+				continue
+			}
+		}
+		if before, ok := h[name]; ok {
+			h[name] = append(before, values[i])
+			continue
+		}
+		h[name] = values[i : i+1 : i+1]
 	}
-	flush := http.NewResponseController(s.w)
-	known := resp.ContentLength >= 0
-	if !known {
-		s.progress.writing.Store(true)
-		_ = flush.Flush()
-		s.progress.wrote()
+}
+
+// keptTrailers returns the names of a Trailer field that may reach the client.
+func (s *h2Stream) keptTrailers(list string) string {
+	var kept []string
+	for name := range strings.SplitSeq(list, ",") {
+		name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
+		if !framingField(name) && s.keeps(name) {
+			kept = append(kept, name)
+		}
 	}
+	return strings.Join(kept, ", ")
+}
+
+// copyBody passes the body on as it arrives. It flushes only before it must wait for more,
+// so that frames that arrive together are sent together.
+func (s *h2Stream) copyBody() *Error {
 	bp := sendBuffers.Get().(*[]byte)
 	defer sendBuffers.Put(bp)
+	unflushed := true
 	for {
-		n, err := resp.Body.Read(*bp)
+		if n, end := s.s.Buffered(); n == 0 && !end && unflushed {
+			s.progress.writing.Store(true)
+			err := http.NewResponseController(s.w).Flush()
+			s.progress.wrote()
+			if err != nil && !errors.Is(err, http.ErrNotSupported) {
+				return s.fail(StageClient, err)
+			}
+			unflushed = false
+		}
+		n, err := s.s.Read(*bp)
 		if n > 0 {
 			s.progress.moved.Store(true)
 			s.progress.writing.Store(true)
@@ -568,14 +734,7 @@ func (s *h2Stream) copyBody(resp *http.Response) *Error {
 			if werr != nil {
 				return s.fail(StageClient, werr)
 			}
-			if !known || s.res.BytesOut < resp.ContentLength {
-				s.progress.writing.Store(true)
-				ferr := flush.Flush()
-				s.progress.wrote()
-				if ferr != nil && !errors.Is(ferr, http.ErrNotSupported) {
-					return s.fail(StageClient, ferr)
-				}
-			}
+			unflushed = true
 		}
 		if err == io.EOF {
 			return nil
@@ -594,10 +753,9 @@ func (s *h2Stream) closeUnread() {
 
 func (s *h2Stream) fail(stage Stage, err error) *Error {
 	e := &Error{Stage: stage, Address: s.c.p.cfg.Address, committed: s.committed}
-	e.sent = s.wroteHead.Load() && !unprocessed(err)
-	if s.body != nil {
-		e.bodyConsumed = s.body.consumed.Load()
-	}
+	unprocessed := errors.Is(err, http2.ErrUnprocessed)
+	e.sent = s.opened && !unprocessed
+	e.bodyConsumed = s.consumed || s.body != nil && s.body.consumed.Load()
 	if s.c.p.stopped(&s.progress) {
 		e.Err = ErrStopped
 		return e
@@ -613,7 +771,7 @@ func (s *h2Stream) fail(stage Stage, err error) *Error {
 		}
 	}
 	var client bool
-	if e.Err, client = cause(s.ctx, err); client {
+	if e.Err, client = cause(s.r.Context(), err); client {
 		e.Stage = StageClient
 		return e
 	}
@@ -621,33 +779,13 @@ func (s *h2Stream) fail(stage Stage, err error) *Error {
 		e.Err = ErrAbandoned
 		return e
 	}
-	// The transport may have already interrupted the read of the body.
-	if e.Timeout() && (s.progress.awaitsBody() || s.body != nil && s.progress.bodyNeeded.Load() && s.body.cut.Load()) {
+	if e.Timeout() && s.progress.awaitsBody() {
 		e.Stage, e.Err = StageClient, errBodyLate
 		return e
 	}
-	if e.Err == io.EOF {
+	if e.Err == io.ErrUnexpectedEOF {
 		e.Err = errEarlyEOF
 	}
-	e.stale = s.res.Reused && !s.committed && unprocessed(err)
+	e.stale = s.res.Reused && !s.committed && unprocessed
 	return e
-}
-
-// headTooLarge reports whether the request's head exceeds the limit that the endpoint
-// announces over HTTP/2. The transport does not export the error.
-func headTooLarge(err error) bool {
-	return strings.Contains(err.Error(), "request header list larger than peer's advertised limit")
-}
-
-// unprocessed reports whether the endpoint has reported, or the transport knows, that the
-// request was not acted on (RFC 9113 §8.7).
-func unprocessed(err error) bool {
-	var se http2.StreamError
-	if errors.As(err, &se) {
-		return se.Code == http2.ErrCodeRefusedStream
-	}
-	// The transport does not export these two errors.
-	text := err.Error()
-	return strings.Contains(text, "client conn not usable") ||
-		strings.Contains(text, wire.GoAway)
 }

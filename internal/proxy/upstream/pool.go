@@ -50,12 +50,12 @@ type Pool struct {
 	stopDials context.CancelCauseFunc
 
 	// The watch checks the busy connections every watchPeriod, while there are any, and
-	// interrupts those whose request is over or does not move. Over HTTP/2 it detects only
-	// the latter.
-	watch *time.Timer
-	round time.Duration
-	armed bool
-	cut   bool // Drain gave up waiting
+	// interrupts those whose request is over or does not move. Over HTTP/2 it checks all
+	// exchanges, and the connections: every h2IdlePeriod if they have no requests.
+	watch   *time.Timer
+	armed   bool
+	checked time.Time // when the watch last ran
+	cut     bool      // Drain gave up waiting
 
 	lastTimeout time.Time // when a dial last ran out of time with an error that is not Repeated
 
@@ -88,13 +88,13 @@ func NewPool(cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	p := &Pool{cfg: cfg, drained: make(chan struct{}), round: watchPeriod}
+	p := &Pool{cfg: cfg, drained: make(chan struct{})}
 	p.watch = time.AfterFunc(time.Hour, p.watchRound)
 	p.watch.Stop()
 	p.janitor = time.AfterFunc(time.Hour, p.closeIdle)
 	p.janitor.Stop()
 	if cfg.Protocol == H2C {
-		p.h2, p.round = newH2Conns(p), h2WatchPeriod
+		p.h2 = newH2Conns(p)
 	}
 	if cfg.Sessions != nil {
 		cfg.Sessions.join(p)
@@ -302,7 +302,8 @@ func (p *Pool) engage(c *conn, ctx context.Context, g *progress) {
 func (p *Pool) arm() {
 	if !p.armed {
 		p.armed = true
-		p.watch.Reset(p.round)
+		p.checked = time.Now()
+		p.watch.Reset(watchPeriod)
 	}
 }
 
@@ -337,6 +338,13 @@ func (p *Pool) keep(c *conn) bool {
 // because the request may just be setting its own deadline. It runs on the timer's
 // goroutine.
 func (p *Pool) watchRound() {
+	// A process that was paused blames no endpoint for it.
+	p.mu.Lock()
+	now := time.Now()
+	elapsed := min(now.Sub(p.checked), 2*h2IdlePeriod)
+	p.checked = now
+	p.mu.Unlock()
+	open := p.h2 != nil && p.h2.check(elapsed)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.busy {
@@ -346,12 +354,15 @@ func (p *Pool) watchRound() {
 		}
 	}
 	for _, g := range p.watched {
-		g.check(p.round)
+		g.check(watchPeriod)
 	}
 	p.serve()
 	p.armed = len(p.busy)+len(p.watched) > 0
-	if p.armed {
-		p.watch.Reset(p.round)
+	switch {
+	case p.armed:
+		p.watch.Reset(watchPeriod)
+	case open && !p.isOver():
+		p.watch.Reset(h2IdlePeriod)
 	}
 }
 

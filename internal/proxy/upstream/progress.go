@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/ringway/ringway/internal/proxy/http2"
 )
 
 // Silent is the side that moved no byte for Exchange.Progress.
@@ -46,10 +49,6 @@ var errSilent = [...]error{
 	SilentBoth:     errors.New("neither the client nor the endpoint sent anything for the progress timeout"),
 }
 
-// h2WatchPeriod is how often progress is checked over HTTP/2, where the watch is not
-// needed to detect cancelled requests.
-const h2WatchPeriod = 250 * time.Millisecond
-
 // progress is the state of one exchange that the watch of a pool reads. The exchange only
 // stores flags, which costs neither a clock read nor a timer. Nginx has the same semantics
 // (send_timeout): a write makes progress when the kernel accepts more. For a slow reader
@@ -74,9 +73,11 @@ type progress struct {
 	slot   int
 	quiet  time.Duration
 	silent Silent
-	c      *conn                   // HTTP/1.1 to the endpoint
-	cancel context.CancelCauseFunc // HTTP/2 to the endpoint
-	tunnel net.Conn                // to the client
+	c      *conn           // HTTP/1.1 to the endpoint
+	stream *http2.Stream   // HTTP/2 to the endpoint
+	ctx    context.Context // of the request on stream
+	x      *Exchange       // whose deadline holds for stream; nil when the head has arrived
+	tunnel net.Conn        // to the client
 	// stopping means that Sessions ends the exchange, a tunnel by endBy.
 	stopping bool
 	endBy    time.Time
@@ -89,11 +90,12 @@ func (g *progress) begin(w http.ResponseWriter, limit time.Duration) {
 		flag.Store(false)
 	}
 	g.began = time.Time{}
-	g.quiet, g.silent, g.c, g.cancel, g.tunnel = 0, SilentNone, nil, nil, nil
+	g.quiet, g.silent, g.c, g.tunnel = 0, SilentNone, nil, nil
 	g.stopping = false
 }
 
-// watchBody starts to record when the client's body moves.
+// watchBody starts to record when the client's body moves. Over HTTP/2 the watch may read
+// that, so Pool.mu is held.
 func (g *progress) watchBody() {
 	g.began = time.Now()
 	g.bodyAt.Store(0)
@@ -156,9 +158,12 @@ func (g *progress) check(elapsed time.Duration) {
 			g.c.cancelled = true
 			_ = g.c.SetDeadline(expiredDeadline)
 		}
-		if g.cancel != nil {
-			g.cancel(ErrAbandoned)
+		if g.stream != nil {
+			g.stream.Interrupt(ErrAbandoned)
 		}
+		return
+	}
+	if g.stream != nil && g.endStream() {
 		return
 	}
 	if g.limit <= 0 {
@@ -179,6 +184,45 @@ func (g *progress) check(elapsed time.Duration) {
 	g.cut(errSilent[g.silent])
 }
 
+// endStream ends an exchange over HTTP/2 whose request was cancelled, or whose head is late.
+// Over HTTP/1.1 the socket has the deadline.
+func (g *progress) endStream() bool {
+	cause := context.Cause(g.ctx)
+	if cause == nil && g.x != nil && hasPassed(g.x.afterBody(g.bodyMoved())) {
+		cause = context.DeadlineExceeded
+	}
+	if cause == nil {
+		return false
+	}
+	g.stream.Interrupt(cause)
+	return true
+}
+
+// readInline reads a whole body into b, on the goroutine of the exchange, after watchBody.
+func (g *progress) readInline(body io.Reader, b []byte, p *Pool) error {
+	g.bodyNeeded.Store(true)
+	g.inline.Store(true)
+	g.reading.Store(true)
+	for n := 0; n < len(b); {
+		m, err := body.Read(b[n:])
+		if n += m; m > 0 {
+			g.read()
+		}
+		if err != nil && n < len(b) {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			if p.silentOf(g) != SilentNone { // as after clientBody.stop
+				_ = http.NewResponseController(g.w).SetReadDeadline(time.Now().Add(lingerTime))
+			}
+			return err
+		}
+	}
+	g.reading.Store(false)
+	g.inline.Store(false)
+	return nil
+}
+
 // cut ends the exchange immediately, whatever it waits for. Pool.mu is held.
 func (g *progress) cut(because error) {
 	if g.tunnel != nil {
@@ -188,9 +232,7 @@ func (g *progress) cut(because error) {
 		if g.writing.Load() {
 			_ = client.SetWriteDeadline(expiredDeadline) // over HTTP/2 this resets the stream
 		}
-		// After the head has arrived, net/http's HTTP/2 client does not end a stream while it
-		// waits for more of the request's body.
-		if g.inline.Load() || g.cancel != nil && g.answering.Load() && g.reading.Load() {
+		if g.inline.Load() {
 			_ = client.SetReadDeadline(expiredDeadline)
 		}
 	}
@@ -198,8 +240,8 @@ func (g *progress) cut(because error) {
 		g.c.cancelled = true
 		_ = g.c.SetDeadline(expiredDeadline)
 	}
-	if g.cancel != nil {
-		g.cancel(because)
+	if g.stream != nil {
+		g.stream.Interrupt(because)
 	}
 }
 

@@ -34,7 +34,6 @@ type responseHead struct {
 
 var (
 	errStatusLine = errors.New("malformed response: bad status line")
-	errStatus     = errors.New("malformed response: its status is not between 200 and 999")
 )
 
 // parse reads a complete head that headEnd has found (RFC 9112). It is stricter than
