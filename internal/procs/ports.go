@@ -7,18 +7,34 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 )
 
 // Ports are below the range for outgoing connections (from 32768 on Linux), so that no
 // other program takes a port by chance between the check here and the bind of the process.
+// A run of tests takes them from a block of its own, whose first port it holds: another run
+// on this machine takes another block.
 const (
 	firstPort = 20000
-	ports     = 12000
+	blocks    = 24
+	blockSize = 500
 )
 
 var portsUsed atomic.Uint32
+
+// claimBlock returns a listener on the first port of a block that no other run has. It stays
+// until the process ends.
+var claimBlock = sync.OnceValues(func() (net.Listener, error) {
+	for n := range blocks {
+		first := firstPort + (os.Getpid()+n)%blocks*blockSize
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first))); err == nil {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("all %d blocks of ports from %d are taken: do other tests run?", blocks, firstPort)
+})
 
 // FreeAddr returns a loopback address that is free for TCP and UDP.
 func FreeAddr(t testing.TB) string {
@@ -39,10 +55,13 @@ func FreeAddrOn(t testing.TB, host string) string {
 
 // Free returns an address of a host that is free for TCP and UDP.
 func Free(host string) (addr string, err error) {
-	for range ports {
-		// Concurrent runs begin at different ports.
-		place := (uint32(os.Getpid())*97 + portsUsed.Add(1)) % ports
-		addr := net.JoinHostPort(host, strconv.Itoa(firstPort+int(place)))
+	claimed, err := claimBlock()
+	if err != nil {
+		return "", err
+	}
+	for range blockSize {
+		port := claimed.Addr().(*net.TCPAddr).Port + 1 + int(portsUsed.Add(1)%(blockSize-1))
+		addr := net.JoinHostPort(host, strconv.Itoa(port))
 		ln, err := net.Listen("tcp", addr)
 		if err != nil {
 			continue
@@ -55,5 +74,5 @@ func Free(host string) (addr string, err error) {
 		_ = pc.Close()
 		return addr, nil
 	}
-	return "", fmt.Errorf("no port of %d to %d is free on %s", firstPort, firstPort+ports, host)
+	return "", fmt.Errorf("no port of %d is free on %s", blockSize, host)
 }
