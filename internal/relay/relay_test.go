@@ -347,6 +347,7 @@ func TestARequestThatEveryRelayTurnsAwayMayBeSentAgain(t *testing.T) {
 	for _, r := range f.relays {
 		r.settled(t, "echo", 1)
 	}
+	gate.await(t, "its way to the relay", func() bool { d := gate.forwarding(t); return d.Forwarding != nil && len(d.Forwarding.Primaries) == 1 })
 	serving := *r.peerFront.handler.Load()
 	var turnedAway atomic.Int64
 	ask := func(service string) (*http.Response, string) {

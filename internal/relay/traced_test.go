@@ -24,6 +24,7 @@ func TestATraceGoesFromTheClientOverBothRelaysToTheWorker(t *testing.T) {
 	f.worker("w1", service("echo", backend))
 	affine.settled(t, "echo", 1)
 	gate.settled(t, "echo", 1)
+	gate.await(t, "its way to the relay", func() bool { d := gate.forwarding(t); return d.Forwarding != nil && len(d.Forwarding.Primaries) == 1 })
 
 	const callers, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	resp, body := gate.call(t, "GET", "/", nil, wire.ServiceHeader+": echo", "traceparent: 00-"+callers+"-"+span+"-01", "tracestate: a=1", "baggage: who=me")
