@@ -134,10 +134,10 @@ sims-quick: ## a fraction of every simulation; fails when a promise does not hol
 	go run ./sims report --quick --out bin/sims.html
 
 .PHONY: bench-relay
-bench-relay: ## CPU per request of the relay beside HAProxy (needs haproxy and wrk)
+bench-relay: ## CPU per request of the relay beside HAProxy and nginx (needs haproxy, nginx, wrk and h2load)
 	@missing=(); \
-	for program in haproxy wrk; do \
-		command -v "$$program" >/dev/null || missing+=("$$program"); \
+	for program in haproxy:haproxy nginx:nginx-light wrk:wrk h2load:nghttp2-client; do \
+		command -v "$${program%:*}" >/dev/null || missing+=("$${program#*:}"); \
 	done; \
 	if (( $${#missing[@]} )); then \
 		if [[ $$(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then \

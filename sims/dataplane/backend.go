@@ -4,16 +4,27 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/ringway/ringway/internal/proxy/downstream"
 )
 
-// backendAddresses returns the listen addresses of the six backends.
-func backendAddresses() []string {
+// The ports of the backends: for requests over HTTP/1.1, and for calls over HTTP/2.
+const (
+	httpPort = 18080
+	callPort = 18081
+)
+
+// backends returns the listen addresses of the backends on a port.
+func backends(port int) []string {
 	var a []string
-	for i := 11; i <= 16; i++ {
-		a = append(a, fmt.Sprintf("127.0.0.%d:18080", i))
+	for n := range workers {
+		a = append(a, fmt.Sprintf("127.0.0.%d:%d", 11+n, port))
 	}
 	return a
 }
@@ -21,10 +32,11 @@ func backendAddresses() []string {
 // runBackends serves all backends in this process until the process is killed.
 // The backends use as little CPU as possible, so that the proxy gets most of the
 // machine: the path gives the size of the body, the response is cached, and
-// headers are not parsed.
+// headers are not parsed. Calls get an answer with trailers.
 func runBackends() error {
 	failed := make(chan error)
-	for _, addr := range backendAddresses() {
+	calls := downstream.New(downstream.Config{Handler: http.HandlerFunc(answerCall), MaxStreams: 1000, Logger: slog.New(slog.DiscardHandler)})
+	for n, addr := range backends(httpPort) {
 		ln, err := net.Listen("tcp", addr)
 		if err != nil {
 			return fmt.Errorf("backend %s: %w", addr, err)
@@ -39,8 +51,27 @@ func runBackends() error {
 				go serveBackend(c)
 			}
 		}()
+		forCalls, err := net.Listen("tcp", backends(callPort)[n])
+		if err != nil {
+			return fmt.Errorf("backend: %w", err)
+		}
+		go func() { failed <- calls.Serve(forCalls) }()
 	}
 	return <-failed
+}
+
+var (
+	message  = bytes.Repeat([]byte("x"), 133)
+	grpcType = []string{"application/grpc"}
+	grpcOK   = []string{"0"}
+)
+
+func answerCall(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	h := w.Header()
+	h["Content-Type"] = grpcType
+	_, _ = w.Write(message)
+	h[http.TrailerPrefix+"Grpc-Status"] = grpcOK
 }
 
 func serveBackend(c net.Conn) {

@@ -2,45 +2,56 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"text/tabwriter"
-	"text/template"
 	"time"
-
-	"github.com/ringway/ringway/internal/procs"
 )
-
-//go:embed haproxy.cfg.tmpl
-var haproxyConfig string
 
 // roleVariable is the environment variable that makes a copy of this program run
-// the backends or the lean ingress instead of the measurement.
+// the backends instead of the measurement.
 const roleVariable = "RINGWAY_DATAPLANE_ROLE"
 
-const (
-	haproxyListen = "127.0.0.1:18090"
-	targetListen  = "127.0.0.1:18091"
-	clockTick     = 10 * time.Millisecond // USER_HZ is 100 on every Linux
-)
-
 type options struct {
-	rounds      int
-	duration    time.Duration
-	sizes       []string
-	target      string
-	connections int
+	rounds   int
+	duration time.Duration
+	only     *regexp.Regexp
+}
+
+// shape is one kind of traffic, and the proxies that are measured with it. The first one is
+// what the others are compared with.
+type shape struct {
+	name    string
+	load    func(addr string) loader
+	proxies []proxy
+}
+
+func shapes(f *fleet) []shape {
+	http1 := func(path string) func(string) loader {
+		return func(addr string) loader { return wrk{addr, path, 32} }
+	}
+	direct := []proxy{f.haproxy(haproxyHTTP1), f.nginx(nginxHTTP1), f.relay()}
+	calls := []proxy{f.haproxy(haproxyH2C), f.nginx(nginxH2C), f.relay()}
+	grpc := func(addr string) loader { return h2load{addr: addr, call: true, body: f.body, clients: 8, streams: 16} }
+	return []shape{
+		{"HTTP/1.1, 128 B, 32 connections", http1("/128"), direct},
+		{"HTTP/1.1, 16 KiB, 32 connections", http1("/16384"), direct},
+		{"HTTP/1.1, 1 MiB, 32 connections", http1("/1048576"), direct},
+		{"HTTP/1.1, 128 B, 16 connections, 2,000 requests/s", func(addr string) loader {
+			return h2load{addr: addr, path: "/128", clients: 16, rate: 2000}
+		}, direct},
+		{"HTTP/1.1, 128 B, 1,000 connections", func(addr string) loader { return wrk{addr, "/128", 1000} }, direct},
+		{"gRPC shape over h2c, 8 connections x 16 streams", grpc, calls},
+		{"HTTP/1.1, 128 B, to a relay that forwards; beside the direct way", http1("/128"), []proxy{f.relay(), f.hop()}},
+		{"gRPC shape, to a relay that forwards; beside the direct way", grpc, []proxy{f.relay(), f.hop()}},
+		{"HTTP/1.1, 128 B, TLS to the sidecars of the workers", http1("/128"), []proxy{f.haproxy(haproxyTLS), f.secured()}},
+	}
 }
 
 func main() {
@@ -51,240 +62,99 @@ func main() {
 }
 
 func start() error {
-	switch os.Getenv(roleVariable) {
-	case "backends":
+	if os.Getenv(roleVariable) == "backends" {
 		return runBackends()
-	case "lean":
-		return runLean(targetListen)
 	}
 	var o options
-	var sizes string
-	flag.IntVar(&o.rounds, "rounds", 5, "how many times each proxy is measured per size")
+	var only string
+	flag.IntVar(&o.rounds, "rounds", 5, "how many times each proxy is measured for each kind of traffic")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "length of one measurement, whole seconds")
-	flag.StringVar(&sizes, "sizes", "128,16384", "body sizes in bytes, comma-separated")
-	flag.StringVar(&o.target, "target", "relay", "the proxy to compare with HAProxy: relay (the binary with 6 workers) or lean (the engine alone)")
-	flag.IntVar(&o.connections, "connections", 32, "client connections")
+	flag.StringVar(&only, "only", "", "a regular expression: only the kinds of traffic whose name matches")
 	flag.Parse()
-	o.sizes = strings.Split(sizes, ",")
-	for _, s := range o.sizes {
-		if n, err := strconv.Atoi(s); err != nil || n < 0 || n > 1<<20 {
-			return fmt.Errorf("-sizes: %q is not a number of bytes from 0 to 1048576", s)
-		}
-	}
 	if o.rounds < 1 || o.duration < time.Second {
 		return errors.New("-rounds must be at least 1 and -duration at least 1s")
 	}
-	if o.target != "relay" && o.target != "lean" {
-		return fmt.Errorf("-target: %q is neither relay nor lean", o.target)
+	var err error
+	if o.only, err = regexp.Compile("(?i)" + only); err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	for _, program := range []string{"haproxy", "nginx", "wrk", "h2load"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%s is needed: on Debian, apt-get install haproxy nginx-light wrk nghttp2-client: %w", program, err)
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	return measure(ctx, o)
 }
 
-// findTools returns the paths of haproxy and wrk, or an error that names the
-// packages to install.
-func findTools() (haproxy, wrk string, err error) {
-	haproxy, err1 := exec.LookPath("haproxy")
-	if err1 != nil {
-		haproxy, err1 = exec.LookPath("/usr/sbin/haproxy")
-	}
-	wrk, err2 := exec.LookPath("wrk")
-	if err1 != nil || err2 != nil {
-		return "", "", errors.New("haproxy and wrk are needed: on Debian, apt-get install haproxy wrk")
-	}
-	return haproxy, wrk, nil
-}
-
-// fleet holds the processes of one measurement.
-type fleet struct {
-	dir       string
-	processes []*procs.Process
-}
-
-func (f *fleet) start(cfg procs.Config) (*procs.Process, error) {
-	p, err := procs.Launch(cfg)
-	if err == nil {
-		f.processes = append(f.processes, p)
-	}
-	return p, err
-}
-
-// startSelf starts a copy of this program in a role.
-func (f *fleet) startSelf(role string) (*procs.Process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	return f.start(procs.Config{Binary: self, Env: []string{roleVariable + "=" + role}})
-}
-
-func (f *fleet) stop() {
-	for _, p := range slices.Backward(f.processes) {
-		p.Kill()
-	}
-	_ = os.RemoveAll(f.dir)
-}
-
 func measure(ctx context.Context, o options) error {
-	haproxy, wrk, err := findTools()
+	f, err := startFleet(ctx)
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "dataplane")
-	if err != nil {
-		return err
-	}
-	f := &fleet{dir: dir}
 	defer f.stop()
-	if _, err := f.startSelf("backends"); err != nil {
-		return err
-	}
-	proxy, err := f.startHAProxy(haproxy)
-	if err != nil {
-		return err
-	}
-	var target *procs.Process
-	if o.target == "lean" {
-		target, err = f.startSelf("lean")
-	} else {
-		target, err = f.startRelay()
-	}
-	if err != nil {
-		return err
-	}
-	subjects := []subject{
-		{"haproxy", haproxyListen, proxy.PID()},
-		{o.target, targetListen, target.PID()},
-	}
-	for _, s := range subjects {
-		if err := s.await(ctx); err != nil {
-			return err
+	for _, s := range shapes(f) {
+		if !o.only.MatchString(s.name) {
+			continue
 		}
-	}
-	for _, size := range o.sizes {
-		if err := compare(ctx, o, wrk, size, subjects); err != nil {
-			return err
+		if err := s.compare(ctx, o); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	return nil
 }
 
-func (f *fleet) startHAProxy(haproxy string) (*procs.Process, error) {
-	path := filepath.Join(f.dir, "haproxy.cfg")
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	t := template.Must(template.New("haproxy").Parse(haproxyConfig))
-	if err := t.Execute(file, map[string]any{"Listen": haproxyListen, "Backends": backendAddresses()}); err != nil {
-		return nil, err
-	}
-	return f.start(procs.Config{Binary: haproxy, Args: []string{"-db", "-f", path}})
-}
-
-// startRelay builds both binaries and starts a fleet of one relay and six
-// workers; each worker advertises one backend.
-func (f *fleet) startRelay() (*procs.Process, error) {
-	if err := procs.Build(".", f.dir, false, "github.com/ringway/ringway/cmd/relay", "github.com/ringway/ringway/cmd/worker"); err != nil {
-		return nil, err
-	}
-	const seed = "127.0.0.1:18100"
-	start := func(binary, id string, args ...string) (*procs.Process, error) {
-		return f.start(procs.Config{Name: id, Binary: binary, Dir: f.dir, Args: append([]string{"run", "--cluster", "bench", "--environment", "bench", "--id", id}, args...)})
-	}
-	relay, err := start("relay", "r1", "--gossip-addr", seed, "--ingress-addr", targetListen, "--peer-addr", "127.0.0.1:18092", "--admin-addr", "127.0.0.1:18093")
-	if err != nil {
-		return nil, err
-	}
-	for i, backend := range backendAddresses() {
-		if _, err := start("worker", fmt.Sprintf("w%d", i+1), "--gossip-addr", fmt.Sprintf("127.0.0.1:%d", 18101+i),
-			"--admin-addr", fmt.Sprintf("127.0.0.1:%d", 18111+i), "--join", seed, "--service", "echo="+backend); err != nil {
-			return nil, err
-		}
-	}
-	return relay, nil
-}
-
-// subject is one proxy under measurement.
-type subject struct {
-	name, address string
-	pid           int
-}
-
-// await waits until the proxy answers requests with 200.
-func (s subject) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}
-	last := "no answer"
-	for good := 0; good < 12; {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/128", nil)
-		if err != nil {
+// compare measures the proxies in turn, and prints the medians of the rounds. The ratio is
+// the median of the ratios of the rounds: within a round the machine is the same.
+func (s shape) compare(ctx context.Context, o options) error {
+	samples := make([][]sample, len(s.proxies))
+	ratios := make([][]float64, len(s.proxies))
+	for _, p := range s.proxies {
+		if err := await(ctx, s.load(p.addr), p.name); err != nil {
 			return err
 		}
-		req.Header.Set("Ringway-Service", "echo")
-		resp, err := client.Do(req)
-		if err == nil {
-			resp.Body.Close()
-			last = resp.Status
-			if resp.StatusCode == http.StatusOK {
-				good++
-				continue
-			}
-		} else {
-			last = err.Error()
-		}
-		good = 0
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s at %s is not ready after 30s: %s", s.name, s.address, last)
-		case <-time.After(100 * time.Millisecond):
-		}
 	}
-	return nil
-}
-
-func compare(ctx context.Context, o options, wrk, size string, subjects []subject) error {
-	samples := make([][]sample, len(subjects))
-	var ratios []float64
 	for range o.rounds {
-		for i, s := range subjects {
-			v, err := s.measure(ctx, o, wrk, size)
+		for i, p := range s.proxies {
+			v, err := p.measure(ctx, s.load(p.addr), o.duration)
 			if err != nil {
 				return err
 			}
 			samples[i] = append(samples[i], v)
+			ratios[i] = append(ratios[i], v.cpu/samples[0][len(samples[0])-1].cpu)
 		}
-		last := len(samples[0]) - 1
-		ratios = append(ratios, samples[1][last].cpu/samples[0][last].cpu)
 	}
-	fmt.Printf("\n%s B, %d connections, medians of %d rounds of %v\n", size, o.connections, o.rounds, o.duration)
+	fmt.Printf("\n%s; medians of %d rounds of %v\n", s.name, o.rounds, o.duration)
 	tw := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "proxy\tCPU us/request\treq/s\tp99 us\tx HAProxy\t")
-	for i, s := range subjects {
-		ratio := 1.0
-		if i > 0 {
-			ratio = median(ratios)
+	fmt.Fprintf(tw, "proxy\tCPU us/request\tx %s\treq/s\tp50 us\tp99 us\tMB\t\n", s.proxies[0].name)
+	for i, p := range s.proxies {
+		median := func(get func(sample) float64) float64 {
+			var all []float64
+			for _, v := range samples[i] {
+				all = append(all, get(v))
+			}
+			return middle(all)
 		}
-		fmt.Fprintf(tw, "%s\t%.1f\t%.0f\t%.0f\t%.2f\t\n", s.name,
-			medianOf(samples[i], func(v sample) float64 { return v.cpu }),
-			medianOf(samples[i], func(v sample) float64 { return v.rate }),
-			medianOf(samples[i], func(v sample) float64 { return v.p99 }), ratio)
+		fmt.Fprintf(tw, "%s\t%.1f\t%.2f\t%.0f\t%.0f\t%.0f\t%.0f\t\n", p.name, median(func(v sample) float64 { return v.cpu }), middle(ratios[i]),
+			median(func(v sample) float64 { return v.rate }), median(func(v sample) float64 { return v.p50 }),
+			median(func(v sample) float64 { return v.p99 }), median(func(v sample) float64 { return v.memory }))
 	}
 	return tw.Flush()
 }
 
-func medianOf(v []sample, get func(sample) float64) float64 {
-	var f []float64
-	for _, s := range v {
-		f = append(f, get(s))
+// await waits until a proxy answers all requests.
+func await(ctx context.Context, l loader, name string) error {
+	var err error
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if _, err = l.run(ctx, time.Second); err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
-	return median(f)
+	return fmt.Errorf("%s does not answer: %w", name, err)
 }
 
-func median(v []float64) float64 {
+func middle(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	n := len(v)
 	return (v[(n-1)/2] + v[n/2]) / 2

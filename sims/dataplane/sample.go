@@ -1,72 +1,137 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
+const clockTick = 10 * time.Millisecond // USER_HZ is 100 on every Linux
+
 // sample is one measurement of one proxy.
 type sample struct {
-	cpu  float64 // microseconds of the proxy's process per request
-	rate float64 // requests per second
-	p99  float64 // microseconds
+	cpu      float64 // microseconds of the proxy's processes per request
+	rate     float64 // requests per second
+	p50, p99 float64 // microseconds
+	memory   float64 // resident, in megabytes, at the end
 }
 
-func (s subject) measure(ctx context.Context, o options, wrk, size string) (sample, error) {
-	if _, err := s.load(ctx, o, wrk, size, time.Second); err != nil {
+func (p proxy) measure(ctx context.Context, l loader, d time.Duration) (sample, error) {
+	if _, err := l.run(ctx, time.Second); err != nil {
 		return sample{}, err
 	}
-	before, err := cpuTime(s.pid)
+	before, _, err := p.usage()
 	if err != nil {
 		return sample{}, err
 	}
-	report, err := s.load(ctx, o, wrk, size, o.duration)
+	report, err := l.run(ctx, d)
+	if err != nil {
+		return sample{}, fmt.Errorf("%s: %w", p.name, err)
+	}
+	after, memory, err := p.usage()
 	if err != nil {
 		return sample{}, err
 	}
-	after, err := cpuTime(s.pid)
-	if err != nil {
-		return sample{}, err
-	}
-	return sample{
-		cpu:  float64((after - before).Microseconds()) / float64(report.requests),
-		rate: report.rate,
-		p99:  float64(report.p99.Nanoseconds()) / 1000,
-	}, nil
+	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+	return sample{us(after-before) / float64(report.requests), report.rate, us(report.p50), us(report.p99), memory}, nil
 }
 
-func (s subject) load(ctx context.Context, o options, wrk, size string, d time.Duration) (wrkReport, error) {
-	out, err := exec.CommandContext(ctx, wrk, "-t1", "-c"+strconv.Itoa(o.connections), "-d"+strconv.Itoa(int(d.Seconds()))+"s",
-		"--latency", "-H", "Ringway-Service: echo", "http://"+s.address+"/"+size).CombinedOutput()
+// usage returns the processor time and the memory of the proxy's processes and of their
+// children.
+func (p proxy) usage() (cpu time.Duration, memory float64, _ error) {
+	for _, process := range p.processes {
+		if err := process.Ended(); err != nil {
+			return 0, 0, err
+		}
+		pids := []int{process.PID()}
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", process.PID())) // nginx has workers
+		for _, child := range strings.Fields(string(children)) {
+			if pid, err := strconv.Atoi(child); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+		for _, pid := range pids {
+			used, resident, err := usage(pid)
+			if err != nil {
+				return 0, 0, err
+			}
+			cpu, memory = cpu+used, memory+resident
+		}
+	}
+	return cpu, memory, nil
+}
+
+// usage returns the user and system time of a process with all its threads, and its
+// resident memory in megabytes.
+func usage(pid int) (cpu time.Duration, memory float64, _ error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return wrkReport{}, fmt.Errorf("wrk against %s: %w\n%s", s.name, err, out)
+		return 0, 0, fmt.Errorf("the proxy is gone: %w", err)
+	}
+	_, rest, _ := strings.Cut(string(b), ") ") // the process name may contain blanks
+	f := strings.Fields(rest)
+	if len(f) < 22 {
+		return 0, 0, fmt.Errorf("process %d: unexpected stat line", pid)
+	}
+	var n [3]int64
+	for i, field := range []string{f[11], f[12], f[21]} {
+		if n[i], err = strconv.ParseInt(field, 10, 64); err != nil {
+			return 0, 0, fmt.Errorf("process %d: %w", pid, err)
+		}
+	}
+	return time.Duration(n[0]+n[1]) * clockTick, float64(n[2]) * float64(os.Getpagesize()) / (1 << 20), nil
+}
+
+// loader sends requests for a while. A failed request is an error.
+type loader interface {
+	run(ctx context.Context, d time.Duration) (report, error)
+}
+
+// report is what a loader has measured.
+type report struct {
+	requests int
+	rate     float64
+	p50, p99 time.Duration
+}
+
+var errNothing = errors.New("no request was served")
+
+// wrk sends as many requests over HTTP/1.1 as it can.
+type wrk struct {
+	addr, path  string
+	connections int
+}
+
+func (w wrk) run(ctx context.Context, d time.Duration) (report, error) {
+	out, err := exec.CommandContext(ctx, "wrk", "-t1", "-c"+strconv.Itoa(w.connections), "-d"+strconv.Itoa(int(d.Seconds()))+"s",
+		"--latency", "-H", "Ringway-Service: echo", "http://"+w.addr+w.path).CombinedOutput()
+	if err != nil {
+		return report{}, fmt.Errorf("wrk: %w\n%s", err, out)
 	}
 	r, err := parseWrk(string(out))
 	if err != nil {
-		return wrkReport{}, fmt.Errorf("wrk against %s: %w\n%s", s.name, err, out)
+		return report{}, fmt.Errorf("wrk: %w\n%s", err, out)
 	}
 	return r, nil
 }
 
-type wrkReport struct {
-	requests int
-	rate     float64
-	p99      time.Duration
-}
-
-// parseWrk reads wrk's report. A response other than 2xx and a broken connection
-// make the measurement invalid and are errors.
-func parseWrk(out string) (r wrkReport, err error) {
+// parseWrk reads wrk's report.
+func parseWrk(out string) (r report, err error) {
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)
 		switch {
 		case strings.Contains(line, "Non-2xx") || strings.Contains(line, "Socket errors"):
 			return r, fmt.Errorf("failed requests: %s", strings.TrimSpace(line))
+		case len(f) == 2 && f[0] == "50%":
+			r.p50, err = time.ParseDuration(f[1])
 		case len(f) == 2 && f[0] == "99%":
 			r.p99, err = time.ParseDuration(f[1])
 		case len(f) > 3 && f[1] == "requests" && f[2] == "in":
@@ -79,29 +144,79 @@ func parseWrk(out string) (r wrkReport, err error) {
 		}
 	}
 	if r.requests == 0 {
-		return r, fmt.Errorf("no request was served")
+		return r, errNothing
 	}
 	return r, nil
 }
 
-// cpuTime returns the user and system time of a process with all its threads.
-func cpuTime(pid int) (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// h2load sends calls over HTTP/2, or requests over HTTP/1.1 at a rate.
+type h2load struct {
+	addr    string
+	call    bool   // POST a message as gRPC does
+	body    string // the path of the message
+	path    string // of requests over HTTP/1.1
+	clients int
+	streams int // of each client
+	rate    int // requests per second of all clients; 0 as many as possible
+}
+
+func (h h2load) run(ctx context.Context, d time.Duration) (report, error) {
+	dir, err := os.MkdirTemp("", "h2load")
 	if err != nil {
-		return 0, fmt.Errorf("the proxy is gone: %w", err)
+		return report{}, err
 	}
-	_, rest, _ := strings.Cut(string(b), ") ") // the process name may contain blanks
-	f := strings.Fields(rest)
-	if len(f) < 13 {
-		return 0, fmt.Errorf("process %d: unexpected stat line", pid)
+	defer os.RemoveAll(dir)
+	log := filepath.Join(dir, "log")
+	args := []string{"-t1", "-c" + strconv.Itoa(h.clients), "-D" + strconv.Itoa(int(d.Seconds())) + "s", "--log-file=" + log}
+	if h.rate > 0 {
+		args = append(args, fmt.Sprintf("--rps=%g", float64(h.rate)/float64(h.clients)))
 	}
-	var ticks int64
-	for _, v := range f[11:13] {
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("process %d: %w", pid, err)
+	if h.call {
+		args = append(args, "-m"+strconv.Itoa(h.streams), "-d", h.body, "-H", "Ringway-Service: calls", "-H", "content-type: application/grpc", "-H", "te: trailers", "http://"+h.addr+"/svc/Method")
+	} else {
+		args = append(args, "--h1", "-H", "Ringway-Service: echo", "http://"+h.addr+h.path)
+	}
+	out, err := exec.CommandContext(ctx, "h2load", args...).CombinedOutput()
+	if err != nil {
+		return report{}, fmt.Errorf("h2load: %w\n%s", err, out)
+	}
+	r, err := readH2loadLog(log)
+	if err != nil {
+		return report{}, fmt.Errorf("h2load: %w\n%s", err, out)
+	}
+	r.rate = float64(r.requests) / d.Seconds()
+	return r, nil
+}
+
+// readH2loadLog reads the log of h2load: start, status and duration of each request, in
+// microseconds.
+func readH2loadLog(path string) (r report, _ error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return r, err
+	}
+	defer file.Close()
+	var all []int
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		if len(f) != 3 {
+			return r, fmt.Errorf("unexpected line %q", lines.Text())
 		}
-		ticks += n
+		if f[1] != "200" {
+			return r, fmt.Errorf("a request has failed: status %s", f[1])
+		}
+		us, err := strconv.Atoi(f[2])
+		if err != nil {
+			return r, err
+		}
+		all = append(all, us)
 	}
-	return time.Duration(ticks) * clockTick, nil
+	if len(all) == 0 {
+		return r, errNothing
+	}
+	slices.Sort(all)
+	at := func(share float64) time.Duration {
+		return time.Duration(all[int(share*float64(len(all)-1))]) * time.Microsecond
+	}
+	return report{requests: len(all), p50: at(0.5), p99: at(0.99)}, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -16,7 +17,7 @@ func TestWrkReportsAreRead(t *testing.T) {
 Requests/sec:  45933.00
 Transfer/sec:     10.07MB
 `)
-	want := wrkReport{requests: 229665, rate: 45933, p99: 3010 * time.Microsecond}
+	want := report{requests: 229665, rate: 45933, p50: 581 * time.Microsecond, p99: 3010 * time.Microsecond}
 	if err != nil || r != want {
 		t.Errorf("%+v %v, want %+v", r, err, want)
 	}
@@ -34,9 +35,28 @@ func TestFailedRequestsSpoilAMeasurement(t *testing.T) {
 	}
 }
 
-func TestCPUTimeOfThisProcessIsKnown(t *testing.T) {
-	if _, err := cpuTime(os.Getpid()); err != nil {
-		t.Error(err)
+func TestLogsOfH2loadAreRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1000\t200\t300\n1001\t200\t100\n1002\t200\t200\n")
+	if r, err := readH2loadLog(path); err != nil || r != (report{requests: 3, p50: 200 * time.Microsecond, p99: 200 * time.Microsecond}) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, text := range []string{"", "1000\t503\t300\n", "1000\t200\n", "1\t200\tx\n"} {
+		write(text)
+		if r, err := readH2loadLog(path); err == nil {
+			t.Errorf("%q was taken as %+v", text, r)
+		}
+	}
+}
+
+func TestUsageOfThisProcessIsKnown(t *testing.T) {
+	if _, memory, err := usage(os.Getpid()); err != nil || memory < 1 || memory > 1000 {
+		t.Error(memory, err)
 	}
 }
 
@@ -45,8 +65,8 @@ func TestMedianIsTheMiddle(t *testing.T) {
 		v    []float64
 		want float64
 	}{{[]float64{3}, 3}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 9, 2}, 3}} {
-		if got := median(tc.v); got != tc.want {
-			t.Errorf("median(%v) = %v, want %v", tc.v, got, tc.want)
+		if got := middle(tc.v); got != tc.want {
+			t.Errorf("middle(%v) = %v, want %v", tc.v, got, tc.want)
 		}
 	}
 }
