@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"syscall"
 	"text/tabwriter"
 	"time"
 )
@@ -83,7 +84,7 @@ func start() error {
 			return fmt.Errorf("%s is needed: on Debian, apt-get install haproxy nginx-light wrk nghttp2-client: %w", program, err)
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return measure(ctx, o)
 }
