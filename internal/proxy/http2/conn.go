@@ -75,8 +75,10 @@ type Conn struct {
 	reset      int      // where the next one goes
 	budget     int      // what the other side may still cost; see control.go
 	idleBudget time.Duration
-	err        error     // why the connection ended
-	slots      []*Stream // wait for a slot, the first one longest
+	err        error          // why the connection ended
+	slots      []*Stream      // wait for a slot, the first one longest
+	workers    []chan *Stream // of a server: the workers that wait for a stream
+	spare      int            // how many of them were not needed since the last Check
 
 	// What the other side allows.
 	maxStreams      int
@@ -246,6 +248,47 @@ func (c *Conn) Run() error {
 	return err
 }
 
+// serve gives a stream to a worker. A worker serves one stream after the other: a new
+// goroutine for each would first grow its stack, which costs more than a short request
+// itself. The lock is held.
+func (c *Conn) serve(s *Stream) {
+	last := len(c.workers) - 1
+	if last < 0 {
+		go c.work(s)
+		return
+	}
+	c.workers[last] <- s // it has room
+	c.workers = c.workers[:last]
+	c.spare = min(c.spare, last)
+}
+
+func (c *Conn) work(s *Stream) {
+	next := make(chan *Stream, 1)
+	for s != nil {
+		c.cfg.Serve(s)
+		c.mu.Lock()
+		if c.err != nil {
+			c.mu.Unlock()
+			return
+		}
+		c.workers = append(c.workers, next)
+		c.mu.Unlock()
+		s = <-next
+	}
+}
+
+// endWorkers ends n workers that wait. The lock is held.
+func (c *Conn) endWorkers(n int) {
+	left := len(c.workers) - n
+	for _, w := range c.workers[left:] {
+		close(w)
+	}
+	clear(c.workers[left:])
+	if c.workers = c.workers[:left]; left == 0 {
+		c.workers = nil // an idle connection holds little
+	}
+}
+
 // linger reads a short rest, so that the other side gets GOAWAY and not a reset.
 func (c *Conn) linger() {
 	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
@@ -371,6 +414,7 @@ func (c *Conn) fail(err error) {
 	}
 	clear(c.streams)
 	c.slots, c.waiting = nil, nil
+	c.endWorkers(len(c.workers))
 	if c.client {
 		c.active = 0
 	}
@@ -485,6 +529,8 @@ func (c *Conn) Check(elapsed time.Duration) {
 		}
 	}
 	c.refill(elapsed)
+	c.endWorkers(min(c.spare, len(c.workers)))
+	c.spare = len(c.workers)
 	if !c.client && c.goingAway && c.lastServed == maxStreamID && c.err == nil {
 		if c.draining += elapsed; c.draining >= drainTimeout {
 			c.endIntake()

@@ -11,8 +11,9 @@
 //	Open, Send, Write ──► out ──► flush: one write for the frames of many streams
 //
 // A connection has one goroutine that reads, Run, and one that writes, while there is
-// something to write. A server starts one for each request. The goroutine that writes lets
-// the others run first, so that under load one write carries the frames of many streams.
+// something to write. A server has one for each request, which serves the next one after it.
+// The goroutine that writes lets the others run first, so that under load one write carries
+// the frames of many streams.
 //
 // Rules:
 //   - Conn.mu guards the streams and what waits to be sent. It is held for the time of

@@ -259,7 +259,7 @@ func (c *Conn) onRequest(id uint32, end bool) error {
 	if end {
 		s.endReceiving()
 	}
-	go s.serve()
+	c.serve(s)
 	return nil
 }
 

@@ -15,9 +15,8 @@ type Stream struct {
 	// and the answer should be 431.
 	TooLarge bool
 
-	c     *Conn
-	cond  sync.Cond // for everything that the stream waits for; its lock is Conn.mu
-	serve func()    // calls Config.Serve, bound once
+	c    *Conn
+	cond sync.Cond // for everything that the stream waits for; its lock is Conn.mu
 
 	// Conn.mu guards the fields below.
 	id          uint32 // 0 before Open
@@ -51,11 +50,7 @@ type Stream struct {
 	granted    bool // has a slot
 }
 
-var streams = sync.Pool{New: func() any {
-	s := new(Stream)
-	s.serve = func() { s.c.cfg.Serve(s) }
-	return s
-}}
+var streams = sync.Pool{New: func() any { return new(Stream) }}
 
 // keptBuffer is the largest buffer that a stream keeps for the next one.
 const keptBuffer = 64 << 10
@@ -75,7 +70,7 @@ func (s *Stream) free() {
 	}
 	s.head.reset()
 	s.trailers.reset()
-	*s = Stream{head: s.head, trailers: s.trailers, buf: s.buf[:0], serve: s.serve}
+	*s = Stream{head: s.head, trailers: s.trailers, buf: s.buf[:0]}
 	streams.Put(s)
 }
 
