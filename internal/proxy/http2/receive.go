@@ -108,9 +108,6 @@ func (c *Conn) onData(f frame, payload []byte) error {
 		return streamError{f.stream, ProtocolError, "DATA where no body is allowed"}
 	}
 	switch {
-	case s.discards:
-		c.giveBack(f.length)
-		s.window += int64(f.length) // the other side may not be held up
 	case c.client:
 		// The connection's window is given back at once, so that a stream that is not read
 		// does not hold up the others. The windows of the streams bound what is held.
