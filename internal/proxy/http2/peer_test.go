@@ -208,7 +208,7 @@ func (p *peer) resets(what string, stream uint32, want Code) {
 	frames := p.settle()
 	a, ok := find(frames, frameReset)
 	if !ok || a.stream != stream || a.code() != want || p.over() {
-		p.t.Errorf("%s: stream %d was not reset with %v: %v", what, stream, want, frames)
+		p.t.Errorf("%s: stream %d was not reset with %v: %v, the last of %d frames are %v", what, stream, want, p.why(), len(frames), frames[max(0, len(frames)-3):])
 	}
 }
 
@@ -216,9 +216,14 @@ func (p *peer) resets(what string, stream uint32, want Code) {
 func (p *peer) ends(what string, want Code) {
 	p.t.Helper()
 	frames := p.settle()
-	a, ok := find(frames, frameGoAway)
+	a, ok := answered{}, false
+	for _, f := range frames {
+		if f.kind == frameGoAway {
+			a, ok = f, true
+		}
+	}
 	if !ok || a.code() != want || !p.over() {
-		p.t.Errorf("%s: the connection has not ended with %v: %v", what, want, frames)
+		p.t.Errorf("%s: the connection has not ended with %v: %v, the last of %d frames are %v", what, want, p.why(), len(frames), frames[max(0, len(frames)-3):])
 	}
 }
 

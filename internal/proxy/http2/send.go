@@ -9,6 +9,8 @@ import (
 const (
 	// outLimit is how many bytes of bodies wait to be sent, while as many are written.
 	outLimit = 64 << 10
+	// crumb is a piece of a body so small that only an attacker's window makes it.
+	crumb = 256
 	// unreadLimit is how many bytes may wait to be sent before a server stops reading.
 	unreadLimit = 256 << 10
 	// writePiece is how much is written at a time: Check sees progress after each piece.
@@ -150,8 +152,10 @@ func (c *Conn) sendData(s *Stream, p []byte, end bool) {
 	c.out = append(f.append(c.out), p...)
 	s.sendWindow -= int64(len(p))
 	c.sendWindow -= int64(len(p))
-	if len(p) > 0 {
-		c.earn(2) // the other side answers with WINDOW_UPDATE
+	// The other side answers with WINDOW_UPDATE, which costs. One that asks for a body in
+	// crumbs pays for them.
+	if len(p) >= crumb || len(p) > 0 && s.sendWindow > 0 && c.sendWindow > 0 {
+		c.earn(2)
 	}
 	if end {
 		s.endSending()
