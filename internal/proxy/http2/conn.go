@@ -106,10 +106,12 @@ type Conn struct {
 	stuck    time.Duration // how long a frame or a header list is not whole
 	lingers  bool          // the other side gets time to read why the connection ends
 	waiting  []*Stream     // want to send data, the first one longest
+	turns    int           // streams that have their turn
 	encoder  *hpack.Encoder
 	encoded  bytes.Buffer
 	finished bool // nothing more is sent; the connection closes when out is empty
 	flushed  chan struct{}
+	room     sync.Cond     // the goroutine of Run: out has become shorter
 	over     sync.Cond     // a server's streams: their last one was closed
 	draining time.Duration // how long a server waits for the answer to shutdownPing
 }
@@ -139,7 +141,7 @@ func newConn(nc net.Conn, cfg Config, client bool) *Conn {
 		maxStreams: 100, streamWindow: firstWindow, maxHeaderList: 1<<32 - 1, sendWindow: firstWindow, received: firstWindow,
 		lastServed: maxStreamID, flushed: make(chan struct{}),
 	}
-	c.over.L = &c.mu
+	c.over.L, c.room.L = &c.mu, &c.mu
 	if !client {
 		c.maxStreams = cfg.MaxStreams
 	}
@@ -358,6 +360,7 @@ func (c *Conn) need(n int) error {
 			c.from = 0
 		}
 		c.partial.Store(true)
+		c.awaitRoom()
 		m, err := c.nc.Read(c.in[c.to:])
 		if c.to += m; m > 0 {
 			c.heard.Store(true)
@@ -378,6 +381,7 @@ func (c *Conn) need(n int) error {
 // await waits for bytes, and holds no buffer meanwhile if it can.
 func (c *Conn) await() error {
 	c.from, c.to = 0, 0
+	c.awaitRoom()
 	if c.plain {
 		c.dropBuffer()
 		if n, err, ok := c.socket.Read(c.take, c.drop); ok {
@@ -400,6 +404,19 @@ func (c *Conn) await() error {
 	}
 }
 
+// awaitRoom waits while a client does not read its answers: no window bounds those without a
+// body.
+func (c *Conn) awaitRoom() {
+	if c.client {
+		return // two sides that wait for each other would never read again
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.out) > unreadLimit && c.err == nil {
+		c.room.Wait()
+	}
+}
+
 // fail ends all streams. The connection closes when what waits was sent. The lock is held.
 func (c *Conn) fail(err error) {
 	if c.err != nil {
@@ -412,6 +429,9 @@ func (c *Conn) fail(err error) {
 	for _, s := range c.slots {
 		s.end(c.errorOf(s, err))
 	}
+	for _, s := range c.waiting {
+		s.queued = false
+	}
 	clear(c.streams)
 	c.slots, c.waiting = nil, nil
 	c.endWorkers(len(c.workers))
@@ -419,6 +439,7 @@ func (c *Conn) fail(err error) {
 		c.active = 0
 	}
 	c.finished = true
+	c.room.Signal()
 	_ = c.nc.SetWriteDeadline(time.Now().Add(lastWrites))
 	c.kick() // it closes the connection when everything was sent
 }

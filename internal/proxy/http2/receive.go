@@ -83,7 +83,10 @@ func (c *Conn) onData(f frame, payload []byte) error {
 	switch {
 	case s == nil || s.receivedEnd:
 		c.giveBack(f.length)
-		return c.onClosed(f, s)
+		if len(data) > 0 {
+			return c.onClosed(f, s, 0) // many frames may have been on the way
+		}
+		return c.onClosed(f, s, 1)
 	case !s.headed:
 		return connError{ProtocolError, "DATA before HEADERS"}
 	}
@@ -108,9 +111,6 @@ func (c *Conn) onData(f frame, payload []byte) error {
 		return streamError{f.stream, ProtocolError, "DATA where no body is allowed"}
 	}
 	switch {
-	case s.discards:
-		c.giveBack(f.length)
-		s.window += int64(f.length) // the other side may not be held up
 	case c.client:
 		// The connection's window is given back at once, so that a stream that is not read
 		// does not hold up the others. The windows of the streams bound what is held.
@@ -127,15 +127,16 @@ func (c *Conn) onData(f frame, payload []byte) error {
 	return nil
 }
 
-// onClosed answers DATA or HEADERS for a stream that does not receive any more.
-func (c *Conn) onClosed(f frame, s *Stream) error {
+// onClosed answers DATA or HEADERS for a stream that does not receive any more. Where they may
+// have been on the way when the stream ended, they cost.
+func (c *Conn) onClosed(f frame, s *Stream, cost int) error {
 	switch {
 	case s != nil: // half-closed
 		return streamError{f.stream, StreamClosed, "a frame after END_STREAM"}
 	case c.isIdle(f.stream):
 		return connError{ProtocolError, "a frame for a stream that was not opened"}
 	case c.wasReset(f.stream) || f.stream > c.lastServed || c.client:
-		return c.charge(0)
+		return c.charge(cost)
 	}
 	return connError{StreamClosed, "a frame for a stream that has ended"}
 }
@@ -219,7 +220,7 @@ func (c *Conn) onHeaderList(encoded []byte) error {
 	s := c.streams[id]
 	switch {
 	case s != nil && s.receivedEnd:
-		return c.onClosed(b.first, s)
+		return c.onClosed(b.first, s, 1)
 	case s != nil && c.client && !s.headed:
 		return c.onAnswer(s, end)
 	case s != nil:
@@ -227,15 +228,17 @@ func (c *Conn) onHeaderList(encoded []byte) error {
 	case !c.client && id%2 == 1 && id > c.opened:
 		return c.onRequest(id, end)
 	}
-	return c.onClosed(b.first, nil)
+	return c.onClosed(b.first, nil, 1)
 }
 
 // onRequest opens a stream for a request. The lock is held.
 func (c *Conn) onRequest(id uint32, end bool) error {
 	c.opened = id
 	switch {
-	case c.err != nil || c.goingAway && id > c.lastServed:
+	case c.err != nil:
 		return nil
+	case c.goingAway && id > c.lastServed:
+		return c.charge(1) // the client opens it elsewhere
 	case c.active >= c.cfg.MaxStreams:
 		return streamError{id, RefusedStream, "more streams than the settings allow"}
 	}

@@ -9,6 +9,10 @@ import (
 const (
 	// outLimit is how many bytes of bodies wait to be sent, while as many are written.
 	outLimit = 64 << 10
+	// crumb is a piece of a body so small that only an attacker's window makes it.
+	crumb = 256
+	// unreadLimit is how many bytes may wait to be sent before a server stops reading.
+	unreadLimit = 256 << 10
 	// writePiece is how much is written at a time: Check sees progress after each piece.
 	writePiece = 32 << 10
 	// keptOut is the largest buffer that is returned to the pool.
@@ -52,6 +56,7 @@ func (c *Conn) flush() {
 	for len(c.out) > 0 {
 		out, pool := c.out, c.outPool
 		c.out, c.outPool = nil, nil
+		c.room.Signal()
 		c.admit()
 		err := c.write(out)
 		putOut(pool, out)
@@ -147,8 +152,10 @@ func (c *Conn) sendData(s *Stream, p []byte, end bool) {
 	c.out = append(f.append(c.out), p...)
 	s.sendWindow -= int64(len(p))
 	c.sendWindow -= int64(len(p))
-	if len(p) > 0 {
-		c.earn(2) // the other side answers with WINDOW_UPDATE
+	// The other side answers with WINDOW_UPDATE, which costs. One that asks for a body in
+	// crumbs pays for them.
+	if len(p) >= crumb || len(p) > 0 && s.sendWindow > 0 && c.sendWindow > 0 {
+		c.earn(2)
 	}
 	if end {
 		s.endSending()
@@ -169,35 +176,54 @@ func (c *Conn) sendReset(stream uint32, code Code) {
 	c.kick()
 }
 
-// queue makes a stream wait for its turn to send. The lock is held.
+// queue makes a stream wait for its turn to send. One that could not use its turn is the
+// next. The lock is held.
 func (c *Conn) queue(s *Stream) {
-	if !s.queued {
-		s.queued, s.turn = true, false
+	switch {
+	case s.queued:
+		return
+	case s.turn:
+		s.turn = false
+		c.turns--
+		c.waiting = slices.Insert(c.waiting, 0, s)
+	default:
 		c.waiting = append(c.waiting, s)
 	}
+	s.queued = true
+	c.admit()
 }
 
-// leaveQueue removes a stream that waits for its turn. The lock is held.
+// leaveQueue removes a stream that waits for its turn, or has it. The lock is held.
 func (c *Conn) leaveQueue(s *Stream) {
 	if s.queued {
 		s.queued = false
 		i := slices.Index(c.waiting, s)
 		c.waiting = slices.Delete(c.waiting, i, i+1)
 	}
+	c.endTurn(s)
+}
+
+// endTurn lets the others send if the stream had its turn. The lock is held.
+func (c *Conn) endTurn(s *Stream) {
 	if s.turn {
 		s.turn = false
-		c.admit()
+		c.turns--
 	}
+	c.admit()
 }
 
 // admit gives the streams that have waited longest their turn, as many as there is room
-// for: each sends one frame and waits again, so that the streams share the connection
-// equally. The lock is held.
+// for. Each sends one frame and waits again, and the next turns begin when these have ended,
+// so that the streams share the connection equally. The lock is held.
 func (c *Conn) admit() {
+	if c.turns > 0 {
+		return
+	}
 	for room := min(c.sendWindow, int64(outLimit-len(c.out))); room > 0 && len(c.waiting) > 0; room -= maxFrame {
 		s := c.waiting[0]
 		c.waiting = slices.Delete(c.waiting, 0, 1)
 		s.queued, s.turn = false, true
+		c.turns++
 		s.wake()
 	}
 }

@@ -29,7 +29,6 @@ type Stream struct {
 	mayHaveBody bool
 	receivedEnd bool
 	sentEnd     bool
-	discards    bool // what still arrives is dropped
 	err         error
 	sendErr     error
 	interrupted error // of everything
@@ -277,8 +276,9 @@ func (s *Stream) consumed(n int) {
 	}
 	more := s.credit
 	if s.arrived-s.grown >= 2*s.target && s.target < int64(c.cfg.MaxWindow) {
-		more += s.target
-		s.target *= 2
+		grown := min(2*s.target, int64(c.cfg.MaxWindow))
+		more += grown - s.target
+		s.target = grown
 		s.grown = s.arrived
 	}
 	s.credit = 0
@@ -335,17 +335,17 @@ func (s *Stream) Write(p []byte, end bool) (n int, err error) {
 			c.leaveQueue(s) // the others need not wait for this stream
 			s.cond.Wait()
 			continue
-		case room <= 0, len(c.waiting) > 0 && !s.turn:
-			c.queue(s)
-			s.cond.Wait()
+		case room <= 0, !s.turn && len(c.waiting)+c.turns > 0:
+			if c.queue(s); !s.turn {
+				s.cond.Wait()
+			}
 			continue
 		}
-		s.turn = false
 		last := int(room) == len(p)
 		c.sendData(s, p[:room], end && last)
 		n += int(room)
+		c.endTurn(s)
 		if p = p[room:]; last {
-			c.admit()
 			return n, nil
 		}
 	}
@@ -385,21 +385,6 @@ func (s *Stream) InterruptRead(err error) {
 	s.wake()
 }
 
-// Discard drops what was not read of the body, and what still arrives.
-func (s *Stream) Discard() {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	s.discard()
-}
-
-func (s *Stream) discard() {
-	if !s.discards && !s.c.client {
-		s.c.giveBack(len(s.buf) - s.off)
-	}
-	s.discards = true
-	s.buf, s.off = s.buf[:0], 0
-}
-
 // Reset ends the stream with this code, unless both sides have sent everything.
 func (s *Stream) Reset(code Code) {
 	s.c.mu.Lock()
@@ -421,7 +406,9 @@ func (s *Stream) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.onEnd = nil
-	s.discard()
+	if !c.client {
+		c.giveBack(len(s.buf) - s.off)
+	}
 	switch {
 	case c.client && s.id == 0:
 		if s.granted && c.err == nil { // it was not opened

@@ -1,0 +1,435 @@
+package http2
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAServerThatDrainsServesWhatWasOnTheWay(t *testing.T) {
+	withServer(t, unread, func(p *peer) {
+		p.request(1, flagEndStream)
+		p.settle()
+		p.c.Shutdown()
+		frames := p.settle()
+		away, ok := find(frames, frameGoAway)
+		ping, pinged := find(frames, framePing)
+		if !ok || !pinged || away.code() != NoError || away.value() != maxStreamID {
+			p.t.Fatal(frames)
+		}
+		p.request(3, flagEndStream) // it was on the way
+		p.frame(framePing, flagAck, 0, ping.payload)
+		if away, ok = find(p.settle(), frameGoAway); !ok || away.code() != NoError || away.value() != 3 {
+			p.t.Fatal(away)
+		}
+		p.request(5, flagEndStream)
+		if frames := p.settle(); len(frames) > 0 || p.over() {
+			p.t.Error("a request after GOAWAY:", frames)
+		}
+		if n, _ := p.c.Load(); n != 2 {
+			p.t.Errorf("%d requests run", n)
+		}
+		p.release <- struct{}{}
+		if p.settle(); p.over() {
+			p.t.Error("the connection has ended before its streams")
+		}
+		p.release <- struct{}{}
+		if p.settle(); !p.over() || p.why() != ErrClosed {
+			p.t.Error(p.why())
+		}
+	})
+}
+
+func TestAServerWaitsForTheAnswerOfADrainOnlyForAWhile(t *testing.T) {
+	withServer(t, quick, func(p *peer) {
+		p.settle()
+		p.c.Shutdown()
+		p.settle()
+		p.c.Check(drainTimeout - 1)
+		if p.settle(); p.over() {
+			t.Error("too early")
+		}
+		p.c.Check(1)
+		p.settle()
+		if !p.over() || p.why() != ErrClosed {
+			t.Error(p.why())
+		}
+	})
+}
+
+func TestAClientKeepsTheStreamsThatGOAWAYNames(t *testing.T) {
+	withClient(t, func(p *peer) {
+		p.say(appendSettings(nil, setting{settingMaxStreams, 2}))
+		p.settle()
+		var all []*Stream
+		results := make(chan error, 1)
+		for i := range 3 {
+			s := p.c.NewStream()
+			defer s.Close()
+			all = append(all, s)
+			if i == 2 { // it waits for a slot
+				go func() { results <- s.Open(get("/"), true, false) }()
+			} else if err := s.Open(get("/"), true, false); err != nil {
+				p.t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		p.say(appendGoAway(nil, 1, NoError, "bye"))
+		p.settle()
+		if err := <-results; !errors.Is(err, ErrUnprocessed) {
+			t.Error("the stream that was not opened:", err)
+		}
+		if _, err := all[1].Answer(); !errors.Is(err, ErrUnprocessed) {
+			t.Error("the stream after the last one:", err)
+		}
+		if err := p.c.NewStream().Open(get("/"), true, false); !errors.Is(err, ErrUnprocessed) || p.c.Reserve() != nil {
+			t.Error("a new stream:", err)
+		}
+		p.headers(1, flagEndStream, ok200...)
+		if h, err := all[0].Answer(); err != nil || h.Status != 200 {
+			t.Error(err)
+		}
+		if p.settle(); !p.over() || p.why() != ErrClosed {
+			t.Error("the end:", p.why())
+		}
+	})
+}
+
+func TestAClientThatGoesAwayGetsItsAnswers(t *testing.T) {
+	withClient(t, func(p *peer) {
+		s := p.c.NewStream()
+		defer s.Close()
+		if err := s.Open(get("/"), true, false); err != nil {
+			p.t.Fatal(err)
+		}
+		p.c.Shutdown()
+		if a, ok := find(p.settle(), frameGoAway); !ok || a.code() != NoError || p.c.Err() != ErrClosed {
+			t.Error(a, p.c.Err())
+		}
+		p.headers(1, flagEndStream, ok200...)
+		if _, err := s.Answer(); err != nil {
+			t.Error(err)
+		}
+		if p.settle(); !p.over() || p.why() != ErrClosed {
+			t.Error("the end:", p.why())
+		}
+	})
+}
+
+func TestTheErrorOfALostConnectionSaysWhatMayBeRepeated(t *testing.T) {
+	withClient(t, func(p *peer) {
+		p.say(appendSettings(nil, setting{settingMaxStreams, 2}))
+		p.settle()
+		opened, reserved, waits := p.c.NewStream(), p.c.NewStream(), p.c.NewStream()
+		if err := opened.Open(get("/"), true, false); err != nil {
+			p.t.Fatal(err)
+		}
+		reserved = p.c.Reserve()
+		results := make(chan error, 1)
+		go func() { results <- waits.Open(get("/"), true, false) }()
+		synctest.Wait()
+		_ = p.nc.Close()
+		synctest.Wait()
+		if err := <-results; !errors.Is(err, ErrUnprocessed) {
+			t.Error("a stream that waits for a slot:", err)
+		}
+		if err := reserved.Open(get("/"), true, false); !errors.Is(err, ErrUnprocessed) {
+			t.Error("a reserved stream:", err)
+		}
+		if _, err := opened.Answer(); err == nil || errors.Is(err, ErrUnprocessed) || err == io.EOF {
+			t.Error("an open stream:", err)
+		}
+		for _, s := range []*Stream{opened, reserved, waits} {
+			s.Close()
+		}
+		if n, _ := p.c.Load(); n != 0 {
+			t.Errorf("%d streams are left", n)
+		}
+	})
+}
+
+func TestARefusedStreamMayBeRepeated(t *testing.T) {
+	withClient(t, func(p *peer) {
+		for code, repeated := range map[Code]bool{RefusedStream: true, Cancel: false, EnhanceYourCalm: false} {
+			s := p.c.NewStream()
+			if err := s.Open(get("/"), true, false); err != nil {
+				p.t.Fatal(err)
+			}
+			synctest.Wait()
+			p.say(appendReset(nil, s.id, code))
+			if _, err := s.Answer(); errors.Is(err, ErrUnprocessed) != repeated {
+				t.Errorf("%v: %v", code, err)
+			}
+			s.Close()
+		}
+	})
+}
+
+func TestAReservedStreamGivesItsPlaceBack(t *testing.T) {
+	withClient(t, func(p *peer) {
+		p.say(appendSettings(nil, setting{settingMaxStreams, 1}))
+		p.settle()
+		for range 3 {
+			s := p.c.Reserve()
+			if s == nil {
+				p.t.Fatal("the place is taken")
+			}
+			if p.c.Reserve() != nil {
+				t.Error("two streams have one place")
+			}
+			s.Close()
+		}
+		s, next := p.c.Reserve(), p.c.NewStream()
+		opened := make(chan error, 1)
+		go func() { opened <- next.Open(get("/"), true, false) }()
+		synctest.Wait()
+		if p.c.Reserve() != nil {
+			t.Error("a reservation before a stream that waits")
+		}
+		s.Close() // the next one gets the place
+		if err := <-opened; err != nil {
+			t.Error(err)
+		}
+		next.Close()
+		if n, _ := p.c.Load(); n != 0 {
+			t.Errorf("%d streams are left", n)
+		}
+	})
+}
+
+func TestStreamsOpenInTheOrderInWhichTheyWait(t *testing.T) {
+	withClient(t, func(p *peer) {
+		p.say(appendSettings(nil, setting{settingMaxStreams, 1}))
+		p.settle()
+		first := p.c.NewStream()
+		if err := first.Open(get("/first"), true, false); err != nil {
+			p.t.Fatal(err)
+		}
+		const waiting = 5
+		opened := make(chan int, waiting)
+		all := make([]*Stream, waiting)
+		errGone := errors.New("gone")
+		for i := range waiting {
+			all[i] = p.c.NewStream()
+			go func() {
+				if err := all[i].Open(get("/"), true, false); err == nil {
+					opened <- i
+				} else if i != 2 || err != errGone {
+					t.Error(i, err)
+				}
+			}()
+			synctest.Wait()
+		}
+		all[2].Interrupt(errGone)
+		synctest.Wait()
+		first.Close()
+		for _, want := range []int{0, 1, 3, 4} {
+			if got := <-opened; got != want {
+				t.Errorf("stream %d was opened, want %d", got, want)
+			}
+			synctest.Wait()
+			if len(opened) > 0 {
+				t.Error("more streams than the settings allow")
+			}
+			all[want].Close()
+		}
+		all[2].Close()
+		if n, _ := p.c.Load(); n != 0 {
+			t.Errorf("%d streams are left", n)
+		}
+	})
+}
+
+func TestMoreStreamsAreOpenedWhenTheSettingsAllowMore(t *testing.T) {
+	withClient(t, func(p *peer) {
+		p.say(appendSettings(nil, setting{settingMaxStreams, 0}))
+		p.settle()
+		opened := make(chan *Stream, 3)
+		for range 3 {
+			go func() {
+				s := p.c.NewStream()
+				if err := s.Open(get("/"), true, false); err != nil {
+					t.Error(err)
+				}
+				opened <- s
+			}()
+		}
+		if synctest.Wait(); len(opened) != 0 {
+			t.Error("streams were opened that the settings do not allow")
+		}
+		p.say(appendSettings(nil, setting{settingMaxStreams, 2}))
+		if synctest.Wait(); len(opened) != 2 {
+			t.Errorf("%d streams were opened", len(opened))
+		}
+		for range 3 {
+			(<-opened).Close()
+		}
+	})
+}
+
+func TestMoreStreamsThanTheSettingsAllowAreRefused(t *testing.T) {
+	cfg := small
+	cfg.MaxStreams = 3
+	bubble(t, handler(unread).server(cfg), true, func(p *peer) {
+		for i := range 3 {
+			p.request(uint32(2*i+1), flagEndStream)
+		}
+		p.settle()
+		p.request(7, flagEndStream)
+		p.resets("a fourth stream", 7, RefusedStream)
+		// A stream that was reset has its place until it was closed: else a client could have
+		// any number of requests run.
+		p.say(appendReset(nil, 1, Cancel))
+		p.request(9, flagEndStream)
+		p.resets("a stream beside one that still runs", 9, RefusedStream)
+		p.release <- struct{}{}
+		synctest.Wait()
+		p.request(11, flagEndStream)
+		if frames := p.settle(); len(frames) > 1 {
+			t.Error(frames)
+		}
+		close(p.release)
+	})
+}
+
+func TestAConnectionThatStallsIsEnded(t *testing.T) {
+	const progress = 10 * time.Second
+	cfg := small
+	cfg.Progress, cfg.HeadTimeout = progress, progress/2
+	const tick = time.Second
+	for _, row := range []struct {
+		name  string
+		act   func(p *peer, tick int)
+		limit time.Duration
+	}{
+		{"half the head of a frame", func(p *peer, tick int) {
+			if tick < 3 {
+				p.say([]byte{0})
+			}
+		}, progress},
+		{"half a frame", func(p *peer, tick int) {
+			if tick == 0 {
+				p.say([]byte{0, 0, 8, byte(framePing), 0, 0, 0, 0, 0, 1, 2})
+			}
+		}, progress},
+		{"half a header list", func(p *peer, tick int) {
+			if tick == 0 {
+				p.frame(frameHeaders, 0, 1, nil)
+			}
+		}, progress / 2},
+		{"a header list that goes on", func(p *peer, tick int) {
+			if tick == 0 {
+				p.frame(frameHeaders, 0, 1, []byte{0x82})
+			} else {
+				p.frame(frameContinuation, 0, 1, nil)
+			}
+		}, progress / 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, handler(drains).server(cfg), true, func(p *peer) {
+				waited := time.Duration(0)
+				for ; !p.over() && waited < 2*progress; waited += tick {
+					row.act(p, int(waited/tick))
+					synctest.Wait()
+					p.c.Check(tick)
+					p.settle()
+				}
+				if waited < row.limit || waited > row.limit+4*tick || p.why() != errStuck {
+					t.Errorf("after %v: %v", waited, p.why())
+				}
+			})
+		})
+	}
+}
+
+func TestAClientThatReadsNothingIsEndedAfterTheProgressTimeout(t *testing.T) {
+	cfg := small
+	cfg.Progress = 10 * time.Second
+	bubble(t, handler(quick).server(cfg), false, func(p *peer) {
+		p.request(1, flagEndStream)
+		synctest.Wait()
+		for range 10 {
+			p.c.Check(time.Second)
+		}
+		if synctest.Wait(); p.over() {
+			t.Error("too early")
+		}
+		p.c.Check(time.Second)
+		if synctest.Wait(); !p.over() || p.why() != errStalled {
+			t.Error(p.why())
+		}
+	})
+}
+
+func TestASilentServerIsPingedAndEnded(t *testing.T) {
+	withClient(t, func(p *peer) {
+		s := p.c.NewStream()
+		defer s.Close()
+		if err := s.Open(get("/"), true, false); err != nil {
+			p.t.Fatal(err)
+		}
+		p.settle()
+		for round := range 3 { // a server that answers may take its time
+			p.c.Check(0)
+			p.c.Check(pingAfter - 1)
+			if _, ok := find(p.settle(), framePing); ok {
+				p.t.Fatal("a PING too early, round", round)
+			}
+			p.c.Check(1)
+			ping, ok := find(p.settle(), framePing)
+			if !ok {
+				p.t.Fatal("no PING, round", round)
+			}
+			p.c.Check(pingTimeout)
+			p.frame(framePing, flagAck, 0, ping.payload)
+			p.settle()
+		}
+		p.c.Check(0)
+		p.c.Check(pingAfter)
+		p.c.Check(pingTimeout)
+		if p.settle(); p.over() {
+			t.Error("too early")
+		}
+		p.c.Check(1)
+		if p.settle(); !p.over() || p.why() != errSilent {
+			t.Error(p.why())
+		}
+		if _, err := s.Answer(); err != errSilent {
+			t.Error(err)
+		}
+	})
+}
+
+func TestABusyConnectionIsNotPinged(t *testing.T) {
+	withClient(t, func(p *peer) {
+		for range 100 {
+			p.say(appendSettings(nil))
+			p.settle()
+			p.c.Check(pingAfter)
+		}
+		if p.settle(); p.over() {
+			t.Error(p.why())
+		}
+	})
+}
+
+func TestTheIdleTimeOfAConnectionIsThatWithoutStreams(t *testing.T) {
+	withServer(t, unread, func(p *peer) {
+		p.settle()
+		if d := p.c.Idle(time.Second); d != time.Second {
+			t.Error(d)
+		}
+		p.request(1, flagEndStream)
+		p.settle()
+		if d := p.c.Idle(time.Second); d != 0 {
+			t.Error(d)
+		}
+		p.release <- struct{}{}
+		p.settle()
+		if d := p.c.Idle(time.Second); d != time.Second {
+			t.Error(d)
+		}
+	})
+}
