@@ -85,8 +85,8 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 		i, j, favoured := c.pair(b, b.random(d), d)
 		first, second := &c.drawn[i], &c.drawn[j]
 		// Ties go to the first of the pair; the order of the pair is random.
-		one := combine(first.state.parts(&v))
-		other := combine(second.state.parts(&v))
+		one := v.combine(first.state.parts(&v))
+		other := v.combine(second.state.parts(&v))
 		d.pair(first, second, &v, favoured)
 		if favoured {
 			one /= dominance
@@ -371,7 +371,10 @@ func (b *Balancer) random(d *Decision) uint64 {
 
 func (b *Balancer) view(now Instant) view {
 	median, queue := unpackPair(b.medians.Load())
-	return view{now: now, tick: now.tick(), median: median, queue: queue, slowStart: b.slowStart}
+	return view{
+		now: now, tick: now.tick(), median: median, queue: queue, slowStart: b.slowStart,
+		headroom: math.Float32frombits(b.headroom.Load()),
+	}
 }
 
 // Usable reports whether a strategy that chooses endpoints itself should send a request
