@@ -81,8 +81,10 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 	}
 	var best *drawn
 	lowest := float32(math.Inf(1))
+	var random uint64
 	for {
-		i, j, favoured := c.pair(b, b.random(d), d)
+		random = b.random(d)
+		i, j, favoured := c.pair(b, random, d)
 		first, second := &c.drawn[i], &c.drawn[j]
 		// Ties go to the first of the pair; the order of the pair is random.
 		one := v.combine(first.state.parts(&v))
@@ -114,7 +116,7 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 	if best == nil { // every score overflowed to +Inf or NaN
 		best = &c.drawn[0]
 	} else if c.dominant < 0 && d.real() {
-		b.winner.follow(winner, lowest)
+		b.winner.follow(winner, lowest, random)
 	}
 	p, ok := b.begin(best, now, d)
 	if !ok { // another request took the last place in the meantime
@@ -262,7 +264,7 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 		best, lowest = b.beyond(t, best, seen{lowest, &v, d})
 	}
 	if d.real() {
-		b.winner.follow(winner, lowest)
+		b.winner.follow(winner, lowest, b.random(d))
 	}
 	if d != nil && len(d.Pairs) == 0 {
 		d.only()
