@@ -212,6 +212,23 @@ func TestAnEndpointThatDidNotAnswerStaysSlowWhenItsRequestHasEnded(t *testing.T)
 	near(t, "after one request of many that ran out of time", latency(), float64(20*ms), 0.2)
 }
 
+// Otherwise a busy endpoint, of many samples, stays bad for as long as it averages.
+func TestAnswersSoonOutweighASilence(t *testing.T) {
+	r := one(t)
+	r.median(20 * ms)
+	for range 2 * maxWeight {
+		r.request("w0", 20*ms, Success)
+	}
+	r.request("w0", 2*time.Second, Failure.WithoutAnswer())
+	near(t, "after the silence", float64(r.stats("w0").Latency), float64(time.Second), 0.01)
+	for range 100 { // it answers at once, with no time to relax
+		r.request("w0", 20*ms, Success)
+	}
+	if got := r.stats("w0").Latency; got > 40*ms {
+		t.Errorf("after 2 s of answers in 20 ms the estimate is %v", got)
+	}
+}
+
 func TestAReportAgesTowardsItsAverage(t *testing.T) {
 	r := one(t)
 	r.median(time.Second)

@@ -342,8 +342,8 @@ func (s *state) unanswered(now tick, median float32) {
 	word := s.latency.Load()
 	estimate, at := unpack(word)
 	estimate = relaxed(estimate, median, now.since(at))
-	if silence > estimate {
-		s.latency.CompareAndSwap(word, pack(silence, now)) // one lost to contention is harmless
+	if silence > estimate && s.latency.CompareAndSwap(word, pack(silence, now)) { // one lost to contention is harmless
+		s.samples.Store(uint32(newEvidence(1, s.evidence().samples()))) // the next answers count more than a guess
 	}
 }
 
