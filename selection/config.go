@@ -18,8 +18,9 @@ type Config struct {
 	Redraws int
 
 	// Alpha is the largest weight of one new latency sample in the estimate.
-	// Range (0, 1], default 0.2. When samples come faster than about one per 0.7 s, the
-	// time constant of 3 s makes the weight smaller than Alpha.
+	// Range (0, 1], default 0.2. Samples that come faster than about one per second weigh
+	// less: the estimate is then their mean, with weights that decay over 6 s. The first
+	// good sample of an endpoint that was slow weighs a half.
 	Alpha float64
 
 	// InitialLatency replaces the median latency of the range until that is

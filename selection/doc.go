@@ -4,9 +4,11 @@
 //
 // Each request goes to the better of two endpoints drawn in proportion to their
 // weights, or to the best of four or six if the first pairs look bad. "Better" means a
-// lower product of expected latency, expected queue and a penalty for failures. An
-// endpoint that fails fast never looks fast, a new endpoint is neither flooded nor
-// starved, and statistics survive every change of the range. At low traffic only as
+// lower product of expected latency, expected queue and a penalty for failures. Queues
+// that are usual in the range count little beside the latency. An endpoint that is slow
+// gets single requests until one of its answers is good; time alone does not make it
+// attractive. An endpoint that fails fast never looks fast, a new endpoint is neither
+// flooded nor starved, and statistics survive every change of the range. At low traffic only as
 // many endpoints are used as get enough requests for a useful estimate, and traffic
 // leaves the nearest tier only if that has too few healthy endpoints.
 //
@@ -15,7 +17,7 @@
 //	            Update (membership, affinity)      Refresh (every 250 ms)
 //	                   |                                 |
 //	                   v                                 v
-//	  +----------- table (immutable) ----------+   medians M and R,
+//	  +----------- table (immutable) ----------+   median M, usual R,
 //	  | by tier: alias table -> endpoints that |   slow and half-open endpoints,
 //	  | may be drawn; others as a last resort  |   the effective range
 //	  +------|----------------|----------------+
@@ -62,7 +64,8 @@
 // Power of two choices: Mitzenmacher, "The Power of Two Choices in Randomized
 // Load Balancing" (2001). Latency times outstanding requests: Finagle's Peak
 // EWMA balancer. Server reports counted together with own sends: Prequal
-// (NSDI 2024) and C3 (NSDI 2015). Weighted draws: Vose, "A linear algorithm for
+// (NSDI 2024) and C3 (NSDI 2015). The headroom serves the purpose of Prequal's limit between
+// hot and cold: latency decides while queues are usual. Weighted draws: Vose, "A linear algorithm for
 // generating random numbers with a given distribution" (1991). Failure shares:
 // Wilson, "Probable inference, the law of succession, and statistical
 // inference" (1927). Pairs by unequal weights: Brewer, "A model of systematic

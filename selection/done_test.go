@@ -85,6 +85,7 @@ func TestLongStreamsAreNoSilence(t *testing.T) {
 	}
 	r.wait(time.Hour)
 	r.Refresh(r.now)
+	r.headroom.Store(0)
 	near(t, "three streams, an hour later", r.score("w0"), float64(20*ms)*4, 0.02)
 	waiting := r.pickFrom("w0")
 	near(t, "a request beside them", r.score("w0"), float64(20*ms)*5, 0.02)

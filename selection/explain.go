@@ -37,18 +37,20 @@ type DrawnPair struct {
 }
 
 // Candidate is one endpoint as a pick saw it. The lowest score wins. The score is
-// Latency · (Queue + 1) / Success² / Ramp, with the latency in nanoseconds.
+// Latency · (Queue + Headroom + 1) / Success² / Ramp, with the latency in nanoseconds.
 type Candidate struct {
 	ID     string
 	Tier   uint8
 	Weight float64
 	State  State
 	// Latency is the latency used by the score: the estimate, relaxed towards the median
-	// of the range if it is above the median; the median if there is no estimate; and at
-	// least half of the time for which requests have waited for any answer.
+	// of the range if it is bad and no request waits; the median if there is no estimate;
+	// and at least half of the time for which requests have waited for any answer.
 	Latency time.Duration
 	// Queue is the expected number of requests ahead of this one.
 	Queue float64
+	// Headroom is the room for usual queues, the same for all endpoints.
+	Headroom float64
 	// Full is true if the endpoint has no room for another request and so cannot win.
 	Full bool
 	// Success is the success average, 0.05 to 1.
@@ -203,8 +205,8 @@ func (d *drawn) candidate(v *view) Candidate {
 	return Candidate{
 		ID: d.entry.ID, Tier: d.entry.Tier, Weight: d.entry.Weight,
 		State:   phase(d.state.phase.Load()).exported(),
-		Latency: time.Duration(latency), Queue: float64(queue), Success: float64(success), Ramp: float64(ramp),
-		Score: float64(combine(latency, queue, success, ramp)), Full: d.room(v.tick) != HasRoom,
+		Latency: time.Duration(latency), Queue: float64(queue), Headroom: float64(v.headroom), Success: float64(success), Ramp: float64(ramp),
+		Score: float64(v.combine(latency, queue, success, ramp)), Full: d.room(v.tick) != HasRoom,
 	}
 }
 

@@ -105,7 +105,7 @@ func TestAnExplainedPickIsThePick(t *testing.T) {
 					if c.ID == "" {
 						continue
 					}
-					score := float64(c.Latency) * (c.Queue + 1) / (c.Success * c.Success * c.Ramp)
+					score := float64(c.Latency) * (c.Queue + c.Headroom + 1) / (c.Success * c.Success * c.Ramp)
 					if math.Abs(score-c.Score) > c.Score*1e-5+1 || math.Abs(c.Score-before[c.ID].Score) > c.Score*1e-6 {
 						rt.Fatalf("%s scores %v, its parts make %v, its statistics say %v", c.ID, c.Score, score, before[c.ID].Score)
 					}

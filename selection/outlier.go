@@ -172,6 +172,9 @@ const (
 	slowSamples = 20
 	slowZ       = 4
 	slowFor     = Instant(10 * time.Second)
+	// slowRecovers: an estimate that has fallen by a quarter shows that the endpoint
+	// recovers. The estimate is a mean over several seconds and falls as slowly.
+	slowRecovers = 0.75
 )
 
 // evictionPeriod is a time in which an endpoint's latency is too high. The zero value is none.
@@ -223,13 +226,13 @@ func (b *Balancer) evictSlowOf(t *table, tier tierCount, now Instant) (changed b
 		}
 		m, s := e.member, e.state
 		latency, at := unpack(s.latency.Load())
-		latency = median + (latency-median)*decay(float32(now.tick().since(at))*perLatencyTau)
+		latency = relaxed(latency, median, now.tick().since(at))
 		if e.Weight <= 0 || phase(s.phase.Load()) != active || latency <= limit {
 			m.slow = evictionPeriod{}
 			continue
 		}
 		ended := s.done.Load()
-		if m.slow.worst == 0 || latency < m.slow.worst/2 { // the period begins, or the endpoint recovers or is silent
+		if m.slow.worst == 0 || latency < slowRecovers*m.slow.worst { // the period begins, or the endpoint recovers or is silent
 			m.slow = evictionPeriod{since: now, ended: ended}
 		}
 		m.slow.worst = max(m.slow.worst, latency)
@@ -260,7 +263,7 @@ func (b *Balancer) tierMedian(t *table, tier uint8) (median float32, of string, 
 	latencies := b.scratch[:0]
 	for i := range t.entries {
 		e := &t.entries[i]
-		if e.Tier == tier && phase(e.state.phase.Load()) == active && e.state.samples.Load() >= enoughForMedian {
+		if e.Tier == tier && phase(e.state.phase.Load()) == active && e.state.evidence().samples() >= enoughForMedian {
 			latency, _ := unpack(e.state.latency.Load())
 			latencies = append(latencies, latency)
 		}

@@ -81,12 +81,14 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 	}
 	var best *drawn
 	lowest := float32(math.Inf(1))
+	var random uint64
 	for {
-		i, j, favoured := c.pair(b, b.random(d), d)
+		random = b.random(d)
+		i, j, favoured := c.pair(b, random, d)
 		first, second := &c.drawn[i], &c.drawn[j]
 		// Ties go to the first of the pair; the order of the pair is random.
-		one := combine(first.state.parts(&v))
-		other := combine(second.state.parts(&v))
+		one := v.combine(first.state.parts(&v))
+		other := v.combine(second.state.parts(&v))
 		d.pair(first, second, &v, favoured)
 		if favoured {
 			one /= dominance
@@ -114,7 +116,7 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 	if best == nil { // every score overflowed to +Inf or NaN
 		best = &c.drawn[0]
 	} else if c.dominant < 0 && d.real() {
-		b.winner.follow(winner, lowest)
+		b.winner.follow(winner, lowest, random)
 	}
 	p, ok := b.begin(best, now, d)
 	if !ok { // another request took the last place in the meantime
@@ -262,7 +264,7 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 		best, lowest = b.beyond(t, best, seen{lowest, &v, d})
 	}
 	if d.real() {
-		b.winner.follow(winner, lowest)
+		b.winner.follow(winner, lowest, b.random(d))
 	}
 	if d != nil && len(d.Pairs) == 0 {
 		d.only()
@@ -371,7 +373,10 @@ func (b *Balancer) random(d *Decision) uint64 {
 
 func (b *Balancer) view(now Instant) view {
 	median, queue := unpackPair(b.medians.Load())
-	return view{now: now, tick: now.tick(), median: median, queue: queue, slowStart: b.slowStart}
+	return view{
+		now: now, tick: now.tick(), median: median, queue: queue, slowStart: b.slowStart,
+		headroom: math.Float32frombits(b.headroom.Load()),
+	}
 }
 
 // Usable reports whether a strategy that chooses endpoints itself should send a request

@@ -250,13 +250,17 @@ func TestRedrawsShortenTheTail(t *testing.T) {
 	}
 }
 
-func TestTheRunningWinnerMovesByASixtyFourth(t *testing.T) {
+func TestTheRunningWinnerMovesByASixteenthAtOnePickInFour(t *testing.T) {
 	var w winner
-	w.follow(w.load(), 640)
-	w.follow(w.load(), 1280)
-	near(t, "W", float64(w.load()), 650, 0.0001)
-	w.follow(w.load(), 0)
-	near(t, "W", float64(w.load()), 650-650.0/64, 0.0001)
+	w.follow(w.load(), 640, 0b110) // the first counts in any case
+	w.follow(w.load(), 1280, 0b001)
+	near(t, "W", float64(w.load()), 680, 0.0001)
+	w.follow(w.load(), 0, 0b1000)
+	near(t, "W", float64(w.load()), 680-680.0/16, 0.0001)
+	for _, random := range []uint64{0b010, 0b100, 0b110} {
+		w.follow(w.load(), 10, random)
+	}
+	near(t, "W after three picks that do not count", float64(w.load()), 680-680.0/16, 0.0001)
 }
 
 func TestStatisticsSurviveAnUpdate(t *testing.T) {

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"testing"
@@ -23,7 +24,7 @@ func one(t *testing.T) *rig {
 // median makes the given latency and no report the range's median.
 func (r *rig) median(m time.Duration) { r.medians.Store(packPair(float32(m), 0)) }
 
-func TestScoreIsLatencyTimesQueuePlusOneOverSuccessSquared(t *testing.T) {
+func TestScoreIsLatencyTimesQueuePlusOneOverSuccessSquaredWithoutHeadroom(t *testing.T) {
 	r := one(t)
 	r.median(time.Second) // nothing above it, nothing relaxes
 	r.request("w0", 20*ms, Success.WithLoad(3))
@@ -36,6 +37,91 @@ func TestScoreIsLatencyTimesQueuePlusOneOverSuccessSquared(t *testing.T) {
 	near(t, "score at half success", r.score("w0"), float64(20*ms)*5*4, 0.01)
 	r.state("w0").success.Store(pack(0.001, r.now.tick()))
 	near(t, "score at no success is bounded", r.score("w0"), float64(20*ms)*5*400, 0.03)
+}
+
+func TestTheHeadroomIsTheUsualQueueAndAHalfButFourAtMost(t *testing.T) {
+	for _, c := range []struct {
+		load int
+		want float64
+	}{{0, 0}, {1, 1.5}, {2, 3}, {3, 4}, {1000, 4}} {
+		r := one(t)
+		r.median(time.Second)
+		for range 100 { // 25 s
+			r.request("w0", 20*ms, Success.WithLoad(c.load))
+			r.wait(230 * ms)
+			r.Refresh(r.now)
+		}
+		near(t, fmt.Sprintf("headroom at %d in flight", c.load), float64(r.view(r.now).headroom), c.want, 0.01)
+		near(t, "score", r.score("w0"), float64(20*ms)*(float64(c.load)+c.want+1), 0.01)
+	}
+}
+
+func TestABurstHardlyChangesTheHeadroom(t *testing.T) {
+	r := one(t)
+	r.requests(3, "w0", 20*ms, Success.WithLoad(2))
+	r.Refresh(r.now)
+	near(t, "at once", float64(r.view(r.now).headroom), 3.0/12, 0.01)
+	for range 100 {
+		r.Refresh(r.now)
+	}
+	near(t, "at last", float64(r.view(r.now).headroom), 3, 0.01)
+}
+
+func TestWithoutReportsTheOwnRequestsAreTheUsualQueue(t *testing.T) {
+	r := one(t)
+	for range 4 {
+		r.pickFrom("w0")
+	}
+	for range 100 {
+		r.Refresh(r.now)
+	}
+	near(t, "four at one of two", float64(r.view(r.now).headroom), 1.5*2, 0.01)
+}
+
+// A fast endpoint at its usual work is better than an idle one that is three times slower.
+func TestAnIdleSlowEndpointIsNoBetterThanABusyFastOne(t *testing.T) {
+	r := one(t)
+	for range 60 {
+		r.request("w0", 20*ms, Success.WithLoad(2))
+		r.request("w1", 60*ms, Success.WithLoad(0))
+		r.request("w0", 20*ms, Success.WithLoad(2))
+		r.state("w0").report.Store(packPair(2, 2))
+		r.median(20 * ms)
+		r.usual = 2
+		r.headroom.Store(math.Float32bits(headroomOf(2)))
+	}
+	if fast, slow := r.score("w0"), r.score("w1"); fast >= slow {
+		t.Errorf("the fast one with two in flight scores %v, the idle slow one %v", time.Duration(fast), time.Duration(slow))
+	}
+}
+
+func TestABadEstimateCountsInFullWhileARequestTriesTheEndpoint(t *testing.T) {
+	r := one(t)
+	r.median(20 * ms)
+	r.requests(5, "w0", 200*ms, Success)
+	r.wait(5 * time.Second)
+	near(t, "relaxed", r.score("w0"), float64(24*ms), 0.01)
+	p := r.pickFrom("w0")
+	near(t, "while it is tried", r.score("w0"), float64(200*ms)*2, 0.01)
+	r.Done(p, r.now, Cancelled)
+	near(t, "given up", r.score("w0"), float64(24*ms), 0.01)
+}
+
+func TestOnlyAGoodAnswerBringsASlowEndpointBack(t *testing.T) {
+	r := one(t)
+	r.median(20 * ms)
+	r.requests(5, "w0", 200*ms, Success)
+	for range 10 {
+		r.wait(6 * time.Second)
+		r.request("w0", 200*ms, Success) // still slow
+		near(t, "after another slow answer", r.score("w0"), float64(200*ms), 0.01)
+	}
+	r.wait(6 * time.Second)
+	r.request("w0", 40*ms, Success) // better, and not good
+	near(t, "after one that is not good", r.score("w0"), float64(168*ms), 0.01)
+	r.wait(6 * time.Second)
+	r.request("w0", 20*ms, Success)
+	near(t, "after a good one", r.score("w0"), float64(22*ms), 0.01)
 }
 
 func TestAnEndpointWithoutSamplesCountsAsTheMedian(t *testing.T) {
@@ -53,16 +139,16 @@ func TestTheMedianNeedsThreeSamplesOfAnEndpoint(t *testing.T) {
 	near(t, "after two samples", r.score("w1"), float64(10*ms), 0.001)
 }
 
-func TestOnlyBadEstimatesRelaxAndTowardsTheMedian(t *testing.T) {
+func TestOnlyBadEstimatesRelaxAndOnlyToWhatIsJustNotGood(t *testing.T) {
 	r := one(t)
 	r.median(20 * ms)
 	r.request("w0", 100*ms, Success)
 	r.request("w1", 5*ms, Success)
 	r.wait(3 * time.Second)
-	near(t, "slow endpoint after 3 s", r.score("w0"), float64(20*ms)+float64(80*ms)/math.E, 0.01)
+	near(t, "slow endpoint after 3 s", r.score("w0"), float64(24*ms)+float64(76*ms)*(1-3.0/5), 0.01)
 	near(t, "fast endpoint after 3 s", r.score("w1"), float64(5*ms), 0.001)
 	r.wait(10 * time.Minute)
-	near(t, "slow endpoint after 10 min", r.score("w0"), float64(20*ms), 0.001)
+	near(t, "slow endpoint after 10 min", r.score("w0"), float64(24*ms), 0.001)
 }
 
 func TestSilenceWithRequestsOutMakesAnEndpointSlow(t *testing.T) {
@@ -107,7 +193,7 @@ func TestAnEndpointThatDidNotAnswerStaysSlowWhenItsRequestHasEnded(t *testing.T)
 		r.request("w0", 2*time.Second, Failure.WithoutAnswer())
 		near(t, "when the request has ended", latency(), float64(time.Second), 0.01)
 		r.wait(3 * time.Second)
-		near(t, "3 s later", latency(), float64(20*ms)+float64(980*ms)/math.E, 0.01)
+		near(t, "3 s later", latency(), float64(24*ms)+float64(976*ms)*(1-3.0/5), 0.01)
 	}
 	r.request("w0", 10*ms, Failure.WithoutAnswer())
 	if got := latency(); got < float64(300*ms) {
@@ -124,6 +210,23 @@ func TestAnEndpointThatDidNotAnswerStaysSlowWhenItsRequestHasEnded(t *testing.T)
 	r.request("w0", 20*ms, Success) // others are answered meanwhile
 	r.Done(slow, r.now, Failure.WithoutAnswer())
 	near(t, "after one request of many that ran out of time", latency(), float64(20*ms), 0.2)
+}
+
+// Otherwise a busy endpoint, of many samples, stays bad for as long as it averages.
+func TestAnswersSoonOutweighASilence(t *testing.T) {
+	r := one(t)
+	r.median(20 * ms)
+	for range 2 * maxWeight {
+		r.request("w0", 20*ms, Success)
+	}
+	r.request("w0", 2*time.Second, Failure.WithoutAnswer())
+	near(t, "after the silence", float64(r.stats("w0").Latency), float64(time.Second), 0.01)
+	for range 100 { // it answers at once, with no time to relax
+		r.request("w0", 20*ms, Success)
+	}
+	if got := r.stats("w0").Latency; got > 40*ms {
+		t.Errorf("after 2 s of answers in 20 ms the estimate is %v", got)
+	}
 }
 
 func TestAReportAgesTowardsItsAverage(t *testing.T) {
@@ -145,7 +248,7 @@ func TestReportsFeedAnAverage(t *testing.T) {
 	r.request("w0", 10*ms, Success.WithLoad(4))
 	_, average := unpackPair(r.state("w0").report.Load())
 	near(t, "first average", float64(average), 4, 0.001)
-	r.state("w0").samples.Store(maxSamples)
+	r.state("w0").samples.Store(uint32(newEvidence(maxWeight, maxSamples)))
 	r.wait(time.Hour)
 	r.request("w0", 10*ms, Success.WithLoad(14))
 	last, average := unpackPair(r.state("w0").report.Load())
@@ -170,6 +273,7 @@ func TestAnEndpointThatNeverReportsCountsAsBusyAsTheMedianOne(t *testing.T) {
 	r := one(t)
 	r.requests(3, "w0", 10*ms, Success.WithLoad(4))
 	r.Refresh(r.now)
+	r.headroom.Store(0)
 	near(t, "idle", r.score("w1"), float64(10*ms)*5, 0.01)
 	for range 6 {
 		r.pickFrom("w1")
@@ -210,21 +314,28 @@ func TestTheSuccessAverageFallsByATwentiethAndRelaxesToOne(t *testing.T) {
 	}
 }
 
-func TestLatencySamplesWeighAlphaOrLessWhenFrequent(t *testing.T) {
+func TestTheEstimateIsTheMeanOfTheSamplesOfLate(t *testing.T) {
 	r := one(t)
 	r.request("w0", 100*ms, Success)
 	near(t, "first sample", float64(r.stats("w0").Latency), float64(100*ms), 0.001)
 	r.request("w0", 200*ms, Success)
 	near(t, "second sample weighs 1/2", float64(r.stats("w0").Latency), float64(150*ms), 0.001)
-	r.state("w0").samples.Store(maxSamples)
+	r.state("w0").samples.Store(uint32(newEvidence(maxWeight, maxSamples)))
 	r.state("w0").latency.Store(pack(float32(100*ms), r.now.tick()))
 	r.wait(time.Minute)
 	r.request("w0", 200*ms, Success)
 	near(t, "rare samples weigh alpha", float64(r.stats("w0").Latency), float64(120*ms), 0.001)
+	// A weight of nine, decayed for 600 ms, and the new sample's of one.
+	r.state("w0").samples.Store(uint32(newEvidence(9, maxSamples)))
 	r.state("w0").latency.Store(pack(float32(100*ms), r.now.tick()))
-	r.request("w0", 300*ms, Success) // 300 ms after the last
-	want := 100 + 200*(1-math.Exp(-0.1))
+	r.request("w0", 600*ms, Success)
+	want := 100 + 500/(9*math.Exp(-0.1)+1)
 	near(t, "frequent samples weigh less", float64(r.stats("w0").Latency), want*float64(ms), 0.005)
+	near(t, "weight", float64(r.state("w0").evidence().weight()), 9*math.Exp(-0.1)+1, 0.005)
+	r.state("w0").samples.Store(uint32(newEvidence(2, maxSamples)))
+	r.state("w0").latency.Store(pack(float32(100*ms), r.now.tick()))
+	r.request("w0", 200*ms, Success)
+	near(t, "no sample weighs more than alpha", float64(r.stats("w0").Latency), float64(120*ms), 0.001)
 }
 
 // An endpoint that was slow gets so few requests that each good answer must count.
@@ -234,8 +345,10 @@ func TestGoodNewsOfAStaleEndpointCountsFromWhereItHasRelaxedTo(t *testing.T) {
 	r.requests(5, "w0", 100*ms, Success)
 	r.wait(3*time.Second - 10*ms)
 	r.request("w0", 10*ms, Success)
-	relaxed := 20 + 80/math.E
-	near(t, "after a good answer", float64(r.stats("w0").Latency), float64(ms)*(10+(relaxed-10)/math.E), 0.01)
+	relaxed := 24 + 76*(1-3.0/5)
+	near(t, "after a good answer", float64(r.stats("w0").Latency), float64(ms)*(10+relaxed)/2, 0.01)
+	r.request("w0", 10*ms, Success)
+	near(t, "after a second one", float64(r.stats("w0").Latency), float64(ms)*(10+(10+relaxed)/2*4)/5, 0.01)
 
 	r.requests(5, "w1", 100*ms, Success)
 	r.wait(3*time.Second - 200*ms)
@@ -246,17 +359,27 @@ func TestGoodNewsOfAStaleEndpointCountsFromWhereItHasRelaxedTo(t *testing.T) {
 	near(t, "after a good one that comes soon, which weighs alpha too", float64(r.stats("w1").Latency), float64(100*ms), 0.01)
 }
 
-func TestSamplesWithinOneTickAreNotLostForever(t *testing.T) {
+func TestOneSamplePerTickCountsAmongMany(t *testing.T) {
 	r := one(t)
-	r.requests(10, "w0", 10*ms, Success)
-	for range 300_000 { // 3 s at 100,000 requests per second, three times as slow
+	for range maxSamples {
+		r.request("w0", 10*ms, Success)
+	}
+	before := r.stats("w0").Latency
+	for range 10 {
+		p := r.pickFrom("w0")
+		p.start = r.now - Instant(30*ms)
+		r.Done(p, r.now, Success)
+	}
+	if got := r.stats("w0").Latency; got != before {
+		t.Errorf("samples of one tick moved the estimate from %v to %v", before, got)
+	}
+	for range 3000 { // 30 ms at 100,000 requests per second, three times as slow
 		p := r.pickFrom("w0")
 		p.start = r.now - Instant(30*ms)
 		r.wait(10 * time.Microsecond)
 		r.Done(p, r.now, Success)
 	}
-	near(t, "estimate after one time constant", float64(r.stats("w0").Latency),
-		float64(10*ms)+float64(20*ms)*(1-1/math.E), 0.03)
+	near(t, "after 229 ticks", float64(r.stats("w0").Latency), float64(28*ms), 0.05)
 }
 
 func TestFailuresNeverTouchLatencyReportOrSends(t *testing.T) {
@@ -354,7 +477,8 @@ func TestTimeStampsOutliveTheirThirtyTwoBits(t *testing.T) {
 		r.wait(24 * time.Hour)
 		r.Refresh(r.now)
 		r.median(20 * ms)
-		near(t, "idle endpoint", r.score("w0"), float64(20*ms)*2, 0.001)
+		r.headroom.Store(0)
+		near(t, "idle endpoint", r.score("w0"), float64(24*ms)*2, 0.001)
 		if got := r.score("w1"); got < float64(5*time.Minute) {
 			t.Fatalf("a request out for days scores %v", time.Duration(got))
 		}

@@ -39,7 +39,7 @@ type state struct {
 	countsTick  atomic.Uint32
 	sendTick    atomic.Uint32 // last send
 	silenceTick atomic.Uint32 // last sign of life, or first send while none waited
-	samples     atomic.Uint32 // latency samples, saturating at maxSamples
+	samples     atomic.Uint32 // weight and number of latency samples; see evidence
 	consecutive atomic.Uint32 // failures since the last success
 	phase       atomic.Uint32
 	probing     atomic.Uint32 // 1 while the one request of a half-open endpoint is out
@@ -57,9 +57,28 @@ const (
 	shedReport // it never reported, but it shed a request; see shedWithoutReport
 )
 
-// maxSamples is the highest count of samples. Only counts below 5 matter for the average,
-// and below 3 for the median.
-const maxSamples = 16
+// evidence is what the latency estimate rests on: the weight of its samples at the time of
+// the last one, in units of 1/256, and in the low bits their number. The number stops at
+// maxSamples: numbers below 5 matter for the average, below 3 for the median.
+type evidence uint32
+
+const (
+	maxSamples = 15
+	weightUnit = 1 << 8
+	// maxWeight bounds the weight, so that a hundred samples replace an estimate however
+	// fast they come.
+	maxWeight = 100
+)
+
+func newEvidence(weight float32, samples uint32) evidence {
+	return evidence(min(weight, maxWeight)*weightUnit)<<4 | evidence(min(samples, maxSamples))
+}
+
+func (e evidence) samples() uint32 { return uint32(e & maxSamples) }
+
+func (e evidence) weight() float32 { return float32(e>>4) / weightUnit }
+
+func (s *state) evidence() evidence { return evidence(s.samples.Load()) }
 
 func pack(value float32, t tick) uint64 {
 	return uint64(math.Float32bits(value))<<32 | uint64(t)
@@ -83,28 +102,32 @@ func storeTick(field *atomic.Uint32, t tick) {
 	}
 }
 
-// view holds the time and the medians that one pick uses for scoring.
+// view holds the time and the figures of the range that one pick uses for scoring.
 type view struct {
 	now       Instant
 	tick      tick
 	median    float32 // M: median latency of the range, ns
-	queue     float32 // R: median average report
+	queue     float32 // median average report, 0 without reports
+	headroom  float32 // h: usual requests in flight; see headroomOf
 	slowStart float32 // length of the ramp, ns
 }
 
 // score is the cost of sending the next request to the endpoint; lower is better. The
 // formula is part of the package's contract (L', q and s' are explained in parts):
 //
-//	L' · (q + 1) / max(s', 0.05)²  ÷  max(0.1, age/ramp) while younger than the ramp
+//	L' · (q + h + 1) / max(s', 0.05)²  ÷  max(0.1, age/ramp) while younger than the ramp
 //
 // One request in flight of this balancer adds 1 to q, or less for endpoints of more than
-// the mean weight.
+// the mean weight. The headroom h is the same for all endpoints. It leaves room for the
+// queues that are usual: most endpoints serve several requests at a time, so a request more
+// or less says little about the latency, and without h an idle slow endpoint looks better
+// than a fast one at its usual work.
 func (s *state) score(v *view) float32 {
-	return combine(s.parts(v))
+	return v.combine(s.parts(v))
 }
 
-func combine(latency, queue, success, ramp float32) float32 {
-	score := latency * (queue + 1)
+func (v *view) combine(latency, queue, success, ramp float32) float32 {
+	score := latency * (queue + v.headroom + 1)
 	if factor := success * success * ramp; factor != 1 {
 		score /= factor
 	}
@@ -115,20 +138,20 @@ func combine(latency, queue, success, ramp float32) float32 {
 func (s *state) parts(v *view) (latency, queue, success, ramp float32) {
 	out := s.outstanding()
 
-	// L': estimates above the median relax towards it; while requests wait for an
-	// endpoint, L' is at least half of its silence. Requests whose answer has begun do
-	// not wait, however long the answer takes. (L' and q are computed inline because a
-	// function call would cost as much as the computation.)
+	// L': while no request waits, bad estimates relax, so that one request tries the
+	// endpoint. While requests wait, the estimate counts in full and L' is at least half of
+	// the silence. Requests whose answer has begun do not wait, however long the answer
+	// takes.
+	waiting := out > 0 && out > float32(s.streaming.Load())
 	latency = v.median
 	if word := s.latency.Load(); word != 0 {
 		var at tick
 		latency, at = unpack(word)
-		// No branch: half of the estimates are above the median, so the processor
-		// would predict it wrong half of the time.
-		above := max(latency-v.median, 0)
-		latency += above * (decay(float32(v.tick.since(at))*perLatencyTau) - 1)
+		if !waiting {
+			latency = relaxed(latency, v.median, v.tick.since(at))
+		}
 	}
-	if out > 0 && out > float32(s.streaming.Load()) {
+	if waiting {
 		silence := v.tick.since(tick(s.silenceTick.Load()))
 		latency = max(latency, slowness(silence))
 	}
@@ -161,6 +184,17 @@ func (s *state) parts(v *view) (latency, queue, success, ramp float32) {
 		ramp = max(0.1, 1-float32(left)/v.slowStart)
 	}
 	return latency, queue, success, ramp
+}
+
+// relaxed returns an estimate of the given age. A bad one relaxes within 5 s to what is just
+// not good, so that the endpoint is tried; time alone makes no slow endpoint attractive, see
+// succeeded. It relaxes along a straight line, because then an endpoint that was ten times
+// slower is tried hardly later than one that is three times slower.
+func relaxed(latency, median float32, age int32) float32 {
+	// No branch: about half of the estimates are bad when latencies vary, so the processor
+	// would predict it wrong half of the time.
+	bad := max(latency-median*goodEnough, 0)
+	return latency - bad*min(float32(age)*perBadAge, 1)
 }
 
 // slowness is the latency, in ns, that a silence of so many ticks stands for.
@@ -221,39 +255,47 @@ func (s *state) begin(now tick, limit int) bool {
 	return true
 }
 
-// succeeded adds the latency of a success to the estimate, an exponentially weighted
-// moving average: α = min(alpha, 1 − e^(−Δt/3 s)), at least 1/(n+1) for the first five
-// samples. A latency below an estimate older than staleAge may weigh more than alpha, and
-// it is averaged with the estimate relaxed towards the median, as in the score: a bad
-// estimate keeps requests away, so an endpoint that has recovered gives only few samples.
+// succeeded adds the latency of a success to the estimate, which is the mean of the samples
+// with weights that decay over 6 s. A sample weighs alpha at most, except the first five.
+// It weighs exactly alpha if there was none for staleAge: old samples say little.
+//
+// A good sample of an endpoint with an old bad estimate counts half, and the other half is
+// the estimate relaxed as in the score: a bad estimate keeps requests away, so an endpoint
+// that has recovered gives only few samples. A sample that is not good restores the
+// estimate, so an endpoint that stays slow gets one request in some seconds.
 func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32) {
 	x := float32(max(latency, 1))
-	samples := s.samples.Load()
 	for range 4 { // losing a sample to contention is harmless
+		known := s.evidence()
+		samples := known.samples()
 		word := s.latency.Load()
-		next := x
+		next, weight := x, float32(0)
 		if word != 0 {
 			old, at := unpack(word)
 			age := now.since(at)
-			limit := alpha
-			if x < old && age > staleAge {
-				limit = 1
-				if old > median {
-					old = max(x, median+(old-median)*decay(float32(age)*perLatencyTau))
+			if age == 0 && samples == maxSamples {
+				break // one sample per tick is enough, and one more costs a write
+			}
+			weight = known.weight() * decay(float32(age)*perLatencyTau)
+			a := min(alpha, 1/(weight+1))
+			if age > staleAge {
+				a = alpha
+				weight = min(weight, 1/alpha-1)
+				if good := median * goodEnough; x < good && old > good {
+					a, weight, old = 0.5, 1, relaxed(old, median, age)
 				}
 			}
-			a := s.sampleWeight(samples, age, limit)
-			if a == 0 {
-				break
+			if samples < 5 {
+				a = max(a, 1/float32(samples+1))
 			}
 			next = old + a*(x-old)
 		}
 		if s.latency.CompareAndSwap(word, pack(next, now)) {
+			if e := newEvidence(weight+1, samples+1); e != known {
+				s.samples.Store(uint32(e))
+			}
 			break
 		}
-	}
-	if samples < maxSamples {
-		s.samples.Add(1)
 	}
 	if s.consecutive.Load() != 0 {
 		s.consecutive.Store(0)
@@ -270,8 +312,9 @@ func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32
 	}
 }
 
-func (s *state) sampleWeight(samples uint32, elapsed int32, alpha float32) float32 {
-	a := min(alpha, 1-decay(float32(elapsed)*perLatencyTau))
+// reportWeight is the weight of a report in the average of reports.
+func reportWeight(samples uint32, elapsed int32, alpha float32) float32 {
+	a := min(alpha, 1-decay(float32(elapsed)*perReportsTau))
 	if samples < 5 {
 		a = max(a, 1/float32(samples+1))
 	}
@@ -298,9 +341,9 @@ func (s *state) unanswered(now tick, median float32) {
 	silence := slowness(now.since(tick(s.silenceTick.Load())))
 	word := s.latency.Load()
 	estimate, at := unpack(word)
-	estimate += max(estimate-median, 0) * (decay(float32(now.since(at))*perLatencyTau) - 1)
-	if silence > estimate {
-		s.latency.CompareAndSwap(word, pack(silence, now)) // one lost to contention is harmless
+	estimate = relaxed(estimate, median, now.since(at))
+	if silence > estimate && s.latency.CompareAndSwap(word, pack(silence, now)) { // one lost to contention is harmless
+		s.samples.Store(uint32(newEvidence(1, s.evidence().samples()))) // the next answers count more than a guess
 	}
 }
 
@@ -330,7 +373,7 @@ func (s *state) takeReport(load float32, now tick, alpha float32) {
 	if s.reported.Load() == ownReport {
 		_, average = unpackPair(s.report.Load())
 		age := now.since(tick(s.reportTick.Load()))
-		average += s.sampleWeight(s.samples.Load(), age, alpha) * (load - average)
+		average += reportWeight(s.evidence().samples(), age, alpha) * (load - average)
 	}
 	s.report.Store(packPair(load, average))
 	storeTick(&s.reportTick, now)
@@ -425,15 +468,21 @@ func decay(steps float32) float32 {
 
 // Time constants of the score, as factors from ticks to steps of decay.
 const (
-	perLatencyTau = decayStepsPerUnit / (3 * ticksPerSecond)   // weight of a latency sample; bad estimates
+	perLatencyTau = decayStepsPerUnit / (6 * ticksPerSecond)   // weight of latency samples
+	perReportsTau = decayStepsPerUnit / (3 * ticksPerSecond)   // weight of reports in their average
+	perBadAge     = 1 / (5 * ticksPerSecond)                   // bad estimates, on a straight line
 	perRelaxTau   = decayStepsPerUnit / (10 * ticksPerSecond)  // sends, success, failure counts
 	perReportTau  = decayStepsPerUnit / (0.1 * ticksPerSecond) // a reported load, towards its average
 )
 
 const (
+	// goodEnough times the median latency is the limit between good and bad: bad estimates
+	// relax to it, and only a sample below it brings a slow endpoint back. An idle endpoint
+	// at this limit scores better than one of median latency at its usual work.
+	goodEnough = 1.2
 	// reportExpiry, 10 s: an answer without a report discards a report older than this.
 	reportExpiry = int32(10_000_000_000 >> tickShift)
-	// staleAge, 1 s: an estimate older than this follows a better sample faster.
+	// staleAge, 1 s: an estimate older than this follows a sample faster.
 	staleAge = int32(1_000_000_000 >> tickShift)
 	// minHold, 100 ms: the count of sends starts to decay after this long without one.
 	minHold = int32(100_000_000 >> tickShift)

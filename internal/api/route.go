@@ -64,10 +64,11 @@ type Candidate struct {
 	Note string `json:"note,omitempty"`
 }
 
-// ScoreParts are the factors of score = latency · (queue + 1) / success² / ramp.
+// ScoreParts are the factors of score = latency · (queue + headroom + 1) / success² / ramp.
 type ScoreParts struct {
 	LatencyMs float64 `json:"latency_ms"`
 	Queue     float64 `json:"queue"`
+	Headroom  float64 `json:"headroom"`
 	Success   float64 `json:"success"`
 	Ramp      float64 `json:"ramp"`
 }

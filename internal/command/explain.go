@@ -210,7 +210,7 @@ func candidatesTable(out io.Writer, d *api.Decision, style tableStyle) error {
 	columns = append(columns, ">SCORE")
 	parts := d.Candidates[0].Parts != nil
 	if parts {
-		columns = append(columns, ">LATENCY", ">QUEUE", ">SUCCESS", ">RAMP")
+		columns = append(columns, ">LATENCY", ">QUEUE", ">HEADROOM", ">SUCCESS", ">RAMP")
 	}
 	t := newTable(style.colour, append(columns, "NOTE")...)
 	for _, c := range d.Candidates {
@@ -224,9 +224,9 @@ func candidatesTable(out io.Writer, d *api.Decision, style tableStyle) error {
 		}
 		row = append(row, figure(c.Score))
 		if p := c.Parts; p != nil {
-			row = append(row, figure(p.LatencyMs)+" ms", figure(p.Queue), figure(p.Success), figure(p.Ramp))
+			row = append(row, figure(p.LatencyMs)+" ms", figure(p.Queue), figure(p.Headroom), figure(p.Success), figure(p.Ramp))
 		} else if parts {
-			row = append(row, "", "", "", "")
+			row = append(row, "", "", "", "", "")
 		}
 		t.add(append(row, c.Note)...)
 	}

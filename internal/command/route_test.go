@@ -62,8 +62,8 @@ score     expected cost
 		"by score": {api.Route{Service: "echo", Relay: "r1", Role: "affine", Decision: &api.Decision{
 			Strategy: "p2c", Origin: api.FromDefault, Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
 			Candidates: []api.Candidate{
-				{Node: "w1", Address: "10.0.0.1:80", Score: 2, Parts: &api.ScoreParts{LatencyMs: 1.5, Queue: 0.25, Success: 1, Ramp: 1}, Note: "pair 1"},
-				{Node: "w2", Address: "10.0.0.2:80", Score: 40, Parts: &api.ScoreParts{LatencyMs: 20, Queue: 1, Success: 0.98, Ramp: 0.5}, Note: "pair 1"},
+				{Node: "w1", Address: "10.0.0.1:80", Score: 2, Parts: &api.ScoreParts{LatencyMs: 1.5, Queue: 0.25, Headroom: 1.5, Success: 1, Ramp: 1}, Note: "pair 1"},
+				{Node: "w2", Address: "10.0.0.2:80", Score: 40, Parts: &api.ScoreParts{LatencyMs: 20, Queue: 1, Headroom: 1.5, Success: 0.98, Ramp: 0.5}, Note: "pair 1"},
 			},
 		}}, `service   echo
 relay     r1, affine
@@ -72,9 +72,9 @@ winner    w1
 reason    it scores lower
 score     expected cost
 
-WON  CANDIDATE  SCORE  LATENCY  QUEUE  SUCCESS  RAMP  NOTE
-yes  w1             2   1.5 ms   0.25        1     1  pair 1
--    w2            40    20 ms      1     0.98   0.5  pair 1
+WON  CANDIDATE  SCORE  LATENCY  QUEUE  HEADROOM  SUCCESS  RAMP  NOTE
+yes  w1             2   1.5 ms   0.25       1.5        1     1  pair 1
+-    w2            40    20 ms      1       1.5     0.98   0.5  pair 1
 `, ""},
 		"none": {api.Route{Service: "echo", Relay: "r1", Role: "affine", Decision: &api.Decision{
 			Strategy: "manual;preferred=w9", Origin: api.FromServiceSetting, Reason: "w9 is not there", Measure: "place",

@@ -139,7 +139,7 @@ func candidatesText(candidates []api.Candidate) string {
 		}
 		fmt.Fprintf(&b, "%s %.4g", c.Node, c.Score)
 		if p := c.Parts; p != nil {
-			fmt.Fprintf(&b, " (%.4g ms, queue %.3g, success %.3g, ramp %.3g)", p.LatencyMs, p.Queue, p.Success, p.Ramp)
+			fmt.Fprintf(&b, " (%.4g ms, queue %.3g, headroom %.3g, success %.3g, ramp %.3g)", p.LatencyMs, p.Queue, p.Headroom, p.Success, p.Ramp)
 		}
 		if c.Note != "" {
 			b.WriteString(" " + c.Note)

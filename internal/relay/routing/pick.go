@@ -259,7 +259,7 @@ func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) a
 	targets := s.Route().Range
 	of := api.Decision{
 		Strategy: c.Spec.String(), Origin: c.Origin, Reason: d.Reason, Range: d.Range, Candidates: []api.Candidate{},
-		Measure: "expected cost in ms: latency · (queue + 1) / success² / ramp; the lowest wins",
+		Measure: "expected cost in ms: latency · (queue + headroom + 1) / success² / ramp; the lowest wins",
 	}
 	add := func(each selection.Candidate, note string) {
 		if each.Full {
@@ -272,7 +272,7 @@ func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) a
 		}
 		of.Candidates = append(of.Candidates, api.Candidate{
 			Node: node, ID: each.ID, Address: address, Score: each.Score / float64(time.Millisecond), Note: note,
-			Parts: &api.ScoreParts{LatencyMs: float64(each.Latency) / float64(time.Millisecond), Queue: each.Queue, Success: each.Success, Ramp: each.Ramp},
+			Parts: &api.ScoreParts{LatencyMs: float64(each.Latency) / float64(time.Millisecond), Queue: each.Queue, Headroom: each.Headroom, Success: each.Success, Ramp: each.Ramp},
 		})
 	}
 	for i, pair := range d.Pairs {

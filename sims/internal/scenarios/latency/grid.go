@@ -3,7 +3,6 @@ package latency
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -145,19 +144,27 @@ func (g grid) run(r *scenario.Run) ([]row, error) {
 // judge checks the rows of one policy against the promises.
 func judge(r *scenario.Run, rows []row, judged string) {
 	compared := func(row *row) bool { return row.compared && row.policy == judged }
-	mean := geometricMean(rows, compared, func(row *row) float64 { return row.p99Ratio })
 	cells := 0
-	peak := map[string]float64{}
+	peak := map[string]*row{}
 	for i := range rows {
 		if compared(&rows[i]) {
 			cells++
 		}
 		if rows[i].policy == policy.PeakEWMA.Name {
-			peak[rows[i].cell.String()] = rows[i].p99
+			peak[rows[i].cell.String()] = &rows[i]
 		}
 	}
-	if !math.IsNaN(mean) {
-		r.Check(nearBest, mean, fmt.Sprintf("%d cells", cells))
+	for _, mean := range []struct {
+		promise string
+		of      func(*row) float64
+	}{
+		{typical, func(row *row) float64 { return row.p50Ratio }},
+		{nearBest, func(row *row) float64 { return row.p99Ratio }},
+		{tail, func(row *row) float64 { return row.p999Ratio }},
+	} {
+		if cells > 0 {
+			r.Check(mean.promise, geometricMean(rows, compared, mean.of), fmt.Sprintf("%d cells", cells))
+		}
 	}
 	for i := range rows {
 		row := &rows[i]
@@ -166,7 +173,8 @@ func judge(r *scenario.Run, rows []row, judged string) {
 		}
 		where := row.cell.String()
 		if other, ok := peak[where]; ok && row.compared && judged != policy.PeakEWMA.Name {
-			r.Check(notWorse, row.p99/other, where)
+			r.Check(notWorse, row.p99/other.p99, where)
+			r.Check(tailToo, row.p999/other.p999, where)
 		}
 		switch row.scenario.Name {
 		case queueing.FailFast.Name:
@@ -179,7 +187,7 @@ func judge(r *scenario.Run, rows []row, judged string) {
 			r.Check(overloaded, row.excessErrors, where)
 		}
 	}
-	for _, name := range []string{nearBest, notWorse, failFast, background, recovered, overloaded, narrows} {
+	for _, name := range []string{typical, nearBest, tail, notWorse, tailToo, failFast, background, recovered, overloaded, narrows} {
 		r.Skip(name, "its cells are not part of this run")
 	}
 }

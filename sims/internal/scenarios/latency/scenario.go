@@ -11,8 +11,11 @@ import (
 
 // The promises, by name.
 const (
+	typical    = "geometric mean of p50 ÷ omniscient"
 	nearBest   = "geometric mean of p99 ÷ omniscient"
+	tail       = "geometric mean of p99.9 ÷ omniscient"
 	notWorse   = "p99 ÷ peak-ewma, the worst cell"
+	tailToo    = "p99.9 ÷ peak-ewma, the worst cell"
 	failFast   = "share of a worker that fails fast ÷ fair"
 	background = "evictions while 1 % of all requests fail"
 	recovered  = "share of a worker in the 10 s after it recovers ÷ fair"
@@ -61,8 +64,11 @@ func New() scenario.Scenario {
 			{Name: "max-eviction", Help: "the longest eviction of ours", Default: normal.MaxEviction, Min: time.Second, Max: time.Hour},
 		},
 		Promises: []scenario.Promise{
-			{Name: nearBest, Relation: scenario.AtMost, Bound: 1.15, Why: "over the cells that are compared; greedy omniscience is a reference, not a bound"},
+			{Name: typical, Relation: scenario.AtMost, Bound: 1.1, Why: "over the cells that are compared; greedy omniscience is a reference, not a bound"},
+			{Name: nearBest, Relation: scenario.AtMost, Bound: 1.1, Why: "over the cells that are compared"},
+			{Name: tail, Relation: scenario.AtMost, Bound: 1.2, Why: "over the cells that are compared; Prequal, with three probes for each request, has 1.23"},
 			{Name: notWorse, Relation: scenario.AtMost, Bound: 1.01, Why: "no loss in any cell against Finagle's policy; a percent is the noise of a cell"},
+			{Name: tailToo, Relation: scenario.AtMost, Bound: 1.01, Why: "nor in the tail"},
 			{Name: failFast, Relation: scenario.AtMost, Bound: 0.1, Why: "a worker that fails fast must not look fast"},
 			{Name: background, Relation: scenario.AtMost, Bound: 0, Why: "a failure everywhere is not the fault of one worker"},
 			{Name: recovered, Relation: scenario.AtLeast, Bound: 0.7, Why: "a bad estimate must not lock a worker out"},

@@ -34,8 +34,11 @@ func TestEachPromiseCanFail(t *testing.T) {
 		return scenariotest.Break{Set: append([]string{"loads=0.9", "policies=peak-ewma", "seeds=1", "low-rate=false"}, set...)}
 	}
 	scenariotest.EachCanFail(t, New(), map[string]scenariotest.Break{
+		typical:    one("judged=least-request", "scenarios=hetero", "loads=0.5"),
 		nearBest:   one("redraws=0", "scenarios=equal,hetero,bimodal"),
+		tail:       one("redraws=0", "scenarios=equal,hetero,bimodal"),
 		notWorse:   one("judged=least-request", "scenarios=hetero"),
+		tailToo:    one("judged=least-request", "scenarios=hetero"),
 		failFast:   one("judged=ewma", "scenarios=failfast"),
 		background: one("error-rate-threshold=1e-6", "scenarios=background", "loads=0.7"),
 		recovered:  one("judged=ewma", "scenarios=recovery"),
@@ -51,7 +54,7 @@ func TestItRepeats(t *testing.T) {
 func TestCellsThatAreNotRunAreNotJudged(t *testing.T) {
 	r := scenariotest.Run(t, New(), "loads=0.1", "seeds=1", "scenarios=equal", "policies=round-robin", "low-rate=false")
 	for _, v := range r.Verdicts {
-		if (v.Skipped == "") != (v.Name == nearBest) {
+		if ran := v.Name == typical || v.Name == nearBest || v.Name == tail; (v.Skipped == "") != ran {
 			t.Errorf("%v", v)
 		}
 	}
@@ -68,18 +71,21 @@ func TestTheWorstCellIsJudged(t *testing.T) {
 		spoil         func(*row)
 	}{
 		{notWorse, "hetero", 1.5, func(r *row) { r.p99 = 150 }},
+		{tailToo, "hetero", 1.5, func(r *row) { r.p999 = 300 }},
 		{failFast, "failfast", 0.2, func(r *row) { r.victimMax = 0.2 }},
 		{background, "background", 1, func(r *row) { r.evictions = 1 }},
 		{recovered, "recovery", 0.6, func(r *row) { r.victimMean = 0.6 }},
 		{overloaded, "overload", 0.02, func(r *row) { r.excessErrors = 0.02 }},
+		{typical, "", 1.16, func(r *row) { r.p50Ratio = 1.16 }},
 		{nearBest, "", 1.16, func(r *row) { r.p99Ratio = 1.16 }},
+		{tail, "", 1.21, func(r *row) { r.p999Ratio = 1.21 }},
 	} {
 		s := New()
 		s.Run = func(r *scenario.Run) error {
 			g, rows := gridOf(r), []row(nil)
 			for i := range g.cells {
 				for _, name := range []string{policy.PeakEWMA.Name, ours} {
-					next := row{cell: &g.cells[i], policy: name, p99: 100, p99Ratio: 1.1, victimMean: 0.8, victimMax: 0.09}
+					next := row{cell: &g.cells[i], policy: name, p99: 100, p999: 200, p50Ratio: 1, p99Ratio: 1, p999Ratio: 1, victimMean: 0.8, victimMax: 0.09}
 					if worst := next.load >= 0.9 && next.place == "5x20" && next.scenario.Name == c.kind; name == ours && (worst || c.kind == "") {
 						c.spoil(&next)
 					}

@@ -14,6 +14,8 @@ func writeTables(r *scenario.Run, rows []row, judged string) {
 	t := pivot(r, rows, scenario.Table{Name: "p99", Title: "p99 of the answered requests ÷ the omniscient policy's"}, 2,
 		func(row *row) bool { return row.compared }, func(row *row) float64 { return row.p99Ratio })
 	note(t, rows, judged)
+	pivot(r, rows, scenario.Table{Name: "p999", Title: "p99.9 of the answered requests ÷ the omniscient policy's"}, 2,
+		func(row *row) bool { return row.compared }, func(row *row) float64 { return row.p999Ratio })
 	pivot(r, rows, scenario.Table{
 		Name: "traffic", Title: "traffic of the worker that the scenario is about ÷ fair",
 		Note: "In failfast, degrade and join it should be low, and less than one in recovery only for a moment; join counts the time in which the worker is cold.",
