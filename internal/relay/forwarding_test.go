@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -209,5 +210,40 @@ func TestAGateShowsItsPrimariesTakingTurnsAndAKeyStaysWithOne(t *testing.T) {
 	}
 	if !slices.Equal(grown, []uint64{6}) || now.Forwarding.Bindings != 1 {
 		t.Errorf("six requests with one key went to relays %v, %d bindings", grown, now.Forwarding.Bindings)
+	}
+}
+
+// The first relay translates the failure of the second one, which has the worker.
+func TestACallThatFailsAtAnotherRelayGetsAStatusOfGRPC(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	gate := f.relay(func(s *Settings) { s.Role = membership.RoleGate })
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }))
+	t.Cleanup(broken.Close)
+	f.worker("w1", service("echo", broken))
+	r.settled(t, "echo", 1)
+	gate.settled(t, "echo", 1)
+	gate.await(t, "its way to the relay", func() bool { d := gate.forwarding(t); return d.Forwarding != nil && len(d.Forwarding.Primaries) == 1 })
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	for _, first := range []*runningRelay{r, gate} {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+first.IngressAddr()+"/svc/Method", strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(wire.ServiceHeader, "echo")
+		req.Header.Set("Content-Type", "application/grpc")
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != 200 || resp.Header.Get("Grpc-Status") != "14" || resp.Header.Get("Grpc-Message") == "" || len(body) > 0 || resp.Header.Get(wire.FailedHeader) != "" {
+			t.Errorf("%s: %d %v %s", first.id, resp.StatusCode, resp.Header, body)
+		}
 	}
 }

@@ -33,7 +33,8 @@ const (
 	// FailedHeader is set on a sidecar's own answer to a request that its service did not
 	// answer. FailedUnsent: no byte of the request was sent to the service. FailedFull: no
 	// byte was sent because the service has as many requests in flight as slots. Any other
-	// value: the service may have acted on the request.
+	// value: the service may have acted on the request. A relay sets it to the Code of its own
+	// answer to another relay.
 	FailedHeader = "Ringway-Failed"
 	FailedUnsent = "unsent"
 	FailedFull   = "full"

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -58,6 +59,76 @@ func (f *failure) overCapacity() {
 // lets a burst pass, and is enough to compare records.
 const retryAfter = time.Second
 
+// writeFailure sends the answer in the form that its sender understands: a call of gRPC gets
+// a status of gRPC, because gRPC gives up what an HTTP status says. Between relays it is the
+// first relay that has the client.
+func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure) {
+	exposed := h.exposes(r)
+	switch {
+	case h.cfg.Hop:
+		w.Header()[wire.FailedHeader] = []string{string(f.Code)}
+	case isCall(r):
+		f.writeCall(w, exposed)
+		return
+	}
+	f.write(w, exposed)
+}
+
+// isCall reports whether r is a call of gRPC.
+func isCall(r *http.Request) bool {
+	const kind = "application/grpc"
+	if r.ProtoMajor != 2 {
+		return false
+	}
+	types := r.Header["Content-Type"]
+	return len(types) == 1 && strings.HasPrefix(types[0], kind) && (len(types[0]) == len(kind) || types[0][len(kind)] == '+' || types[0][len(kind)] == ';')
+}
+
+// callStatus has the status of gRPC for each code: what the client may repeat is
+// UNAVAILABLE (14), the limits are RESOURCE_EXHAUSTED (8), a lack of time is
+// DEADLINE_EXCEEDED (4). The others are as gRPC translates the HTTP status: INTERNAL (13)
+// and UNIMPLEMENTED (12).
+var callStatus = map[wire.Code]string{
+	wire.CodeBadRequest: "13", wire.CodeUnknownService: "12",
+	wire.CodeUpstreamFailed: "14", wire.CodeNoEndpoint: "14", wire.CodeNotReady: "14", wire.CodeExhausted: "14", wire.CodeCircuitOpen: "14",
+	wire.CodeOverloaded: "8", wire.CodeClientLimit: "8",
+	wire.CodeTimeout: "4",
+}
+
+// writeCall sends the answer to a call: a head alone, which gRPC calls Trailers-Only.
+func (f failure) writeCall(w http.ResponseWriter, exposed bool) {
+	text := f.Text
+	if exposed {
+		text = f.details()
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/grpc")
+	h.Set("Grpc-Status", cmp.Or(callStatus[f.Code], "14")) // a later release may have more codes
+	h.Set("Grpc-Message", callMessage(text))
+	if f.retryAfter > 0 {
+		h.Set("Retry-After", f.retryAfterSeconds())
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+// callMessage encodes a text for Grpc-Message.
+func callMessage(text string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		if c := text[i]; c >= ' ' && c <= '~' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// retryAfterSeconds returns the value of Retry-After.
+func (f failure) retryAfterSeconds() string {
+	return strconv.Itoa(int((f.retryAfter + time.Second - 1) / time.Second))
+}
+
 // write sends the answer. The client gets the details for operators only if exposed.
 func (f failure) write(w http.ResponseWriter, exposed bool) {
 	if exposed {
@@ -69,7 +140,7 @@ func (f failure) write(w http.ResponseWriter, exposed bool) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	if f.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int((f.retryAfter+time.Second-1)/time.Second)))
+		h.Set("Retry-After", f.retryAfterSeconds())
 	}
 	body, _ := json.Marshal(f) // strings can always be encoded
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))

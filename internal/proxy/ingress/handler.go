@@ -63,7 +63,8 @@ type Config struct {
 // Requests are the settings of single requests. A reload replaces all of them, with a new
 // Handler.
 type Requests struct {
-	// Domain and Routes determine the service of a request without wire.ServiceHeader.
+	// Domain and Routes determine the service of a request without wire.ServiceHeader. With
+	// WholeHost as the domain a host without a dot is the name.
 	Domain string
 	Routes []Route
 	// Keys are the places of the keys in clients' requests. Default: wire.KeyHeader.
@@ -122,7 +123,11 @@ func New(cfg Config) *Handler {
 	h := &Handler{cfg: cfg, budget: selection.NewRetryBudget(cfg.RetryBudget, savings)}
 	if !cfg.Hop { // between relays only the header counts, because the first relay has decided
 		h.namer.routes = cfg.Routes
-		if cfg.Domain != "" {
+		switch cfg.Domain {
+		case "":
+		case WholeHost:
+			h.namer.whole = true
+		default:
 			h.namer.suffix = "." + cfg.Domain
 		}
 	}
@@ -205,7 +210,7 @@ func (h *Handler) refuseUnknown(w http.ResponseWriter, r *http.Request, name str
 	}
 	h.cfg.Metrics.unnamed(f.Code)
 	h.traceRefusal(r, f)
-	f.write(w, h.exposes(r))
+	h.writeFailure(w, r, f)
 }
 
 // refuse answers a request that exceeds a limit.
@@ -213,7 +218,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, service *routin
 	f.Service = service.Name
 	h.cfg.Metrics.of(service).rejected(f.Code)
 	h.traceRefusal(r, f)
-	f.write(w, h.exposes(r))
+	h.writeFailure(w, r, f)
 }
 
 // smallBody is the size in bytes up to which a client is assumed to send a body

@@ -20,9 +20,13 @@ type Route struct {
 	Service string `yaml:"service"`
 }
 
+// WholeHost is the domain with which a host without a dot names the service.
+const WholeHost = "."
+
 // namer finds the service of a request: header, then host label, then routes.
 type namer struct {
 	suffix string // "." + domain; empty if host names are not used
+	whole  bool   // a host without a dot names the service, as in the targets of gRPC clients
 	routes []Route
 }
 
@@ -30,10 +34,13 @@ func (n namer) service(r *http.Request) string {
 	if name := r.Header.Get(wire.ServiceHeader); name != "" {
 		return name
 	}
-	if n.suffix == "" && len(n.routes) == 0 {
+	if n.suffix == "" && !n.whole && len(n.routes) == 0 {
 		return ""
 	}
 	host := strings.ToLower(hostOnly(r.Host))
+	if n.whole && !strings.ContainsAny(host, ".:") {
+		return host
+	}
 	if n.suffix != "" {
 		if label, ok := strings.CutSuffix(host, n.suffix); ok && label != "" {
 			first, _, _ := strings.Cut(label, ".")

@@ -41,6 +41,19 @@ func TestTheServiceIsNamedByHeaderThenHostThenRoute(t *testing.T) {
 	}
 }
 
+func TestAHostWithoutADotNamesTheServiceIfThatIsConfigured(t *testing.T) {
+	n := namer{whole: true, routes: []Route{{PathPrefix: "/files/", Service: "files"}}}
+	for host, want := range map[string]string{
+		"billing": "billing", "Billing:7410": "billing", "billing.test": "files", "[::1]:7410": "files", "10.0.0.1": "files",
+	} {
+		r := httptest.NewRequest("GET", "/files/a", nil)
+		r.Host = host
+		if got := n.service(r); got != want {
+			t.Errorf("host %q: %q, want %q", host, got, want)
+		}
+	}
+}
+
 // FuzzServiceName holds the naming against the slow way, which leaves hosts to net/url.
 func FuzzServiceName(f *testing.F) {
 	for _, c := range [][3]string{

@@ -40,6 +40,7 @@ type try struct {
 	// misdirected counts the attempts that a relay refused because, in its view, it does not
 	// serve the service.
 	misdirected    int
+	relayed        wire.Code         // of the answer of a relay to a call of gRPC, if that is the relay's own
 	full           bool              // a worker refused because all its slots are in use
 	short          string            // the exhausted resource of this relay at the last attempt
 	circuitOutcome selection.Outcome // for the caller's circuit
@@ -127,8 +128,11 @@ func (t *try) run() {
 		if result.Silent != upstream.SilentNone {
 			t.handler.cfg.Metrics.silent[result.Silent].Inc()
 		}
-		if err == nil && !result.Dropped {
+		if err == nil && (!result.Dropped || t.relayed != "") {
 			t.succeeded(result)
+			if t.relayed != "" {
+				t.handler.writeFailure(t.w, t.r, failure{Text: "the relay that serves this service could not carry the request", detail: target.Node + " says " + string(t.relayed), Code: t.relayed})
+			}
 			return
 		}
 		now = time.Since(t.handler.cfg.Epoch)
@@ -301,6 +305,10 @@ func (t *try) headArrived(r upstream.Result) bool {
 	} else {
 		t.workerAnswered(r)
 	}
+	if t.hop && r.Failed != "" && isCall(t.r) {
+		t.relayed = wire.Code(r.Failed)
+		return false // this relay answers in the form of gRPC
+	}
 	return true
 }
 
@@ -448,7 +456,7 @@ func (t *try) answer(f failure, now time.Duration) {
 	if t.spans != nil {
 		t.spans.status, t.spans.code = statusOf[f.Code], f.Code
 	}
-	f.write(t.w, t.exposed)
+	t.handler.writeFailure(t.w, t.r, f)
 }
 
 // attempt holds the facts about a failed attempt.

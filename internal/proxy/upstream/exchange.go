@@ -72,6 +72,9 @@ type Result struct {
 	// Shed reports whether the endpoint refused because of load: 429, or 503 with
 	// Ringway-Load or Retry-After.
 	Shed bool
+	// Failed is the endpoint's value of wire.FailedHeader, empty if absent. The client never
+	// gets the field.
+	Failed string
 	// Dropped reports whether OnHead refused the response.
 	Dropped bool
 	// Reused reports whether a warm connection carried the exchange.

@@ -380,7 +380,7 @@ func (f *flight) fillIn() error {
 // respond writes the response to the client.
 func (f *flight) respond() (reusable bool, _ *Error) {
 	h := &f.head
-	f.res.Status, f.res.Load = h.status, h.load
+	f.res.Status, f.res.Load, f.res.Failed = h.status, h.load, h.failed
 	f.res.Shed = shed(h.status, h.load, h.retryAfter)
 	if h.status == http.StatusSwitchingProtocols {
 		return false, f.switchProtocols()

@@ -618,8 +618,7 @@ func (s *h2Stream) keeps(name string) bool {
 
 func (s *h2Stream) respond(head *http2.Head) *Error {
 	s.res.Status = head.Status
-	retryAfter, failed := false, ""
-	loads := 0
+	retryAfter, loads := false, 0
 	for i := range head.Fields {
 		switch f := &head.Fields[i]; http2.CanonicalName(f.Name) {
 		case wire.LoadHeader:
@@ -630,13 +629,13 @@ func (s *h2Stream) respond(head *http2.Head) *Error {
 		case "Retry-After":
 			retryAfter = true
 		case wire.FailedHeader:
-			failed = f.Value
+			s.res.Failed = f.Value
 		}
 	}
 	s.res.Shed = shed(s.res.Status, s.res.Load, retryAfter)
-	if s.x.Sidecar && failed != "" {
+	if s.x.Sidecar && s.res.Failed != "" {
 		s.closeUnread()
-		return s.fail(StageService, errBroken).fromSidecar(failed)
+		return s.fail(StageService, errBroken).fromSidecar(s.res.Failed)
 	}
 	if s.x.OnHead != nil && !s.x.OnHead(s.res) {
 		s.res.Dropped = true
