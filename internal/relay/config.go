@@ -46,6 +46,8 @@ type Config struct {
 	// has a certificate.
 	AllowClearText []string
 
+	// Clients describes the connections of clients.
+	Clients ClientConfig
 	// Requests are replaced by a reload.
 	Requests Requests
 	// ProgressTimeout is the Progress of ingress.Config.

@@ -26,23 +26,28 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-const (
-	// headerTimeout bounds how long a client may take to send a request's head.
-	headerTimeout = 10 * time.Second
-	// idleTimeout closes connections that clients keep open without requests.
-	idleTimeout = 2 * time.Minute
-	// maxHeader bounds a request's head in bytes.
-	maxHeader = 64 << 10
-	// maxStreams bounds the requests on one HTTP/2 connection.
-	maxStreams = 1000
-)
+// ClientConfig describes the connections of clients, and of the relays that forward to this
+// one. All fields are required; see defaultClients.
+type ClientConfig struct {
+	// HeadTimeout is how long a client may take to send a request's head.
+	HeadTimeout time.Duration
+	// IdleTimeout is how long a connection may wait for its next request.
+	IdleTimeout time.Duration
+	// MaxHead bounds a request's head in bytes.
+	MaxHead int
+	// MaxStreams bounds the requests in flight on one HTTP/2 connection.
+	MaxStreams int
+}
+
+// defaultClients suits browsers and front proxies: it also holds for the admin API.
+var defaultClients = ClientConfig{HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHead: 64 << 10, MaxStreams: 1000}
 
 // serveClients makes the server of HTTP/1.1 and HTTP/2 on the socket.
 func (l *listener) serveClients(cfg *Config, m *connMetrics, handler http.Handler, note func(net.Conn, http.ConnState)) {
-	silent := upstream.BehindRelay(cfg.ProgressTimeout)
+	silent, limits := upstream.BehindRelay(cfg.ProgressTimeout), &cfg.Clients
 	l.server = downstream.New(downstream.Config{
-		Handler: handler, HeadTimeout: headerTimeout, IdleTimeout: idleTimeout, SendTimeout: silent, MaxHead: maxHeader,
-		MaxStreams: maxStreams, ConnState: note,
+		Handler: handler, HeadTimeout: limits.HeadTimeout, IdleTimeout: limits.IdleTimeout, SendTimeout: silent, MaxHead: limits.MaxHead,
+		MaxStreams: limits.MaxStreams, ConnState: note,
 		Malformed: m.dropped.WithLabelValues(l.name, "malformed").Inc, Incomplete: m.dropped.WithLabelValues(l.name, "incomplete").Inc,
 		Logger: cfg.Logger,
 	})
@@ -54,8 +59,8 @@ func (l *listener) serveOperators(cfg *Config, handler *http.ServeMux) error {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
-		Protocols: protocols, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		Protocols: protocols, ReadHeaderTimeout: defaultClients.HeadTimeout, IdleTimeout: defaultClients.IdleTimeout, MaxHeaderBytes: defaultClients.MaxHead,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: defaultClients.MaxStreams},
 		ErrorLog: log.New(debugWriter{cfg.Logger}, "", 0),
 	}
 	l.server = server

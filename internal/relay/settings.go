@@ -45,6 +45,7 @@ type Settings struct {
 	TrustedProxies       []string
 
 	ProgressTimeout time.Duration
+	Clients         ClientConfig
 
 	Circuit circuitSettings
 
@@ -69,6 +70,7 @@ func DefaultSettings() Settings {
 		Requests:             Requests{Requests: ingress.Requests{Timeout: 30 * time.Second, MaxAttempts: 5, RetryBudget: 0.2, MaxInFlight: 10_000, AdaptiveInFlight: true}},
 		AttemptTimeout:       attemptTime{percent: 33},
 		ProgressTimeout:      60 * time.Second,
+		Clients:              defaultClients,
 		Circuit:              defaultCircuitSettings(),
 		MaxServices:          advertise.DefaultMaxServices,
 		NewServicesPerMinute: advertise.DefaultNewServicesPerMinute,
@@ -112,6 +114,11 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Bool(set, &s.Requests.AdaptiveInFlight, settings.Spec{Name: "adaptive-in-flight", Group: requests, Reloadable: true, Usage: "while the endpoints of a service cannot keep up, also refuse requests of it beyond what they complete in time; nothing is refused by this while they keep up, and streams, tunnels and uploads never are; max-in-flight holds besides"})
 	settings.Custom(set, &s.MaxInFlightPerClient, settings.Spec{Name: "max-in-flight-per-client", Group: requests, Reloadable: true, Placeholder: "N|N%", Usage: "requests of one client address (IPv6: one /64) among them, as a number or a percentage of max-in-flight; more are refused; trusted proxies are not limited"}, clientShares)
 	settings.Int(set, &s.Requests.MaxClientConnections, settings.Spec{Name: "max-client-connections", Group: requests, Reloadable: true, DefaultText: "half of what the limit of open files leaves", Usage: "connections of clients that are open at a time, so that descriptors are left for workers, gossip and the admin API; a new one takes the place of the one that waits longest for its next request, or waits itself while all are in use; 0 is the default: half of the limit of open files less 128"}, settings.AtLeast(0))
+	settings.Duration(set, &s.Clients.HeadTimeout, settings.Spec{Name: "client-head-timeout", Group: requests, Usage: "time for a client to send the head of a request"}, settings.Above(time.Duration(0)))
+	settings.Duration(set, &s.Clients.IdleTimeout, settings.Spec{Name: "client-idle-timeout", Group: requests, Usage: "time for which a connection of a client may wait for its next request; longer than that of a proxy in front, so that the proxy closes first"}, settings.Above(time.Duration(0)))
+	settings.Int(set, &s.Clients.MaxHead, settings.Spec{Name: "max-request-head", Group: requests, Placeholder: "BYTES", Usage: "size of the head of a request; a larger one is answered with 431; what workers accept may be less"}, settings.Between(4<<10, 1<<20))
+	settings.Int(set, &s.Clients.MaxStreams, settings.Spec{Name: "max-client-streams", Group: requests, Usage: "requests in flight on one HTTP/2 connection of a client"}, settings.Between(1, 10_000))
+	settings.Strings(set, &s.Requests.OnlyServices, settings.Spec{Name: "ingress-service", Group: requests, Reloadable: true, Placeholder: "SERVICE", Usage: "service that clients of this relay may reach; without any, all services; may be repeated"}, settings.Rule[string]{Allowed: "the name of a service", Holds: func(name string) bool { return affinity.ValidateService(name) == nil }})
 	settings.Strings(set, &s.TrustedProxies, settings.Spec{Name: "trusted-proxy", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of proxies in front of the relay whose X-Forwarded-*, Forwarded, X-Real-IP and Ringway-Caller headers are believed; those of other clients are replaced or dropped; may be repeated"}, proxyNetwork)
 	s.DeclareDrain(set, requests, "when the relay stops", true)
 	settings.Bool(set, &s.Requests.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Reloadable: true, Usage: "report relay, endpoint and attempts to clients in answer headers, and in the relay's own error answers the attempts and their errors"})
@@ -200,6 +207,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		Rules: s.rules(), AllowClearText: s.AllowClearText,
 		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,
 		ProgressTimeout: s.ProgressTimeout,
+		Clients:         s.Clients,
 		Circuit:         s.Circuit.config(),
 		Tracing:         s.Tracing,
 		Requests:        s.requests(),

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,6 +91,9 @@ type Requests struct {
 	// by the number that the endpoints complete; see package overload. Default false: only
 	// MaxInFlight applies.
 	AdaptiveInFlight bool
+	// OnlyServices are the services that clients may reach. Default: all. With Hop it is not
+	// read: the relay that forwards a request decides.
+	OnlyServices []string
 	// TrustedProxies are the networks whose fields about a request's origin are trusted.
 	// Default: none; such fields of clients are replaced or dropped.
 	TrustedProxies []netip.Prefix
@@ -137,6 +141,10 @@ func New(cfg Config) *Handler {
 // ServeHTTP carries one request or answers with an error.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := h.namer.service(r)
+	if len(h.cfg.OnlyServices) > 0 && !h.cfg.Hop && name != "" && !slices.Contains(h.cfg.OnlyServices, name) {
+		h.refuseUnknown(w, r, name, true) // what else there is does not concern these clients
+		return
+	}
 	service, known := h.cfg.Services.Service(name)
 	if !known {
 		informed := h.cfg.Informed()
