@@ -206,8 +206,9 @@ const (
 	// usualStep is the weight of one Refresh in the usual queue: with one every 250 ms the
 	// average has a time constant of 3 s, so that a burst does not change the headroom.
 	usualStep = 1.0 / 12
-	// headroomShare and maxHeadroom: h = min(1.5·R, 4). More than that is worse at high
-	// load: the score would send requests to fast endpoints with long queues.
+	// headroomShare and maxHeadroom: h = min(1.5·R, 4). With R alone slow endpoints get too
+	// many requests; with 2·R and at most 6 the tail is no shorter, and the median is worse,
+	// because fast endpoints get long queues.
 	headroomShare = 1.5
 	maxHeadroom   = 4
 )
