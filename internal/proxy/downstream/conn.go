@@ -257,6 +257,9 @@ func (c *conn) fill() error {
 func (c *conn) answer() (reusable bool) {
 	c.serial.Add(1)
 	c.whole.Store(c.body.done)
+	if c.from == c.to {
+		c.dropBuffer() // nothing is left in it, and the answer may take long
+	}
 	if c.tls != nil {
 		c.ahead.allow()
 	}

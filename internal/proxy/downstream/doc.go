@@ -3,8 +3,9 @@
 //
 // Its promise: a request reaches the handler as net/http would present it, or is refused.
 // What RFC 9112 or net/http refuses is refused here too, with the exceptions of the package
-// http1 for chunked bodies. An idle HTTP/1.1 connection over TCP holds no buffer, and a
-// request costs one read and one write of the connection.
+// http1 for chunked bodies. An idle HTTP/1.1 connection over TCP, and one whose
+// request was read, holds no buffer for reading. A request costs one read and one write of the
+// connection.
 //
 //	Accept ──► conn.serve ──► head ──► parse ──► Handler ──► finish ──┐
 //	              │            ▲                                      │

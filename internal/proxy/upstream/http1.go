@@ -36,8 +36,11 @@ type flight struct {
 	r  *http.Request
 	x  Exchange
 	c  *conn
-	in []byte // buffer of the connection; in[from:to] is unread
+	in []byte // in[from:to] is unread; nil while the exchange waits for bytes, except over TLS
 
+	pooled   *[]byte
+	take     func() []byte // takeBuffer and dropBuffer, bound once
+	drop     func()
 	from, to int
 	out      []byte
 	head     responseHead
@@ -55,7 +58,8 @@ type flight struct {
 }
 
 var flights = sync.Pool{New: func() any {
-	f := &flight{in: make([]byte, readBuffer), out: make([]byte, 0, 4096)}
+	f := &flight{out: make([]byte, 0, 4096)}
+	f.take, f.drop = func() []byte { f.takeBuffer(); return f.in }, f.dropBuffer
 	f.body.Trailer = f.trailerField // bound once, to avoid an allocation per request
 	return f
 }}
@@ -67,13 +71,31 @@ func (f *flight) free() {
 	f.upgrade = ""
 	clear(f.trailers)
 	f.trailers = f.trailers[:0]
-	if len(f.in) > readBuffer {
-		f.in = f.in[:readBuffer:readBuffer]
-	}
+	f.dropBuffer()
 	if cap(f.out) > keptBuffer {
 		f.out = make([]byte, 0, 4096)
 	}
 	flights.Put(f)
+}
+
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); return &b }}
+
+func (f *flight) takeBuffer() {
+	if f.in == nil {
+		f.pooled = readBuffers.Get().(*[]byte)
+		f.in = *f.pooled
+	}
+}
+
+func (f *flight) dropBuffer() {
+	if f.in == nil {
+		return
+	}
+	if len(f.in) == readBuffer {
+		*f.pooled = f.in
+		readBuffers.Put(f.pooled)
+	}
+	f.in, f.pooled = nil, nil
 }
 
 // repeatable reports whether a request may be sent twice: idempotent (RFC 9110 §9.2.2) and
@@ -351,11 +373,19 @@ func (f *flight) awaitsLonger(err error) bool {
 	return !cancelled && f.r.Context().Err() == nil && time.Now().Before(later) && f.c.SetReadDeadline(later) == nil
 }
 
-// fillIn reads more from the endpoint.
+// fillIn reads more from the endpoint. While it waits, it holds no buffer if it can: a
+// relay has thousands of requests that wait for an endpoint.
 func (f *flight) fillIn() error {
 	if f.from == f.to {
 		f.from, f.to = 0, 0
+		if !f.c.wrapped {
+			f.dropBuffer()
+			if n, err, ok := f.c.socket.Read(f.take, f.drop); ok {
+				return f.filled(n, err)
+			}
+		}
 	}
+	f.takeBuffer()
 	if f.to == len(f.in) {
 		if f.from > 0 {
 			f.to = copy(f.in, f.in[f.from:f.to])
@@ -364,7 +394,11 @@ func (f *flight) fillIn() error {
 			f.in = append(f.in, make([]byte, len(f.in))...) // bounded by the limits on heads and trailers
 		}
 	}
-	n, err := f.c.Read(f.in[f.to:])
+	return f.filled(f.c.Read(f.in[f.to:]))
+}
+
+// filled records that n bytes were read.
+func (f *flight) filled(n int, err error) error {
 	f.to += n
 	if n > 0 {
 		f.heard = true
