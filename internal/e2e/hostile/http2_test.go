@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/ringway/ringway/internal/procs"
+	engine "github.com/ringway/ringway/internal/proxy/http2"
 )
 
 // attacker speaks HTTP/2 frame by frame, right or wrong.
@@ -333,11 +334,11 @@ var attacks = []attack{
 		})
 	}, outcome{closed: true}, true},
 	{"requests without a window", func(a *attacker) {
-		a.until(200, func(_ int, s uint32) { a.request(s, open, true) })
-	}, outcome{ended: 399}, true},
+		a.until(100, func(_ int, s uint32) { a.request(s, open, true) })
+	}, outcome{ended: 199}, true},
 	{"requests without their body", func(a *attacker) {
-		a.until(200, func(_ int, s uint32) { a.request(s, "/", false, "content-length", "5") })
-	}, outcome{ended: 399}, true},
+		a.until(100, func(_ int, s uint32) { a.request(s, "/", false, "content-length", "5") })
+	}, outcome{ended: 199}, true},
 }
 
 // The fields of HTTP/1.1 with which one request is made to look like two.
@@ -617,6 +618,30 @@ func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 	f.serves(20)
 }
 
+// pinging is a connection of an HTTP/2 client that sends a PING every pingPeriod.
+type pinging struct {
+	net.Conn
+	last  time.Time
+	pings atomic.Int64
+}
+
+const pingPeriod = 100 * time.Millisecond
+
+// Write adds the PING behind a write that ends with a frame: one that the client has not
+// divided.
+func (p *pinging) Write(b []byte) (int, error) {
+	const divided = 32 << 10
+	if len(b) >= divided || time.Since(p.last) < pingPeriod {
+		return p.Conn.Write(b)
+	}
+	p.last = time.Now()
+	p.pings.Add(1)
+	if _, err := p.Conn.Write(append(slices.Clone(b), 0, 0, 8, byte(http2.FramePing), 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
 // TestABusyClientIsNoAttacker has an honest client with small windows keep its connection as
 // busy as it can.
 func TestABusyClientIsNoAttacker(t *testing.T) {
@@ -627,64 +652,42 @@ func TestABusyClientIsNoAttacker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 16 << 10, MaxReceiveBufferPerConnection: 64 << 10}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport.AllowHTTP = true
-	client, err := transport.NewClientConn(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	if err := client.Ping(t.Context()); err != nil { // it has the settings afterwards
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var pinging, all sync.WaitGroup
-	pinging.Go(func() {
-		for ctx.Err() == nil {
-			if err := client.Ping(ctx); err != nil && ctx.Err() == nil {
-				t.Error("a ping:", err)
-				return
-			}
-			time.Sleep(100 * time.Millisecond)
+	below := &pinging{Conn: nc}
+	client := engine.NewClient(below, engine.Config{MaxHead: 64 << 10, Window: 8 << 10, MaxWindow: 64 << 10})
+	ran := make(chan struct{})
+	go func() { defer close(ran); _ = client.Run() }()
+	t.Cleanup(func() { _ = client.Close(); <-ran })
+	fields := []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "x"}, {Name: ":path", Value: "/"}, {Name: "ringway-service", Value: echo}}
+	exchange := func(giveUp bool) error {
+		s := client.NewStream()
+		defer s.Close()
+		if err := s.Open(fields, true, false); err != nil || giveUp {
+			return err // Close cancels it
 		}
-	})
-	var cancelled atomic.Int64
+		head, err := s.Answer()
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(s)
+		if err == nil && (head.Status != http.StatusOK || string(body) != f.workers[0].id) {
+			err = fmt.Errorf("%d %q", head.Status, body)
+		}
+		return err
+	}
+	var all sync.WaitGroup
 	for n := range concurrent {
 		all.Go(func() {
 			for i := range each {
-				ctx, cancel := context.WithCancel(t.Context())
-				giveUp := (n+i)%10 == 0
-				if giveUp {
-					time.AfterFunc(time.Millisecond, cancel)
-				}
-				req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.relays[0].ingress+"/", nil)
-				req.Header.Set(serviceHeader, echo)
-				resp, err := client.RoundTrip(req)
-				if err == nil {
-					_, err = io.Copy(io.Discard, resp.Body)
-					_ = resp.Body.Close()
-					if resp.StatusCode != http.StatusOK {
-						err = fmt.Errorf("status %d", resp.StatusCode)
-					}
-				}
-				switch {
-				case err != nil && giveUp && errors.Is(err, context.Canceled):
-					cancelled.Add(1)
-				case err != nil:
+				if err := exchange((n+i)%10 == 0); err != nil {
 					t.Error(err)
+					return
 				}
-				cancel()
 			}
 		})
 	}
 	all.Wait()
-	cancel()
-	pinging.Wait()
-	if !client.CanTakeNewRequest() {
-		t.Errorf("the connection has ended: %+v", client.State())
+	if err := client.Err(); err != nil {
+		t.Error("the connection has ended:", err)
 	}
-	t.Logf("%d requests, %d of them were cancelled", concurrent*each, cancelled.Load())
+	t.Logf("%d requests, one in ten of them cancelled, and %d pings", concurrent*each, below.pings.Load())
 }

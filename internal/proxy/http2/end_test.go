@@ -125,11 +125,11 @@ func TestTheErrorOfALostConnectionSaysWhatMayBeRepeated(t *testing.T) {
 	withClient(t, func(p *peer) {
 		p.say(appendSettings(nil, setting{settingMaxStreams, 2}))
 		p.settle()
-		opened, reserved, waits := p.c.NewStream(), p.c.NewStream(), p.c.NewStream()
+		opened, waits := p.c.NewStream(), p.c.NewStream()
 		if err := opened.Open(get("/"), true, false); err != nil {
 			p.t.Fatal(err)
 		}
-		reserved = p.c.Reserve()
+		reserved := p.c.Reserve()
 		results := make(chan error, 1)
 		go func() { results <- waits.Open(get("/"), true, false) }()
 		synctest.Wait()
