@@ -7,7 +7,6 @@ package http2
 import (
 	"encoding/binary"
 	"io"
-	"net"
 	"runtime"
 	"testing"
 
@@ -17,7 +16,7 @@ import (
 func TestAStreamOfAServerNeedsAtMostOneAllocation(t *testing.T) {
 	answer := []Field{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "text/plain"}}
 	body := make([]byte, 128)
-	nc := listening(t, func(s *Stream) {
+	nc := listening(t, small, nil, func(s *Stream) {
 		_ = s.Send(answer, false)
 		_, _ = s.Write(body, true)
 		s.Close()
@@ -58,36 +57,6 @@ func TestAStreamOfAServerNeedsAtMostOneAllocation(t *testing.T) {
 	} else {
 		t.Log(n)
 	}
-}
-
-// listening returns the client's end of a connection over TCP that serve answers.
-func listening(t *testing.T, serve func(*Stream)) net.Conn {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	nc, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ran := make(chan struct{})
-	cfg := small
-	cfg.Serve = serve
-	go func() {
-		defer close(ran)
-		_ = NewServer(in, cfg, nil).Run()
-	}()
-	t.Cleanup(func() {
-		_ = nc.Close()
-		<-ran
-	})
-	return nc
 }
 
 func TestAnIdleConnectionHoldsNoBuffer(t *testing.T) {

@@ -37,8 +37,8 @@ type Config struct {
 	Serve func(*Stream)
 	// Malformed is called for each header list that is refused. Default: not called.
 	Malformed func()
-	// Progress is how long the other side may accept no byte while bytes wait for it, and
-	// may stop within a frame. Default 0: no limit. See Check.
+	// Progress is how long the other side may accept no byte while bytes wait for it, those of
+	// one stream or of all, and may stop within a frame. Default 0: no limit. See Check.
 	Progress time.Duration
 	// HeadTimeout bounds the time between the frames of one header list. Default 0: no limit.
 	HeadTimeout time.Duration
@@ -545,10 +545,15 @@ func (c *Conn) Check(elapsed time.Duration) {
 	if c.writing && c.cfg.Progress > 0 {
 		if c.blocked += elapsed; c.blocked > c.cfg.Progress {
 			c.fail(errStalled)
-			_ = socket.Below(c.nc).Close()
+			below := socket.Below(c.nc)
+			if tcp, ok := below.(interface{ SetLinger(sec int) error }); ok {
+				_ = tcp.SetLinger(0) // else the system goes on sending what it holds, as slowly as it is read
+			}
+			_ = below.Close()
 			return
 		}
 	}
+	c.checkStreams(elapsed)
 	c.refill(elapsed)
 	c.endWorkers(min(c.spare, len(c.workers)))
 	c.spare = len(c.workers)
@@ -592,6 +597,22 @@ func (c *Conn) Check(elapsed time.Duration) {
 	}
 }
 
+// checkStreams resets the streams whose windows the other side does not open. The lock is
+// held.
+func (c *Conn) checkStreams(elapsed time.Duration) {
+	if c.cfg.Progress == 0 {
+		return
+	}
+	for _, s := range c.streams {
+		if !s.waits {
+			continue
+		}
+		if s.stalled += elapsed; s.stalled > c.cfg.Progress {
+			s.reset(Cancel, errNoWindow)
+		}
+	}
+}
+
 // Idle returns how long the connection has had no stream, as the calls count it that are
 // made every elapsed.
 func (c *Conn) Idle(elapsed time.Duration) time.Duration {
@@ -617,9 +638,10 @@ const (
 )
 
 var (
-	errStalled = errors.New("http2: the other side has accepted no byte for the progress timeout")
-	errStuck   = errors.New("http2: the other side has stopped within a frame or a header list")
-	errSilent  = errors.New("http2: the other side answers no ping")
+	errStalled  = errors.New("http2: the other side has accepted no byte for the progress timeout")
+	errNoWindow = &ResetError{Code: Cancel, reason: "no byte of the body was accepted for the progress timeout"}
+	errStuck    = errors.New("http2: the other side has stopped within a frame or a header list")
+	errSilent   = errors.New("http2: the other side answers no ping")
 )
 
 // shutdownPing is the PING whose answer ends the first part of Shutdown.

@@ -3,9 +3,12 @@ package http2
 import (
 	"errors"
 	"io"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/net/http2/hpack"
 )
 
 func TestAServerThatDrainsServesWhatWasOnTheWay(t *testing.T) {
@@ -122,11 +125,11 @@ func TestTheErrorOfALostConnectionSaysWhatMayBeRepeated(t *testing.T) {
 	withClient(t, func(p *peer) {
 		p.say(appendSettings(nil, setting{settingMaxStreams, 2}))
 		p.settle()
-		opened, reserved, waits := p.c.NewStream(), p.c.NewStream(), p.c.NewStream()
+		opened, waits := p.c.NewStream(), p.c.NewStream()
 		if err := opened.Open(get("/"), true, false); err != nil {
 			p.t.Fatal(err)
 		}
-		reserved = p.c.Reserve()
+		reserved := p.c.Reserve()
 		results := make(chan error, 1)
 		go func() { results <- waits.Open(get("/"), true, false) }()
 		synctest.Wait()
@@ -361,6 +364,69 @@ func TestAClientThatReadsNothingIsEndedAfterTheProgressTimeout(t *testing.T) {
 			t.Error(p.why())
 		}
 	})
+}
+
+func TestAnAnswerWhoseWindowStaysClosedIsResetAfterTheProgressTimeout(t *testing.T) {
+	const progress = 10 * time.Second
+	cfg := small
+	cfg.Progress = progress
+	for name, closed := range map[string]bool{"of the stream": true, "of the connection": false} {
+		t.Run(name, func(t *testing.T) {
+			results := make(chan error, 1)
+			serve := handler(func(_ *peer, s *Stream) {
+				_ = s.Send(ok200, false)
+				_, err := s.Write(make([]byte, 100_000), true)
+				results <- err
+			})
+			bubble(t, serve.server(cfg), true, func(p *peer) {
+				if closed {
+					p.grant(0, 1<<20)
+				} else {
+					p.say(appendSettings(nil, setting{settingInitialWindow, 1 << 20}))
+				}
+				p.request(1, flagEndStream)
+				for range 3 { // a byte now and then is progress
+					p.settle()
+					p.c.Check(progress)
+					p.grant(map[bool]uint32{true: 1, false: 0}[closed], 1)
+				}
+				p.settle()
+				p.c.Check(progress)
+				if _, ok := find(p.settle(), frameReset); ok {
+					t.Error("too early")
+				}
+				p.c.Check(1)
+				p.resets("a window that stays closed", 1, Cancel)
+				var reset *ResetError
+				if err := <-results; !errors.As(err, &reset) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// The system would go on sending what it holds, as slowly as it is read.
+func TestAConnectionThatHasStalledLeavesNothingToSend(t *testing.T) {
+	conns := make(chan *Conn, 1)
+	cfg := small
+	cfg.Progress = time.Minute
+	nc := listening(t, cfg, conns, func(s *Stream) {
+		_ = s.Send(ok200, false)
+		_, _ = s.Write(long, true)
+		s.Close()
+	})
+	p := &peer{t: t, nc: nc}
+	p.encoder = hpack.NewEncoder(&p.block)
+	p.say(appendSettings([]byte(Preface), setting{settingInitialWindow, 1 << 30}))
+	p.grant(0, 1<<30)
+	p.request(1, flagEndStream)
+	for c := <-conns; c.ended() == nil; time.Sleep(time.Millisecond) {
+		c.Check(time.Second)
+	}
+	if n, err := io.Copy(io.Discard, nc); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("after %d bytes: %v", n, err)
+	}
 }
 
 func TestASilentServerIsPingedAndEnded(t *testing.T) {

@@ -160,10 +160,10 @@ func (h *Head) checkRequest() error {
 	if !http1.ValidToken(h.Method) {
 		return errMethod
 	}
-	host := ""
+	host, hosts := "", 0
 	for i := range h.Fields {
 		if f := &h.Fields[i]; f.Name == "host" {
-			if host != "" && host != f.Value {
+			if hosts++; hosts > 1 && host != f.Value {
 				return errAuthority
 			}
 			host = f.Value
@@ -174,7 +174,7 @@ func (h *Head) checkRequest() error {
 	switch {
 	case h.Authority == "":
 		h.Authority = host
-	case host != "" && !http1.EqualFold(host, h.Authority):
+	case hosts > 0 && !http1.EqualFold(host, h.Authority):
 		return errAuthority
 	}
 	if strings.IndexByte(h.Authority, '@') >= 0 || !httpguts.ValidHostHeader(h.Authority) {

@@ -265,3 +265,37 @@ var ok200 = []Field{{Name: ":status", Value: "200"}}
 func (a answered) String() string {
 	return fmt.Sprintf("{type %d flags %x stream %d %d bytes %v}", a.kind, a.flags, a.stream, a.length, a.code())
 }
+
+// listening returns the client's end of a connection over TCP that serve answers. The
+// server's goes to conns.
+func listening(t *testing.T, cfg Config, conns chan<- *Conn, serve func(*Stream)) net.Conn {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	nc, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan struct{})
+	cfg.Serve = serve
+	c := NewServer(in, cfg, nil)
+	if conns != nil {
+		conns <- c
+	}
+	go func() {
+		defer close(ran)
+		_ = c.Run()
+	}()
+	t.Cleanup(func() {
+		_ = nc.Close()
+		<-ran
+	})
+	return nc
+}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Stream is one exchange on a connection. A server gets it with Config.Serve, a client
@@ -44,9 +45,11 @@ type Stream struct {
 	grown   int64 // arrived when the window last grew
 
 	sendWindow int64
-	queued     bool // in Conn.waiting
-	turn       bool // may send one frame although others wait
-	granted    bool // has a slot
+	queued     bool          // in Conn.waiting
+	turn       bool          // may send one frame although others wait
+	granted    bool          // has a slot
+	waits      bool          // Write waits
+	stalled    time.Duration // how long it sends no byte
 }
 
 var streams = sync.Pool{New: func() any { return new(Stream) }}
@@ -333,22 +336,30 @@ func (s *Stream) Write(p []byte, end bool) (n int, err error) {
 		case len(p) == 0:
 		case s.sendWindow <= 0:
 			c.leaveQueue(s) // the others need not wait for this stream
-			s.cond.Wait()
+			s.awaitSending()
 			continue
 		case room <= 0, !s.turn && len(c.waiting)+c.turns > 0:
 			if c.queue(s); !s.turn {
-				s.cond.Wait()
+				s.awaitSending()
 			}
 			continue
 		}
 		last := int(room) == len(p)
 		c.sendData(s, p[:room], end && last)
+		s.stalled = 0
 		n += int(room)
 		c.endTurn(s)
 		if p = p[room:]; last {
 			return n, nil
 		}
 	}
+}
+
+// awaitSending waits within Write. The lock is held.
+func (s *Stream) awaitSending() {
+	s.waits = true
+	s.cond.Wait()
+	s.waits = false
 }
 
 // sendable returns the error of a stream on which nothing can be sent. The lock is held.
