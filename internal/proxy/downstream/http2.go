@@ -81,8 +81,9 @@ func (c *conn) serveStream(s *http2.Stream) {
 		x.handle()
 	}
 	x.end()
-	s.Close()
 	exchanges.Put(x)
+	s.Linger(lingerTime)
+	s.Close()
 	c.streamed(-1)
 }
 

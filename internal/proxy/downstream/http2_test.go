@@ -263,6 +263,36 @@ func TestAHandlerThatFailsOverHTTP2ResetsItsStreamOnly(t *testing.T) {
 	}
 }
 
+func TestAnAnswerThatNeedsNoBodyDoesNotResetAClientThatStillSendsIt(t *testing.T) {
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	})})
+	c := streamsTo(t, addr)
+	for name, ends := range map[string]bool{"it ends": true, "it never ends": false} {
+		s := c.NewStream()
+		if err := s.Open(request("POST", "/"), false, false); err != nil {
+			t.Fatal(err)
+		}
+		if head, err := s.Answer(); err != nil || head.Status != http.StatusForbidden {
+			t.Fatalf("%+v, %v", head, err)
+		}
+		_, err := s.Write([]byte("late"), ends)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for end := time.Now().Add(patience); !ends && err == nil; time.Sleep(time.Millisecond) {
+			if _, err = s.Write([]byte("x"), false); time.Now().After(end) {
+				t.Fatal("a client that sends on is never reset")
+			}
+		}
+		var reset *http2.ResetError
+		if !ends && (!errors.As(err, &reset) || reset.Code != http2.NoError) {
+			t.Errorf("%s: %v", name, err)
+		}
+		s.Close()
+	}
+}
+
 func TestTheContextOfARequestOverHTTP2EndsWithItsStream(t *testing.T) {
 	began, ended := make(chan context.Context, 1), make(chan struct{})
 	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -396,6 +396,29 @@ func (s *Stream) InterruptRead(err error) {
 	s.wake()
 }
 
+// Linger waits until the other side has sent everything, for d at most and as long as its
+// window lasts. Many clients take a reset for a failure although the whole answer was sent.
+func (s *Stream) Linger(d time.Duration) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wanted := func() bool { return s.sentEnd && !s.receivedEnd && s.err == nil && s.window > 0 }
+	if !wanted() {
+		return
+	}
+	over := false
+	timer := time.AfterFunc(d, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		over = true
+		s.wake()
+	})
+	defer timer.Stop()
+	for !over && wanted() {
+		s.cond.Wait()
+	}
+}
+
 // Reset ends the stream with this code, unless both sides have sent everything.
 func (s *Stream) Reset(code Code) {
 	s.c.mu.Lock()
