@@ -63,13 +63,14 @@ type conn struct {
 	take     func() []byte // takeBuffer and dropBuffer, bound once
 	drop     func()
 
-	requestState // of all requests
-	body         requestBody
-	res          response
-	ahead        readAhead
-	deadlined    atomic.Bool // the handler has set a deadline, perhaps by another goroutine
-	hijacked     bool
-	first        bool // no request was read yet
+	*roundTrip // nil while the connection waits for a request
+	ahead      readAhead
+	deadlined  atomic.Bool // the handler has set a deadline, perhaps by another goroutine
+	hijacked   bool
+	first      bool // no request was read yet
+
+	current   *requestContext // of the request in flight, for the watch; currentMu guards it
+	currentMu sync.Mutex
 
 	h2        *http2.Conn // set before phaseHTTP2
 	streamsMu sync.Mutex  // guards streams, and orders the calls of Config.ConnState
@@ -87,11 +88,56 @@ func newConn(s *Server, nc net.Conn) *conn {
 	if addr := nc.RemoteAddr(); addr != nil {
 		c.remote = addr.String()
 	}
-	c.body.c, c.res.c = c, c
-	c.res.header = make(http.Header, 16)
-	c.body.framing.Trailer = c.body.trailerField
-	c.init()
 	return c
+}
+
+// roundTrip is one request over HTTP/1.1 and its answer. It is pooled, so that a connection
+// that waits for a request holds none.
+type roundTrip struct {
+	requestState
+	body requestBody
+	res  response
+}
+
+var roundTrips = sync.Pool{New: func() any {
+	t := new(roundTrip)
+	t.init()
+	t.res.header = make(http.Header, 16)
+	t.body.framing.Trailer = t.body.trailerField
+	return t
+}}
+
+// begin prepares for a request of which the first bytes have arrived.
+func (c *conn) begin() {
+	c.roundTrip = roundTrips.Get().(*roundTrip)
+	c.body.c, c.res.c = c, c
+	c.setCurrent(c.context)
+}
+
+// end returns what served a request, when nothing of it is used any more.
+func (c *conn) end() {
+	c.setCurrent(nil) // first: the context may serve for a request of another connection
+	c.finished()
+	c.res.reset()
+	t := c.roundTrip
+	c.roundTrip = nil
+	t.body.c, t.res.c = nil, nil
+	roundTrips.Put(t)
+}
+
+func (c *conn) setCurrent(ctx *requestContext) {
+	c.currentMu.Lock()
+	defer c.currentMu.Unlock()
+	c.current = ctx
+}
+
+// cancelRequest ends the context of the request in flight.
+func (c *conn) cancelRequest() {
+	c.currentMu.Lock()
+	defer c.currentMu.Unlock()
+	if c.current != nil {
+		c.current.cancel()
+	}
 }
 
 func (c *conn) takeBuffer() {
@@ -123,9 +169,11 @@ func (c *conn) enter(from, to phase) bool {
 func (c *conn) serve() {
 	defer func() {
 		c.ahead.stop(c)
-		c.current.Load().cancel()
+		c.cancelRequest()
 		c.dropBuffer()
-		c.res.dropBuffers()
+		if c.roundTrip != nil {
+			c.res.dropBuffers()
+		}
 		c.server.remove(c)
 		if !c.hijacked {
 			_ = c.nc.Close()
@@ -184,10 +232,12 @@ func (c *conn) readHead() (int, *fault) {
 		return 0, nil
 	}
 	c.server.cfg.ConnState(c.nc, http.StateActive)
+	c.begin()
 	for next := 0; ; {
 		n, after, err := http1.HeadEnd(c.in[c.from:c.to], next)
 		switch limit := c.server.cfg.MaxHead; {
 		case c.first && bytes.Equal(c.in[c.from:min(c.to, c.from+len(preface))], preface) && c.tls == nil:
+			c.end()
 			c.serveHTTP2(phaseHead)
 			return 0, nil
 		case err != nil:
@@ -277,12 +327,11 @@ func (c *conn) answer() (reusable bool) {
 	if c.deadlined.Swap(false) {
 		reusable = c.nc.SetDeadline(time.Time{}) == nil && reusable
 	}
-	c.finished()
 	if !reusable {
 		c.linger()
 		return false
 	}
-	c.res.reset()
+	c.end()
 	if !c.enter(phaseSending, phaseIdle) {
 		return false
 	}
@@ -297,7 +346,7 @@ func (c *conn) handle() (ok bool) {
 		if ok {
 			return
 		}
-		c.current.Load().cancel()
+		c.cancelRequest()
 		c.res.abandon()
 		if p := recover(); p != nil && p != http.ErrAbortHandler {
 			stack := make([]byte, 16<<10)
@@ -333,7 +382,7 @@ func (c *conn) linger() {
 func (c *conn) checkClient() {
 	switch c.socket.Look() {
 	case socket.Gone:
-		c.current.Load().cancel()
+		c.cancelRequest()
 	case socket.Arrived:
 		if _, secured := c.nc.(*tls.Conn); secured {
 			c.ahead.start(c)
@@ -370,7 +419,7 @@ func (a *readAhead) start(c *conn) {
 		n, err := c.nc.Read(buf)
 		a.got = buf[:n] // stop reads it after the channel is closed
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			c.current.Load().cancel()
+			c.cancelRequest()
 		}
 	}()
 }

@@ -21,14 +21,13 @@
 // leave in one write. A request that is pipelined waits in the buffer for its turn.
 //
 // Rules:
-//   - A connection has one http.Request, one header and one http.ResponseWriter for all of
-//     its requests. When ServeHTTP has returned, the handler must hold none of them, nor
+//   - The http.Request, its header and the http.ResponseWriter serve for requests of other
+//     clients afterwards. When ServeHTTP has returned, the handler must hold none of them, nor
 //     the URL and the context of the request. Strings of the header may be kept.
 //   - The context of a request ends when its client goes away, and after the answer if its
 //     Done channel was asked for. It has no values.
-//   - Over HTTP/2 what serves a request is pooled, and the rule above holds for it. A handler
-//     that takes over the stream of an extended CONNECT (RFC 8441) gets a request of HTTP/1.1
-//     for a WebSocket, and answers the client by Switched.
+//   - A handler that takes over the stream of an extended CONNECT (RFC 8441) gets a request of
+//     HTTP/1.1 for a WebSocket, and answers the client by Switched.
 //   - A client that closes its sending side while its request is answered counts as gone,
 //     as in net/http: most clients close both sides at once, and the two cannot be
 //     distinguished.

@@ -115,7 +115,7 @@ var exchanges = sync.Pool{New: func() any {
 	x := &exchange{answer: make(http.Header, 16), held: make([]byte, 0, heldAnswer)}
 	x.init()
 	x.body.x = x
-	x.gone = func() { x.current.Load().cancel() }
+	x.gone = func() { x.context.cancel() }
 	x.read.expire = func() { x.s.InterruptRead(os.ErrDeadlineExceeded) }
 	x.write.expire = func() { x.s.Reset(http2.InternalError) }
 	return x

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -100,9 +99,9 @@ func (c *conn) parse(n int) *fault {
 // other.
 type requestState struct {
 	req     *http.Request
-	blank   *http.Request                  // what req is before each request: only a context
-	url     url.URL                        // of req, if it is plain
-	current atomic.Pointer[requestContext] // the context of blank and req, for the watch
+	blank   *http.Request   // what req is before each request: only a context
+	url     url.URL         // of req, if it is plain
+	context *requestContext // of blank and req
 	header  http.Header
 	values  []string // of header
 }
@@ -114,9 +113,8 @@ func (s *requestState) init() {
 
 // newContext makes the context of the next requests.
 func (s *requestState) newContext() {
-	ctx := &requestContext{}
-	s.current.Store(ctx)
-	s.blank = new(http.Request).WithContext(ctx)
+	s.context = &requestContext{}
+	s.blank = new(http.Request).WithContext(s.context)
 }
 
 // renew returns the request without anything of the one before.
@@ -129,7 +127,7 @@ func (s *requestState) renew() *http.Request {
 
 // finished ends the context of the request.
 func (s *requestState) finished() {
-	if s.current.Load().end() {
+	if s.context.end() {
 		s.newContext()
 	}
 }
