@@ -31,7 +31,8 @@ func (c *conn) serveHTTP2(from phase) {
 	cfg := &c.server.cfg
 	c.h2 = http2.NewServer(c.nc, http2.Config{
 		MaxHead: cfg.MaxHead, MaxStreams: cfg.MaxStreams, Serve: c.serveStream, Malformed: cfg.Malformed,
-		Progress: cfg.SendTimeout, HeadTimeout: cfg.HeadTimeout,
+		Progress:    2 * cfg.SendTimeout, // the limit of the handler comes first, which counts the reason
+		HeadTimeout: cfg.HeadTimeout,
 	}, c.in[c.from:c.to])
 	c.dropBuffer()
 	if !c.enter(from, phaseHTTP2) {
@@ -133,6 +134,7 @@ func (x *exchange) end() {
 	x.read.set(time.Time{})
 	x.write.set(time.Time{})
 	x.body.close()
+	x.s.OnEnd(nil) // first: the context may serve for another request
 	x.finished()
 	clear(x.answer)
 	clear(x.fields)

@@ -317,6 +317,45 @@ func TestTheContextOfARequestOverHTTP2EndsWithItsStream(t *testing.T) {
 	}
 }
 
+// What serves a request is pooled: the end of one stream must not end the context of a
+// request that comes later.
+func TestAStreamThatIsResetAfterItsAnswerEndsNoOtherRequest(t *testing.T) {
+	var cancelled atomic.Int64
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == "GET" && r.Context().Err() != nil {
+			cancelled.Add(1)
+		}
+	})})
+	honest, other := streamsTo(t, addr), streamsTo(t, addr)
+	var done sync.WaitGroup
+	for range 8 {
+		done.Go(func() {
+			for range 500 {
+				s := other.NewStream()
+				if err := s.Open(request("POST", "/"), false, false); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := s.Answer(); err != nil {
+					t.Error(err)
+				}
+				s.Close() // resets it, because the body has no end
+			}
+		})
+		done.Go(func() {
+			for range 500 {
+				if _, _, err := exchange(t, honest, request("GET", "/")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done.Wait()
+	if n := cancelled.Load(); n > 0 {
+		t.Errorf("%d requests were cancelled before they began", n)
+	}
+}
+
 func TestABodyOverHTTP2HasAReadDeadlineThatCanBeMoved(t *testing.T) {
 	results := make(chan error, 3)
 	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

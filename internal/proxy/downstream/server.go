@@ -21,7 +21,8 @@ type Config struct {
 	// IdleTimeout is how long a connection may wait for its next request. Default 0: no bound.
 	IdleTimeout time.Duration
 	// SendTimeout bounds how long the last bytes of an answer may wait for the client, after the
-	// handler has returned, and over HTTP/2 how long any bytes may wait. Default 0: no bound.
+	// handler has returned, and over HTTP/2 half of the time for which any bytes may wait. Default 0: no
+	// bound.
 	SendTimeout time.Duration
 	// MaxHead bounds a request's head in bytes. Default: http.DefaultMaxHeaderBytes.
 	MaxHead int

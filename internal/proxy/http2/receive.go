@@ -370,7 +370,7 @@ func (c *Conn) onReset(f frame, payload []byte) error {
 		return nil
 	}
 	err := error(nil)
-	if !c.client {
+	if !c.client && !s.sentEnd { // a client that has the answer owes nothing
 		err = c.charge(4)
 	}
 	s.end(&ResetError{Code: code, Remote: true})

@@ -102,15 +102,14 @@ func (s *Stream) Trailers() []Field { return s.trailers.Fields }
 
 // OnEnd sets a function that is called when the stream ends before both sides have sent
 // everything: it was reset, or the connection was lost. It must not block and not call the
-// stream. It is called at once if that has happened.
+// stream. It is called at once if that has happened. With nil none is called from then on.
 func (s *Stream) OnEnd(f func()) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	if s.err != nil {
-		f()
-		return
-	}
 	s.onEnd = f
+	if f != nil && s.err != nil {
+		f()
+	}
 }
 
 // Open sends the head of a request, with END_STREAM if end. The fields begin with the

@@ -354,7 +354,7 @@ func (p *Pool) watchRound() {
 		}
 	}
 	for _, g := range p.watched {
-		g.check(watchPeriod)
+		g.check(min(elapsed, 5*watchPeriod))
 	}
 	p.serve()
 	p.armed = len(p.busy)+len(p.watched) > 0
