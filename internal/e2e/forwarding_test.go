@@ -30,11 +30,13 @@ func TestARelayThatDoesNotServeAServiceForwards(t *testing.T) {
 			t.Run(r.id+" forwards chunked bodies and trailers", parallel(f.trailersPass(r, echo)))
 			t.Run(r.id+" forwards large bodies", parallel(f.largeBodiesPass(r, echo)))
 			t.Run(r.id+" forwards a WebSocket", parallel(f.webSocketPasses(r, echo)))
+			t.Run(r.id+" forwards a WebSocket over HTTP/2", parallel(f.webSocketPassesOverHTTP2(r, echo)))
 		}
 		for _, r := range rpcForwarding {
 			t.Run(r.id+" forwards gRPC, unary and streaming", parallel(f.grpcPasses(r, rpc)))
 		}
 		t.Run(affine.id+" carries a WebSocket itself", parallel(f.webSocketPasses(affine, echo)))
+		t.Run(affine.id+" carries a WebSocket over HTTP/2 itself", parallel(f.webSocketPassesOverHTTP2(affine, echo)))
 	})
 	t.Run("another relay takes over from one that is killed", func(t *testing.T) { f.takesOver(t, affine, workers) })
 }

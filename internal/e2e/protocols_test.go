@@ -26,10 +26,16 @@ import (
 // hold whether the relay is affine or forwards.
 
 func (f *fleet) webSocketPasses(r *relay, service string) func(*testing.T) {
+	return f.webSocketEchoes(func(ctx context.Context) (*websocket.Conn, *http.Response, error) {
+		return f.dialWebSocket(ctx, r, service)
+	})
+}
+
+func (f *fleet) webSocketEchoes(dial func(context.Context) (*websocket.Conn, *http.Response, error)) func(*testing.T) {
 	return func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		conn, resp, err := f.dialWebSocket(ctx, r, service)
+		conn, resp, err := dial(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,6 +38,10 @@ func TestASecuredFleetKeepsItsPromises(t *testing.T) {
 			t.Run(r.id+" forwards chunked bodies and trailers", parallel(f.trailersPass(r, echo)))
 			t.Run(r.id+" forwards large bodies", parallel(f.largeBodiesPass(r, echo)))
 			t.Run(r.id+" forwards a WebSocket", parallel(f.webSocketPasses(r, echo)))
+			t.Run(r.id+" forwards a WebSocket over HTTP/2", parallel(f.webSocketPassesOverHTTP2(r, echo)))
+		}
+		for _, pass := range []func(*relay, string) func(*testing.T){f.webSocketPasses, f.webSocketPassesOverHTTP2} {
+			t.Run(affine.id+" carries a WebSocket through a sidecar", parallel(pass(affine, echo)))
 		}
 		for _, r := range rpcForwarding {
 			t.Run(r.id+" forwards gRPC, unary and streaming", parallel(f.grpcPasses(r, rpc)))

@@ -574,9 +574,12 @@ func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 				}
 			}
 		},
+		// The relay answers these itself, so that they soon fill what the system holds.
 		"requests and nothing read": func(a *attacker) {
+			_ = a.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+			_ = a.fr.WriteWindowUpdate(0, 1<<30)
 			for i := 0; ; i++ {
-				list := a.list(":method", "HEAD", ":scheme", "http", ":authority", "x", ":path", "/", "ringway-service", echo)
+				list := a.list(":method", "GET", ":scheme", "http", ":authority", "x", ":path", "/", "ringway-service", strings.Repeat("unknown-", 20))
 				if a.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: list, EndStream: true, EndHeaders: true}) != nil {
 					return
 				}

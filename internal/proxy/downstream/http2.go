@@ -174,7 +174,8 @@ func (x *exchange) parse() bool {
 		delete(x.header, "Expect") // this side asks for the body
 	}
 	r.Body, r.ContentLength = http.NoBody, 0
-	if n, end := x.s.Buffered(); !end || n > 0 || len(x.s.Trailers()) > 0 {
+	// What follows an extended CONNECT is no body but the tunnel.
+	if n, end := x.s.Buffered(); head.Protocol == "" && (!end || n > 0 || len(x.s.Trailers()) > 0) {
 		r.Body, r.ContentLength = &x.body, head.Length
 	}
 	if f := x.announceTrailers(); f != nil {

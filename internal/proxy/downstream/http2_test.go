@@ -522,13 +522,20 @@ func TestAWebSocketOverHTTP2ReachesTheHandlerAsAnUpgrade(t *testing.T) {
 		if r.Method != "GET" || r.Header.Get("Upgrade") != "websocket" || r.Header.Get("Connection") != "Upgrade" || len(r.Header.Get("Sec-Websocket-Key")) != 24 {
 			t.Errorf("%s %v", r.Method, r.Header)
 		}
+		if r.Body != http.NoBody || r.ContentLength != 0 {
+			t.Errorf("the bytes of the tunnel are a body of %d bytes", r.ContentLength)
+		}
 		nc, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer nc.Close()
-		if err := nc.(interface{ Switched(http.Header) error }).Switched(http.Header{"Sec-Websocket-Protocol": {"chat"}, "Upgrade": {"websocket"}, "Connection": {"Upgrade"}, "Sec-Websocket-Accept": {"x"}}); err != nil {
+		header := w.Header() // as over HTTP/1.1, the head is what the handler has set
+		for name, value := range map[string]string{"Sec-Websocket-Protocol": "chat", "Upgrade": "websocket", "Connection": "Upgrade", "Sec-Websocket-Accept": "x"} {
+			header.Set(name, value)
+		}
+		if err := nc.(interface{ Switched(http.Header) error }).Switched(header); err != nil {
 			t.Error(err)
 		}
 		_, _ = io.Copy(nc, nc)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"time"
@@ -34,11 +35,10 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Switched tells the client that the tunnel is open. header has what HTTP/1.1 says with 101.
 func (t *tunnel) Switched(header http.Header) error {
 	x := t.x
-	delete(header, "Sec-Websocket-Accept") // for the key that this side has made
+	header = maps.Clone(header) // it may be x.answer
 	clear(x.answer)
-	for name, values := range header {
-		x.answer[name] = values
-	}
+	maps.Copy(x.answer, header)
+	delete(x.answer, "Sec-Websocket-Accept") // for the key that this side has made
 	x.list(http.StatusOK)
 	x.status = http.StatusOK
 	return x.sendHead(false)

@@ -20,6 +20,8 @@
 //     copying a frame at most.
 //   - An idle connection over TCP holds no buffer.
 //   - Streams that send share the connection frame by frame, in turn.
+//   - A server stops reading while its client does not read: no window bounds answers without
+//     a body. A stream that may send nothing for Config.Progress is reset.
 //   - A server's connection window is given back when a body is read: a client whose uploads
 //     are not read waits. A client's is given back when a frame arrives, because one answer
 //     that is not read must not hold up the others on the connection: the windows of the

@@ -409,3 +409,24 @@ func TestAWriteThatIsInterruptedGivesItsTurnBack(t *testing.T) {
 		}
 	})
 }
+
+// The end of a body needs no window, and windows can be less than nothing.
+func TestABodyEndsWithoutAWindow(t *testing.T) {
+	withServer(t, func(p *peer, s *Stream) {
+		_ = s.Send(ok200, false)
+		_, _ = s.Write(make([]byte, firstWindow), false)
+		<-p.release
+		if _, err := s.Write(nil, true); err != nil {
+			t.Error(err)
+		}
+	}, func(p *peer) {
+		p.request(1, flagEndStream)
+		p.settle()
+		p.say(appendSettings(nil, setting{settingInitialWindow, 0}))
+		p.settle()
+		close(p.release)
+		if last, ok := find(p.settle(), frameData); !ok || !last.has(flagEndStream) {
+			t.Error("the body does not end:", last)
+		}
+	})
+}

@@ -122,7 +122,11 @@ func FuzzServer(f *testing.F) {
 			}
 			_ = s.Send(ok200, false)
 			_, _ = s.Write(make([]byte, 20_000), false)
-			_ = s.Send([]Field{{Name: "x-end", Value: "yes"}}, true)
+			if s.id%4 == 1 {
+				_, _ = s.Write(nil, true)
+			} else {
+				_ = s.Send([]Field{{Name: "x-end", Value: "yes"}}, true)
+			}
 		}
 		c = NewServer(ours, cfg, []byte(Preface))
 		ran := make(chan struct{})

@@ -333,6 +333,7 @@ func (s *Stream) Write(p []byte, end bool) (n int, err error) {
 		room := min(int64(len(p)), maxFrame, s.sendWindow, c.sendWindow, int64(outLimit-len(c.out)))
 		switch {
 		case len(p) == 0:
+			room = 0 // a window may be less than nothing
 		case s.sendWindow <= 0:
 			c.leaveQueue(s) // the others need not wait for this stream
 			s.awaitSending()
