@@ -45,10 +45,11 @@ var defaultClients = ClientConfig{HeadTimeout: 10 * time.Second, IdleTimeout: 2 
 // serveClients makes the server of HTTP/1.1 and HTTP/2 on the socket.
 func (l *listener) serveClients(cfg *Config, m *connMetrics, handler http.Handler, note func(net.Conn, http.ConnState)) {
 	silent, limits := upstream.BehindRelay(cfg.ProgressTimeout), &cfg.Clients
+	dropped := func(reason string) func() { return m.dropped.WithLabelValues(l.name, reason).Inc }
 	l.server = downstream.New(downstream.Config{
 		Handler: handler, HeadTimeout: limits.HeadTimeout, IdleTimeout: limits.IdleTimeout, SendTimeout: silent, MaxHead: limits.MaxHead,
 		MaxStreams: limits.MaxStreams, ConnState: note,
-		Malformed: m.dropped.WithLabelValues(l.name, "malformed").Inc, Incomplete: m.dropped.WithLabelValues(l.name, "incomplete").Inc,
+		Malformed: dropped("malformed"), Incomplete: dropped("incomplete"), Abusive: dropped("abusive"), Stalled: dropped("stalled"),
 		Logger: cfg.Logger,
 	})
 }
@@ -143,7 +144,7 @@ func newConnMetrics(reg prometheus.Registerer) *connMetrics {
 			Name: "ringway_relay_connections_total", Help: "Connections accepted, by listener.",
 		}, []string{"listener"}),
 		dropped: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_connections_dropped_total", Help: "Connections dropped because what came was no HTTP request (malformed) or no whole one in time (incomplete), or because a newer connection of a client took the place of one that waited for its next request (replaced), by listener.",
+			Name: "ringway_relay_connections_dropped_total", Help: "Connections dropped because what came was no HTTP request (malformed) or no whole one in time (incomplete), because an HTTP/2 connection sent too much that costs and carries nothing (abusive) or accepted no byte for the progress timeout (stalled), or because a newer connection of a client took the place of one that waited for its next request (replaced), by listener.",
 		}, []string{"listener", "reason"}),
 		refused: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_relay_peers_refused_total", Help: "Connections refused by the peer listener of a relay with a certificate, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place).",

@@ -39,7 +39,18 @@ func (c *conn) serveHTTP2(from phase) {
 		_ = c.h2.Close()
 	}
 	cfg.ConnState(c.nc, http.StateIdle)
-	if err := c.h2.Run(); !errors.Is(err, http2.ErrClosed) && err != io.EOF {
+	err := c.h2.Run()
+	switch http2.WhyEnded(err) {
+	case http2.WhyMalformed:
+		cfg.Malformed()
+	case http2.WhyAbusive:
+		cfg.Abusive()
+	case http2.WhyStuck:
+		cfg.Incomplete()
+	case http2.WhyStalled:
+		cfg.Stalled()
+	}
+	if !errors.Is(err, http2.ErrClosed) && err != io.EOF {
 		cfg.Logger.Debug("an HTTP/2 connection has ended", "client", c.remote, "err", err)
 	}
 }

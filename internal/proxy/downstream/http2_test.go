@@ -418,6 +418,40 @@ func TestAHeadOverHTTP2ThatIsTooLargeIsRefused(t *testing.T) {
 	}
 }
 
+func TestWhyAConnectionOfHTTP2WasEndedIsReported(t *testing.T) {
+	reasons := make(chan string, 4)
+	report := func(reason string) func() { return func() { reasons <- reason } }
+	for want, attack := range map[string]func(*wire.Framer){
+		"malformed": func(f *wire.Framer) { _ = f.WriteRawFrame(wire.FrameData, 0, 0, nil) },
+		"abusive": func(f *wire.Framer) {
+			for f.WritePing(false, [8]byte{}) == nil {
+			}
+		},
+		"incomplete": func(f *wire.Framer) {
+			_ = f.WriteHeaders(wire.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+		},
+	} {
+		addr, _ := start(t, downstream.Config{
+			HeadTimeout: 300 * time.Millisecond, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+			Malformed: report("malformed"), Incomplete: report("incomplete"), Abusive: report("abusive"), Stalled: report("stalled"),
+		})
+		nc := dial(t, addr)
+		nc.say(http2.Preface)
+		framer := wire.NewFramer(nc.Conn, nc.Reader)
+		_ = framer.WriteSettings()
+		go func() { _, _ = io.Copy(io.Discard, nc.Conn) }() // ends with the connection
+		attack(framer)
+		select {
+		case got := <-reasons:
+			if got != want {
+				t.Errorf("%s was reported as %s", want, got)
+			}
+		case <-time.After(patience):
+			t.Errorf("%s was not reported", want)
+		}
+	}
+}
+
 func TestAStopLetsTheStreamsOfAConnectionEnd(t *testing.T) {
 	release, began := make(chan struct{}), make(chan struct{}, 1)
 	addr, server := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

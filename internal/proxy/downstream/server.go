@@ -37,6 +37,10 @@ type Config struct {
 	// Incomplete is called for each connection that ends within the head of a request.
 	// Default: not called.
 	Incomplete func()
+	// Abusive is called for each HTTP/2 connection that is ended because it sent too much that
+	// costs and carries nothing, Stalled for each that is ended because it accepted no byte for
+	// twice SendTimeout. Default: not called.
+	Abusive, Stalled func()
 	// Logger gets the errors that clients can cause, at debug level, and panics. Required.
 	Logger *slog.Logger
 }
@@ -64,7 +68,7 @@ func New(cfg Config) *Server {
 	if cfg.MaxStreams == 0 {
 		cfg.MaxStreams = 250
 	}
-	for _, f := range []*func(){&cfg.Malformed, &cfg.Incomplete} {
+	for _, f := range []*func(){&cfg.Malformed, &cfg.Incomplete, &cfg.Abusive, &cfg.Stalled} {
 		if *f == nil {
 			*f = func() {}
 		}

@@ -55,6 +55,34 @@ func (e *GoAwayError) Error() string {
 // Is makes errors.Is find ErrUnprocessed.
 func (e *GoAwayError) Is(target error) bool { return target == ErrUnprocessed && e.unprocessed }
 
+// Why tells the reasons apart for which this side has ended a connection.
+type Why uint8
+
+// The reasons.
+const (
+	WhyOther     Why = iota // the other side has ended it, or nothing was wrong
+	WhyMalformed            // what came was no HTTP/2
+	WhyAbusive              // too much that costs and carries nothing; see the rules of the package
+	WhyStuck                // a frame or a header list that did not end in time
+	WhyStalled              // the other side accepted no byte for Config.Progress
+)
+
+// WhyEnded returns the reason of an error of Run.
+func WhyEnded(err error) Why {
+	var fault connError
+	switch {
+	case errors.As(err, &fault) && fault.code == EnhanceYourCalm:
+		return WhyAbusive
+	case errors.As(err, &fault):
+		return WhyMalformed
+	case err == errStuck:
+		return WhyStuck
+	case err == errStalled:
+		return WhyStalled
+	}
+	return WhyOther
+}
+
 // connError ends the connection with GOAWAY.
 type connError struct {
 	code   Code
