@@ -18,11 +18,14 @@ import (
 // on this machine takes another block.
 const (
 	firstPort = 20000
-	blocks    = 24
-	blockSize = 500
+	blocks    = 12
+	blockSize = 1000
 )
 
-var portsUsed atomic.Uint32
+var (
+	portsUsed atomic.Uint32
+	taken     sync.Map // the addresses of tests that run: a process may be gone for a while and come back
+)
 
 // claimBlock returns a listener on the first port of a block that no other run has. It stays
 // until the process ends.
@@ -50,6 +53,8 @@ func FreeAddrOn(t testing.TB, host string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	taken.Store(addr, nil)
+	t.Cleanup(func() { taken.Delete(addr) })
 	return addr
 }
 
@@ -62,6 +67,9 @@ func Free(host string) (addr string, err error) {
 	for range blockSize {
 		port := claimed.Addr().(*net.TCPAddr).Port + 1 + int(portsUsed.Add(1)%(blockSize-1))
 		addr := net.JoinHostPort(host, strconv.Itoa(port))
+		if _, ok := taken.Load(addr); ok {
+			continue
+		}
 		ln, err := net.Listen("tcp", addr)
 		if err != nil {
 			continue

@@ -492,11 +492,16 @@ func (f *fleet) asked(r *relay) (stop func() (requests int, err error)) {
 	}
 }
 
+// engineAlone are the settings of a relay whose engine alone must protect its clients. The
+// limit for overload counts the requests of all clients of a service, attackers included, and
+// has tests of its own.
+var engineAlone = []string{"--progress-timeout", "2s", "--adaptive-in-flight=false"}
+
 // TestAttacksOverHTTP2AreBounded has a stranger attack the ingress, and one with the
 // certificate of a relay the listeners for relays.
 func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, RelayArgs: []string{"--progress-timeout", "2s"}})
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, RelayArgs: engineAlone})
 	victim, worker := f.relays[0], f.workers[0]
 	f.serves(20)
 	before, cpuBefore, workerCPU := f.size(victim), cpu(t, victim.PID()), cpu(t, worker.PID())
@@ -552,7 +557,7 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 // TestAClientOverHTTP2ThatDoesNotReadIsEnded has clients that read one byte at a time, or nothing.
 func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, RelayArgs: []string{"--progress-timeout", "2s"}})
+	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, RelayArgs: engineAlone})
 	victim := f.relays[0]
 	before := f.size(victim)
 	stop := f.asked(victim)
