@@ -94,38 +94,41 @@ func TestStreamsOfAConnectionAreBoundedAsTheSettingsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := http2.NewClient(nc, http2.Config{MaxHead: 64 << 10})
-	var all sync.WaitGroup
-	all.Go(func() { _ = conn.Run() })
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if _, limit := conn.Load(); limit == 2 {
-			break
+	var running, requests sync.WaitGroup
+	running.Go(func() { _ = conn.Run() })
+	ask := func(service string) int {
+		s := conn.NewStream()
+		defer s.Close()
+		fields := []http2.Field{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"}, {Name: "ringway-service", Value: service}}
+		if err := s.Open(fields, true, false); err != nil {
+			t.Error(err)
+			return 0
 		}
-		if time.Now().After(end) {
-			t.Fatal("the settings of the relay never arrived")
+		head, err := s.Answer()
+		if err != nil {
+			t.Error(err)
+			return 0
 		}
+		return head.Status
+	}
+	if status := ask("absent"); status != http.StatusNotFound { // the settings of the relay come before its answer
+		t.Error(status)
+	}
+	if _, limit := conn.Load(); limit != 2 {
+		t.Errorf("%d streams are allowed", limit)
 	}
 	for range 4 {
-		all.Go(func() {
-			s := conn.NewStream()
-			defer s.Close()
-			fields := []http2.Field{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"}, {Name: "ringway-service", Value: "echo"}}
-			if err := s.Open(fields, true, false); err != nil {
-				t.Error(err)
-			}
-			if head, err := s.Answer(); err != nil || head.Status != 200 {
-				t.Error(head, err)
+		requests.Go(func() {
+			if status := ask("echo"); status != 200 {
+				t.Error(status)
 			}
 		})
 	}
 	r.await(t, "two requests", func() bool { return r.inFlight() == 2 })
 	close(release)
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if n, _ := conn.Load(); n == 0 {
-			break
-		}
-	}
+	requests.Wait()
 	_ = conn.Close()
-	all.Wait()
+	running.Wait()
 }
 
 func TestClientsReachOnlyTheServicesOfTheIngress(t *testing.T) {

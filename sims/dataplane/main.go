@@ -147,9 +147,14 @@ func (s shape) compare(ctx context.Context, o options) error {
 // await waits until a proxy answers all requests.
 func await(ctx context.Context, l loader, name string) error {
 	var err error
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if _, err = l.run(ctx, time.Second); err == nil || ctx.Err() != nil {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		if _, err = l.run(ctx, time.Second); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
 			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 	return fmt.Errorf("%s does not answer: %w", name, err)

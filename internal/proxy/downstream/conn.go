@@ -348,13 +348,19 @@ func (c *conn) handle() (ok bool) {
 		}
 		c.cancelRequest()
 		c.res.abandon()
-		if p := recover(); p != nil && p != http.ErrAbortHandler {
-			stack := make([]byte, 16<<10)
-			c.server.cfg.Logger.Error("the handler of a request panicked: its connection is closed", "client", c.remote, "panic", p, "stack", string(stack[:runtime.Stack(stack, false)]))
-		}
+		c.logPanic(recover())
 	}()
 	c.server.cfg.Handler.ServeHTTP(&c.res, c.req)
 	return true
+}
+
+// logPanic reports what a handler panicked with, unless it meant to abort the answer.
+func (c *conn) logPanic(p any) {
+	if p == nil || p == http.ErrAbortHandler {
+		return
+	}
+	stack := make([]byte, 16<<10)
+	c.server.cfg.Logger.Error("the handler of a request panicked: its answer is cut off", "client", c.remote, "panic", p, "stack", string(stack[:runtime.Stack(stack, false)]))
 }
 
 // linger ends a connection so that the client can read its last answer although not

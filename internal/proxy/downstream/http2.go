@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -115,10 +114,9 @@ type exchange struct {
 	written int64         // of the body
 	held    []byte        // of the body, not sent yet
 	sent    bool          // the head was sent
-	ended   bool          // the whole answer was sent
 	empty   bool          // the answer has no body
 	tunnel  *tunnel       // of an extended CONNECT
-	gone    func()        // requestState.cancel, bound once
+	gone    func()        // ends the context, bound once
 
 	read, write deadline
 }
@@ -151,7 +149,7 @@ func (x *exchange) end() {
 	clear(x.fields)
 	x.fields, x.held = x.fields[:0], x.held[:0]
 	x.c, x.s, x.tunnel = nil, nil, nil
-	x.status, x.written, x.sent, x.ended, x.empty = 0, 0, false, false, false
+	x.status, x.written, x.sent, x.empty = 0, 0, false, false
 }
 
 // parse reads the head into x.req. It returns false if the request was refused.
@@ -244,10 +242,7 @@ func (x *exchange) handle() {
 			return
 		}
 		x.s.Reset(http2.InternalError)
-		if p := recover(); p != nil && p != http.ErrAbortHandler {
-			stack := make([]byte, 16<<10)
-			x.c.server.cfg.Logger.Error("the handler of a request panicked: its stream is reset", "client", x.c.remote, "panic", p, "stack", string(stack[:runtime.Stack(stack, false)]))
-		}
+		x.c.logPanic(recover())
 	}()
 	x.c.server.cfg.Handler.ServeHTTP(x, x.req)
 	ok = true
@@ -326,7 +321,7 @@ func statusDigits(status int) string { return digits[3*(status-100):][:3] }
 
 // sendHead sends the head of the answer.
 func (x *exchange) sendHead(end bool) error {
-	x.sent, x.ended = true, end
+	x.sent = true
 	return x.s.Send(x.fields, end)
 }
 
@@ -337,7 +332,6 @@ func (x *exchange) send(p []byte, end bool) error {
 			return err
 		}
 	}
-	x.ended = end
 	if len(x.held) > 0 {
 		held := x.held
 		x.held = x.held[:0]

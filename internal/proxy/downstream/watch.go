@@ -80,8 +80,8 @@ func (c *conn) check(now int64) bool {
 }
 
 // closeIdle closes the connections that wait for a request, lets the streams of those over
-// HTTP/2 end, and returns how many connections there are. A new connection gets the time in which net/http expects its first
-// request.
+// HTTP/2 end, and returns how many connections there are. A new connection gets the time in
+// which net/http expects its first request.
 func (s *Server) closeIdle() int {
 	const firstRequest = int64(5 * time.Second)
 	now := int64(time.Since(s.epoch))

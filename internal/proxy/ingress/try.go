@@ -185,7 +185,7 @@ func (t *try) checkRequest() bool {
 }
 
 // abandon ends a request whose client is gone or has closed its side of the connection;
-// net/http does not distinguish the two. A return without an answer would make net/http
+// the server does not distinguish the two. After a return without an answer the server would
 // send an empty 200, which the client would take for success.
 func (t *try) abandon(now time.Duration) {
 	t.lostAfter = now - t.began

@@ -9,7 +9,7 @@ import (
 )
 
 // lingerTime bounds the time for the unread rest of a request body. It equals the time
-// that net/http grants a client to read its answer.
+// that the server grants a client to read its last answer.
 const lingerTime = 500 * time.Millisecond
 
 // clientBody is the client's request body while another goroutine sends it. Stop ends its
@@ -46,7 +46,7 @@ func newClientBody(w http.ResponseWriter, r *http.Request, g *progress) *clientB
 	// endpoint answers.
 	g.bodyNeeded.Store(r.ContentLength >= 0 || r.ProtoMajor == 1)
 	if r.ProtoMajor == 1 {
-		// Otherwise net/http reads the whole body before it writes a head.
+		// Otherwise the server reads a short rest of the body before it writes a head.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	return b

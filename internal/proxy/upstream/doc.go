@@ -1,21 +1,21 @@
 // Package upstream carries one request to one endpoint and the answer back. The
-// caller has picked the endpoint; the client's side is net/http's server.
+// caller has picked the endpoint; package downstream serves the client.
 //
 // Its promise: the endpoint's answer reaches the client as it arrives, or the
 // error reports exactly how far the exchange got, so that the caller can decide on
 // a retry without guessing. What net/http refuses in a response is refused here too.
 //
-//	client ── net/http server ── handler ── Pool.Carry ── warm connection ── endpoint
-//	                                │            │
-//	                 picks the endpoint      one write: head and small body
-//	                 and fills Exchange      one read: head and small body
+//	client ── downstream.Server ── handler ── Pool.Carry ── warm connection ── endpoint
+//	                                  │            │
+//	                   picks the endpoint      one write: head and small body
+//	                   and fills Exchange      one read: head and small body
 //
 // A Pool belongs to one endpoint. HTTP/1.1 connections have no goroutine: Carry
-// writes and reads on the handler's goroutine, with pooled buffers, so idle
-// connections hold no buffer. Two things have a separate goroutine that Carry waits
+// writes and reads on the handler's goroutine, with pooled buffers, which idle
+// connections and exchanges that wait for bytes return. Two things have a separate goroutine that Carry waits
 // for: a request body that is large or of unknown length, and the second direction
 // of a tunnel. Each connection that is being opened has one that Drain waits for.
-// HTTP/2 connections (h2c) are net/http's ClientConns and have one reading goroutine
+// HTTP/2 connections (h2c) are those of package http2 and have one reading goroutine
 // each, which ends with the connection.
 //
 // Rules:
@@ -48,8 +48,9 @@
 //     connection rests for 20 ms. Sockets can be checked on Linux and macOS only.
 //   - A repeatable request whose connection ends before any byte of an answer is sent
 //     once more over a new connection, inside Carry.
-//   - One timer per pool detects cancelled requests within 20 ms. It runs only while
-//     requests are in flight, and costs less than a context.AfterFunc per request.
+//   - One timer per pool detects cancelled requests within 20 ms, and over HTTP/2 heads that
+//     are late. It costs less than a context.AfterFunc per request. Without requests it runs
+//     only to check the connections of HTTP/2, once a second.
 //   - Pool.mu guards the lists and counters and is held for a few instructions. No other
 //     lock is taken while it is held; the HTTP/2 lock is taken before it. Timers run on
 //     their own goroutines, which only take the lock and return. The watch sets

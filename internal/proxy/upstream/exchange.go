@@ -137,7 +137,8 @@ func (x *Exchange) keepsResponse(name string) bool {
 func (x *Exchange) keptNames(list string) string {
 	var kept []string
 	for name := range strings.SplitSeq(list, ",") {
-		if name = strings.Trim(name, " \t"); x.keepsResponse(http.CanonicalHeaderKey(name)) {
+		name = strings.Trim(name, " \t")
+		if key := http.CanonicalHeaderKey(name); !framingField(key) && x.keepsResponse(key) {
 			kept = append(kept, name)
 		}
 	}

@@ -457,7 +457,7 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 	return f.clean(), nil
 }
 
-// closeUnread makes net/http close the client's connection after the response if the
+// closeUnread makes the server close the client's connection after the response if the
 // request body has not been read completely. Otherwise the rest of the body could be read
 // as a new request.
 func (f *flight) closeUnread() {

@@ -10,8 +10,8 @@ import (
 )
 
 // CheckRequest refuses what cannot be written as an HTTP/1.1 request line; Carry calls it.
-// net/http has parsed the request, but a request over HTTP/2 may hold blanks or line
-// breaks, which have no meaning there and end the line in HTTP/1.1.
+// The server has parsed the request, but one over HTTP/2 may hold what has no meaning there
+// and ends the line in HTTP/1.1.
 func CheckRequest(r *http.Request) error {
 	if r.Method == http.MethodConnect {
 		return errConnect
@@ -76,6 +76,46 @@ func upgradeOf(r *http.Request) string {
 	return u[0]
 }
 
+const forwardedFor = "X-Forwarded-For"
+
+// passing decides which fields of a request are sent as they are.
+type passing struct {
+	x          *Exchange
+	connection []string // the values of Connection, if they may name fields
+	forwarded  bool     // X-Forwarded-For gets another address
+}
+
+func (x *Exchange) passes(r *http.Request) passing {
+	connection := r.Header["Connection"]
+	if len(connection) == 1 && (connection[0] == "keep-alive" || connection[0] == "close") {
+		connection = nil // these two name no field
+	}
+	return passing{x, connection, x.ForwardedFor != "" && !x.dropped(forwardedFor)}
+}
+
+// sends reports whether the client's field is sent.
+func (p *passing) sends(name string) bool {
+	return !hopRequest(name) && !p.x.dropped(name) && !p.named(name) && !(p.forwarded && name == forwardedFor)
+}
+
+// named reports whether Connection names the field.
+func (p *passing) named(name string) bool {
+	return p.connection != nil && http1.AnyHasToken(p.connection, name)
+}
+
+// forwardedFor returns the addresses that the client has named.
+func (p *passing) forwardedFor(r *http.Request) []string {
+	if p.named(forwardedFor) {
+		return nil
+	}
+	return r.Header[forwardedFor]
+}
+
+// expectsBody reports whether a request without a body says so (RFC 9110 §8.6).
+func expectsBody(method string) bool {
+	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
+}
+
 // headWriter counts the lines of a head, to compare them with the line breaks in it.
 type headWriter struct {
 	buf   []byte
@@ -106,19 +146,9 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 	b.buf = append(b.buf, "\r\n"...)
 	b.lines = 2
 
-	connection := r.Header["Connection"]
-	if len(connection) == 1 && (connection[0] == "keep-alive" || connection[0] == "close") {
-		connection = nil // these two name no field
-	}
-	forwarded := x.ForwardedFor != "" && !x.dropped("X-Forwarded-For")
+	pass := x.passes(r)
 	for name, values := range r.Header {
-		if hopRequest(name) || x.dropped(name) {
-			continue
-		}
-		if connection != nil && http1.AnyHasToken(connection, name) {
-			continue
-		}
-		if forwarded && name == "X-Forwarded-For" {
+		if !pass.sends(name) {
 			continue
 		}
 		for _, v := range values {
@@ -132,8 +162,8 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 		b.field("Connection", "Upgrade")
 		b.field("Upgrade", upgrade)
 	}
-	if forwarded {
-		b.forwardedFor(r, connection, x.ForwardedFor)
+	if pass.forwarded {
+		b.forwardedFor(pass.forwardedFor(r), x.ForwardedFor)
 	}
 	for _, f := range x.Header {
 		if !http1.ValidToken(f.Name) || !http1.ValidValue(f.Value) {
@@ -144,11 +174,10 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 	switch {
 	case length < 0:
 		b.field("Transfer-Encoding", "chunked")
-		if len(r.Trailer) > 0 {
-			b.trailerNames(r.Trailer, x)
+		if names := x.trailerNames(r.Trailer); names != "" {
+			b.field("Trailer", names)
 		}
-	case length > 0 || len(r.Header["Content-Length"]) > 0 ||
-		r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
+	case length > 0 || len(r.Header["Content-Length"]) > 0 || expectsBody(r.Method):
 		b.buf = append(b.buf, "Content-Length: "...)
 		b.buf = strconv.AppendInt(b.buf, length, 10)
 		b.buf = append(b.buf, "\r\n"...)
@@ -166,13 +195,12 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 	return b.buf, nil
 }
 
-func (b *headWriter) forwardedFor(r *http.Request, connection []string, client string) {
+// forwardedFor writes the addresses that the client has named, and then the client's own.
+func (b *headWriter) forwardedFor(before []string, client string) {
 	b.buf = append(b.buf, "X-Forwarded-For: "...)
-	if connection == nil || !http1.AnyHasToken(connection, "X-Forwarded-For") {
-		for _, v := range r.Header["X-Forwarded-For"] {
-			b.buf = append(b.buf, v...)
-			b.buf = append(b.buf, ", "...)
-		}
+	for _, v := range before {
+		b.buf = append(b.buf, v...)
+		b.buf = append(b.buf, ", "...)
 	}
 	b.buf = append(b.buf, client...)
 	b.buf = append(b.buf, "\r\n"...)
@@ -184,16 +212,18 @@ func (x *Exchange) sendsTrailer(name string) bool {
 	return http1.ValidToken(name) && !framingField(name) && !x.dropped(name)
 }
 
-func (b *headWriter) trailerNames(t http.Header, x *Exchange) {
+// trailerNames returns the list of the trailers that are sent, empty if there are none.
+func (x *Exchange) trailerNames(t http.Header) string {
+	if len(t) == 0 {
+		return ""
+	}
 	names := make([]string, 0, len(t))
 	for name := range t {
 		if x.sendsTrailer(name) {
 			names = append(names, name)
 		}
 	}
-	if len(names) > 0 {
-		b.field("Trailer", strings.Join(names, ", "))
-	}
+	return strings.Join(names, ", ")
 }
 
 func framingField(name string) bool {

@@ -282,7 +282,7 @@ func (s *Sessions) Drain(ctx context.Context, d Drain) (left int64, err error) {
 			return left, err
 		}
 	}
-	if left == 0 { // net/http may still be sending the last answers
+	if left == 0 { // the server may still be sending the last answers
 		last, cancel := context.WithTimeout(ctx, sessionGrace)
 		defer cancel()
 		_ = d.Shutdown(last) // the process cuts off what is left

@@ -8,7 +8,7 @@
 // whether anything was sent to the service, so that it retries only requests that are safe
 // to retry.
 //
-//	relay ══ TLS 1.3, h2 or http/1.1 ══► listener ─► net/http ─► handler ─► pool ─► service
+//	relay ══ TLS 1.3, h2 or http/1.1 ══► listener ─► server ─► handler ─► pool ─► service
 //	          Ringway-Service: name      relays only             by name            127.0.0.1
 //	      ◄── Ringway-Load: others in flight ──────────────────────┘
 //	      ◄── Ringway-Failed: unsent | sent | full ── when the service gave no answer

@@ -149,7 +149,7 @@ func (s *Sidecar) refuse(w http.ResponseWriter, r *http.Request, f failure, fail
 
 // awaitBody reads the rest of a small body. It does not wait for a body for which the
 // client expects 100 Continue. For a larger body or a slow relay the deadline stays set, so
-// that net/http does not wait for the rest either and closes the connection.
+// that the server does not wait for the rest either and closes the connection.
 func (s *Sidecar) awaitBody(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	if r.Body == http.NoBody || r.Header.Get("Expect") != "" || control.SetReadDeadline(time.Now().Add(s.cfg.bodyPatience)) != nil {

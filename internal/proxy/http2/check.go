@@ -1,0 +1,115 @@
+package http2
+
+import (
+	"errors"
+	"time"
+
+	"github.com/ringway/ringway/internal/proxy/socket"
+)
+
+// Check ends a connection that has stalled, and lets a client notice that the other side is
+// gone: a PING asks one that is silent. It is called every elapsed.
+func (c *Conn) Check(elapsed time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writing && c.cfg.Progress > 0 {
+		if c.blocked += elapsed; c.blocked > c.cfg.Progress {
+			c.fail(errStalled)
+			below := socket.Below(c.nc)
+			if tcp, ok := below.(interface{ SetLinger(sec int) error }); ok {
+				_ = tcp.SetLinger(0) // else the system goes on sending what it holds, as slowly as it is read
+			}
+			_ = below.Close()
+			return
+		}
+	}
+	c.checkStreams(elapsed)
+	c.refill(elapsed)
+	c.endWorkers(min(c.spare, len(c.workers)))
+	c.spare = len(c.workers)
+	if !c.client && c.goingAway && c.lastServed == maxStreamID && c.err == nil {
+		if c.draining += elapsed; c.draining >= drainTimeout {
+			c.endIntake()
+		}
+	}
+	heard := c.heard.Swap(false)
+	limit := time.Duration(0)
+	switch {
+	case c.listing.Load():
+		limit = c.cfg.HeadTimeout
+	case c.partial.Load() && !heard:
+		limit = c.cfg.Progress
+	default:
+		c.stuck = 0
+	}
+	if limit > 0 {
+		if c.stuck += elapsed; c.stuck > limit {
+			c.fail(errStuck)
+			_ = socket.Below(c.nc).Close()
+			return
+		}
+	}
+	if heard || !c.client {
+		c.silence = 0
+		return
+	}
+	c.silence += elapsed
+	switch {
+	case c.silence < pingAfter || c.err != nil:
+	case !c.pinged:
+		c.pinged = true
+		c.takeOut()
+		c.out = appendPing(c.out, 0, [8]byte{})
+		c.kick()
+	case c.silence > pingAfter+pingTimeout:
+		c.fail(errSilent)
+		_ = socket.Below(c.nc).Close()
+	}
+}
+
+// checkStreams resets the streams whose windows the other side does not open. The lock is
+// held.
+func (c *Conn) checkStreams(elapsed time.Duration) {
+	if c.cfg.Progress == 0 {
+		return
+	}
+	for _, s := range c.streams {
+		if !s.waits {
+			continue
+		}
+		if s.stalled += elapsed; s.stalled > c.cfg.Progress {
+			s.reset(Cancel, errNoWindow)
+		}
+	}
+}
+
+// Idle returns how long the connection has had no stream, as the calls count it that are
+// made every elapsed.
+func (c *Conn) Idle(elapsed time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.active > 0 {
+		c.idle = 0
+	} else {
+		c.idle += elapsed
+	}
+	return c.idle
+}
+
+const (
+	// pingAfter and pingTimeout detect a connection whose other side is gone without closing
+	// it: a request on it fails over after at most 10 s. Shorter times would cut off a peer
+	// that only lacks processor time.
+	pingAfter   = 5 * time.Second
+	pingTimeout = 5 * time.Second
+	// drainTimeout is how long a server waits for the answer to shutdownPing. A client that
+	// has not answered by then opens its next streams elsewhere when they are refused.
+	drainTimeout = time.Second
+)
+
+var (
+	errStalled  = errors.New("http2: the other side has accepted no byte for the progress timeout")
+	errNoWindow = &ResetError{Code: Cancel, reason: "no byte of the body was accepted for the progress timeout"}
+	errStuck    = errors.New("http2: the other side has stopped within a frame or a header list")
+	errSilent   = errors.New("http2: the other side answers no ping")
+)
