@@ -123,6 +123,22 @@ func TestWhoStoodInForNearerPeersGoesWhenTheyAreBack(t *testing.T) {
 	want(t, "connections", s.Connections, Connections{Primary: 3, Backup: 2})
 }
 
+// The places do not depend on the order in which the peers became known.
+func TestAFarPeerLosesItsPlaceWhenAllNearerOnesHaveOne(t *testing.T) {
+	near := local().MinPeersPerTier
+	r := newRig(t, local()).update(fleet(near-1, 4, 0))
+	want(t, "places before", len(r.status().Primaries)+len(r.status().Backups), 5)
+	r.update(fleet(near, 4, 0)).wait(time.Minute)
+	s := r.status()
+	want(t, "reach", s.Reach, affinity.SameDatacenter)
+	for _, p := range s.Peers {
+		if p.Role != NoRole && p.Tier != affinity.SameDatacenter {
+			t.Errorf("%s (%v) still has a place", p.ID, p.Tier)
+		}
+	}
+	want(t, "connections", s.Connections, newRig(t, local()).update(fleet(near, 4, 0)).wait(time.Minute).status().Connections)
+}
+
 func TestTheRankingIsTheSameEverywhere(t *testing.T) {
 	cfg := config()
 	shuffled := relays(20)

@@ -210,15 +210,22 @@ func (t *table) readmit() {
 }
 
 // moveNearer replaces members that are farther away than candidates need to be, because
-// nearer peers were not available earlier.
+// nearer peers were not available earlier. Without it the places would depend on the order
+// in which peers became known.
 func (t *table) moveNearer() {
+	var far []*member
 	for m := range t.members() {
 		if m.renewing || m.nearerAt.After(t.now) || m.peer.tier(t.cfg.Datacenter, t.cfg.Region) <= t.reach {
 			continue
 		}
 		if options := t.eligible(); len(options) > 0 {
 			t.renew(m, Locality, options)
+		} else if !slices.ContainsFunc(t.candidates, func(p *peer) bool { return p.member == nil || !p.member.connected() }) {
+			far = append(far, m)
 		}
+	}
+	for _, m := range far {
+		t.removeMember(m, Locality, "every nearer peer has a place")
 	}
 }
 
