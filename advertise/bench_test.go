@@ -47,7 +47,7 @@ func (f *crowd) record(worker, sequence int) []byte {
 	for j := range 3 {
 		r.Services = append(r.Services, Service{
 			Name: fmt.Sprintf("service-%05d", (3*worker+j)%f.services), Address: fmt.Sprintf("10.0.%d.%d:%d", worker/256, worker%256, 8080+j),
-			Weight: 1 + sequence%100, Version: "v1.4.2",
+			Weight: int32(1 + sequence%100), Version: "v1.4.2",
 		})
 	}
 	raw, err := r.Encode()
@@ -190,7 +190,7 @@ func BenchmarkLookup(b *testing.B) {
 		for b.Loop() {
 			weight := 0
 			for e := range v.Endpoints("service-00017").All() {
-				weight += e.Weight
+				weight += int(e.Weight)
 			}
 			if weight == 0 {
 				b.Fatal("none")

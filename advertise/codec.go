@@ -29,22 +29,23 @@ type wireService struct {
 	Name     string
 	Address  string
 	Protocol int
-	Weight   int
-	Slots    int
+	Weight   int32
+	Slots    int32
 	State    int
 	Version  string
 	Tags     []string
 	// The fields below were added later; a record may end before any of them.
 	Flags     int
-	Relays    int
+	Relays    int32
 	Selection string
+	Policy    string
 }
 
 const (
 	recordFields       = 5
 	signedFields       = 6
 	serviceFields      = 8  // in every record
-	serviceFieldsKnown = 11 // in records of this build
+	serviceFieldsKnown = 12 // in records of this build
 )
 
 // flagSecured is a bit of wireService.Flags. Unknown bits are ignored.
@@ -86,7 +87,7 @@ func (r Record) Encode() ([]byte, error) {
 		wire.Services = append(wire.Services, wireService{
 			Name: s.Name, Address: s.Address, Protocol: index(protocols[:], s.Protocol), Weight: s.Weight,
 			Slots: s.Slots, State: index(states[:], s.State), Version: s.Version, Tags: s.Tags,
-			Flags: flags, Relays: s.Relays, Selection: s.Selection,
+			Flags: flags, Relays: s.Relays, Selection: s.Selection, Policy: s.Policy,
 		})
 	}
 	raw, err := encode(wire)
@@ -203,6 +204,9 @@ func readService(r *reader) Service {
 	}
 	if fields > serviceFields+2 {
 		s.Selection = r.string(maxSelection, "selection")
+	}
+	if fields > serviceFields+3 {
+		s.Policy = r.string(maxPolicy, "policy")
 	}
 	r.skip(fields - serviceFieldsKnown)
 	return s

@@ -13,7 +13,7 @@ import (
 
 var full = Record{NodeID: "worker-1", Epoch: 1_800_000_000_000, Sequence: 7, Services: []Service{
 	{Name: "a", Address: "[::1]:80", Protocol: H2C, Weight: 100, Slots: 70_000, State: Draining, Version: "v1", Tags: []string{"x", ""},
-		Secured: true, Relays: 1024, Selection: "slots(k=3)"},
+		Secured: true, Relays: 1024, Selection: "slots(k=3)", Policy: "retry=never"},
 	{Name: "b", Address: "host:65535", Protocol: HTTP1, Weight: 10, State: Ready},
 }}
 
@@ -46,9 +46,10 @@ func fieldsOf(t *testing.T, r Record) (record, services []any) {
 func TestARecordOfAnEarlierBuildIsWithoutTheLaterFields(t *testing.T) {
 	later := full.Services[0]
 	for n, want := range map[int]Service{
-		serviceFields:     func(s Service) Service { s.Secured, s.Relays, s.Selection = false, 0, ""; return s }(later),
-		serviceFields + 1: func(s Service) Service { s.Relays, s.Selection = 0, ""; return s }(later),
-		serviceFields + 2: func(s Service) Service { s.Selection = ""; return s }(later),
+		serviceFields:     func(s Service) Service { s.Secured, s.Relays, s.Selection, s.Policy = false, 0, "", ""; return s }(later),
+		serviceFields + 1: func(s Service) Service { s.Relays, s.Selection, s.Policy = 0, "", ""; return s }(later),
+		serviceFields + 2: func(s Service) Service { s.Selection, s.Policy = "", ""; return s }(later),
+		serviceFields + 3: func(s Service) Service { s.Policy = ""; return s }(later),
 	} {
 		fields, services := fieldsOf(t, full)
 		services[0] = services[0].([]any)[:n]
@@ -147,6 +148,8 @@ func TestInvalidServicesAreRefusedOnBothSides(t *testing.T) {
 		{"relays", func(s *Service) { s.Relays = 1025 }},
 		{"selection", func(s *Service) { s.Selection = strings.Repeat("s", 257) }},
 		{"selection", func(s *Service) { s.Selection = "p2c\x7f" }},
+		{"policy", func(s *Service) { s.Policy = strings.Repeat("p", 257) }},
+		{"policy", func(s *Service) { s.Policy = "retry=never\n" }},
 	} {
 		s := ok
 		test.change(&s)
@@ -155,7 +158,7 @@ func TestInvalidServicesAreRefusedOnBothSides(t *testing.T) {
 			t.Errorf("%+v: %v, want a refusal of its %s", s, err, test.reason)
 		}
 		s = s.withDefaults()
-		raw, err := encode(wireRecord{recordFormat, "n", 1, 1, []wireService{{s.Name, s.Address, index(protocols[:], s.Protocol), s.Weight, s.Slots, index(states[:], s.State), s.Version, s.Tags, 0, s.Relays, s.Selection}}})
+		raw, err := encode(wireRecord{recordFormat, "n", 1, 1, []wireService{{s.Name, s.Address, index(protocols[:], s.Protocol), s.Weight, s.Slots, index(states[:], s.State), s.Version, s.Tags, 0, s.Relays, s.Selection, s.Policy}}})
 		if err != nil {
 			t.Fatal(err)
 		}

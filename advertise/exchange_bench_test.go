@@ -24,7 +24,7 @@ func large(b *testing.B) (alive []membership.Member, raws [][]byte, record func(
 		for j := range 3 {
 			r.Services = append(r.Services, Service{
 				Name: fmt.Sprintf("service-%d", (i+j)%30), Address: fmt.Sprintf("10.%d.%d.%d:%d", i%40, i/250%250, i%250, 8080+j),
-				Weight: int(1 + sequence%100), Version: "v1.42.0",
+				Weight: int32(1 + sequence%100), Version: "v1.42.0",
 			})
 		}
 		raw, err := r.Encode()

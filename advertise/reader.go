@@ -71,13 +71,13 @@ func (r *reader) uint() uint64 {
 	}
 }
 
-// smallInt reads a number that fits an int on every platform.
-func (r *reader) smallInt() int {
+// smallInt reads a number of at most 31 bits; a larger one becomes the largest.
+func (r *reader) smallInt() int32 {
 	n := r.uint()
 	if n > math.MaxInt32 {
-		return math.MaxInt32 // beyond every limit, so validation reports it
+		return math.MaxInt32
 	}
-	return int(n)
+	return int32(n)
 }
 
 // bytes reads a string or binary of at most limit bytes without copying it.

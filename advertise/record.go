@@ -48,6 +48,7 @@ const (
 	maxTagBytes     = 64        // bytes per tag
 	MaxRelays       = 1024      // affine relays that a service may request
 	maxSelection    = 256       // bytes of a selection strategy
+	maxPolicy       = 256       // bytes of the text of a policy
 	MaxRecordBytes  = 256 << 10 // bytes of an encoded record and its signature
 	maxSlots        = 1<<31 - 1
 )
@@ -62,9 +63,9 @@ type Service struct {
 	Protocol Protocol `json:"protocol"`
 	// Weight is the share of traffic relative to other endpoints, 1 to 100. 0
 	// means the default, 10.
-	Weight int `json:"weight"`
+	Weight int32 `json:"weight"`
 	// Slots is how many requests and tunnels may be in flight; 0 is unlimited.
-	Slots int `json:"slots"`
+	Slots int32 `json:"slots"`
 	// State is ready (the default) or draining.
 	State State `json:"state"`
 	// Version is the service's build, at most 64 bytes of printable ASCII.
@@ -77,17 +78,20 @@ type Service struct {
 	Secured bool `json:"secured,omitempty"`
 	// Relays is how many relays should serve this service, 1 to 1024; 0 is the
 	// fleet's setting.
-	Relays int `json:"relays,omitempty"`
+	Relays int32 `json:"relays,omitempty"`
 	// Selection is the strategy, with its parameters, that picks an endpoint, at most 256
 	// bytes; empty is the relay's setting. This package does not validate the strategy;
 	// relays do.
 	Selection string `json:"selection,omitempty"`
+	// Policy is the text of a [Policy] for the requests to the service, at most 256 bytes;
+	// empty is the relay's settings. This package does not validate what it says; relays do.
+	Policy string `json:"policy,omitempty"`
 }
 
 func (s Service) equal(o Service) bool {
 	return s.Name == o.Name && s.Address == o.Address && s.Protocol == o.Protocol && s.Weight == o.Weight &&
 		s.Slots == o.Slots && s.State == o.State && s.Version == o.Version && slices.Equal(s.Tags, o.Tags) &&
-		s.Secured == o.Secured && s.Relays == o.Relays && s.Selection == o.Selection
+		s.Secured == o.Secured && s.Relays == o.Relays && s.Selection == o.Selection && s.Policy == o.Policy
 }
 
 // Record lists all services that one life of one worker offers. Only that worker writes it.
@@ -169,6 +173,9 @@ func (s Service) validate() error {
 	}
 	if len(s.Selection) > maxSelection || !printable(s.Selection) {
 		return refuse("selection", "service %q: selection %.80q of %d bytes: want at most %d, printable ASCII", s.Name, s.Selection, len(s.Selection), maxSelection)
+	}
+	if len(s.Policy) > maxPolicy || !printable(s.Policy) {
+		return refuse("policy", "service %q: policy %.80q of %d bytes: want at most %d, printable ASCII", s.Name, s.Policy, len(s.Policy), maxPolicy)
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func (f *cluster) offer(p *process) error {
 	for i, name := range p.State.services {
 		services[i] = Service{
 			Name: name, Address: netip.AddrPortFrom(p.Host.IP(), 8080).String(),
-			Weight: 1 + generation%affinity.MaxWeight, Version: fmt.Sprint(generation),
+			Weight: int32(1 + generation%affinity.MaxWeight), Version: fmt.Sprint(generation),
 		}
 	}
 	f.offersLog[instanceOf(p)].offers[generation] = services

@@ -138,7 +138,7 @@ func TestManyWatchesOfManyServicesEachEndWithTheNewest(t *testing.T) {
 		}
 		for step := range steps {
 			s := step % services
-			final = j.hears(fmt.Sprint("w", s), 1, uint64(step+1), Service{Name: name(s), Address: "h:1", Weight: 1 + step/services})
+			final = j.hears(fmt.Sprint("w", s), 1, uint64(step+1), Service{Name: name(s), Address: "h:1", Weight: int32(1 + step/services)})
 			w.publish(final, j.changed)
 		}
 		close(ended)

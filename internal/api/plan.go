@@ -74,6 +74,8 @@ type Explanation struct {
 	// SessionCookie is the name of the cookie that keeps a client's requests on one worker;
 	// empty for a service without one.
 	SessionCookie string `json:"session_cookie,omitempty"`
+	// Policy is the policy in effect for the requests to the service.
+	Policy []PolicyField `json:"policy"`
 	// Plan holds the basis of the plan; nil without a plan.
 	Plan *ExplainedPlan `json:"plan,omitempty"`
 	// Worker is set if the request names a worker.

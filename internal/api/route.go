@@ -73,7 +73,7 @@ type ScoreParts struct {
 	Ramp      float64 `json:"ramp"`
 }
 
-// Origin is where the strategy of a service comes from.
+// Origin is where the strategy of a service, or a field of its policy, comes from.
 type Origin string
 
 // The origins in order of precedence, the highest first.

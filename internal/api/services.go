@@ -39,6 +39,7 @@ type Service struct {
 	AffineRelays []string              `json:"affine_relays"`
 	RangeText    string                `json:"range_text,omitempty"`
 	Selection    Selection             `json:"selection"`
+	Policy       []PolicyField         `json:"policy"`
 	Forwarding   *Forwarding           `json:"forwarding,omitempty"`
 	Peers        []Peer                `json:"peers"`
 	Catalogue    []*advertise.Endpoint `json:"catalogue"`
@@ -80,6 +81,16 @@ type PeerRelay struct {
 	P99ms       float64 `json:"p99_ms,omitempty"`
 	Consecutive int     `json:"consecutive_failures,omitempty"`
 	OutForMs    int64   `json:"out_for_ms,omitempty"` // until it may be connected to again
+}
+
+// PolicyField is one field of the policy in effect for the requests to a service.
+type PolicyField struct {
+	Key string `json:"key"`
+	// Value is empty for no limit.
+	Value string `json:"value"`
+	// Origin is service_setting, setting (--service-policy for all services), advertisement or
+	// default (the other settings of this relay).
+	Origin Origin `json:"origin"`
 }
 
 // Selection is how the endpoints of a service are picked.

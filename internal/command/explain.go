@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,7 @@ func explainTable(out io.Writer, a *api.Explanation) error {
 	if a.SessionCookie != "" {
 		row("session", "%s", sessionText(a.SessionCookie))
 	}
+	row("policy", "%s", policyText(a.Policy))
 	if p := a.Plan; p != nil {
 		row("minimums", "%d relays for each worker, %d workers for each relay", p.PeersPerWorker, p.PeersPerRelay)
 		row("ratio", "%.4g, of %d workers and %d relays", p.Ratio, p.Workers, p.Relays)
@@ -101,6 +103,18 @@ func explainTable(out io.Writer, a *api.Explanation) error {
 		}
 	}
 	return nil
+}
+
+// policyText describes the policy of a service: every value with its origin.
+func policyText(fields []api.PolicyField) string {
+	origins := map[api.Origin]string{
+		api.FromServiceSetting: "set for this service", api.FromSetting: "set for all services", api.FromAdvertisement: "advertised", api.FromDefault: "default",
+	}
+	texts := make([]string, len(fields))
+	for i, f := range fields {
+		texts[i] = fmt.Sprintf("%s %s (%s)", f.Key, cmp.Or(f.Value, "none"), origins[f.Origin])
+	}
+	return strings.Join(texts, ", ")
 }
 
 // sessionText describes the session cookie of a service.

@@ -80,7 +80,7 @@ func serviceTable(w io.Writer, a *api.Service, style tableStyle) error {
 	if len(out) > 0 {
 		fmt.Fprintf(&b, ", %d of them not taking new requests", len(out))
 	}
-	fmt.Fprintf(&b, "\nin flight  %d\n\n", a.InFlight)
+	fmt.Fprintf(&b, "\nin flight  %d\npolicy     %s\n\n", a.InFlight, node.Printable(policyText(a.Policy)))
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func (r *Relay) describe(s *routing.Service) api.Service {
 	route := s.Route()
 	d := api.Service{
 		ServiceSummary: summarize(s), Relay: r.cfg.Membership.ID, Index: route.Index,
-		Selection: describeSelection(s), Peers: []api.Peer{}, Catalogue: route.Endpoints,
+		Selection: describeSelection(s), Policy: r.describePolicy(s), Peers: []api.Peer{}, Catalogue: route.Endpoints,
 	}
 	if route.Plan != nil {
 		d.AffineRelays = route.Plan.Affine()
@@ -118,6 +118,17 @@ func (r *Relay) describe(s *routing.Service) api.Service {
 		})
 	}
 	return d
+}
+
+// describePolicy returns the policy in effect for the requests to a service.
+func (r *Relay) describePolicy(s *routing.Service) []api.PolicyField {
+	requests, advertised := &r.tuned.Load().Requests, s.Route().Policy
+	policy := requests.Policy(s.Name, advertised, r.cfg.ProgressTimeout)
+	var fields []api.PolicyField
+	for _, key := range advertise.PolicyKeys() {
+		fields = append(fields, api.PolicyField{Key: key, Value: policy.Get(key), Origin: requests.Policies.Origin(s.Name, advertised, key)})
+	}
+	return fields
 }
 
 // describeForwarding returns the relays that serve a service, and to which of them this

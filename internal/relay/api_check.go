@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/check"
@@ -158,6 +159,13 @@ func (r *Relay) plannedService(s *routing.Service) check.Service {
 			vote.Value = fmt.Sprint(value)
 		}
 		out.RelayVotes = append(out.RelayVotes, vote)
+	}
+	for _, key := range advertise.PolicyKeys() {
+		policy := check.PolicyVotes{Key: key}
+		for _, value := range routing.RankedPolicies(route.Votes.Policies[key]) {
+			policy.Votes = append(policy.Votes, check.Vote{Value: value, Workers: route.Votes.Policies[key][value]})
+		}
+		out.Policies = append(out.Policies, policy)
 	}
 	if route.Plan == nil {
 		return out

@@ -110,7 +110,7 @@ func rangeText(plan *affinity.Plan, index int) string {
 
 func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
-	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: noPlan(s.Name), SessionCookie: r.cfg.Choosing.SessionCookies[s.Name]}
+	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: noPlan(s.Name), SessionCookie: r.cfg.Choosing.SessionCookies[s.Name], Policy: r.describePolicy(s)}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
 		a.Plan = explainPlan(route)

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/observed"
@@ -82,11 +83,14 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 		field func(Requests) any
 		want  string // as JSON
 	}{
-		"domain":                   {"domain: example.org", func(c Requests) any { return c.Domain }, `"example.org"`},
-		"routes":                   {"routes: [{host: a, service: b}]", func(c Requests) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Service":"b"}]`},
-		"key-source":               {"key-source: [\"billing=cookie:sid;caller\"]", func(c Requests) any { return c.Keys.Of("billing").String() }, `"cookie:sid;caller"`},
-		"request-timeout":          {"request-timeout: 7s", func(c Requests) any { return c.Timeout.String() }, `"7s"`},
-		"attempt-timeout":          {"attempt-timeout: 2s", func(c Requests) any { return c.AttemptTimeout.String() }, `"2s"`},
+		"domain":          {"domain: example.org", func(c Requests) any { return c.Domain }, `"example.org"`},
+		"routes":          {"routes: [{host: a, service: b}]", func(c Requests) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Service":"b"}]`},
+		"key-source":      {"key-source: [\"billing=cookie:sid;caller\"]", func(c Requests) any { return c.Keys.Of("billing").String() }, `"cookie:sid;caller"`},
+		"request-timeout": {"request-timeout: 7s", func(c Requests) any { return c.Timeout.String() }, `"7s"`},
+		"attempt-timeout": {"attempt-timeout: 2s", func(c Requests) any { return c.AttemptTimeout.String() }, `"2s"`},
+		"service-policy": {"service-policy: [billing=request-timeout=9s;retry=connect, retry=never]", func(c Requests) any {
+			return c.Policy("billing", advertise.Policy{}, 0).String() + " " + string(c.Policy("other", advertise.Policy{}, 0).Retry)
+		}, `"request-timeout=9s;attempt-timeout=2.97s;retry=connect never"`},
 		"max-attempts":             {"max-attempts: 2", func(c Requests) any { return c.MaxAttempts }, `2`},
 		"retry-budget":             {"retry-budget: 0.5", func(c Requests) any { return c.RetryBudget }, `0.5`},
 		"max-in-flight":            {"max-in-flight: 3", func(c Requests) any { return c.MaxInFlight }, `3`},

@@ -1,11 +1,13 @@
 package relay
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -136,6 +138,48 @@ func parseKeySources(items []string) (ingress.Keys, []settings.Problem) {
 		}
 	}
 	return keys, problems
+}
+
+// parsePolicies parses --service-policy: "retry=connect", or "billing=request-timeout=5s"
+// for one service. It reports all errors.
+func parsePolicies(items []string) (ingress.Policies, []settings.Problem) {
+	policies := ingress.Policies{ByService: map[string]advertise.Policy{}}
+	var problems []settings.Problem
+	refuse := func(text, reason, allowed string) {
+		problems = append(problems, settings.Problem{Setting: "service-policy", Value: text, Reason: reason, Allowed: allowed})
+	}
+	again := map[string]bool{}
+	for _, text := range items {
+		service, rest := "", text
+		if first, _, _ := strings.Cut(text, ";"); strings.Count(first, "=") > 1 {
+			service, rest, _ = strings.Cut(text, "=")
+			if service = strings.TrimSpace(service); affinity.ValidateService(service) != nil {
+				refuse(text, "not the name of a service before the first '='", "SERVICE=KEY=VALUE;…, or KEY=VALUE;… for all services")
+				continue
+			}
+		}
+		policy, err := advertise.ParsePolicy(rest)
+		switch {
+		case err != nil:
+			for _, one := range split(err) {
+				refuse(text, one.Error(), "")
+			}
+			continue
+		case policy == advertise.Policy{}:
+			refuse(text, "no policy", strings.Join(advertise.PolicyKeys(), "=…, ")+"=…")
+			continue
+		case again[service]:
+			refuse(text, "a second policy for "+cmp.Or(service, "all services"), "one, with all of its parts divided by ';'")
+			continue
+		}
+		again[service] = true
+		if service == "" {
+			policies.Default = policy
+		} else {
+			policies.ByService[service] = policy
+		}
+	}
+	return policies, problems
 }
 
 // maxCookieName is how long the name of a session cookie may be, in bytes: every answer

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,6 +51,11 @@ func (s Service) Normalize() (Service, error) {
 	if _, selectionErr := strategy.Parse(s.Selection); selectionErr != nil {
 		err = errors.Join(err, fmt.Errorf("service %q: %w", s.Name, selectionErr))
 	}
+	policy, policyErr := advertise.ParsePolicy(s.Policy)
+	if policyErr != nil {
+		err = errors.Join(err, fmt.Errorf("service %q: %w", s.Name, policyErr))
+	}
+	s.Policy = policy.String()
 	if s.Checked() {
 		s.Check.Address = cmp.Or(s.Check.Address, s.Address)
 		if s.Check, checkErr = s.Check.Normalize(); checkErr != nil {
@@ -80,6 +87,7 @@ var selectionOfFlag = strings.NewReplacer(":", ";", "+", ",")
 //	name=host:port
 //	name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;tag=blue
 //	name=host:port;relays=5;selection=stable
+//	name=host:port;request-timeout=5s;attempt-timeout=1s;progress-timeout=1m;retry=connect
 //	name=host:port;check=http:/healthz;interval=1s;timeout=500ms;rise=2;fall=3;grace=10s
 //
 //	name=host:port;selection=ordered:preferred=w2+w1
@@ -100,7 +108,7 @@ func ParseService(text string) (Service, error) {
 	s := Service{Source: FromSettings}
 	s.Name, s.Address = strings.TrimSpace(name), strings.TrimSpace(address)
 	var check string
-	var checkOptions []string
+	var checkOptions, policy []string
 	for option := range strings.SplitSeq(options, ";") {
 		if option == "" {
 			continue
@@ -111,17 +119,17 @@ func ParseService(text string) (Service, error) {
 		case "protocol":
 			s.Protocol = advertise.Protocol(value)
 		case "weight":
-			if s.Weight, err = strconv.Atoi(value); err == nil && s.Weight == 0 { // elsewhere 0 means the default
+			if s.Weight, err = number(value); err == nil && s.Weight == 0 { // elsewhere 0 means the default
 				return fail("weight 0: want 1 to %d", affinity.MaxWeight)
 			}
 		case "slots":
-			s.Slots, err = strconv.Atoi(value)
+			s.Slots, err = number(value)
 		case "version":
 			s.Version = value
 		case "tag":
 			s.Tags = append(s.Tags, value)
 		case "relays":
-			s.Relays, err = strconv.Atoi(value)
+			s.Relays, err = number(value)
 		case "selection":
 			if s.Selection = selectionOfFlag.Replace(value); value == "" {
 				return fail("selection is empty: want one of %s", strings.Join(strategy.Names(), ", "))
@@ -130,10 +138,12 @@ func ParseService(text string) (Service, error) {
 			if check = value; value == "" {
 				return fail("check is empty: want tcp, http:/path or grpc:name")
 			}
+		case "request-timeout", "attempt-timeout", "progress-timeout", "retry":
+			policy = append(policy, option)
 		case "host", "interval", "timeout", "rise", "fall", "grace":
 			checkOptions = append(checkOptions, option)
 		default:
-			return fail("unknown option %q, allowed are protocol, weight, slots, version, tag, relays, selection, check, host, interval, timeout, rise, fall, grace", key)
+			return fail("unknown option %q, allowed are protocol, weight, slots, version, tag, relays, selection, request-timeout, attempt-timeout, progress-timeout, retry, check, host, interval, timeout, rise, fall, grace", key)
 		}
 		if err != nil {
 			return fail("%s %q is not a number", key, value)
@@ -148,11 +158,17 @@ func ParseService(text string) (Service, error) {
 	case len(checkOptions) > 0:
 		return fail("%s belongs to a check, and there is none: add check=tcp, check=http:/path or check=grpc:name", checkOptions[0])
 	}
+	s.Policy = strings.Join(policy, ";")
 	s, err := s.Normalize()
 	if err != nil {
 		return fail("%v", err)
 	}
 	return s, nil
+}
+
+func number(text string) (int32, error) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	return int32(n), err
 }
 
 // overhead is more than the size of a record without its services: id, epoch, sequence,
@@ -188,12 +204,13 @@ type fileService struct {
 	Name      string             `yaml:"name"`
 	Address   string             `yaml:"address"`
 	Protocol  advertise.Protocol `yaml:"protocol"`
-	Weight    *int               `yaml:"weight"`
-	Slots     int                `yaml:"slots"`
+	Weight    *int32             `yaml:"weight"`
+	Slots     int32              `yaml:"slots"`
 	Version   string             `yaml:"version"`
 	Tags      []string           `yaml:"tags"`
-	Relays    int                `yaml:"relays"`
+	Relays    int32              `yaml:"relays"`
 	Selection string             `yaml:"selection"`
+	Policy    map[string]string  `yaml:"policy"`
 	Check     *fileCheck         `yaml:"check"`
 }
 
@@ -220,6 +237,13 @@ func (f fileService) service() (Service, error) {
 			return s, fmt.Errorf("service %q: weight 0: want 1 to %d", f.Name, affinity.MaxWeight)
 		}
 	}
+	var policy advertise.Policy
+	for _, key := range slices.Sorted(maps.Keys(f.Policy)) {
+		if err := policy.Set(key, f.Policy[key]); err != nil {
+			return s, fmt.Errorf("service %q: policy: %w", f.Name, err)
+		}
+	}
+	s.Policy = policy.String()
 	if c := f.Check; c != nil {
 		if c.Kind == "" { // without a kind the check would be ignored
 			return s, fmt.Errorf("service %q: check: the kind is missing: want tcp, http or grpc", f.Name)

@@ -36,7 +36,7 @@ func TestTheDocumentedExampleIsReadAsItIsDescribed(t *testing.T) {
 	}
 	want := []Service{
 		{Source: FromFile, Service: advertise.Service{Name: "chat", Address: "127.0.0.1:9000", Protocol: advertise.H2C, Weight: 20, Slots: 100,
-			Version: "v2.1.0", Tags: []string{"gpu", "blue"}, Relays: 5, Selection: "stable", State: advertise.Ready},
+			Version: "v2.1.0", Tags: []string{"gpu", "blue"}, Relays: 5, Selection: "stable", Policy: "request-timeout=5s;retry=connect", State: advertise.Ready},
 			Check: health.Check{Kind: health.GRPC, Address: "127.0.0.1:9000", Service: "chat.Chat",
 				Interval: time.Second, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 3, StartGrace: 10 * time.Second}},
 		{Source: FromFile, Service: advertise.Service{Name: "files", Address: "127.0.0.1:9001", Protocol: advertise.HTTP1, Weight: 10, State: advertise.Ready},

@@ -3,6 +3,7 @@ package ingress
 import (
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
@@ -15,7 +16,7 @@ const leastAttempt = 100 * time.Millisecond
 // takeDeadline sets how long the request may take. It returns false if it has answered,
 // because the request's own deadline is malformed or has passed.
 func (t *try) takeDeadline() bool {
-	t.timeout = t.handler.cfg.Timeout
+	t.timeout = t.policy.RequestTimeout
 	left, given, err := wire.TimeLeft(t.r.Header)
 	switch {
 	case err != nil:
@@ -41,12 +42,12 @@ func (t *try) attemptLimit(n int) (limit time.Duration, cut bool) {
 	if t.hop {
 		others = len(t.route.Forward)
 	}
-	if cfg.AttemptTimeout <= 0 || cfg.AttemptTimeout >= cfg.Timeout || cfg.RetryBudget <= 0 || n >= cfg.MaxAttempts || n >= others || !t.mayRepeat() {
+	if t.policy.AttemptTimeout <= 0 || t.policy.AttemptTimeout >= t.policy.RequestTimeout || cfg.RetryBudget <= 0 || n >= cfg.MaxAttempts || n >= others || !t.mayRepeat() {
 		return t.timeout, false
 	}
-	limit = cfg.AttemptTimeout
-	if t.timeout < cfg.Timeout { // the client's deadline shortens attempts in proportion
-		scaled := time.Duration(float64(limit) * (float64(t.timeout) / float64(cfg.Timeout)))
+	limit = t.policy.AttemptTimeout
+	if t.timeout < t.policy.RequestTimeout { // the client's deadline shortens attempts in proportion
+		scaled := time.Duration(float64(limit) * (float64(t.timeout) / float64(t.policy.RequestTimeout)))
 		limit = max(scaled, min(limit, leastAttempt))
 	}
 	if t.hop {
@@ -58,5 +59,5 @@ func (t *try) attemptLimit(n int) (limit time.Duration, cut bool) {
 // mayRepeat reports whether a request may be sent again after it was sent, as far as that
 // is known before the attempt.
 func (t *try) mayRepeat() bool {
-	return repeatable(t.r) && (t.body.body == nil || t.body.length >= 0 && t.body.length <= wire.ReplayLimit)
+	return t.policy.Retry == advertise.RetryIdempotent && repeatable(t.r) && (t.body.body == nil || t.body.length >= 0 && t.body.length <= wire.ReplayLimit)
 }

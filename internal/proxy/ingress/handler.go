@@ -77,6 +77,13 @@ type Requests struct {
 	// AttemptTimeout bounds one attempt that may be repeated on another endpoint. Default 0:
 	// only Timeout applies.
 	AttemptTimeout time.Duration
+	// AttemptShare is AttemptTimeout as a share of Timeout, for services whose policy has
+	// another request timeout and no attempt timeout. Default 0: AttemptTimeout holds for
+	// these too.
+	AttemptShare float64
+	// Policies are the limits of single services, in place of Timeout, AttemptTimeout and
+	// Progress. Default: what the services advertise.
+	Policies Policies
 	// MaxAttempts is how many endpoints one request may try, 1 to 8.
 	MaxAttempts int
 	// RetryBudget is the share of requests that may be retried, 0 to 1.
@@ -120,9 +127,6 @@ func New(cfg Config) *Handler {
 	}
 	if cfg.Informed == nil {
 		cfg.Informed = func() bool { return true }
-	}
-	if cfg.Hop {
-		cfg.Progress = upstream.BehindRelay(cfg.Progress)
 	}
 	h := &Handler{cfg: cfg, budget: selection.NewRetryBudget(cfg.RetryBudget, savings)}
 	if !cfg.Hop { // between relays only the header counts, because the first relay has decided
@@ -186,7 +190,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t := tries.Get().(*try)
 	defer t.free()
 	t.handler, t.service, t.metrics, t.w, t.r = h, service, h.cfg.Metrics.of(service), w, r
-	t.from, t.exposed, t.waits = from, h.exposes(r), waits
+	t.from, t.exposed, t.waits, t.policy = from, h.exposes(r), waits, h.policyOf(service)
 	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.of(service.Name)
 	t.began = time.Since(h.cfg.Epoch)
 	if h.cfg.Tracer != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
@@ -27,6 +28,7 @@ type try struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	began   time.Duration
+	policy  advertise.Policy
 	timeout time.Duration // counts from began
 	latest  time.Duration // the client's own deadline, if limited
 	limited bool
@@ -209,15 +211,15 @@ func (t *try) choose(now, deadline time.Duration) (err error) {
 // endpoint, which is not blamed if the client gave less time than this relay does.
 func (t *try) judge(f *attempt, now time.Duration) {
 	t.ranOut, t.short = f.timeout && t.cut, f.exhausted
-	switch cfg := &t.handler.cfg; {
+	switch {
 	case errors.Is(f.err, upstream.ErrAbandoned):
 		f.reason = stageDeclaredDead
 	case !f.timeout, f.local:
 	case t.cut:
 		f.reason = stageAttemptTimeout
-		f.clientDeadline = t.timeout < cfg.Timeout && now-t.sent < cfg.AttemptTimeout
+		f.clientDeadline = t.timeout < t.policy.RequestTimeout && now-t.sent < t.policy.AttemptTimeout
 	default:
-		f.clientDeadline = t.limited && t.timeout < cfg.Timeout
+		f.clientDeadline = t.limited && t.timeout < t.policy.RequestTimeout
 	}
 }
 
@@ -235,8 +237,9 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 	cfg := &t.handler.cfg
 	x := upstream.Exchange{
 		Deadline:  cfg.Epoch.Add(t.sent + t.limit),
-		AfterBody: cfg.Timeout,
-		Progress:  cfg.Progress,
+		AfterBody: t.policy.RequestTimeout,
+		Progress:  t.policy.ProgressTimeout,
+		Once:      t.policy.Retry != advertise.RetryIdempotent,
 		Drop:      t.onField,
 		Peer:      t.hop && t.exposed,
 		OnHead:    t.onHead,
@@ -339,7 +342,7 @@ func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
 	switch {
 	case n >= t.handler.cfg.MaxAttempts || now >= deadline:
 		return false
-	case f.sent && !repeatable(t.r) || !t.bodyWhole(f):
+	case !t.repeats(f) || !t.bodyWhole(f):
 		return false
 	}
 	if !t.handler.budget.Spend() {
@@ -347,6 +350,18 @@ func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
 		return false
 	}
 	return true
+}
+
+// repeats reports whether the policy of the service and the method of the request allow
+// another attempt. A misdirected request has reached no endpoint.
+func (t *try) repeats(f attempt) bool {
+	switch t.policy.Retry {
+	case advertise.RetryNever:
+		return f.err == errMisdirected
+	case advertise.RetryConnect:
+		return !f.sent
+	}
+	return !f.sent || repeatable(t.r)
 }
 
 // bodyWhole reports whether the next attempt can send the whole body, and rewinds the
@@ -427,7 +442,7 @@ func (t *try) outOfTime() string {
 	switch {
 	case t.ranOut:
 		return "no endpoint answered within " + t.limit.String() + ", which is the limit of one attempt"
-	case t.limited && t.timeout < t.handler.cfg.Timeout:
+	case t.limited && t.timeout < t.policy.RequestTimeout:
 		return "no endpoint answered within " + t.timeout.String() + ", which is all that the client allowed"
 	}
 	return "no endpoint answered within " + t.timeout.String()

@@ -47,7 +47,7 @@
 //     After an answer that declares a body where none is allowed (HEAD, 304) the
 //     connection rests for 20 ms. Sockets can be checked on Linux and macOS only.
 //   - A repeatable request whose connection ends before any byte of an answer is sent
-//     once more over a new connection, inside Carry.
+//     once more over a new connection, inside Carry, unless Exchange.Once is set.
 //   - One timer per pool detects cancelled requests within 20 ms, and over HTTP/2 heads that
 //     are late. It costs less than a context.AfterFunc per request. Without requests it runs
 //     only to check the connections of HTTP/2, once a second.

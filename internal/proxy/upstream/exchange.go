@@ -55,6 +55,9 @@ type Exchange struct {
 	// head is bounded by Deadline instead. The exchange may last a fraction of a second
 	// longer. 0 means no limit.
 	Progress time.Duration
+	// Once means that the request is sent at most once, even if its method is idempotent and a
+	// kept connection ended before an answer began.
+	Once bool
 	// OnHead, if not nil, is called once with the final response head, before anything of it
 	// is written to the client. If it returns false, the response is dropped: the client
 	// gets nothing, Carry returns with Result.Dropped and no error, and the handler may try

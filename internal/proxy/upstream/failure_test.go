@@ -212,7 +212,8 @@ func TestStaleConnectionLosesNoRequest(t *testing.T) {
 }
 
 func TestOnlyRepeatableRequestsAreSentAgain(t *testing.T) {
-	for method, again := range map[string]bool{"GET": true, "DELETE": true, "POST": false, "PATCH": false} {
+	for asked, again := range map[string]bool{"GET": true, "DELETE": true, "POST": false, "PATCH": false, "GET once": false} {
+		method, once := strings.CutSuffix(asked, " once")
 		addr := rawEndpoint(t, func(n int, c *rawConn) {
 			for i := 0; ; i++ {
 				r, _ := c.request()
@@ -222,7 +223,7 @@ func TestOnlyRepeatableRequestsAreSentAgain(t *testing.T) {
 				c.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 			}
 		})
-		in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange { return upstream.Exchange{Once: once} })
 		in.get(t, "/")
 		within(t, in.outcomes, "outcome")
 		req, _ := http.NewRequest(method, in.url, nil)
@@ -233,10 +234,10 @@ func TestOnlyRepeatableRequestsAreSentAgain(t *testing.T) {
 		resp.Body.Close()
 		out := within(t, in.outcomes, "outcome")
 		if again && (out.err != nil || out.res.Reused) {
-			t.Errorf("%s: %+v %v, want an answer over a new connection", method, out.res, out.err)
+			t.Errorf("%s: %+v %v, want an answer over a new connection", asked, out.res, out.err)
 		}
 		if !again && (out.err == nil || !out.err.Sent() || !out.err.Stale() || out.err.Committed()) {
-			t.Errorf("%s: %+v, want a stale connection to be told", method, out.err)
+			t.Errorf("%s: %+v, want a stale connection to be told", asked, out.err)
 		}
 	}
 }

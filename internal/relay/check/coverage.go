@@ -112,10 +112,15 @@ type Vote struct {
 // decides, so a minority does not get what it asks for.
 func advertisedAgree(f *Fleet) (found []api.Finding) {
 	for _, s := range f.Services {
-		for _, about := range []struct {
+		type ballot struct {
 			option, setting string
 			votes           []Vote
-		}{{"selection", "--selection", s.Selections}, {"relays", "--relays-per-service", s.RelayVotes}} {
+		}
+		ballots := []ballot{{"selection", "--selection", s.Selections}, {"relays", "--relays-per-service", s.RelayVotes}}
+		for _, p := range s.Policies {
+			ballots = append(ballots, ballot{p.Key, "--service-policy", p.Votes})
+		}
+		for _, about := range ballots {
 			if len(about.votes) < 2 {
 				continue
 			}

@@ -213,6 +213,14 @@ type Service struct {
 	// Selections and RelayVotes are what its workers advertise for the whole service, the
 	// value in use first.
 	Selections, RelayVotes []Vote
+	// Policies are the votes for the fields of its policy.
+	Policies []PolicyVotes
+}
+
+// PolicyVotes are the votes for the field of a policy with this key.
+type PolicyVotes struct {
+	Key   string
+	Votes []Vote
 }
 
 // Ping is one member that was asked over UDP.

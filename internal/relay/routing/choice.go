@@ -225,67 +225,6 @@ func (s *signals) Seen() (at selection.Instant, known bool) {
 	return math.MaxInt64, true
 }
 
-// DefaultMaxRelaysPerService is the largest number of relays that workers can ask for.
-const DefaultMaxRelaysPerService = 64
-
-// Votes are the advertisements of the workers of a service for the service as a whole: one
-// vote per worker that takes requests, by value. The value with the most votes wins; among
-// equals the smaller. A worker that advertises nothing votes for the relays' setting.
-// Otherwise one worker among a hundred that advertise nothing would decide for all, and
-// could attract all requests.
-type Votes struct {
-	// Selections are strategies in their full form; "" is the setting.
-	Selections map[string]int
-	// Relays are numbers of relays, at most the bound of the relays; 0 is the setting.
-	Relays map[int]int
-
-	invalid map[string]error // invalid strategies, which have no votes
-}
-
-// CountVotes counts the votes of the endpoints. A number of relays above mostRelays counts
-// as mostRelays.
-func CountVotes(endpoints []*advertise.Endpoint, mostRelays int) Votes {
-	v := Votes{Selections: map[string]int{}, Relays: map[int]int{}}
-	written := map[string]int{}
-	for _, e := range endpoints {
-		if e.State == advertise.Ready {
-			written[e.Selection]++
-			v.Relays[min(e.Relays, mostRelays)]++
-		}
-	}
-	for text, n := range written {
-		if text == "" {
-			v.Selections[""] += n
-			continue
-		}
-		spec, err := strategy.Parse(text)
-		if err != nil {
-			if v.invalid == nil {
-				v.invalid = map[string]error{}
-			}
-			v.invalid[text] = err
-			continue
-		}
-		v.Selections[spec.String()] += n // "slots" and "slots;vnodes=8" are the same
-	}
-	return v
-}
-
-// Ranked returns the values of votes, the winner first.
-func Ranked[V cmp.Ordered](votes map[V]int) []V {
-	return slices.SortedFunc(maps.Keys(votes), func(a, b V) int {
-		return cmp.Or(votes[b]-votes[a], cmp.Compare(a, b))
-	})
-}
-
-// winner returns the value that wins, zero for the setting.
-func winner[V cmp.Ordered](votes map[V]int) (won V) {
-	if ranked := Ranked(votes); len(ranked) > 0 {
-		won = ranked[0]
-	}
-	return won
-}
-
 // advertised returns the strategy that wins among the advertised ones. ok is false if the
 // relay's setting wins.
 func (c *choosing) advertised(service string, of *chosen, votes Votes) (spec strategy.Spec, ok bool) {
@@ -308,4 +247,33 @@ func (c *choosing) advertised(service string, of *chosen, votes Votes) (spec str
 		return spec, err == nil
 	}
 	return strategy.Spec{}, false
+}
+
+// policy returns the policy that wins among the advertised ones, field by field. It logs
+// what is invalid and where workers differ, once for each change.
+func (c *choosing) policy(service string, of *chosen, votes Votes) advertise.Policy {
+	won := votes.policy()
+	var invalid, differing []string
+	for _, text := range slices.Sorted(maps.Keys(votes.invalidPolicies)) {
+		invalid = append(invalid, votes.invalidPolicies[text].Error())
+	}
+	for _, key := range advertise.PolicyKeys() {
+		if ranked := RankedPolicies(votes.Policies[key]); len(ranked) > 1 {
+			for i, value := range ranked {
+				ranked[i] = cmp.Or(value, "none")
+			}
+			differing = append(differing, key+" "+strings.Join(ranked, " "))
+		}
+	}
+	if len(invalid) > 0 && !slices.Equal(invalid, of.invalid) {
+		c.policies.WithLabelValues(problemInvalid).Inc()
+		c.logger.Warn("parts of the policy that a service advertises are not used", "service", service, "err", strings.Join(invalid, "; "))
+	}
+	if len(differing) > 0 && !slices.Equal(differing, of.differing) {
+		c.policies.WithLabelValues(problemDisagreement).Inc()
+		c.logger.Warn("the workers of a service advertise different policies; most of them decide", "service", service,
+			"used", cmp.Or(won.String(), "the relay's settings"), "advertised", strings.Join(differing, "; "))
+	}
+	of.invalid, of.differing = invalid, differing
+	return won
 }

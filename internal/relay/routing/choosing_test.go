@@ -179,3 +179,38 @@ func TestWhatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(t *testin
 		}
 	}
 }
+
+func TestMostWorkersDecideOnEachFieldOfThePolicy(t *testing.T) {
+	c := newChooser(t, ChoosingConfig{})
+	decides := func(advertised ...string) string {
+		var endpoints []*advertise.Endpoint
+		for _, text := range advertised {
+			endpoints = append(endpoints, &advertise.Endpoint{Service: advertise.Service{Name: "echo", Policy: text, State: advertise.Ready}, Worker: &advertise.Worker{}})
+		}
+		return c.policy("echo", &c.of, CountVotes(endpoints, DefaultMaxRelaysPerService)).String()
+	}
+	for _, step := range []struct {
+		advertised            []string
+		want                  string
+		invalid, disagreement int // problems so far
+	}{
+		{[]string{"retry=never", "retry=never"}, "retry=never", 0, 0},
+		{[]string{"retry=never", "retry=never", ""}, "retry=never", 0, 1},
+		{[]string{"retry=never", "retry=never", ""}, "retry=never", 0, 1}, // nothing new
+		{[]string{"retry=never", "", ""}, "", 0, 2},                       // one worker does not decide for all
+		{[]string{"request-timeout=10s", "request-timeout=9s"}, "request-timeout=9s", 0, 3},
+		{[]string{"request-timeout=10s;retry=never", "request-timeout=10s;retry=connect", "retry=connect"}, "request-timeout=10s;retry=connect", 0, 4},
+		// A worker of a later release advertises a field that this one does not know.
+		{[]string{"retry=never;colour=blue", "retry=never;colour=blue"}, "retry=never", 1, 4},
+		{[]string{"retry=always", "retry=always", "retry=never"}, "", 2, 5},
+		{nil, "", 2, 5},
+	} {
+		if got := decides(step.advertised...); got != step.want {
+			t.Errorf("%q: %q, want %q", step.advertised, got, step.want)
+		}
+		invalid, disagreement := testutil.ToFloat64(c.policies.WithLabelValues(problemInvalid)), testutil.ToFloat64(c.policies.WithLabelValues(problemDisagreement))
+		if int(invalid) != step.invalid || int(disagreement) != step.disagreement || strings.Count(c.log.String(), "\n") != step.invalid+step.disagreement {
+			t.Errorf("%q: %v invalid, %v disagreements, want %d, %d; the log:\n%s", step.advertised, invalid, disagreement, step.invalid, step.disagreement, c.log.String())
+		}
+	}
+}

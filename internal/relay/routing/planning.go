@@ -67,12 +67,13 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	for _, e := range endpoints {
 		if e.State == advertise.Ready {
 			present = append(present, versioned{
-				affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: e.Weight}, e.Version,
+				affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: int(e.Weight)}, e.Version,
 			})
 			ready[e.NodeID] = e
 		}
 	}
 	next.Votes = CountVotes(endpoints, r.cfg.Plans.MaxRelaysPerService)
+	next.Policy = r.choosing.policy(s.Name, &planned.chosen, next.Votes)
 	relaysPerService := cmp.Or(winner(next.Votes.Relays), r.cfg.Plans.RelaysPerService)
 	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints, next.Votes)
 	minimums := r.choosing.minimums(s.Name, spec, len(r.fleet.relays)+len(r.fleet.absent))
@@ -258,6 +259,7 @@ type choosing struct {
 	logger   *slog.Logger
 	metrics  *strategy.Metrics
 	problems *prometheus.CounterVec
+	policies *prometheus.CounterVec // problems of policies
 
 	ctx     context.Context // the context of Run: background measurements end with it
 	running sync.WaitGroup
@@ -274,6 +276,12 @@ func newChoosing(cfg Config) (*choosing, error) {
 	}, []string{"reason"})
 	for _, reason := range []string{problemInvalid, problemDisagreement, problemUnknown} {
 		c.problems.WithLabelValues(reason)
+	}
+	c.policies = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_relay_policy_problems_total", Help: "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used), disagreement (its workers advertise different ones, or some of them none).",
+	}, []string{"reason"})
+	for _, reason := range []string{problemInvalid, problemDisagreement} {
+		c.policies.WithLabelValues(reason)
 	}
 	return c, nil
 }
@@ -293,6 +301,8 @@ type chosen struct {
 	// What was already logged, so that it is logged only once.
 	advertised []string // the last differing advertised strategies
 	unknown    []string // preferred nodes
+	invalid    []string // parts of policies
+	differing  []string // values of policies
 }
 
 // decide returns the strategy of a service by precedence: the relay's setting for the

@@ -22,7 +22,7 @@ func TestTheRelaysThatEndpointsAskForWinOverTheSettingAndChangeAtRunTime(t *test
 	for _, step := range []struct{ asked, one, two int }{{0, 1, 2}, {3, 3, 3}, {4, 4, 4}, {0, 1, 2}} {
 		for id, m := range c.workers {
 			changed := c.offers[id]
-			changed.Relays = step.asked
+			changed.Relays = int32(step.asked)
 			offer(t, m, changed)
 		}
 		await(t, "as many relays as asked for", func() bool {

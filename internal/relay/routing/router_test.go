@@ -136,7 +136,7 @@ func TestARouteFollowsOffersAndKeepsWhatDidNotChange(t *testing.T) {
 		w := join(t, id, membership.RoleWorker, self)
 		workers[id] = w
 		weight := map[string]int{"w1": 20, "w2": 10}[id]
-		if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t), Weight: weight}, {Name: "other", Address: backend(t)}}); err != nil {
+		if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t), Weight: int32(weight)}, {Name: "other", Address: backend(t)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

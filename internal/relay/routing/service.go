@@ -61,6 +61,8 @@ type Route struct {
 
 	// Votes are the advertisements of the workers for the whole service.
 	Votes Votes
+	// Policy is what most of them advertise, field by field.
+	Policy advertise.Policy
 
 	// absentRelays and absentWorkers have vanished; the plan may still count them.
 	absentRelays, absentWorkers map[string]bool
@@ -226,7 +228,7 @@ func (r *Router) targets(plan *affinity.Plan, index int, ready map[string]*adver
 		}
 		t.Weight, t.Endpoint = a.Weight, e
 		if e.Slots > 0 {
-			t.Limit = (e.Slots-1)/max(sharing[a.Worker], 1) + 1
+			t.Limit = (int(e.Slots)-1)/max(sharing[a.Worker], 1) + 1
 		}
 		if e.Unreachable {
 			unreachable = append(unreachable, t)

@@ -124,7 +124,7 @@ func TestSlotsAreSharedByTheRelaysThatSendToTheWorker(t *testing.T) {
 	c := startCluster(t, 4, 6)
 	for id, slots := range map[string]int{"w1": 5, "w2": 1, "w3": 3, "w4": 300} {
 		changed := c.offers[id]
-		changed.Slots = slots
+		changed.Slots = int32(slots)
 		offer(t, c.workers[id], changed)
 	}
 	var relays []*rig

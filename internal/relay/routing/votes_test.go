@@ -12,7 +12,7 @@ import (
 // voters are endpoints that advertise these numbers of relays.
 func voters(relays ...int) (endpoints []*advertise.Endpoint) {
 	for _, n := range relays {
-		endpoints = append(endpoints, &advertise.Endpoint{Service: advertise.Service{Name: "echo", Relays: n, State: advertise.Ready}, Worker: &advertise.Worker{}})
+		endpoints = append(endpoints, &advertise.Endpoint{Service: advertise.Service{Name: "echo", Relays: int32(n), State: advertise.Ready}, Worker: &advertise.Worker{}})
 	}
 	return endpoints
 }

@@ -23,6 +23,8 @@ type service struct {
 type counters struct {
 	inFlight atomic.Int64
 	slots    atomic.Int64 // the limit in flight, 0 for none
+	progress atomic.Int64 // nanoseconds that a request may go on without a byte
+	once     atomic.Bool  // a request is sent at most once
 	results  [len(results)]atomic.Uint64
 }
 

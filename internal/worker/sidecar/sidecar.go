@@ -116,8 +116,8 @@ func Carries(p advertise.Protocol) bool {
 	return p == "" || p == advertise.HTTP1 || p == advertise.H2C
 }
 
-// SetServices replaces the set of services: their names, local addresses, protocols and
-// slots; other fields are ignored. A service whose address and protocol stay keeps its
+// SetServices replaces the set of services: their names, local addresses, protocols, slots
+// and policies; other fields are ignored. A service whose address and protocol stay keeps its
 // connections. Requests to a service that was removed, or has moved, finish; the metrics of
 // a removed service end immediately. A reduced number of slots ends no request. After an
 // error nothing has changed.
@@ -148,6 +148,13 @@ func (s *Sidecar) SetServices(services []advertise.Service) error {
 	}
 	for _, offered := range services {
 		next[offered.Name].slots.Store(int64(offered.Slots))
+		policy, _ := advertise.ParsePolicy(offered.Policy) // the agent has checked it
+		progress := s.cfg.ProgressTimeout
+		if policy.ProgressTimeout > 0 {
+			progress = upstream.BehindRelay(policy.ProgressTimeout)
+		}
+		next[offered.Name].progress.Store(int64(progress))
+		next[offered.Name].once.Store(policy.Retry == advertise.RetryNever || policy.Retry == advertise.RetryConnect)
 	}
 	s.services.Store(&next)
 	s.retired = slices.DeleteFunc(s.retired, func(p *upstream.Pool) bool { return p.Stats().InFlight == 0 })

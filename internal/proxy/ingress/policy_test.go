@@ -1,0 +1,139 @@
+package ingress_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// advertises makes the workers of the service advertise a policy.
+func (x *trial) advertises(p advertise.Policy) {
+	x.t.Helper()
+	route := *x.Route()
+	route.Policy = p
+	if err := x.SetRoute(&route, x.now()); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+func TestAPolicyReplacesTheTimeLimitsOfTheRelay(t *testing.T) {
+	x := try(t, 3, hang, func(*ingress.Config) {})
+	x.advertises(advertise.Policy{RequestTimeout: 200 * time.Millisecond})
+	if resp, body := x.send("POST", "x"); resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, "within 200ms") {
+		t.Errorf("request timeout: %s %s", resp.Status, body)
+	}
+
+	x = try(t, 3, func(n int64, w http.ResponseWriter, r *http.Request) {
+		if n == 1 {
+			hang(n, w, r)
+		}
+	}, func(*ingress.Config) {})
+	x.advertises(advertise.Policy{AttemptTimeout: 500 * time.Millisecond})
+	if resp, body := x.send("GET", ""); resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "2" {
+		t.Errorf("attempt timeout: %s %s", resp.Status, body)
+	}
+
+	x = try(t, 1, func(_ int64, w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}, func(*ingress.Config) {})
+	x.advertises(advertise.Policy{ProgressTimeout: 300 * time.Millisecond})
+	conn, err := net.Dial("tcp", x.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\n" + wire.ServiceHeader + ": echo\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil { // until the relay ends the answer
+		_, err = conn.Read(make([]byte, 1024))
+	}
+	if n := x.count("ringway_relay_silent_requests_total", "endpoint"); n != 1 {
+		t.Errorf("progress timeout: %d exchanges ended for a silent endpoint", n)
+	}
+}
+
+func TestAPolicyDecidesWhatIsRepeated(t *testing.T) {
+	picks := func(retry advertise.Retry, change func(*routing.Route)) int {
+		x := try(t, 3, func(n int64, w http.ResponseWriter, r *http.Request) {
+			if n == 1 {
+				breakOff(n, w, r)
+			}
+		}, func(*ingress.Config) {})
+		route := *x.Route()
+		route.Policy = advertise.Policy{Retry: retry}
+		change(&route)
+		if err := x.SetRoute(&route, x.now()); err != nil {
+			t.Fatal(err)
+		}
+		x.send("GET", "")
+		picked, _ := x.blamed()
+		return picked
+	}
+	refused := func(route *routing.Route) {
+		for _, target := range route.Range {
+			pool, err := upstream.NewPool(upstream.Config{Address: target.Address, Dial: func(context.Context, string, string) (net.Conn, error) {
+				return nil, syscall.ECONNREFUSED
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			target.Pool = pool
+		}
+	}
+	for _, c := range []struct {
+		retry           advertise.Retry
+		sent, connected int
+	}{
+		{advertise.RetryNever, 1, 1}, {advertise.RetryConnect, 1, 3}, {advertise.RetryIdempotent, 2, 3}, {"", 2, 3},
+	} {
+		if n := picks(c.retry, func(*routing.Route) {}); n != c.sent {
+			t.Errorf("retry %q, after the worker broke off: %d attempts, want %d", c.retry, n, c.sent)
+		}
+		if n := picks(c.retry, refused); n != c.connected {
+			t.Errorf("retry %q, to workers that refuse connections: %d attempts, want %d", c.retry, n, c.connected)
+		}
+	}
+}
+
+func TestTheOperatorsPolicyHasPrecedence(t *testing.T) {
+	requests := ingress.Requests{
+		Timeout: 30 * time.Second, AttemptTimeout: 10 * time.Second, AttemptShare: 1.0 / 3,
+		Policies: ingress.Policies{
+			ByService: map[string]advertise.Policy{"billing": {RequestTimeout: 3 * time.Second}},
+			Default:   advertise.Policy{Retry: advertise.RetryConnect},
+		},
+	}
+	advertised := advertise.Policy{RequestTimeout: time.Minute, ProgressTimeout: 5 * time.Second, Retry: advertise.RetryNever}
+	for service, want := range map[string]string{
+		"billing": "request-timeout=3s;attempt-timeout=1s;progress-timeout=5s;retry=connect",
+		"other":   "request-timeout=1m0s;attempt-timeout=20s;progress-timeout=5s;retry=connect",
+	} {
+		if got := requests.Policy(service, advertised, time.Hour).String(); got != want {
+			t.Errorf("%s: %s, want %s", service, got, want)
+		}
+	}
+	if got := requests.Policy("third", advertise.Policy{}, time.Hour).String(); got != "request-timeout=30s;attempt-timeout=10s;progress-timeout=1h0m0s;retry=connect" {
+		t.Errorf("without an advertisement: %s", got)
+	}
+	for key, want := range map[string]api.Origin{
+		"request-timeout": api.FromServiceSetting, "retry": api.FromSetting, "progress-timeout": api.FromAdvertisement, "attempt-timeout": api.FromDefault,
+	} {
+		if got := requests.Policies.Origin("billing", advertised, key); got != want {
+			t.Errorf("%s comes from %s, want %s", key, got, want)
+		}
+	}
+}

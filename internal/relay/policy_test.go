@@ -1,0 +1,102 @@
+package relay
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
+)
+
+func TestWhatMostWorkersAdvertiseIsThePolicyOfTheirService(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) {
+		s.Policies = []string{"retry=connect", "strict=request-timeout=2s"}
+	})
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or net/http does not see the client leave
+		<-r.Context().Done()
+	}))
+	t.Cleanup(slow.Close)
+	offers := func(policy string) advertise.Service {
+		s := service("slow", slow)
+		s.Policy = policy
+		return s
+	}
+	strict := service("strict", slow)
+	strict.Policy = "request-timeout=9s;retry=never"
+	f.worker("w1", offers("request-timeout=150ms"), strict)
+	f.worker("w2", offers("request-timeout=150ms;progress-timeout=5m"))
+	f.worker("w3", offers("request-timeout=9s"))
+	r.settled(t, "slow", 3)
+	r.settled(t, "strict", 1)
+
+	policy := func(service string) string {
+		var a api.Service
+		if status, text := r.api(t, "/api/v1/services/"+service, &a); status != http.StatusOK {
+			t.Fatal(status, text)
+		}
+		var b api.Explanation
+		if status, text := r.api(t, "/api/v1/services/"+service+"/explain", &b); status != http.StatusOK || !slices.Equal(a.Policy, b.Policy) {
+			t.Fatalf("%d %s: explain has another policy than %v", status, text, a.Policy)
+		}
+		return strings.Trim(fmt.Sprint(a.Policy), "[]")
+	}
+	if got, want := policy("slow"), "{request-timeout 150ms advertisement} {attempt-timeout 49.5ms default} {progress-timeout 1m0s default} {retry connect setting}"; got != want {
+		t.Errorf("slow:\n%s, want\n%s", got, want)
+	}
+	if got, want := policy("strict"), "{request-timeout 2s service_setting} {attempt-timeout 660ms default} {progress-timeout 1m0s default} {retry connect setting}"; got != want {
+		t.Errorf("strict:\n%s, want\n%s", got, want)
+	}
+
+	began := time.Now()
+	resp, body := r.call(t, http.MethodPost, "/", strings.NewReader("x"), "Ringway-Service: slow")
+	if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, "within 150ms") || time.Since(began) > 9*time.Second {
+		t.Errorf("%s after %v: %s", resp.Status, time.Since(began), body)
+	}
+
+	report, err := r.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for _, one := range report.Findings {
+		if one.Check == "advertised-agree" {
+			texts = append(texts, one.Subject+": "+one.Text)
+		}
+	}
+	for _, want := range []string{
+		"slow: the workers of slow advertise different values of request-timeout: 150ms by 2 workers, 9s by 1 worker; used is 150ms",
+		"slow: the workers of slow advertise different values of progress-timeout: none by 2 workers, 5m0s by 1 worker; used is the setting --service-policy of the relays",
+	} {
+		if !slices.Contains(texts, want) {
+			t.Errorf("the check lacks %q:\n%s", want, strings.Join(texts, "\n"))
+		}
+	}
+}
+
+func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
+	for text, reason := range map[string]string{
+		"retry=always":                  "want never, connect or idempotent",
+		"bad name=retry=never":          "not the name of a service",
+		"request-timeout=0s":            "want a duration",
+		"billing=colour=blue":           "no part of a policy",
+		"":                              "no policy",
+		"retry=never;retry=connect":     "given twice",
+		"request-timeout=1s;billing=2s": "no part of a policy",
+	} {
+		if _, problems := parsePolicies([]string{text}); len(problems) != 1 || !strings.Contains(problems[0].Reason, reason) {
+			t.Errorf("%q: %v, want %q", text, problems, reason)
+		}
+	}
+	if _, problems := parsePolicies([]string{"a=retry=never", "a=retry=connect"}); len(problems) != 1 {
+		t.Errorf("two policies of a service: %v", problems)
+	}
+}
