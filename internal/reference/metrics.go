@@ -63,7 +63,7 @@ type metric struct{ name, labels, help string }
 func relayMetrics(look func(*prometheus.Registry) error) error {
 	s := relay.DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "reference", "reference", "reference"
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 	s.Circuit.Mode = "on" // circuits and tracing register metrics only if enabled
 	s.Tracing.Endpoint = "http://127.0.0.1:4318"
 	s.SessionCookies = []string{"reference=reference"}

@@ -11,6 +11,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
@@ -22,8 +23,16 @@ import (
 type Config struct {
 	// Membership describes this member; New sets its ForwardAddr and AdminAddr.
 	Membership membership.Config
-	// IngressAddr, PeerAddr and AdminAddr are bound by New; port 0 takes a free one.
-	IngressAddr, PeerAddr, AdminAddr string
+	// IngressAddrs, PeerAddr and AdminAddr are bound by New; port 0 takes a free one. Clients
+	// begin with TLS at an address of the ingress that has the prefix tls://.
+	IngressAddrs        []string
+	PeerAddr, AdminAddr string
+	// IngressTLS are the certificates for clients; the first is the default. Required for
+	// tls:// and only for that.
+	IngressTLS []termination.Pair
+	// IngressClientCA is the file of the authorities of client certificates. Default: clients
+	// present none.
+	IngressClientCA string
 
 	// Admin configures the access to the admin API.
 	Admin node.AdminConfig

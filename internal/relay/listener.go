@@ -21,6 +21,7 @@ import (
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
@@ -42,14 +43,15 @@ type ClientConfig struct {
 // defaultClients suits browsers and front proxies: it also holds for the admin API.
 var defaultClients = ClientConfig{HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHead: 64 << 10, MaxStreams: 1000}
 
-// serveClients makes the server of HTTP/1.1 and HTTP/2 on the socket.
-func (l *listener) serveClients(cfg *Config, m *connMetrics, handler http.Handler, note func(net.Conn, http.ConnState)) {
+// serveClients makes the server of HTTP/1.1 and HTTP/2. hooks has the handler and what else
+// differs between the listeners.
+func (l *listener) serveClients(cfg *Config, m *connMetrics, hooks downstream.Config) {
 	silent, limits := upstream.BehindRelay(cfg.ProgressTimeout), &cfg.Clients
 	dropped := func(reason string) func() { return m.dropped.WithLabelValues(l.name, reason).Inc }
 	l.server = downstream.New(downstream.Config{
-		Handler: handler, HeadTimeout: limits.HeadTimeout, IdleTimeout: limits.IdleTimeout, SendTimeout: silent, MaxHead: limits.MaxHead,
-		MaxStreams: limits.MaxStreams, ConnState: note,
-		Malformed: dropped("malformed"), Incomplete: dropped("incomplete"), Abusive: dropped("abusive"), Stalled: dropped("stalled"),
+		Handler: hooks.Handler, Prologue: hooks.Prologue, ConnContext: hooks.ConnContext, ConnState: hooks.ConnState, HeadTimeout: limits.HeadTimeout, IdleTimeout: limits.IdleTimeout, SendTimeout: silent, MaxHead: limits.MaxHead,
+		MaxStreams: limits.MaxStreams,
+		Malformed:  dropped("malformed"), Incomplete: dropped("incomplete"), Abusive: dropped("abusive"), Stalled: dropped("stalled"),
 		Logger: cfg.Logger,
 	})
 }
@@ -135,6 +137,7 @@ func (m *connMetrics) countingDropped(name string, ln net.Listener) net.Listener
 type connMetrics struct {
 	accepted, dropped *prometheus.CounterVec
 	refused           *prometheus.CounterVec // by the peer listener
+	refusedClients    *prometheus.CounterVec // by the ingress, before a request
 }
 
 func newConnMetrics(reg prometheus.Registerer) *connMetrics {
@@ -149,6 +152,12 @@ func newConnMetrics(reg prometheus.Registerer) *connMetrics {
 		refused: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_relay_peers_refused_total", Help: "Connections refused by the peer listener of a relay with a certificate, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place).",
 		}, []string{"reason"}),
+		refusedClients: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_relay_ingress_refused_total", Help: "Connections of clients that the ingress ended before their first request, by reason: handshake (broken TLS, or no version or algorithm in common), closed (by the client), timeout (--client-head-timeout, or a newer connection needed the place), clear_text (HTTP without TLS), and of the client certificate: no_certificate, unknown_authority, expired (or not valid yet), unnamed (no name that can be used), certificate (another fault).",
+		}, []string{"reason"}),
+	}
+	for _, reason := range termination.Reasons() {
+		m.refusedClients.WithLabelValues(reason)
 	}
 	for _, reason := range identity.ListenerReasons() {
 		m.refused.WithLabelValues(reason)

@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
@@ -26,7 +27,11 @@ import (
 // Settings are the settings of a relay.
 type Settings struct {
 	node.Settings
-	IngressAddr, PeerAddr string
+	IngressAddrs []string // --ingress-addr
+	PeerAddr     string
+
+	IngressTLSCerts, IngressTLSKeys []string // --ingress-tls-cert, --ingress-tls-key
+	IngressClientCA                 string
 
 	// Fields of the Config of the same name.
 	Plans      routing.PlanConfig // but Skip
@@ -59,7 +64,7 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		Settings:             node.DefaultSettings(membership.RoleRelay),
-		IngressAddr:          "127.0.0.1:" + node.IngressPort,
+		IngressAddrs:         []string{"127.0.0.1:" + node.IngressPort},
 		PeerAddr:             "127.0.0.1:" + node.PeerPort,
 		Plans:                routing.DefaultPlanConfig(),
 		Links:                routing.LinkConfig{DrainDelay: 30 * time.Second, Slack: 2, Grace: 15 * time.Second},
@@ -83,7 +88,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	s.Settings.Declare(set)
 	settings.Enum(set, &s.Role, settings.Spec{Name: "role", Group: identity, Usage: "relay, or gate for a relay that only forwards to relays"},
 		membership.RoleRelay, membership.RoleGate)
-	settings.Address(set, &s.IngressAddr, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests of clients"})
+	settings.Strings(set, &s.IngressAddrs, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "[tls://]IP:PORT", Usage: "address for requests of clients, in clear text, or with TLS as tls://IP:PORT; may be repeated"})
 	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
 
 	settings.Int(set, &s.Plans.Minimums.PeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; set it alike on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
@@ -133,6 +138,12 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "share of the requests that are traced; a caller's traceparent header decides for itself"}, settings.Between(0.0, 1.0))
 
 	const security = "Security"
+	settings.Strings(set, &s.IngressTLSCerts, settings.Spec{Name: "ingress-tls-cert", Group: security, Placeholder: "FILE",
+		Usage: "certificate, with its intermediates, that clients see at the addresses tls:// of --ingress-addr, chosen by the name that they ask for; the first is the default; read again when it changes; may be repeated"})
+	settings.Strings(set, &s.IngressTLSKeys, settings.Spec{Name: "ingress-tls-key", Group: security, Placeholder: "FILE",
+		Usage: "private key of the --ingress-tls-cert at the same place; may be repeated"})
+	settings.String(set, &s.IngressClientCA, settings.Spec{Name: "ingress-client-ca", Group: security, Placeholder: "FILE",
+		Usage: "authorities, one of which must have issued the certificate that every client presents at the addresses tls:// of --ingress-addr; its name is the caller; read again when it changes"})
 	settings.String(set, &s.SharedKey, settings.Spec{Name: "shared-key", Group: security, Secret: true,
 		Usage: "key that all relays sign session cookies with, at least 32 bytes, hex or raw; without it they agree on one"})
 	settings.String(set, &s.SharedKeyFile, settings.Spec{Name: "shared-key-file", Group: security, Placeholder: "FILE",
@@ -153,6 +164,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		return problems
 	})
 	set.Check(func() []settings.Problem { return s.CheckExposed("peer-addr", s.PeerAddr) })
+	set.Check(s.checkIngress)
 	set.Check(func() []settings.Problem {
 		var problems []settings.Problem
 		for _, text := range s.SkipRelays {
@@ -198,8 +210,9 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	}
 	choosing.SessionCookies = cookies
 	cfg := Config{
-		Membership:  members,
-		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
+		Membership:   members,
+		IngressAddrs: s.IngressAddrs, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
+		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA,
 		Plans:     s.Plans,
 		Links:     s.Links,
 		Choosing:  choosing,
@@ -216,6 +229,15 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	cfg.Plans.Skip = s.skip()
 	cfg.Links.DrainDelay = cmp.Or(s.Links.DrainDelay, -1) // there zero means the default, here no delay
 	return cfg, nil
+}
+
+// ingressTLS returns the pairs of certificates and keys.
+func (s *Settings) ingressTLS() []termination.Pair {
+	var pairs []termination.Pair
+	for i := range min(len(s.IngressTLSCerts), len(s.IngressTLSKeys)) { // the settings were checked when they were loaded
+		pairs = append(pairs, termination.Pair{Certificate: s.IngressTLSCerts[i], Key: s.IngressTLSKeys[i]})
+	}
+	return pairs
 }
 
 // requests returns Requests with the fields that other fields of the settings determine.

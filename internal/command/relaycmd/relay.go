@@ -4,6 +4,7 @@ package relaycmd
 
 import (
 	"log/slog"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -29,7 +30,7 @@ func Command() *cobra.Command {
 		Settings: set, AdminPort: node.RelayAdminPort,
 		Log: func() (string, string) { return s.LogLevel, s.LogFormat },
 		Banner: func() []slog.Attr {
-			return append(s.Banner(), slog.String("ingress", s.IngressAddr), slog.String("peer", s.PeerAddr))
+			return append(s.Banner(), slog.String("ingress", strings.Join(s.IngressAddrs, " ")), slog.String("peer", s.PeerAddr))
 		},
 	}
 	d.Check = func() error {
