@@ -94,6 +94,9 @@ type clientConn struct {
 	// flight.
 	since atomic.Int64
 	gone  atomic.Bool // its place was released
+	// remote is the address that a load balancer reported, nil without. It is set before the
+	// first request.
+	remote net.Addr
 }
 
 // busy is the value of clientConn.since for a connection that does not wait.
@@ -267,6 +270,14 @@ func clientOf(conn net.Conn) *clientConn {
 		}
 		conn = around.NetConn()
 	}
+}
+
+// RemoteAddr returns the address of the client, also behind a load balancer that reports it.
+func (c *clientConn) RemoteAddr() net.Addr {
+	if c.remote != nil {
+		return c.remote
+	}
+	return c.Conn.RemoteAddr()
 }
 
 // NetConn returns the connection below.

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -98,6 +99,9 @@ type Requests struct {
 	// that descriptors are left for all other parts. Default 0: half of the limit of open
 	// files after a reserve of 128, because each may need one to a worker.
 	MaxClientConnections int
+	// ProxyProtocolFrom are the networks of load balancers whose connections to the ingress
+	// begin with a header of the PROXY protocol, which names the client. Default: none.
+	ProxyProtocolFrom []netip.Prefix
 	// DrainTimeout is how long a stop waits for requests in flight.
 	DrainTimeout time.Duration
 	// SessionDrainTimeout is how long a stop waits for tunnels and begun answers, from the

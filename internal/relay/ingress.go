@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/relay/proxyprotocol"
 	"github.com/ringway/ringway/internal/relay/termination"
 )
 
@@ -58,7 +61,7 @@ func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 		Prologue: func(nc net.Conn) (net.Conn, error) {
 			out, err := r.welcome(nc)
 			if err != nil && !r.stopping.Load() {
-				conns.refusedClients.WithLabelValues(termination.Reason(err)).Inc()
+				conns.refusedClients.WithLabelValues(refusal(err)).Inc()
 			}
 			return out, err
 		},
@@ -68,7 +71,20 @@ func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 
 // welcome prepares a connection of a client before its first request.
 func (r *Relay) welcome(nc net.Conn) (net.Conn, error) {
-	if c := clientOf(nc); c == nil || !c.of.secured {
+	c := clientOf(nc)
+	if c == nil {
+		return nc, nil
+	}
+	if fronted(c.Conn.RemoteAddr(), r.tuned.Load().ProxyProtocolFrom) {
+		client, err := proxyprotocol.Read(c)
+		if err != nil {
+			return nil, err
+		}
+		if client.IsValid() {
+			c.remote = net.TCPAddrFromAddrPort(client)
+		}
+	}
+	if !c.of.secured {
 		return nc, nil
 	}
 	secured, err := r.certificates.Handshake(nc)
@@ -76,6 +92,37 @@ func (r *Relay) welcome(nc net.Conn) (net.Conn, error) {
 		return nil, err // and not a nil *tls.Conn
 	}
 	return secured, nil
+}
+
+// fronted reports whether a connection comes from a load balancer that names the client in
+// the PROXY protocol.
+func fronted(remote net.Addr, from []netip.Prefix) bool {
+	tcp, ok := remote.(*net.TCPAddr)
+	if !ok || len(from) == 0 {
+		return false
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(from, func(network netip.Prefix) bool { return network.Contains(addr) })
+}
+
+// The reasons for which the ingress ends a connection because of the PROXY protocol.
+const (
+	refusedMissing   = "proxy_missing"
+	refusedMalformed = "proxy_malformed"
+)
+
+// refusals lists the reasons for which the ingress ends a connection before its first
+// request.
+func refusals() []string { return append(termination.Reasons(), refusedMissing, refusedMalformed) }
+
+func refusal(err error) string {
+	switch {
+	case errors.Is(err, proxyprotocol.ErrMissing):
+		return refusedMissing
+	case errors.Is(err, proxyprotocol.ErrMalformed):
+		return refusedMalformed
+	}
+	return termination.Reason(err)
 }
 
 // connContext returns the context of the requests of a connection: it names the client that

@@ -21,7 +21,6 @@ import (
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
@@ -153,10 +152,10 @@ func newConnMetrics(reg prometheus.Registerer) *connMetrics {
 			Name: "ringway_relay_peers_refused_total", Help: "Connections refused by the peer listener of a relay with a certificate, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place).",
 		}, []string{"reason"}),
 		refusedClients: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_ingress_refused_total", Help: "Connections of clients that the ingress ended before their first request, by reason: handshake (broken TLS, or no version or algorithm in common), closed (by the client), timeout (--client-head-timeout, or a newer connection needed the place), clear_text (HTTP without TLS), and of the client certificate: no_certificate, unknown_authority, expired (or not valid yet), unnamed (no name that can be used), certificate (another fault).",
+			Name: "ringway_relay_ingress_refused_total", Help: "Connections of clients that the ingress ended before their first request, by reason: handshake (broken TLS, or no version or algorithm in common), closed (by the client), timeout (--client-head-timeout, or a newer connection needed the place), clear_text (HTTP without TLS), and of the client certificate: no_certificate, unknown_authority, expired (or not valid yet), unnamed (no name that can be used), certificate (another fault); proxy_missing and proxy_malformed: of the header of the PROXY protocol from a network of --proxy-protocol-from.",
 		}, []string{"reason"}),
 	}
-	for _, reason := range termination.Reasons() {
+	for _, reason := range refusals() {
 		m.refusedClients.WithLabelValues(reason)
 	}
 	for _, reason := range identity.ListenerReasons() {

@@ -48,6 +48,7 @@ type Settings struct {
 	AttemptTimeout       attemptTime
 	MaxInFlightPerClient clientShare
 	TrustedProxies       []string
+	ProxyProtocolFrom    []string
 
 	ProgressTimeout time.Duration
 	Clients         ClientConfig
@@ -125,6 +126,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Int(set, &s.Clients.MaxStreams, settings.Spec{Name: "max-client-streams", Group: requests, Usage: "requests in flight on one HTTP/2 connection of a client"}, settings.Between(1, 10_000))
 	settings.Strings(set, &s.Requests.OnlyServices, settings.Spec{Name: "ingress-service", Group: requests, Reloadable: true, Placeholder: "SERVICE", Usage: "service that clients of this relay may reach; without any, all services; may be repeated"}, settings.Rule[string]{Allowed: "names of services", Holds: func(name string) bool { return affinity.ValidateService(name) == nil }})
 	settings.Strings(set, &s.TrustedProxies, settings.Spec{Name: "trusted-proxy", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of proxies in front of the relay whose X-Forwarded-*, Forwarded, X-Real-IP and Ringway-Caller headers are believed; those of other clients are replaced or dropped; may be repeated"}, proxyNetwork)
+	settings.Strings(set, &s.ProxyProtocolFrom, settings.Spec{Name: "proxy-protocol-from", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of load balancers that pass TCP connections on to the ingress: each of their connections must begin with a header of the PROXY protocol, version 1 or 2, whose source is the client's address; a header from elsewhere is malformed; may be repeated"}, proxyNetwork)
 	s.DeclareDrain(set, requests, "when the relay stops", true)
 	settings.Bool(set, &s.Requests.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Reloadable: true, Usage: "report relay, endpoint and attempts to clients in answer headers, and in the relay's own error answers the attempts and their errors"})
 
@@ -245,7 +247,8 @@ func (s *Settings) requests() Requests {
 	r := s.Requests
 	r.Keys, _ = parseKeySources(s.KeySource) // the settings were checked when they were loaded
 	r.AttemptTimeout = s.AttemptTimeout.of(r.Timeout)
-	r.MaxInFlightPerClient, r.TrustedProxies = s.MaxInFlightPerClient.of(r.MaxInFlight), s.trustedProxies()
+	r.MaxInFlightPerClient = s.MaxInFlightPerClient.of(r.MaxInFlight)
+	r.TrustedProxies, r.ProxyProtocolFrom = networks(s.TrustedProxies), networks(s.ProxyProtocolFrom)
 	r.DrainTimeout, r.SessionDrainTimeout = s.DrainTimeout, s.SessionDrain()
 	return r
 }
