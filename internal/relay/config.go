@@ -11,6 +11,7 @@ import (
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/activation"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
@@ -28,6 +29,9 @@ type Config struct {
 	// begin with TLS at an address of the ingress that has the prefix tls://.
 	IngressAddrs        []string
 	PeerAddr, AdminAddr string
+	// Passed are listening sockets that the ingress uses in place of its own, at the addresses of
+	// IngressAddrs. New takes all of them over; one that fits no address is an error.
+	Passed []activation.Socket
 	// IngressTLS are the certificates for clients; the first is the default. Required for
 	// tls:// and only for that.
 	IngressTLS []termination.Pair

@@ -30,10 +30,16 @@ func (r *Relay) listenIngress(cfg *Config, conns *connMetrics) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range addrs {
-		late, err := listenLate(a.addr)
-		if err != nil {
-			return fmt.Errorf("listen for ingress on %s: %w", a.addr, err)
+	fitting, err := fitPassed(addrs, cfg.Passed)
+	if err != nil {
+		return err
+	}
+	for i, a := range addrs {
+		late := passedListener(fitting[i])
+		if late == nil {
+			if late, err = listenLate(a.addr); err != nil {
+				return fmt.Errorf("listen for ingress on %s: %w", a.addr, err)
+			}
 		}
 		r.sockets = append(r.sockets, ingressSocket{late, r.clients.listener(conns.counting("ingress", late), a.secured)})
 	}

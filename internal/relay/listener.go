@@ -233,6 +233,7 @@ func (c *countingConn) Close() error {
 type lateListener struct {
 	net.Listener               // bound
 	listen       func() error  // starts to let connections in
+	passed       bool          // by the service manager, which keeps a copy of it
 	opened       chan struct{} // closed by open
 	closed       chan struct{} // closed by Close
 	opening      sync.Once
@@ -246,6 +247,15 @@ func listenLate(addr string) (*lateListener, error) {
 		return nil, fmt.Errorf("%w: is another process on this port?", err)
 	}
 	return &lateListener{Listener: socket, listen: listen, opened: make(chan struct{}), closed: make(chan struct{})}, nil
+}
+
+// passedListener returns the listener of a socket that was passed to this process, nil
+// without one. Its connections wait in the kernel until open.
+func passedListener(socket net.Listener) *lateListener {
+	if socket == nil {
+		return nil
+	}
+	return &lateListener{Listener: socket, passed: true, listen: func() error { return nil }, opened: make(chan struct{}), closed: make(chan struct{})}
 }
 
 // open lets connections in. It is called once, and fails if another process has begun to
@@ -281,8 +291,12 @@ func (l *lateListener) Accept() (net.Conn, error) {
 // refuse makes the kernel ignore new connections, if it can, so that none waits to be
 // accepted when the listener is closed: the kernel would reset it. Connections that are
 // being opened are still accepted. A client that begins one meanwhile tries again after a
-// second, and is refused.
+// second, and is refused. A socket that was passed to this process is left alone: its
+// connections wait for the next process.
 func (l *lateListener) refuse() {
+	if l.passed {
+		return
+	}
 	if raw, ok := l.Listener.(syscall.Conn); ok {
 		ignoreNew(raw) // without it a few connections are reset
 	}
@@ -291,7 +305,7 @@ func (l *lateListener) refuse() {
 // pending reports whether a connection waits to be accepted.
 func (l *lateListener) pending() bool {
 	raw, ok := l.Listener.(syscall.Conn)
-	return ok && hasPending(raw)
+	return ok && !l.passed && hasPending(raw)
 }
 
 // Close releases the address. A second call returns no error, because a stop closes the

@@ -200,7 +200,7 @@ func Check(cfg Config) error {
 		a.addr = node.FreeAddr
 		cfg.IngressAddrs = append(cfg.IngressAddrs, a.String())
 	}
-	cfg.PeerAddr, cfg.AdminAddr = node.FreeAddr, node.FreeAddr
+	cfg.PeerAddr, cfg.AdminAddr, cfg.Passed = node.FreeAddr, node.FreeAddr, nil
 	cfg.Membership = node.CheckedMembership(cfg.Membership)
 	r, err := New(cfg)
 	if err != nil {

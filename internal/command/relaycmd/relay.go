@@ -13,6 +13,7 @@ import (
 	"github.com/ringway/ringway/internal/demo"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/relay/activation"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -43,6 +44,9 @@ func Command() *cobra.Command {
 	d.Start = func(logger *slog.Logger, reg *prometheus.Registry) (command.Runner, error) {
 		cfg, err := s.Config(logger, reg)
 		if err != nil {
+			return nil, err
+		}
+		if cfg.Passed, err = activation.Sockets(); err != nil {
 			return nil, err
 		}
 		cfg.Running, cfg.Monitor = d.Running(), d.Monitor()
