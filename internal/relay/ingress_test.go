@@ -114,40 +114,51 @@ func TestClientsAreServedByTLSAndInClearTextAtTheSameTime(t *testing.T) {
 	}
 }
 
-func TestAClientThatDoesNotFinishItsHandshakeDelaysNoOtherAndIsEnded(t *testing.T) {
-	t.Parallel()
-	f, ca := newFleet(t), terminationtest.New(t)
-	with := withTLS(t, ca)
-	r := f.relay(func(s *Settings) {
-		with(s)
-		s.Clients.HeadTimeout = 300 * time.Millisecond
-	})
-	mirror(t, f)
-	r.settled(t, "echo", 1)
-	addr := r.IngressAddrs()[1]
-	var slow []net.Conn
+// begun opens connections that do not finish their handshake.
+func begun(t *testing.T, addr string) (slow []net.Conn) {
+	t.Helper()
 	for i := range 20 {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		t.Cleanup(func() { _ = conn.Close() })
 		if i%2 == 0 {
 			_, _ = conn.Write([]byte{22, 3, 1, 2, 0, 1}) // the begin of a handshake
 		}
 		slow = append(slow, conn)
 	}
+	return slow
+}
+
+func TestAClientThatDoesNotFinishItsHandshakeDelaysNoOtherAndIsEnded(t *testing.T) {
+	t.Parallel()
+	f, ca := newFleet(t), terminationtest.New(t)
+	with := withTLS(t, ca)
+	patient := f.relay(func(s *Settings) {
+		with(s)
+		s.Clients.HeadTimeout = time.Hour
+	})
+	strict := f.relay(func(s *Settings) {
+		with(s)
+		s.Clients.HeadTimeout = 300 * time.Millisecond
+	})
+	mirror(t, f)
+	patient.settled(t, "echo", 1)
+	strict.settled(t, "echo", 1)
+	addr := patient.IngressAddrs()[1]
+	begun(t, addr)
 	if resp, _, err := ask(t, overTLS(t, addr, false, &tls.Config{RootCAs: ca.Pool()}), "https://a.test/", nil); err != nil || resp.StatusCode != 200 {
 		t.Errorf("another client: %v %v", resp, err)
 	}
-	for _, conn := range slow {
+	for _, conn := range begun(t, strict.IngressAddrs()[1]) {
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
 		if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 			t.Fatalf("a slow client: %v", err)
 		}
 	}
-	r.await(t, "the slow clients in the metrics", func() bool {
-		return r.metric(t, `ringway_relay_ingress_refused_total{reason="timeout"}`) == "20"
+	strict.await(t, "the slow clients in the metrics", func() bool {
+		return strict.metric(t, `ringway_relay_ingress_refused_total{reason="timeout"}`) == "20"
 	})
 }
 
@@ -252,6 +263,10 @@ func TestTheNameInAClientCertificateIsTheCaller(t *testing.T) {
 		forged[name] = []string{"admin"}
 	}
 	for _, one := range []*runningRelay{r, gate} {
+		one.await(t, "a way to the worker", func() bool {
+			resp, _ := one.call(t, "GET", "/", nil, wire.ServiceHeader+": echo")
+			return resp.StatusCode == 200
+		})
 		for _, http2 := range []bool{false, true} {
 			name := fmt.Sprintf("%s, HTTP/2 %t", one.id, http2)
 			client := overTLS(t, one.IngressAddrs()[1], http2, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}})

@@ -79,6 +79,12 @@ func unspecified(host string) bool {
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
+// ingressAddrs is the rule of a setting.
+var ingressAddrs = settings.Rule[string]{
+	Allowed: "HOST:PORT, http://HOST:PORT or tls://HOST:PORT, with port 0 for a free one",
+	Holds:   func(text string) bool { _, err := parseIngressAddr(text); return err == nil },
+}
+
 // checkIngress checks the settings of the ingress together: what New refuses, without reading
 // files, which Check does.
 func (s *Settings) checkIngress() []settings.Problem {
@@ -89,8 +95,7 @@ func (s *Settings) checkIngress() []settings.Problem {
 	for _, text := range s.IngressAddrs {
 		a, err := parseIngressAddr(text)
 		if err != nil {
-			add(settings.Problem{Setting: "ingress-addr", Value: text, Reason: err.Error(), Allowed: ingressForms})
-			continue
+			continue // the rule of the setting refuses it
 		}
 		for _, b := range all {
 			if a.conflicts(b) {

@@ -84,7 +84,7 @@ func TestAConnectionWithoutTheHeaderThatItNeedsIsRefusedWithAReason(t *testing.T
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) {
-		s.ProxyProtocolFrom, s.Clients.HeadTimeout = []string{"127.0.0.0/8"}, 300*time.Millisecond
+		s.ProxyProtocolFrom, s.Clients.HeadTimeout = []string{"127.0.0.0/8"}, 2*time.Second
 	})
 	mirror(t, f)
 	r.settled(t, "echo", 1)
