@@ -62,7 +62,7 @@ func load(t *testing.T, binary string, environ []string) (m member) {
 	if binary == "worker" {
 		m.services, m.sidecar = ws.Services, ws.SidecarAddress()
 	} else {
-		m.ingress, m.peer = rs.IngressAddr, rs.PeerAddr
+		m.ingress, m.peer = rs.IngressAddrs[0], rs.PeerAddr
 	}
 	return m
 }

@@ -108,6 +108,21 @@ func TestUnitsStartMembersWithValidSettingsAndWaitUntilTheyAreReady(t *testing.T
 	}
 }
 
+func TestTheSocketUnitHoldsTheAddressOfTheIngress(t *testing.T) {
+	u := readUnit(t, "systemd/ringway-relay.socket")
+	m := load(t, "relay", environFile(t, "systemd/relay.env"))
+	for key, want := range map[string]string{
+		"Socket.ListenStream": port(t, m.ingress), "Socket.FileDescriptorName": "ingress", "Install.WantedBy": "sockets.target",
+	} {
+		if got := u.one(t, key); got != want {
+			t.Errorf("%s=%s, want %s", key, got, want)
+		}
+	}
+	if len(u["Socket.Accept"]) > 0 {
+		t.Error("the relay accepts connections itself")
+	}
+}
+
 // fakes are programs that replace relay, ssh and chown. Commands for a host run in a
 // directory with the host's name.
 var fakes = map[string]string{

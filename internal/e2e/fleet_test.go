@@ -57,6 +57,8 @@ type fleetConfig struct {
 	Relays, Workers int
 	// RelayArgs are added to those of every relay.
 	RelayArgs []string
+	// ArgsOf are added to those of one relay. Default: none.
+	ArgsOf func(id string) []string
 	// WorkerArgs are added to those of every worker.
 	WorkerArgs []string
 	// RelayFiles is how many descriptors a relay may have; 0: as many as the tests.
@@ -98,12 +100,15 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 		f.security = newSecurity(t, f.dir)
 		f.security.IssueAll(t, cfg.Relays, cfg.Workers)
 	}
+	if cfg.ArgsOf == nil {
+		cfg.ArgsOf = func(string) []string { return nil }
+	}
 	for _, r := range f.relays {
 		r.process = start(t, processConfig{Name: r.id, Binary: "relay", Dir: f.binaries, OpenFiles: cfg.RelayFiles, Args: slices.Concat([]string{
 			"run", "--cluster", cluster, "--environment", environment, "--id", r.id,
 			"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", r.peer, "--admin-addr", r.admin,
 			"--log-format", "json", "--expose-route-headers", "--domain", domain,
-		}, f.join(), f.secure(t, claims{Role: "relay", Node: r.id}), cfg.RelayArgs)})
+		}, f.join(), f.secure(t, claims{Role: "relay", Node: r.id}), cfg.RelayArgs, cfg.ArgsOf(r.id))})
 	}
 	if cfg.SharedBackend {
 		f.shared = f.startBackend("shared")

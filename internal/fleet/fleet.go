@@ -166,7 +166,7 @@ func find[M interface{ ID() string }](members []M, id string) (none M) {
 func (f *Fleet) StartRelay(id string, change func(*relay.Settings)) error {
 	s := relay.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = f.cfg.Cluster, f.cfg.Environment, id, f.seeds()
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 	s.DrainTimeout, s.SessionDrainTimeout = drainTimeout, drainTimeout
 	if change != nil {
 		change(&s)

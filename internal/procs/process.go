@@ -66,6 +66,10 @@ type Config struct {
 	Env []string
 	// Under is a command that executes the program, such as nsenter with its flags.
 	Under []string
+	// Sockets are passed to the process as systemd passes sockets, and SocketNames are their
+	// names, separated by colons.
+	Sockets     []*os.File
+	SocketNames string
 	// OpenFiles is the limit of open file descriptors, hard limit included. Default 0: that
 	// of the tests.
 	OpenFiles int
@@ -78,6 +82,11 @@ func (c Config) command() *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.Dir, c.Binary), c.Args...)
 	if c.OpenFiles > 0 {
 		cmd = exec.Command("/bin/sh", slices.Concat([]string{"-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(c.OpenFiles)}, cmd.Args)...)
+	}
+	if len(c.Sockets) > 0 {
+		passing := fmt.Sprintf(`LISTEN_PID=$$ LISTEN_FDS=%d LISTEN_FDNAMES=%s; export LISTEN_PID LISTEN_FDS LISTEN_FDNAMES; exec "$0" "$@"`, len(c.Sockets), c.SocketNames)
+		cmd = exec.Command("/bin/sh", slices.Concat([]string{"-c", passing}, cmd.Args)...)
+		cmd.ExtraFiles = c.Sockets
 	}
 	if len(c.Under) > 0 {
 		cmd = exec.Command(c.Under[0], slices.Concat(c.Under[1:], cmd.Args)...)

@@ -1,10 +1,18 @@
 package reference
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -63,7 +71,17 @@ type metric struct{ name, labels, help string }
 func relayMetrics(look func(*prometheus.Registry) error) error {
 	s := relay.DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "reference", "reference", "reference"
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{"tls://" + anyPort}, anyPort, anyPort
+	dir, err := os.MkdirTemp("", "ringway-reference-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a directory for temporary files
+	pair := filepath.Join(dir, "ingress.pem")
+	if err := selfSigned(pair); err != nil {
+		return err
+	}
+	s.IngressTLSCerts, s.IngressTLSKeys, s.IngressClientCA = []string{pair}, []string{pair}, pair
 	s.Circuit.Mode = "on" // circuits and tracing register metrics only if enabled
 	s.Tracing.Endpoint = "http://127.0.0.1:4318"
 	s.SessionCookies = []string{"reference=reference"}
@@ -80,6 +98,28 @@ func relayMetrics(look func(*prometheus.Registry) error) error {
 		return err
 	}
 	return errors.Join(look(reg), r.Close())
+}
+
+// selfSigned writes a certificate of an ingress, which is also its own authority, and its key.
+func selfSigned(path string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"reference.test"}, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, slices.Concat(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})), 0o600)
 }
 
 // workerMetrics does the same with a worker.

@@ -53,17 +53,14 @@ func (r *Relay) boundClients(limit int) {
 	r.clients.bound(limit)
 }
 
-// clientListener bounds the connections of clients, so that they do not use up the
-// descriptors that all other parts need. At the bound a new connection replaces the one
-// that waits longest for a request. If none waits, the new connection waits; no other is
-// accepted meanwhile, so the following ones wait in the kernel.
-type clientListener struct {
-	net.Listener
-	epoch  time.Time
-	limit  atomic.Int64
-	closed chan struct{}
-	closes sync.Once
-	freed  chan struct{} // holds one value if a place may be free
+// clients bounds the connections of clients at all addresses of the ingress together, so that
+// they do not use up the descriptors that all other parts need. At the bound a new connection
+// replaces the one that waits longest for a request. If none waits, the new connection waits;
+// no other is accepted at its address meanwhile, so the following ones wait in the kernel.
+type clients struct {
+	epoch time.Time
+	limit atomic.Int64
+	freed chan struct{} // holds one value if a place may be free
 
 	mu      sync.Mutex // guards the fields below
 	open    map[*clientConn]struct{}
@@ -71,6 +68,15 @@ type clientListener struct {
 
 	evicted            prometheus.Counter
 	full, files, other prometheus.Counter
+}
+
+// clientListener accepts the connections of clients at one address.
+type clientListener struct {
+	net.Listener
+	all     *clients
+	secured bool // clients begin with TLS
+	closed  chan struct{}
+	closes  sync.Once
 }
 
 // waiting is a connection and the time since when it waits for a request.
@@ -83,22 +89,25 @@ type waiting struct {
 type clientConn struct {
 	net.Conn
 	of *clientListener
-	// since is when the connection began to wait for a request, after of.epoch. For a new
+	// since is when the connection began to wait for a request, after of.all.epoch. For a new
 	// connection it is later by its additional time. It is busy while a request is in
 	// flight.
 	since atomic.Int64
 	gone  atomic.Bool // its place was released
+	// remote is the address that a load balancer reported, nil without. It is set before the
+	// first request.
+	remote net.Addr
 }
 
 // busy is the value of clientConn.since for a connection that does not wait.
 const busy = 0
 
-func newClientListener(socket net.Listener, conns *connMetrics, reg prometheus.Registerer) *clientListener {
+func newClients(conns *connMetrics, reg prometheus.Registerer) *clients {
 	pauses := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_accept_pauses_total", Help: "Times that the ingress paused accepting, by reason: connections (--max-client-connections, and none of them idle), files (out of descriptors), other.",
 	}, []string{"reason"})
-	l := &clientListener{
-		Listener: socket, epoch: time.Now(), closed: make(chan struct{}), freed: make(chan struct{}, 1), open: map[*clientConn]struct{}{},
+	l := &clients{
+		epoch: time.Now(), freed: make(chan struct{}, 1), open: map[*clientConn]struct{}{},
 		evicted: conns.dropped.WithLabelValues("ingress", "replaced"),
 		full:    pauses.WithLabelValues("connections"), files: pauses.WithLabelValues("files"), other: pauses.WithLabelValues("other"),
 	}
@@ -111,15 +120,20 @@ func newClientListener(socket net.Listener, conns *connMetrics, reg prometheus.R
 	return l
 }
 
+// listener returns the listener of one address.
+func (l *clients) listener(socket net.Listener, secured bool) *clientListener {
+	return &clientListener{Listener: socket, all: l, secured: secured, closed: make(chan struct{})}
+}
+
 // count returns how many connections are open.
-func (l *clientListener) count() int {
+func (l *clients) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.open)
 }
 
 // bound sets the maximum number of connections; open connections stay.
-func (l *clientListener) bound(limit int) {
+func (l *clients) bound(limit int) {
 	l.limit.Store(int64(limit))
 	l.placeFreed()
 }
@@ -129,16 +143,16 @@ func (l *clientListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		l.files.Inc() // net/http waits before it tries again
+		l.all.files.Inc() // net/http waits before it tries again
 		return nil, err
 	case err != nil:
 		if !errors.Is(err, net.ErrClosed) {
-			l.other.Inc()
+			l.all.other.Inc()
 		}
 		return nil, err
 	}
 	c := &clientConn{Conn: conn, of: l}
-	if !l.admit(c) {
+	if !l.all.admit(c) {
 		_ = conn.Close()
 		return nil, net.ErrClosed
 	}
@@ -146,15 +160,20 @@ func (l *clientListener) Accept() (net.Conn, error) {
 }
 
 // admit waits for a place for the connection. It returns false if the listener was closed.
-func (l *clientListener) admit(c *clientConn) bool {
+func (l *clients) admit(c *clientConn) bool {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for paused := false; ; {
+	paused := false
+	for {
 		l.mu.Lock()
 		if int64(len(l.open)) < l.limit.Load() {
 			c.since.Store(l.now() + int64(firstRequestTime-requestTime))
 			l.open[c] = struct{}{}
+			more := int64(len(l.open)) < l.limit.Load()
 			l.mu.Unlock()
+			if more && paused {
+				l.placeFreed() // a connection at another address may wait as well
+			}
 			return true
 		}
 		victim, again := l.longestWaiting()
@@ -172,18 +191,18 @@ func (l *clientListener) admit(c *clientConn) bool {
 		select {
 		case <-l.freed:
 		case <-timer.C:
-		case <-l.closed:
+		case <-c.of.closed:
 			return false
 		}
 	}
 }
 
 // now never returns busy.
-func (l *clientListener) now() int64 { return int64(time.Since(l.epoch)) + 1 }
+func (l *clients) now() int64 { return int64(time.Since(l.epoch)) + 1 }
 
 // longestWaiting takes the connection that waits longest for a request, if that is long
 // enough, or returns when to ask again. The lock is held.
-func (l *clientListener) longestWaiting() (victim *clientConn, again time.Duration) {
+func (l *clients) longestWaiting() (victim *clientConn, again time.Duration) {
 	now := l.now()
 	for looked := false; ; looked = true {
 		for len(l.longest) > 0 {
@@ -212,9 +231,9 @@ func (l *clientListener) longestWaiting() (victim *clientConn, again time.Durati
 }
 
 // note records the state of a connection; see http.Server.ConnState.
-func (l *clientListener) note(conn net.Conn, state http.ConnState) {
-	c, ok := conn.(*clientConn)
-	if !ok {
+func (l *clients) note(conn net.Conn, state http.ConnState) {
+	c := clientOf(conn)
+	if c == nil {
 		return
 	}
 	switch state {
@@ -232,11 +251,33 @@ func (l *clientListener) Close() error {
 }
 
 // placeFreed makes the connection that waits for a place check again.
-func (l *clientListener) placeFreed() {
+func (l *clients) placeFreed() {
 	select {
 	case l.freed <- struct{}{}:
 	default: // a check is already due
 	}
+}
+
+// clientOf returns the connection of a client below TLS, nil if there is none.
+func clientOf(conn net.Conn) *clientConn {
+	for {
+		if c, ok := conn.(*clientConn); ok {
+			return c
+		}
+		around, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return nil
+		}
+		conn = around.NetConn()
+	}
+}
+
+// RemoteAddr returns the address of the client, also behind a load balancer that reports it.
+func (c *clientConn) RemoteAddr() net.Addr {
+	if c.remote != nil {
+		return c.remote
+	}
+	return c.Conn.RemoteAddr()
 }
 
 // NetConn returns the connection below.
@@ -254,10 +295,11 @@ func (c *clientConn) CloseWrite() error {
 func (c *clientConn) Close() error {
 	err := c.Conn.Close()
 	if c.gone.CompareAndSwap(false, true) {
-		c.of.mu.Lock()
-		delete(c.of.open, c)
-		c.of.mu.Unlock()
-		c.of.placeFreed()
+		all := c.of.all
+		all.mu.Lock()
+		delete(all.open, c)
+		all.mu.Unlock()
+		all.placeFreed()
 	}
 	return err
 }

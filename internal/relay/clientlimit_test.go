@@ -230,7 +230,7 @@ func (l *noFiles) Accept() (net.Conn, error) {
 func TestAcceptingWithoutDescriptorsIsCountedAndDoesNotSpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		l := newClientListener(&noFiles{left: 10}, newConnMetrics(registry), registry)
+		l := newClients(newConnMetrics(registry), registry).listener(&noFiles{left: 10}, false)
 		began := time.Now()
 		if err := downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler)}).Serve(l); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)

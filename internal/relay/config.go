@@ -2,6 +2,7 @@ package relay
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,7 +11,9 @@ import (
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/activation"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
@@ -22,8 +25,19 @@ import (
 type Config struct {
 	// Membership describes this member; New sets its ForwardAddr and AdminAddr.
 	Membership membership.Config
-	// IngressAddr, PeerAddr and AdminAddr are bound by New; port 0 takes a free one.
-	IngressAddr, PeerAddr, AdminAddr string
+	// IngressAddrs, PeerAddr and AdminAddr are bound by New; port 0 takes a free one. Clients
+	// begin with TLS at an address of the ingress that has the prefix tls://.
+	IngressAddrs        []string
+	PeerAddr, AdminAddr string
+	// Passed are listening sockets that the ingress uses in place of its own, at the addresses of
+	// IngressAddrs. New takes all of them over; one that fits no address is an error.
+	Passed []activation.Socket
+	// IngressTLS are the certificates for clients; the first is the default. Required for
+	// tls:// and only for that.
+	IngressTLS []termination.Pair
+	// IngressClientCA is the file of the authorities of client certificates. Default: clients
+	// present none.
+	IngressClientCA string
 
 	// Admin configures the access to the admin API.
 	Admin node.AdminConfig
@@ -89,6 +103,9 @@ type Requests struct {
 	// that descriptors are left for all other parts. Default 0: half of the limit of open
 	// files after a reserve of 128, because each may need one to a worker.
 	MaxClientConnections int
+	// ProxyProtocolFrom are the networks of load balancers whose connections to the ingress
+	// begin with a header of the PROXY protocol, which names the client. Default: none.
+	ProxyProtocolFrom []netip.Prefix
 	// DrainTimeout is how long a stop waits for requests in flight.
 	DrainTimeout time.Duration
 	// SessionDrainTimeout is how long a stop waits for tunnels and begun answers, from the

@@ -28,7 +28,7 @@ func Example() {
 
 	rs := relay.DefaultSettings()
 	rs.Cluster, rs.Environment, rs.ID = "shop", "dev", "relay-1"
-	rs.GossipAddr, rs.IngressAddr, rs.PeerAddr, rs.AdminAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	rs.GossipAddr, rs.IngressAddrs, rs.PeerAddr, rs.AdminAddr = "127.0.0.1:0", []string{"127.0.0.1:0"}, "127.0.0.1:0", "127.0.0.1:0"
 	rc, _ := rs.Config(quiet, prometheus.NewRegistry())
 	r, err := relay.New(rc)
 	if err != nil {

@@ -73,7 +73,7 @@ func (f *fleet) relay(change func(*Settings)) *runningRelay {
 	id := fmt.Sprintf("r%d", len(f.relays)+1)
 	s := DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", id, f.seeds()
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 	change(&s)
 	out := &observed.Log{}
 	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -42,14 +42,15 @@ type ClientConfig struct {
 // defaultClients suits browsers and front proxies: it also holds for the admin API.
 var defaultClients = ClientConfig{HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHead: 64 << 10, MaxStreams: 1000}
 
-// serveClients makes the server of HTTP/1.1 and HTTP/2 on the socket.
-func (l *listener) serveClients(cfg *Config, m *connMetrics, handler http.Handler, note func(net.Conn, http.ConnState)) {
+// serveClients makes the server of HTTP/1.1 and HTTP/2. hooks has the handler and what else
+// differs between the listeners.
+func (l *listener) serveClients(cfg *Config, m *connMetrics, hooks downstream.Config) {
 	silent, limits := upstream.BehindRelay(cfg.ProgressTimeout), &cfg.Clients
 	dropped := func(reason string) func() { return m.dropped.WithLabelValues(l.name, reason).Inc }
 	l.server = downstream.New(downstream.Config{
-		Handler: handler, HeadTimeout: limits.HeadTimeout, IdleTimeout: limits.IdleTimeout, SendTimeout: silent, MaxHead: limits.MaxHead,
-		MaxStreams: limits.MaxStreams, ConnState: note,
-		Malformed: dropped("malformed"), Incomplete: dropped("incomplete"), Abusive: dropped("abusive"), Stalled: dropped("stalled"),
+		Handler: hooks.Handler, Prologue: hooks.Prologue, ConnContext: hooks.ConnContext, ConnState: hooks.ConnState, HeadTimeout: limits.HeadTimeout, IdleTimeout: limits.IdleTimeout, SendTimeout: silent, MaxHead: limits.MaxHead,
+		MaxStreams: limits.MaxStreams,
+		Malformed:  dropped("malformed"), Incomplete: dropped("incomplete"), Abusive: dropped("abusive"), Stalled: dropped("stalled"),
 		Logger: cfg.Logger,
 	})
 }
@@ -135,6 +136,7 @@ func (m *connMetrics) countingDropped(name string, ln net.Listener) net.Listener
 type connMetrics struct {
 	accepted, dropped *prometheus.CounterVec
 	refused           *prometheus.CounterVec // by the peer listener
+	refusedClients    *prometheus.CounterVec // by the ingress, before a request
 }
 
 func newConnMetrics(reg prometheus.Registerer) *connMetrics {
@@ -149,6 +151,12 @@ func newConnMetrics(reg prometheus.Registerer) *connMetrics {
 		refused: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_relay_peers_refused_total", Help: "Connections refused by the peer listener of a relay with a certificate, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place).",
 		}, []string{"reason"}),
+		refusedClients: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_relay_ingress_refused_total", Help: "Connections of clients that the ingress ended before their first request, by reason: handshake (broken TLS, or no version or algorithm in common), closed (by the client), timeout (--client-head-timeout, or a newer connection needed the place), clear_text (HTTP without TLS), and of the client certificate: no_certificate, unknown_authority, expired (or not valid yet), unnamed (no name that can be used), certificate (another fault); proxy_missing and proxy_malformed: of the header of the PROXY protocol from a network of --proxy-protocol-from.",
+		}, []string{"reason"}),
+	}
+	for _, reason := range refusals() {
+		m.refusedClients.WithLabelValues(reason)
 	}
 	for _, reason := range identity.ListenerReasons() {
 		m.refused.WithLabelValues(reason)
@@ -225,6 +233,7 @@ func (c *countingConn) Close() error {
 type lateListener struct {
 	net.Listener               // bound
 	listen       func() error  // starts to let connections in
+	passed       bool          // by the service manager, which keeps a copy of it
 	opened       chan struct{} // closed by open
 	closed       chan struct{} // closed by Close
 	opening      sync.Once
@@ -238,6 +247,15 @@ func listenLate(addr string) (*lateListener, error) {
 		return nil, fmt.Errorf("%w: is another process on this port?", err)
 	}
 	return &lateListener{Listener: socket, listen: listen, opened: make(chan struct{}), closed: make(chan struct{})}, nil
+}
+
+// passedListener returns the listener of a socket that was passed to this process, nil
+// without one. Its connections wait in the kernel until open.
+func passedListener(socket net.Listener) *lateListener {
+	if socket == nil {
+		return nil
+	}
+	return &lateListener{Listener: socket, passed: true, listen: func() error { return nil }, opened: make(chan struct{}), closed: make(chan struct{})}
 }
 
 // open lets connections in. It is called once, and fails if another process has begun to
@@ -273,8 +291,12 @@ func (l *lateListener) Accept() (net.Conn, error) {
 // refuse makes the kernel ignore new connections, if it can, so that none waits to be
 // accepted when the listener is closed: the kernel would reset it. Connections that are
 // being opened are still accepted. A client that begins one meanwhile tries again after a
-// second, and is refused.
+// second, and is refused. A socket that was passed to this process is left alone: its
+// connections wait for the next process.
 func (l *lateListener) refuse() {
+	if l.passed {
+		return
+	}
 	if raw, ok := l.Listener.(syscall.Conn); ok {
 		ignoreNew(raw) // without it a few connections are reset
 	}
@@ -283,7 +305,7 @@ func (l *lateListener) refuse() {
 // pending reports whether a connection waits to be accepted.
 func (l *lateListener) pending() bool {
 	raw, ok := l.Listener.(syscall.Conn)
-	return ok && hasPending(raw)
+	return ok && !l.passed && hasPending(raw)
 }
 
 // Close releases the address. A second call returns no error, because a stop closes the

@@ -16,9 +16,11 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -38,10 +40,11 @@ type Relay struct {
 	tracing   *tracing.Tracing // nil: requests are not traced
 
 	ingress, peer, admin *listener
-	// late is the socket of the ingress: it opens when the relay is ready for the first
-	// time. clients bounds the connections on it.
-	late    *lateListener
-	clients *clientListener
+	// sockets are the addresses of the ingress: they open when the relay is ready for the first
+	// time. clients bounds the connections on all of them.
+	sockets      ingressSockets
+	clients      *clients
+	certificates *termination.Certificates // of the ingress; nil: no address has TLS
 
 	// The fields that a reload changes: the settings of requests, and their handlers.
 	reloading               sync.Mutex
@@ -91,12 +94,12 @@ func New(cfg Config) (_ *Relay, err error) {
 	}()
 
 	conns := newConnMetrics(cfg.Registry)
-	if r.late, err = listenLate(cfg.IngressAddr); err != nil {
-		return nil, fmt.Errorf("listen for ingress on %s: %w", cfg.IngressAddr, err)
+	r.clients = newClients(conns, cfg.Registry)
+	undo = append(undo, func() error { return r.sockets.close() })
+	if err = r.listenIngress(&cfg, conns); err != nil {
+		return nil, err
 	}
-	undo = append(undo, r.late.Close)
-	r.clients = newClientListener(conns.counting("ingress", r.late), conns, cfg.Registry)
-	r.ingress = &listener{name: "ingress", socket: r.clients}
+	r.ingress = &listener{name: "ingress"}
 	for _, l := range []struct {
 		to         **listener
 		name, addr string
@@ -132,7 +135,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		Vanished:       metrics.Vanished,
 		Sessions:       &r.sessions,
 		AllowClearText: cfg.AllowClearText,
-		Listeners:      []string{r.IngressAddr(), r.PeerAddr(), r.AdminAddr(), r.GossipAddr()},
+		Listeners:      append(r.IngressAddrs(), r.PeerAddr(), r.AdminAddr(), r.GossipAddr()),
 		Hosts:          []string{advertised},
 	}); err != nil {
 		return nil, err
@@ -169,9 +172,11 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	r.ingressFront.closing = func() bool { return r.stopping.Load() || r.drain.on() }
 	r.tune(cfg.Requests)
-	r.ingress.serveClients(&cfg, conns, &r.ingressFront, r.clients.note)
+	if err = r.serveIngress(&cfg, conns); err != nil {
+		return nil, err
+	}
 	r.peer.socket = conns.counting("peer", r.peer.socket)
-	r.peer.serveClients(&cfg, conns, r.withFacts(withSharedKey(r.keeper, &r.peerFront)), nil)
+	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withFacts(withSharedKey(r.keeper, &r.peerFront))})
 	if cfg.Membership.Identity != nil {
 		r.peer.secure(cfg.Membership.Identity, conns, cfg.Logger)
 	}
@@ -186,7 +191,16 @@ func New(cfg Config) (_ *Relay, err error) {
 // Check reports what New would refuse in cfg. It builds the relay on free ports of
 // loopback, because a relay with this configuration may be running, and closes it.
 func Check(cfg Config) error {
-	cfg.IngressAddr, cfg.PeerAddr, cfg.AdminAddr = node.FreeAddr, node.FreeAddr, node.FreeAddr
+	addrs, err := parseIngressAddrs(cfg.IngressAddrs)
+	if err != nil {
+		return err
+	}
+	cfg.IngressAddrs = nil
+	for _, a := range addrs {
+		a.addr = node.FreeAddr
+		cfg.IngressAddrs = append(cfg.IngressAddrs, a.String())
+	}
+	cfg.PeerAddr, cfg.AdminAddr, cfg.Passed = node.FreeAddr, node.FreeAddr, nil
 	cfg.Membership = node.CheckedMembership(cfg.Membership)
 	r, err := New(cfg)
 	if err != nil {
@@ -195,9 +209,18 @@ func Check(cfg Config) error {
 	return r.Close()
 }
 
-// IngressAddr returns the address for clients. They are refused until the relay is ready
-// for the first time.
-func (r *Relay) IngressAddr() string { return r.ingress.socket.Addr().String() }
+// IngressAddr returns the first address for clients. They are refused until the relay is
+// ready for the first time.
+func (r *Relay) IngressAddr() string { return r.sockets[0].Addr().String() }
+
+// IngressAddrs returns all addresses for clients, in the order of the configuration.
+func (r *Relay) IngressAddrs() []string {
+	addrs := make([]string, len(r.sockets))
+	for i, s := range r.sockets {
+		addrs[i] = s.Addr().String()
+	}
+	return addrs
+}
 
 // AdminAddr returns the address for operators.
 func (r *Relay) AdminAddr() string { return r.admin.socket.Addr().String() }
@@ -216,15 +239,20 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer endServing()
 	group, failed := errgroup.WithContext(serving)
 
-	for _, l := range []*listener{r.ingress, r.peer, r.admin} {
+	serve := func(l *listener, serve func() error) {
 		group.Go(func() error {
-			err := l.serve()
+			err := serve()
 			if closed := r.stopping.Load() && errors.Is(err, net.ErrClosed); !closed && !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve %s: %w", l.name, err)
 			}
 			return nil
 		})
 	}
+	for _, socket := range r.sockets {
+		serve(r.ingress, func() error { return r.ingress.server.Serve(socket.accepts) })
+	}
+	serve(r.peer, r.peer.serve)
+	serve(r.admin, r.admin.serve)
 	if err := r.members.Start(failed); err != nil {
 		r.closeServers()
 		return errors.Join(err, group.Wait(), r.members.Close(), r.endTracing())
@@ -235,6 +263,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	group.Go(func() error { return r.keeper.Run(failed) })
 	if source := r.cfg.Membership.Identity; source != nil {
 		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
+	}
+	if r.certificates != nil {
+		group.Go(func() error { return r.certificates.Run(failed) })
 	}
 	group.Go(func() error {
 		err := r.becomeReady(ctx, failed)
@@ -267,7 +298,7 @@ func (r *Relay) becomeReady(ctx, failed context.Context) error {
 			return nil
 		}
 	}
-	if err := r.late.open(); err != nil {
+	if err := r.sockets.open(); err != nil {
 		return fmt.Errorf("serve ingress: %w", err)
 	}
 	r.cfg.Logger.Info("ready", "members", len(r.members.Snapshot().Members()), "services", len(r.router.Services()))
@@ -310,18 +341,18 @@ const (
 // connections are accepted, then the address is released, then connections end with their
 // next answer. It waits only while there are connections.
 func (r *Relay) endIntake() {
-	if !r.late.isOpen() {
+	if !r.sockets.isOpen() {
 		return
 	}
-	r.late.refuse()
+	r.sockets.refuse()
 	time.Sleep(handshakeTime)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	// The kernel would reset the connections that a busy process has not accepted yet.
-	for end := time.Now().Add(lastRequests); r.late.pending() && time.Now().Before(end); {
+	for end := time.Now().Add(lastRequests); r.sockets.pending() && time.Now().Before(end); {
 		<-tick.C
 	}
-	_ = r.late.Close() // only errors of closing a socket
+	_ = r.sockets.close() // only errors of closing a socket
 	for end := time.Now().Add(lastRequests); r.clients.count() > 0 && time.Now().Before(end); {
 		<-tick.C
 	}
@@ -344,7 +375,7 @@ func (r *Relay) closeServers() {
 // Reasons lists why this relay should get no traffic.
 func (r *Relay) Reasons() []node.Reason {
 	reasons := r.waitsFor()
-	if len(reasons) == 0 && !r.late.isOpen() {
+	if len(reasons) == 0 && !r.sockets.isOpen() {
 		return []node.Reason{{Code: node.NotListening, Text: "the ingress is not open yet"}}
 	}
 	return reasons
@@ -383,5 +414,5 @@ func (r *Relay) waitsFor() []node.Reason {
 
 // Close releases what New bound, for a relay that is not run. Run calls it automatically.
 func (r *Relay) Close() error {
-	return errors.Join(r.ingress.socket.Close(), r.peer.socket.Close(), r.admin.socket.Close(), r.members.Close(), r.endTracing())
+	return errors.Join(r.sockets.close(), r.peer.socket.Close(), r.admin.socket.Close(), r.members.Close(), r.endTracing())
 }

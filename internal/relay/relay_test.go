@@ -467,7 +467,7 @@ func TestARelayThatLosesAListenerEndsWithTheReasonEvenBeforeItIsReady(t *testing
 	t.Parallel()
 	s := DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "r1", []string{refusing(t)} // never ready
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -533,7 +533,7 @@ func TestAnIngressPortThatIsTakenIsAnError(t *testing.T) {
 	taken.await(t, "that it is ready", func() bool { return len(taken.Reasons()) == 0 })
 	s := DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "test", "ci", "r2"
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, taken.IngressAddr(), anyPort, anyPort
+	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{taken.IngressAddr()}, anyPort, anyPort
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -596,7 +596,7 @@ func TestAPortThatIsTakenIsAnErrorAndLeavesNothingBound(t *testing.T) {
 	free := refusing(t)
 	s := DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "test", "ci", "r2"
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, free, anyPort, taken.AdminAddr()
+	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{free}, anyPort, taken.AdminAddr()
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)

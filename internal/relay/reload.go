@@ -39,9 +39,15 @@ func (r *Relay) Reload() { _, _ = r.reload() }
 
 // reload changes nothing if it fails. Requests that began before it end with the old
 // settings.
+//
+// The certificates of the ingress are read in any case: a pair that cannot be used is logged
+// and counted there, and stops no other change.
 func (r *Relay) reload() (api.Reload, error) {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
+	if r.certificates != nil {
+		_ = r.certificates.Reload()
+	}
 	running := r.cfg.Running
 	if running == nil {
 		return api.Reload{}, errNoSettings

@@ -99,6 +99,7 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 		"max-client-connections":   {"max-client-connections: 9", func(c Requests) any { return c.MaxClientConnections }, `9`},
 		"ingress-service":          {"ingress-service: [a, b]", func(c Requests) any { return c.OnlyServices }, `["a","b"]`},
 		"trusted-proxy":            {"trusted-proxy: [10.1.2.3/8]", func(c Requests) any { return c.TrustedProxies }, `["10.0.0.0/8"]`},
+		"proxy-protocol-from":      {"proxy-protocol-from: [10.1.2.3/8]", func(c Requests) any { return c.ProxyProtocolFrom }, `["10.0.0.0/8"]`},
 		"expose-route-headers":     {"expose-route-headers: true", func(c Requests) any { return c.ExposeRouteHeaders }, `true`},
 		"drain-timeout":            {"drain-timeout: 4s", func(c Requests) any { return c.DrainTimeout.String() }, `"4s"`},
 		"session-drain-timeout":    {"session-drain-timeout: 9m", func(c Requests) any { return c.SessionDrainTimeout.String() }, `"9m0s"`},

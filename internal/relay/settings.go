@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
@@ -26,7 +27,11 @@ import (
 // Settings are the settings of a relay.
 type Settings struct {
 	node.Settings
-	IngressAddr, PeerAddr string
+	IngressAddrs []string // --ingress-addr
+	PeerAddr     string
+
+	IngressTLSCerts, IngressTLSKeys []string // --ingress-tls-cert, --ingress-tls-key
+	IngressClientCA                 string
 
 	// Fields of the Config of the same name.
 	Plans      routing.PlanConfig // but Skip
@@ -43,6 +48,7 @@ type Settings struct {
 	AttemptTimeout       attemptTime
 	MaxInFlightPerClient clientShare
 	TrustedProxies       []string
+	ProxyProtocolFrom    []string
 
 	ProgressTimeout time.Duration
 	Clients         ClientConfig
@@ -59,7 +65,7 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		Settings:             node.DefaultSettings(membership.RoleRelay),
-		IngressAddr:          "127.0.0.1:" + node.IngressPort,
+		IngressAddrs:         []string{"127.0.0.1:" + node.IngressPort},
 		PeerAddr:             "127.0.0.1:" + node.PeerPort,
 		Plans:                routing.DefaultPlanConfig(),
 		Links:                routing.LinkConfig{DrainDelay: 30 * time.Second, Slack: 2, Grace: 15 * time.Second},
@@ -83,7 +89,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	s.Settings.Declare(set)
 	settings.Enum(set, &s.Role, settings.Spec{Name: "role", Group: identity, Usage: "relay, or gate for a relay that only forwards to relays"},
 		membership.RoleRelay, membership.RoleGate)
-	settings.Address(set, &s.IngressAddr, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests of clients"})
+	settings.Strings(set, &s.IngressAddrs, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "[tls://]IP:PORT", Usage: "address for requests of clients, in clear text, or with TLS as tls://IP:PORT; may be repeated"}, ingressAddrs)
 	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
 
 	settings.Int(set, &s.Plans.Minimums.PeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; set it alike on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
@@ -121,6 +127,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Int(set, &s.Clients.MaxStreams, settings.Spec{Name: "max-client-streams", Group: requests, Usage: "requests in flight on one HTTP/2 connection of a client"}, settings.Between(1, 10_000))
 	settings.Strings(set, &s.Requests.OnlyServices, settings.Spec{Name: "ingress-service", Group: requests, Reloadable: true, Placeholder: "SERVICE", Usage: "service that clients of this relay may reach; without any, all services; may be repeated"}, settings.Rule[string]{Allowed: "names of services", Holds: func(name string) bool { return affinity.ValidateService(name) == nil }})
 	settings.Strings(set, &s.TrustedProxies, settings.Spec{Name: "trusted-proxy", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of proxies in front of the relay whose X-Forwarded-*, Forwarded, X-Real-IP and Ringway-Caller headers are believed; those of other clients are replaced or dropped; may be repeated"}, proxyNetwork)
+	settings.Strings(set, &s.ProxyProtocolFrom, settings.Spec{Name: "proxy-protocol-from", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of load balancers that pass TCP connections on to the ingress: each of their connections must begin with a header of the PROXY protocol, version 1 or 2, whose source is the client's address; a header from elsewhere is malformed; may be repeated"}, proxyNetwork)
 	s.DeclareDrain(set, requests, "when the relay stops", true)
 	settings.Bool(set, &s.Requests.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Reloadable: true, Usage: "report relay, endpoint and attempts to clients in answer headers, and in the relay's own error answers the attempts and their errors"})
 
@@ -134,6 +141,12 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "share of the requests that are traced; a caller's traceparent header decides for itself"}, settings.Between(0.0, 1.0))
 
 	const security = "Security"
+	settings.Strings(set, &s.IngressTLSCerts, settings.Spec{Name: "ingress-tls-cert", Group: security, Placeholder: "FILE",
+		Usage: "certificate, with its intermediates, that clients see at the addresses tls:// of --ingress-addr, chosen by the name that they ask for; the first is the default; read again when it changes; may be repeated"})
+	settings.Strings(set, &s.IngressTLSKeys, settings.Spec{Name: "ingress-tls-key", Group: security, Placeholder: "FILE",
+		Usage: "private key of the --ingress-tls-cert at the same place; may be repeated"})
+	settings.String(set, &s.IngressClientCA, settings.Spec{Name: "ingress-client-ca", Group: security, Placeholder: "FILE",
+		Usage: "authorities, one of which must have issued the certificate that every client presents at the addresses tls:// of --ingress-addr; its name is the caller; read again when it changes"})
 	settings.String(set, &s.SharedKey, settings.Spec{Name: "shared-key", Group: security, Secret: true,
 		Usage: "key that all relays sign session cookies with, at least 32 bytes, hex or raw; without it they agree on one"})
 	settings.String(set, &s.SharedKeyFile, settings.Spec{Name: "shared-key-file", Group: security, Placeholder: "FILE",
@@ -154,6 +167,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		return problems
 	})
 	set.Check(func() []settings.Problem { return s.CheckExposed("peer-addr", s.PeerAddr) })
+	set.Check(s.checkIngress)
 	set.Check(func() []settings.Problem {
 		var problems []settings.Problem
 		for _, text := range s.SkipRelays {
@@ -200,8 +214,9 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	}
 	choosing.SessionCookies = cookies
 	cfg := Config{
-		Membership:  members,
-		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
+		Membership:   members,
+		IngressAddrs: s.IngressAddrs, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
+		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA,
 		Plans:     s.Plans,
 		Links:     s.Links,
 		Choosing:  choosing,
@@ -220,13 +235,23 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	return cfg, nil
 }
 
+// ingressTLS returns the pairs of certificates and keys.
+func (s *Settings) ingressTLS() []termination.Pair {
+	var pairs []termination.Pair
+	for i := range min(len(s.IngressTLSCerts), len(s.IngressTLSKeys)) { // the settings were checked when they were loaded
+		pairs = append(pairs, termination.Pair{Certificate: s.IngressTLSCerts[i], Key: s.IngressTLSKeys[i]})
+	}
+	return pairs
+}
+
 // requests returns Requests with the fields that other fields of the settings determine.
 func (s *Settings) requests() Requests {
 	r := s.Requests
 	r.Keys, _ = parseKeySources(s.KeySource) // the settings were checked when they were loaded
 	r.AttemptTimeout, r.AttemptShare = s.AttemptTimeout.of(r.Timeout), float64(s.AttemptTimeout.percent)/100
 	r.Policies, _ = parsePolicies(s.Policies)
-	r.MaxInFlightPerClient, r.TrustedProxies = s.MaxInFlightPerClient.of(r.MaxInFlight), s.trustedProxies()
+	r.MaxInFlightPerClient = s.MaxInFlightPerClient.of(r.MaxInFlight)
+	r.TrustedProxies, r.ProxyProtocolFrom = networks(s.TrustedProxies), networks(s.ProxyProtocolFrom)
 	r.DrainTimeout, r.SessionDrainTimeout = s.DrainTimeout, s.SessionDrain()
 	return r
 }

@@ -165,7 +165,7 @@ func TestARelayWithSessionCookiesIsReadyOnceItHasTheSharedKey(t *testing.T) {
 	waits := func(change func(*Settings)) bool {
 		s := DefaultSettings()
 		s.Cluster, s.Environment, s.ID = "test", "ci", "alone"
-		s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+		s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 		change(&s)
 		cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		if err != nil {

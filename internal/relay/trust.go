@@ -18,10 +18,10 @@ var proxyNetwork = settings.Rule[string]{
 	},
 }
 
-// trustedProxies returns the networks of checked settings.
-func (s *Settings) trustedProxies() []netip.Prefix {
+// networks returns the networks of a checked setting.
+func networks(texts []string) []netip.Prefix {
 	var out []netip.Prefix
-	for _, text := range s.TrustedProxies {
+	for _, text := range texts {
 		if network, err := netip.ParsePrefix(text); err == nil { // the rule has refused others
 			out = append(out, network.Masked())
 		}

@@ -243,6 +243,12 @@ func AddressOrSocket(s *Set, target *string, spec Spec, rules ...Rule[string]) {
 	}, orEmpty(rules)...)
 }
 
+// CheckAddress returns what is wrong with a host:port, as [Address] does.
+func CheckAddress(text string) error {
+	_, err := parseAddress(text)
+	return err
+}
+
 func parseAddress(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {

@@ -13,7 +13,8 @@ const (
 	// TimeoutHeader is how long the sender of a request waits for the answer to begin, in
 	// milliseconds. Relays and sidecars pass on the time that is left, also to the service.
 	TimeoutHeader = "Ringway-Timeout"
-	// CallerHeader names the sender of a request for the circuits.
+	// CallerHeader names the sender of a request for the circuits. A service gets it if the
+	// sender has proven the name to the first relay.
 	CallerHeader = "Ringway-Caller"
 	// HopHeader carries the ID of the relay that forwarded a request.
 	HopHeader = "Ringway-Hop"

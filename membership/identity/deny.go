@@ -86,7 +86,7 @@ func (f Files) readDenyList() (list denyList, hash [sha256.Size]byte, err error)
 	if f.Denied == "" {
 		return list, hash, nil
 	}
-	data, err := readFile(f.Denied)
+	data, err := ReadFile(f.Denied)
 	if err != nil {
 		return list, hash, fmt.Errorf("load the deny list: %w", err)
 	}

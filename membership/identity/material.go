@@ -52,14 +52,15 @@ func (f Files) read() (PEM, error) {
 		{"authorities", f.Authorities, &p.Authorities},
 	} {
 		var err error
-		if *one.data, err = readFile(one.path); err != nil {
+		if *one.data, err = ReadFile(one.path); err != nil {
 			errs = append(errs, fmt.Errorf("%s file: %w", one.what, err))
 		}
 	}
 	return p, errors.Join(errs...)
 }
 
-func readFile(path string) ([]byte, error) {
+// ReadFile reads a file of certificates or a key, of at most 1 MiB. Its errors name the remedy.
+func ReadFile(path string) ([]byte, error) {
 	if path == "" {
 		return nil, errors.New("no path given; certificate, key and authorities are needed together")
 	}

@@ -4,6 +4,7 @@ package relaycmd
 
 import (
 	"log/slog"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"github.com/ringway/ringway/internal/demo"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/relay/activation"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -29,7 +31,7 @@ func Command() *cobra.Command {
 		Settings: set, AdminPort: node.RelayAdminPort,
 		Log: func() (string, string) { return s.LogLevel, s.LogFormat },
 		Banner: func() []slog.Attr {
-			return append(s.Banner(), slog.String("ingress", s.IngressAddr), slog.String("peer", s.PeerAddr))
+			return append(s.Banner(), slog.String("ingress", strings.Join(s.IngressAddrs, " ")), slog.String("peer", s.PeerAddr))
 		},
 	}
 	d.Check = func() error {
@@ -42,6 +44,9 @@ func Command() *cobra.Command {
 	d.Start = func(logger *slog.Logger, reg *prometheus.Registry) (command.Runner, error) {
 		cfg, err := s.Config(logger, reg)
 		if err != nil {
+			return nil, err
+		}
+		if cfg.Passed, err = activation.Sockets(); err != nil {
 			return nil, err
 		}
 		cfg.Running, cfg.Monitor = d.Running(), d.Monitor()

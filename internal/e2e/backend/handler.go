@@ -38,6 +38,7 @@ func newHandler(name string, slots int) *handler {
 	healthpb.RegisterHealthServer(h.rpc, h.health)
 	h.mux.HandleFunc("/", h.answer)
 	h.mux.HandleFunc("/echo", h.echo)
+	h.mux.HandleFunc("/fields", h.fields)
 	h.mux.HandleFunc("/delay", h.delay)
 	h.mux.HandleFunc("/work", h.work)
 	h.mux.HandleFunc("/slow", h.slow)
@@ -100,6 +101,12 @@ func (h *handler) echo(w http.ResponseWriter, r *http.Request) {
 			w.Header().Add(http.TrailerPrefix+name, value)
 		}
 	}
+}
+
+// fields answers with the fields of the request.
+func (h *handler) fields(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain")
+	_ = r.Header.Write(w)
 }
 
 func (h *handler) delay(w http.ResponseWriter, r *http.Request) {

@@ -46,7 +46,8 @@ type conn struct {
 	tls    *tls.ConnectionState
 	remote string
 	socket socket.Socket
-	place  int // in Server.conns; the lock of the server guards it
+	values context.Context // of Config.ConnContext, nil without
+	place  int             // in Server.conns; the lock of the server guards it
 
 	// For the watch.
 	phase  atomic.Int32
@@ -80,15 +81,16 @@ type conn struct {
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{server: s, nc: nc, first: true}
 	c.below = socket.Below(nc)
-	if _, secured := nc.(*tls.Conn); !secured {
-		c.tcp, _ = c.below.(*net.TCPConn)
-	}
 	c.socket.Init(c.below)
 	c.take, c.drop = func() []byte { c.takeBuffer(); return c.in }, c.dropBuffer
-	if addr := nc.RemoteAddr(); addr != nil {
+	c.setRemote()
+	return c
+}
+
+func (c *conn) setRemote() {
+	if addr := c.nc.RemoteAddr(); addr != nil {
 		c.remote = addr.String()
 	}
-	return c
 }
 
 // roundTrip is one request over HTTP/1.1 and its answer. It is pooled, so that a connection
@@ -111,6 +113,7 @@ var roundTrips = sync.Pool{New: func() any {
 func (c *conn) begin() {
 	c.roundTrip = roundTrips.Get().(*roundTrip)
 	c.body.c, c.res.c = c, c
+	c.context.values = c.values
 	c.setCurrent(c.context)
 }
 
@@ -180,7 +183,11 @@ func (c *conn) serve() {
 			c.server.cfg.ConnState(c.nc, http.StateClosed)
 		}
 	}()
-	if !c.handshake() {
+	if !c.prepare() {
+		return
+	}
+	if selectsHTTP2(c.tls) {
+		c.serveHTTP2(phaseNew)
 		return
 	}
 	for {
@@ -198,24 +205,46 @@ func (c *conn) serve() {
 	}
 }
 
-// handshake ends the TLS handshake, and serves a connection that selected HTTP/2. It
-// returns false if the connection has ended.
-func (c *conn) handshake() bool {
+// prepare runs the prologue and the TLS handshake. It returns false if one of them failed.
+// The watch ends those that are late.
+func (c *conn) prepare() bool {
+	cfg := &c.server.cfg
+	if cfg.Prologue != nil {
+		nc, err := cfg.Prologue(c.nc)
+		if err != nil {
+			cfg.Logger.Debug("a connection ended before its first request", "client", c.remote, "err", err)
+			lingerRefused(c.nc)
+			return false
+		}
+		c.nc = nc
+		c.setRemote()
+	}
 	secured, ok := c.nc.(*tls.Conn)
 	if !ok {
-		return true
+		c.tcp, _ = c.below.(*net.TCPConn)
+	} else {
+		if err := secured.Handshake(); err != nil {
+			cfg.Logger.Debug("no TLS handshake", "client", c.remote, "err", err)
+			return false
+		}
+		state := secured.ConnectionState()
+		c.tls = &state
 	}
-	if err := secured.Handshake(); err != nil { // the watch ends a late one
-		c.server.cfg.Logger.Debug("no TLS handshake", "client", c.remote, "err", err)
-		return false
+	if cfg.ConnContext != nil {
+		c.values = cfg.ConnContext(c.nc)
 	}
-	state := secured.ConnectionState()
-	c.tls = &state
-	if !selectsHTTP2(c.tls) {
-		return true
+	return true
+}
+
+// lingerRefused lets a client read why its connection ends, such as an alert of TLS. Closed
+// with unread bytes, the connection would be reset.
+func lingerRefused(nc net.Conn) {
+	half, ok := nc.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
 	}
-	c.serveHTTP2(phaseNew)
-	return false
+	_ = nc.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.CopyN(io.Discard, nc, readBuffer)
 }
 
 // readHead waits for the next request and returns the length of its head at c.in[c.from],
@@ -460,14 +489,21 @@ var longAgo = time.Unix(1, 0)
 // long as it was never cancelled and no channel was asked for, which another goroutine may
 // hold.
 type requestContext struct {
-	mu   sync.Mutex
+	values context.Context // nil: none; set before each request
+
+	mu   sync.Mutex // guards the fields below
 	done chan struct{}
 	err  error
 }
 
 func (*requestContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-func (*requestContext) Value(any) any { return nil }
+func (x *requestContext) Value(key any) any {
+	if x.values == nil {
+		return nil
+	}
+	return x.values.Value(key)
+}
 
 func (x *requestContext) Done() <-chan struct{} {
 	x.mu.Lock()

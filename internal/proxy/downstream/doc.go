@@ -25,7 +25,9 @@
 //     clients afterwards. When ServeHTTP has returned, the handler must hold none of them, nor
 //     the URL and the context of the request. Strings of the header may be kept.
 //   - The context of a request ends when its client goes away, and after the answer if its
-//     Done channel was asked for. It has no values.
+//     Done channel was asked for. It has only the values of Config.ConnContext.
+//   - Config.Prologue runs before the TLS handshake. Both belong to the time for the first
+//     head.
 //   - A handler that takes over the stream of an extended CONNECT (RFC 8441) gets a request of
 //     HTTP/1.1 for a WebSocket, and answers the client by Switched.
 //   - A client that closes its sending side while its request is answered counts as gone,

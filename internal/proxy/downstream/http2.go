@@ -133,6 +133,7 @@ var exchanges = sync.Pool{New: func() any {
 
 func (x *exchange) begin(c *conn, s *http2.Stream) {
 	x.c, x.s = c, s
+	x.context.values = c.values
 	x.length = -1
 	x.body.closed, x.body.expected, x.body.ended = false, false, false
 	s.OnEnd(x.gone)

@@ -129,7 +129,9 @@ func (s *requestState) renew() *http.Request {
 func (s *requestState) finished() {
 	if s.context.end() {
 		s.newContext()
+		return
 	}
+	s.context.values = nil // it may serve for a request of another connection
 }
 
 // addField adds a field to the header of the request. One slice holds the values of all

@@ -28,6 +28,16 @@ type Config struct {
 	MaxHead int
 	// MaxStreams bounds the requests in flight on one connection of HTTP/2. Default 250.
 	MaxStreams int
+	// Prologue prepares a connection before its first request, and may read from it and put TLS
+	// around it. It returns the connection to serve; the server closes the one that it was given
+	// if it fails. HeadTimeout bounds it, by closing the socket. The goroutine of the connection
+	// calls it, so that a slow client delays no other. Default: connections are served as they
+	// are accepted.
+	Prologue func(net.Conn) (net.Conn, error)
+	// ConnContext returns the context whose values the contexts of the requests of a connection
+	// have. It is called once, after the prologue and the TLS handshake. Default: contexts have
+	// no values.
+	ConnContext func(net.Conn) context.Context
 	// ConnState is called when a connection changes its state, as by net/http. It must not
 	// block. Default: not called.
 	ConnState func(net.Conn, http.ConnState)

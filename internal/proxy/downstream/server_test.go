@@ -479,9 +479,13 @@ func TestAShutdownAnswersWhatHasArrivedAndClosesTheRest(t *testing.T) {
 }
 
 func TestAShutdownThatTakesTooLongLeavesTheRest(t *testing.T) {
-	release := make(chan struct{})
-	addr, s := start(t, downstream.Config{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })})
+	began, release := make(chan struct{}), make(chan struct{})
+	addr, s := start(t, downstream.Config{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(began)
+		<-release
+	})})
 	c := dial(t, addr).say(get)
+	<-began // a connection that was not accepted yet would be refused
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {

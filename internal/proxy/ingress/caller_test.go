@@ -162,17 +162,24 @@ func TestTheCallerIsWhatAProxyNamesOrTheClientsAddress(t *testing.T) {
 	for _, c := range []struct {
 		remote string
 		names  []string
+		proven string
 		want   string
 	}{
-		{"10.1.2.3:80", []string{"web"}, "web"},
-		{"10.1.2.3:80", []string{"forged", "web"}, "web"},
-		{"10.1.2.3:80", nil, ""},
-		{"[::ffff:10.1.2.3]:80", []string{"web"}, "web"},
-		{"[2001:db8:1::9]:80", []string{"web"}, "web"},
-		{"192.0.2.1:80", []string{"web"}, "192.0.2.1"},
-		{"[2001:db8:2:3:4::9]:80", []string{"web"}, "2001:db8:2:3::"},
+		{"192.0.2.1:80", []string{"web"}, "spiffe://shop.test/cart", "spiffe://shop.test/cart"},
+		{"10.1.2.3:80", []string{"web"}, "proxy", "web"},
+		{"10.1.2.3:80", nil, "proxy", ""},
+		{"10.1.2.3:80", []string{"web"}, "", "web"},
+		{"10.1.2.3:80", []string{"forged", "web"}, "", "web"},
+		{"10.1.2.3:80", nil, "", ""},
+		{"[::ffff:10.1.2.3]:80", []string{"web"}, "", "web"},
+		{"[2001:db8:1::9]:80", []string{"web"}, "", "web"},
+		{"192.0.2.1:80", []string{"web"}, "", "192.0.2.1"},
+		{"[2001:db8:2:3:4::9]:80", []string{"web"}, "", "2001:db8:2:3::"},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
+		if c.proven != "" {
+			r = r.WithContext(WithCaller(r.Context(), c.proven))
+		}
 		r.RemoteAddr = c.remote
 		r.Header[wire.CallerHeader] = c.names
 		tr := &try{from: h.originOf(r), r: r}

@@ -59,8 +59,16 @@ func (h *Handler) originOf(r *http.Request) origin {
 
 // forwarded adds the fields that show the service where the request comes from.
 func (t *try) forwarded(x *upstream.Exchange, headers []wire.Field) []wire.Field {
-	if t.from == fromRelay {
+	switch t.from {
+	case fromRelay:
+		if values := t.r.Header[wire.CallerHeader]; len(values) > 0 {
+			headers = append(headers, wire.Field{Name: wire.CallerHeader, Value: values[0]})
+		}
 		return headers
+	case fromClient: // the certificate of a proxy is not that of its clients
+		if name := proven(t.r); name != "" {
+			headers = append(headers, wire.Field{Name: wire.CallerHeader, Value: name})
+		}
 	}
 	client, trusted := addrOnly(t.r.RemoteAddr), t.from == fromFront
 	if trusted {

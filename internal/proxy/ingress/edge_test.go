@@ -54,15 +54,22 @@ func TestOnlyATrustedProxySaysWhereARequestComesFrom(t *testing.T) {
 		name, remote string
 		hop          bool
 		said, want   http.Header
+		proven       string // by a certificate
 	}{
-		{"a client", "192.0.2.1:99", false, said, with(http.Header{"X-Forwarded-For": {"192.0.2.1"}, "X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {"example.com"}})},
-		{"a proxy", "10.0.0.1:99", false, said, proxied},
-		{"a proxy that says nothing", "10.0.0.1:99", false, nil, http.Header{"X-Forwarded-For": {"10.0.0.1"}, "X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {"example.com"}}},
+		{"a client", "192.0.2.1:99", false, said, with(http.Header{"X-Forwarded-For": {"192.0.2.1"}, "X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {"example.com"}}), ""},
+		{"a proxy", "10.0.0.1:99", false, said, proxied, ""},
+		{"a proxy that says nothing", "10.0.0.1:99", false, nil, http.Header{"X-Forwarded-For": {"10.0.0.1"}, "X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {"example.com"}}, ""},
+		{"a client with a certificate", "192.0.2.1:99", false, said, with(http.Header{"X-Forwarded-For": {"192.0.2.1"}, "X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {"example.com"}, "Ringway-Caller": {"cart"}}), "cart"},
+		{"a proxy with a certificate", "10.0.0.1:99", false, said, proxied, "proxy"},
+		{"a relay that names the caller", "192.0.2.1:99", true, http.Header{"Ringway-Caller": {"cart"}, "Ringway_caller": {"web"}}, http.Header{"Ringway-Caller": {"cart"}}, ""},
 		{"a relay", "192.0.2.1:99", true, http.Header{"X-Forwarded-For": {"198.51.100.7"}, "X-Forwarded-Proto": {"https"}, "X-Real-Ip": {"198.51.100.7"}, "Ringway-Hop": {"r9"}},
-			http.Header{"X-Forwarded-For": {"198.51.100.7"}, "X-Forwarded-Proto": {"https"}, "X-Real-Ip": {"198.51.100.7"}}},
+			http.Header{"X-Forwarded-For": {"198.51.100.7"}, "X-Forwarded-Proto": {"https"}, "X-Real-Ip": {"198.51.100.7"}}, ""},
 	} {
 		h, seen := hopOr(t, c.hop)
 		r := httptest.NewRequest("GET", "http://example.com/", http.NoBody)
+		if c.proven != "" {
+			r = r.WithContext(WithCaller(r.Context(), c.proven))
+		}
 		maps.Copy(r.Header, c.said.Clone())
 		r.RemoteAddr = c.remote
 		r.Header.Set(wire.ServiceHeader, "echo")

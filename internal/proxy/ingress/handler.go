@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -258,13 +259,35 @@ func (h *Handler) exposes(r *http.Request) bool {
 // maxCaller is the length in bytes to which the name of a caller is cut.
 const maxCaller = 128
 
+// callerKey is the key of the caller's name in the context of a request.
+type callerKey struct{}
+
+// WithCaller returns a context for the requests of a client that has proven its name, by a
+// certificate. The name must be valid as the value of a header.
+func WithCaller(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, callerKey{}, &name) // a pointer, so that a request allocates nothing
+}
+
+// proven returns the name that the client of a request has proven, empty if it has proven
+// none.
+func proven(r *http.Request) string {
+	name, _ := r.Context().Value(callerKey{}).(*string)
+	if name == nil {
+		return ""
+	}
+	return *name
+}
+
 // caller returns the sender of the request. A trusted proxy names it in wire.CallerHeader; of
 // several values the last counts, which is the proxy's own. The caller is empty if the
 // proxy names none, because the proxy's address stands for all of its clients. Without a
-// proxy the client's address is the caller, since a client could put any name into the
-// header.
+// proxy the caller is the name that the client has proven, or else its address, since a
+// client could put any name into the header.
 func (t *try) caller() string {
 	if t.from != fromFront {
+		if name := proven(t.r); name != "" {
+			return name
+		}
 		if addr := clientAddr(t.r.RemoteAddr); addr.Is6() {
 			return addr.String()
 		}

@@ -29,6 +29,7 @@ const (
 	attrOutcome    = "ringway.outcome"
 	attrStage      = "ringway.stage"
 	attrHop        = "ringway.hop"
+	attrCaller     = "ringway.caller"
 	attrMethod     = "http.request.method"
 	attrStatus     = "http.response.status_code"
 	attrPeer       = "network.peer.address"
@@ -68,6 +69,9 @@ func (h *Handler) beginRequest(r *http.Request, service string) (context.Context
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String(attrRelay, h.cfg.Self), attribute.String(attrService, service),
 			attribute.String(attrMethod, r.Method), attribute.Bool(attrHop, h.cfg.Hop))
+		if name := proven(r); name != "" {
+			span.SetAttributes(attribute.String(attrCaller, name))
+		}
 	}
 	return ctx, span
 }

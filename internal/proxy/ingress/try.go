@@ -61,7 +61,7 @@ type try struct {
 	cut           bool          // limit is less than the rest of the request's time
 	ranOut        bool          // cut, and the limit was reached
 	answered      time.Duration // when the answer began
-	headers       [11]wire.Field
+	headers       [12]wire.Field
 	answerHeaders [3]wire.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
 	onField       func(string) bool          // t.drops, bound once
@@ -461,7 +461,7 @@ func (t *try) answerBadRequest(a attempt, now time.Duration) {
 }
 
 func (t *try) answer(f failure, now time.Duration) {
-	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "err", f.details(), "attempts", f.Attempts)
+	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "caller", t.caller(), "err", f.details(), "attempts", f.Attempts)
 	t.circuitOutcome = circuitOutcomeOfCode(f.Code)
 	if f.Code == wire.CodeTimeout {
 		t.lostAfter = now - t.began

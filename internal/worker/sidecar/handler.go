@@ -53,7 +53,7 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	if service.upgrades != nil && r.Header["Upgrade"] != nil {
 		pool = service.upgrades
 	}
-	exchange := upstream.Exchange{Drop: wire.Reserved, ResponseHeader: x.load[:], OnHead: x.onHead, Progress: time.Duration(service.progress.Load()), Once: service.once.Load()}
+	exchange := upstream.Exchange{Drop: drops, ResponseHeader: x.load[:], OnHead: x.onHead, Progress: time.Duration(service.progress.Load()), Once: service.once.Load()}
 	if left, given, err := wire.TimeLeft(r.Header); given && err == nil {
 		exchange.Deadline = time.Now().Add(left)
 		exchange.Header = wire.PassTimeLeft(x.left[:0], r.Header, left)
@@ -71,6 +71,10 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.failed(w, r, service, err)
 }
+
+// drops reports whether a field of a request stays here. The caller passes: only relays can
+// connect, and a relay names only callers that have proven their name.
+func drops(name string) bool { return wire.Reserved(name) && name != wire.CallerHeader }
 
 // headArrived sets the load when the answer begins: the number of the other requests in
 // flight to the service.

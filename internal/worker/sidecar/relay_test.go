@@ -56,7 +56,7 @@ func (f *fleet) relay(id string, plain bool) *front {
 	f.t.Helper()
 	s := relay.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", id, f.seeds
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 	s.Requests.ExposeRouteHeaders = true
 	s.Plans.RelaysPerService = 1 // with two, one forwards
 	s.AllowClearText = []string{"direct"}

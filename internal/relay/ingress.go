@@ -1,0 +1,193 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/ringway/ringway/internal/proxy/downstream"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/relay/proxyprotocol"
+	"github.com/ringway/ringway/internal/relay/termination"
+)
+
+// ingressSocket is one address of the ingress.
+type ingressSocket struct {
+	*lateListener
+	accepts *clientListener // on it
+}
+
+// ingressSockets are all addresses of the ingress, which open and close together.
+type ingressSockets []ingressSocket
+
+// listenIngress binds the addresses of the ingress.
+func (r *Relay) listenIngress(cfg *Config, conns *connMetrics) error {
+	addrs, err := parseIngressAddrs(cfg.IngressAddrs)
+	if err != nil {
+		return err
+	}
+	fitting, err := fitPassed(addrs, cfg.Passed)
+	if err != nil {
+		return err
+	}
+	for i, a := range addrs {
+		late := passedListener(fitting[i])
+		if late == nil {
+			if late, err = listenLate(a.addr); err != nil {
+				return fmt.Errorf("listen for ingress on %s: %w", a.addr, err)
+			}
+		}
+		r.sockets = append(r.sockets, ingressSocket{late, r.clients.listener(conns.counting("ingress", late), a.secured)})
+	}
+	return nil
+}
+
+// serveIngress reads the certificates and makes the server of the ingress.
+func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
+	secured := false
+	for _, s := range r.sockets {
+		secured = secured || s.accepts.secured
+	}
+	switch {
+	case secured:
+		if r.certificates, err = termination.New(termination.Config{
+			Pairs: cfg.IngressTLS, ClientCA: cfg.IngressClientCA, Logger: cfg.Logger, Registerer: cfg.Registry,
+		}); err != nil {
+			return err
+		}
+	case len(cfg.IngressTLS) > 0 || cfg.IngressClientCA != "":
+		return errors.New("there are certificates or authorities for the ingress, and no address of it has TLS: give it one with " + tlsScheme)
+	}
+	r.ingress.serveClients(cfg, conns, downstream.Config{
+		Handler: &r.ingressFront, ConnState: r.clients.note, ConnContext: connContext,
+		Prologue: func(nc net.Conn) (net.Conn, error) {
+			out, err := r.welcome(nc)
+			if err != nil && !r.stopping.Load() {
+				conns.refusedClients.WithLabelValues(refusal(err)).Inc()
+			}
+			return out, err
+		},
+	})
+	return nil
+}
+
+// welcome prepares a connection of a client before its first request.
+func (r *Relay) welcome(nc net.Conn) (net.Conn, error) {
+	c := clientOf(nc)
+	if c == nil {
+		return nc, nil
+	}
+	if fronted(c.Conn.RemoteAddr(), r.tuned.Load().ProxyProtocolFrom) {
+		client, err := proxyprotocol.Read(c)
+		if err != nil {
+			return nil, err
+		}
+		if client.IsValid() {
+			c.remote = net.TCPAddrFromAddrPort(client)
+		}
+	}
+	if !c.of.secured {
+		return nc, nil
+	}
+	secured, err := r.certificates.Handshake(nc)
+	if err != nil {
+		return nil, err // and not a nil *tls.Conn
+	}
+	return secured, nil
+}
+
+// fronted reports whether a connection comes from a load balancer that names the client in
+// the PROXY protocol.
+func fronted(remote net.Addr, from []netip.Prefix) bool {
+	tcp, ok := remote.(*net.TCPAddr)
+	if !ok || len(from) == 0 {
+		return false
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(from, func(network netip.Prefix) bool { return network.Contains(addr) })
+}
+
+// The reasons for which the ingress ends a connection because of the PROXY protocol.
+const (
+	refusedMissing   = "proxy_missing"
+	refusedMalformed = "proxy_malformed"
+)
+
+// refusals lists the reasons for which the ingress ends a connection before its first
+// request.
+func refusals() []string { return append(termination.Reasons(), refusedMissing, refusedMalformed) }
+
+func refusal(err error) string {
+	switch {
+	case errors.Is(err, proxyprotocol.ErrMissing):
+		return refusedMissing
+	case errors.Is(err, proxyprotocol.ErrMalformed):
+		return refusedMalformed
+	}
+	return termination.Reason(err)
+}
+
+// connContext returns the context of the requests of a connection: it names the client that
+// has presented a certificate.
+func connContext(nc net.Conn) context.Context {
+	secured, ok := nc.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	state := secured.ConnectionState()
+	name := termination.Caller(&state)
+	if name == "" {
+		return nil
+	}
+	return ingress.WithCaller(context.Background(), name)
+}
+
+// open lets clients in at all addresses.
+func (s ingressSockets) open() error {
+	for _, one := range s {
+		if err := one.lateListener.open(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isOpen reports whether clients can come in.
+func (s ingressSockets) isOpen() bool {
+	for _, one := range s {
+		if !one.lateListener.isOpen() {
+			return false
+		}
+	}
+	return true
+}
+
+// refuse makes the kernel ignore new connections at all addresses; see lateListener.
+func (s ingressSockets) refuse() {
+	for _, one := range s {
+		one.lateListener.refuse()
+	}
+}
+
+// pending reports whether a connection waits to be accepted.
+func (s ingressSockets) pending() bool {
+	for _, one := range s {
+		if one.lateListener.pending() {
+			return true
+		}
+	}
+	return false
+}
+
+// close releases all addresses.
+func (s ingressSockets) close() error {
+	var errs []error
+	for _, one := range s {
+		errs = append(errs, one.lateListener.Close())
+	}
+	return errors.Join(errs...)
+}

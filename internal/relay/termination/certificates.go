@@ -1,0 +1,277 @@
+package termination
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// Config describes Certificates.
+type Config struct {
+	// Pairs are the certificates with their keys; the first is the default. Required.
+	Pairs []Pair
+	// ClientCA is a PEM file of authorities. With it clients must present a certificate that one
+	// of them issued. Default: clients present none.
+	ClientCA string
+	// Interval is the time between two reads of the files in Run. Default 5 s: the files are
+	// small, and their content decides.
+	Interval time.Duration
+	// Now is the clock for the validity of the relay's own certificates. Default time.Now.
+	Now func() time.Time
+	// Logger gets a line for each change, each broken state and each certificate that ends.
+	// Required.
+	Logger *slog.Logger
+	// Registerer gets the metrics. Required.
+	Registerer prometheus.Registerer
+}
+
+// Certificates are the certificates of an ingress and the authorities of its clients. They
+// are safe for concurrent use.
+type Certificates struct {
+	cfg     Config
+	metrics *metrics
+	current atomic.Pointer[material]
+
+	mu      sync.Mutex // one reader of the files at a time; guards the fields below
+	pairs   []*pairFiles
+	clients authorities
+}
+
+// authorities are the authorities of clients and what was last read of them.
+type authorities struct {
+	hash  [sha256.Size]byte
+	pool  *x509.CertPool
+	end   time.Time // of the authority that is valid longest
+	state fileState
+}
+
+// material is what a handshake uses. It is never changed after it is published.
+type material struct {
+	tls      *tls.Config
+	firstEnd time.Time // of the pair that ends first
+	authsEnd time.Time // of the client authority that ends last; zero without
+}
+
+// New reads all files. The error lists all problems.
+func New(cfg Config) (*Certificates, error) {
+	if cfg.Interval <= 0 {
+		cfg.Interval = 5 * time.Second
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Certificates{cfg: cfg}
+	if len(cfg.Pairs) == 0 {
+		return nil, errors.New("TLS at the ingress needs a certificate and its key")
+	}
+	var errs []error
+	for _, paths := range cfg.Pairs {
+		p := &pairFiles{Pair: paths}
+		certificate, key, hash, err := p.read()
+		if err == nil {
+			p.loaded, err = p.parse(certificate, key)
+		}
+		p.hash = hash
+		errs = append(errs, err)
+		c.pairs = append(c.pairs, p)
+	}
+	if cfg.ClientCA != "" {
+		var err error
+		c.clients, err = readAuthorities(cfg.ClientCA)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("load the certificates of the ingress: %w", err)
+	}
+	for _, p := range c.pairs {
+		if warning, err := identity.JudgeSecretFile(p.Key); err == nil && warning != "" {
+			cfg.Logger.Warn("key file " + warning)
+		}
+	}
+	c.publish()
+	c.metrics = newMetrics(cfg, &c.current)
+	return c, nil
+}
+
+// Run reads the files every Interval until ctx ends, and warns before a certificate ends. It
+// returns nil. It blocks: the caller owns the goroutine.
+func (c *Certificates) Run(ctx context.Context) error {
+	tick := time.NewTicker(c.cfg.Interval)
+	defer tick.Stop()
+	for {
+		_ = c.Reload() // it logs and counts each broken state once
+		c.warnOfEnds()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Reload reads the files now. Pairs that cannot be used stay as they are, and are in the
+// error. Running handshakes finish with what they began with.
+func (c *Certificates) Reload() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed := false
+	var errs []error
+	for _, p := range c.pairs {
+		replaced, err := c.reloadPair(p)
+		changed = changed || replaced
+		errs = append(errs, err)
+	}
+	if c.cfg.ClientCA != "" {
+		replaced, err := c.reloadAuthorities()
+		changed = changed || replaced
+		errs = append(errs, err)
+	}
+	if changed {
+		c.publish()
+	}
+	return errors.Join(errs...)
+}
+
+// reloadPair reports whether the pair was replaced.
+func (c *Certificates) reloadPair(p *pairFiles) (bool, error) {
+	certificate, key, hash, err := p.read()
+	if err != nil {
+		return false, c.keep(&p.state, p.Certificate, failure{err, err.Error()})
+	}
+	if hash == p.hash {
+		p.state = fileState{}
+		return false, nil
+	}
+	next, err := p.parse(certificate, key)
+	if err != nil { // the files may have been replaced between two of these reads
+		if certificate, key, again, readErr := p.read(); readErr == nil && again != hash {
+			hash = again
+			next, err = p.parse(certificate, key)
+		}
+	}
+	if err == nil && stage(next.Leaf, c.cfg.Now()) == "has expired" {
+		err = fmt.Errorf("%s: it expired at %s: renew it", p.Certificate, stamp(next.Leaf.NotAfter))
+	}
+	if err != nil {
+		return false, c.keep(&p.state, p.Certificate, failure{err, string(hash[:])})
+	}
+	p.hash, p.loaded, p.state = hash, next, fileState{}
+	c.metrics.reloads.WithLabelValues(resultReplaced).Inc()
+	c.cfg.Logger.Info("certificate of the ingress replaced", "file", p.Certificate, "not_after", stamp(next.Leaf.NotAfter))
+	return true, nil
+}
+
+// reloadAuthorities reports whether the authorities of clients were replaced.
+func (c *Certificates) reloadAuthorities() (bool, error) {
+	next, err := readAuthorities(c.cfg.ClientCA)
+	if err != nil {
+		return false, c.keep(&c.clients.state, c.cfg.ClientCA, failure{err, err.Error() + string(next.hash[:])})
+	}
+	if next.hash == c.clients.hash {
+		c.clients.state = fileState{}
+		return false, nil
+	}
+	c.clients = next
+	c.metrics.reloads.WithLabelValues(resultReplaced).Inc()
+	c.cfg.Logger.Info("authorities of clients replaced", "file", c.cfg.ClientCA)
+	return true, nil
+}
+
+// readAuthorities reads the authorities of clients. The hash is set unless the file cannot be
+// read.
+func readAuthorities(path string) (authorities, error) {
+	data, err := identity.ReadFile(path)
+	if err != nil {
+		return authorities{}, err
+	}
+	a := authorities{hash: sha256.Sum256(data), pool: x509.NewCertPool()}
+	certificates, err := identity.ParseCertificates(data)
+	if err != nil {
+		return a, fmt.Errorf("%s: %w", path, err)
+	}
+	usable := 0
+	for _, one := range certificates {
+		if one.IsCA {
+			a.pool.AddCert(one)
+			usable++
+			if one.NotAfter.After(a.end) {
+				a.end = one.NotAfter
+			}
+		}
+	}
+	if usable == 0 {
+		return a, fmt.Errorf("%s: no authority in it: a certificate that may sign others (IsCA) is needed", path)
+	}
+	return a, nil
+}
+
+// failure is why files are not used, and what identifies their broken state.
+type failure struct {
+	cause error
+	state string
+}
+
+// keep records that what was read before stays in use. The lock is held.
+func (c *Certificates) keep(state *fileState, file string, f failure) error {
+	state.problem = fmt.Errorf("reload %s (the old content stays in use): %w", file, f.cause)
+	if state.failed != f.state {
+		state.failed = f.state
+		c.metrics.reloads.WithLabelValues(resultFailed).Inc()
+		c.cfg.Logger.Warn("certificate of the ingress not replaced, the old one stays in use", "file", file, "err", f.cause)
+	}
+	return state.problem
+}
+
+// publish makes the next handshakes use what was read.
+func (c *Certificates) publish() {
+	m := &material{
+		tls:      &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}},
+		authsEnd: c.clients.end,
+	}
+	for _, p := range c.pairs {
+		m.tls.Certificates = append(m.tls.Certificates, p.loaded)
+		if end := p.loaded.Leaf.NotAfter; m.firstEnd.IsZero() || end.Before(m.firstEnd) {
+			m.firstEnd = end
+		}
+	}
+	if c.clients.pool != nil {
+		m.tls.ClientAuth, m.tls.ClientCAs = tls.RequireAndVerifyClientCert, c.clients.pool
+		m.tls.SessionTicketsDisabled = true
+		m.tls.VerifyConnection = func(state tls.ConnectionState) error {
+			_, err := callerName(state.PeerCertificates[0])
+			return err
+		}
+	}
+	c.current.Store(m)
+}
+
+// warnOfEnds warns once when a fifth of the lifetime of a certificate is left, and once more
+// when it has expired.
+func (c *Certificates) warnOfEnds() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pairs {
+		leaf := p.loaded.Leaf
+		stage := stage(leaf, c.cfg.Now())
+		key := leaf.SerialNumber.String() + stage
+		if stage == "" || key == p.warned {
+			continue
+		}
+		p.warned = key
+		c.cfg.Logger.Warn("a certificate of the ingress "+stage+": renew it, the files are read again by themselves",
+			"file", p.Certificate, "not_after", stamp(leaf.NotAfter))
+	}
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

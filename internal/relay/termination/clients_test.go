@@ -1,0 +1,171 @@
+package termination_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringway/ringway/internal/relay/termination"
+	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
+)
+
+// guarded is a rig that requires client certificates of an authority.
+func guarded(t *testing.T) (*rig, *terminationtest.Authority, *tls.Config) {
+	t.Helper()
+	ca, clients, dir := terminationtest.New(t), terminationtest.New(t), t.TempDir()
+	cert, key := ca.Files(filepath.Join(dir, "a"), terminationtest.Certificate{DNS: []string{"a.test"}})
+	r := newRig(t, termination.Config{
+		Pairs: []termination.Pair{{Certificate: cert, Key: key}}, ClientCA: clients.WriteTo(filepath.Join(dir, "clients.crt")),
+	})
+	r.dir = dir
+	return r, clients, &tls.Config{RootCAs: ca.Pool(), ServerName: "a.test"}
+}
+
+func TestOnlyAClientWithAValidAndNamedCertificateIsAdmitted(t *testing.T) {
+	r, clients, trust := guarded(t)
+	type certificate = terminationtest.Certificate
+	for name, c := range map[string]struct {
+		certificate []tls.Certificate
+		caller      string
+		reason      string
+	}{
+		"a URI":               {[]tls.Certificate{clients.Pair(certificate{URI: "spiffe://shop.test/cart", DNS: []string{"cart.test"}, Common: "cart"})}, "spiffe://shop.test/cart", ""},
+		"a DNS name":          {[]tls.Certificate{clients.Pair(certificate{DNS: []string{"cart.test", "more.test"}, Common: "cart"})}, "cart.test", ""},
+		"a common name":       {[]tls.Certificate{clients.Pair(certificate{Common: "the cart"})}, "the cart", ""},
+		"the longest name":    {[]tls.Certificate{clients.Pair(certificate{URI: "spiffe://a/" + strings.Repeat("x", 245)})}, "spiffe://a/" + strings.Repeat("x", 245), ""},
+		"a name too long":     {[]tls.Certificate{clients.Pair(certificate{URI: "spiffe://a/" + strings.Repeat("x", 246)})}, "", "unnamed"},
+		"no name":             {[]tls.Certificate{clients.Pair(certificate{})}, "", "unnamed"},
+		"a name with a break": {[]tls.Certificate{clients.Pair(certificate{Common: "a\r\nX-Admin: yes"})}, "", "unnamed"},
+		"a name in Unicode":   {[]tls.Certificate{clients.Pair(certificate{Common: "caf\u00e9"})}, "", "unnamed"},
+		"none":                {nil, "", "no_certificate"},
+		"another authority":   {[]tls.Certificate{terminationtest.New(t).Pair(certificate{Common: "cart"})}, "", "unknown_authority"},
+		"an expired one":      {[]tls.Certificate{clients.Pair(certificate{Common: "cart", For: -time.Minute})}, "", "expired"},
+		"one for servers":     {[]tls.Certificate{clients.Pair(certificate{Common: "cart", Uses: serversOnly})}, "", "certificate"},
+	} {
+		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+			config := trust.Clone()
+			config.MinVersion, config.MaxVersion = version, version
+			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				if c.certificate == nil {
+					return &tls.Certificate{}, nil
+				}
+				return &c.certificate[0], nil // whether or not the server accepts its authority
+			}
+			_, err, server, serverErr := r.connect(config)
+			if c.reason != "" {
+				if err == nil || serverErr == nil || termination.Reason(serverErr) != c.reason {
+					t.Errorf("%s, %s: client %v, server %v", name, tls.VersionName(version), err, serverErr)
+				}
+				continue
+			}
+			if err != nil || serverErr != nil {
+				t.Errorf("%s, %s: %v, %v", name, tls.VersionName(version), err, serverErr)
+				continue
+			}
+			state := server.ConnectionState()
+			if got := termination.Caller(&state); got != c.caller {
+				t.Errorf("%s, %s: the caller is %q", name, tls.VersionName(version), got)
+			}
+		}
+	}
+}
+
+func TestReplacedAuthoritiesHoldForTheNextConnectionAlsoOfAClientThatCouldResume(t *testing.T) {
+	r, old, trust := guarded(t)
+	trust.ClientSessionCache = tls.NewLRUClientSessionCache(8)
+	pair := old.Pair(terminationtest.Certificate{Common: "cart"})
+	trust.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	if _, err, _, _ := r.connect(trust); err != nil {
+		t.Fatal(err)
+	}
+	terminationtest.New(t).WriteTo(filepath.Join(r.dir, "clients.crt"))
+	if err := r.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := r.connect(trust); err == nil || termination.Reason(err) != "unknown_authority" {
+		t.Errorf("a certificate of the old authority: %v", err)
+	}
+}
+
+func TestAConnectionEndsWithTheCertificateOfItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, clients, trust := guarded(t)
+		r.inMemory = true
+		pair := clients.Pair(terminationtest.Certificate{Common: "cart", For: 10 * time.Minute})
+		trust.Certificates = []tls.Certificate{pair}
+		client, err, server, _ := r.connect(trust)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := server.Read(make([]byte, 1))
+			ended <- err
+		}()
+		time.Sleep(9 * time.Minute)
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended too early: %v", err)
+		default:
+		}
+		time.Sleep(time.Minute)
+		if err := <-ended; err == nil {
+			t.Error("no error")
+		}
+		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the client: %v", err)
+		}
+		if n := r.counted("ringway_relay_ingress_connections_expired_total", ""); n != 1 {
+			t.Errorf("counted %v times", n)
+		}
+	})
+}
+
+func TestEveryFailedHandshakeHasAReason(t *testing.T) {
+	ca := terminationtest.New(t)
+	cert, key := ca.Files(filepath.Join(t.TempDir(), "a"), terminationtest.Certificate{DNS: []string{"a.test"}})
+	r := newRig(t, termination.Config{Pairs: []termination.Pair{{Certificate: cert, Key: key}}})
+	for name, c := range map[string]struct {
+		does   func(client, server net.Conn)
+		reason string
+	}{
+		"nothing but the end":  {func(client, _ net.Conn) { _ = client.Close() }, "closed"},
+		"half a record":        {func(client, _ net.Conn) { _, _ = client.Write([]byte{22, 3, 1, 0}); _ = client.Close() }, "closed"},
+		"closed by the server": {func(_, server net.Conn) { _ = server.Close() }, "timeout"},
+		"clear text": {func(client, _ net.Conn) {
+			_, _ = client.Write([]byte("GET / HTTP/1.1\r\n"))
+			_, _ = io.Copy(io.Discard, client)
+		}, "clear_text"},
+		"bytes of nothing": {func(client, _ net.Conn) {
+			_, _ = client.Write([]byte("\x00\x01\x02\x03\x04\x05\x06"))
+			_, _ = io.Copy(io.Discard, client)
+		}, "handshake"},
+		"another certificate wanted": {func(client, _ net.Conn) {
+			_ = tls.Client(client, &tls.Config{ServerName: "b.test", RootCAs: ca.Pool()}).Handshake()
+			_, _ = io.Copy(io.Discard, client)
+		}, "handshake"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := r.pair()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				c.does(client, server)
+			}()
+			_, err := r.Handshake(server)
+			_ = server.Close()
+			<-done
+			_ = client.Close()
+			if err == nil || termination.Reason(err) != c.reason {
+				t.Errorf("%v: the reason is %v", err, termination.Reason(err))
+			}
+		})
+	}
+}
