@@ -108,7 +108,7 @@ func (l *Log) Writes() bool { return l != nil && l.cfg.File != "" }
 // Wants reports whether a request of this service needs a record: there is a file, or a
 // tap of the service. Without either it costs one atomic load.
 func (l *Log) Wants(service string) bool {
-	return l != nil && (l.cfg.File != "" || l.tapped(service))
+	return l != nil && (l.cfg.File != "" || l.Tapped(service))
 }
 
 // IDs returns the source of the IDs that this relay makes.
@@ -118,7 +118,7 @@ func (l *Log) IDs() *IDs { return l.ids }
 // It does not keep r.
 func (l *Log) Add(r *Record, kept bool) {
 	kept = kept && l.cfg.File != ""
-	if !kept && !l.tapped(r.Service) {
+	if !kept && !l.Tapped(r.Service) {
 		return
 	}
 	scratch := l.scratch.Get().(*[]byte)

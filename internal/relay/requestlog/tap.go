@@ -60,8 +60,8 @@ func (t *Tap) Lines() <-chan []byte { return t.lines }
 // Dropped returns how many records were dropped since the last call.
 func (t *Tap) Dropped() int64 { return t.dropped.Swap(0) }
 
-// tapped reports whether there is a tap of the service.
-func (l *Log) tapped(service string) bool {
+// Tapped reports whether there is a tap of the service.
+func (l *Log) Tapped(service string) bool {
 	taps := l.taps.Load()
 	return taps != nil && slices.ContainsFunc(*taps, func(t *Tap) bool { return t.service == service })
 }
