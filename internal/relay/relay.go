@@ -18,6 +18,7 @@ import (
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/membership"
@@ -36,6 +37,7 @@ type Relay struct {
 	requests  *ingress.Metrics // of both listeners
 	keeper    *sharedkey.Keeper
 	tracing   *tracing.Tracing // nil: requests are not traced
+	records   *requestlog.Log
 
 	ingress, peer, admin *listener
 	// late is the socket of the ingress: it opens when the relay is ready for the first
@@ -152,6 +154,9 @@ func New(cfg Config) (_ *Relay, err error) {
 	if r.keeper, err = r.newKeeper(); err != nil {
 		return nil, err
 	}
+	if r.records, err = newRecords(&cfg); err != nil {
+		return nil, err
+	}
 	cookies := ingress.NewCookies(ingress.CookieConfig{Names: cfg.Choosing.SessionCookies, Keys: r.keeper, Registerer: cfg.Registry})
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
 	r.sessionsEnded = newEndedSessions(cfg.Registry)
@@ -164,6 +169,7 @@ func New(cfg Config) (_ *Relay, err error) {
 			Circuits:    ingressOnly(circuits, hop),
 			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
 			Tracer:      tracer,
+			Records:     r.records,
 			Metrics:     metrics, Logger: cfg.Logger,
 		})
 	}
@@ -211,6 +217,10 @@ func (r *Relay) GossipAddr() string { return r.members.Addr() }
 // Run serves until ctx ends, stops in order, and returns when no part of the relay is
 // left. The error is nil after an orderly stop.
 func (r *Relay) Run(ctx context.Context) error {
+	if err := r.records.Start(); err != nil {
+		return errors.Join(err, r.Close())
+	}
+	defer r.endRecords() // last, because the listeners record until they are closed
 	// The servers outlive ctx until stop has run.
 	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer endServing()

@@ -49,6 +49,8 @@ type Settings struct {
 
 	Circuit circuitSettings
 
+	RequestLog string
+
 	SharedKey, SharedKeyFile string
 
 	MaxServices, NewServicesPerMinute int
@@ -67,7 +69,7 @@ func DefaultSettings() Settings {
 		Forwarding:           pool.DefaultConfig(),
 		Upstream:             upstream.DefaultConfig(),
 		Tracing:              tracing.Config{SampleRatio: 0.01},
-		Requests:             Requests{Requests: ingress.Requests{Timeout: 30 * time.Second, MaxAttempts: 5, RetryBudget: 0.2, MaxInFlight: 10_000, AdaptiveInFlight: true}},
+		Requests:             Requests{Requests: ingress.Requests{Timeout: 30 * time.Second, MaxAttempts: 5, RetryBudget: 0.2, MaxInFlight: 10_000, AdaptiveInFlight: true, Record: defaultRecords}},
 		AttemptTimeout:       attemptTime{percent: 33},
 		ProgressTimeout:      60 * time.Second,
 		Clients:              defaultClients,
@@ -125,6 +127,7 @@ func (s *Settings) Declare(set *settings.Set) {
 
 	s.declareEndpoints(set)
 	s.Circuit.declare(set)
+	s.declareRecords(set)
 
 	const traces = "Tracing"
 	settings.String(set, &s.Tracing.Endpoint, settings.Spec{Name: "otlp-endpoint", Group: traces, Placeholder: "URL",
@@ -210,6 +213,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		Clients:         s.Clients,
 		Circuit:         s.Circuit.config(),
 		Tracing:         s.Tracing,
+		RequestLog:      s.RequestLog,
 		Requests:        s.requests(),
 		Logger:          logger, Registry: reg, Reloaded: s.requests,
 	}

@@ -35,9 +35,9 @@ type record struct {
 	ended   bool // outcome is known
 	outcome outcome
 
-	begun    bool          // it was not refused before its attempts
-	began    time.Duration // since the epoch
-	attempts [8]requestlog.Attempt
+	begun    bool                 // it was not refused before its attempts
+	began    time.Duration        // since the epoch
+	attempts []requestlog.Attempt // none, with room
 }
 
 var records = sync.Pool{New: func() any { return new(record) }}
@@ -49,7 +49,7 @@ func (h *Handler) beginRecord(w http.ResponseWriter, r *http.Request, service st
 	}
 	rec := records.Get().(*record)
 	rec.handler, rec.w, rec.r, rec.from = h, w, r, h.originOf(r)
-	rec.Service, rec.Attempts = service, rec.attempts[:0]
+	rec.Service, rec.Attempts = service, rec.attempts
 	rec.passes = h.cfg.Records.Writes()
 	// As in Envoy, the ID of a client that is not trusted is replaced: an ID that the client
 	// chose could hide its requests from the sample, or be that of another request.
@@ -161,7 +161,8 @@ func (rec *record) end() {
 		rec.complete(now)
 		h.cfg.Records.Add(&rec.Record, kept)
 	}
-	*rec = record{ids: rec.ids}
+	clear(rec.Attempts)
+	*rec = record{ids: rec.ids, attempts: rec.Attempts[:0]}
 	records.Put(rec)
 }
 
