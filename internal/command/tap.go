@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,7 +34,7 @@ func TapCommand() *cobra.Command {
 			"any attempt) and code with =, !=, >=, <=, > and <, joined by &&. A text with a space or\n" +
 			"a character of an operator needs quotes: caller=\"web 1\".\n\n" +
 			"Ctrl-C ends it, which is no failure; the end of the relay is one.",
-		Example: "  relay tap billing --where 'status>=500'\n  relay tap billing --all --where 'duration>=250ms && method=GET'\n  relay tap billing -o json | jq -c '.[\"ringway.attempts\"]'"}
+		Example: "  relay tap billing --where 'status>=500'\n  relay tap billing --all --where 'duration>=250ms'\n  relay tap billing -o json | jq -c '.[\"ringway.attempts\"]'"}
 	call := relayCall(c.Flags(), formText, formJSON)
 	where := c.Flags().String("where", "", "only records for which all comparisons hold, such as 'status>=500 && duration>1s'")
 	all := c.Flags().Bool("all", false, "from all relays and gates, at the admin addresses that they announce")
@@ -161,7 +162,7 @@ func (c *adminCall) recordWriter(out io.Writer) func(line []byte) error {
 		if err := json.Unmarshal(line, &r); err != nil {
 			return fmt.Errorf("the relay sent a line that is no record: %w", err)
 		}
-		_, err := fmt.Fprintln(out, node.Printable(r.text()))
+		_, err := fmt.Fprintln(out, r.text())
 		return err
 	}
 }
@@ -171,34 +172,47 @@ func (r *tapped) text() string {
 	if r.Dropped > 0 {
 		return fmt.Sprintf("%d records were dropped, because they were not read fast enough", r.Dropped)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s ", r.Time.Local().Format("15:04:05.000"), r.Relay)
-	switch {
-	case r.Code != "":
-		fmt.Fprintf(&b, "%d %s", r.Status, r.Code)
-	case r.Status == 0 || r.Outcome == requestlog.Aborted:
-		fmt.Fprintf(&b, "%d %s", r.Status, r.Outcome)
-	case r.Call != "":
-		b.WriteString(r.Call)
-	default:
-		fmt.Fprint(&b, r.Status)
-	}
-	fmt.Fprintf(&b, " %s %s", r.Method, r.Path)
-	if r.Query != "" {
-		b.WriteString("?" + r.Query)
-	}
-	fmt.Fprintf(&b, " %.3f ms", r.Total)
-	if r.From != "" {
-		b.WriteString(" from " + r.From)
-	}
-	for i, a := range r.Attempts {
-		b.WriteString([]string{" by ", ", "}[min(i, 1)] + a.Endpoint)
-		if a.Failure != "" {
-			b.WriteString(" (" + a.Failure + ")")
+	words := []string{r.Time.Local().Format("15:04:05.000")}
+	add := func(texts ...string) {
+		for _, text := range texts {
+			if text != "" {
+				words = append(words, node.Printable(text))
+			}
 		}
 	}
-	if r.Caller != "" {
-		b.WriteString(" for " + r.Caller)
+	add(r.Relay)
+	switch {
+	case r.Code != "":
+		add(strconv.Itoa(r.Status), r.Code)
+	case r.Status == 0 || r.Outcome == requestlog.Aborted:
+		add(strconv.Itoa(r.Status), r.Outcome)
+	case r.Call != "":
+		add(r.Call)
+	default:
+		add(strconv.Itoa(r.Status))
 	}
-	return b.String() + " " + r.ID
+	target := r.Path
+	if r.Query != "" {
+		target += "?" + r.Query
+	}
+	add(r.Method, target, strconv.FormatFloat(r.Total, 'f', 3, 64), "ms")
+	if r.From != "" {
+		add("from", r.From)
+	}
+	var way []string
+	for _, a := range r.Attempts {
+		if a.Failure != "" {
+			a.Endpoint += " (" + a.Failure + ")"
+		}
+		way = append(way, node.Printable(a.Endpoint))
+	}
+	if len(way) > 0 {
+		add("by")
+		words = append(words, strings.Join(way, ", "))
+	}
+	if r.Caller != "" {
+		add("for", r.Caller)
+	}
+	add(r.ID)
+	return strings.Join(words, " ")
 }

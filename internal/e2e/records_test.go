@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // record is what these tests read of a line.
@@ -104,5 +106,50 @@ func TestARotationUnderLoadLosesNoRecordOfEitherRelay(t *testing.T) {
 		if one.ID == "" || one.ID != other.ID || one.Relay != first.id || other.Relay != affine.id || other.From != first.id || one.Status != 200 || other.Status != 200 || one.Attempts[0].Endpoint != affine.id || other.Attempts[0].Endpoint != "w1" {
 			t.Fatalf("%s:\n%+v\n%+v", path, one, other)
 		}
+	}
+}
+
+// TestATapOfAllRelaysShowsARequestAtEachOfThem has one that forwards.
+func TestATapOfAllRelaysShowsARequestAtEachOfThem(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Records: true, RelayArgs: []string{"--relays-per-service", "1"}, Services: func(int) []string { return []string{echo} }})
+	_, forwarding := f.roles(t, echo, 1)
+	first := forwarding[0]
+	tap := start(t, processConfig{Name: "relay tap", Binary: "relay", Args: []string{"tap", echo, "--all", "-o", "json", "--where", "status=200 && method=GET", "--admin-addr", first.admin}})
+	seen := func(path string) (at []record) {
+		for line := range strings.Lines(tap.Output()) {
+			var one record
+			if json.Unmarshal([]byte(line), &one) == nil && one.Path == path {
+				at = append(at, one)
+			}
+		}
+		return at
+	}
+	var at []record
+	n := 0
+	await(t, "the request at both relays", func() bool { // the taps may open after the first request
+		n++
+		path := fmt.Sprint("/of/", n)
+		f.client.send(request{method: "POST", addr: first.ingress, path: "/post", service: echo})
+		if a := f.client.send(request{addr: first.ingress, path: path, service: echo}); a.status != 200 {
+			t.Fatal(a)
+		}
+		for range 100 {
+			if at = seen(path); len(at) == 2 {
+				return true
+			}
+			time.Sleep(10 * time.Millisecond) // polls a state
+		}
+		return false
+	})
+	if at[0].ID == "" || at[0].ID != at[1].ID || at[0].Relay == at[1].Relay {
+		t.Errorf("%+v", at)
+	}
+	if posts := seen("/post"); len(posts) > 0 {
+		t.Errorf("the filter lets pass %+v", posts)
+	}
+	tap.Signal(t, syscall.SIGINT)
+	if code := tap.Exit(t); code != 0 {
+		t.Errorf("Ctrl-C is no failure: %d\n%s", code, tap.Output())
 	}
 }
