@@ -173,6 +173,12 @@ func (d *disk) Write(p []byte) (int, error) {
 
 func (d *disk) Close() error { return nil }
 
+func (d *disk) taken() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return bytes.Clone(d.text)
+}
+
 func TestAFullDiskIsCountedAndLoggedOnceAndLeavesWholeLines(t *testing.T) {
 	for _, room := range []int{0, 1, 100, 250, 400, 1000} {
 		t.Run(fmt.Sprint(room, " bytes of room"), func(t *testing.T) {
@@ -346,7 +352,7 @@ func TestARecordIsWrittenSoonAfterItsRequest(t *testing.T) {
 		}
 		l.open = func(string) (file, error) { return d, nil }
 		start(t, l)
-		lines := func() int { return bytes.Count(d.text, []byte{'\n'}) }
+		lines := func() int { return bytes.Count(d.taken(), []byte{'\n'}) }
 		for n := range 3 {
 			l.Add(&Record{ID: "x"}, true)
 			synctest.Wait()
@@ -359,12 +365,12 @@ func TestARecordIsWrittenSoonAfterItsRequest(t *testing.T) {
 				t.Errorf("%d lines after the delay, want %d", lines(), n+1)
 			}
 		}
-		for i := 0; i*len(d.text)/3 <= flushBytes; i++ { // enough lines are not delayed
+		for range flushBytes/(len(d.taken())/3) + 1 { // so many lines are not delayed
 			l.Add(&Record{ID: "x"}, true)
 		}
 		synctest.Wait()
-		if len(d.text) < flushBytes {
-			t.Errorf("%d bytes are written", len(d.text))
+		if len(d.taken()) < flushBytes {
+			t.Errorf("%d bytes are written", len(d.taken()))
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)
