@@ -25,7 +25,7 @@ import (
 
 // TapCommand is `tap`: it prints the records of the requests of a service, live.
 func TapCommand() *cobra.Command {
-	c := &cobra.Command{Use: "tap SERVICE", Short: "show the requests of a service while they end, with their attempts", Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: "tap SERVICE", Short: "show the requests of a service while they end, with their attempts", Args: arguments(cobra.ExactArgs(1)),
 		Long: "Shows a record of each request of the service at one relay, or with --all at all relays\n" +
 			"and gates that are alive when it starts. It works without --request-log and records\n" +
 			"every request, whatever the sample of the log is. A reader that is too slow loses\n" +
@@ -36,6 +36,7 @@ func TapCommand() *cobra.Command {
 			"Ctrl-C ends it, which is no failure; the end of the relay is one.",
 		Example: "  relay tap billing --where 'status>=500'\n  relay tap billing --all --where 'duration>=250ms'\n  relay tap billing -o json | jq -c '.[\"ringway.attempts\"]'"}
 	call := relayCall(c.Flags(), formText, formJSON)
+	c.ValidArgsFunction = call.completeServices
 	where := c.Flags().String("where", "", "only records for which all comparisons hold, such as 'status>=500 && duration>1s'")
 	all := c.Flags().Bool("all", false, "from all relays and gates, at the admin addresses that they announce")
 	c.RunE = func(cmd *cobra.Command, args []string) error {

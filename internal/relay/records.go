@@ -1,6 +1,12 @@
 package relay
 
-import "github.com/ringway/ringway/internal/relay/requestlog"
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/relay/requestlog"
+)
 
 // newRecords returns the log of requests. Without a file it only serves taps.
 func newRecords(cfg *Config) (*requestlog.Log, error) {
@@ -20,4 +26,18 @@ func (r *Relay) endRecords() {
 	if err := r.records.Close(); err != nil {
 		r.cfg.Logger.Warn("the last records of requests were not written", "err", err)
 	}
+}
+
+// explainRequest answers how the endpoints of a remembered request were chosen.
+func (r *Relay) explainRequest(w http.ResponseWriter, req *http.Request) {
+	if r.explained == nil {
+		node.WriteError(w, http.StatusConflict, "this relay remembers no requests: set --request-log-explain and restart it")
+		return
+	}
+	x, ok := r.explained.Of(req.PathValue("id"))
+	if !ok {
+		node.WriteError(w, http.StatusNotFound, fmt.Sprintf("request %.130q is not among those that this relay remembers: it was not in the sample, had no endpoint to choose, was not here, or is older than the newest %d", req.PathValue("id"), r.cfg.Explanations))
+		return
+	}
+	node.WriteJSON(w, http.StatusOK, x)
 }

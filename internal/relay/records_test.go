@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -137,5 +138,29 @@ func TestACheckCreatesNoRequestLog(t *testing.T) {
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the file is there")
+	}
+}
+
+func TestTheChoiceOfARequestIsExplainedWhileItIsRemembered(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "requests.log")
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.RequestLog, s.Explanations = path, 5 })
+	f.echo("w1")
+	f.echo("w2")
+	r.settled(t, "echo", 2)
+	r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo")
+	r.await(t, "the record", func() bool { text, _ := os.ReadFile(path); return len(text) > 0 })
+	var x api.ExplainedRequest
+	id := recordsOf(t, path)[0]["ringway.request.id"].(string)
+	if status, text := r.api(t, "/api/v1/requests/"+id+"/explain", &x); status != http.StatusOK || x.ID != id || x.Status != 200 || len(x.Attempts) != 1 || len(x.Attempts[0].Decision.Candidates) < 2 || x.Attempts[0].Decision.Winner != x.Attempts[0].Endpoint {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := r.api(t, "/api/v1/requests/a%2Fb/explain", nil); status != http.StatusNotFound || !strings.Contains(text, `a/b`) {
+		t.Errorf("%d %s", status, text)
+	}
+	without := f.relay(func(*Settings) {})
+	if status, text := without.api(t, "/api/v1/requests/x/explain", nil); status != http.StatusConflict || !strings.Contains(text, "--request-log-explain") {
+		t.Errorf("%d %s", status, text)
 	}
 }

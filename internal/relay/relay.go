@@ -38,6 +38,7 @@ type Relay struct {
 	keeper    *sharedkey.Keeper
 	tracing   *tracing.Tracing // nil: requests are not traced
 	records   *requestlog.Log
+	explained *ingress.Explanations
 
 	ingress, peer, admin *listener
 	// late is the socket of the ingress: it opens when the relay is ready for the first
@@ -157,6 +158,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	if r.records, err = newRecords(&cfg); err != nil {
 		return nil, err
 	}
+	r.explained = ingress.NewExplanations(cfg.Explanations)
 	cookies := ingress.NewCookies(ingress.CookieConfig{Names: cfg.Choosing.SessionCookies, Keys: r.keeper, Registerer: cfg.Registry})
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
 	r.sessionsEnded = newEndedSessions(cfg.Registry)
@@ -169,8 +171,8 @@ func New(cfg Config) (_ *Relay, err error) {
 			Circuits:    ingressOnly(circuits, hop),
 			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
 			Tracer:      tracer,
-			Records:     r.records,
-			Metrics:     metrics, Logger: cfg.Logger,
+			Records:     r.records, Explanations: r.explained,
+			Metrics: metrics, Logger: cfg.Logger,
 		})
 	}
 	r.ingressFront.closing = func() bool { return r.stopping.Load() || r.drain.on() }

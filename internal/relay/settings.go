@@ -49,7 +49,8 @@ type Settings struct {
 
 	Circuit circuitSettings
 
-	RequestLog string
+	RequestLog   string
+	Explanations int // --request-log-explain
 
 	SharedKey, SharedKeyFile string
 
@@ -213,9 +214,9 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		Clients:         s.Clients,
 		Circuit:         s.Circuit.config(),
 		Tracing:         s.Tracing,
-		RequestLog:      s.RequestLog,
-		Requests:        s.requests(),
-		Logger:          logger, Registry: reg, Reloaded: s.requests,
+		RequestLog:      s.RequestLog, Explanations: s.Explanations,
+		Requests: s.requests(),
+		Logger:   logger, Registry: reg, Reloaded: s.requests,
 	}
 	cfg.Plans.Skip = s.skip()
 	cfg.Links.DrainDelay = cmp.Or(s.Links.DrainDelay, -1) // there zero means the default, here no delay

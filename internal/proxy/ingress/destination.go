@@ -102,7 +102,7 @@ func (t *try) chooseWorker(now time.Duration) (chosen, error) {
 			return chosen{target: pick.Value().(*routing.Target), pick: pick, by: bySessionCookie}, nil
 		}
 	}
-	if t.logging() || t.spans.explaining() {
+	if t.logging() || t.spans.explaining() || t.record.explaining() {
 		return t.chooseWorkerExplained(now)
 	}
 	pick, err := t.service.Pick(t.key, selection.Instant(now), &t.tried)

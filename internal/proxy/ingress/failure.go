@@ -161,6 +161,7 @@ func (t *try) chooseWorkerExplained(now time.Duration) (chosen, error) {
 	if t.spans != nil {
 		t.spans.decision = &decision
 	}
+	t.record.explain(&decision)
 	if t.logging() {
 		t.logDecision(decision)
 	}
@@ -173,7 +174,7 @@ func (t *try) chooseWorkerExplained(now time.Duration) (chosen, error) {
 // explainSession records for the log or the span that the request's cookie named the
 // worker.
 func (t *try) explainSession(pick selection.Pick) {
-	if !t.logging() && !t.spans.explaining() {
+	if !t.logging() && !t.spans.explaining() && !t.record.explaining() {
 		return
 	}
 	choice := t.service.Choice()
@@ -184,6 +185,7 @@ func (t *try) explainSession(pick selection.Pick) {
 	if t.spans != nil {
 		t.spans.decision = &decision
 	}
+	t.record.explain(&decision)
 	if t.logging() {
 		t.logDecision(decision)
 	}

@@ -58,6 +58,9 @@ type Config struct {
 	Tracer trace.Tracer
 	// Records gets a record of each request that it wants. Default nil: there are none.
 	Records *requestlog.Log
+	// Explanations remember how the endpoints of sampled requests were chosen, if they have a
+	// record. Default nil: nothing is remembered.
+	Explanations *Explanations
 	// Metrics counts requests. Required; the listeners of a relay share one.
 	Metrics *Metrics
 	// Logger gets the details of failed requests at debug level. Required.

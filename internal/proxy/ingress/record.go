@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -38,6 +39,11 @@ type record struct {
 	begun    bool                 // it was not refused before its attempts
 	began    time.Duration        // since the epoch
 	attempts []requestlog.Attempt // none, with room
+
+	// decision is how the next endpoint was chosen, decisions are those of the attempts. Both
+	// are nil unless the choices are remembered.
+	decision  *api.Decision
+	decisions []*api.Decision
 }
 
 var records = sync.Pool{New: func() any { return new(record) }}
@@ -80,6 +86,7 @@ func (rec *record) beginAttempt(at *chosen, now, waited time.Duration) {
 	rec.Attempts = append(rec.Attempts, requestlog.Attempt{
 		Endpoint: at.target.Node, Address: at.target.Address, Chosen: at.by, Began: now - rec.began, Wait: waited,
 	})
+	rec.decided()
 }
 
 // carried records what the exchange of the current attempt has counted.
@@ -155,6 +162,7 @@ func (rec *record) end() {
 	if isCall(rec.r) {
 		rec.CallStatus = callStatusOf(rec.w.Header())
 	}
+	rec.remember(now)
 	policy := &h.cfg.Record
 	kept := rec.Sampled || len(rec.Attempts) > 1 || policy.Slow > 0 && rec.Total >= policy.Slow || rec.Failed()
 	if kept || h.cfg.Records.Tapped(rec.Service) {
