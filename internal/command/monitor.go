@@ -19,6 +19,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // MonitorCommand is `monitor`: it prints the log of a running process, live.
@@ -77,15 +78,30 @@ func (c *adminCall) lineWriter(out io.Writer) func(line []byte) error {
 // follow requests a stream of lines and passes each line to take, until ctx or the stream
 // ends.
 func (c *adminCall) follow(ctx context.Context, path string, take func(line []byte) error) error {
+	return c.followFrom(ctx, path, follower{check: func(string) error { return nil }, take: take})
+}
+
+// follower reads a stream: check gets the ID of the relay that answers, if it names itself,
+// and take each line.
+type follower struct {
+	check func(relay string) error
+	take  func(line []byte) error
+}
+
+// followFrom is follow with a check of the process that answers.
+func (c *adminCall) followFrom(ctx context.Context, path string, to follower) error {
 	resp, err := c.open(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	if err := to.check(resp.Header.Get(wire.RelayHeader)); err != nil {
+		return err
+	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if err := take(lines.Bytes()); err != nil {
+		if err := to.take(lines.Bytes()); err != nil {
 			return err
 		}
 	}

@@ -124,7 +124,7 @@ func TestTheCommandAsksNoProxyOfTheEnvironment(t *testing.T) {
 	}
 	// A label of 64 characters is no name: no name server is asked.
 	elsewhere := strings.Repeat("x", 64) + ":7430"
-	for _, verb := range [][]string{{"members"}, {"monitor"}, {"check"}, {"health"}, {"health", "--admin-tls"}, {"keys", "list"}, {"keys", "install", key, "--admin-clear-text"}} {
+	for _, verb := range [][]string{{"members"}, {"monitor"}, {"tap", "echo"}, {"check"}, {"health"}, {"health", "--admin-tls"}, {"keys", "list"}, {"keys", "install", key, "--admin-clear-text"}} {
 		if r := ringway(t, append(verb, "--admin-addr", elsewhere)...); r.Code != 1 || !strings.Contains(r.Stderr, "no such host") {
 			t.Errorf("%v", r)
 		}
@@ -147,7 +147,7 @@ func TestNoTokenAndNoKeyCrossesTheNetworkInClearText(t *testing.T) {
 	}
 	for _, addr := range []string{"192.0.2.1:7430", "[2001:db8::1]:7430", strings.Repeat("x", 64) + ":7430"} {
 		for _, verb := range [][]string{
-			{"members", "--admin-token-file", token}, {"monitor", "--admin-token-file", token}, {"drain", "--admin-token-file", token},
+			{"members", "--admin-token-file", token}, {"monitor", "--admin-token-file", token}, {"tap", "echo", "--admin-token-file", token}, {"drain", "--admin-token-file", token},
 			{"keys", "install", key}, {"keys", "install", key, "--admin-token-file", token},
 		} {
 			if r := ringway(t, append(verb, "--admin-addr", addr)...); r.Code != 1 || !strings.Contains(r.Stderr, "clear text") || !strings.Contains(r.Stderr, "--admin-tls-cert") || !strings.Contains(r.Stderr, "--admin-clear-text") {

@@ -40,6 +40,7 @@ type relay struct {
 	*process
 	id                           string
 	gossip, ingress, peer, admin string
+	records                      string // the file of the request log, if the fleet has one
 }
 
 // worker is an agent and the backend that it offers.
@@ -67,6 +68,8 @@ type fleetConfig struct {
 	Seeds int
 	// Secure gives every process a certificate and a file of gossip keys.
 	Secure bool
+	// Records gives every relay a request log.
+	Records bool
 	// SharedBackend has all workers offer one backend.
 	SharedBackend bool
 	// Plain takes binaries without the race detector.
@@ -104,11 +107,16 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 		cfg.ArgsOf = func(string) []string { return nil }
 	}
 	for _, r := range f.relays {
+		var log []string
+		if cfg.Records {
+			r.records = filepath.Join(f.dir, r.id+".requests")
+			log = []string{"--request-log", r.records}
+		}
 		r.process = start(t, processConfig{Name: r.id, Binary: "relay", Dir: f.binaries, OpenFiles: cfg.RelayFiles, Args: slices.Concat([]string{
 			"run", "--cluster", cluster, "--environment", environment, "--id", r.id,
 			"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", r.peer, "--admin-addr", r.admin,
 			"--log-format", "json", "--expose-route-headers", "--domain", domain,
-		}, f.join(), f.secure(t, claims{Role: "relay", Node: r.id}), cfg.RelayArgs, cfg.ArgsOf(r.id))})
+		}, f.join(), f.secure(t, claims{Role: "relay", Node: r.id}), log, cfg.RelayArgs, cfg.ArgsOf(r.id))})
 	}
 	if cfg.SharedBackend {
 		f.shared = f.startBackend("shared")

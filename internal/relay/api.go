@@ -25,6 +25,8 @@ func (r *Relay) adminMux() *http.ServeMux {
 	mux.HandleFunc("GET /api/v1/services/{name}/plan", r.withService(r.showPlan))
 	mux.HandleFunc("GET /api/v1/services/{name}/explain", r.withService(r.explain))
 	mux.HandleFunc("GET /api/v1/services/{name}/route", r.withService(r.showRoute))
+	mux.HandleFunc("GET /api/v1/services/{name}/tap", r.withService(r.tap))
+	mux.HandleFunc("GET /api/v1/requests/{id}/explain", r.explainRequest)
 	mux.HandleFunc("GET /api/v1/shared-key", func(w http.ResponseWriter, _ *http.Request) {
 		node.WriteJSON(w, http.StatusOK, r.keeper.Status())
 	})

@@ -73,6 +73,13 @@ type Config struct {
 	// Without an Endpoint there are no spans.
 	Tracing tracing.Config
 
+	// RequestLog is the file for the records of requests, requestlog.Stdout for standard
+	// output. Default: requests are recorded only for taps.
+	RequestLog string
+	// Explanations is how many sampled requests are remembered with the choice of their
+	// endpoints. Default 0: none.
+	Explanations int
+
 	// SharedKey and SharedKeyFile give the key that relays sign session cookies with;
 	// without either the relays agree on one by themselves.
 	SharedKey, SharedKeyFile string

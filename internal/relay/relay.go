@@ -19,6 +19,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
@@ -38,6 +39,8 @@ type Relay struct {
 	requests  *ingress.Metrics // of both listeners
 	keeper    *sharedkey.Keeper
 	tracing   *tracing.Tracing // nil: requests are not traced
+	records   *requestlog.Log
+	explained *ingress.Explanations
 
 	ingress, peer, admin *listener
 	// sockets are the addresses of the ingress: they open when the relay is ready for the first
@@ -155,6 +158,10 @@ func New(cfg Config) (_ *Relay, err error) {
 	if r.keeper, err = r.newKeeper(); err != nil {
 		return nil, err
 	}
+	if r.records, err = newRecords(&cfg); err != nil {
+		return nil, err
+	}
+	r.explained = ingress.NewExplanations(cfg.Explanations)
 	cookies := ingress.NewCookies(ingress.CookieConfig{Names: cfg.Choosing.SessionCookies, Keys: r.keeper, Registerer: cfg.Registry})
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
 	r.sessionsEnded = newEndedSessions(cfg.Registry)
@@ -167,7 +174,8 @@ func New(cfg Config) (_ *Relay, err error) {
 			Circuits:    ingressOnly(circuits, hop),
 			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
 			Tracer:      tracer,
-			Metrics:     metrics, Logger: cfg.Logger,
+			Records:     r.records, Explanations: r.explained,
+			Metrics: metrics, Logger: cfg.Logger,
 		})
 	}
 	r.ingressFront.closing = func() bool { return r.stopping.Load() || r.drain.on() }
@@ -234,6 +242,10 @@ func (r *Relay) GossipAddr() string { return r.members.Addr() }
 // Run serves until ctx ends, stops in order, and returns when no part of the relay is
 // left. The error is nil after an orderly stop.
 func (r *Relay) Run(ctx context.Context) error {
+	if err := r.records.Start(); err != nil {
+		return errors.Join(err, r.Close())
+	}
+	defer r.endRecords() // last, because the listeners record until they are closed
 	// The servers outlive ctx until stop has run.
 	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer endServing()

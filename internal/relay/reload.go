@@ -33,8 +33,8 @@ func newReloads(reg prometheus.Registerer) *prometheus.CounterVec {
 
 var errNoSettings = errors.New("this relay was not started from settings: there is nothing to read again")
 
-// Reload reads the settings again, for example on SIGHUP, applies those that can change
-// while the relay runs, and logs the result. It may be called from any goroutine.
+// Reload opens the request log again, reads the settings again, for example on SIGHUP,
+// applies those that can change while the relay runs, and logs the result. It may be called from any goroutine.
 func (r *Relay) Reload() { _, _ = r.reload() }
 
 // reload changes nothing if it fails. Requests that began before it end with the old
@@ -48,6 +48,7 @@ func (r *Relay) reload() (api.Reload, error) {
 	if r.certificates != nil {
 		_ = r.certificates.Reload()
 	}
+	r.reopenRecords()
 	running := r.cfg.Running
 	if running == nil {
 		return api.Reload{}, errNoSettings

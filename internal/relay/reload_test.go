@@ -101,6 +101,9 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 		"trusted-proxy":            {"trusted-proxy: [10.1.2.3/8]", func(c Requests) any { return c.TrustedProxies }, `["10.0.0.0/8"]`},
 		"proxy-protocol-from":      {"proxy-protocol-from: [10.1.2.3/8]", func(c Requests) any { return c.ProxyProtocolFrom }, `["10.0.0.0/8"]`},
 		"expose-route-headers":     {"expose-route-headers: true", func(c Requests) any { return c.ExposeRouteHeaders }, `true`},
+		"request-log-sample":       {"request-log-sample: 0.25", func(c Requests) any { return c.Record.Sample }, `0.25`},
+		"request-log-slow":         {"request-log-slow: 2s", func(c Requests) any { return c.Record.Slow.String() }, `"2s"`},
+		"request-log-path":         {"request-log-path: full", func(c Requests) any { return c.Record.Path }, `"full"`},
 		"drain-timeout":            {"drain-timeout: 4s", func(c Requests) any { return c.DrainTimeout.String() }, `"4s"`},
 		"session-drain-timeout":    {"session-drain-timeout: 9m", func(c Requests) any { return c.SessionDrainTimeout.String() }, `"9m0s"`},
 	}

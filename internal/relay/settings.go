@@ -55,6 +55,9 @@ type Settings struct {
 
 	Circuit circuitSettings
 
+	RequestLog   string
+	Explanations int // --request-log-explain
+
 	SharedKey, SharedKeyFile string
 
 	MaxServices, NewServicesPerMinute int
@@ -73,7 +76,7 @@ func DefaultSettings() Settings {
 		Forwarding:           pool.DefaultConfig(),
 		Upstream:             upstream.DefaultConfig(),
 		Tracing:              tracing.Config{SampleRatio: 0.01},
-		Requests:             Requests{Requests: ingress.Requests{Timeout: 30 * time.Second, MaxAttempts: 5, RetryBudget: 0.2, MaxInFlight: 10_000, AdaptiveInFlight: true}},
+		Requests:             Requests{Requests: ingress.Requests{Timeout: 30 * time.Second, MaxAttempts: 5, RetryBudget: 0.2, MaxInFlight: 10_000, AdaptiveInFlight: true, Record: defaultRecords}},
 		AttemptTimeout:       attemptTime{percent: 33},
 		ProgressTimeout:      60 * time.Second,
 		Clients:              defaultClients,
@@ -133,6 +136,7 @@ func (s *Settings) Declare(set *settings.Set) {
 
 	s.declareEndpoints(set)
 	s.Circuit.declare(set)
+	s.declareRecords(set)
 
 	const traces = "Tracing"
 	settings.String(set, &s.Tracing.Endpoint, settings.Spec{Name: "otlp-endpoint", Group: traces, Placeholder: "URL",
@@ -227,8 +231,9 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		Clients:         s.Clients,
 		Circuit:         s.Circuit.config(),
 		Tracing:         s.Tracing,
-		Requests:        s.requests(),
-		Logger:          logger, Registry: reg, Reloaded: s.requests,
+		RequestLog:      s.RequestLog, Explanations: s.Explanations,
+		Requests: s.requests(),
+		Logger:   logger, Registry: reg, Reloaded: s.requests,
 	}
 	cfg.Plans.Skip = s.skip()
 	cfg.Links.DrainDelay = cmp.Or(s.Links.DrainDelay, -1) // there zero means the default, here no delay

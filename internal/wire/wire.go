@@ -16,6 +16,9 @@ const (
 	// CallerHeader names the sender of a request for the circuits. A service gets it if the
 	// sender has proven the name to the first relay.
 	CallerHeader = "Ringway-Caller"
+	// RequestIDHeader is the ID of a request in the records of all relays. Trusted proxies and
+	// relays may set it; a relay that writes records passes it on, also to the service.
+	RequestIDHeader = "X-Request-Id"
 	// HopHeader carries the ID of the relay that forwarded a request.
 	HopHeader = "Ringway-Hop"
 	// ExposeHeader marks a forwarded request whose answer may show where it went.

@@ -9,12 +9,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -51,6 +53,34 @@ func TestACookieOfAnotherServiceCostsNothing(t *testing.T) {
 	})
 	if allocs > maxAdmissionAllocs || w.header["Set-Cookie"] != nil {
 		t.Errorf("%v allocations for a request, at most %d are allowed; %v", allocs, maxAdmissionAllocs, w.header)
+	}
+}
+
+func TestARecordOutsideOfTheSampleAllocatesNoMore(t *testing.T) {
+	for _, sample := range []float64{0, 0.01, 1} {
+		records, err := requestlog.New(requestlog.Config{File: os.DevNull, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := records.Start(); err != nil {
+			t.Fatal(err)
+		}
+		h := handlerFor(t, quickEndpoint(t), func(c *ingress.Config) { c.Records, c.Record.Sample = records, sample })
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Body = http.NoBody
+		r.Header.Set(wire.ServiceHeader, "echo")
+		r.Header.Set("X-Request-Id", "the client's")
+		w := discard{http.Header{}}
+		allocs := testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		})
+		if allocs > maxAdmissionAllocs {
+			t.Errorf("a sample of %v: %v allocations for a request, at most %d are allowed", sample, allocs, maxAdmissionAllocs)
+		}
+		if err := records.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

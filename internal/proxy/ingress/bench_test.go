@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/wire"
@@ -124,6 +126,33 @@ func BenchmarkAdmissionTraced(b *testing.B) {
 			}
 			defer func() { _ = spans.Close(context.Background()) }()
 			h := handlerFor(b, quickEndpoint(b), func(cfg *ingress.Config) { cfg.Tracer = spans.Tracer() })
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Body = http.NoBody
+			r.Header.Set(wire.ServiceHeader, "echo")
+			w := discard{http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+// BenchmarkAdmissionRecorded is the same with a request log, by the share of requests that
+// is written.
+func BenchmarkAdmissionRecorded(b *testing.B) {
+	for name, sample := range map[string]float64{"none": 0, "1 of 100": 0.01, "all": 1} {
+		b.Run(name, func(b *testing.B) {
+			records, err := requestlog.New(requestlog.Config{File: os.DevNull, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := records.Start(); err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = records.Close() }()
+			h := handlerFor(b, quickEndpoint(b), func(cfg *ingress.Config) { cfg.Records, cfg.Record.Sample = records, sample })
 			r := httptest.NewRequest("GET", "/", nil)
 			r.Body = http.NoBody
 			r.Header.Set(wire.ServiceHeader, "echo")

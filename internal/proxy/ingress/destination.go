@@ -16,6 +16,7 @@ type chosen struct {
 	target *routing.Target
 	pick   selection.Pick            // of a worker
 	relay  *pool.Lease[*routing.Hop] // of a relay, nil for a worker
+	by     string                    // what has chosen it, for the record
 }
 
 // decideWay decides whether workers or relays carry the request. It returns false if it
@@ -23,6 +24,9 @@ type chosen struct {
 func (t *try) decideWay() bool {
 	t.route = t.service.Route()
 	t.hop = !t.route.Affine()
+	if t.record != nil {
+		t.record.route = t.route
+	}
 	if t.hop && t.handler.cfg.Hop {
 		// The forwarding relay sees other members than this relay. It asks another relay; a
 		// second forwarding could create a loop.
@@ -31,6 +35,7 @@ func (t *try) decideWay() bool {
 			t.spans.outcome, t.spans.status, t.spans.code = outcomeFailed, http.StatusMisdirectedRequest, codeMisdirected
 		}
 		misdirect(t.w)
+		t.record.refused(&failure{Code: codeMisdirected}, http.StatusMisdirectedRequest, 0)
 		return false
 	}
 	return true
@@ -54,8 +59,14 @@ func (t *try) chooseRelay(now, deadline time.Duration) (chosen, error) {
 	if err != nil {
 		return chosen{}, err
 	}
-	return chosen{target: lease.Conn().Target, relay: lease}, nil
+	return chosen{target: lease.Conn().Target, relay: lease, by: byRelayPool}, nil
 }
+
+// What chooses a destination, if it is not a strategy.
+const (
+	byRelayPool     = "relay_pool"
+	bySessionCookie = "session_cookie"
+)
 
 // relayAnswered reports the beginning of an answer to the pool. A relay that reports the
 // failure of a worker has not failed itself.
@@ -88,17 +99,26 @@ func (t *try) chooseWorker(now time.Duration) (chosen, error) {
 	if t.session.cookie != nil {
 		if pick, held := t.pickSession(now); held {
 			t.explainSession(pick)
-			return chosen{target: pick.Value().(*routing.Target), pick: pick}, nil
+			return chosen{target: pick.Value().(*routing.Target), pick: pick, by: bySessionCookie}, nil
 		}
 	}
-	if t.logging() || t.spans.explaining() {
+	if t.logging() || t.spans.explaining() || t.record.explaining() {
 		return t.chooseWorkerExplained(now)
 	}
 	pick, err := t.service.Pick(t.key, selection.Instant(now), &t.tried)
 	if err != nil {
 		return chosen{}, err
 	}
-	return chosen{target: pick.Value().(*routing.Target), pick: pick}, nil
+	return t.chosenWorker(pick), nil
+}
+
+// chosenWorker returns the destination that the strategy has picked.
+func (t *try) chosenWorker(pick selection.Pick) chosen {
+	c := chosen{target: pick.Value().(*routing.Target), pick: pick}
+	if t.record != nil {
+		c.by = t.service.Choice().Spec.Name
+	}
+	return c
 }
 
 // workerAnswered reports the beginning of an answer to the balancer. Until the answer

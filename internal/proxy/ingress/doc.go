@@ -31,6 +31,10 @@
 // tracing these headers are not read and cost nothing. The text about candidates is built
 // only for requests that are sampled.
 //
+// If the request log or a reader of it wants a record of a request, every way in which the
+// request can end completes it: an answer, a refusal, a client that leaves, a panic. Without
+// a log this costs one atomic load.
+//
 // If a service has a session cookie, a request goes to the endpoint that its cookie names
 // while that endpoint can be used; the strategy picks for all other requests. The relay
 // that picks the worker reads the cookie, and sets one if the client's is not accepted.
@@ -40,6 +44,7 @@
 //
 // Rules: Handler is safe for concurrent use and keeps no state of a request. It reads the
 // clock when a request begins and when its answer begins, and not again if the answer fits
-// one read; a session cookie costs one or two more clock reads. Package routing picks,
+// one read; a session cookie costs one or two more clock reads, a record one when the
+// request ends and one when a request is forwarded. Package routing picks,
 // package upstream carries; neither imports the other.
 package ingress

@@ -97,6 +97,9 @@ func (t *try) drops(name string) bool {
 	case 'T', 't':
 		return t.spans != nil && name == tracestateHeader
 	case 'X', 'x', 'F', 'f':
+		if t.record != nil && t.record.passes && saysRequestID(name) {
+			return true // the relay sends its own
+		}
 		switch t.from {
 		case fromClient:
 			return saysOrigin(name)

@@ -61,17 +61,18 @@ const retryAfter = time.Second
 
 // writeFailure sends the answer in the form that its sender understands: a call of gRPC gets
 // a status of gRPC, because gRPC gives up what an HTTP status says. Between relays it is the
-// first relay that has the client.
-func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure) {
+// first relay that has the client. It returns the status and the number of bytes of the
+// body.
+func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure) (status, n int) {
 	exposed := h.exposes(r)
 	switch {
 	case h.cfg.Hop:
 		w.Header()[wire.FailedHeader] = []string{string(f.Code)}
 	case isCall(r):
 		f.writeCall(w, exposed)
-		return
+		return http.StatusOK, 0
 	}
-	f.write(w, exposed)
+	return statusOf[f.Code], f.write(w, exposed)
 }
 
 // isCall reports whether r is a call of gRPC.
@@ -130,7 +131,7 @@ func (f failure) retryAfterSeconds() string {
 }
 
 // write sends the answer. The client gets the details for operators only if exposed.
-func (f failure) write(w http.ResponseWriter, exposed bool) {
+func (f failure) write(w http.ResponseWriter, exposed bool) (n int) {
 	if exposed {
 		f.Text = f.details()
 	} else {
@@ -145,7 +146,8 @@ func (f failure) write(w http.ResponseWriter, exposed bool) {
 	body, _ := json.Marshal(f) // strings can always be encoded
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(statusOf[f.Code])
-	_, _ = w.Write(append(body, '\n')) // the client may be gone
+	n, _ = w.Write(append(body, '\n')) // the client may be gone
+	return n
 }
 
 // logging reports whether decisions are logged. Otherwise their text is not built.
@@ -159,19 +161,20 @@ func (t *try) chooseWorkerExplained(now time.Duration) (chosen, error) {
 	if t.spans != nil {
 		t.spans.decision = &decision
 	}
+	t.record.explain(&decision)
 	if t.logging() {
 		t.logDecision(decision)
 	}
 	if err != nil {
 		return chosen{}, err
 	}
-	return chosen{target: pick.Value().(*routing.Target), pick: pick}, nil
+	return t.chosenWorker(pick), nil
 }
 
 // explainSession records for the log or the span that the request's cookie named the
 // worker.
 func (t *try) explainSession(pick selection.Pick) {
-	if !t.logging() && !t.spans.explaining() {
+	if !t.logging() && !t.spans.explaining() && !t.record.explaining() {
 		return
 	}
 	choice := t.service.Choice()
@@ -182,6 +185,7 @@ func (t *try) explainSession(pick selection.Pick) {
 	if t.spans != nil {
 		t.spans.decision = &decision
 	}
+	t.record.explain(&decision)
 	if t.logging() {
 		t.logDecision(decision)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
@@ -56,6 +57,11 @@ type Config struct {
 	// Tracer makes spans of requests and of their attempts. Default nil: requests are not
 	// traced, and the trace headers of their callers pass unchanged.
 	Tracer trace.Tracer
+	// Records gets a record of each request that it wants. Default nil: there are none.
+	Records *requestlog.Log
+	// Explanations remember how the endpoints of sampled requests were chosen, if they have a
+	// record. Default nil: nothing is remembered.
+	Explanations *Explanations
 	// Metrics counts requests. Required; the listeners of a relay share one.
 	Metrics *Metrics
 	// Logger gets the details of failed requests at debug level. Required.
@@ -109,6 +115,8 @@ type Requests struct {
 	// relay's own answers. With Hop it is not read: the relay that forwards a request
 	// decides, by wire.ExposeHeader.
 	ExposeRouteHeaders bool
+	// Record decides which records of requests are kept and what they contain.
+	Record requestlog.Policy
 }
 
 // savings is how many retries a relay without recent retries can make in a burst.
@@ -116,9 +124,10 @@ const savings = 500
 
 // Handler answers requests. It is safe for concurrent use.
 type Handler struct {
-	cfg    Config
-	namer  namer
-	budget *selection.RetryBudget
+	cfg     Config
+	namer   namer
+	budget  *selection.RetryBudget
+	sampler requestlog.Sampler
 }
 
 // New returns a handler.
@@ -129,7 +138,7 @@ func New(cfg Config) *Handler {
 	if cfg.Informed == nil {
 		cfg.Informed = func() bool { return true }
 	}
-	h := &Handler{cfg: cfg, budget: selection.NewRetryBudget(cfg.RetryBudget, savings)}
+	h := &Handler{cfg: cfg, budget: selection.NewRetryBudget(cfg.RetryBudget, savings), sampler: requestlog.NewSampler(cfg.Record.Sample)}
 	if !cfg.Hop { // between relays only the header counts, because the first relay has decided
 		h.namer.routes = cfg.Routes
 		switch cfg.Domain {
@@ -146,8 +155,10 @@ func New(cfg Config) *Handler {
 // ServeHTTP carries one request or answers with an error.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := h.namer.service(r)
+	a := arrival{w, r, h.beginRecord(w, r, name)}
+	defer a.record.end() // last, also if a panic aborts the answer
 	if len(h.cfg.OnlyServices) > 0 && !h.cfg.Hop && name != "" && !slices.Contains(h.cfg.OnlyServices, name) {
-		h.refuseUnknown(w, r, name, true) // what else there is does not concern these clients
+		h.refuseUnknown(a, name, true) // what else there is does not concern these clients
 		return
 	}
 	service, known := h.cfg.Services.Service(name)
@@ -155,14 +166,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		informed := h.cfg.Informed()
 		// Search again: a relay gets to know a service before it is informed.
 		if service, known = h.cfg.Services.Service(name); !known {
-			h.refuseUnknown(w, r, name, informed)
+			h.refuseUnknown(a, name, informed)
 			return
 		}
 	}
 	if service.InFlight.Add(1) > int64(h.cfg.MaxInFlight) {
 		service.InFlight.Add(-1)
 		h.cfg.Metrics.of(service).overloaded(limitFixed)
-		h.refuse(w, r, service, failure{
+		h.refuse(a, service, failure{
 			Text: fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight), Code: wire.CodeOverloaded, retryAfter: retryAfter,
 		})
 		return
@@ -172,7 +183,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if limit := h.cfg.MaxInFlightPerClient; limit > 0 && from == fromClient {
 		client := clientAddr(r.RemoteAddr)
 		if !service.Clients.Enter(client, limit) {
-			h.refuse(w, r, service, failure{
+			h.refuse(a, service, failure{
 				Text: fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit), Code: wire.CodeClientLimit, retryAfter: retryAfter,
 			})
 			return
@@ -182,7 +193,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	waits := h.cfg.AdaptiveInFlight && answersSoon(r)
 	if waits && !service.Waiting.Enter() {
 		h.cfg.Metrics.of(service).overloaded(limitAdaptive)
-		h.refuse(w, r, service, failure{
+		h.refuse(a, service, failure{
 			Text: "more requests of this service wait for their answers than its endpoints complete in time", Code: wire.CodeOverloaded, retryAfter: retryAfter,
 		})
 		return
@@ -191,9 +202,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t := tries.Get().(*try)
 	defer t.free()
 	t.handler, t.service, t.metrics, t.w, t.r = h, service, h.cfg.Metrics.of(service), w, r
-	t.from, t.exposed, t.waits, t.policy = from, h.exposes(r), waits, h.policyOf(service)
+	t.from, t.exposed, t.waits, t.policy, t.record = from, h.exposes(r), waits, h.policyOf(service), a.record
 	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.of(service.Name)
 	t.began = time.Since(h.cfg.Epoch)
+	t.record.carry(t.began)
 	if h.cfg.Tracer != nil {
 		t.beginSpans()
 		defer t.endSpans()
@@ -205,13 +217,22 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.run()
 }
 
+// arrival is a request before its attempts.
+type arrival struct {
+	w      http.ResponseWriter
+	r      *http.Request
+	record *record
+}
+
 // refuseUnknown answers a request for a service that this relay does not know.
-func (h *Handler) refuseUnknown(w http.ResponseWriter, r *http.Request, name string, informed bool) {
+func (h *Handler) refuseUnknown(a arrival, name string, informed bool) {
 	if h.cfg.Hop && name != "" {
 		// The forwarding relay knows the service, so other relays may know it as well.
 		h.cfg.Metrics.unnamed(codeMisdirected)
-		h.traceRefusal(r, failure{Code: codeMisdirected, Service: name})
-		misdirect(w)
+		f := failure{Code: codeMisdirected, Service: name}
+		h.traceRefusal(a.r, f)
+		misdirect(a.w)
+		a.record.refused(&f, http.StatusMisdirectedRequest, 0)
 		return
 	}
 	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q", name), Code: wire.CodeUnknownService, Service: name}
@@ -222,16 +243,20 @@ func (h *Handler) refuseUnknown(w http.ResponseWriter, r *http.Request, name str
 		f.Text, f.Code, f.retryAfter = "this relay does not know yet which services there are", wire.CodeNotReady, retryAfter
 	}
 	h.cfg.Metrics.unnamed(f.Code)
-	h.traceRefusal(r, f)
-	h.writeFailure(w, r, f)
+	h.answerRefusal(a, f)
 }
 
 // refuse answers a request that exceeds a limit.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, service *routing.Service, f failure) {
+func (h *Handler) refuse(a arrival, service *routing.Service, f failure) {
 	f.Service = service.Name
 	h.cfg.Metrics.of(service).rejected(f.Code)
-	h.traceRefusal(r, f)
-	h.writeFailure(w, r, f)
+	h.answerRefusal(a, f)
+}
+
+func (h *Handler) answerRefusal(a arrival, f failure) {
+	h.traceRefusal(a.r, f)
+	status, n := h.writeFailure(a.w, a.r, f)
+	a.record.refused(&f, status, n)
 }
 
 // smallBody is the size in bytes up to which a client is assumed to send a body
@@ -278,22 +303,29 @@ func proven(r *http.Request) string {
 	return *name
 }
 
-// caller returns the sender of the request. A trusted proxy names it in wire.CallerHeader; of
+// caller returns the sender of the request.
+func (t *try) caller() string { return callerOf(t.r, t.from) }
+
+// callerOf returns the sender of a request. A trusted proxy names it in wire.CallerHeader; of
 // several values the last counts, which is the proxy's own. The caller is empty if the
 // proxy names none, because the proxy's address stands for all of its clients. Without a
 // proxy the caller is the name that the client has proven, or else its address, since a
-// client could put any name into the header.
-func (t *try) caller() string {
-	if t.from != fromFront {
-		if name := proven(t.r); name != "" {
+// client could put any name into the header. A relay that forwards passes a proven name on.
+func callerOf(r *http.Request, from origin) string {
+	name := proven(r)
+	if values := r.Header[wire.CallerHeader]; from == fromRelay && len(values) > 0 {
+		name = values[0]
+	}
+	if from != fromFront {
+		if name != "" {
 			return name
 		}
-		if addr := clientAddr(t.r.RemoteAddr); addr.Is6() {
+		if addr := clientAddr(r.RemoteAddr); addr.Is6() {
 			return addr.String()
 		}
-		return addrOnly(t.r.RemoteAddr)
+		return addrOnly(r.RemoteAddr)
 	}
-	values := t.r.Header[wire.CallerHeader]
+	values := r.Header[wire.CallerHeader]
 	if len(values) == 0 {
 		return ""
 	}

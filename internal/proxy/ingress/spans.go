@@ -89,6 +89,9 @@ func (h *Handler) traceRefusal(r *http.Request, f failure) {
 func (t *try) beginSpans() {
 	ctx, span := t.handler.beginRequest(t.r, t.service.Name)
 	t.spans = &spans{ctx: ctx, request: span}
+	if t.record != nil {
+		t.record.traced = span.SpanContext().TraceID()
+	}
 }
 
 // endSpans runs at the end of every request.

@@ -49,6 +49,7 @@ type try struct {
 	body           replay            // used if an endpoint passes requests on
 	session        session           // by the session cookie
 	spans          *spans            // nil if requests are not traced
+	record         *record           // nil if the request has no record
 	from           origin
 	exposed        bool          // the answer may show where the request went
 	waits          bool          // counted among the requests of the service that wait for an answer
@@ -122,6 +123,13 @@ func (t *try) run() {
 		if t.spans != nil {
 			t.beginAttempt(n)
 		}
+		if t.record != nil {
+			waited := time.Duration(0)
+			if t.hop { // a worker is picked without waiting
+				waited = time.Since(t.handler.cfg.Epoch) - now
+			}
+			t.record.beginAttempt(&t.at, now, waited)
+		}
 		t.sent = now
 		if t.limit, t.cut = t.attemptLimit(n); !t.cut || now+t.limit >= deadline {
 			t.limit, t.cut = deadline-now, false
@@ -130,10 +138,11 @@ func (t *try) run() {
 		if result.Silent != upstream.SilentNone {
 			t.handler.cfg.Metrics.silent[result.Silent].Inc()
 		}
+		t.record.carried(&result)
 		if err == nil && (!result.Dropped || t.relayed != "") {
 			t.succeeded(result)
 			if t.relayed != "" {
-				t.handler.writeFailure(t.w, t.r, failure{Text: "the relay that serves this service could not carry the request", detail: target.Node + " says " + string(t.relayed), Code: t.relayed})
+				t.answerRelayed(failure{Text: "the relay that serves this service could not carry the request", detail: target.Node + " says " + string(t.relayed), Code: t.relayed})
 			}
 			return
 		}
@@ -143,6 +152,10 @@ func (t *try) run() {
 		t.full = t.full || f.full
 		t.judge(&f, now)
 		t.gaveUp(f, now)
+		if f.committed {
+			t.record.answered(result.Status, t.sent, t.answered)
+		}
+		t.record.failed(&f, now-t.sent)
 		if t.spans != nil {
 			t.spans.failAttempt(f, target.Node)
 		}
@@ -174,6 +187,12 @@ func (t *try) run() {
 		}
 		retry = f.reason
 	}
+}
+
+// answerRelayed answers a call of gRPC in place of the relay that could not carry it.
+func (t *try) answerRelayed(f failure) {
+	status, n := t.handler.writeFailure(t.w, t.r, f)
+	t.record.refused(&f, status, n)
 }
 
 // checkRequest returns false if it has answered, because the request cannot be sent to any
@@ -281,6 +300,9 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 	if t.spans != nil {
 		headers = t.spans.headers(headers)
 	}
+	if t.record != nil && t.record.passes {
+		headers = append(headers, wire.Field{Name: wire.RequestIDHeader, Value: t.record.ID})
+	}
 	x.Header, x.ResponseHeader = headers, answer
 	return x
 }
@@ -322,6 +344,7 @@ func (t *try) succeeded(r upstream.Result) {
 		t.workerEnded()
 	}
 	t.circuitOutcome = circuitOutcomeOf(r)
+	t.record.answered(r.Status, t.sent, t.answered)
 	if t.spans != nil {
 		t.spans.endAttempt(r)
 		t.spans.status = r.Status
@@ -332,6 +355,7 @@ func (t *try) succeeded(r upstream.Result) {
 // finished counts how the request ended.
 func (t *try) finished(o outcome, took time.Duration) {
 	t.metrics.finished(o, took)
+	t.record.finished(o)
 	if t.spans != nil {
 		t.spans.outcome = o
 	}
@@ -471,7 +495,8 @@ func (t *try) answer(f failure, now time.Duration) {
 	if t.spans != nil {
 		t.spans.status, t.spans.code = statusOf[f.Code], f.Code
 	}
-	t.handler.writeFailure(t.w, t.r, f)
+	status, n := t.handler.writeFailure(t.w, t.r, f)
+	t.record.refused(&f, status, n)
 }
 
 // attempt holds the facts about a failed attempt.

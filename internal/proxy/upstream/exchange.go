@@ -87,8 +87,12 @@ type Result struct {
 	// Silent is the side that was silent if the exchange or tunnel was ended because nothing
 	// moved. Only SilentEndpoint blames the endpoint.
 	Silent Silent
-	// BytesOut counts the body bytes written to the client, without framing.
-	BytesOut int64
+	// BytesOut counts the body bytes written to the client, without framing. BytesIn counts
+	// those that a tunnel carried from the client; the reader of a body can count others.
+	BytesOut, BytesIn int64
+	// Waited is how long the exchange waited for a connection to be opened or to become
+	// free. It is 0, and costs no clock read, if a warm connection was idle.
+	Waited time.Duration
 }
 
 // afterBody returns the deadline for the head of an answer to a request whose body last

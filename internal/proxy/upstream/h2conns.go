@@ -40,8 +40,9 @@ func newH2Conns(p *Pool) *h2Conns {
 	return &h2Conns{p: p, cfg: http2.Config{MaxHead: p.cfg.MaxResponseHeaderBytes}}
 }
 
-// reserve returns a stream, whose Open waits only if all connections are full.
-func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http2.Stream, reused bool, _ error) {
+// reserve returns a stream, whose Open waits only if all connections are full. It adds the
+// time until a connection was open to waited.
+func (c *h2Conns) reserve(ctx context.Context, deadline time.Time, waited *time.Duration) (_ *http2.Stream, reused bool, _ error) {
 	for {
 		if s := c.reserveOpen(); s != nil {
 			return s, true, nil
@@ -50,7 +51,10 @@ func (c *h2Conns) reserve(ctx context.Context, deadline time.Time) (_ *http2.Str
 		if full != nil {
 			return full.NewStream(), true, nil
 		}
-		if err := c.await(ctx, deadline, o); err != nil {
+		waits := time.Now()
+		err := c.await(ctx, deadline, o)
+		*waited += time.Since(waits)
+		if err != nil {
 			return nil, false, err
 		}
 		if began {

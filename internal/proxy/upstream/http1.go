@@ -124,6 +124,7 @@ func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x Exchange) (R
 	for fresh := false; ; {
 		f.reset()
 		c, reused, err := p.connect(ctx, &f.progress, x.Deadline, fresh)
+		f.res.Waited = f.progress.waited
 		if err != nil {
 			return f.res, err
 		}

@@ -63,7 +63,7 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 	if err := s.head(); err != nil {
 		return s.res, s.fail(StageClient, err)
 	}
-	stream, reused, err := c.reserve(r.Context(), x.Deadline)
+	stream, reused, err := c.reserve(r.Context(), x.Deadline, &s.res.Waited)
 	if err != nil {
 		if hasBody(r) && r.ProtoMajor == 1 {
 			w.Header()["Connection"] = []string{"close"} // for the handler's own answer

@@ -66,6 +66,8 @@ type progress struct {
 	answering  atomic.Bool // the head has arrived
 	abandoned  atomic.Bool // the endpoint is known to be dead
 
+	waited time.Duration // for a connection of HTTP/1.1
+
 	began  time.Time    // bodyAt counts from here; zero if there is no body
 	bodyAt atomic.Int64 // when the client's body last moved
 
@@ -89,7 +91,7 @@ func (g *progress) begin(w http.ResponseWriter, limit time.Duration) {
 	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.bodyNeeded, &g.answering, &g.abandoned} {
 		flag.Store(false)
 	}
-	g.began = time.Time{}
+	g.began, g.waited = time.Time{}, 0
 	g.quiet, g.silent, g.c, g.tunnel = 0, SilentNone, nil, nil
 	g.stopping = false
 }

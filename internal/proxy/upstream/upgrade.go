@@ -65,7 +65,8 @@ func (f *flight) switchProtocols() *Error {
 			return f.fail(StageBody, err)
 		}
 	}
-	f.res.BytesOut += f.tunnel(client, f.c.Conn, toClient)
+	in, out := f.tunnel(client, f.c.Conn, toClient)
+	f.res.BytesIn, f.res.BytesOut = int64(len(early))+in, f.res.BytesOut+out
 	f.res.Silent = f.p.silentOf(&f.progress)
 	return nil
 }
@@ -94,24 +95,25 @@ func (p *Pool) detach(c *conn, client net.Conn) {
 	p.mu.Unlock()
 }
 
-// tunnel copies both ways until both have ended, and returns the number of bytes to the
-// client. The end of one direction is passed on; an error ends both. toClient follows the
+// tunnel copies both ways until both have ended, and returns the number of bytes from the
+// client and to the client. The end of one direction is passed on; an error ends both. toClient follows the
 // frames to the client, so that the client gets a close frame when Sessions ends the
 // tunnel.
-func (f *flight) tunnel(client, endpoint net.Conn, toClient *frames) int64 {
+func (f *flight) tunnel(client, endpoint net.Conn, toClient *frames) (in, out int64) {
 	g := &f.progress
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, err := g.pass(endpoint, client, &g.sending, nil)
+		var err error
+		in, err = g.pass(endpoint, client, &g.sending, nil)
 		endDirection(endpoint, client, err)
 	}()
-	n, err := g.pass(client, endpoint, &g.writing, toClient)
+	out, err := g.pass(client, endpoint, &g.writing, toClient)
 	if !f.p.stopped(g) || !toClient.sendClose(client) {
 		endDirection(client, endpoint, err)
 	}
 	<-done
-	return n
+	return in, out
 }
 
 // pass copies one direction to its end. writing is set while dst accepts no more bytes.

@@ -67,6 +67,9 @@ func TestWebSocketsPass(t *testing.T) {
 	if out.err != nil || !out.res.Upgraded || out.res.Status != 101 {
 		t.Errorf("%+v %v", out.res, out.err)
 	}
+	if out.res.BytesIn <= 20002 || out.res.BytesOut <= out.res.BytesIn-3*4 { // each frame of the client has a mask of 4 bytes, each answer 5 bytes more
+		t.Errorf("%d bytes from the client and %d to the client are counted", out.res.BytesIn, out.res.BytesOut)
+	}
 	if s := in.pool.Stats(); s.Open != 0 {
 		t.Errorf("the tunnel's connection came back: %+v", s)
 	}

@@ -68,6 +68,8 @@ func (p *Pool) connect(ctx context.Context, g *progress, deadline time.Time, fre
 			return c, true, nil
 		}
 	}
+	began := time.Now()
+	defer func() { g.waited += time.Since(began) }()
 	w := &waiter{ctx: ctx, progress: g, deadline: deadline, fresh: fresh}
 	for again := false; ; again = true {
 		p.join(w, again)

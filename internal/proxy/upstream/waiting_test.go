@@ -227,6 +227,35 @@ func TestRequestsThatWaitAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 	})
 }
 
+func TestTheWaitForAConnectionIsReportedAndAWarmOneHasNone(t *testing.T) {
+	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPipes(t, upstream.Config{Protocol: protocol})
+			failing := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+			dial := <-p.dials
+			time.Sleep(300 * time.Millisecond) // of the bubble: how long the dial takes
+			dial.fail(syscall.ECONNREFUSED)
+			if c := <-failing; c.err == nil || c.res.Waited != 300*time.Millisecond {
+				t.Errorf("%s: a failed dial: %v, %v", protocol, c.res.Waited, c.err)
+			}
+			if protocol == upstream.H2C { // the endpoint of this test speaks HTTP/1.1
+				return
+			}
+			cold := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+			dial = <-p.dials
+			time.Sleep(200 * time.Millisecond)
+			dial.succeed()
+			if c := <-cold; c.err != nil || c.res.Waited != 200*time.Millisecond {
+				t.Errorf("a new connection: %v, %v", c.res.Waited, c.err)
+			}
+			if c := <-p.carry(t.Context(), "GET", "/", upstream.Exchange{}); c.err != nil || c.res.Waited != 0 || !c.res.Reused {
+				t.Errorf("a warm connection: %v, %v", c.res.Waited, c.err)
+			}
+			p.end(t)
+		})
+	}
+}
+
 func TestACancelledRequestLeavesTheQueueAndItsDialServesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes(t, upstream.Config{})

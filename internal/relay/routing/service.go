@@ -68,6 +68,8 @@ type Route struct {
 	absentRelays, absentWorkers map[string]bool
 
 	offered *advertise.Endpoints // the catalogue's endpoints, nil if Endpoints has more
+
+	version atomic.Uint64 // of Plan, 0 until PlanVersion was called
 }
 
 // NewService returns a service without endpoints.

@@ -1,0 +1,111 @@
+package command_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/command"
+	adminapi "github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/wire"
+	"github.com/ringway/ringway/membership"
+)
+
+// tapped is an admin API of a relay with this ID that streams lines and ends.
+func tapped(t *testing.T, id string, members func() api.Members, lines ...string) (addr string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/services/{name}/tap", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(wire.RelayHeader, id)
+		for _, line := range lines {
+			_, _ = io.WriteString(w, line+"\n")
+		}
+		if where := r.URL.Query().Get("where"); where != "" {
+			_, _ = fmt.Fprintf(w, `{"url.path":%q}`+"\n", where+" of "+r.PathValue("name"))
+		}
+	})
+	mux.HandleFunc("GET /api/v1/members", func(w http.ResponseWriter, _ *http.Request) { adminapi.WriteJSON(w, http.StatusOK, members()) })
+	mux.HandleFunc("GET /api/v1/departures", func(w http.ResponseWriter, _ *http.Request) {
+		adminapi.WriteJSON(w, http.StatusOK, api.Departures{})
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+func runTap(args ...string) (out, notes string, err error) {
+	c := command.TapCommand()
+	var stdout, stderr bytes.Buffer
+	c.SetOut(&stdout)
+	c.SetErr(&stderr)
+	c.SetArgs(args)
+	c.SilenceErrors, c.SilenceUsage = true, true
+	err = c.ExecuteContext(context.Background())
+	return stdout.String(), stderr.String(), err
+}
+
+func TestATapIsReadable(t *testing.T) {
+	addr := tapped(t, "r1", nil,
+		`{"timestamp":"2026-03-01T12:00:00.5Z","ringway.request.id":"i1","ringway.relay":"r1","ringway.caller":"web","http.request.method":"GET","url.path":"/a","url.query":"q=1","http.response.status_code":200,"ringway.outcome":"2xx","ringway.duration_ms":1.5,"ringway.attempts":[{"endpoint":"w1","failure":"dial"},{"endpoint":"w2"}]}`,
+		`{"ringway.relay":"r1","ringway.forwarded_by":"r2","http.request.method":"GET","url.path":"/b\u001b[2J","http.response.status_code":503,"error.type":"overloaded","ringway.outcome":"failed"}`,
+		`{"ringway.relay":"r1","http.request.method":"POST","url.path":"/c","ringway.outcome":"cancelled"}`,
+		`{"ringway.relay":"r1","http.request.method":"POST","url.path":"/d","http.response.status_code":200,"rpc.response.status_code":"UNAVAILABLE","ringway.outcome":"2xx"}`,
+		`{"ringway.tap.dropped":7}`)
+	out, _, err := runTap("billing", "--admin-addr", addr, "--where", `caller="a b"`)
+	if err == nil || !strings.Contains(err.Error(), "ended the stream") {
+		t.Errorf("the end of the relay: %v", err)
+	}
+	for _, want := range []string{
+		".500 r1 200 GET /a?q=1 1.500 ms by w1 (dial), w2 for web i1\n", " r1 503 overloaded GET \"/b\\x1b[2J\" ", " from r2", " r1 0 cancelled POST /c ", " r1 UNAVAILABLE POST /d ",
+		"7 records were dropped", `caller="a b" of billing`,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if strings.ContainsRune(out, '\x1b') {
+		t.Errorf("%q", out)
+	}
+	if out, _, _ := runTap("billing", "--admin-addr", addr, "-o", "json"); !strings.Contains(out, `"ringway.request.id":"i1"`) {
+		t.Error(out)
+	}
+	if _, _, err := runTap("billing", "--admin-addr", addr, "--where", "status>=x"); err == nil || !strings.Contains(err.Error(), "--where: filter, position 9") {
+		t.Errorf("a malformed filter is refused before the relay is asked: %v", err)
+	}
+	if _, _, err := runTap("billing", "--admin-addr", addr, "-o", "yaml"); err == nil || !strings.Contains(err.Error(), "allowed are text or json") && !strings.Contains(err.Error(), "allowed are text, json") {
+		t.Error(err)
+	}
+}
+
+func TestATapOfAllRelaysReportsThoseThatCannotBeRead(t *testing.T) {
+	var members api.Members
+	list := func() api.Members { return members }
+	first := tapped(t, "r1", list, `{"ringway.relay":"r1","url.path":"/1"}`)
+	second := tapped(t, "r2", nil, `{"ringway.relay":"r2","url.path":"/2"}`)
+	member := func(id string, role membership.Role, admin string) membership.Member {
+		return membership.Member{ID: id, Role: role, AdminAddr: admin}
+	}
+	members = api.Members{Self: "r1", Members: []membership.Member{
+		member("r1", membership.RoleRelay, "127.0.0.1:1"), member("g1", membership.RoleGate, second), // which r2 answers
+		member("r2", membership.RoleRelay, second), member("r3", membership.RoleRelay, ""), member("r4", membership.RoleRelay, "127.0.0.1:1"),
+		member("w1", membership.RoleWorker, "127.0.0.1:1"),
+	}}
+	out, notes, err := runTap("billing", "--all", "--admin-addr", first)
+	if err == nil || !strings.Contains(err.Error(), "all 5 relays") {
+		t.Error(err)
+	}
+	if strings.Count(out, "\n") != 2 || !strings.Contains(out, " r1 ") || !strings.Contains(out, " r2 ") {
+		t.Errorf("got\n%s", out)
+	}
+	for _, want := range []string{`g1: "r2" answers at`, "r3: it announces no admin address", "r4: ask the relay at 127.0.0.1:1", "r1: the relay at " + first + " ended the stream"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("no %q in\n%s", want, notes)
+		}
+	}
+}

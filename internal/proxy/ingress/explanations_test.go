@@ -1,0 +1,80 @@
+package ingress_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
+)
+
+func TestTheChoicesOfASampledRequestAreRememberedWithTheirReasons(t *testing.T) {
+	explained := ingress.NewExplanations(10)
+	good := worker(t, func(http.ResponseWriter, *http.Request) {})
+	x := recording(t, func(c *ingress.Config) {
+		c.Explanations, c.TrustedProxies = explained, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	}, refusing(t), good, good)
+	x.ask(t.Context(), clientOf(t, 1), "GET", "/", "", "X-Request-Id: mine")
+	x.next()
+	e, ok := explained.Of("mine")
+	if !ok || e.Relay != "r1" || e.Service != "echo" || e.Status != 200 || e.Outcome != "2xx" || len(e.Attempts) != 2 {
+		t.Fatalf("%+v", e)
+	}
+	first, second := e.Attempts[0], e.Attempts[1]
+	if first.Endpoint != "w1" || first.Failure != "dial" || first.ChosenBy != "ordered" || first.Decision.Winner != "w1" || len(first.Decision.Candidates) != 3 || first.Decision.Reason == "" {
+		t.Errorf("%+v, %+v", first, first.Decision)
+	}
+	if second.Endpoint != "w2" || second.Status != 200 || second.Decision.Winner != "w2" {
+		t.Errorf("%+v, %+v", second, second.Decision)
+	}
+}
+
+func TestARequestWithoutAnEndpointIsExplainedAndOneOutsideOfTheSampleIsNot(t *testing.T) {
+	for sample, want := range map[float64]bool{0: false, 1: true} {
+		explained := ingress.NewExplanations(10)
+		x := recording(t, func(c *ingress.Config) { c.Explanations, c.Record.Sample, c.Hop = explained, sample, true })
+		x.ask(t.Context(), clientOf(t, 1), "GET", "/", "", "X-Request-Id: mine")
+		x.next()
+		e, ok := explained.Of("mine")
+		if ok != want {
+			t.Fatalf("a sample of %v: remembered: %v", sample, ok)
+		}
+		if ok && (e.Code != "no_endpoint" || len(e.Attempts) != 1 || e.Attempts[0].Endpoint != "" || e.Attempts[0].Decision.Winner != "") {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+func TestOnlyTheNewestRequestsAndAFewCandidatesAreRemembered(t *testing.T) {
+	const remembered, workers = 3, 40
+	explained := ingress.NewExplanations(remembered)
+	good := worker(t, func(http.ResponseWriter, *http.Request) {})
+	var all []upstream.Config
+	for range workers {
+		all = append(all, good)
+	}
+	x := recording(t, func(c *ingress.Config) { c.Explanations, c.Hop = explained, true }, all...)
+	client := clientOf(t, 1)
+	for i := range 2 * remembered {
+		x.ask(t.Context(), client, "GET", "/", "", fmt.Sprint("X-Request-Id: ", i))
+		x.next()
+	}
+	x.ask(t.Context(), client, "GET", "/", "", "X-Request-Id: 5") // a second request of this ID
+	x.next()
+	for i := range 2 * remembered {
+		e, ok := explained.Of(fmt.Sprint(i))
+		if ok != (i >= remembered+1) {
+			t.Errorf("request %d is remembered: %v", i, ok)
+		}
+		if ok && (len(e.Attempts[0].Decision.Candidates) != 16 || e.Attempts[0].Decision.Range != workers) {
+			t.Errorf("%d candidates of %d", len(e.Attempts[0].Decision.Candidates), e.Attempts[0].Decision.Range)
+		}
+	}
+	if none := ingress.NewExplanations(0); none != nil {
+		t.Error("a relay that remembers nothing explains")
+	} else if _, ok := none.Of("5"); ok {
+		t.Error("it remembers")
+	}
+}
