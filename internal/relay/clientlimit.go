@@ -125,8 +125,11 @@ func (l *clientListener) bound(limit int) {
 }
 
 // Accept returns the next connection as soon as there is a place for it.
-func (l *clientListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
+func (l *clientListener) Accept() (net.Conn, error) { return l.accept(l.Listener) }
+
+// accept returns the next connection of a socket; see Accept.
+func (l *clientListener) accept(socket net.Listener) (net.Conn, error) {
+	conn, err := socket.Accept()
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		l.files.Inc() // net/http waits before it tries again

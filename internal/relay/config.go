@@ -25,6 +25,9 @@ type Config struct {
 	// IngressAddr, PeerAddr and AdminAddr are bound by New; port 0 takes a free one.
 	IngressAddr, PeerAddr, AdminAddr string
 
+	// TCP are the addresses at which clients open TCP sessions. Default: none.
+	TCP []TCPListener
+
 	// Admin configures the access to the admin API.
 	Admin node.AdminConfig
 

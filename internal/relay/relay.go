@@ -42,6 +42,7 @@ type Relay struct {
 	// time. clients bounds the connections on it.
 	late    *lateListener
 	clients *clientListener
+	tcp     tcpListeners
 
 	// The fields that a reload changes: the settings of requests, and their handlers.
 	reloading               sync.Mutex
@@ -97,6 +98,10 @@ func New(cfg Config) (_ *Relay, err error) {
 	undo = append(undo, r.late.Close)
 	r.clients = newClientListener(conns.counting("ingress", r.late), conns, cfg.Registry)
 	r.ingress = &listener{name: "ingress", socket: r.clients}
+	if err := r.tcp.bind(cfg.TCP); err != nil {
+		return nil, err
+	}
+	undo = append(undo, r.tcp.Close)
 	for _, l := range []struct {
 		to         **listener
 		name, addr string
@@ -132,7 +137,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		Vanished:       metrics.Vanished,
 		Sessions:       &r.sessions,
 		AllowClearText: cfg.AllowClearText,
-		Listeners:      []string{r.IngressAddr(), r.PeerAddr(), r.AdminAddr(), r.GossipAddr()},
+		Listeners:      append(r.TCPAddrs(), r.IngressAddr(), r.PeerAddr(), r.AdminAddr(), r.GossipAddr()),
 		Hosts:          []string{advertised},
 	}); err != nil {
 		return nil, err
@@ -170,6 +175,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.ingressFront.closing = func() bool { return r.stopping.Load() || r.drain.on() }
 	r.tune(cfg.Requests)
 	r.ingress.serveClients(&cfg, conns, &r.ingressFront, r.clients.note)
+	r.serveTCP(conns)
 	r.peer.socket = conns.counting("peer", r.peer.socket)
 	r.peer.serveClients(&cfg, conns, r.withFacts(withSharedKey(r.keeper, &r.peerFront)), nil)
 	if cfg.Membership.Identity != nil {
@@ -187,6 +193,7 @@ func New(cfg Config) (_ *Relay, err error) {
 // loopback, because a relay with this configuration may be running, and closes it.
 func Check(cfg Config) error {
 	cfg.IngressAddr, cfg.PeerAddr, cfg.AdminAddr = node.FreeAddr, node.FreeAddr, node.FreeAddr
+	cfg.TCP = freeTCP(cfg.TCP)
 	cfg.Membership = node.CheckedMembership(cfg.Membership)
 	r, err := New(cfg)
 	if err != nil {
@@ -216,7 +223,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer endServing()
 	group, failed := errgroup.WithContext(serving)
 
-	for _, l := range []*listener{r.ingress, r.peer, r.admin} {
+	for _, l := range r.listeners() {
 		group.Go(func() error {
 			err := l.serve()
 			if closed := r.stopping.Load() && errors.Is(err, net.ErrClosed); !closed && !errors.Is(err, http.ErrServerClosed) {
@@ -267,7 +274,7 @@ func (r *Relay) becomeReady(ctx, failed context.Context) error {
 			return nil
 		}
 	}
-	if err := r.late.open(); err != nil {
+	if err := errors.Join(r.late.open(), r.tcp.open()); err != nil {
 		return fmt.Errorf("serve ingress: %w", err)
 	}
 	r.cfg.Logger.Info("ready", "members", len(r.members.Snapshot().Members()), "services", len(r.router.Services()))
@@ -287,7 +294,7 @@ func (r *Relay) stop() {
 	left, err := r.sessions.Drain(ctx, upstream.Drain{
 		Requests: limits.DrainTimeout, Sessions: limits.SessionDrainTimeout,
 		Shutdown: func(ctx context.Context) error {
-			return errors.Join(r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
+			return errors.Join(r.tcp.shutdown(ctx), r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
 		},
 		InFlight: r.inFlight, Ended: func(n int) { r.sessionsEnded.Add(float64(n)) }, Logger: r.cfg.Logger,
 	})
@@ -314,14 +321,15 @@ func (r *Relay) endIntake() {
 		return
 	}
 	r.late.refuse()
+	r.tcp.refuse()
 	time.Sleep(handshakeTime)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	// The kernel would reset the connections that a busy process has not accepted yet.
-	for end := time.Now().Add(lastRequests); r.late.pending() && time.Now().Before(end); {
+	for end := time.Now().Add(lastRequests); (r.late.pending() || r.tcp.pending()) && time.Now().Before(end); {
 		<-tick.C
 	}
-	_ = r.late.Close() // only errors of closing a socket
+	_ = errors.Join(r.late.Close(), r.tcp.Close()) // only errors of closing a socket
 	for end := time.Now().Add(lastRequests); r.clients.count() > 0 && time.Now().Before(end); {
 		<-tick.C
 	}
@@ -336,7 +344,7 @@ func (r *Relay) inFlight() (n int64) {
 }
 
 func (r *Relay) closeServers() {
-	for _, l := range []*listener{r.ingress, r.peer, r.admin} {
+	for _, l := range r.listeners() {
 		_ = l.server.Close() // only errors of closing a socket
 	}
 }
@@ -383,5 +391,5 @@ func (r *Relay) waitsFor() []node.Reason {
 
 // Close releases what New bound, for a relay that is not run. Run calls it automatically.
 func (r *Relay) Close() error {
-	return errors.Join(r.ingress.socket.Close(), r.peer.socket.Close(), r.admin.socket.Close(), r.members.Close(), r.endTracing())
+	return errors.Join(r.ingress.socket.Close(), r.tcp.Close(), r.peer.socket.Close(), r.admin.socket.Close(), r.members.Close(), r.endTracing())
 }

@@ -27,6 +27,7 @@ import (
 type Settings struct {
 	node.Settings
 	IngressAddr, PeerAddr string
+	TCP                   tcpSettings
 
 	// Fields of the Config of the same name.
 	Plans      routing.PlanConfig // but Skip
@@ -85,6 +86,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		membership.RoleRelay, membership.RoleGate)
 	settings.Address(set, &s.IngressAddr, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests of clients"})
 	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
+	s.TCP.declare(set)
 
 	settings.Int(set, &s.Plans.Minimums.PeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; set it alike on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
 	settings.Int(set, &s.Plans.Minimums.PeersPerRelay, settings.Spec{Name: "min-peers-per-relay", Group: plan, Usage: "workers that each relay connects to at least; set it alike on all relays"}, settings.AtLeast(1))
@@ -196,10 +198,15 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	if problems = append(problems, more...); len(problems) > 0 {
 		return Config{}, settings.Problems(problems)
 	}
+	listeners, more := s.TCP.listeners()
+	if len(more) > 0 {
+		return Config{}, settings.Problems(more)
+	}
 	choosing.SessionCookies = cookies
 	cfg := Config{
 		Membership:  members,
 		IngressAddr: s.IngressAddr, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
+		TCP:       listeners,
 		Plans:     s.Plans,
 		Links:     s.Links,
 		Choosing:  choosing,

@@ -33,7 +33,7 @@ func (t *try) decideWay() bool {
 		misdirect(t.w)
 		return false
 	}
-	return true
+	return t.checkKind()
 }
 
 // misdirect answers a forwarding relay that it must ask another relay.

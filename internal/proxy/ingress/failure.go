@@ -64,6 +64,10 @@ const retryAfter = time.Second
 // first relay that has the client.
 func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure) {
 	exposed := h.exposes(r)
+	if s := sessionOf(r); s != nil {
+		s.Refused, s.Detail = f.Code, f.details()
+		return
+	}
 	switch {
 	case h.cfg.Hop:
 		w.Header()[wire.FailedHeader] = []string{string(f.Code)}

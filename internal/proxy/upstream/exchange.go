@@ -55,6 +55,8 @@ type Exchange struct {
 	// head is bounded by Deadline instead. The exchange may last a fraction of a second
 	// longer. 0 means no limit.
 	Progress time.Duration
+	// Moved counts the bytes of a tunnel. Default nil: they are not counted.
+	Moved *Moved
 	// OnHead, if not nil, is called once with the final response head, before anything of it
 	// is written to the client. If it returns false, the response is dropped: the client
 	// gets nothing, Carry returns with Result.Dropped and no error, and the handler may try
@@ -84,6 +86,10 @@ type Result struct {
 	// Silent is the side that was silent if the exchange or tunnel was ended because nothing
 	// moved. Only SilentEndpoint blames the endpoint.
 	Silent Silent
+	// Broke is the side whose error ended a tunnel.
+	Broke Broke
+	// Stopped reports whether Sessions has ended the tunnel.
+	Stopped bool
 	// BytesOut counts the body bytes written to the client, without framing.
 	BytesOut int64
 }

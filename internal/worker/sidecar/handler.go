@@ -39,6 +39,15 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 		}, wire.FailedUnsent)
 		return
 	}
+	if upstream.ForTCP(r) != (service.protocol == upstream.TCP) {
+		// Relays know what a service takes. A session that is opened to a service of HTTP would
+		// pass all rules for requests.
+		service.results[resultRejected].Add(1)
+		s.refuse(w, r, failure{
+			Text: "the service " + strconv.Quote(name) + " takes TCP sessions and no requests, or the other way round", Code: wire.CodeBadRequest, Service: name,
+		}, "")
+		return
+	}
 	if !service.enter() {
 		service.results[resultFull].Add(1)
 		w.Header().Set(wire.LoadHeader, strconv.FormatInt(service.inFlight.Load(), 10))

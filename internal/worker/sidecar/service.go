@@ -65,7 +65,7 @@ func resultOfStatus(status int) result {
 // that name.
 func (s *Sidecar) newService(offered advertise.Service, known *service) (_ *service, err error) {
 	if !Carries(offered.Protocol) {
-		return nil, fmt.Errorf("service %q: protocol %q cannot be carried by the sidecar: allowed are http1 and h2c", offered.Name, offered.Protocol)
+		return nil, fmt.Errorf("service %q: protocol %q cannot be carried by the sidecar: allowed are http1, h2c and tcp", offered.Name, offered.Protocol)
 	}
 	one := &service{name: offered.Name, address: offered.Address, protocol: protocolOf(offered), counters: new(counters)}
 	if known != nil {
