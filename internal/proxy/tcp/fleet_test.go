@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -125,6 +128,30 @@ func (f *tcpFleet) addr(id string) string { return f.Relay(id).TCPAddrs()[0] }
 
 // passthrough returns the address of a relay for TLS that passes through.
 func (f *tcpFleet) passthrough(id string) string { return f.Relay(id).TCPAddrs()[1] }
+
+// metric returns the value of a series of a relay, 0 if there is none.
+func (f *tcpFleet) metric(id, series string) float64 {
+	f.t.Helper()
+	resp, err := http.Get("http://" + f.Relay(id).AdminAddr() + "/metrics")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(all)) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			return n
+		}
+	}
+	return 0
+}
 
 func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
