@@ -47,8 +47,11 @@ const (
 	serviceFieldsKnown = 11 // in records of this build
 )
 
-// flagSecured is a bit of wireService.Flags. Unknown bits are ignored.
-const flagSecured = 1
+// The bits of wireService.Flags. Unknown bits are ignored.
+const (
+	flagSecured         = 1
+	flagProxyProtocolV2 = 2
+)
 
 // handle returns the encoding that all messages of this package share.
 func handle() *codec.MsgpackHandle {
@@ -82,6 +85,9 @@ func (r Record) Encode() ([]byte, error) {
 		flags := 0
 		if s.Secured {
 			flags |= flagSecured
+		}
+		if s.ProxyProtocol {
+			flags |= flagProxyProtocolV2
 		}
 		wire.Services = append(wire.Services, wireService{
 			Name: s.Name, Address: s.Address, Protocol: index(protocols[:], s.Protocol), Weight: s.Weight,
@@ -196,7 +202,8 @@ func readService(r *reader) Service {
 		s.State = states[state]
 	}
 	if fields > serviceFields {
-		s.Secured = r.uint()&flagSecured != 0
+		flags := r.uint()
+		s.Secured, s.ProxyProtocol = flags&flagSecured != 0, flags&flagProxyProtocolV2 != 0
 	}
 	if fields > serviceFields+1 {
 		s.Relays = r.smallInt()

@@ -252,6 +252,8 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 	headers, answer := t.headers[:0], t.answerHeaders[:0]
 	if t.tcp != nil {
 		x.Moved, headers = &t.tcp.moved, t.sessionFields(headers)
+		// A sidecar sends the header itself.
+		x.ProxyProtocol = !target.Secured && target.Endpoint != nil && target.Endpoint.ProxyProtocol
 	} else {
 		headers = t.forwarded(&x, headers)
 	}

@@ -3,11 +3,13 @@ package tcp_test
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -292,6 +294,36 @@ func TestASessionThatBreaksIsResetAtBothEnds(t *testing.T) {
 					}
 				case <-time.After(patience):
 					t.Fatalf("over %s the service never learns that the client is gone", id)
+				}
+			}
+		})
+	}
+}
+
+func TestTheServiceGetsTheAddressOfTheClientIfItExpectsThePROXYProtocol(t *testing.T) {
+	for _, insecure := range []bool{true, false} {
+		t.Run(map[bool]string{true: "clear text", false: "mutual TLS"}[insecure], func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, insecure)
+			f.relay("r1", nil)
+			f.relay("g1", gate)
+			f.worker("w1", serveTCP(t, func(conn *net.TCPConn) {
+				head := make([]byte, 28)
+				if _, err := io.ReadFull(conn, head); err == nil {
+					_, _ = conn.Write(head)
+				}
+			}), ";proxy-protocol=v2")
+			for _, id := range []string{"r1", "g1"} {
+				f.await(id)
+				conn := dial(t, f.addr(id))
+				head, err := io.ReadAll(conn)
+				if err != nil || len(head) != 28 {
+					t.Fatalf("%q, %v", head, err)
+				}
+				from := netip.AddrPortFrom(netip.AddrFrom4([4]byte(head[16:])), binary.BigEndian.Uint16(head[24:]))
+				to := netip.AddrPortFrom(netip.AddrFrom4([4]byte(head[20:])), binary.BigEndian.Uint16(head[26:]))
+				if string(head[:12]) != "\r\n\r\n\x00\r\nQUIT\n" || from.String() != conn.LocalAddr().String() || to.String() != conn.RemoteAddr().String() {
+					t.Errorf("over %s: from %v to %v", id, from, to)
 				}
 			}
 		})

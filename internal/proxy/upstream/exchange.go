@@ -55,6 +55,9 @@ type Exchange struct {
 	// head is bounded by Deadline instead. The exchange may last a fraction of a second
 	// longer. 0 means no limit.
 	Progress time.Duration
+	// ProxyProtocol sends the address of the client to a TCP service before the session, as a
+	// header of the PROXY protocol, version 2.
+	ProxyProtocol bool
 	// Moved counts the bytes of a tunnel. Default nil: they are not counted.
 	Moved *Moved
 	// OnHead, if not nil, is called once with the final response head, before anything of it

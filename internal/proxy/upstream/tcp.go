@@ -136,6 +136,14 @@ func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time)
 
 // beginSession answers the client and connects the two connections.
 func (f *flight) beginSession() error {
+	if f.x.ProxyProtocol {
+		if err := f.c.setDeadline(f.x.Deadline); err != nil {
+			return f.fail(StageSend, err)
+		}
+		if _, err := f.c.Write(proxyHeader(f.r)); err != nil {
+			return f.fail(StageSend, err)
+		}
+	}
 	f.p.answers.Add(1)
 	f.res.Status = http.StatusSwitchingProtocols
 	if f.x.OnHead != nil && !f.x.OnHead(f.res) {

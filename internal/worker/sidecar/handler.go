@@ -62,7 +62,7 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	if service.upgrades != nil && r.Header["Upgrade"] != nil {
 		pool = service.upgrades
 	}
-	exchange := upstream.Exchange{Drop: wire.Reserved, ResponseHeader: x.load[:], OnHead: x.onHead, Progress: s.cfg.ProgressTimeout}
+	exchange := upstream.Exchange{Drop: wire.Reserved, ResponseHeader: x.load[:], OnHead: x.onHead, Progress: s.cfg.ProgressTimeout, ProxyProtocol: service.proxyProtocol}
 	if left, given, err := wire.TimeLeft(r.Header); given && err == nil {
 		exchange.Deadline = time.Now().Add(left)
 		exchange.Header = wire.PassTimeLeft(x.left[:0], r.Header, left)
