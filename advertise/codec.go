@@ -82,17 +82,10 @@ func (r Record) Encode() ([]byte, error) {
 		return nil, err
 	}
 	for _, s := range full.Services {
-		flags := 0
-		if s.Secured {
-			flags |= flagSecured
-		}
-		if s.ProxyProtocol {
-			flags |= flagProxyProtocolV2
-		}
 		wire.Services = append(wire.Services, wireService{
 			Name: s.Name, Address: s.Address, Protocol: index(protocols[:], s.Protocol), Weight: s.Weight,
 			Slots: s.Slots, State: index(states[:], s.State), Version: s.Version, Tags: s.Tags,
-			Flags: flags, Relays: s.Relays, Selection: s.Selection,
+			Flags: s.flags(), Relays: s.Relays, Selection: s.Selection,
 		})
 	}
 	raw, err := encode(wire)
@@ -103,6 +96,17 @@ func (r Record) Encode() ([]byte, error) {
 		return nil, refuse("too_large", "record of %q takes %d bytes, more than %d: offer fewer services or shorter tags", r.NodeID, len(raw), maxUnsignedBytes)
 	}
 	return raw, nil
+}
+
+// flags returns the value of wireService.Flags.
+func (s Service) flags() (flags int) {
+	if s.Secured {
+		flags |= flagSecured
+	}
+	if s.ProxyProtocol {
+		flags |= flagProxyProtocolV2
+	}
+	return flags
 }
 
 const (

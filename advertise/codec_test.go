@@ -157,7 +157,7 @@ func TestInvalidServicesAreRefusedOnBothSides(t *testing.T) {
 			t.Errorf("%+v: %v, want a refusal of its %s", s, err, test.reason)
 		}
 		s = s.withDefaults()
-		raw, err := encode(wireRecord{recordFormat, "n", 1, 1, []wireService{{s.Name, s.Address, index(protocols[:], s.Protocol), s.Weight, s.Slots, index(states[:], s.State), s.Version, s.Tags, 0, s.Relays, s.Selection}}})
+		raw, err := encode(wireRecord{recordFormat, "n", 1, 1, []wireService{{s.Name, s.Address, index(protocols[:], s.Protocol), s.Weight, s.Slots, index(states[:], s.State), s.Version, s.Tags, s.flags(), s.Relays, s.Selection}}})
 		if err != nil {
 			t.Fatal(err)
 		}
