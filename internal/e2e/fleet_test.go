@@ -40,6 +40,7 @@ type relay struct {
 	*process
 	id                           string
 	gossip, ingress, peer, admin string
+	tcp                          string // empty without fleetConfig.TCP
 }
 
 // worker is an agent and the backend that it offers.
@@ -55,6 +56,8 @@ type worker struct {
 type fleetConfig struct {
 	// Relays and Workers are how many of each there are.
 	Relays, Workers int
+	// TCP is the service of a TCP ingress of every relay; empty: there is none.
+	TCP string
 	// RelayArgs are added to those of every relay.
 	RelayArgs []string
 	// WorkerArgs are added to those of every worker.
@@ -99,11 +102,16 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 		f.security.IssueAll(t, cfg.Relays, cfg.Workers)
 	}
 	for _, r := range f.relays {
+		args := cfg.RelayArgs
+		if cfg.TCP != "" {
+			r.tcp = freeAddr(t)
+			args = append([]string{"--tcp-ingress", r.tcp + "=" + cfg.TCP}, args...)
+		}
 		r.process = start(t, processConfig{Name: r.id, Binary: "relay", Dir: f.binaries, OpenFiles: cfg.RelayFiles, Args: slices.Concat([]string{
 			"run", "--cluster", cluster, "--environment", environment, "--id", r.id,
 			"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", r.peer, "--admin-addr", r.admin,
 			"--log-format", "json", "--expose-route-headers", "--domain", domain,
-		}, f.join(), f.secure(t, claims{Role: "relay", Node: r.id}), cfg.RelayArgs)})
+		}, f.join(), f.secure(t, claims{Role: "relay", Node: r.id}), args)})
 	}
 	if cfg.SharedBackend {
 		f.shared = f.startBackend("shared")
