@@ -102,6 +102,8 @@ func TestATCPSessionEndsWithItsWorkerAndWithNothingElse(t *testing.T) {
 			w1 := f.worker("w1")
 			w1.Signal(t, syscall.SIGKILL)
 			w1.backend.Signal(t, syscall.SIGKILL)
+			<-w1.Done
+			<-w1.backend.Done
 			all = live(t, "after w1 was killed", all, "w1")
 			for range 10 { // those that fail are tried elsewhere
 				s, err := openSession(t, forwarding[0])

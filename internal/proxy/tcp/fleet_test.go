@@ -329,3 +329,13 @@ func TestTheServiceGetsTheAddressOfTheClientIfItExpectsThePROXYProtocol(t *testi
 		})
 	}
 }
+
+// webWorker starts a worker of the service "web", which takes requests of HTTP.
+func (f *tcpFleet) webWorker(id string, s net.Listener) {
+	f.t.Helper()
+	if err := f.StartWorker(fleet.WorkerConfig{ID: id, Change: func(to *worker.Settings) {
+		to.Services = []string{"web=" + s.Addr().String()}
+	}}); err != nil {
+		f.t.Fatal(err)
+	}
+}
