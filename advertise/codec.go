@@ -48,8 +48,11 @@ const (
 	serviceFieldsKnown = 12 // in records of this build
 )
 
-// flagSecured is a bit of wireService.Flags. Unknown bits are ignored.
-const flagSecured = 1
+// The bits of wireService.Flags. Unknown bits are ignored.
+const (
+	flagSecured         = 1
+	flagProxyProtocolV2 = 2
+)
 
 // handle returns the encoding that all messages of this package share.
 func handle() *codec.MsgpackHandle {
@@ -80,14 +83,10 @@ func (r Record) Encode() ([]byte, error) {
 		return nil, err
 	}
 	for _, s := range full.Services {
-		flags := 0
-		if s.Secured {
-			flags |= flagSecured
-		}
 		wire.Services = append(wire.Services, wireService{
 			Name: s.Name, Address: s.Address, Protocol: index(protocols[:], s.Protocol), Weight: s.Weight,
 			Slots: s.Slots, State: index(states[:], s.State), Version: s.Version, Tags: s.Tags,
-			Flags: flags, Relays: s.Relays, Selection: s.Selection, Policy: s.Policy,
+			Flags: s.flags(), Relays: s.Relays, Selection: s.Selection, Policy: s.Policy,
 		})
 	}
 	raw, err := encode(wire)
@@ -98,6 +97,17 @@ func (r Record) Encode() ([]byte, error) {
 		return nil, refuse("too_large", "record of %q takes %d bytes, more than %d: offer fewer services or shorter tags", r.NodeID, len(raw), maxUnsignedBytes)
 	}
 	return raw, nil
+}
+
+// flags returns the value of wireService.Flags.
+func (s Service) flags() (flags int) {
+	if s.Secured {
+		flags |= flagSecured
+	}
+	if s.ProxyProtocol {
+		flags |= flagProxyProtocolV2
+	}
+	return flags
 }
 
 const (
@@ -197,7 +207,8 @@ func readService(r *reader) Service {
 		s.State = states[state]
 	}
 	if fields > serviceFields {
-		s.Secured = r.uint()&flagSecured != 0
+		flags := r.uint()
+		s.Secured, s.ProxyProtocol = flags&flagSecured != 0, flags&flagProxyProtocolV2 != 0
 	}
 	if fields > serviceFields+1 {
 		s.Relays = r.smallInt()

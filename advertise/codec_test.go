@@ -15,6 +15,7 @@ var full = Record{NodeID: "worker-1", Epoch: 1_800_000_000_000, Sequence: 7, Ser
 	{Name: "a", Address: "[::1]:80", Protocol: H2C, Weight: 100, Slots: 70_000, State: Draining, Version: "v1", Tags: []string{"x", ""},
 		Secured: true, Relays: 1024, Selection: "slots(k=3)", Policy: "retry=never"},
 	{Name: "b", Address: "host:65535", Protocol: HTTP1, Weight: 10, State: Ready},
+	{Name: "c", Address: "host:1", Protocol: TCP, Weight: 10, State: Ready, ProxyProtocol: true},
 }}
 
 func TestARecordSurvivesItsEncoding(t *testing.T) {
@@ -147,6 +148,7 @@ func TestInvalidServicesAreRefusedOnBothSides(t *testing.T) {
 		{"relays", func(s *Service) { s.Relays = -1 }},
 		{"relays", func(s *Service) { s.Relays = 1025 }},
 		{"selection", func(s *Service) { s.Selection = strings.Repeat("s", 257) }},
+		{"proxy_protocol", func(s *Service) { s.Protocol, s.ProxyProtocol = HTTP1, true }},
 		{"selection", func(s *Service) { s.Selection = "p2c\x7f" }},
 		{"policy", func(s *Service) { s.Policy = strings.Repeat("p", 257) }},
 		{"policy", func(s *Service) { s.Policy = "retry=never\n" }},
@@ -158,7 +160,7 @@ func TestInvalidServicesAreRefusedOnBothSides(t *testing.T) {
 			t.Errorf("%+v: %v, want a refusal of its %s", s, err, test.reason)
 		}
 		s = s.withDefaults()
-		raw, err := encode(wireRecord{recordFormat, "n", 1, 1, []wireService{{s.Name, s.Address, index(protocols[:], s.Protocol), s.Weight, s.Slots, index(states[:], s.State), s.Version, s.Tags, 0, s.Relays, s.Selection, s.Policy}}})
+		raw, err := encode(wireRecord{recordFormat, "n", 1, 1, []wireService{{s.Name, s.Address, index(protocols[:], s.Protocol), s.Weight, s.Slots, index(states[:], s.State), s.Version, s.Tags, s.flags(), s.Relays, s.Selection, s.Policy}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func (m *metrics) initialise() {
 // end an exchange.
 var (
 	recordReasons = []string{
-		"address", "duplicate", "format", "future_epoch", "malformed", "name", "node_id", "policy", "protocol", "relays",
+		"address", "duplicate", "format", "future_epoch", "malformed", "name", "node_id", "policy", "protocol", "proxy_protocol", "relays",
 		"selection", "sequence", "services", "signature", "slots", "state", "tags", "too_large", "version", "weight",
 	}
 	frameReasons = []string{"bad_records", "bomb", "endless", "frame_size", "out_of_turn"}

@@ -76,6 +76,9 @@ type Service struct {
 	// Secured is true if the address is a listener with mutual TLS that proves the
 	// worker's node id.
 	Secured bool `json:"secured,omitempty"`
+	// ProxyProtocol is true if the service expects a header of the PROXY protocol, version
+	// 2, with the address of the client at the beginning of each TCP session.
+	ProxyProtocol bool `json:"proxy_protocol,omitempty"`
 	// Relays is how many relays should serve this service, 1 to 1024; 0 is the
 	// fleet's setting.
 	Relays int32 `json:"relays,omitempty"`
@@ -91,7 +94,7 @@ type Service struct {
 func (s Service) equal(o Service) bool {
 	return s.Name == o.Name && s.Address == o.Address && s.Protocol == o.Protocol && s.Weight == o.Weight &&
 		s.Slots == o.Slots && s.State == o.State && s.Version == o.Version && slices.Equal(s.Tags, o.Tags) &&
-		s.Secured == o.Secured && s.Relays == o.Relays && s.Selection == o.Selection && s.Policy == o.Policy
+		s.Secured == o.Secured && s.Relays == o.Relays && s.Selection == o.Selection && s.Policy == o.Policy && s.ProxyProtocol == o.ProxyProtocol
 }
 
 // Record lists all services that one life of one worker offers. Only that worker writes it.
@@ -170,6 +173,9 @@ func (s Service) validate() error {
 	}
 	if s.Relays < 0 || s.Relays > MaxRelays {
 		return refuse("relays", "service %q: relays %d: want 0 (the fleet's setting) to %d", s.Name, s.Relays, MaxRelays)
+	}
+	if s.ProxyProtocol && s.Protocol != TCP {
+		return refuse("proxy_protocol", "service %q: the PROXY protocol with protocol %s: want protocol tcp", s.Name, s.Protocol)
 	}
 	if len(s.Selection) > maxSelection || !printable(s.Selection) {
 		return refuse("selection", "service %q: selection %.80q of %d bytes: want at most %d, printable ASCII", s.Name, s.Selection, len(s.Selection), maxSelection)

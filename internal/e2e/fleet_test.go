@@ -41,6 +41,7 @@ type relay struct {
 	id                           string
 	gossip, ingress, peer, admin string
 	records                      string // the file of the request log, if the fleet has one
+	tcp                          string // empty without fleetConfig.TCP
 }
 
 // worker is an agent and the backend that it offers.
@@ -56,6 +57,8 @@ type worker struct {
 type fleetConfig struct {
 	// Relays and Workers are how many of each there are.
 	Relays, Workers int
+	// TCP is the service of a TCP ingress of every relay; empty: there is none.
+	TCP string
 	// RelayArgs are added to those of every relay.
 	RelayArgs []string
 	// ArgsOf are added to those of one relay. Default: none.
@@ -107,16 +110,20 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 		cfg.ArgsOf = func(string) []string { return nil }
 	}
 	for _, r := range f.relays {
-		var log []string
+		args := slices.Concat(cfg.RelayArgs, cfg.ArgsOf(r.id))
 		if cfg.Records {
 			r.records = filepath.Join(f.dir, r.id+".requests")
-			log = []string{"--request-log", r.records}
+			args = append(args, "--request-log", r.records)
+		}
+		if cfg.TCP != "" {
+			r.tcp = freeAddr(t)
+			args = append(args, "--tcp-ingress", r.tcp+"="+cfg.TCP)
 		}
 		r.process = start(t, processConfig{Name: r.id, Binary: "relay", Dir: f.binaries, OpenFiles: cfg.RelayFiles, Args: slices.Concat([]string{
 			"run", "--cluster", cluster, "--environment", environment, "--id", r.id,
 			"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", r.peer, "--admin-addr", r.admin,
 			"--log-format", "json", "--expose-route-headers", "--domain", domain,
-		}, f.join(), f.secure(t, claims{Role: "relay", Node: r.id}), log, cfg.RelayArgs, cfg.ArgsOf(r.id))})
+		}, f.join(), f.secure(t, claims{Role: "relay", Node: r.id}), args)})
 	}
 	if cfg.SharedBackend {
 		f.shared = f.startBackend("shared")

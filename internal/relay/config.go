@@ -39,6 +39,9 @@ type Config struct {
 	// present none.
 	IngressClientCA string
 
+	// TCP are the addresses at which clients open TCP sessions. Default: none.
+	TCP []TCPListener
+
 	// Admin configures the access to the admin API.
 	Admin node.AdminConfig
 

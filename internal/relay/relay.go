@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,8 +45,9 @@ type Relay struct {
 
 	ingress, peer, admin *listener
 	// sockets are the addresses of the ingress: they open when the relay is ready for the first
-	// time. clients bounds the connections on all of them.
+	// time, and so does tcp. clients bounds the connections on all of them.
 	sockets      ingressSockets
+	tcp          tcpListeners
 	clients      *clients
 	certificates *termination.Certificates // of the ingress; nil: no address has TLS
 
@@ -98,11 +100,14 @@ func New(cfg Config) (_ *Relay, err error) {
 
 	conns := newConnMetrics(cfg.Registry)
 	r.clients = newClients(conns, cfg.Registry)
-	undo = append(undo, func() error { return r.sockets.close() })
+	undo = append(undo, func() error { return r.clientSockets().close() })
 	if err = r.listenIngress(&cfg, conns); err != nil {
 		return nil, err
 	}
 	r.ingress = &listener{name: "ingress"}
+	if err = r.listenTCP(&cfg, conns); err != nil {
+		return nil, err
+	}
 	for _, l := range []struct {
 		to         **listener
 		name, addr string
@@ -138,7 +143,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		Vanished:       metrics.Vanished,
 		Sessions:       &r.sessions,
 		AllowClearText: cfg.AllowClearText,
-		Listeners:      append(r.IngressAddrs(), r.PeerAddr(), r.AdminAddr(), r.GossipAddr()),
+		Listeners:      slices.Concat(r.TCPAddrs(), r.IngressAddrs(), []string{r.PeerAddr(), r.AdminAddr(), r.GossipAddr()}),
 		Hosts:          []string{advertised},
 	}); err != nil {
 		return nil, err
@@ -183,6 +188,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	if err = r.serveIngress(&cfg, conns); err != nil {
 		return nil, err
 	}
+	r.serveTCP()
 	r.peer.socket = conns.counting("peer", r.peer.socket)
 	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withFacts(withSharedKey(r.keeper, &r.peerFront))})
 	if cfg.Membership.Identity != nil {
@@ -208,6 +214,7 @@ func Check(cfg Config) error {
 		a.addr = node.FreeAddr
 		cfg.IngressAddrs = append(cfg.IngressAddrs, a.String())
 	}
+	cfg.TCP = freeTCP(cfg.TCP)
 	cfg.PeerAddr, cfg.AdminAddr, cfg.Passed = node.FreeAddr, node.FreeAddr, nil
 	cfg.Membership = node.CheckedMembership(cfg.Membership)
 	r, err := New(cfg)
@@ -265,6 +272,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	serve(r.peer, r.peer.serve)
 	serve(r.admin, r.admin.serve)
+	for _, l := range r.tcp.listeners {
+		serve(l, l.serve)
+	}
 	if err := r.members.Start(failed); err != nil {
 		r.closeServers()
 		return errors.Join(err, group.Wait(), r.members.Close(), r.endTracing())
@@ -310,7 +320,7 @@ func (r *Relay) becomeReady(ctx, failed context.Context) error {
 			return nil
 		}
 	}
-	if err := r.sockets.open(); err != nil {
+	if err := r.clientSockets().open(); err != nil {
 		return fmt.Errorf("serve ingress: %w", err)
 	}
 	r.cfg.Logger.Info("ready", "members", len(r.members.Snapshot().Members()), "services", len(r.router.Services()))
@@ -330,7 +340,7 @@ func (r *Relay) stop() {
 	left, err := r.sessions.Drain(ctx, upstream.Drain{
 		Requests: limits.DrainTimeout, Sessions: limits.SessionDrainTimeout,
 		Shutdown: func(ctx context.Context) error {
-			return errors.Join(r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
+			return errors.Join(r.tcp.shutdown(ctx), r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
 		},
 		InFlight: r.inFlight, Ended: func(n int) { r.sessionsEnded.Add(float64(n)) }, Logger: r.cfg.Logger,
 	})
@@ -356,15 +366,15 @@ func (r *Relay) endIntake() {
 	if !r.sockets.isOpen() {
 		return
 	}
-	r.sockets.refuse()
+	r.clientSockets().refuse()
 	time.Sleep(handshakeTime)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	// The kernel would reset the connections that a busy process has not accepted yet.
-	for end := time.Now().Add(lastRequests); r.sockets.pending() && time.Now().Before(end); {
+	for end := time.Now().Add(lastRequests); r.clientSockets().pending() && time.Now().Before(end); {
 		<-tick.C
 	}
-	_ = r.sockets.close() // only errors of closing a socket
+	_ = r.clientSockets().close() // only errors of closing a socket
 	for end := time.Now().Add(lastRequests); r.clients.count() > 0 && time.Now().Before(end); {
 		<-tick.C
 	}
@@ -379,7 +389,7 @@ func (r *Relay) inFlight() (n int64) {
 }
 
 func (r *Relay) closeServers() {
-	for _, l := range []*listener{r.ingress, r.peer, r.admin} {
+	for _, l := range r.listeners() {
 		_ = l.server.Close() // only errors of closing a socket
 	}
 }
@@ -426,5 +436,5 @@ func (r *Relay) waitsFor() []node.Reason {
 
 // Close releases what New bound, for a relay that is not run. Run calls it automatically.
 func (r *Relay) Close() error {
-	return errors.Join(r.sockets.close(), r.peer.socket.Close(), r.admin.socket.Close(), r.members.Close(), r.endTracing())
+	return errors.Join(r.clientSockets().close(), r.peer.socket.Close(), r.admin.socket.Close(), r.members.Close(), r.endTracing())
 }

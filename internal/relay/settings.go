@@ -29,6 +29,7 @@ type Settings struct {
 	node.Settings
 	IngressAddrs []string // --ingress-addr
 	PeerAddr     string
+	TCP          tcpSettings
 
 	IngressTLSCerts, IngressTLSKeys []string // --ingress-tls-cert, --ingress-tls-key
 	IngressClientCA                 string
@@ -94,6 +95,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		membership.RoleRelay, membership.RoleGate)
 	settings.Strings(set, &s.IngressAddrs, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "[tls://]IP:PORT", Usage: "address for requests of clients, in clear text, or with TLS as tls://IP:PORT; may be repeated"}, ingressAddrs)
 	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
+	s.TCP.declare(set)
 
 	settings.Int(set, &s.Plans.Minimums.PeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; set it alike on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
 	settings.Int(set, &s.Plans.Minimums.PeersPerRelay, settings.Spec{Name: "min-peers-per-relay", Group: plan, Usage: "workers that each relay connects to at least; set it alike on all relays"}, settings.AtLeast(1))
@@ -216,11 +218,15 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	if problems = append(problems, more...); len(problems) > 0 {
 		return Config{}, settings.Problems(problems)
 	}
+	listeners, more := s.TCP.listeners()
+	if len(more) > 0 {
+		return Config{}, settings.Problems(more)
+	}
 	choosing.SessionCookies = cookies
 	cfg := Config{
 		Membership:   members,
 		IngressAddrs: s.IngressAddrs, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
-		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA,
+		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA, TCP: listeners,
 		Plans:     s.Plans,
 		Links:     s.Links,
 		Choosing:  choosing,

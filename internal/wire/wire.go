@@ -19,6 +19,10 @@ const (
 	// RequestIDHeader is the ID of a request in the records of all relays. Trusted proxies and
 	// relays may set it; a relay that writes records passes it on, also to the service.
 	RequestIDHeader = "X-Request-Id"
+	// ConnectionHeader is on a request for a TCP session: the addresses of the client's
+	// connection, its own and the one that it connected to, IP:port each, with a space
+	// between.
+	ConnectionHeader = "Ringway-Connection"
 	// HopHeader carries the ID of the relay that forwarded a request.
 	HopHeader = "Ringway-Hop"
 	// ExposeHeader marks a forwarded request whose answer may show where it went.
@@ -44,6 +48,10 @@ const (
 	FailedFull   = "full"
 	FailedSent   = "sent"
 )
+
+// UpgradeTCP is the value of Upgrade in a request for a TCP session between relays and
+// sidecars. After the 101 both directions carry the bytes of the session.
+const UpgradeTCP = "ringway-tcp"
 
 // ReservedPrefix begins the canonical names of the fields that are reserved for relays.
 const ReservedPrefix = "Ringway-"

@@ -76,7 +76,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	s.Settings.Declare(set)
 	settings.Strings(set, &s.Services, settings.Spec{Name: serviceSetting, Group: service, Reloadable: true, Placeholder: "NAME=HOST:PORT",
 		Usage: "service to offer and where it listens, with options: name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;relays=5;selection=stable;request-timeout=5s;retry=never;" +
-			"check=http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s; it is offered while its check (tcp, http:/path, grpc:name) passes; relays=0 is the relays' own setting; parameters of a strategy follow as in selection=ordered:preferred=w2+w1; may be repeated"})
+			"check=http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s; it is offered while its check (tcp, http:/path, grpc:name) passes; relays=0 is the relays' own setting; proxy-protocol=v2, with protocol=tcp, sends the address of the client in front of each session; parameters of a strategy follow as in selection=ordered:preferred=w2+w1; may be repeated"})
 	settings.Address(set, &s.SidecarAddr, settings.Spec{Name: "sidecar-addr", Group: service, Placeholder: "IP:PORT", DefaultText: "port 7421 at the gossip address",
 		Usage: "where relays reach the services of a worker that has a certificate, over mutual TLS; without one they connect to the services themselves"})
 	settings.String(set, &s.ServicesFile, settings.Spec{Name: "services-file", Group: service, Placeholder: "FILE",

@@ -42,7 +42,7 @@ func TestAnAgentWithACertificateFrontsItsServices(t *testing.T) {
 	s := worker.DefaultSettings()
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "w1", []string{node.Addr()}
 	s.GossipAddr, s.AdminAddr, s.SidecarAddr, s.DrainDelay = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", 0
-	s.Services = []string{"echo=" + address, "raw=" + address + ";protocol=tcp"}
+	s.Services = []string{"echo=" + address, "raw=" + address + ";protocol=h2"}
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestAnAddressThatNoPeerWouldUseIsRefusedBeforeTheStart(t *testing.T) {
 		{[]string{"--service", "hello=127.0.0.1:9000", "--gossip-addr", "10.0.0.7:7401", "with-certificate"}, ""},
 		{[]string{"--service", "hello=127.0.0.1:9000", "--gossip-addr", "10.0.0.7:7401", "--sidecar-addr", "10.0.0.8:7421", "with-certificate"}, "it is not on the worker's host"},
 		{[]string{"--service", "hello=127.0.0.1:9000", "--gossip-addr", "10.0.0.7:7401", "--sidecar-addr", "10.0.0.8:7421", "--endpoint-allowed-cidr", "10.0.0.0/24", "with-certificate"}, ""},
-		{[]string{"--service", "hello=db.example:9000;protocol=tcp", "--gossip-addr", "10.0.0.7:7401", "with-certificate"}, "not a host name"},
+		{[]string{"--service", "hello=db.example:9000;protocol=h2", "--gossip-addr", "10.0.0.7:7401", "with-certificate"}, "not a host name"},
 		{[]string{"--service", "a=127.0.0.1:1", "--service", "b=127.0.0.1:1", "--max-services-per-record", "1"}, "other members take at most 1"},
 		{[]string{"--service", "hello=127.0.0.1:9000", "--endpoint-allowed-cidr", "10.0.0.0/99"}, "not a network"},
 	} {

@@ -406,14 +406,14 @@ func TestRelaysAreSentToTheSidecarWhereItStandsInFront(t *testing.T) {
 	o := newOffering(offeringConfig{
 		Offer: r.offer, Logger: slog.New(slog.DiscardHandler), Checks: health.NewMetrics(nil), Metrics: newMetrics(nil),
 		SidecarAddress: func(s advertise.Service) string {
-			if s.Protocol == advertise.TCP {
+			if s.Protocol == advertise.H2 {
 				return ""
 			}
 			return "10.0.0.1:7421"
 		},
 	})
 	direct := unchecked(t, "direct")
-	direct.Protocol = advertise.TCP
+	direct.Protocol = advertise.H2
 	mustReplace(t, o, unchecked(t, "fronted"), direct)
 	view, _, _ := r.last()
 	if d, f := view["direct"], view["fronted"]; d.Address != "127.0.0.1:1" || d.Secured || f.Address != "10.0.0.1:7421" || !f.Secured {

@@ -78,6 +78,9 @@ func normalized(services []Service) ([]Service, error) {
 	return out, errors.Join(problems...)
 }
 
+// proxyProtocol is the version of the PROXY protocol that relays and sidecars send.
+const proxyProtocol = "v2"
+
 // selectionOfFlag turns a strategy of --service into one that strategy.Parse accepts. Names
 // of nodes do not contain these characters.
 var selectionOfFlag = strings.NewReplacer(":", ";", "+", ",")
@@ -88,6 +91,7 @@ var selectionOfFlag = strings.NewReplacer(":", ";", "+", ",")
 //	name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;tag=blue
 //	name=host:port;relays=5;selection=stable
 //	name=host:port;request-timeout=5s;attempt-timeout=1s;progress-timeout=1m;retry=connect
+//	name=host:port;protocol=tcp;proxy-protocol=v2
 //	name=host:port;check=http:/healthz;interval=1s;timeout=500ms;rise=2;fall=3;grace=10s
 //
 //	name=host:port;selection=ordered:preferred=w2+w1
@@ -134,6 +138,10 @@ func ParseService(text string) (Service, error) {
 			if s.Selection = selectionOfFlag.Replace(value); value == "" {
 				return fail("selection is empty: want one of %s", strings.Join(strategy.Names(), ", "))
 			}
+		case "proxy-protocol":
+			if s.ProxyProtocol = true; value != proxyProtocol {
+				return fail("proxy-protocol %q: want %s", value, proxyProtocol)
+			}
 		case "check":
 			if check = value; value == "" {
 				return fail("check is empty: want tcp, http:/path or grpc:name")
@@ -143,7 +151,7 @@ func ParseService(text string) (Service, error) {
 		case "host", "interval", "timeout", "rise", "fall", "grace":
 			checkOptions = append(checkOptions, option)
 		default:
-			return fail("unknown option %q, allowed are protocol, weight, slots, version, tag, relays, selection, request-timeout, attempt-timeout, progress-timeout, retry, check, host, interval, timeout, rise, fall, grace", key)
+			return fail("unknown option %q, allowed are protocol, weight, slots, version, tag, relays, selection, request-timeout, attempt-timeout, progress-timeout, retry, proxy-protocol, check, host, interval, timeout, rise, fall, grace", key)
 		}
 		if err != nil {
 			return fail("%s %q is not a number", key, value)
@@ -211,6 +219,7 @@ type fileService struct {
 	Relays    int32              `yaml:"relays"`
 	Selection string             `yaml:"selection"`
 	Policy    map[string]string  `yaml:"policy"`
+	Proxy     string             `yaml:"proxy_protocol"`
 	Check     *fileCheck         `yaml:"check"`
 }
 
@@ -230,8 +239,11 @@ type fileCheck struct {
 func (f fileService) service() (Service, error) {
 	s := Service{Source: FromFile, Service: advertise.Service{
 		Name: f.Name, Address: f.Address, Protocol: f.Protocol, Slots: f.Slots,
-		Version: f.Version, Tags: f.Tags, Relays: f.Relays, Selection: f.Selection,
+		Version: f.Version, Tags: f.Tags, Relays: f.Relays, Selection: f.Selection, ProxyProtocol: f.Proxy != "",
 	}}
+	if f.Proxy != "" && f.Proxy != proxyProtocol {
+		return s, fmt.Errorf("service %q: proxy_protocol %q: want %s", f.Name, f.Proxy, proxyProtocol)
+	}
 	if f.Weight != nil {
 		if s.Weight = *f.Weight; s.Weight == 0 { // elsewhere 0 means the default
 			return s, fmt.Errorf("service %q: weight 0: want 1 to %d", f.Name, affinity.MaxWeight)

@@ -42,7 +42,7 @@ func TestTheDocumentedExampleIsReadAsItIsDescribed(t *testing.T) {
 		{Source: FromFile, Service: advertise.Service{Name: "files", Address: "127.0.0.1:9001", Protocol: advertise.HTTP1, Weight: 10, State: advertise.Ready},
 			Check: health.Check{Kind: health.HTTP, Address: "127.0.0.1:9001", Host: "127.0.0.1:9001", Path: "/healthz",
 				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, StartGrace: 10 * time.Second}},
-		{Source: FromFile, Service: advertise.Service{Name: "cache", Address: "127.0.0.1:9002", Protocol: advertise.TCP, Weight: 10, State: advertise.Ready},
+		{Source: FromFile, Service: advertise.Service{Name: "cache", Address: "127.0.0.1:9002", Protocol: advertise.TCP, Weight: 10, State: advertise.Ready, ProxyProtocol: true},
 			Check: health.Check{Kind: health.TCP, Address: "127.0.0.1:9002",
 				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, StartGrace: 10 * time.Second}},
 	}

@@ -38,7 +38,7 @@ func (t *try) decideWay() bool {
 		t.record.refused(&failure{Code: codeMisdirected}, http.StatusMisdirectedRequest, 0)
 		return false
 	}
-	return true
+	return t.checkKind()
 }
 
 // misdirect answers a forwarding relay that it must ask another relay.

@@ -65,6 +65,10 @@ const retryAfter = time.Second
 // body.
 func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure) (status, n int) {
 	exposed := h.exposes(r)
+	if s := sessionOf(r); s != nil {
+		s.Refused, s.Detail = f.Code, f.details()
+		return
+	}
 	switch {
 	case h.cfg.Hop:
 		w.Header()[wire.FailedHeader] = []string{string(f.Code)}

@@ -203,6 +203,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer t.free()
 	t.handler, t.service, t.metrics, t.w, t.r = h, service, h.cfg.Metrics.of(service), w, r
 	t.from, t.exposed, t.waits, t.policy, t.record = from, h.exposes(r), waits, h.policyOf(service), a.record
+	if upstream.ForTCP(r) {
+		t.tcp = h.cfg.Metrics.sessionsOf(service)
+	}
 	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.of(service.Name)
 	t.began = time.Since(h.cfg.Epoch)
 	t.record.carry(t.began)

@@ -32,12 +32,15 @@ type vectors struct {
 	retries    *prometheus.CounterVec
 	rejections *prometheus.CounterVec
 	overloads  *prometheus.CounterVec
+
+	sessionDurations *prometheus.HistogramVec
+	sessionEnds      *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{vectors: newVectors(reg), nowhere: *newVectors(nil).of("")}
-	reg.MustRegister(limits{m})
+	reg.MustRegister(limits{m}, openSessions{m})
 	for _, code := range []wire.Code{wire.CodeUnknownService, wire.CodeBadRequest, wire.CodeNotReady, codeMisdirected} {
 		m.rejections.WithLabelValues("", string(code))
 	}
@@ -69,6 +72,13 @@ func newVectors(reg prometheus.Registerer) vectors {
 		overloads: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_relay_overload_refusals_total", Help: "Requests refused with the code overloaded, by the limit that was reached: fixed (--max-in-flight) or adaptive (--adaptive-in-flight).",
 		}, []string{"service", "limit"}),
+		sessionDurations: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ringway_relay_tcp_session_duration_seconds", Help: "Time from the open connection to the endpoint until the end of a TCP session.",
+			Buckets: []float64{.01, .1, 1, 10, 60, 600, 3600, 6 * 3600, 24 * 3600},
+		}, []string{"service"}),
+		sessionEnds: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_relay_tcp_sessions_ended_total", Help: "TCP sessions that ended, by how: closed (by both sides), client_reset or endpoint_reset (the connection of that side broke), idle (no byte for --progress-timeout), stopped (this relay stops). Those that did not begin are in ringway_relay_rejections_total.",
+		}, []string{"service", "end"}),
 	}
 }
 
@@ -213,6 +223,10 @@ func (v vectors) end(service string) {
 	for _, name := range limitNames {
 		v.overloads.DeleteLabelValues(service, name)
 	}
+	v.sessionDurations.DeleteLabelValues(service)
+	for _, name := range sessionEnds {
+		v.sessionEnds.DeleteLabelValues(service, name)
+	}
 }
 
 // retryReasons returns the stages and the other reasons of retries.
@@ -236,6 +250,8 @@ type ServiceMetrics struct {
 	retries    map[string]prometheus.Counter // by reason
 	rejections map[wire.Code]prometheus.Counter
 	overloads  [len(limitNames)]prometheus.Counter
+
+	sessions *sessionMetrics // nil before the first session; guarded by Metrics.making
 }
 
 func (s *ServiceMetrics) finished(o outcome, took time.Duration) {

@@ -51,9 +51,11 @@ type try struct {
 	spans          *spans            // nil if requests are not traced
 	record         *record           // nil if the request has no record
 	from           origin
-	exposed        bool          // the answer may show where the request went
-	waits          bool          // counted among the requests of the service that wait for an answer
-	lostAfter      time.Duration // how long the client waited before it left or its time ran out
+	tcp            *sessionMetrics // nil unless the request is for a TCP session
+	opened         bool            // the session has begun
+	exposed        bool            // the answer may show where the request went
+	waits          bool            // counted among the requests of the service that wait for an answer
+	lostAfter      time.Duration   // how long the client waited before it left or its time ran out
 
 	// The state of the current attempt.
 	at            chosen
@@ -135,6 +137,9 @@ func (t *try) run() {
 			t.limit, t.cut = deadline-now, false
 		}
 		result, err := carrier.Carry(t.w, t.r, t.exchange(target, n))
+		if t.tcp != nil {
+			t.sessionEnded(result, err)
+		}
 		if result.Silent != upstream.SilentNone {
 			t.handler.cfg.Metrics.silent[result.Silent].Inc()
 		}
@@ -266,7 +271,14 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 	if t.cut {
 		x.AfterBody = t.limit
 	}
-	headers, answer := t.forwarded(&x, t.headers[:0]), t.answerHeaders[:0]
+	headers, answer := t.headers[:0], t.answerHeaders[:0]
+	if t.tcp != nil {
+		x.Moved, headers = &t.tcp.moved, t.sessionFields(headers)
+		// A sidecar sends the header itself.
+		x.ProxyProtocol = !target.Secured && target.Endpoint != nil && target.Endpoint.ProxyProtocol
+	} else {
+		headers = t.forwarded(&x, headers)
+	}
 	if t.limited {
 		x.Latest = cfg.Epoch.Add(t.latest)
 		headers = wire.PassTimeLeft(headers, t.r.Header, t.latest-t.sent)
@@ -329,6 +341,9 @@ func (t *try) headArrived(r upstream.Result) bool {
 		t.relayAnswered(r)
 	} else {
 		t.workerAnswered(r)
+	}
+	if t.tcp != nil {
+		return t.sessionBegan(r)
 	}
 	if t.hop && r.Failed != "" && isCall(t.r) {
 		t.relayed = wire.Code(r.Failed)

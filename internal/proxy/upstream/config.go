@@ -10,8 +10,8 @@ import (
 // Protocol names the protocol of an endpoint.
 type Protocol string
 
-// The protocols that an endpoint may advertise. A Pool carries HTTP1 and H2C; NewPool
-// refuses H2 and TCP.
+// The protocols that an endpoint may advertise. A Pool carries HTTP1, H2C and TCP; NewPool
+// refuses H2.
 const (
 	HTTP1 Protocol = "http1"
 	H2C   Protocol = "h2c"
@@ -36,7 +36,7 @@ const (
 type Config struct {
 	// Address is where the endpoint listens, IP:port or host:port.
 	Address string
-	// Protocol is HTTP1 (the default) or H2C.
+	// Protocol is HTTP1 (the default), H2C or TCP.
 	Protocol Protocol
 	// DialTimeout bounds one connection attempt. Default 1 s: an endpoint that cannot be
 	// reached in 1 s justifies an attempt at another one. A request that waits while
@@ -85,11 +85,11 @@ func (c *Config) complete() error {
 	switch c.Protocol {
 	case "":
 		c.Protocol = HTTP1
-	case HTTP1, H2C:
-	case H2, TCP:
-		return fmt.Errorf("upstream: endpoint %s: protocol %q is not carried yet: advertise http1 or h2c", c.Address, c.Protocol)
+	case HTTP1, H2C, TCP:
+	case H2:
+		return fmt.Errorf("upstream: endpoint %s: protocol %q is not carried yet: advertise http1, h2c or tcp", c.Address, c.Protocol)
 	default:
-		return fmt.Errorf("upstream: endpoint %s: unknown protocol %q: advertise http1 or h2c", c.Address, c.Protocol)
+		return fmt.Errorf("upstream: endpoint %s: unknown protocol %q: advertise http1, h2c or tcp", c.Address, c.Protocol)
 	}
 	standard := DefaultConfig()
 	for _, d := range []struct {

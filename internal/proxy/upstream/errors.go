@@ -67,6 +67,7 @@ var (
 	errEarlyEOF    = errors.New("the endpoint closed the connection before the end of the message")
 	errUpgradeH2   = errors.New("upgrade refused: the way to the endpoint is HTTP/2, which carries none here")
 	errNoHijack    = errors.New("upgrade refused: the client's connection cannot be taken over")
+	errNotTCP      = errors.New("the service takes TCP sessions and no requests: connect to an address of --tcp-ingress")
 	errNotUpgrade  = errors.New("the endpoint switched protocols without a request for it")
 	errTooMany1xx  = errors.New("more than 16 informational responses")
 	errConnect     = errors.New("method CONNECT is not carried")

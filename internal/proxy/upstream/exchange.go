@@ -58,6 +58,11 @@ type Exchange struct {
 	// Once means that the request is sent at most once, even if its method is idempotent and a
 	// kept connection ended before an answer began.
 	Once bool
+	// ProxyProtocol sends the address of the client to a TCP service before the session, as a
+	// header of the PROXY protocol, version 2.
+	ProxyProtocol bool
+	// Moved counts the bytes of a tunnel. Default nil: they are not counted.
+	Moved *Moved
 	// OnHead, if not nil, is called once with the final response head, before anything of it
 	// is written to the client. If it returns false, the response is dropped: the client
 	// gets nothing, Carry returns with Result.Dropped and no error, and the handler may try
@@ -87,6 +92,10 @@ type Result struct {
 	// Silent is the side that was silent if the exchange or tunnel was ended because nothing
 	// moved. Only SilentEndpoint blames the endpoint.
 	Silent Silent
+	// Broke is the side whose error ended a tunnel.
+	Broke Broke
+	// Stopped reports whether Sessions has ended the tunnel.
+	Stopped bool
 	// BytesOut counts the body bytes written to the client, without framing. BytesIn counts
 	// those that a tunnel carried from the client; the reader of a body can count others.
 	BytesOut, BytesIn int64

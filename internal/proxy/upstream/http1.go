@@ -118,7 +118,7 @@ func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x Exchange) (R
 	defer p.leave(&f.progress)
 	f.p, f.w, f.r, f.x = p, w, r, x
 	f.upgrade = upgradeOf(r)
-	again := repeatable(r) && f.upgrade == "" && !x.Once
+	again := repeatable(r) && (f.upgrade == "" || f.upgrade == wire.UpgradeTCP) && !x.Once
 	ctx := r.Context()
 
 	for fresh := false; ; {

@@ -32,6 +32,7 @@ type Pool struct {
 
 	warming sync.Mutex // one Warm at a time over HTTP/1.1
 	answers atomic.Uint64
+	reached atomic.Bool // TCP only: the last dial succeeded
 
 	mu       sync.Mutex // guards the fields below; held for a few instructions only
 	closed   bool
@@ -68,7 +69,8 @@ type Pool struct {
 
 // Stats are a pool's counters at one moment.
 type Stats struct {
-	// Open counts the open connections: idle, busy and tunnels.
+	// Open counts the open connections: idle, busy and tunnels. A pool for TCP keeps no idle
+	// connection, and counts one more while its last dial succeeded.
 	Open int
 	// Idle counts the idle connections, ready for a request.
 	Idle int
@@ -116,8 +118,11 @@ func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x Exchange) (Result
 	if x.Deadline.IsZero() {
 		x.Deadline, _ = r.Context().Deadline()
 	}
-	if p.h2 != nil {
+	switch {
+	case p.h2 != nil:
 		return p.h2.carry(w, r, x)
+	case p.cfg.Protocol == TCP:
+		return p.carryTCP(w, r, x)
 	}
 	return p.carryHTTP1(w, r, x)
 }
@@ -125,9 +130,13 @@ func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x Exchange) (Result
 // Warm makes sure that at least one connection is open. Like a request, it waits for one
 // if there is none or if the other side has closed all idle ones. Callers at the same time
 // share one connection, and one that gives up does not end the attempt of the others.
+// Over TCP every connection is a session of the service, so Warm only probes.
 func (p *Pool) Warm(ctx context.Context) error {
-	if p.h2 != nil {
+	switch {
+	case p.h2 != nil:
 		return p.h2.warm(ctx)
+	case p.cfg.Protocol == TCP:
+		return p.Probe(ctx)
 	}
 	p.warming.Lock()
 	defer p.warming.Unlock()
@@ -166,6 +175,9 @@ func (p *Pool) dial(ctx context.Context) (net.Conn, error) {
 	dctx, cancel := context.WithTimeout(ctx, p.cfg.DialTimeout)
 	defer cancel()
 	nc, err := p.cfg.Dial(dctx, "tcp", p.cfg.Address)
+	if err == nil || context.Cause(ctx) == nil { // otherwise the dial shows nothing
+		p.reached.Store(err == nil)
+	}
 	if err != nil {
 		if context.Cause(ctx) == nil { // the dial was not cancelled
 			p.cfg.Activity.Failed.Add(1)
@@ -476,8 +488,11 @@ func (p *Pool) Stats() Stats {
 		Waiting: len(p.waiting), Dialling: p.dialling, Dials: p.dials, Reused: p.reused, Answers: p.answers.Load(),
 	}
 	p.mu.Unlock()
-	if p.h2 != nil {
+	switch {
+	case p.h2 != nil:
 		s.Open, s.Idle = p.h2.count()
+	case p.cfg.Protocol == TCP && p.reached.Load():
+		s.Open++
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package upstream
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/proxy/socket"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // switchProtocols answers an upgrade with the endpoint's 101 and connects the two
@@ -35,7 +38,13 @@ func (f *flight) switchProtocols() *Error {
 	header["Connection"] = []string{"Upgrade"}
 	f.x.addResponse(header)
 	f.from += f.head.size
+	return f.openTunnel(header)
+}
 
+// openTunnel answers with the header, takes over the connection of the client and copies
+// both ways until both directions have ended. What is left in f.in are the first bytes to
+// the client.
+func (f *flight) openTunnel(header http.Header) *Error {
 	client, buffered, err := http.NewResponseController(f.w).Hijack()
 	if err != nil {
 		clear(header)
@@ -55,17 +64,19 @@ func (f *flight) switchProtocols() *Error {
 		return f.fail(StageClient, err)
 	}
 	f.res.BytesOut = int64(f.to - f.from)
-	var toClient *frames
+	var follow *frames
 	if strings.EqualFold(f.upgrade, "websocket") {
-		toClient = newFrames(f.in[f.from:f.to])
+		follow = newFrames(f.in[f.from:f.to])
 	}
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	if len(early) > 0 {
 		if _, err := f.c.Write(early); err != nil {
 			return f.fail(StageBody, err)
 		}
+		f.x.Moved.add(toEndpoint, len(early))
 	}
-	in, out := f.tunnel(client, f.c.Conn, toClient)
+	f.x.Moved.add(toClient, f.to-f.from)
+	in, out := f.tunnel(client, f.c.Conn, follow)
 	f.res.BytesIn, f.res.BytesOut = int64(len(early))+in, f.res.BytesOut+out
 	f.res.Silent = f.p.silentOf(&f.progress)
 	return nil
@@ -96,61 +107,146 @@ func (p *Pool) detach(c *conn, client net.Conn) {
 }
 
 // tunnel copies both ways until both have ended, and returns the number of bytes from the
-// client and to the client. The end of one direction is passed on; an error ends both. toClient follows the
-// frames to the client, so that the client gets a close frame when Sessions ends the
-// tunnel.
-func (f *flight) tunnel(client, endpoint net.Conn, toClient *frames) (in, out int64) {
+// client and to the client. The end of one direction is passed on; an error ends both.
+// follow follows the frames to the client, so that the client gets a close frame when
+// Sessions ends the tunnel.
+func (f *flight) tunnel(client, endpoint net.Conn, follow *frames) (in, out int64) {
 	g := &f.progress
+	up := direction{dst: endpoint, src: client, side: toEndpoint, writing: &g.sending}
+	down := direction{dst: client, src: endpoint, side: toClient, writing: &g.writing, frames: follow}
+	var ended tunnelEnd
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		var err error
-		in, err = g.pass(endpoint, client, &g.sending, nil)
-		endDirection(endpoint, client, err)
+		f.end(&up, f.pass(&up), &ended)
 	}()
-	out, err := g.pass(client, endpoint, &g.writing, toClient)
-	if !f.p.stopped(g) || !toClient.sendClose(client) {
-		endDirection(client, endpoint, err)
+	err := f.pass(&down)
+	if !f.p.stopped(g) || !follow.sendClose(client) {
+		f.end(&down, err, &ended)
 	}
 	<-done
-	return in, out
+	f.res.Stopped = f.p.stopped(g)
+	f.res.Broke = f.broke(&ended)
+	return up.passed, down.passed
 }
 
-// pass copies one direction to its end. writing is set while dst accepts no more bytes.
-// follow, if not nil, follows the frames.
-func (g *progress) pass(dst, src net.Conn, writing *atomic.Bool, follow *frames) (passed int64, _ error) {
-	bp := sendBuffers.Get().(*[]byte)
-	defer sendBuffers.Put(bp)
+// The directions of a tunnel.
+const (
+	toEndpoint = iota
+	toClient
+)
+
+// direction is one direction of a tunnel.
+type direction struct {
+	dst, src net.Conn
+	side     int
+	writing  *atomic.Bool // set while dst accepts no more bytes
+	frames   *frames      // follows the frames, if not nil
+	passed   int64
+	refused  bool // the error is that of dst
+}
+
+// pass copies one direction to its end. It returns nil after the end of what src sends.
+func (f *flight) pass(d *direction) error {
+	g := &f.progress
+	in := newTunnelReader(d.src)
+	defer in.drop()
 	for {
-		n, err := src.Read(*bp)
-		if n > 0 {
+		b, err := in.next()
+		if len(b) > 0 {
 			g.moved.Store(true)
-			writing.Store(true)
-			m, werr := dst.Write((*bp)[:n])
-			writing.Store(false)
+			d.writing.Store(true)
+			n, werr := d.dst.Write(b)
+			d.writing.Store(false)
 			g.moved.Store(true)
-			passed += int64(m)
-			if follow != nil {
-				follow.pass((*bp)[:n])
+			d.passed += int64(n)
+			f.x.Moved.add(d.side, n)
+			if d.frames != nil {
+				d.frames.pass(b)
 			}
 			if werr != nil {
-				return passed, werr
+				d.refused = true
+				return werr
 			}
 		}
 		if err == io.EOF {
-			return passed, nil
+			return nil
 		}
 		if err != nil {
-			return passed, err
+			return err
 		}
 	}
 }
 
-func endDirection(dst, src net.Conn, err error) {
-	half, ok := dst.(interface{ CloseWrite() error })
+// tunnelReader reads one side of a tunnel. It holds no buffer while it waits for bytes of
+// a socket, because a relay has thousands of tunnels that wait.
+type tunnelReader struct {
+	conn     net.Conn
+	socket   socket.Socket
+	bare     bool // no TLS: the bytes of the socket are those of the connection
+	buf      *[]byte
+	take     func() []byte
+	dropBuff func()
+}
+
+func newTunnelReader(conn net.Conn) *tunnelReader {
+	in := &tunnelReader{conn: conn}
+	below := conn
+	for {
+		if _, ok := below.(*net.TCPConn); ok {
+			in.bare = true
+			in.socket.Init(below)
+			in.take, in.dropBuff = in.buffer, in.drop
+			return in
+		}
+		around, ok := below.(interface{ NetConn() net.Conn })
+		if _, secured := below.(*tls.Conn); secured || !ok {
+			return in
+		}
+		below = around.NetConn()
+	}
+}
+
+func (in *tunnelReader) buffer() []byte {
+	if in.buf == nil {
+		in.buf = sendBuffers.Get().(*[]byte)
+	}
+	return *in.buf
+}
+
+func (in *tunnelReader) drop() {
+	if in.buf != nil {
+		sendBuffers.Put(in.buf)
+		in.buf = nil
+	}
+}
+
+// next returns the next bytes, which are valid until the next call.
+func (in *tunnelReader) next() ([]byte, error) {
+	if in.bare {
+		if n, err, ok := in.socket.Read(in.take, in.dropBuff); ok {
+			if n == 0 {
+				return nil, err
+			}
+			return (*in.buf)[:n], err
+		}
+	}
+	n, err := in.conn.Read(in.buffer())
+	return (*in.buf)[:n], err
+}
+
+// end passes on how a direction has ended.
+func (f *flight) end(d *direction, err error, ended *tunnelEnd) {
+	half, ok := d.dst.(interface{ CloseWrite() error })
 	if err == nil && ok && half.CloseWrite() == nil {
 		return
 	}
-	_ = dst.Close()
-	_ = src.Close()
+	ended.note(d, err)
+	if f.upgrade == wire.UpgradeTCP {
+		reset(d.dst)
+		reset(d.src)
+		return
+	}
+	_ = d.dst.Close()
+	_ = d.src.Close()
 }

@@ -72,6 +72,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 			ready[e.NodeID] = e
 		}
 	}
+	next.TCP = mostlyTCP(endpoints)
 	next.Votes = CountVotes(endpoints, r.cfg.Plans.MaxRelaysPerService)
 	next.Policy = r.choosing.policy(s.Name, &planned.chosen, next.Votes)
 	relaysPerService := cmp.Or(winner(next.Votes.Relays), r.cfg.Plans.RelaysPerService)
@@ -101,7 +102,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		next.Plan = plan
 		if i, ok := plan.Index(r.cfg.Self); ok {
 			next.Index = i
-			if next.Range, err = r.targets(plan, i, ready, spec); err != nil {
+			if next.Range, err = r.targets(next, ready, spec); err != nil {
 				return true, err
 			}
 			next.MinEffective = leastEffective(plan, i)
@@ -120,6 +121,18 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	r.logOffers(s.Name, old.Endpoints, next.Endpoints)
 	r.logRoute(s.Name, old, next)
 	return true, nil
+}
+
+// mostlyTCP reports whether more than half of the endpoints take TCP sessions. A majority
+// decides, so that one worker cannot take a service away from the others.
+func mostlyTCP(endpoints []*advertise.Endpoint) bool {
+	tcp := 0
+	for _, e := range endpoints {
+		if e.Protocol == advertise.TCP {
+			tcp++
+		}
+	}
+	return 2*tcp > len(endpoints)
 }
 
 // ofHighestVersion returns the workers of the highest version that is present.

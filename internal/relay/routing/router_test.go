@@ -245,6 +245,34 @@ func TestAnEndpointThatCannotBeCarriedToCostsNoOther(t *testing.T) {
 	})
 }
 
+func TestMostEndpointsDecideWhetherAServiceTakesSessions(t *testing.T) {
+	self := join(t, "r1", membership.RoleRelay, nil)
+	r := route(t, self, func(*routing.Config) {})
+	offers := map[string][]advertise.Protocol{ // by worker
+		"all": {advertise.TCP, advertise.TCP, advertise.TCP}, "most": {advertise.TCP, advertise.HTTP1, advertise.TCP}, "few": {advertise.HTTP1, advertise.TCP, advertise.H2C},
+	}
+	for i, id := range []string{"w1", "w2", "w3"} {
+		var services []advertise.Service
+		for name, protocols := range offers {
+			services = append(services, advertise.Service{Name: name, Address: backend(t), Protocol: protocols[i]})
+		}
+		if err := join(t, id, membership.RoleWorker, self).catalogue.Offer(services); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string][]string{"all": {"w1", "w2", "w3"}, "most": {"w1", "w3"}, "few": {"w1", "w3"}} {
+		await(t, "the endpoints of one kind of "+name, func() bool {
+			s, ok := r.Service(name)
+			if !ok || len(s.Route().Endpoints) != 3 {
+				return false
+			}
+			now := nodes(s.Route().Range)
+			slices.Sort(now)
+			return s.Route().TCP == (name != "few") && slices.Equal(now, want)
+		})
+	}
+}
+
 func TestAConnectionThatIsLostIsOpenedAgain(t *testing.T) {
 	self := join(t, "r1", membership.RoleRelay, nil)
 	r := route(t, self, func(c *routing.Config) { c.AuditInterval = 10 * time.Millisecond })

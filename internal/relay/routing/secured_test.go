@@ -88,7 +88,7 @@ func TestWithoutACertificateSecuredEndpointsAreLeftOutAndItIsSaidOnce(t *testing
 		c.Registerer, c.Logger = reg, slog.New(slog.NewTextHandler(log, nil))
 	})
 	offer(t, w, advertise.Service{Name: "a", Address: "127.0.0.1:1", Secured: true}, advertise.Service{Name: "b", Address: "127.0.0.1:1", Secured: true},
-		advertise.Service{Name: "c", Address: "127.0.0.1:1", Protocol: advertise.TCP}, advertise.Service{Name: "d", Address: "127.0.0.1:1"})
+		advertise.Service{Name: "c", Address: "127.0.0.1:1", Protocol: advertise.H2}, advertise.Service{Name: "d", Address: "127.0.0.1:1"})
 	await(t, "all are routed", func() bool { s, ok := r.Service("d"); return ok && len(s.Route().Range) == 1 })
 	for name, want := range map[string]int{"a": 0, "b": 0, "c": 0, "d": 1} {
 		s, ok := r.Service(name)

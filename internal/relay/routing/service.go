@@ -59,6 +59,10 @@ type Route struct {
 	// At is when the route was computed; a route stays until something changes.
 	At time.Time
 
+	// TCP reports whether the service takes TCP sessions. If its endpoints differ, most of
+	// them decide, and the others are left out.
+	TCP bool
+
 	// Votes are the advertisements of the workers for the whole service.
 	Votes Votes
 	// Policy is what most of them advertise, field by field.
@@ -194,7 +198,11 @@ type Target struct {
 // endpointKey returns the key of the connections to an endpoint.
 func endpointKey(e *advertise.Endpoint) poolKey {
 	if e.Secured {
-		return sidecarKey(e.Address, upstream.Protocol(e.Protocol), e.NodeID)
+		protocol := upstream.Protocol(e.Protocol)
+		if protocol == upstream.TCP {
+			protocol = upstream.HTTP1 // a sidecar opens a session for an upgrade
+		}
+		return sidecarKey(e.Address, protocol, e.NodeID)
 	}
 	return poolKey{address: e.Address, protocol: upstream.Protocol(e.Protocol)}
 }
@@ -210,19 +218,19 @@ func (t *Target) keys() []poolKey {
 // targets returns the endpoints of this relay's range. Endpoints that could not be reached
 // are left out, unless the strategy may use no other: then an attempt costs nothing, and
 // the first connection ends the outage.
-func (r *Router) targets(plan *affinity.Plan, index int, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
-	assignments, err := plan.Assignments(index)
+func (r *Router) targets(route *Route, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
+	assignments, err := route.Plan.Assignments(route.Index)
 	if err != nil {
 		return nil, err
 	}
-	sharing := relaysSharing(plan, ready)
+	sharing := relaysSharing(route.Plan, ready)
 	reachable, unreachable := make([]*Target, 0, len(assignments)), []*Target(nil)
 	for _, a := range assignments {
 		e := ready[a.Worker]
 		if e == nil {
 			continue // vanished, with its place kept
 		}
-		t, err := r.endpointTarget(e)
+		t, err := r.endpointTarget(e, route.TCP)
 		if err != nil {
 			// One endpoint that cannot be dialled must not prevent the use of the others.
 			r.leaveOut(e, err)
@@ -251,6 +259,9 @@ func (r *Router) targets(plan *affinity.Plan, index int, ready map[string]*adver
 	return reachable, nil
 }
 
+// errOtherKind is the error of an endpoint that differs from most endpoints of its service.
+var errOtherKind = errors.New("it takes TCP sessions and most workers of this service take requests of HTTP, or the other way round: advertise the same kind of protocol on all")
+
 // relaysSharing returns for each worker the number of relays of the plan that send to it:
 // each may use an equal part of its slots, rounded up. It is nil if no endpoint has slots.
 // Relays that only keep a connection as a reserve are not counted.
@@ -276,7 +287,10 @@ func relaysSharing(plan *affinity.Plan, ready map[string]*advertise.Endpoint) ma
 }
 
 // endpointTarget returns the target for the requests to an endpoint.
-func (r *Router) endpointTarget(e *advertise.Endpoint) (*Target, error) {
+func (r *Router) endpointTarget(e *advertise.Endpoint, tcp bool) (*Target, error) {
+	if (e.Protocol == advertise.TCP) != tcp {
+		return nil, fmt.Errorf("%s (%s): %w", e.NodeID, e.Address, errOtherKind)
+	}
 	if r.own.listens(e.Address) {
 		return nil, fmt.Errorf("%s (%s): %w", e.NodeID, e.Address, errOwnListener)
 	}

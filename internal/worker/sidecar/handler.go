@@ -39,6 +39,15 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 		}, wire.FailedUnsent)
 		return
 	}
+	if upstream.ForTCP(r) != (service.protocol == upstream.TCP) {
+		// Relays know what a service takes. A session that is opened to a service of HTTP would
+		// pass all rules for requests.
+		service.results[resultRejected].Add(1)
+		s.refuse(w, r, failure{
+			Text: "the service " + strconv.Quote(name) + " takes TCP sessions and no requests, or the other way round", Code: wire.CodeBadRequest, Service: name,
+		}, "")
+		return
+	}
 	if !service.enter() {
 		service.results[resultFull].Add(1)
 		w.Header().Set(wire.LoadHeader, strconv.FormatInt(service.inFlight.Load(), 10))
@@ -53,7 +62,10 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	if service.upgrades != nil && r.Header["Upgrade"] != nil {
 		pool = service.upgrades
 	}
-	exchange := upstream.Exchange{Drop: drops, ResponseHeader: x.load[:], OnHead: x.onHead, Progress: time.Duration(service.progress.Load()), Once: service.once.Load()}
+	exchange := upstream.Exchange{
+		Drop: drops, ResponseHeader: x.load[:], OnHead: x.onHead, ProxyProtocol: service.proxyProtocol,
+		Progress: time.Duration(service.progress.Load()), Once: service.once.Load(),
+	}
 	if left, given, err := wire.TimeLeft(r.Header); given && err == nil {
 		exchange.Deadline = time.Now().Add(left)
 		exchange.Header = wire.PassTimeLeft(x.left[:0], r.Header, left)

@@ -12,6 +12,7 @@ import (
 type service struct {
 	name, address string
 	protocol      upstream.Protocol
+	proxyProtocol bool
 	pool          *upstream.Pool
 	// upgrades carries protocol upgrades if pool uses HTTP/2, which does not support them;
 	// nil if pool supports upgrades. It holds no connection before the first upgrade.
@@ -67,9 +68,9 @@ func resultOfStatus(status int) result {
 // that name.
 func (s *Sidecar) newService(offered advertise.Service, known *service) (_ *service, err error) {
 	if !Carries(offered.Protocol) {
-		return nil, fmt.Errorf("service %q: protocol %q cannot be carried by the sidecar: allowed are http1 and h2c", offered.Name, offered.Protocol)
+		return nil, fmt.Errorf("service %q: protocol %q cannot be carried by the sidecar: allowed are http1, h2c and tcp", offered.Name, offered.Protocol)
 	}
-	one := &service{name: offered.Name, address: offered.Address, protocol: protocolOf(offered), counters: new(counters)}
+	one := &service{name: offered.Name, address: offered.Address, protocol: protocolOf(offered), proxyProtocol: offered.ProxyProtocol, counters: new(counters)}
 	if known != nil {
 		one.counters = known.counters
 	}
@@ -91,9 +92,9 @@ func protocolOf(offered advertise.Service) upstream.Protocol {
 	return upstream.Protocol(offered.Protocol)
 }
 
-// fronts reports whether s already has the address and the protocol of the offer.
+// fronts reports whether s already has the address and the protocols of the offer.
 func (s *service) fronts(offered advertise.Service) bool {
-	return s.address == offered.Address && s.protocol == protocolOf(offered)
+	return s.address == offered.Address && s.protocol == protocolOf(offered) && s.proxyProtocol == offered.ProxyProtocol
 }
 
 func (s *service) pools() []*upstream.Pool {

@@ -110,10 +110,10 @@ func New(cfg Config) (*Sidecar, error) {
 // Addr returns the address for relays.
 func (s *Sidecar) Addr() net.Addr { return s.admission.Addr() }
 
-// Carries reports whether a sidecar supports this protocol: http1 or h2c. Services with
+// Carries reports whether a sidecar supports this protocol: http1, h2c or tcp. Services with
 // other protocols are reached directly or not at all.
 func Carries(p advertise.Protocol) bool {
-	return p == "" || p == advertise.HTTP1 || p == advertise.H2C
+	return p == "" || p == advertise.HTTP1 || p == advertise.H2C || p == advertise.TCP
 }
 
 // SetServices replaces the set of services: their names, local addresses, protocols, slots

@@ -514,7 +514,7 @@ func TestServicesComeAndGoWithoutTouchingTheOthers(t *testing.T) {
 func TestASetThatCannotBeServedChangesNothing(t *testing.T) {
 	echo := serve(t, "echo", "", func(http.ResponseWriter, *http.Request) {})
 	s := start(t, nil, echo)
-	for _, bad := range []advertise.Service{{Name: "x", Address: "h:1", Protocol: advertise.TCP}, {Name: "x", Address: "h:1", Protocol: advertise.H2}, {Name: "x", Address: "nowhere"}} {
+	for _, bad := range []advertise.Service{{Name: "x", Address: "h:1", Protocol: "spdy"}, {Name: "x", Address: "h:1", Protocol: advertise.H2}, {Name: "x", Address: "nowhere"}} {
 		if err := s.SetServices([]advertise.Service{{Name: "y", Address: "h:1"}, bad}); err == nil || !strings.Contains(err.Error(), `"x"`) {
 			t.Errorf("%+v: %v", bad, err)
 		}

@@ -1,0 +1,206 @@
+package tcp_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// awaitThat waits for a state.
+func awaitThat(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !reached(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// resets reports whether a connection to the address is reset. The reset may come while the
+// client still connects.
+func resets(addr string) bool {
+	conn, err := net.Dial("tcp", addr)
+	if err == nil {
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, err = io.ReadAll(conn)
+	}
+	return errors.Is(err, syscall.ECONNRESET)
+}
+
+// load sets settings by flags. Those that change has set are set again.
+func load(t *testing.T, s *relay.Settings, args ...string) {
+	t.Helper()
+	set := settings.New("relay", "RINGWAY")
+	one := relay.DefaultSettings()
+	one.Declare(set)
+	flags := pflag.NewFlagSet("relay", pflag.ContinueOnError)
+	set.BindFlags(flags)
+	if err := flags.Parse(append([]string{"--cluster", "test", "--environment", "ci", "--id", "x"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Load(settings.Sources{}); err != nil {
+		t.Fatal(err)
+	}
+	s.MaxInFlightPerClient = one.MaxInFlightPerClient
+}
+
+func TestAClientThatDoesNotReadHoldsLittleAndIsEnded(t *testing.T) {
+	f := newFleet(t, true)
+	f.relay("r1", func(s *relay.Settings) { s.ProgressTimeout = 500 * time.Millisecond })
+	sent := make(chan int, 100)
+	f.worker("w1", serveTCP(t, func(conn *net.TCPConn) {
+		n, chunk := 0, make([]byte, 64<<10)
+		for {
+			m, err := conn.Write(chunk)
+			if n += m; err != nil {
+				sent <- n
+				return
+			}
+		}
+	}), "")
+	f.await("r1")
+	for len(sent) > 0 {
+		<-sent
+	}
+	conn := dial(t, f.addr("r1"))
+	_ = conn.SetReadBuffer(16 << 10)
+	awaitThat(t, "the client that does not read is ended", func() bool {
+		return f.metric("r1", `ringway_relay_tcp_sessions_ended_total{service="db",end="idle"}`) > 0 || f.metric("r1", `ringway_relay_tcp_sessions_ended_total{end="idle",service="db"}`) > 0
+	})
+	select {
+	case n := <-sent:
+		if n > 64<<20 {
+			t.Errorf("%d bytes are on the way to a client that reads none", n)
+		}
+	case <-time.After(patience):
+		t.Error("the service still writes")
+	}
+}
+
+func TestAFailedConnectIsTriedAtAnotherEndpoint(t *testing.T) {
+	f := newFleet(t, true)
+	f.relay("r1", nil)
+	f.worker("w1", serveTCP(t, echo), "")
+	closed := serveTCP(t, echo)
+	f.worker("w2", closed, "")
+	f.session("r1")
+	awaitThat(t, "both workers", func() bool {
+		resp, err := http.Get("http://" + f.Relay("r1").AdminAddr() + "/api/v1/services/db")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		all, _ := io.ReadAll(resp.Body)
+		return strings.Count(string(all), `"node":`) == 2 || strings.Count(string(all), `"node": `) == 2
+	})
+	closed.die()
+	for range 30 {
+		conn := dial(t, f.addr("r1"))
+		if err := echoes(conn, "hello"); err != nil {
+			t.Fatalf("a session failed with one of two workers: %v", err)
+		}
+		_ = conn.Close()
+	}
+	if n := f.metric("r1", `ringway_relay_retries_total{reason="dial",service="db"}`); n < 1 || n > 10 {
+		t.Errorf("%v sessions were tried again: want some, until no session goes to the worker that is gone", n)
+	}
+}
+
+func TestSessionsCountAsConnectionsAndRequestsOfTheirClient(t *testing.T) {
+	f := newFleet(t, true)
+	f.relay("r1", func(s *relay.Settings) { s.Requests.MaxClientConnections = 2 })
+	f.worker("w1", serveTCP(t, echo), "")
+	first, second := f.session("r1"), f.session("r1")
+	third := dial(t, f.addr("r1")) // in the kernel
+	_, _ = io.WriteString(third, "third")
+	awaitThat(t, "the third connection waits", func() bool { return f.metric("r1", `ringway_relay_accept_pauses_total{reason="connections"}`) > 0 })
+	for i, conn := range []net.Conn{first, second} {
+		if err := echoes(conn, "still here"); err != nil {
+			t.Errorf("session %d: %v", i, err)
+		}
+	}
+	_ = first.Close()
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(third, got); err != nil || string(got) != "third" {
+		t.Errorf("the third session: %q, %v", got, err)
+	}
+}
+
+func TestTheSessionsOfOneClientAreBounded(t *testing.T) {
+	f := newFleet(t, true)
+	f.relay("r1", func(s *relay.Settings) { load(t, s, "--max-in-flight-per-client=1") })
+	f.worker("w1", serveTCP(t, echo), "")
+	f.session("r1")
+	awaitThat(t, "a session above the limit is refused", func() bool {
+		return resets(f.addr("r1"))
+	})
+	if n := f.metric("r1", `ringway_relay_tcp_refused_total{reason="client_limit"}`); n < 1 {
+		t.Errorf("%v are counted", n)
+	}
+}
+
+func TestASilentClientOfTLSIsEndedInTime(t *testing.T) {
+	f := newFleet(t, true)
+	f.relay("r1", func(s *relay.Settings) { s.Clients.HeadTimeout = 50 * time.Millisecond })
+	f.worker("w1", serveTCP(t, echo), "")
+	f.session("r1")
+	conn := dial(t, f.passthrough("r1"))
+	if got, err := io.ReadAll(conn); err != nil || len(got) != 7 || got[6] != 112 {
+		t.Errorf("%q, %v: want an alert", got, err)
+	}
+	_ = dial(t, f.passthrough("r1")).Close() // a scan of ports
+	awaitThat(t, "both are counted", func() bool {
+		return f.metric("r1", `ringway_relay_tcp_refused_total{reason="no_client_hello"}`) == 2
+	})
+}
+
+func TestRequestsAndSessionsDoNotMix(t *testing.T) {
+	f := newFleet(t, true)
+	f.relay("r1", func(s *relay.Settings) { s.TCP.Ingress = append(s.TCP.Ingress, "0=web", "0=nothing") })
+	web := serveTCP(t, func(conn *net.TCPConn) {
+		if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil && r.Header.Get("Upgrade") == "" {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		}
+	})
+	f.worker("w1", serveTCP(t, echo), "")
+	f.webWorker("w2", web)
+	f.session("r1")
+	ask := func(service, more string) string {
+		conn := dial(t, f.Relay("r1").IngressAddr())
+		_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n%s: %s\r\nConnection: close\r\n%s\r\n", wire.ServiceHeader, service, more)
+		all, _ := io.ReadAll(conn)
+		return string(all)
+	}
+	awaitThat(t, "web answers", func() bool { return strings.HasPrefix(ask("web", ""), "HTTP/1.1 200") })
+	if got := ask("db", ""); !strings.HasPrefix(got, "HTTP/1.1 400") || !strings.Contains(got, "--tcp-ingress") {
+		t.Errorf("a request to a TCP service: %s", got)
+	}
+	upgrade := "Connection: upgrade\r\nUpgrade: " + wire.UpgradeTCP + "\r\n"
+	for _, service := range []string{"db", "web"} {
+		if got := ask(service, upgrade); !strings.HasPrefix(got, "HTTP/1.1 400") || !strings.Contains(got, "only relays") {
+			t.Errorf("a client of HTTP that asks for a session with %s: %s", service, got)
+		}
+	}
+	for i, reason := range map[int]string{1: "bad_request", 2: "unknown_service"} {
+		if !resets(f.Relay("r1").TCPAddrs()[i]) {
+			t.Errorf("%s: want a reset", reason)
+		}
+		if n := f.metric("r1", `ringway_relay_tcp_refused_total{reason="`+reason+`"}`); n != 1 {
+			t.Errorf("%v are counted as %s", n, reason)
+		}
+	}
+}

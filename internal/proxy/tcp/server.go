@@ -1,0 +1,189 @@
+package tcp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// Config describes a Server.
+type Config struct {
+	// Service is the service of all connections. If it is empty, the server name of the
+	// client's TLS handshake names the service.
+	Service string
+	// Handler carries the sessions; see ingress.Handler. Required.
+	Handler http.Handler
+	// HelloTimeout is how long a client may take to send a ClientHello. Default 10 s.
+	HelloTimeout time.Duration
+	// Began is called when the service of a connection is known. Default: not called.
+	Began func(net.Conn)
+	// Refused counts the connections that got no session, by one of Reasons. Required.
+	Refused *prometheus.CounterVec
+	// Logger gets refused connections at debug level. Required.
+	Logger *slog.Logger
+}
+
+// Reasons of refusals in addition to the codes of the handler.
+const (
+	reasonNoHello      = "no_client_hello"
+	reasonNotTLS       = "malformed_client_hello"
+	reasonNoServerName = "no_server_name"
+	reasonCancelled    = "cancelled"
+	reasonOther        = "other"
+)
+
+var reasons = []string{
+	reasonNoHello, reasonNotTLS, reasonNoServerName, reasonCancelled, reasonOther,
+	string(wire.CodeBadRequest), string(wire.CodeUnknownService), string(wire.CodeUpstreamFailed), string(wire.CodeNoEndpoint), string(wire.CodeNotReady),
+	string(wire.CodeOverloaded), string(wire.CodeClientLimit), string(wire.CodeTimeout), string(wire.CodeExhausted), string(wire.CodeCircuitOpen),
+}
+
+// NewRefused registers the counter of refused connections.
+func NewRefused(reg prometheus.Registerer) *prometheus.CounterVec {
+	refused := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_relay_tcp_refused_total", Help: "Connections of clients that got no TCP session, by reason: a code of ringway_relay_rejections_total, cancelled (the relay stopped), no_client_hello (none came in --client-head-timeout), malformed_client_hello, no_server_name, other.",
+	}, []string{"reason"})
+	for _, reason := range reasons {
+		refused.WithLabelValues(reason)
+	}
+	return refused
+}
+
+// Server accepts connections and opens sessions.
+type Server struct {
+	cfg    Config
+	ctx    context.Context // of all sessions
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // guards the fields below
+	socket  net.Listener
+	closed  bool
+	waiting map[net.Conn]struct{} // without a service yet
+	all     map[net.Conn]struct{}
+	running sync.WaitGroup
+}
+
+// New returns a server. It starts nothing.
+func New(cfg Config) *Server {
+	cfg.HelloTimeout = cmp.Or(cfg.HelloTimeout, 10*time.Second)
+	if cfg.Began == nil {
+		cfg.Began = func(net.Conn) {}
+	}
+	s := &Server{cfg: cfg, waiting: map[net.Conn]struct{}{}, all: map[net.Conn]struct{}{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// acceptPause is the wait after an error of Accept, such as a lack of descriptors.
+const acceptPause = 50 * time.Millisecond
+
+// Serve accepts connections until Shutdown or Close, and returns http.ErrServerClosed when
+// the last session has ended.
+func (s *Server) Serve(socket net.Listener) error {
+	defer s.running.Wait()
+	s.mu.Lock()
+	s.socket = socket
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		_ = socket.Close()
+		return http.ErrServerClosed
+	}
+	for {
+		conn, err := socket.Accept()
+		switch {
+		case err == nil:
+			if s.track(conn) {
+				go s.serve(conn)
+			}
+		case s.isClosed():
+			return http.ErrServerClosed
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("tcp: accept on %s: %w", socket.Addr(), err)
+		default:
+			select {
+			case <-time.After(acceptPause):
+			case <-s.ctx.Done():
+			}
+		}
+	}
+}
+
+// track adds a connection. After Shutdown it closes the connection and returns false.
+func (s *Server) track(conn net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = conn.Close()
+		return false
+	}
+	s.running.Add(1)
+	s.all[conn] = struct{}{}
+	if s.cfg.Service == "" {
+		s.waiting[conn] = struct{}{}
+	}
+	return true
+}
+
+// named records that the service of the connection is known. It returns false after
+// Shutdown, which has closed the connection.
+func (s *Server) named(conn net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, waits := s.waiting[conn]
+	delete(s.waiting, conn)
+	return waits || s.cfg.Service != ""
+}
+
+func (s *Server) untrack(conn net.Conn) {
+	s.mu.Lock()
+	delete(s.waiting, conn)
+	delete(s.all, conn)
+	s.mu.Unlock()
+	s.running.Done()
+}
+
+func (s *Server) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// Shutdown ends the intake and closes the connections whose service is not known yet. It
+// does not wait for sessions.
+func (s *Server) Shutdown(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for conn := range s.waiting {
+		_ = conn.Close()
+		delete(s.waiting, conn)
+	}
+	if s.socket != nil {
+		_ = s.socket.Close() // may be closed already
+	}
+	return nil
+}
+
+// Close ends the intake and all sessions.
+func (s *Server) Close() error {
+	err := s.Shutdown(s.ctx)
+	s.cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for conn := range s.all {
+		_ = conn.Close()
+	}
+	return err
+}

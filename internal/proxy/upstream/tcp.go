@@ -1,0 +1,160 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringway/ringway/internal/proxy/socket"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// ForTCP reports whether a request is for a TCP session.
+func ForTCP(r *http.Request) bool {
+	u := r.Header["Upgrade"]
+	return len(u) == 1 && u[0] == wire.UpgradeTCP && upgradeOf(r) != ""
+}
+
+// Moved counts the bytes of tunnels while they are open. It may be shared.
+type Moved struct{ ToEndpoint, ToClient atomic.Uint64 }
+
+func (m *Moved) add(side, n int) {
+	switch {
+	case m == nil || n <= 0:
+	case side == toClient:
+		m.ToClient.Add(uint64(n))
+	default:
+		m.ToEndpoint.Add(uint64(n))
+	}
+}
+
+// Broke is the side whose error ended a tunnel.
+type Broke uint8
+
+// The sides. BrokeNone is for a tunnel that both sides have closed, or that this process
+// has ended.
+const (
+	BrokeNone Broke = iota
+	BrokeClient
+	BrokeEndpoint
+)
+
+// tunnelEnd keeps which side failed first.
+type tunnelEnd struct{ first atomic.Uint32 }
+
+func (e *tunnelEnd) note(d *direction, err error) {
+	if err == nil {
+		return // only the other connection cannot end one direction
+	}
+	// An error of dst on the way to the client is one of the client, and so on.
+	side := BrokeClient
+	if (d.side == toClient) != d.refused {
+		side = BrokeEndpoint
+	}
+	e.first.CompareAndSwap(uint32(BrokeNone), uint32(side))
+}
+
+// broke returns the side that has ended the tunnel, if neither this process nor the
+// progress timeout has.
+func (f *flight) broke(e *tunnelEnd) Broke {
+	if f.res.Stopped || f.p.silentOf(&f.progress) != SilentNone {
+		return BrokeNone
+	}
+	return Broke(e.first.Load())
+}
+
+// reset ends a connection so that its other end gets an error and no end of the data. A
+// tunnel that breaks must not look like one whose sender has finished.
+func reset(c net.Conn) {
+	if below, ok := socket.Below(c).(*net.TCPConn); ok {
+		_ = below.SetLinger(0)
+		_ = below.Close() // before TLS could announce an orderly end
+	}
+	_ = c.Close()
+}
+
+// carryTCP opens a connection to the endpoint and makes it the other end of the client's.
+// Before the connection is open nothing of the client is read.
+func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
+	f := flights.Get().(*flight)
+	defer f.free()
+	f.progress.begin(w, x.Progress)
+	if !p.enter(&f.progress) {
+		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
+	}
+	defer p.leave(&f.progress)
+	f.p, f.w, f.r, f.x = p, w, r, x
+	f.reset()
+	if !ForTCP(r) {
+		return f.res, f.fail(StageClient, errNotTCP)
+	}
+	f.upgrade = wire.UpgradeTCP
+	var err error
+	if f.c, err = p.dialSession(r.Context(), &f.progress, x.Deadline); err != nil {
+		if p.stopped(&f.progress) {
+			return f.res, f.fail(StageDial, ErrStopped)
+		}
+		return f.res, err
+	}
+	defer p.release(f.c, false)
+	if err := f.beginSession(); err != nil {
+		return f.res, err
+	}
+	return f.res, nil
+}
+
+// dialSession opens a connection that is busy with the session. Its error is an *Error.
+func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time) (*conn, error) {
+	if hasPassed(deadline) {
+		return nil, &Error{Stage: StageDial, Address: p.cfg.Address, Err: context.DeadlineExceeded, late: true}
+	}
+	if !deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	nc, err := p.dial(ctx)
+	if err != nil {
+		if e, ok := err.(*Error); ok && e.Err == context.Canceled {
+			e.Stage = StageClient
+		}
+		return nil, err
+	}
+	c := newConn(nc)
+	p.mu.Lock()
+	p.engage(c, context.Background(), g)
+	stopped := g.stopping || g.abandoned.Load()
+	p.mu.Unlock()
+	if stopped {
+		p.release(c, false)
+		return nil, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrAbandoned}
+	}
+	return c, nil
+}
+
+// beginSession answers the client and connects the two connections.
+func (f *flight) beginSession() error {
+	if f.x.ProxyProtocol {
+		if err := f.c.setDeadline(f.x.Deadline); err != nil {
+			return f.fail(StageSend, err)
+		}
+		if _, err := f.c.Write(proxyHeader(f.r)); err != nil {
+			return f.fail(StageSend, err)
+		}
+	}
+	f.p.answers.Add(1)
+	f.res.Status = http.StatusSwitchingProtocols
+	if f.x.OnHead != nil && !f.x.OnHead(f.res) {
+		f.res.Dropped = true
+		return nil
+	}
+	header := f.w.Header()
+	header["Upgrade"], header["Connection"] = []string{wire.UpgradeTCP}, []string{"Upgrade"}
+	f.x.addResponse(header)
+	if err := f.openTunnel(header); err != nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package relay
+
+import (
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/settings"
+)
+
+// tcpSettings are the addresses at which clients open TCP sessions.
+type tcpSettings struct {
+	Ingress, Passthrough []string // --tcp-ingress, --tls-passthrough
+}
+
+const (
+	tcpAddressForms = "a port such as 6379, or an address such as 10.0.0.1:6379, [::1]:6379 or :6379"
+	tcpIngressForms = "SERVICE after " + tcpAddressForms + ", with '=' between"
+)
+
+func (t *tcpSettings) declare(set *settings.Set) {
+	const network = "Network"
+	settings.Strings(set, &t.Ingress, settings.Spec{Name: "tcp-ingress", Group: network, Placeholder: "[ADDR:]PORT=SERVICE",
+		Usage: "address at which each connection of a client becomes a TCP session with a worker of the service, which must advertise protocol=tcp; a port alone is one of 127.0.0.1, :PORT is all addresses; may be repeated"})
+	settings.Strings(set, &t.Passthrough, settings.Spec{Name: "tls-passthrough", Group: network, Placeholder: "[ADDR:]PORT",
+		Usage: "address at which each TLS connection of a client becomes a TCP session, with the service that its server name (SNI) names by --domain and the hosts of routes; nothing is decrypted; may be repeated"})
+	set.Check(func() []settings.Problem { _, problems := t.listeners(); return problems })
+}
+
+// listeners returns the addresses with their services. It reports all errors.
+func (t *tcpSettings) listeners() (listeners []TCPListener, problems []settings.Problem) {
+	taken := map[string]bool{}
+	add := func(setting, text, address, service string) {
+		l := TCPListener{Addr: address, Service: service}
+		if _, err := strconv.ParseUint(address, 10, 16); err == nil {
+			l.Addr = net.JoinHostPort("127.0.0.1", address)
+		}
+		allowed := tcpAddressForms
+		if setting == "tcp-ingress" {
+			allowed = tcpIngressForms
+		}
+		_, port, err := net.SplitHostPort(l.Addr)
+		if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
+			problems = append(problems, settings.Problem{Setting: setting, Value: text, Reason: "not an address with a port", Allowed: allowed})
+			return
+		}
+		if port != "0" && taken[l.Addr] {
+			problems = append(problems, settings.Problem{Setting: setting, Value: text, Reason: "a second listener at this address", Allowed: "an address of its own for each listener"})
+			return
+		}
+		taken[l.Addr] = true
+		listeners = append(listeners, l)
+	}
+	for _, text := range t.Ingress {
+		address, service, found := strings.Cut(strings.TrimSpace(text), "=")
+		if !found || affinity.ValidateService(service) != nil {
+			problems = append(problems, settings.Problem{Setting: "tcp-ingress", Value: text, Reason: "no name of a service after a '='", Allowed: tcpIngressForms})
+			continue
+		}
+		add("tcp-ingress", text, address, service)
+	}
+	for _, text := range t.Passthrough {
+		add("tls-passthrough", text, strings.TrimSpace(text), "")
+	}
+	return listeners, problems
+}
