@@ -477,7 +477,7 @@ func TestARelayThatLosesAListenerEndsWithTheReasonEvenBeforeItIsReady(t *testing
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(t.Context()) }()
-	if err := r.ingress.socket.Close(); err != nil {
+	if err := r.sockets[0].accepts.Close(); err != nil {
 		t.Fatal(err)
 	}
 	select {
