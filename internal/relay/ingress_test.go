@@ -235,6 +235,14 @@ func TestAPairIsReplacedUnderLoadWithoutAFailedRequest(t *testing.T) {
 	}
 	stop()
 	load.Wait()
+	if f := r.facts().Ingress; f == nil || time.Until(f.NotAfter) > time.Hour || f.Problem != "" {
+		t.Errorf("for other relays: %+v", f)
+	}
+	terminationtest.Replace(t, prefix+".crt", []byte("nothing"))
+	r.Reload()
+	if f := r.facts().Ingress; f.Problem == "" {
+		t.Errorf("for other relays, of a broken file: %+v", f)
+	}
 	if got := r.metric(t, `ringway_relay_ingress_certificate_reloads_total{result="replaced"}`); got != "5" {
 		t.Errorf("%s renewals were counted", got)
 	}

@@ -196,6 +196,9 @@ func TestARenewedPairIsUsedAndABadOneChangesNothing(t *testing.T) {
 			t.Errorf("%s is used", c.what)
 		}
 	}
+	if leaf, problem := r.First(); leaf.SerialNumber.String() != before || problem == nil {
+		t.Errorf("in use is %v, the problem is %v", leaf.DNSNames, problem)
+	}
 	if n := r.log.Lines("not replaced"); n != 7 {
 		t.Errorf("%d lines, want one for each broken state:\n%s", n, &r.log)
 	}
@@ -206,6 +209,9 @@ func TestARenewedPairIsUsedAndABadOneChangesNothing(t *testing.T) {
 	cert, key = ca.Files(a, names[a])
 	if err := r.Reload(); err != nil || r.served("a.test") != onDisk(t, cert, key) {
 		t.Errorf("the repaired pair is not used (%v)", err)
+	}
+	if _, problem := r.First(); problem != nil {
+		t.Errorf("repaired, and still %v", problem)
 	}
 	if got := reloads("replaced"); got != 2 {
 		t.Errorf("%v replacements were counted", got)
