@@ -169,7 +169,7 @@ func TestACertificateIsRenewedUnderLoadWithoutAFailedRequest(t *testing.T) {
 	terminationtest.Replace(t, filepath.Join(f.dir, "shop.crt"), []byte("nothing"))
 	r.Signal(t, syscall.SIGHUP)
 	await(t, "the failure in the metrics", func() bool {
-		return f.metric(t, r, `ringway_relay_ingress_certificate_reloads_total{result="failed"}`) == 1
+		return f.metric(t, r, `ringway_relay_ingress_certificate_reloads_total{result="failed"}`) >= 1
 	})
 	if served() != old {
 		t.Error("the old certificate is not in use")

@@ -35,7 +35,7 @@ func defaultCircuitSettings() circuitSettings {
 
 func (s *circuitSettings) declare(set *settings.Set) {
 	const group = "Circuits"
-	settings.Enum(set, &s.Mode, settings.Spec{Name: "circuit", Group: group, Usage: "whether a caller (its address, or what a trusted proxy names in Ringway-Caller) is refused a service while too many of its requests to it fail: off, on, or report to count only what would be refused"},
+	settings.Enum(set, &s.Mode, settings.Spec{Name: "circuit", Group: group, Usage: "whether a caller (the name in its certificate, its address, or what a trusted proxy names in Ringway-Caller) is refused a service while too many of its requests to it fail: off, on, or report to count only what would be refused"},
 		circuitOff, circuitOn, circuitReport)
 	settings.Duration(set, &s.Period, settings.Spec{Name: "circuit-period", Group: group, Usage: "time over which failures are counted, for which a circuit stays open, and between two probes"}, settings.Above(time.Duration(0)))
 	settings.Float(set, &s.Share, settings.Spec{Name: "circuit-failure-share", Group: group, Usage: "share of failed requests in a period that opens a circuit when it is exceeded"}, settings.Between(0.0, 0.99))

@@ -112,6 +112,9 @@ func public(f check.Facts) check.Facts {
 	if f.Certificate != nil && f.Certificate.Problem != "" {
 		f.Certificate.Problem = "the reason does not travel in clear text"
 	}
+	if f.Ingress != nil && f.Ingress.Problem != "" {
+		f.Ingress.Problem = "the reason does not travel in clear text"
+	}
 	if f.Certificate != nil && f.Certificate.DenyProblem != "" {
 		f.Certificate.DenyProblem = "the reason does not travel in clear text"
 	}
@@ -149,6 +152,13 @@ func (r *Relay) facts() check.Facts {
 		}
 		if err := source.DenyProblem(); err != nil {
 			f.Certificate.DenyProblem = err.Error()
+		}
+	}
+	if r.certificates != nil {
+		first, problem := r.certificates.First()
+		f.Ingress = &check.IngressCertificate{NotBefore: first.NotBefore, NotAfter: first.NotAfter}
+		if problem != nil {
+			f.Ingress.Problem = problem.Error()
 		}
 	}
 	addresses := map[string]bool{}

@@ -140,6 +140,7 @@ func TestWithoutCertificatesStrangersLearnNothingThatGossipHides(t *testing.T) {
 	f := public(check.Facts{
 		Members: []string{"w1"}, MemberCount: 1, Missing: []check.Missing{{Service: "s", Worker: "w1"}}, MissingCount: 1, SharedKey: "ssss",
 		Unproven: []check.Unproven{{Member: "w1"}}, Reasons: []string{"seed 10.0.0.1 refused"}, Certificate: &check.Certificate{Problem: "/etc/key", DenyProblem: "/etc/key"},
+		Ingress: &check.IngressCertificate{Problem: "/etc/key"},
 	})
 	body, err := f.Encode()
 	if err != nil {

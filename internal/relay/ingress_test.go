@@ -235,6 +235,14 @@ func TestAPairIsReplacedUnderLoadWithoutAFailedRequest(t *testing.T) {
 	}
 	stop()
 	load.Wait()
+	if f := r.facts().Ingress; f == nil || time.Until(f.NotAfter) > time.Hour || f.Problem != "" {
+		t.Errorf("for other relays: %+v", f)
+	}
+	terminationtest.Replace(t, prefix+".crt", []byte("nothing"))
+	r.Reload()
+	if f := r.facts().Ingress; f.Problem == "" {
+		t.Errorf("for other relays, of a broken file: %+v", f)
+	}
 	if got := r.metric(t, `ringway_relay_ingress_certificate_reloads_total{result="replaced"}`); got != "5" {
 		t.Errorf("%s renewals were counted", got)
 	}
@@ -321,5 +329,47 @@ func TestAConnectionOverTLSIsUpgradedToATunnel(t *testing.T) {
 	_, _ = io.WriteString(conn, "hello\n")
 	if line, err := in.ReadString('\n'); line != "hello\n" {
 		t.Errorf("%q %v", line, err)
+	}
+}
+
+func TestACircuitIsOpenForTheNameInACertificateAndNotForItsAddress(t *testing.T) {
+	t.Parallel()
+	f, ca, clients := newFleet(t), terminationtest.New(t), terminationtest.New(t)
+	with := withTLS(t, ca)
+	file := clients.WriteTo(filepath.Join(t.TempDir(), "clients.crt"))
+	r := f.relay(func(s *Settings) {
+		with(s)
+		s.IngressClientCA = file
+		s.Circuit.Mode, s.Circuit.Period = circuitOn, time.Hour
+	})
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/broken" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(backend.Close)
+	f.worker("w1", service("echo", backend))
+	r.settled(t, "echo", 1)
+	as := func(uri string) *http.Client {
+		return overTLS(t, r.IngressAddrs()[1], true, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{clients.Pair(terminationtest.Certificate{URI: uri})}})
+	}
+	status := func(client *http.Client, path string) int {
+		resp, _, err := ask(t, client, "https://a.test"+path, http.Header{wire.CallerHeader: {"other"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode
+	}
+	cart := "spiffe://shop.test/" + strings.Repeat("x", 200) // callers that proxies name are cut to less
+	broken := as(cart + "/cart")
+	r.await(t, "an open circuit", func() bool { return status(broken, "/broken") == http.StatusServiceUnavailable })
+	if got := status(as(cart+"/cart"), "/"); got != http.StatusServiceUnavailable {
+		t.Errorf("another connection of the caller: %d", got)
+	}
+	if got := status(as(cart+"/shop"), "/"); got != 200 {
+		t.Errorf("another caller of the same address: %d", got)
+	}
+	if resp, _ := r.call(t, "GET", "/", nil, wire.ServiceHeader+": echo"); resp.StatusCode != 200 {
+		t.Errorf("the address in clear text: %d", resp.StatusCode)
 	}
 }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"io"
@@ -31,8 +32,8 @@ func headed(t *testing.T, addr, header string, config *tls.Config, http2 bool) *
 	protocols.SetHTTP1(!http2)
 	protocols.SetHTTP2(http2 && config != nil)
 	protocols.SetUnencryptedHTTP2(http2 && config == nil)
-	transport := &http.Transport{Protocols: protocols, TLSClientConfig: config, Dial: func(string, string) (net.Conn, error) {
-		conn, err := net.Dial("tcp", addr)
+	transport := &http.Transport{Protocols: protocols, TLSClientConfig: config, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		if err == nil {
 			_, err = io.WriteString(conn, header)
 		}
@@ -57,7 +58,7 @@ func TestTheClientIsTheOneThatATrustedLoadBalancerReports(t *testing.T) {
 		"version 1":            {v1Header, "198.51.100.7"},
 		"version 2":            {v2Header(), "198.51.100.7"},
 		"version 1, IPv6":      {"PROXY TCP6 2001:db8::7 2001:db8::1 12345 80\r\n", "2001:db8::7"},
-		"version 1 of no one":  {"PROXY UNKNOWN\r\n", "127.0.0.1"},
+		"version 1, UNKNOWN":   {"PROXY UNKNOWN\r\n", "127.0.0.1"},
 		"version 2 for itself": {"\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", "127.0.0.1"},
 	} {
 		for i, addr := range r.IngressAddrs() {

@@ -37,7 +37,7 @@ func TestTheAddressesOfTheIngressAreReadInEveryForm(t *testing.T) {
 	}
 }
 
-// Whatever the settings accept is what a relay could begin with, as far as no file is read.
+// The settings accept only what a relay can start with, as far as no file is read.
 func TestAddressesCertificatesAndAuthoritiesOfTheIngressMustFitTogether(t *testing.T) {
 	const clear, tls, cert, key, ca = "--ingress-addr=127.0.0.1:7410", "--ingress-addr=tls://127.0.0.1:7443", "--ingress-tls-cert=a.crt", "--ingress-tls-key=a.key", "--ingress-client-ca=ca.crt"
 	for name, c := range map[string]struct {

@@ -2,6 +2,7 @@
 // nginx on the same machine at the same time.
 //
 //	wrk, h2load ──┬── HAProxy, nginx ──────────────┬── 6 backends, 127.0.0.11-16
+//	              ├── HAProxy, relay, by TLS ──────┤
 //	              ├── relay ───────────────────────┤
 //	              ├── gate ──► relay ──────────────┤
 //	              └── relay ──► sidecars (TLS) ────┘

@@ -2,13 +2,22 @@ package main
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	_ "embed"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"text/template"
+	"time"
 
 	"github.com/ringway/ringway/internal/procs"
 )
@@ -21,6 +30,8 @@ var nginxConfig string
 
 // The addresses of the proxies.
 const (
+	relaySite      = "127.0.0.1:18088" // with TLS for clients
+	haproxySite    = "127.0.0.1:18089"
 	haproxyHTTP1   = "127.0.0.1:18090"
 	haproxyH2C     = "127.0.0.1:18091"
 	haproxyTLS     = "127.0.0.1:18092"
@@ -124,10 +135,38 @@ func (f *fleet) certify() error {
 			return err
 		}
 	}
+	if err := f.certifySite(); err != nil {
+		return err
+	}
 	// HAProxy reads a certificate and its key from one file.
 	certificate, err1 := os.ReadFile(f.path("s1.crt"))
 	private, err2 := os.ReadFile(f.path("s1.key"))
 	return errors.Join(err1, err2, os.WriteFile(f.path("haproxy.pem"), append(certificate, private...), 0o600))
+}
+
+// site is the file with the certificate for clients and its key.
+const site = "site.pem"
+
+// certifySite makes the certificate that the proxies show clients.
+func (f *fleet) certifySite() error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "site"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(f.path(site), slices.Concat(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})), 0o600)
 }
 
 func (f *fleet) path(name string) string { return filepath.Join(f.dir, name) }
@@ -155,7 +194,7 @@ func (f *fleet) member(binary, id, join string, secured bool, args ...string) er
 // workers over TLS.
 func (f *fleet) startRelays() error {
 	return errors.Join(
-		f.member("relay", "r1", "", false, "--gossip-addr", gossip, "--ingress-addr", relayIngress, "--peer-addr", relayPeer, "--admin-addr", "127.0.0.1:18110"),
+		f.member("relay", "r1", "", false, "--gossip-addr", gossip, "--ingress-addr", relayIngress, "--ingress-addr", "tls://"+relaySite, "--ingress-tls-cert", f.path(site), "--ingress-tls-key", f.path(site), "--peer-addr", relayPeer, "--admin-addr", "127.0.0.1:18110"),
 		f.member("relay", "g1", gossip, false, "--role", "gate", "--gossip-addr", "127.0.0.1:18101", "--ingress-addr", gateIngress, "--admin-addr", "127.0.0.1:18111"),
 		f.member("relay", "s1", "", true, "--gossip-addr", securedGossip, "--ingress-addr", securedIngress, "--peer-addr", securedPeer, "--admin-addr", "127.0.0.1:18210"),
 	)
@@ -181,7 +220,7 @@ func (f *fleet) startOthers() error {
 		sidecars = append(sidecars, fmt.Sprintf("127.0.0.1:%d", 18240+n))
 	}
 	values := map[string]any{"Dir": f.dir, "HTTP1": haproxyHTTP1, "H2C": haproxyH2C, "TLS": haproxyTLS, "Backends": backends(httpPort), "GRPC": backends(callPort),
-		"Secured": sidecars, "Authority": f.path("ca/ca.crt"), "Certificate": f.path("haproxy.pem")}
+		"Secured": sidecars, "Authority": f.path("ca/ca.crt"), "Certificate": f.path("haproxy.pem"), "Site": haproxySite, "SiteCertificate": f.path(site)}
 	if err := f.write("haproxy.cfg", haproxyConfig, values); err != nil {
 		return err
 	}
@@ -220,6 +259,10 @@ func (f *fleet) nginx(addr string) proxy {
 
 func (f *fleet) relay() proxy {
 	return proxy{"relay", relayIngress, []*procs.Process{f.processes["r1"]}}
+}
+
+func (f *fleet) site() proxy {
+	return proxy{"relay", relaySite, []*procs.Process{f.processes["r1"]}}
 }
 
 func (f *fleet) hop() proxy {

@@ -35,10 +35,11 @@ type shape struct {
 
 func shapes(f *fleet) []shape {
 	http1 := func(path string) func(string) loader {
-		return func(addr string) loader { return wrk{addr, path, 32} }
+		return func(addr string) loader { return wrk{addr: addr, path: path, connections: 32} }
 	}
 	direct := []proxy{f.haproxy(haproxyHTTP1), f.nginx(nginxHTTP1), f.relay()}
 	calls := []proxy{f.haproxy(haproxyH2C), f.nginx(nginxH2C), f.relay()}
+	sites := []proxy{f.haproxy(haproxySite), f.site()}
 	grpc := func(addr string) loader { return h2load{addr: addr, call: true, body: f.body, clients: 8, streams: 16} }
 	return []shape{
 		{"HTTP/1.1, 128 B, 32 connections", http1("/128"), direct},
@@ -47,10 +48,19 @@ func shapes(f *fleet) []shape {
 		{"HTTP/1.1, 128 B, 16 connections, 2,000 requests/s", func(addr string) loader {
 			return h2load{addr: addr, path: "/128", clients: 16, rate: 2000}
 		}, direct},
-		{"HTTP/1.1, 128 B, 1,000 connections", func(addr string) loader { return wrk{addr, "/128", 1000} }, direct},
+		{"HTTP/1.1, 128 B, 1,000 connections", func(addr string) loader { return wrk{addr: addr, path: "/128", connections: 1000} }, direct},
 		{"gRPC shape over h2c, 8 connections x 16 streams", grpc, calls},
 		{"HTTP/1.1, 128 B, to a relay that forwards; beside the direct way", http1("/128"), []proxy{f.relay(), f.hop()}},
 		{"gRPC shape, to a relay that forwards; beside the direct way", grpc, []proxy{f.relay(), f.hop()}},
+		{"HTTP/1.1, 128 B, 32 connections, TLS at the ingress", func(addr string) loader {
+			return wrk{addr: addr, path: "/128", connections: 32, secured: true}
+		}, sites},
+		{"HTTP/2, 128 B, 8 connections x 16 streams, TLS at the ingress", func(addr string) loader {
+			return h2load{addr: addr, path: "/128", clients: 8, streams: 16, secured: true}
+		}, sites},
+		{"HTTP/1.1, 128 B, a new connection for each request, TLS at the ingress", func(addr string) loader {
+			return wrk{addr: addr, path: "/128", connections: 32, secured: true, once: true}
+		}, sites},
 		{"HTTP/1.1, 128 B, TLS to the sidecars of the workers", http1("/128"), []proxy{f.haproxy(haproxyTLS), f.secured()}},
 	}
 }

@@ -108,11 +108,16 @@ var errNothing = errors.New("no request was served")
 type wrk struct {
 	addr, path  string
 	connections int
+	secured     bool // https
+	once        bool // a new connection for each request
 }
 
 func (w wrk) run(ctx context.Context, d time.Duration) (report, error) {
-	out, err := exec.CommandContext(ctx, "wrk", "-t1", "-c"+strconv.Itoa(w.connections), "-d"+strconv.Itoa(int(d.Seconds()))+"s",
-		"--latency", "-H", "Ringway-Service: echo", "http://"+w.addr+w.path).CombinedOutput()
+	args := []string{"-t1", "-c" + strconv.Itoa(w.connections), "-d" + strconv.Itoa(int(d.Seconds())) + "s", "--latency", "-H", "Ringway-Service: echo"}
+	if w.once {
+		args = append(args, "-H", "Connection: close")
+	}
+	out, err := exec.CommandContext(ctx, "wrk", append(args, scheme(w.secured)+w.addr+w.path)...).CombinedOutput()
 	if err != nil {
 		return report{}, fmt.Errorf("wrk: %w\n%s", err, out)
 	}
@@ -121,6 +126,13 @@ func (w wrk) run(ctx context.Context, d time.Duration) (report, error) {
 		return report{}, fmt.Errorf("wrk: %w\n%s", err, out)
 	}
 	return r, nil
+}
+
+func scheme(secured bool) string {
+	if secured {
+		return "https://"
+	}
+	return "http://"
 }
 
 // parseWrk reads wrk's report.
@@ -149,12 +161,14 @@ func parseWrk(out string) (r report, err error) {
 	return r, nil
 }
 
-// h2load sends calls over HTTP/2, or requests over HTTP/1.1 at a rate.
+// h2load sends calls over HTTP/2, requests over HTTP/2 and TLS, or requests over HTTP/1.1 at a
+// rate.
 type h2load struct {
 	addr    string
 	call    bool   // POST a message as gRPC does
 	body    string // the path of the message
-	path    string // of requests over HTTP/1.1
+	path    string // of other requests
+	secured bool   // HTTP/2 over TLS
 	clients int
 	streams int // of each client
 	rate    int // requests per second of all clients; 0 as many as possible
@@ -171,9 +185,12 @@ func (h h2load) run(ctx context.Context, d time.Duration) (report, error) {
 	if h.rate > 0 {
 		args = append(args, fmt.Sprintf("--rps=%g", float64(h.rate)/float64(h.clients)))
 	}
-	if h.call {
+	switch {
+	case h.secured:
+		args = append(args, "-m"+strconv.Itoa(h.streams), "-H", "Ringway-Service: echo", "https://"+h.addr+h.path)
+	case h.call:
 		args = append(args, "-m"+strconv.Itoa(h.streams), "-d", h.body, "-H", "Ringway-Service: calls", "-H", "content-type: application/grpc", "-H", "te: trailers", "http://"+h.addr+"/svc/Method")
-	} else {
+	default:
 		args = append(args, "--h1", "-H", "Ringway-Service: echo", "http://"+h.addr+h.path)
 	}
 	out, err := exec.CommandContext(ctx, "h2load", args...).CombinedOutput()

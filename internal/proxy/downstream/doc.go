@@ -7,9 +7,9 @@
 // request was read, holds no buffer for reading. A request costs one read and one write of the
 // connection.
 //
-//	Accept ──► conn.serve ──► head ──► parse ──► Handler ──► finish ──┐
-//	              │            ▲                                      │
-//	              │            └────────────── next request ◄─────────┘
+//	Accept ──► conn.serve ──► prologue, TLS ──► head ──► parse ──► Handler ──► finish ──┐
+//	              │                              ▲                                      │
+//	              │                              └────────────── next request ◄─────────┘
 //	              ├── begins with the preface of HTTP/2, or selected it in TLS
 //	              │       └──► http2.Conn ──► conn.serveStream, one goroutine for each request
 //	              └── Hijack ──► the handler (a tunnel)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 const (
@@ -41,7 +40,6 @@ func Sockets() ([]Socket, error) {
 	var sockets []Socket
 	for i, name := range p {
 		fd := firstFile + i
-		syscall.CloseOnExec(fd)
 		ln, err := listener(fd)
 		if err != nil {
 			return nil, fmt.Errorf("the descriptor %d (%q) that was passed to this process: %w: pass only sockets that listen for TCP (ListenStream=, Accept=no)", fd, name, err)
@@ -82,7 +80,8 @@ func parse(p passed, self int) ([]string, error) {
 	return names, nil
 }
 
-// listener makes a listener of a descriptor, which it closes: the listener has a copy.
+// listener makes a listener of a descriptor, which it closes: the listener has a copy, which
+// no child process inherits.
 func listener(fd int) (net.Listener, error) {
 	file := os.NewFile(uintptr(fd), "passed")
 	if file == nil {

@@ -14,6 +14,7 @@ const day = 24 * time.Hour
 // certificates checks how long each certificate and its authority are still valid.
 func certificates(f *Fleet) (found []api.Finding) {
 	for _, one := range f.all() {
+		found = append(found, ingressCertificate(one, f.Now)...)
 		c := one.Certificate
 		if c == nil {
 			continue
@@ -79,6 +80,37 @@ func certificates(f *Fleet) (found []api.Finding) {
 	return found
 }
 
+// ingressCertificate checks what clients of a relay see.
+func ingressCertificate(one *Facts, now time.Time) (found []api.Finding) {
+	c := one.Ingress
+	if c == nil {
+		return nil
+	}
+	if status := remaining(c.NotBefore, c.NotAfter, now); status != api.OK {
+		finding := api.Finding{
+			Status: status, Subject: one.Relay,
+			Text:   fmt.Sprintf("a certificate of the ingress of %s %s", one.Relay, ends(c.NotAfter, now)),
+			Cause:  "it was not renewed in time; after its end clients refuse the ingress",
+			Remedy: "let its authority issue another one, and replace both files of --ingress-tls-cert and --ingress-tls-key, each by a rename: they are read within seconds, without a restart",
+			Page:   page("certificate-expires"),
+		}
+		if status == api.Failed {
+			finding.Page = page("certificate-expires-today")
+		}
+		found = append(found, finding)
+	}
+	if c.Problem != "" {
+		found = append(found, api.Finding{
+			Status: api.Warning, Subject: one.Relay,
+			Text:   fmt.Sprintf("%s cannot use the files of its ingress: %s", one.Relay, c.Problem),
+			Cause:  "the old ones stay in use until they end",
+			Remedy: "replace the files of --ingress-tls-cert and --ingress-tls-key by a certificate and its key, or that of --ingress-client-ca; `relay tls info FILE` shows the content of a file",
+			Page:   page("certificate-reload-failed"),
+		})
+	}
+	return found
+}
+
 // remaining judges a time of validity: a warning if less than a fifth or a week is left, a
 // failure if less than a day is left. For validities shorter than a month, a quarter
 // replaces the week and a twentieth the day, so that certificates that are renewed every
@@ -103,13 +135,18 @@ func ends(end, now time.Time) string {
 
 func fineCertificates(f *Fleet) string {
 	var first time.Time
+	until := func(end time.Time) {
+		if first.IsZero() || end.Before(first) {
+			first = end
+		}
+	}
 	for _, one := range f.all() {
 		if c := one.Certificate; c != nil {
-			for _, end := range []time.Time{c.NotAfter, c.AuthorityAfter} {
-				if first.IsZero() || end.Before(first) {
-					first = end
-				}
-			}
+			until(c.NotAfter)
+			until(c.AuthorityAfter)
+		}
+		if c := one.Ingress; c != nil {
+			until(c.NotAfter)
 		}
 	}
 	if first.IsZero() {

@@ -205,6 +205,12 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			[]string{"certificates warning r1: half written"}, "relay tls info"},
 		{"a deny list that cannot be used", func(f *check.Fleet) { f.Peers[1].Facts.Certificate.DenyProblem = "line 2: what" },
 			[]string{"certificates failed r3: line 2: what"}, "config validate"},
+		{"one of an ingress with half a day left", func(f *check.Fleet) {
+			f.Peers[1].Facts.Ingress = &check.IngressCertificate{NotBefore: now.Add(-80 * day), NotAfter: now.Add(day / 2)}
+		}, []string{"certificates failed r3: a certificate of the ingress of r3 ends in 12 hours"}, "--ingress-tls-cert"},
+		{"files of an ingress that cannot be used", func(f *check.Fleet) {
+			f.Self.Ingress = &check.IngressCertificate{NotBefore: now.Add(-10 * day), NotAfter: now.Add(80 * day), Problem: "half written"}
+		}, []string{"certificates warning r1: cannot use the files of its ingress: half written"}, "relay tls info"},
 		{"a relay without a certificate", func(f *check.Fleet) { f.Peers[1].Facts.Certificate = nil },
 			[]string{"certificates failed r3: has no certificate"}, "--tls-cert"},
 

@@ -64,6 +64,9 @@ type Facts struct {
 	// Certificate is nil without a certificate.
 	Certificate *Certificate `json:"certificate,omitempty"`
 
+	// Ingress is the certificate of the ingress that ends first, nil if it has none.
+	Ingress *IngressCertificate `json:"ingress_certificate,omitempty"`
+
 	// Missing are the connections to workers that the plans want and that are not open;
 	// MissingCount is their number.
 	Missing      []Missing `json:"missing,omitempty"`
@@ -100,6 +103,14 @@ type Certificate struct {
 	Problem string `json:"problem,omitempty"`
 	// DenyProblem is the reason why the deny list on disk is not in use.
 	DenyProblem string `json:"deny_problem,omitempty"`
+}
+
+// IngressCertificate is the validity of a certificate that clients see.
+type IngressCertificate struct {
+	NotBefore time.Time `json:"not_before"`
+	NotAfter  time.Time `json:"not_after"`
+	// Problem is the reason why files of the ingress on disk are not in use.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Missing is a connection that is not open.

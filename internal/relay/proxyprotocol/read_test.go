@@ -82,7 +82,7 @@ var cases = []struct {
 func TestAHeaderIsReadToItsEndAndNotAByteFurther(t *testing.T) {
 	const rest = "GET / HTTP/1.1\r\n"
 	for _, c := range cases {
-		for how, reader := range map[string]func(io.Reader) io.Reader{"at once": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader} {
+		for how, reader := range map[string]func(io.Reader) io.Reader{"in one read": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader} {
 			follows := rest
 			if c.err != nil {
 				follows = ""

@@ -143,6 +143,21 @@ func (c *Certificates) Reload() error {
 	return errors.Join(errs...)
 }
 
+// First returns the certificate that ends first, and why files on disk are not in use, nil if
+// all are.
+func (c *Certificates) First() (leaf *x509.Certificate, problem error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	problems := []error{c.clients.state.problem}
+	for _, p := range c.pairs {
+		problems = append(problems, p.state.problem)
+		if leaf == nil || p.loaded.Leaf.NotAfter.Before(leaf.NotAfter) {
+			leaf = p.loaded.Leaf
+		}
+	}
+	return leaf, errors.Join(problems...)
+}
+
 // reloadPair reports whether the pair was replaced.
 func (c *Certificates) reloadPair(p *pairFiles) (bool, error) {
 	certificate, key, hash, err := p.read()

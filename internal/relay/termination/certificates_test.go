@@ -196,6 +196,9 @@ func TestARenewedPairIsUsedAndABadOneChangesNothing(t *testing.T) {
 			t.Errorf("%s is used", c.what)
 		}
 	}
+	if leaf, problem := r.First(); leaf.SerialNumber.String() != before || problem == nil {
+		t.Errorf("in use is %v, the problem is %v", leaf.DNSNames, problem)
+	}
 	if n := r.log.Lines("not replaced"); n != 7 {
 		t.Errorf("%d lines, want one for each broken state:\n%s", n, &r.log)
 	}
@@ -206,6 +209,9 @@ func TestARenewedPairIsUsedAndABadOneChangesNothing(t *testing.T) {
 	cert, key = ca.Files(a, names[a])
 	if err := r.Reload(); err != nil || r.served("a.test") != onDisk(t, cert, key) {
 		t.Errorf("the repaired pair is not used (%v)", err)
+	}
+	if _, problem := r.First(); problem != nil {
+		t.Errorf("repaired, and still %v", problem)
 	}
 	if got := reloads("replaced"); got != 2 {
 		t.Errorf("%v replacements were counted", got)
@@ -264,8 +270,8 @@ func TestTheFilesAreReadAgainByThemselvesAndAnEndIsAnnouncedInTime(t *testing.T)
 			t.Error("the renewed certificate is not used")
 		}
 		end := r.counted("ringway_relay_ingress_certificate_expiry_timestamp_seconds", "leaf")
-		if left := time.Unix(int64(end), 0).Sub(time.Now()); left < 8*time.Hour || left > 9*time.Hour {
-			t.Errorf("the metric says that it ends in %v", left)
+		if left := time.Until(time.Unix(int64(end), 0)); left < 8*time.Hour || left > 9*time.Hour {
+			t.Errorf("by the metric it ends in %v", left)
 		}
 	})
 }
