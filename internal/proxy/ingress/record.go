@@ -338,8 +338,8 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// saysRequestID reports whether a field is the ID of a request, or would be taken for it by
+// isRequestID reports whether a field is the ID of a request, or would be taken for it by
 // a service behind CGI.
-func saysRequestID(name string) bool {
+func isRequestID(name string) bool {
 	return len(name) == len(wire.RequestIDHeader) && wire.Begins(name, "x-request-id")
 }
