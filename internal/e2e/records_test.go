@@ -24,20 +24,21 @@ type record struct {
 	Path     string `json:"url.path"`
 	Version  string `json:"network.protocol.version"`
 	Status   int    `json:"http.response.status_code"`
+	Call     string `json:"rpc.response.status_code"`
+	Tunnel   bool   `json:"ringway.tunnel"`
 	Attempts []struct {
 		Endpoint string
 		Status   int
 	} `json:"ringway.attempts"`
 }
 
-// records reads the file of a relay and those that it was renamed to, by path.
-func records(t *testing.T, r *relay) map[string]record {
+// records reads the file of a relay and those that it was renamed to.
+func records(t *testing.T, r *relay) (found []record) {
 	t.Helper()
 	files, err := filepath.Glob(r.records + "*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]record{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -48,13 +49,74 @@ func records(t *testing.T, r *relay) map[string]record {
 			if err := json.Unmarshal(line, &one); err != nil || line[len(line)-1] != '\n' {
 				t.Fatalf("%s: %v in %q", file, err, line)
 			}
-			if _, twice := found[one.Path]; twice {
-				t.Errorf("%s recorded %s twice", r.id, one.Path)
-			}
-			found[one.Path] = one
+			found = append(found, one)
 		}
 	}
 	return found
+}
+
+// byID returns records by their IDs, which must differ.
+func byID(t *testing.T, records []record) map[string]record {
+	t.Helper()
+	found := map[string]record{}
+	for _, one := range records {
+		if other, twice := found[one.ID]; twice || one.ID == "" {
+			t.Errorf("two records of one ID: %+v, %+v", one, other)
+		}
+		found[one.ID] = one
+	}
+	return found
+}
+
+// stops lets relays write their last records.
+func stops(t *testing.T, relays ...*relay) {
+	t.Helper()
+	for _, r := range relays {
+		r.Signal(t, syscall.SIGTERM)
+		if code := r.Exit(t); code != 0 {
+			t.Errorf("%s ended with %d", r.id, code)
+		}
+	}
+}
+
+// TestEveryKindOfRequestIsRecordedByBothRelays sends what the relays can carry.
+func TestEveryKindOfRequestIsRecordedByBothRelays(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Records: true, RelayArgs: []string{"--relays-per-service", "1"},
+		Services: func(int) []string { return []string{echo, rpc + ";protocol=h2c"} }})
+	affine, forwarding := f.roles(t, echo, 1)
+	_, rpcForwarding := f.roles(t, rpc, 1)
+	first := forwarding[0]
+	for _, promise := range []func(*testing.T){
+		f.webSocketPasses(first, echo), f.webSocketPassesOverHTTP2(first, echo), f.eventsPass(first, echo),
+		f.trailersPass(first, echo), f.largeBodiesPass(first, echo), f.grpcPasses(rpcForwarding[0], rpc),
+	} {
+		promise(t)
+	}
+	stops(t, first, affine)
+	of := map[*relay]map[string]record{first: byID(t, records(t, first)), affine: byID(t, records(t, affine))}
+	tunnels, calls, forwarded := map[string]int{}, 0, 0
+	for r, found := range of {
+		for id, one := range found {
+			if one.From != "" {
+				continue // the other relay's record is the one to count
+			}
+			forwarded++
+			other, ok := of[map[bool]*relay{true: affine, false: first}[r == first]][id]
+			if !ok || other.From != r.id || other.Status != one.Status || other.Call != one.Call || other.Tunnel != one.Tunnel || other.Path != one.Path {
+				t.Errorf("%+v\nof %s, and at the other relay %+v", one, r.id, other)
+			}
+			if one.Tunnel {
+				tunnels[one.Version]++
+			}
+			if one.Call == "OK" {
+				calls++
+			}
+		}
+	}
+	if tunnels["1.1"] == 0 || tunnels["2"] == 0 || calls == 0 || forwarded < 6 {
+		t.Errorf("tunnels by version: %v, %d calls of gRPC, %d requests in all", tunnels, calls, forwarded)
+	}
 }
 
 // TestARotationUnderLoadLosesNoRecordOfEitherRelay rotates both files as logrotate does.
@@ -91,21 +153,21 @@ func TestARotationUnderLoadLosesNoRecordOfEitherRelay(t *testing.T) {
 	}
 	over.Store(true)
 	load.Wait()
-	for _, r := range []*relay{first, affine} {
-		r.Signal(t, syscall.SIGTERM)
-		if code := r.Exit(t); code != 0 {
-			t.Errorf("%s ended with %d", r.id, code)
-		}
-	}
-	atFirst, atAffine := records(t, first), records(t, affine)
+	stops(t, first, affine)
+	atFirst, atAffine := byID(t, records(t, first)), byID(t, records(t, affine))
+	paths := map[string]bool{}
 	if n := int(sent.Load()); len(atFirst) != n || len(atAffine) != n {
 		t.Errorf("%d requests, %d records of %s and %d of %s", n, len(atFirst), first.id, len(atAffine), affine.id)
 	}
-	for path, one := range atFirst {
-		other := atAffine[path]
-		if one.ID == "" || one.ID != other.ID || one.Relay != first.id || other.Relay != affine.id || other.From != first.id || one.Status != 200 || other.Status != 200 || one.Attempts[0].Endpoint != affine.id || other.Attempts[0].Endpoint != "w1" {
-			t.Fatalf("%s:\n%+v\n%+v", path, one, other)
+	for id, one := range atFirst {
+		other := atAffine[id]
+		paths[one.Path] = true
+		if one.Path != other.Path || one.Relay != first.id || other.Relay != affine.id || other.From != first.id || one.Status != 200 || other.Status != 200 || one.Attempts[0].Endpoint != affine.id || other.Attempts[0].Endpoint != "w1" {
+			t.Fatalf("%s:\n%+v\n%+v", id, one, other)
 		}
+	}
+	if len(paths) != len(atFirst) {
+		t.Errorf("%d records of %d requests", len(atFirst), len(paths))
 	}
 }
 

@@ -20,7 +20,7 @@ func (s *Settings) declareRecords(set *settings.Set) {
 		Usage: "file that gets one line of JSON for each request, or - for standard output; a signal SIGHUP and relay reload open it again, for a rotation; without it requests are not recorded and X-Request-Id passes as it is"})
 	policy := &s.Requests.Record
 	settings.Float(set, &policy.Sample, settings.Spec{Name: "request-log-sample", Group: records, Reloadable: true,
-		Usage: "share of the requests that is recorded, decided by their IDs, so that all relays of a request record it or none; errors, the relay's own answers and requests with more than one attempt always are; set it alike on all relays"}, settings.Between(0.0, 1.0))
+		Usage: "share of the requests that is recorded, decided by their IDs, so that relays with the same share all record a request or none; errors, the relay's own answers and requests with more than one attempt always are"}, settings.Between(0.0, 1.0))
 	settings.Duration(set, &policy.Slow, settings.Spec{Name: "request-log-slow", Group: records, Reloadable: true,
 		Usage: "time from which on a request is always recorded, from its begin to its end; 0 is never"}, settings.AtLeast(time.Duration(0)))
 	settings.Int(set, &s.Explanations, settings.Spec{Name: "request-log-explain", Group: records,

@@ -97,7 +97,7 @@ func (t *try) drops(name string) bool {
 	case 'T', 't':
 		return t.spans != nil && name == tracestateHeader
 	case 'X', 'x', 'F', 'f':
-		if t.record != nil && t.record.passes && saysRequestID(name) {
+		if t.record != nil && t.record.passes && isRequestID(name) {
 			return true // the relay sends its own
 		}
 		switch t.from {

@@ -76,12 +76,12 @@ func (rec *record) decided() {
 
 // remember adds the explanation of a request that has ended. It copies all texts that the
 // request owns.
-func (rec *record) remember(now time.Time) {
+func (rec *record) remember() {
 	if !rec.explaining() || len(rec.decisions) == 0 && rec.decision == nil {
 		return
 	}
 	x := &api.ExplainedRequest{
-		ID: strings.Clone(rec.ID), Relay: rec.handler.cfg.Self, Service: strings.Clone(rec.Service), Time: now.Add(-rec.Total).UTC(),
+		ID: strings.Clone(rec.ID), Relay: rec.handler.cfg.Self, Service: strings.Clone(rec.Service), Time: time.Now().Add(-rec.Total).UTC(),
 		Status: rec.Status, Outcome: rec.Outcome, Code: rec.Code, DurationMs: float64(rec.Total) / float64(time.Millisecond), Attempts: []api.ExplainedAttempt{},
 	}
 	for i, d := range rec.decisions {

@@ -59,9 +59,12 @@ func (h *Handler) beginRecord(w http.ResponseWriter, r *http.Request, service st
 	rec.passes = h.cfg.Records.Writes()
 	// As in Envoy, the ID of a client that is not trusted is replaced: an ID that the client
 	// chose could hide its requests from the sample, or be that of another request.
-	if given := r.Header[wire.RequestIDHeader]; rec.from != fromClient && len(given) == 1 && requestlog.ValidID(given[0]) {
-		rec.ID = given[0]
-	} else {
+	if rec.from != fromClient {
+		if given := r.Header[wire.RequestIDHeader]; len(given) == 1 && requestlog.ValidID(given[0]) {
+			rec.ID = given[0]
+		}
+	}
+	if rec.ID == "" {
 		rec.ID = rec.ids.Next(h.cfg.Records.IDs())
 	}
 	rec.Sampled = h.sampler.Takes(rec.ID)
@@ -150,9 +153,8 @@ func (rec *record) end() {
 		return
 	}
 	h := rec.handler
-	now := time.Now()
 	if rec.begun {
-		rec.Total = now.Sub(h.cfg.Epoch) - rec.began
+		rec.Total = time.Since(h.cfg.Epoch) - rec.began
 	}
 	rec.body.end(rec.r)
 	if !rec.ended { // a panic of the handler
@@ -162,11 +164,11 @@ func (rec *record) end() {
 	if isCall(rec.r) {
 		rec.CallStatus = callStatusOf(rec.w.Header())
 	}
-	rec.remember(now)
+	rec.remember()
 	policy := &h.cfg.Record
 	kept := rec.Sampled || len(rec.Attempts) > 1 || policy.Slow > 0 && rec.Total >= policy.Slow || rec.Failed()
 	if kept || h.cfg.Records.Tapped(rec.Service) {
-		rec.complete(now)
+		rec.complete()
 		h.cfg.Records.Add(&rec.Record, kept)
 	}
 	clear(rec.Attempts)
@@ -175,9 +177,9 @@ func (rec *record) end() {
 }
 
 // complete adds what can be read at the end.
-func (rec *record) complete(now time.Time) {
+func (rec *record) complete() {
 	h, r := rec.handler, rec.r
-	rec.Time, rec.Relay = now.Add(-rec.Total), h.cfg.Self
+	rec.Time, rec.Relay = time.Now().Add(-rec.Total), h.cfg.Self
 	rec.Method, rec.Protocol = r.Method, protocolOf(r)
 	rec.Caller, rec.Client = callerOf(r, rec.from), rec.client()
 	if h.cfg.Hop {
@@ -336,8 +338,8 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// saysRequestID reports whether a field is the ID of a request, or would be taken for it by
+// isRequestID reports whether a field is the ID of a request, or would be taken for it by
 // a service behind CGI.
-func saysRequestID(name string) bool {
+func isRequestID(name string) bool {
 	return len(name) == len(wire.RequestIDHeader) && wire.Begins(name, "x-request-id")
 }

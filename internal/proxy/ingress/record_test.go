@@ -244,7 +244,7 @@ func TestARecordHasTheFactsOfEachOutcome(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 	}
-	short := func(c *ingress.Config) { c.Timeout = 300 * time.Millisecond }
+	short := func(c *ingress.Config) { c.Timeout = 2 * time.Second }
 	same := func(*ingress.Config) {}
 	own := func(code string, status int, body int) facts {
 		return facts{"http.response.status_code": float64(status), "error.type": code, "ringway.outcome": "failed", "http.response.body.size": float64(body), "ringway.attempts": nil}

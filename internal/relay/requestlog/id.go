@@ -2,7 +2,7 @@ package requestlog
 
 import (
 	"crypto/rand"
-	"encoding/binary"
+	"encoding/hex"
 	"sync/atomic"
 )
 
@@ -34,15 +34,15 @@ const (
 // IDs makes the IDs of requests: a random prefix of the process and a number. They are
 // unique, and those of another process cannot be guessed. It is safe for concurrent use.
 type IDs struct {
-	prefix uint64
+	prefix string // with the hyphen
 	blocks atomic.Uint64
 }
 
 // NewIDs returns a source with a new prefix.
 func NewIDs() *IDs {
-	var random [8]byte
+	var random [prefixDigits / 2]byte
 	_, _ = rand.Read(random[:]) // never fails
-	return &IDs{prefix: binary.BigEndian.Uint64(random[:])}
+	return &IDs{prefix: hex.EncodeToString(random[:]) + "-"}
 }
 
 // Block holds IDs that are not used yet. The zero value is empty. It is not for concurrent
@@ -55,8 +55,7 @@ func (b *Block) Next(source *IDs) string {
 		first := (source.blocks.Add(1) - 1) * blockIDs
 		text := make([]byte, 0, blockIDs*idLength)
 		for i := range uint64(blockIDs) {
-			text = append(appendHex(text, source.prefix, prefixDigits), '-')
-			text = appendHex(text, first+i, serialDigits)
+			text = appendHex(append(text, source.prefix...), first+i, serialDigits)
 		}
 		b.rest = string(text)
 	}

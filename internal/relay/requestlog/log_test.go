@@ -146,7 +146,7 @@ func TestAFileThatCannotBeOpenedAgainStaysInUse(t *testing.T) {
 	}
 }
 
-// disk is a file that takes so many bytes and no more.
+// disk is a file with room for a number of bytes.
 type disk struct {
 	mu   sync.Mutex
 	room int
@@ -365,7 +365,7 @@ func TestARecordIsWrittenSoonAfterItsRequest(t *testing.T) {
 				t.Errorf("%d lines after the delay, want %d", lines(), n+1)
 			}
 		}
-		for range flushBytes/(len(d.taken())/3) + 1 { // so many lines are not delayed
+		for range flushBytes/(len(d.taken())/3) + 1 { // a full buffer is not delayed
 			l.Add(&Record{ID: "x"}, true)
 		}
 		synctest.Wait()

@@ -3,6 +3,8 @@ package requestlog
 import (
 	"math"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // Policy decides which records are kept and how much of the target they contain.
@@ -45,17 +47,10 @@ func NewSampler(share float64) Sampler {
 }
 
 // Takes reports whether the ID is in the sample. Relays of all versions must agree, so the
-// hash is fixed: FNV-1a with the finalizer of MurmurHash3, because the last bytes of an ID,
-// a counter, hardly reach the upper bits of FNV-1a alone.
+// hash stays XXH64.
 func (s Sampler) Takes(id string) bool {
 	if s.all || s.below == 0 {
 		return s.all
 	}
-	h := uint64(14695981039346656037)
-	for i := range len(id) {
-		h = (h ^ uint64(id[i])) * 1099511628211
-	}
-	h = (h ^ h>>33) * 0xff51afd7ed558ccd
-	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
-	return h^h>>33 < s.below
+	return xxhash.Sum64String(id) < s.below
 }

@@ -2,13 +2,13 @@ package routing
 
 import (
 	"encoding/binary"
-	"hash/fnv"
-	"io"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // PlanVersion returns a hash of the plan, 0 without a plan. Relays with the same plan of a
 // service have the same version. It is computed at the first call, because only records of
-// requests need it and the hash of a large plan takes as long as a request.
+// requests need it.
 func (r *Route) PlanVersion() uint64 {
 	if r == nil || r.Plan == nil {
 		return 0
@@ -23,9 +23,9 @@ func (r *Route) PlanVersion() uint64 {
 
 // hashPlan hashes what the connections of all relays follow from.
 func (r *Route) hashPlan() uint64 {
-	h := fnv.New64a()
+	h := xxhash.New()
 	text := func(s string) {
-		_, _ = io.WriteString(h, s) // a hash returns no error
+		_, _ = h.WriteString(s) // a hash returns no error
 		_, _ = h.Write([]byte{0})
 	}
 	number := func(n int) {
