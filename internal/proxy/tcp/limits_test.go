@@ -59,6 +59,7 @@ func load(t *testing.T, s *relay.Settings, args ...string) {
 }
 
 func TestAClientThatDoesNotReadHoldsLittleAndIsEnded(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, true)
 	f.relay("r1", func(s *relay.Settings) { s.ProgressTimeout = 500 * time.Millisecond })
 	sent := make(chan int, 100)
@@ -92,6 +93,7 @@ func TestAClientThatDoesNotReadHoldsLittleAndIsEnded(t *testing.T) {
 }
 
 func TestAFailedConnectIsTriedAtAnotherEndpoint(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, true)
 	f.relay("r1", func(s *relay.Settings) { s.Selection.SlowStart = 0 })
 	f.worker("w1", serveTCP(t, echo), "")
@@ -126,6 +128,7 @@ func TestAFailedConnectIsTriedAtAnotherEndpoint(t *testing.T) {
 }
 
 func TestSessionsCountAsConnectionsAndRequestsOfTheirClient(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, true)
 	f.relay("r1", func(s *relay.Settings) { s.Requests.MaxClientConnections = 2 })
 	f.worker("w1", serveTCP(t, echo), "")
@@ -146,6 +149,7 @@ func TestSessionsCountAsConnectionsAndRequestsOfTheirClient(t *testing.T) {
 }
 
 func TestTheSessionsOfOneClientAreBounded(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, true)
 	f.relay("r1", func(s *relay.Settings) { load(t, s, "--max-in-flight-per-client=1") })
 	f.worker("w1", serveTCP(t, echo), "")
@@ -159,6 +163,7 @@ func TestTheSessionsOfOneClientAreBounded(t *testing.T) {
 }
 
 func TestASilentClientOfTLSIsEndedInTime(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, true)
 	f.relay("r1", func(s *relay.Settings) { s.Clients.HeadTimeout = 50 * time.Millisecond })
 	f.worker("w1", serveTCP(t, echo), "")
@@ -174,6 +179,7 @@ func TestASilentClientOfTLSIsEndedInTime(t *testing.T) {
 }
 
 func TestRequestsAndSessionsDoNotMix(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, true)
 	f.relay("r1", func(s *relay.Settings) { s.TCP.Ingress = append(s.TCP.Ingress, "0=web", "0=nothing") })
 	web := serveTCP(t, func(conn *net.TCPConn) {
