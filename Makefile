@@ -178,6 +178,11 @@ test-netns: ## a fleet under black holes and partitions, a network namespace for
 	@$(call need,ip iproute2) && $(call need,nft nftables) && $(call need,nsenter util-linux)
 	NETNS_TESTS=1 go test -count=1 -timeout 4m -v ./internal/e2e/netns
 
+.PHONY: test-tcp
+test-tcp: ## Redis and PostgreSQL behind TCP sessions of relays, while workers come and go (needs both servers)
+	@$(call need,redis-server redis-server) && $(call need,pg_ctlcluster postgresql)
+	TCP_TESTS=1 go test -count=1 -timeout 4m -v ./internal/e2e/databases
+
 .PHONY: test-deploy
 test-deploy: ## alert rules, metrics and systemd units, judged by their own tools (promtool, systemd-analyze)
 	@$(call need,promtool prometheus) && $(call need,systemd-analyze systemd)

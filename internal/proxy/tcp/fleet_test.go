@@ -222,6 +222,7 @@ func (f *tcpFleet) await(id string) {
 }
 
 func TestBytesPassUnchangedAndTheEndOfOneDirectionIsPassedOn(t *testing.T) {
+	t.Parallel()
 	for _, insecure := range []bool{true, false} {
 		t.Run(map[bool]string{true: "clear text", false: "mutual TLS"}[insecure], func(t *testing.T) {
 			t.Parallel()
@@ -253,6 +254,7 @@ func TestBytesPassUnchangedAndTheEndOfOneDirectionIsPassedOn(t *testing.T) {
 }
 
 func TestASessionThatBreaksIsResetAtBothEnds(t *testing.T) {
+	t.Parallel()
 	for _, insecure := range []bool{true, false} {
 		t.Run(map[bool]string{true: "clear text", false: "mutual TLS"}[insecure], func(t *testing.T) {
 			t.Parallel()
@@ -301,6 +303,7 @@ func TestASessionThatBreaksIsResetAtBothEnds(t *testing.T) {
 }
 
 func TestTheServiceGetsTheAddressOfTheClientIfItExpectsThePROXYProtocol(t *testing.T) {
+	t.Parallel()
 	for _, insecure := range []bool{true, false} {
 		t.Run(map[bool]string{true: "clear text", false: "mutual TLS"}[insecure], func(t *testing.T) {
 			t.Parallel()

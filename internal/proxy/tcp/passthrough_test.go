@@ -36,6 +36,7 @@ func selfSigned(t *testing.T, names ...string) (tls.Certificate, *x509.CertPool)
 }
 
 func TestTLSPassesThroughToTheServiceThatTheServerNameNames(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, false)
 	f.relay("r1", nil)
 	f.relay("g1", gate)
