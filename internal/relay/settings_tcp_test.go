@@ -60,7 +60,7 @@ func TestATCPAddressThatIsTakenIsAnErrorAtTheStartAndLeavesNothingBound(t *testi
 	_ = free.Close()
 	s := DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "test", "ci", "r1"
-	s.GossipAddr, s.IngressAddr, s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
+	s.GossipAddr, s.IngressAddrs[0], s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
 	s.TCP.Ingress = []string{addr + "=a", taken.Addr().String() + "=b"}
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
