@@ -106,6 +106,14 @@ func (s *Settings) checkIngress() []settings.Problem {
 		all = append(all, a)
 		secured = secured || a.secured
 	}
+	sessions, _ := s.TCP.listeners() // they have a check of their own
+	for _, l := range sessions {
+		for _, b := range all {
+			if (ingressAddr{addr: l.Addr}).conflicts(b) {
+				add(settings.Problem{Setting: "tcp-ingress", Related: []string{"tls-passthrough", "ingress-addr"}, Value: l.Addr, Reason: "only one of it and the --ingress-addr " + b.String() + " can be bound", Allowed: "addresses that differ in host or port"})
+			}
+		}
+	}
 	const pair = "ingress-tls-cert"
 	if len(s.IngressAddrs) == 0 {
 		add(settings.Problem{Setting: "ingress-addr", Reason: "clients need an address", Allowed: ingressForms})
