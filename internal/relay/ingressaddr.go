@@ -70,7 +70,8 @@ func (a ingressAddr) conflicts(b ingressAddr) bool {
 	if portA != portB || portA == "0" {
 		return false
 	}
-	return hostA == hostB || unspecified(hostA) || unspecified(hostB)
+	ipA, ipB := net.ParseIP(hostA), net.ParseIP(hostB)
+	return hostA == hostB || ipA != nil && ipA.Equal(ipB) || unspecified(hostA) || unspecified(hostB)
 }
 
 // unspecified reports whether a host means all addresses of this machine.

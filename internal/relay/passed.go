@@ -47,6 +47,6 @@ func sameAddr(addr string, socket net.Addr) bool {
 	a, _ := netip.AddrFromSlice(want.IP)
 	b, _ := netip.AddrFromSlice(got.IP)
 	a, b = a.Unmap(), b.Unmap()
-	any := func(ip netip.Addr) bool { return !ip.IsValid() || ip.IsUnspecified() }
-	return a == b || any(a) && any(b)
+	every := func(ip netip.Addr) bool { return !ip.IsValid() || ip.IsUnspecified() }
+	return a == b || every(a) && every(b)
 }

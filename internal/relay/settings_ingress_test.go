@@ -56,6 +56,7 @@ func TestAddressesCertificatesAndAuthoritiesOfTheIngressMustFitTogether(t *testi
 		"authorities without TLS":    {[]string{clear, ca}, "ingress-client-ca"},
 		"the same address":           {[]string{clear, clear}, "ingress-addr"},
 		"the same with another kind": {[]string{clear, "--ingress-addr=tls://127.0.0.1:7410", cert, key}, "ingress-addr"},
+		"the same in another form":   {[]string{"--ingress-addr=[::1]:7410", "--ingress-addr=[0:0::1]:7410"}, "ingress-addr"},
 		"all addresses and one":      {[]string{clear, "--ingress-addr=:7410"}, "ingress-addr"},
 		"another scheme":             {[]string{"--ingress-addr=ftp://127.0.0.1:7410"}, "ingress-addr"},
 	} {

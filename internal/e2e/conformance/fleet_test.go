@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
 )
 
 const (
@@ -27,7 +28,10 @@ type fleet struct {
 	security *procs.Security // nil without
 }
 
-type relay struct{ id, gossip, ingress, peer, admin string }
+type relay struct {
+	id, gossip, ingress, peer, admin string
+	secured                          string // the address of the ingress with TLS
+}
 
 // fleetConfig configures a fleet.
 type fleetConfig struct {
@@ -54,9 +58,10 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	if err := os.WriteFile(file, []byte("routes: "+cfg.Routes+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	cert, key := terminationtest.New(t).Files(filepath.Join(dir, "ingress"), terminationtest.Certificate{DNS: []string{"ingress.test"}})
 	var seeds []string
 	for n := range cfg.Relays {
-		r := relay{fmt.Sprintf("r%d", n+1), procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t)}
+		r := relay{fmt.Sprintf("r%d", n+1), procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t)}
 		f.relays, seeds = append(f.relays, r), append(seeds, r.gossip)
 	}
 	common := func(id, gossip, admin string) []string {
@@ -65,7 +70,7 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	}
 	for _, r := range f.relays {
 		procs.Start(t, procs.Config{Name: r.id, Binary: "relay", Dir: binaries, Args: append(common(r.id, r.gossip, r.admin),
-			"--ingress-addr", r.ingress, "--peer-addr", r.peer, "--config", file, "--relays-per-service", "1")})
+			"--ingress-addr", r.ingress, "--ingress-addr", "tls://"+r.secured, "--ingress-tls-cert", cert, "--ingress-tls-key", key, "--peer-addr", r.peer, "--config", file, "--relays-per-service", "1")})
 	}
 	worker := append(common("w1", procs.FreeAddr(t), procs.FreeAddr(t)), "--sidecar-addr", f.sidecar)
 	for _, s := range cfg.Services {

@@ -52,6 +52,7 @@ func TestEveryCaseOfH2specPasses(t *testing.T) {
 	serving, forwarding := f.roles(t, "pages")
 	for _, listener := range []struct{ name, addr, certificate string }{
 		{"ingress", serving.ingress, ""},
+		{"ingress with TLS", serving.secured, serving.id},
 		{"ingress of a relay that forwards", forwarding[0].ingress, ""},
 		{"peer listener", serving.peer, forwarding[0].id},
 		{"sidecar", f.sidecar, serving.id},
