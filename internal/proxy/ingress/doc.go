@@ -33,7 +33,8 @@
 //
 // If the request log or a reader of it wants a record of a request, every way in which the
 // request can end completes it: an answer, a refusal, a client that leaves, a panic. Without
-// a log this costs one atomic load.
+// a log this costs one atomic load. For sampled requests Explanations remember, in a bounded
+// ring, how their endpoints were chosen.
 //
 // If a service has a session cookie, a request goes to the endpoint that its cookie names
 // while that endpoint can be used; the strategy picks for all other requests. The relay
