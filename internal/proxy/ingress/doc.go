@@ -40,6 +40,11 @@
 // while that endpoint can be used; the strategy picks for all other requests. The relay
 // that picks the worker reads the cookie, and sets one if the client's is not accepted.
 //
+// A TCP session is a request with the upgrade wire.UpgradeTCP. Package tcp makes it of a
+// client's connection and marks it in the context; relays send it to each other. The answer
+// begins when the connection to an endpoint is open. A service takes either requests or
+// sessions.
+//
 // The peer listener runs the same handler with Hop set: a request that another relay
 // forwarded is carried to a worker or refused, never forwarded again.
 //

@@ -18,6 +18,11 @@
 // HTTP/2 connections (h2c) are those of package http2 and have one reading goroutine
 // each, which ends with the connection.
 //
+// Over TCP every connection is a session of the endpoint's service, so a Pool keeps none:
+// Carry dials, and connects the two ends. A request asks for a session by the upgrade
+// wire.UpgradeTCP, which is the same between relays and to sidecars. A session that breaks,
+// or is ended here, ends with a reset at both ends.
+//
 // Rules:
 //   - The handler must not change r or w while Carry runs.
 //   - After an error with Committed the handler must panic with
@@ -29,6 +34,7 @@
 //     request, or of all if they would fail in the same way (see waiting.go). Over
 //     HTTP/2 one connection is opened at a time for all waiting requests, and all get
 //     its error.
+//   - A tunnel holds no buffer while it waits for the bytes of a socket without TLS.
 //   - Connections are used newest first. A connection returns to the pool only when
 //     its response was read to the exact end and no byte follows.
 //   - If the endpoint is a worker's sidecar, the error reports how far the exchange got

@@ -22,6 +22,8 @@
 //	                          ▲                    │ no: the next
 //	                          └────────────────────┘
 //
+// A service takes TCP sessions if most of its endpoints do; the others are left out.
+//
 // Rules: Run is the only writer. It creates the pool of a worker's connections before it
 // publishes a route, and closes the pool only when no route has needed it for the drain
 // delay, so a request with an old route finds its connection. The connection to a relay

@@ -13,6 +13,9 @@
 //	      ◄── Ringway-Load: others in flight ──────────────────────┘
 //	      ◄── Ringway-Failed: unsent | sent | full ── when the service gave no answer
 //
+// A TCP session is a request with the upgrade ringway-tcp. It reaches only a service that the
+// worker offers as TCP, and such a service gets no other request.
+//
 // A request is for the service that Ringway-Service names. Header fields Ringway-* do not
 // pass in either direction: those of the service are dropped, so the service cannot
 // impersonate the sidecar.
