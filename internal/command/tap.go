@@ -19,7 +19,6 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -42,9 +41,6 @@ func TapCommand() *cobra.Command {
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := call.form.check(); err != nil {
 			return err
-		}
-		if _, err := requestlog.ParseFilter(*where); err != nil {
-			return fmt.Errorf("--where: %w", err)
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -185,7 +181,7 @@ func (r *tapped) text() string {
 	switch {
 	case r.Code != "":
 		add(strconv.Itoa(r.Status), r.Code)
-	case r.Status == 0 || r.Outcome == requestlog.Aborted:
+	case r.Status == 0 || r.Outcome == "aborted":
 		add(strconv.Itoa(r.Status), r.Outcome)
 	case r.Call != "":
 		add(r.Call)
