@@ -14,7 +14,7 @@ const (
 	// milliseconds. Relays and sidecars pass on the time that is left, also to the service.
 	TimeoutHeader = "Ringway-Timeout"
 	// CallerHeader names the sender of a request for the circuits. A service gets it if the
-	// sender has proven the name to the first relay.
+	// sender presented a certificate with the name.
 	CallerHeader = "Ringway-Caller"
 	// RequestIDHeader is the ID of a request in the records of all relays. Trusted proxies and
 	// relays may set it; a relay that writes records passes it on, also to the service.

@@ -160,10 +160,10 @@ func TestAClientCannotCloseTheServiceForAnother(t *testing.T) {
 func TestTheCallerIsWhatAProxyNamesOrTheClientsAddress(t *testing.T) {
 	h := New(Config{Requests: Requests{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:1::/48")}}})
 	for _, c := range []struct {
-		remote string
-		names  []string
-		proven string
-		want   string
+		remote    string
+		names     []string
+		certified string
+		want      string
 	}{
 		{"192.0.2.1:80", []string{"web"}, "spiffe://shop.test/cart", "spiffe://shop.test/cart"},
 		{"10.1.2.3:80", []string{"web"}, "proxy", "web"},
@@ -177,8 +177,8 @@ func TestTheCallerIsWhatAProxyNamesOrTheClientsAddress(t *testing.T) {
 		{"[2001:db8:2:3:4::9]:80", []string{"web"}, "", "2001:db8:2:3::"},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
-		if c.proven != "" {
-			r = r.WithContext(WithCaller(r.Context(), c.proven))
+		if c.certified != "" {
+			r = r.WithContext(WithCaller(r.Context(), c.certified))
 		}
 		r.RemoteAddr = c.remote
 		r.Header[wire.CallerHeader] = c.names

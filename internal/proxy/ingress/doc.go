@@ -18,8 +18,8 @@
 // than this relay normally gives. No time passes while the client's body moves.
 //
 // With circuits, a caller whose requests to a service fail too often is refused that
-// service for some time; other callers are not. A caller is the name that a client has proven
-// by a certificate, which its service gets as well, or else its address; only a trusted proxy
+// service for some time; other callers are not. A caller is the name in the certificate of a
+// client, which the service gets as well, or else the client's address; only a trusted proxy
 // may name another one.
 //
 // The fields with which a client describes its origin are replaced or dropped. Those of

@@ -66,7 +66,7 @@ func (t *try) forwarded(x *upstream.Exchange, headers []wire.Field) []wire.Field
 		}
 		return headers
 	case fromClient: // the certificate of a proxy is not that of its clients
-		if name := proven(t.r); name != "" {
+		if name := certifiedName(t.r); name != "" {
 			headers = append(headers, wire.Field{Name: wire.CallerHeader, Value: name})
 		}
 	}

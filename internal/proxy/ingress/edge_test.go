@@ -54,7 +54,7 @@ func TestOnlyATrustedProxySaysWhereARequestComesFrom(t *testing.T) {
 		name, remote string
 		hop          bool
 		said, want   http.Header
-		proven       string // by a certificate
+		certified    string // by a certificate
 	}{
 		{"a client", "192.0.2.1:99", false, said, with(http.Header{"X-Forwarded-For": {"192.0.2.1"}, "X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {"example.com"}}), ""},
 		{"a proxy", "10.0.0.1:99", false, said, proxied, ""},
@@ -67,8 +67,8 @@ func TestOnlyATrustedProxySaysWhereARequestComesFrom(t *testing.T) {
 	} {
 		h, seen := hopOr(t, c.hop)
 		r := httptest.NewRequest("GET", "http://example.com/", http.NoBody)
-		if c.proven != "" {
-			r = r.WithContext(WithCaller(r.Context(), c.proven))
+		if c.certified != "" {
+			r = r.WithContext(WithCaller(r.Context(), c.certified))
 		}
 		maps.Copy(r.Header, c.said.Clone())
 		r.RemoteAddr = c.remote

@@ -290,15 +290,15 @@ const maxCaller = 128
 // callerKey is the key of the caller's name in the context of a request.
 type callerKey struct{}
 
-// WithCaller returns a context for the requests of a client that has proven its name, by a
+// WithCaller returns a context for the requests of a client that presented a
 // certificate. The name must be valid as the value of a header.
 func WithCaller(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, callerKey{}, &name) // a pointer, so that a request allocates nothing
 }
 
-// proven returns the name that the client of a request has proven, empty if it has proven
+// certifiedName returns the name in the certificate of the client of a request, empty if it has
 // none.
-func proven(r *http.Request) string {
+func certifiedName(r *http.Request) string {
 	name, _ := r.Context().Value(callerKey{}).(*string)
 	if name == nil {
 		return ""
@@ -312,10 +312,10 @@ func (t *try) caller() string { return callerOf(t.r, t.from) }
 // callerOf returns the sender of a request. A trusted proxy names it in wire.CallerHeader; of
 // several values the last counts, which is the proxy's own. The caller is empty if the
 // proxy names none, because the proxy's address stands for all of its clients. Without a
-// proxy the caller is the name that the client has proven, or else its address, since a
-// client could put any name into the header. A relay that forwards passes a proven name on.
+// proxy the caller is the name in the certificate of the client, or else its address, since a
+// client could put any name into the header. A relay that forwards passes such a name on.
 func callerOf(r *http.Request, from origin) string {
-	name := proven(r)
+	name := certifiedName(r)
 	if values := r.Header[wire.CallerHeader]; from == fromRelay && len(values) > 0 {
 		name = values[0]
 	}

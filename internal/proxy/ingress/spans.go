@@ -69,7 +69,7 @@ func (h *Handler) beginRequest(r *http.Request, service string) (context.Context
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String(attrRelay, h.cfg.Self), attribute.String(attrService, service),
 			attribute.String(attrMethod, r.Method), attribute.Bool(attrHop, h.cfg.Hop))
-		if name := proven(r); name != "" {
+		if name := certifiedName(r); name != "" {
 			span.SetAttributes(attribute.String(attrCaller, name))
 		}
 	}

@@ -101,7 +101,7 @@ func FuzzSidecar(f *testing.F) {
 			}
 			body, err := io.ReadAll(out.Body)
 			for _, fields := range []http.Header{out.Header, out.Trailer} {
-				delete(fields, wire.CallerHeader) // a relay names only callers that have proven their name
+				delete(fields, wire.CallerHeader) // a relay names only callers that presented a certificate
 				nothingReserved(t, "service", fields)
 			}
 			if out.Method != want.Method || out.Host != want.Host || !bytes.HasPrefix(wantBody, body) || err == nil && (bodyErr != nil || len(body) != len(wantBody)) {

@@ -85,7 +85,7 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // drops reports whether a field of a request stays here. The caller passes: only relays can
-// connect, and a relay names only callers that have proven their name.
+// connect, and a relay names only callers that presented a certificate.
 func drops(name string) bool { return wire.Reserved(name) && name != wire.CallerHeader }
 
 // headArrived sets the load when the answer begins: the number of the other requests in
