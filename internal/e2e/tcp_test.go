@@ -132,15 +132,29 @@ func TestATCPSessionEndsWithItsWorkerAndWithNothingElse(t *testing.T) {
 			if code := forwarding[0].Exit(t); code != 0 {
 				t.Errorf("%s exited with %d", forwarding[0].id, code)
 			}
-			ended := 0
+			var left []*session
 			for _, s := range all {
-				if _, err := s.ask(); err != nil {
-					ended++
+				if _, err := s.ask(); err == nil {
+					left = append(left, s)
 				}
 			}
-			if ended == 0 || ended == len(all) {
-				t.Errorf("%d of %d sessions ended with the relay that stopped", ended, len(all))
+			if len(left) == 0 || len(left) == len(all) {
+				t.Errorf("%d of %d sessions are left after a relay stopped", len(left), len(all))
 			}
+
+			w2.Signal(t, syscall.SIGTERM)
+			if secure {
+				await(t, "the worker drains its sessions", func() bool { return w2.Logged("draining sessions", "") })
+				live(t, "while w2 stops", left, "")
+			}
+			if code := w2.Exit(t); code != 0 {
+				t.Errorf("w2 exited with %d", code)
+			}
+			dead := "" // without a sidecar the service goes on
+			if secure {
+				dead = "w2"
+			}
+			live(t, "after w2 stopped", left, dead)
 			if n := f.metric(t, affine, `ringway_relay_tcp_sessions_ended_total{end="closed",service="db"}`); n < 1 {
 				t.Errorf("%v closed sessions are counted", n)
 			}

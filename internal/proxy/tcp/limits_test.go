@@ -215,3 +215,55 @@ func TestRequestsAndSessionsDoNotMix(t *testing.T) {
 		}
 	}
 }
+
+func TestSessionsAreCountedWithTheirBytesAndEnds(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, false)
+	f.relay("r1", nil)
+	f.relay("g1", gate)
+	f.worker("w1", serveTCP(t, echo), "")
+	conn := f.session("g1")
+	for _, id := range []string{"r1", "g1"} { // the gate forwards to the relay
+		if n := f.metric(id, `ringway_relay_tcp_sessions{service="db"}`); n != 1 {
+			t.Errorf("%s: %v sessions are open, want 1", id, n)
+		}
+		for _, direction := range []string{"to_endpoint", "to_client"} {
+			if n := f.metric(id, `ringway_relay_tcp_bytes_total{direction="`+direction+`",service="db"}`); n < 6 {
+				t.Errorf("%s: %v bytes %s are counted while the session is open", id, n, direction)
+			}
+		}
+	}
+	before := f.metric("r1", `ringway_relay_tcp_sessions_ended_total{end="closed",service="db"}`)
+	_ = conn.CloseWrite()
+	if _, err := io.ReadAll(conn); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []string{"r1", "g1"} {
+		awaitThat(t, id+" has counted the end", func() bool {
+			return f.metric(id, `ringway_relay_tcp_sessions{service="db"}`) == 0 && f.metric(id, `ringway_relay_tcp_session_duration_seconds_count{service="db"}`) >= 1
+		})
+	}
+	if n := f.metric("r1", `ringway_relay_tcp_sessions_ended_total{end="closed",service="db"}`); n != before+1 {
+		t.Errorf("%v sessions are counted as closed, %v before", n, before)
+	}
+}
+
+func TestTheSlotsOfAWorkerBoundItsSessions(t *testing.T) {
+	for _, insecure := range []bool{true, false} {
+		t.Run(map[bool]string{true: "clear text", false: "mutual TLS"}[insecure], func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, insecure)
+			f.relay("r1", nil)
+			f.worker("w1", serveTCP(t, echo), ";slots=2")
+			first := f.session("r1")
+			f.session("r1")
+			awaitThat(t, "a third session is refused", func() bool { return resets(f.addr("r1")) })
+			if n := f.metric("r1", `ringway_relay_tcp_refused_total{reason="overloaded"}`); n < 1 {
+				t.Errorf("%v are counted as overloaded", n)
+			}
+			_ = first.CloseWrite()
+			_, _ = io.ReadAll(first)
+			f.session("r1")
+		})
+	}
+}
