@@ -102,7 +102,7 @@ type Settings struct {
 
 // DefaultSettings are those of `relay demo` outside a terminal.
 func DefaultSettings() Settings {
-	return Settings{Relays: 3, Workers: 12, Rate: 300, Seed: 1, Output: outputTable}
+	return Settings{Relays: 6, Workers: 24, Rate: 300, Seed: 1, Output: outputTable}
 }
 
 // liveKillEvery is the default of KillEvery on a terminal, where kills show how the fleet

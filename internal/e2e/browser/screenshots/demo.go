@@ -21,7 +21,7 @@ func demoTable(ctx context.Context, dir, binaries string) error {
 	demo := exec.CommandContext(ctx, relay, "demo", "--seed", "7", "--kill-every", "6s")
 	demo.Cancel = func() error { return demo.Process.Signal(os.Interrupt) }
 	demo.WaitDelay = 20 * time.Second
-	end, err := pty.StartWithSize(demo, &pty.Winsize{Rows: 30, Cols: 124})
+	end, err := pty.StartWithSize(demo, &pty.Winsize{Rows: 42, Cols: 124})
 	if err != nil {
 		return fmt.Errorf("run %s demo: %w", relay, err)
 	}
