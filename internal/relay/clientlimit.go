@@ -112,10 +112,10 @@ func newClients(conns *connMetrics, reg prometheus.Registerer) *clients {
 		full:    pauses.WithLabelValues("connections"), files: pauses.WithLabelValues("files"), other: pauses.WithLabelValues("other"),
 	}
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_relay_client_connections", Help: "Connections of clients that are open at the ingress.",
+		Name: "ringway_relay_client_connections", Help: "Connections of clients that are open, those of TCP sessions included.",
 	}, func() float64 { return float64(l.count()) })
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_relay_client_connections_limit", Help: "Connections of clients that may be open at the ingress (--max-client-connections).",
+		Name: "ringway_relay_client_connections_limit", Help: "Connections of clients that may be open, those of TCP sessions included (--max-client-connections).",
 	}, func() float64 { return float64(l.limit.Load()) })
 	return l
 }
