@@ -44,7 +44,7 @@ type adminCall struct {
 	at      string
 	// announced is the member that announces the address; zero if the operator has given it.
 	announced identity.Expected
-	secret  string // the name of the secret in the body; empty: the body has none
+	secret    string // the name of the secret in the body; empty: the body has none
 }
 
 // relayCall and workerCall add the flags of a call: the address, and the output forms, all
