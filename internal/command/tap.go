@@ -143,6 +143,7 @@ type tapped struct {
 	Relay    string    `json:"ringway.relay"`
 	From     string    `json:"ringway.forwarded_by"`
 	Caller   string    `json:"ringway.caller"`
+	Carrier  string    `json:"network.transport"` // tcp for a session
 	Method   string    `json:"http.request.method"`
 	Path     string    `json:"url.path"`
 	Query    string    `json:"url.query"`
@@ -200,6 +201,9 @@ func (r *tapped) text() string {
 	target := r.Path
 	if r.Query != "" {
 		target += "?" + r.Query
+	}
+	if r.Carrier == "tcp" {
+		target = "TCP session"
 	}
 	add(r.Method, target, strconv.FormatFloat(r.Total, 'f', 3, 64), "ms")
 	if r.From != "" {

@@ -62,6 +62,7 @@ func TestATapIsReadable(t *testing.T) {
 		`{"ringway.relay":"r1","ringway.forwarded_by":"r2","http.request.method":"GET","url.path":"/b\u001b[2J","http.response.status_code":503,"error.type":"overloaded","ringway.outcome":"failed"}`,
 		`{"ringway.relay":"r1","http.request.method":"POST","url.path":"/c","ringway.outcome":"cancelled"}`,
 		`{"ringway.relay":"r1","http.request.method":"POST","url.path":"/d","http.response.status_code":200,"rpc.response.status_code":"UNAVAILABLE","ringway.outcome":"2xx"}`,
+		`{"ringway.relay":"r1","network.transport":"tcp","http.response.status_code":101,"ringway.outcome":"1xx","ringway.duration_ms":9}`,
 		`{"ringway.tap.dropped":7}`)
 	out, _, err := runTap("billing", "--admin-addr", addr, "--where", `caller="a b"`)
 	if err == nil || !strings.Contains(err.Error(), "ended the stream") {
@@ -69,7 +70,7 @@ func TestATapIsReadable(t *testing.T) {
 	}
 	for _, want := range []string{
 		".500 r1 200 GET /a?q=1 1.500 ms by w1 (dial), w2 for web i1\n", " r1 503 overloaded GET \"/b\\x1b[2J\" ", " from r2", " r1 0 cancelled POST /c ", " r1 UNAVAILABLE POST /d ",
-		"7 records were dropped", `caller="a b" of billing`,
+		" r1 101 TCP session 9.000 ms\n", "7 records were dropped", `caller="a b" of billing`,
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
