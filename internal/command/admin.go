@@ -42,7 +42,9 @@ type adminCall struct {
 	process string      // relay or worker
 	admin   *pflag.Flag // --admin-addr; nil if at has the address
 	at      string
-	secret  string // the name of the secret in the body; empty: the body has none
+	// announced is the member that announces the address; zero if the operator has given it.
+	announced identity.Expected
+	secret    string // the name of the secret in the body; empty: the body has none
 }
 
 // relayCall and workerCall add the flags of a call: the address, and the output forms, all
@@ -89,7 +91,7 @@ func (c *adminCall) addr() string {
 // with a slash, and the client that sends the request.
 func (c *adminCall) request(ctx context.Context, method, path string, body []byte) (*http.Request, *http.Client, error) {
 	addr := c.addr()
-	scheme, client, err := c.client(addr, c.process)
+	scheme, client, err := c.client(addr, c.process, c.announced)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -108,6 +110,9 @@ func (c *adminCall) request(ctx context.Context, method, path string, body []byt
 		secret = "token"
 	}
 	if scheme == "http" {
+		if c.announced.Node != "" && secret != "" {
+			return nil, nil, fmt.Errorf("%s announces the address %s, which no certificate proves: it gets no %s. Ask over TLS (--admin-tls-cert, --admin-tls-key, --admin-tls-ca), or give the address with --admin-addr if it is right", c.announced.Node, addr, secret)
+		}
 		if err := c.checkClearText(addr, secret); err != nil {
 			return nil, nil, err
 		}
@@ -289,9 +294,9 @@ func (a *adminAccess) checkClearText(addr, secret string) error {
 }
 
 // client returns the scheme and the client for addr: http, or https with a client that
-// presents a certificate and accepts only a process of the same cluster and environment and
-// of the given kind.
-func (a *adminAccess) client(addr, process string) (scheme string, client *http.Client, err error) {
+// presents a certificate and accepts only a process of the same cluster and environment, of
+// the given kind and as expected.
+func (a *adminAccess) client(addr, process string, expected identity.Expected) (scheme string, client *http.Client, err error) {
 	client, transport := direct(addr)
 	files := identity.Files{Certificate: value(a.cert), Key: value(a.key), Authorities: value(a.ca)}
 	if files == (identity.Files{}) {
@@ -304,7 +309,7 @@ func (a *adminAccess) client(addr, process string) (scheme string, client *http.
 	if err != nil {
 		return "", nil, fmt.Errorf("--admin-tls-cert: %w", err)
 	}
-	transport.TLSClientConfig = source.ClientConfig(source.Policy(identity.Hello), identity.Expected{}, "http/1.1")
+	transport.TLSClientConfig = source.ClientConfig(source.Policy(identity.Hello), expected, "http/1.1")
 	verify := transport.TLSClientConfig.VerifyConnection
 	transport.TLSClientConfig.VerifyConnection = func(state tls.ConnectionState) error {
 		if err := verify(state); err != nil {

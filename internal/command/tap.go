@@ -20,6 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // TapCommand is `tap`: it prints the records of the requests of a service, live.
@@ -32,6 +33,8 @@ func TapCommand() *cobra.Command {
 			"--where selects records: comparisons of status, duration, method, caller, endpoint (of\n" +
 			"any attempt) and code with =, !=, >=, <=, > and <, joined by &&. A text with a space or\n" +
 			"a character of an operator needs quotes: caller=\"web 1\".\n\n" +
+			"With --all a token is sent to the other relays only over TLS (--admin-tls-cert), because\n" +
+			"any member could announce an address that collects tokens.\n\n" +
 			"Ctrl-C ends it, which is no failure; the end of the relay is one.",
 		Example: "  relay tap billing --where 'status>=500'\n  relay tap billing --all --where 'duration>=250ms'\n  relay tap billing -o json | jq -c '.[\"ringway.attempts\"]'"}
 	call := relayCall(c.Flags(), formText, formJSON)
@@ -90,7 +93,8 @@ func (t *tap) run(ctx context.Context, call *adminCall, all bool) error {
 }
 
 // readMember reads the stream of a relay. The one that listed the members is asked where it
-// answered; the others announce their addresses.
+// answered. The others announce their addresses, and an announcement may be forged: such an
+// address gets a token only if a certificate proves that the member is there.
 func (t *tap) readMember(ctx context.Context, call *adminCall, m api.ListedMember, self bool) error {
 	other := *call
 	if !self {
@@ -98,6 +102,7 @@ func (t *tap) readMember(ctx context.Context, call *adminCall, m api.ListedMembe
 			return errors.New("it announces no admin address, because its admin API is on a unix socket: run the command on its host")
 		}
 		other.admin, other.at = nil, m.AdminAddr
+		other.announced = identity.Expected{Node: m.ID, Role: m.Role, Addr: m.AdminAddr}
 	}
 	return t.read(ctx, &other, m.ID)
 }
@@ -134,6 +139,7 @@ type tapped struct {
 	Relay    string    `json:"ringway.relay"`
 	From     string    `json:"ringway.forwarded_by"`
 	Caller   string    `json:"ringway.caller"`
+	Carrier  string    `json:"network.transport"` // tcp for a session
 	Method   string    `json:"http.request.method"`
 	Path     string    `json:"url.path"`
 	Query    string    `json:"url.query"`
@@ -191,6 +197,9 @@ func (r *tapped) text() string {
 	target := r.Path
 	if r.Query != "" {
 		target += "?" + r.Query
+	}
+	if r.Carrier == "tcp" {
+		target = "TCP session"
 	}
 	add(r.Method, target, strconv.FormatFloat(r.Total, 'f', 3, 64), "ms")
 	if r.From != "" {

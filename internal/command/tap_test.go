@@ -5,16 +5,22 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/command"
 	adminapi "github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // tapped is an admin API of a relay with this ID that streams lines and ends.
@@ -56,6 +62,7 @@ func TestATapIsReadable(t *testing.T) {
 		`{"ringway.relay":"r1","ringway.forwarded_by":"r2","http.request.method":"GET","url.path":"/b\u001b[2J","http.response.status_code":503,"error.type":"overloaded","ringway.outcome":"failed"}`,
 		`{"ringway.relay":"r1","http.request.method":"POST","url.path":"/c","ringway.outcome":"cancelled"}`,
 		`{"ringway.relay":"r1","http.request.method":"POST","url.path":"/d","http.response.status_code":200,"rpc.response.status_code":"UNAVAILABLE","ringway.outcome":"2xx"}`,
+		`{"ringway.relay":"r1","network.transport":"tcp","http.response.status_code":101,"ringway.outcome":"1xx","ringway.duration_ms":9}`,
 		`{"ringway.tap.dropped":7}`)
 	out, _, err := runTap("billing", "--admin-addr", addr, "--where", `caller="a b"`)
 	if err == nil || !strings.Contains(err.Error(), "ended the stream") {
@@ -63,7 +70,7 @@ func TestATapIsReadable(t *testing.T) {
 	}
 	for _, want := range []string{
 		".500 r1 200 GET /a?q=1 1.500 ms by w1 (dial), w2 for web i1\n", " r1 503 overloaded GET \"/b\\x1b[2J\" ", " from r2", " r1 0 cancelled POST /c ", " r1 UNAVAILABLE POST /d ",
-		"7 records were dropped", `caller="a b" of billing`,
+		" r1 101 TCP session 9.000 ms\n", "7 records were dropped", `caller="a b" of billing`,
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -103,6 +110,92 @@ func TestATapOfAllRelaysReportsThoseThatCannotBeRead(t *testing.T) {
 	for _, want := range []string{`g1: "r2" answers at`, "r3: it announces no admin address", "r4: ask the relay at 127.0.0.1:1", "r1: the relay at " + first + " ended the stream"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("no %q in\n%s", want, notes)
+		}
+	}
+}
+
+// A member of the gossip may announce any address, also that of a process that collects
+// tokens.
+func TestATapOfAllRelaysSendsNoTokenToAnAddressThatOnlyGossipNames(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("correct-horse-battery-staple\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Bool
+	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Store(true) }))
+	defer collector.Close()
+	first := tapped(t, "r1", func() api.Members {
+		return api.Members{Self: "r1", Members: []membership.Member{{ID: "r1", Role: membership.RoleRelay}, {ID: "r2", Role: membership.RoleRelay, AdminAddr: collector.Listener.Addr().String()}}}
+	}, `{"ringway.relay":"r1"}`)
+	out, notes, _ := runTap("billing", "--all", "--admin-addr", first, "--admin-token-file", token, "--admin-clear-text")
+	if asked.Load() || !strings.Contains(notes, "r2 announces the address "+collector.Listener.Addr().String()) || !strings.Contains(notes, "it gets no token") {
+		t.Errorf("the announced address was asked: %t; notes:\n%s", asked.Load(), notes)
+	}
+	if !strings.Contains(out, " r1 ") {
+		t.Errorf("the relay of --admin-addr is not read:\n%s%s", out, notes)
+	}
+}
+
+func TestATapOfAllRelaysSendsATokenOnlyToTheMemberThatItsCertificateProves(t *testing.T) {
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Name: "test", Validity: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := func(node string, role identity.Role) identity.Claims {
+		return identity.Claims{Cluster: "shop", Environment: "prod", Node: node, Role: role}
+	}
+	dir := t.TempDir()
+	file := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cert, key, err := authority.Issue(claims("ops", identity.RoleClient), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"billing", "--all", "--admin-tls-cert", file("ops.crt", cert), "--admin-tls-key", file("ops.key", key), "--admin-tls-ca", file("ca.crt", authority.CertificatePEM()), "--admin-token-file", file("token", []byte("correct-horse-battery-staple\n"))}
+
+	tokens := map[string]*atomic.Bool{}
+	process := func(id string, role identity.Role, members func() api.Members) string {
+		source, err := authority.Source(claims(id, role), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := new(atomic.Bool)
+		tokens[id] = got
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got.Store(got.Load() || r.Header.Get("Authorization") != "")
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/members"):
+				adminapi.WriteJSON(w, http.StatusOK, members())
+			case strings.HasSuffix(r.URL.Path, "/departures"):
+				adminapi.WriteJSON(w, http.StatusOK, api.Departures{})
+			default:
+				w.Header().Set(wire.RelayHeader, id)
+			}
+		}))
+		server.TLS = source.ServerConfig(source.Policy(identity.Hello), "http/1.1")
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		return server.Listener.Addr().String()
+	}
+	second := process("r2", identity.RoleRelay, nil)
+	other := process("r9", identity.RoleRelay, nil)
+	worker := process("w1", identity.RoleWorker, nil)
+	member := func(id, admin string) membership.Member {
+		return membership.Member{ID: id, Role: membership.RoleRelay, AdminAddr: admin}
+	}
+	var members api.Members
+	first := process("r1", identity.RoleRelay, func() api.Members { return members })
+	members = api.Members{Self: "r1", Members: []membership.Member{member("r1", first), member("r2", second), member("r3", other), member("r4", worker)}}
+	_, notes, _ := runTap(append(args, "--admin-addr", first)...)
+	for id, want := range map[string]bool{"r1": true, "r2": true, "r9": false, "w1": false} {
+		if tokens[id].Load() != want {
+			t.Errorf("%s gets a token: %t, want %t; notes:\n%s", id, !want, want, notes)
 		}
 	}
 }

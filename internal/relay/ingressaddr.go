@@ -115,6 +115,17 @@ func (s *Settings) checkIngress() []settings.Problem {
 			}
 		}
 	}
+	for _, l := range sessions {
+		all = append(all, ingressAddr{addr: l.Addr})
+	}
+	for _, own := range []struct{ setting, addr string }{{"peer-addr", s.PeerAddr}, {"admin-addr", s.AdminAddr}} {
+		for _, b := range all {
+			if (ingressAddr{addr: own.addr}).conflicts(b) { // never a unix socket, which has no port
+				add(settings.Problem{Setting: own.setting, Related: []string{"ingress-addr", "tcp-ingress", "tls-passthrough"}, Value: own.addr, Reason: "only one of it and " + b.String() + ", which is for clients, can be bound", Allowed: "addresses that differ in host or port"})
+				break
+			}
+		}
+	}
 	const pair = "ingress-tls-cert"
 	if len(s.IngressAddrs) == 0 {
 		add(settings.Problem{Setting: "ingress-addr", Reason: "clients need an address", Allowed: ingressForms})

@@ -30,7 +30,6 @@ func (t *tcpSettings) declare(set *settings.Set) {
 
 // listeners returns the addresses with their services. It reports all errors.
 func (t *tcpSettings) listeners() (listeners []TCPListener, problems []settings.Problem) {
-	taken := map[string]bool{}
 	add := func(setting, text, address, service string) {
 		l := TCPListener{Addr: address, Service: service}
 		if _, err := strconv.ParseUint(address, 10, 16); err == nil {
@@ -40,16 +39,16 @@ func (t *tcpSettings) listeners() (listeners []TCPListener, problems []settings.
 		if setting == "tcp-ingress" {
 			allowed = tcpIngressForms
 		}
-		_, port, err := net.SplitHostPort(l.Addr)
-		if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
+		if l.Addr == "" || settings.CheckAddress(l.Addr) != nil {
 			problems = append(problems, settings.Problem{Setting: setting, Value: text, Reason: "not an address with a port", Allowed: allowed})
 			return
 		}
-		if port != "0" && taken[l.Addr] {
-			problems = append(problems, settings.Problem{Setting: setting, Value: text, Reason: "a second listener at this address", Allowed: "an address of its own for each listener"})
-			return
+		for _, other := range listeners {
+			if (ingressAddr{addr: l.Addr}).conflicts(ingressAddr{addr: other.Addr}) {
+				problems = append(problems, settings.Problem{Setting: setting, Value: text, Reason: "a second listener at this address: only one of it and " + other.Addr + " can be bound", Allowed: "an address of its own for each listener"})
+				return
+			}
 		}
-		taken[l.Addr] = true
 		listeners = append(listeners, l)
 	}
 	for _, text := range t.Ingress {

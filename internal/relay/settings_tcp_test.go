@@ -28,6 +28,13 @@ func TestAddressesOfTCPSessionsAreReadOrRefused(t *testing.T) {
 		{[]string{"--tcp-ingress", "70000=cache"}, nil, "not an address with a port"},
 		{[]string{"--tls-passthrough", "10.0.0.1"}, nil, "not an address with a port"},
 		{[]string{"--tcp-ingress", "6379=cache", "--tls-passthrough", "127.0.0.1:6379"}, nil, "a second listener"},
+		{[]string{"--tcp-ingress", ":6379=cache", "--tcp-ingress", "6379=db"}, nil, "a second listener"},
+		{[]string{"--tcp-ingress", "0.0.0.0:6379=cache", "--tls-passthrough", "[::]:6379"}, nil, "a second listener"},
+		{[]string{"--tcp-ingress", "[::1]:6379=cache", "--tls-passthrough", "[0:0::1]:6379"}, nil, "a second listener"},
+		{[]string{"--tcp-ingress", "[::1]:6379=cache", "--tls-passthrough", "6379"}, []TCPListener{{"[::1]:6379", "cache"}, {"127.0.0.1:6379", ""}}, ""},
+		{[]string{"--tcp-ingress", "6379=cache", "--peer-addr", "127.0.0.1:6379"}, nil, "which is for clients, can be bound"},
+		{[]string{"--ingress-addr", ":7430", "--admin-addr", "127.0.0.1:7430"}, nil, "which is for clients, can be bound"},
+		{[]string{"--tcp-ingress", "=cache"}, nil, "not an address with a port"},
 		{[]string{"--tcp-ingress", "7410=cache"}, nil, "only one of it and the --ingress-addr"},
 		{[]string{"--tls-passthrough", ":7410"}, nil, "only one of it and the --ingress-addr"},
 	} {

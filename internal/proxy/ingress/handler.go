@@ -313,14 +313,17 @@ func (t *try) caller() string { return callerOf(t.r, t.from) }
 // several values the last counts, which is the proxy's own. The caller is empty if the
 // proxy names none, because the proxy's address stands for all of its clients. Without a
 // proxy the caller is the name in the certificate of the client, or else its address, since a
-// client could put any name into the header. A relay that forwards passes such a name on.
+// client could put any name into the header. A relay that forwards passes such a name on;
+// without one the caller is empty, because the address is that of the relay.
 func callerOf(r *http.Request, from origin) string {
-	name := certifiedName(r)
-	if values := r.Header[wire.CallerHeader]; from == fromRelay && len(values) > 0 {
-		name = values[0]
+	if from == fromRelay {
+		if values := r.Header[wire.CallerHeader]; len(values) > 0 {
+			return values[0]
+		}
+		return ""
 	}
-	if from != fromFront {
-		if name != "" {
+	if from == fromClient {
+		if name := certifiedName(r); name != "" {
 			return name
 		}
 		if addr := clientAddr(r.RemoteAddr); addr.Is6() {

@@ -180,18 +180,14 @@ func (rec *record) end() {
 func (rec *record) complete() {
 	h, r := rec.handler, rec.r
 	rec.Time, rec.Relay = time.Now().Add(-rec.Total), h.cfg.Self
-	rec.Method, rec.Protocol = r.Method, protocolOf(r)
+	rec.Session = isSession(r, h.cfg.Hop)
 	rec.Caller, rec.Client = callerOf(r, rec.from), rec.client()
 	if h.cfg.Hop {
 		rec.From = r.Header.Get(wire.HopHeader)
 	}
-	switch h.cfg.Record.Path {
-	case requestlog.PathNone:
-	case requestlog.PathFull:
-		rec.Query = r.URL.RawQuery
-		fallthrough
-	default:
-		rec.Path = r.URL.EscapedPath()
+	if !rec.Session {
+		rec.Method, rec.Protocol = r.Method, protocolOf(r)
+		rec.target()
 	}
 	rec.BytesIn += rec.body.read
 	rec.Plan = rec.route.PlanVersion()
@@ -202,12 +198,32 @@ func (rec *record) complete() {
 	}
 }
 
+// target adds as much of the target of the request as the policy allows.
+func (rec *record) target() {
+	switch rec.handler.cfg.Record.Path {
+	case requestlog.PathNone:
+	case requestlog.PathFull:
+		rec.Query = rec.r.URL.RawQuery
+		fallthrough
+	default:
+		rec.Path = rec.r.URL.EscapedPath()
+	}
+}
+
 // client returns the address of the client. It is the sender, unless a trusted proxy or
 // another relay is: then it is the last address in X-Forwarded-For that a trusted sender
 // has put there. If a relay forwards, the last one is that of the proxy in front of the
-// first relay, if there is a second.
+// first relay, if there is a second. A relay that forwards a TCP session names the client
+// in wire.ConnectionHeader.
 func (rec *record) client() string {
 	peer := addrOnly(rec.r.RemoteAddr)
+	if rec.Session && rec.from == fromRelay {
+		from, _, _ := strings.Cut(rec.r.Header.Get(wire.ConnectionHeader), " ")
+		if client, err := netip.ParseAddrPort(from); err == nil {
+			return client.Addr().String()
+		}
+		return peer
+	}
 	list := rec.r.Header[forwardedFor]
 	if rec.from == fromClient || len(list) == 0 {
 		return peer

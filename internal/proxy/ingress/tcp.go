@@ -36,6 +36,12 @@ func sessionOf(r *http.Request) *Session {
 	return s
 }
 
+// isSession reports whether a request is one for a TCP session: of package tcp, or of another
+// relay.
+func isSession(r *http.Request, hop bool) bool {
+	return sessionOf(r) != nil || hop && upstream.ForTCP(r)
+}
+
 // checkKind returns false if it has answered, because the service takes requests and not
 // sessions, or the other way round, or because the client may not open a session.
 func (t *try) checkKind() bool {

@@ -32,8 +32,12 @@ func Append(dst []byte, r *Record) []byte {
 	o.text("http.request.method", r.Method, maxName)
 	o.text("url.path", r.Path, maxPath)
 	o.text("url.query", r.Query, maxPath)
-	o.text("network.protocol.name", "http", maxName)
-	o.text("network.protocol.version", r.Protocol, maxName)
+	if r.Session {
+		o.text("network.transport", "tcp", maxName)
+	} else {
+		o.text("network.protocol.name", "http", maxName)
+		o.text("network.protocol.version", r.Protocol, maxName)
+	}
 	if r.Status != 0 {
 		o.number("http.response.status_code", int64(r.Status))
 	}

@@ -17,9 +17,12 @@ type Record struct {
 	Relay, From string
 	// Service is the name that the request gave, even if there is no such service.
 	Service string
-	// Caller is the sender for the circuits, Client the address of the client.
+	// Caller is the sender for the circuits, Client the address of the client. A relay that
+	// another one forwards to knows only a caller with a proven name.
 	Caller, Client string
-	Method         string
+	// Session is set for a TCP session, which has no method, target and version of HTTP.
+	Session bool
+	Method  string
 	// Path is escaped, as in the request. Query is without the question mark.
 	Path, Query string
 	// Protocol is the version of HTTP: "1.0", "1.1" or "2".
