@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/circuit"
 	"github.com/ringway/ringway/selection/pool"
 )
 
@@ -45,7 +46,8 @@ type try struct {
 	relayed        wire.Code         // of the answer of a relay to a call of gRPC, if that is the relay's own
 	full           bool              // a worker refused because all its slots are in use
 	short          string            // the exhausted resource of this relay at the last attempt
-	circuitOutcome selection.Outcome // for the caller's circuit
+	ticket         circuit.Ticket    // of the caller's circuit
+	circuitOutcome selection.Outcome // for it
 	body           replay            // used if an endpoint passes requests on
 	session        session           // by the session cookie
 	spans          *spans            // nil if requests are not traced
@@ -341,6 +343,11 @@ func (t *try) headArrived(r upstream.Result) bool {
 		t.relayAnswered(r)
 	} else {
 		t.workerAnswered(r)
+	}
+	if r.Status == http.StatusSwitchingProtocols {
+		// A tunnel may stay open for days, and would be the only probe of a circuit until then.
+		t.ticket.Done(selection.Success)
+		t.ticket = circuit.Ticket{}
 	}
 	if t.tcp != nil {
 		return t.sessionBegan(r)
