@@ -265,7 +265,7 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 		Deadline:  cfg.Epoch.Add(t.sent + t.limit),
 		AfterBody: t.policy.RequestTimeout,
 		Progress:  t.policy.ProgressTimeout,
-		Once:      t.policy.Retry != advertise.RetryIdempotent,
+		Once:      t.policy.Retry == advertise.RetryNever || t.policy.Retry == advertise.RetryConnect && t.tcp == nil,
 		Drop:      t.onField,
 		Peer:      t.hop && t.exposed,
 		OnHead:    t.onHead,
@@ -399,13 +399,14 @@ func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
 }
 
 // repeats reports whether the policy of the service and the method of the request allow
-// another attempt. A misdirected request has reached no endpoint.
+// another attempt. A misdirected request has reached no endpoint. Of a session nothing is
+// sent until it begins, and after that no attempt follows.
 func (t *try) repeats(f attempt) bool {
 	switch t.policy.Retry {
 	case advertise.RetryNever:
 		return f.err == errMisdirected
 	case advertise.RetryConnect:
-		return !f.sent
+		return !f.sent || t.tcp != nil
 	}
 	return !f.sent || repeatable(t.r)
 }
