@@ -26,11 +26,14 @@ func TestASessionThatDidNotBeginWasNotSent(t *testing.T) {
 		t.Run(string(c.retry), func(t *testing.T) {
 			tr := &try{r: httptest.NewRequest(http.MethodGet, "/", http.NoBody), policy: advertise.Policy{Retry: c.retry}}
 			if got := tr.repeats(c.f); got != c.asRequest {
-				t.Errorf("a request is repeated after %+v: %t", c.f, got)
+				t.Errorf("a request is repeated after sent %t, misdirected %t: %t", c.f.sent, c.f.err == errMisdirected, got)
 			}
 			tr.tcp = &sessionMetrics{}
 			if got := tr.repeats(c.f); got != c.asSession {
-				t.Errorf("a session is tried again after %+v: %t", c.f, got)
+				t.Errorf("a session is tried again after sent %t, misdirected %t: %t", c.f.sent, c.f.err == errMisdirected, got)
+			}
+			if got := tr.mayRepeat(); c.f.sent && got != c.asSession { // then --attempt-timeout holds
+				t.Errorf("an attempt to open a session has a limit of its own: %t", got)
 			}
 		})
 	}
