@@ -88,7 +88,7 @@ func (f *flight) openTunnel(header http.Header) (failed *Error) {
 	return nil
 }
 
-// switchClient tells the client that the tunnel is open, and sends the first bytes from the
+// switchClient informs the client that the tunnel is open, and sends the first bytes from the
 // endpoint. A stream of HTTP/2 has its own answer for that.
 func switchClient(client net.Conn, header http.Header, w *bufio.Writer, early []byte) error {
 	if stream, ok := client.(interface{ Switched(http.Header) error }); ok {
