@@ -1,13 +1,16 @@
 package ingress
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,6 +188,87 @@ func TestTheCallerIsWhatAProxyNamesOrTheClientsAddress(t *testing.T) {
 		tr := &try{from: h.originOf(r), r: r}
 		if got := tr.caller(); got != c.want {
 			t.Errorf("%s naming %q: %q, want %q", c.remote, c.names, got, c.want)
+		}
+	}
+}
+
+// upgraded is an answer that gives away its connection.
+type upgraded struct {
+	*httptest.ResponseRecorder
+	conn net.Conn
+}
+
+func (u upgraded) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return u.conn, bufio.NewReadWriter(bufio.NewReader(u.conn), bufio.NewWriter(u.conn)), nil
+}
+
+// A session may be open for days: until its end it would be the only probe.
+func TestASessionThatStaysOpenDoesNotKeepACircuitOpen(t *testing.T) {
+	t.Parallel()
+	backend, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for conn, err := backend.Accept(); err == nil; conn, err = backend.Accept() {
+			serving.Go(func() {
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = backend.Close()
+		serving.Wait()
+	})
+	h := guardedHandler(t, backend.Addr(), time.Minute)
+	service := h.cfg.Services.(only).service
+	pool, err := upstream.NewPool(upstream.Config{Address: backend.Addr().String(), Protocol: upstream.TCP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if err := service.SetRoute(&routing.Route{TCP: true, Range: []*routing.Target{{ID: "w1.1", Node: "w1", Address: backend.Addr().String(), Weight: 1, Pool: pool}}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	cfg := circuit.DefaultConfig()
+	cfg.Period, cfg.Probes = 10*time.Millisecond, 2
+	if h.cfg.Circuits, err = circuit.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	for range 7 {
+		ticket, err := h.cfg.Circuits.Allow("192.0.2.1", "echo", "")
+		if err != nil {
+			break
+		}
+		ticket.Done(selection.Failure)
+	}
+
+	var sessions sync.WaitGroup
+	t.Cleanup(sessions.Wait) // after the cleanups that end them
+	opens := func() bool {
+		client, relays := net.Pipe()
+		session := &Session{}
+		r := httptest.NewRequestWithContext(WithSession(t.Context(), session), http.MethodGet, "/", http.NoBody)
+		r.Header.Set(wire.ServiceHeader, "echo")
+		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{wire.UpgradeTCP}
+		sessions.Go(func() {
+			defer relays.Close()
+			h.ServeHTTP(upgraded{httptest.NewRecorder(), relays}, r)
+		})
+		_, err := bufio.NewReader(client).ReadString('\n')
+		if err != nil {
+			return false
+		}
+		t.Cleanup(func() { _ = client.Close() }) // the sessions stay open until then
+		return true
+	}
+	for n := range 3 {
+		for end := time.Now().Add(10 * time.Second); !opens(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d sessions are open, and the circuit allows no other", n)
+			}
 		}
 	}
 }

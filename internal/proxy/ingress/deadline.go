@@ -59,5 +59,8 @@ func (t *try) attemptLimit(n int) (limit time.Duration, cut bool) {
 // mayRepeat reports whether a request may be sent again after it was sent, as far as that
 // is known before the attempt.
 func (t *try) mayRepeat() bool {
+	if t.tcp != nil {
+		return t.policy.Retry != advertise.RetryNever
+	}
 	return t.policy.Retry == advertise.RetryIdempotent && repeatable(t.r) && (t.body.body == nil || t.body.length >= 0 && t.body.length <= wire.ReplayLimit)
 }

@@ -355,7 +355,8 @@ func (t *try) guarded(circuits *circuit.Breakers) {
 		t.refuse(err)
 		return
 	}
-	defer func() { ticket.Done(t.circuitOutcome) }() // also if a panic aborts the answer
+	t.ticket = ticket
+	defer func() { t.ticket.Done(t.circuitOutcome) }() // also if a panic aborts the answer
 	t.run()
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/circuit"
 	"github.com/ringway/ringway/selection/pool"
 )
 
@@ -45,7 +46,8 @@ type try struct {
 	relayed        wire.Code         // of the answer of a relay to a call of gRPC, if that is the relay's own
 	full           bool              // a worker refused because all its slots are in use
 	short          string            // the exhausted resource of this relay at the last attempt
-	circuitOutcome selection.Outcome // for the caller's circuit
+	ticket         circuit.Ticket    // of the caller's circuit
+	circuitOutcome selection.Outcome // for it
 	body           replay            // used if an endpoint passes requests on
 	session        session           // by the session cookie
 	spans          *spans            // nil if requests are not traced
@@ -263,7 +265,7 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 		Deadline:  cfg.Epoch.Add(t.sent + t.limit),
 		AfterBody: t.policy.RequestTimeout,
 		Progress:  t.policy.ProgressTimeout,
-		Once:      t.policy.Retry != advertise.RetryIdempotent,
+		Once:      t.policy.Retry == advertise.RetryNever || t.policy.Retry == advertise.RetryConnect && t.tcp == nil,
 		Drop:      t.onField,
 		Peer:      t.hop && t.exposed,
 		OnHead:    t.onHead,
@@ -342,6 +344,11 @@ func (t *try) headArrived(r upstream.Result) bool {
 	} else {
 		t.workerAnswered(r)
 	}
+	if r.Status == http.StatusSwitchingProtocols {
+		// A tunnel may stay open for days, and would be the only probe of a circuit until then.
+		t.ticket.Done(selection.Success)
+		t.ticket = circuit.Ticket{}
+	}
 	if t.tcp != nil {
 		return t.sessionBegan(r)
 	}
@@ -392,13 +399,14 @@ func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
 }
 
 // repeats reports whether the policy of the service and the method of the request allow
-// another attempt. A misdirected request has reached no endpoint.
+// another attempt. A misdirected request has reached no endpoint. Of a session nothing is
+// sent until it begins, and after that no attempt follows.
 func (t *try) repeats(f attempt) bool {
 	switch t.policy.Retry {
 	case advertise.RetryNever:
 		return f.err == errMisdirected
 	case advertise.RetryConnect:
-		return !f.sent
+		return !f.sent || t.tcp != nil
 	}
 	return !f.sent || repeatable(t.r)
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -208,5 +209,25 @@ func TestDrainCutsSessions(t *testing.T) {
 	within(t, in.outcomes, "outcome")
 	if err := pool.Drain(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// failing is a connection that takes no byte.
+type failing struct{ net.Conn }
+
+func (failing) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+func TestASessionWhoseFirstBytesAreLostEndsWithAReset(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, r *rawConn) { _, _ = io.ReadAll(r.br) })
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.TCP, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return failing{conn}, err
+	}}), nil)
+	_, br := session(t, in, "first bytes")
+	if _, err := io.ReadAll(br); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the client gets %v, want a reset", err)
+	}
+	if out := within(t, in.outcomes, "outcome"); out.err == nil {
+		t.Errorf("%+v", out)
 	}
 }

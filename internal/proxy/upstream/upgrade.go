@@ -44,13 +44,19 @@ func (f *flight) switchProtocols() *Error {
 // openTunnel answers with the header, takes over the connection of the client and copies
 // both ways until both directions have ended. What is left in f.in are the first bytes to
 // the client.
-func (f *flight) openTunnel(header http.Header) *Error {
+func (f *flight) openTunnel(header http.Header) (failed *Error) {
 	client, buffered, err := http.NewResponseController(f.w).Hijack()
 	if err != nil {
 		clear(header)
 		return f.fail(StageClient, errNoHijack)
 	}
-	defer client.Close()
+	defer func() {
+		if failed != nil && f.upgrade == wire.UpgradeTCP {
+			reset(client)
+			reset(f.c.Conn)
+		}
+		_ = client.Close() // it may be closed already
+	}()
 	f.committed = true
 	f.res.Upgraded = true
 	// A tunnel has no deadline and outlives that of the request: only its two ends, the
@@ -82,7 +88,7 @@ func (f *flight) openTunnel(header http.Header) *Error {
 	return nil
 }
 
-// switchClient tells the client that the tunnel is open, and sends the first bytes from the
+// switchClient informs the client that the tunnel is open, and sends the first bytes from the
 // endpoint. A stream of HTTP/2 has its own answer for that.
 func switchClient(client net.Conn, header http.Header, w *bufio.Writer, early []byte) error {
 	if stream, ok := client.(interface{ Switched(http.Header) error }); ok {
