@@ -174,6 +174,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	})
 	set.Check(func() []settings.Problem { return s.CheckExposed("peer-addr", s.PeerAddr) })
 	set.Check(s.checkIngress)
+	set.Check(s.checkSessions)
 	set.Check(func() []settings.Problem {
 		var problems []settings.Problem
 		for _, text := range s.SkipRelays {

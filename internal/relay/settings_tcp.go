@@ -2,6 +2,7 @@ package relay
 
 import (
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,4 +64,17 @@ func (t *tcpSettings) listeners() (listeners []TCPListener, problems []settings.
 		add("tls-passthrough", text, strings.TrimSpace(text), "")
 	}
 	return listeners, problems
+}
+
+// checkSessions refuses addresses at which every session would be refused.
+func (s *Settings) checkSessions() (problems []settings.Problem) {
+	listeners, _ := s.TCP.listeners() // they have a check of their own
+	only := s.Requests.OnlyServices
+	for _, l := range listeners {
+		if l.Service != "" && len(only) > 0 && !slices.Contains(only, l.Service) {
+			problems = append(problems, settings.Problem{Setting: "tcp-ingress", Related: []string{"ingress-service"}, Value: l.Service,
+				Reason: "clients of this relay may not reach this service", Allowed: "the services of --ingress-service"})
+		}
+	}
+	return problems
 }

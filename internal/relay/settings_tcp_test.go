@@ -37,6 +37,8 @@ func TestAddressesOfTCPSessionsAreReadOrRefused(t *testing.T) {
 		{[]string{"--tcp-ingress", "=cache"}, nil, "not an address with a port"},
 		{[]string{"--tcp-ingress", "7410=cache"}, nil, "only one of it and the --ingress-addr"},
 		{[]string{"--tls-passthrough", ":7410"}, nil, "only one of it and the --ingress-addr"},
+		{[]string{"--tcp-ingress", "6379=cache", "--ingress-service", "web"}, nil, "may not reach this service"},
+		{[]string{"--tcp-ingress", "6379=cache", "--ingress-service", "web", "--ingress-service", "cache"}, []TCPListener{{"127.0.0.1:6379", "cache"}}, ""},
 	} {
 		s, err := load(t, c.args...)
 		if c.err != "" {
