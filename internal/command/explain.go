@@ -107,12 +107,9 @@ func explainTable(out io.Writer, a *api.Explanation) error {
 
 // policyText describes the policy of a service: every value with its origin.
 func policyText(fields []api.PolicyField) string {
-	origins := map[api.Origin]string{
-		api.FromServiceSetting: "set for this service", api.FromSetting: "set for all services", api.FromAdvertisement: "advertised", api.FromDefault: "default",
-	}
 	texts := make([]string, len(fields))
 	for i, f := range fields {
-		texts[i] = fmt.Sprintf("%s %s (%s)", f.Key, cmp.Or(f.Value, "none"), origins[f.Origin])
+		texts[i] = fmt.Sprintf("%s %s (%s)", f.Key, cmp.Or(f.Value, "none"), originText[f.Origin])
 	}
 	return strings.Join(texts, ", ")
 }
@@ -204,7 +201,7 @@ func routeTable(out io.Writer, a *api.Route, style tableStyle) error {
 	return candidatesTable(out, d, style)
 }
 
-// originText describes where a strategy was configured.
+// originText describes where a strategy, or a field of a policy, was configured.
 var originText = map[api.Origin]string{
 	api.FromServiceSetting: "the relay's setting for this service",
 	api.FromAdvertisement:  "advertised by the service",

@@ -3,10 +3,34 @@ package relay
 import (
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/requestlog"
+	"github.com/ringway/ringway/internal/settings"
 )
+
+// defaultRecords records every request, without its query, once there is a file.
+var defaultRecords = requestlog.Policy{Sample: 1, Path: requestlog.PathOnly}
+
+// maxExplanations bounds the memory for explanations, each of which has a few kilobytes.
+const maxExplanations = 10_000
+
+// declareRecords declares the settings for the records of requests.
+func (s *Settings) declareRecords(set *settings.Set) {
+	const records = "Request log"
+	settings.String(set, &s.RequestLog, settings.Spec{Name: "request-log", Group: records, Placeholder: "FILE|-",
+		Usage: "file that gets one line of JSON for each request, or - for standard output; a signal SIGHUP and relay reload open it again, for a rotation; without it requests are not recorded and X-Request-Id passes as it is"})
+	policy := &s.Requests.Record
+	settings.Float(set, &policy.Sample, settings.Spec{Name: "request-log-sample", Group: records, Reloadable: true,
+		Usage: "share of the requests that is recorded, decided by their IDs, so that relays with the same share all record a request or none; errors, the relay's own answers and requests with more than one attempt always are"}, settings.Between(0.0, 1.0))
+	settings.Duration(set, &policy.Slow, settings.Spec{Name: "request-log-slow", Group: records, Reloadable: true,
+		Usage: "time from which on a request is always recorded, from its begin to its end; 0 is never"}, settings.AtLeast(time.Duration(0)))
+	settings.Int(set, &s.Explanations, settings.Spec{Name: "request-log-explain", Group: records,
+		Usage: "requests in the sample of which the relay remembers in memory how their endpoints were chosen, for relay explain-request: the newest; each of them costs the time of a line of the log several times; 0 is none"}, settings.Between(0, maxExplanations))
+	settings.Enum(set, &policy.Path, settings.Spec{Name: "request-log-path", Group: records, Reloadable: true,
+		Usage: "how much of the target of a request is recorded: none, its path, or full, which is the query as well"}, requestlog.PathNone, requestlog.PathOnly, requestlog.PathFull)
+}
 
 // newRecords returns the log of requests. Without a file it only serves taps.
 func newRecords(cfg *Config) (*requestlog.Log, error) {

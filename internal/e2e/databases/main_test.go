@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 func needed(t *testing.T) {
 	t.Helper()
 	if !enabled {
-		t.Skip("make test-tcp runs it")
+		t.Skip("needs redis-server and postgresql: make test-tcp")
 	}
 	t.Parallel()
 }

@@ -22,3 +22,12 @@ func Below(nc net.Conn) net.Conn {
 		nc = around.NetConn()
 	}
 }
+
+// Reset closes a connection so that its other end gets an error and no end of the data.
+func Reset(nc net.Conn) {
+	if below, ok := Below(nc).(*net.TCPConn); ok {
+		_ = below.SetLinger(0)
+		_ = below.Close() // before TLS could announce an orderly end
+	}
+	_ = nc.Close()
+}

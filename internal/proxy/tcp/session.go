@@ -57,20 +57,13 @@ func (s *Server) carry(w *writer, r *http.Request) {
 		if p == nil {
 			return
 		}
-		reset(w.conn)
+		socket.Reset(w.conn)
 		if p != http.ErrAbortHandler {
 			stack := make([]byte, 16<<10)
 			s.cfg.Logger.Error("the handler of a session panicked: the session is reset", "client", r.RemoteAddr, "panic", p, "stack", string(stack[:runtime.Stack(stack, false)]))
 		}
 	}()
 	s.cfg.Handler.ServeHTTP(w, r)
-}
-
-// reset makes the close of a connection a reset.
-func reset(conn net.Conn) {
-	if below, ok := socket.Below(conn).(*net.TCPConn); ok {
-		_ = below.SetLinger(0)
-	}
 }
 
 // request returns the request that opens a session for the connection.
@@ -100,7 +93,7 @@ func (s *Server) refuse(conn net.Conn, reason, detail string) {
 	s.cfg.Refused.WithLabelValues(counted).Inc()
 	s.cfg.Logger.Debug("connection refused", "client", conn.RemoteAddr(), "service", s.cfg.Service, "reason", reason, "err", detail)
 	if s.cfg.Service != "" {
-		reset(conn)
+		socket.Reset(conn)
 		return
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(alertTimeout))

@@ -1,10 +1,12 @@
 package upstream
 
 import (
+	"bytes"
 	"encoding/hex"
 	"net/http"
-	"strings"
 	"testing"
+
+	"github.com/pires/go-proxyproto"
 
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -22,8 +24,9 @@ func TestTheProxyHeaderHasTheAddressesOfTheClientsConnection(t *testing.T) {
 		if c.connection != "" {
 			r.Header[wire.ConnectionHeader] = []string{c.connection}
 		}
-		if got := hex.EncodeToString(proxyHeader(r)); got != signature+c.want {
-			t.Errorf("%q: %s, want %s", c.connection, got, signature+c.want)
+		head, err := proxyHeader(r)
+		if got := hex.EncodeToString(head); err != nil || got != signature+c.want {
+			t.Errorf("%q: %s, %v, want %s", c.connection, got, err, signature+c.want)
 		}
 	}
 }
@@ -32,9 +35,9 @@ func FuzzProxyHeader(f *testing.F) {
 	f.Add("192.0.2.1:4660 198.51.100.2:443")
 	f.Add("[2001:db8::1]:4660 [2001:db8::2]:443")
 	f.Fuzz(func(t *testing.T, connection string) {
-		head := string(proxyHeader(&http.Request{Header: http.Header{wire.ConnectionHeader: {connection}}}))
-		if !strings.HasPrefix(head, proxySignature) || len(head) != 16+int(head[14])<<8+int(head[15]) {
-			t.Fatalf("%q", head)
+		head, err := proxyHeader(&http.Request{Header: http.Header{wire.ConnectionHeader: {connection}}})
+		if err != nil || !bytes.HasPrefix(head, proxyproto.SIGV2) || len(head) != 16+int(head[14])<<8+int(head[15]) {
+			t.Fatalf("%q, %v", head, err)
 		}
 	})
 }

@@ -2,12 +2,10 @@ package upstream
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
 
-	"github.com/ringway/ringway/internal/proxy/socket"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -63,16 +61,6 @@ func (f *flight) broke(e *tunnelEnd) Broke {
 		return BrokeNone
 	}
 	return Broke(e.first.Load())
-}
-
-// reset ends a connection so that its other end gets an error and no end of the data. A
-// tunnel that breaks must not look like one whose sender has finished.
-func reset(c net.Conn) {
-	if below, ok := socket.Below(c).(*net.TCPConn); ok {
-		_ = below.SetLinger(0)
-		_ = below.Close() // before TLS could announce an orderly end
-	}
-	_ = c.Close()
 }
 
 // carryTCP opens a connection to the endpoint and makes it the other end of the client's.
@@ -140,7 +128,11 @@ func (f *flight) beginSession() error {
 		if err := f.c.setDeadline(f.x.Deadline); err != nil {
 			return f.fail(StageSend, err)
 		}
-		if _, err := f.c.Write(proxyHeader(f.r)); err != nil {
+		head, err := proxyHeader(f.r)
+		if err == nil {
+			_, err = f.c.Write(head)
+		}
+		if err != nil {
 			return f.fail(StageSend, err)
 		}
 	}

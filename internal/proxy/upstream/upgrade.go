@@ -52,8 +52,8 @@ func (f *flight) openTunnel(header http.Header) (failed *Error) {
 	}
 	defer func() {
 		if failed != nil && f.upgrade == wire.UpgradeTCP {
-			reset(client)
-			reset(f.c.Conn)
+			socket.Reset(client)
+			socket.Reset(f.c.Conn)
 		}
 		_ = client.Close() // it may be closed already
 	}()
@@ -249,8 +249,9 @@ func (f *flight) end(d *direction, err error, ended *tunnelEnd) {
 	}
 	ended.note(d, err)
 	if f.upgrade == wire.UpgradeTCP {
-		reset(d.dst)
-		reset(d.src)
+		// A session that breaks must not look like one whose sender has finished.
+		socket.Reset(d.dst)
+		socket.Reset(d.src)
 		return
 	}
 	_ = d.dst.Close()
