@@ -14,15 +14,26 @@ RACE     ?= -race
 # Per package; a test that hangs prints its goroutines and fails.
 TIMEOUT  ?= 12m
 
+# The release whose bytes `make wire-fixtures` adds.
+RELEASE ?=
+
 # Names and tag of the images; what `version` in them says.
 IMAGE   ?= ringway
 TAG     ?= devel
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# Where make images puts its images, as options of docker buildx bake.
+BAKE    ?= $(foreach name,relay worker echo,--set $(name).output=type=oci,dest=bin/$(name).oci.tar)
+# The processor of the images, and the systems of a release.
+ARCH      ?= $(shell go env GOARCH)
+PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
 
 # The root module and the simulations, which are a module of their own: go.work covers both.
 # The other modules are outside the workspace and need GOWORK=off, because a workspace has
 # one version of each dependency for all its modules.
 packages := ./... ./sims/...
+
+# Modules for users of other libraries, also outside the workspace.
+adapters := $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod))
 
 # Tools have a module file of their own, so that they are no dependency of ours. Go accepts
 # no other module file in a workspace: each module is a run of its own.
@@ -55,7 +66,7 @@ demo: ## a whole fleet in one process, with load and a live table; Ctrl-C ends i
 
 .PHONY: test-long
 test-long: ## tests that take minutes, processes with the race detector: a flood, a burst, an overload, rolling restarts, histories of 200 members, a million requests
-	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembers|EveryHistoryKeeps|SimultaneousJoins|AMillion' ./affinity/peering ./advertise ./membership ./internal/proxy/downstream
+	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembers|EveryHistoryKeeps|SimultaneousJoins|AMillion' ./internal/peering ./advertise ./membership ./internal/proxy/downstream
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run Flood ./internal/e2e/hostile
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run 'Burst|Capacity|BusyFleet' ./internal/e2e
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
@@ -78,6 +89,12 @@ test: ## all tests, and those of sims/compare; about 5 minutes on two cores
 	@# not become ours.
 	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && GOWORK=off go vet ./... && GOWORK=off go test ./...; fi
 
+.PHONY: test-adapters
+test-adapters: ## the modules in adapters/, with the race detector and, for what they allocate, without
+	for dir in $(adapters); do \
+		(cd $$dir && export GOWORK=off && go vet ./... && go test $(RACE) -timeout $(TIMEOUT) ./... && go test -timeout $(TIMEOUT) ./...); \
+	done
+
 .PHONY: test-race
 test-race: ## the tests under the race detector, without processes (test-long has some) and results of simulations
 	go test $(RACE) -timeout $(TIMEOUT) $$(go list $(packages) | grep -v -E '/internal/e2e|/sims/internal/(scenarios/|plot|validation)')
@@ -94,6 +111,9 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy: checks only, changes nothing
 	go mod tidy -diff
 	cd sims && go mod tidy -diff
 	cd sims/compare && go mod tidy -diff
+	for dir in $(adapters); do (cd $$dir && $(staticcheck) ./... && GOWORK=off go mod tidy -diff); done
+	@# The exported API is that of docs/reference/api, and changes as the changelog says.
+	go test -run 'API|Fresh' ./internal/reference
 
 .PHONY: fmt
 fmt: ## format all Go files
@@ -102,6 +122,11 @@ fmt: ## format all Go files
 .PHONY: generate
 generate: ## regenerate the generated files, such as docs/reference/flags.md
 	go generate $(packages)
+
+.PHONY: wire-fixtures
+wire-fixtures: ## add the bytes that release RELEASE writes, such as RELEASE=0.2.0, to testdata/wire; replaces nothing
+	@[[ "$(RELEASE)" =~ ^[0-9]+\.[0-9]+\.[0-9]+$$ ]] || { echo 'set RELEASE to the version of the next release, such as RELEASE=0.2.0' >&2; exit 1; }
+	WIRE_FIXTURES='$(RELEASE)' go test -count=1 -run OfReleases ./membership ./advertise ./internal/sharedkey ./internal/proxy/ingress ./internal/relay/check ./internal/api
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (60s, or 1000000x), one after the other
@@ -134,7 +159,7 @@ sims-quick: ## a fraction of every simulation; fails when a promise does not hol
 	go run ./sims report --quick --out bin/sims.html
 
 .PHONY: bench-relay
-bench-relay: ## CPU per request of the relay beside HAProxy and nginx (needs haproxy, nginx, wrk and h2load)
+bench-relay: ## CPU of the relay per request and per MiB of TCP beside HAProxy and nginx, cost of log and tap (needs haproxy, nginx, wrk and h2load)
 	@missing=(); \
 	for program in haproxy:haproxy nginx:nginx-light wrk:wrk h2load:nghttp2-client; do \
 		command -v "$${program%:*}" >/dev/null || missing+=("$${program#*:}"); \
@@ -148,19 +173,35 @@ bench-relay: ## CPU per request of the relay beside HAProxy and nginx (needs hap
 	go run ./sims/dataplane
 	go test -run '^$$' -bench Admission -benchmem ./internal/proxy/ingress
 
+.PHONY: bench-grpc
+bench-grpc: ## clients of gRPC under four balancing policies, while one server is slow and one fails; 80 s
+	cd adapters/grpc && GOWORK=off go run ./bench
+
+# Static, so that images need no emulation: bin/image/ARCH is what deploy/Dockerfile copies.
+.PHONY: image-binaries
+image-binaries:
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w -X github.com/ringway/ringway/internal/node.version=$(VERSION)' \
+		-o bin/image/$(ARCH)/ ./cmd/relay ./cmd/worker ./deploy/echo
+
 .PHONY: image
-image: ## build the container images ringway-relay, -worker and -echo, each from scratch
+image: image-binaries ## build the container images ringway-relay, -worker and -echo, each from scratch, for ARCH (another than this needs BuildKit)
 	@$(call need,docker docker.io)
-	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '-s -w -X github.com/ringway/ringway/internal/node.version=$(VERSION)' \
-		-o bin/image/ ./cmd/relay ./cmd/worker ./deploy/echo
+	@# A builder without BuildKit sets no TARGETARCH, and builds only for its own processor.
 	for target in relay worker echo; do \
-		docker build --quiet --target "$$target" --tag "$(IMAGE)-$$target:$(TAG)" --label org.opencontainers.image.version='$(VERSION)' \
+		docker build --quiet --platform linux/$(ARCH) --build-arg TARGETARCH=$(ARCH) --target "$$target" \
+			--tag "$(IMAGE)-$$target:$(TAG)" --label org.opencontainers.image.version='$(VERSION)' \
 			--file deploy/Dockerfile bin/image; \
 	done
 
+.PHONY: images
+images: ## the images for amd64 and arm64 by deploy/bake.json, as OCI archives in bin/, or pushed with BAKE=--push (needs docker buildx)
+	@docker buildx version >/dev/null || { echo "missing: docker buildx, with a builder that has the driver docker-container" >&2; exit 1; }
+	for arch in amd64 arm64; do $(MAKE) --no-print-directory image-binaries ARCH=$$arch; done
+	IMAGE='$(IMAGE)' TAG='$(TAG)' VERSION='$(VERSION)' docker buildx bake --file deploy/bake.json $(BAKE)
+
 .PHONY: up
 up: image ## the fleet of deploy/compose.yaml: 3 relays, a gate, 9 workers; `make down` ends it
-	deploy/secrets.sh bin/image/relay deploy/.secrets
+	deploy/secrets.sh bin/image/$(ARCH)/relay deploy/.secrets
 	$(compose) up -d
 	@echo "try: curl -H 'Ringway-Service: echo' http://127.0.0.1:7410/"
 
@@ -178,6 +219,10 @@ test-netns: ## a fleet under black holes and partitions, a network namespace for
 	@$(call need,ip iproute2) && $(call need,nft nftables) && $(call need,nsenter util-linux)
 	NETNS_TESTS=1 go test -count=1 -timeout 4m -v ./internal/e2e/netns
 
+.PHONY: test-skew
+test-skew: ## a fleet of the release before this commit and of this commit, upgraded and reverted under load; about a minute
+	go test -count=1 -timeout 5m -v -run TwoReleases ./internal/e2e
+
 .PHONY: test-tcp
 test-tcp: ## Redis and PostgreSQL behind TCP sessions of relays, while workers come and go (needs both servers)
 	@$(call need,redis-server redis-server) && $(call need,pg_ctlcluster postgresql)
@@ -190,6 +235,26 @@ test-deploy: ## alert rules, metrics and systemd units, judged by their own tool
 	promtool test rules deploy/prometheus/alerts_test.yaml
 	promtool check config --syntax-only deploy/prometheus/prometheus.yml # the token is made by make up
 	DEPLOY_TOOLS=1 go test -count=1 -run Tool -v ./deploy
+
+.PHONY: test-helm
+test-helm: ## the Helm chart, judged by Helm's engine, schema validation and lint; half a minute
+	cd deploy/helm/render && export GOWORK=off && go mod tidy -diff && go vet ./... && go test -count=1 -timeout 4m ./...
+
+.PHONY: release-snapshot
+release-snapshot: ## the files of a release in dist/: archives, deb, rpm, Helm chart, SBOMs, checksums; uploads nothing
+	go run ./deploy/release --version '$(VERSION)' --platforms '$(PLATFORMS)' dist
+
+# A Debian system without Go. Made anew only after `make clean`.
+bin/debian.tar:
+	@$(call need,mmdebstrap)
+	@mkdir -p bin
+	mmdebstrap --quiet --variant=minbase --include=systemd,procps,curl bookworm $@
+
+.PHONY: test-release
+test-release: bin/debian.tar ## the deb of this commit, installed in a container without Go, carries requests (needs docker and rpm)
+	@$(call need,docker docker.io) && $(call need,rpm)
+	$(MAKE) --no-print-directory release-snapshot PLATFORMS=linux/$(ARCH)
+	RELEASE_TESTS=1 go test -count=1 -timeout 4m -run Installed -v ./deploy/release
 
 .PHONY: test-browser
 test-browser: ## the status page in a real browser (needs chromium); pictures in BROWSER_ARTEFACTS
@@ -208,4 +273,4 @@ screenshots: ## the pictures of docs/images, of fleets that run (needs chromium 
 
 .PHONY: clean
 clean: ## remove what build leaves behind
-	rm -rf bin
+	rm -rf bin dist

@@ -160,10 +160,6 @@ func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 // Addr returns the IP:port at which other members reach the gossip of this member.
 func (a *Advertiser) Addr() string { return a.node.Addr() }
 
-// View returns all services of the cluster as this process knows them; View.Discover finds
-// the endpoints of a service. One atomic load, never nil.
-func (a *Advertiser) View() *View { return a.catalogue.View() }
-
 // Set replaces the services that this process offers. If it returns an error, which names
 // every invalid service, nothing has changed.
 func (a *Advertiser) Set(services ...Service) error {

@@ -388,3 +388,19 @@ func TestDiscoverSaysWhyThereIsNoEndpoint(t *testing.T) {
 		}
 	}
 }
+
+func TestAnObserverOffersNothingAndTheErrorNamesTheRemedy(t *testing.T) {
+	node, err := membership.New(membership.Config{Cluster: "prod", Environment: "eu", ID: "o1", Role: membership.RoleObserver, BindAddr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	catalogue, err := New(Config{Gossip: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = catalogue.Offer([]Service{{Name: "echo", Address: "127.0.0.1:1"}})
+	if err == nil || !strings.Contains(err.Error(), `"o1" has the role observer`) || !strings.Contains(err.Error(), "give the node the role worker") {
+		t.Error(err)
+	}
+}

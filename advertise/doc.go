@@ -37,7 +37,8 @@
 //   - Liveness comes only from membership, content only from records. When a member
 //     fails, the next view lacks its endpoints; its record is kept for ten minutes, its
 //     floor for a day.
-//   - Only workers offer services. A record of a relay or gate is never visible.
+//   - Only workers offer services. A record of a member with another role is refused, or never
+//     visible if it came before its member.
 //   - Everything from the network is treated as hostile: sizes are checked before memory
 //     is allocated, and an invalid record is counted and dropped.
 //   - Run's goroutine owns the store and the view builder; they need no lock. Exchanges

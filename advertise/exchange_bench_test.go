@@ -9,9 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
-	"github.com/ringway/ringway/membership/memnet"
 )
 
 // large is a fleet of 10,000 workers with three services each: what it offers,

@@ -17,26 +17,26 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ringway/ringway/internal/expiry"
+	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/membership/memnet"
 )
 
 const workerHost, relayHost = "10.0.0.1", "10.0.0.2"
 
-// wire is the network that endpoints are connected to over: gossip has another.
-type wire struct {
+// cable is the network that endpoints are connected to over: gossip has another.
+type cable struct {
 	*memnet.Network
 	worker, relay *memnet.Host
 }
 
-func newWire(t *testing.T) *wire {
+func newCable(t *testing.T) *cable {
 	n := memnet.New(memnet.Config{})
 	t.Cleanup(func() { _ = n.Close() })
-	return &wire{n, n.Host(workerHost), n.Host(relayHost)}
+	return &cable{n, n.Host(workerHost), n.Host(relayHost)}
 }
 
 // serve listens on a port of the worker until stop.
-func (w *wire) serve(t *testing.T, port int) (stop func()) {
+func (w *cable) serve(t *testing.T, port int) (stop func()) {
 	t.Helper()
 	l, err := w.worker.Listen(fmt.Sprintf("%s:%d", workerHost, port))
 	if err != nil {
@@ -94,7 +94,7 @@ func one(t *testing.T, p *node) Endpoint {
 
 func TestAnEndpointThatRefusesIsUnreachableHereOnlyAndBackWhenItConnects(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		w := newWire(t)
+		w := newCable(t)
 		stop := w.serve(t, 80)
 		relay, other := n.join("relay-0", membership.RoleRelay), n.join("relay-1", membership.RoleRelay)
 		offer(t, n.join("worker-0", membership.RoleWorker), echoOn(80))
@@ -134,7 +134,7 @@ func TestAnEndpointThatRefusesIsUnreachableHereOnlyAndBackWhenItConnects(t *test
 
 func TestANewerRecordIsANewOffer(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		w := newWire(t)
+		w := newCable(t)
 		relay, worker := n.join("relay-0", membership.RoleRelay), n.join("worker-0", membership.RoleWorker)
 		offer(t, worker, echoOn(80))
 		settle(2 * time.Second)
@@ -164,7 +164,7 @@ func TestANewerRecordIsANewOffer(t *testing.T) {
 
 func TestSilenceIsARefusalAfterTheTimeout(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		w := newWire(t)
+		w := newCable(t)
 		w.serve(t, 80)
 		relay := n.join("relay-0", membership.RoleRelay)
 		offer(t, n.join("worker-0", membership.RoleWorker), echoOn(80))
@@ -217,7 +217,7 @@ func TestWhatThisNodeLacksSaysNothingOfTheEndpoint(t *testing.T) {
 
 func TestANodeThatMayBeCutOffExpiresNoEndpoint(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		w := newWire(t)
+		w := newCable(t)
 		relay := n.join("relay-0", membership.RoleRelay)
 		offer(t, n.join("worker-0", membership.RoleWorker), echoOn(80))
 		settle(2 * time.Second)

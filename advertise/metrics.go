@@ -31,7 +31,7 @@ func newMetrics() *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringway", Subsystem: "advertise", Name: name, Help: help})
 	}
 	m := &metrics{
-		received:  prometheus.NewCounterVec(counter("records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not alive), hint, overflow or invalid_<reason>."), []string{"result"}),
+		received:  prometheus.NewCounterVec(counter("records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), role (of a member that is no worker), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not alive), hint, overflow or invalid_<reason>."), []string{"result"}),
 		exchanges: prometheus.NewCounterVec(counter("exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, slow, hostile)."), []string{"direction", "result"}),
 		cutOffs:   prometheus.NewCounterVec(counter("exchange_cut_offs_total", "Record exchanges ended here because of what the peer sent, by reason (frame_size, bomb, endless, out_of_turn, malformed, slow or a field)."), []string{"reason"}),
 		bytes:     prometheus.NewCounterVec(counter("exchange_bytes_total", "Bytes of record exchanges, by direction (sent, received)."), []string{"direction"}),
@@ -50,7 +50,7 @@ func newMetrics() *metrics {
 // initialise creates every series of the counters at 0, because rate() misses the first
 // event of a series that begins with 1.
 func (m *metrics) initialise() {
-	for _, result := range []outcome{applied, old, foreign, refused, forged, unproven, hinted, overflowed} {
+	for _, result := range []outcome{applied, old, foreign, refused, notWorker, forged, unproven, hinted, overflowed} {
 		m.received.WithLabelValues(string(result))
 	}
 	for _, reason := range recordReasons {

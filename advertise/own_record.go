@@ -34,8 +34,15 @@ func sameServices(a, b []Service) bool {
 // Run. Safe for concurrent use.
 func (c *Catalogue) Offer(services []Service) error {
 	if s := c.cfg.Gossip.Snapshot(); s != nil {
-		if self := s.Self(); self.ID != "" && self.Role != membership.RoleWorker {
-			return refuse("role", "member %q is a %s: only workers offer services", self.ID, self.Role)
+		if self := s.Self(); self.ID != "" {
+			if err := mayOffer(self.ID, self.Role); err != nil {
+				return err
+			}
+		}
+	}
+	if n, ok := c.cfg.Gossip.(*membership.Node); ok { // has no snapshot before it has started
+		if err := mayOffer(n.Config().ID, n.Config().Role); err != nil {
+			return err
 		}
 	}
 	if most := c.cfg.Rules.MaxServicesPerRecord; len(services) > most {
@@ -60,6 +67,13 @@ func (c *Catalogue) Offer(services []Service) error {
 	c.mu.Unlock()
 	c.wakeOwn()
 	return nil
+}
+
+func mayOffer(id string, role membership.Role) error {
+	if role == membership.RoleWorker {
+		return nil
+	}
+	return refuse("role", "member %q has the role %s: only workers offer services: give the node the role %s, with a certificate for that role", id, role, membership.RoleWorker)
 }
 
 // Drain marks every service of this node draining, now and in every later Offer: the node

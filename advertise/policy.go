@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Retry is the class of requests that may be sent to another endpoint after a failure.
@@ -34,6 +36,21 @@ type Policy struct {
 	ProgressTimeout time.Duration
 	// Retry is the class of requests that may be repeated.
 	Retry Retry
+	// SessionCookie is the name of the cookie by which the requests of one client stay at one
+	// worker; see CheckCookieName.
+	SessionCookie string
+}
+
+// MaxCookieName is how long the name of a session cookie may be, in bytes: every answer and
+// every request carries it.
+const MaxCookieName = 64
+
+// CheckCookieName returns why a session cookie cannot have this name.
+func CheckCookieName(name string) error {
+	if len(name) > MaxCookieName || !httpguts.ValidHeaderFieldName(name) { // both are tokens
+		return fmt.Errorf("%.80q is not the name of a cookie: want 1 to %d letters, digits and -_.!#$%%&'*+^`|~", name, MaxCookieName)
+	}
+	return nil
 }
 
 // The limits of the times of a Policy. A shorter time would fail every request; a longer one
@@ -63,7 +80,17 @@ var policyFields = [...]policyField{
 		p.Retry = ""
 		return fmt.Errorf("retry %.20q: want never, connect or idempotent", value)
 	}, func(p Policy) string { return string(p.Retry) }},
+	{KeySessionCookie, func(p *Policy, value string) error {
+		if err := CheckCookieName(value); err != nil {
+			return fmt.Errorf("%s: %w", KeySessionCookie, err)
+		}
+		p.SessionCookie = value
+		return nil
+	}, func(p Policy) string { return p.SessionCookie }},
 }
+
+// KeySessionCookie is the key of SessionCookie.
+const KeySessionCookie = "session-cookie"
 
 func policyTime(key string, field func(*Policy) *time.Duration) policyField {
 	return policyField{key, func(p *Policy, value string) error {
@@ -141,6 +168,7 @@ func (p Policy) Or(other Policy) Policy {
 		AttemptTimeout:  cmp.Or(p.AttemptTimeout, other.AttemptTimeout),
 		ProgressTimeout: cmp.Or(p.ProgressTimeout, other.ProgressTimeout),
 		Retry:           cmp.Or(p.Retry, other.Retry),
+		SessionCookie:   cmp.Or(p.SessionCookie, other.SessionCookie),
 	}
 }
 

@@ -11,6 +11,7 @@ func TestAPolicySurvivesItsText(t *testing.T) {
 		{},
 		{RequestTimeout: 90 * time.Second},
 		{RequestTimeout: 5 * time.Second, AttemptTimeout: 500 * time.Millisecond, ProgressTimeout: time.Hour, Retry: RetryConnect},
+		{SessionCookie: "__Host-cart.1"},
 	} {
 		if got, err := ParsePolicy(p.String()); err != nil || got != p {
 			t.Errorf("%q: got %+v, %v, want %+v", p.String(), got, err, p)
@@ -23,12 +24,18 @@ func TestAPolicySurvivesItsText(t *testing.T) {
 
 func TestAPolicyKeepsItsValidParts(t *testing.T) {
 	for text, reason := range map[string]string{
-		"retry=never;colour=blue":          `"colour" is no part of a policy: want request-timeout, attempt-timeout, progress-timeout, retry`,
-		"retry=never;request-timeout=0s":   `request-timeout "0s": want a duration from 1ms to 24h0m0s`,
-		"request-timeout=25h;retry=never":  `request-timeout "25h"`,
-		"attempt-timeout=fast;retry=never": `attempt-timeout "fast"`,
-		"retry=never;retry=always":         `"retry" is given twice`,
-		"retry=never;request-timeout":      `request-timeout ""`,
+		"retry=never;colour=blue":                                            `"colour" is no part of a policy: want request-timeout, attempt-timeout, progress-timeout, retry, session-cookie`,
+		"retry=never;request-timeout=0s":                                     `request-timeout "0s": want a duration from 1ms to 24h0m0s`,
+		"request-timeout=25h;retry=never":                                    `request-timeout "25h"`,
+		"attempt-timeout=fast;retry=never":                                   `attempt-timeout "fast"`,
+		"retry=never;retry=always":                                           `"retry" is given twice`,
+		"retry=never;request-timeout":                                        `request-timeout ""`,
+		"retry=never;session-cookie=":                                        `session-cookie: "" is not the name of a cookie`,
+		"retry=never;session-cookie=a b":                                     `"a b" is not the name of a cookie`,
+		"retry=never;session-cookie=a=b":                                     `"a=b" is not the name of a cookie`,
+		"retry=never;session-cookie=\"a\"":                                   `is not the name of a cookie`,
+		"retry=never;session-cookie=a\r\nSet-Cookie: b":                      `is not the name of a cookie`,
+		"retry=never;session-cookie=" + strings.Repeat("x", MaxCookieName+1): `is not the name of a cookie`,
 	} {
 		p, err := ParsePolicy(text)
 		if err == nil || !strings.Contains(err.Error(), reason) {
@@ -45,8 +52,8 @@ func TestAPolicyKeepsItsValidParts(t *testing.T) {
 
 func TestAPolicyHasPrecedenceFieldByField(t *testing.T) {
 	own := Policy{RequestTimeout: time.Second, Retry: RetryNever}
-	other := Policy{RequestTimeout: time.Minute, AttemptTimeout: 2 * time.Second, ProgressTimeout: 3 * time.Second, Retry: RetryConnect}
-	want := Policy{RequestTimeout: time.Second, AttemptTimeout: 2 * time.Second, ProgressTimeout: 3 * time.Second, Retry: RetryNever}
+	other := Policy{RequestTimeout: time.Minute, AttemptTimeout: 2 * time.Second, ProgressTimeout: 3 * time.Second, Retry: RetryConnect, SessionCookie: "sid"}
+	want := Policy{RequestTimeout: time.Second, AttemptTimeout: 2 * time.Second, ProgressTimeout: 3 * time.Second, Retry: RetryNever, SessionCookie: "sid"}
 	if got := own.Or(other); got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -63,6 +70,7 @@ func TestAPolicyHasPrecedenceFieldByField(t *testing.T) {
 func FuzzParsePolicy(f *testing.F) {
 	f.Add("request-timeout=5s;attempt-timeout=1s;progress-timeout=1m;retry=connect")
 	f.Add("retry=;;=;retry")
+	f.Add("session-cookie=sid;retry=never")
 	f.Fuzz(func(t *testing.T, text string) {
 		p, _ := ParsePolicy(text)
 		if again, err := ParsePolicy(p.String()); err != nil || again != p {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/membership/memnet"
 )
 
 type process = history.Process[state]

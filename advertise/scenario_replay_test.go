@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/membership/memnet"
 )
 
 // packetLog keeps the packets that members received while it ran, each once: what an

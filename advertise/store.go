@@ -118,6 +118,7 @@ const (
 	refused outcome = "refused" // too many records of members that are not alive
 
 	// Results without a merge.
+	notWorker  outcome = "role"     // of a member that is no worker
 	forged     outcome = "forged"   // not signed by its author
 	unproven   outcome = "unproven" // of an author whose certificate is not known yet
 	hinted     outcome = "hint"     // a hint of a record too large for gossip
@@ -201,6 +202,9 @@ func newStore(cfg storeConfig) *store {
 func (s *store) take(e *entry, now time.Time) (*entry, outcome, error) {
 	if err := s.inTime(e.instance(), now); err != nil {
 		return nil, outcomeOf(err), err
+	}
+	if m, known := s.members.Get(e.record.NodeID); known && m.Epoch == e.record.Epoch && m.Role != membership.RoleWorker {
+		return nil, notWorker, refuse(string(notWorker), "record of %q, which is a %s: only workers offer services", m.ID, m.Role)
 	}
 	if e.instance() == s.self && e.stamp.compare(s.written) > 0 {
 		// Another process with the id of this node wrote it. The own record must exceed

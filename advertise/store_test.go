@@ -79,6 +79,21 @@ func TestMergingIsIdempotentCommutativeAndAssociative(t *testing.T) {
 	})
 }
 
+func TestARecordOfAMemberThatIsNoWorkerIsRefusedWithItsReason(t *testing.T) {
+	raw, err := Record{NodeID: "a", Epoch: 1, Sequence: 1, Services: []Service{{Name: "echo", Address: "h:1"}}}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []membership.Role{membership.RoleRelay, membership.RoleGate, membership.RoleObserver, membership.RoleWorker} {
+		s := newStore(storeConfig{})
+		s.setMembers(membership.NewSnapshot(1, "", []membership.Member{{ID: "a", Epoch: 1, Role: role}}), start)
+		_, result, err := s.merge(raw, start)
+		if worker := role == membership.RoleWorker; (result == applied) != worker || (result == notWorker) == worker || (err == nil) != worker {
+			t.Errorf("%s: %s, %v", role, result, err)
+		}
+	}
+}
+
 func TestTheRootIsAlwaysThatOfTheLiveRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := newStore(storeConfig{maxOrphans: 3, maxFloors: 2}), start

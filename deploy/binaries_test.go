@@ -105,7 +105,8 @@ func (m member) secured(t *testing.T) {
 
 // commandLine parses the command in a line of shell or of a manifest.
 func commandLine(words []string) (*cobra.Command, error) {
-	binary := words[0][strings.LastIndex(words[0], "/")+1:]
+	// Packages install the binaries as ringway-relay and ringway-worker.
+	binary := strings.TrimPrefix(words[0][strings.LastIndex(words[0], "/")+1:], "ringway-")
 	root := relaycmd.Command()
 	if binary == "worker" {
 		root = workercmd.Command()

@@ -236,7 +236,7 @@ func TestEachImageIsMadeFromNothingAndRunsOneBinaryWithoutPrivileges(t *testing.
 		if base != "scratch" {
 			t.Errorf("image %s is made from %s", name, base)
 		}
-		has("COPY " + name + " /" + name)
+		has("ARG TARGETARCH\nCOPY ${TARGETARCH}/" + name + " /" + name)
 		has("USER 65532:65532")
 		has(`ENTRYPOINT ["/` + name + `"]`)
 		if !strings.Contains(makefile, name) {

@@ -7,16 +7,20 @@
 // in docs/operations, and other pages there are only for `relay check`.
 //
 //	Dockerfile   one image from scratch for each binary: make image
+//	bake.json    these images for amd64 and arm64 in one: make images
 //	compose.yaml 3 relays, a gate and 9 workers, secured: make up
 //	kubernetes/  manifests, joined by kustomization.yaml
+//	helm/        a Helm chart, generated from these manifests
 //	systemd/     hardened units with Type=notify
 //	prometheus/  alerts.yaml, its unit tests, and a configuration to scrape with
 //	grafana/     ringway.json, the dashboard
+//	packages/    the deb and rpm packages: make release-snapshot
+//	release/     builds the files of a release
 //	echo/        the service of the compose fleet
 //	containers/  tests of the compose fleet with a container engine
 //
 // Rules: what a file says about a binary is checked against the generated reference in
 // docs/reference, never against a separate list. A test that needs another program than
-// Go (docker, promtool, systemd-analyze) has a separate make target, which fails when the
+// Go (docker, promtool, rpm, systemd-analyze) has a separate make target, which fails when the
 // program is missing.
 package deploy

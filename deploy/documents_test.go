@@ -17,7 +17,7 @@ var (
 // pages are the documents about these files.
 func pages(t *testing.T) (paths []string) {
 	t.Helper()
-	for _, pattern := range []string{"../docs/operations/*.md", "../docs/how-to/kubernetes.md", "../docs/how-to/compose.md", "../docs/how-to/systemd.md"} {
+	for _, pattern := range []string{"../docs/operations/*.md", "../docs/how-to/kubernetes.md", "../docs/how-to/compose.md", "../docs/how-to/systemd.md", "../docs/how-to/install.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v", pattern, err)
@@ -36,8 +36,8 @@ func TestCommandsInTheDocumentsExist(t *testing.T) {
 				for _, part := range regexp.MustCompile(`[|;]|&&`).Split(line, -1) {
 					words := strings.Fields(part)
 					i := slices.IndexFunc(words, func(w string) bool {
-						base := w[strings.LastIndex(w, "/")+1:]
-						return (base == "relay" || base == "worker") && !strings.Contains(w, "deploy")
+						base := strings.TrimPrefix(w[strings.LastIndex(w, "/")+1:], "ringway-")
+						return !strings.Contains(w, ".") && (base == "relay" || base == "worker") && !strings.Contains(w, "deploy")
 					})
 					// Files and units have these names too: a command starts the line, or
 					// another command runs it in a container.

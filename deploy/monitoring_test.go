@@ -34,7 +34,7 @@ func reference(t *testing.T) map[string][]string {
 
 var (
 	quotedLabel = regexp.MustCompile("`([a-z_]+)`")
-	series      = regexp.MustCompile(`\b(ringway_[a-z0-9_]+)(?:\{([^}]*)\})?`)
+	series      = regexp.MustCompile(`\b(ringway_[a-z][a-z0-9_]*)(?:\{([^}]*)\})?`)
 	matcher     = regexp.MustCompile(`([a-zA-Z_]+)\s*(?:=~|!~|!=|=)\s*"`)
 	targets     = []string{"job", "instance"} // labels that Prometheus adds
 )

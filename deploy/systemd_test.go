@@ -84,7 +84,7 @@ func TestUnitsStartMembersWithValidSettingsAndWaitUntilTheyAreReady(t *testing.T
 			}
 		}
 		words := strings.Fields(u.one(t, "Service.ExecStart"))
-		if _, err := commandLine(words); err != nil || filepath.Base(words[0]) != binary || !filepath.IsAbs(words[0]) {
+		if _, err := commandLine(words); err != nil || words[0] != "ringway-"+binary {
 			t.Errorf("%s runs %v: %v", binary, words, err)
 		}
 		stop, err := strconv.Atoi(u.one(t, "Service.TimeoutStopSec"))
@@ -123,10 +123,10 @@ func TestTheSocketUnitHoldsTheAddressOfTheIngress(t *testing.T) {
 	}
 }
 
-// fakes are programs that replace relay, ssh and chown. Commands for a host run in a
+// fakes are programs that replace ringway-relay, ssh and chown. Commands for a host run in a
 // directory with the host's name.
 var fakes = map[string]string{
-	"relay": `echo "relay $*" >>"$LOG"
+	"ringway-relay": `echo "ringway-relay $*" >>"$LOG"
 while (( $# )); do [[ $1 == --out ]] && out=$2; shift; done
 echo new >"$out.crt"; echo new >"$out.key"`,
 	"ssh": `shift 2; host=$1; shift

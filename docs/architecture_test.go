@@ -214,7 +214,7 @@ func TestUnknownCodeIsFound(t *testing.T) {
 	const ring = "[a](../ring/rendezvous.go) "
 	for source, want := range map[string]string{
 		ring + "`Rendezvous`, `ring`, `--join A`":  "",
-		"`ring/rendezvous.go`, `affinity/peering`": "",
+		"`ring/rendezvous.go`, `internal/peering`": "",
 		"[a](../ring/gone.go)":                     "there is no ring/gone.go",
 		"[order.go](../ring/rendezvous.go)":        "the link of order.go leads to ring/rendezvous.go",
 		"[ring/order.go](../ring/order.go)":        "",

@@ -199,7 +199,7 @@ func (r *tools) judge(words []string, whole bool) error {
 			return r.judge(words[i:], whole)
 		}
 	}
-	switch name := strings.TrimPrefix(strings.TrimPrefix(words[0], "bin/"), "/"); {
+	switch name := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(words[0], "bin/"), "/"), "ringway-"); {
 	case r.roots[name] != nil:
 		if len(words) == 1 {
 			return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringway/ringway/internal/command"
 	"github.com/ringway/ringway/internal/command/relaycmd"
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -141,7 +142,7 @@ func TestTheErrorsPageHasEveryReasonOfARefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fields := identity.StrangerReasons()
+	fields := handshake.StrangerReasons()
 	for _, m := range regexp.MustCompile(`(?m)^\tfield\w+ += "([^"]+)"$`).FindAllStringSubmatch(string(source), -1) {
 		fields = append(fields, m[1])
 	}

@@ -23,12 +23,12 @@ type names struct {
 }
 
 // foreignFlags are flags of other programs that pages mention: of the simulations, of
-// go test and of containers.
-var foreignFlags = []string{"set", "quick", "plots", "update", "check", "profile"}
+// go test, of containers and of sha256sum.
+var foreignFlags = []string{"ignore-missing", "set", "use", "quick", "plots", "update", "check", "profile"}
 
 var (
 	mentionedFlag   = regexp.MustCompile(`(?:^|[\s(,/|])--([a-z][a-z0-9-]*)`)
-	mentionedMetric = regexp.MustCompile(`\bringway_[a-z0-9_]+(?:\*|…|\{)?`)
+	mentionedMetric = regexp.MustCompile(`\bringway_(?:[a-z][a-z0-9_]*)?(?:\*|…|\{)?`)
 	histogramPart   = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 

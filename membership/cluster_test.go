@@ -147,6 +147,24 @@ func TestMembersFindEachOtherThroughOneSeedAndAgree(t *testing.T) {
 
 // A relay that believes for a moment that it is alone opens its ingress and knows no
 // service.
+func TestAnObserverIsAMemberThatAnswersNothing(t *testing.T) {
+	observing := Config{Cluster: "test", Environment: "ci", ID: "o1", Role: RoleObserver, BindAddr: "127.0.0.1:0", ForwardAddr: "127.0.0.1:7420"}
+	if _, err := New(observing); err == nil || !strings.Contains(err.Error(), "an observer answers nothing") {
+		t.Errorf("an observer with a forward address: %v", err)
+	}
+	relay := start(t, func(c *Config) { c.ID = "r1" })
+	o := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "o1", RoleObserver, []string{relay.Addr()} })
+	for _, n := range []*testNode{relay, o} {
+		s := n.await(t, "both", sees("r1", "o1"))
+		if got := s.WithRole(RoleObserver); len(got) != 1 || len(s.WithRole(RoleRelay)) != 1 {
+			t.Errorf("%s sees %v", n.ID(), s.Members())
+		}
+		if got := testutil.ToFloat64(n.metrics.members.WithLabelValues("observer")); got != 1 {
+			t.Errorf("%s counts %v observers", n.ID(), got)
+		}
+	}
+}
+
 func TestAMemberThatReachedAnotherIsJoinedWhenASnapshotShowsIt(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1" })
 	for i := range 10 {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/membership/discovery"
+	"github.com/ringway/ringway/internal/discovery"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -103,7 +103,10 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	if !c.Role.Member() {
-		bad("role %q: allowed are relay, gate, worker", c.Role)
+		bad("role %q: allowed are relay, gate, worker, observer", c.Role)
+	}
+	if c.Role == RoleObserver && c.ForwardAddr != "" {
+		bad("forward address %.80q: an observer answers nothing: leave it empty, or give the role relay", c.ForwardAddr)
 	}
 	if bind, err := netip.ParseAddrPort(c.BindAddr); err != nil {
 		bad("gossip address %q: give IP:port", c.BindAddr)

@@ -11,7 +11,7 @@ func lose(b *burst, n int, answered bool, gap time.Duration) time.Time {
 	now := time.Unix(0, 0)
 	for i := range n {
 		now = now.Add(gap)
-		b.failure(strconv.Itoa(i), 10-i, answered, now)
+		b.failure(strconv.Itoa(i), census{10 - i, 10 - i}, answered, now)
 	}
 	return now
 }
@@ -74,7 +74,7 @@ func TestFailuresAfterAnAlarmThatPassedStillCountWithThoseBefore(t *testing.T) {
 		t.Fatal("two of ten are missing, all else is well")
 	}
 	for i := range 3 {
-		b.failure("later"+strconv.Itoa(i), 8-i, true, now)
+		b.failure("later"+strconv.Itoa(i), census{8 - i, 8 - i}, true, now)
 	}
 	if !b.on {
 		t.Fatal("five of ten failed within one window")

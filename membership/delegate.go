@@ -254,7 +254,7 @@ func decodeMetadata(b []byte) (metadata, error) {
 		return metadata{}, fmt.Errorf("node metadata: id %w", err)
 	}
 	if !Role(m.Role).Member() {
-		return metadata{}, fmt.Errorf("node metadata: role %.80q is not one of relay, gate, worker", m.Role)
+		return metadata{}, fmt.Errorf("node metadata: role %.80q is not one of relay, gate, worker, observer", m.Role)
 	}
 	for _, f := range []struct{ name, value string }{{"datacenter", m.Datacenter}, {"region", m.Region}} {
 		if f.value == "" {

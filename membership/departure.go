@@ -50,9 +50,12 @@ func (d *departures) forget(id string) {
 	d.recent = slices.DeleteFunc(d.recent, func(r Departure) bool { return r.Member.ID == id })
 }
 
-// list returns a copy without expired entries, sorted by id.
-func (d *departures) list(now time.Time) []Departure {
-	d.recent = slices.DeleteFunc(d.recent, func(r Departure) bool { return now.Sub(r.At) > departuresFor })
+// list returns a copy without expired entries, sorted by id. While the view is degraded, members
+// that failed stay: by these entries a node that is cut off keeps its peers.
+func (d *departures) list(now time.Time, degraded bool) []Departure {
+	d.recent = slices.DeleteFunc(d.recent, func(r Departure) bool {
+		return now.Sub(r.At) > departuresFor && !(degraded && r.Reason == Failed)
+	})
 	out := slices.Clone(d.recent)
 	slices.SortFunc(out, func(a, b Departure) int { return strings.Compare(a.Member.ID, b.Member.ID) })
 	return out

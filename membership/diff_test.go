@@ -105,19 +105,34 @@ func TestEachChangeIsOfTheKindItSays(t *testing.T) {
 	})
 }
 
+// A node that is cut off for hours keeps its peers by these departures.
+func TestAFailureIsNotForgottenWhileTheViewIsDegraded(t *testing.T) {
+	var d departures
+	now := time.Now()
+	d.add(Departure{Member: Member{ID: "failed"}, Reason: Failed, At: now})
+	d.add(Departure{Member: Member{ID: "left"}, Reason: Left, At: now})
+	late := now.Add(departuresFor + time.Second)
+	if got := d.list(late, true); len(got) != 1 || got[0].Member.ID != "failed" {
+		t.Errorf("while the view is degraded: %v", got)
+	}
+	if got := d.list(late, false); len(got) != 0 {
+		t.Errorf("afterwards: %v", got)
+	}
+}
+
 func TestTheMemoryOfDeparturesIsBounded(t *testing.T) {
 	var d departures
 	now := time.Unix(0, 0)
 	for i := range departuresKept + 10 {
 		d.add(Departure{member("m"+strconv.Itoa(i), 1), Failed, now})
 	}
-	if got := d.list(now); len(got) != departuresKept {
+	if got := d.list(now, false); len(got) != departuresKept {
 		t.Fatalf("%d are kept", len(got))
 	}
 	if d.find("m0") >= 0 || d.find("m"+strconv.Itoa(departuresKept+9)) < 0 {
 		t.Fatal("not the oldest were dropped")
 	}
-	if got := d.list(now.Add(departuresFor + time.Second)); len(got) != 0 {
+	if got := d.list(now.Add(departuresFor+time.Second), false); len(got) != 0 {
 		t.Fatalf("%d are kept for more than an hour", len(got))
 	}
 }

@@ -18,6 +18,12 @@ var (
 
 type NameServer = nameServer
 
+// Fingerprint is the name of a key in logs.
+func Fingerprint(key []byte) string { return fingerprintOf(key) }
+
+// Use makes an installed key the primary one of this keyring alone.
+func (k *Keyring) Use(fingerprint string) error { return k.useSince(fingerprint, k.next()) }
+
 // SetClock gives a node the clock of another machine.
 func (c *Config) SetClock(now func() time.Time) { c.clock = now }
 

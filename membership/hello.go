@@ -154,7 +154,7 @@ func (h hello) judge(other hello, complete bool) *RefusalError {
 	case other.format != h.format:
 		return refuse(fieldFormat, formatName(h.format), formatName(other.format))
 	case !other.role.Member():
-		return refuse(fieldRole, "relay, gate or worker", string(other.role))
+		return refuse(fieldRole, "relay, gate, worker or observer", string(other.role))
 	case identity.CheckName(other.id) != nil:
 		return refuse(fieldID, "letters, digits, '.', '_', '-'", other.id)
 	case h.protocol != protocolKeys && !shareKeys(h.keys, other.keys):
@@ -369,7 +369,7 @@ func (h hello) refusedBy(other hello, verdict byte) *RefusalError {
 	case fieldFormat:
 		r.Ours, r.Theirs = formatName(h.format), formatName(other.format)
 	case fieldRole:
-		r.Ours, r.Theirs = string(h.role), "relay, gate or worker"
+		r.Ours, r.Theirs = string(h.role), "relay, gate, worker or observer"
 	case fieldID:
 		r.Ours, r.Theirs = h.id, "letters, digits, '.', '_', '-'"
 	case fieldKey:

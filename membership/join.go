@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/membership/discovery"
+	"github.com/ringway/ringway/internal/discovery"
 )
 
 const (
@@ -253,10 +253,10 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 		}
 		looked[addr] = true
 		urgent[addr] = urgent[addr] || now.Sub(m.since) < urgentFor
-		if m.role == RoleWorker {
-			others = append(others, addr)
-		} else {
+		if m.role.Relays() {
 			relays = append(relays, addr)
+		} else {
+			others = append(others, addr)
 		}
 	}
 	tried.keep(func(addr netip.AddrPort) bool { return looked[addr] })

@@ -75,8 +75,8 @@ func ParseKey(text string) ([]byte, error) {
 	return key, nil
 }
 
-// Fingerprint returns a name for a key that can be logged without revealing the key.
-func Fingerprint(key []byte) string {
+// fingerprintOf returns a name for a key that can be logged without revealing the key.
+func fingerprintOf(key []byte) string {
 	sum := sha256.Sum256(key)
 	return hex.EncodeToString(sum[:])[:fingerprintSize]
 }
@@ -161,7 +161,7 @@ func (k *Keyring) Fingerprints() []string {
 	defer k.mu.Unlock()
 	out := make([]string, len(k.keys))
 	for i, key := range k.keys {
-		out[i] = Fingerprint(key)
+		out[i] = fingerprintOf(key)
 	}
 	return out
 }
@@ -207,7 +207,7 @@ func (k *Keyring) adopt(texts []string, since time.Time) error {
 		if err != nil {
 			return err
 		}
-		keys[i], theirs[i] = key, Fingerprint(key)
+		keys[i], theirs[i] = key, fingerprintOf(key)
 	}
 	// Make room first: both keyrings together may have more keys than allowed.
 	drop := func() error {
@@ -242,7 +242,7 @@ func (k *Keyring) adopt(texts []string, since time.Time) error {
 
 // find returns the index of the key with a fingerprint; mu is held.
 func (k *Keyring) find(fingerprint string) int {
-	return slices.IndexFunc(k.keys, func(key []byte) bool { return Fingerprint(key) == fingerprint })
+	return slices.IndexFunc(k.keys, func(key []byte) bool { return fingerprintOf(key) == fingerprint })
 }
 
 func (k *Keyring) key(fingerprint string) ([]byte, bool) {
@@ -266,20 +266,17 @@ func (k *Keyring) install(key []byte, most int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case k.find(Fingerprint(key)) >= 0:
+	case k.find(fingerprintOf(key)) >= 0:
 		return nil
 	case len(k.keys) >= most:
 		return fmt.Errorf("there are %d keys already, as many as are allowed: remove one", len(k.keys))
 	}
 	if err := k.ring.AddKey(key); err != nil {
-		return fmt.Errorf("install key %s: %w", Fingerprint(key), err)
+		return fmt.Errorf("install key %s: %w", fingerprintOf(key), err)
 	}
 	k.keys = append(k.keys, slices.Clone(key))
 	return k.save()
 }
-
-// Use makes an installed key the primary one.
-func (k *Keyring) Use(fingerprint string) error { return k.useSince(fingerprint, k.next()) }
 
 // next returns the time of a use that begins now, later than the last one whatever the clock shows.
 func (k *Keyring) next() time.Time {

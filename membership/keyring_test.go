@@ -23,7 +23,7 @@ func testKey(n int) []byte {
 func prints(keys ...int) []string {
 	var out []string
 	for _, n := range keys {
-		out = append(out, Fingerprint(testKey(n)))
+		out = append(out, fingerprintOf(testKey(n)))
 	}
 	return out
 }

@@ -29,7 +29,7 @@ import (
 // these and to the whole request, which contains the initiator's own random bytes (the nonce of
 // the seal): a recorded message cannot be replayed to either side.
 //
-// Only relays and gates may change keys: a worker under the control of an attacker must not be
+// Only relays and gates may change keys: a worker or an observer under the control of an attacker must not be
 // able to rotate the fleet's keys.
 
 // KeyOperation is an operation on a keyring.
@@ -243,8 +243,8 @@ func (n *Node) serveKeys(_ context.Context, peer Peer, conn net.Conn) {
 	switch {
 	case (request.Operation == fetchKeys || request.Operation == giveKeys) && !peer.Certified:
 		reply.Error = "whole keyrings are exchanged between certified members only"
-	case request.Operation != fetchKeys && request.Operation != ListKeys && peer.Role == RoleWorker:
-		reply.Error = "a worker may not change gossip keys"
+	case request.Operation != fetchKeys && request.Operation != ListKeys && !peer.Role.Relays():
+		reply.Error = "only relays and gates may change gossip keys"
 	default:
 		reply = n.changeKeys(request)
 	}
@@ -304,7 +304,7 @@ func (n *Node) catchUpKeys(ctx context.Context, addr string) error {
 		return err
 	}
 	defer conn.Close()
-	if !peer.Certified || peer.Role == RoleWorker {
+	if !peer.Certified || !peer.Role.Relays() {
 		return fmt.Errorf("%s is a %s: gossip keys are taken from relays and gates only", peer.ID, peer.Role)
 	}
 	reply, err := n.exchangeKeys(ctx, conn, keysRequest{Operation: fetchKeys})
@@ -331,8 +331,8 @@ func (n *Node) catchUpKeys(ctx context.Context, addr string) error {
 // bringKeys gives this node's keys to a member that missed a rotation and has no other member to
 // fetch them from, such as the seed of all others.
 func (n *Node) bringKeys(ctx context.Context, addr string) error {
-	if n.cfg.Role == RoleWorker {
-		return errors.New("workers give no keys")
+	if !n.cfg.Role.Relays() {
+		return errors.New("only relays and gates give keys")
 	}
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 	defer cancel()
@@ -401,7 +401,7 @@ func seal(key, plain, bound []byte) ([]byte, error) {
 	}
 	nonce := make([]byte, box.NonceSize())
 	_, _ = rand.Read(nonce) // never fails
-	return box.Seal(append([]byte(Fingerprint(key)), nonce...), nonce, plain, bound), nil
+	return box.Seal(append([]byte(fingerprintOf(key)), nonce...), nonce, plain, bound), nil
 }
 
 var errSealed = errors.New("sealed with a gossip key that is not installed here, or damaged")

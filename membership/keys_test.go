@@ -41,7 +41,7 @@ func FuzzSealedMessage(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(good)
-	f.Add([]byte(Fingerprint(testKey(1)) + "short"))
+	f.Add([]byte(fingerprintOf(testKey(1)) + "short"))
 	f.Fuzz(func(t *testing.T, sealed []byte) {
 		k, err := NewKeyring(testKey(1))
 		if err != nil {

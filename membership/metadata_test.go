@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func sampleMetadata() metadata {
@@ -27,6 +29,20 @@ func TestMetadataSurvivesTheWire(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("decoded differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryRoleButClientIsReadFromMetadata(t *testing.T) {
+	for _, role := range identity.Roles() {
+		m := sampleMetadata()
+		m.Role = string(role)
+		b, err := m.encode(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeMetadata(b); (err == nil) != role.Member() {
+			t.Errorf("%s: %v", role, err)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -88,7 +89,7 @@ func (m *metrics) initialise() {
 	for _, reason := range unprovenReasons {
 		m.unproven.WithLabelValues(reason)
 	}
-	for _, reason := range identity.StrangerReasons() {
+	for _, reason := range handshake.StrangerReasons() {
 		m.refusals.WithLabelValues(inbound, reason)
 	}
 	for _, reason := range dropReasons {
@@ -153,7 +154,7 @@ func (m *metrics) published(s *Snapshot) {
 	if s.Degraded() {
 		m.degraded.Set(1)
 	}
-	for _, role := range []Role{RoleRelay, RoleGate, RoleWorker} {
+	for _, role := range []Role{RoleRelay, RoleGate, RoleWorker, RoleObserver} {
 		m.members.WithLabelValues(string(role)).Set(float64(len(s.WithRole(role))))
 	}
 }

@@ -18,9 +18,9 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/ringway/ringway/internal/discovery"
 	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/internal/loglimit"
-	"github.com/ringway/ringway/membership/discovery"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -116,6 +116,10 @@ func (l leaveNotice) topic() (byte, Statement) {
 	}
 	return topicLeave, statementLeave
 }
+
+// Config returns the configuration of the node, with its defaults. What it refers to is shared
+// with the node.
+func (n *Node) Config() Config { return n.cfg }
 
 // New validates the configuration, encodes the metadata and binds the gossip sockets. It starts
 // no goroutine. One error reports all problems of the configuration.
@@ -487,7 +491,7 @@ func (n *Node) publish(state *table) {
 			n.logger.Warn("member left out: its identity is not proven any more", "member", u.ID, "addr", u.GossipAddr, "reason", u.Reason)
 		}
 	}
-	s := NewSnapshot(version, n.cfg.ID, members).WithDepartures(state.departures.list(time.Now()), state.burst.on)
+	s := NewSnapshot(version, n.cfg.ID, members).WithDepartures(state.departures.list(time.Now(), state.burst.on), state.burst.on)
 	if old != nil && old.Degraded() != s.Degraded() {
 		if s.Degraded() {
 			n.logger.Warn("lost contact with a large part of the cluster: this node may be cut off and keeps its peers", "members", len(s.Members()), "failed", len(state.burst.failed))

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/membership/memnet"
+	"github.com/ringway/ringway/internal/memnet"
 )
 
 const homeCluster, homeEnvironment = "home", "test"

@@ -191,16 +191,21 @@ func Diff(before, after *Snapshot) Changes {
 // node that is cut off probes slowly, so it loses the others one after the other, over
 // minutes. For the same reason the node checks already at the first failure whether its own
 // probes are answered (see probeMonitor): at that time nothing else distinguishes the two cases.
-// Members that leave or are superseded do not count.
+// Members that leave or are superseded do not count. Neither do observers, unless probes of
+// this node get no answer: many programs may end together, and they hold no part of a plan.
 //
 // A node that sees no other member stays degraded: this is never evidence that all others
 // died. Its data path knows which peers still answer.
 type burst struct {
 	failed map[string]struct{} // members that failed in the burst and have not returned
-	before int                 // members at the start of the burst, including this node
+	before census              // at the start of the burst
 	last   time.Time           // time of the latest failure
 	on     bool
 }
+
+// census counts the members, including this node: all of them, on which the time depends
+// until a failure is certain, and those that count, which are all but the other observers.
+type census struct{ total, counted int }
 
 const (
 	// degradedShare is the share of failed members above which a snapshot is degraded.
@@ -244,15 +249,15 @@ func suspicionWindow(n int) time.Duration {
 	return time.Duration(suspicionMult * suspicionMaxMult * scale * float64(probeInterval))
 }
 
-// failure records that a member failed. members is the number of members seen before;
+// failure records that a member failed. members are those seen before;
 // answered reports whether probes of this node are answered.
-func (b *burst) failure(id string, members int, answered bool, now time.Time) {
-	if b.failed == nil || (!b.on && now.Sub(b.last) > suspicionWindow(b.before)) {
+func (b *burst) failure(id string, members census, answered bool, now time.Time) {
+	if b.failed == nil || (!b.on && now.Sub(b.last) > suspicionWindow(b.before.total)) {
 		b.failed, b.before = make(map[string]struct{}), members
 	}
 	b.failed[id] = struct{}{}
 	// Members that join during a burst make the cluster larger, not the loss smaller.
-	b.before = max(b.before, members)
+	b.before = census{max(b.before.total, members.total), max(b.before.counted, members.counted)}
 	b.last = now
 	if !answered || b.large() {
 		b.on = true
@@ -262,16 +267,16 @@ func (b *burst) failure(id string, members int, answered bool, now time.Time) {
 // returned records that a member is seen again or was superseded.
 func (b *burst) returned(id string) { delete(b.failed, id) }
 
-func (b *burst) large() bool { return float64(len(b.failed)) > degradedShare*float64(b.before) }
+func (b *burst) large() bool { return float64(len(b.failed)) > degradedShare*float64(b.before.counted) }
 
-// check decides whether the snapshot is still degraded; members is the number of members
+// check decides whether the snapshot is still degraded; members is the number that count
 // seen now, including this node.
 func (b *burst) check(members int, answered bool, now time.Time) (degraded bool) {
 	if !b.on {
 		return false
 	}
 	quiet := now.Sub(b.last)
-	window := suspicionWindow(b.before)
+	window := suspicionWindow(b.before.total)
 	switch {
 	case len(b.failed) == 0, answered && members > 1 && quiet >= 2*window:
 		*b = burst{} // back to normal, or the loss is accepted

@@ -32,6 +32,7 @@ type table struct {
 	// departures and burst are published in snapshots in addition to the members.
 	departures departures
 	burst      burst
+	observers  int // in alive, without this node
 }
 
 type lifeFloor struct {
@@ -100,6 +101,18 @@ func (t *table) seen(m Member, now time.Time) []change {
 	return t.enter(m, now)
 }
 
+// observer returns 1 for another observer than this node.
+func (t *table) observer(m Member) int {
+	if m.Role == RoleObserver && m.Instance() != t.self {
+		return 1
+	}
+	return 0
+}
+
+func (t *table) census() census {
+	return census{total: len(t.alive), counted: len(t.alive) - t.observers}
+}
+
 // enter makes an instance the visible instance of its id.
 func (t *table) enter(m Member, now time.Time) []change {
 	if _, known := t.floor[m.ID]; known || len(t.floor) < maxFloors {
@@ -111,6 +124,10 @@ func (t *table) enter(m Member, now time.Time) []change {
 	t.burst.returned(m.ID)
 
 	old, known := t.alive[m.ID]
+	if known {
+		t.observers -= t.observer(old)
+	}
+	t.observers += t.observer(m)
 	m.Leaving = known && old.Leaving && old.Epoch == m.Epoch
 	t.alive[m.ID] = m
 	switch {
@@ -133,15 +150,18 @@ func (t *table) gone(instance string, answered bool, now time.Time) []change {
 	if !known {
 		return nil
 	}
-	before := len(t.alive)
+	before := t.census()
 	delete(t.alive, m.ID)
+	t.observers -= t.observer(m)
 	if m.Leaving {
 		t.forgetFailed(m.ID)
 		t.departures.add(Departure{m, Left, now})
 		return append([]change{{"left", m}}, t.promote(now)...)
 	}
 	t.departures.add(Departure{m, Failed, now})
-	t.burst.failure(m.ID, before, answered, now)
+	if m.Role != RoleObserver || !answered {
+		t.burst.failure(m.ID, before, answered, now)
+	}
 	for id, l := range t.lost {
 		if now.Sub(l.since) > lostTTL {
 			delete(t.lost, id)
@@ -187,7 +207,7 @@ func (t *table) promote(now time.Time) []change {
 // without an event.
 func (t *table) tick(answered bool, now time.Time) (changes []change, again bool) {
 	changes = t.promote(now)
-	on := t.burst.check(len(t.alive), answered, now)
+	on := t.burst.check(t.census().counted, answered, now)
 	return changes, on || len(t.outdated) > 0
 }
 
@@ -250,6 +270,9 @@ const (
 	RoleRelay  = identity.RoleRelay
 	RoleGate   = identity.RoleGate
 	RoleWorker = identity.RoleWorker
+	// RoleObserver sees the cluster and offers, serves and answers nothing: a program that calls
+	// workers itself.
+	RoleObserver = identity.RoleObserver
 )
 
 // Member is one process of the cluster as this node knows it. It is a plain value without
@@ -260,7 +283,7 @@ type Member struct {
 	// Epoch is the boot time in Unix milliseconds. Of two instances with one ID the one with
 	// the higher epoch is current.
 	Epoch uint64 `json:"epoch"`
-	// Role is relay, gate or worker.
+	// Role is relay, gate, worker or observer.
 	Role Role `json:"role"`
 	// Cluster and Environment are always this node's own: a member of another
 	// cluster never appears in a snapshot.

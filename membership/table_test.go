@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"strconv"
 	"testing"
 	"time"
 )
@@ -132,5 +133,42 @@ func TestALateAnnouncementTurnsAFailureIntoALeave(t *testing.T) {
 	}
 	if got := events(tb.seen(member("w1", 1), now)); got != "" {
 		t.Fatalf("it said goodbye, and is back: %q", got)
+	}
+}
+
+func TestObserversThatEndTogetherDegradeNothing(t *testing.T) {
+	now := time.Unix(0, 0)
+	observer := func(id string) Member { m := member(id, 1); m.Role = RoleObserver; return m }
+	fleet := func() *table {
+		tb := newTable("self.1")
+		tb.seen(member("self", 1), now)
+		for _, id := range []string{"w1", "w2", "w3", "w4"} {
+			tb.seen(member(id, 1), now)
+		}
+		for i := range 20 {
+			tb.seen(observer("o"+strconv.Itoa(i)), now)
+		}
+		tb.seen(member("o19", 2), now) // a member may return with another role
+		return tb
+	}
+	all := func(tb *table, answered bool) *table {
+		for i := range 19 {
+			tb.gone("o"+strconv.Itoa(i)+".1", answered, now)
+		}
+		return tb
+	}
+	if tb := all(fleet(), true); tb.burst.on || tb.census() != (census{6, 6}) {
+		t.Errorf("the end of 19 observers out of 25 members: degraded %v, %+v", tb.burst.on, tb.census())
+	}
+	if tb := all(fleet(), false); !tb.burst.on {
+		t.Error("a node whose probes get no answer trusts that observers failed")
+	}
+	// Observers that are left do not hide the loss of the others.
+	tb := fleet()
+	for _, id := range []string{"w1.1", "w2.1", "w3.1"} {
+		tb.gone(id, true, now)
+	}
+	if !tb.burst.on {
+		t.Error("the loss of 3 out of 6 members behind 19 observers is not degraded")
 	}
 }

@@ -244,7 +244,7 @@ func TestKeysAreRotatedAcrossTheFleetWithoutARestart(t *testing.T) {
 				}
 			}
 			results, err := worker.Keys(t.Context(), InstallKey, many2(3))
-			if err == nil || !strings.Contains(results[0].Error, "a worker may not change gossip keys") {
+			if err == nil || !strings.Contains(results[0].Error, "only relays and gates may change gossip keys") {
 				t.Errorf("a worker changed the fleet's keys: %v, %v", results, err)
 			}
 			// Gossip goes on under the new key.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -211,7 +212,7 @@ func (t *transport) labelled(b []byte) bool {
 }
 
 func (t *transport) acceptStreams() {
-	strangers := identity.NewStrangers(identity.StrangersConfig{Limit: helloTimeout})
+	strangers := handshake.NewStrangers(handshake.StrangersConfig{Limit: helloTimeout})
 	for {
 		conn, err := t.streams.Accept()
 		switch {
@@ -241,7 +242,7 @@ func (t *transport) pause(d time.Duration) {
 }
 
 // serve exchanges hellos on one incoming connection and passes it to its handler.
-func (t *transport) serve(stranger *identity.Stranger) {
+func (t *transport) serve(stranger *handshake.Stranger) {
 	var conn net.Conn = stranger
 	if t.identity != nil {
 		conn = t.identity.Watch(stranger)

@@ -10,7 +10,8 @@
 // attractive. An endpoint that fails fast never looks fast, a new endpoint is neither
 // flooded nor starved, and statistics survive every change of the range. At low traffic only as
 // many endpoints are used as get enough requests for a useful estimate, and traffic
-// leaves the nearest tier only if that has too few healthy endpoints.
+// leaves the nearest tier only if that has too few healthy endpoints. A session goes to the
+// endpoint that has the fewest for its weight, however fast it answers.
 //
 // # Picture
 //
@@ -26,7 +27,8 @@
 //	         ^                ^
 //	         |                |
 //	Pick: draw two, score, count up      Answered, Done: latency, load, success;
-//	Take: the named one, count up        Done: count down
+//	PickSession: the fewest, count up    Done: count down
+//	Take: the named one, count up
 //
 //	active --4 failures in a row, high failure share, high latency--> evicted
 //	evicted --min(30 s, 2^k s) x U(0.5, 1)--> half_open, one request at a time
@@ -38,10 +40,10 @@
 //     no network. The caller passes the time in as an [Instant] and reads the
 //     clock once per Pick and once per Done; a clock read costs more than the
 //     whole pick.
-//   - All methods may be called from any goroutine at the same time. Pick, Take,
-//     Answered and Done take no lock and allocate nothing; Answered and Done take
+//   - All methods may be called from any goroutine at the same time. Pick, PickSession,
+//     Take, Answered and Done take no lock and allocate nothing; Answered and Done take
 //     the mutex only when they evict or readmit an endpoint.
-//   - Every Pick and Take that returned no error is given back with exactly one
+//   - Every Pick, PickSession and Take that returned no error is given back with exactly one
 //     Done. If a body may be long, Answered is called before Done, when the head of the
 //     answer arrives: a stream is neither a slow answer nor a silence.
 //   - Pick passes over an endpoint that is at its Limit. Strategies that choose

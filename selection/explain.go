@@ -123,6 +123,12 @@ func (d *Decision) only() {
 	}
 }
 
+func (d *Decision) fewest(of int) {
+	if d != nil {
+		d.Reason = fmt.Sprintf("it has the fewest requests in flight for its weight of %d endpoints, because sessions are long", of)
+	}
+}
+
 func (d *Decision) probe() {
 	if d != nil {
 		d.Pairs = d.Pairs[:0]
@@ -237,6 +243,8 @@ type EndpointStats struct {
 	LastReason string
 	// Score is the cost of the next request; lower is better.
 	Score float64
+	// Ramp is the progress of the slow start, 0.1 to 1.
+	Ramp float64
 }
 
 // Stats describes the range in the order of the last Update. It allocates and takes the
@@ -251,6 +259,7 @@ func (b *Balancer) Stats(now Instant) []EndpointStats {
 		e := &t.entries[i]
 		s := e.state
 		latency, _ := unpack(s.latency.Load())
+		_, _, _, ramp := s.parts(&v)
 		st := EndpointStats{
 			ID:                  e.ID,
 			Weight:              e.Weight,
@@ -264,6 +273,7 @@ func (b *Balancer) Stats(now Instant) []EndpointStats {
 			ConsecutiveFailures: int(s.consecutive.Load()),
 			LastReason:          e.member.reason,
 			Score:               float64(s.score(&v)),
+			Ramp:                float64(ramp),
 		}
 		if st.HasReport {
 			last, _ := unpackPair(s.report.Load())

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringway/ringway/selection/internal/outlier"
+	"github.com/ringway/ringway/internal/outlier"
 )
 
 // record holds the figures by which an endpoint that has just failed is judged.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -73,7 +74,7 @@ func startFleet(t *testing.T) *fleet {
 
 	t.Cleanup(f.end)
 	must(t, "make", "image", "IMAGE="+project, "TAG="+tag)
-	must(t, "deploy/secrets.sh", "bin/image/relay", secrets)
+	must(t, "deploy/secrets.sh", "bin/image/"+runtime.GOARCH+"/relay", secrets)
 	must(t, compose("up", "--detach", "--no-build")...)
 	f.awaitWhole()
 	return f

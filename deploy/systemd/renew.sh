@@ -24,7 +24,7 @@ renew() { # role id host
 		name=relay
 	fi
 	mkdir "$pair" &&
-		relay tls cert create --ca "$ca" --role "$role" --node "$id" \
+		ringway-relay tls cert create --ca "$ca" --role "$role" --node "$id" \
 			--cluster "$cluster" --environment "$environment" --out "$pair/$name" >/dev/null &&
 		# Both files are on the host before the first rename, so the pair does not match
 		# only for the duration of a rename.

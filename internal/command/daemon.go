@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -193,8 +195,24 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
+// takeName gives root the name under which packages install the binary, ringway-relay or
+// ringway-worker: help, man pages and completions have it then. Any other name changes
+// nothing.
+func takeName(root *cobra.Command, program string) {
+	short := root.Name()
+	if program != "ringway-"+short {
+		return
+	}
+	root.Use = program
+	starts := regexp.MustCompile(`(?m)(^ *|&& |\| )` + short + `\b`)
+	for c := range Tree(root) {
+		c.Example = starts.ReplaceAllString(c.Example, "${1}"+program)
+	}
+}
+
 // Run executes root with the process's arguments and returns the exit code.
 func Run(root *cobra.Command) int {
+	takeName(root, filepath.Base(os.Args[0]))
 	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return 0

@@ -37,6 +37,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(withFleet{m}, map[string]func(){
 		"relay":  func() { os.Exit(command.Run(relaycmd.Command())) },
 		"worker": func() { os.Exit(command.Run(workercmd.Command())) },
+		// The name in packages.
+		"ringway-relay": func() { os.Exit(command.Run(relaycmd.Command())) },
 	})
 }
 

@@ -42,7 +42,7 @@ func (f memberFilter) empty() bool { return len(f.roles)+len(f.states)+len(f.dat
 
 func (f memberFilter) check() error {
 	return errors.Join(
-		oneOf("--role", f.roles, string(membership.RoleRelay), string(membership.RoleGate), string(membership.RoleWorker)),
+		oneOf("--role", f.roles, string(membership.RoleRelay), string(membership.RoleGate), string(membership.RoleWorker), string(membership.RoleObserver)),
 		oneOf("--state", f.states, string(api.MemberAlive), string(api.MemberLeaving), string(api.MemberLeft), string(api.MemberFailed), string(api.MemberUnproven)))
 }
 
@@ -67,12 +67,26 @@ func MembersCommand(process string) *cobra.Command {
 	call := callOf(process, c.Flags())
 	call.watchable(c.Flags())
 	var filter memberFilter
-	c.Flags().StringSliceVar(&filter.roles, "role", nil, "only members of this role: relay, gate or worker; may be repeated")
+	c.Flags().StringSliceVar(&filter.roles, "role", nil, "only members of this role: relay, gate, worker or observer; may be repeated")
 	c.Flags().StringSliceVar(&filter.states, "state", nil, "only members in this state: alive, leaving, left, failed or unproven; may be repeated")
 	c.Flags().StringSliceVar(&filter.datacenters, "datacenter", nil, "only members in this datacenter; may be repeated")
+	var all fleetFlags
+	if process == "relay" {
+		c.Long += "\n\n" + fleetHelp +
+			"A relay that cannot be reached is listed with the reason; the answer takes at most\n" +
+			"eight seconds more than the window. ERRORS is the share of failed requests."
+		c.Example += "\n  relay members --all\n  relay members --all -o json | jq -r '.relays[] | select(.ready | not) | .id'"
+		all.declare(c.Flags(), "the traffic and the state of all relays and gates instead")
+	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := filter.check(); err != nil {
+		if err := errors.Join(filter.check(), all.check(cmd)); err != nil {
 			return err
+		}
+		if all.on {
+			if !filter.empty() {
+				return errors.New("--all lists all relays and gates: leave out --role, --state and --datacenter")
+			}
+			return all.show(cmd, call, fleetRelaysTable)
 		}
 		var doc MembersDocument
 		return call.read(cmd, func(ctx context.Context) ([]byte, error) {

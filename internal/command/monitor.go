@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,15 +83,16 @@ func (c *adminCall) follow(ctx context.Context, path string, take func(line []by
 }
 
 // follower reads a stream: check gets the ID of the relay that answers, if it names itself,
-// and take each line.
+// and take each line. method is that of the request; empty means GET.
 type follower struct {
-	check func(relay string) error
-	take  func(line []byte) error
+	method string
+	check  func(relay string) error
+	take   func(line []byte) error
 }
 
 // followFrom is follow with a check of the process that answers.
 func (c *adminCall) followFrom(ctx context.Context, path string, to follower) error {
-	resp, err := c.open(ctx, path)
+	resp, err := c.open(ctx, cmp.Or(to.method, http.MethodGet), path)
 	if err != nil {
 		return err
 	}
@@ -111,9 +113,9 @@ func (c *adminCall) followFrom(ctx context.Context, path string, to follower) er
 	return fmt.Errorf("the %s at %s ended the stream", c.process, c.addr())
 }
 
-// open sends a GET whose answer may be endless.
-func (c *adminCall) open(ctx context.Context, path string) (*http.Response, error) {
-	req, client, err := c.request(ctx, http.MethodGet, path, nil)
+// open sends a request whose answer may be endless.
+func (c *adminCall) open(ctx context.Context, method, path string) (*http.Response, error) {
+	req, client, err := c.request(ctx, method, path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +127,11 @@ func (c *adminCall) open(ctx context.Context, path string) (*http.Response, erro
 		defer resp.Body.Close()
 		var failed api.Error
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a partial text is enough for the error
-		if json.Unmarshal(text, &failed) != nil || failed.Error == "" {
+		switch {
+		case json.Unmarshal(text, &failed) != nil || failed.Error == "":
 			return nil, c.misdirected(resp, text)
+		case resp.StatusCode == http.StatusNotFound:
+			return nil, fmt.Errorf("%w: %s", ErrNothingMatched, failed.Error)
 		}
 		return nil, errors.New(failed.Error)
 	}

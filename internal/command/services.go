@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,7 +31,22 @@ func ServicesCommand() *cobra.Command {
 	call := relayCall(c.Flags())
 	call.watchable(c.Flags())
 	c.ValidArgsFunction = call.completeServices
+	c.Long += "\n\n" + fleetHelp +
+		"A request that is forwarded counts once, at the relay of the client. WORKERS is the most\n" +
+		"workers that one relay knows, EVICTED how many workers are evicted by how many relays."
+	c.Example += "\n  relay services --all --watch"
+	var all fleetFlags
+	all.declare(c.Flags(), "the sums over all relays and gates")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := all.check(cmd); err != nil {
+			return err
+		}
+		if all.on {
+			if len(args) > 0 {
+				return errors.New("--all lists all services: leave out the name")
+			}
+			return all.show(cmd, call, fleetServicesTable)
+		}
 		style := tableStyle{call.wide(), coloured(cmd.OutOrStdout())}
 		if len(args) == 0 {
 			var answer api.Services

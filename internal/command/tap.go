@@ -96,27 +96,43 @@ func (t *tap) run(ctx context.Context, call *adminCall, all bool) error {
 // answered. The others announce their addresses, and an announcement may be forged: such an
 // address gets a token only if a certificate proves that the member is there.
 func (t *tap) readMember(ctx context.Context, call *adminCall, m api.ListedMember, self bool) error {
-	other := *call
-	if !self {
-		if m.AdminAddr == "" {
-			return errors.New("it announces no admin address, because its admin API is on a unix socket: run the command on its host")
-		}
-		other.admin, other.at = nil, m.AdminAddr
-		other.announced = identity.Expected{Node: m.ID, Role: m.Role, Addr: m.AdminAddr}
+	other, err := call.ofMember(m, self)
+	if err != nil {
+		return err
 	}
-	return t.read(ctx, &other, m.ID)
+	return t.read(ctx, other, m.ID)
+}
+
+// ofMember returns the call for a member that another one has listed; self is the one that
+// has listed them.
+func (c *adminCall) ofMember(m api.ListedMember, self bool) (*adminCall, error) {
+	other := *c
+	if self {
+		return &other, nil
+	}
+	if m.AdminAddr == "" {
+		return nil, errors.New("it announces no admin address, because its admin API is on a unix socket: run the command on its host")
+	}
+	other.admin, other.at = nil, m.AdminAddr
+	other.announced = identity.Expected{Node: m.ID, Role: m.Role, Addr: m.AdminAddr}
+	return &other, nil
+}
+
+// is returns an error if another relay answers than that with the ID; an empty ID is any.
+func (c *adminCall) is(id string) func(relay string) error {
+	return func(relay string) error {
+		if id != "" && relay != id {
+			return fmt.Errorf("%q answers at %s: an address of loopback reaches only relays of this host", relay, c.addr())
+		}
+		return nil
+	}
 }
 
 // read reads a stream until ctx or the stream ends. An ID that is not empty is that of the
 // relay that must answer.
 func (t *tap) read(ctx context.Context, call *adminCall, id string) error {
 	return call.followFrom(ctx, t.path, follower{
-		check: func(relay string) error {
-			if id != "" && relay != id {
-				return fmt.Errorf("%q answers at %s: an address of loopback reaches only relays of this host", relay, call.addr())
-			}
-			return nil
-		},
+		check: call.is(id),
 		take: func(line []byte) error {
 			t.mu.Lock()
 			defer t.mu.Unlock()
@@ -134,25 +150,36 @@ func (t *tap) note(format string, args ...any) {
 
 // tapped has the fields of a record that people see.
 type tapped struct {
-	Time     time.Time `json:"timestamp"`
-	ID       string    `json:"ringway.request.id"`
-	Relay    string    `json:"ringway.relay"`
-	From     string    `json:"ringway.forwarded_by"`
-	Caller   string    `json:"ringway.caller"`
-	Carrier  string    `json:"network.transport"` // tcp for a session
-	Method   string    `json:"http.request.method"`
-	Path     string    `json:"url.path"`
-	Query    string    `json:"url.query"`
-	Status   int       `json:"http.response.status_code"`
-	Call     string    `json:"rpc.response.status_code"`
-	Outcome  string    `json:"ringway.outcome"`
-	Code     string    `json:"error.type"`
-	Total    float64   `json:"ringway.duration_ms"`
-	Attempts []struct {
+	Time    time.Time `json:"timestamp"`
+	ID      string    `json:"ringway.request.id"`
+	Relay   string    `json:"ringway.relay"`
+	From    string    `json:"ringway.forwarded_by"`
+	Caller  string    `json:"ringway.caller"`
+	Carrier string    `json:"network.transport"` // tcp for a session
+	Method  string    `json:"http.request.method"`
+	Path    string    `json:"url.path"`
+	Query   string    `json:"url.query"`
+	Status  int       `json:"http.response.status_code"`
+	Call    string    `json:"rpc.response.status_code"`
+	Outcome string    `json:"ringway.outcome"`
+	Code    string    `json:"error.type"`
+	Total   float64   `json:"ringway.duration_ms"`
+	// FirstByte is 0 without an answer of an endpoint.
+	FirstByte float64 `json:"ringway.first_byte_ms"`
+	Attempts  []struct {
 		Endpoint string `json:"endpoint"`
 		Failure  string `json:"failure"`
 	} `json:"ringway.attempts"`
 	Dropped int `json:"ringway.tap.dropped"`
+}
+
+// failed reports whether the request is an error, as the request log defines it.
+func (r *tapped) failed() bool {
+	switch r.Call {
+	case "UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS":
+		return true
+	}
+	return r.Status >= 500 || r.Code != "" || r.Outcome == "aborted"
 }
 
 // recordWriter returns a function that writes records in the selected form.

@@ -149,7 +149,7 @@ func TestAllBadFlagsOfACertificateAreReportedAtOnce(t *testing.T) {
 	_, err := runTLS(t, "cert", "create", "--ca", filepath.Join(dir, "none"), "--role", "boss", "--node", "a", "--cluster", "",
 		"--datacenter", "ü", "--days", "0", "--out", filepath.Join(dir, "old"))
 	for _, want := range []string{
-		"--ca", "tls ca create", `--role "boss"`, "client, gate, relay, worker", "--cluster", "--environment: required",
+		"--ca", "tls ca create", `--role "boss"`, "client, gate, relay, worker, observer", "--cluster", "--environment: required",
 		`--datacenter "ü"`, `--days "0"`, "1 to 36500", "nothing is overwritten",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

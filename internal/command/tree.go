@@ -14,8 +14,8 @@ import (
 func (d *Daemon) RelayTree(run ...*cobra.Command) *cobra.Command {
 	root := d.Command()
 	grouped(root, groupRun, run...)
-	grouped(root, groupInspect, MembersCommand("relay"), ServicesCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), ExplainRequestCommand(), CheckCommand(), MonitorCommand("relay"), TapCommand(), DebugCommand("relay"), healthVerb("relay", node.RelayAdminPort))
-	grouped(root, groupAct, KeysCommand(), RelayDrainCommand(), RelayUndrainCommand(), RelayReloadCommand())
+	grouped(root, groupInspect, MembersCommand("relay"), ServicesCommand(), TopCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), ExplainRequestCommand(), CheckCommand(), MonitorCommand("relay"), TapCommand(), DebugCommand("relay"), healthVerb("relay", node.RelayAdminPort))
+	grouped(root, groupAct, KeysCommand(), RelayDrainCommand(), RelayUndrainCommand(), RebalanceCommand(), RelayReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("relay"))
 	return root
 }

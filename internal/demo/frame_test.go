@@ -110,6 +110,15 @@ func TestAWorkersRowIsTheViewOfAllItsRelays(t *testing.T) {
 	}
 }
 
+func TestAKilledWorkerKeepsItsStateNextToTheKill(t *testing.T) {
+	at := time.Date(2026, 3, 1, 10, 0, 1, 0, time.Local)
+	for now, want := range map[string]string{stateActive: "killed 10:00:01, active again", "absent": "killed 10:00:01", "evicted 1/2": "killed 10:00:01"} {
+		if got := killedState(now, at); got != want {
+			t.Errorf("%s: %q, want %q", now, got, want)
+		}
+	}
+}
+
 func TestTheNewestLogRecordsAreKept(t *testing.T) {
 	var r logRing
 	for i := range keptRecords + 5 {

@@ -45,32 +45,55 @@ type demo struct {
 	progress io.Writer
 	muted    mutedOutput
 	ring     *logRing // nil unless a table occupies the screen
-	events   chan string
+	events   chan event
+	killed   map[string]time.Time // when each worker was killed for the last time; see watch
+}
+
+// event is a kill or a replacement of a worker.
+type event struct {
+	at     time.Time
+	worker string
+	killed bool
+}
+
+func (e event) String() string {
+	what := " replaced "
+	if e.killed {
+		what = " killed "
+	}
+	return e.at.Format(time.TimeOnly) + what + e.worker
 }
 
 // Run runs a demo until ctx or cfg.For ends, prints the report, and returns when nothing of
 // the fleet is left. It returns an error if a request failed or none was sent.
-func Run(ctx context.Context, cfg Config) (err error) {
-	d := &demo{cfg: cfg, progress: cfg.Stdout, events: make(chan string, 16)}
+func Run(ctx context.Context, cfg Config) error { return newDemo(cfg).play(ctx) }
+
+func newDemo(cfg Config) *demo {
+	d := &demo{cfg: cfg, progress: cfg.Stdout, events: make(chan event, 16), killed: map[string]time.Time{}}
 	if cfg.Output == outputJSON {
 		d.progress = cfg.Stderr
 	}
-	d.muted.out = cfg.Stderr
+	d.muted.out, d.display = cfg.Stderr, lineDisplay{d.progress}
 	if cfg.Terminal != nil {
 		d.ring = &logRing{}
 		d.muted.out, d.display = d.ring, newScreen(cfg.Terminal)
+	}
+	for place := range cfg.Workers {
+		d.workers = append(d.workers, workerID(place))
+	}
+	return d
+}
+
+// play is Run.
+func (d *demo) play(ctx context.Context) (err error) {
+	cfg := d.cfg
+	if d.ring != nil {
 		defer func() { err = errors.Join(err, d.ring.dump(cfg.Stderr)) }()
-	} else {
-		d.display = lineDisplay{d.progress}
 	}
 	logger, err := node.NewLogger(&d.muted, "warn", "console")
 	if err != nil {
 		return err
 	}
-	for place := range cfg.Workers {
-		d.workers = append(d.workers, workerID(place))
-	}
-
 	began := time.Now()
 	if d.fleet, err = startFleet(fleetConfig{Relays: cfg.Relays, Workers: cfg.Workers, Seed: uint64(cfg.Seed), Logger: logger}); err != nil {
 		return err
@@ -153,9 +176,10 @@ func (d *demo) underLoad(ctx context.Context) error {
 }
 
 // logEvent passes an event to the display. The event is dropped if the display is busy.
-func (d *demo) logEvent(event string) {
+func (d *demo) logEvent(e event) {
+	e.at = time.Now()
 	select {
-	case d.events <- time.Now().Format(time.TimeOnly) + " " + event:
+	case d.events <- e:
 	default:
 	}
 }
@@ -167,8 +191,11 @@ func (d *demo) watch(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		select {
-		case event := <-d.events:
-			if err := d.display.event(event); err != nil {
+		case e := <-d.events:
+			if e.killed {
+				d.killed[e.worker] = e.at
+			}
+			if err := d.display.event(e.String()); err != nil {
 				return err
 			}
 		case <-tick.C:
@@ -193,6 +220,11 @@ func (d *demo) frame(elapsed time.Duration, views []relayView) frame {
 	}
 	if w.Seconds > 0 {
 		f.PerSecond = float64(w.Requests) / w.Seconds
+	}
+	for i := range f.Rows {
+		if r := &f.Rows[i]; time.Since(d.killed[r.Worker]) < killedFor {
+			r.State = killedState(r.State, d.killed[r.Worker])
+		}
 	}
 	for _, v := range views {
 		f.Retries += v.Retries
@@ -235,7 +267,7 @@ type killer struct {
 	places int
 	fleet  *demoFleet
 	// logEvent is called with each kill and each replacement.
-	logEvent func(event string)
+	logEvent func(event)
 }
 
 // run kills workers until ctx ends. Before it returns it replaces the last one, so that the
@@ -254,7 +286,7 @@ func (k *killer) run(ctx context.Context) error {
 			return nil
 		}
 		place := rng.IntN(k.places)
-		k.logEvent("killed " + workerID(place))
+		k.logEvent(event{worker: workerID(place), killed: true})
 		if err := k.fleet.Kill(workerID(place)); err != nil {
 			return err
 		}
@@ -262,6 +294,6 @@ func (k *killer) run(ctx context.Context) error {
 		if err := k.fleet.start(place); err != nil {
 			return fmt.Errorf("replace a killed worker: %w", err)
 		}
-		k.logEvent("replaced " + workerID(place))
+		k.logEvent(event{worker: workerID(place)})
 	}
 }

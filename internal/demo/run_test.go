@@ -79,6 +79,54 @@ func TestNoRequestIsLostWhileWorkersDie(t *testing.T) {
 	}
 }
 
+// frames is a display that passes each frame on.
+type frames chan frame
+
+func (f frames) show(one frame) error { f <- one; return nil }
+func (frames) event(string) error     { return nil }
+
+func TestTheRowOfAKilledWorkerShowsWhenItWasKilledAndItsReplacement(t *testing.T) {
+	cfg := Config{Stdout: &output{}, Stderr: &output{}, Settings: DefaultSettings()}
+	cfg.Relays, cfg.Workers, cfg.Rate, cfg.KillEvery = 1, 2, 50, leastKill
+	shown := make(frames)
+	d := newDemo(cfg)
+	d.display = shown
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- d.play(ctx) }()
+	for killed, replaced := false, false; !killed || !replaced; {
+		select {
+		case f := <-shown:
+			for _, r := range f.Rows {
+				var at string
+				if text, found := strings.CutPrefix(r.State, "killed "); found {
+					killed = true
+					at, found = strings.CutSuffix(text, ", active again")
+					replaced = replaced || found
+					if _, err := time.Parse(time.TimeOnly, at); err != nil {
+						t.Fatalf("%s is %q", r.Worker, r.State)
+					}
+				}
+			}
+		case err := <-ended:
+			t.Fatalf("ended by itself: %v", err)
+		}
+	}
+	cancel()
+	for {
+		select {
+		case <-shown:
+			continue
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		break
+	}
+}
+
 func TestADemoWithoutAnEndEndsWithItsContext(t *testing.T) {
 	stdout := expecting(" req/s")
 	cfg := Config{Stdout: stdout, Stderr: &output{}, Settings: DefaultSettings()}

@@ -162,6 +162,19 @@ func state(peers []api.Peer) string {
 	return strings.Join(parts, ", ")
 }
 
+// killedFor is how long the row of a worker shows that it was killed. Its replacement is
+// active after a second, which is too short to be seen.
+const killedFor = 10 * time.Second
+
+// killedState returns the state of a worker that was killed and may be replaced by now.
+func killedState(now string, at time.Time) string {
+	text := "killed " + at.Format(time.TimeOnly)
+	if now == stateActive {
+		return text + ", active again"
+	}
+	return text
+}
+
 // line formats the frame as one line, for logs and pipes.
 func (f frame) line() string {
 	return fmt.Sprintf("%5.0fs  %6.1f req/s  %d errors  %d retries  p50 %s  p99 %s",

@@ -38,7 +38,7 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 		{"an authority over another", []string{"tls", "ca", "create", "--out", s.Path("ca")}, []string{"--out", "nothing is overwritten", "ca.crt"}},
 		{"a flag of the daemon", []string{"tls", "ca", "create", "--out", s.Path("new"), "--gossip-addr", "127.0.0.1:1"}, []string{"--gossip-addr", "does not know it"}},
 		{"a certificate of everything wrong", []string{"tls", "cert", "create", "--ca", s.Path("nowhere"), "--role", "boss", "--node", "a/b", "--days", "x"},
-			[]string{"--ca", "no authority there", "--cluster: required", "--environment: required", "--out: required", "--node", `"a/b"`, "--role", `"boss"`, "client, gate, relay, worker", "--days", "not a whole number"}},
+			[]string{"--ca", "no authority there", "--cluster: required", "--environment: required", "--out: required", "--node", `"a/b"`, "--role", `"boss"`, "client, gate, relay, worker, observer", "--days", "not a whole number"}},
 		{"a certificate that outlives its authority", append(issue, "--out", s.Path("new"), "--days", "61"), []string{"--days", `"61"`, "outlive its authority"}},
 		{"a certificate over another", append(issue, "--out", s.Path("there")), []string{"--out", "nothing is overwritten", "there.crt"}},
 		{"info about nothing", []string{"tls", "info"}, []string{"want FILE..., got no argument"}},

@@ -77,6 +77,8 @@ type fleetConfig struct {
 	SharedBackend bool
 	// Plain takes binaries without the race detector.
 	Plain bool
+	// Binaries is where the programs are; empty: those of the tests.
+	Binaries string
 	// Slots is how many requests of /work a backend serves at a time. Default: 1.
 	Slots int
 	// Services are what the n-th worker offers, n from 1: the values of
@@ -88,6 +90,7 @@ type fleetConfig struct {
 func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	t.Helper()
 	f := &fleet{t: t, dir: t.TempDir(), client: newClient(t), slots: max(cfg.Slots, 1), agent: cfg.WorkerArgs}
+	f.binaries = cfg.Binaries
 	if cfg.Plain {
 		f.binaries = plain(t)
 	}

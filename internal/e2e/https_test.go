@@ -298,19 +298,21 @@ func passedSocket(t *testing.T) (addr string, socket *net.TCPListener) {
 
 func TestARelayServesTheSocketsThatItIsPassedAndItsSuccessorToo(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, Services: func(int) []string { return []string{echo} }})
+	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, Services: func(int) []string { return []string{echo, "raw;protocol=tcp"} }})
 	f.awaitRange(t, 1)
 	ca := terminationtest.New(t)
 	cert, key := ca.Files(filepath.Join(f.dir, "shop"), terminationtest.Certificate{DNS: []string{"shop.test"}})
 	clear, clearSocket := passedSocket(t)
 	secured, securedSocket := passedSocket(t)
+	sessions, sessionsSocket := passedSocket(t)
 	admin, gossip, peer := freeAddr(t), freeAddr(t), freeAddr(t)
-	cfg := processConfig{Name: "passed", Binary: "relay", SocketNames: "ingress:web.socket", Args: slices.Concat([]string{
+	cfg := processConfig{Name: "passed", Binary: "relay", SocketNames: "ingress:web.socket:tcp", Args: slices.Concat([]string{
 		"run", "--cluster", cluster, "--environment", environment, "--id", "r2", "--gossip-addr", gossip, "--peer-addr", peer, "--admin-addr", admin,
 		"--ingress-addr", "127.0.0.1:1", // the only address that is left for the only socket that is left
 		"--ingress-addr", "tls://" + secured, "--ingress-tls-cert", cert, "--ingress-tls-key", key,
+		"--tcp-ingress", sessions + "=raw",
 	}, f.join())}
-	for _, socket := range []*net.TCPListener{clearSocket, securedSocket} {
+	for _, socket := range []*net.TCPListener{clearSocket, securedSocket, sessionsSocket} {
 		file, err := socket.File()
 		if err != nil {
 			t.Fatal(err)
@@ -336,6 +338,16 @@ func TestARelayServesTheSocketsThatItIsPassedAndItsSuccessorToo(t *testing.T) {
 		if a, b := ask(); first.status != 200 || a.status != 200 || b.status != 200 {
 			t.Errorf("%v\n%v\n%v", first, a, b)
 		}
+		await(t, "a session with the service", func() bool {
+			conn, err := net.Dial("tcp", sessions)
+			if err != nil {
+				return false
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+			text, _ := io.ReadAll(conn)
+			return strings.HasPrefix(string(text), "HTTP/1.1 200")
+		})
 		p.Signal(t, syscall.SIGTERM)
 		if code := p.Exit(t); code != 0 {
 			t.Errorf("exit code %d", code)
@@ -346,7 +358,7 @@ func TestARelayServesTheSocketsThatItIsPassedAndItsSuccessorToo(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	cfg.SocketNames = "web.socket:web.socket"
+	cfg.SocketNames = "web.socket:web.socket:tcp"
 	cfg.Dir = binaries
 	if r := procs.Run(cfg); r.Code == 0 || !strings.Contains(r.Stderr, "fits no --ingress-addr") {
 		t.Errorf("a socket that fits no address: %v", r)

@@ -108,8 +108,8 @@ func newSecurity() (s security, err error) {
 	return s, nil
 }
 
-// equip gives a member its certificate and the gossip key.
-func (f *Fleet) equip(c *membership.Config) error {
+// Equip gives a member its certificate and the gossip key.
+func (f *Fleet) Equip(c *membership.Config) error {
 	c.LeaveTimeout = leaveTimeout
 	if f.cfg.Insecure {
 		return nil
@@ -173,7 +173,7 @@ func (f *Fleet) StartRelay(id string, change func(*relay.Settings)) error {
 	}
 	cfg, err := s.Config(f.cfg.Logger.With("node", id), prometheus.NewRegistry())
 	if err == nil {
-		err = f.equip(&cfg.Membership)
+		err = f.Equip(&cfg.Membership)
 	}
 	if err != nil {
 		return fmt.Errorf("configure %s: %w", id, err)
@@ -221,7 +221,7 @@ func (f *Fleet) StartWorker(c WorkerConfig) (err error) {
 	}
 	cfg, err := s.Config(f.cfg.Logger.With("node", c.ID), prometheus.NewRegistry())
 	if err == nil {
-		err = f.equip(&cfg.Membership)
+		err = f.Equip(&cfg.Membership)
 	}
 	if err == nil {
 		w.Agent, err = worker.New(cfg)

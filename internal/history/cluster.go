@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/membership/memnet"
 )
 
 const (

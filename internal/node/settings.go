@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,9 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/discovery"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/membership/discovery"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -41,6 +43,7 @@ type Settings struct {
 	TLSCert, TLSKey, TLSCA string
 	TLSDenyFile            string
 	GossipKeyFile          string
+	ServiceCA              string
 
 	// The limits for offers of members; see Rules.
 	EndpointAllowedCIDRs []string
@@ -163,6 +166,8 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "certificates that no longer count, one a line: serial HEX or node ID; read again when it changes"})
 	settings.String(set, &s.GossipKeyFile, settings.Spec{Name: "gossip-key-file", Group: security, Placeholder: "FILE",
 		Usage: "gossip keys, one a line, the one in use first; rotations are written back to it"})
+	settings.String(set, &s.ServiceCA, settings.Spec{Name: "service-ca", Group: security, Placeholder: "FILE", DefaultText: "those of this host",
+		Usage: "authorities that certificates of services with protocol=h2 must come from, PEM, where this member itself connects to them"})
 	settings.Int(set, &s.MaxMembers, settings.Spec{Name: "max-members", Group: security,
 		Usage: "most members in the cluster; more are refused and counted"}, settings.AtLeast(2))
 	settings.Int(set, &s.MaxNewMembers, settings.Spec{Name: "max-new-members", Group: security,
@@ -197,6 +202,20 @@ func (s *Settings) Declare(set *settings.Set) {
 	})
 	set.Check(func() []settings.Problem { return s.CheckExposed("gossip-addr", s.GossipAddr) })
 	set.Check(func() []settings.Problem { return s.checkAdmin() })
+	set.Check(func() []settings.Problem {
+		if _, err := s.ServiceRoots(); err != nil {
+			return []settings.Problem{{Setting: "service-ca", Value: s.ServiceCA, Reason: err.Error(), Allowed: "a PEM file of certificates"}}
+		}
+		return nil
+	})
+}
+
+// ServiceRoots reads ServiceCA; nil without it, for the authorities of this host.
+func (s *Settings) ServiceRoots() (*x509.CertPool, error) {
+	if s.ServiceCA == "" {
+		return nil, nil
+	}
+	return upstream.ReadServiceCA(s.ServiceCA)
 }
 
 // checkNames finds names that membership would refuse later, so that the error has the name

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -70,17 +72,30 @@ func Free(host string) (addr string, err error) {
 		if _, ok := taken.Load(addr); ok {
 			continue
 		}
-		ln, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
+		if isFree(addr) {
+			return addr, nil
 		}
-		pc, err := net.ListenPacket("udp", addr)
-		_ = ln.Close()
-		if err != nil {
-			continue
-		}
-		_ = pc.Close()
-		return addr, nil
 	}
 	return "", fmt.Errorf("no port of %d is free on %s", blockSize, host)
+}
+
+// isFree binds an address and releases it.
+func isFree(addr string) bool {
+	if runtime.GOOS == "linux" { // elsewhere net takes this lock itself
+		// A process that is started meanwhile would hold the sockets until it executes its program,
+		// and the address with them.
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer ln.Close()
+	pc, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		return false
+	}
+	_ = pc.Close()
+	return true
 }

@@ -130,11 +130,19 @@ func Flags(w io.Writer) error {
 //go:generate go run ./generate ../..
 
 // Files returns the generators of the files, by path in the repository.
-func Files() map[string]func(io.Writer) error {
+func Files(repository string) map[string]func(io.Writer) error {
 	return map[string]func(io.Writer) error{
 		"docs/reference/cli.md":     CLI,
 		"docs/reference/flags.md":   Flags,
 		"docs/reference/metrics.md": Metrics,
+		apiDir + "/next.txt": func(w io.Writer) error {
+			list, err := API(repository)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(list)
+			return err
+		},
 		"docs/projection.svg": func(w io.Writer) error {
 			return Projection(w, affinity.Shape{Relays: 8, Workers: 16, Minimums: affinity.DefaultMinimums})
 		},
@@ -143,7 +151,7 @@ func Files() map[string]func(io.Writer) error {
 
 // Write writes every file below root.
 func Write(root string) error {
-	for path, generate := range Files() {
+	for path, generate := range Files(root) {
 		var b bytes.Buffer
 		if err := generate(&b); err != nil {
 			return fmt.Errorf("generate %s: %w", path, err)

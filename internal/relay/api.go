@@ -8,9 +8,10 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 func (r *Relay) adminMux() *http.ServeMux {
@@ -25,7 +26,14 @@ func (r *Relay) adminMux() *http.ServeMux {
 	mux.HandleFunc("GET /api/v1/services/{name}/plan", r.withService(r.showPlan))
 	mux.HandleFunc("GET /api/v1/services/{name}/explain", r.withService(r.explain))
 	mux.HandleFunc("GET /api/v1/services/{name}/route", r.withService(r.showRoute))
-	mux.HandleFunc("GET /api/v1/services/{name}/tap", r.withService(r.tap))
+	mux.HandleFunc("GET /api/v1/services/{name}/tap", r.withService(func(w http.ResponseWriter, req *http.Request, s *routing.Service) {
+		r.tap(w, req, s.Name)
+	}))
+	mux.HandleFunc("GET /api/v1/traffic", r.showTraffic)
+	mux.HandleFunc("GET /api/v1/tap", func(w http.ResponseWriter, req *http.Request) { r.tap(w, req, requestlog.AllServices) })
+	mux.HandleFunc("GET /api/v1/fleet", r.showFleet)
+	mux.HandleFunc("GET /api/v1/services/{name}/rebalance", r.withService(r.showRebalance))
+	mux.HandleFunc("POST /api/v1/services/{name}/rebalance", r.withService(r.runRebalance))
 	mux.HandleFunc("GET /api/v1/requests/{id}/explain", r.explainRequest)
 	mux.HandleFunc("GET /api/v1/shared-key", func(w http.ResponseWriter, _ *http.Request) {
 		node.WriteJSON(w, http.StatusOK, r.keeper.Status())
@@ -107,19 +115,26 @@ func (r *Relay) describe(s *routing.Service) api.Service {
 		d.Forwarding, d.Peers = describeForwarding(s)
 		return d
 	}
+	d.Peers = r.describeWorkers(s, route)
+	return d
+}
+
+// describeWorkers describes the workers of the range of a service.
+func (r *Relay) describeWorkers(s *routing.Service, route *routing.Route) []api.Peer {
 	stats := make(map[string]selection.EndpointStats)
 	for _, st := range s.Endpoints.Stats(selection.Instant(time.Since(r.epoch))) {
 		stats[st.ID] = st
 	}
+	peers := []api.Peer{}
 	for _, t := range route.Range {
 		st := stats[t.ID]
-		d.Peers = append(d.Peers, api.Peer{
+		peers = append(peers, api.Peer{
 			Node: t.Node, Address: t.Address, Connected: t.Pool.Stats().Open > 0, Weight: t.Weight, State: string(st.State),
 			EWMAms: float64(st.Latency) / float64(time.Millisecond), InFlight: st.InFlight, Limit: t.Limit, Requests: st.Picks,
 			Failures: st.Failures, ErrorRate: st.ErrorRate, Score: st.Score / float64(time.Millisecond), LastReason: st.LastReason,
 		})
 	}
-	return d
+	return peers
 }
 
 // describePolicy returns the policy in effect for the requests to a service.
@@ -127,7 +142,15 @@ func (r *Relay) describePolicy(s *routing.Service) []api.PolicyField {
 	requests, advertised := &r.tuned.Load().Requests, s.Route().Policy
 	policy := requests.Policy(s.Name, advertised, r.cfg.ProgressTimeout)
 	var fields []api.PolicyField
+	cookie, origin := r.cfg.Choosing.SessionCookie(s.Name, advertised)
+	policy.SessionCookie = cookie
 	for _, key := range advertise.PolicyKeys() {
+		if key == advertise.KeySessionCookie {
+			if origin != api.FromDefault {
+				fields = append(fields, api.PolicyField{Key: key, Value: cookie, Origin: origin})
+			}
+			continue
+		}
 		fields = append(fields, api.PolicyField{Key: key, Value: policy.Get(key), Origin: requests.Policies.Origin(s.Name, advertised, key)})
 	}
 	return fields

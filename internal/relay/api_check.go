@@ -92,7 +92,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 		case m.ID == r.cfg.Membership.ID:
 		case m.Role == membership.RoleWorker:
 			workers = append(workers, m)
-		default:
+		case m.Role.Relays():
 			asked = append(asked, m)
 		}
 	}
@@ -101,10 +101,10 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 	for _, d := range snapshot.Departures() {
 		switch {
 		case d.Reason != membership.Failed:
-		case d.Member.Role != membership.RoleWorker:
+		case d.Member.Role.Relays():
 			gone[d.Member.ID] = d.At
 			asked = append(asked, d.Member)
-		case f.Now.Sub(d.At) < workerGoneFor:
+		case d.Member.Role == membership.RoleWorker && f.Now.Sub(d.At) < workerGoneFor:
 			f.FailedWorkers = append(f.FailedWorkers, d)
 		}
 	}
@@ -119,7 +119,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 	for i, m := range asked {
 		slots <- struct{}{}
 		wg.Go(func() {
-			f.Peers[i] = r.askFacts(ctx, m)
+			f.Peers[i] = r.askFacts(ctx, m, "back="+r.cfg.Membership.ID)
 			f.Peers[i].Gone = gone[m.ID]
 			<-slots
 		})

@@ -9,11 +9,11 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/affinity/peering"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/selection/strategy"
+	"github.com/ringway/ringway/internal/strategy"
 )
 
 func (r *Relay) showPlan(w http.ResponseWriter, _ *http.Request, s *routing.Service) {
@@ -110,7 +110,7 @@ func rangeText(plan *affinity.Plan, index int) string {
 
 func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
-	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: noPlan(s.Name), SessionCookie: r.cfg.Choosing.SessionCookies[s.Name], Policy: r.describePolicy(s)}
+	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s)}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
 		a.Plan = explainPlan(route)

@@ -21,9 +21,15 @@ func describeSelection(s *routing.Service) api.Selection {
 	return a
 }
 
+// sessionCookie returns the name of the cookie of a service, empty without one.
+func (r *Relay) sessionCookie(s *routing.Service) string {
+	name, _ := r.cfg.Choosing.SessionCookie(s.Name, s.Route().Policy)
+	return name
+}
+
 func (r *Relay) showRoute(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route, key := s.Route(), ingress.BoundedKey(req.URL.Query().Get("key"))
-	a := api.Route{Service: s.Name, Relay: r.cfg.Membership.ID, Role: role(route), Key: key, SessionCookie: r.cfg.Choosing.SessionCookies[s.Name]}
+	a := api.Route{Service: s.Name, Relay: r.cfg.Membership.ID, Role: role(route), Key: key, SessionCookie: r.sessionCookie(s)}
 	if route.Affine() {
 		d := s.Explain(key, selection.Instant(time.Since(r.epoch)))
 		a.Decision = &d

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/requestlog"
-	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -18,17 +17,17 @@ const (
 	tapReport = time.Second
 )
 
-// tap streams the records of a service that match the query ?where= as JSON lines, until
+// tap streams the records of a service, or of all, that match the query ?where= as JSON lines, until
 // the client disconnects or the server ends. If the client is too slow, a separate line has
 // the number of the dropped records. The header names this relay, because an address of
 // loopback may lead to another one.
-func (r *Relay) tap(w http.ResponseWriter, req *http.Request, s *routing.Service) {
+func (r *Relay) tap(w http.ResponseWriter, req *http.Request, service string) {
 	where, err := requestlog.ParseFilter(req.URL.Query().Get("where"))
 	if err != nil {
 		node.WriteError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	tap, ok := r.records.Tap(s.Name, where)
+	tap, ok := r.records.Tap(service, where)
 	if !ok {
 		node.WriteError(w, http.StatusServiceUnavailable, "this relay has as many taps as it allows: end one of them")
 		return

@@ -116,13 +116,12 @@ func TestASlowReaderOfATapLosesRecordsAndDelaysNoRequest(t *testing.T) {
 	r := f.relay(func(*Settings) {})
 	f.echo("w1")
 	r.settled(t, "echo", 1)
-	s, _ := r.router.Service("echo")
 	w := stuck{httptest.NewRecorder(), &observed.Log{}, make(chan struct{}, 1), make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.tap(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), s)
+		r.tap(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), "echo")
 	}()
 	r.await(t, "the tap", func() bool { return r.records.Wants("echo") })
 	r.records.Add(&requestlog.Record{Service: "echo", ID: "first"}, false)

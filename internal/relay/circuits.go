@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/settings"
-	"github.com/ringway/ringway/selection/circuit"
 )
 
 // circuitMode is whether circuits refuse requests.

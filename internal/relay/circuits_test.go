@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/selection/circuit"
+	"github.com/ringway/ringway/internal/circuit"
 )
 
 // failing is a relay with circuits before a worker that fails at /broken, sheds at

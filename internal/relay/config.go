@@ -8,7 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/activation"
@@ -17,8 +19,6 @@ import (
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/circuit"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 // Config is the configuration of a relay. Settings.Config makes one.
@@ -29,8 +29,8 @@ type Config struct {
 	// begin with TLS at an address of the ingress that has the prefix tls://.
 	IngressAddrs        []string
 	PeerAddr, AdminAddr string
-	// Passed are listening sockets that the ingress uses in place of its own, at the addresses of
-	// IngressAddrs. New takes all of them over; one that fits no address is an error.
+	// Passed are listening sockets that the relay uses in place of its own, at the addresses of
+	// IngressAddrs and TCP. New takes all of them over; one that fits no address is an error.
 	Passed []activation.Socket
 	// IngressTLS are the certificates for clients; the first is the default. Required for
 	// tls:// and only for that.
@@ -62,6 +62,8 @@ type Config struct {
 	// AllowClearText names services whose endpoints need not be secured although this relay
 	// has a certificate.
 	AllowClearText []string
+	// ServiceTLS is how the certificates of services with h2 are checked.
+	ServiceTLS routing.ServiceTLSConfig
 
 	// Clients describes the connections of clients.
 	Clients ClientConfig
@@ -113,8 +115,8 @@ type Requests struct {
 	// that descriptors are left for all other parts. Default 0: half of the limit of open
 	// files after a reserve of 128, because each may need one to a worker.
 	MaxClientConnections int
-	// ProxyProtocolFrom are the networks of load balancers whose connections to the ingress
-	// begin with a header of the PROXY protocol, which names the client. Default: none.
+	// ProxyProtocolFrom are the networks of load balancers whose connections to the addresses
+	// for clients begin with a header of the PROXY protocol, which names the client. Default: none.
 	ProxyProtocolFrom []netip.Prefix
 	// DrainTimeout is how long a stop waits for requests in flight.
 	DrainTimeout time.Duration

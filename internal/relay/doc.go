@@ -14,6 +14,8 @@
 //	drain: not ready, answers to clients end their connection; undrain reverts it
 //	reload: settings of single requests and the log level; the others are listed;
 //	        the request log is opened again
+//	fleet: other relays are asked for their traffic for an operator, and while a status
+//	       page is read
 //	start: gossip ─► catalogue settled, connections tried ─► ingress opens ─► ready
 //	stop: not ready, answers end connections ─► leave gossip ─► probes notice ─►
 //	      ingress closes ─► last requests on kept connections ─► requests end ─► close

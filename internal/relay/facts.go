@@ -23,19 +23,21 @@ import (
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/strategy"
 )
 
 const (
 	// factsPath is the path of a relay's facts on its peer listener. The query ?back=ID also
-	// asks how this relay reaches the relay of that ID.
+	// asks how this relay reaches the relay of that ID. The query ?load=1 asks for the traffic
+	// only, which costs no ping.
 	factsPath = "/ringway/v1/facts"
 	// factsAtOnce bounds the questions that are answered at a time: there are few, and each
-	// may wait for a ping.
-	factsAtOnce = 8
+	// may wait for a ping. loadsAtOnce does so for the traffic: every relay whose status page
+	// is read asks for it.
+	factsAtOnce, loadsAtOnce = 8, 32
 	// probeBackTimeout bounds the connection attempt to the relay that asks.
 	probeBackTimeout = time.Second
 	// factsTimeout bounds one question. Pings need up to 1.5 s of it.
@@ -45,17 +47,32 @@ const (
 // withFacts answers questions for the facts of this relay. Like those for the shared key,
 // they are not forwarded requests.
 func (r *Relay) withFacts(next http.Handler) http.Handler {
-	slots := make(chan struct{}, factsAtOnce)
+	slots, loadSlots := make(chan struct{}, factsAtOnce), make(chan struct{}, loadsAtOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path != factsPath || req.Header.Get(wire.HopHeader) != "" {
 			next.ServeHTTP(w, req)
 			return
 		}
-		r.serveFacts(w, req, slots)
+		if req.URL.Query().Has("load") {
+			r.serveFacts(w, req, factsSource{loadSlots, func() check.Facts { return r.load() }})
+			return
+		}
+		r.serveFacts(w, req, factsSource{slots, func() check.Facts {
+			back := r.probeBack(req.Context(), req.URL.Query().Get("back"))
+			facts := r.facts()
+			facts.Back = back
+			return facts
+		}})
 	})
 }
 
-func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, slots chan struct{}) {
+// factsSource makes an answer while it holds a slot.
+type factsSource struct {
+	slots chan struct{}
+	facts func() check.Facts
+}
+
+func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, from factsSource) {
 	if req.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
 		node.WriteError(w, http.StatusMethodNotAllowed, "only GET is allowed")
@@ -66,21 +83,19 @@ func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, slots chan 
 			node.WriteError(w, http.StatusForbidden, "facts do not travel in clear text here: use TLS")
 			return
 		}
-		if err := authorizePeer(source, req); err != nil {
+		if err := ingress.AuthorizePeer(source, req); err != nil {
 			node.WriteError(w, http.StatusForbidden, "not authorised: "+err.Error())
 			return
 		}
 	}
 	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
+	case from.slots <- struct{}{}:
+		defer func() { <-from.slots }()
 	default:
 		node.WriteError(w, http.StatusTooManyRequests, "too many ask for facts at a time")
 		return
 	}
-	back := r.probeBack(req.Context(), req.URL.Query().Get("back"))
-	facts := r.facts()
-	facts.Back = back
+	facts := from.facts()
 	if !r.private() {
 		facts = public(facts)
 	}
@@ -106,6 +121,10 @@ func (r *Relay) private() bool {
 // the fingerprint of a shared key, which may be a weak key.
 func public(f check.Facts) check.Facts {
 	f.Members, f.Unproven, f.Missing, f.SharedKey = nil, nil, nil, ""
+	if f.Load != nil {
+		load := *f.Load
+		load.Services, f.Load = nil, &load
+	}
 	if len(f.Reasons) > 0 {
 		f.Reasons = []string{"its reasons do not travel in clear text"}
 	}
@@ -255,7 +274,7 @@ func (r *Relay) probeBack(ctx context.Context, id string) *check.Back {
 		return nil
 	}
 	m, known := snapshot.Get(id)
-	if !known || m.Role == membership.RoleWorker || id == r.cfg.Membership.ID {
+	if !known || !m.Role.Relays() || id == r.cfg.Membership.ID {
 		return nil
 	}
 	back := &check.Back{}
@@ -279,31 +298,40 @@ func (r *Relay) probeBack(ctx context.Context, id string) *check.Back {
 	return back
 }
 
-// askFacts asks another relay. It records when the question was sent and how long the
-// answer took, for the comparison of clocks.
-func (r *Relay) askFacts(ctx context.Context, m membership.Member) check.Peer {
+// errRefuses is wrapped by the error of a relay that knows the question and does not answer.
+var errRefuses = errors.New("it answers")
+
+// askFacts asks another relay with a query of factsPath. It records when the question was
+// sent and how long the answer took, for the comparison of clocks.
+func (r *Relay) askFacts(ctx context.Context, m membership.Member, query string) check.Peer {
 	p := check.Peer{ID: m.ID, Addr: m.ForwardAddr}
-	p.Facts, p.Err = r.fetchFacts(ctx, m, &p)
+	p.Facts, p.Err = r.fetchFacts(ctx, factsQuestion{m, query}, &p)
 	if p.Facts != nil && p.Facts.Relay != m.ID {
 		p.Facts, p.Err = nil, fmt.Errorf("%.80q answers there: the address has a new owner", p.Facts.Relay)
 	}
 	return p
 }
 
-func (r *Relay) fetchFacts(ctx context.Context, m membership.Member, p *check.Peer) (*check.Facts, error) {
+// factsQuestion is a relay and what it is asked.
+type factsQuestion struct {
+	membership.Member
+	query string
+}
+
+func (r *Relay) fetchFacts(ctx context.Context, m factsQuestion, p *check.Peer) (*check.Facts, error) {
 	if m.ForwardAddr == "" {
 		return nil, errors.New("it gossips no peer address")
 	}
 	scheme, client := "http", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // without a proxy
 	if source := r.cfg.Membership.Identity; source != nil {
-		scheme, client = "https", peerClient(source, m)
+		scheme, client = "https", ingress.PeerClient(source, m.Member)
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
 	defer cancel()
 	p.Asked = time.Now()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { p.Asked = time.Now() }})
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+m.ForwardAddr+factsPath+"?back="+r.cfg.Membership.ID, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+m.ForwardAddr+factsPath+"?"+m.query, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -317,7 +345,7 @@ func (r *Relay) fetchFacts(ctx context.Context, m membership.Member, p *check.Pe
 	case http.StatusOK:
 		return check.DecodeFacts(resp.Body)
 	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusInternalServerError:
-		return nil, fmt.Errorf("it answers %s", resp.Status)
+		return nil, fmt.Errorf("%w %s", errRefuses, resp.Status)
 	}
 	return nil, fmt.Errorf("%w: it answers %s", check.ErrNoFacts, resp.Status)
 }

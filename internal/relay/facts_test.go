@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -33,7 +34,7 @@ func TestRelaysExchangeFactsWithAndWithoutCertificates(t *testing.T) {
 			agree(t, r1, r2)
 			r1.await(t, "r2", func() bool { _, there := r1.members.Snapshot().Get("r2"); return there })
 			m, _ := r1.members.Snapshot().Get("r2")
-			p := r1.askFacts(t.Context(), m)
+			p := r1.askFacts(t.Context(), m, "back=r1")
 			if p.Err != nil || p.Facts == nil {
 				t.Fatalf("%+v", p)
 			}
@@ -126,7 +127,7 @@ func TestWithCertificatesAWorkerGetsNoFacts(t *testing.T) {
 		role identity.Role
 		want bool
 	}{{identity.RoleRelay, true}, {identity.RoleWorker, false}, {identity.RoleClient, false}} {
-		resp, err := peerClient(f.source(c.role, "other"), m).Do(req)
+		resp, err := ingress.PeerClient(f.source(c.role, "other"), m).Do(req)
 		if resp != nil {
 			_ = resp.Body.Close()
 		}
@@ -196,7 +197,7 @@ func TestWhoTellsNoFactsIsAFinding(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 				defer cancel()
 			}
-			p := r.askFacts(ctx, membership.Member{ID: "r9", Role: membership.RoleRelay, ForwardAddr: c.addr})
+			p := r.askFacts(ctx, membership.Member{ID: "r9", Role: membership.RoleRelay, ForwardAddr: c.addr}, "back=r1")
 			if p.Facts != nil || p.Err == nil || errors.Is(p.Err, check.ErrNoFacts) != c.older || !strings.Contains(p.Err.Error(), c.want) {
 				t.Errorf("%+v", p)
 			}

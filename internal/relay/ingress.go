@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/tcp"
 	"github.com/ringway/ringway/internal/relay/proxyprotocol"
 	"github.com/ringway/ringway/internal/relay/termination"
 )
@@ -24,24 +25,39 @@ type ingressSocket struct {
 // ingressSockets are all addresses of the ingress, which open and close together.
 type ingressSockets []ingressSocket
 
-// listenIngress binds the addresses of the ingress.
-func (r *Relay) listenIngress(cfg *Config, conns *connMetrics) error {
+// listenClients binds the addresses of the ingress and of TCP sessions, or takes the sockets
+// that were passed for them.
+func (r *Relay) listenClients(cfg *Config, conns *connMetrics) error {
 	addrs, err := parseIngressAddrs(cfg.IngressAddrs)
 	if err != nil {
 		return err
 	}
-	fitting, err := fitPassed(addrs, cfg.Passed)
+	fitting, err := fitPassed(addrs, cfg.TCP, cfg.Passed)
 	if err != nil {
 		return err
 	}
-	for i, a := range addrs {
+	listen := func(i int, name, addr string, secured bool) (socket ingressSocket, err error) {
 		late := passedListener(fitting[i])
 		if late == nil {
-			if late, err = listenLate(a.addr); err != nil {
-				return fmt.Errorf("listen for ingress on %s: %w", a.addr, err)
+			if late, err = listenLate(addr); err != nil {
+				return socket, fmt.Errorf("listen for %s on %s: %w", name, addr, err)
 			}
 		}
-		r.sockets = append(r.sockets, ingressSocket{late, r.clients.listener(conns.counting("ingress", late), a.secured)})
+		return ingressSocket{late, r.clients.listener(conns.counting(name, late), secured)}, nil
+	}
+	for i, a := range addrs {
+		socket, err := listen(i, "ingress", a.addr, a.secured)
+		if err != nil {
+			return err
+		}
+		r.sockets = append(r.sockets, socket)
+	}
+	for i, l := range cfg.TCP {
+		socket, err := listen(len(addrs)+i, l.name(), l.Addr, false)
+		if err != nil {
+			return err
+		}
+		r.tcp.sockets = append(r.tcp.sockets, socket)
 	}
 	return nil
 }
@@ -81,14 +97,8 @@ func (r *Relay) welcome(nc net.Conn) (net.Conn, error) {
 	if c == nil {
 		return nc, nil
 	}
-	if fronted(c.Conn.RemoteAddr(), r.tuned.Load().ProxyProtocolFrom) {
-		client, err := proxyprotocol.Read(c)
-		if err != nil {
-			return nil, err
-		}
-		if client.IsValid() {
-			c.remote = net.TCPAddrFromAddrPort(client)
-		}
+	if err := r.readClient(c); err != nil {
+		return nil, err
 	}
 	if !c.of.secured {
 		return nc, nil
@@ -98,6 +108,19 @@ func (r *Relay) welcome(nc net.Conn) (net.Conn, error) {
 		return nil, err // and not a nil *tls.Conn
 	}
 	return secured, nil
+}
+
+// readClient reads the header of the PROXY protocol if the connection comes from a load
+// balancer that sends one. From then on the connection has the address of the client.
+func (r *Relay) readClient(c *clientConn) error {
+	if !fronted(c.Conn.RemoteAddr(), r.tuned.Load().ProxyProtocolFrom) {
+		return nil
+	}
+	client, err := proxyprotocol.Read(c)
+	if err == nil && client.IsValid() {
+		c.remote = net.TCPAddrFromAddrPort(client)
+	}
+	return err
 }
 
 // fronted reports whether a connection comes from a load balancer that names the client in
@@ -113,8 +136,8 @@ func fronted(remote net.Addr, from []netip.Prefix) bool {
 
 // The reasons for which the ingress ends a connection because of the PROXY protocol.
 const (
-	refusedMissing   = "proxy_missing"
-	refusedMalformed = "proxy_malformed"
+	refusedMissing   = tcp.ProxyMissing
+	refusedMalformed = tcp.ProxyMalformed
 )
 
 // refusals lists the reasons for which the ingress ends a connection before its first

@@ -1,22 +1,14 @@
 package relay
 
 import (
-	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/membership/identity"
-	"github.com/ringway/ringway/membership/sharedkey"
 )
 
 // maxKeysBody bounds a request to change keys in bytes; a key has 44 characters.
@@ -63,72 +55,4 @@ func answerKeys(w http.ResponseWriter, results []membership.KeyResult, err error
 	default:
 		node.WriteJSON(w, http.StatusBadGateway, api.Keys{Members: results, Error: err.Error()})
 	}
-}
-
-// newKeeper makes the keeper of the key that all relays sign session cookies with. It asks
-// and answers on the peer listener.
-func (r *Relay) newKeeper() (*sharedkey.Keeper, error) {
-	m := r.cfg.Membership
-	c := sharedkey.DefaultConfig()
-	c.ID, c.Epoch, c.Role, c.Label = m.ID, r.members.Epoch(), m.Role, m.Cluster+"/"+m.Environment
-	c.Members, c.Joined = r.members, func() bool { return r.members.Status().Joined }
-	c.Value, c.File = sharedkey.Secret(r.cfg.SharedKey), r.cfg.SharedKeyFile
-	c.Logger, c.Registerer = r.cfg.Logger, r.cfg.Registry
-	switch {
-	case m.Identity != nil:
-		c.Authorize = func(req *http.Request) error { return authorizePeer(m.Identity, req) }
-		c.Client = func(to membership.Member) *http.Client { return peerClient(m.Identity, to) }
-	case m.Keyring != nil:
-		c.Seal = func() (keys []sharedkey.Secret) {
-			for _, key := range m.Keyring.Keys() {
-				keys = append(keys, key)
-			}
-			return keys
-		}
-	default:
-		addr, err := netip.ParseAddrPort(r.peer.socket.Addr().String())
-		c.Insecure = r.cfg.Insecure || err == nil && addr.Addr().IsLoopback()
-	}
-	return sharedkey.New(c)
-}
-
-// authorizePeer admits relays and gates by the certificate that the listener has verified.
-func authorizePeer(source *identity.Source, req *http.Request) error {
-	claims, err := identity.PeerClaims(*req.TLS)
-	if err != nil {
-		return err
-	}
-	policy := source.Policy(identity.DataPlane)
-	policy.Only = []identity.Role{identity.RoleRelay, identity.RoleGate}
-	return policy.Check(claims)
-}
-
-// peerClient returns a client that connects only to this relay. It keeps no connection,
-// because relays are asked rarely.
-func peerClient(source *identity.Source, to membership.Member) *http.Client {
-	expected := identity.Expected{Node: to.ID, Role: to.Role, Addr: to.ForwardAddr}
-	return &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			d := tls.Dialer{Config: source.ClientConfig(source.Policy(identity.DataPlane), expected, "http/1.1")}
-			conn, err := d.DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, fmt.Errorf("TLS with %s: %w", to.ID, err)
-			}
-			return conn, nil
-		},
-	}}
-}
-
-// withSharedKey answers questions for the key. Everything else on the peer listener is a
-// forwarded request, which always names the relay that forwarded it.
-func withSharedKey(keeper *sharedkey.Keeper, forwarded http.Handler) http.Handler {
-	key := keeper.Handler()
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path == sharedkey.Path && req.Header.Get(wire.HopHeader) == "" {
-			key.ServeHTTP(w, req)
-			return
-		}
-		forwarded.ServeHTTP(w, req)
-	})
 }

@@ -18,8 +18,10 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/downstream"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
@@ -85,13 +87,7 @@ func (s serverTLS) Serve(l net.Listener) error { return s.ServeTLS(l, "", "") }
 // secure requires mutual TLS on the peer listener: only relays and gates of this cluster
 // can connect, and no longer than their certificate is valid.
 func (l *listener) secure(source *identity.Source, m *connMetrics, logger *slog.Logger) {
-	policy := source.Policy(identity.DataPlane)
-	policy.Only = []identity.Role{identity.RoleRelay, identity.RoleGate}
-	l.admission = identity.NewListener(identity.ListenerConfig{
-		Socket: l.socket, Source: source, TLS: source.ServerConfig(policy, "h2", "http/1.1"),
-		Allowed: "relays and gates of this cluster and environment",
-		Refused: m.refused, Logger: logger,
-	})
+	l.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: l.socket, Source: source, Refused: m.refused, Logger: logger})
 }
 
 // serve answers on the socket until the server is closed.
@@ -148,18 +144,13 @@ func newConnMetrics(reg prometheus.Registerer) *connMetrics {
 		dropped: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_relay_connections_dropped_total", Help: "Connections dropped because what came was no HTTP request (malformed) or no whole one in time (incomplete), because an HTTP/2 connection sent too much that costs and carries nothing (abusive) or accepted no byte for the progress timeout (stalled), or because a newer connection of a client took the place of one that waited for its next request (replaced), by listener.",
 		}, []string{"listener", "reason"}),
-		refused: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_peers_refused_total", Help: "Connections refused by the peer listener of a relay with a certificate, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place).",
-		}, []string{"reason"}),
+		refused: ingress.NewRefusedPeers(reg),
 		refusedClients: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringway_relay_ingress_refused_total", Help: "Connections of clients that the ingress ended before their first request, by reason: handshake (broken TLS, or no version or algorithm in common), closed (by the client), timeout (--client-head-timeout, or a newer connection needed the place), clear_text (HTTP without TLS), and of the client certificate: no_certificate, unknown_authority, expired (or not valid yet), unnamed (no name that can be used), certificate (another fault); proxy_missing and proxy_malformed: of the header of the PROXY protocol from a network of --proxy-protocol-from.",
 		}, []string{"reason"}),
 	}
 	for _, reason := range refusals() {
 		m.refusedClients.WithLabelValues(reason)
-	}
-	for _, reason := range identity.ListenerReasons() {
-		m.refused.WithLabelValues(reason)
 	}
 	return m
 }

@@ -12,14 +12,22 @@ import (
 // passedName is the name of a socket that is meant for the ingress.
 const passedName = "ingress"
 
-// fitPassed returns for each address the socket that was passed for it, nil without one. A
-// socket fits the address that it listens at; with the name of the ingress, the only socket
-// that is left also fits the only address that is left. The others are an error.
-func fitPassed(addrs []ingressAddr, sockets []activation.Socket) ([]net.Listener, error) {
+// fitPassed returns for each address of the ingress, and then of TCP sessions, the socket that
+// was passed for it, nil without one. A socket fits the address that it listens at; with the
+// name of the ingress, the only socket that is left also fits the only address of the ingress
+// that is left. The others are an error.
+func fitPassed(ingress []ingressAddr, sessions []TCPListener, sockets []activation.Socket) ([]net.Listener, error) {
+	var addrs []string
+	for _, a := range ingress {
+		addrs = append(addrs, a.addr)
+	}
+	for _, l := range sessions {
+		addrs = append(addrs, l.Addr)
+	}
 	fitting := make([]net.Listener, len(addrs))
 	var left []activation.Socket
 	for _, s := range sockets {
-		i := slices.IndexFunc(addrs, func(a ingressAddr) bool { return sameAddr(a.addr, s.Addr()) })
+		i := slices.IndexFunc(addrs, func(addr string) bool { return sameAddr(addr, s.Addr()) })
 		if i < 0 || fitting[i] != nil {
 			left = append(left, s)
 			continue
@@ -29,9 +37,9 @@ func fitPassed(addrs []ingressAddr, sockets []activation.Socket) ([]net.Listener
 	if len(left) == 0 {
 		return fitting, nil
 	}
-	free := slices.Index(fitting, nil)
-	if s := left[0]; len(left) > 1 || s.Name != passedName || free < 0 || slices.Contains(fitting[free+1:], nil) {
-		return nil, fmt.Errorf("the socket %q on %s was passed to this process and fits no --ingress-addr: give the ingress this address, or remove it from the socket unit", s.Name, s.Addr())
+	free := slices.Index(fitting[:len(ingress)], nil)
+	if s := left[0]; len(left) > 1 || s.Name != passedName || free < 0 || slices.Contains(fitting[free+1:len(ingress)], nil) {
+		return nil, fmt.Errorf("the socket %q on %s was passed to this process and fits no --ingress-addr, --tcp-ingress or --tls-passthrough: give the relay this address, or remove it from the socket unit", s.Name, s.Addr())
 	}
 	fitting[free] = left[0].Listener
 	return fitting, nil

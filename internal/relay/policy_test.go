@@ -89,6 +89,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 		"request-timeout=0s":            "want a duration",
 		"billing=colour=blue":           "no part of a policy",
 		"":                              "no policy",
+		"billing=session-cookie=sid":    "has a setting of its own",
 		"retry=never;retry=connect":     "given twice",
 		"request-timeout=1s;billing=2s": "no part of a policy",
 	} {
@@ -98,5 +99,59 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 	if _, problems := parsePolicies([]string{"a=retry=never", "a=retry=connect"}); len(problems) != 1 {
 		t.Errorf("two policies of a service: %v", problems)
+	}
+}
+
+func TestWhatMostWorkersAdvertiseIsTheSessionCookieOfTheirService(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.SessionCookies = []string{"own=cart", "off="} })
+	names := map[string]string{"echo": "sid", "few": "", "own": "cart", "off": "", "thief": ""}
+	for i, advertised := range []map[string]string{
+		{"echo": "sid", "few": "mine", "own": "x", "off": "x", "thief": "cart"}, {"echo": "sid", "few": "", "own": "x", "off": "x", "thief": "cart"}, {"echo": "other", "few": "", "own": "", "off": "", "thief": ""},
+	} {
+		id := fmt.Sprint("w", i+1)
+		backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, id) }))
+		t.Cleanup(backend.Close)
+		var services []advertise.Service
+		for name, cookie := range advertised {
+			s := service(name, backend)
+			if cookie != "" {
+				s.Policy = "session-cookie=" + cookie
+			}
+			services = append(services, s)
+		}
+		f.worker(id, services...)
+	}
+	for name, cookie := range names {
+		r.settled(t, name, 3)
+		resp, first := r.call(t, http.MethodGet, "/", nil, "Ringway-Service: "+name)
+		set := resp.Header.Get("Set-Cookie")
+		if got, _, _ := strings.Cut(set, "="); got != cookie {
+			t.Errorf("%s sets the cookie %q, want %q", name, set, cookie)
+		}
+		var a api.Service
+		var x api.Explanation
+		r.api(t, "/api/v1/services/"+name, &a)
+		r.api(t, "/api/v1/services/"+name+"/explain", &x)
+		want := map[string]string{"echo": "{session-cookie sid advertisement}", "own": "{session-cookie cart service_setting}", "off": "{session-cookie  service_setting}"}[name]
+		if shown := fmt.Sprint(a.Policy); want != "" && !strings.Contains(shown, want) || want == "" && strings.Contains(shown, "session-cookie") || x.SessionCookie != cookie || fmt.Sprint(x.Policy) != shown {
+			t.Errorf("%s shows %s, explained %q, want %s", name, shown, x.SessionCookie, want)
+		}
+		if cookie == "" {
+			continue
+		}
+		value, _, _ := strings.Cut(set, ";")
+		for range 10 {
+			if _, again := r.call(t, http.MethodGet, "/", nil, "Ringway-Service: "+name, "Cookie: "+value); again != first {
+				t.Errorf("%s: the session of %s is at %s", name, first, again)
+			}
+		}
+	}
+	if log := r.log.String(); !strings.Contains(log, "--session-cookie gives the name to own") {
+		t.Errorf("the name that another service has is refused in silence:\n%s", log)
+	}
+	if got := r.metric(t, `ringway_relay_session_cookies_total{event="accepted",service="echo"}`); !strings.HasSuffix(got, "10") {
+		t.Errorf("counted: %q", got)
 	}
 }

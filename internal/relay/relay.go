@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
@@ -24,9 +27,8 @@ import (
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
+	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/membership/identity"
-	"github.com/ringway/ringway/membership/sharedkey"
 )
 
 // Relay is one relay or gate.
@@ -61,8 +63,11 @@ type Relay struct {
 	drain         *drain
 	sessions      upstream.Sessions // of all connections to workers and relays
 	sessionsEnded prometheus.Counter
+	rebalances    *rebalances
 	stopping      atomic.Bool
 	checking      chan struct{} // holds one value while a check runs
+	surveyor      *surveyor
+	surveying     chan struct{} // holds one value for each request for the whole fleet
 }
 
 // server is the part of http.Server that a listener uses.
@@ -78,7 +83,7 @@ type listener struct {
 	socket net.Listener
 	server server
 	// admission is between socket and server if only members may connect; otherwise nil.
-	admission *identity.Listener
+	admission *handshake.Listener
 }
 
 // New validates the configuration and binds every address. It starts nothing; if it fails,
@@ -88,7 +93,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		cfg.ProbeDelay = time.Second
 	}
 	cfg.Plans = cfg.Plans.WithDefaults()
-	r := &Relay{epoch: time.Now(), checking: make(chan struct{}, 1)}
+	r := &Relay{epoch: time.Now(), checking: make(chan struct{}, 1), surveying: make(chan struct{}, surveysAtOnce), surveyor: newSurveyor(cfg.Registry)}
 	var undo []func() error
 	defer func() {
 		if err != nil {
@@ -101,13 +106,10 @@ func New(cfg Config) (_ *Relay, err error) {
 	conns := newConnMetrics(cfg.Registry)
 	r.clients = newClients(conns, cfg.Registry)
 	undo = append(undo, func() error { return r.clientSockets().close() })
-	if err = r.listenIngress(&cfg, conns); err != nil {
+	if err = r.listenClients(&cfg, conns); err != nil {
 		return nil, err
 	}
 	r.ingress = &listener{name: "ingress"}
-	if err = r.listenTCP(&cfg, conns); err != nil {
-		return nil, err
-	}
 	for _, l := range []struct {
 		to         **listener
 		name, addr string
@@ -136,15 +138,23 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	metrics := ingress.NewMetrics(cfg.Registry)
 	r.requests = metrics
+	peer, err := netip.ParseAddrPort(r.peer.socket.Addr().String())
+	if r.keeper, err = ingress.NewKeeper(ingress.KeeperConfig{
+		Node: r.members, Value: sharedkey.Secret(cfg.SharedKey), File: cfg.SharedKeyFile,
+		Insecure: cfg.Insecure || err == nil && peer.Addr().IsLoopback(), Logger: cfg.Logger, Registerer: cfg.Registry,
+	}); err != nil {
+		return nil, err
+	}
+	cookies := ingress.NewCookies(ingress.CookieConfig{Names: cfg.Choosing.SessionCookies, Keys: r.keeper, Registerer: cfg.Registry})
 	if r.router, err = routing.New(routing.Config{
 		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
 		Plans: cfg.Plans, Links: cfg.Links, Choosing: cfg.Choosing, Datacenter: cfg.Membership.Datacenter, Region: cfg.Membership.Region,
 		Selection: countEvictions(cfg.Selection, cfg.Registry), Forwarding: cfg.Forwarding, Upstream: cfg.Upstream, Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
-		Vanished:       metrics.Vanished,
+		Vanished:       func(s *routing.Service) { metrics.Vanished(s); cookies.Vanished(s) },
 		Sessions:       &r.sessions,
-		AllowClearText: cfg.AllowClearText,
-		Listeners:      slices.Concat(r.TCPAddrs(), r.IngressAddrs(), []string{r.PeerAddr(), r.AdminAddr(), r.GossipAddr()}),
-		Hosts:          []string{advertised},
+		AllowClearText: cfg.AllowClearText, ServiceTLS: cfg.ServiceTLS,
+		Listeners: slices.Concat(r.TCPAddrs(), r.IngressAddrs(), []string{r.PeerAddr(), r.AdminAddr(), r.GossipAddr()}),
+		Hosts:     []string{advertised},
 	}); err != nil {
 		return nil, err
 	}
@@ -160,16 +170,12 @@ func New(cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	undo = append(undo, r.endTracing)
-	if r.keeper, err = r.newKeeper(); err != nil {
-		return nil, err
-	}
 	if r.records, err = newRecords(&cfg); err != nil {
 		return nil, err
 	}
 	r.explained = ingress.NewExplanations(cfg.Explanations)
-	cookies := ingress.NewCookies(ingress.CookieConfig{Names: cfg.Choosing.SessionCookies, Keys: r.keeper, Registerer: cfg.Registry})
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
-	r.sessionsEnded = newEndedSessions(cfg.Registry)
+	r.sessionsEnded, r.rebalances = newEndedSessions(cfg.Registry), newRebalances(cfg.Registry)
 	newCoverage(cfg.Registry, r.router.Services)
 	r.newHandler = func(requests Requests, hop bool) http.Handler {
 		return ingress.New(ingress.Config{
@@ -190,7 +196,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	r.serveTCP()
 	r.peer.socket = conns.counting("peer", r.peer.socket)
-	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withFacts(withSharedKey(r.keeper, &r.peerFront))})
+	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withFacts(ingress.WithSharedKey(r.keeper, &r.peerFront))})
 	if cfg.Membership.Identity != nil {
 		r.peer.secure(cfg.Membership.Identity, conns, cfg.Logger)
 	}
@@ -283,6 +289,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	group.Go(func() error { return r.expirer.Run(failed) })
 	group.Go(func() error { return r.router.Run(failed) })
 	group.Go(func() error { return r.keeper.Run(failed) })
+	group.Go(func() error { return r.watchFleet(failed) })
 	if source := r.cfg.Membership.Identity; source != nil {
 		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
 	}
@@ -425,8 +432,9 @@ func (r *Relay) waitsFor() []node.Reason {
 	if reason := r.router.Unreached(); reason != "" {
 		add(node.NothingReached, reason)
 	}
-	// A gate picks no worker, so it signs no cookie.
-	if m := r.cfg.Membership; len(r.cfg.Choosing.SessionCookies) > 0 && m.Role == membership.RoleRelay {
+	// A gate picks no worker, so it signs no cookie. A cookie that workers advertise makes no
+	// relay wait: a record must not take relays out of rotation.
+	if m := r.cfg.Membership; slices.ContainsFunc(slices.Collect(maps.Values(r.cfg.Choosing.SessionCookies)), func(name string) bool { return name != "" }) && m.Role == membership.RoleRelay {
 		if err := r.keeper.Ready(); err != nil {
 			add(node.NoSharedKey, err.Error())
 		}

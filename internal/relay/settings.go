@@ -13,6 +13,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -21,7 +22,6 @@ import (
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 // Settings are the settings of a relay.
@@ -63,6 +63,7 @@ type Settings struct {
 
 	MaxServices, NewServicesPerMinute int
 	AllowClearText                    []string
+	ServiceServerNames                []string // --service-server-name
 }
 
 // DefaultSettings returns the settings of a relay on this host.
@@ -115,7 +116,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Section(set, &s.Requests.Routes, settings.Spec{Name: "routes", Group: requests, Reloadable: true, Usage: "list of {host, path_prefix, service}; the first that matches names the service"}, ingress.CheckRoutes)
 	settings.Strings(set, &s.Strategies, settings.Spec{Name: "selection", Group: requests, Placeholder: "[SERVICE=]STRATEGY", Usage: "strategy that picks the worker for a request, such as stable, slots;vnodes=16 or ordered;preferred=w2,w1: of one service, in place of the advertised one, or of all services that advertise none (p2c without it); set it alike on all relays; may be repeated"})
 	settings.Strings(set, &s.KeySource, settings.Spec{Name: "key-source", Group: requests, Reloadable: true, Placeholder: "[SERVICE=]SOURCE", Usage: "where the key of a client's request is, for the strategies that go by it: header:NAME, cookie:NAME, query:NAME or caller (the name in the client's certificate, its address, or what a trusted proxy names), the first of several that the request has, as in cookie:sid;caller: of one service, or of all that have none of their own (header:Ringway-Key without it); set it alike on all relays; may be repeated"})
-	settings.Strings(set, &s.SessionCookies, settings.Spec{Name: "session-cookie", Group: requests, Placeholder: "SERVICE=NAME", Usage: "name of the cookie by which the requests of one client to a service stay at one worker, signed with the shared key; all relays that serve the service connect to all of its workers; set it alike on all relays; may be repeated"})
+	settings.Strings(set, &s.SessionCookies, settings.Spec{Name: "session-cookie", Group: requests, Placeholder: "SERVICE=NAME", Usage: "name of the cookie by which the requests of one client to a service stay at one worker, signed with the shared key, in place of the one that its workers advertise; SERVICE= is no cookie; all relays that serve the service connect to all of its workers; set it alike on all relays; may be repeated"})
 	settings.Duration(set, &s.Requests.Timeout, settings.Spec{Name: "request-timeout", Group: requests, Reloadable: true, Usage: "time until the answer to a request must begin, all attempts together, counted from the last byte of the client's body; a client's Ringway-Timeout (milliseconds) or grpc-timeout header shortens it"}, settings.Above(time.Duration(0)))
 	settings.Custom(set, &s.AttemptTimeout, settings.Spec{Name: "attempt-timeout", Group: requests, Reloadable: true, Placeholder: "TIME|N%", Usage: "time for one attempt of a request that may be repeated, after which another endpoint is tried, as a duration or a percentage of request-timeout; the last attempt, and a request that may not be repeated, has all that is left of request-timeout; 0 gives that to all"}, attemptTimes)
 	settings.Strings(set, &s.Policies, settings.Spec{Name: "service-policy", Group: requests, Reloadable: true, Placeholder: "[SERVICE=]KEY=VALUE;…", Usage: "limits for the requests to one service, or to all services, in place of those that its workers advertise and of the settings of this group: request-timeout, attempt-timeout, progress-timeout, and retry, which is never, connect (only what was not sent is repeated) or idempotent; may be repeated"})
@@ -132,7 +133,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Int(set, &s.Clients.MaxStreams, settings.Spec{Name: "max-client-streams", Group: requests, Usage: "requests in flight on one HTTP/2 connection of a client"}, settings.Between(1, 10_000))
 	settings.Strings(set, &s.Requests.OnlyServices, settings.Spec{Name: "ingress-service", Group: requests, Reloadable: true, Placeholder: "SERVICE", Usage: "service that clients of this relay may reach; without any, all services; may be repeated"}, settings.Rule[string]{Allowed: "names of services", Holds: func(name string) bool { return affinity.ValidateService(name) == nil }})
 	settings.Strings(set, &s.TrustedProxies, settings.Spec{Name: "trusted-proxy", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of proxies in front of the relay whose X-Forwarded-*, Forwarded, X-Real-IP and Ringway-Caller headers are believed; those of other clients are replaced or dropped; may be repeated"}, proxyNetwork)
-	settings.Strings(set, &s.ProxyProtocolFrom, settings.Spec{Name: "proxy-protocol-from", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of load balancers that pass TCP connections on to the ingress: each of their connections must begin with a header of the PROXY protocol, version 1 or 2, whose source is the client's address; a header from elsewhere is malformed; may be repeated"}, proxyNetwork)
+	settings.Strings(set, &s.ProxyProtocolFrom, settings.Spec{Name: "proxy-protocol-from", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of load balancers that pass TCP connections on to the addresses for clients: each of their connections must begin with a header of the PROXY protocol, version 1 or 2, whose source is the client's address; a header from elsewhere is malformed, or a part of a TCP session; may be repeated"}, proxyNetwork)
 	s.DeclareDrain(set, requests, "when the relay stops", true)
 	settings.Bool(set, &s.Requests.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Reloadable: true, Usage: "report relay, endpoint and attempts to clients in answer headers, and in the relay's own error answers the attempts and their errors"})
 
@@ -159,6 +160,8 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "file with the shared key, such as a mounted secret; it may appear later"})
 	settings.Strings(set, &s.AllowClearText, settings.Spec{Name: "allow-clear-text", Group: security, Placeholder: "SERVICE",
 		Usage: "service to which a relay with a certificate also sends requests in clear text, where its workers have no sidecar; not for a gate; may be repeated"})
+	settings.Strings(set, &s.ServiceServerNames, settings.Spec{Name: "service-server-name", Group: security, Placeholder: "[SERVICE=]NAME",
+		Usage: "what the certificate of a service with protocol=h2 must be for where its workers have no sidecar, of one service or of all others, in place of the host that the worker advertises; not for a gate; may be repeated"})
 	settings.Int(set, &s.MaxServices, settings.Spec{Name: "max-services", Group: security,
 		Usage: "names of services that this member takes in; those it knows stay, more are refused; set it alike on all relays"}, settings.AtLeast(1))
 	settings.Int(set, &s.NewServicesPerMinute, settings.Spec{Name: "new-services-per-minute", Group: security,
@@ -184,6 +187,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		}
 		return problems
 	})
+	set.Check(func() []settings.Problem { _, problems := parseServerNames(s.ServiceServerNames); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Strategies); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseKeySources(s.KeySource); return problems })
 	set.Check(func() []settings.Problem { return s.checkGate(set) })
@@ -223,6 +227,14 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	if len(more) > 0 {
 		return Config{}, settings.Problems(more)
 	}
+	names, more := parseServerNames(s.ServiceServerNames)
+	if len(more) > 0 {
+		return Config{}, settings.Problems(more)
+	}
+	roots, err := s.ServiceRoots()
+	if err != nil {
+		return Config{}, err
+	}
 	choosing.SessionCookies = cookies
 	cfg := Config{
 		Membership:   members,
@@ -232,7 +244,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		Links:     s.Links,
 		Choosing:  choosing,
 		Selection: s.Selection, Forwarding: s.forwarding(), Upstream: s.Upstream,
-		Rules: s.rules(), AllowClearText: s.AllowClearText,
+		Rules: s.rules(), AllowClearText: s.AllowClearText, ServiceTLS: routing.ServiceTLSConfig{Roots: roots, Names: names},
 		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,
 		ProgressTimeout: s.ProgressTimeout,
 		Clients:         s.Clients,

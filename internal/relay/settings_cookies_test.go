@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -18,6 +19,7 @@ func TestSessionCookiesAreNamedByService(t *testing.T) {
 		"echo=sid":                   {"echo": "sid"},
 		"echo=sid, billing.v2 = __s": {"echo": "sid", "billing.v2": "__s"},
 		"echo=sid,billing=sid":       {"echo": "sid", "billing": "sid"},
+		"echo=,billing=sid":          {"echo": "", "billing": "sid"},
 	} {
 		var args []string
 		if text != "" {
@@ -36,7 +38,7 @@ func TestSessionCookiesAreNamedByService(t *testing.T) {
 }
 
 func TestACookieThatNoBrowserWouldTakeIsRefused(t *testing.T) {
-	for _, text := range []string{"echo", "echo=", "=sid", "no service=sid", "echo=s d", "echo=s;d", "echo=a=b", `echo="sid"`, "echo=sïd", "good=again", "echo=" + strings.Repeat("x", maxCookieName+1)} {
+	for _, text := range []string{"echo", "=sid", "no service=sid", "echo=s d", "echo=s;d", "echo=a=b", `echo="sid"`, "echo=sïd", "good=again", "echo=" + strings.Repeat("x", advertise.MaxCookieName+1)} {
 		_, err := load(t, "--session-cookie", "good=sid", "--session-cookie", text)
 		var problems settings.Problems
 		if !errors.As(err, &problems) || len(problems) != 1 || problems[0].Setting != "session-cookie" || problems[0].Value != text || problems[0].Allowed == "" {

@@ -5,9 +5,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 // declareEndpoints declares the settings for the statistics, evictions and connections of
@@ -57,7 +57,7 @@ func (s *Settings) forwarding() pool.Config {
 
 // notForGates are the settings that concern only workers. Those of the plan are not among
 // them: a gate makes the same plan to determine which relays serve a service.
-var notForGates = []string{"peer-slack", "peer-drain-delay", "allow-clear-text", "slow-start"}
+var notForGates = []string{"peer-slack", "peer-drain-delay", "allow-clear-text", "service-ca", "service-server-name", "slow-start"}
 
 // checkGate refuses settings that have no effect on a gate.
 func (s *Settings) checkGate(set *settings.Set) []settings.Problem {

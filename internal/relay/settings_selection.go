@@ -3,16 +3,16 @@ package relay
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/settings"
-	"github.com/ringway/ringway/selection/strategy"
+	"github.com/ringway/ringway/internal/strategy"
 )
 
 // parseSelection parses --selection: "stable", or "billing=stable" for one service. It
@@ -166,7 +166,11 @@ func parsePolicies(items []string) (ingress.Policies, []settings.Problem) {
 			}
 			continue
 		case policy == advertise.Policy{}:
-			refuse(text, "no policy", strings.Join(advertise.PolicyKeys(), "=…, ")+"=…")
+			keys := slices.DeleteFunc(advertise.PolicyKeys(), func(key string) bool { return key == advertise.KeySessionCookie })
+			refuse(text, "no policy", strings.Join(keys, "=…, ")+"=…")
+			continue
+		case policy.SessionCookie != "": // it changes the plan, which a reload does not
+			refuse(text, "session-cookie has a setting of its own", "SERVICE=NAME in --session-cookie")
 			continue
 		case again[service]:
 			refuse(text, "a second policy for "+cmp.Or(service, "all services"), "one, with all of its parts divided by ';'")
@@ -182,12 +186,38 @@ func parsePolicies(items []string) (ingress.Policies, []settings.Problem) {
 	return policies, problems
 }
 
-// maxCookieName is how long the name of a session cookie may be, in bytes: every answer
-// and every request carries it.
-const maxCookieName = 64
+// parseServerNames parses --service-server-name: names in certificates by service, under ""
+// that of all others. It reports all errors.
+func parseServerNames(items []string) (map[string]string, []settings.Problem) {
+	names := map[string]string{}
+	var problems []settings.Problem
+	for _, text := range items {
+		refuse := func(reason string) {
+			problems = append(problems, settings.Problem{Setting: "service-server-name", Value: text, Reason: reason, Allowed: "SERVICE=NAME, or NAME for all other services"})
+		}
+		service, name, found := strings.Cut(text, "=")
+		if !found {
+			service, name = "", text
+		}
+		service, name = strings.TrimSpace(service), strings.TrimSpace(name)
+		err := upstream.CheckServerName(name)
+		_, again := names[service]
+		switch {
+		case found && affinity.ValidateService(service) != nil:
+			refuse("not the name of a service before the '='")
+		case err != nil:
+			refuse(err.Error())
+		case again:
+			refuse("a second name for " + cmp.Or(service, "all other services"))
+		default:
+			names[service] = name
+		}
+	}
+	return names, problems
+}
 
-// parseSessionCookies parses --session-cookie: names of cookies by service. It reports all
-// errors.
+// parseSessionCookies parses --session-cookie: names of cookies by service, empty for none. It
+// reports all errors.
 func parseSessionCookies(items []string) (map[string]string, []settings.Problem) {
 	names := map[string]string{}
 	var problems []settings.Problem
@@ -195,14 +225,14 @@ func parseSessionCookies(items []string) (map[string]string, []settings.Problem)
 		refuse := func(reason, allowed string) {
 			problems = append(problems, settings.Problem{Setting: "session-cookie", Value: text, Reason: reason, Allowed: allowed})
 		}
-		service, name, _ := strings.Cut(text, "=")
+		service, name, found := strings.Cut(text, "=")
 		service, name = strings.TrimSpace(service), strings.TrimSpace(name)
 		_, again := names[service]
 		switch {
 		case affinity.ValidateService(service) != nil:
 			refuse("not the name of a service before the '='", "SERVICE=NAME")
-		case len(name) > maxCookieName || (&http.Cookie{Name: name}).Valid() != nil:
-			refuse("not the name of a cookie after the '='", fmt.Sprintf("SERVICE=NAME, with a name of 1 to %d letters, digits and -_.!#$%%&'*+^`|~", maxCookieName))
+		case !found || name != "" && advertise.CheckCookieName(name) != nil:
+			refuse("not the name of a cookie after the '='", fmt.Sprintf("SERVICE=NAME, with a name of 1 to %d letters, digits and -_.!#$%%&'*+^`|~, or SERVICE= for no cookie", advertise.MaxCookieName))
 		case again:
 			refuse("a second cookie for "+service, "one for each service")
 		default:

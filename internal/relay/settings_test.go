@@ -146,3 +146,19 @@ func TestWhatWorkersMayOfferIsSet(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesOfServersAreReadByService(t *testing.T) {
+	s, err := load(t, "--service-server-name", "all.example", "--service-server-name", "billing=billing.example,db = ::1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if want := map[string]string{"": "all.example", "billing": "billing.example", "db": "::1"}; err != nil || !reflect.DeepEqual(cfg.ServiceTLS.Names, want) || cfg.ServiceTLS.Roots != nil {
+		t.Errorf("%+v, %v", cfg.ServiceTLS, err)
+	}
+	for _, text := range []string{"=a", "no service=a", "good=again", "echo=", "echo=a=b", "*.example"} {
+		if _, err := load(t, "--service-server-name", "good=a", "--service-server-name", text); err == nil || !strings.Contains(err.Error(), "service-server-name") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
-	"github.com/ringway/ringway/membership/sharedkey"
 )
 
 // fingerprint is the shared key as the relay shows it to operators.
@@ -143,7 +143,7 @@ func TestThePeerListenerAdmitsRelaysOnly(t *testing.T) {
 			t.Errorf("a %s got %d, %v", role, status, err)
 		}
 	}
-	for _, role := range []identity.Role{identity.RoleWorker, identity.RoleClient} {
+	for _, role := range []identity.Role{identity.RoleWorker, identity.RoleClient, identity.RoleObserver} {
 		if status, err := ask(role); err == nil {
 			t.Errorf("a %s got %d", role, status)
 		}
@@ -183,7 +183,8 @@ func TestARelayWithSessionCookiesIsReadyOnceItHasTheSharedKey(t *testing.T) {
 		want   bool
 	}{
 		"cookies":           {cookies, true},
-		"none":              {func(*Settings) {}, false},
+		"none":              {func(*Settings) {}, false}, // nor because workers may advertise some: a record takes no relay out of rotation
+		"only none":         {func(s *Settings) { s.SessionCookies = []string{"echo="} }, false},
 		"cookies at a gate": {func(s *Settings) { cookies(s); s.Role = membership.RoleGate }, false},
 		"a key given":       {func(s *Settings) { cookies(s); s.SharedKey = strings.Repeat("0123456789abcdef", 4) }, false},
 	} {

@@ -12,12 +12,12 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/ring"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 func (r *Relay) handleStatusPage(mux *http.ServeMux) {
@@ -37,6 +37,7 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 		ID: s.cfg.Membership.ID, Role: string(s.cfg.Membership.Role), Cluster: s.cfg.Membership.Cluster, Environment: s.cfg.Membership.Environment,
 		Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region, Build: node.Version(), Now: now, Uptime: now.Sub(s.epoch),
 		ServicesChecksum: fmt.Sprintf("%016x", s.catalogue.View().Checksum()), InFlight: s.inFlight(),
+		Fleet: s.surveyor.fleet(),
 	}
 	snapshot := s.members.Snapshot()
 	if snapshot != nil {

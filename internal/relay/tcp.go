@@ -3,12 +3,12 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
 
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/tcp"
+	"github.com/ringway/ringway/internal/relay/proxyprotocol"
 )
 
 // TCPListener is an address at which clients open TCP sessions.
@@ -35,18 +35,6 @@ type tcpListeners struct {
 	listeners []*listener
 }
 
-// listenTCP binds the addresses of Config.TCP.
-func (r *Relay) listenTCP(cfg *Config, conns *connMetrics) error {
-	for _, l := range cfg.TCP {
-		late, err := listenLate(l.Addr)
-		if err != nil {
-			return fmt.Errorf("listen for %s on %s: %w", l.name(), l.Addr, err)
-		}
-		r.tcp.sockets = append(r.tcp.sockets, ingressSocket{late, r.clients.listener(conns.counting(l.name(), late), false)})
-	}
-	return nil
-}
-
 // serveTCP makes the servers of the bound addresses.
 func (r *Relay) serveTCP() {
 	refused := tcp.NewRefused(r.cfg.Registry)
@@ -55,6 +43,12 @@ func (r *Relay) serveTCP() {
 			name: l.name(), socket: r.tcp.sockets[i].accepts,
 			server: tcp.New(tcp.Config{
 				Service: l.Service, Handler: &r.ingressFront, HelloTimeout: r.cfg.Clients.HeadTimeout,
+				Prologue: func(nc net.Conn) (reason string, err error) {
+					if err = r.readClient(clientOf(nc)); errors.Is(err, proxyprotocol.ErrMalformed) {
+						return tcp.ProxyMalformed, err
+					}
+					return tcp.ProxyMissing, err // also one that did not come in time
+				},
 				Began:   func(conn net.Conn) { conn.(*clientConn).since.Store(busy) },
 				Refused: refused, Logger: r.cfg.Logger,
 			}),

@@ -26,6 +26,10 @@ type Document struct {
 	// Members are the members that are alive, and those that left or failed recently.
 	Members []api.ListedMember
 
+	// Fleet is the traffic of all relays and gates. Nil: they have not been asked yet, or the
+	// process is a worker.
+	Fleet *api.Fleet
+
 	// Services are the services that a relay knows, by name. A worker has none.
 	Services []Row
 	// InFlight counts the requests in flight.

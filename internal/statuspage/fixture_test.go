@@ -41,6 +41,12 @@ func relayDocument(n int) Document {
 			{ListedService: listed("other", 1, 2, ""), Index: -1, Strategy: "stable"},
 		},
 	}
+	d.Fleet = &api.Fleet{Relay: "relay-1", WindowMs: 3010, Relays: []api.FleetRelay{
+		{ID: "relay-1", State: api.MemberAlive, Answered: true, Ready: true, Version: "v1.2.3", Counts: api.Counts{InFlight: 7, Sessions: 2}, Rates: api.Rates{Measured: true, RequestsPerSecond: 1234.5, ErrorsPerSecond: 12.345}},
+		{ID: "relay-2", State: api.MemberAlive, Answered: true, Reasons: []string{"draining", "stopping"}},
+		{ID: "relay-3", State: api.MemberFailed, Problem: "connection refused"},
+		{ID: "relay-4", State: api.MemberLeft, Problem: "it left"},
+	}}
 	f := &Focus{Row: d.Services[0], Role: "Served by 2 relays."}
 	f.Ring = Ring{Minimum: 3, Arcs: []Arc{{Relay: "relay-1", Self: true, Runs: []Run{{0, n / 2}}}, {Relay: "relay-2", Runs: []Run{{n / 2, n - n/2}}}}}
 	for i := range n {
@@ -61,6 +67,7 @@ func relayDocument(n int) Document {
 func gateDocument() Document {
 	d := relayDocument(4)
 	d.ID, d.Role = "gate-1", "gate"
+	d.Fleet.Relays[0].ID = d.ID
 	d.Members[0] = member("gate-1", "gate", api.MemberAlive, "127.0.0.1:7400")
 	d.Focus.Forwarding, d.Focus.Ring.Arcs = true, nil
 	d.Focus.Peers = nil

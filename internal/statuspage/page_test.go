@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/html"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 // A process describes itself; the page and its updates follow from that.
@@ -56,6 +58,13 @@ func TestTheTablesSayWhatTheDocumentSays(t *testing.T) {
 		"ring": {
 			"Worker | State | Relays | This relay",
 			"w0 | active | 3 | connects", "w1 | active | 3 | connects", "w2 | active | 3 | –", "w3 | active | 3 | –",
+		},
+		"fleet": {
+			"Relay | State | Requests /s | Errors % | In flight | Sessions | Version | Reason",
+			"relay-1 this one | ready | 1,235 | 1.0 | 7 | 2 | v1.2.3 | –",
+			"relay-2 | not ready | – | – | 0 | 0 | – | draining; stopping",
+			"relay-3 | no answer | – | – | – | – | – | connection refused",
+			"relay-4 | left | – | – | – | – | – | it left",
 		},
 		"members": { // who went first, relays before workers
 			"Member | Role | State | Datacenter | Gossip address | Age | Version",
@@ -348,5 +357,22 @@ func TestManyRowsAreCutAndThoseInTroubleStay(t *testing.T) {
 	cfg.Rows = 10
 	if rows := table(t, byID(t, parse(t, get(t, cfg, "/").Body.Bytes()), "peers")); len(rows) != 11 {
 		t.Errorf("with 10 rows: %d", len(rows))
+	}
+}
+
+func TestOfManyRelaysThePageShowsThoseFirstThatAreNotReady(t *testing.T) {
+	d := relayDocument(4)
+	d.Fleet = &api.Fleet{Relay: "relay-1"}
+	for i := range 300 {
+		d.Fleet.Relays = append(d.Fleet.Relays, api.FleetRelay{ID: fmt.Sprintf("relay-%d", i), State: api.MemberAlive, Answered: true, Ready: i != 250})
+	}
+	section := byID(t, parse(t, get(t, config(d), "/").Body.Bytes()), "fleet")
+	rows := table(t, section)
+	if len(rows) != defaultRows+1 || !strings.HasPrefix(rows[1], "relay-1 this one |") || !strings.HasPrefix(rows[2], "relay-250 | not ready") || !strings.Contains(text(section), "200 of 300 shown") {
+		t.Errorf("%d rows, the first %q", len(rows), rows[:3])
+	}
+	d.Fleet = nil
+	if got := text(byID(t, parse(t, get(t, config(d), "/").Body.Bytes()), "fleet")); got != "Relays of the fleet The relays are being asked." {
+		t.Error(got)
 	}
 }

@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -26,7 +27,7 @@ type markup = template.HTML
 const runbooks = "https://github.com/ringway/ringway/blob/main/docs/operations/"
 
 var page = template.Must(template.New("").Funcs(template.FuncMap{
-	"age": age, "ms": milliseconds, "percent": percent, "score": score, "span": span,
+	"age": age, "ms": milliseconds, "percent": percent, "score": score, "span": span, "rate": rate, "fleetBadge": fleetBadge, "reasons": reasons,
 	"number": func(n any) (string, error) {
 		switch n := n.(type) {
 		case int:
@@ -97,6 +98,28 @@ func memberBadge(s api.MemberState) badge {
 	return newBadge(shape, string(s))
 }
 
+// fleetBadge is the state of a relay by its own report.
+func fleetBadge(r api.FleetRelay) badge {
+	switch {
+	case r.State == api.MemberLeft:
+		return newBadge(Absent, "left")
+	case !r.Answered:
+		return newBadge(Unreachable, "no answer")
+	case !r.Ready:
+		return newBadge(Draining, "not ready")
+	}
+	return newBadge(Active, "ready")
+}
+
+// reasons returns why a relay is not ready, or why its numbers are not known.
+func reasons(r api.FleetRelay) string {
+	all := r.Reasons
+	if r.Problem != "" {
+		all = append(slices.Clone(all), r.Problem)
+	}
+	return cmp.Or(strings.Join(all, "; "), "–")
+}
+
 func offerBadge(o api.WorkerService) badge {
 	switch {
 	case o.State == "offered":
@@ -117,7 +140,7 @@ func (d *Document) sections() []string {
 	if d.worker() {
 		return []string{"state", "figures", "offers", "members", "links"}
 	}
-	return []string{"state", "figures", "ring", "services", "peers", "members", "links"}
+	return []string{"state", "figures", "ring", "services", "peers", "fleet", "members", "links"}
 }
 
 // drawSections draws every section.
@@ -232,6 +255,17 @@ func score(s float64) string {
 		return fmt.Sprintf("%.1e", s)
 	}
 	return strconv.FormatFloat(s, 'f', 2, 64)
+}
+
+// rate formats requests per second. What was not measured is a dash.
+func rate(r api.Rates) string {
+	switch {
+	case !r.Measured:
+		return "–"
+	case r.RequestsPerSecond < 100:
+		return fmt.Sprintf("%.1f", r.RequestsPerSecond)
+	}
+	return number(int64(r.RequestsPerSecond + 0.5))
 }
 
 // age is coarse, because a text that changes every second would be sent every second.

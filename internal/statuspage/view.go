@@ -51,6 +51,7 @@ type view struct {
 	Peers    rows[Peer]
 	Workers  rows[RingWorker]
 	Members  rows[api.ListedMember]
+	Relays   rows[api.FleetRelay]
 	Tally    Tally
 	Drawing  *drawing
 }
@@ -94,6 +95,9 @@ func newView(d *Document, q query, most int) *view {
 	})
 	v.Members = limit(members, q, most, func(m api.ListedMember) bool { return m.State != api.MemberAlive || m.ID == d.ID })
 	v.Services = limit(d.Services, q, most, func(s Row) bool { return s.Ready == 0 || v.Chosen(s.Service) })
+	if d.Fleet != nil {
+		v.Relays = limit(d.Fleet.Relays, q, most, func(r api.FleetRelay) bool { return !r.Ready && r.State != api.MemberLeft || r.ID == d.ID })
+	}
 	if f := d.Focus; f != nil {
 		v.Peers = limit(f.Peers, q, most, func(p Peer) bool { return p.State.troubled() })
 		v.Workers = limit(f.Ring.Workers, q, most, func(w RingWorker) bool { return w.State.troubled() || f.Ring.coverage(w) == "below" })
@@ -117,7 +121,7 @@ func place(m api.ListedMember) int {
 		return 1
 	case m.State == api.MemberLeft:
 		return 4
-	case m.Role == membership.RoleWorker:
+	case !m.Role.Relays():
 		return 3
 	}
 	return 2
@@ -127,6 +131,14 @@ func place(m api.ListedMember) int {
 func (v *view) Worker() bool { return v.Document.worker() }
 
 func (v *view) Gate() bool { return v.Document.Role == "gate" }
+
+// Window formats the time over which the rates of the fleet were measured.
+func (v *view) Window() string {
+	if v.Document.Fleet.WindowMs == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Rates over the last %d s, as each relay reports.", (v.Document.Fleet.WindowMs+500)/1000)
+}
 
 // Chosen reports whether the page shows the service in detail.
 func (v *view) Chosen(service string) bool {
@@ -154,7 +166,7 @@ func (v *view) Roles() string {
 		}
 	}
 	var parts []string
-	for _, role := range []membership.Role{membership.RoleRelay, membership.RoleGate, membership.RoleWorker} {
+	for _, role := range []membership.Role{membership.RoleRelay, membership.RoleGate, membership.RoleWorker, membership.RoleObserver} {
 		if n := counts[role]; n > 0 {
 			parts = append(parts, number(n)+" "+plural(n, string(role)))
 		}

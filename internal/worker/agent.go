@@ -63,7 +63,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	if source := cfg.Membership.Identity; source != nil && cfg.SidecarAddr != "" {
 		if a.sidecar, err = sidecar.New(sidecar.Config{
-			Addr: cfg.SidecarAddr, Identity: source, ProgressTimeout: cfg.ProgressTimeout,
+			Addr: cfg.SidecarAddr, Identity: source, ServiceRoots: cfg.ServiceRoots, ProgressTimeout: cfg.ProgressTimeout,
 			DrainTimeout: cfg.DrainTimeout, SessionDrainTimeout: cfg.SessionDrainTimeout, Logger: cfg.Logger, Registerer: cfg.Registry,
 		}); err != nil {
 			return nil, errors.Join(err, a.Close())
@@ -71,7 +71,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a.metrics = newMetrics(cfg.Registry)
 	a.offering = newOffering(offeringConfig{
-		Offer: a.catalogue.Offer, SidecarAddress: a.sidecarAddress, Logger: cfg.Logger, Checks: health.NewMetrics(cfg.Registry), Metrics: a.metrics,
+		Offer: a.catalogue.Offer, SidecarAddress: a.SidecarAddr(), ServiceRoots: cfg.ServiceRoots, Logger: cfg.Logger, Checks: health.NewMetrics(cfg.Registry), Metrics: a.metrics,
 	})
 	services, err := normalized(cfg.Services)
 	if err == nil {

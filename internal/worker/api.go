@@ -98,7 +98,7 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 	if s := a.members.Snapshot(); s != nil {
 		d.MembersChecksum = fmt.Sprintf("%016x", s.Checksum())
 		for _, member := range api.ListMembers(api.Members{Members: s.Members()}, s.Departures()) {
-			if member.Role != membership.RoleWorker {
+			if member.Role.Relays() {
 				d.Members = append(d.Members, member)
 			}
 		}

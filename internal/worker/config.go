@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"crypto/x509"
 	"log/slog"
 	"time"
 
@@ -26,6 +27,9 @@ type Config struct {
 	// Relays then reach the services there, over mutual TLS. Empty: they connect to the
 	// services directly.
 	SidecarAddr string
+	// ServiceRoots are the authorities of the certificates of services with h2. Nil: those of
+	// this host.
+	ServiceRoots *x509.CertPool
 	// ProgressTimeout is how long a request through the sidecar may go on without a byte;
 	// see sidecar.Config. 0: no limit.
 	ProgressTimeout time.Duration
@@ -75,8 +79,8 @@ func (s *Settings) Declare(set *settings.Set) {
 	const service = "Service"
 	s.Settings.Declare(set)
 	settings.Strings(set, &s.Services, settings.Spec{Name: serviceSetting, Group: service, Reloadable: true, Placeholder: "NAME=HOST:PORT",
-		Usage: "service to offer and where it listens, with options: name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;relays=5;selection=stable;request-timeout=5s;retry=never;" +
-			"check=http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s; it is offered while its check (tcp, http:/path, grpc:name) passes; relays=0 is the relays' own setting; proxy-protocol=v2, with protocol=tcp, sends the address of the client in front of each session; parameters of a strategy follow as in selection=ordered:preferred=w2+w1; may be repeated"})
+		Usage: "service to offer and where it listens, with options: name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;relays=5;selection=stable;request-timeout=5s;retry=never;session-cookie=sid;" +
+			"check=http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s; it is offered while its check (tcp, http:/path, grpc:name) passes; relays=0 is the relays' own setting; protocol=h2 is HTTP/2 over TLS, and server-name=NAME what the certificate of such a service is for, in place of the host; proxy-protocol=v2, with protocol=tcp, sends the address of the client in front of each session; parameters of a strategy follow as in selection=ordered:preferred=w2+w1; may be repeated"})
 	settings.Address(set, &s.SidecarAddr, settings.Spec{Name: "sidecar-addr", Group: service, Placeholder: "IP:PORT", DefaultText: "port 7421 at the gossip address",
 		Usage: "where relays reach the services of a worker that has a certificate, over mutual TLS; without one they connect to the services themselves"})
 	settings.String(set, &s.ServicesFile, settings.Spec{Name: "services-file", Group: service, Placeholder: "FILE",
@@ -146,8 +150,12 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	if err != nil {
 		return Config{}, err
 	}
+	roots, err := s.ServiceRoots()
+	if err != nil {
+		return Config{}, err
+	}
 	return Config{
-		Membership: members, Rules: s.Rules(), AdminAddr: s.AdminAddr, Admin: s.Admin(), SidecarAddr: s.SidecarAddress(), ProgressTimeout: s.ProgressTimeout, DrainDelay: s.DrainDelay, Logger: logger, Registry: reg,
+		Membership: members, ServiceRoots: roots, Rules: s.Rules(), AdminAddr: s.AdminAddr, Admin: s.Admin(), SidecarAddr: s.SidecarAddress(), ProgressTimeout: s.ProgressTimeout, DrainDelay: s.DrainDelay, Logger: logger, Registry: reg,
 		DrainTimeout: s.DrainTimeout, SessionDrainTimeout: s.SessionDrain(),
 		Services: services, ServicesFile: s.ServicesFile,
 	}, nil

@@ -50,7 +50,7 @@ func (r reach) check(services []Service) error {
 	var problems []error
 	for _, s := range services {
 		address := s.Address
-		if r.sidecar != "" && sidecar.Carries(s.Protocol) {
+		if r.sidecar != "" {
 			address = r.sidecar
 			if bound, err := netip.ParseAddrPort(r.sidecar); err == nil {
 				address = node.Reachable(net.TCPAddrFromAddrPort(bound), r.gossip)
@@ -75,26 +75,14 @@ func (a *Agent) SidecarAddr() string {
 	return node.Reachable(a.sidecar.Addr(), cmp.Or(a.cfg.Membership.AdvertiseAddr, a.cfg.Membership.BindAddr))
 }
 
-// sidecarAddress returns the address at which relays reach this service through the agent,
-// empty if they connect to the service directly.
-func (a *Agent) sidecarAddress(s advertise.Service) string {
-	if !sidecar.Carries(s.Protocol) {
-		return ""
-	}
-	return a.SidecarAddr()
-}
-
-// front makes the sidecar carry exactly these services, as far as it supports their
-// protocols.
+// front makes the sidecar carry exactly these services.
 func (a *Agent) front(services []Service) error {
 	if a.sidecar == nil {
 		return nil
 	}
-	var carried []advertise.Service
-	for _, s := range services {
-		if sidecar.Carries(s.Protocol) {
-			carried = append(carried, s.Service)
-		}
+	carried := make([]sidecar.Service, len(services))
+	for i, s := range services {
+		carried[i] = sidecar.Service{Service: s.Service, ServerName: s.ServerName}
 	}
 	return a.sidecar.SetServices(carried)
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -33,12 +34,14 @@ type offering struct {
 type offeringConfig struct {
 	// Offer announces services to the relays; it is the method of the catalogue.
 	Offer func([]advertise.Service) error
-	// SidecarAddress returns the address at which the agent itself accepts requests for a
-	// service, empty if relays connect to the service. Nil: they always do.
-	SidecarAddress func(advertise.Service) string
-	Logger         *slog.Logger
-	Checks         *health.Metrics
-	Metrics        *metrics
+	// SidecarAddress is the address at which the agent itself accepts requests for the
+	// services. Empty: relays connect to the services.
+	SidecarAddress string
+	// ServiceRoots are those of health.Check.
+	ServiceRoots *x509.CertPool
+	Logger       *slog.Logger
+	Checks       *health.Metrics
+	Metrics      *metrics
 }
 
 // offered is one service with its state.
@@ -130,8 +133,10 @@ func (o *offering) replace(services []Service) (api.WorkerReload, error) {
 func (o *offering) newProbe(s Service) (*probe, error) {
 	p := &probe{name: s.Name}
 	var err error
+	check := s.Check
+	check.ServiceRoots = o.cfg.ServiceRoots
 	p.Checker, err = health.New(health.Config{
-		Name: s.Name, Check: s.Check, Logger: o.cfg.Logger, Metrics: o.cfg.Checks,
+		Name: s.Name, Check: check, Logger: o.cfg.Logger, Metrics: o.cfg.Checks,
 		OnChange: func(status health.Status) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -189,10 +194,7 @@ func (o *offering) apply() {
 	became := map[State][]string{}
 	for _, name := range slices.Sorted(maps.Keys(o.services)) {
 		s := o.services[name]
-		c := Condition{Service: s.Service.Service, Healthy: s.healthy, Drained: o.drains.drained(name)}
-		if o.cfg.SidecarAddress != nil {
-			c.SidecarAddress = o.cfg.SidecarAddress(s.Service.Service)
-		}
+		c := Condition{Service: s.Service.Service, Healthy: s.healthy, Drained: o.drains.drained(name), SidecarAddress: o.cfg.SidecarAddress}
 		if state := c.State(); s.state != state {
 			s.state, s.since = state, time.Now()
 			became[state] = append(became[state], name)

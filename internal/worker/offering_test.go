@@ -402,25 +402,19 @@ func TestAnOfferThatIsRefusedIsMadeAgainWithTheNextChange(t *testing.T) {
 }
 
 func TestRelaysAreSentToTheSidecarWhereItStandsInFront(t *testing.T) {
-	r := &relays{wake: make(chan struct{})}
-	o := newOffering(offeringConfig{
-		Offer: r.offer, Logger: slog.New(slog.DiscardHandler), Checks: health.NewMetrics(nil), Metrics: newMetrics(nil),
-		SidecarAddress: func(s advertise.Service) string {
-			if s.Protocol == advertise.H2 {
-				return ""
-			}
-			return "10.0.0.1:7421"
-		},
-	})
-	direct := unchecked(t, "direct")
-	direct.Protocol = advertise.H2
-	mustReplace(t, o, unchecked(t, "fronted"), direct)
-	view, _, _ := r.last()
-	if d, f := view["direct"], view["fronted"]; d.Address != "127.0.0.1:1" || d.Secured || f.Address != "10.0.0.1:7421" || !f.Secured {
-		t.Errorf("%+v", view)
-	}
-	if list := o.status(); list[1].Address != "127.0.0.1:1" {
-		t.Errorf("an operator is shown the service itself: %+v", list[1])
+	for sidecar, want := range map[string]string{"": "127.0.0.1:1", "10.0.0.1:7421": "10.0.0.1:7421"} {
+		r := &relays{wake: make(chan struct{})}
+		o := newOffering(offeringConfig{
+			Offer: r.offer, Logger: slog.New(slog.DiscardHandler), Checks: health.NewMetrics(nil), Metrics: newMetrics(nil), SidecarAddress: sidecar,
+		})
+		mustReplace(t, o, unchecked(t, "a"))
+		view, _, _ := r.last()
+		if a := view["a"]; a.Secured != (sidecar != "") || a.Address != want {
+			t.Errorf("sidecar at %q: %+v", sidecar, view)
+		}
+		if list := o.status(); list[0].Address != "127.0.0.1:1" {
+			t.Errorf("an operator is shown %+v, want the service itself", list[0])
+		}
 	}
 }
 

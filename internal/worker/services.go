@@ -15,9 +15,10 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/internal/worker/health"
-	"github.com/ringway/ringway/selection/strategy"
 )
 
 // Source is the place where a service was configured.
@@ -38,6 +39,9 @@ type Service struct {
 	// Check defines when the service is healthy; only a healthy service is offered. The
 	// zero Check is none: the service is offered immediately.
 	Check health.Check
+	// ServerName is what the certificate of a service with h2 must be for. Empty: the host of
+	// Address.
+	ServerName string
 }
 
 // Checked reports whether the service has a check.
@@ -56,8 +60,24 @@ func (s Service) Normalize() (Service, error) {
 		err = errors.Join(err, fmt.Errorf("service %q: %w", s.Name, policyErr))
 	}
 	s.Policy = policy.String()
+	if s.Protocol == advertise.TCP && policy.SessionCookie != "" {
+		err = errors.Join(err, fmt.Errorf("service %q: session-cookie %q: a TCP session has no cookies: leave it out", s.Name, policy.SessionCookie))
+	}
+	if s.ServerName != "" {
+		nameErr := upstream.CheckServerName(s.ServerName)
+		if s.Protocol != advertise.H2 {
+			nameErr = errors.New("only a service with protocol h2 has a certificate")
+		}
+		if nameErr != nil {
+			err = errors.Join(err, fmt.Errorf("service %q: server name: %w", s.Name, nameErr))
+		}
+	}
 	if s.Checked() {
 		s.Check.Address = cmp.Or(s.Check.Address, s.Address)
+		// A check at another address is that of a port for checks, which seldom has TLS.
+		if s.Check.TLS = s.Protocol == advertise.H2 && s.Check.Address == s.Address; s.Check.TLS {
+			s.Check.ServerName = s.ServerName
+		}
 		if s.Check, checkErr = s.Check.Normalize(); checkErr != nil {
 			checkErr = fmt.Errorf("service %q: check: %w", s.Name, checkErr)
 		}
@@ -90,8 +110,9 @@ var selectionOfFlag = strings.NewReplacer(":", ";", "+", ",")
 //	name=host:port
 //	name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;tag=blue
 //	name=host:port;relays=5;selection=stable
-//	name=host:port;request-timeout=5s;attempt-timeout=1s;progress-timeout=1m;retry=connect
+//	name=host:port;request-timeout=5s;attempt-timeout=1s;progress-timeout=1m;retry=connect;session-cookie=sid
 //	name=host:port;protocol=tcp;proxy-protocol=v2
+//	name=host:port;protocol=h2;server-name=billing.example.org
 //	name=host:port;check=http:/healthz;interval=1s;timeout=500ms;rise=2;fall=3;grace=10s
 //
 //	name=host:port;selection=ordered:preferred=w2+w1
@@ -142,16 +163,20 @@ func ParseService(text string) (Service, error) {
 			if s.ProxyProtocol = true; value != proxyProtocol {
 				return fail("proxy-protocol %q: want %s", value, proxyProtocol)
 			}
+		case "server-name":
+			if s.ServerName = value; value == "" {
+				return fail("server-name is empty: want what the certificate of the service is for")
+			}
 		case "check":
 			if check = value; value == "" {
 				return fail("check is empty: want tcp, http:/path or grpc:name")
 			}
-		case "request-timeout", "attempt-timeout", "progress-timeout", "retry":
+		case "request-timeout", "attempt-timeout", "progress-timeout", "retry", "session-cookie":
 			policy = append(policy, option)
 		case "host", "interval", "timeout", "rise", "fall", "grace":
 			checkOptions = append(checkOptions, option)
 		default:
-			return fail("unknown option %q, allowed are protocol, weight, slots, version, tag, relays, selection, request-timeout, attempt-timeout, progress-timeout, retry, proxy-protocol, check, host, interval, timeout, rise, fall, grace", key)
+			return fail("unknown option %q, allowed are protocol, weight, slots, version, tag, relays, selection, request-timeout, attempt-timeout, progress-timeout, retry, session-cookie, proxy-protocol, server-name, check, host, interval, timeout, rise, fall, grace", key)
 		}
 		if err != nil {
 			return fail("%s %q is not a number", key, value)
@@ -220,6 +245,7 @@ type fileService struct {
 	Selection string             `yaml:"selection"`
 	Policy    map[string]string  `yaml:"policy"`
 	Proxy     string             `yaml:"proxy_protocol"`
+	TLSName   string             `yaml:"server_name"`
 	Check     *fileCheck         `yaml:"check"`
 }
 
@@ -237,7 +263,7 @@ type fileCheck struct {
 }
 
 func (f fileService) service() (Service, error) {
-	s := Service{Source: FromFile, Service: advertise.Service{
+	s := Service{Source: FromFile, ServerName: f.TLSName, Service: advertise.Service{
 		Name: f.Name, Address: f.Address, Protocol: f.Protocol, Slots: f.Slots,
 		Version: f.Version, Tags: f.Tags, Relays: f.Relays, Selection: f.Selection, ProxyProtocol: f.Proxy != "",
 	}}

@@ -45,6 +45,9 @@ func TestTheDocumentedExampleIsReadAsItIsDescribed(t *testing.T) {
 		{Source: FromFile, Service: advertise.Service{Name: "cache", Address: "127.0.0.1:9002", Protocol: advertise.TCP, Weight: 10, State: advertise.Ready, ProxyProtocol: true},
 			Check: health.Check{Kind: health.TCP, Address: "127.0.0.1:9002",
 				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, StartGrace: 10 * time.Second}},
+		{Source: FromFile, ServerName: "billing.example.org", Service: advertise.Service{Name: "billing", Address: "127.0.0.1:8443", Protocol: advertise.H2, Weight: 10, State: advertise.Ready},
+			Check: health.Check{Kind: health.GRPC, Address: "127.0.0.1:8443", TLS: true, ServerName: "billing.example.org",
+				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, StartGrace: 10 * time.Second}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

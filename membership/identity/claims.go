@@ -199,23 +199,27 @@ type Role string
 
 // The roles.
 const (
-	RoleClient Role = "client"
-	RoleGate   Role = "gate"
-	RoleRelay  Role = "relay"
-	RoleWorker Role = "worker"
+	RoleClient   Role = "client"
+	RoleGate     Role = "gate"
+	RoleRelay    Role = "relay"
+	RoleWorker   Role = "worker"
+	RoleObserver Role = "observer"
 )
 
 // The order is that of the matrix in the documentation.
-var roles = [...]Role{RoleClient, RoleGate, RoleRelay, RoleWorker}
+var roles = [...]Role{RoleClient, RoleGate, RoleRelay, RoleWorker, RoleObserver}
 
 // Roles returns every role, in the order of the connection matrix.
 func Roles() []Role { return slices.Clone(roles[:]) }
 
-// valid reports whether r is one of the four roles.
+// valid reports whether r is one of the roles.
 func (r Role) valid() bool { return r.index() >= 0 }
 
 // Member reports whether r may take part in gossip: every role but client.
 func (r Role) Member() bool { return r.valid() && r != RoleClient }
+
+// Relays reports whether r accepts requests of clients and passes them on: relay and gate.
+func (r Role) Relays() bool { return r == RoleRelay || r == RoleGate }
 
 func (r Role) index() int { return slices.Index(roles[:], r) }
 

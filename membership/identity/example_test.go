@@ -37,9 +37,10 @@ func ExamplePolicy() {
 func ExampleMatrixTable() {
 	fmt.Print(identity.MatrixTable())
 	// Output:
-	// initiator \ target  client  gate    relay     worker
-	// client              no      submit  submit    no
-	// gate                push    peer    forward   no
-	// relay               push    report  peer      dispatch
-	// worker              no      no      progress  no
+	// initiator \ target  client  gate    relay     worker    observer
+	// client              no      submit  submit    no        no
+	// gate                push    peer    forward   no        no
+	// relay               push    report  peer      dispatch  no
+	// worker              no      no      progress  no        no
+	// observer            no      submit  submit    dispatch  no
 }

@@ -15,12 +15,14 @@ import (
 // forward passes it on to the relay that serves it, dispatch sends it to the worker that
 // answers it. peer is communication between members of the same role, progress is a worker's
 // report on its work. push and report send data back; in practice they use connections that
-// the other side opened.
+// the other side opened. An observer is a caller that goes to workers directly; it answers
+// nothing, so its column is empty.
 var matrix = [len(roles)][len(roles)]string{
-	/* client */ {"", "submit", "submit", ""},
-	/* gate   */ {"push", "peer", "forward", ""},
-	/* relay  */ {"push", "report", "peer", "dispatch"},
-	/* worker */ {"", "", "progress", ""},
+	/* client   */ {"", "submit", "submit", "", ""},
+	/* gate     */ {"push", "peer", "forward", "", ""},
+	/* relay    */ {"push", "report", "peer", "dispatch", ""},
+	/* worker   */ {"", "", "progress", "", ""},
+	/* observer */ {"", "submit", "submit", "dispatch", ""},
 }
 
 // allowed reports whether initiator may connect to target, and for what. A role that does
@@ -98,7 +100,7 @@ type Mode uint8
 const (
 	// DataPlane applies the connection matrix.
 	DataPlane Mode = iota
-	// gossip admits any member (gate, relay, worker) in either direction and does not use the
+	// gossip admits any member (every role but client) in either direction and does not use the
 	// matrix: gossip streams are open between any two members of one cluster.
 	gossip
 	// Hello admits every certificate of our authorities, whatever its claims: a hello after the
@@ -135,7 +137,7 @@ func (p Policy) check(peer Claims, direction direction) error {
 	case p.Self.Environment == "" || peer.Environment != p.Self.Environment:
 		return refuse(reasonEnvironment, p.Self.Environment, peer.Environment)
 	case p.Mode == gossip && !peer.Role.Member():
-		return refuse(reasonRole, "gate, relay or worker", string(peer.Role))
+		return refuse(reasonRole, "gate, relay, worker or observer", string(peer.Role))
 	case p.Mode == gossip && !p.Self.Role.Member():
 		return refuse(reasonRole, string(p.Self.Role)+", which takes no part in gossip", string(peer.Role))
 	case p.Mode > Hello:

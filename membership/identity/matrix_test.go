@@ -6,13 +6,14 @@ import (
 	"testing"
 )
 
-// HS-B5 and the design: all sixteen pairs.
+// HS-B5 and the design: all pairs.
 func TestTheConnectionMatrixIsTheDocumentedOne(t *testing.T) {
-	const want = `initiator \ target  client  gate    relay     worker
-client              no      submit  submit    no
-gate                push    peer    forward   no
-relay               push    report  peer      dispatch
-worker              no      no      progress  no
+	const want = `initiator \ target  client  gate    relay     worker    observer
+client              no      submit  submit    no        no
+gate                push    peer    forward   no        no
+relay               push    report  peer      dispatch  no
+worker              no      no      progress  no        no
+observer            no      submit  submit    dispatch  no
 `
 	if got := MatrixTable(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -28,6 +29,8 @@ func TestEveryPairHasItsAction(t *testing.T) {
 		{RoleGate, RoleClient, "push"}, {RoleGate, RoleGate, "peer"}, {RoleGate, RoleRelay, "forward"}, {RoleGate, RoleWorker, ""},
 		{RoleRelay, RoleClient, "push"}, {RoleRelay, RoleGate, "report"}, {RoleRelay, RoleRelay, "peer"}, {RoleRelay, RoleWorker, "dispatch"},
 		{RoleWorker, RoleClient, ""}, {RoleWorker, RoleGate, ""}, {RoleWorker, RoleRelay, "progress"}, {RoleWorker, RoleWorker, ""},
+		{RoleClient, RoleObserver, ""}, {RoleGate, RoleObserver, ""}, {RoleRelay, RoleObserver, ""}, {RoleWorker, RoleObserver, ""}, {RoleObserver, RoleObserver, ""},
+		{RoleObserver, RoleClient, ""}, {RoleObserver, RoleGate, "submit"}, {RoleObserver, RoleRelay, "submit"}, {RoleObserver, RoleWorker, "dispatch"},
 	} {
 		got, ok := allowed(c.initiator, c.target)
 		if got != c.want || ok != (c.want != "") {
@@ -70,6 +73,7 @@ func TestTheMatrixAsJSONListsOnlyWhatIsAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"client":{"gate":"submit","relay":"submit"},"gate":{"client":"push","gate":"peer","relay":"forward"},` +
+		`"observer":{"gate":"submit","relay":"submit","worker":"dispatch"},` +
 		`"relay":{"client":"push","gate":"report","relay":"peer","worker":"dispatch"},"worker":{"relay":"progress"}}`
 	if string(got) != want {
 		t.Errorf("got %s", got)

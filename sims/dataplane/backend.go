@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,10 +15,12 @@ import (
 	"github.com/ringway/ringway/internal/proxy/downstream"
 )
 
-// The ports of the backends: for requests over HTTP/1.1, and for calls over HTTP/2.
+// The ports of the backends: for requests over HTTP/1.1, for calls over HTTP/2, and for TCP
+// sessions.
 const (
-	httpPort = 18080
-	callPort = 18081
+	httpPort    = 18080
+	callPort    = 18081
+	sessionPort = 18082
 )
 
 // backends returns the listen addresses of the backends on a port.
@@ -32,32 +35,33 @@ func backends(port int) []string {
 // runBackends serves all backends in this process until the process is killed.
 // The backends use as little CPU as possible, so that the proxy gets most of the
 // machine: the path gives the size of the body, the response is cached, and
-// headers are not parsed. Calls get an answer with trailers.
+// headers are not parsed. Calls get an answer with trailers, sessions their bytes.
 func runBackends() error {
 	failed := make(chan error)
 	calls := downstream.New(downstream.Config{Handler: http.HandlerFunc(answerCall), MaxStreams: 1000, Logger: slog.New(slog.DiscardHandler)})
-	for n, addr := range backends(httpPort) {
-		ln, err := net.Listen("tcp", addr)
-		if err != nil {
-			return fmt.Errorf("backend %s: %w", addr, err)
-		}
-		go func() {
-			for {
-				c, err := ln.Accept()
-				if err != nil {
-					failed <- err
-					return
-				}
-				go serveBackend(c)
-			}
-		}()
-		forCalls, err := net.Listen("tcp", backends(callPort)[n])
-		if err != nil {
+	for n := range workers {
+		requests, err1 := net.Listen("tcp", backends(httpPort)[n])
+		forCalls, err2 := net.Listen("tcp", backends(callPort)[n])
+		sessions, err3 := net.Listen("tcp", backends(sessionPort)[n])
+		if err := errors.Join(err1, err2, err3); err != nil {
 			return fmt.Errorf("backend: %w", err)
 		}
+		go func() { failed <- serveEach(requests, serveBackend) }()
 		go func() { failed <- calls.Serve(forCalls) }()
+		go func() { failed <- serveEach(sessions, echoBytes) }()
 	}
 	return <-failed
+}
+
+// serveEach serves every connection on a goroutine of its own.
+func serveEach(ln net.Listener, serve func(net.Conn)) error {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		go serve(c)
+	}
 }
 
 var (

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/template"
 	"time"
 
@@ -43,6 +44,9 @@ const (
 	relayPeer      = "127.0.0.1:18098"
 	securedPeer    = "127.0.0.1:18099"
 	gossip         = "127.0.0.1:18100"
+	relayTCP       = "127.0.0.1:18102"
+	haproxyTCP     = "127.0.0.1:18103"
+	haproxySpliced = "127.0.0.1:18104"
 	securedGossip  = "127.0.0.1:18200"
 )
 
@@ -194,7 +198,7 @@ func (f *fleet) member(binary, id, join string, secured bool, args ...string) er
 // workers over TLS.
 func (f *fleet) startRelays() error {
 	return errors.Join(
-		f.member("relay", "r1", "", false, "--gossip-addr", gossip, "--ingress-addr", relayIngress, "--ingress-addr", "tls://"+relaySite, "--ingress-tls-cert", f.path(site), "--ingress-tls-key", f.path(site), "--peer-addr", relayPeer, "--admin-addr", "127.0.0.1:18110"),
+		f.member("relay", "r1", "", false, "--gossip-addr", gossip, "--ingress-addr", relayIngress, "--ingress-addr", "tls://"+relaySite, "--ingress-tls-cert", f.path(site), "--ingress-tls-key", f.path(site), "--tcp-ingress", relayTCP+"=bytes", "--peer-addr", relayPeer, "--admin-addr", "127.0.0.1:18110"),
 		f.member("relay", "g1", gossip, false, "--role", "gate", "--gossip-addr", "127.0.0.1:18101", "--ingress-addr", gateIngress, "--admin-addr", "127.0.0.1:18111"),
 		f.member("relay", "s1", "", true, "--gossip-addr", securedGossip, "--ingress-addr", securedIngress, "--peer-addr", securedPeer, "--admin-addr", "127.0.0.1:18210"),
 	)
@@ -206,11 +210,68 @@ func (f *fleet) startWorkers() error {
 		port := func(first int) string { return fmt.Sprintf("127.0.0.1:%d", first+n) }
 		errs = append(errs,
 			f.member("worker", fmt.Sprintf("w%d", n+1), gossip, false, "--gossip-addr", port(18120), "--admin-addr", port(18130),
-				"--service", "echo="+backends(httpPort)[n], "--service", "calls="+backends(callPort)[n]+";protocol=h2c"),
+				"--service", "echo="+backends(httpPort)[n], "--service", "calls="+backends(callPort)[n]+";protocol=h2c", "--service", "bytes="+backends(sessionPort)[n]+";protocol=tcp"),
 			f.member("worker", f.securedWorkers()[n], securedGossip, true, "--gossip-addr", port(18220), "--admin-addr", port(18230),
 				"--sidecar-addr", port(18240), "--service", "echo="+backends(httpPort)[n]))
 	}
 	return errors.Join(errs...)
+}
+
+// threeRelays starts three relays of one cluster with six workers, so every relay connects to
+// every worker. It uses the ports from first to first+55, and flags returns further flags of
+// the relay with an index.
+func (f *fleet) threeRelays(name string, first int, flags func(n int) []string) (relays []proxy, _ error) {
+	at := func(offset int) string { return fmt.Sprintf("127.0.0.1:%d", first+offset) }
+	var errs []error
+	for n := range 3 {
+		id, join := fmt.Sprintf("%s-r%d", name, n+1), ""
+		if n > 0 {
+			join = at(0)
+		}
+		args := []string{"--gossip-addr", at(n), "--ingress-addr", at(10 + n), "--peer-addr", at(20 + n), "--admin-addr", at(30 + n)}
+		errs = append(errs, f.member("relay", id, join, false, append(args, flags(n)...)...))
+		relays = append(relays, proxy{name: id, addr: at(10 + n), processes: []*procs.Process{f.processes[id]}})
+	}
+	for n := range workers {
+		errs = append(errs, f.member("worker", fmt.Sprintf("%s-w%d", name, n+1), at(0), false, "--gossip-addr", at(40+n), "--admin-addr", at(50+n),
+			"--service", "echo="+backends(httpPort)[n]))
+	}
+	return relays, errors.Join(errs...)
+}
+
+// recorded starts two relays without a request log and one with it. The second one shows how
+// much two processes differ that do the same.
+func (f *fleet) recorded() ([]proxy, error) {
+	relays, err := f.threeRelays("log", 18300, func(n int) []string {
+		if n == 2 {
+			return []string{"--request-log", f.path("requests.log"), "--request-log-sample", "0.01"}
+		}
+		return nil
+	})
+	for i, name := range []string{"relay", "relay, again", "relay, log of 1 %"} {
+		relays[i].name = name
+	}
+	return relays, err
+}
+
+// tapped starts three relays, which are measured together: twice without a tap, to show how
+// much two measurements differ, and with it.
+func (f *fleet) tapped() ([]proxy, error) {
+	const first = 18400
+	relays, err := f.threeRelays("tap", first, func(int) []string { return nil })
+	all := proxy{name: "3 relays"}
+	var ingresses []string
+	t := &tap{dir: f.dir}
+	for n, r := range relays {
+		ingresses = append(ingresses, r.addr)
+		all.processes = append(all.processes, r.processes...)
+		t.relays = append(t.relays, fmt.Sprintf("127.0.0.1:%d", first+30+n))
+	}
+	all.addr = strings.Join(ingresses, ",")
+	again, watched := all, all
+	again.name = "3 relays, again"
+	watched.name, watched.tap = "3 relays, relay tap", t
+	return []proxy{all, again, watched}, err
 }
 
 // startOthers starts HAProxy and nginx.
@@ -220,7 +281,8 @@ func (f *fleet) startOthers() error {
 		sidecars = append(sidecars, fmt.Sprintf("127.0.0.1:%d", 18240+n))
 	}
 	values := map[string]any{"Dir": f.dir, "HTTP1": haproxyHTTP1, "H2C": haproxyH2C, "TLS": haproxyTLS, "Backends": backends(httpPort), "GRPC": backends(callPort),
-		"Secured": sidecars, "Authority": f.path("ca/ca.crt"), "Certificate": f.path("haproxy.pem"), "Site": haproxySite, "SiteCertificate": f.path(site)}
+		"Secured": sidecars, "Authority": f.path("ca/ca.crt"), "Certificate": f.path("haproxy.pem"), "Site": haproxySite, "SiteCertificate": f.path(site),
+		"TCP": haproxyTCP, "Spliced": haproxySpliced, "Sessions": backends(sessionPort)}
 	if err := f.write("haproxy.cfg", haproxyConfig, values); err != nil {
 		return err
 	}
@@ -245,30 +307,39 @@ func (f *fleet) write(name, text string, values any) error {
 
 // proxy is one way to the backends.
 type proxy struct {
-	name, addr string
+	name, addr string           // several addresses are separated by commas
 	processes  []*procs.Process // what it costs
+	tap        *tap             // reads during the measurement, or nil
 }
 
 func (f *fleet) haproxy(addr string) proxy {
-	return proxy{"haproxy", addr, []*procs.Process{f.processes["haproxy"]}}
+	return proxy{name: "haproxy", addr: addr, processes: []*procs.Process{f.processes["haproxy"]}}
+}
+
+func (f *fleet) spliced() proxy {
+	return proxy{name: "haproxy, splice", addr: haproxySpliced, processes: []*procs.Process{f.processes["haproxy"]}}
 }
 
 func (f *fleet) nginx(addr string) proxy {
-	return proxy{"nginx", addr, []*procs.Process{f.processes["nginx"]}}
+	return proxy{name: "nginx", addr: addr, processes: []*procs.Process{f.processes["nginx"]}}
 }
 
 func (f *fleet) relay() proxy {
-	return proxy{"relay", relayIngress, []*procs.Process{f.processes["r1"]}}
+	return proxy{name: "relay", addr: relayIngress, processes: []*procs.Process{f.processes["r1"]}}
+}
+
+func (f *fleet) sessions() proxy {
+	return proxy{name: "relay", addr: relayTCP, processes: []*procs.Process{f.processes["r1"]}}
 }
 
 func (f *fleet) site() proxy {
-	return proxy{"relay", relaySite, []*procs.Process{f.processes["r1"]}}
+	return proxy{name: "relay", addr: relaySite, processes: []*procs.Process{f.processes["r1"]}}
 }
 
 func (f *fleet) hop() proxy {
-	return proxy{"gate + relay", gateIngress, []*procs.Process{f.processes["g1"], f.processes["r1"]}}
+	return proxy{name: "gate + relay", addr: gateIngress, processes: []*procs.Process{f.processes["g1"], f.processes["r1"]}}
 }
 
 func (f *fleet) secured() proxy {
-	return proxy{"relay", securedIngress, []*procs.Process{f.processes["s1"]}}
+	return proxy{name: "relay", addr: securedIngress, processes: []*procs.Process{f.processes["s1"]}}
 }

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strconv"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -26,20 +27,25 @@ type options struct {
 }
 
 // shape is one kind of traffic, and the proxies that are measured with it. The first one is
-// what the others are compared with.
+// what the others are compared with. A shape may start proxies of its own.
 type shape struct {
 	name    string
 	load    func(addr string) loader
-	proxies []proxy
+	proxies func() ([]proxy, error)
+}
+
+// running returns proxies that startFleet has started.
+func running(p ...proxy) func() ([]proxy, error) {
+	return func() ([]proxy, error) { return p, nil }
 }
 
 func shapes(f *fleet) []shape {
 	http1 := func(path string) func(string) loader {
 		return func(addr string) loader { return wrk{addr: addr, path: path, connections: 32} }
 	}
-	direct := []proxy{f.haproxy(haproxyHTTP1), f.nginx(nginxHTTP1), f.relay()}
-	calls := []proxy{f.haproxy(haproxyH2C), f.nginx(nginxH2C), f.relay()}
-	sites := []proxy{f.haproxy(haproxySite), f.site()}
+	direct := running(f.haproxy(haproxyHTTP1), f.nginx(nginxHTTP1), f.relay())
+	calls := running(f.haproxy(haproxyH2C), f.nginx(nginxH2C), f.relay())
+	sites := running(f.haproxy(haproxySite), f.site())
 	grpc := func(addr string) loader { return h2load{addr: addr, call: true, body: f.body, clients: 8, streams: 16} }
 	return []shape{
 		{"HTTP/1.1, 128 B, 32 connections", http1("/128"), direct},
@@ -50,8 +56,8 @@ func shapes(f *fleet) []shape {
 		}, direct},
 		{"HTTP/1.1, 128 B, 1,000 connections", func(addr string) loader { return wrk{addr: addr, path: "/128", connections: 1000} }, direct},
 		{"gRPC shape over h2c, 8 connections x 16 streams", grpc, calls},
-		{"HTTP/1.1, 128 B, to a relay that forwards; beside the direct way", http1("/128"), []proxy{f.relay(), f.hop()}},
-		{"gRPC shape, to a relay that forwards; beside the direct way", grpc, []proxy{f.relay(), f.hop()}},
+		{"HTTP/1.1, 128 B, to a relay that forwards; beside the direct way", http1("/128"), running(f.relay(), f.hop())},
+		{"gRPC shape, to a relay that forwards; beside the direct way", grpc, running(f.relay(), f.hop())},
 		{"HTTP/1.1, 128 B, 32 connections, TLS at the ingress", func(addr string) loader {
 			return wrk{addr: addr, path: "/128", connections: 32, secured: true}
 		}, sites},
@@ -61,7 +67,14 @@ func shapes(f *fleet) []shape {
 		{"HTTP/1.1, 128 B, a new connection for each request, TLS at the ingress", func(addr string) loader {
 			return wrk{addr: addr, path: "/128", connections: 32, secured: true, once: true}
 		}, sites},
-		{"HTTP/1.1, 128 B, TLS to the sidecars of the workers", http1("/128"), []proxy{f.haproxy(haproxyTLS), f.secured()}},
+		{"HTTP/1.1, 128 B, TLS to the sidecars of the workers", http1("/128"), running(f.haproxy(haproxyTLS), f.secured())},
+		{"TCP, 32 sessions, as many bytes as possible in both directions", func(addr string) loader {
+			return bulk{addr: addr, sessions: 32}
+		}, running(f.haproxy(haproxyTCP), f.spliced(), f.sessions())},
+		{"HTTP/1.1, 128 B, 32 connections, with a request log of 1 % of the requests", http1("/128"), f.recorded},
+		{"HTTP/1.1, 128 B, 3 relays, 2,000 requests/s in all, with relay tap --all", func(addr string) loader {
+			return h2load{addr: addr, path: "/128", clients: 15, rate: 2000}
+		}, f.tapped},
 	}
 }
 
@@ -119,15 +132,19 @@ func measure(ctx context.Context, o options) error {
 // compare measures the proxies in turn, and prints the medians of the rounds. The ratio is
 // the median of the ratios of the rounds: within a round the machine is the same.
 func (s shape) compare(ctx context.Context, o options) error {
-	samples := make([][]sample, len(s.proxies))
-	ratios := make([][]float64, len(s.proxies))
-	for _, p := range s.proxies {
+	proxies, err := s.proxies()
+	if err != nil {
+		return err
+	}
+	samples := make([][]sample, len(proxies))
+	ratios := make([][]float64, len(proxies))
+	for _, p := range proxies {
 		if err := await(ctx, s.load(p.addr), p.name); err != nil {
 			return err
 		}
 	}
 	for range o.rounds {
-		for i, p := range s.proxies {
+		for i, p := range proxies {
 			v, err := p.measure(ctx, s.load(p.addr), o.duration)
 			if err != nil {
 				return err
@@ -138,8 +155,9 @@ func (s shape) compare(ctx context.Context, o options) error {
 	}
 	fmt.Printf("\n%s; medians of %d rounds of %v\n", s.name, o.rounds, o.duration)
 	tw := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(tw, "proxy\tCPU us/request\tx %s\treq/s\tp50 us\tp99 us\tMB\t\n", s.proxies[0].name)
-	for i, p := range s.proxies {
+	unit := s.load("").unit()
+	fmt.Fprintf(tw, "proxy\tCPU us/%s\tx %s\t%[1]s/s\tp50 us\tp99 us\tMB\t\n", unit, proxies[0].name)
+	for i, p := range proxies {
 		median := func(get func(sample) float64) float64 {
 			var all []float64
 			for _, v := range samples[i] {
@@ -147,11 +165,19 @@ func (s shape) compare(ctx context.Context, o options) error {
 			}
 			return middle(all)
 		}
-		fmt.Fprintf(tw, "%s\t%.1f\t%.2f\t%.0f\t%.0f\t%.0f\t%.0f\t\n", p.name, median(func(v sample) float64 { return v.cpu }), middle(ratios[i]),
-			median(func(v sample) float64 { return v.rate }), median(func(v sample) float64 { return v.p50 }),
-			median(func(v sample) float64 { return v.p99 }), median(func(v sample) float64 { return v.memory }))
+		fmt.Fprintf(tw, "%s\t%.1f\t%.3f\t%.0f\t%s\t%s\t%.0f\t\n", p.name, median(func(v sample) float64 { return v.cpu }), middle(ratios[i]),
+			median(func(v sample) float64 { return v.rate }), latency(median(func(v sample) float64 { return v.p50 })),
+			latency(median(func(v sample) float64 { return v.p99 })), median(func(v sample) float64 { return v.memory }))
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, p := range proxies {
+		if p.tap != nil {
+			fmt.Printf("%s: %d records read, %d dropped\n", p.name, p.tap.read, p.tap.dropped)
+		}
+	}
+	return nil
 }
 
 // await waits until a proxy answers all requests.
@@ -168,6 +194,14 @@ func await(ctx context.Context, l loader, name string) error {
 		}
 	}
 	return fmt.Errorf("%s does not answer: %w", name, err)
+}
+
+// latency returns microseconds, or a dash for a load without requests.
+func latency(us float64) string {
+	if us == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(us, 'f', 0, 64)
 }
 
 func middle(v []float64) float64 {

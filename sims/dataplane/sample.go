@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -24,7 +25,14 @@ type sample struct {
 	memory   float64 // resident, in megabytes, at the end
 }
 
-func (p proxy) measure(ctx context.Context, l loader, d time.Duration) (sample, error) {
+func (p proxy) measure(ctx context.Context, l loader, d time.Duration) (_ sample, err error) {
+	if p.tap != nil {
+		end, failed := p.tap.start()
+		if failed != nil {
+			return sample{}, failed
+		}
+		defer func() { err = errors.Join(err, end()) }()
+	}
 	if _, err := l.run(ctx, time.Second); err != nil {
 		return sample{}, err
 	}
@@ -92,6 +100,7 @@ func usage(pid int) (cpu time.Duration, memory float64, _ error) {
 
 // loader sends requests for a while. A failed request is an error.
 type loader interface {
+	unit() string // what it counts as requests
 	run(ctx context.Context, d time.Duration) (report, error)
 }
 
@@ -103,6 +112,10 @@ type report struct {
 }
 
 var errNothing = errors.New("no request was served")
+
+func (wrk) unit() string    { return "request" }
+func (h2load) unit() string { return "request" }
+func (bulk) unit() string   { return "MiB" }
 
 // wrk sends as many requests over HTTP/1.1 as it can.
 type wrk struct {
@@ -164,7 +177,7 @@ func parseWrk(out string) (r report, err error) {
 // h2load sends calls over HTTP/2, requests over HTTP/2 and TLS, or requests over HTTP/1.1 at a
 // rate.
 type h2load struct {
-	addr    string
+	addr    string // or several, separated by commas, which get equal parts of clients and rate
 	call    bool   // POST a message as gRPC does
 	body    string // the path of the message
 	path    string // of other requests
@@ -180,60 +193,87 @@ func (h h2load) run(ctx context.Context, d time.Duration) (report, error) {
 		return report{}, err
 	}
 	defer os.RemoveAll(dir)
-	log := filepath.Join(dir, "log")
-	args := []string{"-t1", "-c" + strconv.Itoa(h.clients), "-D" + strconv.Itoa(int(d.Seconds())) + "s", "--log-file=" + log}
-	if h.rate > 0 {
-		args = append(args, fmt.Sprintf("--rps=%g", float64(h.rate)/float64(h.clients)))
+	addrs := strings.Split(h.addr, ",")
+	logs, errs := make([]string, len(addrs)), make([]error, len(addrs))
+	var group sync.WaitGroup
+	for i, addr := range addrs {
+		logs[i] = filepath.Join(dir, strconv.Itoa(i))
+		args := append([]string{"-t1", "-c" + strconv.Itoa(h.clients/len(addrs)), "-D" + strconv.Itoa(int(d.Seconds())) + "s", "--log-file=" + logs[i]}, h.requests(addr)...)
+		group.Go(func() {
+			if out, err := exec.CommandContext(ctx, "h2load", args...).CombinedOutput(); err != nil {
+				errs[i] = fmt.Errorf("h2load: %w\n%s", err, out)
+			}
+		})
 	}
-	switch {
-	case h.secured:
-		args = append(args, "-m"+strconv.Itoa(h.streams), "-H", "Ringway-Service: echo", "https://"+h.addr+h.path)
-	case h.call:
-		args = append(args, "-m"+strconv.Itoa(h.streams), "-d", h.body, "-H", "Ringway-Service: calls", "-H", "content-type: application/grpc", "-H", "te: trailers", "http://"+h.addr+"/svc/Method")
-	default:
-		args = append(args, "--h1", "-H", "Ringway-Service: echo", "http://"+h.addr+h.path)
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return report{}, err
 	}
-	out, err := exec.CommandContext(ctx, "h2load", args...).CombinedOutput()
+	r, err := readH2loadLogs(logs...)
 	if err != nil {
-		return report{}, fmt.Errorf("h2load: %w\n%s", err, out)
-	}
-	r, err := readH2loadLog(log)
-	if err != nil {
-		return report{}, fmt.Errorf("h2load: %w\n%s", err, out)
+		return report{}, fmt.Errorf("h2load to %s: %w", h.addr, err)
 	}
 	r.rate = float64(r.requests) / d.Seconds()
 	return r, nil
 }
 
-// readH2loadLog reads the log of h2load: start, status and duration of each request, in
-// microseconds.
-func readH2loadLog(path string) (r report, _ error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return r, err
+// requests returns the arguments that describe the requests.
+func (h h2load) requests(addr string) (args []string) {
+	if h.rate > 0 {
+		args = append(args, fmt.Sprintf("--rps=%g", float64(h.rate)/float64(h.clients)))
 	}
-	defer file.Close()
+	switch {
+	case h.secured:
+		args = append(args, "-m"+strconv.Itoa(h.streams), "-H", "Ringway-Service: echo", "https://"+addr+h.path)
+	case h.call:
+		args = append(args, "-m"+strconv.Itoa(h.streams), "-d", h.body, "-H", "Ringway-Service: calls", "-H", "content-type: application/grpc", "-H", "te: trailers", "http://"+addr+"/svc/Method")
+	default:
+		args = append(args, "--h1", "-H", "Ringway-Service: echo", "http://"+addr+h.path)
+	}
+	return args
+}
+
+// readH2loadLogs reads logs of h2load together.
+func readH2loadLogs(paths ...string) (r report, _ error) {
 	var all []int
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		f := strings.Fields(lines.Text())
-		if len(f) != 3 {
-			return r, fmt.Errorf("unexpected line %q", lines.Text())
-		}
-		if f[1] != "200" {
-			return r, fmt.Errorf("a request has failed: status %s", f[1])
-		}
-		us, err := strconv.Atoi(f[2])
+	for _, path := range paths {
+		us, err := readH2loadLog(path)
 		if err != nil {
 			return r, err
 		}
-		all = append(all, us)
-	}
-	if len(all) == 0 {
-		return r, errNothing
+		if len(us) == 0 {
+			return r, errNothing
+		}
+		all = append(all, us...)
 	}
 	slices.Sort(all)
 	at := func(share float64) time.Duration {
 		return time.Duration(all[int(share*float64(len(all)-1))]) * time.Microsecond
 	}
 	return report{requests: len(all), p50: at(0.5), p99: at(0.99)}, nil
+}
+
+// readH2loadLog returns the durations in microseconds from a log of h2load: start, status and
+// duration of each request.
+func readH2loadLog(path string) (durations []int, _ error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		if len(f) != 3 {
+			return nil, fmt.Errorf("unexpected line %q", lines.Text())
+		}
+		if f[1] != "200" {
+			return nil, fmt.Errorf("a request has failed: status %s", f[1])
+		}
+		us, err := strconv.Atoi(f[2])
+		if err != nil {
+			return nil, err
+		}
+		durations = append(durations, us)
+	}
+	return durations, nil
 }

@@ -43,14 +43,31 @@ func TestLogsOfH2loadAreRead(t *testing.T) {
 		}
 	}
 	write("1000\t200\t300\n1001\t200\t100\n1002\t200\t200\n")
-	if r, err := readH2loadLog(path); err != nil || r != (report{requests: 3, p50: 200 * time.Microsecond, p99: 200 * time.Microsecond}) {
+	if r, err := readH2loadLogs(path); err != nil || r != (report{requests: 3, p50: 200 * time.Microsecond, p99: 200 * time.Microsecond}) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for _, text := range []string{"", "1000\t503\t300\n", "1000\t200\n", "1\t200\tx\n"} {
 		write(text)
-		if r, err := readH2loadLog(path); err == nil {
+		if r, err := readH2loadLogs(path); err == nil {
 			t.Errorf("%q was taken as %+v", text, r)
 		}
+	}
+}
+
+func TestLogsOfSeveralH2loadAreOneSample(t *testing.T) {
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	one, two := write("1\t200\t300\n2\t200\t500\n"), write("1\t200\t100\n")
+	if r, err := readH2loadLogs(one, two); err != nil || r.requests != 3 || r.p50 != 300*time.Microsecond {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := readH2loadLogs(one, write("")); err == nil {
+		t.Errorf("an address without an answer was taken as %+v", r)
 	}
 }
 

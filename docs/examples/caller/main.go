@@ -10,27 +10,35 @@ import (
 	"os"
 	"time"
 
-	"github.com/ringway/ringway/selection/pool/client"
+	"github.com/ringway/ringway/selection/client"
 )
 
 func main() {
-	ctx := context.Background()
-	ringway, err := client.New(client.Config{Seeds: []string{"127.0.0.1:7410"}})
-	if err != nil {
+	if err := run(context.Background(), os.Stdout, client.Config{Seeds: []string{"127.0.0.1:7410"}}); err != nil {
 		log.Fatal(err)
 	}
-	go func() { log.Print(ringway.Run(ctx)) }()
+}
+
+func run(ctx context.Context, out io.Writer, cfg client.Config) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ringway, err := client.New(cfg)
+	if err != nil {
+		return err
+	}
+	go func() { _ = ringway.Run(ctx) }()
 
 	web := &http.Client{Transport: ringway, Timeout: 10 * time.Second}
 	req, err := http.NewRequestWithContext(client.WithKey(ctx, "alice"), http.MethodGet, "http://echo/", nil)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	resp, err := web.Do(req)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	defer resp.Body.Close() // the request occupies a connection until the body is closed
-	fmt.Println(resp.Status)
-	_, _ = io.Copy(os.Stdout, resp.Body)
+	_, _ = fmt.Fprintln(out, resp.Status)
+	_, err = io.Copy(out, resp.Body)
+	return err
 }

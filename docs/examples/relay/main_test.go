@@ -2,193 +2,71 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/membership"
 )
 
-// workers stand for the network: they answer by name, and are counted.
-type workers struct {
-	answer map[string]func(*http.Request) (*http.Response, error)
-	took   time.Duration // the longest time of an answer
-
-	mu    sync.Mutex
-	asked map[string]int
-}
-
-func (w *workers) RoundTrip(req *http.Request) (*http.Response, error) {
-	w.mu.Lock()
-	w.asked[req.URL.Host]++
-	w.mu.Unlock()
-	time.Sleep(rand.N(w.took)) // of equal ones the same would always win
-	return w.answer[req.URL.Host](req)
-}
-
-func status(code int, body io.Reader) func(*http.Request) (*http.Response, error) {
-	return func(req *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: code, Body: io.NopCloser(body), Header: http.Header{}, Request: req}, nil
-	}
-}
-
-func refused(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }
-
-// startRelay runs the relay of this program before six workers that are well.
-func startRelay(t *testing.T) (*relay, *workers) {
-	r, err := newRelay()
-	if err != nil {
+func TestTheProgramServesClientsAndStopsWithoutALostRequest(t *testing.T) {
+	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "dev", Insecure: true})
+	defer f.Stop()
+	if err := f.StartRelay("relay-1", nil); err != nil {
 		t.Fatal(err)
 	}
-	net := &workers{answer: map[string]func(*http.Request) (*http.Response, error){}, took: 10 * time.Millisecond, asked: map[string]int{}}
-	r.proxy.Transport = net
-	var slice []selection.Endpoint
-	for i := range 6 {
-		name := "worker-" + strconv.Itoa(i)
-		net.answer[name] = status(http.StatusOK, strings.NewReader(""))
-		slice = append(slice, selection.Endpoint{ID: name, Weight: 1, Value: name})
-	}
-	if err := r.balancer.Update(slice, r.now()); err != nil {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	if err := f.StartWorker(fleet.WorkerConfig{ID: "echo-1", Services: []string{"echo"}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			close(arrived)
+			<-release
+		}
+		_, _ = io.WriteString(w, "hello from echo-1")
+	})}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); r.refresh(ctx) }()
-	t.Cleanup(func() { stop(); <-done })
-	return r, net
-}
-
-// send sends requests at 100 a second and counts those that failed.
-func send(r *relay, requests int) (failed int) {
-	for range requests {
-		w := httptest.NewRecorder()
-		r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-		if w.Code != http.StatusOK {
-			failed++
+	addr, done := procs.FreeAddr(t), make(chan error, 1)
+	go func() {
+		done <- run(ctx, addr, membership.Config{
+			Cluster: "shop", Environment: "dev", ID: "my-relay", Role: membership.RoleRelay,
+			BindAddr: "127.0.0.1:0", ForwardAddr: procs.FreeAddr(t), Seeds: []string{f.Relay("relay-1").GossipAddr()},
+		})
+	}()
+	get := func(path string) (status int, body string) {
+		resp, err := http.Get("http://" + addr + path)
+		if err != nil {
+			return 0, err.Error()
 		}
-		time.Sleep(10 * time.Millisecond)
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
 	}
-	return failed
-}
-
-func TestADeadAndAFailingWorkerCostAlmostNoRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, net := startRelay(t)
-		net.answer["worker-0"] = refused
-		net.answer["worker-1"] = status(http.StatusInternalServerError, strings.NewReader(""))
-		if failed := send(r, 6000); failed > 60 {
-			t.Errorf("%d of 6000 requests failed", failed)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		status, body := get("/")
+		if status == http.StatusOK && body == "hello from echo-1" {
+			break
 		}
-	})
-}
-
-func TestAnEvictedWorkerComesBackWhenItIsWell(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, net := startRelay(t)
-		net.answer["worker-0"] = refused
-		send(r, 6000)
-		if r.balancer.Stats(r.now())[0].LastReason == "" {
-			t.Fatal("the dead worker was not evicted")
+		// Before it is ready it refuses connections; the worker may come after it.
+		if status != 0 && status != http.StatusNotFound || time.Now().After(end) {
+			t.Fatal(status, body)
 		}
-		net.answer["worker-0"], net.asked["worker-0"] = status(http.StatusOK, strings.NewReader("")), 0
-		// While one request is sent after the other, the fastest of six equal workers gets nearly
-		// all. With two requests for each worker at a time, queues decide.
-		net.took = 100 * time.Millisecond
-		var failed atomic.Int64
-		var clients sync.WaitGroup
-		for range 12 {
-			clients.Go(func() { failed.Add(int64(send(r, 2000))) })
-		}
-		clients.Wait()
-		if n := net.asked["worker-0"]; failed.Load() > 0 || n < 2000 {
-			t.Errorf("within two minutes %d of 24000 requests went to the worker that is well again, a fair share is 4000; %d failed", n, failed.Load())
-		}
-	})
-}
-
-func TestAWorkerIsNotBlamedForCallersThatGoAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, net := startRelay(t)
-		well := net.answer["worker-0"]
-		gone := func(req *http.Request) (*http.Response, error) { return nil, req.Context().Err() }
-		for name := range net.answer {
-			net.answer[name] = gone
-		}
-		ctx, leave := context.WithCancel(t.Context())
-		leave()
-		for range 100 {
-			r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
-		}
-		for name := range net.answer {
-			net.answer[name] = well
-		}
-		clear(net.asked)
-		send(r, 600)
-		if len(net.asked) != 6 {
-			t.Errorf("only %d of 6 workers get requests: %v", len(net.asked), net.asked)
-		}
-	})
-}
-
-func TestAnAnswerThatBreaksOffIsAFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, net := startRelay(t)
-		net.answer["worker-0"] = status(http.StatusOK, io.MultiReader(strings.NewReader("half"), brokenBody{}))
-		broken := 0
-		for range 1000 {
-			func() {
-				defer func() {
-					if recover() != nil {
-						broken++
-					}
-				}()
-				req := httptest.NewRequest(http.MethodGet, "/", nil)
-				// As under a server, where a body that breaks off ends the connection.
-				r.ServeHTTP(httptest.NewRecorder(), req.WithContext(context.WithValue(req.Context(), http.ServerContextKey, &http.Server{})))
-			}()
-			time.Sleep(10 * time.Millisecond)
-		}
-		if broken == 0 || broken > 30 {
-			t.Errorf("%d of 1000 answers broke off", broken)
-		}
-	})
-}
-
-type brokenBody struct{}
-
-func (brokenBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
-
-func TestARelayThatDoesNotServeNamesTheOnesThatDo(t *testing.T) {
-	r, err := newRelay()
-	if err != nil {
-		t.Fatal(err)
 	}
-	plan, err := affinity.NewPlan(affinity.PlanConfig{
-		Service: service, RelaysPerService: 1, Skip: []string{id},
-		Relays: affinity.Relays([]string{id, "relay-1"}), Workers: affinity.Workers([]string{"worker-1"}),
-	})
-	if err != nil {
-		t.Fatal(err)
+	waiting := make(chan int, 1)
+	go func() { status, _ := get("/wait"); waiting <- status }()
+	<-arrived
+	stop()
+	for status := 1; status != 0; status, _ = get("/") { // until it refuses connections
+		time.Sleep(time.Millisecond)
 	}
-	r.follow(plan, nil)
-	w := httptest.NewRecorder()
-	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-	if w.Code != http.StatusMisdirectedRequest || !strings.Contains(w.Body.String(), "my-relay does not serve echo; ask relay-1") {
-		t.Errorf("%d %s", w.Code, w.Body)
+	close(release)
+	if status := <-waiting; status != http.StatusOK {
+		t.Errorf("the request in flight got %d", status)
 	}
-	r.follow(nil, nil)
-	w = httptest.NewRecorder()
-	if r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil)); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("without workers: %d", w.Code)
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -3,7 +3,9 @@ package main
 
 import (
 	"context"
+	"io"
 	"log"
+	"net"
 	"net/http"
 	"os/signal"
 	"syscall"
@@ -12,23 +14,27 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	advertiser, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
+	if err := run(ctx, advertise.AdvertiserConfig{
 		Cluster: "shop", Environment: "dev", ID: "echo-1",
 		BindAddr: "127.0.0.1:7451", Seeds: []string{"127.0.0.1:7400"},
 		Services: []advertise.Service{{Name: "echo", Address: "127.0.0.1:9003"}},
-		OnEvent:  func(e advertise.Event) { log.Println(e.Kind, e.Cause) },
-	})
-	if err != nil {
+	}); err != nil {
 		log.Fatal(err)
 	}
-	server := &http.Server{Addr: "127.0.0.1:9003", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("hello from echo-1\n"))
-	})}
-	go func() { log.Print(server.ListenAndServe()) }()
-	if err := advertiser.Run(ctx); err != nil { // on a signal, Run drains and then leaves the cluster
-		log.Print(err)
+}
+
+func run(ctx context.Context, cfg advertise.AdvertiserConfig) error {
+	socket, err := net.Listen("tcp", cfg.Services[0].Address)
+	if err != nil {
+		return err
 	}
-	_ = server.Shutdown(context.Background())
+	advertiser, err := advertise.NewAdvertiser(cfg)
+	if err != nil {
+		return err
+	}
+	return advertiser.Serve(ctx, socket, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello from echo-1\n")
+	})})
 }

@@ -97,7 +97,7 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	}
 	for _, w := range f.workers {
 		w.Process = procs.Start(t, procs.Config{Name: w.id, Binary: "worker", Dir: binaries, Args: append(common(w.id, w.gossip, w.admin),
-			"--sidecar-addr", w.sidecar, "--drain-delay", "1s", "--service", echo+"="+w.service.Listener.Addr().String()+";check=tcp;interval=200ms")})
+			"--sidecar-addr", w.sidecar, "--drain-delay", "1s", "--service", echo+"="+w.service.Listener.Addr().String()+";check=tcp;interval=2s")})
 	}
 	if cfg.Before == nil { // else the test is about the start
 		procs.Await(t, "all members see each other and serve", func() bool { f.running(); return f.whole() })

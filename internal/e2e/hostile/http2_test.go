@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,8 +107,9 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 	malformedBefore := malformed()
 	stop := f.asked(victim)
 	begun := time.Now()
-	// A few at a time; those that wait for a limit of time wait together.
-	places, slow := make(chan struct{}, 4), make(chan struct{}, 100)
+	// A few at a time; those that wait for a limit of time wait together. All of them together
+	// would measure how many connections a busy machine has open at the same time.
+	places, slow := make(chan struct{}, 4), make(chan struct{}, 50)
 	var all sync.WaitGroup
 	for _, attack := range attacks {
 		for _, to := range f.listeners() {
@@ -185,13 +187,17 @@ func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 		},
 	} {
 		all.Go(func() {
-			nc, err := net.Dial("tcp", victim.ingress)
+			// Later the buffer would make an announced window shrink: the system then drops what the
+			// relay sends, with what it acknowledges, and neither side gets on.
+			small := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+				return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) }), err)
+			}}
+			nc, err := small.Dial("tcp", victim.ingress)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer nc.Close()
-			_ = nc.(*net.TCPConn).SetReadBuffer(4 << 10)
 			a := &attacker{nc: nc, fr: http2.NewFramer(nc, nc)}
 			a.encoder = hpack.NewEncoder(&a.block)
 			_, _ = io.WriteString(nc, http2.ClientPreface)
@@ -200,6 +206,7 @@ func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 			act(a)
 			if _, err := nc.Write([]byte{0}); errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("%s: the connection was not ended", name)
+				_ = syscall.Kill(victim.PID(), syscall.SIGQUIT) // its stacks say what it waits for
 			}
 		})
 	}
@@ -249,7 +256,7 @@ func TestABusyClientIsNoAttacker(t *testing.T) {
 	t.Parallel()
 	const concurrent, each = 200, 50
 	// A busy machine completes fewer requests than the client sends: none is to be refused for that.
-	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, RelayArgs: []string{"--adaptive-in-flight=false"}})
+	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, RelayArgs: []string{"--adaptive-in-flight=false", "--expose-route-headers"}})
 	nc, err := net.Dial("tcp", f.relays[0].ingress)
 	if err != nil {
 		t.Fatal(err)

@@ -376,6 +376,9 @@ func (c *conn) handle() (ok bool) {
 			return
 		}
 		c.cancelRequest()
+		if c.res.framing == toClose {
+			socket.Reset(c.below) // an orderly end would be the end of the answer
+		}
 		c.res.abandon()
 		c.logPanic(recover())
 	}()

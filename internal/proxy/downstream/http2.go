@@ -181,12 +181,13 @@ func (x *exchange) parse() bool {
 	}
 	if r.Method != http.MethodConnect {
 		x.body.expected = http1.AnyHasToken(x.header["Expect"], "100-continue")
-		delete(x.header, "Expect") // this side asks for the body
 	}
 	r.Body, r.ContentLength = http.NoBody, 0
 	// What follows an extended CONNECT is no body but the tunnel.
 	if n, end := x.s.Buffered(); head.Protocol == "" && (!end || n > 0 || len(x.s.Trailers()) > 0) {
 		r.Body, r.ContentLength = &x.body, head.Length
+	} else {
+		delete(x.header, "Expect") // there is nothing to ask for
 	}
 	if f := x.announceTrailers(); f != nil {
 		x.refuse(f)

@@ -105,6 +105,7 @@ type Conn struct {
 	blocked  time.Duration // how long it writes the same bytes
 	stuck    time.Duration // how long a frame or a header list is not whole
 	lingers  bool          // the other side gets time to read why the connection ends
+	cut      bool          // a write failed: what waited was not sent
 	waiting  []*Stream     // want to send data, the first one longest
 	turns    int           // streams that have their turn
 	encoder  *hpack.Encoder
@@ -235,9 +236,11 @@ func (c *Conn) Run() error {
 	}
 	c.fail(err)
 	err = c.err
-	lingers := c.lingers
 	c.mu.Unlock()
 	<-c.flushed
+	c.mu.Lock()
+	lingers := c.lingers && !c.cut
+	c.mu.Unlock()
 	if lingers {
 		c.linger()
 	}

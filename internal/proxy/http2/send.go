@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+
+	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
 const (
@@ -62,6 +64,7 @@ func (c *Conn) flush() {
 		putOut(pool, out)
 		if err != nil {
 			c.fail(err)
+			c.cut = true
 			break
 		}
 	}
@@ -70,12 +73,16 @@ func (c *Conn) flush() {
 		c.out, c.outPool = nil, nil
 	}
 	c.writing = false
-	finished, lingers := c.finished, c.lingers
+	finished, lingers, cut := c.finished, c.lingers, c.cut
 	if finished {
 		defer c.endFlushing()
 	}
 	c.mu.Unlock()
 	if !finished {
+		return
+	}
+	if cut {
+		socket.Reset(c.nc) // in order, the system would go on sending to a client that does not read
 		return
 	}
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && lingers && half.CloseWrite() == nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +41,8 @@ type CookieKeys interface {
 
 // CookieConfig describes Cookies.
 type CookieConfig struct {
-	// Names are the cookie names by service.
+	// Names are the cookie names by service, empty for none. They have precedence over what a
+	// service advertises.
 	Names map[string]string
 	// Keys are those of the cluster. Required.
 	Keys CookieKeys
@@ -51,7 +53,12 @@ type CookieConfig struct {
 // Cookies keep the requests of one client to a service on one endpoint, by a cookie that
 // any relay of the cluster can read and only a relay can create. The relay that picks the
 // worker reads and sets the cookie, not the one that forwards. All listeners share one.
-type Cookies struct{ byService map[string]*serviceCookie }
+type Cookies struct {
+	cfg    CookieConfig
+	events *prometheus.CounterVec
+	// services are the cookies by service, as *serviceCookie. Another name makes another one.
+	services sync.Map
+}
 
 // serviceCookie is the cookie of one service.
 type serviceCookie struct {
@@ -81,33 +88,55 @@ var cookieEvents = [...]string{
 	cookieForeign: "service", cookieExpired: "expired", cookieGone: "endpoint_gone", cookieUnusable: "endpoint_unusable",
 }
 
-// NewCookies registers the metrics. If no service has a cookie it returns nil, with which
-// no requests are kept together.
+// NewCookies registers the metrics.
 func NewCookies(cfg CookieConfig) *Cookies {
-	if len(cfg.Names) == 0 {
-		return nil
-	}
 	events := promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_session_cookies_total", Help: "Session cookies by service and event: issued with an answer; accepted, the request goes to the endpoint of its cookie; no_key, none was issued or judged because this relay has no shared key yet; and why one was refused: malformed, signature, service (it is another service's), expired, endpoint_gone (not among the endpoints of this relay), endpoint_unusable (evicted or without room).",
 	}, []string{"service", "event"})
-	c := &Cookies{make(map[string]*serviceCookie, len(cfg.Names))}
+	c := &Cookies{cfg: cfg, events: events}
 	for service, name := range cfg.Names {
-		sum := hashed(service, "")
-		s := &serviceCookie{name: name, service: serviceTag(sum[:len(serviceTag{})]), keys: cfg.Keys}
-		for event, label := range cookieEvents {
-			s.events[event] = events.WithLabelValues(service, label)
-		}
-		c.byService[service] = s
+		c.named(service, name)
 	}
 	return c
 }
 
 // of returns the cookie of a service, nil if it has none.
-func (c *Cookies) of(service string) *serviceCookie {
+func (c *Cookies) of(service *routing.Service) *serviceCookie {
 	if c == nil {
 		return nil
 	}
-	return c.byService[service]
+	name, set := c.cfg.Names[service.Name]
+	if !set {
+		name = service.Route().Policy.SessionCookie
+	}
+	return c.named(service.Name, name)
+}
+
+// named returns the cookie of a service with this name, nil for none.
+func (c *Cookies) named(service, name string) *serviceCookie {
+	if name == "" {
+		return nil
+	}
+	if known, ok := c.services.Load(service); ok && known.(*serviceCookie).name == name {
+		return known.(*serviceCookie)
+	}
+	sum := hashed(service, "")
+	s := &serviceCookie{name: name, service: serviceTag(sum[:len(serviceTag{})]), keys: c.cfg.Keys}
+	for event, label := range cookieEvents {
+		s.events[event] = c.events.WithLabelValues(service, label)
+	}
+	c.services.Store(service, s)
+	return s
+}
+
+// Vanished forgets the cookie of a service that is Gone, and deletes its series unless the
+// settings name the service.
+func (c *Cookies) Vanished(service *routing.Service) {
+	if _, known := c.services.Load(service.Name); !known || c.cfg.Names[service.Name] != "" {
+		return
+	}
+	c.services.Delete(service.Name)
+	c.events.DeletePartialMatch(prometheus.Labels{"service": service.Name})
 }
 
 func (c *serviceCookie) count(e cookieEvent) { c.events[e].Inc() }

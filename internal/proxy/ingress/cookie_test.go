@@ -8,6 +8,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection"
 )
 
 // testKeys sign with the first key and verify with all; without any there is no key.
@@ -36,7 +41,7 @@ func macOf(key string, message []byte) []byte {
 }
 
 func cookieOf(service string, keys CookieKeys) *serviceCookie {
-	return NewCookies(CookieConfig{Names: map[string]string{service: "sid"}, Keys: keys, Registerer: prometheus.NewRegistry()}).of(service)
+	return NewCookies(CookieConfig{Names: map[string]string{service: "sid"}, Keys: keys, Registerer: prometheus.NewRegistry()}).named(service, "sid")
 }
 
 func TestATokenCountsOnlyAsLongAndWhereItWasSignedFor(t *testing.T) {
@@ -104,12 +109,45 @@ func TestATokenCountsOnlyAsLongAndWhereItWasSignedFor(t *testing.T) {
 	}
 }
 
-func TestAServiceWithoutACookieHasNone(t *testing.T) {
-	if c := NewCookies(CookieConfig{}); c != nil || c.of("echo") != nil {
-		t.Errorf("%v", c)
+func TestTheCookieOfAServiceIsTheOneOfTheSettingsOrElseTheAdvertisedOne(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	c := NewCookies(CookieConfig{Names: map[string]string{"echo": "sid", "off": ""}, Keys: testKeys{}, Registerer: registry})
+	service := func(name, advertised string) *routing.Service {
+		s, err := routing.NewService(name, selection.DefaultConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SetRoute(&routing.Route{Index: -1, Policy: advertise.Policy{SessionCookie: advertised}}, 0); err != nil {
+			t.Fatal(err)
+		}
+		return s
 	}
-	if c := NewCookies(CookieConfig{Names: map[string]string{"echo": "sid"}, Keys: testKeys{}, Registerer: prometheus.NewRegistry()}); c.of("billing") != nil {
-		t.Error("billing has the cookie of echo")
+	for _, step := range []struct{ service, advertised, want string }{
+		{"echo", "other", "sid"}, {"off", "other", ""}, {"billing", "", ""}, {"billing", "b1", "b1"}, {"billing", "b2", "b2"}, {"billing", "", ""},
+	} {
+		got := ""
+		if one := c.of(service(step.service, step.advertised)); one != nil {
+			got = one.name
+		}
+		if got != step.want {
+			t.Errorf("%+v: %q", step, got)
+		}
+	}
+	if (*Cookies)(nil).of(service("billing", "b")) != nil {
+		t.Error("without Cookies there is a cookie")
+	}
+	series := func(service string) (n int) {
+		for labels := range observed.Series(t, registry, "ringway_relay_session_cookies_total") {
+			if strings.Contains(labels, service) {
+				n++
+			}
+		}
+		return n
+	}
+	c.Vanished(service("billing", "b2"))
+	c.Vanished(service("echo", ""))
+	if series("billing") != 0 || series("echo") != len(cookieEvents) {
+		t.Errorf("%d series of a service that is gone, %d of one that the settings name", series("billing"), series("echo"))
 	}
 }
 

@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 // chosen is the destination of one attempt: a worker or another relay.

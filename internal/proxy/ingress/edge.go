@@ -15,9 +15,10 @@ import (
 type origin uint8
 
 const (
-	fromClient origin = iota // not trusted: the fields are replaced or dropped
-	fromFront                // a trusted proxy: the fields pass, and X-Forwarded-For is extended
-	fromRelay                // the first relay has decided: the fields pass unchanged
+	fromClient  origin = iota // not trusted: the fields are replaced or dropped
+	fromFront                 // a trusted proxy: the fields pass, and X-Forwarded-For is extended
+	fromRelay                 // the first relay has decided: the fields pass unchanged
+	fromProgram               // this process: the fields pass unchanged
 )
 
 // forwardedFor is the field that lists the addresses through which a request came.
@@ -42,8 +43,11 @@ func remoteAddr(remote string) netip.Addr {
 
 // originOf returns the kind of sender of a request.
 func (h *Handler) originOf(r *http.Request) origin {
-	if h.cfg.Hop {
+	switch {
+	case h.cfg.Hop:
 		return fromRelay
+	case h.cfg.Local:
+		return fromProgram
 	}
 	if len(h.cfg.TrustedProxies) == 0 {
 		return fromClient
@@ -60,6 +64,8 @@ func (h *Handler) originOf(r *http.Request) origin {
 // forwarded adds the fields that show the service where the request comes from.
 func (t *try) forwarded(x *upstream.Exchange, headers []wire.Field) []wire.Field {
 	switch t.from {
+	case fromProgram:
+		return headers
 	case fromRelay:
 		if values := t.r.Header[wire.CallerHeader]; len(values) > 0 {
 			headers = append(headers, wire.Field{Name: wire.CallerHeader, Value: values[0]})

@@ -25,6 +25,10 @@ var statusOf = map[wire.Code]int{
 	codeMisdirected:    http.StatusMisdirectedRequest,
 }
 
+// StatusOf returns the HTTP status of an answer of a relay itself, 502 for a code that is not
+// known.
+func StatusOf(c wire.Code) int { return cmp.Or(statusOf[c], http.StatusBadGateway) }
+
 // Attempt is one failed attempt, as reported if details are exposed.
 type Attempt struct {
 	Endpoint string `json:"endpoint"`
@@ -65,6 +69,10 @@ const retryAfter = time.Second
 // body.
 func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure) (status, n int) {
 	exposed := h.exposes(r)
+	if l := h.localOf(r); l != nil {
+		l.refuse(f)
+		return
+	}
 	if s := sessionOf(r); s != nil {
 		s.Refused, s.Detail = f.Code, f.details()
 		return

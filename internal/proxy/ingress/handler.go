@@ -14,12 +14,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/circuit"
 )
 
 // Services is the part of routing.Router that a handler uses.
@@ -46,6 +46,9 @@ type Config struct {
 	Progress time.Duration
 	// Hop is set on the peer listener: requests come from relays.
 	Hop bool
+	// Local is set if a program in this process makes the requests, each marked by WithLocal.
+	// What they say about their origin passes unchanged.
+	Local bool
 	// Cookies keep the requests of a client on one endpoint. With nil, the default, no
 	// requests are kept together and no cookie is read.
 	Cookies *Cookies
@@ -154,7 +157,7 @@ func New(cfg Config) *Handler {
 
 // ServeHTTP carries one request or answers with an error.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name := h.namer.service(r)
+	name := h.service(r)
 	a := arrival{w, r, h.beginRecord(w, r, name)}
 	defer a.record.end() // last, also if a panic aborts the answer
 	if len(h.cfg.OnlyServices) > 0 && !h.cfg.Hop && name != "" && !slices.Contains(h.cfg.OnlyServices, name) {
@@ -179,6 +182,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer service.InFlight.Add(-1)
+	if h.cfg.Hop {
+		service.Forwarded.Add(1)
+		defer service.Forwarded.Add(-1)
+	}
 	from := h.originOf(r)
 	if limit := h.cfg.MaxInFlightPerClient; limit > 0 && from == fromClient {
 		client := clientAddr(r.RemoteAddr)
@@ -206,7 +213,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if upstream.ForTCP(r) {
 		t.tcp = h.cfg.Metrics.sessionsOf(service)
 	}
-	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.of(service.Name)
+	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.of(service)
+	t.tried.Session = upstream.Upgrades(r)
 	t.began = time.Since(h.cfg.Epoch)
 	t.record.carry(t.began)
 	if h.cfg.Tracer != nil {
@@ -252,7 +260,12 @@ func (h *Handler) refuseUnknown(a arrival, name string, informed bool) {
 // refuse answers a request that exceeds a limit.
 func (h *Handler) refuse(a arrival, service *routing.Service, f failure) {
 	f.Service = service.Name
-	h.cfg.Metrics.of(service).rejected(f.Code)
+	metrics := h.cfg.Metrics.of(service)
+	metrics.rejected(f.Code)
+	metrics.refused.Add(1)
+	if h.cfg.Hop {
+		metrics.forwardedEnded(true)
+	}
 	h.answerRefusal(a, f)
 }
 
@@ -320,6 +333,9 @@ func callerOf(r *http.Request, from origin) string {
 		if values := r.Header[wire.CallerHeader]; len(values) > 0 {
 			return values[0]
 		}
+		return ""
+	}
+	if from == fromProgram {
 		return ""
 	}
 	if from == fromClient {

@@ -2,12 +2,14 @@ package ingress
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
@@ -77,7 +79,7 @@ func newVectors(reg prometheus.Registerer) vectors {
 			Buckets: []float64{.01, .1, 1, 10, 60, 600, 3600, 6 * 3600, 24 * 3600},
 		}, []string{"service"}),
 		sessionEnds: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_tcp_sessions_ended_total", Help: "TCP sessions that ended, by how: closed (by both sides), client_reset or endpoint_reset (the connection of that side broke), idle (no byte for --progress-timeout), stopped (this relay stops). Those that did not begin are in ringway_relay_rejections_total.",
+			Name: "ringway_relay_tcp_sessions_ended_total", Help: "TCP sessions that ended, by how: closed (by both sides), client_reset or endpoint_reset (the connection of that side broke), idle (no byte for --progress-timeout), stopped (this relay stops, or a rebalance with --cut). Those that did not begin are in ringway_relay_rejections_total.",
 		}, []string{"service", "end"}),
 	}
 }
@@ -169,13 +171,59 @@ func (m *Metrics) Requests(service *routing.Service) uint64 {
 	}
 	sum := uint64(0)
 	for _, c := range known.(*ServiceMetrics).byOutcome {
-		var now dto.Metric
-		if c.Write(&now) == nil {
-			sum += uint64(now.GetCounter().GetValue())
-		}
+		sum += counted(c)
 	}
 	return sum
 }
+
+// Traffic returns the counters of a service, on all handlers that share m. Refused requests
+// count as requests and errors.
+func (m *Metrics) Traffic(service *routing.Service) api.ServiceTraffic {
+	t := api.ServiceTraffic{Service: service.Name}
+	// The forwarded ones first: a request that begins or ends meanwhile must not make a part
+	// greater than the whole.
+	t.Forwarded.InFlight = service.Forwarded.Load()
+	t.InFlight = service.InFlight.Load()
+	known, ok := m.services.Load(service)
+	if !ok {
+		return t
+	}
+	s := known.(*ServiceMetrics)
+	t.Forwarded.Errors = s.forwarded.errors.Load()
+	t.Forwarded.Requests = s.forwarded.requests.Load()
+	refused := s.refused.Load()
+	t.Errors, t.Requests = refused, refused
+	for o, c := range s.byOutcome {
+		n := counted(c)
+		t.Requests += n
+		if outcome(o).failed() {
+			t.Errors += n
+		}
+	}
+	for _, b := range read(s.duration.(prometheus.Metric)).GetHistogram().GetBucket() {
+		t.Latency = append(t.Latency, api.LatencyBucket{UpToMs: b.GetUpperBound() * 1000, Requests: b.GetCumulativeCount()})
+	}
+	m.making.Lock()
+	sessions := s.sessions
+	m.making.Unlock()
+	if sessions != nil {
+		t.Forwarded.Sessions = sessions.forwarded.Load()
+		t.Sessions = sessions.open.Load()
+	}
+	return t
+}
+
+// failed reports whether operators count the outcome as an error.
+func (o outcome) failed() bool { return o == 5 || o == outcomeAborted || o == outcomeFailed }
+
+// read returns the value of a metric.
+func read(m prometheus.Metric) *dto.Metric {
+	now := &dto.Metric{}
+	_ = m.Write(now) // fails only for a metric with invalid labels, and such a metric is not created
+	return now
+}
+
+func counted(c prometheus.Counter) uint64 { return uint64(read(c).GetCounter().GetValue()) }
 
 // Vanished deletes the series of a service that is Gone. Requests that still hold its
 // counters are no longer exported.
@@ -251,12 +299,25 @@ type ServiceMetrics struct {
 	rejections map[wire.Code]prometheus.Counter
 	overloads  [len(limitNames)]prometheus.Counter
 
+	// refused counts what a limit refused, which has no outcome. forwarded counts those of
+	// all that another relay forwarded; both are for the admin API only.
+	refused   atomic.Uint64
+	forwarded struct{ requests, errors atomic.Uint64 }
+
 	sessions *sessionMetrics // nil before the first session; guarded by Metrics.making
 }
 
 func (s *ServiceMetrics) finished(o outcome, took time.Duration) {
 	s.duration.Observe(took.Seconds())
 	s.byOutcome[o].Inc()
+}
+
+// forwardedEnded counts the end of a request that another relay forwarded.
+func (s *ServiceMetrics) forwardedEnded(failed bool) {
+	s.forwarded.requests.Add(1)
+	if failed {
+		s.forwarded.errors.Add(1)
+	}
 }
 
 func (s *ServiceMetrics) retried(reason string) {

@@ -30,6 +30,14 @@ type namer struct {
 	routes []Route
 }
 
+// service returns the name of the service of a request, empty if it names none.
+func (h *Handler) service(r *http.Request) string {
+	if l := h.localOf(r); l != nil {
+		return l.Service
+	}
+	return h.namer.service(r)
+}
+
 func (n namer) service(r *http.Request) string {
 	if name := r.Header.Get(wire.ServiceHeader); name != "" {
 		return name

@@ -73,6 +73,9 @@ func (t *try) sessionFields(headers []wire.Field) []wire.Field {
 func (t *try) sessionBegan(r upstream.Result) bool {
 	if r.Status == http.StatusSwitchingProtocols {
 		t.tcp.open.Add(1)
+		if t.handler.cfg.Hop {
+			t.tcp.forwarded.Add(1)
+		}
 		t.opened = true
 		return true
 	}
@@ -89,6 +92,9 @@ func (t *try) sessionEnded(r upstream.Result, err error) {
 		return
 	}
 	t.opened = false
+	if t.handler.cfg.Hop {
+		t.tcp.forwarded.Add(-1)
+	}
 	t.tcp.open.Add(-1)
 	t.tcp.duration.Observe((time.Since(t.handler.cfg.Epoch) - t.answered).Seconds())
 	t.tcp.ends[sessionEndOf(r, err)].Inc()
@@ -123,10 +129,12 @@ func sessionEndOf(r upstream.Result, err error) sessionEnd {
 
 // sessionMetrics are the counters of the TCP sessions of one service.
 type sessionMetrics struct {
-	open     atomic.Int64
-	moved    upstream.Moved
-	duration prometheus.Observer
-	ends     [len(sessionEnds)]prometheus.Counter
+	open atomic.Int64
+	// forwarded are those of the open ones that another relay forwarded.
+	forwarded atomic.Int64
+	moved     upstream.Moved
+	duration  prometheus.Observer
+	ends      [len(sessionEnds)]prometheus.Counter
 }
 
 // sessionsOf returns the counters of the sessions of a service. They begin with its first

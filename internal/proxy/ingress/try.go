@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/circuit"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/circuit"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 // try is one request with its attempts. Times are since the epoch.
@@ -206,6 +206,9 @@ func (t *try) answerRelayed(f failure) {
 // endpoint.
 func (t *try) checkRequest() bool {
 	err := upstream.CheckRequest(t.r)
+	if err == nil && t.from == fromProgram {
+		err = upstream.CheckFields(t.r.Header)
+	}
 	if err != nil {
 		t.answer(failure{Text: "the request cannot be carried: " + err.Error(), Code: wire.CodeBadRequest, Service: t.service.Name}, t.began)
 	}
@@ -292,6 +295,12 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 	if t.session.cookie != nil && !t.hop {
 		x.SetCookie = t.setCookie(target)
 	}
+	if t.tried.Session && !t.hop {
+		x.Session = upstream.Session{
+			Service: t.service.Name, Worker: target.Node,
+			Key: t.key != "", Cookie: t.session.set || t.session.cookie != nil && t.session.node == target.Node,
+		}
+	}
 	if t.hop {
 		headers = append(headers, wire.Field{Name: wire.ServiceHeader, Value: t.service.Name}, wire.Field{Name: wire.HopHeader, Value: cfg.Self})
 		if t.key != "" {
@@ -377,6 +386,9 @@ func (t *try) succeeded(r upstream.Result) {
 // finished counts how the request ended.
 func (t *try) finished(o outcome, took time.Duration) {
 	t.metrics.finished(o, took)
+	if t.handler.cfg.Hop {
+		t.metrics.forwardedEnded(o.failed())
+	}
 	t.record.finished(o)
 	if t.spans != nil {
 		t.spans.outcome = o

@@ -26,5 +26,6 @@
 //   - Serve owns the goroutine of each connection and waits for all of them.
 //   - Shutdown ends the intake and the connections without a session, and does not wait for
 //     sessions: upstream.Sessions ends these, spread over time. Close cuts off everything.
-//   - Before a session begins at most maxHello bytes are read, and only for TLS.
+//   - Before a session begins a Prologue may read, and for TLS at most maxHello bytes are read;
+//     both together have HelloTimeout.
 package tcp

@@ -101,7 +101,7 @@ func TestAFailedConnectIsTriedAtAnotherEndpoint(t *testing.T) {
 	f.worker("w1", serveTCP(t, echo), "")
 	closed := serveTCP(t, echo)
 	f.worker("w2", closed, "")
-	f.session("r1")
+	_ = f.session("r1").Close()
 	peers := func() int {
 		resp, err := http.Get("http://" + f.Relay("r1").AdminAddr() + "/api/v1/services/db")
 		if err != nil {
@@ -115,6 +115,9 @@ func TestAFailedConnectIsTriedAtAnotherEndpoint(t *testing.T) {
 		return len(service.Peers)
 	}
 	awaitThat(t, "both workers", func() bool { return peers() == 2 })
+	// A session that broke at the worker that dies would count as its failure: then it gets no
+	// other, and its own check ends its offer.
+	awaitThat(t, "no session is open", func() bool { return f.metric("r1", `ringway_relay_tcp_sessions{service="db"}`) == 0 })
 	closed.die()
 	session := func() {
 		conn := dial(t, f.addr("r1"))

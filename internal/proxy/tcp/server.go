@@ -24,7 +24,12 @@ type Config struct {
 	Service string
 	// Handler carries the sessions; see ingress.Handler. Required.
 	Handler http.Handler
-	// HelloTimeout is how long a client may take to send a ClientHello. Default 10 s.
+	// Prologue reads what comes before the session, such as a header of the PROXY protocol. It
+	// may change the RemoteAddr of the connection, and returns why it refuses one, with the
+	// reason for Refused. Default: the session begins with the first byte.
+	Prologue func(net.Conn) (reason string, err error)
+	// HelloTimeout is how long a client may take for the prologue and a ClientHello. Default
+	// 10 s.
 	HelloTimeout time.Duration
 	// Began is called when the service of a connection is known. Default: not called.
 	Began func(net.Conn)
@@ -33,6 +38,12 @@ type Config struct {
 	// Logger gets refused connections at debug level. Required.
 	Logger *slog.Logger
 }
+
+// Reasons of a Prologue for the PROXY protocol.
+const (
+	ProxyMissing   = "proxy_missing"
+	ProxyMalformed = "proxy_malformed"
+)
 
 // Reasons of refusals in addition to the codes of the handler.
 const (
@@ -44,7 +55,7 @@ const (
 )
 
 var reasons = []string{
-	reasonNoHello, reasonNotTLS, reasonNoServerName, reasonCancelled, reasonOther,
+	reasonNoHello, reasonNotTLS, reasonNoServerName, reasonCancelled, reasonOther, ProxyMissing, ProxyMalformed,
 	string(wire.CodeBadRequest), string(wire.CodeUnknownService), string(wire.CodeUpstreamFailed), string(wire.CodeNoEndpoint), string(wire.CodeNotReady),
 	string(wire.CodeOverloaded), string(wire.CodeClientLimit), string(wire.CodeTimeout), string(wire.CodeExhausted), string(wire.CodeCircuitOpen),
 }
@@ -52,7 +63,7 @@ var reasons = []string{
 // NewRefused registers the counter of refused connections.
 func NewRefused(reg prometheus.Registerer) *prometheus.CounterVec {
 	refused := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_tcp_refused_total", Help: "Connections of clients that got no TCP session, by reason: a code of ringway_relay_rejections_total, cancelled (the relay stopped), no_client_hello (none came in --client-head-timeout), malformed_client_hello, no_server_name, other.",
+		Name: "ringway_relay_tcp_refused_total", Help: "Connections of clients that got no TCP session, by reason: a code of ringway_relay_rejections_total, cancelled (the relay stopped), no_client_hello (none came in --client-head-timeout), malformed_client_hello, no_server_name, proxy_missing (a load balancer sent no header of the PROXY protocol, or not in that time), proxy_malformed, other.",
 	}, []string{"reason"})
 	for _, reason := range reasons {
 		refused.WithLabelValues(reason)
@@ -69,7 +80,7 @@ type Server struct {
 	mu      sync.Mutex // guards the fields below
 	socket  net.Listener
 	closed  bool
-	waiting map[net.Conn]struct{} // without a service yet
+	waiting map[net.Conn]struct{} // without a service or a client yet
 	all     map[net.Conn]struct{}
 	running sync.WaitGroup
 }
@@ -77,6 +88,9 @@ type Server struct {
 // New returns a server. It starts nothing.
 func New(cfg Config) *Server {
 	cfg.HelloTimeout = cmp.Or(cfg.HelloTimeout, 10*time.Second)
+	if cfg.Prologue == nil {
+		cfg.Prologue = func(net.Conn) (string, error) { return "", nil }
+	}
 	if cfg.Began == nil {
 		cfg.Began = func(net.Conn) {}
 	}
@@ -130,20 +144,18 @@ func (s *Server) track(conn net.Conn) bool {
 	}
 	s.running.Add(1)
 	s.all[conn] = struct{}{}
-	if s.cfg.Service == "" {
-		s.waiting[conn] = struct{}{}
-	}
+	s.waiting[conn] = struct{}{}
 	return true
 }
 
-// named records that the service of the connection is known. It returns false after
-// Shutdown, which has closed the connection.
-func (s *Server) named(conn net.Conn) bool {
+// begins records that the service and the client of the connection are known. It returns
+// false after Shutdown, which has closed the connection.
+func (s *Server) begins(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, waits := s.waiting[conn]
 	delete(s.waiting, conn)
-	return waits || s.cfg.Service != ""
+	return waits
 }
 
 func (s *Server) untrack(conn net.Conn) {
@@ -160,7 +172,7 @@ func (s *Server) isClosed() bool {
 	return s.closed
 }
 
-// Shutdown ends the intake and closes the connections whose service is not known yet. It
+// Shutdown ends the intake and closes the connections whose session does not begin yet. It
 // does not wait for sessions.
 func (s *Server) Shutdown(context.Context) error {
 	s.mu.Lock()

@@ -190,3 +190,38 @@ func TestARefusalIsCountedByItsCode(t *testing.T) {
 type nothing struct{}
 
 func (nothing) Service(string) (*routing.Service, bool) { return nil, false }
+
+func TestAShutdownEndsAConnectionThatHasNotNamedItsClient(t *testing.T) {
+	reading := make(chan struct{})
+	registry := prometheus.NewRegistry()
+	s := New(Config{
+		Service: "db", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a session begins") }),
+		Prologue: func(conn net.Conn) (string, error) {
+			close(reading)
+			_, err := conn.Read(make([]byte, 1))
+			return ProxyMissing, err
+		},
+		Refused: NewRefused(registry), Logger: slog.New(slog.DiscardHandler),
+	})
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(socket) }()
+	conn, err := net.Dial("tcp", socket.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	<-reading
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+	if counts := observed.Series(t, registry, "ringway_relay_tcp_refused_total"); counts["cancelled"] != 1 {
+		t.Errorf("counted as %v, want cancelled", counts)
+	}
+}

@@ -22,19 +22,26 @@ func (s *Server) serve(conn net.Conn) {
 	defer s.untrack(conn)
 	defer conn.Close()
 	w := &writer{conn: conn, header: http.Header{}}
+	_ = conn.SetReadDeadline(time.Now().Add(s.cfg.HelloTimeout))
+	if reason, err := s.cfg.Prologue(conn); err != nil {
+		if errors.Is(err, net.ErrClosed) {
+			reason = reasonCancelled
+		}
+		s.refuse(conn, reason, err.Error())
+		return
+	}
 	r := s.request(conn)
 	if s.cfg.Service == "" {
-		_ = conn.SetReadDeadline(time.Now().Add(s.cfg.HelloTimeout))
 		hello, err := readHello(conn)
 		w.first = hello.raw
 		if err != nil {
 			s.refuse(conn, err.reason, err.Error())
 			return
 		}
-		_ = conn.SetReadDeadline(time.Time{})
 		r.Host = hello.serverName
 	}
-	if !s.named(conn) {
+	_ = conn.SetReadDeadline(time.Time{})
+	if !s.begins(conn) {
 		s.cfg.Refused.WithLabelValues(reasonCancelled).Inc()
 		return
 	}

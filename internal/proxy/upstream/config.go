@@ -10,8 +10,7 @@ import (
 // Protocol names the protocol of an endpoint.
 type Protocol string
 
-// The protocols that an endpoint may advertise. A Pool carries HTTP1, H2C and TCP; NewPool
-// refuses H2.
+// The protocols that an endpoint may advertise.
 const (
 	HTTP1 Protocol = "http1"
 	H2C   Protocol = "h2c"
@@ -36,8 +35,11 @@ const (
 type Config struct {
 	// Address is where the endpoint listens, IP:port or host:port.
 	Address string
-	// Protocol is HTTP1 (the default), H2C or TCP.
+	// Protocol is HTTP1 (the default), H2C, H2 or TCP.
 	Protocol Protocol
+	// TLS is for an endpoint with H2: a service that ends TLS itself. Default: the authorities
+	// of this host, and the host of Address.
+	TLS ServiceTLS
 	// DialTimeout bounds one connection attempt. Default 1 s: an endpoint that cannot be
 	// reached in 1 s justifies an attempt at another one. A request that waits while
 	// connections for other requests are opened may wait longer, until its own deadline.
@@ -50,7 +52,7 @@ type Config struct {
 	// KeepIdle is how many idle connections IdleTimeout leaves open, so that a request to an
 	// endpoint of the range finds a warm connection. Default 1; negative means none.
 	KeepIdle int
-	// MaxConns is how many H2C connections are opened; each carries as many streams as the
+	// MaxConns is how many HTTP/2 connections are opened; each carries as many streams as the
 	// endpoint allows. Default 8. HTTP/1.1 connections have no such limit, because the
 	// caller bounds the requests in flight; only the number that is opened at a time is
 	// limited (maxDials).
@@ -65,7 +67,7 @@ type Config struct {
 	// Default 64 KiB.
 	MaxResponseHeaderBytes int
 	// Dial opens a connection; nil means a plain TCP dial. A TLS connection must be returned
-	// after its handshake.
+	// after its handshake. For H2 the pool itself begins TLS on the connection.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Activity counts the waits and the dials of all pools that share it. Nil disables the
 	// counts.
@@ -85,11 +87,9 @@ func (c *Config) complete() error {
 	switch c.Protocol {
 	case "":
 		c.Protocol = HTTP1
-	case HTTP1, H2C, TCP:
-	case H2:
-		return fmt.Errorf("upstream: endpoint %s: protocol %q is not carried yet: advertise http1, h2c or tcp", c.Address, c.Protocol)
+	case HTTP1, H2C, H2, TCP:
 	default:
-		return fmt.Errorf("upstream: endpoint %s: unknown protocol %q: advertise http1, h2c or tcp", c.Address, c.Protocol)
+		return fmt.Errorf("upstream: endpoint %s: unknown protocol %q: advertise http1, h2c, h2 or tcp", c.Address, c.Protocol)
 	}
 	standard := DefaultConfig()
 	for _, d := range []struct {

@@ -15,8 +15,9 @@
 // connections and exchanges that wait for bytes return. Two things have a separate goroutine that Carry waits
 // for: a request body that is large or of unknown length, and the second direction
 // of a tunnel. Each connection that is being opened has one that Drain waits for.
-// HTTP/2 connections (h2c) are those of package http2 and have one reading goroutine
-// each, which ends with the connection.
+// HTTP/2 connections (h2c, and h2 over TLS) are those of package http2 and have one reading
+// goroutine each, which ends with the connection. The certificate of a service with h2 is
+// always checked, and a dial fails if it is not the expected one.
 //
 // Over TCP every connection is a session of the endpoint's service, so a Pool keeps none:
 // Carry dials, and connects the two ends. A request asks for a session by the upgrade

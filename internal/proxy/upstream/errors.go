@@ -74,7 +74,7 @@ var (
 	errBadMethod   = errors.New("the request's method is not a token")
 	errBadTarget   = errors.New("the request's target is no path, or holds bytes that cannot stand in a request line")
 	errBadHost     = errors.New("the request's host is malformed")
-	errBadField    = errors.New("a request header holds a line break")
+	errBadField    = errors.New("a field of the request has a name or a value that HTTP does not allow")
 	errUnfinished  = errors.New("the request body ended before its declared length")
 	errTooLong     = errors.New("the request body is longer than its declared length")
 	errBodyLate    = errors.New("the client had not sent its whole body when the time for an answer was over")

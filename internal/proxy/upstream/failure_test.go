@@ -23,7 +23,6 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 	}{
 		{upstream.Config{}, "address is empty"},
 		{upstream.Config{Address: "10.0.0.1"}, "not IP:port"},
-		{upstream.Config{Address: "10.0.0.1:80", Protocol: "h2"}, "not carried yet"},
 		{upstream.Config{Address: "10.0.0.1:80", Protocol: "spdy"}, "unknown protocol"},
 		{upstream.Config{Address: "10.0.0.1:80", DialTimeout: -1}, "DialTimeout"},
 	} {

@@ -17,6 +17,9 @@ const h2IdlePeriod = time.Second
 type h2Conns struct {
 	p   *Pool
 	cfg http2.Config
+	// scheme is that of the requests. Sidecars and relays get it as in clear text: their TLS is
+	// that of the fleet.
+	scheme string
 
 	mu      sync.Mutex // taken before Pool.mu
 	conns   []*http2.Conn
@@ -37,7 +40,11 @@ type h2Opening struct {
 }
 
 func newH2Conns(p *Pool) *h2Conns {
-	return &h2Conns{p: p, cfg: http2.Config{MaxHead: p.cfg.MaxResponseHeaderBytes}}
+	c := &h2Conns{p: p, cfg: http2.Config{MaxHead: p.cfg.MaxResponseHeaderBytes}, scheme: "http"}
+	if p.cfg.Protocol == H2 {
+		c.scheme = "https"
+	}
+	return c
 }
 
 // reserve returns a stream, whose Open waits only if all connections are full. It adds the

@@ -76,6 +76,10 @@ func FuzzHTTP2Request(f *testing.F) {
 		}
 		got.header.Del("Content-Length")
 		got.header.Del("Trailer") // only announces
+		if asks := hasBody(in) && expectsContinue(in); asks != (got.header.Get("Expect") == "100-continue") {
+			t.Fatalf("sent Expect %q for %q, %d bytes", got.header["Expect"], want.Header["Expect"], len(body))
+		}
+		got.header.Del("Expect")
 		header := wantedHeader(want, "")
 		for _, h := range []http.Header{got.header, header} { // one field each, RFC 9113 §8.2.3
 			crumbs := strings.FieldsFunc(strings.Join(h["Cookie"], ";"), func(r rune) bool { return r == ';' || r == ' ' })

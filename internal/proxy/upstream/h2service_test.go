@@ -11,11 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/ringway/ringway/membership/memnet"
+	"github.com/ringway/ringway/internal/memnet"
 )
 
 // h2Service is a service that speaks HTTP/2 and answers frame by frame, so that it can
@@ -166,7 +167,7 @@ func startH2(f *testing.F) (*h2Service, *Pool, *memnet.Host) {
 			wg.Go(func() { service.serve(c) })
 		}
 	})
-	pool, err := NewPool(Config{
+	pool, err := NewPool(Config{ExpectContinueTimeout: time.Millisecond,
 		Address: "10.0.0.1:80", Protocol: H2C,
 		Dial: func(ctx context.Context, _, address string) (net.Conn, error) { return host.Dial(ctx, address) },
 	})

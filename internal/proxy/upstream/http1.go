@@ -440,6 +440,9 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 		delete(header, "Content-Length") // RFC 9110 §8.6
 	}
 	f.x.addResponse(header)
+	if _, required := header["Upgrade"]; required {
+		header["Connection"] = []string{"Upgrade"}
+	}
 	if _, ok := header["Content-Type"]; !ok {
 		header["Content-Type"] = nil // otherwise net/http guesses a type
 	}

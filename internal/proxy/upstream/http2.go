@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ringway/ringway/internal/proxy/http1"
 	"github.com/ringway/ringway/internal/proxy/http2"
@@ -25,6 +26,7 @@ type h2Stream struct {
 	small  []byte        // the body, if it is sent at once
 	body   *clientBody   // nil if there is none, or it is sent at once
 	sent   chan struct{} // closed at the end of the goroutine that sends the body
+	asked  chan struct{} // closed when the body is asked for; nil if it is sent unasked, and afterwards
 	res    Result
 
 	progress progress
@@ -57,7 +59,7 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 		return s.res, &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 	}
 	defer c.p.leave(&s.progress)
-	if upgradeOf(r) != "" {
+	if RequiresUpgrade(r) {
 		return s.res, s.fail(StageClient, errUpgradeH2)
 	}
 	if err := s.head(); err != nil {
@@ -160,7 +162,10 @@ func (s *h2Stream) send() *Error {
 	case whole:
 	case s.body != nil:
 		s.sent = make(chan struct{})
-		go s.sendBody()
+		if expectsContinue(r) {
+			s.asked = make(chan struct{})
+		}
+		go s.sendBody(s.asked)
 	default:
 		// The endpoint may have answered before it has read everything: Answer knows more than
 		// an error here.
@@ -201,9 +206,18 @@ func (s *h2Stream) readSmall(n int) error {
 	return nil
 }
 
-// sendBody sends the client's body. It runs on its own goroutine.
-func (s *h2Stream) sendBody() {
+// sendBody sends the client's body. It runs on its own goroutine. If asked is not nil, it first
+// waits until the endpoint asks for the body, but not long: some endpoints do not ask.
+func (s *h2Stream) sendBody(asked <-chan struct{}) {
 	defer close(s.sent)
+	if asked != nil {
+		limit := time.NewTimer(s.c.p.cfg.ExpectContinueTimeout)
+		select {
+		case <-asked:
+		case <-limit.C:
+		}
+		limit.Stop()
+	}
 	bp := sendBuffers.Get().(*[]byte)
 	defer sendBuffers.Put(bp)
 	for {
@@ -258,7 +272,16 @@ func (s *h2Stream) sendEnd(p []byte) error {
 func (s *h2Stream) endBody() {
 	s.s.Interrupt(errBodyStopped)
 	s.body.stop()
+	s.ask()
 	<-s.sent
+}
+
+// ask lets the body be sent. It may be called several times, by the goroutine of the exchange.
+func (s *h2Stream) ask() {
+	if s.asked != nil {
+		close(s.asked)
+		s.asked = nil
+	}
 }
 
 // head makes the header list of the request.
@@ -276,7 +299,7 @@ func (s *h2Stream) head() error {
 		host = s.c.p.cfg.Address // a request of HTTP/1.0 may have none
 	}
 	s.fields = append(s.fields[:0],
-		http2.Field{Name: ":method", Value: r.Method}, http2.Field{Name: ":scheme", Value: "http"},
+		http2.Field{Name: ":method", Value: r.Method}, http2.Field{Name: ":scheme", Value: s.c.scheme},
 		http2.Field{Name: ":authority", Value: host}, http2.Field{Name: ":path", Value: uri})
 	pass := x.passes(r)
 	for name, values := range r.Header {
@@ -312,6 +335,9 @@ func (s *h2Stream) head() error {
 		s.fields = append(s.fields, http2.Field{Name: "content-length", Value: strconv.FormatInt(length, 10)})
 	}
 	if hasBody(r) {
+		if expectsContinue(r) {
+			s.fields = append(s.fields, http2.Field{Name: "expect", Value: "100-continue"})
+		}
 		if names := x.trailerNames(r.Trailer); names != "" {
 			s.fields = append(s.fields, http2.Field{Name: "trailer", Value: names})
 		}
@@ -348,6 +374,9 @@ func (s *h2Stream) field(name string, values ...string) error {
 
 // informational passes a 1xx answer to the client.
 func (s *h2Stream) informational(head *http2.Head) {
+	if head.Status == http.StatusContinue {
+		s.ask()
+	}
 	if head.Status == http.StatusContinue || !s.r.ProtoAtLeast(1, 1) {
 		return
 	}

@@ -95,7 +95,7 @@ func NewPool(cfg Config) (*Pool, error) {
 	p.watch.Stop()
 	p.janitor = time.AfterFunc(time.Hour, p.closeIdle)
 	p.janitor.Stop()
-	if cfg.Protocol == H2C {
+	if cfg.Protocol == H2C || cfg.Protocol == H2 {
 		p.h2 = newH2Conns(p)
 	}
 	if cfg.Sessions != nil {
@@ -175,12 +175,15 @@ func (p *Pool) dial(ctx context.Context) (net.Conn, error) {
 	dctx, cancel := context.WithTimeout(ctx, p.cfg.DialTimeout)
 	defer cancel()
 	nc, err := p.cfg.Dial(dctx, "tcp", p.cfg.Address)
+	if err == nil && p.cfg.Protocol == H2 {
+		nc, err = p.cfg.TLS.Client(dctx, nc, p.cfg.Address)
+	}
 	if err == nil || context.Cause(ctx) == nil { // otherwise the dial shows nothing
 		p.reached.Store(err == nil)
 	}
 	if err != nil {
 		if context.Cause(ctx) == nil { // the dial was not cancelled
-			p.cfg.Activity.Failed.Add(1)
+			p.cfg.Activity.failed(err)
 		}
 		e := &Error{Stage: StageDial, Address: p.cfg.Address, Err: err}
 		// The dialler's own timer may fire just before that of the context.

@@ -65,6 +65,8 @@ type progress struct {
 	bodyNeeded atomic.Bool // the endpoint needs that body to answer
 	answering  atomic.Bool // the head has arrived
 	abandoned  atomic.Bool // the endpoint is known to be dead
+	leaving    atomic.Bool // the tunnel ends after the current frame of a WebSocket
+	inFrame    atomic.Bool // the endpoint has sent a part of such a frame
 
 	waited time.Duration // for a connection of HTTP/1.1
 
@@ -80,7 +82,8 @@ type progress struct {
 	ctx    context.Context // of the request on stream
 	x      *Exchange       // whose deadline holds for stream; nil when the head has arrived
 	tunnel net.Conn        // to the client
-	// stopping means that Sessions ends the exchange, a tunnel by endBy.
+	of     Tunnel          // describes the tunnel
+	// stopping means that Sessions or EndTunnel ends the exchange, a tunnel by endBy.
 	stopping bool
 	endBy    time.Time
 }
@@ -88,7 +91,7 @@ type progress struct {
 // begin resets the state of the previous exchange.
 func (g *progress) begin(w http.ResponseWriter, limit time.Duration) {
 	g.w, g.limit = w, limit
-	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.bodyNeeded, &g.answering, &g.abandoned} {
+	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.bodyNeeded, &g.answering, &g.abandoned, &g.leaving, &g.inFrame} {
 		flag.Store(false)
 	}
 	g.began, g.waited = time.Time{}, 0

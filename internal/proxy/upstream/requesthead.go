@@ -2,11 +2,15 @@ package upstream
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // CheckRequest refuses what cannot be written as an HTTP/1.1 request line; Carry calls it.
@@ -24,6 +28,21 @@ func CheckRequest(r *http.Request) error {
 	}
 	_, err := target(r)
 	return err
+}
+
+// CheckFields refuses fields that no protocol carries, of a request that no server has parsed.
+func CheckFields(header http.Header) error {
+	for name, values := range header {
+		if !http1.ValidToken(name) {
+			return fmt.Errorf("%w: a name is %.80q", errBadField, name)
+		}
+		for _, v := range values {
+			if !http1.ValidValue(v) {
+				return fmt.Errorf("%w: the value of %.80q", errBadField, name)
+			}
+		}
+	}
+	return nil
 }
 
 func validHost(h string) bool {
@@ -74,6 +93,16 @@ func upgradeOf(r *http.Request) string {
 		return ""
 	}
 	return u[0]
+}
+
+// Upgrades reports whether a request asks for a tunnel.
+func Upgrades(r *http.Request) bool { return upgradeOf(r) != "" }
+
+// RequiresUpgrade reports whether a request makes no sense without its upgrade: a WebSocket or a
+// TCP session. Any other upgrade may be ignored (RFC 9110 §7.8), as on a way over HTTP/2.
+func RequiresUpgrade(r *http.Request) bool {
+	upgrade := upgradeOf(r)
+	return upgrade == wire.UpgradeTCP || strings.EqualFold(upgrade, "websocket")
 }
 
 const forwardedFor = "X-Forwarded-For"
@@ -207,9 +236,10 @@ func (b *headWriter) forwardedFor(before []string, client string) {
 	b.lines++
 }
 
-// sendsTrailer reports whether a client's trailer is sent.
+// sendsTrailer reports whether a client's trailer is sent. Credentials, framing and conditions
+// count only in a head (RFC 9110 §6.5.1).
 func (x *Exchange) sendsTrailer(name string) bool {
-	return http1.ValidToken(name) && !framingField(name) && !x.dropped(name)
+	return http1.ValidToken(name) && httpguts.ValidTrailerHeader(name) && !x.dropped(name)
 }
 
 // trailerNames returns the list of the trailers that are sent, empty if there are none.

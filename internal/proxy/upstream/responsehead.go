@@ -214,7 +214,7 @@ func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
 	values := make([]string, len(h.fields))
 	for i := range h.fields {
 		f := &h.fields[i]
-		if f.Hop {
+		if f.Hop && !h.requires(text[f.Name:f.NameEnd]) {
 			continue
 		}
 		name := http.CanonicalHeaderKey(text[f.Name:f.NameEnd])
@@ -233,6 +233,12 @@ func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
 		}
 		dst[name] = values[i : i+1 : i+1]
 	}
+}
+
+// requires reports whether a field names the protocols of which a 426 requires one
+// (RFC 9110 §15.5.22). A way over HTTP/2 cannot carry the field.
+func (h *responseHead) requires(name string) bool {
+	return h.status == http.StatusUpgradeRequired && strings.EqualFold(name, "upgrade")
 }
 
 // begin starts the body of a response to method (RFC 9112 §6.3).

@@ -66,8 +66,8 @@ func (s *Sessions) Len() (n int) {
 }
 
 // End ends up to n sessions and returns how many. The client of a WebSocket gets a close
-// frame with the status 1001, going away, unless the endpoint is in the middle of a frame.
-// For other sessions the connection is closed, or the stream reset.
+// frame with the status 1001, going away, after the frame that the endpoint is sending,
+// unless the rest of it does not come within a second. For other sessions the connection is closed, or the stream reset.
 func (s *Sessions) End(n int) (ended int) {
 	for _, p := range s.all() {
 		ended += p.stop(n-ended, (*progress).session)
@@ -98,14 +98,56 @@ func (p *Pool) stop(most int, meant func(*progress) bool) (n int) {
 		if g.stopping || !meant(g) {
 			continue
 		}
-		g.stopping, g.endBy = true, time.Now().Add(closeGrace)
-		g.check(0)
+		p.end(g)
 		n++
 	}
-	if n > 0 {
-		p.arm()
-	}
 	return n
+}
+
+// end ends an exchange. The lock is held.
+func (p *Pool) end(g *progress) {
+	g.stopping, g.endBy = true, time.Now().Add(closeGrace)
+	g.leaving.Store(true)
+	g.check(0)
+	p.arm()
+}
+
+// Session describes the session that an exchange may become, for those who count sessions.
+type Session struct {
+	// Service and Worker are what the session connects to. Connections to a sidecar carry
+	// those of several services.
+	Service, Worker string
+	// Key means that the request had a key, Cookie that the client has a cookie that names
+	// the worker.
+	Key, Cookie bool
+}
+
+// Tunnel describes an open tunnel.
+type Tunnel struct {
+	Session
+	Opened time.Time
+	// WebSocket means that the client can be asked to go by a close frame.
+	WebSocket bool
+}
+
+// Tunnels lists the open tunnels of a session's service to its worker, without those that
+// are ending.
+func (p *Pool) Tunnels(of Session) []Tunnel {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []Tunnel
+	for _, g := range p.watched {
+		if g.tunnel != nil && !g.stopping && g.of.Service == of.Service && g.of.Worker == of.Worker {
+			out = append(out, g.of)
+		}
+	}
+	return out
+}
+
+// EndTunnel ends a tunnel that Tunnels has listed, as Sessions.End does. It returns false
+// if the tunnel has ended or is ending.
+func (p *Pool) EndTunnel(t Tunnel) bool {
+	return p.stop(1, func(g *progress) bool { return g.tunnel != nil && g.of == t }) > 0
 }
 
 // stopped reports whether Sessions has ended the exchange.
@@ -115,9 +157,17 @@ func (p *Pool) stopped(g *progress) bool {
 	return g.stopping
 }
 
+// awaitFrame lets a tunnel that is ending read the rest of a frame. It returns false if
+// there is no time left, or the tunnel is not ending.
+func (p *Pool) awaitFrame(g *progress) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return g.stopping && g.c != nil && !hasPassed(g.endBy) && g.c.SetReadDeadline(g.endBy) == nil
+}
+
 // endStopped ends an exchange for Sessions; the watch repeats it in every round. For a
-// tunnel only the reads from the endpoint end immediately: the bytes that were read are
-// written first, and then a close frame.
+// tunnel only the reads from the endpoint end, immediately or after the current frame of a
+// WebSocket: the bytes that were read are written first, and then a close frame.
 func (g *progress) endStopped() {
 	if g.tunnel == nil {
 		g.cut(ErrStopped)
@@ -126,7 +176,11 @@ func (g *progress) endStopped() {
 	if g.c != nil {
 		g.c.cancelled = true
 		_ = g.c.SetWriteDeadline(g.endBy)
-		_ = g.c.SetReadDeadline(expiredDeadline)
+		read := expiredDeadline
+		if g.inFrame.Load() {
+			read = g.endBy
+		}
+		_ = g.c.SetReadDeadline(read)
 	}
 	_ = g.tunnel.SetDeadline(g.endBy)
 }
@@ -164,26 +218,52 @@ func newFrames(sent []byte) *frames {
 	return f
 }
 
+// within reports whether a frame has begun and not ended.
+func (f *frames) within() bool { return f != nil && (f.n > 0 || f.left > 0) }
+
 // between reports whether another frame may follow.
-func (f *frames) between() bool { return f.n == 0 && f.left == 0 && !f.closed }
+func (f *frames) between() bool { return !f.within() && !f.closed }
 
 // pass processes the next bytes.
 func (f *frames) pass(b []byte) {
 	for len(b) > 0 {
-		if f.left > 0 {
-			k := min(f.left, uint64(len(b)))
-			f.left -= k
-			b = b[k:]
-			continue
+		b = b[f.part(b):]
+	}
+}
+
+// whole processes the next bytes up to the last end of a frame, and returns how many these
+// are: all, if the current frame does not end there.
+func (f *frames) whole(b []byte) (n int) {
+	at, ended := *f, false
+	for i := 0; ; i += at.part(b[i:]) {
+		if !at.within() {
+			*f, n, ended = at, i, true
 		}
-		f.head[f.n] = b[0]
-		f.n++
-		b = b[1:]
-		if size, left := f.sizes(); f.n == size {
-			f.n, f.left = 0, left
-			f.closed = f.closed || f.head[0]&0x0f == 8
+		if i == len(b) {
+			break
 		}
 	}
+	if !ended {
+		*f, n = at, len(b)
+	}
+	return n
+}
+
+// part processes a byte of a head, or what b has of a payload, and returns the number of
+// bytes.
+func (f *frames) part(b []byte) int {
+	if f.left > 0 {
+		k := min(f.left, uint64(len(b)))
+		f.left -= k
+		return int(k)
+	}
+	f.head[f.n] = b[0]
+	f.n++
+	if size, left := f.sizes(); f.n == size {
+		f.n, f.left = 0, left
+		f.closed = f.closed || f.head[0]&0x0f == 8
+	}
+	return 1
 }
 
 // sizes returns the sizes of the frame's head and payload. The payload is valid only when

@@ -63,6 +63,48 @@ func TestAWebSocketThatIsEndedGetsACloseFrameBetweenTwoFrames(t *testing.T) {
 	}
 }
 
+func TestAWebSocketThatIsEndedGetsItsFrameToTheEnd(t *testing.T) {
+	const whole = "\x82\x05hello"
+	for name, split := range map[string]int{"in the head": 1, "after the head": 2, "in the payload": 4} {
+		t.Run(name, func(t *testing.T) {
+			ended := make(chan struct{})
+			addr := rawEndpoint(t, func(_ int, conn *rawConn) {
+				if r, _ := conn.request(); r != nil {
+					conn.say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + whole[:split])
+					<-ended
+					conn.say(whole[split:] + whole + whole[:3]) // the last frame does not reach the client
+					conn.untilClosed()
+				}
+			})
+			pool := newPool(t, upstream.Config{Address: addr})
+			in := startIngress(t, pool, nil)
+			client := dialRaw(t, in.addr)
+			client.say("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+			if resp, err := http.ReadResponse(client.br, nil); err != nil || resp.StatusCode != 101 {
+				t.Fatalf("%v %v", resp, err)
+			}
+			if _, err := client.br.Peek(split); err != nil {
+				t.Fatal(err)
+			}
+			open := pool.Tunnels(upstream.Session{})
+			if len(open) != 1 || !open[0].WebSocket || !pool.EndTunnel(open[0]) {
+				t.Fatalf("%+v", open)
+			}
+			if len(pool.Tunnels(upstream.Session{})) != 0 || pool.EndTunnel(open[0]) {
+				t.Error("a tunnel is ended twice")
+			}
+			close(ended)
+			const end = "\x88\x02\x03\xe9"
+			if got, _ := io.ReadAll(client.br); string(got) != whole+end && string(got) != whole+whole+end {
+				t.Errorf("the client got %q", got)
+			}
+			if out := within(t, in.outcomes, "outcome"); out.err != nil || !out.res.Stopped {
+				t.Errorf("%+v %v", out.res, out.err)
+			}
+		})
+	}
+}
+
 func TestATunnelThatCannotBeNotifiedIsCutOff(t *testing.T) {
 	for name, c := range map[string]struct{ protocol, says string }{
 		"in the middle of a frame": {"websocket", "\x82\x05half"},

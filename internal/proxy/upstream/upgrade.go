@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -61,7 +63,8 @@ func (f *flight) openTunnel(header http.Header) (failed *Error) {
 	f.res.Upgraded = true
 	// A tunnel has no deadline and outlives that of the request: only its two ends, the
 	// progress timeout, Sessions and Drain end it.
-	f.p.detach(f.c, client)
+	webSocket := strings.EqualFold(f.upgrade, "websocket")
+	f.p.detach(f.c, client, Tunnel{Session: f.x.Session, Opened: time.Now(), WebSocket: webSocket})
 	if err := f.c.SetDeadline(time.Time{}); err != nil {
 		return f.fail(StageBody, err)
 	}
@@ -71,8 +74,9 @@ func (f *flight) openTunnel(header http.Header) (failed *Error) {
 	}
 	f.res.BytesOut = int64(f.to - f.from)
 	var follow *frames
-	if strings.EqualFold(f.upgrade, "websocket") {
+	if webSocket {
 		follow = newFrames(f.in[f.from:f.to])
+		f.progress.inFrame.Store(follow.within())
 	}
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	if len(early) > 0 {
@@ -105,10 +109,10 @@ func switchClient(client net.Conn, header http.Header, w *bufio.Writer, early []
 }
 
 // detach removes the request's context from a connection that became a tunnel.
-func (p *Pool) detach(c *conn, client net.Conn) {
+func (p *Pool) detach(c *conn, client net.Conn, of Tunnel) {
 	p.mu.Lock()
 	c.ctx = context.Background()
-	c.progress.tunnel = client
+	c.progress.tunnel, c.progress.of = client, of
 	p.mu.Unlock()
 }
 
@@ -127,6 +131,9 @@ func (f *flight) tunnel(client, endpoint net.Conn, follow *frames) (in, out int6
 		f.end(&up, f.pass(&up), &ended)
 	}()
 	err := f.pass(&down)
+	for follow.within() && errors.Is(err, os.ErrDeadlineExceeded) && f.p.awaitFrame(g) {
+		err = f.pass(&down) // the frame began when the tunnel was being ended
+	}
 	if !f.p.stopped(g) || !follow.sendClose(client) {
 		f.end(&down, err, &ended)
 	}
@@ -159,6 +166,10 @@ func (f *flight) pass(d *direction) error {
 	defer in.drop()
 	for {
 		b, err := in.next()
+		leaving := d.frames != nil && g.leaving.Load()
+		if leaving {
+			b = b[:d.frames.whole(b)]
+		}
 		if len(b) > 0 {
 			g.moved.Store(true)
 			d.writing.Store(true)
@@ -168,7 +179,10 @@ func (f *flight) pass(d *direction) error {
 			d.passed += int64(n)
 			f.x.Moved.add(d.side, n)
 			if d.frames != nil {
-				d.frames.pass(b)
+				if !leaving {
+					d.frames.pass(b)
+				}
+				g.inFrame.Store(d.frames.within())
 			}
 			if werr != nil {
 				d.refused = true
@@ -177,6 +191,9 @@ func (f *flight) pass(d *direction) error {
 		}
 		if err == io.EOF {
 			return nil
+		}
+		if err == nil && leaving && !d.frames.within() {
+			err = os.ErrDeadlineExceeded // as if no more had come
 		}
 		if err != nil {
 			return err

@@ -25,8 +25,20 @@ type Activity struct {
 	// the wait.
 	Waits [len(waitEnds)]atomic.Uint64
 	// Opened and Failed count the connections that were opened and those that could not be
-	// opened.
-	Opened, Failed atomic.Uint64
+	// opened. Untrusted and NotH2 count those that TLS with a service has ended, in place of
+	// Failed; see ServiceTLS.
+	Opened, Failed, Untrusted, NotH2 atomic.Uint64
+}
+
+func (a *Activity) failed(err error) {
+	switch {
+	case errors.Is(err, ErrUntrusted):
+		a.Untrusted.Add(1)
+	case errors.Is(err, ErrNotH2):
+		a.NotH2.Add(1)
+	default:
+		a.Failed.Add(1)
+	}
 }
 
 // The ends of a wait for a connection.

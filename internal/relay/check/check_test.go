@@ -113,7 +113,7 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		}, []string{"relays-answer warning r3: nothing listens at"}, "start r3 again"},
 		{"a relay of an older version", func(f *check.Fleet) {
 			f.Peers[1].Facts, f.Peers[1].Err = nil, fmt.Errorf("%w: it answers 404", check.ErrNoFacts)
-		}, []string{"relays-answer warning r3: does not answer facts (older version?)"}, "upgrade r3"},
+		}, []string{"relays-answer warning r3: does not answer facts (older version, or a program with selection/router?)"}, "upgrade r3"},
 		{"a worker that crashed", func(f *check.Fleet) {
 			f.FailedWorkers = []membership.Departure{{Member: membership.Member{ID: "w3"}, At: now.Add(-time.Minute)}}
 		},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 )
 
@@ -118,7 +119,11 @@ func advertisedAgree(f *Fleet) (found []api.Finding) {
 		}
 		ballots := []ballot{{"selection", "--selection", s.Selections}, {"relays", "--relays-per-service", s.RelayVotes}}
 		for _, p := range s.Policies {
-			ballots = append(ballots, ballot{p.Key, "--service-policy", p.Votes})
+			setting := "--service-policy"
+			if p.Key == advertise.KeySessionCookie {
+				setting = "--session-cookie"
+			}
+			ballots = append(ballots, ballot{p.Key, setting, p.Votes})
 		}
 		for _, about := range ballots {
 			if len(about.votes) < 2 {

@@ -10,6 +10,9 @@
 //	pings, plans ────────┘              ▲
 //	                     one small function for each check
 //
+// Facts that are asked for the traffic only have a [Load], which no check compares: package
+// relay adds up the loads of all relays.
+//
 // Rules: package relay gathers the facts and waits: findings that may pass by themselves are
 // marked Passing, and the check is repeated before they are reported. A relay that does not
 // answer is a finding, and is left out of every comparison. A check that cannot be made

@@ -79,6 +79,10 @@ type Facts struct {
 	PeerAddr   string `json:"peer_addr"`
 	// Back is how it reaches the relay that asked.
 	Back *Back `json:"back,omitempty"`
+
+	// Load is its traffic, only in the answer to a question for it, which leaves out what the
+	// checks compare.
+	Load *Load `json:"load,omitempty"`
 }
 
 // Setting is one setting and its value as text.
@@ -149,27 +153,39 @@ func (f *Facts) cut() {
 	f.Missing = f.Missing[:min(len(f.Missing), MaxMissing)]
 	f.Reasons = f.Reasons[:min(len(f.Reasons), MaxReasons)]
 	f.Unproven = f.Unproven[:min(len(f.Unproven), MaxUnproven)]
+	if f.Load != nil {
+		f.Load.cut()
+	}
 }
 
-// DecodeFacts reads what another relay sent, at most MaxFacts bytes of it.
+// ErrInvalid is wrapped by errors about facts that cannot be used.
+var ErrInvalid = errors.New("its facts are of no use")
+
+// DecodeFacts reads what another relay sent, at most MaxFacts bytes of it. An error about
+// the content wraps ErrInvalid.
 func DecodeFacts(r io.Reader) (*Facts, error) {
 	body, err := io.ReadAll(io.LimitReader(r, MaxFacts+1))
 	if err != nil {
 		return nil, fmt.Errorf("read its facts: %w", err)
 	}
 	if len(body) > MaxFacts {
-		return nil, fmt.Errorf("its facts are more than %d bytes", MaxFacts)
+		return nil, fmt.Errorf("%w: they are more than %d bytes", ErrInvalid, MaxFacts)
 	}
 	var f Facts
 	if err := json.Unmarshal(body, &f); err != nil {
-		return nil, fmt.Errorf("its facts are no facts: %w", err)
+		return nil, fmt.Errorf("%w: they are no facts: %w", ErrInvalid, err)
 	}
 	if f.Format != factsFormat {
-		return nil, fmt.Errorf("its facts have format %d, this relay reads %d (another version?)", f.Format, factsFormat)
+		return nil, fmt.Errorf("%w: they have format %d, this relay reads %d (another version?)", ErrInvalid, f.Format, factsFormat)
 	}
 	f.cut()
 	if f.MissingCount < len(f.Missing) || f.MissingCount > maxCount {
-		return nil, fmt.Errorf("its facts list %d missing connections and count %d: upgrade or replace it", len(f.Missing), f.MissingCount)
+		return nil, fmt.Errorf("%w: they list %d missing connections and count %d: upgrade or replace it", ErrInvalid, len(f.Missing), f.MissingCount)
+	}
+	if f.Load != nil {
+		if err := f.Load.validate(); err != nil {
+			return nil, fmt.Errorf("%w: an impossible load: %w: upgrade or replace it", ErrInvalid, err)
+		}
 	}
 	return &f, nil
 }
@@ -253,7 +269,7 @@ func (f *Fleet) all() []*Facts {
 }
 
 // ErrNoFacts is wrapped by Peer.Err if the relay runs but does not know the question.
-var ErrNoFacts = errors.New("does not answer facts (older version?)")
+var ErrNoFacts = errors.New("does not answer facts (older version, or a program with selection/router?)")
 
 // goneFor is how long a relay that vanished and does not answer counts as failed.
 const goneFor = 15 * time.Minute

@@ -18,6 +18,7 @@ import (
 // again, the report stays bounded and fit for a terminal, and still has the faults
 // of another relay.
 func FuzzFacts(f *testing.F) {
+	f.Add([]byte(`{"format":1,"relay":"r2","load":{"uptime_ms":5,"total":{"requests":3,"errors":1,"in_flight":2,"sessions":1},"services":[{"service":"echo","requests":3,"forwarded":{"requests":1},"workers":2,"evicted":["w1"]}],"service_count":2}}`))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		facts, err := check.DecodeFacts(bytes.NewReader(said))
 		if err != nil {
@@ -25,6 +26,9 @@ func FuzzFacts(f *testing.F) {
 		}
 		if !json.Valid(said) || facts.Format != 1 {
 			t.Fatalf("accepted %q", said)
+		}
+		if l := facts.Load; l != nil && (len(l.Services) > check.MaxServices || l.ServiceCount < len(l.Services) || l.Total.Errors > l.Total.Requests || l.Total.InFlight < 0) {
+			t.Fatalf("accepted the load %+v", l)
 		}
 		again, err := facts.Encode()
 		if err != nil {

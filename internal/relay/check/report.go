@@ -60,7 +60,7 @@ func Judge(f *Fleet) *api.Report {
 		for _, one := range found {
 			one.Check = c.name
 			for _, text := range []*string{&one.Text, &one.Cause, &one.Remedy, &one.Subject} {
-				*text = clean(*text)
+				*text = Clean(*text)
 			}
 			switch one.Status {
 			case api.Failed:
@@ -102,9 +102,9 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// clean removes from the texts of another relay the characters that would move the cursor
+// Clean removes from the texts of another relay the characters that would move the cursor
 // of a terminal or reverse the direction of text.
-func clean(text string) string {
+func Clean(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '

@@ -276,6 +276,21 @@ func TestOnlyAFileThatCanBeWrittenIsAccepted(t *testing.T) {
 	}
 }
 
+func TestATapOfAllServicesGetsEveryRequest(t *testing.T) {
+	l, _ := newLog(t, "")
+	tap, ok := l.Tap(AllServices, Filter{})
+	if !ok || !l.Wants("billing") || !l.Wants("") {
+		t.Error("not every record is wanted")
+	}
+	for _, r := range []Record{{ID: "a", Service: "billing"}, {ID: "b"}} {
+		l.Add(&r, false)
+		if ids := idsIn(t, <-tap.Lines()); ids[0] != r.ID {
+			t.Errorf("%v, want %s", ids, r.ID)
+		}
+	}
+	tap.Close()
+}
+
 func TestATapGetsWhatItsFilterSelectsOfItsService(t *testing.T) {
 	l, _ := newLog(t, "")
 	if l.Wants("billing") || (*Log)(nil).Wants("billing") {

@@ -13,18 +13,21 @@ const (
 	tapLines = 512
 )
 
-// Tap gets the records of one service that match its filter. A reader that is too slow
+// Tap gets the records of one service, or of all, that match its filter. A reader that is too slow
 // loses records.
 type Tap struct {
 	log     *Log
-	service string
+	service string // or AllServices
 	where   Filter
 	lines   chan []byte
 	dropped atomic.Int64
 }
 
-// Tap begins to collect records of a service. It returns false if there are as many taps as
-// the log allows. The caller must Close it.
+// AllServices is the name for a tap of all requests. No service has this name.
+const AllServices = "*"
+
+// Tap begins to collect records of a service, or of AllServices. It returns false if there
+// are as many taps as the log allows. The caller must Close it.
 func (l *Log) Tap(service string, where Filter) (*Tap, bool) {
 	l.tapping.Lock()
 	defer l.tapping.Unlock()
@@ -60,10 +63,12 @@ func (t *Tap) Lines() <-chan []byte { return t.lines }
 // Dropped returns how many records were dropped since the last call.
 func (t *Tap) Dropped() int64 { return t.dropped.Swap(0) }
 
+func (t *Tap) takes(service string) bool { return t.service == AllServices || t.service == service }
+
 // Tapped reports whether there is a tap of the service.
 func (l *Log) Tapped(service string) bool {
 	taps := l.taps.Load()
-	return taps != nil && slices.ContainsFunc(*taps, func(t *Tap) bool { return t.service == service })
+	return taps != nil && slices.ContainsFunc(*taps, func(t *Tap) bool { return t.takes(service) })
 }
 
 // offer passes a copy of the line to the taps that want the record.
@@ -74,7 +79,7 @@ func (l *Log) offer(r *Record, line []byte) {
 	}
 	var own []byte
 	for _, t := range *taps {
-		if t.service != r.Service || !t.where.Matches(r) {
+		if !t.takes(r.Service) || !t.where.Matches(r) {
 			continue
 		}
 		if own == nil {

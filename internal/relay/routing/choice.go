@@ -15,8 +15,8 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/strategy"
 )
 
 // ChoiceConfig describes a Choice.
@@ -249,6 +249,20 @@ func (c *choosing) advertised(service string, of *chosen, votes Votes) (spec str
 	return strategy.Spec{}, false
 }
 
+// cookieOf returns another service to which the settings give a cookie of this name. On one
+// host the cookies of two services would replace each other, and the operator has decided.
+func (c *choosing) cookieOf(name, service string) string {
+	if _, own := c.cfg.SessionCookies[service]; own || name == "" {
+		return ""
+	}
+	for _, other := range slices.Sorted(maps.Keys(c.cfg.SessionCookies)) {
+		if c.cfg.SessionCookies[other] == name {
+			return other
+		}
+	}
+	return ""
+}
+
 // policy returns the policy that wins among the advertised ones, field by field. It logs
 // what is invalid and where workers differ, once for each change.
 func (c *choosing) policy(service string, of *chosen, votes Votes) advertise.Policy {
@@ -256,6 +270,10 @@ func (c *choosing) policy(service string, of *chosen, votes Votes) advertise.Pol
 	var invalid, differing []string
 	for _, text := range slices.Sorted(maps.Keys(votes.invalidPolicies)) {
 		invalid = append(invalid, votes.invalidPolicies[text].Error())
+	}
+	if of := c.cookieOf(won.SessionCookie, service); of != "" {
+		invalid = append(invalid, fmt.Sprintf("session-cookie %q: --session-cookie gives the name to %s", won.SessionCookie, of))
+		won.SessionCookie = ""
 	}
 	for _, key := range advertise.PolicyKeys() {
 		if ranked := RankedPolicies(votes.Policies[key]); len(ranked) > 1 {

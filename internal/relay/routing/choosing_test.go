@@ -13,8 +13,8 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/strategy"
 )
 
 // chooser is a service whose endpoints advertise what a test says.
@@ -153,7 +153,7 @@ func TestOnlyWhatMustReachEveryWorkerIsConnectedToAll(t *testing.T) {
 }
 
 func TestWhatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(t *testing.T) {
-	c := newChooser(t, ChoosingConfig{SessionCookies: map[string]string{"held": "sid"}})
+	c := newChooser(t, ChoosingConfig{})
 	cfg := affinity.PlanConfig{Service: "echo", RelaysPerService: 9}
 	for i := range 12 {
 		cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprint("r", i), Place: affinity.Place{Datacenter: fmt.Sprint("dc", i%3), Region: fmt.Sprint("region", i%2)}})
@@ -164,8 +164,8 @@ func TestWhatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(t *testin
 	for _, s := range []affinity.Strategy{affinity.Projection, affinity.Rendezvous} {
 		cfg.Strategy = s
 		for name, all := range map[string]bool{strategy.Stable: true, strategy.P2C: false, "a cookie": true} {
-			if cfg.Minimums = c.minimums("echo", strategy.Default(name), len(cfg.Relays)); name == "a cookie" {
-				cfg.Minimums = c.minimums("held", strategy.Default(strategy.P2C), len(cfg.Relays))
+			if cfg.Minimums = c.minimums(strategy.Default(name), "", len(cfg.Relays)); name == "a cookie" {
+				cfg.Minimums = c.minimums(strategy.Default(strategy.P2C), "sid", len(cfg.Relays))
 			}
 			plan, err := affinity.NewPlan(cfg)
 			if err != nil {
@@ -180,8 +180,21 @@ func TestWhatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(t *testin
 	}
 }
 
+func TestTheSettingDecidesOnTheSessionCookieOfItsService(t *testing.T) {
+	cfg := ChoosingConfig{SessionCookies: map[string]string{"shop": "cart", "off": ""}}
+	advertised := advertise.Policy{SessionCookie: "sid"}
+	for service, want := range map[string]string{"shop": "cart service_setting", "off": " service_setting", "echo": "sid advertisement"} {
+		if name, origin := cfg.SessionCookie(service, advertised); name+" "+string(origin) != want {
+			t.Errorf("%s: %q %s, want %q", service, name, origin, want)
+		}
+	}
+	if name, origin := cfg.SessionCookie("echo", advertise.Policy{}); name != "" || origin != api.FromDefault {
+		t.Errorf("%q, %s", name, origin)
+	}
+}
+
 func TestMostWorkersDecideOnEachFieldOfThePolicy(t *testing.T) {
-	c := newChooser(t, ChoosingConfig{})
+	c := newChooser(t, ChoosingConfig{SessionCookies: map[string]string{"shop": "cart", "off": ""}})
 	decides := func(advertised ...string) string {
 		var endpoints []*advertise.Endpoint
 		for _, text := range advertised {
@@ -204,6 +217,9 @@ func TestMostWorkersDecideOnEachFieldOfThePolicy(t *testing.T) {
 		{[]string{"retry=never;colour=blue", "retry=never;colour=blue"}, "retry=never", 1, 4},
 		{[]string{"retry=always", "retry=always", "retry=never"}, "", 2, 5},
 		{nil, "", 2, 5},
+		{[]string{"session-cookie=sid", "session-cookie=sid", "session-cookie=other"}, "session-cookie=sid", 2, 6},
+		{[]string{"session-cookie=sid", ""}, "", 2, 7},
+		{[]string{"session-cookie=cart", "session-cookie=cart"}, "", 3, 7}, // the settings give it to another service
 	} {
 		if got := decides(step.advertised...); got != step.want {
 			t.Errorf("%q: %q, want %q", step.advertised, got, step.want)

@@ -11,11 +11,11 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/selection/strategy"
 )
 
 // one has a single worker be enough for a relay, so that small fleets do not connect

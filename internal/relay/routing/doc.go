@@ -7,14 +7,14 @@
 // does not concern them. A change of one service recomputes only that service.
 //
 //	advertise.View ─► Router.Run: plan ─┬─► range  ─► balancer     (affine)
-//	  at most every         with who    │      └─ links: affinity/peering decides
+//	  at most every         with who    │      └─ links: internal/peering decides
 //	  100 ms              just vanished │         what to open and when to close
 //	                                    └─► relays ─► sticky pool  (forwarding)
 //	                                           └─ relayConns: one for each relay,
 //	                                              held by the pools that chose it
 //
 // The Choice of a service picks its endpoints: the balancer itself, or a strategy of
-// selection/strategy. The balancer then excludes the endpoints that it has evicted.
+// internal/strategy. The balancer then excludes the endpoints that it has evicted.
 // Every request begins and ends at the balancer, even if a strategy picked.
 //
 //	Service.Pick ─► p2c: balancer draws ─────────────────────┬─► ticket
@@ -22,13 +22,15 @@
 //	                          ▲                    │ no: the next
 //	                          └────────────────────┘
 //
+// A program that carries its requests itself sets PickOnly: targets then have no connections.
+//
 // A service takes TCP sessions if most of its endpoints do; the others are left out.
 //
 // Rules: Run is the only writer. It creates the pool of a worker's connections before it
 // publishes a route, and closes the pool only when no route has needed it for the drain
 // delay, so a request with an old route finds its connection. The connection to a relay
 // has one Hop for each service that uses it, and requests in flight keep their Hop open;
-// the last Hop closes the connection. Package selection/pool chooses these relays, three
+// the last Hop closes the connection. Package internal/pool chooses these relays, three
 // primaries and two backups for each service; it runs on its own goroutines, which Run
 // waits for. The path of a request to a worker takes no lock, the path to a relay takes
 // one for a few instructions. Relays and secured endpoints are dialled over mutual TLS

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
 )
@@ -44,7 +44,7 @@ func (r *Router) updateFleet(now time.Time) (changed bool) {
 	}
 	r.fleet.relays = relays
 	r.fleet.absent, r.fleet.graceOver = r.fleet.grace.Update(relays, now)
-	return !slices.Equal(before.relays, relays) || !slices.Equal(before.absent, r.fleet.absent)
+	return !r.observes() && (!slices.Equal(before.relays, relays) || !slices.Equal(before.absent, r.fleet.absent))
 }
 
 // failedPools returns the pools of members that have failed since the last snapshot that

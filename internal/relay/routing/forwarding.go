@@ -13,9 +13,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 // Relays picks among the relays that a service is forwarded to, and keeps connections to a
@@ -100,7 +100,7 @@ func (f *forwarding) setRelays(s *Service, relays []pool.Peer) error {
 // publish publishes a route and its relays: the relays first if requests are to go to
 // them, last if no more requests are.
 func (r *Router) publish(s *Service, next *Route) error {
-	if len(next.Forward) > 0 {
+	if len(next.Forward) > 0 && !r.cfg.PickOnly {
 		if err := r.forwarding.setRelays(s, next.Forward); err != nil {
 			return err
 		}

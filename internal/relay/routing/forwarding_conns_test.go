@@ -11,9 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 // listeningRelay returns the address of a relay.

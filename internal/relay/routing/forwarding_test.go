@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 func relayIDs(relays []pool.Peer) []string {

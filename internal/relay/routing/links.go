@@ -17,7 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/loglimit"
+	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -32,6 +33,7 @@ type links struct {
 	ended  chan opening
 	wg     sync.WaitGroup
 	logger *slog.Logger
+	lines  *loglimit.Limiter
 
 	byState *prometheus.GaugeVec
 	events  *prometheus.CounterVec
@@ -47,15 +49,18 @@ type poolKey struct {
 	// for a service without a sidecar, which proves none.
 	node string
 	role identity.Role
+	// serverName is what the certificate of a service with H2 must be for; empty for the host
+	// of its address.
+	serverName string
 }
 
 // relayKey and sidecarKey return the keys of peers that prove their identity.
 func relayKey(address string, protocol upstream.Protocol, node string) poolKey {
-	return poolKey{address, protocol, node, identity.RoleRelay}
+	return poolKey{address: address, protocol: protocol, node: node, role: identity.RoleRelay}
 }
 
 func sidecarKey(address string, protocol upstream.Protocol, node string) poolKey {
-	return poolKey{address, protocol, node, identity.RoleWorker}
+	return poolKey{address: address, protocol: protocol, node: node, role: identity.RoleWorker}
 }
 
 // forUpgrades returns the key of the same peer over HTTP/1.1.
@@ -72,14 +77,14 @@ type opening struct {
 	err  error
 }
 
-func newLinks(open func(poolKey) (*upstream.Pool, error), cfg Config) (*links, error) {
+func newLinks(open func(poolKey) (*upstream.Pool, error), lines *loglimit.Limiter, cfg Config) (*links, error) {
 	table, err := peering.NewTable[poolKey](peering.Config{DrainDelay: cfg.Links.DrainDelay})
 	if err != nil {
 		return nil, err
 	}
 	f := promauto.With(cfg.Registerer)
 	return &links{
-		table: table, open: open, pools: map[poolKey]*upstream.Pool{}, ended: make(chan opening), logger: cfg.Logger,
+		table: table, open: open, pools: map[poolKey]*upstream.Pool{}, ended: make(chan opening), logger: cfg.Logger, lines: lines,
 		byState: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringway_peering_links", Help: "Workers that this relay connects to, by state: waiting, opening, open, spare (out of range but within slack), draining.",
 		}, []string{"state"}),
@@ -128,7 +133,11 @@ func (l *links) finish(o opening, now time.Time) {
 	switch {
 	case l.pools[o.key] != o.pool:
 	case o.err != nil:
-		l.logger.Debug("cannot connect; trying again later", "addr", o.key.address, "err", o.err)
+		if errors.Is(o.err, upstream.ErrUntrusted) || errors.Is(o.err, upstream.ErrNotH2) { // only a person can correct it
+			l.lines.Log(slog.LevelWarn, "cannot use a service over TLS; trying again later", "addr", o.key.address, "err", o.err)
+		} else {
+			l.logger.Debug("cannot connect; trying again later", "addr", o.key.address, "err", o.err)
+		}
 		l.table.Failed(o.key, now)
 	default:
 		l.table.Opened(o.key, now)
@@ -217,9 +226,9 @@ func registerActivity(a *upstream.Activity, r prometheus.Registerer) {
 			ConstLabels: prometheus.Labels{"result": end},
 		}, func() float64 { return float64(a.Waits[i].Load()) })
 	}
-	for result, n := range map[string]*atomic.Uint64{"opened": &a.Opened, "failed": &a.Failed} {
+	for result, n := range map[string]*atomic.Uint64{"opened": &a.Opened, "failed": &a.Failed, "untrusted": &a.Untrusted, "not_h2": &a.NotH2} {
 		f.NewCounterFunc(prometheus.CounterOpts{
-			Name: dials, Help: "Connections to workers and relays, TLS included, that were opened or failed. Those that were given up count as neither.",
+			Name: dials, Help: "Connections to workers and relays, TLS included, that were opened or failed; untrusted (the certificate of a service with h2 is not the expected one) and not_h2 (such a service does not speak HTTP/2 over TLS) are counted apart from failed. Those that were given up are not counted.",
 			ConstLabels: prometheus.Labels{"result": result},
 		}, func() float64 { return float64(n.Load()) })
 	}
@@ -227,7 +236,7 @@ func registerActivity(a *upstream.Activity, r prometheus.Registerer) {
 
 // dial returns the function that connects to a relay or a worker's sidecar over mutual TLS
 // and verifies the identity of the other end. A service without a sidecar is reached in
-// clear text, and never on a listener of this relay. For relays the function is nil, for a
+// clear text, or by the TLS of its pool, and never on a listener of this relay. For relays the function is nil, for a
 // plain connection, if there are no certificates.
 func (c Config) dial(key poolKey, own ownListeners) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
 	switch {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/strategy"
 )
 
 // triedSize is how many endpoints a Tried can hold: the at most eight attempts, and some
@@ -19,6 +19,10 @@ const triedSize = 16
 // Tried holds the endpoints that one request must not be sent to again. The zero value is
 // empty and ready. It is not for concurrent use, and allocates nothing.
 type Tried struct {
+	// Session is true if the request opens a session: then the balancer counts sessions and
+	// does not compare latencies. Strategies pick as for every request.
+	Session bool
+
 	exclusion selection.Exclusion // the same for the balancer
 	ids       [triedSize]string   // those tried, then those only skipped
 	n         int
@@ -72,6 +76,9 @@ func (t *Tried) forget(n int) {
 func (s *Service) Pick(key string, now selection.Instant, tried *Tried) (selection.Pick, error) {
 	c := s.choice.Load()
 	if c.strategy == nil {
+		if tried.Session {
+			return s.Endpoints.PickSession(now, &tried.exclusion, nil)
+		}
 		return s.Endpoints.Pick(now, &tried.exclusion)
 	}
 	before := tried.n
@@ -204,8 +211,14 @@ func (s *Service) PickExplained(key string, now selection.Instant, tried *Tried)
 	c := s.Choice()
 	if c.strategy == nil {
 		var d selection.Decision
-		p, err := s.Endpoints.PickExplained(now, &tried.exclusion, &d)
-		return p, s.balancerDecision(c, d, err), err
+		if !tried.Session {
+			p, err := s.Endpoints.PickExplained(now, &tried.exclusion, &d)
+			return p, s.balancerDecision(c, d, err), err
+		}
+		p, err := s.Endpoints.PickSession(now, &tried.exclusion, &d)
+		of := s.balancerDecision(c, d, err)
+		of.Measure = "requests in flight for the weight; the fewest win"
+		return p, of, err
 	}
 	var last strategy.Decision
 	before := tried.n

@@ -14,8 +14,8 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/strategy"
 )
 
 const second = selection.Instant(time.Second)

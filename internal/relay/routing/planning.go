@@ -14,9 +14,10 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/affinity/peering"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/selection/strategy"
+	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/strategy"
+	"github.com/ringway/ringway/membership"
 )
 
 // planning is the state of a service that the router keeps from plan to plan.
@@ -54,7 +55,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	}
 	// The catalogue keeps the endpoints of a service that did not change.
 	graceOver := !planned.graceOver.IsZero() && !now.Before(planned.graceOver)
-	if !relaysChanged && !graceOver && old.Plan != nil && old.offered == offered && len(kept) == 0 {
+	if !relaysChanged && !graceOver && (old.Plan != nil || r.observes() && old.Affine()) && old.offered == offered && len(kept) == 0 {
 		return false, nil
 	}
 	endpoints := slices.Collect(offered.All())
@@ -75,9 +76,13 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	next.TCP = mostlyTCP(endpoints)
 	next.Votes = CountVotes(endpoints, r.cfg.Plans.MaxRelaysPerService)
 	next.Policy = r.choosing.policy(s.Name, &planned.chosen, next.Votes)
+	if len(ready) == 0 {
+		next.Policy.SessionCookie = old.Policy.SessionCookie // no worker is left that could advertise another one
+	}
 	relaysPerService := cmp.Or(winner(next.Votes.Relays), r.cfg.Plans.RelaysPerService)
 	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints, next.Votes)
-	minimums := r.choosing.minimums(s.Name, spec, len(r.fleet.relays)+len(r.fleet.absent))
+	cookie, _ := r.cfg.Choosing.SessionCookie(s.Name, next.Policy)
+	minimums := r.choosing.minimums(spec, cookie, len(r.fleet.relays)+len(r.fleet.absent))
 	absent := peering.Absent{Relays: candidates(r.fleet.absent)}
 	var vanished []versioned
 	vanished, planned.graceOver = planned.grace.Update(present, now)
@@ -90,7 +95,13 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	absent.Workers = unversioned(vanished)
 	next.absentRelays = idSet(absent.Relays, func(r affinity.Relay) string { return r.ID })
 	next.absentWorkers = idSet(absent.Workers, func(w affinity.Worker) string { return w.ID })
-	if len(workers) > 0 && len(r.fleet.relays) > 0 {
+	switch {
+	case r.observes() && len(workers) > 0:
+		if next.Range, err = r.observed(next, workers, ready, spec); err != nil {
+			return true, err
+		}
+		next.Index = 0
+	case len(workers) > 0 && len(r.fleet.relays) > 0 && !r.observes():
 		plan, err := peering.Plan(affinity.PlanConfig{
 			Service: s.Name, Relays: candidates(r.fleet.relays), Workers: workers, WorkersOrdered: true, Skip: r.cfg.Plans.Skip[s.Name],
 			RelaysPerService: relaysPerService, Minimums: minimums, PeersPerTier: r.cfg.Plans.PeersPerTier,
@@ -102,7 +113,11 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		next.Plan = plan
 		if i, ok := plan.Index(r.cfg.Self); ok {
 			next.Index = i
-			if next.Range, err = r.targets(next, ready, spec); err != nil {
+			assignments, err := plan.Assignments(i)
+			if err != nil {
+				return true, err
+			}
+			if next.Range, err = r.targets(next, assignments, ready, spec); err != nil {
 				return true, err
 			}
 			next.MinEffective = leastEffective(plan, i)
@@ -121,6 +136,25 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	r.logOffers(s.Name, old.Endpoints, next.Endpoints)
 	r.logRoute(s.Name, old, next)
 	return true, nil
+}
+
+func (r *Router) observes() bool { return r.cfg.Role == membership.RoleObserver }
+
+// observed returns the range of an observer. Where all relays connect to all workers, so that
+// they make the same choice, it also does.
+func (r *Router) observed(route *Route, workers []affinity.Worker, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
+	cfg := affinity.ObserverConfig{
+		Service: route.Endpoints[0].Name, Observer: affinity.Relay{ID: r.cfg.Self, Place: affinity.Place{Datacenter: r.cfg.Datacenter, Region: r.cfg.Region}},
+		Workers: workers, WorkersOrdered: true, Endpoints: r.cfg.Endpoints, PeersPerTier: r.cfg.Plans.PeersPerTier,
+	}
+	if needsWholeRange(spec.Name) {
+		cfg.Endpoints = 0
+	}
+	assignments, err := affinity.ObserverRange(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return r.targets(route, assignments, ready, spec)
 }
 
 // mostlyTCP reports whether more than half of the endpoints take TCP sessions. A majority
@@ -164,6 +198,9 @@ func idSet[M any](members []M, id func(M) string) map[string]bool {
 // requestLinks requests the connections of a route, and keeps those of workers within slack of its
 // range.
 func (r *Router) requestLinks(service string, route *Route, ready map[string]*advertise.Endpoint, now time.Time) {
+	if r.cfg.PickOnly {
+		return
+	}
 	var in, near []poolKey
 	var links []linked
 	inRange := map[string]bool{}
@@ -184,10 +221,10 @@ func (r *Router) requestLinks(service string, route *Route, ready map[string]*ad
 		links = append(links, linked{t.Node, t.ID, keys})
 		inRange[t.Node] = true
 	}
-	if route.Affine() && r.cfg.Links.Slack > 0 {
+	if route.Plan != nil && route.Affine() && r.cfg.Links.Slack > 0 {
 		for _, l := range planned.linked {
 			e := ready[l.node]
-			if e == nil || inRange[l.node] || endpointKey(e) != l.keys[0] {
+			if e == nil || inRange[l.node] || r.cfg.endpointKey(e) != l.keys[0] {
 				continue
 			}
 			if d := route.Plan.Distance(route.Index, l.node); d > 0 && d <= r.cfg.Links.Slack {
@@ -250,12 +287,25 @@ type ChoosingConfig struct {
 	ByService map[string]strategy.Spec
 	// Default is for services that advertise none. Default: p2c.
 	Default *strategy.Spec
-	// SessionCookies are cookie names by service. Every relay is connected to every worker
-	// of such a service, so that each relay can use the endpoint that a cookie names.
+	// SessionCookies are cookie names by service, empty for none. They have precedence over
+	// what a service advertises. Every relay is connected to every worker of a service with a
+	// cookie, so that each relay can use the endpoint that a cookie names.
 	SessionCookies map[string]string
 	// Stale is called for endpoints that were not seen recently. It must not block. Default:
 	// not called.
 	Stale func(advertise.Endpoint)
+}
+
+// SessionCookie returns the name of the cookie of a service whose workers advertise this
+// policy, empty if it has none, and where that comes from.
+func (c *ChoosingConfig) SessionCookie(service string, advertised advertise.Policy) (name string, origin api.Origin) {
+	if name, set := c.SessionCookies[service]; set {
+		return name, api.FromServiceSetting
+	}
+	if advertised.SessionCookie != "" {
+		return advertised.SessionCookie, api.FromAdvertisement
+	}
+	return "", api.FromDefault
 }
 
 // Reasons of ringway_relay_selection_problems_total.
@@ -291,7 +341,7 @@ func newChoosing(cfg Config) (*choosing, error) {
 		c.problems.WithLabelValues(reason)
 	}
 	c.policies = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_policy_problems_total", Help: "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used), disagreement (its workers advertise different ones, or some of them none).",
+		Name: "ringway_relay_policy_problems_total", Help: "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used, or with a session cookie whose name the settings give to another service), disagreement (its workers advertise different ones, or some of them none).",
 	}, []string{"reason"})
 	for _, reason := range []string{problemInvalid, problemDisagreement} {
 		c.policies.WithLabelValues(reason)
@@ -339,9 +389,9 @@ func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoin
 
 // minimums returns the minimums for a plan of the service. Every relay is connected to
 // every worker if the strategy or a session cookie requires it.
-func (c *choosing) minimums(service string, spec strategy.Spec, relays int) affinity.Minimums {
+func (c *choosing) minimums(spec strategy.Spec, cookie string, relays int) affinity.Minimums {
 	m := c.least
-	if _, held := c.cfg.SessionCookies[service]; held || needsWholeRange(spec.Name) {
+	if cookie != "" || needsWholeRange(spec.Name) {
 		m.PeersPerWorker = max(m.PeersPerWorker, relays)
 	}
 	return m

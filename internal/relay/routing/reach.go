@@ -68,6 +68,9 @@ func (r *Router) Unreached() string {
 // reachable returns the pools of the members that this relay should reach, each once, and
 // the kind of these members.
 func (r *Router) reachable() (pools []*upstream.Pool, kind string) {
+	if r.cfg.PickOnly {
+		return nil, "worker"
+	}
 	known := map[*upstream.Pool]struct{}{}
 	add := func(p *upstream.Pool) {
 		if _, twice := known[p]; !twice {

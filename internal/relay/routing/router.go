@@ -3,6 +3,7 @@ package routing
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,14 +17,14 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/affinity/peering"
 	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/internal/loglimit"
+	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/pool"
 )
 
 // Catalogue is the part of advertise.Catalogue that the router uses.
@@ -35,11 +36,19 @@ type Catalogue interface {
 type Config struct {
 	// Self is the ID of this relay.
 	Self string
-	// Role is relay, or gate for a process that only forwards.
+	// Role is relay, gate for a process that only forwards, or observer for one that is in no
+	// plan and uses an affinity.ObserverRange of each service.
 	Role membership.Role
+	// Endpoints is the most endpoints of that range. Default 0: all.
+	Endpoints int
 	// Catalogue is followed. Each of its views contains the members of the same moment, so
 	// relays and endpoints are always consistent. Required.
 	Catalogue Catalogue
+
+	// PickOnly means that no connection to a worker or relay is opened, also not to probe it:
+	// the process carries requests itself, to endpoints that Service.Pick names. Target.Pool
+	// is then nil, Service.Relays too. Default: connections.
+	PickOnly bool
 
 	// Plans configures every plan, Links the connections when plans change.
 	Plans PlanConfig
@@ -53,7 +62,7 @@ type Config struct {
 	// Datacenter and Region. Default: pool.DefaultConfig.
 	Forwarding pool.Config
 	// Upstream configures the connections to workers and relays. The router sets Address,
-	// Protocol, Dial, Activity and Sessions.
+	// Protocol, TLS, Dial, Activity and Sessions.
 	Upstream upstream.Config
 	// Datacenter and Region are the place of this relay: it forwards to near relays.
 	Datacenter, Region string
@@ -77,6 +86,9 @@ type Config struct {
 	// AllowClearText names services that may be reached in clear text although this relay
 	// has a certificate. Default: none.
 	AllowClearText []string
+	// ServiceTLS is how the certificates of services with h2 are checked that this relay
+	// connects to without a sidecar.
+	ServiceTLS ServiceTLSConfig
 	// Listeners are the addresses on which this process listens. Hosts are further names of
 	// its host for other members, as host or host:port. No request goes to a listener of the
 	// relay itself, whatever a worker offers. Default: none.
@@ -128,6 +140,17 @@ func (c PlanConfig) WithDefaults() PlanConfig {
 	return c
 }
 
+// ServiceTLSConfig is how a relay checks the certificates of services.
+type ServiceTLSConfig struct {
+	// Roots are the authorities. Default: those of this host.
+	Roots *x509.CertPool
+	// Names are what the certificates of services must be for, by service; under "" for all
+	// others. Default: the host that the worker advertises.
+	Names map[string]string
+}
+
+func (c ServiceTLSConfig) name(service string) string { return cmp.Or(c.Names[service], c.Names[""]) }
+
 // LinkConfig limits how much connections change when plans do.
 type LinkConfig struct {
 	// DrainDelay is how long a connection that is no longer in the range stays open. It must
@@ -154,6 +177,8 @@ const (
 	leftOutOwnListener   = "own_listener"
 )
 
+var errStopped = errors.New("routing: the router has stopped")
+
 // Router follows the catalogue and publishes routes.
 type Router struct {
 	cfg     Config
@@ -164,7 +189,9 @@ type Router struct {
 	reach   *reach
 
 	services atomic.Pointer[map[string]*Service]
+	appeared signal        // a service that was not known
 	settled  atomic.Uint64 // version of the snapshot for which that holds, 0 if for none
+	first    chan struct{} // closed when the router has settled for the first time
 	served   atomic.Bool   // there has been a service
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
@@ -199,7 +226,7 @@ func New(cfg Config) (*Router, error) {
 	cfg.CoalesceDelay = cmp.Or(cfg.CoalesceDelay, 100*time.Millisecond)
 	cfg.AuditInterval = cmp.Or(cfg.AuditInterval, 2*time.Second)
 	cfg.ReachTimeout = cmp.Or(cfg.ReachTimeout, 10*time.Second)
-	r := &Router{cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
+	r := &Router{cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), first: make(chan struct{}), calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_route_updates_total", Help: "Times the route of a service was computed anew, by result.",
 	}, []string{"result"}), leftOut: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_endpoints_left_out_total", Help: "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of this relay).",
@@ -219,10 +246,11 @@ func New(cfg Config) (*Router, error) {
 		}
 		up := cfg.Upstream
 		up.Address, up.Protocol, up.Dial, up.Activity, up.Sessions = key.address, key.protocol, dial, activity, cfg.Sessions
+		up.TLS = upstream.ServiceTLS{Roots: cfg.ServiceTLS.Roots, Name: key.serverName}
 		return upstream.NewPool(up)
 	}
 	var err error
-	if r.links, err = newLinks(open, cfg); err != nil {
+	if r.links, err = newLinks(open, r.lines, cfg); err != nil {
 		return nil, err
 	}
 	if r.forwarding, err = newForwarding(cfg, open); err != nil {
@@ -261,6 +289,18 @@ func (r *Router) Settled() bool { return r.settled.Load() > 0 }
 // routed view may be older than what the membership knows.
 func (r *Router) SettledAt(version uint64) bool { return r.settled.Load() >= max(version, 1) }
 
+// WaitSettled waits until the router has settled for the first time.
+func (r *Router) WaitSettled(ctx context.Context) error {
+	select {
+	case <-r.first:
+		return nil
+	case <-r.stopped:
+		return errStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Informed reports whether a service that is not found is really offered by no worker. A
 // relay that is not settled, or has never had any service, does not know this.
 func (r *Router) Informed() bool { return r.served.Load() && r.Settled() }
@@ -270,11 +310,11 @@ func (r *Router) Link(ctx context.Context, e *advertise.Endpoint) (peering.State
 	state := peering.None
 	done := make(chan struct{})
 	select {
-	case r.calls <- func() { state = r.links.table.State(endpointKey(e)); close(done) }:
+	case r.calls <- func() { state = r.links.table.State(r.cfg.endpointKey(e)); close(done) }:
 		<-done
 		return state, nil
 	case <-r.stopped:
-		return state, errors.New("routing: the router has stopped")
+		return state, errStopped
 	case <-ctx.Done():
 		return state, ctx.Err()
 	}
@@ -380,6 +420,11 @@ func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r
 func (r *Router) noteSettled() {
 	if !r.Settled() && r.view != nil && r.view.Settled() && r.links.table.Tried() && r.forwardingTried() {
 		r.settled.Store(r.snapshot.Version())
+		select {
+		case <-r.first:
+		default:
+			close(r.first)
+		}
 	}
 }
 
@@ -396,7 +441,7 @@ func (r *Router) update() (planned bool, next time.Time) {
 	}
 	sooner(r.fleet.graceOver)
 	old := *r.services.Load()
-	services := make(map[string]*Service, len(old))
+	services, appeared := make(map[string]*Service, len(old)), false
 	for name := range r.view.Services() {
 		s, known := old[name]
 		if !known {
@@ -408,6 +453,7 @@ func (r *Router) update() (planned bool, next time.Time) {
 			r.plans[name] = newPlanning(r.cfg.Links.Grace)
 		}
 		services[name] = s
+		appeared = appeared || !known
 		computed, err := r.route(s, relaysChanged, now)
 		planned = planned || computed
 		if err != nil {
@@ -418,6 +464,9 @@ func (r *Router) update() (planned bool, next time.Time) {
 		sooner(r.plans[name].graceOver)
 	}
 	r.services.Store(&services)
+	if appeared {
+		r.appeared.fire()
+	}
 	if len(services) > 0 {
 		r.served.Store(true)
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/overload"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/pool"
-	"github.com/ringway/ringway/selection/strategy"
 )
 
 // Service is one service of this relay. The value lives as long as the service is known;
@@ -27,6 +27,8 @@ type Service struct {
 	Endpoints *selection.Balancer
 	// InFlight counts the requests of this service that this relay carries.
 	InFlight atomic.Int64
+	// Forwarded counts those of them that another relay forwarded.
+	Forwarded atomic.Int64
 	// Clients counts them by client, if the number per client is limited.
 	Clients Clients
 	// Waiting bounds those whose answers have not begun, if the limit is adaptive.
@@ -36,13 +38,16 @@ type Service struct {
 	route  atomic.Pointer[Route]
 	relays atomic.Pointer[relaysOf]
 	choice atomic.Pointer[Choice]
+
+	changed signal // of the endpoints in the range
 }
 
 // Route is how this relay reaches a service at one moment. It is immutable.
 type Route struct {
-	// Plan is nil while the service has no endpoint that takes requests.
+	// Plan is nil while the service has no endpoint that takes requests, and for an observer.
 	Plan *affinity.Plan
-	// Index is this relay's place among the affine relays, -1 if it forwards.
+	// Index is this relay's place among the affine relays, -1 if it forwards. An observer has
+	// the index 0 while there are endpoints that take requests.
 	Index int
 	// Range lists the endpoints that this relay connects to, in ring order, if Index is not
 	// negative.
@@ -93,7 +98,10 @@ func NewService(name string, cfg selection.Config) (*Service, error) {
 func (s *Service) Gone() bool { return s.gone.Load() }
 
 // Retire makes the service gone. Only a Router calls it.
-func (s *Service) Retire() { s.gone.Store(true) }
+func (s *Service) Retire() {
+	s.gone.Store(true)
+	s.changed.fire()
+}
 
 // Route returns the newest route, never nil.
 func (s *Service) Route() *Route { return s.route.Load() }
@@ -138,6 +146,7 @@ func (s *Service) Refresh(now selection.Instant) {
 // the old route may find no endpoint and must then read the route again. Only a Router
 // calls it, one goroutine at a time.
 func (s *Service) SetRoute(route *Route, now selection.Instant) error {
+	old := s.Route()
 	if !route.Affine() {
 		s.route.Store(route)
 	}
@@ -145,6 +154,9 @@ func (s *Service) SetRoute(route *Route, now selection.Instant) error {
 		return err
 	}
 	s.route.Store(route)
+	if !sameEndpoints(old, route) {
+		s.changed.fire()
+	}
 	return nil
 }
 
@@ -186,7 +198,7 @@ type Target struct {
 	Limit int
 	// Endpoint is the worker's offer, nil for a relay.
 	Endpoint *advertise.Endpoint
-	// Pool holds the connections.
+	// Pool holds the connections. It is nil with Config.PickOnly.
 	Pool *upstream.Pool
 	// Upgrades holds the connections for requests that upgrade their connection, if Pool
 	// cannot carry them because it uses HTTP/2; otherwise nil.
@@ -196,15 +208,19 @@ type Target struct {
 }
 
 // endpointKey returns the key of the connections to an endpoint.
-func endpointKey(e *advertise.Endpoint) poolKey {
-	if e.Secured {
-		protocol := upstream.Protocol(e.Protocol)
-		if protocol == upstream.TCP {
-			protocol = upstream.HTTP1 // a sidecar opens a session for an upgrade
-		}
-		return sidecarKey(e.Address, protocol, e.NodeID)
+func (c *Config) endpointKey(e *advertise.Endpoint) poolKey {
+	protocol := upstream.Protocol(e.Protocol)
+	switch {
+	case !e.Secured && protocol == upstream.H2:
+		return poolKey{address: e.Address, protocol: protocol, serverName: c.ServiceTLS.name(e.Name)}
+	case !e.Secured:
+		return poolKey{address: e.Address, protocol: protocol}
+	case protocol == upstream.TCP:
+		protocol = upstream.HTTP1 // a sidecar opens a session for an upgrade
+	case protocol == upstream.H2:
+		protocol = upstream.H2C // the sidecar has the TLS with the service
 	}
-	return poolKey{address: e.Address, protocol: upstream.Protocol(e.Protocol)}
+	return sidecarKey(e.Address, protocol, e.NodeID)
 }
 
 // keys returns the keys of the target's connections.
@@ -218,11 +234,7 @@ func (t *Target) keys() []poolKey {
 // targets returns the endpoints of this relay's range. Endpoints that could not be reached
 // are left out, unless the strategy may use no other: then an attempt costs nothing, and
 // the first connection ends the outage.
-func (r *Router) targets(route *Route, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
-	assignments, err := route.Plan.Assignments(route.Index)
-	if err != nil {
-		return nil, err
-	}
+func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
 	sharing := relaysSharing(route.Plan, ready)
 	reachable, unreachable := make([]*Target, 0, len(assignments)), []*Target(nil)
 	for _, a := range assignments {
@@ -264,8 +276,12 @@ var errOtherKind = errors.New("it takes TCP sessions and most workers of this se
 
 // relaysSharing returns for each worker the number of relays of the plan that send to it:
 // each may use an equal part of its slots, rounded up. It is nil if no endpoint has slots.
-// Relays that only keep a connection as a reserve are not counted.
+// Relays that only keep a connection as a reserve are not counted. Nor are observers, whose
+// number changes often: without a plan each may use all slots, and the sidecar refuses more.
 func relaysSharing(plan *affinity.Plan, ready map[string]*advertise.Endpoint) map[string]int {
+	if plan == nil {
+		return nil
+	}
 	limited := false
 	for _, e := range ready {
 		limited = limited || e.Slots > 0
@@ -297,7 +313,7 @@ func (r *Router) endpointTarget(e *advertise.Endpoint, tcp bool) (*Target, error
 	if r.cfg.Identity != nil && !e.Secured && !slices.Contains(r.cfg.AllowClearText, e.Name) {
 		return nil, fmt.Errorf("%s (%s): %w", e.NodeID, e.Address, errUnsecured)
 	}
-	return r.target(e.NodeID, e.Epoch, endpointKey(e))
+	return r.target(e.NodeID, e.Epoch, r.cfg.endpointKey(e))
 }
 
 // maxLogged bounds how many lines are remembered so that they are not repeated.
@@ -326,11 +342,17 @@ func (r *Router) leaveOut(e *advertise.Endpoint, err error) {
 
 func (r *Router) target(node string, epoch uint64, key poolKey) (*Target, error) {
 	fail := func(err error) (*Target, error) { return nil, fmt.Errorf("%s (%s): %w", node, key.address, err) }
-	pool, err := r.links.pool(key)
-	if err != nil {
+	t := &Target{ID: fmt.Sprintf("%s.%d", node, epoch), Node: node, Address: key.address, Secured: key.role == identity.RoleWorker, key: key}
+	if r.cfg.PickOnly {
+		if _, err := r.cfg.dial(key, r.own); err != nil { // the program could not connect either
+			return fail(err)
+		}
+		return t, nil
+	}
+	var err error
+	if t.Pool, err = r.links.pool(key); err != nil {
 		return fail(err)
 	}
-	t := &Target{ID: fmt.Sprintf("%s.%d", node, epoch), Node: node, Address: key.address, Secured: key.role == identity.RoleWorker, Pool: pool, key: key}
 	if key.role != "" && key.protocol == upstream.H2C {
 		// Relays and sidecars support both protocols; a service with h2c may support only h2c.
 		if t.Upgrades, err = r.links.pool(key.forUpgrades()); err != nil {

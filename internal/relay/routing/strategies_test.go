@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/affinity/peering"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
-	"github.com/ringway/ringway/selection/strategy"
 )
 
 // choiceOf is the strategy of echo, "" while the relay does not know it.

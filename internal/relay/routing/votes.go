@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/selection/strategy"
+	"github.com/ringway/ringway/internal/strategy"
 )
 
 // DefaultMaxRelaysPerService is the largest number of relays that workers can ask for.

@@ -2,6 +2,7 @@ package health
 
 import (
 	"cmp"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -36,6 +37,11 @@ type Check struct {
 	Path string
 	// Host is the Host header of an http check. Default: Address.
 	Host string
+	// TLS begins each probe with TLS and the ALPN protocol h2, for a service with h2; an http
+	// check then asks over HTTP/2. ServerName and ServiceRoots are those of upstream.ServiceTLS.
+	TLS          bool
+	ServerName   string
+	ServiceRoots *x509.CertPool
 	// Service is the name in the request of a grpc check. Empty: the server as a whole.
 	Service string
 	// Interval is the time from the start of one probe to the start of the next, less up to

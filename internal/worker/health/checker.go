@@ -10,6 +10,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
 // startInterval is the interval of the probes of a service that may still be starting. It
@@ -184,25 +186,33 @@ func (c Check) probe(ctx context.Context) error {
 }
 
 func (c Check) attempt(ctx context.Context) *failure {
-	conn, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", c.Address)
+	socket, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", c.Address)
 	if err != nil {
 		return c.broken("connection", err)
 	}
-	defer conn.Close()
+	defer socket.Close()
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(interrupted)
-		_ = conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed connection
+		_ = socket.SetDeadline(time.Unix(1, 0)) // fails only on a closed connection
 	})
 	defer func() {
 		if !stop() {
 			<-interrupted
 		}
 	}()
-	switch c.Kind {
-	case HTTP:
+	conn := socket
+	if c.TLS {
+		if conn, err = (upstream.ServiceTLS{Roots: c.ServiceRoots, Name: c.ServerName}).Client(ctx, socket, c.Address); err != nil {
+			return c.broken("end of the TLS handshake", err)
+		}
+	}
+	switch {
+	case c.Kind == HTTP && c.TLS:
+		return c.askHTTP2(conn)
+	case c.Kind == HTTP:
 		return c.askHTTP(conn)
-	case GRPC:
+	case c.Kind == GRPC:
 		return c.askGRPC(conn)
 	}
 	return nil
@@ -212,7 +222,7 @@ func (c Check) attempt(ctx context.Context) *failure {
 func (c Check) asked() string {
 	switch c.Kind {
 	case HTTP:
-		return fmt.Sprintf("GET http://%s%s", c.Address, c.Path)
+		return fmt.Sprintf("GET %s://%s%s", c.scheme(), c.Address, c.Path)
 	case GRPC:
 		if c.Service == "" {
 			return fmt.Sprintf("gRPC health check of %s", c.Address)
@@ -220,6 +230,13 @@ func (c Check) asked() string {
 		return fmt.Sprintf("gRPC health check of %q at %s", c.Service, c.Address)
 	}
 	return "connect to " + c.Address
+}
+
+func (c Check) scheme() string {
+	if c.TLS {
+		return "https"
+	}
+	return "http"
 }
 
 // resultOf returns the label of the result of a probe.

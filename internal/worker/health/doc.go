@@ -16,6 +16,7 @@
 //	 │        │ tcp   a connection opens
 //	 │        │ http  GET path answers 2xx or 3xx
 //	 │        │ grpc  grpc.health.v1.Health/Check answers SERVING
+//	 │        │       a service with h2 is asked in all three ways over TLS
 //	 └────────┘ start to start: Interval less 0–10 %; every 200 ms at the start
 //
 // # Probes
@@ -27,8 +28,9 @@
 // 64 KiB, within the timeout; the rest of a longer answer is not read.
 //
 // A tcp check tests only the kernel, which accepts connections for a process that hangs;
-// use http or grpc if the service supports them. All three use clear text; a service that
-// accepts only TLS can be checked by tcp, or on a second port with clear text.
+// use http or grpc if the service supports them. All three use clear text, except for a
+// service with h2: its probes begin with the TLS of relays, over HTTP/2, and fail where relays
+// would fail. A check with an address of its own, such as a second port, uses clear text.
 //
 // # Rules
 //

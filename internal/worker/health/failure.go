@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"syscall"
+
+	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
 // Results of probes, as the metrics count them.
@@ -14,6 +16,8 @@ const (
 	resultRefused      = "refused"           // no process listens
 	resultUnresolved   = "unresolved"        // the host has no address
 	resultTimeout      = "timeout"           // no connection, or no whole answer, in time
+	resultUntrusted    = "untrusted"         // TLS: another certificate than expected
+	resultNotH2        = "not_h2"            // TLS: none, or without HTTP/2
 	resultClosed       = "closed"            // the connection ended before the answer did
 	resultGarbage      = "garbage"           // an answer in another protocol
 	resultStatus       = "status"            // an HTTP or gRPC status that is not a success
@@ -35,7 +39,7 @@ func (f *failure) Error() string { return f.asked + ": " + f.came + ": " + f.rem
 
 func (f *failure) Unwrap() error { return f.cause }
 
-const otherEnd = "see its log, and whether the kind of check is right; if it takes only TLS, use a tcp check"
+const otherEnd = "see its log, and whether the kind of check is right; if it takes only TLS, offer it with protocol=h2, or use a tcp check"
 
 // broken explains an error of the connection. During names the step of the probe.
 func (c Check) broken(during string, err error) *failure {
@@ -52,6 +56,10 @@ func (c Check) broken(during string, err error) *failure {
 		f.remedy = "see whether the service hangs; if it is only slow, raise timeout (and interval)"
 	case errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
 		f.result, f.came, f.remedy = resultClosed, "the service reset the connection", otherEnd
+	case errors.Is(err, upstream.ErrUntrusted):
+		f.result, f.came, f.remedy = resultUntrusted, err.Error(), "relays would not send requests to it either"
+	case errors.Is(err, upstream.ErrNotH2):
+		f.result, f.came, f.remedy = resultNotH2, err.Error(), "relays could not send requests to it either"
 	case errors.Is(err, io.EOF):
 		f.result, f.came, f.remedy = resultClosed, "the service closed the connection in the middle of its answer, or without one", otherEnd
 	default:

@@ -22,13 +22,25 @@ const streamID = 1
 // grpcAnswer is the answer on the stream, trailers included.
 type grpcAnswer struct {
 	httpStatus, contentType string
-	status, message         string // grpc-status, grpc-message
+	status, message         string // grpc-status, grpc-message; empty for a GET
 	body                    []byte
 }
 
-// askGRPC makes one call over conn. It writes and reads the few frames itself, so that the
-// worker needs no gRPC client and the probe no goroutines.
 func (c Check) askGRPC(conn io.ReadWriter) *failure {
+	answer, failed := c.call(conn, healthRequest(c.Service), [][2]string{
+		{":method", "POST"}, {":scheme", c.scheme()}, {":path", "/grpc.health.v1.Health/Check"}, {":authority", c.Address},
+		{"te", "trailers"}, {"content-type", "application/grpc"}, {"user-agent", userAgent},
+	})
+	if failed != nil {
+		return failed
+	}
+	return answer.judge(c.Service)
+}
+
+// call sends one request over conn and reads the answer. It writes and reads the few frames
+// itself, so that the worker needs no gRPC client and the probe no goroutines. An answer that
+// is too long for a probe is cut off.
+func (c Check) call(conn io.ReadWriter, body []byte, head [][2]string) (answer grpcAnswer, _ *failure) {
 	out := bufio.NewWriter(conn)
 	in := &answerReader{conn: conn}
 	framer := http2.NewFramer(out, in)
@@ -40,31 +52,37 @@ func (c Check) askGRPC(conn io.ReadWriter) *failure {
 	if err := errors.Join(
 		preface,
 		framer.WriteSettings(http2.Setting{ID: http2.SettingEnablePush, Val: 0}),
-		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: streamID, BlockFragment: c.grpcHeaders(), EndHeaders: true}),
-		framer.WriteData(streamID, true, healthRequest(c.Service)),
-		out.Flush(),
+		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: streamID, BlockFragment: encode(head), EndHeaders: true, EndStream: body == nil}),
 	); err != nil {
-		return c.broken("answer", err)
+		return answer, c.broken("answer", err)
+	}
+	if body != nil {
+		_ = framer.WriteData(streamID, true, body) // it is buffered
+	}
+	if err := out.Flush(); err != nil {
+		return answer, c.broken("answer", err)
 	}
 	answer, err := readGRPC(framer, out)
 	var refused *failure
 	switch {
 	case errors.As(err, &refused):
-		return refused
+		return answer, refused
+	case in.err == errTooLong && c.Kind == HTTP && answer.httpStatus != "":
+		return answer, nil
+	case err != nil && c.Kind == HTTP:
+		return answer, c.unreadable(in, "answer", "HTTP/2", err)
 	case err != nil:
-		return c.unreadable(in, "answer", "gRPC over clear HTTP/2", err)
+		return answer, c.unreadable(in, "answer", "gRPC over HTTP/2", err)
 	}
 	_ = errors.Join(framer.WriteGoAway(0, http2.ErrCodeNo, nil), out.Flush()) // optional: the connection closes anyway
-	return answer.judge(c.Service)
+	return answer, nil
 }
 
-func (c Check) grpcHeaders() []byte {
+// encode returns the header block of a request.
+func encode(head [][2]string) []byte {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
-	for _, field := range [...][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", "/grpc.health.v1.Health/Check"}, {":authority", c.Address},
-		{"te", "trailers"}, {"content-type", "application/grpc"}, {"user-agent", userAgent},
-	} {
+	for _, field := range head {
 		_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}) // writing to a buffer cannot fail
 	}
 	return block.Bytes()

@@ -115,10 +115,10 @@ func TestAServerOfAnotherProtocolIsNamedAsSuch(t *testing.T) {
 		result, says     string
 	}{
 		{"an HTTP/2 server without gRPC", web.Listener.Addr().String(), GRPC, resultStatus, `answered HTTP "404" without a gRPC status: this is not a gRPC server`},
-		{"an HTTP/1 server", serve(t, sayAndHang("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")), GRPC, resultGarbage, "not gRPC over clear HTTP/2"},
+		{"an HTTP/1 server", serve(t, sayAndHang("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")), GRPC, resultGarbage, "not gRPC over HTTP/2"},
 		{"a gRPC server asked for a page", serveGRPC(t, "127.0.0.1:0", nil), HTTP, resultClosed, "whether the kind of check is right"},
 		{"a TLS server asked for a page", secret.Listener.Addr().String(), HTTP, resultStatus, "expects TLS (then use a tcp check)"},
-		{"a TLS server asked by gRPC", secret.Listener.Addr().String(), GRPC, resultClosed, "if it takes only TLS, use a tcp check"},
+		{"a TLS server asked by gRPC", secret.Listener.Addr().String(), GRPC, resultClosed, "if it takes only TLS, offer it with protocol=h2, or use a tcp check"},
 	} {
 		t.Run(test.promise, func(t *testing.T) {
 			expect(t, Check{Kind: test.kind, Address: test.address}, test.result, test.says)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
@@ -40,6 +41,25 @@ func (c Check) askHTTP(conn io.ReadWriter) *failure {
 	}
 	if err != nil && answer.err != errTooLong {
 		return c.unreadable(answer, "end of the answer", protocol, err)
+	}
+	return nil
+}
+
+// askHTTP2 is askHTTP over HTTP/2.
+func (c Check) askHTTP2(conn io.ReadWriter) *failure {
+	answer, failed := c.call(conn, nil, [][2]string{
+		{":method", http.MethodGet}, {":scheme", c.scheme()}, {":path", c.Path}, {":authority", c.Host},
+		{"accept", "*/*"}, {"user-agent", userAgent},
+	})
+	if failed != nil {
+		return failed
+	}
+	status, err := strconv.Atoi(answer.httpStatus)
+	if err != nil {
+		return garbage("HTTP/2", fmt.Errorf("status %.20q", answer.httpStatus))
+	}
+	if class := status / 100; class != 2 && class != 3 {
+		return refusedByHTTP(&http.Response{StatusCode: status}, answer.body)
 	}
 	return nil
 }
@@ -102,5 +122,5 @@ func (c Check) unreadable(r *answerReader, during, protocol string, err error) *
 // garbage explains an answer in another protocol.
 func garbage(protocol string, err error) *failure {
 	return &failure{result: resultGarbage, came: fmt.Sprintf("the answer is not %s: %.200s", protocol, err), cause: err,
-		remedy: "correct the kind of check or the address; if the service takes only TLS, use a tcp check"}
+		remedy: "correct the kind of check or the address; if the service takes only TLS, offer it with protocol=h2, or use a tcp check"}
 }

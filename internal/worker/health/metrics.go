@@ -21,7 +21,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	return &Metrics{
 		checks: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_worker_health_checks_total", Help: "Probes of the services of this worker, by result: success, refused, unresolved, timeout, closed, garbage (another protocol), status (an answer that is no success), not_serving, unknown_service, no_health_service, other.",
+			Name: "ringway_worker_health_checks_total", Help: "Probes of the services of this worker, by result: success, refused, unresolved, timeout, untrusted (TLS: another certificate than expected), not_h2 (no TLS, or without HTTP/2), closed, garbage (another protocol), status (an answer that is no success), not_serving, unknown_service, no_health_service, other.",
 		}, []string{"service", "result"}),
 		durations: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "ringway_worker_health_check_duration_seconds", Help: "Time of a probe, from opening its connection to closing it.",

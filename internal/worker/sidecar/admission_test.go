@@ -18,7 +18,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-func TestOnlyRelaysOfThisClusterComeIn(t *testing.T) {
+func TestOnlyRelaysAndObserversOfThisClusterComeIn(t *testing.T) {
 	var served atomic.Int64
 	s := start(t, nil, serve(t, "echo", advertise.HTTP1, func(http.ResponseWriter, *http.Request) { served.Add(1) }))
 	elsewhere := func(change func(*identity.Claims)) identity.Claims {
@@ -68,6 +68,10 @@ func TestOnlyRelaysOfThisClusterComeIn(t *testing.T) {
 	}
 	if served.Load() != 0 {
 		t.Errorf("%d requests of strangers reached the service", served.Load())
+	}
+	observer := &http.Client{Transport: &http.Transport{TLSClientConfig: ours(claims(identity.RoleObserver, "o1")), DisableKeepAlives: true}}
+	if resp, _ := answer(t, observer, s.request(t, "GET", "echo", nil)); resp.StatusCode != 200 || served.Swap(0) != 1 {
+		t.Errorf("an observer of ours got %s", resp.Status)
 	}
 	if resp, _ := answer(t, s.relay(t), s.request(t, "GET", "echo", nil)); resp.StatusCode != 200 || served.Load() != 1 {
 		t.Errorf("a relay of ours got %s", resp.Status)

@@ -1,7 +1,7 @@
 // Package sidecar is the listener of a worker through which relays reach its
 // services: mutual TLS outside, the service's own protocol inside.
 //
-// Promise: only relays of this cluster and environment are accepted, and the handshake
+// Promise: only relays and observers of this cluster and environment are accepted, and the handshake
 // proves to them that this is the intended worker. A request reaches the service unchanged,
 // and the answer reaches the relay unchanged, over HTTP/1.1 and HTTP/2, with upgrades,
 // trailers and streams in both directions. If the service gives no answer, the relay learns
@@ -15,6 +15,9 @@
 //
 // A TCP session is a request with the upgrade ringway-tcp. It reaches only a service that the
 // worker offers as TCP, and such a service gets no other request.
+//
+// A service with h2 is reached over TLS, and its certificate is always checked (see
+// upstream.ServiceTLS). It takes no upgrades.
 //
 // A request is for the service that Ringway-Service names. Header fields Ringway-* do not
 // pass in either direction: those of the service are dropped, so the service cannot
@@ -41,7 +44,7 @@
 //   - Sidecar.mu guards the set of services against concurrent writers. Requests read the
 //     set with one atomic load and keep the service that they found, so a service that is
 //     removed, or moves, finishes its requests in flight.
-//   - Nothing of HTTP is read before the handshake has succeeded (see identity.Listener).
+//   - Nothing of HTTP is read before the handshake has succeeded (see handshake.Listener).
 //   - Accepted connections have no idle timeout: relays keep them open and close those that
 //     they do not need.
 package sidecar

@@ -41,7 +41,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	if err := s.SetServices([]advertise.Service{{Name: "greeter", Address: service.Listener.Addr().String()}}); err != nil {
+	if err := s.SetServices([]sidecar.Service{{Service: advertise.Service{Name: "greeter", Address: service.Listener.Addr().String()}}}); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"sync"
@@ -59,7 +60,7 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	x := exchanges.Get().(*exchange)
 	x.service = service
 	pool := service.pool
-	if service.upgrades != nil && r.Header["Upgrade"] != nil {
+	if service.upgrades != nil && upstream.RequiresUpgrade(r) {
 		pool = service.upgrades
 	}
 	exchange := upstream.Exchange{
@@ -124,6 +125,9 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *servic
 		f.Text = "the request cannot be carried: " + e.Fault() // relays pass the text on
 	case e.Sent():
 		end, sent = resultSent, wire.FailedSent
+	case errors.Is(e, upstream.ErrUntrusted) || errors.Is(e, upstream.ErrNotH2):
+		end = resultUntrusted
+		s.lines.Log(slog.LevelWarn, "cannot use a service over TLS", "service", service.name, "err", err)
 	}
 	service.results[end].Add(1)
 	s.cfg.Logger.Debug("request failed", "service", service.name, "result", results[end], "err", err)

@@ -7,7 +7,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
-// reasonUnknownService is a reason of refusals in addition to those of identity.Listener.
+// reasonUnknownService is a reason of refusals in addition to those of handshake.Listener.
 const reasonUnknownService = "unknown_service"
 
 // metrics collects the metrics of the current services: the series of a removed service
@@ -32,7 +32,7 @@ func newMetrics(reg prometheus.Registerer, services func() map[string]*service) 
 			Name: "ringway_sidecar_sessions_ended_total", Help: "Tunnels and streams that this sidecar ended because its worker stops, over --session-drain-timeout.",
 		}),
 		requests: prometheus.NewDesc("ringway_sidecar_requests_total",
-			"Requests by service and result: the class of the status, or unsent (the service could not be reached), sent (it gave no answer), aborted (its answer broke off), cancelled (the relay broke off, or the worker stops), rejected (cannot be carried), full (all slots were taken; nothing was sent to the service).",
+			"Requests by service and result: the class of the status, or unsent (the service could not be reached), sent (it gave no answer), aborted (its answer broke off), cancelled (the relay broke off, or the worker stops), rejected (cannot be carried), full (all slots were taken; nothing was sent to the service), untrusted (a service with h2 has another certificate than expected, or does not speak HTTP/2 over TLS; nothing was sent to it).",
 			[]string{"service", "result"}, nil),
 		inFlight: prometheus.NewDesc("ringway_sidecar_in_flight", "Requests and tunnels in flight, by service.", []string{"service"}, nil),
 	}

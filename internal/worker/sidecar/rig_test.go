@@ -95,7 +95,11 @@ func run(t testing.TB, s interface{ Run(context.Context) error }) (stop func() e
 
 func (r *running) set(t testing.TB, services ...advertise.Service) {
 	t.Helper()
-	if err := r.SetServices(services); err != nil {
+	set := make([]Service, len(services))
+	for i, s := range services {
+		set[i].Service = s
+	}
+	if err := r.SetServices(set); err != nil {
 		t.Fatal(err)
 	}
 }

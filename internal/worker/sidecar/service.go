@@ -8,14 +8,23 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
+// Service is a service of the worker.
+type Service struct {
+	advertise.Service
+	// ServerName is what the certificate of a service with h2 must be for. Default: the host of
+	// its address.
+	ServerName string
+}
+
 // service is one local service.
 type service struct {
 	name, address string
+	serverName    string
 	protocol      upstream.Protocol
 	proxyProtocol bool
 	pool          *upstream.Pool
-	// upgrades carries protocol upgrades if pool uses HTTP/2, which does not support them;
-	// nil if pool supports upgrades. It holds no connection before the first upgrade.
+	// upgrades carries protocol upgrades if pool uses HTTP/2 in clear text, which does not
+	// support them; otherwise nil. It holds no connection before the first upgrade.
 	upgrades *upstream.Pool
 	*counters
 }
@@ -40,9 +49,10 @@ const (
 	resultCancelled                   // the relay cancelled, or the worker stops
 	resultRejected                    // the request cannot be carried
 	resultFull                        // all slots were in use
+	resultUntrusted                   // TLS with the service failed, nothing was sent
 )
 
-var results = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "unsent", "sent", "aborted", "cancelled", "rejected", "full"}
+var results = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "unsent", "sent", "aborted", "cancelled", "rejected", "full", "untrusted"}
 
 // enter counts one more request as in flight, unless all slots are in use. The caller must
 // end each counted request with inFlight.Add(-1).
@@ -66,15 +76,15 @@ func resultOfStatus(status int) result {
 
 // newService creates the pools of a service; known, if not nil, is the previous service of
 // that name.
-func (s *Sidecar) newService(offered advertise.Service, known *service) (_ *service, err error) {
-	if !Carries(offered.Protocol) {
-		return nil, fmt.Errorf("service %q: protocol %q cannot be carried by the sidecar: allowed are http1, h2c and tcp", offered.Name, offered.Protocol)
-	}
-	one := &service{name: offered.Name, address: offered.Address, protocol: protocolOf(offered), proxyProtocol: offered.ProxyProtocol, counters: new(counters)}
+func (s *Sidecar) newService(offered Service, known *service) (_ *service, err error) {
+	one := &service{name: offered.Name, address: offered.Address, serverName: offered.ServerName, protocol: protocolOf(offered), proxyProtocol: offered.ProxyProtocol, counters: new(counters)}
 	if known != nil {
 		one.counters = known.counters
 	}
-	if one.pool, err = upstream.NewPool(upstream.Config{Address: one.address, Protocol: one.protocol, Sessions: &s.sessions}); err != nil {
+	if one.pool, err = upstream.NewPool(upstream.Config{
+		Address: one.address, Protocol: one.protocol, Sessions: &s.sessions,
+		TLS: upstream.ServiceTLS{Roots: s.cfg.ServiceRoots, Name: one.serverName},
+	}); err != nil {
 		return nil, fmt.Errorf("service %q: %w", offered.Name, err)
 	}
 	if one.protocol == upstream.H2C {
@@ -85,7 +95,7 @@ func (s *Sidecar) newService(offered advertise.Service, known *service) (_ *serv
 	return one, nil
 }
 
-func protocolOf(offered advertise.Service) upstream.Protocol {
+func protocolOf(offered Service) upstream.Protocol {
 	if offered.Protocol == "" {
 		return upstream.HTTP1
 	}
@@ -93,8 +103,8 @@ func protocolOf(offered advertise.Service) upstream.Protocol {
 }
 
 // fronts reports whether s already has the address and the protocols of the offer.
-func (s *service) fronts(offered advertise.Service) bool {
-	return s.address == offered.Address && s.protocol == protocolOf(offered) && s.proxyProtocol == offered.ProxyProtocol
+func (s *service) fronts(offered Service) bool {
+	return s.address == offered.Address && s.serverName == offered.ServerName && s.protocol == protocolOf(offered) && s.proxyProtocol == offered.ProxyProtocol
 }
 
 func (s *service) pools() []*upstream.Pool {

@@ -3,6 +3,7 @@ package sidecar
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/handshake"
+	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership/identity"
@@ -49,8 +52,13 @@ type Config struct {
 	// the request, because only the relay can answer the client. Default 0: no limit.
 	ProgressTimeout time.Duration
 
-	// Logger logs refused members, at most one line in ten seconds, and at debug the
-	// details of failed requests and handshakes. Required.
+	// ServiceRoots are the authorities of the certificates of services with h2. Default: those
+	// of this host.
+	ServiceRoots *x509.CertPool
+
+	// Logger logs refused members, at most one line in ten seconds, services whose TLS fails,
+	// at most loglimit.Lines a second, and at debug the details of failed requests and
+	// handshakes. Required.
 	Logger *slog.Logger
 	// Registerer registers the metrics. Required.
 	Registerer prometheus.Registerer
@@ -63,9 +71,10 @@ type Config struct {
 // Sidecar accepts requests for the services of one worker.
 type Sidecar struct {
 	cfg       Config
-	admission *identity.Listener
+	admission *handshake.Listener
 	server    *downstream.Server
 	metrics   *metrics
+	lines     *loglimit.Limiter
 
 	// hard ends when the sidecar must stop waiting for requests in flight.
 	hard context.Context
@@ -86,16 +95,16 @@ func New(cfg Config) (*Sidecar, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for relays on %s: %w: is another process on this port?", cfg.Addr, err)
 	}
-	s := &Sidecar{cfg: cfg}
+	s := &Sidecar{cfg: cfg, lines: loglimit.New(cfg.Logger)}
 	s.hard, s.cut = context.WithCancel(context.Background())
 	s.services.Store(&map[string]*service{})
 	s.metrics = newMetrics(cfg.Registerer, func() map[string]*service { return *s.services.Load() })
-	s.admission = identity.NewListener(identity.ListenerConfig{
+	s.admission = handshake.NewListener(handshake.ListenerConfig{
 		Socket:    socket,
 		Source:    cfg.Identity,
 		TLS:       cfg.Identity.ServerConfig(cfg.Identity.Policy(identity.DataPlane), "h2", "http/1.1"), // the matrix allows only relays to connect to workers
-		Strangers: identity.StrangersConfig{Limit: cfg.HandshakeTimeout},
-		Allowed:   "relays of this cluster and environment",
+		Strangers: handshake.StrangersConfig{Limit: cfg.HandshakeTimeout},
+		Allowed:   "relays and observers of this cluster and environment",
 		Refused:   s.metrics.refused, Logger: cfg.Logger,
 	})
 	// No time limits here: the relay has already limited the size of the head and its time,
@@ -110,18 +119,12 @@ func New(cfg Config) (*Sidecar, error) {
 // Addr returns the address for relays.
 func (s *Sidecar) Addr() net.Addr { return s.admission.Addr() }
 
-// Carries reports whether a sidecar supports this protocol: http1, h2c or tcp. Services with
-// other protocols are reached directly or not at all.
-func Carries(p advertise.Protocol) bool {
-	return p == "" || p == advertise.HTTP1 || p == advertise.H2C || p == advertise.TCP
-}
-
-// SetServices replaces the set of services: their names, local addresses, protocols, slots
-// and policies; other fields are ignored. A service whose address and protocol stay keeps its
+// SetServices replaces the set of services: their names, local addresses, protocols, slots,
+// policies and server names; other fields are ignored. A service whose address and protocol stay keeps its
 // connections. Requests to a service that was removed, or has moved, finish; the metrics of
 // a removed service end immediately. A reduced number of slots ends no request. After an
 // error nothing has changed.
-func (s *Sidecar) SetServices(services []advertise.Service) error {
+func (s *Sidecar) SetServices(services []Service) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -214,6 +217,7 @@ func (s *Sidecar) drain() {
 // end cuts off the remaining requests and waits for their end.
 func (s *Sidecar) end() {
 	_ = s.server.Close() // only errors of closing a socket
+	s.lines.Stop()
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	pools := s.closePools()

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/affinity/peering"
+	"github.com/ringway/ringway/internal/peering"
 )
 
 // RolloutPolicy holds the settings that limit how many connections a change of the plan moves.

@@ -13,7 +13,7 @@ package balance
 import (
 	"time"
 
-	"github.com/ringway/ringway/selection/strategy"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 

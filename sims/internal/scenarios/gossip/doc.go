@@ -4,7 +4,7 @@
 // # Promise
 //
 // The members are real: package membership on an unmodified memberlist, and package advertise,
-// over membership/memnet with a virtual clock, which simulates a minute of hundreds of members
+// over internal/memnet with a virtual clock, which simulates a minute of hundreds of members
 // in a second. The network counts the bytes. Every prediction for a fleet that was not run
 // comes with its formula and the formula's error at a measured size.
 //

@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/membership/memnet"
 )
 
 const (

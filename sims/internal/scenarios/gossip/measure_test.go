@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/membership/memnet"
+	"github.com/ringway/ringway/internal/memnet"
 )
 
 func TestTimeMovesOnWhenAllWait(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ringway/ringway/selection/strategy"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 

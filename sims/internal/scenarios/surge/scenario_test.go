@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/ring"
-	"github.com/ringway/ringway/selection/strategy"
 	"github.com/ringway/ringway/sims/internal/scenario/scenariotest"
 )
 

@@ -1,0 +1,25 @@
+package ringwaygrpc
+
+import (
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/ringway/ringway/selection"
+)
+
+// ReadyPicker returns a picker for which every endpoint of the service has a connection.
+func ReadyPicker(r Router, service string) balancer.Picker {
+	endpoints, _ := r.Endpoints(service)
+	p := &picker{router: r, service: service, byAddress: map[string]*connection{}}
+	for _, e := range endpoints {
+		c := &connection{endpoint: e}
+		c.state.Store(uint32(connectivity.Ready))
+		p.byAddress[e.Address] = c
+	}
+	return p
+}
+
+// OutcomeOf is outcomeOf.
+func OutcomeOf(info balancer.DoneInfo, streaming bool) selection.Outcome {
+	return outcomeOf(info, streaming)
+}

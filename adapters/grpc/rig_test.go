@@ -1,0 +1,299 @@
+package ringwaygrpc_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+
+	ringwaygrpc "github.com/ringway/ringway/adapters/grpc"
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/worker"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection/router"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// These tests wait for gossip far more than they compute.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
+}
+
+// waitTime bounds the waits for events; none takes as long on an idle machine.
+const waitTime = 30 * time.Second
+
+// moods of a server.
+const (
+	well = iota
+	failing
+	hanging
+)
+
+// server is a server of gRPC whose answers name it.
+type server struct {
+	testpb.UnimplementedTestServiceServer
+	id      string
+	mood    atomic.Int32
+	calls   atomic.Int64
+	streams atomic.Int64
+	linger  time.Duration // between the only message of a server's stream and its end
+	// service answers. Default: the server itself.
+	service testpb.TestServiceServer
+	grpc    *grpc.Server
+	addr    string
+}
+
+func (s *server) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+	s.calls.Add(1)
+	switch s.mood.Load() {
+	case failing:
+		return nil, status.Error(codes.Unavailable, "this server fails")
+	case hanging:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &testpb.SimpleResponse{ServerId: s.id}, nil
+}
+
+// FullDuplexCall answers each message.
+func (s *server) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return nil //nolint:nilerr // the client has ended the stream
+		}
+		if err := stream.Send(&testpb.StreamingOutputCallResponse{Payload: &testpb.Payload{Body: []byte(s.id)}}); err != nil {
+			return err
+		}
+	}
+}
+
+// StreamingOutputCall answers with one message, and ends later.
+func (s *server) StreamingOutputCall(_ *testpb.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
+	s.streams.Add(1)
+	err := stream.Send(&testpb.StreamingOutputCallResponse{Payload: &testpb.Payload{Body: []byte(s.id)}})
+	select {
+	case <-time.After(s.linger):
+	case <-stream.Context().Done():
+	}
+	return err
+}
+
+// listen serves until the test or stop ends it.
+func listen(t testing.TB, s *server, addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.grpc, s.addr = grpc.NewServer(), listener.Addr().String()
+	if s.service == nil {
+		s.service = s
+	}
+	testpb.RegisterTestServiceServer(s.grpc, s.service)
+	served := make(chan struct{})
+	go func(g *grpc.Server) {
+		defer close(served)
+		_ = g.Serve(listener) // ends with Stop
+	}(s.grpc)
+	t.Cleanup(func(g *grpc.Server) func() { return func() { g.Stop(); <-served } }(s.grpc))
+}
+
+// cluster is a relay, workers, and an observer whose router the clients use.
+type cluster struct {
+	*fleet.Fleet
+	t      testing.TB
+	seed   string
+	router *router.Router
+	run    func() // starts the router
+	// offering is the life of the programs that offer the service without an agent.
+	offering context.Context
+	offers   sync.WaitGroup
+}
+
+// startCluster starts the router.
+func startCluster(t testing.TB, cfg fleet.Config) *cluster {
+	t.Helper()
+	c := newCluster(t, cfg)
+	c.run()
+	return c
+}
+
+// newCluster makes a cluster whose router does not run yet.
+func newCluster(t testing.TB, cfg fleet.Config) *cluster {
+	t.Helper()
+	cfg.Cluster, cfg.Environment = "shop", "dev"
+	c := &cluster{t: t, seed: procs.FreeAddr(t)}
+	cfg.Seeds = []string{c.seed}
+	c.Fleet = fleet.New(cfg)
+	if err := c.StartRelay("relay-1", func(s *relay.Settings) { s.GossipAddr, s.Join = c.seed, nil }); err != nil {
+		t.Fatal(err)
+	}
+	member := membership.Config{
+		Cluster: "shop", Environment: "dev", ID: "caller", Role: membership.RoleObserver, BindAddr: "127.0.0.1:0", Seeds: []string{c.seed},
+	}
+	if err := c.Equip(&member); err != nil {
+		t.Fatal(err)
+	}
+	node, err := membership.New(member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.router, err = router.New(router.Config{Node: node, PickOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	started := false
+	c.run = func() {
+		started = true
+		go func() { done <- c.router.Run(ctx) }()
+	}
+	var withdraw context.CancelFunc
+	c.offering, withdraw = context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		withdraw()
+		c.offers.Wait()
+		stop()
+		if !started {
+			done <- c.router.Close()
+		}
+		if err := errors.Join(<-done, c.Stop()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// worker starts a server and the agent that offers it, by default as echo over h2c.
+func (c *cluster) worker(id, options string) *server {
+	c.t.Helper()
+	s := &server{id: id}
+	listen(c.t, s, "127.0.0.1:0")
+	c.agent(s, options)
+	return s
+}
+
+func (c *cluster) agent(s *server, options string) {
+	c.t.Helper()
+	if err := c.StartWorker(fleet.WorkerConfig{ID: s.id, Change: func(settings *worker.Settings) {
+		settings.Services = []string{"echo=" + s.addr + ";protocol=h2c" + options}
+	}}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// client returns a client of the service echo.
+func (c *cluster) client(change func(*ringwaygrpc.Config), options ...grpc.DialOption) testpb.TestServiceClient {
+	c.t.Helper()
+	cfg := ringwaygrpc.Config{Router: c.router, Service: "echo"}
+	if change != nil {
+		change(&cfg)
+	}
+	conn, err := ringwaygrpc.NewClient(cfg, options...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			c.t.Error(err)
+		}
+	})
+	return testpb.NewTestServiceClient(conn)
+}
+
+// call makes a unary RPC and returns the worker that answered.
+func call(ctx context.Context, client testpb.TestServiceClient, options ...grpc.CallOption) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, waitTime)
+	defer cancel()
+	answer, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}, options...)
+	return answer.GetServerId(), err
+}
+
+// reaches waits until each of the workers has answered.
+func (c *cluster) reaches(client testpb.TestServiceClient, workers ...string) {
+	c.t.Helper()
+	c.await(workers, func(int) (string, error) { return call(c.t.Context(), client) })
+}
+
+// reachesByKey is reaches with a new key for each call, for strategies by key.
+func (c *cluster) reachesByKey(client testpb.TestServiceClient, workers ...string) {
+	c.t.Helper()
+	c.await(workers, func(n int) (string, error) {
+		return call(ringwaygrpc.WithKey(c.t.Context(), fmt.Sprint("key-", n)), client)
+	})
+}
+
+func (c *cluster) await(workers []string, answer func(n int) (string, error)) {
+	c.t.Helper()
+	missing := map[string]bool{}
+	for _, w := range workers {
+		missing[w] = true
+	}
+	end := time.Now().Add(waitTime)
+	for n := 0; len(missing) > 0; n++ {
+		id, err := answer(n)
+		delete(missing, id)
+		if time.Now().After(end) {
+			c.t.Fatalf("no answer from %v: %v", missing, err)
+		}
+	}
+}
+
+// sees waits until the endpoints of the router are those of the workers.
+func (c *cluster) sees(workers ...string) {
+	c.t.Helper()
+	late := time.After(waitTime)
+	for {
+		endpoints, changed := c.router.Endpoints("echo")
+		seen := map[string]bool{}
+		for _, e := range endpoints {
+			seen[e.NodeID] = true
+		}
+		same := len(seen) == len(workers)
+		for _, w := range workers {
+			same = same && seen[w]
+		}
+		if same {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			c.t.Fatalf("the router sees %v, want %v", seen, workers)
+		}
+	}
+}
+
+// offer makes a program offer the service itself, without an agent.
+func (c *cluster) offer(s *server, service advertise.Service) {
+	c.t.Helper()
+	service.Name, service.Address = "echo", s.addr
+	a, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
+		Cluster: "shop", Environment: "dev", ID: s.id, BindAddr: "127.0.0.1:0", Seeds: []string{c.seed}, Services: []advertise.Service{service}, DrainDelay: time.Millisecond,
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.offers.Go(func() {
+		if err := a.Run(c.offering); err != nil {
+			c.t.Error(err)
+		}
+	})
+}

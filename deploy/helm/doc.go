@@ -1,0 +1,16 @@
+// Command helm writes the Helm chart in the directory ringway from the manifests in
+// deploy/kubernetes: `make generate`.
+//
+// Promise: rendered with its default values in the namespace ringway, the chart gives the
+// manifests that the tests of deploy check. Only the namespace itself is missing, because
+// Helm creates namespaces.
+//
+//	deploy/kubernetes/*.yaml ──► templates ──┐
+//	settings of the binaries ──► schema ─────┼──► chart ──► render: tests with Helm's engine
+//	Chart.yaml, values.yaml, NOTES.txt ──────┘
+//
+// Rules: a change of the manifests is made in deploy/kubernetes. An edit that finds its text
+// too often or too rarely is an error, so that a changed manifest cannot lose a value. Every
+// value is inserted by toJson, because JSON is YAML and no text can leave it. The tests with
+// Helm are a module of their own, because Helm has many dependencies: `make test-helm`.
+package main

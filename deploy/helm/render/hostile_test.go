@@ -1,0 +1,141 @@
+package render
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+)
+
+func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
+	c := load(t, chartDir)
+	for _, r := range []struct{ path, value, want string }{
+		{"cluster", `""`, "/cluster"},
+		{"cluster", `"shop,ringway://role/relay"`, "/cluster"}, // a second name in the certificate
+		{"environment", `"a/b"`, "/environment"},
+		{"clusterDomain", `"cluster.local:7400,evil"`, "/clusterDomain"},
+		{"image.repository", `"registry.example.com/ringway "`, "/image/repository"},
+		{"image.tag", `"v1@sha256:0"`, "/image/tag"},
+		{"image.pullSecrets", `["registry"]`, "/image/pullSecrets/0"},
+		{"secrets.gossip", `"Ringway_Gossip"`, "/secrets/gossip"},
+		{"relays.replicas", `0`, "/relays/replicas"},
+		{"relays.replicas", `2.5`, "/relays/replicas"},
+		{"relays.replicas", `"3"`, "/relays/replicas"},
+		{"relays.replica", `3`, "'replica'"},
+		{"relays.settings", `{"RINGWAY_LOG_LEVELS": "debug"}`, "'RINGWAY_LOG_LEVELS'"},      // members only warn
+		{"relays.settings", `{"RINGWAY_CLUSTER": "other"}`, "'RINGWAY_CLUSTER'"},            // the manifest sets it
+		{"relays.settings", `{"RINGWAY_SERVICE": "a=127.0.0.1:1"}`, "'RINGWAY_SERVICE'"},    // of workers
+		{"example.settings", `{"RINGWAY_INGRESS_ADDR": ":7410"}`, "'RINGWAY_INGRESS_ADDR'"}, // of relays
+		{"relays.settings", `{"RINGWAY_MAX_MEMBERS": 1000000}`, "/relays/settings/RINGWAY_MAX_MEMBERS"},
+		{"relays.resources", `{"limits": {"memory": "1 GB"}}`, "/relays/resources/limits/memory"},
+		{"relays.resources", `{"limit": {}}`, "'limit'"},
+		{"relays.nodeSelector", `{"ssd": true}`, "/relays/nodeSelector/ssd"},
+		{"relays.podDisruptionBudget.maxUnavailable", `0`, "/relays/podDisruptionBudget/maxUnavailable"}, // no node could be drained
+		{"ingress.type", `"ExternalName"`, "/ingress/type"},
+		{"ingress.port", `70000`, "/ingress/port"},
+		{"networkPolicy.clients", `[]`, "/networkPolicy/clients"},     // Kubernetes admits all
+		{"networkPolicy.clients", `[{}]`, "/networkPolicy/clients/0"}, // Kubernetes refuses it
+		{"example.service", `"echo=10.0.0.1:80;x"`, "/example/service"},
+		{"cluste", `"shop"`, "'cluste'"},
+	} {
+		var value any
+		if err := json.Unmarshal([]byte(r.value), &value); err != nil {
+			t.Fatalf("%s: %v", r.path, err)
+		}
+		_, _, err := release{values: at(r.path, value)}.render(c)
+		if err == nil || !strings.Contains(err.Error(), r.want) {
+			t.Errorf("%s=%s: got %v, want an error with %s", r.path, r.value, err, r.want)
+		}
+	}
+	before := defaults(t, c)
+	for _, r := range rows {
+		place := "/" + strings.ReplaceAll(r.path, ".", "/")
+		_, _, err := release{values: at(r.path, []any{[]any{1}})}.render(c)
+		if err == nil || !strings.Contains(err.Error(), place) {
+			t.Errorf("%s of a wrong type: got %v, want an error with %s", r.path, err, place)
+		}
+		// null removes a value: the objects must not have one that is empty.
+		after, _, err := release{values: at(r.path, nil)}.render(c)
+		name := r.path[strings.LastIndex(r.path, ".")+1:]
+		if err != nil && !strings.Contains(err.Error(), "missing property '"+name+"'") {
+			t.Errorf("%s=null: got %v, want that %s is missing", r.path, err, name)
+		}
+		if err == nil && len(changes(before, after)) > 0 {
+			t.Errorf("%s=null is no error and changes\n%s", r.path, lines(changes(before, after)))
+		}
+	}
+}
+
+// hostile are texts that would be more than a text in a template without care.
+var hostile = []string{
+	"x\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: evil}\n",
+	"x\n  evil: true", "x: y", "x # y", "\"", "'", `\`, `"}, {name: evil, value: "`, "}}", "]", "- x", "*labels", "&container", "!!binary x",
+	"{{ .Release.Name }}", "{{- end }}", "null", "true", "1e3", "0440", "~", " ", "%", "%s%d%!", "<>&", "\t", "\r\n", "\u2028---\u2029", "日本",
+}
+
+// controls may also be refused: they are not characters of YAML.
+var controls = []string{"\x00", "\x1b[2J", "\x7f", "\u0085---\u0085kind: Secret", "\ufeff"}
+
+func TestTextsStayInTheirPlacesEvenWithoutTheSchema(t *testing.T) {
+	c := load(t, chartDir)
+	// with gives the values of the rows a text, in the form of each value.
+	with := func(text string, rows ...row) release {
+		all := release{skipSchema: true}
+		for _, r := range rows {
+			value := any(text)
+			switch r.value[0] {
+			case '{':
+				value = map[string]any{text: text}
+			case '[':
+				value = []any{map[string]any{"name": text, text: text}}
+			}
+			all.values = loader.MergeMaps(all.values, at(r.path, value))
+		}
+		return all
+	}
+	check := func(text string, rows ...row) error {
+		const marker = "the-text-of-the-value"
+		marked, _, err := with(marker, rows...).render(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := with(text, rows...).render(c)
+		if err != nil {
+			return err
+		}
+		if c := changes(marked.replaced(marker, text), got); len(c) > 0 {
+			t.Errorf("%q leaves its place:\n%s", text, lines(c))
+		}
+		return nil
+	}
+	for _, text := range hostile {
+		if err := check(text, rows...); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, text := range controls {
+		for _, r := range rows { // one by one: an error would hide the others
+			if err := check(text, r); err != nil && !strings.Contains(err.Error(), "yaml") {
+				t.Errorf("%s=%q: %v", r.path, text, err)
+			}
+		}
+	}
+}
+
+// replaced is the objects with the text in place of the marker, in names, paths and leaves.
+func (o objects) replaced(marker, text string) objects {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string has no errors
+	}
+	out := objects{}
+	for name, leaves := range o {
+		name = strings.ReplaceAll(name, marker, text)
+		out[name] = map[string]string{}
+		for at, leaf := range leaves {
+			out[name][strings.ReplaceAll(at, marker, text)] = strings.ReplaceAll(leaf, marker, string(quoted[1:len(quoted)-1]))
+		}
+	}
+	return out
+}

@@ -1,0 +1,283 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	chartDir     = "../ringway"
+	manifestsDir = "../../kubernetes"
+)
+
+// objects are the leaves of all objects, by kind and name, and by path. Lists of things with
+// names have these in the path, so that an addition changes nothing else.
+type objects map[string]map[string]string
+
+// separator is that by which Helm separates objects.
+var separator = regexp.MustCompile(`(?:^|\s*\n)---\s*`)
+
+// add adds the objects of a YAML text.
+func (o objects) add(text string) error {
+	for _, document := range separator.Split(text, -1) {
+		var content map[string]any
+		if err := yaml.UnmarshalStrict([]byte(document), &content); err != nil {
+			return fmt.Errorf("%w in\n%s", err, document)
+		}
+		if len(content) == 0 {
+			continue
+		}
+		metadata, _ := content["metadata"].(map[string]any)
+		name := fmt.Sprintf("%v/%v", content["kind"], metadata["name"])
+		if o[name] != nil {
+			return fmt.Errorf("%s is there twice", name)
+		}
+		o[name] = map[string]string{}
+		flatten("", content, o[name])
+	}
+	return nil
+}
+
+func flatten(at string, content any, leaves map[string]string) {
+	switch c := content.(type) {
+	case map[string]any:
+		for key, inner := range c {
+			flatten(strings.TrimPrefix(at+"."+key, "."), inner, leaves)
+		}
+		if len(c) > 0 {
+			return
+		}
+	case []any:
+		for i, inner := range c {
+			name := any(i)
+			if m, ok := inner.(map[string]any); ok && m["name"] != nil {
+				name = m["name"]
+			}
+			flatten(fmt.Sprintf("%s[%v]", at, name), inner, leaves)
+		}
+		if len(c) > 0 {
+			return
+		}
+	}
+	leaf, err := json.Marshal(content)
+	if err != nil {
+		panic(err) // it comes from JSON
+	}
+	leaves[at] = string(leaf)
+}
+
+// changes are the leaves that differ, by object and path, with the new value. An object that
+// is added or gone is one change.
+func changes(before, after objects) map[string]string {
+	out := map[string]string{}
+	for name := range after {
+		if before[name] == nil {
+			out[name] = "added"
+		}
+	}
+	for name, leaves := range before {
+		if after[name] == nil {
+			out[name] = "gone"
+			continue
+		}
+		for at, leaf := range after[name] {
+			if leaves[at] != leaf {
+				out[name+" "+at] = leaf
+			}
+		}
+		for at := range leaves {
+			if _, there := after[name][at]; !there {
+				out[name+" "+at] = "gone"
+			}
+		}
+	}
+	return out
+}
+
+// release is what an installation gives the engine.
+type release struct {
+	values     map[string]any
+	namespace  string // empty: ringway
+	skipSchema bool   // as helm install --skip-schema-validation
+}
+
+func load(t *testing.T, path string) *chart.Chart {
+	t.Helper()
+	c, err := loader.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// files gives the rendered templates.
+func (r release) files(c *chart.Chart) (map[string]string, error) {
+	if r.namespace == "" {
+		r.namespace = "ringway"
+	}
+	values, err := util.ToRenderValuesWithSchemaValidation(c, r.values,
+		common.ReleaseOptions{Name: "fleet", Namespace: r.namespace, Revision: 1, IsInstall: true}, common.DefaultCapabilities, r.skipSchema)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(c, values)
+}
+
+// render gives the objects of the chart, and the text after the installation.
+func (r release) render(c *chart.Chart) (objects, string, error) {
+	files, err := r.files(c)
+	if err != nil {
+		return nil, "", err
+	}
+	all, notes := objects{}, ""
+	for file, text := range files {
+		if path.Base(file) == "NOTES.txt" {
+			notes = text
+		} else if err := all.add(text); err != nil {
+			return nil, "", fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return all, notes, nil
+}
+
+func defaults(t *testing.T, c *chart.Chart) objects {
+	t.Helper()
+	all, _, err := release{}.render(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// manifests are the objects of deploy/kubernetes with the images of its kustomization, without
+// the namespace, which Helm creates.
+func manifests(t *testing.T) objects {
+	t.Helper()
+	var kustomization struct {
+		Resources []string
+		Images    []struct{ Name, NewName, NewTag string }
+	}
+	text, err := os.ReadFile(filepath.Join(manifestsDir, "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &kustomization); err != nil {
+		t.Fatal(err)
+	}
+	all := objects{}
+	for _, name := range kustomization.Resources {
+		text, err := os.ReadFile(filepath.Join(manifestsDir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := all.add(string(text)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	delete(all, "Namespace/ringway")
+	for _, leaves := range all {
+		for at, leaf := range leaves {
+			for _, image := range kustomization.Images {
+				if strings.HasSuffix(at, ".image") && leaf == `"`+image.Name+`"` {
+					leaves[at] = fmt.Sprintf("%q", image.NewName+":"+image.NewTag)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func TestTheDefaultValuesGiveTheTestedManifests(t *testing.T) {
+	want := manifests(t)
+	if len(want) < 10 {
+		t.Fatalf("only %d manifests", len(want))
+	}
+	for change, leaf := range changes(want, defaults(t, load(t, chartDir))) {
+		t.Errorf("%s: the chart has %s", change, leaf)
+	}
+}
+
+func TestEveryValueHasARow(t *testing.T) {
+	leaves := map[string]string{}
+	flatten("", load(t, chartDir).Values, leaves)
+	for leaf := range leaves {
+		if !slices.ContainsFunc(rows, func(r row) bool {
+			return leaf == r.path || strings.HasPrefix(leaf, r.path+".") || strings.HasPrefix(leaf, r.path+"[")
+		}) {
+			t.Errorf("no row for the value %s: what does it change?", leaf)
+		}
+	}
+	if len(leaves) < 30 {
+		t.Errorf("only %d values", len(leaves))
+	}
+}
+
+func TestEveryValueChangesWhatItIsForAndNothingElse(t *testing.T) {
+	c := load(t, chartDir)
+	before := defaults(t, c)
+	for _, r := range rows {
+		var value any
+		if err := json.Unmarshal([]byte(r.value), &value); err != nil {
+			t.Fatalf("%s: %v", r.path, err)
+		}
+		after, _, err := release{values: at(r.path, value)}.render(c)
+		if err != nil {
+			t.Errorf("%s: %v", r.path, err)
+			continue
+		}
+		if got := changes(before, after); !maps.Equal(got, r.changes) {
+			t.Errorf("%s=%s changes\n%s\nwant\n%s", r.path, r.value, lines(got), lines(r.changes))
+		}
+	}
+}
+
+func TestTheNamespaceIsThatOfTheRelease(t *testing.T) {
+	c := load(t, chartDir)
+	after, notes, err := release{namespace: "edge"}.render(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		relayEnv + "[RINGWAY_JOIN].value":  `"dns+relays.edge.svc.cluster.local:7400"`,
+		workerEnv + "[RINGWAY_JOIN].value": `"dns+relays.edge.svc.cluster.local:7400"`,
+		"NetworkPolicy/worker spec.ingress[1].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name": `"edge"`,
+	}
+	if got := changes(defaults(t, c), after); !maps.Equal(got, want) {
+		t.Errorf("the namespace changes\n%s\nwant\n%s", lines(got), lines(want))
+	}
+	if strings.Contains(notes, "ringway ") || !strings.Contains(notes, "kubectl -n edge exec relay-0 -- /relay members") {
+		t.Errorf("the notes are\n%s", notes)
+	}
+}
+
+// at is the values with one at a path.
+func at(path string, value any) map[string]any {
+	names := strings.Split(path, ".")
+	for _, name := range slices.Backward(names) {
+		value = map[string]any{name: value}
+	}
+	return value.(map[string]any)
+}
+
+func lines(changes map[string]string) string {
+	var b strings.Builder
+	for _, change := range slices.Sorted(maps.Keys(changes)) {
+		fmt.Fprintf(&b, "  %s: %s\n", change, changes[change])
+	}
+	return b.String()
+}

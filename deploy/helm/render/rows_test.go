@@ -1,0 +1,111 @@
+package render
+
+import "maps"
+
+// row is a value, one that differs from its default, and all that it changes.
+type row struct {
+	path, value string // the value as JSON
+	changes     map[string]string
+}
+
+const (
+	relayPod  = "StatefulSet/relay spec.template.spec."
+	workerPod = "Deployment/echo spec.template.spec."
+	relayEnv  = relayPod + "containers[relay].env"
+	workerEnv = workerPod + "containers[worker].env"
+	relayCSI  = relayPod + "volumes[tls].csi.volumeAttributes.csi.cert-manager.io/"
+	workerCSI = workerPod + "volumes[tls].csi.volumeAttributes.csi.cert-manager.io/"
+)
+
+// both are changes of relays and of the example.
+func both(name, leaf string) map[string]string {
+	return map[string]string{relayPod + name: leaf, workerPod + name: leaf}
+}
+
+func one(name, leaf string) map[string]string { return map[string]string{name: leaf} }
+
+func join(all ...map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, m := range all {
+		maps.Copy(out, m)
+	}
+	return out
+}
+
+func images(repository, tag string) map[string]string {
+	return map[string]string{
+		relayPod + "initContainers[keys].image":  `"` + repository + "-relay:" + tag + `"`,
+		relayPod + "containers[relay].image":     `"` + repository + "-relay:" + tag + `"`,
+		workerPod + "initContainers[keys].image": `"` + repository + "-relay:" + tag + `"`,
+		workerPod + "containers[worker].image":   `"` + repository + "-worker:" + tag + `"`,
+		workerPod + "containers[echo].image":     `"` + repository + "-echo:" + tag + `"`,
+	}
+}
+
+var rows = append(append([]row{
+	{"cluster", `"bank"`, map[string]string{
+		relayEnv + "[RINGWAY_CLUSTER].value":  `"bank"`,
+		workerEnv + "[RINGWAY_CLUSTER].value": `"bank"`,
+		relayCSI + "uri-sans":                 `"ringway://role/relay,ringway://cluster/bank,ringway://env/prod,ringway://node/${POD_NAME}"`,
+		workerCSI + "uri-sans":                `"ringway://role/worker,ringway://cluster/bank,ringway://env/prod,ringway://node/${POD_NAME}"`,
+	}},
+	{"environment", `"test"`, map[string]string{
+		relayEnv + "[RINGWAY_ENVIRONMENT].value":  `"test"`,
+		workerEnv + "[RINGWAY_ENVIRONMENT].value": `"test"`,
+		relayCSI + "uri-sans":                     `"ringway://role/relay,ringway://cluster/shop,ringway://env/test,ringway://node/${POD_NAME}"`,
+		workerCSI + "uri-sans":                    `"ringway://role/worker,ringway://cluster/shop,ringway://env/test,ringway://node/${POD_NAME}"`,
+	}},
+	{"clusterDomain", `"k8s.internal"`, map[string]string{
+		relayEnv + "[RINGWAY_JOIN].value":  `"dns+relays.ringway.svc.k8s.internal:7400"`,
+		workerEnv + "[RINGWAY_JOIN].value": `"dns+relays.ringway.svc.k8s.internal:7400"`,
+	}},
+	{"image.repository", `"localhost:5000/ringway"`, images("localhost:5000/ringway", "devel")},
+	{"image.tag", `"v2"`, images("registry.example.com/ringway", "v2")},
+	{"image.pullSecrets", `[{"name": "registry"}]`, both("imagePullSecrets[registry].name", `"registry"`)},
+	{"secrets.authority", `"a"`, one("Issuer/ringway spec.ca.secretName", `"a"`)},
+	{"secrets.gossip", `"g"`, both("volumes[secret].secret.secretName", `"g"`)},
+	{"secrets.admin", `"t"`, both("volumes[admin].secret.secretName", `"t"`)},
+	{"issuer.create", `false`, one("Issuer/ringway", "gone")},
+	{"issuer.name", `"i"`, map[string]string{"Issuer/ringway": "gone", "Issuer/i": "added", relayCSI + "issuer-name": `"i"`, workerCSI + "issuer-name": `"i"`}},
+	{"ingress.type", `"LoadBalancer"`, one("Service/ingress spec.type", `"LoadBalancer"`)},
+	{"ingress.port", `8080`, one("Service/ingress spec.ports[http].port", "8080")},
+	{"ingress.annotations", `{"a": "1"}`, one("Service/ingress metadata.annotations.a", `"1"`)},
+	{"networkPolicy.enabled", `false`, map[string]string{"NetworkPolicy/relay": "gone", "NetworkPolicy/worker": "gone"}},
+	{"networkPolicy.clients", `[{"ipBlock": {"cidr": "10.0.0.0/8"}}]`, map[string]string{
+		"NetworkPolicy/relay spec.ingress[2].from[0].namespaceSelector": "gone",
+		"NetworkPolicy/relay spec.ingress[2].from[0].ipBlock.cidr":      `"10.0.0.0/8"`,
+	}},
+	{"networkPolicy.monitoringNamespace", `"metrics"`, map[string]string{
+		"NetworkPolicy/relay spec.ingress[3].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name":  `"metrics"`,
+		"NetworkPolicy/worker spec.ingress[2].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name": `"metrics"`,
+	}},
+	{"example.enabled", `false`, map[string]string{"Deployment/echo": "gone", "ServiceAccount/echo": "gone", "PodDisruptionBudget/echo": "gone"}},
+	{"example.service", `"billing"`, one(workerEnv+"[RINGWAY_SERVICE].value", `"billing=127.0.0.1:9000;check=http:/"`)},
+	{"example.port", `9001`, map[string]string{
+		workerEnv + "[RINGWAY_SERVICE].value":  `"echo=127.0.0.1:9001;check=http:/"`,
+		workerPod + "containers[echo].args[1]": `"127.0.0.1:9001"`,
+	}},
+}, workload("relays", "StatefulSet/relay", "PodDisruptionBudget/relay", "relay")...), workload("example", "Deployment/echo", "PodDisruptionBudget/echo", "worker")...)
+
+// workload are the rows that relays and the example share.
+func workload(section, object, budget, container string) []row {
+	pod := object + " spec.template.spec."
+	resources := pod + "containers[" + container + "].resources."
+	env := pod + "containers[" + container + "].env"
+	return []row{
+		{section + ".replicas", `5`, one(object+" spec.replicas", "5")},
+		{section + ".settings", `{"RINGWAY_LOG_LEVEL": "debug", "RINGWAY_ADVERTISE_ADDR": "$(POD_IP):1"}`, map[string]string{
+			env + "[RINGWAY_LOG_LEVEL].name": `"RINGWAY_LOG_LEVEL"`, env + "[RINGWAY_LOG_LEVEL].value": `"debug"`,
+			env + "[RINGWAY_ADVERTISE_ADDR].name": `"RINGWAY_ADVERTISE_ADDR"`, env + "[RINGWAY_ADVERTISE_ADDR].value": `"$(POD_IP):1"`,
+		}},
+		{section + ".resources", `{"requests": {"cpu": "2"}, "limits": {"memory": "2Gi"}}`, map[string]string{
+			resources + "requests.cpu": `"2"`, resources + "limits.memory": `"2Gi"`,
+		}},
+		{section + ".terminationGracePeriodSeconds", `1830`, one(pod+"terminationGracePeriodSeconds", "1830")},
+		{section + ".nodeSelector", `{"pool": "edge"}`, one(pod+"nodeSelector.pool", `"edge"`)},
+		{section + ".tolerations", `[{"key": "edge", "operator": "Exists"}]`, join(one(pod+"tolerations[0].key", `"edge"`), one(pod+"tolerations[0].operator", `"Exists"`))},
+		{section + ".affinity", `{"podAntiAffinity": {}}`, one(pod+"affinity.podAntiAffinity", "{}")},
+		{section + ".podDisruptionBudget.enabled", `false`, one(budget, "gone")},
+		{section + ".podDisruptionBudget.maxUnavailable", `2`, one(budget+" spec.maxUnavailable", "2")},
+	}
+}

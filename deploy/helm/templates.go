@@ -1,0 +1,97 @@
+package main
+
+import "strings"
+
+// template is a manifest with values in place of what operators change.
+type template struct {
+	file string // in deploy/kubernetes, and in the templates of the chart
+	// condition is the value that leaves out the whole file if it is false.
+	condition string
+	edits     []edit
+}
+
+// edit replaces a text of the manifest, which must be there exactly so many times.
+type edit struct {
+	from  string
+	times int
+	to    string
+}
+
+// value inserts a value as JSON. In uri-sans and the like, printf inserts into a text.
+func value(path string) string { return "{{ toJson .Values." + path + " }}" }
+
+func text(format string, values ...string) string {
+	return "{{ printf \"" + format + "\" " + strings.Join(values, " ") + " | toJson }}"
+}
+
+func image(name string) string {
+	return "image: " + text("%s-"+name+":%s", ".Values.image.repository", "(.Values.image.tag | default .Chart.AppVersion)")
+}
+
+// optional is a key that is there only if the value is not empty.
+func optional(indent, key, path string) string {
+	return indent + "{{- with .Values." + path + " }}\n" + indent + key + ": {{ toJson . }}\n" + indent + "{{- end }}\n"
+}
+
+var templates = []template{
+	{file: "issuer.yaml", condition: "issuer.create", edits: []edit{
+		{"name: ringway\n", 1, "name: " + value("issuer.name") + "\n"},
+		{"secretName: ringway-ca\n", 1, "secretName: " + value("secrets.authority") + "\n"},
+	}},
+	{file: "relays.yaml", edits: append(workload("relays", "relay"),
+		edit{"image: ringway-relay\n", 2, image("relay") + "\n"},
+		edit{"  selector: {app.kubernetes.io/name: relay, app.kubernetes.io/part-of: ringway}\n  ports:\n    - {name: http, port: 80,", 1,
+			"  {{- if ne .Values.ingress.type \"ClusterIP\" }}\n  type: " + value("ingress.type") + "\n  {{- end }}\n" +
+				"  selector: {app.kubernetes.io/name: relay, app.kubernetes.io/part-of: ringway}\n  ports:\n    - {name: http, port: " + value("ingress.port") + ","},
+		edit{"  name: ingress\n", 1, "  name: ingress\n" + optional("  ", "annotations", "ingress.annotations")},
+		edit{"resources:\n            requests: {cpu: 250m, memory: 128Mi}\n" +
+			"            # No CPU limit: a throttled relay misses gossip probes and looks dead to the others.\n" +
+			"            limits: {memory: 1Gi}\n", 1, "resources: " + value("relays.resources") + "\n"},
+	)},
+	{file: "workers.yaml", condition: "example.enabled", edits: append(workload("example", "worker"),
+		edit{"image: ringway-relay\n", 1, image("relay") + "\n"},
+		edit{"image: ringway-worker\n", 1, image("worker") + "\n"},
+		edit{"image: ringway-echo\n", 1, image("echo") + "\n"},
+		edit{`"127.0.0.1:9000"`, 1, text("127.0.0.1:%v", ".Values.example.port")},
+		edit{`"echo=127.0.0.1:9000;check=http:/"`, 1, text("%s=127.0.0.1:%v;check=http:/", ".Values.example.service", ".Values.example.port")},
+		edit{"resources:\n            requests: {cpu: 50m, memory: 64Mi}\n            limits: {memory: 256Mi}\n", 1, "resources: " + value("example.resources") + "\n"},
+	)},
+	{file: "networkpolicy.yaml", condition: "networkPolicy.enabled", edits: []edit{
+		{"    - from: # your clients: restrict this\n        - namespaceSelector: {}\n", 1, "    - from: " + value("networkPolicy.clients") + "\n"},
+		{"{kubernetes.io/metadata.name: ringway}", 1, "{kubernetes.io/metadata.name: {{ toJson .Release.Namespace }}}"},
+		{"{kubernetes.io/metadata.name: monitoring}", 2, "{kubernetes.io/metadata.name: " + value("networkPolicy.monitoringNamespace") + "}"},
+	}},
+}
+
+// workload has the edits that relays and the example share, with the values of the section.
+func workload(section, role string) []edit {
+	replicas, budget, labels := "  replicas: 3\n", "# Each worker has 3 relays", "{app.kubernetes.io/name: relay, app.kubernetes.io/part-of: ringway}"
+	if section == "example" {
+		replicas, budget, labels = "  replicas: 9\n", "apiVersion: policy/v1\n", "{app.kubernetes.io/name: echo}"
+	}
+	last := "AlwaysAllow\n  selector:\n    matchLabels: " + labels + "\n"
+	const links, log = "      enableServiceLinks: false", "            - {name: RINGWAY_LOG_FORMAT, value: json}\n"
+	pod := optional("      ", "imagePullSecrets", "image.pullSecrets")
+	for _, key := range []string{"nodeSelector", "tolerations", "affinity"} {
+		pod += optional("      ", key, section+"."+key)
+	}
+	return []edit{
+		{replicas, 1, "  replicas: " + value(section+".replicas") + "\n"},
+		{"\n" + links, 1, "\n" + pod + links},
+		{"terminationGracePeriodSeconds: 330\n", 1, "terminationGracePeriodSeconds: " + value(section+".terminationGracePeriodSeconds") + "\n"},
+		{"value: shop}", 1, "value: " + value("cluster") + "}"},
+		{"value: prod}", 1, "value: " + value("environment") + "}"},
+		{`"dns+relays.ringway.svc.cluster.local:7400"`, 1, text("dns+relays.%s.svc.%s:7400", ".Release.Namespace", ".Values.clusterDomain")},
+		{`"ringway://role/` + role + `,ringway://cluster/shop,ringway://env/prod,ringway://node/${POD_NAME}"`, 1,
+			text("ringway://role/"+role+",ringway://cluster/%s,ringway://env/%s,ringway://node/${POD_NAME}", ".Values.cluster", ".Values.environment")},
+		{"issuer-name: ringway\n", 1, "issuer-name: " + value("issuer.name") + "\n"},
+		{"secretName: ringway-gossip,", 1, "secretName: " + value("secrets.gossip") + ","},
+		{"secretName: ringway-admin,", 1, "secretName: " + value("secrets.admin") + ","},
+		{log, 1, log + "            {{- range $name, $value := .Values." + section + ".settings }}\n" +
+			"            - {name: {{ toJson $name }}, value: {{ toJson $value }}}\n            {{- end }}\n"},
+		// The budget is the last object of both files.
+		{"---\n" + budget, 1, "{{- if .Values." + section + ".podDisruptionBudget.enabled }}\n---\n" + budget},
+		{last, 1, last + "{{- end }}\n"},
+		{"  maxUnavailable: 1\n", 1, "  maxUnavailable: " + value(section+".podDisruptionBudget.maxUnavailable") + "\n"},
+	}
+}

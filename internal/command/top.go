@@ -1,0 +1,356 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/node"
+)
+
+// TopDocument is the document of `top -o json`.
+type TopDocument struct {
+	Relay string `json:"relay"`
+	By    string `json:"by"`
+	// WindowMs is the time over which everything was counted, in milliseconds.
+	WindowMs int64    `json:"window_ms"`
+	Rows     []TopRow `json:"rows"`
+	// Dropped is how many records the relay could not pass on, with --by caller: the numbers
+	// are too low by these.
+	Dropped uint64 `json:"dropped,omitempty"`
+}
+
+// TopRow is a service, a worker or a caller in a window. What is not known is left out.
+type TopRow struct {
+	Name              string  `json:"name"`
+	Requests          uint64  `json:"requests"`
+	Errors            uint64  `json:"errors"`
+	RequestsPerSecond float64 `json:"requests_per_second"`
+	ErrorsPerSecond   float64 `json:"errors_per_second"`
+	InFlight          *int64  `json:"in_flight,omitempty"`
+	Sessions          *int64  `json:"sessions,omitempty"`
+	// P50Ms and P99Ms are estimated from a histogram of the time until answers began; EWMAMs
+	// is the moving average of a worker. All are in milliseconds.
+	P50Ms  float64 `json:"p50_ms,omitempty"`
+	P99Ms  float64 `json:"p99_ms,omitempty"`
+	EWMAMs float64 `json:"ewma_ms,omitempty"`
+	State  string  `json:"state,omitempty"`
+}
+
+// latency returns the time by which rows are sorted.
+func (r *TopRow) latency() float64 { return max(r.P99Ms, r.EWMAMs) }
+
+// What the rows of top can be.
+const (
+	byService = "service"
+	byWorker  = "worker"
+	byCaller  = "caller"
+)
+
+// topOrders are the orders of rows. Rows that are equal in an order are sorted by name.
+var topOrders = map[string]func(a, b *TopRow) int{
+	"requests":  func(a, b *TopRow) int { return cmp.Compare(b.Requests, a.Requests) },
+	"errors":    func(a, b *TopRow) int { return cmp.Compare(b.Errors, a.Errors) },
+	"in-flight": func(a, b *TopRow) int { return cmp.Compare(known(b.InFlight), known(a.InFlight)) },
+	"latency":   func(a, b *TopRow) int { return cmp.Compare(b.latency(), a.latency()) },
+	"name":      func(*TopRow, *TopRow) int { return 0 },
+}
+
+func known(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// TopCommand is `top`: the traffic of a relay by service, worker or caller, live.
+func TopCommand() *cobra.Command {
+	c := &cobra.Command{Use: "top [SERVICE]", Short: "show the traffic of a relay by service, worker or caller, live", Args: arguments(cobra.MaximumNArgs(1)),
+		Long: "Shows what one relay carries, in windows of --interval. It reads counters that the relay\n" +
+			"has anyway, so watching delays no request.\n\n" +
+			"By service, requests that other relays forward to this one are included, and P50 and P99\n" +
+			"are estimated from a histogram of the time until an answer began. By worker, attempts\n" +
+			"are counted, and the latency is the moving average by which workers are picked; the rows\n" +
+			"of a service that is forwarded are relays.\n\n" +
+			"By caller, the relay makes a record of each request for this command, as for relay tap,\n" +
+			"and the command counts them: this costs as much as a line of the request log per request\n" +
+			"and counts as one of the taps of the relay. The command is a sample if requests come\n" +
+			"faster than it reads: a line has the number of records that it did not get. A session\n" +
+			"counts when it ends.\n\n" +
+			"A terminal is redrawn until Ctrl-C, otherwise one table follows the other.",
+		Example: "  relay top\n  relay top billing --by caller --sort errors\n  relay top --by worker --once -o json | jq '.rows[] | select(.state != \"active\")'"}
+	call := relayCall(c.Flags())
+	c.ValidArgsFunction = call.completeServices
+	t := &top{call: call}
+	c.Flags().StringVar(&t.by, "by", byService, "rows: "+byService+", "+byWorker+" or "+byCaller)
+	c.Flags().StringVar(&t.sort, "sort", "requests", "first row: that with the most requests, errors, in-flight or latency; or name")
+	once := c.Flags().Bool("once", false, "show one window and end")
+	c.Flags().DurationVar(&call.interval, "interval", watchEvery, "length of a window, "+leastInterval.String()+" or more")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := t.check(); err != nil {
+			return err
+		}
+		if len(args) > 0 {
+			t.service = args[0]
+		}
+		call.watch.on = !*once
+		ctx, cancel := context.WithCancel(cmd.Context())
+		defer t.close()
+		defer cancel()
+		cmd.SetContext(ctx)
+		var doc *TopDocument
+		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
+			var err error
+			if doc, err = t.next(ctx); err != nil {
+				return nil, err
+			}
+			return document(doc)
+		}, func(w io.Writer) error { return topTable(w, doc, tableStyle{call.wide(), coloured(cmd.OutOrStdout())}) })
+	}
+	return c
+}
+
+// top makes the rows of one window after the other.
+type top struct {
+	call              *adminCall
+	by, sort, service string
+
+	last    *api.Traffic // by service and worker: the counters at the end of the last window
+	at      time.Time    // the end of the last window
+	callers *callers     // by caller: what is counted since at
+}
+
+func (t *top) check() error {
+	if t.call.interval < leastInterval {
+		return fmt.Errorf("--interval %q: allowed are %s and more", t.call.interval, leastInterval)
+	}
+	return errors.Join(oneOf("--by", []string{t.by}, byService, byWorker, byCaller),
+		oneOf("--sort", []string{t.sort}, "requests", "errors", "in-flight", "latency", "name"))
+}
+
+// next returns the next window, when it has ended.
+func (t *top) next(ctx context.Context) (*TopDocument, error) {
+	if t.by == byCaller {
+		return t.nextCallers(ctx)
+	}
+	if t.last == nil {
+		if err := t.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.wait(ctx); err != nil {
+		return nil, err
+	}
+	before, began := t.last, t.at
+	t.last = nil // if this fails, begin again
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
+	if before.Relay != t.last.Relay || before.UptimeMs > t.last.UptimeMs {
+		before = &api.Traffic{} // another process: it has counted from 0
+	}
+	if t.service != "" && find(t.last, t.service) == nil {
+		return nil, fmt.Errorf("%w: %s knows no service %q", ErrNothingMatched, t.last.Relay, t.service)
+	}
+	doc := &TopDocument{Relay: t.last.Relay, By: t.by, WindowMs: t.at.Sub(began).Milliseconds()}
+	if t.by == byService {
+		doc.Rows = serviceRows(before, t.last)
+	} else {
+		doc.Rows = workerRows(before, t.last, t.service)
+	}
+	if t.by == byService && t.service != "" {
+		doc.Rows = slices.DeleteFunc(doc.Rows, func(r TopRow) bool { return r.Name != t.service })
+	}
+	t.finish(doc, t.at.Sub(began))
+	return doc, nil
+}
+
+// begin reads the counters.
+func (t *top) begin(ctx context.Context) error {
+	path := "traffic"
+	if t.by == byWorker {
+		path += "?peers=1"
+	}
+	var now api.Traffic
+	if _, err := t.call.fetch(ctx, http.MethodGet, path, nil, &now); err != nil {
+		return err
+	}
+	t.last, t.at = &now, time.Now()
+	return nil
+}
+
+// wait waits until the window has its length.
+func (t *top) wait(ctx context.Context) error {
+	select {
+	case <-time.After(t.call.interval - time.Since(t.at)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// finish adds the rates and sorts the rows.
+func (t *top) finish(doc *TopDocument, window time.Duration) {
+	for i := range doc.Rows {
+		r := &doc.Rows[i]
+		r.RequestsPerSecond, r.ErrorsPerSecond = float64(r.Requests)/window.Seconds(), float64(r.Errors)/window.Seconds()
+	}
+	order := topOrders[t.sort]
+	slices.SortFunc(doc.Rows, func(a, b TopRow) int { return cmp.Or(order(&a, &b), node.Natural(a.Name, b.Name)) })
+}
+
+func (t *top) close() {
+	if t.callers != nil {
+		t.callers.close()
+	}
+}
+
+func find(t *api.Traffic, service string) *api.ServiceTraffic {
+	for i := range t.Services {
+		if t.Services[i].Service == service {
+			return &t.Services[i]
+		}
+	}
+	return nil
+}
+
+func serviceRows(before, now *api.Traffic) []TopRow {
+	rows := []TopRow{}
+	for i := range now.Services {
+		s := &now.Services[i]
+		old := find(before, s.Service)
+		if old == nil {
+			old = &api.ServiceTraffic{}
+		}
+		d := s.Since(old.Counts)
+		h := histogram{buckets: slices.Clone(s.Latency)}
+		for j := range h.buckets {
+			if j < len(old.Latency) {
+				h.buckets[j].Requests -= min(old.Latency[j].Requests, h.buckets[j].Requests)
+			}
+		}
+		h.total = d.Requests
+		row := TopRow{Name: s.Service, Requests: d.Requests, Errors: d.Errors, InFlight: &d.InFlight, Sessions: &d.Sessions, P50Ms: h.quantile(0.5), P99Ms: h.quantile(0.99)}
+		if len(s.Evicted) > 0 {
+			row.State = fmt.Sprintf("%d of %d workers evicted", len(s.Evicted), s.Workers)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// workerRows adds up the services of each worker, or takes only one service.
+func workerRows(before, now *api.Traffic, service string) []TopRow {
+	rows := map[string]*TopRow{}
+	for i := range now.Services {
+		s := &now.Services[i]
+		if service != "" && s.Service != service {
+			continue
+		}
+		earlier := map[string]api.Peer{}
+		if old := find(before, s.Service); old != nil {
+			for _, p := range old.Peers {
+				earlier[p.Node] = p
+			}
+		}
+		for _, p := range s.Peers {
+			r := rows[p.Node]
+			if r == nil {
+				r = &TopRow{Name: p.Node, InFlight: new(int64), State: p.State}
+				rows[p.Node] = r
+			}
+			requests, errs := p.Requests, p.Failures
+			if old := earlier[p.Node]; old.Requests <= requests && old.Failures <= errs { // otherwise it left and came back
+				requests, errs = requests-old.Requests, errs-old.Failures
+			}
+			r.Requests += requests
+			r.Errors += errs
+			*r.InFlight += int64(p.InFlight)
+			r.EWMAMs = max(r.EWMAMs, p.EWMAms)
+			if r.State == "active" {
+				r.State = p.State
+			}
+		}
+	}
+	out := []TopRow{}
+	for _, r := range rows {
+		out = append(out, *r)
+	}
+	return out
+}
+
+// histogram has cumulative buckets of latencies and the number of all.
+type histogram struct {
+	buckets []api.LatencyBucket
+	total   uint64
+}
+
+// quantile estimates a quantile in milliseconds by linear interpolation within its bucket,
+// as histogram_quantile of Prometheus does. A quantile above the last bucket is the bound of
+// the last bucket, and one of no requests is 0.
+func (h histogram) quantile(q float64) float64 {
+	rank := q * float64(h.total)
+	low, below := 0.0, uint64(0)
+	for _, b := range h.buckets {
+		if in := b.Requests - min(below, b.Requests); float64(b.Requests) >= rank && in > 0 {
+			return low + (b.UpToMs-low)*(rank-float64(below))/float64(in)
+		}
+		low, below = b.UpToMs, b.Requests
+	}
+	if h.total == 0 {
+		return 0
+	}
+	return low
+}
+
+func topTable(w io.Writer, doc *TopDocument, style tableStyle) error {
+	columns := []string{strings.ToUpper(doc.By), ">REQ/S", ">ERR/S"}
+	switch doc.By {
+	case byService:
+		columns = append(columns, ">IN FLIGHT", ">SESSIONS", ">P50", ">P99", "STATE")
+	case byWorker:
+		columns = append(columns, ">IN FLIGHT", ">LATENCY", "STATE")
+	default:
+		columns = append(columns, ">P50", ">P99")
+	}
+	if style.wide {
+		columns = append(columns, ">REQUESTS", ">FAILED")
+	}
+	t := newTable(style.colour, columns...)
+	for _, r := range doc.Rows {
+		failing := cell{rateText(r.ErrorsPerSecond), plain}
+		if r.Errors > 0 {
+			failing.style = styleBad
+		}
+		row := []any{r.Name, rateText(r.RequestsPerSecond), failing}
+		switch doc.By {
+		case byService:
+			row = append(row, fmt.Sprint(known(r.InFlight)), fmt.Sprint(known(r.Sessions)), latency(r.P50Ms), latency(r.P99Ms), cell{r.State, styleFair})
+		case byWorker:
+			row = append(row, fmt.Sprint(known(r.InFlight)), latency(r.EWMAMs), stateCell(r.State))
+		default:
+			row = append(row, latency(r.P50Ms), latency(r.P99Ms))
+		}
+		if style.wide {
+			row = append(row, fmt.Sprint(r.Requests), fmt.Sprint(r.Errors))
+		}
+		t.add(row...)
+	}
+	if err := t.writeTo(w); err != nil {
+		return err
+	}
+	note := fmt.Sprintf("%s over %s", doc.Relay, (time.Duration(doc.WindowMs) * time.Millisecond).Round(10*time.Millisecond))
+	if doc.Dropped > 0 {
+		note += fmt.Sprintf("; %d more requests were not read in time and are in no row", doc.Dropped)
+	}
+	return writeNotes(w, []string{note})
+}

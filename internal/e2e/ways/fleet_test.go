@@ -1,0 +1,346 @@
+package ways
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/worker"
+	"github.com/ringway/ringway/membership"
+)
+
+const patience = 30 * time.Second
+
+// ways are made by TestMain.
+var ways []*way
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	stop, err := start()
+	if err == nil {
+		code = m.Run()
+	}
+	http.DefaultClient.CloseIdleConnections()
+	// A probe of memberlist ends by itself.
+	if err = errors.Join(err, stop(), goleak.Find(goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// way is one of the four ways to the service odd, and to those with another policy or protocol.
+type way struct {
+	name    string
+	ingress string
+	relays  []*fleet.Relay // the one of the ingress first
+	service *service
+	faults  uint64 // that the service makes in the test that runs
+}
+
+// start makes a fleet without and one with certificates. stop is never nil.
+func start() (stop func() error, err error) {
+	var stops []func() error
+	stop = func() (err error) {
+		for _, s := range slices.Backward(stops) {
+			err = errors.Join(err, s())
+		}
+		return err
+	}
+	for _, names := range [][2]string{{"direct", "hop"}, {"sidecar", "hop and sidecar"}} {
+		service, err := serve()
+		if err != nil {
+			return stop, err
+		}
+		stops = append(stops, service.end)
+		f := fleet.New(fleet.Config{Cluster: "ways", Environment: "test", Insecure: names[0] == "direct"})
+		stops = append(stops, f.Stop)
+		for _, id := range []string{"r1", "g1"} {
+			if err := f.StartRelay(id, func(s *relay.Settings) {
+				if id == "g1" {
+					s.Role = membership.RoleGate
+				}
+			}); err != nil {
+				return stop, err
+			}
+		}
+		if err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) {
+			s.Services = []string{
+				"odd=" + service.addr,
+				"brief=" + service.addr + ";request-timeout=1s;progress-timeout=1s",
+				"h2c=" + service.h2c + ";protocol=h2c",
+			}
+		}}); err != nil {
+			return stop, err
+		}
+		direct, gate := f.Relay("r1"), f.Relay("g1")
+		ways = append(ways,
+			&way{names[0], direct.IngressAddr(), []*fleet.Relay{direct}, service, 0},
+			&way{names[1], gate.IngressAddr(), []*fleet.Relay{gate, direct}, service, 0})
+	}
+	return stop, nil
+}
+
+// everyWay runs a test on each way.
+func everyWay(t *testing.T, test func(t *testing.T, w *way)) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			w.await(t, "the relays to know the services", func() bool {
+				for _, r := range w.relays {
+					var all api.Services
+					resp, err := http.Get("http://" + r.AdminAddr() + "/readyz")
+					if err != nil {
+						t.Fatal(err)
+					}
+					_ = resp.Body.Close()
+					if ask(t, r, "/api/v1/services", &all); resp.StatusCode != http.StatusOK || len(all.Services) < 3 {
+						return false
+					}
+				}
+				return true
+			})
+			before := w.failures(t)
+			w.faults = 0
+			test(t, w)
+			if n := w.failures(t) - before; n != w.faults && !t.Failed() {
+				t.Errorf("%d failures are held against endpoints or relays, of %d", n, w.faults)
+			}
+		})
+	}
+}
+
+func (w *way) await(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !happened(); {
+		if time.Now().After(end) {
+			t.Fatalf("%s: did not happen in %v", what, patience)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// client is a connection to the ingress.
+type client struct {
+	*net.TCPConn
+	in *bufio.Reader
+}
+
+func (w *way) dial(t *testing.T) *client {
+	t.Helper()
+	c, err := net.Dial("tcp", w.ingress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return &client{c.(*net.TCPConn), bufio.NewReader(c)}
+}
+
+// say sends text. A relay may close a connection before it has read everything.
+func (c *client) say(format string, args ...any) { _, _ = fmt.Fprintf(c, format, args...) }
+
+// answer reads an answer to method. It returns 0 if the connection ended instead, and an error
+// of the body.
+func (c *client) answer(method string) (resp *http.Response, body string, err error) {
+	if resp, err = http.ReadResponse(c.in, &http.Request{Method: method}); err != nil {
+		return &http.Response{}, "", err
+	}
+	b, err := io.ReadAll(resp.Body)
+	return resp, string(b), err
+}
+
+// ended reads to the end of the connection and returns what came.
+func (c *client) ended() string {
+	b, _ := io.ReadAll(c.in)
+	return string(b)
+}
+
+// failures counts what the relays of the way hold against endpoints and other relays.
+func (w *way) failures(t *testing.T) (n uint64) {
+	t.Helper()
+	for _, r := range w.relays {
+		for _, name := range []string{"odd", "brief", "h2c"} {
+			var s api.Service
+			ask(t, r, "/api/v1/services/"+name, &s)
+			for _, p := range s.Peers {
+				n += p.Failures + uint64(p.Consecutive)
+			}
+		}
+	}
+	return n
+}
+
+// inFlight counts the requests in flight at the relays of the way.
+func (w *way) inFlight(t *testing.T, service string) (n int64) {
+	t.Helper()
+	for _, r := range w.relays {
+		var all api.Services
+		ask(t, r, "/api/v1/services", &all)
+		for _, s := range all.Services {
+			if s.Service == service {
+				n += s.InFlight
+			}
+		}
+	}
+	return n
+}
+
+func ask(t *testing.T, r *fleet.Relay, path string, into any) {
+	t.Helper()
+	resp, err := http.Get("http://" + r.AdminAddr() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// service is the service behind all ways. The path of a request decides its answer.
+type service struct {
+	addr, h2c string
+
+	mu    sync.Mutex // guards the fields below
+	heard bytes.Buffer
+	conns []net.Conn
+	ended bool
+
+	wrote chan struct{} // a token when everything behind an answer was written
+	done  sync.WaitGroup
+	ln    net.Listener
+	web   *http.Server
+}
+
+func serve() (*service, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	h2c, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	s := &service{addr: ln.Addr().String(), h2c: h2c.Addr().String(), ln: ln, wrote: make(chan struct{}, 1)}
+	s.web = &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "over h2c") })}
+	s.web.Protocols.SetUnencryptedHTTP2(true)
+	s.done.Go(func() { _ = s.web.Serve(h2c) })
+	s.done.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.conns = append(s.conns, c)
+			if s.ended {
+				_ = c.Close()
+			}
+			s.mu.Unlock()
+			s.done.Go(func() {
+				s.converse(c)
+				_ = c.Close()
+			})
+		}
+	})
+	return s, nil
+}
+
+// end closes everything that the service has.
+func (s *service) end() error {
+	_ = s.ln.Close()
+	_ = s.web.Close()
+	s.mu.Lock()
+	s.ended = true
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	s.done.Wait()
+	return nil
+}
+
+// Write remembers what clients made arrive at the service.
+func (s *service) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard.Write(p)
+}
+
+// got reports whether text arrived at the service.
+func (s *service) got(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Contains(s.heard.Bytes(), []byte(text))
+}
+
+// answers by path. A zero byte separates what is written after another.
+var answers = map[string]string{
+	"/ok":        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+	"/own":       "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nown",
+	"/second":    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\x00" + foreign,
+	"/chunked":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n\x00" + foreign,
+	"/head":      "HTTP/1.1 200 OK\r\nContent-Length: 45\r\n\r\n\x00" + foreign,
+	"/204":       "HTTP/1.1 204 No Content\r\n\r\n\x00" + foreign,
+	"/304":       "HTTP/1.1 304 Not Modified\r\nContent-Length: 45\r\n\r\n\x00" + foreign,
+	"/head-only": "HTTP/1.1 200 OK\r\nContent-Length: 45\r\n\r\n",
+	"/204-long":  "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\nEtag: a\r\n\r\n",
+	"/304-long":  "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nEtag: a\r\n\r\n",
+	"/cut":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+	"/417":       "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno",
+	"/426":       "HTTP/1.1 426 Upgrade Required\r\nUpgrade: other/1\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nno",
+	"/hints":     "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 3\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+}
+
+const foreign = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign"
+
+// converse answers the requests of one connection.
+func (s *service) converse(c net.Conn) {
+	in := bufio.NewReader(io.TeeReader(c, s))
+	for {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		if r.URL.Path != "/417" { // this answer comes before the body
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				return
+			}
+		}
+		if r.URL.Path == "/large" {
+			_, err = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+			for piece := make([]byte, 1<<20); err == nil; {
+				_, err = c.Write(piece)
+			}
+			return
+		}
+		for text := range strings.SplitSeq(answers[r.URL.Path], "\x00") {
+			if _, err := io.WriteString(c, text); err != nil {
+				return
+			}
+		}
+		if strings.Contains(answers[r.URL.Path], foreign) {
+			s.wrote <- struct{}{}
+		}
+		if r.URL.Path == "/cut" || r.URL.Path == "/417" {
+			return
+		}
+	}
+}

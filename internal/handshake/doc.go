@@ -1,0 +1,13 @@
+// Package handshake decides which connections become those of members: a handshake must
+// prove who connects, and connections that have proven nothing are bounded.
+//
+// Promise: Listener.Accept returns only connections whose TLS handshake is complete and whose
+// certificate may connect. A flood of others takes neither descriptors nor goroutines without
+// bound: the oldest of a source, or of all, gives way to a newer one.
+//
+//	socket ─► Strangers (bounded) ─► handshake ─► Accept
+//	                 └► gives way           └► refused: counted by reason, logged rarely
+//
+// Rules: Run owns the goroutines of handshakes and ends with Close. The listeners of relays,
+// of sidecars and of gossip share this package.
+package handshake

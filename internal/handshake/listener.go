@@ -1,0 +1,337 @@
+package handshake
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+const (
+	// reasonHandshake: not TLS, or an incomplete handshake.
+	reasonHandshake = "handshake"
+	// refusalQuiet is how long after a logged refusal further ones are only counted.
+	refusalQuiet = 10 * time.Second
+)
+
+// ListenerReasons lists the reasons for which a Listener refuses connections.
+func ListenerReasons() []string {
+	all := append(StrangerReasons(), reasonHandshake)
+	for _, r := range identity.Reasons() {
+		all = append(all, string(r))
+	}
+	return all
+}
+
+// ListenerConfig describes a Listener. All fields but Strangers are required.
+type ListenerConfig struct {
+	// Socket accepts the connections. The listener closes it.
+	Socket net.Listener
+	// Source watches the connections; TLS is a server configuration of it.
+	Source *identity.Source
+	TLS    *tls.Config
+	// Strangers limits the connections of peers that have not proven their identity yet.
+	Strangers StrangersConfig
+	// Allowed is the text in log lines for the peers that may connect.
+	Allowed string
+	// Refused counts refused connections, by reason; see ListenerReasons.
+	Refused *prometheus.CounterVec
+	// Logger receives at most one line in ten seconds.
+	Logger *slog.Logger
+}
+
+// Listener returns only connections whose peer has proven that it may connect. The
+// handshake is not left to net/http, because net/http neither reports the reason of a
+// failure nor limits the number of running handshakes.
+type Listener struct {
+	net.Listener
+	cfg       ListenerConfig
+	strangers *Strangers
+
+	open    context.Context // ends with Close
+	end     context.CancelFunc
+	out     chan accepted
+	running sync.WaitGroup
+
+	mu         sync.Mutex // guards the log of refusals
+	quietUntil time.Time
+	unlogged   int
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// NewListener returns a listener that accepts nothing until Run.
+func NewListener(cfg ListenerConfig) *Listener {
+	l := &Listener{Listener: cfg.Socket, cfg: cfg, strangers: NewStrangers(cfg.Strangers), out: make(chan accepted)}
+	l.open, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// Accept returns the next connection, a *tls.Conn with a completed handshake.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case next := <-l.out:
+		return next.conn, next.err
+	case <-l.open.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close stops accepting and ends running handshakes.
+func (l *Listener) Close() error {
+	l.end()
+	if err := l.Listener.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Run accepts until Close, and returns when no handshake is running any more. Errors of the
+// socket are passed to the caller of Accept, which also decides how long to wait after
+// them.
+func (l *Listener) Run() {
+	defer l.running.Wait()
+	for l.open.Err() == nil {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			l.hand(accepted{err: err})
+			continue
+		}
+		stranger := l.strangers.Meet(conn)
+		l.running.Go(func() { l.admit(stranger) })
+	}
+}
+
+func (l *Listener) hand(next accepted) bool {
+	select {
+	case l.out <- next:
+		return true
+	case <-l.open.Done():
+		return false
+	}
+}
+
+func (l *Listener) admit(stranger *Stranger) {
+	conn := l.cfg.Source.Watch(stranger)
+	secured := tls.Server(conn, l.cfg.TLS)
+	err := secured.HandshakeContext(l.open)
+	ended := stranger.Leave()
+	if err == nil && ended == "" && l.hand(accepted{conn: secured}) {
+		return
+	}
+	_ = conn.Close()
+	if l.open.Err() != nil {
+		return // the listener is closing: not a refusal
+	}
+	var refusal *identity.RefusalError
+	if errors.As(err, &refusal) {
+		l.cfg.Refused.WithLabelValues(string(refusal.Field)).Inc()
+		l.warn(stranger, err)
+		return
+	}
+	reason := ended
+	if reason == "" {
+		reason = reasonHandshake
+	}
+	l.cfg.Refused.WithLabelValues(reason).Inc()
+	if clear, ok := errors.AsType[tls.RecordHeaderError](err); ok && clear.Conn != nil {
+		l.warn(stranger, errors.New("it speaks clear text and shows no certificate: if it is a member, give it --tls-cert, --tls-key and --tls-ca"))
+		return
+	}
+	l.cfg.Logger.Debug("no TLS connection was made", "reason", reason, "addr", stranger.RemoteAddr().String(), "err", err)
+}
+
+// warn logs at most one refusal per refusalQuiet: a peer that keeps trying must not fill the log.
+func (l *Listener) warn(conn net.Conn, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Before(l.quietUntil) {
+		l.unlogged++
+		return
+	}
+	l.cfg.Logger.Warn("connection refused: only "+l.cfg.Allowed+" may connect here",
+		"addr", conn.RemoteAddr().String(), "err", err, "refused_since_last_line", l.unlogged)
+	l.quietUntil, l.unlogged = now.Add(refusalQuiet), 0
+}
+
+// Reasons why a connection was closed before its peer had proven its identity.
+const (
+	// strangerTimeout: it took longer than the limit.
+	strangerTimeout = "timeout"
+	// strangersTooMany: a newer connection needed its place.
+	strangersTooMany = "too_many"
+	// strangersOfSource: a newer connection of the same source needed its place.
+	strangersOfSource = "too_many_from_source"
+)
+
+// StrangerReasons lists the reasons, for metrics.
+func StrangerReasons() []string {
+	return []string{strangerTimeout, strangersTooMany, strangersOfSource}
+}
+
+// StrangersConfig holds the limits of a set of Strangers. Zero values mean the defaults.
+type StrangersConfig struct {
+	// Limit is how long a peer may take to prove its identity. Default 3 s: a handshake needs a
+	// few round trips.
+	Limit time.Duration
+	// Total is the most connections. Default 1024, which use about 20 MB.
+	Total int
+	// PerSource is the most connections of one source: an IPv4 address, or a /64 network of IPv6,
+	// because one host can choose any address in it. Default 256: a relay opens a few connections
+	// at a time, and dozens of relays may share an address.
+	PerSource int
+}
+
+// Strangers are the connections of one listener whose peers have not proven their identity
+// yet. There is always room for a new connection: at a limit an older one is closed for it,
+// of the same source if that source is over its share. Usually that is the oldest
+// connection that has sent nothing. If fewer than a quarter have sent nothing, it is the
+// oldest of the others, so that connections that send a little and then stall cannot
+// displace a new one, which has had no time to send.
+//
+// It is safe for concurrent use.
+type Strangers struct {
+	cfg StrangersConfig
+
+	mu      sync.Mutex
+	waiting []*Stranger // oldest first
+	sources map[netip.Prefix]int
+}
+
+// Stranger is one of these connections. It can be used in place of the connection for as
+// long as that is open.
+type Stranger struct {
+	net.Conn
+	all    *Strangers
+	source netip.Prefix
+	limit  *time.Timer
+	spoke  atomic.Bool
+	reason string // why it was closed; guarded by all.mu
+}
+
+// NetConn returns the connection.
+func (s *Stranger) NetConn() net.Conn { return s.Conn }
+
+// NewStrangers returns an empty set.
+func NewStrangers(cfg StrangersConfig) *Strangers {
+	cfg.Limit = cmp.Or(cfg.Limit, 3*time.Second)
+	cfg.Total = cmp.Or(cfg.Total, 1024)
+	cfg.PerSource = cmp.Or(cfg.PerSource, 256)
+	return &Strangers{cfg: cfg, sources: map[netip.Prefix]int{}}
+}
+
+// Meet adds a connection that was just accepted. The caller removes it with Leave.
+func (s *Strangers) Meet(conn net.Conn) *Stranger {
+	one := &Stranger{Conn: conn, all: s, source: originOf(conn.RemoteAddr())}
+	s.mu.Lock()
+	var gone *Stranger
+	switch {
+	case s.sources[one.source] >= s.cfg.PerSource:
+		gone = s.giveWay(strangersOfSource, func(w *Stranger) bool { return w.source == one.source })
+	case len(s.waiting) >= s.cfg.Total:
+		gone = s.giveWay(strangersTooMany, func(*Stranger) bool { return true })
+	}
+	s.waiting = append(s.waiting, one)
+	s.sources[one.source]++
+	one.limit = time.AfterFunc(s.cfg.Limit, one.expire)
+	s.mu.Unlock()
+	if gone != nil {
+		_ = gone.Conn.Close()
+	}
+	return one
+}
+
+// giveWay selects the connection to close for a new one. The lock is held.
+func (s *Strangers) giveWay(reason string, among func(*Stranger) bool) *Stranger {
+	var silent, talking *Stranger // the oldest of each kind
+	var silents, all int
+	for _, w := range s.waiting {
+		if !among(w) {
+			continue
+		}
+		all++
+		if w.spoke.Load() {
+			talking = cmp.Or(talking, w)
+		} else {
+			silents++
+			silent = cmp.Or(silent, w)
+		}
+	}
+	gone := silent
+	if silents < (all+3)/4 && talking != nil {
+		gone = talking
+	}
+	s.remove(gone, reason)
+	return gone
+}
+
+// remove removes a connection, unless it has been removed before. The lock is held.
+func (s *Strangers) remove(one *Stranger, reason string) bool {
+	at := slices.Index(s.waiting, one)
+	if at < 0 {
+		return false
+	}
+	s.waiting = slices.Delete(s.waiting, at, at+1)
+	if s.sources[one.source]--; s.sources[one.source] == 0 {
+		delete(s.sources, one.source)
+	}
+	one.reason = reason
+	one.limit.Stop()
+	return true
+}
+
+func (c *Stranger) expire() {
+	c.all.mu.Lock()
+	late := c.all.remove(c, strangerTimeout)
+	c.all.mu.Unlock()
+	if late {
+		_ = c.Conn.Close()
+	}
+}
+
+// Leave removes the connection: the peer has proven its identity, or has failed to. It
+// returns why the connection was closed in the meantime, empty if it was not.
+func (c *Stranger) Leave() (reason string) {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	c.all.remove(c, "")
+	return c.reason
+}
+
+// Read records that the peer has sent data.
+func (c *Stranger) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.spoke.Load() {
+		c.spoke.Store(true)
+	}
+	return n, err
+}
+
+// originOf returns the source of an address: something of which one host has only a few.
+func originOf(addr net.Addr) netip.Prefix {
+	from, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return netip.Prefix{} // not an IP address: all of these count as one source
+	}
+	ip, bits := from.Addr().Unmap().WithZone(""), 32
+	if ip.Is6() {
+		bits = 64
+	}
+	prefix, _ := ip.Prefix(bits) // fails only for other lengths
+	return prefix
+}

@@ -1,0 +1,65 @@
+package outlier_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ringway/ringway/internal/outlier"
+)
+
+// Wilson's bound is where the true share p would have to be for what was seen to be
+// z standard deviations above it.
+func TestTheBoundIsZDeviationsBelowWhatWasSeen(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		requests := rapid.Float64Range(1, 1e6).Draw(t, "requests")
+		failures := requests * rapid.Float64Range(0, 1).Draw(t, "share")
+		z := rapid.Float64Range(0.1, 6).Draw(t, "z")
+		p := outlier.LowerBound(failures, requests, z)
+		if p < -1e-12 || p > failures/requests+1e-12 {
+			t.Fatalf("%v of %v: bound %v", failures, requests, p)
+		}
+		if off := failures/requests - p - z*math.Sqrt(max(0, p*(1-p))/requests); math.Abs(off) > 1e-6 {
+			t.Fatalf("%v of %v at z=%v: bound %v is off by %v", failures, requests, z, p, off)
+		}
+	})
+}
+
+func TestMoreRequestsMakeTheSameShareSurer(t *testing.T) {
+	for _, c := range []struct{ failures, requests, want float64 }{
+		{1, 10, 0.0056009}, {10, 100, 0.030843}, {100, 1000, 0.068129},
+	} {
+		if got := outlier.LowerBound(c.failures, c.requests, outlier.Sure); math.Abs(got-c.want) > 1e-5 {
+			t.Errorf("%v of %v: %v, want %v", c.failures, c.requests, got, c.want)
+		}
+	}
+}
+
+func Example() {
+	for _, requests := range []float64{20, 200, 2000} {
+		fmt.Printf("a tenth of %4.0f requests failed: surely more than %.1f %%\n",
+			requests, 100*outlier.LowerBound(requests/10, requests, outlier.Sure))
+	}
+	// Output:
+	// a tenth of   20 requests failed: surely more than 1.0 %
+	// a tenth of  200 requests failed: surely more than 4.3 %
+	// a tenth of 2000 requests failed: surely more than 7.6 %
+}
+
+func TestEvictionsDoubleUpToTheLongest(t *testing.T) {
+	for _, c := range []struct {
+		k      int
+		random float64
+		want   time.Duration
+	}{
+		{1, 0, time.Second}, {1, 0.5, 1500 * time.Millisecond}, {3, 0, 4 * time.Second},
+		{5, 0, 15 * time.Second}, {16, 0, 15 * time.Second}, {100, 0.5, 22500 * time.Millisecond},
+	} {
+		if got := outlier.Eviction(c.k, 30*time.Second, c.random); got != c.want {
+			t.Errorf("eviction %d with %v: %v, want %v", c.k, c.random, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/selection"
+)
+
+const (
+	// surveyTimeout bounds one survey, however many relays are silent; surveyedAtOnce bounds
+	// its concurrent questions.
+	surveyTimeout  = 4 * time.Second
+	surveyedAtOnce = 64
+	// watchEvery is the time between two surveys while a status page is read, and firstWindow
+	// that between the first two.
+	watchEvery  = 3 * time.Second
+	firstWindow = time.Second
+	// watchedFor is the age at which a survey is too old for a page and for rates.
+	watchedFor = 15 * time.Second
+)
+
+// survey is the traffic of all relays and gates at about one moment.
+type survey struct{ relays []surveyed }
+
+// surveyed is one relay or gate and its load, or the reason why the load is not known.
+type surveyed struct {
+	api.ListedMember
+	facts *check.Facts
+	err   error
+}
+
+// find returns the load of a relay, nil if it is not known.
+func (s *survey) find(id string) *check.Load {
+	if s == nil {
+		return nil
+	}
+	for i := range s.relays {
+		if one := &s.relays[i]; one.ID == id && one.facts != nil {
+			return one.facts.Load
+		}
+	}
+	return nil
+}
+
+// surveyor asks the other relays for their traffic.
+type surveyor struct {
+	missing map[string]prometheus.Counter // by reason
+
+	// wanted holds one value while a status page is read. newest is the result for pages,
+	// nil before the first one; the goroutine of watchFleet writes it.
+	wanted chan struct{}
+	newest atomic.Pointer[watched]
+}
+
+// watched is the fleet at a moment.
+type watched struct {
+	at     time.Time
+	survey *survey
+	fleet  *api.Fleet
+}
+
+// The reasons why a report is missing.
+const (
+	reportUnreachable = "unreachable"
+	reportRefused     = "refused"
+	reportInvalid     = "invalid"
+	reportOlder       = "older"
+)
+
+func newSurveyor(reg prometheus.Registerer) *surveyor {
+	vec := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "ringway_relay_fleet_reports_missing_total", Help: "Reports of other relays that the view of the whole fleet lacks, by reason: unreachable, refused (it answers with an error), invalid (too large, or impossible numbers), older (its version reports no traffic).",
+	}, []string{"reason"})
+	s := &surveyor{missing: map[string]prometheus.Counter{}, wanted: make(chan struct{}, 1)}
+	for _, reason := range []string{reportUnreachable, reportRefused, reportInvalid, reportOlder} {
+		s.missing[reason] = vec.WithLabelValues(reason)
+	}
+	return s
+}
+
+// survey asks the relays and gates of the view, and those that vanished from it, for their
+// traffic. It takes at most surveyTimeout. With an earlier survey it asks only the ones that
+// answered then.
+func (r *Relay) survey(ctx context.Context, earlier *survey) (*survey, error) {
+	snapshot := r.members.Snapshot()
+	if snapshot == nil {
+		return nil, errors.New("gossip is not started yet")
+	}
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	s := &survey{}
+	for _, m := range api.ListMembers(api.Members{Members: snapshot.Members()}, snapshot.Departures()) {
+		if m.Role.Relays() {
+			s.relays = append(s.relays, surveyed{ListedMember: m})
+		}
+	}
+	slots := make(chan struct{}, surveyedAtOnce)
+	var wg sync.WaitGroup
+	for i := range s.relays {
+		one := &s.relays[i]
+		switch {
+		case one.ID == r.cfg.Membership.ID:
+			own := r.load()
+			one.facts = &own
+		case one.State == api.MemberLeft:
+			one.err = errors.New("it left")
+		case earlier != nil && earlier.find(one.ID) == nil:
+		default:
+			slots <- struct{}{}
+			wg.Go(func() {
+				r.surveyOne(ctx, one)
+				<-slots
+			})
+		}
+	}
+	wg.Wait()
+	return s, nil
+}
+
+func (r *Relay) surveyOne(ctx context.Context, one *surveyed) {
+	p := r.askFacts(ctx, one.Member, "load=1")
+	one.facts, one.err = p.Facts, p.Err
+	if one.err == nil && one.facts.Load == nil {
+		one.facts, one.err = nil, fmt.Errorf("its version reports no traffic: %w", check.ErrNoFacts)
+	}
+	if one.err == nil {
+		return
+	}
+	reason := reportUnreachable
+	switch {
+	case errors.Is(one.err, check.ErrNoFacts):
+		reason = reportOlder
+	case errors.Is(one.err, check.ErrInvalid):
+		reason = reportInvalid
+	case errors.Is(one.err, errRefuses):
+		reason = reportRefused
+	case errors.Is(one.err, context.DeadlineExceeded):
+		one.err = fmt.Errorf("no answer from %s within %s", one.ForwardAddr, surveyTimeout)
+	}
+	r.surveyor.missing[reason].Inc()
+}
+
+// watchFleet surveys the fleet as long as status pages are read.
+func (r *Relay) watchFleet(ctx context.Context) error {
+	s := r.surveyor
+	for {
+		select {
+		case <-s.wanted:
+		case <-ctx.Done():
+			return nil
+		}
+		before := s.fresh()
+		now, err := r.survey(ctx, nil)
+		if ctx.Err() != nil {
+			return nil
+		}
+		rest := watchEvery
+		if err == nil {
+			next := &watched{at: time.Now(), survey: now}
+			if before == nil {
+				rest = firstWindow
+				next.fleet = sumFleet(r.cfg.Membership.ID, nil, now)
+			} else {
+				next.fleet = sumFleet(r.cfg.Membership.ID, before.survey, now)
+				next.fleet.WindowMs = next.at.Sub(before.at).Milliseconds()
+			}
+			s.newest.Store(next)
+		}
+		select {
+		case <-time.After(rest):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// fresh returns the newest survey for pages, nil if it is too old.
+func (s *surveyor) fresh() *watched {
+	newest := s.newest.Load()
+	if newest == nil || time.Since(newest.at) > watchedFor {
+		return nil
+	}
+	return newest
+}
+
+// fleet returns the newest view of the fleet for a page, and has it renewed. It is nil until
+// the relays have been asked.
+func (s *surveyor) fleet() *api.Fleet {
+	select {
+	case s.wanted <- struct{}{}:
+	default:
+	}
+	if newest := s.fresh(); newest != nil {
+		return newest.fleet
+	}
+	return nil
+}
+
+// load returns the facts about the traffic of this relay.
+func (r *Relay) load() check.Facts {
+	f := check.Facts{
+		Relay: r.cfg.Membership.ID, Role: string(r.cfg.Membership.Role), Version: node.Version(), Reasons: node.ReasonTexts(r.Reasons()),
+		Load: &check.Load{UptimeMs: time.Since(r.epoch).Milliseconds()},
+	}
+	services := r.router.Services()
+	f.Load.ServiceCount = len(services)
+	for _, s := range services {
+		t := r.traffic(s)
+		t.Latency = nil
+		f.Load.Total.Add(t.Counts)
+		f.Load.Services = append(f.Load.Services, t)
+	}
+	f.Time = time.Now()
+	return f
+}
+
+// traffic returns the counters of a service and its evicted workers.
+func (r *Relay) traffic(s *routing.Service) api.ServiceTraffic {
+	t := r.requests.Traffic(s)
+	route := s.Route()
+	t.Workers = len(route.Endpoints)
+	if !route.Affine() {
+		return t
+	}
+	evicted := map[string]bool{}
+	for _, st := range s.Endpoints.Stats(selection.Instant(time.Since(r.epoch))) {
+		if st.State == selection.Evicted {
+			evicted[st.ID] = true
+		}
+	}
+	if len(evicted) == 0 {
+		return t
+	}
+	for _, target := range route.Range {
+		if evicted[target.ID] && len(t.Evicted) < check.MaxEvicted {
+			t.Evicted = append(t.Evicted, target.Node)
+		}
+	}
+	return t
+}

@@ -1,0 +1,213 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/discovery"
+	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/selection"
+)
+
+// Client is an http.RoundTripper that sends requests to relays. Create it with New,
+// run it with Run.
+type Client struct {
+	cfg       Config
+	finder    *discovery.Finder
+	pool      *pool.Pool[*relayConn]
+	transport *http.Transport // opens connections; pools none
+	budget    *selection.RetryBudget
+	metrics   *metrics
+
+	ready       chan struct{} // closed by markReady, after the first lookup of relays
+	markReady   func()
+	wantRefresh chan struct{} // capacity 1: a relay was lost, look up again
+}
+
+// New checks the configuration and reports all problems together. Lookups and connections
+// begin with Run.
+func New(cfg Config) (*Client, error) {
+	cfg, err := cfg.withDefaults()
+	c := &Client{
+		cfg: cfg, transport: newTransport(cfg), budget: selection.NewRetryBudget(cfg.RetryBudget, savings),
+		ready: make(chan struct{}), wantRefresh: make(chan struct{}, 1),
+	}
+	c.markReady = sync.OnceFunc(func() { close(c.ready) })
+	err = errors.Join(err, cfg.pool.Validate())
+	finder, seedErr := discovery.New(discovery.Config{
+		Seeds: cfg.Seeds, DefaultPort: defaultPort, Resolver: cfg.Resolver, Logger: cfg.Logger, Registerer: cfg.Registerer,
+		RefreshInterval: cfg.RefreshInterval, RefreshJitter: cfg.RefreshJitter,
+	})
+	if err = errors.Join(err, seedErr); err != nil {
+		return nil, err
+	}
+	c.finder = finder
+	counters, poolErr := pool.NewMetrics(cfg.Registerer)
+	metrics, ownErr := newMetrics(cfg.Registerer)
+	if err := errors.Join(poolErr, ownErr); err != nil {
+		return nil, fmt.Errorf("client: register metrics: %w", err)
+	}
+	c.metrics = metrics
+	c.pool, err = pool.New(*cfg.pool, c.open, pool.Observer{Logger: cfg.Logger, Metrics: counters, OnEvent: c.onEvent})
+	return c, err
+}
+
+// Run looks up relays and keeps connections to some of them until ctx ends. It blocks:
+// the caller owns the goroutine. Call it once per client.
+func (c *Client) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var finding sync.WaitGroup
+	finding.Go(func() { c.find(ctx) })
+	err := c.pool.Run(ctx)
+	cancel() // stops find if the pool's Run failed immediately
+	finding.Wait()
+	return err
+}
+
+// status returns all relays, their health, and which of them are used.
+func (c *Client) status() pool.Status { return c.pool.Status() }
+
+// savings is how many retries a client can make in a burst.
+const savings = 100
+
+// minPause is the pause before the next lookup if no seed leads to a relay, and the
+// shortest pause after a relay was lost.
+const minPause = time.Second
+
+// find keeps the pool's peers up to date. The finder logs names that fail.
+func (c *Client) find(ctx context.Context) {
+	update := func() (relays []pool.Peer) {
+		for _, addr := range c.finder.Addrs() {
+			relays = append(relays, pool.Peer{ID: addr.String(), Address: addr.String()})
+		}
+		_ = c.pool.Update(relays) // addresses are unique; a closed pool needs no peers
+		return relays
+	}
+	if len(update()) > 0 { // some seeds are addresses: requests need not wait for names
+		c.markReady()
+	}
+	for ctx.Err() == nil {
+		_ = c.finder.Refresh(ctx)
+		pause := c.finder.Pause()
+		if len(update()) == 0 {
+			pause = minPause
+		}
+		c.markReady()
+		soon := time.After(minPause)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		case <-c.wantRefresh:
+			select {
+			case <-ctx.Done():
+			case <-soon:
+			}
+		}
+	}
+}
+
+func (c *Client) onEvent(e pool.Event) {
+	if e.Kind == pool.ConnectFailed || e.Kind == pool.Evicted && e.Reason == pool.Lost {
+		select {
+		case c.wantRefresh <- struct{}{}:
+		default:
+		}
+	}
+}
+
+type keyOfKey struct{}
+
+// WithKey sets the key of requests with this context. Requests with the same key go to the
+// same relay while it keeps its place among the primaries, and relays receive the key in
+// KeyHeader. If the context has no key, a KeyHeader of the request is its key.
+func WithKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, keyOfKey{}, key)
+}
+
+const (
+	// pingAfter and pingTimeout detect an HTTP/2 connection whose other side vanished
+	// without closing it.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 5 * time.Second
+)
+
+// relayConn is a connection to a relay.
+type relayConn struct {
+	*http.ClientConn
+	lost func(error)
+}
+
+func newTransport(cfg Config) *http.Transport {
+	var protocols http.Protocols
+	switch {
+	case cfg.HTTP1:
+		protocols.SetHTTP1(true)
+	case cfg.TLS != nil:
+		protocols.SetHTTP2(true)
+	default:
+		protocols.SetUnencryptedHTTP2(true)
+	}
+	return &http.Transport{
+		Protocols:       &protocols,
+		TLSClientConfig: cfg.TLS,
+		HTTP2:           &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}
+}
+
+func (c *Client) scheme() string {
+	if c.cfg.TLS != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// open opens a connection for the pool.
+func (c *Client) open(ctx context.Context, relay pool.Peer, lost func(error)) (*relayConn, error) {
+	conn, err := c.transport.NewClientConn(ctx, c.scheme(), relay.Address)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetStateHook(func(conn *http.ClientConn) {
+		if err := conn.Err(); err != nil {
+			lost(err)
+		}
+	})
+	return &relayConn{conn, lost}, nil
+}
+
+type metrics struct{ retries, refused *prometheus.CounterVec }
+
+// Why a request was sent again, and why it was not.
+const (
+	retryUnsent = "unsent"
+	retryFailed = "failed"
+
+	refusedUnsafe   = "unsafe"
+	refusedAttempts = "attempts"
+	refusedBudget   = "budget"
+)
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_client_retries_total", Help: "Requests sent to another relay, by reason: unsent (nothing was sent to the first relay), failed (the first relay did not answer).",
+		}, []string{"reason"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringway_client_retries_refused_total", Help: "Requests that failed and were not retried, by reason: unsafe (the method is not idempotent, or the body cannot be read again), attempts (limit of attempts reached), budget (retry budget used up).",
+		}, []string{"reason"}),
+	}
+	for _, reason := range []string{retryUnsent, retryFailed} {
+		m.retries.WithLabelValues(reason)
+	}
+	for _, reason := range []string{refusedUnsafe, refusedAttempts, refusedBudget} {
+		m.refused.WithLabelValues(reason)
+	}
+	return m, errors.Join(r.Register(m.retries), r.Register(m.refused))
+}

@@ -1,0 +1,259 @@
+package router_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/relay"
+	"github.com/ringway/ringway/internal/worker"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection/router"
+)
+
+// moody is a service whose answers change.
+type moody struct {
+	name string
+	mood atomic.Int32
+}
+
+const (
+	well = iota
+	failing
+	hanging
+	slow
+)
+
+func (m *moody) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Worker", m.name)
+	switch m.mood.Load() {
+	case failing:
+		w.WriteHeader(http.StatusInternalServerError)
+	case hanging:
+		<-r.Context().Done()
+	case slow:
+		select {
+		case <-time.After(300 * time.Millisecond):
+		case <-r.Context().Done():
+		}
+	}
+	_, _ = io.WriteString(w, m.name)
+}
+
+// load sends requests to a server by some clients and counts those that failed.
+func load(server string, client *http.Client, requests int) (failed int64) {
+	var wg sync.WaitGroup
+	var failures, next atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			for next.Add(1) <= int64(requests) {
+				resp, err := client.Get(server)
+				if err != nil || resp.StatusCode != http.StatusOK {
+					failures.Add(1)
+				}
+				if err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return failures.Load()
+}
+
+// The program of the README and the relay's binary get the same requests at the same time while
+// their common workers fail in all ways. Both have the same policy, so neither may lose more than
+// chance explains.
+func TestAProgramFailsNoMoreRequestsThanTheRelay(t *testing.T) {
+	t.Parallel()
+	const workers, requests = 8, 1500
+	moods := make([]*moody, workers)
+	handlers := make([]http.Handler, workers)
+	names := make([]string, workers)
+	for i := range moods {
+		moods[i] = &moody{name: fmt.Sprintf("echo-%d", i)}
+		handlers[i], names[i] = moods[i], moods[i].name
+	}
+	c := startCluster(t, fleet.Config{})
+	binary := c.relay("relay-1", func(s *relay.Settings) { s.Requests.Timeout, s.Requests.Domain = 3*time.Second, "." })
+	c.workers("echo", handlers...)
+	r := c.router("relay-2", func(_ *membership.Config, cfg *router.Config) { cfg.RequestTimeout = 3 * time.Second })
+	c.knows(r, "echo", names...)
+	c.ready(binary)
+	program := proxy(t, "echo", r)
+
+	direct := &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 8}}
+	defer direct.CloseIdleConnections()
+	viaBinary := func(requests int) int64 {
+		return load("http://"+binary.IngressAddr(), &http.Client{Transport: named{direct.Transport, "echo"}}, requests)
+	}
+	phase := func(name string, most int64, change func()) {
+		change()
+		var ours, theirs int64
+		var both sync.WaitGroup
+		both.Go(func() { ours = load(program.URL, direct, requests) })
+		both.Go(func() { theirs = viaBinary(requests) })
+		both.Wait()
+		t.Logf("%s: of %d requests the program failed %d, the relay %d", name, requests, ours, theirs)
+		if ours > most || theirs > most {
+			t.Errorf("%s: the program failed %d, the relay %d: want at most %d", name, ours, theirs, most)
+		}
+	}
+	phase("all well", 0, func() {})
+	// A worker that fails answers with 500, which passes through: each relay sends it requests
+	// until it is evicted, and one at a time when it may come back.
+	phase("one fails", 60, func() { moods[0].mood.Store(failing) })
+	phase("one hangs", 0, func() { moods[0].mood.Store(well); moods[1].mood.Store(hanging) })
+	phase("one is slow", 0, func() { moods[1].mood.Store(well); moods[2].mood.Store(slow) })
+	phase("one drains", 0, func() {
+		moods[2].mood.Store(well)
+		if err := c.Drain("echo-3"); err != nil {
+			t.Error(err)
+		}
+	})
+	phase("one is killed", 0, func() {
+		if err := c.Kill("echo-4"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// named sends requests with the name of a service.
+type named struct {
+	http.RoundTripper
+	service string
+}
+
+func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Ringway-Service", n.service)
+	return n.RoundTripper.RoundTrip(r)
+}
+
+func TestRequestsAreForwardedToAndFromOtherRelays(t *testing.T) {
+	t.Parallel()
+	for name, insecure := range map[string]bool{"certificates": false, "clear text": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startCluster(t, fleet.Config{Insecure: insecure})
+			one := func(s *relay.Settings) { s.Plans.RelaysPerService = 1 }
+			binary := c.relay("relay-1", one)
+			// With one relay for each service, each of the two serves some of eight services.
+			const services = 8
+			for i := range services {
+				c.workers(fmt.Sprintf("service%d", i), &moody{name: "w"})
+			}
+			r := c.router("relay-2", func(_ *membership.Config, cfg *router.Config) { cfg.Plan.RelaysPerService = 1 })
+			program := map[bool]int{}
+			for i := range services {
+				name := fmt.Sprintf("service%d", i)
+				c.knows(r, name, "w")
+				pick, err := r.Pick(t.Context(), name, "")
+				program[err == nil]++
+				if err == nil {
+					pick.Done(0)
+				}
+			}
+			if program[true] == 0 || program[false] == 0 {
+				t.Fatalf("the program serves %d services and forwards %d", program[true], program[false])
+			}
+			c.ready(binary)
+			for i := range services {
+				name := fmt.Sprintf("service%d", i)
+				own := httptest.NewRequest(http.MethodGet, "http://"+name+"/", nil)
+				if resp, err := r.RoundTrip(own); err != nil || resp.StatusCode != http.StatusOK {
+					t.Errorf("the program to %s: %v", name, err)
+				} else {
+					_ = resp.Body.Close()
+				}
+				client := &http.Client{Transport: named{http.DefaultTransport, name}}
+				if failed := load("http://"+binary.IngressAddr(), client, 20); failed > 0 {
+					t.Errorf("%d of 20 requests from the relay to %s failed", failed, name)
+				}
+			}
+			http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		})
+	}
+}
+
+func TestRelaysGetTheSharedKeyFromAProgramThatIsOlder(t *testing.T) {
+	for name, insecure := range map[string]bool{"certificates": false, "clear text": true} {
+		t.Run(name, func(t *testing.T) {
+			c := startCluster(t, fleet.Config{Insecure: insecure})
+			gossip := procs.FreeAddr(t)
+			r := c.router("program", func(m *membership.Config, _ *router.Config) { m.BindAddr = gossip })
+			if err := r.WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			binary := c.relay("relay-1", func(s *relay.Settings) {
+				s.Join, s.SessionCookies = []string{gossip}, []string{"echo=sid"}
+			})
+			c.ready(binary)
+			resp, err := http.Get("http://" + binary.AdminAddr() + "/api/v1/shared-key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer http.DefaultClient.CloseIdleConnections()
+			defer resp.Body.Close()
+			var key struct {
+				GeneratedBy string `json:"generated_by"`
+				Source      string `json:"source"`
+			}
+			if err := json.NewDecoder(resp.Body).Decode(&key); err != nil || key.GeneratedBy != "program" || key.Source != "peer" {
+				t.Errorf("%+v: %v", key, err)
+			}
+		})
+	}
+}
+
+func TestASessionStaysAtItsWorkerThroughAProgram(t *testing.T) {
+	c := startCluster(t, fleet.Config{})
+	c.relay("relay-1", nil)
+	for i := range 4 {
+		if err := c.StartWorker(fleet.WorkerConfig{
+			ID: fmt.Sprintf("echo-%d", i), Handler: &moody{name: fmt.Sprintf("echo-%d", i)}, Services: []string{"echo"},
+			Change: func(s *worker.Settings) { s.Services[0] += ";session-cookie=sid" },
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := c.router("relay-2", nil)
+	c.knows(r, "echo", "echo-0", "echo-1", "echo-2", "echo-3")
+	server := proxy(t, "echo", r)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Jar: jar, Transport: server.Client().Transport}
+	ask := func() string {
+		resp, err := client.Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return string(body)
+	}
+	home, _ := url.Parse(server.URL)
+	for end := time.Now().Add(waitTime); len(jar.Cookies(home)) == 0; ask() { // until there is a key
+		if time.Now().After(end) {
+			t.Fatal("no cookie was set")
+		}
+	}
+	worker := ask()
+	for range 20 {
+		if got := ask(); got != worker {
+			t.Fatalf("a session of %s went to %s", worker, got)
+		}
+	}
+}

@@ -1,0 +1,339 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/sharedkey"
+	"github.com/ringway/ringway/internal/strategy"
+	"github.com/ringway/ringway/internal/wire"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection"
+)
+
+// Config describes a Router. Only Node is required.
+type Config struct {
+	// Node is this process, with the role of a relay, a gate or an observer. Run starts it and leaves the
+	// cluster with it, so it must not have been started.
+	Node *membership.Node
+	// PeerAddr is the IP:port at which other relays forward requests to this one. Default: the
+	// ForwardAddr of the node; if it has none, other relays forward nothing to this one.
+	PeerAddr string
+
+	// Plan has the settings of all plans; all relays of a cluster must have the same. The
+	// router sets Service, Relays, Workers, WorkersOrdered and Skip. Default: as
+	// affinity.PlanConfig.
+	Plan affinity.PlanConfig
+	// Strategies pick the endpoints of single services, by name, in place of what their workers
+	// advertise, in the form of advertise.Service.Selection, such as stable or slots;vnodes=16.
+	// The one with an empty name is for services that advertise none. Default: p2c.
+	Strategies map[string]string
+
+	// Endpoints is the most endpoints of one service that an observer uses, each with a
+	// connection. Default 64: then a third may fail together and enough are left to choose
+	// from, and many observers load all workers within half to twice the average. Services
+	// with a strategy by key, order or distance use all, like relays. Other roles have a plan.
+	Endpoints int
+
+	// PickOnly is for programs with a protocol of their own, which connect to the endpoints
+	// themselves: the router opens no connection to workers and relays, and is ready without
+	// any. RoundTrip then fails, and other relays cannot forward to this one: PeerAddr and the
+	// ForwardAddr of the node must be empty. Endpoints that RoundTrip could not use, such as
+	// those that require mutual TLS of a node without a certificate, are left out as without it.
+	// The strategies closest and farthest still connect, to measure. Default: RoundTrip works.
+	PickOnly bool
+
+	// RequestTimeout bounds the time until the response to a request begins, for all attempts
+	// together, unless the workers of a service advertise another one. The deadline of a
+	// request's context shortens it. Default 30 s.
+	RequestTimeout time.Duration
+	// AttemptTimeout bounds an attempt after which another endpoint may be tried. Default: a
+	// third of RequestTimeout, so that an endpoint that hangs leaves time for two others.
+	AttemptTimeout time.Duration
+	// DrainTimeout is how long Run waits for requests in flight after its context has ended.
+	// Default 30 s.
+	DrainTimeout time.Duration
+
+	// Logger receives the log. Default: that of the node.
+	Logger *slog.Logger
+	// Registerer receives the metrics, which are those of the relay's binary, until Run or Close
+	// ends. Routers at the same time need one each. Default: that of the node.
+	Registerer prometheus.Registerer
+}
+
+// These are the defaults of the relay's binary.
+const (
+	defaultRequestTimeout = 30 * time.Second
+	defaultDrainTimeout   = 30 * time.Second
+	attemptShare          = 0.33
+	maxAttempts           = 5
+	retryBudget           = 0.2
+	maxInFlight           = 10_000
+	progressTimeout       = time.Minute
+	headTimeout           = 10 * time.Second
+	idleTimeout           = 2 * time.Minute
+	maxHead               = 64 << 10
+	maxStreams            = 1000
+	linkDrainDelay        = 30 * time.Second
+	linkSlack             = 2
+	linkGrace             = 15 * time.Second
+	defaultEndpoints      = 64 // of an observer
+)
+
+// Router finds endpoints for the requests of a program.
+type Router struct {
+	cfg       Config
+	member    membership.Config
+	epoch     time.Time
+	catalogue *advertise.Catalogue
+	expirer   *advertise.Expirer
+	routes    *routing.Router
+	keeper    *sharedkey.Keeper // nil for an observer
+	attempts  *ingress.Handler  // of requests that this process makes
+	sessions  upstream.Sessions
+	peers     *peers // nil: other relays forward nothing to this one
+	inFlight  atomic.Int64
+	// unregister removes the metrics.
+	unregister func()
+}
+
+// New checks the configuration and binds the address for other relays. It starts nothing. If it
+// fails, only the node stays bound, which the caller closes.
+func New(cfg Config) (*Router, error) {
+	if cfg.Node == nil {
+		return nil, errors.New("router: no Node: give the one that membership.New returns")
+	}
+	member := cfg.Node.Config()
+	observes := member.Role == membership.RoleObserver
+	switch {
+	case !member.Role.Relays() && !observes:
+		return nil, fmt.Errorf("router: the node %q is a %s: give it the role %s, %s to only forward requests, or %s to be in no plan", member.ID, member.Role, membership.RoleRelay, membership.RoleGate, membership.RoleObserver)
+	case observes && cfg.PeerAddr != "":
+		return nil, fmt.Errorf("router: PeerAddr %s, but the node %q is an observer, to which nothing connects: leave PeerAddr empty, or give the node the role %s", cfg.PeerAddr, member.ID, membership.RoleRelay)
+	case cfg.Endpoints < 0 || cfg.Endpoints > 0 && !observes:
+		return nil, fmt.Errorf("router: Endpoints %d of the %s %q: give an observer 1 or more, 0 for the default of %d; the plan decides for other roles", cfg.Endpoints, member.Role, member.ID, defaultEndpoints)
+	}
+	cfg.Endpoints = cmp.Or(cfg.Endpoints, defaultEndpoints)
+	for name, limit := range map[string]time.Duration{"RequestTimeout": cfg.RequestTimeout, "AttemptTimeout": cfg.AttemptTimeout, "DrainTimeout": cfg.DrainTimeout} {
+		if limit < 0 {
+			return nil, fmt.Errorf("router: %s %v is negative: give 0 for the default or more", name, limit)
+		}
+	}
+	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, defaultRequestTimeout)
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, defaultDrainTimeout)
+	cfg.PeerAddr = cmp.Or(cfg.PeerAddr, member.ForwardAddr)
+	if cfg.PickOnly && cfg.PeerAddr != "" {
+		return nil, fmt.Errorf("router: PickOnly, and other relays forward requests to %s: leave PeerAddr and the ForwardAddr of the node empty, or PickOnly unset", cfg.PeerAddr)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = member.Logger
+	}
+	if cfg.Registerer == nil {
+		cfg.Registerer = member.Registerer
+	}
+	// A registry of its own: nothing is registered if New fails, and nothing stays after the end.
+	metrics, all := prometheus.NewRegistry(), cfg.Registerer
+	cfg.Registerer = metrics
+	r := &Router{cfg: cfg, member: member, epoch: time.Now(), unregister: func() {}}
+	if err := r.build(); err != nil {
+		return nil, fmt.Errorf("router: %w", err)
+	}
+	if all != nil {
+		if err := all.Register(metrics); err != nil {
+			r.peers.close()
+			return nil, fmt.Errorf("router: register metrics: %w: give each router a Registerer of its own, such as prometheus.WrapRegistererWith returns", err)
+		}
+		r.unregister = func() { all.Unregister(metrics) }
+	}
+	return r, nil
+}
+
+// build makes the parts of the router.
+func (r *Router) build() (err error) {
+	cfg, member := r.cfg, r.member
+	rules := advertise.Rules{Proven: member.Identity != nil}
+	if r.catalogue, err = advertise.New(advertise.Config{Gossip: cfg.Node, Rules: rules, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
+		return err
+	}
+	if r.expirer, err = advertise.NewExpirer(advertise.ExpirerConfig{Catalogue: r.catalogue, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
+		return err
+	}
+	metrics := ingress.NewMetrics(cfg.Registerer)
+	choosing, err := r.choosing()
+	if err != nil {
+		return err
+	}
+	var cookies *ingress.Cookies
+	vanished := metrics.Vanished
+	if member.Role.Relays() {
+		// Other relays ask this one for the key, and do not make one while it may have one. Without
+		// a certificate and a gossip key the cluster is one in clear text.
+		if r.keeper, err = ingress.NewKeeper(ingress.KeeperConfig{Node: cfg.Node, Insecure: true, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
+			return err
+		}
+		cookies = ingress.NewCookies(ingress.CookieConfig{Keys: r.keeper, Registerer: cfg.Registerer})
+		vanished = func(s *routing.Service) { metrics.Vanished(s); cookies.Vanished(s) }
+	}
+	of := routing.Config{
+		Self: member.ID, Role: member.Role, Endpoints: cfg.Endpoints, PickOnly: cfg.PickOnly, Catalogue: r.catalogue, Datacenter: member.Datacenter, Region: member.Region, Identity: member.Identity,
+		Plans: routing.PlanConfig{
+			RelaysPerService: cfg.Plan.RelaysPerService, Minimums: cfg.Plan.Minimums, PeersPerTier: cfg.Plan.PeersPerTier,
+			IndexSource: cfg.Plan.IndexSource, Strategy: cfg.Plan.Strategy,
+		},
+		Links:     routing.LinkConfig{DrainDelay: linkDrainDelay, Slack: linkSlack, Grace: linkGrace},
+		Selection: selection.DefaultConfig(), Choosing: choosing, Upstream: upstream.DefaultConfig(), Sessions: &r.sessions,
+		Listeners: []string{cfg.Node.Addr()}, Vanished: vanished, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registerer,
+	}
+	if cfg.PeerAddr != "" {
+		of.Listeners = append(of.Listeners, cfg.PeerAddr)
+	}
+	if r.routes, err = routing.New(of); err != nil {
+		return err
+	}
+	attempts := func(hop bool) *ingress.Handler {
+		return ingress.New(ingress.Config{
+			Self: member.ID, Services: r.routes, Informed: r.routes.Informed, Epoch: r.epoch, Progress: progressTimeout,
+			Requests: ingress.Requests{
+				Timeout: cfg.RequestTimeout, AttemptTimeout: r.attemptTimeout(), AttemptShare: attemptShare,
+				MaxAttempts: maxAttempts, RetryBudget: retryBudget, MaxInFlight: maxInFlight, AdaptiveInFlight: true,
+			},
+			Hop: hop, Local: !hop, Cookies: cookies, Unreachable: r.unreachable, Metrics: metrics, Logger: cfg.Logger,
+		})
+	}
+	r.attempts = attempts(false)
+	if cfg.PeerAddr != "" {
+		r.peers, err = r.listen(ingress.WithSharedKey(r.keeper, attempts(true)))
+	}
+	return err
+}
+
+// choosing reads the strategies.
+func (r *Router) choosing() (routing.ChoosingConfig, error) {
+	c := routing.ChoosingConfig{ByService: map[string]strategy.Spec{}}
+	if !r.cfg.PickOnly { // the expirer connects to what is reported to it
+		c.Stale = r.unreachable
+	}
+	for service, text := range r.cfg.Strategies {
+		spec, err := strategy.Parse(text)
+		if service == "" {
+			c.Default = &spec
+		} else {
+			c.ByService[service] = spec
+			err = errors.Join(affinity.ValidateService(service), err)
+		}
+		if err != nil {
+			return c, fmt.Errorf("strategy of the service %q: %w", service, err)
+		}
+	}
+	return c, nil
+}
+
+func (r *Router) attemptTimeout() time.Duration {
+	return cmp.Or(r.cfg.AttemptTimeout, time.Duration(float64(r.cfg.RequestTimeout)*attemptShare))
+}
+
+// unreachable reports an endpoint that refused a connection, or was not seen lately.
+func (r *Router) unreachable(e advertise.Endpoint) { r.expirer.Observe(e) }
+
+func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.epoch)) }
+
+// Run starts the node and keeps the router up to date until ctx ends. Then it leaves the
+// cluster, waits up to DrainTimeout for requests in flight, closes every connection and the
+// node, and returns when all of its goroutines have ended. The error is nil after an orderly
+// stop.
+func (r *Router) Run(ctx context.Context) error {
+	running, end := context.WithCancel(context.WithoutCancel(ctx)) // requests in flight outlive ctx
+	defer end()
+	group, failed := errgroup.WithContext(running)
+	if err := r.cfg.Node.Start(failed); err != nil {
+		return errors.Join(err, r.Close())
+	}
+	group.Go(func() error { return r.catalogue.Run(failed) })
+	group.Go(func() error { return r.expirer.Run(failed) })
+	group.Go(func() error { return r.routes.Run(failed) })
+	if r.keeper != nil {
+		group.Go(func() error { return r.keeper.Run(failed) })
+	}
+	if source := r.member.Identity; source != nil {
+		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
+	}
+	if r.peers != nil {
+		group.Go(r.peers.serve)
+	}
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+			r.drain()
+		case <-failed.Done(): // a part failed, so all parts end
+		}
+		end()
+		r.peers.close()
+		return nil
+	})
+	err := group.Wait()
+	r.unregister()
+	return errors.Join(err, r.cfg.Node.Close())
+}
+
+// drain leaves the cluster and waits for the requests in flight.
+func (r *Router) drain() {
+	ctx := context.Background()
+	if err := r.cfg.Node.Leave(ctx); err != nil {
+		r.cfg.Logger.Warn("cannot announce that this relay leaves", "err", err)
+	}
+	left, err := r.sessions.Drain(ctx, upstream.Drain{
+		Requests: r.cfg.DrainTimeout, Sessions: r.cfg.DrainTimeout, Shutdown: r.peers.shutdown,
+		InFlight: r.requests, Ended: func(int) {}, Logger: r.cfg.Logger,
+	})
+	if err != nil || left > 0 {
+		r.cfg.Logger.Warn("requests were still in flight at the end of the drain timeout", "in_flight", left)
+	}
+}
+
+// requests counts the requests in flight, and the picks that were not given back.
+func (r *Router) requests() int64 {
+	n := r.inFlight.Load()
+	for _, s := range r.routes.Services() {
+		n += s.InFlight.Load()
+	}
+	return n
+}
+
+// Close releases what New and the node have bound, for a router that is not run. Run calls it
+// automatically.
+func (r *Router) Close() error {
+	r.peers.close()
+	r.unregister()
+	return r.cfg.Node.Close()
+}
+
+// WaitReady waits until the router has joined the cluster, knows its services, and has tried
+// each of its connections once. A program that serves clients waits for it before it accepts
+// them. The error is that of ctx.
+func (r *Router) WaitReady(ctx context.Context) error { return r.routes.WaitSettled(ctx) }
+
+// await is WaitReady for a request.
+func (r *Router) await(ctx context.Context, service string) error {
+	if r.routes.Informed() {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
+	defer cancel()
+	if err := r.routes.WaitSettled(limited); err != nil {
+		return errors.Join(&Error{Service: service, Code: string(wire.CodeNotReady), RetryAfter: time.Second, Text: "this process does not know yet which services there are"}, ctx.Err())
+	}
+	return nil
+}

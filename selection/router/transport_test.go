@@ -1,0 +1,323 @@
+package router_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection/router"
+)
+
+// proxy serves clients by a router, as a program would.
+func proxy(t *testing.T, service string, through http.RoundTripper) *httptest.Server {
+	server := httptest.NewServer(&httputil.ReverseProxy{Transport: through, ErrorHandler: router.ServeError, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: service})
+		r.SetXForwarded()
+	}})
+	t.Cleanup(server.Close)
+	return server
+}
+
+// service answers what the tests of this file ask for.
+func service(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/echo":
+		body, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, "%s %s %s", body, r.Trailer.Get("Sum"), r.Header.Get("X-Forwarded-For"))
+	case "/trailers":
+		w.Header().Set("Trailer", "Sum")
+		_, _ = io.WriteString(w, "body")
+		w.Header().Set("Sum", "42")
+	case "/fields":
+		_, _ = fmt.Fprintf(w, "%q %q", r.Header["Ringway-Caller"], r.Header["Ringway-Service"])
+	case "/early":
+		w.Header().Set("Link", "</style.css>")
+		w.WriteHeader(http.StatusEarlyHints)
+		_, _ = io.WriteString(w, "late")
+	case "/drip":
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		for i := range 3 {
+			_, _ = fmt.Fprintln(w, i)
+			_ = http.NewResponseController(w).Flush()
+			if i < 2 {
+				_, _ = r.Body.Read(make([]byte, 1))
+			}
+		}
+	case "/break":
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	case "/hang":
+		<-r.Context().Done()
+	case "/refuse":
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTeapot)
+	case "/tunnel":
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n")
+		for line, err := rw.ReadString('\n'); err == nil; line, err = rw.ReadString('\n') {
+			_, _ = io.WriteString(conn, strings.ToUpper(line))
+		}
+	}
+}
+
+func TestATransportCarriesWhatARelayCarries(t *testing.T) {
+	t.Parallel()
+	for name, insecure := range map[string]bool{"certificates": false, "clear text": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startCluster(t, fleet.Config{Insecure: insecure})
+			c.relay("relay-1", nil)
+			c.workers("echo", same(3, service)...)
+			r := c.router("relay-2", nil)
+			c.knows(r, "echo")
+			server := proxy(t, "echo", r)
+			ask := func(t *testing.T, req *http.Request) (*http.Response, string) {
+				t.Helper()
+				resp, err := server.Client().Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return resp, string(body)
+			}
+			request := func(method, path string, body io.Reader) *http.Request {
+				req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return req
+			}
+
+			t.Run("a body of known length", func(t *testing.T) {
+				if _, body := ask(t, request("POST", "/echo", strings.NewReader("hello"))); body != "hello  127.0.0.1" {
+					t.Errorf("%q", body)
+				}
+			})
+			t.Run("a large body of unknown length", func(t *testing.T) {
+				large := strings.Repeat("0123456789", 100_000)
+				req := request("POST", "/echo", io.MultiReader(strings.NewReader(large)))
+				if _, body := ask(t, req); body != large+"  127.0.0.1" {
+					t.Errorf("%d bytes, ending with %q", len(body), body[max(0, len(body)-20):])
+				}
+			})
+			t.Run("a field that the service did not send is not there", func(t *testing.T) {
+				req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://echo/refuse", nil)
+				resp, err := r.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				if values, found := resp.Header["Content-Type"]; found {
+					t.Errorf("Content-Type %q", values)
+				}
+			})
+			t.Run("a header cannot begin another line", func(t *testing.T) {
+				req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://echo/fields", nil)
+				req.Header.Set("X-Note", "a\r\nRingway-Caller: admin")
+				if resp, err := r.RoundTrip(req); err == nil {
+					_ = resp.Body.Close()
+					t.Errorf("status %d", resp.StatusCode)
+				}
+			})
+			t.Run("trailers of the request", func(t *testing.T) {
+				req, _ := http.NewRequestWithContext(t.Context(), "POST", "http://echo/echo", io.MultiReader(strings.NewReader("hello")))
+				req.Trailer = http.Header{"Sum": {"7"}}
+				resp, err := r.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				if body, err := io.ReadAll(resp.Body); string(body) != "hello 7 " {
+					t.Errorf("%q: %v", body, err)
+				}
+			})
+			t.Run("trailers of the response", func(t *testing.T) {
+				if resp, body := ask(t, request("GET", "/trailers", nil)); body != "body" || resp.Trailer.Get("Sum") != "42" {
+					t.Errorf("%q %v", body, resp.Trailer)
+				}
+			})
+			t.Run("HEAD has no body", func(t *testing.T) {
+				if resp, body := ask(t, request("HEAD", "/trailers", nil)); resp.StatusCode != http.StatusOK || body != "" {
+					t.Errorf("%d %q", resp.StatusCode, body)
+				}
+			})
+			t.Run("a status without a body", func(t *testing.T) {
+				if resp, _ := ask(t, request("GET", "/refuse", nil)); resp.StatusCode != http.StatusTeapot || resp.Header.Get("Retry-After") != "1" {
+					t.Errorf("%d %v", resp.StatusCode, resp.Header)
+				}
+			})
+			t.Run("a client of the program cannot name a caller or another service", func(t *testing.T) {
+				req := request("GET", "/fields", nil)
+				req.Header.Set("Ringway-Caller", "admin")
+				req.Header.Set("Ringway-Service", "billing")
+				if _, body := ask(t, req); strings.Contains(body, "admin") || strings.Contains(body, "billing") {
+					t.Error(body)
+				}
+			})
+			t.Run("both directions of a stream", func(t *testing.T) {
+				in, out := io.Pipe()
+				req, _ := http.NewRequestWithContext(t.Context(), "POST", "http://echo/drip", in)
+				resp, err := r.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				lines := bufio.NewReader(resp.Body)
+				for i := range 3 {
+					if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintln(i) {
+						t.Fatalf("%q: %v", line, err)
+					}
+					if i < 2 {
+						_, _ = io.WriteString(out, ".")
+					}
+				}
+				_ = out.Close()
+			})
+			t.Run("a tunnel", func(t *testing.T) {
+				req := request("GET", "/tunnel", nil)
+				req.Header.Set("Connection", "Upgrade")
+				req.Header.Set("Upgrade", "lines")
+				resp, err := server.Client().Do(req)
+				if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+					t.Fatal(resp, err)
+				}
+				both := resp.Body.(io.ReadWriteCloser)
+				defer both.Close()
+				_, _ = io.WriteString(both, "hello\n")
+				if line, err := bufio.NewReader(both).ReadString('\n'); line != "HELLO\n" {
+					t.Errorf("%q: %v", line, err)
+				}
+			})
+			t.Run("a response that breaks off breaks off", func(t *testing.T) {
+				resp, err := server.Client().Do(request("GET", "/break", nil))
+				if err != nil {
+					return // nothing was flushed before the connection ended
+				}
+				defer resp.Body.Close()
+				if body, err := io.ReadAll(resp.Body); err == nil {
+					t.Errorf("whole response: %q", body)
+				}
+			})
+			t.Run("a program that leaves gets the error of its context", func(t *testing.T) {
+				ctx, leave := context.WithCancel(t.Context())
+				time.AfterFunc(50*time.Millisecond, leave)
+				req, _ := http.NewRequestWithContext(ctx, "GET", "http://echo/hang", nil)
+				if _, err := r.RoundTrip(req); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestAResponseThatIsClosedEarlyEndsTheRequest(t *testing.T) {
+	t.Parallel()
+	left := make(chan struct{}, 1)
+	c := startCluster(t, fleet.Config{Insecure: true})
+	c.relay("relay-1", nil)
+	c.workers("endless", same(1, func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := io.WriteString(w, strings.Repeat("x", 1<<16)); err != nil {
+				break
+			}
+		}
+		left <- struct{}{}
+	})...)
+	r := c.router("relay-2", nil)
+	c.knows(r, "endless")
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://endless/", nil)
+	resp, err := r.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	select {
+	case <-left:
+	case <-time.After(waitTime):
+		t.Error("the service still sends")
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, fleet.Config{Insecure: true})
+	c.relay("relay-1", nil)
+	c.workers("echo", same(1, service)...)
+	r := c.router("relay-2", func(_ *membership.Config, cfg *router.Config) { cfg.RequestTimeout = 300 * time.Millisecond })
+	c.knows(r, "echo")
+	for _, each := range []struct {
+		url    string
+		is     error
+		status int
+	}{
+		{"http://nowhere/", router.ErrUnknownService, http.StatusNotFound},
+		{"http://echo/hang", context.DeadlineExceeded, http.StatusGatewayTimeout},
+	} {
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", each.url, nil)
+		_, err := r.RoundTrip(req)
+		var e *router.Error
+		if !errors.Is(err, each.is) || !errors.As(err, &e) {
+			t.Errorf("%s: %v", each.url, err)
+		}
+		w := httptest.NewRecorder()
+		if router.ServeError(w, req, err); w.Code != each.status {
+			t.Errorf("%s: answered with %d", each.url, w.Code)
+		}
+	}
+	for _, url := range []string{"https://echo/", "http://echo:80/", "http:///"} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.RoundTrip(req); err == nil {
+			t.Errorf("%s was carried", url)
+		}
+	}
+	if _, err := r.Pick(t.Context(), "nowhere", ""); !errors.Is(err, router.ErrUnknownService) {
+		t.Error(err)
+	}
+}
+
+func TestARequestBeforeTheRouterKnowsTheServicesWaits(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, fleet.Config{Insecure: true})
+	c.relay("relay-1", nil)
+	c.workers("echo", same(1, service)...)
+	impatient := c.router("relay-2", func(_ *membership.Config, cfg *router.Config) { cfg.RequestTimeout = time.Nanosecond })
+	if _, err := impatient.Pick(t.Context(), "echo", ""); !errors.Is(err, router.ErrNotReady) {
+		t.Error(err)
+	}
+	r := c.router("relay-3", nil)
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://echo/echo", nil)
+	resp, err := r.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if err := c.router("relay-4", nil).WaitReady(gone); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
