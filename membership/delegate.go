@@ -33,6 +33,12 @@ type delegate struct {
 	conflicts  atomic.Uint64
 	limit      int // most members
 
+	// placeholder is the instance that keeps memberlist's queue occupied. It joins and dies
+	// while placing is true, under memberlist's lock; placed receives a value for each.
+	placeholder string
+	placing     bool
+	placed      chan struct{}
+
 	// living are the instances that memberlist sees alive. memberlist holds its lock during
 	// all calls that read or write this map.
 	living map[string]struct{}
@@ -72,7 +78,7 @@ func (d *delegate) MergeRemoteState([]byte, bool) {}
 // this node a hello. This node itself is always accepted; otherwise memberlist would lose its
 // own entry.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
-	if n.Name == d.self {
+	if n.Name == d.self || d.isPlaceholder(n) {
 		return nil
 	}
 	if _, known := d.living[n.Name]; !known && len(d.living) >= d.limit {
@@ -101,12 +107,25 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
+func (d *delegate) isPlaceholder(n *memberlist.Node) bool {
+	return d.placing && n.Name == d.placeholder
+}
+
 func (d *delegate) NotifyJoin(n *memberlist.Node) {
+	if d.isPlaceholder(n) {
+		d.placed <- struct{}{}
+		return
+	}
 	d.living[n.Name] = struct{}{}
 	d.mailbox.post(eventOf(n, false))
 }
 func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.mailbox.post(eventOf(n, false)) }
 func (d *delegate) NotifyLeave(n *memberlist.Node) {
+	if d.isPlaceholder(n) {
+		d.placing = false
+		d.placed <- struct{}{}
+		return
+	}
 	delete(d.living, n.Name)
 	d.mailbox.post(eventOf(n, true))
 }

@@ -111,10 +111,9 @@ const (
 )
 
 func newGuard(cfg Config, p *proofs, m *metrics) *guard {
-	label := cfg.label()
 	return &guard{
 		proofs: p, keyring: cfg.Keyring, booted: time.Now(), metrics: m,
-		header:   append([]byte{labelMagic, byte(len(label))}, label...),
+		header:   labelHeader(cfg.label()),
 		limits:   guardLimits{members: cfg.MaxMembers, newNames: cfg.MaxNewMembers},
 		handle:   &codec.MsgpackHandle{},
 		sessions: make(map[sessionKey]*session), requested: make(map[keyID]*certificateRequest), leaves: make(map[string]time.Duration), announcements: make(map[string]int),

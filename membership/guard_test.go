@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -109,17 +108,7 @@ func (m *guarded) alive(t testing.TB, change func(*metadata, *aliveMessage)) []b
 		}
 		a.Meta = append(body, m.proofs.sign(statementMetadata, body)...)
 	}
-	return message(t, messageAlive, &a)
-}
-
-func message(t testing.TB, kind byte, v any) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	b.WriteByte(kind)
-	if err := codec.NewEncoder(&b, &codec.MsgpackHandle{}).Encode(v); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
+	return encodeMessage(messageAlive, &a)
 }
 
 func compound(parts ...[]byte) []byte {
@@ -310,10 +299,10 @@ func TestMemberlistSeesNothingThatIsNotProven(t *testing.T) {
 				a.Node = instanceName("by", m.Epoch)
 			}), dropUnproven},
 			{"an incarnation above all that is possible", victim.alive(t, func(_ *metadata, a *aliveMessage) { a.Incarnation = 1<<32 - 1 }), dropIncarnation},
-			{"a death with such an incarnation", message(t, messageDead, &doubtMessage{1<<32 - 1, victim.self, by.self}), dropIncarnation},
-			{"a suspicion with such an incarnation", message(t, messageSuspect, &doubtMessage{1<<31 + 1, victim.self, by.self}), dropIncarnation},
-			{"a goodbye of another", message(t, messageDead, &doubtMessage{1, victim.self, victim.self}), dropForged},
-			{"a name that is none", message(t, messageDead, &doubtMessage{1, "\x1b[31m", by.self}), dropIncarnation},
+			{"a death with such an incarnation", encodeMessage(messageDead, &doubtMessage{1<<32 - 1, victim.self, by.self}), dropIncarnation},
+			{"a suspicion with such an incarnation", encodeMessage(messageSuspect, &doubtMessage{1<<31 + 1, victim.self, by.self}), dropIncarnation},
+			{"a goodbye of another", encodeMessage(messageDead, &doubtMessage{1, victim.self, victim.self}), dropForged},
+			{"a name that is none", encodeMessage(messageDead, &doubtMessage{1, "\x1b[31m", by.self}), dropIncarnation},
 			{"a compressed message", []byte{9, 1, 2, 3}, dropMessageFormat},
 			{"a compound in a compound in a compound", compound(compound(good)), dropMessageFormat},
 			{"garbage", append([]byte{messageAlive}, "garbage"...), dropMessageFormat},

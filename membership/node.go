@@ -146,6 +146,7 @@ func New(cfg Config) (*Node, error) {
 	n.delegate = &delegate{
 		self: instanceName(cfg.ID, epoch), label: h, mailbox: n.mailbox, broadcasts: queue,
 		living: make(map[string]struct{}), limit: cfg.MaxMembers,
+		placeholder: instanceName(cfg.ID, 0), placing: true, placed: make(chan struct{}, 1),
 		topics: make(map[byte]func([]byte)), metrics: n.metrics, logger: cfg.Logger,
 	}
 	n.delegate.topics[topicLeave] = func(payload []byte) { n.receiveNotice(payload, false) }
@@ -255,12 +256,15 @@ func (n *Node) Start(ctx context.Context) error {
 	ctx, n.cancel = context.WithCancel(ctx)
 	n.alive.Store(1)
 
-	list, err := memberlist.Create(n.memberlistConfig())
+	c := n.memberlistConfig()
+	list, err := memberlist.Create(c)
+	if err == nil {
+		n.list, n.started = list, true
+		err = n.keepQueueOccupied(c)
+	}
 	if err != nil {
 		return fmt.Errorf("membership: start memberlist: %w", err)
 	}
-	n.list = list
-	n.started = true
 	n.transport.start()
 	self := n.metadata().member(n.Addr())
 	state := newTable(self.Instance())
@@ -295,6 +299,7 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 	c.ProbeInterval, c.SuspicionMult, c.SuspicionMaxTimeoutMult = probeInterval, suspicionMult, suspicionMaxMult
 	c.GossipInterval, c.GossipNodes = gossipInterval, gossipNodes
 	c.HandoffQueueDepth = 8192
+	c.GossipVerifyIncoming = false // until keepQueueOccupied is done
 	c.PushPullInterval = time.Minute
 	c.TCPTimeout = 5 * time.Second
 	// Names are unique per boot, so a process that crashes repeatedly leaves many dead

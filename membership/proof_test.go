@@ -331,7 +331,7 @@ func FuzzInspectedMessage(f *testing.F) {
 	w.acquainted(a, b)
 	alive := a.alive(f, nil)
 	f.Add(alive)
-	f.Add(compound(alive, []byte{messageUser, 1}, message(f, messageDead, &doubtMessage{1, a.self, a.self})))
+	f.Add(compound(alive, []byte{messageUser, 1}, encodeMessage(messageDead, &doubtMessage{1, a.self, a.self})))
 	f.Add(append([]byte{messageChecksum, 0, 0, 0, 0}, alive...))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		kept := b.inspect(payload, announcer{"a", a.addr})

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -47,7 +48,9 @@ const (
 type transport struct {
 	network Network
 	hello   func() hello // changes with the keyring
-	label   string
+	header  []byte       // of each packet: the label as memberlist writes it
+	// placeholder is an instance that receives no packets.
+	placeholder string
 	// identity is nil if streams are in clear text.
 	identity *identity.Source
 	// guard is nil without certificates.
@@ -110,7 +113,7 @@ func newTransport(cfg Config, h func() hello, m *metrics) (*transport, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &transport{
-		network: cfg.Network, hello: h, identity: cfg.Identity, label: cfg.label(), logger: cfg.Logger, metrics: m,
+		network: cfg.Network, hello: h, identity: cfg.Identity, header: labelHeader(cfg.label()), placeholder: instanceName(cfg.ID, 0), logger: cfg.Logger, metrics: m,
 		packets: packets, streams: streams,
 		packetCh: make(chan *memberlist.Packet, packetBuffer),
 		streamCh: make(chan net.Conn),
@@ -208,7 +211,11 @@ func (t *transport) sendRaw(packet []byte, to string) {
 // labelled recognises packets of this cluster, so that memberlist does not log a line for each
 // packet of another cluster.
 func (t *transport) labelled(b []byte) bool {
-	return len(b) > 2+len(t.label) && b[0] == labelMagic && int(b[1]) == len(t.label) && string(b[2:2+len(t.label)]) == t.label
+	return len(b) > len(t.header) && bytes.HasPrefix(b, t.header)
+}
+
+func labelHeader(label string) []byte {
+	return append([]byte{labelMagic, byte(len(label))}, label...)
 }
 
 func (t *transport) acceptStreams() {
@@ -467,6 +474,9 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 
 // WriteToAddress sends one packet. The error is nil or a bare *net.OpError.
 func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	if a.Name == t.placeholder {
+		return time.Now(), nil
+	}
 	to, err := netip.ParseAddrPort(a.Addr)
 	if err != nil {
 		// Addresses from gossip were checked when they were received. Dropping the packet lets

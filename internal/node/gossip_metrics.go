@@ -71,7 +71,9 @@ func NewGossipSink(reg prometheus.Registerer) *GossipSink {
 		instances: map[string]prometheus.Gauge{},
 	}
 	queued := f.NewGauge(prometheus.GaugeOpts{Name: "ringway_memberlist_broadcasts_queued", Help: "News of members waiting to be gossiped."})
-	s.samples["memberlist.queue.broadcasts"] = prometheus.ObserverFunc(queued.Set)
+	s.samples["memberlist.queue.broadcasts"] = prometheus.ObserverFunc(func(messages float64) {
+		queued.Set(max(0, messages-1)) // without the placeholder of package membership
+	})
 	for _, state := range []string{"alive", "suspect", "dead", "left"} {
 		s.instances[state] = instances.WithLabelValues(state)
 	}
