@@ -62,3 +62,16 @@ func TestThePlaceholderIsNoMember(t *testing.T) {
 		}
 	})
 }
+
+// memberlist accepts the placeholder in clear text while it starts, and nothing else.
+func TestANodeWithAKeyIgnoresClearText(t *testing.T) {
+	inBubble(t, func(s *small) {
+		keyed := func(c *Config) { c.Keyring = keyring(t, 1) }
+		a, b := s.node(keyed), s.node(keyed)
+		time.Sleep(time.Minute)
+		a.hears(t, messageDead, &doubtMessage{Incarnation: 1, Node: b.delegate.self, From: b.delegate.self})
+		if n := a.list.NumMembers(); n != 2 || testutil.ToFloat64(a.metrics.problems) != 1 {
+			t.Errorf("a sees %d members, and memberlist has %v complaints", n, testutil.ToFloat64(a.metrics.problems))
+		}
+	})
+}
