@@ -466,6 +466,13 @@ func TestAlphaAndInitialLatencyAreRead(t *testing.T) {
 	near(t, "estimate", float64(r.stats("w0").Latency), float64(150*ms), 0.001)
 }
 
+// A score of 0 would win every draw.
+func TestAnEstimateThatRelaxesToATinyMedianStaysAboveZero(t *testing.T) {
+	if got := relaxed(float32(33554436), 1, 1<<30); got < 1 {
+		t.Errorf("it relaxes to %v", got)
+	}
+}
+
 func TestTimeStampsOutliveTheirThirtyTwoBits(t *testing.T) {
 	r := one(t)
 	r.median(20 * ms)

@@ -98,11 +98,14 @@ func (f *fewest) among(candidates []drawn) {
 }
 
 const (
-	// hungFactor times the median latency, and hungLatency, 50 ms: an endpoint above both
-	// hangs. The limit is far above the differences between endpoints that work, so that
-	// these do not decide where sessions are, and below the time limit of an attempt.
-	hungFactor  = 8
-	hungLatency = 50e6
+	// An endpoint hangs if its latency is above hungFactor times the median and above
+	// hungLatency, 500 ms; or above silentLatency, 50 ms, which stands for a silence of 100 ms
+	// that still lasts. The limits are far above the differences between endpoints that work,
+	// and a pause of a busy host that is over counts only if it was long: neither may decide
+	// where sessions stay for days. Both are below the time limit of an attempt.
+	hungFactor    = 8
+	hungLatency   = 500e6
+	silentLatency = 50e6
 	// failsBelow is the success average of an endpoint that fails: three failures in a row,
 	// or a tenth of all. Such an endpoint has few sessions, which must not attract more.
 	failsBelow = 0.9
@@ -116,8 +119,9 @@ const (
 // favours neither large nor small weights.
 func (s *state) sessionCost(v *view) float32 {
 	latency, _, success, ramp := s.parts(v)
-	cost := (s.outstanding() + 0.5) * s.weighed() / ramp
-	if success < failsBelow || latency > max(hungFactor*v.median, hungLatency) {
+	out := s.outstanding()
+	cost := (out + 0.5) * s.weighed() / ramp
+	if success < failsBelow || latency > hungFactor*v.median && (latency > hungLatency || s.waiting(out) && s.silence(v) > silentLatency) {
 		cost *= badCost
 	}
 	return cost

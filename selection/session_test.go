@@ -158,6 +158,24 @@ func TestAnEndpointThatHangsIsNoSinkholeForSessions(t *testing.T) {
 	}
 }
 
+// A pause of 200 ms that is over is no hang: the session it delayed stays for days.
+func TestAPauseDuringAHandshakeDoesNotKeepSessionsAway(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(rangeOf(2))
+	r.settle()
+	for _, id := range []string{"w1", "w1", "w1", "w0"} {
+		p := r.pickFrom(id)
+		if id == "w0" {
+			r.wait(200 * time.Millisecond)
+		}
+		r.Answered(p, r.now, Success)
+	}
+	r.Refresh(r.now)
+	if id := r.openSession(nil, nil).ID(); id != "w0" {
+		t.Errorf("the next session went to %s", id)
+	}
+}
+
 func TestSessionsPassOverFullExcludedAndEvictedEndpoints(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	endpoints := rangeOf(4)

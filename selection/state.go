@@ -142,7 +142,7 @@ func (s *state) parts(v *view) (latency, queue, success, ramp float32) {
 	// endpoint. While requests wait, the estimate counts in full and L' is at least half of
 	// the silence. Requests whose answer has begun do not wait, however long the answer
 	// takes.
-	waiting := out > 0 && out > float32(s.streaming.Load())
+	waiting := s.waiting(out)
 	latency = v.median
 	if word := s.latency.Load(); word != 0 {
 		var at tick
@@ -152,8 +152,7 @@ func (s *state) parts(v *view) (latency, queue, success, ramp float32) {
 		}
 	}
 	if waiting {
-		silence := v.tick.since(tick(s.silenceTick.Load()))
-		latency = max(latency, slowness(silence))
+		latency = max(latency, s.silence(v))
 	}
 
 	// q: the report, relaxed towards its average, plus the requests sent since the
@@ -194,7 +193,15 @@ func relaxed(latency, median float32, age int32) float32 {
 	// No branch: about half of the estimates are bad when latencies vary, so the processor
 	// would predict it wrong half of the time.
 	bad := max(latency-median*goodEnough, 0)
-	return latency - bad*min(float32(age)*perBadAge, 1)
+	return max(latency-bad*min(float32(age)*perBadAge, 1), 1) // 1 ns: rounding must not make it 0
+}
+
+// waiting reports whether one of out requests in flight has no answer yet; silence returns the
+// latency that its waiting stands for.
+func (s *state) waiting(out float32) bool { return out > 0 && out > float32(s.streaming.Load()) }
+
+func (s *state) silence(v *view) float32 {
+	return slowness(v.tick.since(tick(s.silenceTick.Load())))
 }
 
 // slowness is the latency, in ns, that a silence of so many ticks stands for.
