@@ -35,8 +35,8 @@ type Config struct {
 	// Clients is the fixed list of clients, with their places, which count in place of the
 	// localities that they report: they alone are served, and each of them has its range at all
 	// times, connected or not. Control planes that are active at the same time need the same
-	// list. Default: the clients are those with an open stream, and those whose
-	// last stream ended less than Grace ago; then only one control plane may be active.
+	// list. Default: the clients are those with an open stream, and those whose last stream
+	// ended less than Grace ago; then only one control plane may be active.
 	Clients []affinity.Relay
 	// Plan has the settings of all plans. The control plane sets Service, Relays,
 	// RelaysPerService, Workers and WorkersOrdered: an Envoy cannot forward requests to

@@ -4,11 +4,11 @@
 // # Promise
 //
 // The Envoys that subscribe to a service are its relays: the Envoy of index i gets exactly the
-// range and the shares of relay i of package affinity, and each worker is in at least as many
-// ranges as the minimums say. A change of one service or one range is sent only to the clients
-// that it concerns. An Envoy that reconnects within Config.Grace moves no range, and after a
-// restart of the control plane Envoys keep what they have until it knows members, offers and
-// clients.
+// range and the shares of relay i of package affinity, and each worker is in the ranges of at
+// least PeersPerWorker clients (Config.Plan.Minimums). A change of one service or one range is
+// sent only to the clients that it concerns. An Envoy that reconnects within Config.Grace moves
+// no range. After a restart of the control plane Envoys keep the endpoints that they have until
+// it knows members, offers and clients.
 //
 // # Picture
 //

@@ -277,7 +277,7 @@ func (s *service) end() error {
 	return nil
 }
 
-// Write remembers what clients made arrive at the service.
+// Write keeps the bytes that arrive at the service.
 func (s *service) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +291,7 @@ func (s *service) got(text string) bool {
 	return bytes.Contains(s.heard.Bytes(), []byte(text))
 }
 
-// answers by path. A zero byte separates what is written after another.
+// answers by path. The service writes the part after a zero byte separately.
 var answers = map[string]string{
 	"/ok":        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 	"/own":       "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nown",

@@ -141,7 +141,7 @@ func TestAServiceThatAnswersBeforeItReadsIsNotAnticipated(t *testing.T) {
 		for range 100 { // clients that leave without their body
 			c := w.dial(t)
 			c.say("POST /417 HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
-			resp, body, err := c.answer("POST") // not 100, which is the service's to give
+			resp, body, err := c.answer("POST") // not 100, which only the service may send
 			if err != nil || resp.StatusCode != http.StatusExpectationFailed || body != "no" {
 				t.Fatalf("%v %q, %v", resp.StatusCode, body, err)
 			}
