@@ -80,9 +80,8 @@ const (
 	// maxStreams bounds the streams of one client. With ADS one is enough; otherwise Envoy
 	// opens one for each cluster.
 	maxStreams = 64
-	// maxUnnamed bounds the streams without a client, which a stream names in its first request.
-	// With certificates maxStreams bounds those of each certificate instead.
-	maxUnnamed = 256
+	// maxSilent bounds the streams that have sent no request yet.
+	maxSilent = 256
 )
 
 // complete checks the configuration, all of it, and fills in the defaults.

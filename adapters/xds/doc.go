@@ -49,8 +49,10 @@
 //     streams, names and sizes are bounded. A refusal ends the stream with a status, is counted
 //     in ringway_xds_refused_total and logged. Refused responses (NACK) are counted, and the
 //     first in a row is logged; the other endpoints of the client stay as they are.
+//   - 256 streams may be open without a request. A new one then takes the place of the oldest
+//     of the address, or of the certificate, that has the most of them.
 //   - If the node has an Identity, a client needs the certificate of a relay of this cluster,
-//     with its node id. Workers accept connections from relays only, so an Envoy needs it
+//     with its node id. Workers do not accept connections of clients, so an Envoy needs it
 //     anyway. Certificates of other roles are refused. Without an Identity every process that
 //     reaches the listener can become a client and move ranges; a fixed list prevents this for
 //     ids that are not in it.
