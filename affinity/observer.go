@@ -27,11 +27,11 @@ type ObserverConfig struct {
 // follow the hash of its ID on the ring, of the nearest tier that has enough. It returns
 // [ErrNoWorkers] if there are none.
 //
-// Observers do not know how many they are, so they cannot divide the ring evenly as relays do.
-// Of many observers with at least 64 endpoints each, a worker is in the ranges of half to twice
-// the average. A worker that joins or leaves adds or
-// removes one worker of a range and replaces at most one more, unless the tier then has enough
-// workers or no longer enough. Other observers change nothing.
+// An observer does not know the other observers, so observers cannot divide the ring evenly as
+// relays do. With many observers of at least 64 endpoints each, a worker is in half to twice the
+// average number of ranges. A worker that joins or leaves adds or removes one worker of a range
+// and replaces at most one more, unless the tier then has enough workers or no longer enough.
+// Other observers change nothing.
 func ObserverRange(cfg ObserverConfig) ([]Assignment, error) {
 	plan := PlanConfig{Service: cfg.Service, Relays: []Relay{cfg.Observer}, Workers: cfg.Workers, WorkersOrdered: cfg.WorkersOrdered, PeersPerTier: cfg.PeersPerTier}
 	if err := plan.complete(); err != nil {

@@ -264,7 +264,7 @@ func metadataFixtures(t *testing.T) (out []wirefixture.Format) {
 				return append(body, m.guarded(t, nil).proofs.sign(statementMetadata, body)...)
 			}},
 			Refused: map[string]func([]byte) []byte{
-				"another format": raise(1), "a signature of another kind": raise(-1), "a field that nobody signed": func(raw []byte) []byte { return oneMore(raw) },
+				"another format": raise(1), "a signature of another kind": raise(-1), "a field without a signature": func(raw []byte) []byte { return oneMore(raw) },
 			},
 		})
 	}

@@ -22,14 +22,15 @@
 //
 // # Rules
 //
-//   - The program runs the router, whose node is best an observer, with PickOnly if it has no
-//     other use for it, and closes the ClientConn before it ends the router. Any number of ClientConns share a router, and a
-//     process may have several routers: grpc-go's global registry holds the name of the
-//     balancing policy and nothing else.
+//   - The program runs the router, and closes the ClientConn before it ends the router. Its node
+//     is best an observer, with PickOnly if the program has no other use for the router. Any
+//     number of ClientConns share a router, and a process may have several routers: grpc-go's
+//     global registry holds the name of the balancing policy and nothing else.
 //   - RPCs wait until the router is ready, like for every name that is not resolved yet. After
 //     that an RPC that finds no endpoint, or only endpoints whose dial failed, fails with
 //     UNAVAILABLE, or waits if it is sent with grpc.WaitForReady. It waits in both cases while a
-//     connection is being opened. If all slots of the endpoints with a connection are in use, it fails with RESOURCE_EXHAUSTED.
+//     connection is being opened. If all slots of the endpoints with a connection are in use, it
+//     fails with RESOURCE_EXHAUSTED.
 //   - UNAVAILABLE, UNKNOWN, INTERNAL, DATA_LOSS, UNIMPLEMENTED and DEADLINE_EXCEEDED count as
 //     failures of the endpoint, as in the request log of a relay; RESOURCE_EXHAUSTED as a sign of
 //     load; CANCELLED, and a stream that had begun when its deadline came, as neither. All

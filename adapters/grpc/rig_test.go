@@ -76,7 +76,7 @@ func (s *server) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*testp
 func (s *server) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
 	for {
 		if _, err := stream.Recv(); err != nil {
-			return nil //nolint:nilerr // the client has ended the stream
+			return nil // the client has ended the stream
 		}
 		if err := stream.Send(&testpb.StreamingOutputCallResponse{Payload: &testpb.Payload{Body: []byte(s.id)}}); err != nil {
 			return err

@@ -36,12 +36,12 @@ type clients struct {
 	proven  bool // certificates prove the node ids
 	metrics *metrics
 	lines   *loglimit.Limiter
+	silent  *silent
 	// changed has a value if subscriptions have changed since the last round of plans.
 	changed chan struct{}
 
 	mu      sync.Mutex // guards the fields below and those of streams and clients
 	streams map[streamID]*openStream
-	unnamed map[string]int // streams without a client, by the node of the certificate, "" without one
 	byID    map[string]*client
 	absent  map[string]bool // ids of clients without a stream that keep their places
 }
@@ -58,14 +58,6 @@ type openStream struct {
 	of       *client
 	services map[string]bool
 	refusing bool // the client refused the last response
-}
-
-// node returns the node of the certificate.
-func (s *openStream) node() string {
-	if s.claims == nil {
-		return ""
-	}
-	return s.claims.Node
 }
 
 // client is an Envoy with at least one open stream.
@@ -92,7 +84,7 @@ type heldWatch struct {
 func newClients(cfg Config, proven bool, m *metrics, lines *loglimit.Limiter) *clients {
 	return &clients{
 		cfg: cfg, proven: proven, metrics: m, lines: lines, changed: make(chan struct{}, 1),
-		streams: map[streamID]*openStream{}, unnamed: map[string]int{}, byID: map[string]*client{}, absent: map[string]bool{},
+		silent: newSilent(), streams: map[streamID]*openStream{}, byID: map[string]*client{}, absent: map[string]bool{},
 	}
 }
 
@@ -113,35 +105,34 @@ func (f *clients) notify() {
 
 // open adds a stream, which has no client until its first request.
 func (f *clients) open(ctx context.Context, id streamID, typeURL string) error {
-	s := &openStream{typeURL: typeURL, services: map[string]bool{}}
-	if f.proven {
-		from, _ := peer.FromContext(ctx)
-		info, ok := credentials.TLSInfo{}, false
-		if from != nil {
-			info, ok = from.AuthInfo.(credentials.TLSInfo)
-		}
-		if !ok {
-			return f.refuse(refusedIdentity, codes.Unauthenticated, "the connection has no certificate")
-		}
-		claims, err := identity.PeerClaims(info.State)
-		if err != nil {
-			return f.refuse(refusedIdentity, codes.Unauthenticated, "%v", err)
-		}
-		s.claims = &claims
+	claims, err := f.claimsOf(ctx)
+	if err != nil {
+		return f.refuse(refusedIdentity, codes.Unauthenticated, "%v", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	most := maxUnnamed
-	if s.claims != nil {
-		most = maxStreams // one client cannot take the places of others
-	}
-	if n := f.unnamed[s.node()]; n >= most {
-		return f.refuse(refusedStreams, codes.ResourceExhausted, "%d streams have not sent a request yet", n)
-	}
-	f.unnamed[s.node()]++
-	f.streams[id] = s
+	f.streams[id] = &openStream{typeURL: typeURL, claims: claims, services: map[string]bool{}}
 	f.metrics.streams.Inc()
 	return nil
+}
+
+// claimsOf returns the claims of the certificate of a stream, nil if certificates prove nothing.
+func (f *clients) claimsOf(ctx context.Context) (*identity.Claims, error) {
+	if !f.proven {
+		return nil, nil
+	}
+	info, ok := credentials.TLSInfo{}, false
+	if from, _ := peer.FromContext(ctx); from != nil {
+		info, ok = from.AuthInfo.(credentials.TLSInfo)
+	}
+	if !ok {
+		return nil, errors.New("the connection has no certificate")
+	}
+	claims, err := identity.PeerClaims(info.State)
+	if err != nil {
+		return nil, err
+	}
+	return &claims, nil
 }
 
 // close removes a stream; with its last stream a client is gone, and the planner keeps its
@@ -156,7 +147,6 @@ func (f *clients) close(id streamID) {
 	delete(f.streams, id)
 	f.metrics.streams.Dec()
 	if s.of == nil {
-		f.named(s)
 		return
 	}
 	f.subscribe(s, nil)
@@ -272,15 +262,7 @@ func (f *clients) name(s *openStream, node *core.Node) error {
 	c.Relay = id // the newest stream knows best where the client runs
 	c.streams++
 	s.of = c
-	f.named(s)
 	return nil
-}
-
-// named counts a stream out that had no client. The lock is held.
-func (f *clients) named(s *openStream) {
-	if f.unnamed[s.node()]--; f.unnamed[s.node()] == 0 {
-		delete(f.unnamed, s.node())
-	}
 }
 
 // judge counts and logs responses that the client has refused: the first in a row is logged.

@@ -35,8 +35,8 @@ type Config struct {
 	// Clients is the fixed list of clients, with their places, which count in place of the
 	// localities that they report: they alone are served, and each of them has its range at all
 	// times, connected or not. Control planes that are active at the same time need the same
-	// list. Default: the clients are those with an open stream, and those whose
-	// last stream ended less than Grace ago; then only one control plane may be active.
+	// list. Default: the clients are those with an open stream, and those whose last stream
+	// ended less than Grace ago; then only one control plane may be active.
 	Clients []affinity.Relay
 	// Plan has the settings of all plans. The control plane sets Service, Relays,
 	// RelaysPerService, Workers and WorkersOrdered: an Envoy cannot forward requests to
@@ -80,9 +80,8 @@ const (
 	// maxStreams bounds the streams of one client. With ADS one is enough; otherwise Envoy
 	// opens one for each cluster.
 	maxStreams = 64
-	// maxUnnamed bounds the streams without a client, which a stream names in its first request.
-	// With certificates maxStreams bounds those of each certificate instead.
-	maxUnnamed = 256
+	// maxSilent bounds the streams that have sent no request yet.
+	maxSilent = 256
 )
 
 // complete checks the configuration, all of it, and fills in the defaults.

@@ -4,11 +4,11 @@
 // # Promise
 //
 // The Envoys that subscribe to a service are its relays: the Envoy of index i gets exactly the
-// range and the shares of relay i of package affinity, and each worker is in at least as many
-// ranges as the minimums say. A change of one service or one range is sent only to the clients
-// that it concerns. An Envoy that reconnects within Config.Grace moves no range, and after a
-// restart of the control plane Envoys keep what they have until it knows members, offers and
-// clients.
+// range and the shares of relay i of package affinity, and each worker is in the ranges of at
+// least PeersPerWorker clients (Config.Plan.Minimums). A change of one service or one range is
+// sent only to the clients that it concerns. An Envoy that reconnects within Config.Grace moves
+// no range. After a restart of the control plane Envoys keep the endpoints that they have until
+// it knows members, offers and clients.
 //
 // # Picture
 //
@@ -49,8 +49,10 @@
 //     streams, names and sizes are bounded. A refusal ends the stream with a status, is counted
 //     in ringway_xds_refused_total and logged. Refused responses (NACK) are counted, and the
 //     first in a row is logged; the other endpoints of the client stay as they are.
+//   - 256 streams may be open without a request. A new one then takes the place of the oldest
+//     of the address, or of the certificate, that has the most of them.
 //   - If the node has an Identity, a client needs the certificate of a relay of this cluster,
-//     with its node id. Workers accept connections from relays only, so an Envoy needs it
+//     with its node id. Workers do not accept connections of clients, so an Envoy needs it
 //     anyway. Certificates of other roles are refused. Without an Identity every process that
 //     reaches the listener can become a client and move ranges; a fixed list prevents this for
 //     ids that are not in it.

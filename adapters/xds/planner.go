@@ -91,8 +91,8 @@ func (p *planner) run(ctx context.Context, worlds <-chan world, joined <-chan ui
 		case <-pacer.C:
 		}
 		if !ready {
-			// Of a part of the members and offers, or of the clients, ranges would be wrong and
-			// endpoints would be missing. Until then clients keep what they have.
+			// With only a part of the members, offers or clients, ranges would be wrong and
+			// endpoints would be missing. Until then clients keep the endpoints that they have.
 			ready = gathered && hasJoined && p.world != nil && p.world.Members() != nil && p.world.Members().Version() >= least && p.world.Settled()
 			if !ready {
 				continue
@@ -205,7 +205,8 @@ func (p *planner) plan(name string, s *service, in input) (map[string]*endpoint.
 	}
 	cfg := p.cfg.Plan
 	// An Envoy without a stream goes on with the endpoints that it has, so all of these clients
-	// keep their places. Of relays that vanish as many keep theirs as does no harm.
+	// keep their places. Vanished relays keep theirs only as far as every worker still has its
+	// connections.
 	cfg.Service, cfg.Relays, cfg.WorkersOrdered = name, slices.Concat(in.clients, absent), false
 	cfg.RelaysPerService = max(1, len(cfg.Relays))
 	if len(in.clients) > 0 {
@@ -262,7 +263,8 @@ type loadsOf struct {
 	connected map[string]bool
 }
 
-// loads returns the endpoints of the connected clients of a service, and remembers what is left out.
+// loads returns the endpoints of the connected clients of a service, and keeps which endpoints
+// are left out, and why.
 func (p *planner) loads(name string, s *service, of loadsOf) (map[string]*endpoint.ClusterLoadAssignment, error) {
 	out, leftOut := map[string]*endpoint.ClusterLoadAssignment{}, map[string]string{}
 	for _, c := range s.present {

@@ -156,6 +156,7 @@ func (c *ControlPlane) Close() error {
 func (c *ControlPlane) server(ctx context.Context) (*grpc.Server, net.Listener) {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(5 * time.Second),
+		grpc.StreamInterceptor(c.clients.intercept),
 		// A client whose host has vanished counts until its stream ends.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 5 * time.Second, MaxConnectionIdle: time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -177,7 +178,7 @@ func (c *ControlPlane) server(ctx context.Context) (*grpc.Server, net.Listener) 
 		options = append(options, grpc.Creds(shaken{}))
 	default:
 		// One connection is enough for a client.
-		listener = netutil.LimitListener(c.socket, 2*c.cfg.MaxClients+maxUnnamed)
+		listener = netutil.LimitListener(c.socket, 2*c.cfg.MaxClients+maxSilent)
 		if c.cfg.TLS != nil {
 			options = append(options, grpc.Creds(credentials.NewTLS(c.cfg.TLS)))
 		}

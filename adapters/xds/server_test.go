@@ -2,10 +2,7 @@ package xds
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -23,13 +20,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -424,45 +419,6 @@ func TestOnlyRelaysWithTheirOwnNodeIDConnectToAControlPlaneWithACertificate(t *t
 		c.envoy(&core.Node{Id: "envoy-0"}, as(role, "envoy-0"), "echo").refused(codes.Unavailable)
 	}
 	c.envoy(&core.Node{Id: "envoy-0"}, insecure.NewCredentials(), "echo").refused(codes.Unavailable)
-}
-
-// Each stream without a request takes a place among those that wait for their client. The
-// certificate of one client must not take the places of all.
-func TestOneCertificateCannotKeepOthersOut(t *testing.T) {
-	authority, err := identity.NewAuthority(identity.AuthorityConfig{Name: "test", Validity: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := newClients(Config{MaxClients: 2}, true, newMetrics(prometheus.NewRegistry()), loglimit.New(slog.New(slog.DiscardHandler)))
-	defer f.lines.Stop()
-	as := func(node string) context.Context {
-		source, err := authority.Source(identity.Claims{Role: identity.RoleRelay, Cluster: "shop", Environment: "dev", Node: node}, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		leaf, err := x509.ParseCertificate(source.Chain()[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		state := tls.ConnectionState{HandshakeComplete: true, PeerCertificates: []*x509.Certificate{leaf}}
-		return peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: state}})
-	}
-	hostile, id := as("envoy-0"), int64(0)
-	for ; ; id++ {
-		if err := f.open(hostile, streamID{false, id}, resource.EndpointType); err != nil {
-			break
-		}
-		if id > 10*maxUnnamed {
-			t.Fatal("streams without a request are not bounded")
-		}
-	}
-	if err := f.open(as("envoy-1"), streamID{false, id}, resource.EndpointType); err != nil {
-		t.Error(err)
-	}
-	f.close(streamID{false, 0})
-	if err := f.open(hostile, streamID{false, id + 1}, resource.EndpointType); err != nil {
-		t.Error("a place that has become free:", err)
-	}
 }
 
 // An Envoy with the incremental protocol reports what it has. After a reconnect nothing of that

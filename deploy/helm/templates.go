@@ -10,7 +10,7 @@ type template struct {
 	edits     []edit
 }
 
-// edit replaces a text of the manifest, which must be there exactly so many times.
+// edit replaces a text of the manifest. It is an error if from does not occur as often as times.
 type edit struct {
 	from  string
 	times int

@@ -104,7 +104,8 @@ func buildRelease(t *testing.T, source, version string) release {
 	return r
 }
 
-// skewServices are so many that some relay of each release forwards some of them to the other.
+// skewServices has enough services that a relay of each release forwards one of them to the
+// other release.
 var skewServices = []string{echo, "s1", "s2", "s3", "s4", "s5", "s6", "s7"}
 
 // TestAFleetOfTwoReleasesLosesNoRequest upgrades a fleet member by member under load, and

@@ -51,8 +51,8 @@ type Config struct {
 	// Choosing holds the strategies with which endpoints are picked; New sets Stale.
 	Choosing routing.ChoosingConfig
 	// Selection and Forwarding configure how workers, and relays to forward to, are compared
-	// and used, Upstream how connections to both are opened and kept. New sets the counting
-	// of evictions and the fields that routing.Config reserves for the router.
+	// and used, Upstream how connections to both are opened and kept. New sets the fields that
+	// routing.Config reserves for the router.
 	Selection  selection.Config
 	Forwarding pool.Config
 	Upstream   upstream.Config

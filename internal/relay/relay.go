@@ -149,7 +149,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	if r.router, err = routing.New(routing.Config{
 		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
 		Plans: cfg.Plans, Links: cfg.Links, Choosing: cfg.Choosing, Datacenter: cfg.Membership.Datacenter, Region: cfg.Membership.Region,
-		Selection: countEvictions(cfg.Selection, cfg.Registry), Forwarding: cfg.Forwarding, Upstream: cfg.Upstream, Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
+		Selection: cfg.Selection, Forwarding: cfg.Forwarding, Upstream: cfg.Upstream, Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
 		Vanished:       func(s *routing.Service) { metrics.Vanished(s); cookies.Vanished(s) },
 		Sessions:       &r.sessions,
 		AllowClearText: cfg.AllowClearText, ServiceTLS: cfg.ServiceTLS,

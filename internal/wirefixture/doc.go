@@ -10,6 +10,6 @@
 //	       Check ─────┴──► Decode, Encode, Later, Refused of each [Format]
 //
 // Rules: the file of a release never changes, and stays as long as members of that release are
-// supported. A field that was added after the release is zero in the value of its
-// bytes. A release that changes no format needs no file.
+// supported. A field that was added after the release is zero in the value of its bytes. A
+// release that changes no format needs no file.
 package wirefixture

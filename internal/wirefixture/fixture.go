@@ -314,7 +314,7 @@ func differ(at string, want, got any) error {
 	return fmt.Errorf("%s is %v, want %v", at, got, want)
 }
 
-// zero reports whether a value is what a field is without one.
+// zero reports whether a value is that of an absent field.
 func zero(value any) bool {
 	switch v := value.(type) {
 	case nil:

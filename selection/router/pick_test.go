@@ -320,8 +320,10 @@ func TestMetricsAreThoseOfOneRouterAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	families, err := all.Gather()
-	if err != nil || !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "ringway_relay_route_updates_total" }) {
-		t.Errorf("%d families: %v", len(families), err)
+	for _, name := range []string{"ringway_relay_route_updates_total", "ringway_selection_evictions_total"} {
+		if err != nil || !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name }) {
+			t.Errorf("no %s in %d families: %v", name, len(families), err)
+		}
 	}
 	if _, node, err := open(); err == nil || !strings.Contains(err.Error(), "a Registerer of its own") {
 		t.Errorf("a second router: %v", err)

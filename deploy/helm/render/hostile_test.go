@@ -67,7 +67,7 @@ func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
 	}
 }
 
-// hostile are texts that would be more than a text in a template without care.
+// hostile are texts that would change the objects if a template inserted them without toJson.
 var hostile = []string{
 	"x\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: evil}\n",
 	"x\n  evil: true", "x: y", "x # y", "\"", "'", `\`, `"}, {name: evil, value: "`, "}}", "]", "- x", "*labels", "&container", "!!binary x",

@@ -277,7 +277,7 @@ func (s *service) end() error {
 	return nil
 }
 
-// Write remembers what clients made arrive at the service.
+// Write keeps the bytes that arrive at the service.
 func (s *service) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +291,7 @@ func (s *service) got(text string) bool {
 	return bytes.Contains(s.heard.Bytes(), []byte(text))
 }
 
-// answers by path. A zero byte separates what is written after another.
+// answers by path. The service writes the part after a zero byte separately.
 var answers = map[string]string{
 	"/ok":        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 	"/own":       "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nown",
@@ -303,6 +303,7 @@ var answers = map[string]string{
 	"/head-only": "HTTP/1.1 200 OK\r\nContent-Length: 45\r\n\r\n",
 	"/204-long":  "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\nEtag: a\r\n\r\n",
 	"/304-long":  "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nEtag: a\r\n\r\n",
+	"/trailers":  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nWww-Authenticate: poison\r\nKeep-Alive: poison\r\nUpgrade: poison\r\nHost: poison\r\nChecksum: kept\r\n\r\n",
 	"/cut":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
 	"/417":       "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno",
 	"/426":       "HTTP/1.1 426 Upgrade Required\r\nUpgrade: other/1\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nno",

@@ -141,7 +141,7 @@ func TestAServiceThatAnswersBeforeItReadsIsNotAnticipated(t *testing.T) {
 		for range 100 { // clients that leave without their body
 			c := w.dial(t)
 			c.say("POST /417 HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
-			resp, body, err := c.answer("POST") // not 100, which is the service's to give
+			resp, body, err := c.answer("POST") // not 100, which only the service may send
 			if err != nil || resp.StatusCode != http.StatusExpectationFailed || body != "no" {
 				t.Fatalf("%v %q, %v", resp.StatusCode, body, err)
 			}
@@ -216,6 +216,19 @@ func TestTrailersCarryNoFieldThatIsForTheRelayOrTheHead(t *testing.T) {
 		}
 		if w.service.got("poison") || w.service.got("Ringway-Hop: 7") || !w.service.got("Checksum: kept") {
 			t.Error("the trailers that the service got are not those that it may get")
+		}
+		c.say("GET /trailers HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n\r\n")
+		resp, body, err := c.answer("GET")
+		if got := fmt.Sprint(resp.Trailer); err != nil || body != "abc" || got != "map[Checksum:[kept]]" {
+			t.Errorf("the client got %q with the trailers %s, %v", body, got, err)
+		}
+		f := w.frames(t)
+		for i, name := range []string{"checksum", "www-authenticate", "keep-alive", "upgrade", "host"} {
+			stream := uint32(2*i + 1)
+			f.request(t, stream, true, "GET", "/trailers")
+			if _, value, reset := f.answer(t, stream, name); reset || (value == "kept") != (name == "checksum") {
+				t.Errorf("over HTTP/2 the trailer %s is %q, reset %v", name, value, reset)
+			}
 		}
 	})
 }

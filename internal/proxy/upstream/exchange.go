@@ -156,7 +156,7 @@ func (x *Exchange) keptNames(list string) string {
 	var kept []string
 	for name := range strings.SplitSeq(list, ",") {
 		name = strings.Trim(name, " \t")
-		if key := http.CanonicalHeaderKey(name); !framingField(key) && x.keepsResponse(key) {
+		if key := http.CanonicalHeaderKey(name); trailerField(key) && x.keepsResponse(key) {
 			kept = append(kept, name)
 		}
 	}

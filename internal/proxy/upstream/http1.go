@@ -531,7 +531,7 @@ func (f *flight) copyBody() *Error {
 
 func (f *flight) trailerField(name, value []byte) {
 	key := http.CanonicalHeaderKey(string(name))
-	if framingField(key) || !f.x.keepsResponse(key) {
+	if !trailerField(key) || !f.x.keepsResponse(key) {
 		return
 	}
 	f.trailers = append(f.trailers, wire.Field{Name: key, Value: string(value)})

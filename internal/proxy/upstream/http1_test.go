@@ -288,6 +288,29 @@ func TestAnEndpointCannotAnnounceAFieldOfOursAsATrailer(t *testing.T) {
 	}
 }
 
+// A client that joins head and trailers must not take such a field from the trailers.
+func TestTrailersOfAnswersCarryNoFieldThatCountsOnlyInAHead(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for r, _ := c.request(); r != nil; r, _ = c.request() {
+			c.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Www-Authenticate, X-Sum\r\n\r\n5\r\nhello\r\n0\r\n" +
+				"X-Sum: 9\r\nWww-Authenticate: forged\r\nCache-Control: forged\r\nKeep-Alive: forged\r\nUpgrade: forged\r\n\r\n")
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+	resp, err := in.client.Get(in.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	announced := fmt.Sprint(resp.Trailer)
+	if body, err := io.ReadAll(resp.Body); string(body) != "hello" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+	if got, want := fmt.Sprint(resp.Trailer), "map[X-Sum:[9]]"; got != want || announced != "map[X-Sum:[]]" {
+		t.Errorf("trailers %s and then %s, want %s", announced, got, want)
+	}
+}
+
 // A field that the head and the trailers have does not move to the trailers.
 func TestAFieldOfTheHeadStaysThereWhenItIsAnnouncedAsATrailer(t *testing.T) {
 	addr := rawEndpoint(t, func(_ int, c *rawConn) {

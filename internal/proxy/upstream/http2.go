@@ -454,7 +454,7 @@ func (s *h2Stream) respond(head *http2.Head) *Error {
 		_ = http.NewResponseController(s.w).Flush()
 	}
 	for _, f := range trailers {
-		if name := http2.CanonicalName(f.Name); !framingField(name) && s.keeps(name) {
+		if name := http2.CanonicalName(f.Name); trailerField(name) && s.keeps(name) {
 			h.Add(http.TrailerPrefix+name, f.Value)
 		}
 	}

@@ -236,10 +236,16 @@ func (b *headWriter) forwardedFor(before []string, client string) {
 	b.lines++
 }
 
-// sendsTrailer reports whether a client's trailer is sent. Credentials, framing and conditions
-// count only in a head (RFC 9110 §6.5.1).
+// sendsTrailer reports whether a client's trailer is sent.
 func (x *Exchange) sendsTrailer(name string) bool {
-	return http1.ValidToken(name) && httpguts.ValidTrailerHeader(name) && !x.dropped(name)
+	return http1.ValidToken(name) && trailerField(name) && !x.dropped(name)
+}
+
+// trailerField reports whether a field of this canonical name may be a trailer. Credentials,
+// framing and conditions count only in a head (RFC 9110 §6.5.1). So does Upgrade, which makes
+// trailers of HTTP/2 malformed.
+func trailerField(name string) bool {
+	return httpguts.ValidTrailerHeader(name) && name != "Upgrade"
 }
 
 // trailerNames returns the list of the trailers that are sent, empty if there are none.

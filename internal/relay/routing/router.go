@@ -53,7 +53,7 @@ type Config struct {
 	// Plans configures every plan, Links the connections when plans change.
 	Plans PlanConfig
 	Links LinkConfig
-	// Selection configures the balancers.
+	// Selection configures the balancers. New sets OnEvict, which counts evictions.
 	Selection selection.Config
 	// Choosing holds the strategies with which endpoints are picked.
 	Choosing ChoosingConfig
@@ -223,6 +223,7 @@ func New(cfg Config) (*Router, error) {
 	if cfg.Vanished == nil {
 		cfg.Vanished = func(*Service) {}
 	}
+	cfg.Selection = countEvictions(cfg.Selection, cfg.Registerer)
 	cfg.CoalesceDelay = cmp.Or(cfg.CoalesceDelay, 100*time.Millisecond)
 	cfg.AuditInterval = cmp.Or(cfg.AuditInterval, 2*time.Second)
 	cfg.ReachTimeout = cmp.Or(cfg.ReachTimeout, 10*time.Second)

@@ -85,8 +85,8 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	s.failed(w, r, service, err)
 }
 
-// drops reports whether a field of a request stays here. The caller passes: only relays can
-// connect, and a relay names only callers that presented a certificate.
+// drops reports whether a field of a request stays here. The caller passes: only relays and
+// observers can connect, and they name only callers that presented a certificate.
 func drops(name string) bool { return wire.Reserved(name) && name != wire.CallerHeader }
 
 // headArrived sets the load when the answer begins: the number of the other requests in

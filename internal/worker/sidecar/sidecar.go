@@ -102,7 +102,7 @@ func New(cfg Config) (*Sidecar, error) {
 	s.admission = handshake.NewListener(handshake.ListenerConfig{
 		Socket:    socket,
 		Source:    cfg.Identity,
-		TLS:       cfg.Identity.ServerConfig(cfg.Identity.Policy(identity.DataPlane), "h2", "http/1.1"), // the matrix allows only relays to connect to workers
+		TLS:       cfg.Identity.ServerConfig(cfg.Identity.Policy(identity.DataPlane), "h2", "http/1.1"), // the matrix allows only relays and observers to connect to workers
 		Strangers: handshake.StrangersConfig{Limit: cfg.HandshakeTimeout},
 		Allowed:   "relays and observers of this cluster and environment",
 		Refused:   s.metrics.refused, Logger: cfg.Logger,
