@@ -90,7 +90,7 @@ build: ## build the two binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
 .PHONY: test
-test: ## all tests, and those of sims/compare; about 5 minutes on two cores
+test: ## all tests, and those of sims/compare; 5 to 9 minutes on two cores
 	go test -timeout $(TIMEOUT) $(together) $(longest) $$(go list $(packages) | grep -v /internal/e2e)
 	@# Two fleets of processes at a time would starve each other.
 	go test -timeout $(TIMEOUT) -p 1 ./internal/e2e/...
