@@ -33,9 +33,8 @@ PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
 packages := ./... ./sims/...
 
 # The packages whose tests take longest start first, or the end would wait for one of them.
-# Many packages wait for real clocks, so twice as many as usual run at a time.
-longest  := ./internal/relay ./membership ./selection/router ./advertise
-together := -p $$((2 * $$(getconf _NPROCESSORS_ONLN)))
+# A package that waits for gossip is next to one that computes.
+longest := ./internal/relay ./membership ./selection/router ./advertise
 
 # The race detector finds nothing in packages without goroutines, such as formulas and texts,
 # and takes minutes for the results of simulations. test-long runs processes with it.
@@ -91,7 +90,8 @@ build: ## build the two binaries into bin/
 
 .PHONY: test
 test: ## all tests, and those of sims/compare; 5 to 9 minutes on two cores
-	go test -timeout $(TIMEOUT) $(together) $(longest) $$(go list $(packages) | grep -v /internal/e2e)
+	@# Many packages wait for real clocks: twice as many as usual run at a time.
+	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $(longest) $$(go list $(packages) | grep -v /internal/e2e)
 	@# Two fleets of processes at a time would starve each other.
 	go test -timeout $(TIMEOUT) -p 1 ./internal/e2e/...
 	@# The comparison with other systems is a separate module: their dependencies must
@@ -108,7 +108,7 @@ test-adapters: ## the modules in adapters/, with the race detector; tests of all
 
 .PHONY: test-race
 test-race: ## the tests under the race detector, without processes (test-long has some), simulations and packages without goroutines
-	go test $(RACE) -timeout $(TIMEOUT) $(together) $(longest) $$(go list $(packages) | grep -v -E '$(unraced)')
+	go test $(RACE) -timeout $(TIMEOUT) $(longest) $$(go list $(packages) | grep -v -E '$(unraced)')
 
 # .ci/run does this while lint computes: all of it waits for the network.
 .PHONY: downloads download-modules download-programs
