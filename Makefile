@@ -32,6 +32,14 @@ PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
 # one version of each dependency for all its modules.
 packages := ./... ./sims/...
 
+# The packages whose tests take longest start first, or the end would wait for one of them.
+# A package that waits for gossip is next to one that computes.
+longest := ./internal/relay ./membership ./selection/router ./advertise
+
+# The race detector finds nothing in packages without goroutines, such as formulas and texts,
+# and takes minutes for the results of simulations. test-long runs processes with it.
+unraced := /internal/(e2e|settings|wirefixture)|/sims/internal/(scenarios/|fleet|plot|policy|queueing|report|validation)|/ringway/(ring|affinity|docs|deploy|deploy/helm|deploy/release)$$
+
 # Modules for users of other libraries, also outside the workspace.
 adapters := $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod))
 
@@ -40,16 +48,17 @@ adapters := $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod))
 staticcheck := GOWORK=off go tool -modfile=$(CURDIR)/.ci/tools.mod staticcheck
 
 # need: the program $(1), of the Debian package $(2) or of its own name, is there, or
-# is installed where that is possible.
+# is installed where that is possible. Package lists are updated only if they are too old.
 need = program=$(firstword $(1)) package=$(lastword $(1)); \
 	if ! command -v "$$program" >/dev/null; then \
 		if [[ $$(id -u) != 0 || $$program == docker ]] || ! command -v apt-get >/dev/null; then \
 			echo "missing: $$program; install it (Debian package: $$package)" >&2; exit 1; \
 		fi; \
-		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$$package"; \
+		install() { DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$$package"; }; \
+		install 2>/dev/null || { apt-get update -q && install; }; \
 	fi
-# compose of either generation. Whoever is not root cannot give away the secrets that
-# are mounted, and runs the containers as the owner.
+# compose of either generation. A user without root privileges cannot change the owner of
+# the mounted secrets, so the containers run as that user.
 compose = if (( EUID )); then export RINGWAY_USER="$$(id -u):$$(id -g)"; fi; \
 	RINGWAY_IMAGE=$(IMAGE) RINGWAY_TAG=$(TAG) \
 	$$(docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose) -p ringway -f deploy/compose.yaml
@@ -80,9 +89,9 @@ build: ## build the two binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
 .PHONY: test
-test: ## all tests, and those of sims/compare; about 5 minutes on two cores
+test: ## all tests, and those of sims/compare; 5 to 9 minutes on two cores
 	@# Many packages wait for real clocks: twice as many as usual run at a time.
-	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $$(go list $(packages) | grep -v /internal/e2e)
+	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $(longest) $$(go list $(packages) | grep -v /internal/e2e)
 	@# Two fleets of processes at a time would starve each other.
 	go test -timeout $(TIMEOUT) -p 1 ./internal/e2e/...
 	@# The comparison with other systems is a separate module: their dependencies must
@@ -90,14 +99,35 @@ test: ## all tests, and those of sims/compare; about 5 minutes on two cores
 	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && GOWORK=off go vet ./... && GOWORK=off go test ./...; fi
 
 .PHONY: test-adapters
-test-adapters: ## the modules in adapters/, with the race detector and, for what they allocate, without
+test-adapters: ## the modules in adapters/, with the race detector; tests of allocations without
 	for dir in $(adapters); do \
-		(cd $$dir && export GOWORK=off && go vet ./... && go test $(RACE) -timeout $(TIMEOUT) ./... && go test -timeout $(TIMEOUT) ./...); \
+		(cd $$dir && export GOWORK=off && go vet ./... && go test $(RACE) -timeout $(TIMEOUT) ./...); \
 	done
+	@# The race detector allocates, so these tests are not built with it.
+	cd adapters/grpc && GOWORK=off go test -timeout $(TIMEOUT) -run Allocates .
 
 .PHONY: test-race
-test-race: ## the tests under the race detector, without processes (test-long has some) and results of simulations
-	go test $(RACE) -timeout $(TIMEOUT) $$(go list $(packages) | grep -v -E '/internal/e2e|/sims/internal/(scenarios/|plot|validation)')
+test-race: ## the tests under the race detector, without processes (test-long has some), simulations and packages without goroutines
+	go test $(RACE) -timeout $(TIMEOUT) $(longest) $$(go list $(packages) | grep -v -E '$(unraced)')
+
+# .ci/run does this while lint computes: all of it waits for the network.
+.PHONY: downloads download-modules download-programs
+downloads: download-modules download-programs ## what other targets would download: modules, programs, a Debian system
+
+# go list downloads the modules whose packages are built, and no others.
+download-modules:
+	go list -deps -test $(packages) >/dev/null
+	for dir in $(adapters) sims/compare deploy/helm/render internal/e2e/browser internal/e2e/conformance; do \
+		(cd $$dir && GOWORK=off go list -deps -test ./... >/dev/null); \
+	done
+	GOWORK=off go list -modfile=.ci/release.mod -deps tool >/dev/null
+
+download-programs: bin/debian.tar
+	@$(call need,promtool prometheus) && $(call need,systemd-analyze systemd)
+	@$(call need,chromium)
+	@$(call need,redis-server redis-server) && $(call need,pg_ctlcluster postgresql)
+	@$(call need,ip iproute2) && $(call need,nft nftables) && $(call need,nsenter util-linux)
+	@$(call need,rpm)
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, go mod tidy: checks only, changes nothing

@@ -76,7 +76,7 @@ func (f *cluster) prepare(p *process, node *membership.Node) error {
 	f.Lock()
 	defer f.Unlock()
 	p.State.catalogue, p.State.publisher, p.State.sees = c, publisher, newSight()
-	f.offersLog[instance{p.Name, node.Epoch()}] = &life{world: p.World(), offers: map[int][]Service{}}
+	f.offersLog[instance{p.Name, node.Epoch()}] = &life{world: p.World(), offers: map[int]map[string]Service{}}
 	return err
 }
 
@@ -128,14 +128,15 @@ func (f *cluster) offer(p *process) error {
 	f.Lock()
 	p.State.generation++
 	generation := p.State.generation
-	services := make([]Service, len(p.State.services))
+	services, byName := make([]Service, len(p.State.services)), map[string]Service{}
 	for i, name := range p.State.services {
 		services[i] = Service{
 			Name: name, Address: netip.AddrPortFrom(p.Host.IP(), 8080).String(),
 			Weight: int32(1 + generation%affinity.MaxWeight), Version: fmt.Sprint(generation),
 		}
+		byName[name] = services[i]
 	}
-	f.offersLog[instanceOf(p)].offers[generation] = services
+	f.offersLog[instanceOf(p)].offers[generation] = byName
 	f.Unlock()
 	return p.State.catalogue.Offer(services)
 }

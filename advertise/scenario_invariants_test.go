@@ -7,10 +7,10 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// life is what one instance ever offered, by generation; nothing when withdrawn.
+// life is what one instance ever offered, by generation and name; nothing when withdrawn.
 type life struct {
 	world  string
-	offers map[int][]Service
+	offers map[int]map[string]Service
 }
 
 // withdrawal is the first withdrawal after a generation, 0 if there was none.
@@ -113,8 +113,8 @@ func (f *cluster) inspect(p *process, node *membership.Node, v *View) {
 				state = Draining
 			}
 			generation, err := strconv.Atoi(e.Version)
-			offered := f.offered(p, key, generation, name)
-			if err != nil || offered == nil || e.Name != name || e.Address != offered.Address || e.Weight != offered.Weight || e.State != state {
+			offered, known := f.offered(p, key, generation, name)
+			if err != nil || !known || e.Name != name || e.Address != offered.Address || e.Weight != offered.Weight || e.State != state {
 				wrong("%s.%d never offered this: %v", key.id, key.epoch, e)
 				continue
 			}
@@ -149,17 +149,11 @@ func (f *cluster) inspect(p *process, node *membership.Node, v *View) {
 	p.State.sees.view, p.State.sees.shown = v, shown
 }
 
-// offered is what an instance offered of a service in one generation, nil if it
-// did not, or belongs to another cluster.
-func (f *cluster) offered(p *process, key instance, generation int, service string) *Service {
-	l := f.offersLog[key]
-	if l == nil || l.world != p.World() {
-		return nil
+// offered is what an instance offered of a service in one generation, if it did and belongs
+// to the same cluster.
+func (f *cluster) offered(p *process, key instance, generation int, service string) (s Service, known bool) {
+	if l := f.offersLog[key]; l != nil && l.world == p.World() {
+		s, known = l.offers[generation][service]
 	}
-	for i := range l.offers[generation] {
-		if s := &l.offers[generation][i]; s.Name == service {
-			return s
-		}
-	}
-	return nil
+	return s, known
 }

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	testsByName = regexp.MustCompile(`go test .*-run '?([A-Za-z|]+)'? (.*)`)
+	testsByName = regexp.MustCompile(`(?m)^\s*(?:cd (\S+) && )?.*go test .*-run '?([A-Za-z|]+)'? (.*)`)
 	testNames   = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 )
 
@@ -25,8 +25,8 @@ func TestEveryPatternOfTheMakefileMatchesATest(t *testing.T) {
 	}
 	for _, line := range lines {
 		var names []string
-		for _, dir := range strings.Fields(line[2]) {
-			files, err := filepath.Glob(filepath.Join(repository, dir, "*_test.go"))
+		for _, dir := range strings.Fields(line[3]) {
+			files, err := filepath.Glob(filepath.Join(repository, line[1], dir, "*_test.go"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,10 +40,36 @@ func TestEveryPatternOfTheMakefileMatchesATest(t *testing.T) {
 				}
 			}
 		}
-		for _, pattern := range strings.Split(line[1], "|") {
+		for _, pattern := range strings.Split(line[2], "|") {
 			if !strings.Contains(strings.Join(names, " "), pattern) {
-				t.Errorf("%s: no test of %s has %s in its name", line[0], line[2], pattern)
+				t.Errorf("%s: no test of %s has %s in its name", line[0], line[3], pattern)
 			}
 		}
+	}
+}
+
+// make test-adapters runs these by their name, because it runs all others under the race detector.
+func TestTestsOfAdaptersThatTheRaceDetectorExcludesAreRunWithoutIt(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(repository, "adapters", "*", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(source), "//go:build !race\n") {
+			continue
+		}
+		for _, name := range testNames.FindAllStringSubmatch(string(source), -1) {
+			if found++; !strings.Contains(name[1], "Allocates") || filepath.Base(filepath.Dir(file)) != "grpc" {
+				t.Errorf("%s: make test-adapters does not run %s", file, name[1])
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no such test was found")
 	}
 }

@@ -74,9 +74,8 @@ func load(server string, client *http.Client, requests int) (failed int64) {
 
 // The program of the README and the relay's binary get the same requests at the same time while
 // their common workers fail in all ways. Both have the same policy, so neither may lose more than
-// chance explains.
+// chance explains. No other test runs meanwhile: its load would delay responses.
 func TestAProgramFailsNoMoreRequestsThanTheRelay(t *testing.T) {
-	t.Parallel()
 	const workers, requests = 8, 1500
 	moods := make([]*moody, workers)
 	handlers := make([]http.Handler, workers)
@@ -187,8 +186,10 @@ func TestRequestsAreForwardedToAndFromOtherRelays(t *testing.T) {
 }
 
 func TestRelaysGetTheSharedKeyFromAProgramThatIsOlder(t *testing.T) {
+	t.Parallel()
 	for name, insecure := range map[string]bool{"certificates": false, "clear text": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := startCluster(t, fleet.Config{Insecure: insecure})
 			gossip := procs.FreeAddr(t)
 			r := c.router("program", func(m *membership.Config, _ *router.Config) { m.BindAddr = gossip })
@@ -217,6 +218,7 @@ func TestRelaysGetTheSharedKeyFromAProgramThatIsOlder(t *testing.T) {
 }
 
 func TestASessionStaysAtItsWorkerThroughAProgram(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, fleet.Config{})
 	c.relay("relay-1", nil)
 	for i := range 4 {

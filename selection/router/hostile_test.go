@@ -33,6 +33,7 @@ func raw(answer string) http.HandlerFunc {
 }
 
 func TestTrailersAfterAnEmptyBodyComeWithItsEnd(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.relay("relay-1", nil)
 	c.workers("echo", same(1, func(w http.ResponseWriter, _ *http.Request) {
@@ -56,6 +57,7 @@ func TestTrailersAfterAnEmptyBodyComeWithItsEnd(t *testing.T) {
 }
 
 func TestAContextThatEndsEndsAResponseThatIsNotRead(t *testing.T) {
+	t.Parallel()
 	left := make(chan struct{}, 1)
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.relay("relay-1", nil)
@@ -90,6 +92,7 @@ func TestAContextThatEndsEndsAResponseThatIsNotRead(t *testing.T) {
 }
 
 func TestARequestMayBeUsedAgainWhenItsResponseIsClosed(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, fleet.Config{})
 	c.relay("relay-1", nil)
 	c.workers("echo", same(2, func(w http.ResponseWriter, _ *http.Request) {
@@ -109,8 +112,10 @@ func TestARequestMayBeUsedAgainWhenItsResponseIsClosed(t *testing.T) {
 }
 
 func TestARequestThatNoProtocolCarriesIsRefused(t *testing.T) {
+	t.Parallel()
 	for name, insecure := range map[string]bool{"HTTP/2 to sidecars": false, "HTTP/1.1": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := startCluster(t, fleet.Config{Insecure: insecure})
 			c.relay("relay-1", nil)
 			c.workers("echo", same(1, service)...)
@@ -157,6 +162,7 @@ func TestARequestThatNoProtocolCarriesIsRefused(t *testing.T) {
 }
 
 func TestAServiceThatBreaksTheProtocolFailsOnlyItsRequest(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.relay("relay-1", nil)
 	answers := map[string]string{
@@ -186,6 +192,7 @@ func TestAServiceThatBreaksTheProtocolFailsOnlyItsRequest(t *testing.T) {
 }
 
 func TestATunnelThatTheProgramClosesEndsAtAServiceThatIgnoresIt(t *testing.T) {
+	t.Parallel()
 	ended := make(chan struct{}, 1)
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.relay("relay-1", nil)

@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"context"
+	"flag"
 	"net/http"
 	"strconv"
 	"testing"
@@ -17,6 +18,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// These tests wait for gossip far more than they compute.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
 

@@ -308,7 +308,10 @@ func TestARequestBeforeTheRouterKnowsTheServicesWaits(t *testing.T) {
 	if _, err := impatient.Pick(t.Context(), "echo", ""); !errors.Is(err, router.ErrNotReady) {
 		t.Error(err)
 	}
-	r := c.router("relay-3", nil)
+	// A router that has joined and has learned of no service answers with not_ready. So the
+	// worker must have joined before the router.
+	c.knows(c.router("relay-3", nil), "echo")
+	r := c.router("relay-4", nil)
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://echo/echo", nil)
 	resp, err := r.RoundTrip(req)
 	if err != nil {
@@ -317,7 +320,7 @@ func TestARequestBeforeTheRouterKnowsTheServicesWaits(t *testing.T) {
 	_ = resp.Body.Close()
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if err := c.router("relay-4", nil).WaitReady(gone); !errors.Is(err, context.Canceled) {
+	if err := c.router("relay-5", nil).WaitReady(gone); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
