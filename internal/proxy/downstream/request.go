@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,18 +59,19 @@ func (c *conn) refuse(f *fault) {
 
 // parse reads the head of n bytes at c.in[c.from] into c.req and starts its body.
 func (c *conn) parse(n int) *fault {
-	text := string(c.in[c.from : c.from+n]) // one allocation for all names and values
+	head := c.in[c.from : c.from+n]
 	c.from += n
-	end := strings.IndexByte(text, '\r')
-	if text[end+1] != '\n' {
+	end := bytes.IndexByte(head, '\r')
+	if head[end+1] != '\n' {
 		return badRequest(errRequestLine)
 	}
 	r := c.renew()
-	if f := c.parseRequestLine(text[:end]); f != nil {
+	line, rest := c.textOf(head, end+2)
+	if f := c.parseRequestLine(line[:end]); f != nil {
 		return f
 	}
 	h := framingFields{length: -1}
-	for rest := text[end+2:]; ; {
+	for {
 		end := strings.IndexByte(rest, '\n')
 		line := rest[:end-1]
 		if line == "" {
@@ -104,6 +106,9 @@ type requestState struct {
 	context *requestContext // of blank and req
 	header  http.Header
 	values  []string // of header
+
+	// The head of the request before, as strings that can be used again.
+	line, fields string
 }
 
 func (s *requestState) init() {
@@ -132,6 +137,28 @@ func (s *requestState) finished() {
 		return
 	}
 	s.context.values = nil // it may serve for a request of another connection
+}
+
+// keptText is the size of the heads that are kept as strings for the next request.
+const keptText = 4 << 10
+
+// textOf returns a head as two strings of which the second begins at an offset. The strings
+// of the request before serve again where their bytes are the same, because many clients
+// repeat their heads. Otherwise the head is copied, in one allocation. A string never changes,
+// so it does not matter which client sent the equal bytes, or who keeps the string.
+func (s *requestState) textOf(head []byte, offset int) (line, fields string) {
+	switch {
+	case string(head[offset:]) != s.fields:
+		text := string(head)
+		s.line, s.fields = text[:offset], text[offset:]
+	case string(head[:offset]) != s.line:
+		s.line = string(head[:offset])
+	}
+	line, fields = s.line, s.fields
+	if len(head) > keptText {
+		s.line, s.fields = "", ""
+	}
+	return line, fields
 }
 
 // addField adds a field to the header of the request. One slice holds the values of all

@@ -21,6 +21,8 @@ const (
 	// gathered is the size up to which bytes are copied behind those that wait, so that one
 	// write sends them all. Larger ones are sent from where they are, in the same write.
 	gathered = 8 << 10
+	// keptFields is the largest room for copied fields that stays with the pooled answer.
+	keptFields = 4 << 10
 	// flushAt is how many bytes wait at most.
 	flushAt = 16 << 10
 )
@@ -48,8 +50,11 @@ type response struct {
 	begun   bool       // the head of the final answer is in out or was sent
 	status  int        // 0 before WriteHeader
 	framing framing
-	length  int64 // declared
-	written int64 // of the body
+	length  int64  // declared
+	copied  []byte // the fields of CopyField, as they are sent
+	sized   bool   // length is that of CopyField
+	dated   bool   // one of copied is Date
+	written int64  // of the body
 	duplex  bool
 	close   bool // the connection ends with this answer
 	pooled  *[]byte
@@ -66,6 +71,10 @@ func (w *response) reset() {
 	clear(w.header)
 	w.begun, w.status, w.framing, w.length, w.written = false, 0, undecided, 0, 0
 	w.duplex, w.close, w.err = false, false, nil
+	w.sized, w.dated = false, false
+	if w.copied = w.copied[:0]; cap(w.copied) > keptFields {
+		w.copied = nil
+	}
 }
 
 func (w *response) dropBuffers() {
@@ -91,6 +100,34 @@ func (w *response) takeBuffer() {
 
 func (w *response) Header() http.Header { return w.header }
 
+// CopyField adds a field with a canonical name to the head of the final answer, in front of
+// those of Header. A handler that passes an answer on needs no strings of its fields. If
+// CopyField returns false, the field must be added to Header: it concerns the connection, has
+// other values there, or is not valid.
+func (w *response) CopyField(name, value []byte) bool {
+	if _, set := w.header[string(name)]; set || w.status != 0 || !http1.ValidToken(name) || !http1.ValidValue(value) {
+		return false
+	}
+	switch string(name) {
+	case "Connection", "Transfer-Encoding", "Trailer":
+		return false
+	case "Content-Length":
+		n, ok := http1.ParseLength(value)
+		if !ok || w.sized {
+			return false
+		}
+		w.length, w.sized = n, true
+		return true
+	case "Date":
+		w.dated = true
+	}
+	w.copied = append(w.copied, name...)
+	w.copied = append(w.copied, ": "...)
+	w.copied = append(w.copied, value...)
+	w.copied = append(w.copied, "\r\n"...)
+	return true
+}
+
 // WriteHeader begins the answer, or sends an informational one.
 func (w *response) WriteHeader(status int) {
 	if w.status != 0 || w.err != nil {
@@ -110,6 +147,7 @@ func (w *response) WriteHeader(status int) {
 	w.decide()
 	w.takeBuffer()
 	w.statusLine(status)
+	w.out = append(w.out, w.copied...)
 	for name, values := range w.header {
 		switch name {
 		case "Content-Length", "Transfer-Encoding", "Connection":
@@ -119,7 +157,7 @@ func (w *response) WriteHeader(status int) {
 			w.fields(name, values)
 		}
 	}
-	if _, ok := w.header["Date"]; !ok {
+	if _, ok := w.header["Date"]; !ok && !w.dated {
 		w.out = append(w.out, "Date: "...)
 		w.out = append(w.out, date()...)
 		w.out = append(w.out, "\r\n"...)
@@ -164,7 +202,9 @@ func (w *response) readRest() {
 // decide selects the framing (RFC 9112 §6.3), if the length is known.
 func (w *response) decide() {
 	r := w.c.req
-	w.length = contentLength(w.header)
+	if !w.sized {
+		w.length = contentLength(w.header)
+	}
 	switch {
 	case w.status < 200 || w.status == http.StatusNoContent || w.status == http.StatusNotModified || r.Method == http.MethodHead:
 		w.framing = noBody
@@ -229,16 +269,25 @@ func (w *response) endHead() {
 	case undecided:
 		return
 	case noBody:
-		if length := w.header["Content-Length"]; len(length) == 1 && w.status != http.StatusNoContent && w.status >= 200 {
+		if w.status == http.StatusNoContent || w.status < 200 {
+			break
+		}
+		if w.sized {
+			w.contentLength()
+		} else if length := w.header["Content-Length"]; len(length) == 1 {
 			w.fields("Content-Length", length)
 		}
 	case declared:
-		w.out = append(w.out, "Content-Length: "...)
-		w.out = strconv.AppendInt(w.out, w.length, 10)
-		w.out = append(w.out, "\r\n"...)
+		w.contentLength()
 	case chunked:
 		w.out = append(w.out, "Transfer-Encoding: chunked\r\n"...)
 	}
+	w.out = append(w.out, "\r\n"...)
+}
+
+func (w *response) contentLength() {
+	w.out = append(w.out, "Content-Length: "...)
+	w.out = strconv.AppendInt(w.out, w.length, 10)
 	w.out = append(w.out, "\r\n"...)
 }
 

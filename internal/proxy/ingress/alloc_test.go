@@ -38,6 +38,21 @@ func TestAdmissionAllocatesWhatCarryingDoesAndNoMore(t *testing.T) {
 	}
 }
 
+// From the socket of the client to that of the endpoint and back: the head of an answer is
+// copied into the buffer of the client's connection, and the head of a request needs a string
+// unless it repeats the one before.
+func TestAnExchangeAllocatesAtMostTheTextOfItsRequest(t *testing.T) {
+	for _, e := range exchanges {
+		x := newExchanging(t, e.path, e.field, e.answer)
+		for range 100 {
+			x.once()
+		}
+		if allocs := testing.AllocsPerRun(1000, x.once); allocs > e.allocs {
+			t.Errorf("%s: %v allocations for a request, at most %v are allowed", e.name, allocs, e.allocs)
+		}
+	}
+}
+
 func TestACookieOfAnotherServiceCostsNothing(t *testing.T) {
 	h := handlerFor(t, quickEndpoint(t), func(c *ingress.Config) {
 		c.Cookies = ingress.NewCookies(ingress.CookieConfig{Names: map[string]string{"billing": "sid"}, Keys: key("k"), Registerer: prometheus.NewRegistry()})

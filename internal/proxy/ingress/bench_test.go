@@ -33,12 +33,18 @@ func (o one) Service(name string) (*routing.Service, bool) {
 // without allocating.
 func quickEndpoint(tb testing.TB) string {
 	tb.Helper()
+	return repeating(tb, append([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 128\r\n\r\n"), make([]byte, 128)...))
+}
+
+// repeating gives each connection these answers, one after the other and then again, without
+// allocating.
+func repeating(tb testing.TB, answers ...[]byte) string {
+	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = ln.Close() })
-	answer := append([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 128\r\n\r\n"), make([]byte, 128)...)
 	go func() {
 		for {
 			conn, err := ln.Accept()
@@ -47,7 +53,8 @@ func quickEndpoint(tb testing.TB) string {
 			}
 			go func() {
 				defer conn.Close()
-				for r := bufio.NewReader(conn); ; {
+				r := bufio.NewReader(conn)
+				for n := 0; ; n++ {
 					for blank := false; !blank; {
 						line, err := r.ReadSlice('\n')
 						if err != nil {
@@ -55,7 +62,7 @@ func quickEndpoint(tb testing.TB) string {
 						}
 						blank = len(line) == 2
 					}
-					if _, err := conn.Write(answer); err != nil {
+					if _, err := conn.Write(answers[n%len(answers)]); err != nil {
 						return
 					}
 				}

@@ -96,7 +96,7 @@ func recording(t *testing.T, change func(*ingress.Config), workers ...upstream.C
 }
 
 // served serves a handler as a relay does.
-func served(t *testing.T, h http.Handler) string {
+func served(t testing.TB, h http.Handler) string {
 	t.Helper()
 	server := downstream.New(downstream.Config{Handler: h, Logger: slog.New(slog.DiscardHandler)})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -137,14 +137,14 @@ func (x *Exchange) dropped(name string) bool {
 
 // keepsResponse reports whether the endpoint's response field may reach the client. The
 // caller has removed hop-by-hop fields.
-func (x *Exchange) keepsResponse(name string) bool {
-	if strings.HasPrefix(name, wire.ReservedPrefix) {
-		if !x.Peer || name == wire.LoadHeader || name == wire.FailedHeader {
+func keepsResponse[T string | []byte](x *Exchange, name T) bool {
+	if len(name) >= len(wire.ReservedPrefix) && string(name[:len(wire.ReservedPrefix)]) == wire.ReservedPrefix {
+		if !x.Peer || string(name) == wire.LoadHeader || string(name) == wire.FailedHeader {
 			return false
 		}
 	}
 	for i := range x.ResponseHeader {
-		if x.ResponseHeader[i].Name == name {
+		if x.ResponseHeader[i].Name == string(name) {
 			return false
 		}
 	}
@@ -156,7 +156,7 @@ func (x *Exchange) keptNames(list string) string {
 	var kept []string
 	for name := range strings.SplitSeq(list, ",") {
 		name = strings.Trim(name, " \t")
-		if key := http.CanonicalHeaderKey(name); trailerField(key) && x.keepsResponse(key) {
+		if key := http.CanonicalHeaderKey(name); trailerField(key) && keepsResponse(x, key) {
 			kept = append(kept, name)
 		}
 	}

@@ -104,6 +104,14 @@ func compareFields(t *testing.T, h *responseHead, buf []byte, theirs *http.Respo
 		h.fields[i].Hop = false // net/http keeps them
 	}
 	h.fill(ours, buf, &Exchange{Peer: true})
+	c := copying{header: make(http.Header), copied: make(http.Header)}
+	h.pass(c, bytes.Clone(buf), &Exchange{Peer: true})
+	for name, values := range c.header {
+		c.copied[name] = append(c.copied[name], values...)
+	}
+	if !reflect.DeepEqual(c.copied, ours) {
+		t.Fatalf("fields %q are passed as %q", ours, c.copied)
+	}
 	for _, hdr := range []http.Header{ours, theirs.Header} {
 		for _, name := range []string{"Transfer-Encoding", "Trailer", "Content-Length", "Connection", wire.LoadHeader, "Pragma", "Cache-Control"} {
 			hdr.Del(name)
@@ -112,6 +120,22 @@ func compareFields(t *testing.T, h *responseHead, buf []byte, theirs *http.Respo
 	if len(ours)+len(theirs.Header) > 0 && !reflect.DeepEqual(ours, theirs.Header) {
 		t.Fatalf("fields %q, net/http %q", ours, theirs.Header)
 	}
+}
+
+// copying is a client's side that copies fields.
+type copying struct {
+	http.ResponseWriter
+	header, copied http.Header
+}
+
+func (c copying) Header() http.Header { return c.header }
+
+func (c copying) CopyField(name, value []byte) bool {
+	if string(name) == "Connection" {
+		return false
+	}
+	c.copied[string(name)] = append(c.copied[string(name)], string(value))
+	return true
 }
 
 // FuzzRequestHead compares the bytes sent for a request with those received: net/http,

@@ -433,9 +433,16 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 		return f.discard(), nil
 	}
 
-	header := f.w.Header()
-	h.fill(header, f.in[f.from:f.from+h.size], &f.x)
+	head := f.in[f.from : f.from+h.size]
 	f.from += h.size
+	if !f.body.Arrived(f.to - f.from) { // the deadline was only for the head
+		if err := f.c.setDeadline(time.Time{}); err != nil {
+			return false, f.fail(StageBody, err)
+		}
+	}
+	// What is passed to the client from here on cannot be taken back.
+	h.pass(f.w, head, &f.x)
+	header := f.w.Header()
 	if h.status == http.StatusNoContent {
 		delete(header, "Content-Length") // RFC 9110 §8.6
 	}
@@ -447,11 +454,6 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 		header["Content-Type"] = nil // otherwise net/http guesses a type
 	}
 	f.closeUnread()
-	if !f.body.Arrived(f.to - f.from) { // the deadline was only for the head
-		if err := f.c.setDeadline(time.Time{}); err != nil {
-			return false, f.fail(StageBody, err)
-		}
-	}
 	f.committed = true
 	f.progress.answering.Store(true)
 	f.w.WriteHeader(h.status)
@@ -531,7 +533,7 @@ func (f *flight) copyBody() *Error {
 
 func (f *flight) trailerField(name, value []byte) {
 	key := http.CanonicalHeaderKey(string(name))
-	if !trailerField(key) || !f.x.keepsResponse(key) {
+	if !trailerField(key) || !keepsResponse(&f.x, key) {
 		return
 	}
 	f.trailers = append(f.trailers, wire.Field{Name: key, Value: string(value)})

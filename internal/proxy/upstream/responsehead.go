@@ -207,6 +207,46 @@ func (h *responseHead) markNamed(buf []byte) {
 	}
 }
 
+// fieldCopier is an http.ResponseWriter that copies fields of an answer into its own head, as
+// the one of package downstream for HTTP/1.1 does.
+type fieldCopier interface {
+	// CopyField adds a field with a canonical name to the head of the final answer. It keeps
+	// neither name nor value. If it returns false, the field must be added to Header.
+	CopyField(name, value []byte) bool
+}
+
+// pass gives the end-to-end fields to w. buf is the input of parse, and its names become
+// canonical. What w copies is never a string, and so nothing of it outlives buf.
+func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Exchange) {
+	// A Trailer and the Upgrade of a 426 are rewritten.
+	if c, ok := w.(fieldCopier); ok && !h.hasTrailer && h.status != http.StatusUpgradeRequired {
+		left := h.fields[:0]
+		for _, f := range h.fields {
+			name := buf[f.Name:f.NameEnd]
+			canonicalize(name)
+			if !f.Hop && keepsResponse(x, name) && !c.CopyField(name, buf[f.Value:f.ValueEnd]) {
+				left = append(left, f)
+			}
+		}
+		h.fields = left
+	}
+	if len(h.fields) > 0 {
+		h.fill(w.Header(), buf, x)
+	}
+}
+
+// canonicalize changes a token as http.CanonicalHeaderKey does.
+func canonicalize(name []byte) {
+	upper := true
+	for i, b := range name {
+		switch {
+		case upper && 'a' <= b && b <= 'z', !upper && 'A' <= b && b <= 'Z':
+			name[i] = b ^ 0x20
+		}
+		upper = b == '-'
+	}
+}
+
 // fill adds the end-to-end fields to dst. buf is the input of parse. One string holds all
 // names and values, one slice all value lists.
 func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
@@ -218,7 +258,7 @@ func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
 			continue
 		}
 		name := http.CanonicalHeaderKey(text[f.Name:f.NameEnd])
-		if !x.keepsResponse(name) {
+		if !keepsResponse(x, name) {
 			continue
 		}
 		values[i] = text[f.Value:f.ValueEnd]

@@ -1,0 +1,109 @@
+package upstream_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"reflect"
+	"testing"
+
+	"github.com/ringway/ringway/internal/proxy/downstream"
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// plain hides that a writer copies fields, so that it gets strings.
+type plain struct{ http.ResponseWriter }
+
+func (w plain) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func TestAnAnswerIsTheSameWhetherItsFieldsAreCopiedOrNot(t *testing.T) {
+	const date = "Date: Mon, 02 Jan 2006 15:04:05 GMT\r\n"
+	for _, c := range []struct{ name, method, answer string }{
+		{"length", "GET", "HTTP/1.1 200 OK\r\n" + date + "Content-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"},
+		{"no type", "GET", "HTTP/1.1 200 OK\r\n" + date + "Content-Length: 5\r\n\r\n<html"},
+		{"lower case", "GET", "HTTP/1.1 200 OK\r\ndate: Mon, 02 Jan 2006 15:04:05 GMT\r\netag: \"x\"\r\nwww-AUTHENTICATE: a\r\nx-1a-bC: d\r\ncontent-length: 5\r\n\r\nhello"},
+		{"several values", "GET", "HTTP/1.1 200 OK\r\n" + date + "Set-Cookie: a=1\r\nX: 1\r\nset-cookie: b=2\r\nX: 2\r\nContent-Length: 0\r\n\r\n"},
+		{"length twice", "GET", "HTTP/1.1 200 OK\r\n" + date + "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello"},
+		{"chunks", "GET", "HTTP/1.1 200 OK\r\n" + date + "Transfer-Encoding: chunked\r\nX: 1\r\n\r\n5\r\nhello\r\n0\r\n\r\n"},
+		{"trailers", "GET", "HTTP/1.1 200 OK\r\n" + date + "Trailer: X-T, X\r\nX: 1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-T: 1\r\n\r\n"},
+		{"fields of the connection", "GET", "HTTP/1.1 200 OK\r\n" + date + "Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Authenticate: a\r\nContent-Length: 0\r\n\r\n"},
+		{"fields of relays and replaced ones", "GET", "HTTP/1.1 200 OK\r\n" + date + "Ringway-Relay: evil\r\nringway-load: 3\r\nx-SET: evil\r\nX-Preset: endpoint\r\nContent-Length: 0\r\n\r\n"},
+		{"HEAD", "HEAD", "HTTP/1.1 200 OK\r\n" + date + "Content-Length: 500\r\n\r\n"},
+		{"HEAD without a length", "HEAD", "HTTP/1.1 200 OK\r\n" + date + "X: 1\r\n\r\n"},
+		{"204", "GET", "HTTP/1.1 204 No Content\r\n" + date + "Content-Length: 0\r\nX: 1\r\n\r\n"},
+		{"304", "GET", "HTTP/1.1 304 Not Modified\r\n" + date + "Content-Length: 7\r\nEtag: x\r\n\r\n"},
+		{"426", "GET", "HTTP/1.1 426 Upgrade Required\r\n" + date + "Connection: Upgrade\r\nUpgrade: websocket\r\nX: 1\r\nContent-Length: 0\r\n\r\n"},
+		{"103 first", "GET", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 9\r\n\r\nHTTP/1.1 200 OK\r\n" + date + "Link: </b>\r\nContent-Length: 5\r\n\r\nhello"},
+		{"empty value", "GET", "HTTP/1.1 200 OK\r\n" + date + "X:\r\nY: \t a \t\r\nContent-Length: 0\r\n\r\n"},
+		{"to the end", "GET", "HTTP/1.1 200 OK\r\n" + date + "Connection: close\r\nX: 1\r\n\r\nhello"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pool := newPool(t, upstream.Config{Address: rawEndpoint(t, func(_ int, conn *rawConn) {
+				for r, _ := conn.request(); r != nil; r, _ = conn.request() {
+					conn.say(c.answer)
+					if c.name == "to the end" {
+						return
+					}
+				}
+			})})
+			x := upstream.Exchange{ResponseHeader: []wire.Field{{Name: "X-Set", Value: "1"}}, SetCookie: "last=1"}
+			serve := func(writer func(http.ResponseWriter) http.ResponseWriter) string {
+				return startServer(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.Header()["X-Preset"] = []string{"handler"}
+					if _, err := pool.Carry(writer(w), r, x); err != nil {
+						t.Error(err)
+					}
+				})}))
+			}
+			want := described(t, serve(func(w http.ResponseWriter) http.ResponseWriter { return plain{w} }), c.method)
+			got := described(t, serve(func(w http.ResponseWriter) http.ResponseWriter { return w }), c.method)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("copied\n%q\nas strings\n%q", got, want)
+			}
+			pool.Close()
+		})
+	}
+}
+
+// startServer serves on loopback until the test ends.
+func startServer(t *testing.T, s *downstream.Server) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = s.Serve(ln)
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-served
+	})
+	return ln.Addr().String()
+}
+
+// described returns what a client reads of an answer.
+func described(t *testing.T, addr, method string) []string {
+	t.Helper()
+	transport := &http.Transport{DisableCompression: true}
+	defer transport.CloseIdleConnections()
+	r, err := http.NewRequest(method, "http://"+addr+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{resp.Status, fmt.Sprint(resp.Header), fmt.Sprint(resp.ContentLength > 0), string(body), fmt.Sprint(resp.Trailer)}
+}
