@@ -10,6 +10,9 @@
 //	                   picks the endpoint      one write: head and small body
 //	                   and fills Exchange      one read: head and small body
 //
+// Over HTTP/1.1 on both sides the fields of an answer are copied from the read buffer into the
+// head that the client gets, without strings and a header map in between.
+//
 // A Pool belongs to one endpoint. HTTP/1.1 connections have no goroutine: Carry
 // writes and reads on the handler's goroutine, with pooled buffers, which idle
 // connections and exchanges that wait for bytes return. Two things have a separate goroutine that Carry waits

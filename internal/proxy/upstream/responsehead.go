@@ -216,7 +216,7 @@ type fieldCopier interface {
 }
 
 // pass gives the end-to-end fields to w. buf is the input of parse, and its names become
-// canonical. What w copies is never a string, and so nothing of it outlives buf.
+// canonical. No string is made of what w copies.
 func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Exchange) {
 	// A Trailer and the Upgrade of a 426 are rewritten.
 	if c, ok := w.(fieldCopier); ok && !h.hasTrailer && h.status != http.StatusUpgradeRequired {
@@ -239,8 +239,7 @@ func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Exchange) {
 func canonicalize(name []byte) {
 	upper := true
 	for i, b := range name {
-		switch {
-		case upper && 'a' <= b && b <= 'z', !upper && 'A' <= b && b <= 'Z':
+		if upper && 'a' <= b && b <= 'z' || !upper && 'A' <= b && b <= 'Z' {
 			name[i] = b ^ 0x20
 		}
 		upper = b == '-'
