@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/circuit"
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/ingress"
@@ -94,6 +95,10 @@ type Config struct {
 	// ProbeDelay is how long a stopping relay stays up after it became unready, so that load
 	// balancers notice. Default 1 s.
 	ProbeDelay time.Duration
+
+	// PeerStrangers limits the connections to the peer listener that have not proven yet whose
+	// they are. Zero values mean the defaults.
+	PeerStrangers handshake.StrangersConfig
 
 	// Running holds the settings in effect. A reload reads them again, and Reloaded returns
 	// the Requests of what was read. Nil: no reload.

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
@@ -44,7 +45,8 @@ type fleet struct {
 	ctx    context.Context
 	relays []*runningRelay
 	// secure equips every member; nil for none.
-	secure func(*membership.Config)
+	secure        func(*membership.Config)
+	peerStrangers handshake.StrangersConfig // of every relay
 }
 
 type runningRelay struct {
@@ -84,7 +86,7 @@ func (f *fleet) relay(change func(*Settings)) *runningRelay {
 	if f.secure != nil {
 		f.secure(&cfg.Membership)
 	}
-	cfg.ProbeDelay = time.Millisecond
+	cfg.ProbeDelay, cfg.PeerStrangers = time.Millisecond, f.peerStrangers
 	r, err := New(cfg)
 	if err != nil {
 		f.t.Fatal(err)

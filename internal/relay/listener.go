@@ -25,7 +25,6 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
-	"github.com/ringway/ringway/membership/identity"
 )
 
 // ClientConfig describes the connections of clients, and of the relays that forward to this
@@ -86,8 +85,8 @@ func (s serverTLS) Serve(l net.Listener) error { return s.ServeTLS(l, "", "") }
 
 // secure requires mutual TLS on the peer listener: only relays and gates of this cluster
 // can connect, and no longer than their certificate is valid.
-func (l *listener) secure(source *identity.Source, m *connMetrics, logger *slog.Logger) {
-	l.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: l.socket, Source: source, Refused: m.refused, Logger: logger})
+func (l *listener) secure(cfg *Config, m *connMetrics) {
+	l.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: l.socket, Source: cfg.Membership.Identity, Strangers: cfg.PeerStrangers, Refused: m.refused, Logger: cfg.Logger})
 }
 
 // serve answers on the socket until the server is closed.

@@ -198,7 +198,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.peer.socket = conns.counting("peer", r.peer.socket)
 	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withFacts(ingress.WithSharedKey(r.keeper, &r.peerFront))})
 	if cfg.Membership.Identity != nil {
-		r.peer.secure(cfg.Membership.Identity, conns, cfg.Logger)
+		r.peer.secure(&cfg, conns)
 	}
 	r.admin.socket = conns.countingDropped("admin", r.admin.socket)
 	if err = r.admin.serveOperators(&cfg, r.adminMux()); err != nil {
