@@ -19,6 +19,8 @@
 //
 //   - The delegate never calls memberlist, never blocks, and keeps no pointer that it got
 //     from memberlist: any of these would deadlock or race.
+//   - memberlist's own queue of messages never runs empty: it would assign the numbers of
+//     messages again, and lose some (see placeholder.go).
 //   - The loop is the only writer of the table and of snapshots. Readers take no lock.
 //   - A member's name in memberlist consists of id and boot time, so a restarted process
 //     with a new address is accepted immediately. The table is keyed by id; the highest
