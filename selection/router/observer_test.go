@@ -117,7 +117,8 @@ func TestAnObserverUsesSomeWorkersAndAllWhereTheKeyDecides(t *testing.T) {
 			t.Fatal(err)
 		}
 		if id := pick.Endpoint().NodeID; !slices.Contains(used, id) {
-			t.Errorf("picks %s, which is not among its endpoints %v", id, used)
+			// Offers may still arrive one after the other, and each can change the endpoints.
+			follow(t, some, func(ids []string) bool { used = ids; return len(ids) == 2 && slices.Contains(ids, id) })
 		}
 		pick.Done(selection.Success)
 	}
