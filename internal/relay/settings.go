@@ -94,7 +94,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	s.Settings.Declare(set)
 	settings.Enum(set, &s.Role, settings.Spec{Name: "role", Group: identity, Usage: "relay, or gate for a relay that only forwards to relays"},
 		membership.RoleRelay, membership.RoleGate)
-	settings.Strings(set, &s.IngressAddrs, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "[tls://]IP:PORT", Usage: "address for requests of clients, in clear text, or with TLS as tls://IP:PORT; may be repeated"}, ingressAddrs)
+	settings.Strings(set, &s.IngressAddrs, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "[tls://]IP:PORT", Usage: "address for requests of clients, in clear text, or with TLS as tls://IP:PORT, where ;cert=FILE;key=FILE (may be repeated) and ;client-ca=FILE (;client-ca= for none) replace --ingress-tls-cert, --ingress-tls-key and --ingress-client-ca; port 0 is a free one; may be repeated"})
 	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
 	s.TCP.declare(set)
 
@@ -149,11 +149,11 @@ func (s *Settings) Declare(set *settings.Set) {
 
 	const security = "Security"
 	settings.Strings(set, &s.IngressTLSCerts, settings.Spec{Name: "ingress-tls-cert", Group: security, Placeholder: "FILE",
-		Usage: "certificate, with its intermediates, that clients see at the addresses tls:// of --ingress-addr, chosen by the name that they ask for; the first is the default; read again when it changes; may be repeated"})
+		Usage: "certificate, with its intermediates, that clients see at the addresses tls:// of --ingress-addr that have no cert, chosen by the name that they ask for; the first is the default; read again when it changes; may be repeated"})
 	settings.Strings(set, &s.IngressTLSKeys, settings.Spec{Name: "ingress-tls-key", Group: security, Placeholder: "FILE",
 		Usage: "private key of the --ingress-tls-cert at the same place; may be repeated"})
 	settings.String(set, &s.IngressClientCA, settings.Spec{Name: "ingress-client-ca", Group: security, Placeholder: "FILE",
-		Usage: "authorities, one of which must have issued the certificate that every client presents at the addresses tls:// of --ingress-addr; its name is the caller; read again when it changes"})
+		Usage: "authorities, one of which must have issued the certificate that every client presents at the addresses tls:// of --ingress-addr that have no client-ca; its name is the caller; read again when it changes"})
 	settings.String(set, &s.SharedKey, settings.Spec{Name: "shared-key", Group: security, Secret: true,
 		Usage: "key that all relays sign session cookies with, at least 32 bytes, hex or raw; without it they agree on one"})
 	settings.String(set, &s.SharedKeyFile, settings.Spec{Name: "shared-key-file", Group: security, Placeholder: "FILE",
