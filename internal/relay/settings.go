@@ -43,8 +43,9 @@ type Settings struct {
 	Tracing    tracing.Config
 	Requests   Requests // but what the fields below determine, and DrainTimeout
 
-	SkipRelays                                      []string
-	Strategies, KeySource, SessionCookies, Policies []string // --selection, --key-source, --session-cookie, --service-policy
+	SkipRelays                            []string
+	Strategies, KeySource, SessionCookies []string // --selection, --key-source, --session-cookie
+	Policies                              policySettings
 
 	AttemptTimeout       attemptTime
 	MaxInFlightPerClient clientShare
@@ -119,7 +120,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Strings(set, &s.SessionCookies, settings.Spec{Name: "session-cookie", Group: requests, Placeholder: "SERVICE=NAME", Usage: "name of the cookie by which the requests of one client to a service stay at one worker, signed with the shared key, in place of the one that its workers advertise; SERVICE= is no cookie; all relays that serve the service connect to all of its workers; set it alike on all relays; may be repeated"})
 	settings.Duration(set, &s.Requests.Timeout, settings.Spec{Name: "request-timeout", Group: requests, Reloadable: true, Usage: "time until the answer to a request must begin, all attempts together, counted from the last byte of the client's body; a client's Ringway-Timeout (milliseconds) or grpc-timeout header shortens it"}, settings.Above(time.Duration(0)))
 	settings.Custom(set, &s.AttemptTimeout, settings.Spec{Name: "attempt-timeout", Group: requests, Reloadable: true, Placeholder: "TIME|N%", Usage: "time for one attempt of a request that may be repeated, after which another endpoint is tried, as a duration or a percentage of request-timeout; the last attempt, and a request that may not be repeated, has all that is left of request-timeout; 0 gives that to all"}, attemptTimes)
-	settings.Strings(set, &s.Policies, settings.Spec{Name: "service-policy", Group: requests, Reloadable: true, Placeholder: "[SERVICE=]KEY=VALUE;…", Usage: "limits for the requests to one service, or to all services, in place of those that its workers advertise and of the settings of this group: request-timeout, attempt-timeout, progress-timeout, and retry, which is never, connect (only what was not sent is repeated) or idempotent; may be repeated"})
+	s.Policies.declare(set, requests)
 	settings.Duration(set, &s.ProgressTimeout, settings.Spec{Name: "progress-timeout", Group: requests, Usage: "time after which a request ends that moves no byte in either direction: a client that does not read its answer or send its body, a worker that stops within its answer, an idle tunnel; 0 is no limit"}, settings.AtLeast(time.Duration(0)))
 	settings.Int(set, &s.Requests.MaxAttempts, settings.Spec{Name: "max-attempts", Group: requests, Reloadable: true, Usage: "endpoints tried for one request"}, settings.Between(1, 8))
 	settings.Float(set, &s.Requests.RetryBudget, settings.Spec{Name: "retry-budget", Group: requests, Reloadable: true, Usage: "retries as a share of the requests"}, settings.Between(0.0, 1.0))
@@ -191,7 +192,6 @@ func (s *Settings) Declare(set *settings.Set) {
 	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Strategies); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseKeySources(s.KeySource); return problems })
 	set.Check(func() []settings.Problem { return s.checkGate(set) })
-	set.Check(func() []settings.Problem { _, problems := parsePolicies(s.Policies); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseSessionCookies(s.SessionCookies); return problems })
 }
 
@@ -273,7 +273,7 @@ func (s *Settings) requests() Requests {
 	r := s.Requests
 	r.Keys, _ = parseKeySources(s.KeySource) // the settings were checked when they were loaded
 	r.AttemptTimeout, r.AttemptShare = s.AttemptTimeout.of(r.Timeout), float64(s.AttemptTimeout.percent)/100
-	r.Policies, _ = parsePolicies(s.Policies)
+	r.Policies, _ = s.Policies.parse()
 	r.MaxInFlightPerClient = s.MaxInFlightPerClient.of(r.MaxInFlight)
 	r.TrustedProxies, r.ProxyProtocolFrom = networks(s.TrustedProxies), networks(s.ProxyProtocolFrom)
 	r.DrainTimeout, r.SessionDrainTimeout = s.DrainTimeout, s.SessionDrain()
