@@ -87,8 +87,8 @@ type PeerRelay struct {
 type PolicyField struct {
 	Key string `json:"key"`
 	// Value is empty for no limit. That of slots, which are of each worker, is a number, or as in
-	// "20 to 50" or "20 or none" where workers advertise different ones. The field session-cookie is absent for a service without one,
-	// and empty if the settings take it away.
+	// "20 to 50" or "20 or none" where workers advertise different ones. The field session-cookie
+	// is absent for a service without one, and empty if the settings take it away.
 	Value string `json:"value"`
 	// Origin is service_setting, setting (--service-policy for all services), advertisement or
 	// default (the other settings of this relay).

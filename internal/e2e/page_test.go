@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -144,12 +143,12 @@ tail() { # a busy machine may write the line of the request later
 	shell := exec.CommandContext(ctx, "sh", "-c", script)
 	shell.Dir, shell.Env, shell.WaitDelay = dir, append(os.Environ(), "TEST_BINARY="+binary), time.Minute
 	shell.Cancel = func() error { return shell.Process.Signal(syscall.SIGTERM) } // it ends the others
+	var messages strings.Builder
+	shell.Stderr = &messages
 	out, err := shell.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		errors.As(err, &exit)
 		relay, _ := os.ReadFile(filepath.Join(dir, "relay.log"))
-		t.Fatalf("%v\n%s\n%s\n%s", err, out, exit.Stderr, relay)
+		t.Fatalf("%v\n%s\n%s\n%s", err, out, &messages, relay)
 	}
 	answers := strings.Split(string(out), end)
 	for i, block := range blocks {

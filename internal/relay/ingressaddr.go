@@ -163,7 +163,7 @@ func (s *Settings) checkIngress() []settings.Problem {
 		all = append(all, a)
 	}
 	if len(problems) > 0 {
-		return problems
+		return problems // the others may be consequences
 	}
 	pairs, authorities := usesCommon(all)
 	sessions, _ := s.TCP.listeners() // they have a check of their own
