@@ -86,8 +86,9 @@ type PeerRelay struct {
 // PolicyField is one field of the policy in effect for the requests to a service.
 type PolicyField struct {
 	Key string `json:"key"`
-	// Value is empty for no limit. The field session-cookie is absent for a service without one,
-	// and empty if the settings take it away.
+	// Value is empty for no limit. That of slots, which are of each worker, is a number, or as in
+	// "20 to 50" or "20 or none" where workers advertise different ones. The field session-cookie
+	// is absent for a service without one, and empty if the settings take it away.
 	Value string `json:"value"`
 	// Origin is service_setting, setting (--service-policy for all services), advertisement or
 	// default (the other settings of this relay).

@@ -193,6 +193,8 @@ type Router struct {
 	settled  atomic.Uint64 // version of the snapshot for which that holds, 0 if for none
 	first    chan struct{} // closed when the router has settled for the first time
 	served   atomic.Bool   // there has been a service
+	slots    atomic.Pointer[Slots]
+	reslot   chan struct{} // holds one value after SetSlots
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
 
@@ -227,7 +229,7 @@ func New(cfg Config) (*Router, error) {
 	cfg.CoalesceDelay = cmp.Or(cfg.CoalesceDelay, 100*time.Millisecond)
 	cfg.AuditInterval = cmp.Or(cfg.AuditInterval, 2*time.Second)
 	cfg.ReachTimeout = cmp.Or(cfg.ReachTimeout, 10*time.Second)
-	r := &Router{cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), first: make(chan struct{}), calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
+	r := &Router{cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), first: make(chan struct{}), reslot: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_route_updates_total", Help: "Times the route of a service was computed anew, by result.",
 	}, []string{"result"}), leftOut: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_endpoints_left_out_total", Help: "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of this relay).",
@@ -261,6 +263,7 @@ func New(cfg Config) (*Router, error) {
 		return nil, err
 	}
 	r.services.Store(&map[string]*Service{})
+	r.slots.Store(new(Slots))
 	return r, nil
 }
 
@@ -382,6 +385,8 @@ func (r *Router) Run(ctx context.Context) error {
 				pacer.Begin() // plans of parts would open connections that the whole does not need
 			}
 			changed = true
+		case <-r.reslot:
+			changed = changed || r.view != nil
 		case <-pacer.C:
 		case <-graceOver:
 			plan()
