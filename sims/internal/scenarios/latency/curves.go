@@ -44,6 +44,7 @@ func meansPlot(r *scenario.Run, rows []row, all []group, judged string) {
 		Name: "means", Title: "p99 ÷ the omniscient policy's, geometric mean over the scenarios",
 		X: scenario.Axis{Label: "topology and load"}, Y: scenario.Axis{Label: "p99 ÷ the omniscient policy's", Unit: "1", Log: true},
 	})
+	p.Reference(1, policy.Omniscient.Name)
 	for _, g := range all {
 		p.Categories = append(p.Categories, fmt.Sprintf("%s, %d %%", g.place, percent(g.load)))
 	}
