@@ -122,7 +122,7 @@ const (
 )
 
 // lowRate compares the effective range with the whole range.
-func lowRate(r *scenario.Run) error {
+func lowRate(r *scenario.Run, measured queueing.Measured) error {
 	whole, narrow := configOf(r), configOf(r)
 	whole.EndpointRate, narrow.EndpointRate = 0, r.Float("endpoint-rate")
 	all := []queueing.Policy{policy.Omniscient, policy.Ringway(ours, narrow), policy.Ringway(wholeRange, whole), policy.Unreported(noReports, policy.Ringway(ours, narrow)), policy.Unreported(noReports+", whole range", policy.Ringway(ours, whole)), policy.PeakEWMA, policy.Prequal(0.6), policy.RoundRobin}
@@ -130,7 +130,7 @@ func lowRate(r *scenario.Run) error {
 	results := make([]queueing.Result, len(all)*runs)
 	if err := r.Parallel(len(results), func(i int) (err error) {
 		results[i], err = queueing.Run(queueing.Config{
-			Topology: sparse, Scenario: queueing.LowRate, Policy: all[i/runs], Load: sparseLoad,
+			Topology: sparse, Scenario: queueing.LowRate, Policy: all[i/runs], Load: sparseLoad, Measured: measured,
 			Seed: (r.Seed()-1)*1000 + uint64(i%runs) + 1,
 		})
 		return err
