@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/sims/internal/planner"
 	"github.com/ringway/ringway/sims/internal/scenario"
 	"github.com/ringway/ringway/sims/internal/scenarios/affinity"
 	"github.com/ringway/ringway/sims/internal/scenarios/balance"
@@ -59,7 +60,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	root.AddGroup(&cobra.Group{ID: "all", Title: "Commands:"}, &cobra.Group{ID: "scenarios", Title: "Scenarios:"})
 	root.SetHelpCommandGroupID("all")
 	root.SetCompletionCommandGroupID("all")
-	for _, c := range []*cobra.Command{a.listCommand(), a.runCommand(), a.compareCommand(), a.reportCommand(), a.validateCommand()} {
+	for _, c := range []*cobra.Command{a.listCommand(), a.runCommand(), a.compareCommand(), a.reportCommand(), a.planCommand(), a.validateCommand()} {
 		c.GroupID = "all"
 		root.AddCommand(c)
 	}
@@ -126,6 +127,20 @@ func scenarios() []scenario.Scenario {
 		gossip.New(),
 		capacity.New(),
 	}
+}
+
+// planCommand sizes one fleet. It is not a scenario of "run all", whose reports are about
+// Ringway and not about a fleet.
+func (a *app) planCommand() *cobra.Command {
+	c := a.scenarioCommand(planner.New())
+	c.Short = "How many relays a fleet needs, with which minimums, and what they cost"
+	c.Long = "plan searches the fewest relays, and the smallest minimums, with which a fleet answers a\n" +
+		"rate of requests within a p99 and keeps its limits. It plans connections with the real\n" +
+		"affinity plan, simulates waiting with the real balancer, and lists what else it tried.\n" +
+		"The exit code is 1 if no fleet does it; the last line names what limits it."
+	c.Example = "  sims plan --workers 20000 --rate 300000 --p99 300ms\n" +
+		"  sims plan --workers 400 --rate 20000 --p99 100ms --service-times requests.log --arrivals requests.log -o json"
+	return c
 }
 
 // validateCommand compares the model with real processes. The comparison is not a scenario of
