@@ -63,7 +63,7 @@ func TestAFleetWithARelayLessExceedsALimit(t *testing.T) {
 		found := false
 		for _, row := range r.Table("alternatives").Rows {
 			if row[0] == int(relays)-1 {
-				found = strings.HasPrefix(row[7].(string), "no: ") && strings.Contains(row[7].(string), says)
+				found = strings.HasPrefix(row[8].(string), "no: ") && strings.Contains(row[8].(string), says)
 			}
 		}
 		if !found {
@@ -175,7 +175,7 @@ func TestAPartOfAFleetWaitsLikeTheWhole(t *testing.T) {
 	}
 	p99 := func(requests float64) float64 {
 		q.requests = requests
-		result, err := q.run(&option{relays: 80, perService: 80, m: 3, p: 3}, policy.Ringway("ringway", selection.DefaultConfig()))
+		result, err := q.run(&option{settings: settings{80, 3, 3}, relays: 80, perService: 80}, policy.Ringway("ringway", selection.DefaultConfig()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,7 +36,7 @@ func New() scenario.Scenario {
 			whole("slots", "requests that a worker serves at a time", "requests", queueing.Slots, 1, 100_000),
 			whole("services", "services, each with an equal part of workers and rate", "services", 1, 1, 5000),
 			whole("relays", "relays, 0 for as few as possible", "relays", 0, 0, mostRelays),
-			whole("relays-per-service", "relays that serve a service, 0 for all relays with one service, otherwise the default or more", "relays", 0, 0, 1000),
+			whole("relays-per-service", "relays that serve a service, 0 to search", "relays", 0, 0, 1000),
 			whole("m", "relays per worker, at least; 0 to search", "relays", 0, 0, 100),
 			whole("p", "workers per relay, at least; 0 to search", "workers", 0, 0, 1000),
 			{Name: "strategy", Help: "how ranges are cut", Default: string(affinity.Projection), OneOf: []string{string(affinity.Projection), string(affinity.Rendezvous)}},
@@ -198,11 +198,11 @@ func alternatives(r *scenario.Run, q *question, options []*option, best *option)
 		Name: "alternatives", Title: "What was tried",
 		Note: "Each p99 is that of one simulation: differences of some percent are chance.",
 		Columns: []scenario.Column{
-			{Name: "relays", Key: true}, {Name: "m", Key: true}, {Name: "p", Key: true}, {Name: "workers of a relay", Digits: 0},
+			{Name: "relays", Key: true}, {Name: "of a service", Key: true}, {Name: "m", Key: true}, {Name: "p", Key: true}, {Name: "workers of a relay", Digits: 0},
 			{Name: "p99", Unit: "ms", Digits: 1}, {Name: "CPU of a relay", Unit: "%", Digits: 0}, {Name: "memory of a relay", Unit: "MiB", Digits: 0}, {Name: "verdict"},
 		},
 	})
 	for _, o := range options {
-		t.Add(o.relays, o.m, o.p, o.cost.Workers, cell(o.p99), 100*o.cpu/q.cores, o.cost.Memory, o.verdict(q, best))
+		t.Add(o.relays, o.perService, o.m, o.p, o.cost.Workers, cell(o.p99), 100*o.cpu/q.cores, o.cost.Memory, o.verdict(q, best))
 	}
 }

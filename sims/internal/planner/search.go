@@ -20,24 +20,33 @@ const (
 	hop = 2.6
 )
 
-// The minimums that are tried: each of the first with the default of the second, and the
-// default of the first with each of the second that makes ranges longer.
+// all is the k of a fleet in which every relay serves every service.
+const all = mostRelays
+
+// What is tried: first every k in place of all relays, then with the best of them every m in
+// place of the default, and every p that makes ranges longer.
 var (
-	perWorker = []int{3, 4, 5, 7, 10, 15}
-	perRelay  = []int{3, 5, 10, 20, 30}
+	perService = []int{affinity.DefaultRelaysPerService, 20, 40}
+	perWorker  = []int{4, 5, 7, 10, 15}
+	perRelay   = []int{5, 10, 20, 30}
 )
+
+// settings are those of an option besides the number of relays.
+type settings struct{ k, m, p int }
 
 // option is one fleet.
 type option struct {
-	relays, perService, m, p int
-	why                      string // the reason for the number of relays
-	cost                     capacity.Cost
-	cores                    float64  // of all relays
-	cpu                      float64  // processors of a relay with one relay lost
-	over                     []string // the limits that it exceeds
-	few                      bool     // more relays would keep one of these
-	p50, p99                 float64  // ms; NaN if it was not simulated
-	reaches                  bool     // the p99 that is asked
+	settings
+	relays, perService int    // perService is k, or the number of relays if that is less
+	why                string // the reason for the number of relays
+	cost               capacity.Cost
+	served             float64  // services that a relay serves, on average
+	cores              float64  // of all relays
+	cpu                float64  // processors of a relay with one relay lost
+	over               []string // the limits that it exceeds
+	few                bool     // more relays would keep one of these
+	p50, p99           float64  // ms; NaN if it was not simulated
+	reaches            bool     // the p99 that is asked
 }
 
 func (o *option) exceeds() string { return strings.Join(o.over, "; ") }
@@ -68,19 +77,13 @@ func (o *option) verdict(q *question, best *option) string {
 }
 
 // option returns a fleet with its cost, without its p99.
-func (q *question) option(relays, m, p int) (*option, error) {
-	o := &option{relays: relays, m: m, p: p, perService: q.perService, p50: math.NaN(), p99: math.NaN()}
-	if o.perService == 0 {
-		o.perService = relays
-		if q.services > 1 { // every relay has something to serve
-			o.perService = max(affinity.DefaultRelaysPerService, m+1, (relays+q.services-1)/q.services)
-		}
-	}
-	o.perService = min(o.perService, relays)
+func (q *question) option(relays int, s settings) (*option, error) {
+	o := &option{settings: s, relays: relays, perService: min(s.k, relays), p50: math.NaN(), p99: math.NaN()}
+	o.served = float64(q.services*o.perService) / float64(relays)
 	var err error
 	o.cost, err = capacity.Fleet{
 		Relays: relays, Workers: q.workers, Services: q.services, RelaysPerService: o.perService,
-		Minimums: affinity.Minimums{PeersPerWorker: m, PeersPerRelay: p}, Strategy: q.strategy, IndexSource: q.index,
+		Minimums: affinity.Minimums{PeersPerWorker: s.m, PeersPerRelay: s.p}, Strategy: q.strategy, IndexSource: q.index,
 		Requests: q.rate, Latency: q.mean, Clients: q.clients, Changes: q.changes, TLS: q.tls,
 	}.Cost()
 	if err != nil {
@@ -95,8 +98,8 @@ func (q *question) option(relays, m, p int) (*option, error) {
 			o.few = o.few || few
 		}
 	}
-	if o.perService <= m {
-		o.over, o.few = append(o.over, fmt.Sprintf("%d relays for m = %d: each is connected to all workers, and none can be lost", o.perService, m)), q.perService == 0 || q.perService > m
+	if o.perService <= s.m {
+		o.over, o.few = append(o.over, fmt.Sprintf("%d relays for m = %d: each is connected to all workers, and none can be lost", o.perService, s.m)), s.k > s.m
 	}
 	limit("CPU of a relay when one is lost", 100*o.cpu/q.cores, 100*q.load, "%", true)
 	limit("descriptors of a relay", o.cost.RelayDescriptors, mostDescriptors*q.descriptors, "descriptors", true)
@@ -108,19 +111,19 @@ func (q *question) option(relays, m, p int) (*option, error) {
 
 // fewest returns the fleet with the fewest relays that keep every limit that more relays can
 // keep; or that of mostRelays, or of the setting.
-func (q *question) fewest(m, p int) (*option, error) {
+func (q *question) fewest(s settings) (*option, error) {
 	if q.relays > 0 {
-		o, err := q.option(q.relays, m, p)
+		o, err := q.option(q.relays, s)
 		if err == nil {
 			o.why = "the setting relays"
 		}
 		return o, err
 	}
-	low, high := 0, m+1 // low relays are too few; high are not known
+	low, high := 0, s.m+1 // low relays are too few; high are not known
 	var o *option
 	for {
 		var err error
-		if o, err = q.option(high, m, p); err != nil {
+		if o, err = q.option(high, s); err != nil {
 			return nil, err
 		}
 		if !o.few || high == mostRelays {
@@ -134,7 +137,7 @@ func (q *question) fewest(m, p int) (*option, error) {
 	}
 	tooFew := "the fewest that can lose one: m + 1"
 	for high-low > 1 && low > 0 {
-		middle, err := q.option((low+high)/2, m, p)
+		middle, err := q.option((low+high)/2, s)
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +148,7 @@ func (q *question) fewest(m, p int) (*option, error) {
 		}
 	}
 	if low > 0 {
-		less, err := q.option(low, m, p)
+		less, err := q.option(low, s)
 		if err != nil {
 			return nil, err
 		}
@@ -155,30 +158,48 @@ func (q *question) fewest(m, p int) (*option, error) {
 	return o, nil
 }
 
-// options returns the fleets of all minimums, with their p99.
+// options returns the fleets of all numbers of relays per service and of all minimums, with
+// their p99.
 func (q *question) options(r *scenario.Run) ([]*option, error) {
-	type minimums struct{ m, p int }
-	var try []minimums
 	defaults := affinity.DefaultMinimums
-	m, p := cmp.Or(q.m, defaults.PeersPerWorker), cmp.Or(q.p, defaults.PeersPerRelay)
-	try = append(try, minimums{m, p})
-	if q.m == 0 {
-		for _, m := range perWorker[1:] {
-			try = append(try, minimums{m, p})
+	first := settings{cmp.Or(q.perService, all), cmp.Or(q.m, defaults.PeersPerWorker), cmp.Or(q.p, defaults.PeersPerRelay)}
+	try := []settings{first}
+	if q.services > 1 && q.perService == 0 {
+		for _, k := range perService {
+			try = append(try, settings{k, first.m, first.p})
 		}
 	}
-	if first, err := q.fewest(m, p); err != nil {
+	options, err := q.tryAll(r, try)
+	if err != nil {
 		return nil, err
-	} else if q.p == 0 {
-		for _, p := range perRelay[1:] {
-			if float64(p) > first.cost.MeanWorkers && p <= q.workers {
-				try = append(try, minimums{m, p})
+	}
+	best := cmp.Or(choose(options), nearest(options))
+	try = nil
+	if q.m == 0 {
+		for _, m := range perWorker {
+			try = append(try, settings{best.k, m, first.p})
+		}
+	}
+	if q.p == 0 {
+		for _, p := range perRelay {
+			if float64(p) > best.cost.MeanWorkers/best.served && p <= q.workers/q.services {
+				try = append(try, settings{best.k, first.m, p})
 			}
 		}
 	}
+	more, err := q.tryAll(r, try)
+	return slices.CompactFunc(append(options, more...), (*option).same), err
+}
+
+// same reports whether two options are one fleet, as with a k beyond the number of relays.
+func (o *option) same(other *option) bool {
+	return o.relays == other.relays && o.perService == other.perService && o.m == other.m && o.p == other.p
+}
+
+func (q *question) tryAll(r *scenario.Run, try []settings) ([]*option, error) {
 	options := make([]*option, len(try))
 	err := r.Parallel(len(try), func(i int) (err error) {
-		if options[i], err = q.fewest(try[i].m, try[i].p); err == nil {
+		if options[i], err = q.fewest(try[i]); err == nil {
 			err = q.simulate(options[i])
 		}
 		return err
@@ -194,7 +215,7 @@ func choose(options []*option) *option {
 		return nil
 	}
 	return slices.MinFunc(possible, func(a, b *option) int {
-		return cmp.Or(cmp.Compare(a.relays, b.relays), cmp.Compare(a.cost.Connections, b.cost.Connections), cmp.Compare(a.m, b.m), cmp.Compare(a.p, b.p))
+		return cmp.Or(cmp.Compare(a.relays, b.relays), cmp.Compare(a.cost.Connections, b.cost.Connections), cmp.Compare(b.k, a.k), cmp.Compare(a.m, b.m), cmp.Compare(a.p, b.p))
 	})
 }
 
@@ -212,7 +233,7 @@ func (q *question) neighbours(r *scenario.Run, best *option) ([]*option, error) 
 	}
 	out := make([]*option, 2)
 	err := r.Parallel(len(out), func(i int) (err error) {
-		if out[i], err = q.option([]int{max(1, best.relays-1), min(2*best.relays, mostRelays)}[i], best.m, best.p); err == nil {
+		if out[i], err = q.option([]int{max(1, best.relays-1), min(2*best.relays, mostRelays)}[i], best.settings); err == nil {
 			err = q.simulate(out[i])
 		}
 		return err
