@@ -7,10 +7,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/sims/internal/bundle"
 	"github.com/ringway/ringway/sims/internal/planner"
 	"github.com/ringway/ringway/sims/internal/scenario"
 	"github.com/ringway/ringway/sims/internal/scenarios/affinity"
@@ -60,7 +62,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	root.AddGroup(&cobra.Group{ID: "all", Title: "Commands:"}, &cobra.Group{ID: "scenarios", Title: "Scenarios:"})
 	root.SetHelpCommandGroupID("all")
 	root.SetCompletionCommandGroupID("all")
-	for _, c := range []*cobra.Command{a.listCommand(), a.runCommand(), a.compareCommand(), a.reportCommand(), a.planCommand(), a.validateCommand()} {
+	for _, c := range []*cobra.Command{a.listCommand(), a.runCommand(), a.compareCommand(), a.reportCommand(), a.planCommand(), a.bundleCommand(), a.validateCommand()} {
 		c.GroupID = "all"
 		root.AddCommand(c)
 	}
@@ -141,6 +143,31 @@ func (a *app) planCommand() *cobra.Command {
 	c.Example = "  sims plan --workers 20000 --rate 300000 --p99 300ms\n" +
 		"  sims plan --workers 400 --rate 20000 --p99 100ms --service-times requests.log --arrivals requests.log -o json"
 	return c
+}
+
+// bundleCommand turns a debug bundle into commands.
+func (a *app) bundleCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "from-bundle FILE",
+		Short: "Print the fleet of a debug bundle as the flags of capacity and plan",
+		Long: "from-bundle reads the members and settings from a bundle of relay debug bundle and prints\n" +
+			"the commands for this fleet: what it costs, what it reaches, and what would be enough.",
+		Example: "  relay debug bundle -o relay.tar.gz\n  sims from-bundle relay.tar.gz",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			file, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			fleet, err := bundle.Read(file)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			_, err = fmt.Fprintln(a.stdout, strings.Join(fleet.Commands(), "\n"))
+			return err
+		},
+	}
 }
 
 // validateCommand compares the model with real processes. The comparison is not a scenario of
