@@ -71,12 +71,10 @@ func settings(pairs ...string) (c api.Config) {
 // fleet is the bundle of a relay of 2 relays and 3 workers, 100 s after its start.
 func fleet() []file {
 	var members api.Members
-	for _, m := range []membership.Member{
+	members.Members = []membership.Member{
 		{ID: "r1", Role: membership.RoleRelay}, {ID: "r2", Role: membership.RoleRelay}, {ID: "g1", Role: membership.RoleGate},
 		{ID: "w1", Role: membership.RoleWorker}, {ID: "w2", Role: membership.RoleWorker}, {ID: "w3", Role: membership.RoleWorker},
 		{ID: "w4", Role: membership.RoleWorker, Leaving: true}, {ID: "o1", Role: membership.RoleObserver},
-	} {
-		members.Members = append(members.Members, m)
 	}
 	endpoint := func(slots int32) *advertise.Endpoint {
 		return &advertise.Endpoint{Service: advertise.Service{Slots: slots}, Worker: &advertise.Worker{}}

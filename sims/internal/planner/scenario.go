@@ -28,11 +28,11 @@ func New() scenario.Scenario {
 		Settings: []scenario.Setting{
 			whole("workers", "workers of the fleet", "workers", 1000, 1, 100_000),
 			{Name: "rate", Help: "requests of the whole fleet at the busiest time", Unit: "requests/s", Default: 50_000.0, Min: 0.1, Max: 1e9},
-			{Name: "p99", Help: "the time within which 99 of 100 requests must be answered", Default: 250 * time.Millisecond, Min: time.Millisecond, Max: time.Hour},
+			{Name: "p99", Help: "the time within which 99 of 100 requests must be answered", Default: 250 * time.Millisecond, Min: time.Millisecond, Max: mostP99},
 			{Name: "service-times", Help: "file with the service times of requests: CSV with a column service_ms or service_s, or a request log", Default: ""},
 			{Name: "service", Help: "of a request log, only the lines of this service", Default: ""},
 			{Name: "arrivals", Help: "file with arrivals, replayed at the rate: CSV with a column arrival_ms or arrival_s as well, or a request log of all requests; without it they are random", Default: ""},
-			{Name: "latency", Help: "mean service time, without a file; the times are log-normal with sigma 1", Default: queueing.MeanService, Min: 100 * time.Microsecond, Max: 10 * time.Minute},
+			{Name: "latency", Help: "mean service time, without a file; the times are log-normal with sigma 1", Default: queueing.MeanService, Min: 100 * time.Microsecond, Max: time.Minute},
 			whole("slots", "requests that a worker serves at a time", "requests", queueing.Slots, 1, 100_000),
 			whole("services", "services, each with an equal part of workers and rate", "services", 1, 1, 5000),
 			whole("relays", "relays, 0 for as few as possible", "relays", 0, 0, mostRelays),
@@ -170,14 +170,14 @@ func answer(r *scenario.Run, q *question, o *option, found bool) {
 	})
 	t.Note = fmt.Sprintf("relay run --relays-per-service %d --min-peers-per-worker %d --min-peers-per-relay %d, on every relay; --strategy %s --index-source %s.", o.perService, o.m, o.p, q.strategy, q.index)
 	if !found {
-		t.Title = fmt.Sprintf("No fleet answers %s requests/s of %d workers within %v; this one is nearest", scenario.Number(q.rate), q.workers, q.p99)
+		t.Title = fmt.Sprintf("No fleet answers %s requests/s of %d workers within %v and keeps the limits; this one is nearest", scenario.Number(q.rate), q.workers, q.p99)
 	}
 	c := o.cost
 	t.Add("relays", o.relays, "relays", o.why)
 	t.Add("relays that serve a service", o.perService, "relays", "relays-per-service")
 	t.Add("relays per worker, at least", o.m, "relays", "min-peers-per-worker")
 	t.Add("workers per relay, at least", o.p, "workers", "min-peers-per-relay")
-	t.Add("p99", cell(o.p99), "ms", "simulated with the balancer of the relays; half a millisecond of it is the network")
+	t.Add("p99", cell(o.p99), "ms", fmt.Sprintf("of %d simulated requests, with the balancer of the relays; half a millisecond of it is the network", o.requests))
 	t.Add("p50", cell(o.p50), "ms", "as p99")
 	t.Add("slots of workers in use", 100*q.busy(), "%", fmt.Sprintf("rate · mean of %v ÷ (workers · %d slots)", q.mean.Round(time.Microsecond), q.slots))
 	t.Add("CPU of a relay", 100*o.cpu/q.cores, "% of its processors", fmt.Sprintf("with one relay lost; at most %.0f %%", 100*q.load))

@@ -45,6 +45,7 @@ type option struct {
 	cpu                float64  // processors of a relay with one relay lost
 	over               []string // the limits that it exceeds
 	few                bool     // more relays would keep one of these
+	requests           int64    // that were simulated and measured
 	p50, p99           float64  // ms; NaN if it was not simulated
 	reaches            bool     // the p99 that is asked
 }
@@ -94,7 +95,7 @@ func (q *question) option(relays int, s settings) (*option, error) {
 	o.cpu = o.cores * o.cost.Uneven / float64(max(1, relays-1))
 	limit := func(what string, value, most float64, unit string, few bool) {
 		if value > most {
-			o.over = append(o.over, fmt.Sprintf("%s: %.0f %s, at most %.0f", what, value, unit, most))
+			o.over = append(o.over, fmt.Sprintf("%s: %s %s, at most %s", what, scenario.Number(value), unit, scenario.Number(most)))
 			o.few = o.few || few
 		}
 	}
@@ -188,12 +189,19 @@ func (q *question) options(r *scenario.Run) ([]*option, error) {
 		}
 	}
 	more, err := q.tryAll(r, try)
-	return slices.CompactFunc(append(options, more...), (*option).same), err
+	return distinct(append(options, more...)), err
 }
 
-// same reports whether two options are one fleet, as with a k beyond the number of relays.
-func (o *option) same(other *option) bool {
-	return o.relays == other.relays && o.perService == other.perService && o.m == other.m && o.p == other.p
+// distinct leaves out repeated fleets: a k beyond the number of relays is no other fleet.
+func distinct(options []*option) (out []*option) {
+	for _, o := range options {
+		if !slices.ContainsFunc(out, func(other *option) bool {
+			return o.relays == other.relays && o.perService == other.perService && o.m == other.m && o.p == other.p
+		}) {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 func (q *question) tryAll(r *scenario.Run, try []settings) ([]*option, error) {

@@ -23,6 +23,13 @@ const (
 	leastWorkers = 40
 	mostWorkers  = 2000
 	leastRelays  = 8
+	// mostP99 is below the longest time that a queueing.Result distinguishes from longer
+	// ones, ten minutes.
+	mostP99 = 5 * time.Minute
+	// mostEach bounds the requests of a worker in a second, and mostRefreshes how often the
+	// balancers refresh a worker, so that a simulation takes about a second.
+	mostEach      = 50_000
+	mostRefreshes = 10_000_000
 )
 
 // simulate sets the p99 of an option: infinite if the workers are full.
@@ -33,6 +40,7 @@ func (q *question) simulate(o *option) error {
 	}
 	o.p50, o.p99 = math.Inf(1), math.Inf(1)
 	if result != nil {
+		o.requests = result.Requests
 		o.p50, o.p99 = milliseconds(result.Percentile(50)), milliseconds(result.Percentile(99))
 	}
 	o.reaches = o.p99 <= milliseconds(q.p99)
@@ -46,14 +54,18 @@ func (q *question) run(o *option, p queueing.Policy) (*queueing.Result, error) {
 	}
 	workers := q.workers / q.services
 	each := q.rate / float64(q.workers) // requests of a worker in a second
+	if each > mostEach {
+		return nil, fmt.Errorf("a worker gets %.0f requests/s: at most %d are simulated: ask for a part of the rate and of the slots", each, mostEach)
+	}
 	// Estimates need some seconds where requests are rare, and a fleet ten of its longest
 	// requests to fill.
 	warmup := max(1, 6*min(1, 100/each), 10*q.mean.Seconds())
-	part := int(q.requests / (each * 2 * warmup))
+	refreshes := float64(time.Second) / float64(queueing.RefreshEvery) * float64(o.m) // of a worker in a second
+	part := int(min(q.requests/each, mostRefreshes/refreshes) / (2 * warmup))
 	part = min(workers, mostWorkers, max(leastWorkers, part))
 	relays := int(math.Round(float64(o.perService) * float64(part) / float64(workers)))
 	relays = min(o.perService, max(relays, leastRelays, o.m+1))
-	end := warmup + max(warmup, q.requests/(each*float64(part))-warmup)
+	end := max(2*warmup, min(q.requests/each, mostRefreshes/refreshes)/float64(part))
 
 	members := fleet.New(relays, part)
 	plan, err := affinity.NewPlan(affinity.PlanConfig{
@@ -68,6 +80,9 @@ func (q *question) run(o *option, p queueing.Policy) (*queueing.Result, error) {
 		ranges[relay] = append(ranges[relay], queueing.Endpoint{Worker: worker, Weight: weight})
 	}); err != nil {
 		return nil, err
+	}
+	if i := slices.IndexFunc(ranges, func(r []queueing.Endpoint) bool { return len(r) == 0 }); i >= 0 {
+		return nil, fmt.Errorf("relay %d of %d has none of %d workers: ask for fewer relays", i, relays, part)
 	}
 	result, err := queueing.Run(queueing.Config{
 		Topology: queueing.Topology{Clients: relays, Workers: part, Range: part}, Ranges: ranges,

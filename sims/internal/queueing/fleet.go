@@ -120,7 +120,7 @@ type Fleet struct {
 	rate     float64 // arrivals per ns
 	gap      int     // of Measured.Gaps, the next one
 	mean     time.Duration
-	sending  []int   // clients that receive arrivals
+	sending  []int // clients that receive arrivals
 	result   Result
 	watched  int64 // requests sent during Scenario.Watch; toVictim is how many went to the victim
 	toVictim int64
