@@ -38,7 +38,7 @@ longest := ./internal/relay ./membership ./selection/router ./advertise
 
 # The race detector finds nothing in packages without goroutines, such as formulas and texts,
 # and takes minutes for the results of simulations. test-long runs processes with it.
-unraced := /internal/(e2e|settings|wirefixture)|/sims/internal/(scenarios/|fleet|plot|policy|queueing|report|validation)|/ringway/(ring|affinity|docs|deploy|deploy/helm|deploy/release)$$
+unraced := /internal/(e2e|settings|wirefixture)|/sims/internal/(scenarios/|bundle|fleet|plot|policy|planner|queueing|report|trace|validation)|/ringway/(ring|affinity|docs|deploy|deploy/helm|deploy/release)$$
 
 # Modules for users of other libraries, also outside the workspace.
 adapters := $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod))

@@ -46,6 +46,10 @@ const (
 	// stack and two buffers.
 	perConnection = 24 << 10
 
+	// slack and recordBytes are the defaults of the settings slack and record.
+	slack       = 2
+	recordBytes = 200
+
 	// fixedDescriptors is the number of descriptors for listeners, gossip sockets and
 	// streams, logs and the Go runtime.
 	fixedDescriptors = 40

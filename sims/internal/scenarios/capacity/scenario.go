@@ -7,6 +7,7 @@
 //	connections.go  plans of all services, added up by process
 //	gossip.go       bytes and times of a cluster of N members
 //	constants.go    measured values and settings
+//	cost.go         the formulas for other packages
 package capacity
 
 import (
@@ -49,14 +50,14 @@ func New() scenario.Scenario {
 			whole("p", "workers per relay, at least", "workers", affinity.DefaultMinimums.PeersPerRelay, affinity.LeastPeersPerRelay, 1000),
 			{Name: "strategy", Help: "how ranges are cut", Default: string(affinity.Projection), OneOf: []string{string(affinity.Projection), string(affinity.Rendezvous)}},
 			{Name: "index", Help: "where the index of a relay comes from", Default: string(affinity.IndexRank), OneOf: []string{string(affinity.IndexRank), string(affinity.IndexSlot)}},
-			whole("slack", "places outside the range at which a connection is kept", "places", 2, 0, 1000),
+			whole("slack", "places outside the range at which a connection is kept", "places", slack, 0, 1000),
 			{Name: "requests", Help: "requests of the whole fleet", Unit: "requests/s", Default: 50_000.0, Min: 0.0, Max: 1e9},
 			{Name: "latency", Help: "mean time that a worker needs for a request", Default: 25 * time.Millisecond, Min: time.Microsecond, Max: time.Hour},
 			whole("slots", "requests that a worker serves at a time", "requests", 4, 1, 100_000),
 			{Name: "peak", Help: "the busiest moment ÷ the mean", Default: 3.0, Min: 1.0, Max: 100.0},
 			whole("clients", "client connections of the whole fleet", "connections", 60_000, 0, 100_000_000),
 			{Name: "changes", Help: "records that change in the whole fleet", Unit: "changes/min", Default: 30.0, Min: 0.0, Max: 1e6},
-			whole("record", "size of a record as gossip carries it", "bytes", 200, 50, 1200),
+			whole("record", "size of a record as gossip carries it", "bytes", recordBytes, 50, 1200),
 			{Name: "tls", Help: "whether gossip streams run over mutual TLS", Default: true},
 			{Name: "drain", Help: "how long a connection that is not needed stays", Default: 30 * time.Second, Min: time.Millisecond, Max: time.Hour},
 			whole("descriptors", "descriptors that a process may have", "descriptors", 65_536, 64, 10_000_000),
@@ -65,8 +66,8 @@ func New() scenario.Scenario {
 			{Name: "detect", Help: "how long a crash may go unnoticed by gossip", Default: 30 * time.Second, Min: time.Second, Max: time.Hour},
 		},
 		Promises: []scenario.Promise{
-			{Name: relayFiles, Relation: scenario.AtMost, Bound: 0.8, Why: "the rest is for a relay that takes over; raise LimitNOFILE or add relays"},
-			{Name: workerFiles, Relation: scenario.AtMost, Bound: 0.8, Why: "as for relays"},
+			{Name: relayFiles, Relation: scenario.AtMost, Bound: MostDescriptors, Why: "the rest is for a relay that takes over; raise LimitNOFILE or add relays"},
+			{Name: workerFiles, Relation: scenario.AtMost, Bound: MostDescriptors, Why: "as for relays"},
 			{Name: relayMemory, Relation: scenario.AtMost, Unit: "MiB", Why: "the setting memory"},
 			{Name: bandwidth, Relation: scenario.AtMost, Unit: "kB/s", Why: "the setting bandwidth; fewer members in one cluster, or fewer changes"},
 			{Name: packets, Relation: scenario.AtMost, Bound: 0.5, Why: "gossip carries membership first, and loses records where it is full"},

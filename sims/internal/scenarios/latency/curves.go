@@ -44,6 +44,7 @@ func meansPlot(r *scenario.Run, rows []row, all []group, judged string) {
 		Name: "means", Title: "p99 ÷ the omniscient policy's, geometric mean over the scenarios",
 		X: scenario.Axis{Label: "topology and load"}, Y: scenario.Axis{Label: "p99 ÷ the omniscient policy's", Unit: "1", Log: true},
 	})
+	p.Reference(1, policy.Omniscient.Name)
 	for _, g := range all {
 		p.Categories = append(p.Categories, fmt.Sprintf("%s, %d %%", g.place, percent(g.load)))
 	}
@@ -121,7 +122,7 @@ const (
 )
 
 // lowRate compares the effective range with the whole range.
-func lowRate(r *scenario.Run) error {
+func lowRate(r *scenario.Run, measured queueing.Measured) error {
 	whole, narrow := configOf(r), configOf(r)
 	whole.EndpointRate, narrow.EndpointRate = 0, r.Float("endpoint-rate")
 	all := []queueing.Policy{policy.Omniscient, policy.Ringway(ours, narrow), policy.Ringway(wholeRange, whole), policy.Unreported(noReports, policy.Ringway(ours, narrow)), policy.Unreported(noReports+", whole range", policy.Ringway(ours, whole)), policy.PeakEWMA, policy.Prequal(0.6), policy.RoundRobin}
@@ -129,7 +130,7 @@ func lowRate(r *scenario.Run) error {
 	results := make([]queueing.Result, len(all)*runs)
 	if err := r.Parallel(len(results), func(i int) (err error) {
 		results[i], err = queueing.Run(queueing.Config{
-			Topology: sparse, Scenario: queueing.LowRate, Policy: all[i/runs], Load: sparseLoad,
+			Topology: sparse, Scenario: queueing.LowRate, Policy: all[i/runs], Load: sparseLoad, Measured: measured,
 			Seed: (r.Seed()-1)*1000 + uint64(i%runs) + 1,
 		})
 		return err

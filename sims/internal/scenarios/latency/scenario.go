@@ -1,12 +1,14 @@
 package latency
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/sims/internal/policy"
 	"github.com/ringway/ringway/sims/internal/queueing"
 	"github.com/ringway/ringway/sims/internal/scenario"
+	"github.com/ringway/ringway/sims/internal/trace"
 )
 
 // The promises, by name.
@@ -61,6 +63,7 @@ func New() scenario.Scenario {
 			{Name: "latency-factor", Help: "times the median above which ours evicts the slow, 0 for never", Default: normal.LatencyFactor, Min: 0.0, Max: 1000.0},
 			{Name: "endpoint-rate", Help: "requests that a worker should get from a relay of ours, 0 for any; acts at low rates", Unit: "requests/s", Default: normal.EndpointRate, Min: 0.0, Max: 1000.0},
 			{Name: "low-rate", Help: "also a fleet with little traffic", Default: true},
+			{Name: "service-times", Help: "file with service times, and arrivals if it has them: CSV, or a request log; scaled to the mean of 25 ms, so that only their shape counts", Default: ""},
 			{Name: "max-eviction", Help: "the longest eviction of ours", Default: normal.MaxEviction, Min: time.Second, Max: time.Hour},
 		},
 		Promises: []scenario.Promise{
@@ -81,7 +84,12 @@ func New() scenario.Scenario {
 }
 
 func run(r *scenario.Run) error {
+	measured, err := measuredOf(r)
+	if err != nil {
+		return err
+	}
 	g := gridOf(r)
+	g.measured = measured
 	rows, err := g.run(r)
 	if err != nil {
 		return err
@@ -93,7 +101,20 @@ func run(r *scenario.Run) error {
 	if !r.Bool("low-rate") {
 		return nil
 	}
-	return lowRate(r)
+	return lowRate(r, measured)
+}
+
+// measuredOf reads the file of service times, if there is one.
+func measuredOf(r *scenario.Run) (queueing.Measured, error) {
+	path := r.Text("service-times")
+	if path == "" {
+		return queueing.Measured{}, nil
+	}
+	t, err := trace.ReadFile(path, trace.Config{})
+	if err != nil {
+		return queueing.Measured{}, fmt.Errorf("service-times: %w", err)
+	}
+	return queueing.Measured{Service: t.Scaled(queueing.MeanService), Mean: queueing.MeanService, Gaps: t.Gaps}, nil
 }
 
 // policies returns Ringway's policy and the policies of the comparison, in the order of tables.

@@ -61,6 +61,9 @@ func run(r *scenario.Run) error {
 		Name: "in-time", Title: "Requests answered in time ÷ what the workers can serve, by the second in which they began",
 		X: scenario.Axis{Label: "time", Unit: "s"}, Y: scenario.Axis{Label: "answered in time ÷ capacity", Unit: "1"},
 	})
+	served.Event(begins.Seconds(), "the overload begins")
+	served.Event((begins + r.Duration("lasts")).Seconds(), "it ends")
+	served.Reference(1, "capacity")
 	for i, name := range limits {
 		o := &results[i]
 		mark := ""

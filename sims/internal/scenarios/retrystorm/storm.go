@@ -78,6 +78,10 @@ func run(r *scenario.Run) error {
 		Name: "attempts", Title: "Attempts ÷ requests",
 		X: scenario.Axis{Label: "time", Unit: "s"}, Y: scenario.Axis{Label: "attempts ÷ requests", Unit: "1"},
 	})
+	for _, p := range []*scenario.Plot{served, sent} {
+		p.Event(begins.Seconds(), "the rush begins")
+		p.Event((begins + r.Duration("rush-time")).Seconds(), "it ends")
+	}
 	byName := map[string]*outcome{}
 	for i, d := range defences {
 		o := &results[i]

@@ -118,6 +118,7 @@ func runSurges(r *scenario.Run) error {
 		Name: "herd", Title: fmt.Sprintf("The herd between two reports: %d and %d allocators, %d workers", judged.allocators, few.allocators, judged.workers),
 		X: scenario.Axis{Label: "endpoints compared (K)", Unit: "1"}, Y: scenario.Axis{Label: "new slots of the busiest worker ÷ mean", Unit: "1"},
 	})
+	p.Reference(1, "the mean")
 	for _, allocators := range []int{judged.allocators, few.allocators} {
 		for _, jitter := range jitters4 {
 			line := p.Line(fmt.Sprintf("%d allocators, jitter %d", allocators, jitter))
@@ -136,6 +137,8 @@ func runSurges(r *scenario.Run) error {
 		Name: "waves", Title: fmt.Sprintf("%d allocators from an empty pool, report after report, no jitter", judged.allocators),
 		X: scenario.Axis{Label: "time", Unit: "reports"}, Y: scenario.Axis{Label: "fullest worker above the mean", Unit: "slots"},
 	})
+	p.Event(1, "all allocators begin")
+	p.Event(float64(r.Int("reports")/3+1), "judged from here")
 	for _, k := range []int{1, 2, 8} {
 		line := p.Line(fmt.Sprintf("K = %d", k))
 		for i, above := range find(judged.allocators, k, 0).above {
