@@ -211,13 +211,10 @@ func (f *Fleet) Ask(ctx context.Context, m *Member, path string) ([]byte, error)
 	return body, err
 }
 
-// Get decodes an answer of the admin API, whatever its status. Without an answer the status
-// is 0, and into, which may be nil, does not change.
+// Get decodes an answer of the admin API, whatever its status, which is 0 without an answer.
 func (f *Fleet) Get(m *Member, path string, into any) (status int) {
-	status, body, err := f.ask(context.Background(), m, path)
-	if err == nil && into != nil {
-		_ = json.Unmarshal(body, into) // the caller sees that a field is missing
-	}
+	status, body, _ := f.ask(context.Background(), m, path)
+	_ = json.Unmarshal(body, into) // the caller sees that a field is missing, or passes nil
 	return status
 }
 
