@@ -25,7 +25,7 @@ type Fleet struct {
 
 	cfg   FleetConfig
 	admin *http.Client
-	err   error // the first one of a fleet without a test
+	err   error // the first one; a fleet with an error starts nothing more
 }
 
 // Member is a relay or a worker, and the addresses at which it listens.
@@ -126,7 +126,8 @@ func (f *Fleet) addr(id, use string) string {
 // Join returns the flag of a member that joins the fleet.
 func (f *Fleet) Join() []string { return []string{"--join", strings.Join(f.Seeds, ",")} }
 
-// Start starts a member. cfg.Args follow those of every member and replace them.
+// Start starts a member. cfg.Args follow those of every member, and replace the same flags.
+// It returns the first error of the fleet.
 func (f *Fleet) Start(m *Member, cfg Config) (err error) {
 	if f.err != nil {
 		return f.err
@@ -196,7 +197,7 @@ func (f *Fleet) Await(ctx context.Context, reached func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return f.fail(fmt.Errorf("waited in vain: %w: %w", ctx.Err(), err))
+			return f.fail(fmt.Errorf("%w: %w", err, ctx.Err()))
 		case <-time.After(20 * time.Millisecond): // between two checks of the state
 		}
 	}

@@ -164,7 +164,7 @@ func startWorkers(c *procs.Fleet, services func(n int) []string) (err error) {
 		for _, s := range services(n) {
 			args = append(args, "--service", s)
 		}
-		err = errors.Join(err, c.Start(c.Worker(fmt.Sprintf("w%d", n+1)), procs.Config{Args: args}))
+		err = c.Start(c.Worker(fmt.Sprintf("w%d", n+1)), procs.Config{Args: args})
 	}
 	return err
 }
@@ -175,10 +175,13 @@ func (f *fleet) threeRelays(flags func(n int) []string) (c *procs.Fleet, relays 
 	c = f.cluster()
 	for n := range 3 {
 		r := c.Relay(fmt.Sprintf("r%d", n+1))
-		err = errors.Join(err, c.Start(r, procs.Config{Args: flags(n)}))
+		err = c.Start(r, procs.Config{Args: flags(n)}) // also the error of an earlier one
 		relays = append(relays, through(r, r.Ingress))
 	}
-	return c, relays, errors.Join(err, startWorkers(c, echoes))
+	if err == nil {
+		err = startWorkers(c, echoes)
+	}
+	return c, relays, err
 }
 
 // recorded starts two relays without a request log and one with it. The second one shows how

@@ -3,7 +3,6 @@ package validation
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -44,12 +43,12 @@ func startFleet(ctx context.Context, c Case) (f *fleet, err error) {
 		f.Relay(model.RelayID(i))
 	}
 	for _, r := range f.Relays {
-		err = errors.Join(err, f.Start(r, procs.Config{Args: []string{"--log-level", "warn",
+		err = f.Start(r, procs.Config{Args: []string{"--log-level", "warn",
 			"--relays-per-service", strconv.Itoa(c.Relays), "--min-peers-per-worker", strconv.Itoa(perWorker), "--min-peers-per-relay", "1",
-			"--peer-slack", strconv.Itoa(slack), "--member-grace", "1s", "--expose-route-headers"}}))
+			"--peer-slack", strconv.Itoa(slack), "--member-grace", "1s", "--expose-route-headers"}})
 	}
 	for i, b := range f.backends {
-		err = errors.Join(err, f.Start(f.Worker(model.WorkerID(i)), procs.Config{Args: []string{"--log-level", "warn", "--service", service + "=" + b.Addr()}}))
+		err = f.Start(f.Worker(model.WorkerID(i)), procs.Config{Args: []string{"--log-level", "warn", "--service", service + "=" + b.Addr()}})
 	}
 	if err != nil {
 		return f, err
