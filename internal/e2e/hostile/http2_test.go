@@ -32,16 +32,16 @@ import (
 // attacker of the last two has the certificate of a relay.
 func (f *fleet) listeners() []target {
 	secured := func(addr string) func() (net.Conn, error) {
-		config := f.security.TLSConfig(f.t, "r2", "h2")
+		config := f.Security.TLSConfig(f.t, "r2", "h2")
 		return func() (net.Conn, error) {
 			dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: handshakeTime}, Config: config}
 			return dialer.DialContext(context.Background(), "tcp", addr)
 		}
 	}
 	return []target{
-		{"ingress", func() (net.Conn, error) { return net.Dial("tcp", f.relays[0].ingress) }},
-		{"peers", secured(f.relays[0].peer)},
-		{"sidecar", secured(f.workers[0].sidecar)},
+		{"ingress", func() (net.Conn, error) { return net.Dial("tcp", f.Relays[0].Ingress) }},
+		{"peers", secured(f.Relays[0].Peer)},
+		{"sidecar", secured(f.Workers[0].Sidecar)},
 	}
 }
 
@@ -96,11 +96,11 @@ var engineAlone = []string{"--progress-timeout", "2s", "--adaptive-in-flight=fal
 func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, RelayArgs: engineAlone})
-	victim, worker := f.relays[0], f.workers[0]
+	victim, worker := f.Relays[0], f.Workers[0]
 	f.serves(20)
 	before, cpuBefore, workerCPU := f.size(victim), cpu(t, victim.PID()), cpu(t, worker.PID())
 	malformed := func() float64 {
-		return f.metrics(victim.admin, "ringway_relay_connections_dropped_total", func(s string) bool {
+		return f.metrics(victim.Admin, "ringway_relay_connections_dropped_total", func(s string) bool {
 			return strings.Contains(s, `"ingress"`) && strings.Contains(s, `"malformed"`)
 		})
 	}
@@ -145,7 +145,9 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 	}
 	t.Logf("%d attacks in %v, %d requests beside them; processor time of the relay %v, of the worker %v; memory %d MiB, before %d MiB",
 		len(attacks), took.Round(time.Millisecond), requests, relayTime, workerTime, f.size(victim).memory>>20, before.memory>>20)
-	f.running()
+	if err := f.Ended(); err != nil {
+		t.Error(err)
+	}
 	f.serves(20)
 }
 
@@ -153,7 +155,7 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, RelayArgs: engineAlone})
-	victim := f.relays[0]
+	victim := f.Relays[0]
 	before := f.size(victim)
 	stop := f.asked(victim)
 	var all sync.WaitGroup
@@ -192,7 +194,7 @@ func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 			small := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
 				return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) }), err)
 			}}
-			nc, err := small.Dial("tcp", victim.ingress)
+			nc, err := small.Dial("tcp", victim.Ingress)
 			if err != nil {
 				t.Error(err)
 				return
@@ -257,7 +259,7 @@ func TestABusyClientIsNoAttacker(t *testing.T) {
 	const concurrent, each = 200, 50
 	// A busy machine completes fewer requests than the client sends: none is to be refused for that.
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, RelayArgs: []string{"--adaptive-in-flight=false", "--expose-route-headers"}})
-	nc, err := net.Dial("tcp", f.relays[0].ingress)
+	nc, err := net.Dial("tcp", f.Relays[0].Ingress)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +280,7 @@ func TestABusyClientIsNoAttacker(t *testing.T) {
 			return err
 		}
 		body, err := io.ReadAll(s)
-		if err == nil && (head.Status != http.StatusOK || string(body) != f.workers[0].id) {
+		if err == nil && (head.Status != http.StatusOK || string(body) != f.Workers[0].ID) {
 			err = fmt.Errorf("%d %q", head.Status, body)
 		}
 		return err
