@@ -9,7 +9,8 @@
 //	ingress ── Record ──► encoder ──► queue ──► writer ──► file, or standard output
 //	                         │                    ▲
 //	                         │                    └── Reopen, on SIGHUP
-//	                         └──► taps: a filter and a bounded queue for each reader
+//	   │                     └──► taps: a filter and a bounded queue for each reader
+//	   └──► the count of a tap without lines
 //
 // Package ingress decides what a record contains and whether it is kept. The ID of a
 // request decides whether it belongs to the sample, so all relays of one request agree.

@@ -117,15 +117,13 @@ func (l *Log) IDs() *IDs { return l.ids }
 // Add passes a record to the taps whose filter it matches and, if it is kept, to the file.
 // It does not keep r.
 func (l *Log) Add(r *Record, kept bool) {
-	kept = kept && l.cfg.File != ""
-	if !kept && !l.Tapped(r.Service) {
+	if !kept || l.cfg.File == "" {
+		l.offer(r, nil)
 		return
 	}
 	scratch := l.scratch.Get().(*[]byte)
 	line := Append((*scratch)[:0], r)
-	if kept {
-		l.enqueue(line)
-	}
+	l.enqueue(line)
 	l.offer(r, line)
 	*scratch = line
 	l.scratch.Put(scratch)
