@@ -71,6 +71,7 @@ func TestTheViewOfTheFleetHasTheNumbersOfEachRelayAndTheReasonOfThoseThatDoNotAn
 	call(r1, "/fails", 2)
 	call(r2, "/", 3)
 	r2.drain.set(true)
+	r1.await(t, "that r2 is draining", func() bool { m, _ := r1.members.Snapshot().Get("r2"); return m.Draining })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -87,7 +88,7 @@ func TestTheViewOfTheFleetHasTheNumbersOfEachRelayAndTheReasonOfThoseThatDoNotAn
 	fleet := sumFleet("r1", before, after)
 	for id, want := range map[string]api.Counts{"r1": {Requests: 6, Errors: 2, InFlight: 1}, "r2": {Requests: 3}, "g1": {}} {
 		got := relayOf(t, fleet, id)
-		if !got.Answered || got.Counts != want || got.Ready == (id == "r2") || got.Version == "" || !got.Measured || got.State != api.MemberAlive || got.Problem != "" {
+		if !got.Answered || got.Counts != want || got.Ready == (id == "r2") || got.Version == "" || !got.Measured || (got.State == api.MemberDraining) != (id == "r2") || got.Problem != "" {
 			t.Errorf("%s: %+v, want %+v", id, got, want)
 		}
 		if got.RequestsPerSecond > 0 != (want.Requests > 0) || got.ErrorsPerSecond > 0 != (want.Errors > 0) {

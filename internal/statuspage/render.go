@@ -94,7 +94,7 @@ func newBadge(s PeerState, text string) badge {
 }
 
 func memberBadge(s api.MemberState) badge {
-	shape := map[api.MemberState]PeerState{api.MemberAlive: Active, api.MemberLeaving: Draining, api.MemberFailed: Evicted, api.MemberLeft: Absent}[s]
+	shape := map[api.MemberState]PeerState{api.MemberAlive: Active, api.MemberDraining: Draining, api.MemberLeaving: Draining, api.MemberFailed: Evicted, api.MemberLeft: Absent}[s]
 	return newBadge(shape, string(s))
 }
 

@@ -130,13 +130,13 @@ func (v *view) OfService(name string) *api.TopRow { return v.byService[name] }
 
 func (v *view) OfWorker(name string) *api.TopRow { return v.byWorker[name] }
 
-// place sorts failed and leaving members first, then relays before the more numerous
+// place sorts failed, leaving and draining members first, then relays before the more numerous
 // workers, and members that left last.
 func place(m api.ListedMember) int {
 	switch {
 	case m.State == api.MemberFailed:
 		return 0
-	case m.State == api.MemberLeaving:
+	case m.State == api.MemberLeaving || m.State == api.MemberDraining:
 		return 1
 	case m.State == api.MemberLeft:
 		return 4
