@@ -166,6 +166,11 @@ func TestADrainIsSeenByAllMembersUntilItEnds(t *testing.T) {
 					}
 				}
 			}
+			startPrepared(t, func(c *Config) { c.ID, c.Role, c.Seeds = "g1", RoleGate, []string{r1.Addr()}; secure(c) }, func(n *Node) error {
+				n.SetDraining(true)
+				return nil
+			})
+			r1.await(t, "a gate that was drained before its start", func(s *Snapshot) bool { m, _ := s.Get("g1"); return m.Draining })
 		})
 	}
 }

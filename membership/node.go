@@ -75,8 +75,8 @@ type Node struct {
 	leaves    chan leaveNotice // announcements, to the event loop
 	recheck   chan struct{}    // certificates changed; to the event loop
 	leaving   atomic.Bool      // Leave was called
-	draining  atomic.Bool
-	drained   chan struct{} // draining changed; to followMetadata
+	draining  atomic.Bool      // an operator has taken this member out of rotation
+	drained   chan struct{}    // draining changed; to followMetadata
 
 	list *memberlist.Memberlist // set by Start
 	// proofs and guard are nil without certificates.
@@ -274,7 +274,7 @@ func (n *Node) Start(ctx context.Context) error {
 	state.seen(self, time.Now())
 	n.publish(state)
 	n.wg.Go(func() { n.loop(ctx, state) })
-	n.wg.Go(func() { n.followMetadata(ctx, self) })
+	n.wg.Go(func() { n.followMetadata(ctx) })
 	if n.proofs != nil {
 		n.wg.Go(func() { n.joinProbed(ctx) })
 	}
@@ -623,7 +623,8 @@ func (n *Node) SetDraining(on bool) {
 
 // followMetadata gossips the metadata of this node again when it changes, and when the certificate
 // that signs it is replaced. Other members then request the new certificate.
-func (n *Node) followMetadata(ctx context.Context, gossiped Member) {
+func (n *Node) followMetadata(ctx context.Context) {
+	draining := false // as the others know it
 	for {
 		var changed <-chan struct{}
 		signed := true
@@ -636,8 +637,8 @@ func (n *Node) followMetadata(ctx context.Context, gossiped Member) {
 			meta := *n.delegate.meta.Load()
 			signed = n.SignedNow(meta[len(meta)-MaxSignature:])
 		}
-		if now := n.metadata(); !signed || now.Draining != gossiped.Draining {
-			gossiped.Draining = now.Draining
+		if now := n.metadata(); !signed || now.Draining != draining {
+			draining = now.Draining
 			n.updateMetadata(now)
 		}
 		select {
