@@ -303,6 +303,9 @@ type Member struct {
 	Version string `json:"version,omitempty"`
 	// Leaving is true from the member's announcement that it leaves until it is gone.
 	Leaving bool `json:"leaving,omitempty"`
+	// Draining is true while an operator has taken the member out of rotation. It stays in the
+	// plans.
+	Draining bool `json:"draining,omitempty"`
 }
 
 // Instance returns the name of this instance, which is unique to one boot of one member.

@@ -11,10 +11,12 @@ type MemberState string
 
 // The states of members.
 const (
-	MemberAlive   MemberState = "alive"
-	MemberLeaving MemberState = "leaving"
-	MemberLeft    MemberState = "left"
-	MemberFailed  MemberState = "failed"
+	MemberAlive MemberState = "alive"
+	// MemberDraining is alive, and out of rotation until an operator takes it back.
+	MemberDraining MemberState = "draining"
+	MemberLeaving  MemberState = "leaving"
+	MemberLeft     MemberState = "left"
+	MemberFailed   MemberState = "failed"
 	// MemberUnproven is reported by gossip without a certificate that was checked.
 	MemberUnproven MemberState = "unproven"
 )
@@ -38,8 +40,11 @@ func ListMembers(present Members, departed []membership.Departure) []ListedMembe
 	for _, m := range present.Members {
 		living[m.ID] = true
 		state := MemberAlive
-		if m.Leaving {
+		switch {
+		case m.Leaving:
 			state = MemberLeaving
+		case m.Draining:
+			state = MemberDraining
 		}
 		out = append(out, ListedMember{Member: m, State: state, Since: time.UnixMilli(int64(m.Epoch)).UTC()})
 	}

@@ -174,7 +174,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	r.explained = ingress.NewExplanations(cfg.Explanations)
-	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
+	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry, r.members.SetDraining)
 	r.sessionsEnded, r.rebalances = newEndedSessions(cfg.Registry), newRebalances(cfg.Registry)
 	newCoverage(cfg.Registry, r.router.Services)
 	r.newHandler = func(requests Requests, hop bool) http.Handler {

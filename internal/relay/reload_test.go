@@ -110,6 +110,7 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 		"expose-route-headers":     {"expose-route-headers: true", func(c Requests) any { return c.ExposeRouteHeaders }, `true`},
 		"request-log-sample":       {"request-log-sample: 0.25", func(c Requests) any { return c.Record.Sample }, `0.25`},
 		"request-log-slow":         {"request-log-slow: 2s", func(c Requests) any { return c.Record.Slow.String() }, `"2s"`},
+		"request-log-slowest":      {"request-log-slowest: 3", func(c Requests) any { return c.Record.Slowest }, `3`},
 		"request-log-path":         {"request-log-path: full", func(c Requests) any { return c.Record.Path }, `"full"`},
 		"drain-timeout":            {"drain-timeout: 4s", func(c Requests) any { return c.DrainTimeout.String() }, `"4s"`},
 		"session-drain-timeout":    {"session-drain-timeout: 9m", func(c Requests) any { return c.SessionDrainTimeout.String() }, `"9m0s"`},
