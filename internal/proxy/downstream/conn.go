@@ -289,12 +289,11 @@ func (c *conn) readHead() (int, *fault) {
 // connection ended.
 func (c *conn) await() bool {
 	c.from, c.to = 0, 0
-	if c.tls == nil {
+	if c.tls == nil && c.socket.Usable() {
 		c.dropBuffer()
-		if n, err, ok := c.socket.Read(c.take, c.drop); ok {
-			c.to = n
-			return err == nil
-		}
+		n, err := c.socket.Read(c.take, c.drop)
+		c.to = n
+		return err == nil
 	}
 	c.takeBuffer()
 	for {

@@ -379,6 +379,8 @@ func (w *response) flush(p []byte) error {
 	}
 	switch {
 	case len(w.vectors) == 0:
+	case w.c.tcp != nil && len(w.vectors) == 1 && w.c.socket.Usable():
+		_, w.err = w.c.socket.Write(w.vectors[0])
 	case w.c.tcp != nil:
 		_, w.err = w.vectors.WriteTo(w.c.tcp)
 	default:

@@ -49,7 +49,7 @@ type Conn struct {
 	cfg    Config
 	nc     net.Conn
 	socket socket.Socket
-	plain  bool // the connection has no TLS, so its socket can be read
+	plain  bool // the socket has the bytes of the connection, not those of TLS
 	client bool
 
 	// The goroutine of Run owns these fields: the bytes that were read, in[from:to], and the
@@ -147,8 +147,8 @@ func newConn(nc net.Conn, cfg Config, client bool) *Conn {
 		c.maxStreams = cfg.MaxStreams
 	}
 	if _, secured := nc.(*tls.Conn); !secured {
-		c.plain = true
 		c.socket.Init(socket.Below(nc))
+		c.plain = c.socket.Usable()
 	}
 	c.take, c.drop = func() []byte { c.takeBuffer(); return c.in }, c.dropBuffer
 	c.encoder = hpack.NewEncoder(&c.encoded)
@@ -346,11 +346,10 @@ func (c *Conn) await() error {
 	c.awaitRoom()
 	if c.plain {
 		c.dropBuffer()
-		if n, err, ok := c.socket.Read(c.take, c.drop); ok {
-			c.to = n
-			c.heard.Store(true)
-			return err
-		}
+		n, err := c.socket.Read(c.take, c.drop)
+		c.to = n
+		c.heard.Store(true)
+		return err
 	}
 	c.takeBuffer()
 	for {

@@ -54,7 +54,7 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Res
 	s := h2Streams.Get().(*h2Stream)
 	defer s.free()
 	s.c, s.w, s.r, s.x, s.res = c, w, r, x, Result{Load: -1}
-	s.progress.begin(w, x.Progress)
+	s.progress.begin(w, &s.x)
 	if !c.p.enter(&s.progress) {
 		return s.res, &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 	}
@@ -93,7 +93,7 @@ func (p *Pool) attach(s *h2Stream) {
 	if hasBody(s.r) {
 		g.watchBody()
 	}
-	g.stream, g.ctx, g.x = s.s, s.r.Context(), &s.x
+	g.stream, g.ctx = s.s, s.r.Context()
 	p.arm()
 }
 
@@ -105,8 +105,8 @@ func (p *Pool) detachStream(s *h2Stream) {
 	s.s.Close()
 }
 
-// headArrived ends the deadline of the head.
-func (p *Pool) headArrived(s *h2Stream) {
+// streamAnswered ends the deadline of the head over HTTP/2.
+func (p *Pool) streamAnswered(s *h2Stream) {
 	p.mu.Lock()
 	s.progress.x = nil
 	p.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *h2Stream) run() *Error {
 			s.informational(head)
 		}
 	}
-	s.c.p.headArrived(s)
+	s.c.p.streamAnswered(s)
 	s.c.p.answers.Add(1)
 	return s.respond(head)
 }
@@ -234,7 +234,7 @@ func (s *h2Stream) sendBody(asked <-chan struct{}) {
 		if err != nil {
 			if s.body.failed.Load() {
 				// The endpoint waits for the rest of the body, which never comes. Not Interrupt,
-				// which headArrived takes back.
+				// which streamAnswered takes back.
 				s.s.Reset(http2.Cancel)
 			}
 			return

@@ -256,8 +256,8 @@ func (p *Pool) finish() {
 }
 
 // takeIdle returns the most recently used connection that does not rest, marked busy with
-// ctx, or nil. It checks each connection first: what the endpoint sent after its last
-// answer must not be read as the answer to this request.
+// ctx, or nil. It checks each connection first, unless the exchange does: what the endpoint
+// sent after its last answer must not be read as the answer to this request.
 func (p *Pool) takeIdle(ctx context.Context, g *progress) *conn {
 	for {
 		p.mu.Lock()
@@ -272,7 +272,7 @@ func (p *Pool) takeIdle(ctx context.Context, g *progress) *conn {
 		p.engage(c, ctx, g)
 		p.reused++
 		p.mu.Unlock()
-		if !c.stale() {
+		if g.asks && c.bare() || !c.stale() {
 			return c
 		}
 		p.forget(c)

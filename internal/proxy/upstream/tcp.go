@@ -68,12 +68,12 @@ func (f *flight) broke(e *tunnelEnd) Broke {
 func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
 	f := flights.Get().(*flight)
 	defer f.free()
-	f.progress.begin(w, x.Progress)
+	f.p, f.w, f.r, f.x = p, w, r, x
+	f.progress.begin(w, &f.x)
 	if !p.enter(&f.progress) {
 		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
 	}
 	defer p.leave(&f.progress)
-	f.p, f.w, f.r, f.x = p, w, r, x
 	f.reset()
 	if !ForTCP(r) {
 		return f.res, f.fail(StageClient, errNotTCP)
@@ -125,7 +125,7 @@ func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time)
 // beginSession answers the client and connects the two connections.
 func (f *flight) beginSession() error {
 	if f.x.ProxyProtocol {
-		if err := f.c.setDeadline(f.x.Deadline); err != nil {
+		if err := f.c.SetDeadline(f.x.Deadline); err != nil { // openTunnel removes it
 			return f.fail(StageSend, err)
 		}
 		head, err := proxyHeader(f.r)

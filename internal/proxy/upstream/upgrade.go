@@ -246,13 +246,12 @@ func (in *tunnelReader) drop() {
 
 // next returns the next bytes, which are valid until the next call.
 func (in *tunnelReader) next() ([]byte, error) {
-	if in.bare {
-		if n, err, ok := in.socket.Read(in.take, in.dropBuff); ok {
-			if n == 0 {
-				return nil, err
-			}
-			return (*in.buf)[:n], err
+	if in.bare && in.socket.Usable() {
+		n, err := in.socket.Read(in.take, in.dropBuff)
+		if n == 0 {
+			return nil, err
 		}
+		return (*in.buf)[:n], err
 	}
 	n, err := in.conn.Read(in.buffer())
 	return (*in.buf)[:n], err
