@@ -224,7 +224,7 @@ func (s *h2Stream) sendBody(asked <-chan struct{}) {
 		n, err := s.body.Read(*bp)
 		switch {
 		case err == io.EOF:
-			_ = s.sendEnd((*bp)[:n]) // Answer meets the error again
+			_ = s.sendEnd((*bp)[:n]) // Answer returns this error as well
 			return
 		case n > 0:
 			if _, werr := s.s.Write((*bp)[:n], false); werr != nil {
@@ -419,6 +419,8 @@ func (s *h2Stream) respond(head *http2.Head) *Error {
 			retryAfter = true
 		case failedName:
 			s.res.Failed = f.Value
+		case "grpc-status": // of an answer without a body
+			s.res.CallStatus = f.Value
 		}
 	}
 	s.res.Shed = shed(s.res.Status, s.res.Load, retryAfter)
@@ -431,12 +433,15 @@ func (s *h2Stream) respond(head *http2.Head) *Error {
 		return nil
 	}
 	h := s.w.Header()
-	s.fill(h, head)
+	passer, passes := s.w.(fieldPasser)
+	if !passes || !s.pass(passer, head) {
+		s.fill(h, head)
+	}
 	if s.res.Status == http.StatusNoContent {
 		delete(h, "Content-Length") // RFC 9110 §8.6
 	}
 	s.x.addResponse(h)
-	if _, ok := h["Content-Type"]; !ok {
+	if _, ok := h["Content-Type"]; !ok && !passes {
 		h["Content-Type"] = nil // otherwise net/http guesses a type
 	}
 	s.closeUnread()
@@ -454,11 +459,45 @@ func (s *h2Stream) respond(head *http2.Head) *Error {
 		_ = http.NewResponseController(s.w).Flush()
 	}
 	for _, f := range trailers {
-		if name := http2.CanonicalName(f.Name); trailerField(name) && s.keeps(name) {
+		switch name := http2.CanonicalName(f.Name); {
+		case !trailerField(name) || !s.keeps(name):
+		case passes:
+			passer.AddTrailer(f)
+		default:
 			h.Add(http.TrailerPrefix+name, f.Value)
+		}
+		if f.Name == "grpc-status" {
+			s.res.CallStatus = f.Value
 		}
 	}
 	return nil
+}
+
+// fieldPasser is an http.ResponseWriter that takes the fields of an answer as they are in
+// HTTP/2, as the one of package downstream for HTTP/2 does.
+type fieldPasser interface {
+	// PassField adds a field to the head of the final answer. If it returns false, the field must
+	// be added to Header.
+	PassField(http2.Field) bool
+	// AddTrailer adds a field behind the body.
+	AddTrailer(http2.Field)
+}
+
+// pass gives the end-to-end fields to w. It returns false if it has given none, because some
+// must be rewritten.
+func (s *h2Stream) pass(w fieldPasser, head *http2.Head) bool {
+	for i := range head.Fields {
+		if head.Fields[i].Name == "trailer" {
+			return false
+		}
+	}
+	for _, f := range head.Fields {
+		if name := http2.CanonicalName(f.Name); s.keeps(name) && !w.PassField(f) {
+			h := s.w.Header()
+			h[name] = append(h[name], f.Value)
+		}
+	}
+	return true
 }
 
 // fill adds the fields of the answer to h. One slice holds all value lists.
