@@ -104,7 +104,7 @@ type roundTrip struct {
 var roundTrips = sync.Pool{New: func() any {
 	t := new(roundTrip)
 	t.init()
-	t.res.header = make(http.Header, 16)
+	t.res.header = make(http.Header, fieldsOfMap)
 	t.body.framing.Trailer = t.body.trailerField
 	return t
 }}

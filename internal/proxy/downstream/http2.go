@@ -126,7 +126,7 @@ type exchange struct {
 }
 
 var exchanges = sync.Pool{New: func() any {
-	x := &exchange{answer: make(http.Header, 16), held: make([]byte, 0, heldAnswer)}
+	x := &exchange{answer: make(http.Header, fieldsOfMap), held: make([]byte, 0, heldAnswer)}
 	x.init()
 	x.body.x = x
 	x.gone = func() { x.context.cancel() }

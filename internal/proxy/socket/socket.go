@@ -168,8 +168,9 @@ func (s *Socket) sendAt(fd uintptr) bool {
 	return true
 }
 
-// Ask writes b and then waits for bytes as Read does, all in one operation. It first looks:
-// unless the socket is quiet, it sends nothing and returns ErrNotQuiet. If b does not fit into
+// Ask writes b and then waits for bytes as Read does, all in one operation. Once b was sent,
+// drop is called: the memory of b is not used any more either. Ask first looks: unless the
+// socket is quiet, it sends nothing and returns ErrNotQuiet. If b does not fit into
 // the socket, or the write fails, Ask does not wait: n is 0, and sent less than the length of b.
 // Nothing else may write meanwhile, and the write has the time limits of a read. The
 // connection must have a socket.
@@ -198,7 +199,12 @@ func (s *Socket) askAt(fd uintptr) bool {
 		s.wrong = ErrNotQuiet
 		return true
 	}
-	return !s.sendAt(fd) || s.wrong != nil
+	if !s.sendAt(fd) || s.wrong != nil {
+		return true
+	}
+	s.out = nil
+	s.drop()
+	return false
 }
 
 // known returns the result of a call of package syscall.

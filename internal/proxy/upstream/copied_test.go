@@ -54,7 +54,7 @@ func TestAnAnswerIsTheSameWhetherItsFieldsAreCopiedOrNot(t *testing.T) {
 			serve := func(writer func(http.ResponseWriter) http.ResponseWriter) string {
 				return startServer(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					w.Header()["X-Preset"] = []string{"handler"}
-					if _, err := pool.Carry(writer(w), r, x); err != nil {
+					if _, err := pool.Carry(writer(w), r, &x); err != nil {
 						t.Error(err)
 					}
 				})}))
@@ -108,7 +108,7 @@ func TestAnAnswerOverHTTP2IsTheSameWhetherItsFieldsArePassedOrNot(t *testing.T) 
 			serve := func(writer func(http.ResponseWriter) http.ResponseWriter) string {
 				return startServer(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					w.Header()["X-Preset"] = []string{"handler"}
-					if _, err := pool.Carry(writer(w), r, x); err != nil {
+					if _, err := pool.Carry(writer(w), r, &x); err != nil {
 						t.Error(err)
 					}
 				})}))

@@ -29,13 +29,13 @@ const (
 	sendGrace = 100 * time.Millisecond
 )
 
-// flight is the state of one HTTP/1.1 exchange. It is pooled with its buffers, so idle
-// connections hold no buffer.
+// flight is the state of one HTTP/1.1 exchange. It is pooled, so idle connections hold none. An
+// exchange that waits for its answer has returned the buffers.
 type flight struct {
 	p  *Pool
 	w  http.ResponseWriter
 	r  *http.Request
-	x  Exchange
+	x  *Exchange
 	c  *conn
 	in []byte // in[from:to] is unread; nil while the exchange waits for bytes, except over TLS
 
@@ -43,7 +43,8 @@ type flight struct {
 	take     func() []byte // takeBuffer and dropBuffer, bound once
 	drop     func()
 	from, to int
-	out      []byte
+	out      []byte // the request until it was sent
+	outPool  *[]byte
 	head     responseHead
 	body     http1.Body
 	trailers []wire.Field
@@ -59,24 +60,38 @@ type flight struct {
 }
 
 var flights = sync.Pool{New: func() any {
-	f := &flight{out: make([]byte, 0, 4096)}
-	f.take, f.drop = func() []byte { f.takeBuffer(); return f.in }, f.dropBuffer
+	f := new(flight)
+	f.take, f.drop = func() []byte { f.takeBuffer(); return f.in }, func() { f.dropBuffer(); f.dropOut() }
 	f.body.Trailer = f.trailerField // bound once, to avoid an allocation per request
 	return f
 }}
 
 func (f *flight) free() {
-	f.p, f.w, f.r, f.c, f.sender, f.unsolicited = nil, nil, nil, nil, nil, nil
-	f.progress.w, f.progress.tunnel = nil, nil
-	f.x = Exchange{}
+	f.p, f.w, f.r, f.x, f.c, f.sender, f.unsolicited = nil, nil, nil, nil, nil, nil, nil
+	f.progress.w, f.progress.x, f.progress.tunnel = nil, nil, nil
 	f.upgrade = ""
 	clear(f.trailers)
 	f.trailers = f.trailers[:0]
 	f.dropBuffer()
-	if cap(f.out) > keptBuffer {
-		f.out = make([]byte, 0, 4096)
-	}
+	f.dropOut()
 	flights.Put(f)
+}
+
+var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+func (f *flight) takeOut() {
+	if f.outPool == nil {
+		f.outPool = writeBuffers.Get().(*[]byte)
+	}
+	f.out = (*f.outPool)[:0]
+}
+
+func (f *flight) dropOut() {
+	if f.outPool != nil && cap(f.out) <= keptBuffer {
+		*f.outPool = f.out[:0]
+		writeBuffers.Put(f.outPool)
+	}
+	f.out, f.outPool = nil, nil
 }
 
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); return &b }}
@@ -109,11 +124,11 @@ func repeatable(r *http.Request) bool {
 	return false
 }
 
-func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
+func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
 	f := flights.Get().(*flight)
 	defer f.free()
 	f.p, f.w, f.r, f.x = p, w, r, x
-	f.progress.begin(w, &f.x)
+	f.progress.begin(w, x)
 	f.progress.asks = !hasBody(r)
 	if !p.enter(&f.progress) {
 		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
@@ -146,7 +161,6 @@ func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x Exchange) (R
 
 func (f *flight) reset() {
 	f.from, f.to = 0, 0
-	f.out = f.out[:0]
 	f.sender = nil
 	f.trailers = f.trailers[:0]
 	f.res = Result{Load: -1}
@@ -202,7 +216,8 @@ func (f *flight) send() *Error {
 		f.p.mu.Unlock()
 	}
 	var err error
-	if f.out, err = requestHead(f.out, r, &f.x, f.upgrade, length); err != nil {
+	f.takeOut()
+	if f.out, err = requestHead(f.out, r, f.x, f.upgrade, length); err != nil {
 		return f.fail(StageClient, err)
 	}
 	expect := length != 0 && expectsContinue(r)
@@ -226,6 +241,7 @@ func (f *flight) send() *Error {
 	if err != nil && !(inline && n > 0) {
 		return f.fail(StageSend, err)
 	}
+	f.dropOut()
 	// An early answer may have interrupted a write that failed halfway. The read that
 	// follows gets that answer.
 	if length == 0 || inline {
@@ -233,7 +249,7 @@ func (f *flight) send() *Error {
 	}
 	f.sender = &sender{
 		body: newClientBody(f.w, r, &f.progress), c: f.c,
-		trailer: r.Trailer, x: &f.x, chunked: length < 0,
+		trailer: r.Trailer, x: f.x, chunked: length < 0,
 	}
 	if expect {
 		return f.awaitContinue()
@@ -249,18 +265,19 @@ var errGone = new(Error)
 // ask looks at the connection, sends a request without a body, and reads the first bytes of
 // the answer.
 func (f *flight) ask() *Error {
+	length := len(f.out)
 	sent, n, err := f.c.socket.Ask(f.out, f.take, f.drop)
 	f.sent = sent > 0
 	switch {
 	case err == socket.ErrNotQuiet:
 		return errGone
-	case sent < len(f.out) && err == nil: // the socket is full
+	case sent < length && err == nil: // the socket is full
 		if _, err := f.c.write(f.out[sent:]); err != nil {
 			return f.fail(StageSend, err)
 		}
 		f.sent = true
 		return nil
-	case sent < len(f.out):
+	case sent < length:
 		return f.fail(StageSend, err)
 	}
 	if err := f.filled(n, err); err != nil {
@@ -331,7 +348,7 @@ func (f *flight) informational(n int) {
 	if f.r.ProtoAtLeast(1, 1) {
 		h := f.w.Header()
 		passed := make(http.Header, len(f.head.fields))
-		f.head.fill(passed, f.in[f.from:f.from+n], &f.x)
+		f.head.fill(passed, f.in[f.from:f.from+n], f.x)
 		for name, v := range passed {
 			if framingField(name) {
 				delete(passed, name)
@@ -434,7 +451,7 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 	head := f.in[f.from : f.from+h.size]
 	f.from += h.size
 	// What is passed to the client from here on cannot be taken back.
-	h.pass(f.w, head, &f.x)
+	h.pass(f.w, head, f.x)
 	header := f.w.Header()
 	if h.status == http.StatusNoContent {
 		delete(header, "Content-Length") // RFC 9110 §8.6
@@ -526,7 +543,7 @@ func (f *flight) copyBody() *Error {
 
 func (f *flight) trailerField(name, value []byte) {
 	key := http.CanonicalHeaderKey(string(name))
-	if !trailerField(key) || !keepsResponse(&f.x, key) {
+	if !trailerField(key) || !keepsResponse(f.x, key) {
 		return
 	}
 	f.trailers = append(f.trailers, wire.Field{Name: key, Value: string(value)})

@@ -20,7 +20,7 @@ type h2Stream struct {
 	c      *h2Conns
 	w      http.ResponseWriter
 	r      *http.Request
-	x      Exchange
+	x      *Exchange
 	s      *http2.Stream
 	fields []http2.Field // of the request
 	small  []byte        // the body, if it is sent at once
@@ -44,17 +44,17 @@ func (s *h2Stream) free() {
 	if cap(s.small) > inlineBody {
 		s.small = nil
 	}
-	s.c, s.w, s.r, s.x, s.s, s.body, s.sent = nil, nil, nil, Exchange{}, nil, nil, nil
+	s.c, s.w, s.r, s.x, s.s, s.body, s.sent = nil, nil, nil, nil, nil, nil, nil
 	s.progress.w = nil
 	s.opened, s.consumed, s.committed = false, false, false
 	h2Streams.Put(s)
 }
 
-func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
+func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
 	s := h2Streams.Get().(*h2Stream)
 	defer s.free()
 	s.c, s.w, s.r, s.x, s.res = c, w, r, x, Result{Load: -1}
-	s.progress.begin(w, &s.x)
+	s.progress.begin(w, x)
 	if !c.p.enter(&s.progress) {
 		return s.res, &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 	}
@@ -286,7 +286,7 @@ func (s *h2Stream) ask() {
 
 // head makes the header list of the request.
 func (s *h2Stream) head() error {
-	r, x := s.r, &s.x
+	r, x := s.r, s.x
 	uri, err := target(r)
 	if err != nil {
 		return err
@@ -399,7 +399,7 @@ func (s *h2Stream) informational(head *http2.Head) {
 // keeps reports whether a field of the answer may reach the client. A header list with a
 // field of the connection is malformed, so it does not get here.
 func (s *h2Stream) keeps(name string) bool {
-	return name != "Proxy-Authenticate" && name != "Te" && keepsResponse(&s.x, name)
+	return name != "Proxy-Authenticate" && name != "Te" && keepsResponse(s.x, name)
 }
 
 // The names in HTTP/2 of what endpoints say to relays.

@@ -65,11 +65,11 @@ func (f *flight) broke(e *tunnelEnd) Broke {
 
 // carryTCP opens a connection to the endpoint and makes it the other end of the client's.
 // Before the connection is open nothing of the client is read.
-func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
+func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
 	f := flights.Get().(*flight)
 	defer f.free()
 	f.p, f.w, f.r, f.x = p, w, r, x
-	f.progress.begin(w, &f.x)
+	f.progress.begin(w, x)
 	if !p.enter(&f.progress) {
 		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
 	}

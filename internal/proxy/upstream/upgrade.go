@@ -31,7 +31,7 @@ func (f *flight) switchProtocols() *Error {
 	}
 	head := f.in[f.from : f.from+f.head.size]
 	header := f.w.Header()
-	f.head.fill(header, head, &f.x)
+	f.head.fill(header, head, f.x)
 	for i := range f.head.fields {
 		if s := &f.head.fields[i]; http1.EqualFold(head[s.Name:s.NameEnd], "upgrade") {
 			header["Upgrade"] = []string{string(head[s.Value:s.ValueEnd])}
