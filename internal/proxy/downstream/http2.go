@@ -190,7 +190,7 @@ func (x *exchange) parse() bool {
 		x.body.expected = http1.AnyHasToken(x.header["Expect"], "100-continue")
 	}
 	r.Body, r.ContentLength = http.NoBody, 0
-	// What follows an extended CONNECT is no body but the tunnel.
+	// After an extended CONNECT come the bytes of the tunnel, and no body.
 	if n, end := x.s.Buffered(); head.Protocol == "" && (!end || n > 0 || len(x.s.Trailers()) > 0) {
 		r.Body, r.ContentLength = &x.body, head.Length
 	} else {
@@ -546,7 +546,7 @@ func (b *streamBody) Buffered() (n int, end bool) {
 	return b.x.s.Buffered()
 }
 
-// sendContinue asks the client for its body.
+// sendContinue sends 100 Continue if the client waits for it.
 func (b *streamBody) sendContinue() {
 	b.waiting.Lock()
 	defer b.waiting.Unlock()
@@ -556,7 +556,7 @@ func (b *streamBody) sendContinue() {
 	}
 }
 
-// noContinue records that the client needs no question any more.
+// noContinue records that 100 Continue is not needed any more.
 func (b *streamBody) noContinue() {
 	b.waiting.Lock()
 	defer b.waiting.Unlock()

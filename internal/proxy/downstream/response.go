@@ -179,10 +179,10 @@ func (w *response) inform(status int) {
 		w.fields(name, values)
 	}
 	w.out = append(w.out, "\r\n"...)
-	_ = w.flush(nil) // the answer meets the error again
+	_ = w.flush(nil) // the next write returns this error
 }
 
-// sendContinue asks the client for its body. A client that has the answer needs no question.
+// sendContinue sends 100 Continue, unless the final answer has begun.
 func (w *response) sendContinue() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

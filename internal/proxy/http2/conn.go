@@ -73,7 +73,7 @@ type Conn struct {
 	opened     uint32   // the highest stream that was opened
 	resets     []uint32 // streams that this side has reset last: frames for them may be on the way
 	reset      int      // where the next one goes
-	budget     int      // what the other side may still cost; see control.go
+	budget     int      // how much the other side may still cost; see control.go
 	idleBudget time.Duration
 	err        error          // why the connection ended
 	slots      []*Stream      // wait for a slot, the first one longest
@@ -154,7 +154,7 @@ func newConn(nc net.Conn, cfg Config, client bool) *Conn {
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	c.encoder.SetMaxDynamicTableSizeLimit(headerTable)
 	c.decoder = hpack.NewDecoder(headerTable, c.block.field)
-	c.decoder.SetMaxStringLength(4 * cfg.MaxHead) // a longer one is no head that is too large, but an attack
+	c.decoder.SetMaxStringLength(4 * cfg.MaxHead) // a string that is longer is an attack
 	c.sendOut = c.flush
 	c.block.max = cfg.MaxHead
 	return c
@@ -365,7 +365,7 @@ func (c *Conn) await() error {
 	}
 }
 
-// awaitRoom waits while a client does not read its answers: no window bounds those without a
+// awaitRoom waits while a client does not read its answers: no window bounds answers without a
 // body.
 func (c *Conn) awaitRoom() {
 	if c.client {

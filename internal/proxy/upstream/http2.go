@@ -396,13 +396,13 @@ func (s *h2Stream) informational(head *http2.Head) {
 	}
 }
 
-// keeps reports whether a field of the answer may reach the client. A header list with a
-// field of the connection is malformed, so it does not get here.
+// keeps reports whether a field of the answer may reach the client. Package http2 has refused
+// the fields of a connection.
 func (s *h2Stream) keeps(name string) bool {
 	return name != "Proxy-Authenticate" && name != "Te" && keepsResponse(s.x, name)
 }
 
-// The names in HTTP/2 of what endpoints say to relays.
+// The names in HTTP/2 of the fields from endpoints to relays.
 var loadName, failedName = http2.LowerName(wire.LoadHeader), http2.LowerName(wire.FailedHeader)
 
 func (s *h2Stream) respond(head *http2.Head) *Error {

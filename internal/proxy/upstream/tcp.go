@@ -44,9 +44,9 @@ type tunnelEnd struct{ first atomic.Uint32 }
 
 func (e *tunnelEnd) note(d *direction, err error) {
 	if err == nil {
-		return // only the other connection cannot end one direction
+		return // it ended in order, but dst cannot be closed for one direction only
 	}
-	// An error of dst on the way to the client is one of the client, and so on.
+	// On the way to the client, dst is the client: an error of dst is its error.
 	side := BrokeClient
 	if (d.side == toClient) != d.refused {
 		side = BrokeEndpoint
