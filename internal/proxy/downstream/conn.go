@@ -104,7 +104,7 @@ type roundTrip struct {
 var roundTrips = sync.Pool{New: func() any {
 	t := new(roundTrip)
 	t.init()
-	t.res.header = make(http.Header, 16)
+	t.res.header = make(http.Header, fieldsOfMap)
 	t.body.framing.Trailer = t.body.trailerField
 	return t
 }}
@@ -289,12 +289,11 @@ func (c *conn) readHead() (int, *fault) {
 // connection ended.
 func (c *conn) await() bool {
 	c.from, c.to = 0, 0
-	if c.tls == nil {
+	if c.tls == nil && c.socket.Usable() {
 		c.dropBuffer()
-		if n, err, ok := c.socket.Read(c.take, c.drop); ok {
-			c.to = n
-			return err == nil
-		}
+		n, err := c.socket.Read(c.take, c.drop)
+		c.to = n
+		return err == nil
 	}
 	c.takeBuffer()
 	for {

@@ -26,8 +26,9 @@
 //   - The http.Request, its header and the http.ResponseWriter serve for requests of other
 //     clients afterwards. When ServeHTTP has returned, the handler must hold none of them, nor
 //     the URL and the context of the request. Strings of the header may be kept.
-//   - A handler that passes an answer on gives its fields to CopyField, as bytes. What was copied
-//     is not in the header of the http.ResponseWriter.
+//   - A handler that passes an answer on gives its fields to CopyField, as bytes, or over HTTP/2
+//     to PassField and AddTrailer, as they were received. Those are not in the header of the
+//     http.ResponseWriter.
 //   - The context of a request ends when its client goes away, and after the answer if its
 //     Done channel was asked for. It has only the values of Config.ConnContext.
 //   - Config.Prologue runs before the TLS handshake. Both belong to the time for the first

@@ -107,22 +107,26 @@ type exchange struct {
 	s    *http2.Stream
 	body streamBody
 
-	answer  http.Header
-	fields  []http2.Field // of the head of the answer
-	status  int           // 0 before WriteHeader
-	length  int64         // declared, -1 if not
-	written int64         // of the body
-	held    []byte        // of the body, not sent yet
-	sent    bool          // the head was sent
-	empty   bool          // the answer has no body
-	tunnel  *tunnel       // of an extended CONNECT
-	gone    func()        // ends the context, bound once
+	answer   http.Header
+	passed   []http2.Field // those of PassField
+	trailers []http2.Field // of the answer
+	fields   []http2.Field // of the head of the answer, as they are sent
+	status   int           // 0 before WriteHeader
+	length   int64         // declared, -1 if not
+	declared string        // length, if PassField has it
+	dated    bool          // one of passed is the date
+	written  int64         // of the body
+	held     []byte        // of the body, not sent yet
+	sent     bool          // the head was sent
+	empty    bool          // the answer has no body
+	tunnel   *tunnel       // of an extended CONNECT
+	gone     func()        // ends the context, bound once
 
 	read, write deadline
 }
 
 var exchanges = sync.Pool{New: func() any {
-	x := &exchange{answer: make(http.Header, 16), held: make([]byte, 0, heldAnswer)}
+	x := &exchange{answer: make(http.Header, fieldsOfMap), held: make([]byte, 0, heldAnswer)}
 	x.init()
 	x.body.x = x
 	x.gone = func() { x.context.cancel() }
@@ -147,10 +151,13 @@ func (x *exchange) end() {
 	x.s.OnEnd(nil) // first: the context may serve for another request
 	x.finished()
 	clear(x.answer)
-	clear(x.fields)
-	x.fields, x.held = x.fields[:0], x.held[:0]
+	for _, list := range []*[]http2.Field{&x.passed, &x.trailers, &x.fields} {
+		clear(*list)
+		*list = (*list)[:0]
+	}
+	x.held = x.held[:0]
 	x.c, x.s, x.tunnel = nil, nil, nil
-	x.status, x.written, x.sent, x.empty = 0, 0, false, false
+	x.status, x.written, x.sent, x.empty, x.declared, x.dated = 0, 0, false, false, "", false
 }
 
 // parse reads the head into x.req. It returns false if the request was refused.
@@ -183,11 +190,11 @@ func (x *exchange) parse() bool {
 		x.body.expected = http1.AnyHasToken(x.header["Expect"], "100-continue")
 	}
 	r.Body, r.ContentLength = http.NoBody, 0
-	// What follows an extended CONNECT is no body but the tunnel.
+	// After an extended CONNECT come the bytes of the tunnel, and no body.
 	if n, end := x.s.Buffered(); head.Protocol == "" && (!end || n > 0 || len(x.s.Trailers()) > 0) {
 		r.Body, r.ContentLength = &x.body, head.Length
 	} else {
-		delete(x.header, "Expect") // there is nothing to ask for
+		delete(x.header, "Expect") // no 100 Continue to send
 	}
 	if f := x.announceTrailers(); f != nil {
 		x.refuse(f)
@@ -255,6 +262,37 @@ func (x *exchange) handle() {
 
 func (x *exchange) Header() http.Header { return x.answer }
 
+// PassField adds a field that package http2 has received to the head of the final answer, in
+// front of those of Header. A handler that passes an answer on needs no map of its fields. If
+// PassField returns false, the field must be added to Header: it has other values there, or is
+// not one that is passed.
+func (x *exchange) PassField(f http2.Field) bool {
+	if x.status != 0 || f.Name == "trailer" {
+		return false
+	}
+	if len(x.answer) > 0 {
+		if _, set := x.answer[http2.CanonicalName(f.Name)]; set {
+			return false
+		}
+	}
+	switch f.Name {
+	case "content-length":
+		n, ok := http1.ParseLength(f.Value)
+		if !ok || x.declared != "" {
+			return false
+		}
+		x.length, x.declared = n, f.Value
+		return true
+	case "date":
+		x.dated = true
+	}
+	x.passed = append(x.passed, f)
+	return true
+}
+
+// AddTrailer adds a field that package http2 has received to the trailers of the answer.
+func (x *exchange) AddTrailer(f http2.Field) { x.trailers = append(x.trailers, f) }
+
 // WriteHeader begins the answer, or sends an informational one.
 func (x *exchange) WriteHeader(status int) {
 	if x.status != 0 {
@@ -263,18 +301,22 @@ func (x *exchange) WriteHeader(status int) {
 	if status == http.StatusSwitchingProtocols || status < 100 || status > 999 {
 		panic("downstream: an answer with status " + strconv.Itoa(status)) // HTTP/2 has no 101
 	}
-	x.list(status)
-	if status < 200 {
-		_ = x.s.Send(x.fields, false) // the answer meets the error again
+	if x.list(status); status < 200 {
+		_ = x.s.Send(x.fields, false) // the next write returns this error
 		return
 	}
 	x.status = status
 	x.body.noContinue()
 	x.empty = x.req.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
-	if x.length = contentLength(x.answer); x.length >= 0 && status != http.StatusNoContent {
-		x.fields = append(x.fields, http2.Field{Name: "content-length", Value: x.answer["Content-Length"][0]})
+	if x.declared == "" {
+		if x.length = contentLength(x.answer); x.length >= 0 {
+			x.declared = x.answer["Content-Length"][0]
+		}
 	}
-	if _, ok := x.answer["Date"]; !ok {
+	if x.length >= 0 && status != http.StatusNoContent {
+		x.fields = append(x.fields, http2.Field{Name: "content-length", Value: x.declared})
+	}
+	if _, ok := x.answer["Date"]; !ok && !x.dated {
 		x.fields = append(x.fields, http2.Field{Name: "date", Value: date()})
 	}
 	if http1.AnyHasToken(x.answer["Connection"], "close") {
@@ -282,9 +324,9 @@ func (x *exchange) WriteHeader(status int) {
 	}
 }
 
-// list makes the fields of an answer from its header.
+// list makes the fields of an answer from what was passed and its header.
 func (x *exchange) list(status int) {
-	x.fields = append(x.fields[:0], http2.Field{Name: ":status", Value: statusDigits(status)})
+	x.fields = append(append(x.fields[:0], http2.Field{Name: ":status", Value: statusDigits(status)}), x.passed...)
 	for name, values := range x.answer {
 		switch name {
 		case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Content-Length":
@@ -394,20 +436,19 @@ func (x *exchange) finish() {
 		x.s.Reset(http2.InternalError) // the client must see that the answer is not whole
 		return
 	}
-	var trailers []http2.Field
 	for name, values := range x.answer {
 		if trailer, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			trailers = appendFields(trailers, trailer, values)
+			x.trailers = appendFields(x.trailers, trailer, values)
 		}
 	}
-	if !x.sent && len(trailers) == 0 && x.length < 0 && !x.empty {
+	if !x.sent && len(x.trailers) == 0 && x.length < 0 && !x.empty {
 		x.fields = append(x.fields, http2.Field{Name: "content-length", Value: strconv.FormatInt(x.written, 10)})
 	}
-	// The client meets an error of these as well.
+	// An error of these means that the stream has ended, and the answer with it.
 	switch {
-	case len(trailers) > 0:
+	case len(x.trailers) > 0:
 		_ = x.send(nil, false)
-		_ = x.s.Send(trailers, true)
+		_ = x.s.Send(x.trailers, true)
 	case !x.sent && x.written == 0:
 		_ = x.sendHead(true)
 	default:
@@ -505,17 +546,17 @@ func (b *streamBody) Buffered() (n int, end bool) {
 	return b.x.s.Buffered()
 }
 
-// sendContinue asks the client for its body.
+// sendContinue sends 100 Continue if the client waits for it.
 func (b *streamBody) sendContinue() {
 	b.waiting.Lock()
 	defer b.waiting.Unlock()
 	if b.expected {
 		b.expected = false
-		_ = b.x.s.Send([]http2.Field{{Name: ":status", Value: "100"}}, false) // the reader meets the error again
+		_ = b.x.s.Send([]http2.Field{{Name: ":status", Value: "100"}}, false) // the next read returns this error
 	}
 }
 
-// noContinue records that the client needs no question any more.
+// noContinue records that 100 Continue is not needed any more.
 func (b *streamBody) noContinue() {
 	b.waiting.Lock()
 	defer b.waiting.Unlock()

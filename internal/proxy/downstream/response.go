@@ -179,10 +179,10 @@ func (w *response) inform(status int) {
 		w.fields(name, values)
 	}
 	w.out = append(w.out, "\r\n"...)
-	_ = w.flush(nil) // the answer meets the error again
+	_ = w.flush(nil) // the next write returns this error
 }
 
-// sendContinue asks the client for its body. A client that has the answer needs no question.
+// sendContinue sends 100 Continue, unless the final answer has begun.
 func (w *response) sendContinue() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -379,6 +379,8 @@ func (w *response) flush(p []byte) error {
 	}
 	switch {
 	case len(w.vectors) == 0:
+	case w.c.tcp != nil && len(w.vectors) == 1 && w.c.socket.Usable():
+		_, w.err = w.c.socket.Write(w.vectors[0])
 	case w.c.tcp != nil:
 		_, w.err = w.vectors.WriteTo(w.c.tcp)
 	default:

@@ -76,12 +76,6 @@ func (d *Body) Skip(n int64) {
 	}
 }
 
-// Arrived reports whether the whole body is among the next n bytes, as far as that is known
-// without parsing them.
-func (d *Body) Arrived(n int) bool {
-	return d.kind == NoBody || d.kind == Length && d.remaining <= int64(n)
-}
-
 // Next extracts the next piece of the body from buf. It returns the data, which points
 // into buf, and the number of bytes of buf that it consumed. The error is ErrNeedMore if
 // buf holds no further data, io.EOF after the end of the body. Data and an error never

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Malformed is what is wrong with a message.
+// Malformed is an error in a message.
 type Malformed string
 
 func (m Malformed) Error() string { return string(m) }
 
-// The faults that both sides meet. Callers say whether it was a request or a response.
+// The errors of requests and of responses. Callers add which of both it was.
 const (
 	ErrHeadTooLarge = Malformed("the head is too large")
 	ErrBareLF       = Malformed("a line of the head does not end with CR LF")

@@ -49,7 +49,7 @@ type Conn struct {
 	cfg    Config
 	nc     net.Conn
 	socket socket.Socket
-	plain  bool // the connection has no TLS, so its socket can be read
+	plain  bool // the socket has the bytes of the connection, not those of TLS
 	client bool
 
 	// The goroutine of Run owns these fields: the bytes that were read, in[from:to], and the
@@ -73,7 +73,7 @@ type Conn struct {
 	opened     uint32   // the highest stream that was opened
 	resets     []uint32 // streams that this side has reset last: frames for them may be on the way
 	reset      int      // where the next one goes
-	budget     int      // what the other side may still cost; see control.go
+	budget     int      // how much the other side may still cost; see control.go
 	idleBudget time.Duration
 	err        error          // why the connection ended
 	slots      []*Stream      // wait for a slot, the first one longest
@@ -147,14 +147,14 @@ func newConn(nc net.Conn, cfg Config, client bool) *Conn {
 		c.maxStreams = cfg.MaxStreams
 	}
 	if _, secured := nc.(*tls.Conn); !secured {
-		c.plain = true
 		c.socket.Init(socket.Below(nc))
+		c.plain = c.socket.Usable()
 	}
 	c.take, c.drop = func() []byte { c.takeBuffer(); return c.in }, c.dropBuffer
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	c.encoder.SetMaxDynamicTableSizeLimit(headerTable)
 	c.decoder = hpack.NewDecoder(headerTable, c.block.field)
-	c.decoder.SetMaxStringLength(4 * cfg.MaxHead) // a longer one is no head that is too large, but an attack
+	c.decoder.SetMaxStringLength(4 * cfg.MaxHead) // a string that is longer is an attack
 	c.sendOut = c.flush
 	c.block.max = cfg.MaxHead
 	return c
@@ -346,11 +346,10 @@ func (c *Conn) await() error {
 	c.awaitRoom()
 	if c.plain {
 		c.dropBuffer()
-		if n, err, ok := c.socket.Read(c.take, c.drop); ok {
-			c.to = n
-			c.heard.Store(true)
-			return err
-		}
+		n, err := c.socket.Read(c.take, c.drop)
+		c.to = n
+		c.heard.Store(true)
+		return err
 	}
 	c.takeBuffer()
 	for {
@@ -366,7 +365,7 @@ func (c *Conn) await() error {
 	}
 }
 
-// awaitRoom waits while a client does not read its answers: no window bounds those without a
+// awaitRoom waits while a client does not read its answers: no window bounds answers without a
 // body.
 func (c *Conn) awaitRoom() {
 	if c.client {

@@ -46,7 +46,7 @@ const (
 	errMethod        = malformed("a method that is no token")
 	errPath          = malformed("a bad path")
 	errScheme        = malformed("a scheme that is not http or https")
-	errAuthority     = malformed("a bad authority, or another host beside it")
+	errAuthority     = malformed("a bad authority, or a host that differs from it")
 	errProtocol      = malformed(":protocol without CONNECT")
 )
 

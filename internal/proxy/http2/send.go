@@ -107,7 +107,7 @@ func (c *Conn) write(b []byte) error {
 	for len(b) > 0 {
 		piece := b[:min(len(b), writePiece)]
 		c.mu.Unlock()
-		_, err := c.nc.Write(piece)
+		_, err := c.writePiece(piece)
 		c.mu.Lock()
 		c.blocked = 0
 		if err != nil {
@@ -116,6 +116,13 @@ func (c *Conn) write(b []byte) error {
 		b = b[len(piece):]
 	}
 	return nil
+}
+
+func (c *Conn) writePiece(b []byte) (int, error) {
+	if c.plain {
+		return c.socket.Write(b)
+	}
+	return c.nc.Write(b)
 }
 
 // sendHeaders adds a header list. The lock is held.

@@ -157,11 +157,12 @@ func New(cfg Config) *Handler {
 
 // ServeHTTP carries one request or answers with an error.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t := tries.Get().(*try)
+	defer t.free() // also if a panic aborts the answer
 	name := h.service(r)
-	a := arrival{w, r, h.beginRecord(w, r, name)}
-	defer a.record.end() // last, also if a panic aborts the answer
+	t.handler, t.w, t.r, t.record = h, w, r, h.beginRecord(w, r, name)
 	if len(h.cfg.OnlyServices) > 0 && !h.cfg.Hop && name != "" && !slices.Contains(h.cfg.OnlyServices, name) {
-		h.refuseUnknown(a, name, true) // what else there is does not concern these clients
+		t.refuseUnknown(name, true) // what else there is does not concern these clients
 		return
 	}
 	service, known := h.cfg.Services.Service(name)
@@ -169,47 +170,38 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		informed := h.cfg.Informed()
 		// Search again: a relay gets to know a service before it is informed.
 		if service, known = h.cfg.Services.Service(name); !known {
-			h.refuseUnknown(a, name, informed)
+			t.refuseUnknown(name, informed)
 			return
 		}
 	}
 	if service.InFlight.Add(1) > int64(h.cfg.MaxInFlight) {
 		service.InFlight.Add(-1)
 		h.cfg.Metrics.of(service).overloaded(limitFixed)
-		h.refuse(a, service, failure{
-			Text: fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight), Code: wire.CodeOverloaded, retryAfter: retryAfter,
-		})
+		t.exceeds(service, wire.CodeOverloaded, fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight))
 		return
 	}
-	defer service.InFlight.Add(-1)
+	t.service = service
 	if h.cfg.Hop {
 		service.Forwarded.Add(1)
-		defer service.Forwarded.Add(-1)
 	}
-	from := h.originOf(r)
-	if limit := h.cfg.MaxInFlightPerClient; limit > 0 && from == fromClient {
+	t.from = h.originOf(r)
+	if limit := h.cfg.MaxInFlightPerClient; limit > 0 && t.from == fromClient {
 		client := clientAddr(r.RemoteAddr)
 		if !service.Clients.Enter(client, limit) {
-			h.refuse(a, service, failure{
-				Text: fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit), Code: wire.CodeClientLimit, retryAfter: retryAfter,
-			})
+			t.exceeds(service, wire.CodeClientLimit, fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit))
 			return
 		}
-		defer service.Clients.Leave(client)
+		t.client = client
 	}
-	waits := h.cfg.AdaptiveInFlight && answersSoon(r)
-	if waits && !service.Waiting.Enter() {
-		h.cfg.Metrics.of(service).overloaded(limitAdaptive)
-		h.refuse(a, service, failure{
-			Text: "more requests of this service wait for their answers than its endpoints complete in time", Code: wire.CodeOverloaded, retryAfter: retryAfter,
-		})
-		return
+	if h.cfg.AdaptiveInFlight && answersSoon(r) {
+		if t.waits = service.Waiting.Enter(); !t.waits {
+			h.cfg.Metrics.of(service).overloaded(limitAdaptive)
+			t.exceeds(service, wire.CodeOverloaded, "more requests of this service wait for their answers than its endpoints complete in time")
+			return
+		}
 	}
 	h.budget.Earn()
-	t := tries.Get().(*try)
-	defer t.free()
-	t.handler, t.service, t.metrics, t.w, t.r = h, service, h.cfg.Metrics.of(service), w, r
-	t.from, t.exposed, t.waits, t.policy, t.record = from, h.exposes(r), waits, h.policyOf(service), a.record
+	t.metrics, t.exposed, t.policy = h.cfg.Metrics.of(service), h.exposes(r), h.policyOf(service)
 	if upstream.ForTCP(r) {
 		t.tcp = h.cfg.Metrics.sessionsOf(service)
 	}
@@ -219,7 +211,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.record.carry(t.began)
 	if h.cfg.Tracer != nil {
 		t.beginSpans()
-		defer t.endSpans()
 	}
 	if h.cfg.Circuits != nil {
 		t.guarded(h.cfg.Circuits)
@@ -228,22 +219,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.run()
 }
 
-// arrival is a request before its attempts.
-type arrival struct {
-	w      http.ResponseWriter
-	r      *http.Request
-	record *record
-}
-
 // refuseUnknown answers a request for a service that this relay does not know.
-func (h *Handler) refuseUnknown(a arrival, name string, informed bool) {
+func (t *try) refuseUnknown(name string, informed bool) {
+	h := t.handler
 	if h.cfg.Hop && name != "" {
 		// The forwarding relay knows the service, so other relays may know it as well.
 		h.cfg.Metrics.unnamed(codeMisdirected)
 		f := failure{Code: codeMisdirected, Service: name}
-		h.traceRefusal(a.r, f)
-		misdirect(a.w)
-		a.record.refused(&f, http.StatusMisdirectedRequest, 0)
+		h.traceRefusal(t.r, f)
+		misdirect(t.w)
+		t.record.refused(&f, http.StatusMisdirectedRequest, 0)
 		return
 	}
 	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q", name), Code: wire.CodeUnknownService, Service: name}
@@ -254,25 +239,24 @@ func (h *Handler) refuseUnknown(a arrival, name string, informed bool) {
 		f.Text, f.Code, f.retryAfter = "this relay does not know yet which services there are", wire.CodeNotReady, retryAfter
 	}
 	h.cfg.Metrics.unnamed(f.Code)
-	h.answerRefusal(a, f)
+	t.answerRefusal(f)
 }
 
-// refuse answers a request that exceeds a limit.
-func (h *Handler) refuse(a arrival, service *routing.Service, f failure) {
-	f.Service = service.Name
-	metrics := h.cfg.Metrics.of(service)
-	metrics.rejected(f.Code)
+// exceeds answers a request that exceeds a limit of the service.
+func (t *try) exceeds(service *routing.Service, code wire.Code, text string) {
+	metrics := t.handler.cfg.Metrics.of(service)
+	metrics.rejected(code)
 	metrics.refused.Add(1)
-	if h.cfg.Hop {
+	if t.handler.cfg.Hop {
 		metrics.forwardedEnded(true)
 	}
-	h.answerRefusal(a, f)
+	t.answerRefusal(failure{Text: text, Code: code, Service: service.Name, retryAfter: retryAfter})
 }
 
-func (h *Handler) answerRefusal(a arrival, f failure) {
-	h.traceRefusal(a.r, f)
-	status, n := h.writeFailure(a.w, a.r, f)
-	a.record.refused(&f, status, n)
+func (t *try) answerRefusal(f failure) {
+	t.handler.traceRefusal(t.r, f)
+	status, n := t.handler.writeFailure(t.w, t.r, f)
+	t.record.refused(&f, status, n)
 }
 
 // smallBody is the size in bytes up to which a client is assumed to send a body

@@ -39,6 +39,7 @@ type record struct {
 	begun    bool                 // it was not refused before its attempts
 	began    time.Duration        // since the epoch
 	attempts []requestlog.Attempt // none, with room
+	status   string               // of gRPC, as the endpoint of the last attempt gave it
 
 	// decision is how the next endpoint was chosen, decisions are those of the attempts. Both
 	// are nil unless the choices are remembered.
@@ -103,6 +104,7 @@ func (rec *record) carried(result *upstream.Result) {
 	rec.BytesOut += result.BytesOut
 	rec.BytesIn += result.BytesIn
 	rec.Tunnel = result.Upgraded
+	rec.status = result.CallStatus
 }
 
 func (rec *record) current() *requestlog.Attempt { return &rec.Attempts[len(rec.Attempts)-1] }
@@ -162,7 +164,7 @@ func (rec *record) end() {
 	}
 	rec.Outcome = outcomes[rec.outcome]
 	if isCall(rec.r) {
-		rec.CallStatus = callStatusOf(rec.w.Header())
+		rec.CallStatus = callStatusOf(rec.w.Header(), rec.status)
 	}
 	rec.remember()
 	policy := &h.cfg.Record
@@ -284,19 +286,22 @@ var callStatuses = [...]string{
 	"FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
 }
 
-// callStatusOf returns the name of the status in the trailers or the head of an answer,
-// empty if there is none.
-func callStatusOf(h http.Header) string {
+// callStatusOf returns the name of the status in the trailers or the head of an answer, or
+// else of that which the endpoint has given; empty if there is none.
+func callStatusOf(h http.Header, given string) string {
 	values := h[http.TrailerPrefix+"Grpc-Status"]
 	if len(values) == 0 {
 		values = h["Grpc-Status"]
 	}
-	if len(values) != 1 || len(values[0]) == 0 || len(values[0]) > 2 {
+	if len(values) == 1 {
+		given = values[0]
+	}
+	if len(values) > 1 || len(given) == 0 || len(given) > 2 {
 		return ""
 	}
 	n := 0
-	for i := range len(values[0]) {
-		digit := values[0][i] - '0'
+	for i := range len(given) {
+		digit := given[i] - '0'
 		if digit > 9 {
 			return ""
 		}

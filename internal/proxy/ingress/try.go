@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,7 +25,8 @@ import (
 // costs the handler no allocation.
 type try struct {
 	handler *Handler
-	service *routing.Service
+	service *routing.Service // nil unless the request counts among those of the service
+	client  netip.Addr       // counted among those of the service, unless it is the zero value
 	metrics *ServiceMetrics
 	w       http.ResponseWriter
 	r       *http.Request
@@ -33,6 +35,9 @@ type try struct {
 	timeout time.Duration // counts from began
 	latest  time.Duration // the client's own deadline, if limited
 	limited bool
+
+	deadline time.Duration // of all attempts
+	attempts int           // so far
 
 	route  *routing.Route // at the time of decideWay
 	hop    bool           // forwarded to another relay
@@ -66,6 +71,7 @@ type try struct {
 	cut           bool          // limit is less than the rest of the request's time
 	ranOut        bool          // cut, and the limit was reached
 	answered      time.Duration // when the answer began
+	exchange      upstream.Exchange
 	headers       [12]wire.Field
 	answerHeaders [3]wire.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
@@ -78,8 +84,12 @@ var tries = sync.Pool{New: func() any {
 	return t
 }}
 
-// free resets the try and returns it to the pool.
+// free ends what has begun of the request, at last its record, and returns the try to the
+// pool. One call for all, because a deferred call takes room on the stack of each request.
 func (t *try) free() {
+	if t.spans != nil {
+		t.endSpans()
+	}
 	switch {
 	case !t.waits:
 	case t.lostAfter > 0:
@@ -88,7 +98,19 @@ func (t *try) free() {
 		t.service.Waiting.Left()
 	}
 	t.body.end(t.r)
-	*t = try{onHead: t.onHead, onField: t.onField, body: t.body}
+	if t.client.IsValid() {
+		t.service.Clients.Leave(t.client)
+	}
+	if t.service != nil {
+		if t.handler.cfg.Hop {
+			t.service.Forwarded.Add(-1)
+		}
+		t.service.InFlight.Add(-1)
+	}
+	t.record.end()
+	onHead, onField, body := t.onHead, t.onField, t.body
+	*t = try{} // in place; with fields a second one would be made on the stack
+	t.onHead, t.onField, t.body = onHead, onField, body
 	tries.Put(t)
 }
 
@@ -96,15 +118,14 @@ func (t *try) run() {
 	if !t.checkRequest() || !t.takeDeadline() || !t.decideWay() {
 		return
 	}
-	deadline := t.began + t.timeout
+	t.deadline = t.began + t.timeout
 	retry := "" // why this is not the first attempt
-	for now, n := t.began, 1; ; n++ {
-		if err := t.choose(now, deadline); err != nil {
+	for now := t.began; ; {
+		if err := t.choose(now, t.deadline); err != nil {
 			if t.wayChanged() {
 				if !t.decideWay() {
 					return
 				}
-				n--
 				continue
 			}
 			if retry != "" {
@@ -113,6 +134,7 @@ func (t *try) run() {
 			t.answerNoEndpoint(err)
 			return
 		}
+		t.attempts++
 		if retry != "" {
 			t.metrics.retried(retry)
 		}
@@ -125,7 +147,7 @@ func (t *try) run() {
 			t.body.begin(t.r)
 		}
 		if t.spans != nil {
-			t.beginAttempt(n)
+			t.beginAttempt(t.attempts)
 		}
 		if t.record != nil {
 			waited := time.Duration(0)
@@ -135,10 +157,10 @@ func (t *try) run() {
 			t.record.beginAttempt(&t.at, now, waited)
 		}
 		t.sent = now
-		if t.limit, t.cut = t.attemptLimit(n); !t.cut || now+t.limit >= deadline {
-			t.limit, t.cut = deadline-now, false
+		if t.limit, t.cut = t.attemptLimit(t.attempts); !t.cut || now+t.limit >= t.deadline {
+			t.limit, t.cut = t.deadline-now, false
 		}
-		result, err := carrier.Carry(t.w, t.r, t.exchange(target, n))
+		result, err := carrier.Carry(t.w, t.r, t.changes(target))
 		if t.tcp != nil {
 			t.sessionEnded(result, err)
 		}
@@ -147,57 +169,69 @@ func (t *try) run() {
 		}
 		t.record.carried(&result)
 		if err == nil && (!result.Dropped || t.relayed != "") {
-			t.succeeded(result)
+			t.succeeded(&result)
 			if t.relayed != "" {
-				t.answerRelayed(failure{Text: "the relay that serves this service could not carry the request", detail: target.Node + " says " + string(t.relayed), Code: t.relayed})
+				t.answerRelayed(target.Node)
 			}
 			return
 		}
 		now = time.Since(t.handler.cfg.Epoch)
-		f := attemptFailure(err)
-		f.load = result.Load
-		t.full = t.full || f.full
-		t.judge(&f, now)
-		t.gaveUp(f, now)
-		if f.committed {
-			t.record.answered(result.Status, t.sent, t.answered)
-		}
-		t.record.failed(&f, now-t.sent)
-		if t.spans != nil {
-			t.spans.failAttempt(f, target.Node)
-		}
-		switch {
-		case f.committed:
-			if f.stopped || f.client && result.Silent != upstream.SilentNone { // no failure of the service
-				t.finished(outcomeCancelled, now-t.began)
-			} else {
-				t.finished(outcomeAborted, now-t.began)
-				t.circuitOutcome = selection.Failure
-			}
-			// The status line is already sent: only a broken connection shows the client that
-			// the rest is missing.
-			panic(http.ErrAbortHandler)
-		case f.stopped:
-			t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: wire.CodeTimeout, Service: t.service.Name}, now)
-			return
-		case f.client:
-			if t.r.Context().Err() == nil { // the client is still there and waits for an answer
-				t.answerBadRequest(f, now)
-				return
-			}
-			t.abandon(now)
-		}
-		t.failed = append(t.failed, Attempt{Endpoint: target.Node, Error: f.Error()})
-		if !t.mayRetry(f, n, now, deadline) {
-			t.answerFailed(f, now)
+		var again bool
+		if retry, again = t.attemptFailed(&result, err, now); !again {
 			return
 		}
-		retry = f.reason
 	}
 }
 
+// attemptFailed records the failure of the current attempt. It returns false if the request
+// has its answer, and otherwise the reason of the next attempt. It is no part of run, so that
+// the stack of a request that waits for its answer is small.
+func (t *try) attemptFailed(result *upstream.Result, err error, now time.Duration) (retry string, again bool) {
+	target := t.at.target
+	f := attemptFailure(err)
+	f.load = result.Load
+	t.full = t.full || f.full
+	t.judge(&f, now)
+	t.gaveUp(f, now)
+	if f.committed {
+		t.record.answered(result.Status, t.sent, t.answered)
+	}
+	t.record.failed(&f, now-t.sent)
+	if t.spans != nil {
+		t.spans.failAttempt(f, target.Node)
+	}
+	switch {
+	case f.committed:
+		if f.stopped || f.client && result.Silent != upstream.SilentNone { // no failure of the service
+			t.finished(outcomeCancelled, now-t.began)
+		} else {
+			t.finished(outcomeAborted, now-t.began)
+			t.circuitOutcome = selection.Failure
+		}
+		// The status line is already sent: only a broken connection shows the client that
+		// the rest is missing.
+		panic(http.ErrAbortHandler)
+	case f.stopped:
+		t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: wire.CodeTimeout, Service: t.service.Name}, now)
+		return "", false
+	case f.client:
+		if t.r.Context().Err() == nil { // the client is still there and waits for an answer
+			t.answerBadRequest(f, now)
+			return "", false
+		}
+		t.abandon(now)
+	}
+	t.failed = append(t.failed, Attempt{Endpoint: target.Node, Error: f.Error()})
+	if !t.mayRetry(f, now) {
+		t.answerFailed(f, now)
+		return "", false
+	}
+	return f.reason, true
+}
+
 // answerRelayed answers a call of gRPC in place of the relay that could not carry it.
-func (t *try) answerRelayed(f failure) {
+func (t *try) answerRelayed(relay string) {
+	f := failure{Text: "the relay that serves this service could not carry the request", detail: relay + " says " + string(t.relayed), Code: t.relayed}
 	status, n := t.handler.writeFailure(t.w, t.r, f)
 	t.record.refused(&f, status, n)
 }
@@ -261,10 +295,12 @@ func (t *try) gaveUp(f attempt, now time.Duration) {
 	t.workerFailed(f, now)
 }
 
-// exchange returns the changes to a request and its answer for this target.
-func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
+// changes returns the changes to a request and its answer for this target, until the next
+// attempt.
+func (t *try) changes(target *routing.Target) *upstream.Exchange {
 	cfg := &t.handler.cfg
-	x := upstream.Exchange{
+	x := &t.exchange
+	*x = upstream.Exchange{
 		Deadline:  cfg.Epoch.Add(t.sent + t.limit),
 		AfterBody: t.policy.RequestTimeout,
 		Progress:  t.policy.ProgressTimeout,
@@ -282,7 +318,7 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 		// A sidecar sends the header itself.
 		x.ProxyProtocol = !target.Secured && target.Endpoint != nil && target.Endpoint.ProxyProtocol
 	} else {
-		headers = t.forwarded(&x, headers)
+		headers = t.forwarded(x, headers)
 	}
 	if t.limited {
 		x.Latest = cfg.Epoch.Add(t.latest)
@@ -317,7 +353,7 @@ func (t *try) exchange(target *routing.Target, n int) upstream.Exchange {
 			answer = append(answer, wire.Field{Name: wire.EndpointHeader, Value: target.Node})
 		}
 		if !cfg.Hop {
-			answer = append(answer, wire.Field{Name: wire.RelayHeader, Value: cfg.Self}, wire.Field{Name: wire.AttemptsHeader, Value: strconv.Itoa(n)})
+			answer = append(answer, wire.Field{Name: wire.RelayHeader, Value: cfg.Self}, wire.Field{Name: wire.AttemptsHeader, Value: strconv.Itoa(t.attempts)})
 		}
 	}
 	if t.spans != nil {
@@ -368,16 +404,16 @@ func (t *try) headArrived(r upstream.Result) bool {
 	return true
 }
 
-func (t *try) succeeded(r upstream.Result) {
+func (t *try) succeeded(r *upstream.Result) {
 	if t.hop {
 		t.at.relay.Release()
 	} else {
 		t.workerEnded()
 	}
-	t.circuitOutcome = circuitOutcomeOf(r)
+	t.circuitOutcome = circuitOutcomeOf(*r)
 	t.record.answered(r.Status, t.sent, t.answered)
 	if t.spans != nil {
-		t.spans.endAttempt(r)
+		t.spans.endAttempt(*r)
 		t.spans.status = r.Status
 	}
 	t.finished(outcomeOfStatus(r.Status), t.answered-t.began)
@@ -396,9 +432,9 @@ func (t *try) finished(o outcome, took time.Duration) {
 }
 
 // mayRetry decides whether another endpoint may get the request.
-func (t *try) mayRetry(f attempt, n int, now, deadline time.Duration) bool {
+func (t *try) mayRetry(f attempt, now time.Duration) bool {
 	switch {
-	case n >= t.handler.cfg.MaxAttempts || now >= deadline:
+	case t.attempts >= t.handler.cfg.MaxAttempts || now >= t.deadline:
 		return false
 	case !t.repeats(f) || !t.bodyWhole(f):
 		return false

@@ -61,7 +61,7 @@ func requestFixtures(t *testing.T) (out []wirefixture.Format) {
 				target.Secured = !hop
 				sender := &try{handler: h, r: r, service: service, hop: hop, key: "user-7", exposed: true, from: fromClient, limited: true, latest: 1500 * time.Millisecond}
 				var text strings.Builder
-				for _, f := range sender.exchange(&target, 1).Header {
+				for _, f := range sender.changes(&target).Header {
 					fmt.Fprintf(&text, "%s: %s\r\n", f.Name, f.Value)
 				}
 				return []byte(text.String()), nil

@@ -1,15 +1,21 @@
-// Package socket looks at the socket of a connection, waits for bytes on it without a buffer,
-// and resets it.
+// Package socket looks at the socket of a connection, reads without a buffer for the wait,
+// writes, and resets it.
 //
-// Its promise: Look never waits and consumes no byte; Read holds a buffer only while it
-// copies bytes. Both work below TLS, where the bytes are those of TLS.
+// Its promise: Look never waits and consumes no byte; Read and Ask hold a buffer only while
+// they copy bytes; Ask sends nothing on a connection that has ended or has unread bytes. Look
+// works below TLS as well, where the bytes are those of TLS.
 //
 //	connection ── Below ──► socket ──► Look: quiet, arrived or gone
 //	                            ├────► Read: waits, takes a buffer, reads once
+//	                            ├────► Write: as that of the connection, for less
+//	                            ├────► Ask: looks, writes, and reads
 //	                            └────► Reset: the other end gets an error
 //
 // Rules:
-//   - On systems other than Linux and macOS Look finds nothing and Read is not possible: a
+//   - On systems other than Linux and macOS no connection is Usable, and Look finds nothing: a
 //     connection that was closed is noticed when it is used.
-//   - One goroutine at a time calls Read. Look may be called from any goroutine.
+//   - One goroutine at a time calls Read or Ask, one calls Write or Ask. Look may be called
+//     from any goroutine.
+//   - On Linux the calls are raw ones of the system, because they never wait; see
+//     calls_linux.go. Those are the only ones of the data path that need unsafe.
 package socket

@@ -67,7 +67,7 @@ func BenchmarkCarry(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				clear(w.h)
-				if _, err := p.Carry(w, r, x); err != nil {
+				if _, err := p.Carry(w, r, &x); err != nil {
 					b.Fatal(err)
 				}
 			}

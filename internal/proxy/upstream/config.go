@@ -57,9 +57,6 @@ type Config struct {
 	// caller bounds the requests in flight; only the number that is opened at a time is
 	// limited (maxDials).
 	MaxConns int
-	// ResponseHeaderTimeout bounds the wait for the response head after the request was
-	// sent. Default 0: only the request's deadline applies.
-	ResponseHeaderTimeout time.Duration
 	// ExpectContinueTimeout is how long a request with "Expect: 100-continue" waits for the
 	// endpoint's 100 before the body is sent anyway. Default 1 s.
 	ExpectContinueTimeout time.Duration
@@ -100,7 +97,6 @@ func (c *Config) complete() error {
 		{"DialTimeout", &c.DialTimeout, standard.DialTimeout},
 		{"IdleTimeout", &c.IdleTimeout, standard.IdleTimeout},
 		{"ExpectContinueTimeout", &c.ExpectContinueTimeout, defaultExpectContinueTimeout},
-		{"ResponseHeaderTimeout", &c.ResponseHeaderTimeout, 0},
 	} {
 		if *d.value < 0 {
 			return fmt.Errorf("upstream: endpoint %s: %s %v is negative: give 0 for the default or more", c.Address, d.name, *d.value)

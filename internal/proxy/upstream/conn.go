@@ -20,9 +20,8 @@ type conn struct {
 	wrapped bool // TLS: bytes may be a session ticket
 	one     [1]byte
 
-	used     bool      // an exchange was completed on it
-	deadline bool      // a deadline is set on the socket
-	resting  time.Time // not used again before this time; zero means no wait
+	used    bool      // an exchange was completed on it
+	resting time.Time // not used again before this time; zero means no wait
 
 	ctx        context.Context // of the request on it, nil when idle
 	slot       int             // place in Pool.busy
@@ -38,14 +37,14 @@ func newConn(nc net.Conn) *conn {
 	return c
 }
 
-// setDeadline sets the request's deadline on the socket, or removes the one of the
-// previous request.
-func (c *conn) setDeadline(t time.Time) error {
-	if t.IsZero() && !c.deadline {
-		return nil
+// bare reports whether the socket has the bytes of the connection, not those of TLS.
+func (c *conn) bare() bool { return !c.wrapped && c.socket.Usable() }
+
+func (c *conn) write(b []byte) (int, error) {
+	if c.bare() {
+		return c.socket.Write(b)
 	}
-	c.deadline = !t.IsZero()
-	return c.SetDeadline(t)
+	return c.Write(b)
 }
 
 // rests reports whether it is too early to use the connection again.

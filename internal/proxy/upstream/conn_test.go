@@ -6,7 +6,32 @@ import (
 	"net"
 	"net/http/httptest"
 	"testing"
+	"time"
 )
+
+// The watch may find a head late just when it arrives.
+func TestAHeadThatArrivesAsTheWatchFindsItLateIsNoFailure(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	p, x := new(Pool), Exchange{Deadline: time.Unix(1, 0)}
+	g, c := new(progress), newConn(here)
+	defer c.Close()
+	g.begin(nil, &x)
+	g.c = c
+	if g.check(0); g.head.Load() != headFree {
+		t.Fatal("an exchange that does not wait for a head was ended")
+	}
+	g.head.Store(headDue)
+	g.check(0)
+	if _, err := c.Read(c.one[:]); g.head.Load() != headLate || err == nil {
+		t.Fatal("a late head was not ended:", err)
+	}
+	p.headArrived(g)
+	go func() { _, _ = there.Write([]byte("x")) }()
+	if n, err := c.Read(c.one[:]); n != 1 || g.head.Load() != headFree {
+		t.Error("the body cannot be read after a head that was found late:", err)
+	}
+}
 
 // BenchmarkLook measures what a request pays for the look at the idle connection that
 // it is about to use: a system call, and over TLS a read that does not reach the

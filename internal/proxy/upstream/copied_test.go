@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/ringway/ringway/internal/proxy/downstream"
@@ -53,7 +54,7 @@ func TestAnAnswerIsTheSameWhetherItsFieldsAreCopiedOrNot(t *testing.T) {
 			serve := func(writer func(http.ResponseWriter) http.ResponseWriter) string {
 				return startServer(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					w.Header()["X-Preset"] = []string{"handler"}
-					if _, err := pool.Carry(writer(w), r, x); err != nil {
+					if _, err := pool.Carry(writer(w), r, &x); err != nil {
 						t.Error(err)
 					}
 				})}))
@@ -64,6 +65,61 @@ func TestAnAnswerIsTheSameWhetherItsFieldsAreCopiedOrNot(t *testing.T) {
 				t.Errorf("copied\n%q\nas strings\n%q", got, want)
 			}
 			pool.Close()
+		})
+	}
+}
+
+func TestAnAnswerOverHTTP2IsTheSameWhetherItsFieldsArePassedOrNot(t *testing.T) {
+	for _, c := range []struct {
+		name, method string
+		status       int
+		fields       string // name=value, with a space between
+		body         string
+		trailers     string
+	}{
+		{"length", "GET", 200, "Content-Type=text/plain Content-Length=5", "hello", ""},
+		{"no type and no length", "GET", 200, "", "<html", ""},
+		{"several values", "GET", 200, "Set-Cookie=a=1 X=1 Set-Cookie=b=2 X=2", "", ""},
+		{"announced trailers", "GET", 200, "Trailer=X-T X=1", "hello", "X-T=1"},
+		{"trailers", "GET", 200, "X=1", "hello", "Trailer:X-T=1 Trailer:X-T=2 Trailer:Ringway-Relay=evil"},
+		{"trailers without a body", "GET", 200, "X=1", "", "Trailer:Grpc-Status=0"},
+		{"fields of relays and replaced ones", "GET", 200, "Ringway-Relay=evil Ringway-Load=3 X-Set=evil X-Preset=endpoint Content-Length=0", "", ""},
+		{"HEAD", "HEAD", 200, "Content-Length=500", "", ""},
+		{"204", "GET", 204, "X=1", "", ""},
+		{"304", "GET", 304, "Etag=x", "", ""},
+		{"426", "GET", 426, "X=1 Content-Length=0", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			add := func(h http.Header, fields string) {
+				for _, f := range strings.Fields(fields) {
+					name, value, _ := strings.Cut(f, "=")
+					h[name] = append(h[name], value)
+				}
+			}
+			pool := newPool(t, upstream.Config{Protocol: upstream.H2C, Address: httpEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Date", "Mon, 02 Jan 2006 15:04:05 GMT")
+				add(w.Header(), c.fields)
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+				add(w.Header(), c.trailers)
+			})})
+			defer pool.Close()
+			x := upstream.Exchange{ResponseHeader: []wire.Field{{Name: "X-Set", Value: "1"}}, SetCookie: "last=1"}
+			serve := func(writer func(http.ResponseWriter) http.ResponseWriter) string {
+				return startServer(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.Header()["X-Preset"] = []string{"handler"}
+					if _, err := pool.Carry(writer(w), r, &x); err != nil {
+						t.Error(err)
+					}
+				})}))
+			}
+			for _, secondProtocol := range []bool{false, true} {
+				want := describedBy(t, serve(func(w http.ResponseWriter) http.ResponseWriter { return plain{w} }), c.method, secondProtocol)
+				got := describedBy(t, serve(func(w http.ResponseWriter) http.ResponseWriter { return w }), c.method, secondProtocol)
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("to a client of HTTP/2: %v: passed\n%q\nin a header\n%q", secondProtocol, got, want)
+				}
+			}
 		})
 	}
 }
@@ -87,10 +143,18 @@ func startServer(t *testing.T, s *downstream.Server) string {
 	return ln.Addr().String()
 }
 
-// described returns what a client reads of an answer.
 func described(t *testing.T, addr, method string) []string {
 	t.Helper()
-	transport := &http.Transport{DisableCompression: true}
+	return describedBy(t, addr, method, false)
+}
+
+// describedBy returns what a client of HTTP/1.1 or HTTP/2 reads of an answer.
+func describedBy(t *testing.T, addr, method string, http2 bool) []string {
+	t.Helper()
+	var protocols http.Protocols
+	protocols.SetHTTP1(!http2)
+	protocols.SetUnencryptedHTTP2(http2)
+	transport := &http.Transport{DisableCompression: true, Protocols: &protocols}
 	defer transport.CloseIdleConnections()
 	r, err := http.NewRequest(method, "http://"+addr+"/", nil)
 	if err != nil {

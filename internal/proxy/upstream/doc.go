@@ -11,7 +11,8 @@
 //	                   and fills Exchange      one read: head and small body
 //
 // Over HTTP/1.1 on both sides the fields of an answer are copied from the read buffer into the
-// head that the client gets, without strings and a header map in between.
+// head that the client gets, without strings and a header map in between. Over HTTP/2 on both
+// sides they pass as package http2 has them, without the map.
 //
 // A Pool belongs to one endpoint. HTTP/1.1 connections have no goroutine: Carry
 // writes and reads on the handler's goroutine, with pooled buffers, which idle
@@ -58,9 +59,9 @@
 //     connection rests for 20 ms. Sockets can be checked on Linux and macOS only.
 //   - A repeatable request whose connection ends before any byte of an answer is sent
 //     once more over a new connection, inside Carry, unless Exchange.Once is set.
-//   - One timer per pool detects cancelled requests within 20 ms, and over HTTP/2 heads that
-//     are late. It costs less than a context.AfterFunc per request. Without requests it runs
-//     only to check the connections of HTTP/2, once a second.
+//   - One timer per pool detects cancelled requests and late heads within 20 ms. It costs
+//     less than a context.AfterFunc or a deadline on the socket for each request. Without
+//     requests it runs only to check the connections of HTTP/2, once a second.
 //   - Pool.mu guards the lists and counters and is held for a few instructions. No other
 //     lock is taken while it is held; the HTTP/2 lock is taken before it. Timers run on
 //     their own goroutines, which only take the lock and return. The watch sets

@@ -58,7 +58,7 @@ func webSocket(p *Pool, running *sync.WaitGroup) net.Conn {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "websocket")
-	running.Go(func() { _, _ = p.Carry(overPipe{httptest.NewRecorder(), near}, r, Exchange{}) })
+	running.Go(func() { _, _ = p.Carry(overPipe{httptest.NewRecorder(), near}, r, &Exchange{}) })
 	return far
 }
 
@@ -89,7 +89,7 @@ func TestADrainEndsRequestsWithTheirTimeAndSessionsEvenlyOverTheRestOfTheirs(t *
 					})
 				}
 				running.Go(func() {
-					_, err := pool.Carry(overPipe{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", nil), Exchange{})
+					_, err := pool.Carry(overPipe{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", nil), &Exchange{})
 					if after := time.Since(began); !errors.Is(err, ErrStopped) || after.Truncate(sessionTick) != c.requests {
 						t.Errorf("the request ended after %v: %v", after, err)
 					}

@@ -27,7 +27,7 @@ func Example() {
 	}
 	defer pool.Close()
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		res, err := pool.Carry(w, r, upstream.Exchange{
+		res, err := pool.Carry(w, r, &upstream.Exchange{
 			Header: []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
 		})
 		var failure *upstream.Error

@@ -85,6 +85,8 @@ type Result struct {
 	// Failed is the endpoint's value of wire.FailedHeader, empty if absent. The client never
 	// gets the field.
 	Failed string
+	// CallStatus is the endpoint's grpc-status over HTTP/2, empty if absent.
+	CallStatus string
 	// Dropped reports whether OnHead refused the response.
 	Dropped bool
 	// Reused reports whether a warm connection carried the exchange.

@@ -178,12 +178,13 @@ func closingEndpoint(t *testing.T) (addr string, closeIdle chan struct{}, closed
 }
 
 func TestStaleConnectionLosesNoRequest(t *testing.T) {
-	for _, method := range []string{"POST", "GET"} {
+	for _, what := range []string{"POST", "POST without a body", "GET"} {
+		method, empty := strings.CutSuffix(what, " without a body")
 		addr, closeIdle, closed, served := closingEndpoint(t)
 		in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
 		for i := range 2 {
 			req, _ := http.NewRequest(method, in.url, nil)
-			if method == "POST" {
+			if method == "POST" && !empty {
 				req, _ = http.NewRequest(method, in.url, strings.NewReader("hello"))
 			}
 			resp, err := in.client.Do(req)
@@ -193,10 +194,10 @@ func TestStaleConnectionLosesNoRequest(t *testing.T) {
 			body, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			if string(body) != "ok" {
-				t.Errorf("%s: %d %q", method, resp.StatusCode, body)
+				t.Errorf("%s: %d %q", what, resp.StatusCode, body)
 			}
 			if out := within(t, in.outcomes, "outcome"); out.err != nil || out.res.Reused {
-				t.Errorf("%s: %+v %v", method, out.res, out.err)
+				t.Errorf("%s: %+v %v", what, out.res, out.err)
 			}
 			if i == 0 {
 				close(closeIdle)
@@ -204,7 +205,7 @@ func TestStaleConnectionLosesNoRequest(t *testing.T) {
 			}
 		}
 		if len(*served) != 2 {
-			t.Errorf("%s: served %q", method, *served)
+			t.Errorf("%s: served %q", what, *served)
 		}
 	}
 }
@@ -241,29 +242,35 @@ func TestOnlyRepeatableRequestsAreSentAgain(t *testing.T) {
 }
 
 func TestUnaskedBytesOnAnIdleConnectionAreNoAnswer(t *testing.T) {
-	spoken := make(chan struct{})
-	idle := make(chan struct{})
-	addr := rawEndpoint(t, func(n int, c *rawConn) {
-		for r, _ := c.request(); r != nil; r, _ = c.request() {
-			c.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-			if n == 0 {
-				<-idle
-				c.say("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
-				close(spoken)
+	for _, body := range []string{"", "x"} {
+		spoken := make(chan struct{})
+		idle := make(chan struct{})
+		addr := rawEndpoint(t, func(n int, c *rawConn) {
+			for r, _ := c.request(); r != nil; r, _ = c.request() {
+				c.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				if n == 0 {
+					<-idle
+					c.say("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+					close(spoken)
+				}
 			}
+		})
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+		in.get(t, "/")
+		within(t, in.outcomes, "the first outcome")
+		close(idle)
+		<-spoken
+		resp, err := in.client.Post(in.url, "text/plain", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
-	in.get(t, "/")
-	close(idle)
-	<-spoken
-	resp, err := in.client.Post(in.url, "text/plain", strings.NewReader("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != 200 {
-		t.Errorf("the client got %d", resp.StatusCode)
+		resp.Body.Close()
+		if out := within(t, in.outcomes, "the second outcome"); resp.StatusCode != 200 || out.res.Reused {
+			t.Errorf("a body of %d bytes: the client got %d, %+v", len(body), resp.StatusCode, out.res)
+		}
+		if s := in.pool.Stats(); s.Reused != 0 || s.Dials != 2 {
+			t.Errorf("a body of %d bytes: %+v", len(body), s)
+		}
 	}
 }
 

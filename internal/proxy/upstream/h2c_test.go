@@ -216,7 +216,7 @@ func TestHTTP2ClientsCannotBreakTheRequestLine(t *testing.T) {
 		r.Method, r.RequestURI, r.Host = tc.method, tc.uri, tc.host
 		r.URL.Path = strings.TrimSpace(tc.uri)
 		w := httptest.NewRecorder()
-		_, err := p.Carry(w, r, upstream.Exchange{})
+		_, err := p.Carry(w, r, &upstream.Exchange{})
 		if tc.want == "" {
 			var e *upstream.Error
 			if e, _ = err.(*upstream.Error); e == nil || !e.Client() || e.Sent() {

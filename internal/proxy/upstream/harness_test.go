@@ -53,7 +53,7 @@ func startIngress(t testing.TB, pool *upstream.Pool, exchange func(*http.Request
 		if exchange != nil {
 			x = exchange(r)
 		}
-		res, err := pool.Carry(w, r, x)
+		res, err := pool.Carry(w, r, &x)
 		var e *upstream.Error
 		if err != nil && !errors.As(err, &e) {
 			t.Errorf("Carry returned a %T: %v", err, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/proxy/socket"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -28,13 +29,13 @@ const (
 	sendGrace = 100 * time.Millisecond
 )
 
-// flight is the state of one HTTP/1.1 exchange. It is pooled with its buffers, so idle
-// connections hold no buffer.
+// flight is the state of one HTTP/1.1 exchange. It is pooled, so idle connections hold none. An
+// exchange that waits for its answer has returned the buffers.
 type flight struct {
 	p  *Pool
 	w  http.ResponseWriter
 	r  *http.Request
-	x  Exchange
+	x  *Exchange
 	c  *conn
 	in []byte // in[from:to] is unread; nil while the exchange waits for bytes, except over TLS
 
@@ -42,7 +43,8 @@ type flight struct {
 	take     func() []byte // takeBuffer and dropBuffer, bound once
 	drop     func()
 	from, to int
-	out      []byte
+	out      []byte // the request until it was sent
+	outPool  *[]byte
 	head     responseHead
 	body     http1.Body
 	trailers []wire.Field
@@ -58,24 +60,38 @@ type flight struct {
 }
 
 var flights = sync.Pool{New: func() any {
-	f := &flight{out: make([]byte, 0, 4096)}
-	f.take, f.drop = func() []byte { f.takeBuffer(); return f.in }, f.dropBuffer
+	f := new(flight)
+	f.take, f.drop = func() []byte { f.takeBuffer(); return f.in }, func() { f.dropBuffer(); f.dropOut() }
 	f.body.Trailer = f.trailerField // bound once, to avoid an allocation per request
 	return f
 }}
 
 func (f *flight) free() {
-	f.p, f.w, f.r, f.c, f.sender, f.unsolicited = nil, nil, nil, nil, nil, nil
-	f.progress.w, f.progress.tunnel = nil, nil
-	f.x = Exchange{}
+	f.p, f.w, f.r, f.x, f.c, f.sender, f.unsolicited = nil, nil, nil, nil, nil, nil, nil
+	f.progress.w, f.progress.x, f.progress.tunnel = nil, nil, nil
 	f.upgrade = ""
 	clear(f.trailers)
 	f.trailers = f.trailers[:0]
 	f.dropBuffer()
-	if cap(f.out) > keptBuffer {
-		f.out = make([]byte, 0, 4096)
-	}
+	f.dropOut()
 	flights.Put(f)
+}
+
+var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+func (f *flight) takeOut() {
+	if f.outPool == nil {
+		f.outPool = writeBuffers.Get().(*[]byte)
+	}
+	f.out = (*f.outPool)[:0]
+}
+
+func (f *flight) dropOut() {
+	if f.outPool != nil && cap(f.out) <= keptBuffer {
+		*f.outPool = f.out[:0]
+		writeBuffers.Put(f.outPool)
+	}
+	f.out, f.outPool = nil, nil
 }
 
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); return &b }}
@@ -108,15 +124,16 @@ func repeatable(r *http.Request) bool {
 	return false
 }
 
-func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
+func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
 	f := flights.Get().(*flight)
 	defer f.free()
-	f.progress.begin(w, x.Progress)
+	f.p, f.w, f.r, f.x = p, w, r, x
+	f.progress.begin(w, x)
+	f.progress.asks = !hasBody(r)
 	if !p.enter(&f.progress) {
 		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
 	}
 	defer p.leave(&f.progress)
-	f.p, f.w, f.r, f.x = p, w, r, x
 	f.upgrade = upgradeOf(r)
 	again := repeatable(r) && (f.upgrade == "" || f.upgrade == wire.UpgradeTCP) && !x.Once
 	ctx := r.Context()
@@ -132,6 +149,7 @@ func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x Exchange) (R
 		switch err := f.exchange(); {
 		case err == nil:
 			return f.res, nil
+		case err == errGone: // each time there is one idle connection less
 		case err.stale && again:
 			// The other idle connections are likely closed as well, so open a new one.
 			again, fresh = false, true
@@ -143,17 +161,21 @@ func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x Exchange) (R
 
 func (f *flight) reset() {
 	f.from, f.to = 0, 0
-	f.out = f.out[:0]
 	f.sender = nil
 	f.trailers = f.trailers[:0]
 	f.res = Result{Load: -1}
 	f.unsolicited = nil
+	f.progress.head.Store(headFree)
 	f.sent, f.committed, f.consumed, f.heard = false, false, false, false
 }
 
 // exchange runs one attempt on f.c and releases the connection.
 func (f *flight) exchange() *Error {
 	reusable, err := f.attempt()
+	if err == errGone {
+		f.p.forget(f.c)
+		return err
+	}
 	if err != nil && !f.committed {
 		f.closeUnread() // for the handler's own answer
 	}
@@ -174,27 +196,12 @@ func (f *flight) attempt() (reusable bool, _ *Error) {
 	if err := f.send(); err != nil {
 		return false, err
 	}
-	if f.p.cfg.ResponseHeaderTimeout > 0 {
-		f.c.deadline = true
-		_ = f.c.SetReadDeadline(f.headLimit(f.p.cfg.ResponseHeaderTimeout))
-	}
 	if err := f.finalHead(); err != nil {
 		return false, err
 	}
+	f.p.headArrived(&f.progress)
 	f.p.answers.Add(1)
-	if f.p.cfg.ResponseHeaderTimeout > 0 {
-		_ = f.c.SetReadDeadline(f.x.Deadline)
-	}
 	return f.respond()
-}
-
-// headLimit returns the time d from now, or the request's deadline if that is earlier.
-func (f *flight) headLimit(d time.Duration) time.Time {
-	t := time.Now().Add(d)
-	if !f.x.Deadline.IsZero() && f.x.Deadline.Before(t) {
-		return f.x.Deadline
-	}
-	return t
 }
 
 // send writes the request: the head and a small body in one write, a large body through a
@@ -204,11 +211,13 @@ func (f *flight) send() *Error {
 	length := int64(0)
 	if hasBody(r) {
 		length = r.ContentLength
+		f.p.mu.Lock()
 		f.progress.watchBody()
+		f.p.mu.Unlock()
 	}
-	deadline := f.x.Deadline
 	var err error
-	if f.out, err = requestHead(f.out, r, &f.x, f.upgrade, length); err != nil {
+	f.takeOut()
+	if f.out, err = requestHead(f.out, r, f.x, f.upgrade, length); err != nil {
 		return f.fail(StageClient, err)
 	}
 	expect := length != 0 && expectsContinue(r)
@@ -220,31 +229,27 @@ func (f *flight) send() *Error {
 		if err := f.progress.readInline(f.r.Body, f.out[n:], f.p); err != nil {
 			return f.fail(StageClient, err)
 		}
-		deadline = f.x.afterBody(f.progress.bodyMoved())
 	}
-	if err := f.c.setDeadline(deadline); err != nil {
-		return f.fail(StageSend, err)
+	if !f.x.Deadline.IsZero() {
+		f.progress.head.Store(headDue)
 	}
-	n, err := f.c.Write(f.out)
+	if length == 0 && f.res.Reused && f.c.bare() {
+		return f.ask()
+	}
+	n, err := f.c.write(f.out)
 	f.sent = n > 0
 	if err != nil && !(inline && n > 0) {
 		return f.fail(StageSend, err)
 	}
+	f.dropOut()
 	// An early answer may have interrupted a write that failed halfway. The read that
 	// follows gets that answer.
 	if length == 0 || inline {
 		return nil
 	}
-	// The body may take longer than the deadline of the head. The wait for the head detects
-	// a body that does not move.
-	if f.x.AfterBody > 0 {
-		if err := f.c.SetWriteDeadline(time.Time{}); err != nil {
-			return f.fail(StageSend, err)
-		}
-	}
 	f.sender = &sender{
 		body: newClientBody(f.w, r, &f.progress), c: f.c,
-		trailer: r.Trailer, x: &f.x, chunked: length < 0,
+		trailer: r.Trailer, x: f.x, chunked: length < 0,
 	}
 	if expect {
 		return f.awaitContinue()
@@ -253,20 +258,47 @@ func (f *flight) send() *Error {
 	return nil
 }
 
+// errGone is for a kept connection that had ended, or had unread bytes, before anything was
+// sent.
+var errGone = new(Error)
+
+// ask looks at the connection, sends a request without a body, and reads the first bytes of
+// the answer.
+func (f *flight) ask() *Error {
+	length := len(f.out)
+	sent, n, err := f.c.socket.Ask(f.out, f.take, f.drop)
+	f.sent = sent > 0
+	switch {
+	case err == socket.ErrNotQuiet:
+		return errGone
+	case sent < length && err == nil: // the socket is full
+		if _, err := f.c.write(f.out[sent:]); err != nil {
+			return f.fail(StageSend, err)
+		}
+		f.sent = true
+		return nil
+	case sent < length:
+		return f.fail(StageSend, err)
+	}
+	if err := f.filled(n, err); err != nil {
+		return f.fail(StageHead, err)
+	}
+	return nil
+}
+
 // awaitContinue waits ExpectContinueTimeout for the endpoint to ask for the body or to
 // answer without it. If there is no answer, it starts the sender.
 func (f *flight) awaitContinue() *Error {
-	f.c.deadline = true
-	_ = f.c.SetReadDeadline(f.headLimit(f.p.cfg.ExpectContinueTimeout))
+	_ = f.c.SetReadDeadline(time.Now().Add(f.p.cfg.ExpectContinueTimeout))
 	for f.from == f.to {
 		if err := f.fillIn(); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) && f.r.Context().Err() == nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) && f.r.Context().Err() == nil && f.progress.head.Load() != headLate {
 				break // send the body before the endpoint asks for it
 			}
 			return f.fail(StageHead, err)
 		}
 	}
-	_ = f.c.SetReadDeadline(f.x.Deadline)
+	_ = f.c.SetReadDeadline(time.Time{}) // the watch repeats its own
 	if f.from == f.to {
 		f.sender.start()
 		return nil
@@ -316,7 +348,7 @@ func (f *flight) informational(n int) {
 	if f.r.ProtoAtLeast(1, 1) {
 		h := f.w.Header()
 		passed := make(http.Header, len(f.head.fields))
-		f.head.fill(passed, f.in[f.from:f.from+n], &f.x)
+		f.head.fill(passed, f.in[f.from:f.from+n], f.x)
 		for name, v := range passed {
 			if framingField(name) {
 				delete(passed, name)
@@ -353,25 +385,10 @@ func (f *flight) readHead() (n int, _ *Error) {
 			return 0, f.fail(StageHead, err)
 		}
 		next = after
-		for err = f.fillIn(); err != nil; err = f.fillIn() {
-			if !f.awaitsLonger(err) {
-				return 0, f.fail(StageHead, err)
-			}
+		if err := f.fillIn(); err != nil {
+			return 0, f.fail(StageHead, err)
 		}
 	}
-}
-
-// awaitsLonger reports whether a read failed only because the client's body was slow. It
-// then moves the deadline.
-func (f *flight) awaitsLonger(err error) bool {
-	if f.sender == nil || !errors.Is(err, os.ErrDeadlineExceeded) || f.p.cfg.ResponseHeaderTimeout > 0 {
-		return false
-	}
-	later := f.x.afterBody(f.progress.bodyMoved())
-	f.p.mu.Lock() // the watch may be ending the exchange by a deadline as well
-	cancelled := f.c.cancelled
-	f.p.mu.Unlock()
-	return !cancelled && f.r.Context().Err() == nil && time.Now().Before(later) && f.c.SetReadDeadline(later) == nil
 }
 
 // fillIn reads more from the endpoint. While it waits, it holds no buffer if it can: a
@@ -379,11 +396,9 @@ func (f *flight) awaitsLonger(err error) bool {
 func (f *flight) fillIn() error {
 	if f.from == f.to {
 		f.from, f.to = 0, 0
-		if !f.c.wrapped {
+		if f.c.bare() {
 			f.dropBuffer()
-			if n, err, ok := f.c.socket.Read(f.take, f.drop); ok {
-				return f.filled(n, err)
-			}
+			return f.filled(f.c.socket.Read(f.take, f.drop))
 		}
 	}
 	f.takeBuffer()
@@ -435,13 +450,8 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 
 	head := f.in[f.from : f.from+h.size]
 	f.from += h.size
-	if !f.body.Arrived(f.to - f.from) { // the deadline was only for the head
-		if err := f.c.setDeadline(time.Time{}); err != nil {
-			return false, f.fail(StageBody, err)
-		}
-	}
 	// What is passed to the client from here on cannot be taken back.
-	h.pass(f.w, head, &f.x)
+	h.pass(f.w, head, f.x)
 	header := f.w.Header()
 	if h.status == http.StatusNoContent {
 		delete(header, "Content-Length") // RFC 9110 §8.6
@@ -533,7 +543,7 @@ func (f *flight) copyBody() *Error {
 
 func (f *flight) trailerField(name, value []byte) {
 	key := http.CanonicalHeaderKey(string(name))
-	if !trailerField(key) || !keepsResponse(&f.x, key) {
+	if !trailerField(key) || !keepsResponse(f.x, key) {
 		return
 	}
 	f.trailers = append(f.trailers, wire.Field{Name: key, Value: string(value)})

@@ -20,7 +20,7 @@ type h2Stream struct {
 	c      *h2Conns
 	w      http.ResponseWriter
 	r      *http.Request
-	x      Exchange
+	x      *Exchange
 	s      *http2.Stream
 	fields []http2.Field // of the request
 	small  []byte        // the body, if it is sent at once
@@ -44,17 +44,17 @@ func (s *h2Stream) free() {
 	if cap(s.small) > inlineBody {
 		s.small = nil
 	}
-	s.c, s.w, s.r, s.x, s.s, s.body, s.sent = nil, nil, nil, Exchange{}, nil, nil, nil
+	s.c, s.w, s.r, s.x, s.s, s.body, s.sent = nil, nil, nil, nil, nil, nil, nil
 	s.progress.w = nil
 	s.opened, s.consumed, s.committed = false, false, false
 	h2Streams.Put(s)
 }
 
-func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
+func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
 	s := h2Streams.Get().(*h2Stream)
 	defer s.free()
 	s.c, s.w, s.r, s.x, s.res = c, w, r, x, Result{Load: -1}
-	s.progress.begin(w, x.Progress)
+	s.progress.begin(w, x)
 	if !c.p.enter(&s.progress) {
 		return s.res, &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 	}
@@ -93,7 +93,7 @@ func (p *Pool) attach(s *h2Stream) {
 	if hasBody(s.r) {
 		g.watchBody()
 	}
-	g.stream, g.ctx, g.x = s.s, s.r.Context(), &s.x
+	g.stream, g.ctx = s.s, s.r.Context()
 	p.arm()
 }
 
@@ -105,8 +105,8 @@ func (p *Pool) detachStream(s *h2Stream) {
 	s.s.Close()
 }
 
-// headArrived ends the deadline of the head.
-func (p *Pool) headArrived(s *h2Stream) {
+// streamAnswered ends the deadline of the head over HTTP/2.
+func (p *Pool) streamAnswered(s *h2Stream) {
 	p.mu.Lock()
 	s.progress.x = nil
 	p.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *h2Stream) run() *Error {
 			s.informational(head)
 		}
 	}
-	s.c.p.headArrived(s)
+	s.c.p.streamAnswered(s)
 	s.c.p.answers.Add(1)
 	return s.respond(head)
 }
@@ -224,7 +224,7 @@ func (s *h2Stream) sendBody(asked <-chan struct{}) {
 		n, err := s.body.Read(*bp)
 		switch {
 		case err == io.EOF:
-			_ = s.sendEnd((*bp)[:n]) // Answer meets the error again
+			_ = s.sendEnd((*bp)[:n]) // Answer returns this error as well
 			return
 		case n > 0:
 			if _, werr := s.s.Write((*bp)[:n], false); werr != nil {
@@ -234,7 +234,7 @@ func (s *h2Stream) sendBody(asked <-chan struct{}) {
 		if err != nil {
 			if s.body.failed.Load() {
 				// The endpoint waits for the rest of the body, which never comes. Not Interrupt,
-				// which headArrived takes back.
+				// which streamAnswered takes back.
 				s.s.Reset(http2.Cancel)
 			}
 			return
@@ -286,7 +286,7 @@ func (s *h2Stream) ask() {
 
 // head makes the header list of the request.
 func (s *h2Stream) head() error {
-	r, x := s.r, &s.x
+	r, x := s.r, s.x
 	uri, err := target(r)
 	if err != nil {
 		return err
@@ -396,13 +396,13 @@ func (s *h2Stream) informational(head *http2.Head) {
 	}
 }
 
-// keeps reports whether a field of the answer may reach the client. A header list with a
-// field of the connection is malformed, so it does not get here.
+// keeps reports whether a field of the answer may reach the client. Package http2 has refused
+// the fields of a connection.
 func (s *h2Stream) keeps(name string) bool {
-	return name != "Proxy-Authenticate" && name != "Te" && keepsResponse(&s.x, name)
+	return name != "Proxy-Authenticate" && name != "Te" && keepsResponse(s.x, name)
 }
 
-// The names in HTTP/2 of what endpoints say to relays.
+// The names in HTTP/2 of the fields from endpoints to relays.
 var loadName, failedName = http2.LowerName(wire.LoadHeader), http2.LowerName(wire.FailedHeader)
 
 func (s *h2Stream) respond(head *http2.Head) *Error {
@@ -419,6 +419,8 @@ func (s *h2Stream) respond(head *http2.Head) *Error {
 			retryAfter = true
 		case failedName:
 			s.res.Failed = f.Value
+		case "grpc-status": // of an answer without a body
+			s.res.CallStatus = f.Value
 		}
 	}
 	s.res.Shed = shed(s.res.Status, s.res.Load, retryAfter)
@@ -431,12 +433,15 @@ func (s *h2Stream) respond(head *http2.Head) *Error {
 		return nil
 	}
 	h := s.w.Header()
-	s.fill(h, head)
+	passer, passes := s.w.(fieldPasser)
+	if !passes || !s.pass(passer, head) {
+		s.fill(h, head)
+	}
 	if s.res.Status == http.StatusNoContent {
 		delete(h, "Content-Length") // RFC 9110 §8.6
 	}
 	s.x.addResponse(h)
-	if _, ok := h["Content-Type"]; !ok {
+	if _, ok := h["Content-Type"]; !ok && !passes {
 		h["Content-Type"] = nil // otherwise net/http guesses a type
 	}
 	s.closeUnread()
@@ -454,11 +459,45 @@ func (s *h2Stream) respond(head *http2.Head) *Error {
 		_ = http.NewResponseController(s.w).Flush()
 	}
 	for _, f := range trailers {
-		if name := http2.CanonicalName(f.Name); trailerField(name) && s.keeps(name) {
+		switch name := http2.CanonicalName(f.Name); {
+		case !trailerField(name) || !s.keeps(name):
+		case passes:
+			passer.AddTrailer(f)
+		default:
 			h.Add(http.TrailerPrefix+name, f.Value)
+		}
+		if f.Name == "grpc-status" {
+			s.res.CallStatus = f.Value
 		}
 	}
 	return nil
+}
+
+// fieldPasser is an http.ResponseWriter that takes the fields of an answer as they are in
+// HTTP/2, as the one of package downstream for HTTP/2 does.
+type fieldPasser interface {
+	// PassField adds a field to the head of the final answer. If it returns false, the field must
+	// be added to Header.
+	PassField(http2.Field) bool
+	// AddTrailer adds a field behind the body.
+	AddTrailer(http2.Field)
+}
+
+// pass gives the end-to-end fields to w. It returns false if it has given none, because some
+// must be rewritten.
+func (s *h2Stream) pass(w fieldPasser, head *http2.Head) bool {
+	for i := range head.Fields {
+		if head.Fields[i].Name == "trailer" {
+			return false
+		}
+	}
+	for _, f := range head.Fields {
+		if name := http2.CanonicalName(f.Name); s.keeps(name) && !w.PassField(f) {
+			h := s.w.Header()
+			h[name] = append(h[name], f.Value)
+		}
+	}
+	return true
 }
 
 // fill adds the fields of the answer to h. One slice holds all value lists.

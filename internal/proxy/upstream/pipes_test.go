@@ -98,7 +98,7 @@ func (p *pipes) carry(ctx context.Context, method, path string, x upstream.Excha
 	done := make(chan carried, 1)
 	go func() {
 		w := httptest.NewRecorder()
-		res, err := p.pool.Carry(w, httptest.NewRequestWithContext(ctx, method, path, nil), x)
+		res, err := p.pool.Carry(w, httptest.NewRequestWithContext(ctx, method, path, nil), &x)
 		var e *upstream.Error
 		errors.As(err, &e)
 		done <- carried{path, w.Body.String(), outcome{res, e}}

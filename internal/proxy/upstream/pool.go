@@ -108,15 +108,16 @@ func NewPool(cfg Config) (*Pool, error) {
 func (p *Pool) Address() string { return p.cfg.Address }
 
 // Carry sends r to the endpoint and its answer to w. It returns when both are done; a
-// failure is always an *Error. x is not kept. For HTTP/1.1 it runs on the caller's
+// failure is always an *Error. Nothing may change x meanwhile, and x is not kept. A Deadline
+// that is zero is set to that of the request's context. For HTTP/1.1 it runs on the caller's
 // goroutine. It starts one more only for a request body that is large or of unknown
 // length, and for the second direction of a tunnel. These have ended when it returns.
-func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
+func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
 	if err := CheckRequest(r); err != nil {
 		return Result{Load: -1}, &Error{Stage: StageClient, Address: p.cfg.Address, Err: err}
 	}
-	if x.Deadline.IsZero() {
-		x.Deadline, _ = r.Context().Deadline()
+	if deadline, ok := r.Context().Deadline(); ok && x.Deadline.IsZero() {
+		x.Deadline = deadline
 	}
 	switch {
 	case p.h2 != nil:
@@ -256,8 +257,8 @@ func (p *Pool) finish() {
 }
 
 // takeIdle returns the most recently used connection that does not rest, marked busy with
-// ctx, or nil. It checks each connection first: what the endpoint sent after its last
-// answer must not be read as the answer to this request.
+// ctx, or nil. It checks each connection first, unless the exchange does: what the endpoint
+// sent after its last answer must not be read as the answer to this request.
 func (p *Pool) takeIdle(ctx context.Context, g *progress) *conn {
 	for {
 		p.mu.Lock()
@@ -272,7 +273,7 @@ func (p *Pool) takeIdle(ctx context.Context, g *progress) *conn {
 		p.engage(c, ctx, g)
 		p.reused++
 		p.mu.Unlock()
-		if !c.stale() {
+		if g.asks && c.bare() || !c.stale() {
 			return c
 		}
 		p.forget(c)

@@ -68,6 +68,9 @@ type progress struct {
 	leaving    atomic.Bool // the tunnel ends after the current frame of a WebSocket
 	inFrame    atomic.Bool // the endpoint has sent a part of such a frame
 
+	head atomic.Uint32 // of the answer over HTTP/1.1: headFree, headDue or headLate
+	asks bool          // the exchange looks at its connection itself; see flight.ask
+
 	waited time.Duration // for a connection of HTTP/1.1
 
 	began  time.Time    // bodyAt counts from here; zero if there is no body
@@ -80,7 +83,7 @@ type progress struct {
 	c      *conn           // HTTP/1.1 to the endpoint
 	stream *http2.Stream   // HTTP/2 to the endpoint
 	ctx    context.Context // of the request on stream
-	x      *Exchange       // whose deadline holds for stream; nil when the head has arrived
+	x      *Exchange       // has the deadline of the head; nil over HTTP/2 when that has arrived
 	tunnel net.Conn        // to the client
 	of     Tunnel          // describes the tunnel
 	// stopping means that Sessions or EndTunnel ends the exchange, a tunnel by endBy.
@@ -88,9 +91,18 @@ type progress struct {
 	endBy    time.Time
 }
 
+// The states of a head over HTTP/1.1. Only the exchange begins and ends the wait, only the
+// watch ends it late.
+const (
+	headFree = iota // no deadline holds
+	headDue         // the deadline of the exchange holds
+	headLate        // it has passed, and the watch has ended reads and writes
+)
+
 // begin resets the state of the previous exchange.
-func (g *progress) begin(w http.ResponseWriter, limit time.Duration) {
-	g.w, g.limit = w, limit
+func (g *progress) begin(w http.ResponseWriter, x *Exchange) {
+	g.w, g.limit, g.x = w, x.Progress, x
+	g.head.Store(headFree)
 	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.bodyNeeded, &g.answering, &g.abandoned, &g.leaving, &g.inFrame} {
 		flag.Store(false)
 	}
@@ -99,8 +111,8 @@ func (g *progress) begin(w http.ResponseWriter, limit time.Duration) {
 	g.stopping = false
 }
 
-// watchBody starts to record when the client's body moves. Over HTTP/2 the watch may read
-// that, so Pool.mu is held.
+// watchBody starts to record when the client's body moves. The watch reads that, so Pool.mu
+// is held.
 func (g *progress) watchBody() {
 	g.began = time.Now()
 	g.bodyAt.Store(0)
@@ -168,7 +180,7 @@ func (g *progress) check(elapsed time.Duration) {
 		}
 		return
 	}
-	if g.stream != nil && g.endStream() {
+	if g.stream != nil && g.endStream() || g.c != nil && g.endLate() {
 		return
 	}
 	if g.limit <= 0 {
@@ -189,8 +201,34 @@ func (g *progress) check(elapsed time.Duration) {
 	g.cut(errSilent[g.silent])
 }
 
+// endLate ends an exchange over HTTP/1.1 whose head is late. A deadline on the socket would
+// need a timer for each request.
+func (g *progress) endLate() bool {
+	if g.head.Load() == headFree {
+		return false
+	}
+	if g.head.Load() == headDue && (!hasPassed(g.x.afterBody(g.bodyMoved())) || !g.head.CompareAndSwap(headDue, headLate)) {
+		return false
+	}
+	_ = g.c.SetDeadline(expiredDeadline)
+	return true
+}
+
+// headArrived ends the deadline of the head over HTTP/1.1.
+func (p *Pool) headArrived(g *progress) {
+	if g.head.CompareAndSwap(headDue, headFree) || g.head.Load() == headFree {
+		return
+	}
+	// The watch was faster, but the head is there.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g.head.Store(headFree)
+	if !g.c.cancelled {
+		_ = g.c.SetDeadline(time.Time{}) // a closed connection fails the next read
+	}
+}
+
 // endStream ends an exchange over HTTP/2 whose request was cancelled, or whose head is late.
-// Over HTTP/1.1 the socket has the deadline.
 func (g *progress) endStream() bool {
 	cause := context.Cause(g.ctx)
 	if cause == nil && g.x != nil && hasPassed(g.x.afterBody(g.bodyMoved())) {

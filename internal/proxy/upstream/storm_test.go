@@ -111,7 +111,7 @@ func storm(t *testing.T, seed uint64) {
 			x := upstream.Exchange{Deadline: began.Add(time.Second)}
 			w, path := httptest.NewRecorder(), fmt.Sprintf("/%d", i)
 			method := []string{"GET", "POST", "HEAD"}[upTo(3)]
-			_, err := pool.Carry(w, httptest.NewRequestWithContext(ctx, method, path, nil), x)
+			_, err := pool.Carry(w, httptest.NewRequestWithContext(ctx, method, path, nil), &x)
 			if took := time.Since(began); took > 1100*time.Millisecond {
 				t.Errorf("a request ended after %v: %v", took, err)
 			}
@@ -239,7 +239,7 @@ func stormOverHTTP2(t *testing.T, seed uint64) {
 			}
 			began := time.Now()
 			w, path := httptest.NewRecorder(), fmt.Sprintf("/%d", i)
-			_, err := pool.Carry(w, httptest.NewRequestWithContext(ctx, "GET", path, nil), upstream.Exchange{Deadline: began.Add(time.Second)})
+			_, err := pool.Carry(w, httptest.NewRequestWithContext(ctx, "GET", path, nil), &upstream.Exchange{Deadline: began.Add(time.Second)})
 			if took := time.Since(began); took > 1100*time.Millisecond || err == nil && w.Body.String() != path {
 				t.Errorf("%s: %q, %v after %v", path, w.Body, err, took)
 			}

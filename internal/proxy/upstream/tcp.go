@@ -44,9 +44,9 @@ type tunnelEnd struct{ first atomic.Uint32 }
 
 func (e *tunnelEnd) note(d *direction, err error) {
 	if err == nil {
-		return // only the other connection cannot end one direction
+		return // it ended in order, but dst cannot be closed for one direction only
 	}
-	// An error of dst on the way to the client is one of the client, and so on.
+	// On the way to the client, dst is the client: an error of dst is its error.
 	side := BrokeClient
 	if (d.side == toClient) != d.refused {
 		side = BrokeEndpoint
@@ -65,15 +65,15 @@ func (f *flight) broke(e *tunnelEnd) Broke {
 
 // carryTCP opens a connection to the endpoint and makes it the other end of the client's.
 // Before the connection is open nothing of the client is read.
-func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x Exchange) (Result, error) {
+func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
 	f := flights.Get().(*flight)
 	defer f.free()
-	f.progress.begin(w, x.Progress)
+	f.p, f.w, f.r, f.x = p, w, r, x
+	f.progress.begin(w, x)
 	if !p.enter(&f.progress) {
 		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
 	}
 	defer p.leave(&f.progress)
-	f.p, f.w, f.r, f.x = p, w, r, x
 	f.reset()
 	if !ForTCP(r) {
 		return f.res, f.fail(StageClient, errNotTCP)
@@ -125,7 +125,7 @@ func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time)
 // beginSession answers the client and connects the two connections.
 func (f *flight) beginSession() error {
 	if f.x.ProxyProtocol {
-		if err := f.c.setDeadline(f.x.Deadline); err != nil {
+		if err := f.c.SetDeadline(f.x.Deadline); err != nil { // openTunnel removes it
 			return f.fail(StageSend, err)
 		}
 		head, err := proxyHeader(f.r)

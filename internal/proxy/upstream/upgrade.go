@@ -31,7 +31,7 @@ func (f *flight) switchProtocols() *Error {
 	}
 	head := f.in[f.from : f.from+f.head.size]
 	header := f.w.Header()
-	f.head.fill(header, head, &f.x)
+	f.head.fill(header, head, f.x)
 	for i := range f.head.fields {
 		if s := &f.head.fields[i]; http1.EqualFold(head[s.Name:s.NameEnd], "upgrade") {
 			header["Upgrade"] = []string{string(head[s.Value:s.ValueEnd])}
@@ -246,13 +246,12 @@ func (in *tunnelReader) drop() {
 
 // next returns the next bytes, which are valid until the next call.
 func (in *tunnelReader) next() ([]byte, error) {
-	if in.bare {
-		if n, err, ok := in.socket.Read(in.take, in.dropBuff); ok {
-			if n == 0 {
-				return nil, err
-			}
-			return (*in.buf)[:n], err
+	if in.bare && in.socket.Usable() {
+		n, err := in.socket.Read(in.take, in.dropBuff)
+		if n == 0 {
+			return nil, err
 		}
+		return (*in.buf)[:n], err
 	}
 	n, err := in.conn.Read(in.buffer())
 	return (*in.buf)[:n], err

@@ -17,7 +17,7 @@ func waiting(t *testing.T, p *upstream.Pool) <-chan error {
 	t.Helper()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := p.Carry(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), upstream.Exchange{Deadline: time.Now().Add(30 * time.Second)})
+		_, err := p.Carry(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), &upstream.Exchange{Deadline: time.Now().Add(30 * time.Second)})
 		ended <- err
 	}()
 	return ended

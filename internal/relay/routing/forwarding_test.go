@@ -122,7 +122,7 @@ func (r *rig) acquire(service, key string) (*pool.Lease[*routing.Hop], error) {
 func carry(lease *pool.Lease[*routing.Hop]) (relay string, _ error) {
 	defer lease.Release()
 	w := httptest.NewRecorder()
-	if _, err := lease.Conn().Target.Pool.Carry(w, httptest.NewRequest("GET", "/", nil), upstream.Exchange{}); err != nil {
+	if _, err := lease.Conn().Target.Pool.Carry(w, httptest.NewRequest("GET", "/", nil), &upstream.Exchange{}); err != nil {
 		lease.Report(selection.Failure)
 		lease.Conn().Failed(err)
 		return lease.Peer().ID, err

@@ -71,7 +71,7 @@ func carry(b *testing.B, pool *upstream.Pool, x upstream.Exchange) {
 	b.ReportAllocs()
 	for b.Loop() {
 		clear(w.header)
-		if res, err := pool.Carry(w, r, x); err != nil || res.Status != 200 {
+		if res, err := pool.Carry(w, r, &x); err != nil || res.Status != 200 {
 			b.Fatal(res, err)
 		}
 	}

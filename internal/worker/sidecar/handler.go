@@ -17,6 +17,7 @@ import (
 // exchange is one request in flight. Exchanges are pooled, so that a successful request
 // needs no further allocation here.
 type exchange struct {
+	changes upstream.Exchange
 	service *service
 	load    [1]wire.Field
 	left    [2]wire.Field              // of the client's time
@@ -63,15 +64,15 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	if service.upgrades != nil && upstream.RequiresUpgrade(r) {
 		pool = service.upgrades
 	}
-	exchange := upstream.Exchange{
+	x.changes = upstream.Exchange{
 		Drop: drops, ResponseHeader: x.load[:], OnHead: x.onHead, ProxyProtocol: service.proxyProtocol,
 		Progress: time.Duration(service.progress.Load()), Once: service.once.Load(),
 	}
 	if left, given, err := wire.TimeLeft(r.Header); given && err == nil {
-		exchange.Deadline = time.Now().Add(left)
-		exchange.Header = wire.PassTimeLeft(x.left[:0], r.Header, left)
+		x.changes.Deadline = time.Now().Add(left)
+		x.changes.Header = wire.PassTimeLeft(x.left[:0], r.Header, left)
 	}
-	carried, err := pool.Carry(w, r, exchange)
+	carried, err := pool.Carry(w, r, &x.changes)
 	if carried.Silent != upstream.SilentNone {
 		s.metrics.silent.WithLabelValues(carried.Silent.String()).Inc()
 	}
