@@ -351,12 +351,12 @@ func (r *Router) Run(ctx context.Context) error {
 	defer probes.Stop()
 	defer refresh.Stop()
 	defer audit.Stop()
-	pacer, changed := latest.NewPacer(r.cfg.CoalesceDelay), false
+	pacer, changed := latest.NewPacer(), false
 	var due, graceOver <-chan time.Time // nil channels never fire
 	plan := func() {
 		planned, next := r.update()
 		if planned { // a view without effect, such as that of a member without offers, delays no other
-			pacer.Begin()
+			pacer.Begin(r.cfg.CoalesceDelay)
 		}
 		if r.Settled() {
 			r.settled.Store(r.snapshot.Version())
@@ -379,7 +379,7 @@ func (r *Router) Run(ctx context.Context) error {
 				r.settled.Store(0)
 			}
 			if !changed && !r.Settled() {
-				pacer.Begin() // plans of parts would open connections that the whole does not need
+				pacer.Begin(r.cfg.CoalesceDelay) // plans of parts would open connections that the whole does not need
 			}
 			changed = true
 		case <-pacer.C:
