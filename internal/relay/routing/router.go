@@ -27,7 +27,8 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// Catalogue is the part of advertise.Catalogue that the router uses.
+// Catalogue is the part of advertise.Catalogue that the router uses. It is an interface so that
+// tests can deliver views at the moments that they choose.
 type Catalogue interface {
 	Watch(ctx context.Context) <-chan *advertise.View
 }
@@ -195,6 +196,7 @@ type Router struct {
 	served   atomic.Bool   // there has been a service
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
+	pools    *pools
 
 	// Used only by Run.
 	links      *links
@@ -240,7 +242,7 @@ func New(cfg Config) (*Router, error) {
 	}
 	activity := new(upstream.Activity)
 	registerActivity(activity, cfg.Registerer)
-	open := func(key poolKey) (*upstream.Pool, error) {
+	r.pools = newPools(func(key poolKey) (*upstream.Pool, error) {
 		dial, err := cfg.dial(key, r.own)
 		if err != nil {
 			return nil, err
@@ -249,12 +251,12 @@ func New(cfg Config) (*Router, error) {
 		up.Address, up.Protocol, up.Dial, up.Activity, up.Sessions = key.address, key.protocol, dial, activity, cfg.Sessions
 		up.TLS = upstream.ServiceTLS{Roots: cfg.ServiceTLS.Roots, Name: key.serverName}
 		return upstream.NewPool(up)
-	}
+	})
 	var err error
-	if r.links, err = newLinks(open, r.lines, cfg); err != nil {
+	if r.links, err = newLinks(r.pools, r.lines, cfg); err != nil {
 		return nil, err
 	}
-	if r.forwarding, err = newForwarding(cfg, open); err != nil {
+	if r.forwarding, err = newForwarding(cfg, r.pools); err != nil {
 		return nil, err
 	}
 	if r.choosing, err = newChoosing(cfg); err != nil {
@@ -390,7 +392,7 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-due:
 		case <-audit.C:
 			r.links.audit(time.Now())
-			r.forwarding.conns.audit()
+			r.forwarding.audit()
 		case <-probes.C:
 			pools, kind := r.reachable()
 			r.reach.probe(probing, pools, kind, time.Now())
