@@ -185,7 +185,8 @@ func (f *forwarding) connect(ctx context.Context, relay pool.Peer, lost func(err
 		return nil, err
 	}
 	if err := h.Target.Pool.Warm(ctx); err != nil {
-		return nil, errors.Join(err, h.Close())
+		_ = h.Close() // it cannot fail
+		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
