@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -51,6 +52,11 @@ const (
 	judgeInterval = 5 * time.Second
 	// updateTimeout limits the wait until the gossip about new metadata is sent.
 	updateTimeout = 2 * time.Second
+	// intervalPerMember is the default of PublishInterval, for each member: see there.
+	intervalPerMember = 5 * time.Microsecond
+	// firstInterval is that of a node that starts: the first members come together, and a
+	// consumer that chooses among them must not get only the first one.
+	firstInterval = 50 * time.Millisecond
 	// tickInterval is how often the table is checked while time alone can change it.
 	tickInterval = time.Second
 )
@@ -322,8 +328,8 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 func (n *Node) loop(ctx context.Context, state *table) {
 	var tick <-chan time.Time  // set while time can change the table
 	var judge <-chan time.Time // with certificates, which can expire
-	pacer, unpublished := latest.NewPacer(n.cfg.PublishInterval), false
-	pacer.Begin() // the first members come together
+	pacer, unpublished := latest.NewPacer(), false
+	pacer.Begin(cmp.Or(n.cfg.PublishInterval, firstInterval))
 	if n.proofs != nil {
 		ticker := time.NewTicker(judgeInterval)
 		defer ticker.Stop()
@@ -356,7 +362,7 @@ func (n *Node) loop(ctx context.Context, state *table) {
 		unpublished = unpublished || changed || degraded != state.burst.on
 		if unpublished && pacer.May() {
 			unpublished = false
-			pacer.Begin()
+			pacer.Begin(cmp.Or(n.cfg.PublishInterval, time.Duration(len(state.alive))*intervalPerMember))
 			n.publish(state)
 		}
 	}

@@ -260,7 +260,9 @@ func (t *table) instance(name string) (Member, bool) {
 	return m, ok && m.Instance() == name
 }
 
-func (t *table) members() []Member { return slices.Collect(maps.Values(t.alive)) }
+func (t *table) members() []Member {
+	return slices.AppendSeq(make([]Member, 0, len(t.alive)), maps.Values(t.alive))
+}
 
 // Role is the role of a member in the fleet, the same as in its certificate.
 type Role = identity.Role

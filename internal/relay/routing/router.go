@@ -27,7 +27,8 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// Catalogue is the part of advertise.Catalogue that the router uses.
+// Catalogue is the part of advertise.Catalogue that the router uses. It is an interface so that
+// tests can deliver views at the moments that they choose.
 type Catalogue interface {
 	Watch(ctx context.Context) <-chan *advertise.View
 }
@@ -197,6 +198,7 @@ type Router struct {
 	reslot   chan struct{} // holds one value after SetSlots
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
+	pools    *pools
 
 	// Used only by Run.
 	links      *links
@@ -242,7 +244,7 @@ func New(cfg Config) (*Router, error) {
 	}
 	activity := new(upstream.Activity)
 	registerActivity(activity, cfg.Registerer)
-	open := func(key poolKey) (*upstream.Pool, error) {
+	r.pools = newPools(func(key poolKey) (*upstream.Pool, error) {
 		dial, err := cfg.dial(key, r.own)
 		if err != nil {
 			return nil, err
@@ -251,12 +253,12 @@ func New(cfg Config) (*Router, error) {
 		up.Address, up.Protocol, up.Dial, up.Activity, up.Sessions = key.address, key.protocol, dial, activity, cfg.Sessions
 		up.TLS = upstream.ServiceTLS{Roots: cfg.ServiceTLS.Roots, Name: key.serverName}
 		return upstream.NewPool(up)
-	}
+	})
 	var err error
-	if r.links, err = newLinks(open, r.lines, cfg); err != nil {
+	if r.links, err = newLinks(r.pools, r.lines, cfg); err != nil {
 		return nil, err
 	}
-	if r.forwarding, err = newForwarding(cfg, open); err != nil {
+	if r.forwarding, err = newForwarding(cfg, r.pools); err != nil {
 		return nil, err
 	}
 	if r.choosing, err = newChoosing(cfg); err != nil {
@@ -354,12 +356,12 @@ func (r *Router) Run(ctx context.Context) error {
 	defer probes.Stop()
 	defer refresh.Stop()
 	defer audit.Stop()
-	pacer, changed := latest.NewPacer(r.cfg.CoalesceDelay), false
+	pacer, changed := latest.NewPacer(), false
 	var due, graceOver <-chan time.Time // nil channels never fire
 	plan := func() {
 		planned, next := r.update()
 		if planned { // a view without effect, such as that of a member without offers, delays no other
-			pacer.Begin()
+			pacer.Begin(r.cfg.CoalesceDelay)
 		}
 		if r.Settled() {
 			r.settled.Store(r.snapshot.Version())
@@ -382,7 +384,7 @@ func (r *Router) Run(ctx context.Context) error {
 				r.settled.Store(0)
 			}
 			if !changed && !r.Settled() {
-				pacer.Begin() // plans of parts would open connections that the whole does not need
+				pacer.Begin(r.cfg.CoalesceDelay) // plans of parts would open connections that the whole does not need
 			}
 			changed = true
 		case <-r.reslot:
@@ -395,7 +397,7 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-due:
 		case <-audit.C:
 			r.links.audit(time.Now())
-			r.forwarding.conns.audit()
+			r.forwarding.audit()
 		case <-probes.C:
 			pools, kind := r.reachable()
 			r.reach.probe(probing, pools, kind, time.Now())
