@@ -1,11 +1,15 @@
 package relay
 
 import (
+	"crypto/tls"
+	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/proxy/ingress"
@@ -60,5 +64,56 @@ func TestAPeerInClearTextIsAWarningAndNoFlood(t *testing.T) {
 	})
 	if n := strings.Count(r.log.String(), "connection refused: only relays and gates"); n != 1 {
 		t.Errorf("%d lines:\n%s", n, r.log)
+	}
+}
+
+// A gate without requests must not lose and reopen its connections again and again.
+func TestTheConnectionOfAPeerOutlivesTheIdleTimeOfClients(t *testing.T) {
+	t.Parallel()
+	for _, secure := range []bool{false, true} {
+		f := newFleet(t)
+		if secure {
+			f.secure = secured(t, "certificates")
+		}
+		r := f.relay(func(s *Settings) { s.Clients.IdleTimeout = 300 * time.Millisecond })
+		conn, err := net.Dial("tcp", r.PeerAddr())
+		if err == nil && secure {
+			source := f.source(identity.RoleGate, "g1")
+			conn = tls.Client(conn, source.ClientConfig(source.Policy(identity.DataPlane), identity.Expected{Node: "r1", Role: identity.RoleRelay}, "h2"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		peer, err := (&http2.Transport{AllowHTTP: true}).NewClientConn(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func() error {
+			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://"+r.PeerAddr()+factsPath, nil)
+			resp, err := peer.RoundTrip(req)
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			return err
+		}
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+		r.await(t, "the ingress to open", func() bool { return r.sockets[0].isOpen() })
+		for range 3 { // connections of clients, one after the other, that are closed because they are idle
+			client, err := net.Dial("tcp", r.IngressAddr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, client)
+			_ = client.Close()
+		}
+		if err := ask(); err != nil {
+			t.Errorf("secured %v: after three times the idle time of clients: %v", secure, err)
+		}
 	}
 }
