@@ -1,15 +1,12 @@
 package relay
 
 import (
-	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/net/http2"
 
 	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/proxy/ingress"
@@ -76,21 +73,22 @@ func TestTheConnectionOfAPeerOutlivesTheIdleTimeOfClients(t *testing.T) {
 			f.secure = secured(t, "certificates")
 		}
 		r := f.relay(func(s *Settings) { s.Clients.IdleTimeout = 300 * time.Millisecond })
-		conn, err := net.Dial("tcp", r.PeerAddr())
-		if err == nil && secure {
+		transport := &http.Transport{Protocols: new(http.Protocols)}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		scheme := "http"
+		if secure {
+			scheme = "https"
 			source := f.source(identity.RoleGate, "g1")
-			conn = tls.Client(conn, source.ClientConfig(source.Policy(identity.DataPlane), identity.Expected{Node: "r1", Role: identity.RoleRelay}, "h2"))
+			transport.Protocols.SetHTTP2(true)
+			transport.TLSClientConfig = source.ClientConfig(source.Policy(identity.DataPlane), identity.Expected{Node: "r1", Role: identity.RoleRelay}, "h2")
 		}
+		peer, err := transport.NewClientConn(t.Context(), scheme, r.PeerAddr())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
-		peer, err := (&http2.Transport{AllowHTTP: true}).NewClientConn(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		defer peer.Close()
 		ask := func() error {
-			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://"+r.PeerAddr()+factsPath, nil)
+			req, _ := http.NewRequestWithContext(t.Context(), "GET", scheme+"://"+r.PeerAddr()+factsPath, nil)
 			resp, err := peer.RoundTrip(req)
 			if err == nil {
 				err = resp.Body.Close()
