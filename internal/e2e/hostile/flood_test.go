@@ -51,17 +51,23 @@ func (f *fleet) size(r *relay) (s size) {
 			f.t.Fatalf("/metrics of %s: %d %.200s", r.ID, status, text)
 		}
 	}
-	proc, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.PID()))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(proc)) {
-		if rest, found := strings.CutPrefix(line, "VmRSS:"); found {
-			kB, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			s.memory = kB << 10
-		}
-	}
+	s.memory = memory(f.t, r.PID(), "VmRSS:")
 	return s
+}
+
+// memory returns a line of the status of a process, in bytes.
+func memory(t *testing.T, pid int, line string) int64 {
+	t.Helper()
+	proc, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(proc), line)
+	kB, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kB << 10
 }
 
 // within expects that a flood has not cost more than it may: names that no client has
