@@ -157,10 +157,7 @@ func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 	return a, nil
 }
 
-// Addr returns the IP:port at which other members reach the gossip of this member.
-func (a *Advertiser) Addr() string { return a.node.Addr() }
-
-// Set replaces the services that this process offers. If it returns an error, which names
+// Set replaces the services that this process offers; without any it offers none. If it returns an error, which names
 // every invalid service, nothing has changed.
 func (a *Advertiser) Set(services ...Service) error {
 	if err := errors.Join(a.cfg.serviceProblems(services)...); err != nil {
@@ -177,12 +174,6 @@ func (a *Advertiser) Set(services ...Service) error {
 // new requests, and requests in flight continue.
 func (a *Advertiser) Drain() {
 	a.catalogue.Drain()
-	a.wake()
-}
-
-// Withdraw stops offering any service until the next Set.
-func (a *Advertiser) Withdraw() {
-	a.catalogue.Withdraw()
 	a.wake()
 }
 
@@ -312,7 +303,7 @@ const (
 	// to gossip in a cluster with another member.
 	EventAdvertised EventKind = "advertised"
 	// EventReadvertised: the services have been passed to gossip again, after a change
-	// (Set, Drain, Withdraw) or because other members have returned after this one had
+	// (Set, Drain) or because other members have returned after this one had
 	// been alone.
 	EventReadvertised EventKind = "readvertised"
 	// EventError: the services of this process do not reach any member at the moment.

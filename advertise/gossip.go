@@ -40,8 +40,8 @@ type Gossip interface {
 	SignedNow(signature []byte) bool
 }
 
-// GossipTopic is the topic of this package's broadcasts.
-const GossipTopic byte = 'a'
+// gossipTopic is the topic of this package's broadcasts.
+const gossipTopic byte = 'a'
 
 // maxBroadcast is the most bytes of a message that gossip carries reliably.
 const maxBroadcast = 1200

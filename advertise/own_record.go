@@ -85,17 +85,8 @@ func (c *Catalogue) Drain() {
 	c.wakeOwn()
 }
 
-// Withdraw publishes an empty record: this node offers nothing until the next
-// Offer. Safe for concurrent use.
-func (c *Catalogue) Withdraw() {
-	c.mu.Lock()
-	c.desired = nil
-	c.mu.Unlock()
-	c.wakeOwn()
-}
-
-// Flush waits until the last Offer, Drain or Withdraw has been passed to gossip, or ctx
-// ends. It does not wait until other members have received it.
+// Flush waits until the last Offer or Drain has been passed to gossip, or ctx
+// ends. It does not wait until other members have received it. After Run it returns an error.
 func (c *Catalogue) Flush(ctx context.Context) error {
 	done := make(chan struct{})
 	err := c.ask(ctx, func() {
@@ -113,7 +104,7 @@ func (c *Catalogue) Flush(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-c.stopped:
-		return ErrStopped
+		return errStopped
 	case <-ctx.Done():
 		return ctx.Err()
 	}

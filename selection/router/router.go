@@ -106,6 +106,7 @@ type Router struct {
 	sessions  upstream.Sessions
 	peers     *peers // nil: other relays forward nothing to this one
 	inFlight  atomic.Int64
+	began     atomic.Int64 // when Run began, in nanoseconds since epoch
 	// unregister removes the metrics.
 	unregister func()
 }
@@ -255,6 +256,7 @@ func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r
 // node, and returns when all of its goroutines have ended. The error is nil after an orderly
 // stop.
 func (r *Router) Run(ctx context.Context) error {
+	r.began.Store(int64(time.Since(r.epoch)))
 	running, end := context.WithCancel(context.WithoutCancel(ctx)) // requests in flight outlive ctx
 	defer end()
 	group, failed := errgroup.WithContext(running)
@@ -325,15 +327,39 @@ func (r *Router) Close() error {
 // them. The error is that of ctx.
 func (r *Router) WaitReady(ctx context.Context) error { return r.routes.WaitSettled(ctx) }
 
-// await is WaitReady for a request.
+// await is WaitReady for a request, and waits for the first offer of its service, because a
+// program and its workers may start together. A name that is unknown later is no reason to wait:
+// it may be misspelled.
 func (r *Router) await(ctx context.Context, service string) error {
-	if r.routes.Informed() {
+	if _, known := r.routes.Service(service); r.routes.Informed() && (known || !r.isNew()) {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
 	defer cancel()
 	if err := r.routes.WaitSettled(limited); err != nil {
-		return errors.Join(&Error{Service: service, Code: string(wire.CodeNotReady), RetryAfter: time.Second, Text: "this process does not know yet which services there are"}, ctx.Err())
+		return r.notReady(ctx, service, "this process does not know yet which services there are")
 	}
-	return nil
+	for {
+		_, changed := r.routes.Endpoints(service)
+		if _, known := r.routes.Service(service); known {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-limited.Done():
+			if !r.routes.Informed() {
+				return r.notReady(ctx, service, "no worker has offered a service yet")
+			}
+			return nil // the service is unknown
+		}
+	}
+}
+
+// isNew reports whether a service that is not known may be one that starts with this process.
+func (r *Router) isNew() bool {
+	return time.Since(r.epoch)-time.Duration(r.began.Load()) < r.cfg.RequestTimeout
+}
+
+func (r *Router) notReady(ctx context.Context, service, text string) error {
+	return errors.Join(&Error{Service: service, Code: string(wire.CodeNotReady), RetryAfter: time.Second, Text: text}, ctx.Err())
 }
