@@ -66,9 +66,6 @@ const (
 	// statusInterval is how often the status of a node that is alone is checked. The node
 	// does not try to join more often than that.
 	statusInterval = 500 * time.Millisecond
-	// leaveDelay is how long a leaving node still answers probes, until other members have
-	// stopped probing it.
-	leaveDelay = time.Second
 )
 
 // problems returns the problems that only an advertiser has and those of the services;
@@ -285,13 +282,7 @@ func (a *Advertiser) leave() {
 	if len(a.node.Snapshot().Members()) < 2 {
 		return // no other member would learn of it
 	}
-	a.catalogue.Drain()
-	_ = a.catalogue.Flush(context.Background()) // takes a publish interval at most; fails only after Run
-	time.Sleep(a.cfg.DrainDelay)
-	if err := a.node.Leave(context.Background()); err != nil { // Leave limits its own time
-		a.cfg.Logger.Warn("could not announce to the other members that this member leaves", "node", a.cfg.ID, "err", err)
-	}
-	time.Sleep(leaveDelay)
+	a.catalogue.Leave(context.Background(), a.cfg.DrainDelay, 0)
 }
 
 // EventKind is the kind of an [Event].

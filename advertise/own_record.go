@@ -1,6 +1,7 @@
 package advertise
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -108,6 +109,23 @@ func (c *Catalogue) Flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// leaveDelay is how long a leaving member still answers probes, until other members have stopped
+// probing it. Otherwise it would be suspected, and the suspicion gossiped.
+const leaveDelay = time.Second
+
+// Leave is the end of a member: it offers its services as draining for the time drain, so that
+// relays send nothing new before connections are refused, announces that the member leaves, and
+// waits while it still answers probes, for the time stay (0 is 1 s). Requests in flight go on.
+func (c *Catalogue) Leave(ctx context.Context, drain, stay time.Duration) {
+	c.Drain()
+	_ = c.Flush(ctx) // takes a publish interval at most; fails only after Run
+	time.Sleep(drain)
+	if err := c.cfg.Gossip.Leave(ctx); err != nil { // it limits its own time
+		c.logger.Warn("cannot announce to the other members that this one leaves", "err", err)
+	}
+	time.Sleep(cmp.Or(stay, leaveDelay))
 }
 
 func (c *Catalogue) wakeOwn() {

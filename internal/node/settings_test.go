@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
@@ -92,15 +91,6 @@ func TestAnAddressThatOthersReachIsProtectedOrTheOperatorAllowsIt(t *testing.T) 
 			t.Errorf("%v: %v, want %q", c.args, err, c.want)
 		}
 	}
-}
-
-func mustCertificate(t *testing.T, file []byte) *x509.Certificate {
-	t.Helper()
-	certs, err := identity.ParseCertificates(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certs[0]
 }
 
 func TestCertificateAndKeysAreReadFromTheirFiles(t *testing.T) {

@@ -26,8 +26,8 @@ const (
 
 // showTraffic answers with the counters of this relay.
 func (r *Relay) showTraffic(w http.ResponseWriter, req *http.Request) {
-	answer := api.Traffic{Relay: r.cfg.Membership.ID, UptimeMs: time.Since(r.epoch).Milliseconds(), Services: []api.ServiceTraffic{}}
-	for _, s := range r.router.Services() {
+	answer := api.Traffic{Relay: r.cfg.Membership.ID, UptimeMs: time.Since(r.Epoch()).Milliseconds(), Services: []api.ServiceTraffic{}}
+	for _, s := range r.Routes.Services() {
 		t := r.traffic(s)
 		if req.URL.Query().Get("peers") == "1" {
 			if route := s.Route(); route.Affine() {

@@ -79,7 +79,7 @@ func TestADrainedRelayIsNotReadyAndStillCarriesRequests(t *testing.T) {
 		t.Error("a drained relay keeps the connections of its clients")
 	}
 	drained("1")
-	if s, _ := r.router.Service("echo"); !s.Route().Affine() {
+	if s, _ := r.Routes.Service("echo"); !s.Route().Affine() {
 		t.Error("a drained relay has left its range")
 	}
 	if status, text := r.post(t, "/api/v1/undrain"); status != http.StatusOK || !strings.Contains(text, `"draining": false`) || strings.Contains(text, "since") {

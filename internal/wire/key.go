@@ -1,6 +1,13 @@
 package wire
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// DrainTimeout is how long a member that stops waits for requests in flight, by default: longer
+// than requests take, and as long as service managers wait before they kill a process.
+const DrainTimeout = 30 * time.Second
 
 type keyOfKey struct{}
 
