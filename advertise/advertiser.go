@@ -66,9 +66,6 @@ const (
 	// statusInterval is how often the status of a node that is alone is checked. The node
 	// does not try to join more often than that.
 	statusInterval = 500 * time.Millisecond
-	// leaveDelay is how long a leaving node still answers probes, until other members have
-	// stopped probing it.
-	leaveDelay = time.Second
 )
 
 // problems returns the problems that only an advertiser has and those of the services;
@@ -157,10 +154,7 @@ func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 	return a, nil
 }
 
-// Addr returns the IP:port at which other members reach the gossip of this member.
-func (a *Advertiser) Addr() string { return a.node.Addr() }
-
-// Set replaces the services that this process offers. If it returns an error, which names
+// Set replaces the services that this process offers; without any it offers none. If it returns an error, which names
 // every invalid service, nothing has changed.
 func (a *Advertiser) Set(services ...Service) error {
 	if err := errors.Join(a.cfg.serviceProblems(services)...); err != nil {
@@ -177,12 +171,6 @@ func (a *Advertiser) Set(services ...Service) error {
 // new requests, and requests in flight continue.
 func (a *Advertiser) Drain() {
 	a.catalogue.Drain()
-	a.wake()
-}
-
-// Withdraw stops offering any service until the next Set.
-func (a *Advertiser) Withdraw() {
-	a.catalogue.Withdraw()
 	a.wake()
 }
 
@@ -294,13 +282,7 @@ func (a *Advertiser) leave() {
 	if len(a.node.Snapshot().Members()) < 2 {
 		return // no other member would learn of it
 	}
-	a.catalogue.Drain()
-	_ = a.catalogue.Flush(context.Background()) // takes a publish interval at most; fails only after Run
-	time.Sleep(a.cfg.DrainDelay)
-	if err := a.node.Leave(context.Background()); err != nil { // Leave limits its own time
-		a.cfg.Logger.Warn("could not announce to the other members that this member leaves", "node", a.cfg.ID, "err", err)
-	}
-	time.Sleep(leaveDelay)
+	a.catalogue.Leave(context.Background(), a.cfg.DrainDelay, 0)
 }
 
 // EventKind is the kind of an [Event].
@@ -312,7 +294,7 @@ const (
 	// to gossip in a cluster with another member.
 	EventAdvertised EventKind = "advertised"
 	// EventReadvertised: the services have been passed to gossip again, after a change
-	// (Set, Drain, Withdraw) or because other members have returned after this one had
+	// (Set, Drain) or because other members have returned after this one had
 	// been alone.
 	EventReadvertised EventKind = "readvertised"
 	// EventError: the services of this process do not reach any member at the moment.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
-	"github.com/ringway/ringway/ring"
 )
 
 // seed is a relay on real sockets.
@@ -117,7 +116,7 @@ func (s *service) wants(kind EventKind) Event {
 	return e
 }
 
-func TestAnAdvertiserOffersChangesDrainsAndWithdraws(t *testing.T) {
+func TestAnAdvertiserOffersChangesDrainsAndOffersNothing(t *testing.T) {
 	t.Parallel()
 	relay := startSeed(t, nil)
 	s := startService(t, func(c *AdvertiserConfig) {
@@ -141,7 +140,7 @@ func TestAnAdvertiserOffersChangesDrainsAndWithdraws(t *testing.T) {
 			e, ok := v.Endpoint("echo", "echo-1")
 			return ok && e.State == Draining
 		}},
-		{"nothing", func() error { s.Withdraw(); return nil }, func(v *View) bool {
+		{"nothing", func() error { return s.Set() }, func(v *View) bool {
 			return v.EndpointCount() == 0
 		}},
 	} {
@@ -252,7 +251,7 @@ func TestAnAdvertiserThatIsLeftAloneReportsItAndReadvertises(t *testing.T) {
 	if e := s.wants(EventError); !errors.Is(e.Cause, ErrAlone) || !e.WillRetry {
 		t.Errorf("%+v, want %v", e, ErrAlone)
 	}
-	next := startSeed(t, func(c *membership.Config) { c.ID, c.Seeds = "relay-2", []string{s.Addr()} })
+	next := startSeed(t, func(c *membership.Config) { c.ID, c.Seeds = "relay-2", []string{s.node.Addr()} })
 	s.wants(EventReadvertised)
 	next.sees(t, "the endpoint", func(v *View) bool { return v.EndpointCount() == 1 })
 }
@@ -357,35 +356,6 @@ func TestAnAdvertiserRunsOnceAndSaysWhenItCannot(t *testing.T) {
 	err = closed.Run(t.Context())
 	if err == nil || len(events) != 1 || events[0].WillRetry || !errors.Is(err, events[0].Cause) {
 		t.Errorf("after Close Run returned %v and told of %+v; want one error that is not retried", err, events)
-	}
-}
-
-func TestDiscoverSaysWhyThereIsNoEndpoint(t *testing.T) {
-	offer := func(id string, s State) Endpoint {
-		return Endpoint{Service{State: s}, &Worker{NodeID: id, Unreachable: id == "far"}}
-	}
-	v := viewOf(map[string][]Endpoint{
-		"up":    {offer("a", Ready), offer("b", Draining), offer("c", Ready)},
-		"going": {offer("a", Draining), offer("far", Ready)},
-		"gone":  nil,
-	})
-	got, err := v.Discover("up")
-	if want := ring.Order("up", []string{"a", "c"}); err != nil || len(got) != 2 || got[0].NodeID != want[0] || got[1].NodeID != want[1] {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-	for name, c := range map[string]struct {
-		is  error
-		say string
-	}{
-		"going":   {ErrNoEndpoint, "draining"},
-		"gone":    {ErrNoEndpoint, "workers are gone"},
-		"unheard": {ErrNoEndpoint, "no worker is known"},
-		"":        {ErrServiceName, "allowed are 1 to 63"},
-		"a/b":     {ErrServiceName, `"a/b"`},
-	} {
-		if _, err := v.Discover(name); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.say) {
-			t.Errorf("%q: %v, want %v and %q", name, err, c.is, c.say)
-		}
 	}
 }
 

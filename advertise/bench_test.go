@@ -66,7 +66,7 @@ func (f *crowd) apply(raw []byte) {
 }
 
 func (f *crowd) publish() *View {
-	v, _ := f.builder.build(nil, start)
+	v := f.builder.build(nil, start)
 	return v
 }
 
@@ -172,7 +172,7 @@ func BenchmarkLookup(b *testing.B) {
 	b.Run("service", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if v.Endpoints("service-00017").Len() == 0 {
+			if v.Endpoints("service-00017").count == 0 {
 				b.Fatal("not found")
 			}
 		}

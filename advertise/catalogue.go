@@ -13,11 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/membership"
 )
 
-// ErrStopped is returned by calls that need Run after it has ended.
-var ErrStopped = errors.New("advertise: the catalogue has stopped")
+// errStopped is returned by calls that need Run after it has ended.
+var errStopped = errors.New("advertise: the catalogue has stopped")
 
 // Config is the configuration of a Catalogue. Only Gossip is required.
 type Config struct {
@@ -100,7 +101,7 @@ type Catalogue struct {
 	cfg     Config
 	logger  *slog.Logger
 	metrics *metrics
-	watches viewWatches
+	views   latest.Value[View]
 	mailbox *mailbox
 	inbound inbound
 	calls   chan func()
@@ -151,26 +152,18 @@ func New(cfg Config) (*Catalogue, error) {
 	if err := c.metrics.register(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("advertise: register metrics: %w", err)
 	}
-	c.watches.views.Store(&View{})
-	cfg.Gossip.HandleGossip(GossipTopic, c.receiveGossip)
+	c.views.Store(&View{})
+	cfg.Gossip.HandleGossip(gossipTopic, c.receiveGossip)
 	cfg.Gossip.HandleStream(streamProtocol, c.serve)
 	return c, nil
 }
 
 // View returns the newest view: one atomic load, never nil, empty before Run.
-func (c *Catalogue) View() *View { return c.watches.views.Load() }
+func (c *Catalogue) View() *View { return c.views.Load() }
 
 // Watch delivers the current view, then always the newest; a slow reader skips views and
 // does not delay others. The channel is closed when ctx ends.
-func (c *Catalogue) Watch(ctx context.Context) <-chan *View { return c.watches.views.Watch(ctx) }
-
-// WatchService delivers the current endpoints of one service, then the newest after each
-// change. Changes of other services cause no delivery; after the last endpoint is removed,
-// empty Endpoints are delivered. A slow reader skips endpoints that have been replaced and
-// does not delay others. The channel is closed when ctx ends.
-func (c *Catalogue) WatchService(ctx context.Context, service string) <-chan *Endpoints {
-	return c.watches.service(ctx, service)
-}
+func (c *Catalogue) Watch(ctx context.Context) <-chan *View { return c.views.Watch(ctx) }
 
 // Run owns all goroutines of the catalogue. It returns nil after ctx and all goroutines
 // have ended. It runs once; a second call returns an error. The gossip node should have
@@ -258,14 +251,14 @@ func (c *Catalogue) armOwn(timer *time.Timer) {
 
 // publishView publishes a new view.
 func (c *Catalogue) publishView() {
-	v, changed := c.builder.build(c.members, c.cfg.Now())
+	v := c.builder.build(c.members, c.cfg.Now())
 	v.settled = c.compared || c.members != nil && len(c.members.Members()) <= 1
 	c.dirty = false
 	c.metrics.views.Inc()
 	c.metrics.services.Set(float64(v.serviceCount()))
 	c.metrics.endpoints.Set(float64(v.EndpointCount()))
 	c.metrics.records.Set(float64(len(c.store.entries)))
-	c.watches.publish(v, changed)
+	c.views.Store(v)
 }
 
 // logRefused counts and logs an offer that does not become an endpoint.
@@ -436,7 +429,7 @@ func (c *Catalogue) spread(e *entry) {
 	}
 	message, err := e.message()
 	if err == nil {
-		err = c.cfg.Gossip.Broadcast(GossipTopic, e.record.NodeID, message)
+		err = c.cfg.Gossip.Broadcast(gossipTopic, e.record.NodeID, message)
 	}
 	if err != nil {
 		c.logger.Debug("could not gossip a record, exchanges will carry it", "node", e.record.NodeID, "error", err)
@@ -451,7 +444,7 @@ func (c *Catalogue) ask(ctx context.Context, f func()) error {
 		<-done
 		return nil
 	case <-c.stopped:
-		return ErrStopped
+		return errStopped
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -8,7 +8,7 @@
 //
 // # Picture
 //
-//	Offer, Drain, Withdraw                  View, Watch, WatchService
+//	Offer, Drain                            View, Watch
 //	          |                                            ^
 //	          v              Catalogue.Run                 |
 //	 +-----------------+    one goroutine    +-------------------------+
@@ -43,7 +43,7 @@
 //     is allocated, and an invalid record is counted and dropped.
 //   - Run's goroutine owns the store and the view builder; they need no lock. Exchanges
 //     send requests to that goroutine. Catalogue.mu guards only the values that Offer,
-//     Drain and Withdraw set, the mailbox's lock only the mailbox, the watches' lock only
+//     Drain set, the mailbox's lock only the mailbox, the watches' lock only
 //     the watches; no two of these locks are held at the same time.
 //   - Views are immutable. Readers cannot slow down the writer, and a lookup takes no
 //     lock. Two successive views share everything that did not change: a change copies

@@ -1,14 +1,11 @@
 package advertise
 
 import (
-	"errors"
-	"fmt"
 	"iter"
 	"math/bits"
 	"slices"
 	"strings"
 
-	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/ring"
 )
 
@@ -33,9 +30,6 @@ type Worker struct {
 	// endpoint's address: send no requests there, but include it in plans. See [Expirer].
 	Unreachable bool `json:"unreachable,omitempty"`
 }
-
-// String returns every field.
-func (e Endpoint) String() string { return fmt.Sprintf("%+v %+v", e.Service, e.Worker) }
 
 func (e *Endpoint) equal(o *Endpoint) bool {
 	return *e.Worker == *o.Worker && e.Service.equal(o.Service)
@@ -66,12 +60,6 @@ var noEndpoints = &Endpoints{}
 func newEndpoints(service string) *Endpoints {
 	return &Endpoints{service: service, seed: ring.Hash(service, 0), arcs: make([][]*Endpoint, 1)}
 }
-
-// Len returns the number of endpoints.
-func (e *Endpoints) Len() int { return e.count }
-
-// String returns every endpoint, in ring order.
-func (e *Endpoints) String() string { return fmt.Sprint(slices.Collect(e.All())) }
 
 // All yields the endpoints in ring order.
 func (e *Endpoints) All() iter.Seq[*Endpoint] {
@@ -173,39 +161,4 @@ func (e *Endpoints) cut() {
 		}
 		e.arcs[arc], whole = slices.Clone(whole[:end]), whole[end:]
 	}
-}
-
-// Errors of Discover. Both are wrapped in an error that names the service.
-var (
-	// ErrNoEndpoint: no endpoint takes new requests for the service at the moment.
-	ErrNoEndpoint = errors.New("no endpoint")
-	// ErrServiceName: the name is not a valid service name.
-	ErrServiceName = errors.New("invalid service name")
-)
-
-// Discover lists the endpoints of a service that take new requests and that this node can
-// reach, in ring order. The error wraps ErrServiceName or ErrNoEndpoint. The text of the
-// latter states whether the service is known, because a node that has just started may not
-// have received its records yet. The slice is the caller's.
-func (v *View) Discover(service string) ([]Endpoint, error) {
-	if err := affinity.ValidateService(service); err != nil {
-		return nil, fmt.Errorf("discover: %w: %w", ErrServiceName, err)
-	}
-	all := v.Endpoints(service)
-	ready := make([]Endpoint, 0, all.Len())
-	for e := range all.All() {
-		if e.State == Ready && !e.Unreachable {
-			ready = append(ready, *e)
-		}
-	}
-	if len(ready) > 0 {
-		return ready, nil
-	}
-	why := "no worker is known to offer it: check the name, and that a worker advertises it"
-	if all.Len() > 0 {
-		why = fmt.Sprintf("all %d are draining or cannot be connected to from here", all.Len())
-	} else if v.Known(service) {
-		why = "all of its workers are gone"
-	}
-	return nil, fmt.Errorf("discover %q: %w: %s", service, ErrNoEndpoint, why)
 }

@@ -2,7 +2,9 @@ package advertise_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -10,9 +12,9 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// A service advertises itself while it runs, and takes its offer back when it
-// stops. The relay that it knows as its seed is in this process, too, and tells
-// what it sees.
+// A service advertises itself while it runs, moves to another port, and takes its offer back
+// when it stops. The relay that it knows as its seed is in this process, too, and prints what it
+// sees.
 func ExampleAdvertiser() {
 	relay, stopRelay, err := startRelay()
 	if err != nil {
@@ -22,11 +24,22 @@ func ExampleAdvertiser() {
 	defer stopRelay()
 
 	// From here it is the service's own code.
+	advertised := make(chan struct{})
 	advertiser, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
 		Cluster: "prod", Environment: "eu", ID: "echo-1", BindAddr: "127.0.0.1:0",
 		Seeds:      []string{relay.addr},
 		Services:   []advertise.Service{{Name: "echo", Address: "127.0.0.1:8080"}},
-		DrainDelay: time.Second,
+		DrainDelay: 10 * time.Millisecond,
+		OnEvent: func(e advertise.Event) {
+			switch {
+			case e.Kind == advertise.EventAdvertised:
+				close(advertised) // the first time; the next is EventReadvertised
+			case errors.Is(e.Cause, advertise.ErrAlone):
+				fmt.Println("no relay is left:", e.Cause)
+			case e.Kind == advertise.EventError:
+				fmt.Println("no relay can be reached:", e.Cause)
+			}
+		},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -36,16 +49,38 @@ func ExampleAdvertiser() {
 	var running sync.WaitGroup
 	running.Go(func() { _ = advertiser.Run(ctx) })
 
+	<-advertised
 	seen := relay.watch("echo")
 	fmt.Println("the relay sees:", <-seen)
-	stop()
+	if err := advertiser.Set(advertise.Service{Name: "echo", Address: "127.0.0.1:8081"}); err != nil {
+		fmt.Println(err)
+	}
 	fmt.Println("the relay sees:", <-seen)
+	advertiser.Drain() // Run does it when ctx ends; a service may begin earlier
+	fmt.Println("the relay sees:", <-seen)
+	stop()
 	running.Wait()
 	fmt.Println("the relay sees:", <-seen)
 	// Output:
 	// the relay sees: echo-1 at 127.0.0.1:8080, ready
-	// the relay sees: echo-1 at 127.0.0.1:8080, draining
-	// the relay sees: discover "echo": no endpoint: all of its workers are gone
+	// the relay sees: echo-1 at 127.0.0.1:8081, ready
+	// the relay sees: echo-1 at 127.0.0.1:8081, draining
+	// the relay sees: no endpoint
+}
+
+// A program that cannot serve after all releases the address of its gossip.
+func ExampleAdvertiser_Close() {
+	advertiser, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
+		Cluster: "prod", Environment: "eu", ID: "echo-1", BindAddr: "127.0.0.1:0", Seeds: []string{"127.0.0.1:7400"},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := net.Listen("tcp", "127.0.0.1:none"); err != nil {
+		fmt.Println(advertiser.Close()) // in place of Run or Serve
+	}
+	// Output: <nil>
 }
 
 // seedRelay is as much of a relay as an advertiser needs: a member to join.
@@ -73,26 +108,20 @@ func startRelay() (relay seedRelay, stop func(), err error) {
 		return relay, nil, err
 	}
 	running.Go(func() { _ = catalogue.Run(ctx) })
-	// watch tells of a service's endpoint whenever it has changed.
+	// watch sends the endpoint of a service after each change.
 	watch := func(service string) <-chan string {
 		changes := make(chan string, 16)
 		running.Go(func() {
 			last := ""
 			for view := range catalogue.Watch(ctx) {
-				if !view.Known(service) {
-					continue
-				}
-				now := ""
+				now := "no endpoint"
 				for e := range view.Endpoints(service).All() {
 					now = fmt.Sprintf("%s at %s, %s", e.NodeID, e.Address, e.State)
 				}
-				if _, err := view.Discover(service); err != nil && now == "" {
-					now = err.Error()
-				}
-				if now != last {
+				if now != last && (last != "" || now != "no endpoint") {
 					changes <- now
+					last = now
 				}
-				last = now
 			}
 		})
 		return changes

@@ -35,6 +35,8 @@ func newStill(self string, others ...membership.Member) *still {
 func (s *still) Snapshot() *membership.Snapshot          { return s.snapshot }
 func (s *still) Broadcast(byte, string, []byte) error    { return nil }
 func (s *still) HandleGossip(byte, func(payload []byte)) {}
+func (s *still) Leave(context.Context) error             { return nil }
+
 func (s *still) HandleStream(_ string, h func(context.Context, membership.Peer, net.Conn)) {
 	s.serve = h
 }

@@ -116,7 +116,7 @@ func TestAnEndpointThatRefusesIsUnreachableHereOnlyAndBackWhenItConnects(t *test
 		if !one(t, relay).Unreachable || outcomes(t, relay, "expired") != 1 || unreachable(t, relay) != 1 {
 			t.Fatalf("%+v, want it unreachable and counted once", one(t, relay))
 		}
-		if v := relay.catalogue.View(); len(v.Workers("echo")) != 1 || v.Checksum() != before || one(t, other).Unreachable {
+		if v := relay.catalogue.View(); len(v.workers("echo")) != 1 || v.Checksum() != before || one(t, other).Unreachable {
 			t.Error("plans, checksums and other relays must not notice")
 		}
 		settle(time.Minute)
@@ -154,7 +154,7 @@ func TestANewerRecordIsANewOffer(t *testing.T) {
 		if !one(t, relay).Unreachable || outcomes(t, relay, "expired") != 2 {
 			t.Fatal("the newer offer is as dead as the older")
 		}
-		worker.catalogue.Withdraw()
+		worker.catalogue.Offer(nil)
 		settle(10 * time.Second)
 		if unreachable(t, relay) != 0 {
 			t.Error("a mark outlives its endpoint")
@@ -246,7 +246,7 @@ func TestWhoWithdrawsOrRenewsWhileTheDialRunsIsFirst(t *testing.T) {
 		outcome   string
 		left      int
 	}{
-		"withdraws": {func(_ *testing.T, _ *network, w *node) { w.catalogue.Withdraw() }, "already", 0},
+		"withdraws": {func(_ *testing.T, _ *network, w *node) { w.catalogue.Offer(nil) }, "already", 0},
 		"dies":      {func(_ *testing.T, n *network, _ *node) { n.kill("worker-0"); n.detect("worker-0") }, "already", 0},
 		"moves":     {func(t *testing.T, _ *network, w *node) { offer(t, w, echoOn(81)) }, "already", 1},
 		"renews":    {func(t *testing.T, _ *network, w *node) { offer(t, w, echoOn(80, "new")) }, "fresh", 1},

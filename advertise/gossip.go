@@ -25,6 +25,8 @@ type Gossip interface {
 	// may keep the payload.
 	HandleGossip(topic byte, h func(payload []byte))
 	// HandleStream registers the handler of a protocol's streams, before start.
+	// Leave announces that this member leaves.
+	Leave(ctx context.Context) error
 	HandleStream(protocol string, h func(ctx context.Context, peer membership.Peer, conn net.Conn))
 	// OpenStream opens a stream to a live member.
 	OpenStream(ctx context.Context, memberID, protocol string) (net.Conn, error)
@@ -40,8 +42,8 @@ type Gossip interface {
 	SignedNow(signature []byte) bool
 }
 
-// GossipTopic is the topic of this package's broadcasts.
-const GossipTopic byte = 'a'
+// gossipTopic is the topic of this package's broadcasts.
+const gossipTopic byte = 'a'
 
 // maxBroadcast is the most bytes of a message that gossip carries reliably.
 const maxBroadcast = 1200

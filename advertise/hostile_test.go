@@ -112,7 +112,7 @@ func hostile(t *testing.T, test func(t *testing.T, f *fleet)) {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
-		if got := f.relay.catalogue.View().Endpoints("echo"); got.Len() != 1 || len(f.mallory.Snapshot().Members()) != 3 {
+		if got := f.relay.catalogue.View().Endpoints("echo"); got.count != 1 || len(f.mallory.Snapshot().Members()) != 3 {
 			t.Fatalf("the relay sees %v", got)
 		}
 		f.relay.log.take()
@@ -428,7 +428,7 @@ func TestBadRecordsOfAPeerAreDroppedAndNamedAndTheRestIsKept(t *testing.T) {
 			f.unharmed(fmt.Sprintf("a record of %s in life %d", r.NodeID, r.Epoch), before)
 		}
 		f.give("relay", []byte{0x95, 1}, record(Record{NodeID: "mallory", Epoch: f.mallory.Epoch(), Sequence: 1, Services: echo(2000)}))
-		if got := c.View().Endpoints("echo"); got.Len() != 2 {
+		if got := c.View().Endpoints("echo"); got.count != 2 {
 			t.Errorf("the good record behind a bad one is lost: %v", got)
 		}
 	})

@@ -182,6 +182,8 @@ func (p *node) Broadcast(_ byte, key string, payload []byte) error {
 }
 
 func (p *node) HandleGossip(_ byte, h func([]byte)) { p.hear = h }
+func (p *node) Leave(context.Context) error         { return nil }
+
 func (p *node) HandleStream(_ string, h func(context.Context, membership.Peer, net.Conn)) {
 	p.serve = h
 }

@@ -66,8 +66,8 @@ func TestLookupsAllocateNothing(t *testing.T) {
 	f := newCrowd(t, 3)
 	v := f.fill()
 	for what, lookup := range map[string]func() bool{
-		"a service":   func() bool { return v.Endpoints("service-00002").Len() > 0 },
-		"no service":  func() bool { return v.Endpoints(name[:affinity.MaxServiceName]).Len() == 0 && !v.Known(name) },
+		"a service":   func() bool { return v.Endpoints("service-00002").count > 0 },
+		"no service":  func() bool { return v.Endpoints(name[:affinity.MaxServiceName]).count == 0 && !v.known(name) },
 		"an endpoint": func() bool { e, ok := v.Endpoint("service-00002", "worker-00017"); return ok && e.Weight > 0 },
 		"no endpoint": func() bool { _, ok := v.Endpoint("service-00002", "absent"); return !ok },
 		"all endpoints": func() bool {

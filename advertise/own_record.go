@@ -1,6 +1,7 @@
 package advertise
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -85,17 +86,8 @@ func (c *Catalogue) Drain() {
 	c.wakeOwn()
 }
 
-// Withdraw publishes an empty record: this node offers nothing until the next
-// Offer. Safe for concurrent use.
-func (c *Catalogue) Withdraw() {
-	c.mu.Lock()
-	c.desired = nil
-	c.mu.Unlock()
-	c.wakeOwn()
-}
-
-// Flush waits until the last Offer, Drain or Withdraw has been passed to gossip, or ctx
-// ends. It does not wait until other members have received it.
+// Flush waits until the last Offer or Drain has been passed to gossip, or ctx
+// ends. It does not wait until other members have received it. After Run it returns an error.
 func (c *Catalogue) Flush(ctx context.Context) error {
 	done := make(chan struct{})
 	err := c.ask(ctx, func() {
@@ -113,10 +105,27 @@ func (c *Catalogue) Flush(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-c.stopped:
-		return ErrStopped
+		return errStopped
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// leaveDelay is how long a leaving member still answers probes, until other members have stopped
+// probing it. Otherwise it would be suspected, and the suspicion gossiped.
+const leaveDelay = time.Second
+
+// Leave is the end of a member: it offers its services as draining for the time drain, so that
+// relays send nothing new before connections are refused, announces that the member leaves, and
+// waits while it still answers probes, for the time stay (0 is 1 s). Requests in flight go on.
+func (c *Catalogue) Leave(ctx context.Context, drain, stay time.Duration) {
+	c.Drain()
+	_ = c.Flush(ctx) // takes a publish interval at most; fails only after Run
+	time.Sleep(drain)
+	if err := c.cfg.Gossip.Leave(ctx); err != nil { // it limits its own time
+		c.logger.Warn("cannot announce to the other members that this one leaves", "err", err)
+	}
+	time.Sleep(cmp.Or(stay, leaveDelay))
 }
 
 func (c *Catalogue) wakeOwn() {

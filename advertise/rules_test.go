@@ -89,7 +89,7 @@ func TestARefusedAddressIsNoEndpointAndIsReportedOncePerRecord(t *testing.T) {
 	r.store.setMembers(membership.NewSnapshot(1, "", []membership.Member{{ID: "w1", Epoch: 1, Role: membership.RoleWorker, GossipAddr: "10.0.0.1:7401"}}), r.now)
 	good := Service{Name: "good", Address: "10.0.0.1:80"}
 	v := r.hears("w1", 1, 1, good, Service{Name: "admin", Address: "127.0.0.1:7430"}, Service{Name: "other", Address: "127.0.0.1:7431"})
-	if v.Known("admin") || v.EndpointCount() != 1 || len(v.Refused()) != 1 {
+	if v.known("admin") || v.EndpointCount() != 1 || len(v.Refused()) != 1 {
 		t.Errorf("%d endpoints, admin is %v; refused %+v", v.EndpointCount(), v.Endpoints("admin"), v.Refused())
 	}
 	r.builder.touch("w1")
@@ -147,7 +147,7 @@ func TestWhereThereAreEnoughNamesTheKnownOnesStayAndOthersWait(t *testing.T) {
 	r.lives("w2", 1)
 	r.hears("w1", 1, 1, numbered("a", 0, 4)...)
 	v := r.hears("w2", 1, 1, append(numbered("a", 0, 2), numbered("b", 0, 3)...)...)
-	if v.serviceCount() != 5 || v.EndpointCount() != 7 || !v.Known("a00003") || len(r.told) != 1 || r.told[0].Count != 2 || r.told[0].Reason != refusedServices {
+	if v.serviceCount() != 5 || v.EndpointCount() != 7 || !v.known("a00003") || len(r.told) != 1 || r.told[0].Count != 2 || r.told[0].Reason != refusedServices {
 		t.Errorf("%d services, %d endpoints, told %+v", v.serviceCount(), v.EndpointCount(), r.told)
 	}
 	r.hears("w1", 1, 2) // the names that vanish make room

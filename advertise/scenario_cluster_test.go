@@ -147,7 +147,7 @@ func (f *cluster) withdraw(p *process, _ history.Args) error {
 	p.State.generation++
 	f.offersLog[instanceOf(p)].offers[p.State.generation] = nil
 	f.Unlock()
-	p.State.catalogue.Withdraw()
+	p.State.catalogue.Offer(nil)
 	return nil
 }
 
@@ -209,7 +209,7 @@ type publisher struct {
 }
 
 func (p *publisher) Broadcast(topic byte, key string, payload []byte) error {
-	if m, err := decodeMail(payload); err == nil && m.from == (instance{p.ID(), p.Epoch()}) {
+	if m, err := decodeMail(payload); err == nil && m.from == (instance{p.Config().ID, p.Epoch()}) {
 		p.f.Lock()
 		if since := time.Since(p.last); since < time.Second {
 			p.f.Breach("%s published %v after its last publication", key, since)

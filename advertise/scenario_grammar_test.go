@@ -158,7 +158,7 @@ func (f *cluster) forge(a history.Args) error {
 		return err
 	}
 	return f.Each(a[2], func(forger *process) error {
-		return forger.Node.Broadcast(GossipTopic, "forged "+a[0]+a[1], append([]byte{kindRecord}, raw...))
+		return forger.Node.Broadcast(gossipTopic, "forged "+a[0]+a[1], append([]byte{kindRecord}, raw...))
 	})
 }
 

@@ -75,7 +75,7 @@ func (f *cluster) inspect(p *process, node *membership.Node, v *View) {
 	}
 	f.views++
 	wrong := func(format string, args ...any) {
-		f.Breach("%s, view %d: %s", p.Name, v.Version(), fmt.Sprintf(format, args...))
+		f.Breach("%s, view %d: %s", p.Name, v.version, fmt.Sprintf(format, args...))
 	}
 	members := v.Members()
 	if members == nil {
@@ -85,8 +85,8 @@ func (f *cluster) inspect(p *process, node *membership.Node, v *View) {
 		return
 	}
 	if before := p.State.sees.view; before != nil {
-		if v.Version() != before.Version()+1 {
-			wrong("it follows view %d", before.Version())
+		if v.version != before.version+1 {
+			wrong("it follows view %d", before.version)
 		}
 		if members.Version() < before.Members().Version() {
 			wrong("snapshot %d after %d", members.Version(), before.Members().Version())

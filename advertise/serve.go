@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -25,14 +24,11 @@ type Server interface {
 	Serve(net.Listener) error
 }
 
-// serverDrain is how long Serve waits for requests in flight after this process has left the
-// cluster. It is the default drain timeout of a worker.
-const serverDrain = 30 * time.Second
-
 // Serve is Run with the server of the offered services, which listens on the socket from the
 // start. When ctx ends, the services drain, this process leaves the cluster, and the server ends
 // its requests in flight, for up to 30 s. If the server fails, the services are withdrawn. An
-// http.Server also reports to relays how many requests it has in flight.
+// http.Server also reports to relays how many requests it has in flight. Of other servers, such as
+// a grpc.Server, each relay counts only the requests that it has sent itself.
 //
 // With an Identity the socket accepts only relays and observers of the cluster, over mutual TLS,
 // and every service must be Secured, because such members use no other. The handler then may believe
@@ -71,7 +67,7 @@ func (a *Advertiser) Serve(ctx context.Context, socket net.Listener, server Serv
 		return errors.Join(err, fmt.Errorf("advertiser %q: the server ended: %w", a.cfg.ID, cause), socket.Close())
 	default:
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverDrain)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), wire.DrainTimeout)
 	defer cancel()
 	err = errors.Join(err, stop(limited))
 	<-served // it reports only that the server was stopped

@@ -147,7 +147,7 @@ func TestViewsMadeInStepsEqualViewsMadeAtOnce(t *testing.T) {
 				b.build(nil, start)
 			}
 		}
-		last, _ := b.build(nil, start)
+		last := b.build(nil, start)
 		want, count := map[string][]string{}, 0
 		for _, m := range s.members.Members() {
 			if e, _ := s.visible(m.ID); e != nil {

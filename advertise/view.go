@@ -2,18 +2,15 @@ package advertise
 
 import (
 	"container/list"
-	"context"
 	"iter"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unique"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -30,10 +27,6 @@ type View struct {
 	settled  bool
 }
 
-// Version grows by one with every view that a node publishes. To compare the views of two
-// nodes use Checksum.
-func (v *View) Version() uint64 { return v.version }
-
 // Checksum is equal on all members that agree on the live workers and their records.
 func (v *View) Checksum() uint64 { return v.checksum }
 
@@ -48,7 +41,8 @@ func (v *View) Members() *membership.Snapshot { return v.members }
 // until records have been compared again.
 func (v *View) Settled() bool { return v.settled }
 
-// Services yields the known services in the sense of [View.Known], sorted.
+// Services yields, sorted, the services that have an endpoint, or had one in the views of this
+// node within the last 24 hours. At most 4,096 names without endpoints are kept.
 func (v *View) Services() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if v.services != nil {
@@ -66,19 +60,12 @@ func (v *View) serviceCount() int {
 }
 
 // Endpoints returns the endpoints of a service, never nil. They are empty for a service
-// whose workers are all gone and for an unknown service; Known distinguishes the two.
+// whose workers are all gone, which Services still yields, and for an unknown service.
 func (v *View) Endpoints(service string) *Endpoints {
 	if e, known := v.find(service); known {
 		return e
 	}
 	return noEndpoints
-}
-
-// Known reports whether the service has an endpoint, or had one in the views of this node
-// within the last 24 hours. At most 4,096 names without endpoints are kept.
-func (v *View) Known(service string) bool {
-	_, known := v.find(service)
-	return known
 }
 
 func (v *View) find(service string) (*Endpoints, bool) {
@@ -98,36 +85,9 @@ func (v *View) Endpoint(service, worker string) (*Endpoint, bool) {
 	return e, e != nil
 }
 
-// Workers returns the node ids of the endpoints of a service that take new requests, in
-// ring order: the workers of a plan.
-func (v *View) Workers(service string) []string {
-	var ids []string
-	for e := range v.Endpoints(service).All() {
-		if e.State == Ready {
-			ids = append(ids, e.NodeID)
-		}
-	}
-	return ids
-}
-
 // Refused returns the offers that this node's [Rules] refuse, sorted by worker, at most
 // 100. It is empty in a healthy fleet. Do not change the slice.
 func (v *View) Refused() []Refusal { return v.refused }
-
-// Relays returns the ids of the relays that are alive and not leaving, sorted: the relays
-// of a plan.
-func (v *View) Relays() []string {
-	if v.members == nil {
-		return nil
-	}
-	var ids []string
-	for _, m := range v.members.WithRole(membership.RoleRelay) {
-		if !m.Leaving {
-			ids = append(ids, m.ID)
-		}
-	}
-	return ids
-}
 
 const (
 	knownAge    = 24 * time.Hour // how long a service without endpoints stays known
@@ -167,8 +127,8 @@ func newViewBuilder(s *store, a *admission) *viewBuilder {
 // touch marks a worker whose offer may have changed.
 func (b *viewBuilder) touch(id string) { b.touched[id] = struct{}{} }
 
-// build returns the next view, and the Endpoints of the services that changed.
-func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) (v *View, changed []*Endpoints) {
+// build returns the next view.
+func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) *View {
 	services, names := b.services.Txn(), b.services.Len()
 	for name, changes := range b.changes(now) {
 		before, known := services.Get([]byte(name))
@@ -179,9 +139,8 @@ func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) (v *Vie
 		if _, replaced := services.Insert([]byte(name), after); !replaced {
 			names++
 		}
-		changed = append(changed, after)
-		b.count += after.Len() - before.Len()
-		if after.Len() == 0 {
+		b.count += after.count - before.count
+		if after.count == 0 {
 			b.remember(name, now)
 		} else {
 			b.recall(name)
@@ -196,7 +155,7 @@ func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) (v *Vie
 	b.services = services.Commit()
 	b.version++
 	clear(b.rules.fresh)
-	return &View{version: b.version, checksum: b.store.root, services: b.services, count: b.count, members: members, refused: b.rules.list()}, changed
+	return &View{version: b.version, checksum: b.store.root, services: b.services, count: b.count, members: members, refused: b.rules.list()}
 }
 
 // known reports whether a name is in the last view, and whether it has endpoints there.
@@ -302,54 +261,4 @@ func (b *viewBuilder) recall(name string) {
 func (b *viewBuilder) expiring(now time.Time) bool {
 	front := b.vanished.Front()
 	return front != nil && now.Sub(front.Value.(vanishedService).since) >= knownAge
-}
-
-// viewWatches delivers views, and Endpoints of single services, to watches.
-type viewWatches struct {
-	views latest.Value[View]
-
-	// mu guards services and is held while a view is published, so that a new watch does
-	// not receive the same Endpoints as its first value and again as a change.
-	mu       sync.Mutex
-	services map[string]*serviceWatch // services with a watch
-}
-
-type serviceWatch struct {
-	value    latest.Value[Endpoints]
-	watchers int
-}
-
-// publish stores the view and wakes the watches of the services that changed.
-func (w *viewWatches) publish(v *View, changed []*Endpoints) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.views.Store(v)
-	for _, e := range changed {
-		if s := w.services[e.service]; s != nil {
-			s.value.Store(e)
-		}
-	}
-}
-
-func (w *viewWatches) service(ctx context.Context, name string) <-chan *Endpoints {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.services[name]
-	if s == nil {
-		s = &serviceWatch{}
-		s.value.Store(w.views.Load().Endpoints(name))
-		if w.services == nil {
-			w.services = make(map[string]*serviceWatch)
-		}
-		w.services[name] = s
-	}
-	s.watchers++
-	context.AfterFunc(ctx, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if s.watchers--; s.watchers == 0 {
-			delete(w.services, name)
-		}
-	})
-	return s.value.Watch(ctx)
 }

@@ -1,9 +1,24 @@
 package affinity
 
+// Slots are the relays that hold the slots of a service.
+func Slots(service string, k int, relays []string) []string { return slotHolders(service, k, relays) }
+
+// Validate is what a plan checks of a shape.
+func (s Shape) Validate() error { return s.validate() }
+
+// End is the position after the range.
+func (r Range) End() int { return r.end() }
+
+// Contains is whether a position is in the range.
+func (r Range) Contains(pos int) bool { return r.contains(pos) }
+
+// Distance is how far a position is from the range.
+func (r Range) Distance(pos int) int { return r.distance(pos) }
+
 // Coverage is the reference for Plan.Coverage: it counts relays per worker and workers per relay over all indexes, in
 // O(R + W). The slice is the caller's.
 func (s Shape) Coverage() (Coverage, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.validate(); err != nil {
 		return Coverage{}, err
 	}
 	steps := make([]int, s.Workers+1)

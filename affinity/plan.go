@@ -277,7 +277,7 @@ func (p *Plan) Distance(index int, worker string) int {
 
 func (p *Plan) distance(s relayShare, pos int) int {
 	if s.set.links == nil {
-		return s.set.shape.project(s.local).Distance(pos)
+		return s.set.shape.project(s.local).distance(pos)
 	}
 	if _, linked := slices.BinarySearch(s.set.links[s.local], int32(pos)); linked {
 		return 0

@@ -89,7 +89,7 @@ func (c *PlanConfig) complete() error {
 		}
 	}
 	shape := Shape{Relays: min(c.RelaysPerService, len(c.Relays)), Workers: len(c.Workers), Minimums: c.Minimums}
-	return c.named(shape.Validate())
+	return c.named(shape.validate())
 }
 
 func (c *PlanConfig) named(err error) error {
@@ -117,7 +117,7 @@ func (c *PlanConfig) affine() ([]Relay, error) {
 	}
 	// Slots are needed if they define the index, or to choose k of more relays.
 	if c.IndexSource == IndexSlot || c.RelaysPerService < len(ids) {
-		ids = Slots(c.Service, c.RelaysPerService, ids)
+		ids = slotHolders(c.Service, c.RelaysPerService, ids)
 		if c.IndexSource == IndexRank {
 			ids = ring.Order(c.Service, ids)
 		}

@@ -23,10 +23,10 @@ func (r Range) Len() int { return r.len }
 // Size returns the number of positions on the ring.
 func (r Range) Size() int { return r.size }
 
-// End returns the position after the last one, modulo Size. It equals Start when the
+// end returns the position after the last one, modulo Size. It equals Start when the
 // range covers the whole ring and when the range is empty; use [Range.Len] to distinguish
 // the two.
-func (r Range) End() int {
+func (r Range) end() int {
 	// Compared this way round, because start+len may exceed the largest int.
 	if r.start >= r.size-r.len {
 		return r.start - (r.size - r.len)
@@ -34,9 +34,9 @@ func (r Range) End() int {
 	return r.start + r.len
 }
 
-// Contains reports whether pos lies in the range; for a position off the ring the result
+// contains reports whether pos lies in the range; for a position off the ring the result
 // is false.
-func (r Range) Contains(pos int) bool {
+func (r Range) contains(pos int) bool {
 	if pos < 0 || pos >= r.size {
 		return false
 	}
@@ -47,18 +47,18 @@ func (r Range) Contains(pos int) bool {
 	return distance < r.len
 }
 
-// Distance returns how many places outside the range pos lies, by the shorter way around:
+// distance returns how many places outside the range pos lies, by the shorter way around:
 // 0 inside the range, 1 next to either end. Callers use the distance to keep an open
 // connection that has just dropped out of the range. For a position off the ring and for
-// an empty range Distance returns -1.
-func (r Range) Distance(pos int) int {
+// an empty range distance returns -1.
+func (r Range) distance(pos int) int {
 	switch {
 	case pos < 0 || pos >= r.size || r.len == 0:
 		return -1
-	case r.Contains(pos):
+	case r.contains(pos):
 		return 0
 	}
-	after, before := pos-r.End()+1, r.start-pos
+	after, before := pos-r.end()+1, r.start-pos
 	if after <= 0 {
 		after += r.size
 	}
@@ -91,7 +91,7 @@ func (r Range) String() string {
 	if r.len == r.size && r.size > 0 {
 		return fmt.Sprintf("[0..%d) of %d (all)", r.size, r.size)
 	}
-	return fmt.Sprintf("[%d..%d) of %d", r.start, r.End(), r.size)
+	return fmt.Sprintf("[%d..%d) of %d", r.start, r.end(), r.size)
 }
 
 // Errors wrapped by [Shape] and [NewPlan], for callers that treat an empty side (a service
@@ -113,8 +113,8 @@ type Shape struct {
 	Minimums     // no default is filled in: see [DefaultMinimums]
 }
 
-// Validate checks counts, minimums and the bound on their product.
-func (s Shape) Validate() error {
+// validate checks counts, minimums and the bound on their product.
+func (s Shape) validate() error {
 	if err := s.Minimums.Validate(); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s Shape) Validate() error {
 }
 
 func (s Shape) check(index int) error {
-	if err := s.Validate(); err != nil {
+	if err := s.validate(); err != nil {
 		return err
 	}
 	if index < 0 || index >= s.Relays {

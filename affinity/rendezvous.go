@@ -382,7 +382,7 @@ func (g *group) cells() []bool {
 		for local := range b.relays {
 			r := b.shape.project(local)
 			begins[r.Start()] = true
-			begins[r.End()] = true
+			begins[r.end()] = true
 		}
 	}
 	return begins

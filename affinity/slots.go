@@ -7,7 +7,7 @@ import (
 	"github.com/ringway/ringway/ring"
 )
 
-// Slots returns the relays that serve a service: the relay at index i holds the slot
+// slotHolders returns the relays that serve a service: the relay at index i holds the slot
 // "service~i". k slots choose among relays by rendezvous hashing, one relay per slot;
 // when there are fewer relays than k, every relay gets a slot and there are as many slots
 // as relays. The order of relays does not matter and repeats count once. The result is
@@ -20,7 +20,7 @@ import (
 // relays than slots such chains are short. Taking the owner of each slot from a plain ring
 // instead would let one relay hold two slots and leave the service with fewer than k
 // relays, as in Hyperbahn.
-func Slots(service string, k int, relays []string) []string {
+func slotHolders(service string, k int, relays []string) []string {
 	relays = slices.Clone(relays)
 	slices.Sort(relays)
 	relays = slices.Compact(relays)

@@ -390,7 +390,7 @@ func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	a.HandleGossip(FirstTopic, func(b []byte) { heard <- string(b) })
+	a.HandleGossip(firstTopic, func(b []byte) { heard <- string(b) })
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +398,7 @@ func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
 		c.ID, c.Seeds, c.Cluster, c.Environment, c.Keyring = "b", []string{a.Addr()}, cluster, environment, keyring()
 	})
 	b.await(t, "a", sees("a", "b"))
-	if err := b.Broadcast(FirstTopic, "b", []byte(longest)); err != nil {
+	if err := b.Broadcast(firstTopic, "b", []byte(longest)); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -409,7 +409,7 @@ func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nothing heard")
 	}
-	if err := b.Broadcast(FirstTopic, "b", make([]byte, maxBroadcast+1)); err == nil {
+	if err := b.Broadcast(firstTopic, "b", make([]byte, maxBroadcast+1)); err == nil {
 		t.Fatal("a broadcast that can never be sent was accepted")
 	}
 }

@@ -24,6 +24,12 @@ func Fingerprint(key []byte) string { return fingerprintOf(key) }
 // Use makes an installed key the primary one of this keyring alone.
 func (k *Keyring) Use(fingerprint string) error { return k.useSince(fingerprint, k.next()) }
 
+// Install is what the operation InstallKey does at one node.
+func (k *Keyring) Install(key []byte) error { return k.install(key) }
+
+// ID is the id of the node.
+func (n *Node) ID() string { return n.cfg.ID }
+
 // SetClock gives a node the clock of another machine.
 func (c *Config) SetClock(now func() time.Time) { c.clock = now }
 

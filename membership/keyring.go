@@ -213,7 +213,7 @@ func (k *Keyring) adopt(texts []string, since time.Time) error {
 	drop := func() error {
 		for _, fingerprint := range k.Fingerprints()[1:] {
 			if !slices.Contains(theirs, fingerprint) {
-				if err := k.Remove(fingerprint); err != nil {
+				if err := k.remove(fingerprint); err != nil {
 					return err
 				}
 			}
@@ -223,7 +223,7 @@ func (k *Keyring) adopt(texts []string, since time.Time) error {
 	if err := drop(); err != nil {
 		return err
 	}
-	if err := k.install(keys[0], maxKeys+1); err != nil { // the current primary key is removed next
+	if err := k.installUpTo(keys[0], maxKeys+1); err != nil { // the current primary key is removed next
 		return err
 	}
 	if err := k.useSince(theirs[0], since); err != nil {
@@ -233,7 +233,7 @@ func (k *Keyring) adopt(texts []string, since time.Time) error {
 		return err
 	}
 	for _, key := range keys[1:] {
-		if err := k.Install(key); err != nil {
+		if err := k.install(key); err != nil {
 			return err
 		}
 	}
@@ -255,11 +255,11 @@ func (k *Keyring) key(fingerprint string) ([]byte, bool) {
 	return slices.Clone(k.keys[i]), true
 }
 
-// Install adds a key: from now on it decrypts packets, but does not encrypt them yet. A key that
+// install adds a key: from now on it decrypts packets, but does not encrypt them yet. A key that
 // is already installed is not an error.
-func (k *Keyring) Install(key []byte) error { return k.install(key, maxKeys) }
+func (k *Keyring) install(key []byte) error { return k.installUpTo(key, maxKeys) }
 
-func (k *Keyring) install(key []byte, most int) error {
+func (k *Keyring) installUpTo(key []byte, most int) error {
 	if len(key) != keySize {
 		return fmt.Errorf("a gossip key is %d bytes, this is %d", keySize, len(key))
 	}
@@ -314,9 +314,9 @@ func (k *Keyring) useSince(fingerprint string, since time.Time) error {
 	return k.save()
 }
 
-// Remove removes a key. The primary key cannot be removed; removing a key that is not installed
+// remove removes a key. The primary key cannot be removed; removing a key that is not installed
 // is not an error.
-func (k *Keyring) Remove(fingerprint string) error {
+func (k *Keyring) remove(fingerprint string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i := k.find(fingerprint)

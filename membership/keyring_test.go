@@ -59,11 +59,11 @@ func TestARotationInstallsThenUsesThenRemoves(t *testing.T) {
 		do   func() error
 		want []string
 	}{
-		{func() error { return k.Install(testKey(2)) }, prints(1, 2)},
-		{func() error { return k.Install(testKey(2)) }, prints(1, 2)},
+		{func() error { return k.install(testKey(2)) }, prints(1, 2)},
+		{func() error { return k.install(testKey(2)) }, prints(1, 2)},
 		{func() error { return k.Use(prints(2)[0]) }, prints(2, 1)},
-		{func() error { return k.Remove(prints(1)[0]) }, prints(2)},
-		{func() error { return k.Remove(prints(1)[0]) }, prints(2)},
+		{func() error { return k.remove(prints(1)[0]) }, prints(2)},
+		{func() error { return k.remove(prints(1)[0]) }, prints(2)},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
@@ -72,10 +72,10 @@ func TestARotationInstallsThenUsesThenRemoves(t *testing.T) {
 			t.Fatalf("keys %v, want %v", got, step.want)
 		}
 	}
-	if err := k.Remove(prints(2)[0]); err == nil || !strings.Contains(err.Error(), "in use") {
+	if err := k.remove(prints(2)[0]); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("the key in use was removed: %v", err)
 	}
-	if err := k.Install([]byte("short")); err == nil {
+	if err := k.install([]byte("short")); err == nil {
 		t.Error("a short key was installed")
 	}
 }
@@ -102,11 +102,11 @@ func TestTheKeyringAndMemberlistAlwaysHoldTheSameKeys(t *testing.T) {
 					rt.Fatalf("adopted %v as %v", want, got)
 				}
 			case "install":
-				_ = k.Install(testKey(n))
+				_ = k.install(testKey(n))
 			case "use":
 				_ = k.Use(prints(n)[0])
 			case "remove":
-				_ = k.Remove(prints(n)[0])
+				_ = k.remove(prints(n)[0])
 			}
 			theirs := k.ring.GetKeys()
 			if len(theirs) != len(k.keys) || len(theirs) == 0 || len(theirs) > maxKeys {
@@ -136,7 +136,7 @@ func TestRemovingAKeyWritesNothingThatAReaderMayBeReading(t *testing.T) {
 		}
 	}()
 	for n := range 3 {
-		if err := k.Remove(prints(n + 1)[0]); err != nil {
+		if err := k.remove(prints(n + 1)[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -152,7 +152,7 @@ func TestAFileKeepsTheKeysOverARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Install(testKey(2)); err != nil {
+	if err := k.install(testKey(2)); err != nil {
 		t.Fatal(err)
 	}
 	if err := k.Use(prints(2)[0]); err != nil {
@@ -188,7 +188,7 @@ func TestARotationThroughASymlinkKeepsTheLinkAndWritesItsTarget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Install(testKey(2)); err != nil {
+	if err := k.install(testKey(2)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{link, first} {

@@ -275,12 +275,12 @@ func (n *Node) changeKeys(request keysRequest) (reply keysReply) {
 	case InstallKey:
 		var key []byte
 		if key, err = ParseKey(request.Key); err == nil {
-			err = n.cfg.Keyring.Install(key)
+			err = n.cfg.Keyring.install(key)
 		}
 	case UseKey:
 		err = n.cfg.Keyring.useSince(request.Fingerprint, request.Since)
 	case RemoveKey:
-		err = n.cfg.Keyring.Remove(request.Fingerprint)
+		err = n.cfg.Keyring.remove(request.Fingerprint)
 	default:
 		err = fmt.Errorf("unknown operation %.20q", request.Operation)
 	}

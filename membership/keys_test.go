@@ -55,15 +55,15 @@ func FuzzSealedMessage(f *testing.F) {
 
 func FuzzUserMessage(f *testing.F) {
 	f.Add([]byte{messageFormat, topicLeave, 0, 0, 0, 0, 0, 0, 0, 1, 2, 'w', '1'})
-	f.Add([]byte{messageFormat, FirstTopic})
+	f.Add([]byte{messageFormat, firstTopic})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := &Node{leaves: make(chan leaveNotice, 1), metrics: newMetrics(nil, func() float64 { return 0 })}
 		heard := false
 		d := &delegate{metrics: n.metrics, topics: map[byte]func([]byte){
-			topicLeave: func(b []byte) { n.receiveNotice(b, false) }, FirstTopic: func([]byte) { heard = true },
+			topicLeave: func(b []byte) { n.receiveNotice(b, false) }, firstTopic: func([]byte) { heard = true },
 		}}
 		d.NotifyMsg(b)
-		if heard && (b[0] != messageFormat || b[1] != FirstTopic) {
+		if heard && (b[0] != messageFormat || b[1] != firstTopic) {
 			t.Fatalf("%x reached a topic that it does not name", b)
 		}
 	})

@@ -34,8 +34,8 @@ const (
 	topicLeave byte = 1
 	// topicStay carries the answer of a member that receives a false announcement that it leaves.
 	topicStay byte = 2
-	// FirstTopic is the first topic that HandleGossip and Broadcast accept.
-	FirstTopic byte = 16
+	// firstTopic is the first topic that HandleGossip and Broadcast accept.
+	firstTopic byte = 16
 	// How memberlist detects dead members: one probe per probeInterval, then a suspicion of
 	// suspicionMult times log10 of the number of members, in probe intervals, and of
 	// suspicionMaxMult times that while no other member confirms it.
@@ -233,15 +233,12 @@ func (n *Node) metadata() metadata {
 // Addr returns the IP:port at which other members reach this node's gossip.
 func (n *Node) Addr() string { return n.advertise.String() }
 
-// ID returns the id of this node.
-func (n *Node) ID() string { return n.cfg.ID }
-
 // Epoch returns the boot time of this instance in Unix milliseconds.
 func (n *Node) Epoch() uint64 { return n.epoch }
 
 // HandleGossip registers the handler of a topic's broadcasts, before Start. The handler may keep
 // the payload. Handlers run on memberlist's receive goroutines: they must return immediately and
-// must not call this Node.
+// must not call this Node. Topics are 16 or more, lower ones belong to this package.
 func (n *Node) HandleGossip(topic byte, handle func(payload []byte)) {
 	n.delegate.topics[topic] = handle
 }

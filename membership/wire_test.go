@@ -506,7 +506,7 @@ func keyFixtures(t *testing.T) (out []wirefixture.Format) {
 			path := filepath.Join(t.TempDir(), "keys")
 			k, err := newKeyring(path, [][]byte{testKey(1)})
 			if err == nil {
-				err = errors.Join(k.Install(testKey(2)), k.useSince(fingerprintOf(testKey(2)), since))
+				err = errors.Join(k.install(testKey(2)), k.useSince(fingerprintOf(testKey(2)), since))
 			}
 			if err != nil {
 				return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/ringway/ringway/internal/discovery"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -89,7 +90,7 @@ func DefaultSettings(role membership.Role) Settings {
 		DNSTimeout: 2 * time.Second, DNSCacheTTL: 30 * time.Second, DNSNegativeCacheTTL: 30 * time.Second,
 		MaxMembers: membership.DefaultMaxMembers, MaxNewMembers: membership.DefaultMaxMembers,
 		MaxServicesPerRecord: advertise.DefaultMaxServicesPerRecord,
-		DrainTimeout:         30 * time.Second,
+		DrainTimeout:         wire.DrainTimeout,
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 var PublicPackages = []string{
 	"advertise", "affinity", "membership", "membership/discovery", "membership/identity",
 	"ring", "selection", "selection/client", "selection/router",
+	"adapters/grpc", "adapters/xds", // modules of their own
 }
 
 // API lists what the public packages of the repository export, one line for each constant,

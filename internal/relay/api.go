@@ -18,7 +18,7 @@ import (
 func (r *Relay) adminMux() *http.ServeMux {
 	mux := node.NewMux(node.Config{
 		Snapshot: r.members.Snapshot, Unproven: r.members.Unproven, Reasons: r.Reasons, Gatherer: r.cfg.Registry,
-		Catalogue: func() uint64 { return r.catalogue.View().Checksum() },
+		Catalogue: func() uint64 { return r.Catalogue.View().Checksum() },
 	})
 	mux.HandleFunc("GET /api/v1/services", r.listServices)
 	mux.HandleFunc("GET /api/v1/services/{name}", r.withService(func(w http.ResponseWriter, _ *http.Request, s *routing.Service) {
@@ -37,7 +37,7 @@ func (r *Relay) adminMux() *http.ServeMux {
 	mux.HandleFunc("POST /api/v1/services/{name}/rebalance", r.withService(r.runRebalance))
 	mux.HandleFunc("GET /api/v1/requests/{id}/explain", r.explainRequest)
 	mux.HandleFunc("GET /api/v1/shared-key", func(w http.ResponseWriter, _ *http.Request) {
-		node.WriteJSON(w, http.StatusOK, r.keeper.Status())
+		node.WriteJSON(w, http.StatusOK, r.Keeper.Status())
 	})
 	mux.HandleFunc("GET /api/v1/check", r.handleCheck)
 	mux.HandleFunc("GET /api/v1/keys", r.listKeys)
@@ -53,7 +53,7 @@ func (r *Relay) adminMux() *http.ServeMux {
 func (r *Relay) withService(serve func(http.ResponseWriter, *http.Request, *routing.Service)) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		name := req.PathValue("name")
-		s, ok := r.router.Service(name)
+		s, ok := r.Routes.Service(name)
 		if !ok {
 			node.WriteError(w, http.StatusNotFound, fmt.Sprintf("no worker offers or recently offered the service %.80q", name))
 			return
@@ -64,9 +64,9 @@ func (r *Relay) withService(serve func(http.ResponseWriter, *http.Request, *rout
 
 func (r *Relay) listServices(w http.ResponseWriter, _ *http.Request) {
 	answer := api.Services{Relay: r.cfg.Membership.ID, Services: []api.ListedService{}}
-	for _, s := range r.router.Services() {
+	for _, s := range r.Routes.Services() {
 		listed := list(s)
-		listed.Requests = r.requests.Requests(s)
+		listed.Requests = r.Metrics.Requests(s)
 		answer.Services = append(answer.Services, listed)
 	}
 	node.WriteJSON(w, http.StatusOK, answer)
@@ -123,7 +123,7 @@ func (r *Relay) describe(s *routing.Service) api.Service {
 // describeWorkers describes the workers of the range of a service.
 func (r *Relay) describeWorkers(s *routing.Service, route *routing.Route) []api.Peer {
 	stats := make(map[string]selection.EndpointStats)
-	for _, st := range s.Endpoints.Stats(selection.Instant(time.Since(r.epoch))) {
+	for _, st := range s.Endpoints.Stats(selection.Instant(time.Since(r.Epoch()))) {
 		stats[st.ID] = st
 	}
 	peers := []api.Peer{}

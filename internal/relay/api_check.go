@@ -139,10 +139,10 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 	}
 	wg.Go(func() { f.Duplicates = r.members.Duplicates(ctx) })
 	wg.Wait()
-	for _, s := range r.router.Services() {
+	for _, s := range r.Routes.Services() {
 		f.Services = append(f.Services, r.plannedService(s))
 	}
-	f.Refused = r.catalogue.View().Refused()
+	f.Refused = r.Catalogue.View().Refused()
 	f.Self = r.facts()
 	return f, nil
 }

@@ -32,8 +32,8 @@ func (r *Relay) showTraffic(w http.ResponseWriter, req *http.Request) {
 // readTraffic reads the counters of all services, with those of their peers if it is asked
 // to.
 func (r *Relay) readTraffic(peers bool) *api.Traffic {
-	now := &api.Traffic{Relay: r.cfg.Membership.ID, UptimeMs: time.Since(r.epoch).Milliseconds(), Services: []api.ServiceTraffic{}}
-	for _, s := range r.router.Services() {
+	now := &api.Traffic{Relay: r.cfg.Membership.ID, UptimeMs: time.Since(r.Epoch()).Milliseconds(), Services: []api.ServiceTraffic{}}
+	for _, s := range r.Routes.Services() {
 		t := r.traffic(s)
 		if peers {
 			if route := s.Route(); route.Affine() {

@@ -180,7 +180,7 @@ func (r *Relay) explainWorker(ctx context.Context, s *routing.Service, worker st
 	if endpoint.Unreachable {
 		x.Offer = "unreachable"
 	}
-	state, err := r.router.Link(ctx, endpoint)
+	state, err := r.Routes.Link(ctx, endpoint)
 	if err != nil {
 		return nil, err
 	}

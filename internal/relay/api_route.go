@@ -31,7 +31,7 @@ func (r *Relay) showRoute(w http.ResponseWriter, req *http.Request, s *routing.S
 	route, key := s.Route(), ingress.BoundedKey(req.URL.Query().Get("key"))
 	a := api.Route{Service: s.Name, Relay: r.cfg.Membership.ID, Role: role(route), Key: key, SessionCookie: r.sessionCookie(s)}
 	if route.Affine() {
-		d := s.Explain(key, selection.Instant(time.Since(r.epoch)))
+		d := s.Explain(key, selection.Instant(time.Since(r.Epoch())))
 		a.Decision = &d
 	} else {
 		a.Relays = routeRelays(s)

@@ -177,7 +177,7 @@ func TestAWorkerOfAnOlderVersionIsExplained(t *testing.T) {
 	if r.api(t, "/api/v1/services/echo", &s); len(s.Peers) != 1 || s.Peers[0].Node != "w2" || s.Peers[0].Limit != 4 || s.Endpoints != 2 {
 		t.Errorf("%+v", s)
 	}
-	service, _ := r.router.Service("echo")
+	service, _ := r.Routes.Service("echo")
 	if ring := newRing(service.Route(), "r1"); len(ring.Workers) != 1 || ring.Workers[0].ID != "w2" {
 		t.Errorf("%+v", ring)
 	}
@@ -194,7 +194,7 @@ func TestAServiceWithoutEndpointsIsNotForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.await(t, "no endpoint", func() bool {
-		s, known := r.router.Service("echo")
+		s, known := r.Routes.Service("echo")
 		return known && len(s.Route().Endpoints) == 0
 	})
 	var listed api.Services

@@ -71,7 +71,7 @@ func (r *Relay) handleDrain(on bool) http.HandlerFunc {
 		if r.drain.set(on) {
 			r.cfg.Logger.Info(map[bool]string{true: "drained: not ready until an operator takes it back", false: "not drained any more"}[on])
 		}
-		answer := api.Drain{Relay: r.cfg.Membership.ID, InFlight: r.inFlight()}
+		answer := api.Drain{Relay: r.cfg.Membership.ID, InFlight: r.InFlight()}
 		if since := r.drain.since.Load(); since != nil {
 			answer.Draining, answer.Since = true, *since
 		}

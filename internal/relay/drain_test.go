@@ -82,7 +82,7 @@ func TestADrainedRelayIsNotReadyAndStillCarriesRequests(t *testing.T) {
 		t.Error("a drained relay keeps the connections of its clients")
 	}
 	drained("1")
-	if s, _ := r.router.Service("echo"); !s.Route().Affine() {
+	if s, _ := r.Routes.Service("echo"); !s.Route().Affine() {
 		t.Error("a drained relay has left its range")
 	}
 	if status, text := r.post(t, "/api/v1/undrain"); status != http.StatusOK || !strings.Contains(text, `"draining": false`) || strings.Contains(text, "since") {
@@ -106,7 +106,7 @@ func TestADrainedRelayIsDrainingForTheOthersAndKeepsThePlan(t *testing.T) {
 		r.settled(t, "echo", 1)
 	}
 	plan := func(r *runningRelay) uint64 {
-		s, _ := r.router.Service("echo")
+		s, _ := r.Routes.Service("echo")
 		return s.Route().PlanVersion()
 	}
 	r2.await(t, "one plan of both relays", func() bool { return len(r2.members.Snapshot().Members()) == 3 && plan(r1) == plan(r2) })

@@ -143,7 +143,7 @@ func (r *Relay) facts() check.Facts {
 	m := r.cfg.Membership
 	f := check.Facts{
 		Relay: m.ID, Role: string(m.Role), Version: node.Version(), Settings: sharedSettings(r.cfg, r.tuned.Load().Keys),
-		ServicesSum: fmt.Sprintf("%016x", r.catalogue.View().Checksum()),
+		ServicesSum: fmt.Sprintf("%016x", r.Catalogue.View().Checksum()),
 		Reasons:     node.ReasonTexts(r.Reasons()), Descriptors: openFiles(), GossipAddr: r.members.Addr(), PeerAddr: r.cfg.Membership.ForwardAddr,
 	}
 	if s := r.members.Snapshot(); s != nil {
@@ -158,7 +158,7 @@ func (r *Relay) facts() check.Facts {
 	if m.Keyring != nil {
 		f.GossipKeys = m.Keyring.Fingerprints()
 	}
-	if status := r.keeper.Status(); !status.Key.IsZero() {
+	if status := r.Keeper.Status(); !status.Key.IsZero() {
 		f.SharedKey = status.Key.Fingerprint()
 	}
 	if source := m.Identity; source != nil {
@@ -179,7 +179,7 @@ func (r *Relay) facts() check.Facts {
 		}
 	}
 	addresses := map[string]bool{}
-	for _, s := range r.router.Services() {
+	for _, s := range r.Routes.Services() {
 		missing := missingLinks(s, addresses)
 		f.MissingCount += len(missing)
 		f.Missing = append(f.Missing, missing[:min(len(missing), check.MaxMissing-len(f.Missing))]...)

@@ -163,7 +163,7 @@ func service(name string, backend *httptest.Server) advertise.Service {
 func (r *runningRelay) settled(t *testing.T, name string, n int) {
 	t.Helper()
 	r.await(t, fmt.Sprintf("%d endpoints of %s", n, name), func() bool {
-		s, ok := r.router.Service(name)
+		s, ok := r.Routes.Service(name)
 		return ok && len(s.Route().Endpoints) == n && len(r.Reasons()) == 0
 	})
 }

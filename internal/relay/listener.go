@@ -40,8 +40,10 @@ type ClientConfig struct {
 	MaxStreams int
 }
 
-// defaultClients suits browsers and front proxies: it also holds for the admin API.
-var defaultClients = ClientConfig{HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHead: 64 << 10, MaxStreams: 1000}
+// defaultClients also holds for the admin API.
+var defaultClients = ClientConfig{
+	HeadTimeout: downstream.DefaultHeadTimeout, IdleTimeout: downstream.DefaultIdleTimeout, MaxHead: downstream.DefaultMaxHead, MaxStreams: downstream.DefaultMaxStreams,
+}
 
 // serveClients makes the server of HTTP/1.1 and HTTP/2. hooks has the handler and what else
 // differs between the listeners.

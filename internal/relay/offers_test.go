@@ -51,16 +51,16 @@ func TestTheBoundsOfARelayAreThoseOfItsSettings(t *testing.T) {
 	}{{wide, 4}, {narrow, 2}, {strict, 1}, {few, 4}} {
 		c.r.await(t, "its services", func() bool {
 			// The worker's record is there once it is used or refused.
-			v := c.r.catalogue.View()
+			v := c.r.Catalogue.View()
 			return v.EndpointCount() == c.want && (c.want == 4) == (len(v.Refused()) == 0)
 		})
 	}
 	wide.await(t, "as many relays as were asked for", func() bool {
-		s, ok := wide.router.Service("a")
+		s, ok := wide.Routes.Service("a")
 		return ok && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 4
 	})
 	few.await(t, "as many relays as may be", func() bool {
-		s, ok := few.router.Service("a")
+		s, ok := few.Routes.Service("a")
 		return ok && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 2
 	})
 	finding := func(r *runningRelay, name string) *api.Finding {
@@ -98,7 +98,7 @@ func TestACheckNamesTheServiceWhoseWorkersDisagree(t *testing.T) {
 			found++
 		}
 	}
-	if s, _ := r.router.Service("echo"); found != 2 || s.Choice().Spec.Name != "p2c" {
+	if s, _ := r.Routes.Service("echo"); found != 2 || s.Choice().Spec.Name != "p2c" {
 		t.Errorf("%d findings, %s is used; want one for selection and one for relays, and the setting", found, s.Choice().Spec.Name)
 	}
 }

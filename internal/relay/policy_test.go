@@ -199,7 +199,7 @@ func TestTheOperatorsSlotsReplaceThoseOfWorkers(t *testing.T) {
 	limits := func(want ...int) {
 		t.Helper()
 		r.await(t, fmt.Sprint("the limits ", want), func() bool {
-			s, _ := r.router.Service("echo")
+			s, _ := r.Routes.Service("echo")
 			var got []int
 			for _, target := range s.Route().Range {
 				got = append(got, target.Limit)

@@ -78,7 +78,7 @@ func TestClientsThatDoNotReadGiveTheirPlacesBack(t *testing.T) {
 	for i, r := range relays {
 		r.settled(t, "stream", 1)
 		inFlight := func() int64 {
-			s, _ := r.router.Service("stream")
+			s, _ := r.Routes.Service("stream")
 			return s.InFlight.Load()
 		}
 		for name, occupy := range slowReaders {

@@ -110,7 +110,7 @@ type rebalancedWorker struct {
 
 // plan counts the sessions and computes the shares and what is above them.
 func (b *rebalance) plan() ([]rebalancedWorker, error) {
-	listed, err := b.service.Sessions(selection.Instant(time.Since(b.relay.epoch)))
+	listed, err := b.service.Sessions(selection.Instant(time.Since(b.relay.Epoch())))
 	if err != nil {
 		return nil, err
 	}

@@ -516,11 +516,11 @@ func TestARebalanceReachesTheClientsOfOtherRelays(t *testing.T) {
 	affine.settled(t, "chat", 1)
 	forwarding.settled(t, "chat", 1)
 	forwarding.await(t, "one relay that forwards", func() bool {
-		a, ok := affine.router.Service("chat")
-		b, also := forwarding.router.Service("chat")
+		a, ok := affine.Routes.Service("chat")
+		b, also := forwarding.Routes.Service("chat")
 		return ok && also && a.Route().Plan != nil && b.Route().Plan != nil && a.Route().Affine() != b.Route().Affine()
 	})
-	if s, _ := affine.router.Service("chat"); !s.Route().Affine() {
+	if s, _ := affine.Routes.Service("chat"); !s.Route().Affine() {
 		affine, forwarding = forwarding, affine
 	}
 	clients := forwarding.chat(t, 8, nil)

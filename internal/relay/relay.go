@@ -17,12 +17,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/core"
 	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/termination"
@@ -33,17 +33,12 @@ import (
 
 // Relay is one relay or gate.
 type Relay struct {
-	cfg       Config
-	epoch     time.Time
-	members   *membership.Node
-	catalogue *advertise.Catalogue
-	expirer   *advertise.Expirer
-	router    *routing.Router
-	requests  *ingress.Metrics // of both listeners
-	keeper    *sharedkey.Keeper
-	tracing   *tracing.Tracing // nil: requests are not traced
-	records   *requestlog.Log
-	explained *ingress.Explanations
+	cfg        Config
+	members    *membership.Node
+	*core.Core                  // its Metrics are of both listeners
+	tracing    *tracing.Tracing // nil: requests are not traced
+	records    *requestlog.Log
+	explained  *ingress.Explanations
 
 	ingress, peer, admin *listener
 	// sockets are the addresses of the ingress: they open when the relay is ready for the first
@@ -61,7 +56,6 @@ type Relay struct {
 	reloads                 *prometheus.CounterVec
 
 	drain         *drain
-	sessions      upstream.Sessions // of all connections to workers and relays
 	sessionsEnded prometheus.Counter
 	rebalances    *rebalances
 	stopping      atomic.Bool
@@ -89,11 +83,8 @@ type listener struct {
 // New validates the configuration and binds every address. It starts nothing; if it fails,
 // nothing stays bound.
 func New(cfg Config) (_ *Relay, err error) {
-	if cfg.ProbeDelay == 0 {
-		cfg.ProbeDelay = time.Second
-	}
 	cfg.Plans = cfg.Plans.WithDefaults()
-	r := &Relay{epoch: time.Now(), checking: make(chan struct{}, 1), surveying: make(chan struct{}, surveysAtOnce), surveyor: newSurveyor(cfg.Registry)}
+	r := &Relay{checking: make(chan struct{}, 1), surveying: make(chan struct{}, surveysAtOnce), surveyor: newSurveyor(cfg.Registry)}
 	var undo []func() error
 	defer func() {
 		if err != nil {
@@ -125,40 +116,22 @@ func New(cfg Config) (_ *Relay, err error) {
 	advertised := cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr)
 	cfg.Membership.ForwardAddr = node.Reachable(r.peer.socket.Addr(), advertised)
 	cfg.Membership.AdminAddr = node.Reachable(r.admin.socket.Addr(), advertised)
-	cfg.Choosing.Stale = func(e advertise.Endpoint) { r.expirer.Observe(e) }
 	r.cfg = cfg
 	if r.members, err = membership.New(cfg.Membership); err != nil {
 		return nil, err
 	}
 	undo = append(undo, r.members.Close)
-	rules := cfg.Rules
-	rules.Proven = cfg.Membership.Identity != nil
-	if r.catalogue, err = advertise.New(advertise.Config{Gossip: r.members, Rules: rules, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
-		return nil, err
-	}
-	metrics := ingress.NewMetrics(cfg.Registry)
-	r.requests = metrics
 	peer, err := netip.ParseAddrPort(r.peer.socket.Addr().String())
-	if r.keeper, err = ingress.NewKeeper(ingress.KeeperConfig{
-		Node: r.members, Value: sharedkey.Secret(cfg.SharedKey), File: cfg.SharedKeyFile,
-		Insecure: cfg.Insecure || err == nil && peer.Addr().IsLoopback(), Logger: cfg.Logger, Registerer: cfg.Registry,
+	if r.Core, err = core.New(core.Config{
+		Node: r.members, Rules: cfg.Rules, Logger: cfg.Logger, Registerer: cfg.Registry,
+		SharedKey: ingress.KeeperConfig{Value: sharedkey.Secret(cfg.SharedKey), File: cfg.SharedKeyFile, Insecure: cfg.Insecure || err == nil && peer.Addr().IsLoopback()},
+		Routing: routing.Config{
+			Plans: cfg.Plans, Links: cfg.Links, Choosing: cfg.Choosing, Selection: cfg.Selection, Forwarding: cfg.Forwarding, Upstream: cfg.Upstream,
+			AllowClearText: cfg.AllowClearText, ServiceTLS: cfg.ServiceTLS,
+			Listeners: slices.Concat(r.TCPAddrs(), r.IngressAddrs(), []string{r.PeerAddr(), r.AdminAddr(), r.GossipAddr()}),
+			Hosts:     []string{advertised},
+		},
 	}); err != nil {
-		return nil, err
-	}
-	cookies := ingress.NewCookies(ingress.CookieConfig{Names: cfg.Choosing.SessionCookies, Keys: r.keeper, Registerer: cfg.Registry})
-	if r.router, err = routing.New(routing.Config{
-		Self: cfg.Membership.ID, Role: cfg.Membership.Role, Catalogue: r.catalogue,
-		Plans: cfg.Plans, Links: cfg.Links, Choosing: cfg.Choosing, Datacenter: cfg.Membership.Datacenter, Region: cfg.Membership.Region,
-		Selection: cfg.Selection, Forwarding: cfg.Forwarding, Upstream: cfg.Upstream, Identity: cfg.Membership.Identity, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registry,
-		Vanished:       func(s *routing.Service) { metrics.Vanished(s); cookies.Vanished(s) },
-		Sessions:       &r.sessions,
-		AllowClearText: cfg.AllowClearText, ServiceTLS: cfg.ServiceTLS,
-		Listeners: slices.Concat(r.TCPAddrs(), r.IngressAddrs(), []string{r.PeerAddr(), r.AdminAddr(), r.GossipAddr()}),
-		Hosts:     []string{advertised},
-	}); err != nil {
-		return nil, err
-	}
-	if r.expirer, err = advertise.NewExpirer(advertise.ExpirerConfig{Catalogue: r.catalogue, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, err
 	}
 	circuits, err := newCircuits(cfg)
@@ -176,17 +149,11 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.explained = ingress.NewExplanations(cfg.Explanations)
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry, r.members.SetDraining)
 	r.sessionsEnded, r.rebalances = newEndedSessions(cfg.Registry), newRebalances(cfg.Registry)
-	newCoverage(cfg.Registry, r.router.Services)
+	newCoverage(cfg.Registry, r.Routes.Services)
 	r.newHandler = func(requests Requests, hop bool) http.Handler {
-		return ingress.New(ingress.Config{
-			Self: cfg.Membership.ID, Services: r.router, Informed: r.router.Informed, Epoch: r.epoch, Requests: requests.Requests,
-			Progress: cfg.ProgressTimeout, Hop: hop,
-			Cookies:     cookies,
-			Circuits:    ingressOnly(circuits, hop),
-			Unreachable: func(e advertise.Endpoint) { r.expirer.Observe(e) },
-			Tracer:      tracer,
-			Records:     r.records, Explanations: r.explained,
-			Metrics: metrics, Logger: cfg.Logger,
+		return r.Handler(ingress.Config{
+			Requests: requests.Requests, Progress: cfg.ProgressTimeout, Hop: hop,
+			Circuits: ingressOnly(circuits, hop), Tracer: tracer, Records: r.records, Explanations: r.explained,
 		})
 	}
 	r.ingressFront.closing = func() bool { return r.stopping.Load() || r.drain.on() }
@@ -197,7 +164,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.serveTCP()
 	r.peer.socket = conns.counting("peer", r.peer.socket)
 	// No IdleTimeout: peers keep their connections for the next request, however late it comes.
-	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withFacts(ingress.WithSharedKey(r.keeper, &r.peerFront))})
+	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withFacts(ingress.WithSharedKey(r.Keeper, &r.peerFront))})
 	if cfg.Membership.Identity != nil {
 		r.peer.secure(&cfg, conns)
 	}
@@ -282,18 +249,11 @@ func (r *Relay) Run(ctx context.Context) error {
 	for _, l := range r.tcp.listeners {
 		serve(l, l.serve)
 	}
-	if err := r.members.Start(failed); err != nil {
+	if err := r.Start(failed, group); err != nil {
 		r.closeServers()
 		return errors.Join(err, group.Wait(), r.members.Close(), r.endTracing())
 	}
-	group.Go(func() error { return r.catalogue.Run(failed) })
-	group.Go(func() error { return r.expirer.Run(failed) })
-	group.Go(func() error { return r.router.Run(failed) })
-	group.Go(func() error { return r.keeper.Run(failed) })
 	group.Go(func() error { return r.watchFleet(failed) })
-	if source := r.cfg.Membership.Identity; source != nil {
-		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
-	}
 	if r.certificates != nil {
 		group.Go(func() error { return r.certificates.Run(failed) })
 	}
@@ -331,30 +291,21 @@ func (r *Relay) becomeReady(ctx, failed context.Context) error {
 	if err := r.clientSockets().open(); err != nil {
 		return fmt.Errorf("serve ingress: %w", err)
 	}
-	r.cfg.Logger.Info("ready", "members", len(r.members.Snapshot().Members()), "services", len(r.router.Services()))
+	r.cfg.Logger.Info("ready", "members", len(r.members.Snapshot().Members()), "services", len(r.Routes.Services()))
 	return nil
 }
 
 // stop runs the steps of an orderly stop.
 func (r *Relay) stop() {
 	r.stopping.Store(true) // /readyz reports it from now on
-	ctx := context.Background()
-	if err := r.members.Leave(ctx); err != nil {
-		r.cfg.Logger.Warn("cannot announce that this relay leaves", "err", err)
-	}
-	time.Sleep(r.cfg.ProbeDelay)
-	r.endIntake()
 	limits := r.tuned.Load()
-	left, err := r.sessions.Drain(ctx, upstream.Drain{
+	r.Stop(core.Stop{Stay: r.cfg.ProbeDelay, EndIntake: r.endIntake, Drain: upstream.Drain{
 		Requests: limits.DrainTimeout, Sessions: limits.SessionDrainTimeout,
 		Shutdown: func(ctx context.Context) error {
 			return errors.Join(r.tcp.shutdown(ctx), r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
 		},
-		InFlight: r.inFlight, Ended: func(n int) { r.sessionsEnded.Add(float64(n)) }, Logger: r.cfg.Logger,
-	})
-	if err != nil || left > 0 {
-		r.cfg.Logger.Warn("requests were still in flight at the end of the drain timeout", "in_flight", left)
-	}
+		InFlight: r.InFlight, Ended: func(n int) { r.sessionsEnded.Add(float64(n)) },
+	}})
 }
 
 const (
@@ -388,14 +339,6 @@ func (r *Relay) endIntake() {
 	}
 }
 
-// inFlight counts the requests in flight.
-func (r *Relay) inFlight() (n int64) {
-	for _, s := range r.router.Services() {
-		n += s.InFlight.Load()
-	}
-	return n
-}
-
 func (r *Relay) closeServers() {
 	for _, l := range r.listeners() {
 		_ = l.server.Close() // only errors of closing a socket
@@ -427,16 +370,16 @@ func (r *Relay) waitsFor() []node.Reason {
 	if !status.Joined {
 		reasons = append(reasons, node.WaitsToJoin(status.Err))
 	}
-	if !r.router.SettledAt(status.Version) {
+	if !r.Routes.SettledAt(status.Version) {
 		add(node.NotSettled, "the catalogue is not settled yet")
 	}
-	if reason := r.router.Unreached(); reason != "" {
+	if reason := r.Routes.Unreached(); reason != "" {
 		add(node.NothingReached, reason)
 	}
 	// A gate picks no worker, so it signs no cookie. A cookie that workers advertise makes no
 	// relay wait: a record must not take relays out of rotation.
 	if m := r.cfg.Membership; slices.ContainsFunc(slices.Collect(maps.Values(r.cfg.Choosing.SessionCookies)), func(name string) bool { return name != "" }) && m.Role == membership.RoleRelay {
-		if err := r.keeper.Ready(); err != nil {
+		if err := r.Keeper.Ready(); err != nil {
 			add(node.NoSharedKey, err.Error())
 		}
 	}

@@ -310,7 +310,7 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 	relays[0].await(t, "one affine relay", func() bool {
 		affine, forwarding = nil, nil
 		for _, r := range relays {
-			s, _ := r.router.Service("echo")
+			s, _ := r.Routes.Service("echo")
 			if s.Route().Affine() {
 				affine = append(affine, r)
 			} else if len(s.Route().Forward) == 1 {

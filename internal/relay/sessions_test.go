@@ -93,7 +93,7 @@ func TestTunnelsAndStreamsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *tes
 		line, _ := bufio.NewReader(conn).ReadString('\n')
 		unanswered <- line
 	}()
-	r.await(t, "6 requests", func() bool { return r.inFlight() == 6 })
+	r.await(t, "6 requests", func() bool { return r.InFlight() == 6 })
 
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
@@ -120,7 +120,7 @@ func TestTunnelsAndStreamsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *tes
 		ends <- time.Now()
 	}()
 	first := <-ends
-	if r.inFlight() == 0 {
+	if r.InFlight() == 0 {
 		t.Error("all ended at once")
 	}
 	var last time.Time
@@ -148,7 +148,7 @@ func TestARequestWithoutAnAnswerAtTheEndOfItsDrainIsLogged(t *testing.T) {
 	f.worker("w1", service("echo", sessionBackend(t)))
 	r.settled(t, "echo", 1)
 	conn := connect(t, r.IngressAddr(), "POST /request HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"+wire.ServiceHeader+": echo\r\n\r\n")
-	r.await(t, "the request", func() bool { return r.inFlight() == 1 })
+	r.await(t, "the request", func() bool { return r.InFlight() == 1 })
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}

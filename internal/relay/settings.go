@@ -74,19 +74,26 @@ func DefaultSettings() Settings {
 		IngressAddrs:         []string{"127.0.0.1:" + node.IngressPort},
 		PeerAddr:             "127.0.0.1:" + node.PeerPort,
 		Plans:                routing.DefaultPlanConfig(),
-		Links:                routing.LinkConfig{DrainDelay: 30 * time.Second, Slack: 2, Grace: 15 * time.Second},
+		Links:                routing.DefaultLinks(),
 		Selection:            selection.DefaultConfig(),
 		Forwarding:           pool.DefaultConfig(),
 		Upstream:             upstream.DefaultConfig(),
 		Tracing:              tracing.Config{SampleRatio: 0.01},
-		Requests:             Requests{Requests: ingress.Requests{Timeout: 30 * time.Second, MaxAttempts: 5, RetryBudget: 0.2, MaxInFlight: 10_000, AdaptiveInFlight: true, Record: defaultRecords}},
-		AttemptTimeout:       attemptTime{percent: 33},
-		ProgressTimeout:      60 * time.Second,
+		Requests:             Requests{Requests: defaultRequests()},
+		AttemptTimeout:       attemptTime{percent: 100 * ingress.DefaultAttemptShare},
+		ProgressTimeout:      ingress.DefaultProgress,
 		Clients:              defaultClients,
 		Circuit:              defaultCircuitSettings(),
 		MaxServices:          advertise.DefaultMaxServices,
 		NewServicesPerMinute: advertise.DefaultNewServicesPerMinute,
 	}
+}
+
+// defaultRequests keeps the records of requests, which the router of a program does not write.
+func defaultRequests() ingress.Requests {
+	r := ingress.DefaultRequests()
+	r.Record = defaultRecords
+	return r
 }
 
 // Declare adds every setting of a relay to set.

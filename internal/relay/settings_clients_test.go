@@ -124,7 +124,7 @@ func TestStreamsOfAConnectionAreBoundedAsTheSettingsSay(t *testing.T) {
 			}
 		})
 	}
-	r.await(t, "two requests", func() bool { return r.inFlight() == 2 })
+	r.await(t, "two requests", func() bool { return r.InFlight() == 2 })
 	close(release)
 	requests.Wait()
 	_ = conn.Close()

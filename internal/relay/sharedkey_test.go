@@ -213,7 +213,7 @@ func TestASessionCookieOfOneRelayHoldsAtEveryOther(t *testing.T) {
 	for _, r := range f.relays {
 		r.settled(t, "echo", workers)
 		r.await(t, "all workers, or the relays that serve", func() bool {
-			s, _ := r.router.Service("echo")
+			s, _ := r.Routes.Service("echo")
 			return len(s.Route().Range) == workers || len(s.Route().Forward) == 4
 		})
 	}

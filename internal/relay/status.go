@@ -35,15 +35,15 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 	now := time.Now()
 	d := statuspage.Document{
 		ID: s.cfg.Membership.ID, Role: string(s.cfg.Membership.Role), Cluster: s.cfg.Membership.Cluster, Environment: s.cfg.Membership.Environment,
-		Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region, Build: node.Version(), Now: now, Uptime: now.Sub(s.epoch),
-		ServicesChecksum: fmt.Sprintf("%016x", s.catalogue.View().Checksum()), InFlight: s.inFlight(),
+		Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region, Build: node.Version(), Now: now, Uptime: now.Sub(s.Epoch()),
+		ServicesChecksum: fmt.Sprintf("%016x", s.Catalogue.View().Checksum()), InFlight: s.InFlight(),
 	}
 	snapshot := s.members.Snapshot()
 	if snapshot != nil {
 		d.MembersChecksum = fmt.Sprintf("%016x", snapshot.Checksum())
 		d.Members = api.ListMembers(api.Members{Members: snapshot.Members()}, snapshot.Departures())
 	}
-	services := s.router.Services()
+	services := s.Routes.Services()
 	for _, each := range services {
 		d.Services = append(d.Services, statusRow(each))
 	}
@@ -51,7 +51,7 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 		service = services[0].Name
 	}
 	var focused *routing.Service
-	if found, ok := s.router.Service(service); ok {
+	if found, ok := s.Routes.Service(service); ok {
 		focused = found
 		d.Focus = s.focus(found)
 	}

@@ -270,9 +270,9 @@ func (w *watched) traffic(service string) *statuspage.Traffic {
 func (r *Relay) load() check.Facts {
 	f := check.Facts{
 		Relay: r.cfg.Membership.ID, Role: string(r.cfg.Membership.Role), Version: node.Version(), Reasons: node.ReasonTexts(r.Reasons()),
-		Load: &check.Load{UptimeMs: time.Since(r.epoch).Milliseconds()},
+		Load: &check.Load{UptimeMs: time.Since(r.Epoch()).Milliseconds()},
 	}
-	services := r.router.Services()
+	services := r.Routes.Services()
 	f.Load.ServiceCount = len(services)
 	for _, s := range services {
 		t := r.traffic(s)
@@ -286,14 +286,14 @@ func (r *Relay) load() check.Facts {
 
 // traffic returns the counters of a service and its evicted workers.
 func (r *Relay) traffic(s *routing.Service) api.ServiceTraffic {
-	t := r.requests.Traffic(s)
+	t := r.Metrics.Traffic(s)
 	route := s.Route()
 	t.Workers = len(route.Endpoints)
 	if !route.Affine() {
 		return t
 	}
 	evicted := map[string]bool{}
-	for _, st := range s.Endpoints.Stats(selection.Instant(time.Since(r.epoch))) {
+	for _, st := range s.Endpoints.Stats(selection.Instant(time.Since(r.Epoch()))) {
 		if st.State == selection.Evicted {
 			evicted[st.ID] = true
 		}

@@ -217,18 +217,9 @@ func (a *Agent) Kill() { a.kill.Do(func() { close(a.killed) }) }
 func (a *Agent) stop() {
 	a.stopping.Store(true)
 	a.cfg.Logger.Info("draining: relays send no new requests", "delay", a.cfg.DrainDelay)
-	_ = a.offering.drain(true, nil) // it fails only for unknown names, and there are no names
-	a.catalogue.Drain()             // an undrain cannot revoke it
-	time.Sleep(a.cfg.DrainDelay)
-	if err := a.members.Leave(context.Background()); err != nil {
-		a.cfg.Logger.Warn("cannot announce that this worker leaves", "err", err)
-	}
-	time.Sleep(leaveDelay)
+	_ = a.offering.drain(true, nil)                              // it fails only for unknown names, and there are no names
+	a.catalogue.Leave(context.Background(), a.cfg.DrainDelay, 0) // an undrain cannot revoke it
 }
-
-// leaveDelay is how long a leaving member still answers probes, until no member probes it
-// any more. Otherwise it would be suspected, and the suspicion gossiped.
-const leaveDelay = time.Second
 
 // Close releases everything that New bound, for an agent that is not run. Run closes the
 // agent itself.

@@ -8,11 +8,14 @@ import (
 
 // A resolver that uses only addresses of one network.
 func Example() {
-	_, err := discovery.NewResolver(discovery.ResolverConfig{Servers: []string{"10.0.0.53"}, AllowedCIDRs: []string{"10.0.0.0/8"}})
+	resolver, err := discovery.NewResolver(discovery.ResolverConfig{Servers: []string{"10.0.0.53"}, AllowedCIDRs: []string{"10.0.0.0/8"}})
 	fmt.Println(err)
+	resolver.Invalidate("relays.example")           // its records are known to have changed
+	fmt.Println(resolver.Stats().Misses, "queries") // of the lookups of nodes and clients that share it
 	_, err = discovery.NewResolver(discovery.ResolverConfig{AllowedCIDRs: []string{"10.0.0.0/33"}})
 	fmt.Println(err != nil)
 	// Output:
 	// <nil>
+	// 0 queries
 	// true
 }

@@ -117,7 +117,3 @@ func (l denyList) denied(cert *x509.Certificate) error {
 	}
 	return nil
 }
-
-// Denied checks whether a certificate is on the deny list; then the error is a
-// [RefusalError]. It checks nothing else.
-func (s *Source) Denied(cert *x509.Certificate) error { return s.current.Load().denied(cert) }

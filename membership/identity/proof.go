@@ -27,8 +27,8 @@ const (
 	maxRSABits = 8192
 )
 
-// SignatureSize is the size of every signature, with either type of key.
-const SignatureSize = 64
+// signatureSize is the size of every signature, with either type of key.
+const signatureSize = 64
 
 // remedyKey is the remedy for a key that cannot sign statements.
 const remedyKey = "members sign statements with Ed25519 or ECDSA P-256: create the certificate again (`tls cert create` creates a suitable one)"
@@ -45,7 +45,7 @@ func KeyID(leafDER []byte) [8]byte {
 func (s *Source) Chain() [][]byte { return s.current.Load().pair.Certificate }
 
 // Sign signs a message with the key of our current certificate, and returns the
-// certificate's [KeyID] as well. The signature has [SignatureSize] bytes: Ed25519 (RFC
+// certificate's [KeyID] as well. The signature has [signatureSize] bytes: Ed25519 (RFC
 // 8032), or ECDSA P-256 with SHA-256 as r||s (IEEE P1363), because ASN.1 has no fixed size.
 //
 // The same key signs TLS handshakes. A message must not begin with a space, so that no
@@ -69,9 +69,9 @@ func (s *Source) Sign(message []byte) (id [8]byte, signature []byte, err error) 
 		if err != nil {
 			return id, nil, fmt.Errorf("sign a statement: %w", err)
 		}
-		signature = make([]byte, SignatureSize)
-		r.FillBytes(signature[:SignatureSize/2])
-		t.FillBytes(signature[SignatureSize/2:])
+		signature = make([]byte, signatureSize)
+		r.FillBytes(signature[:signatureSize/2])
+		t.FillBytes(signature[signatureSize/2:])
 		return id, signature, nil
 	}
 	return id, nil, fmt.Errorf("sign a statement: the key is %s; %s", s.Info().Key, remedyKey)
@@ -118,8 +118,8 @@ type standing struct {
 // [Source.Recheck] to check that the certificate is still valid. ECDSA signatures have a
 // second valid form, so two different signatures do not prove two statements.
 func (c *Certified) Verify(message, signature []byte) error {
-	if len(signature) != SignatureSize {
-		return fmt.Errorf("the signature has %d bytes, %d are needed", len(signature), SignatureSize)
+	if len(signature) != signatureSize {
+		return fmt.Errorf("the signature has %d bytes, %d are needed", len(signature), signatureSize)
 	}
 	valid := false
 	switch key := c.public.(type) {
@@ -127,7 +127,7 @@ func (c *Certified) Verify(message, signature []byte) error {
 		valid = ed25519.Verify(key, message, signature)
 	case *ecdsa.PublicKey:
 		hash := sha256.Sum256(message)
-		r, s := new(big.Int).SetBytes(signature[:SignatureSize/2]), new(big.Int).SetBytes(signature[SignatureSize/2:])
+		r, s := new(big.Int).SetBytes(signature[:signatureSize/2]), new(big.Int).SetBytes(signature[signatureSize/2:])
 		valid = ecdsa.Verify(key, hash[:], r, s)
 	}
 	if !valid {

@@ -46,7 +46,7 @@ func TestAStatementCountsOnlyAsItWasSignedAndForItsAuthor(t *testing.T) {
 		}
 		message := []byte("worker-1 leaves")
 		_, signature, err := author.Sign(message)
-		if err != nil || len(signature) != SignatureSize {
+		if err != nil || len(signature) != signatureSize {
 			t.Fatalf("%d bytes, %v", len(signature), err)
 		}
 		if err := c.Verify(message, signature); err != nil {

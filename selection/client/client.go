@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringway/ringway/internal/discovery"
 	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -122,13 +123,11 @@ func (c *Client) onEvent(e pool.Event) {
 	}
 }
 
-type keyOfKey struct{}
-
 // WithKey sets the key of requests with this context. Requests with the same key go to the
 // same relay while it keeps its place among the primaries, and relays receive the key in
-// KeyHeader. If the context has no key, a KeyHeader of the request is its key.
+// Ringway-Key. If the context has no key, a Ringway-Key header of the request is its key.
 func WithKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, keyOfKey{}, key)
+	return wire.WithKey(ctx, key)
 }
 
 const (

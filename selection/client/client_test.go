@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 func TestRequestsGoToThreeOfTheRelaysInTurn(t *testing.T) {
@@ -50,7 +51,7 @@ func TestTheServiceIsTheHostUnlessARelayMustKnowBetter(t *testing.T) {
 		}
 	}
 	req, _ := http.NewRequest("GET", "http://billing/a", nil)
-	req.Header.Set(ServiceHeader, "search")
+	req.Header.Set(wire.ServiceHeader, "search")
 	resp, err := web.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,7 @@ func TestTheServiceIsTheHostUnlessARelayMustKnowBetter(t *testing.T) {
 	if body, _ := io.ReadAll(resp.Body); string(body) != "GET search /a " {
 		t.Errorf("with the header: %q", body)
 	}
-	if req.Header.Get(ServiceHeader) != "search" || req.URL.Scheme != "http" || resp.Request != req {
+	if req.Header.Get(wire.ServiceHeader) != "search" || req.URL.Scheme != "http" || resp.Request != req {
 		t.Error("the request was changed")
 	}
 }
@@ -331,7 +332,7 @@ func TestAKeySticksToItsRelay(t *testing.T) {
 }
 
 func TestRelaysLearnTheKey(t *testing.T) {
-	relays := newRelays(t, 3, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get(KeyHeader)) })
+	relays := newRelays(t, 3, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get(wire.KeyHeader)) })
 	c, web := running(t, Config{Seeds: addrs(relays)})
 	settled(t, c, 3)
 	for _, keys := range []struct{ context, header, want string }{
@@ -339,7 +340,7 @@ func TestRelaysLearnTheKey(t *testing.T) {
 	} {
 		req, _ := http.NewRequestWithContext(WithKey(t.Context(), keys.context), "GET", "http://billing/a", nil)
 		if keys.header != "" {
-			req.Header.Set(KeyHeader, keys.header)
+			req.Header.Set(wire.KeyHeader, keys.header)
 		}
 		resp, err := web.Do(req)
 		if err != nil {
@@ -347,7 +348,7 @@ func TestRelaysLearnTheKey(t *testing.T) {
 		}
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if string(body) != keys.want || req.Header.Get(KeyHeader) != keys.header {
+		if string(body) != keys.want || req.Header.Get(wire.KeyHeader) != keys.header {
 			t.Errorf("%+v: the relay learns %q", keys, body)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // relay is a real HTTP server on loopback that answers with its own name.
@@ -48,7 +49,7 @@ func newRelayAt(t testing.TB, addr string, handler http.HandlerFunc) *relay {
 			return
 		}
 		body, _ := io.ReadAll(req.Body)
-		fmt.Fprintf(w, "%s %s %s %s", req.Method, req.Header.Get(ServiceHeader), req.URL.Path, body)
+		fmt.Fprintf(w, "%s %s %s %s", req.Method, req.Header.Get(wire.ServiceHeader), req.URL.Path, body)
 	})}
 	go func() {
 		defer close(r.done)

@@ -17,15 +17,6 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// Headers that relays read.
-const (
-	// ServiceHeader names the service that a request is for.
-	ServiceHeader = wire.ServiceHeader
-	// KeyHeader carries the key of WithKey to the relays: with a key-based strategy they
-	// send all requests with one key to one worker.
-	KeyHeader = wire.KeyHeader
-)
-
 // Errors that RoundTrip wraps, for errors.Is.
 var (
 	// ErrUnavailable: no relay is known or connected, or Run has ended. Another relay or a later
@@ -88,8 +79,8 @@ func (t *trip) run() (*http.Response, error) {
 			return nil, t.fail(err)
 		}
 	}
-	if t.key, _ = ctx.Value(keyOfKey{}).(string); t.key == "" {
-		t.key = t.req.Header.Get(KeyHeader)
+	if t.key = wire.KeyOf(ctx); t.key == "" {
+		t.key = t.req.Header.Get(wire.KeyHeader)
 	}
 	c.budget.Earn()
 	for {
@@ -161,11 +152,11 @@ func (t *trip) attempt(lease *pool.Lease[*relayConn]) (_ *http.Response, sent bo
 	})
 	out := t.req.Clone(ctx)
 	out.URL.Scheme = c.scheme()
-	if host := t.req.URL.Hostname(); out.Header.Get(ServiceHeader) == "" && !strings.Contains(host, ".") {
-		out.Header.Set(ServiceHeader, host)
+	if host := t.req.URL.Hostname(); out.Header.Get(wire.ServiceHeader) == "" && !strings.Contains(host, ".") {
+		out.Header.Set(wire.ServiceHeader, host)
 	}
 	if t.key != "" {
-		out.Header.Set(KeyHeader, t.key)
+		out.Header.Set(wire.KeyHeader, t.key)
 	}
 	if t.handed && hasBody(t.req) {
 		body, err := t.req.GetBody()

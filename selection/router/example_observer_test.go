@@ -47,13 +47,6 @@ func Example_observer() {
 	workerDone := make(chan error, 1)
 	go func() { workerDone <- worker.Run(ctx) }()
 
-	for {
-		endpoints, changed := calls.Endpoints("echo")
-		if len(endpoints) > 0 {
-			break
-		}
-		<-changed
-	}
 	client := &http.Client{Transport: calls}
 	resp, err := client.Get("http://echo/")
 	if err != nil {

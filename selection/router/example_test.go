@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/traffic"
@@ -49,10 +48,10 @@ func Example() {
 	go func() { workerDone <- worker.Run(ctx) }()
 
 	client := &http.Client{Transport: relay}
-	resp, err := client.Get("http://echo/")
-	for err != nil { // no worker offers it yet
-		time.Sleep(10 * time.Millisecond)
-		resp, err = client.Get("http://echo/")
+	resp, err := client.Get("http://echo/") // it waits for the first worker
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
 	body, _ := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()

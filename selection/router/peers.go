@@ -27,8 +27,8 @@ func (r *Router) listen(handler http.Handler) (*peers, error) {
 		return nil, fmt.Errorf("listen for other relays on %s: %w: is another process on this port?", r.cfg.PeerAddr, err)
 	}
 	p := &peers{socket: socket, server: downstream.New(downstream.Config{
-		Handler: handler, HeadTimeout: headTimeout, IdleTimeout: idleTimeout, SendTimeout: upstream.BehindRelay(progressTimeout),
-		MaxHead: maxHead, MaxStreams: maxStreams, Logger: r.cfg.Logger,
+		Handler: handler, HeadTimeout: downstream.DefaultHeadTimeout, IdleTimeout: downstream.DefaultIdleTimeout,
+		SendTimeout: upstream.BehindRelay(ingress.DefaultProgress), MaxHead: downstream.DefaultMaxHead, MaxStreams: downstream.DefaultMaxStreams, Logger: r.cfg.Logger,
 	})}
 	if source := r.member.Identity; source != nil {
 		p.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: socket, Source: source, Refused: ingress.NewRefusedPeers(r.cfg.Registerer), Logger: r.cfg.Logger})

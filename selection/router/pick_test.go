@@ -132,7 +132,7 @@ func TestAStrategyIsThatOfTheProgram(t *testing.T) {
 	c.workers("echo", &moody{name: "echo-0"}, &moody{name: "echo-1"}, &moody{name: "echo-2"})
 	for name, service := range map[string]string{"one service": "echo", "all services": ""} {
 		r := c.router("relay-"+strings.ReplaceAll(name, " ", "-"), func(_ *membership.Config, cfg *router.Config) {
-			cfg.Strategies = map[string]string{service: "stable"}
+			cfg.Strategies = map[string]string{service: "stable;bound=100"} // a request that has just ended may still count
 		})
 		c.knows(r, "echo")
 		for _, key := range []string{"alice", "bob", "carol"} {
@@ -142,11 +142,26 @@ func TestAStrategyIsThatOfTheProgram(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				seen[pick.Address()] = true
+				seen[pick.Endpoint().NodeID] = true
 				pick.Done(selection.Success)
 			}
+			header, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://echo/", nil)
+			header.Header.Set("Ringway-Key", key)
+			of, _ := http.NewRequestWithContext(router.WithKey(t.Context(), key), http.MethodGet, "http://echo/", nil)
+			of.Header.Set("Ringway-Key", "another") // the context counts
+			for _, req := range []*http.Request{header, of} {
+				resp, err := r.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen[resp.Header.Get("X-Worker")] = true
+				_ = resp.Body.Close()
+			}
+			if of.Header.Get("Ringway-Key") != "another" {
+				t.Error("RoundTrip has changed the request of the program")
+			}
 			if len(seen) != 1 {
-				t.Errorf("%s: the requests with the key %q went to %d workers", name, key, len(seen))
+				t.Errorf("%s: the requests with the key %q went to %v", name, key, seen)
 			}
 		}
 	}

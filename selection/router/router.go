@@ -12,12 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/core"
 	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -74,38 +73,18 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// These are the defaults of the relay's binary.
-const (
-	defaultRequestTimeout = 30 * time.Second
-	defaultDrainTimeout   = 30 * time.Second
-	attemptShare          = 0.33
-	maxAttempts           = 5
-	retryBudget           = 0.2
-	maxInFlight           = 10_000
-	progressTimeout       = time.Minute
-	headTimeout           = 10 * time.Second
-	idleTimeout           = 2 * time.Minute
-	maxHead               = 64 << 10
-	maxStreams            = 1000
-	linkDrainDelay        = 30 * time.Second
-	linkSlack             = 2
-	linkGrace             = 15 * time.Second
-	defaultEndpoints      = 64 // of an observer
-)
+const defaultEndpoints = 64 // of an observer
 
 // Router finds endpoints for the requests of a program.
 type Router struct {
-	cfg       Config
-	member    membership.Config
-	epoch     time.Time
-	catalogue *advertise.Catalogue
-	expirer   *advertise.Expirer
-	routes    *routing.Router
-	keeper    *sharedkey.Keeper // nil for an observer
-	attempts  *ingress.Handler  // of requests that this process makes
-	sessions  upstream.Sessions
-	peers     *peers // nil: other relays forward nothing to this one
-	inFlight  atomic.Int64
+	cfg      Config
+	member   membership.Config
+	core     *core.Core
+	routes   *routing.Router  // of core
+	attempts *ingress.Handler // of requests that this process makes
+	peers    *peers           // nil: other relays forward nothing to this one
+	inFlight atomic.Int64
+	began    atomic.Int64 // when Run began, in nanoseconds since epoch
 	// unregister removes the metrics.
 	unregister func()
 }
@@ -132,8 +111,8 @@ func New(cfg Config) (*Router, error) {
 			return nil, fmt.Errorf("router: %s %v is negative: give 0 for the default or more", name, limit)
 		}
 	}
-	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, defaultRequestTimeout)
-	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, defaultDrainTimeout)
+	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, ingress.DefaultRequests().Timeout)
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, wire.DrainTimeout)
 	cfg.PeerAddr = cmp.Or(cfg.PeerAddr, member.ForwardAddr)
 	if cfg.PickOnly && cfg.PeerAddr != "" {
 		return nil, fmt.Errorf("router: PickOnly, and other relays forward requests to %s: leave PeerAddr and the ForwardAddr of the node empty, or PickOnly unset", cfg.PeerAddr)
@@ -147,7 +126,7 @@ func New(cfg Config) (*Router, error) {
 	// A registry of its own: nothing is registered if New fails, and nothing stays after the end.
 	metrics, all := prometheus.NewRegistry(), cfg.Registerer
 	cfg.Registerer = metrics
-	r := &Router{cfg: cfg, member: member, epoch: time.Now(), unregister: func() {}}
+	r := &Router{cfg: cfg, member: member, unregister: func() {}}
 	if err := r.build(); err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
@@ -162,60 +141,41 @@ func New(cfg Config) (*Router, error) {
 }
 
 // build makes the parts of the router.
-func (r *Router) build() (err error) {
-	cfg, member := r.cfg, r.member
-	rules := advertise.Rules{Proven: member.Identity != nil}
-	if r.catalogue, err = advertise.New(advertise.Config{Gossip: cfg.Node, Rules: rules, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
-		return err
-	}
-	if r.expirer, err = advertise.NewExpirer(advertise.ExpirerConfig{Catalogue: r.catalogue, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
-		return err
-	}
-	metrics := ingress.NewMetrics(cfg.Registerer)
+func (r *Router) build() error {
+	cfg := r.cfg
 	choosing, err := r.choosing()
 	if err != nil {
 		return err
 	}
-	var cookies *ingress.Cookies
-	vanished := metrics.Vanished
-	if member.Role.Relays() {
+	of := core.Config{
+		Node: cfg.Node, Logger: cfg.Logger, Registerer: cfg.Registerer,
 		// Other relays ask this one for the key, and do not make one while it may have one. Without
 		// a certificate and a gossip key the cluster is one in clear text.
-		if r.keeper, err = ingress.NewKeeper(ingress.KeeperConfig{Node: cfg.Node, Insecure: true, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
-			return err
-		}
-		cookies = ingress.NewCookies(ingress.CookieConfig{Keys: r.keeper, Registerer: cfg.Registerer})
-		vanished = func(s *routing.Service) { metrics.Vanished(s); cookies.Vanished(s) }
-	}
-	of := routing.Config{
-		Self: member.ID, Role: member.Role, Endpoints: cfg.Endpoints, PickOnly: cfg.PickOnly, Catalogue: r.catalogue, Datacenter: member.Datacenter, Region: member.Region, Identity: member.Identity,
-		Plans: routing.PlanConfig{
-			RelaysPerService: cfg.Plan.RelaysPerService, Minimums: cfg.Plan.Minimums, PeersPerTier: cfg.Plan.PeersPerTier,
-			IndexSource: cfg.Plan.IndexSource, Strategy: cfg.Plan.Strategy,
+		SharedKey: ingress.KeeperConfig{Insecure: true},
+		Routing: routing.Config{
+			Endpoints: cfg.Endpoints, PickOnly: cfg.PickOnly, Choosing: choosing, Listeners: []string{cfg.Node.Addr()},
+			Plans: routing.PlanConfig{
+				RelaysPerService: cfg.Plan.RelaysPerService, Minimums: cfg.Plan.Minimums, PeersPerTier: cfg.Plan.PeersPerTier,
+				IndexSource: cfg.Plan.IndexSource, Strategy: cfg.Plan.Strategy,
+			},
+			Links: routing.DefaultLinks(), Selection: selection.DefaultConfig(), Upstream: upstream.DefaultConfig(),
 		},
-		Links:     routing.LinkConfig{DrainDelay: linkDrainDelay, Slack: linkSlack, Grace: linkGrace},
-		Selection: selection.DefaultConfig(), Choosing: choosing, Upstream: upstream.DefaultConfig(), Sessions: &r.sessions,
-		Listeners: []string{cfg.Node.Addr()}, Vanished: vanished, Epoch: r.epoch, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	}
 	if cfg.PeerAddr != "" {
-		of.Listeners = append(of.Listeners, cfg.PeerAddr)
+		of.Routing.Listeners = append(of.Routing.Listeners, cfg.PeerAddr)
 	}
-	if r.routes, err = routing.New(of); err != nil {
+	if r.core, err = core.New(of); err != nil {
 		return err
 	}
+	r.routes = r.core.Routes
+	requests := ingress.DefaultRequests()
+	requests.Timeout, requests.AttemptTimeout = cfg.RequestTimeout, r.attemptTimeout()
 	attempts := func(hop bool) *ingress.Handler {
-		return ingress.New(ingress.Config{
-			Self: member.ID, Services: r.routes, Informed: r.routes.Informed, Epoch: r.epoch, Progress: progressTimeout,
-			Requests: ingress.Requests{
-				Timeout: cfg.RequestTimeout, AttemptTimeout: r.attemptTimeout(), AttemptShare: attemptShare,
-				MaxAttempts: maxAttempts, RetryBudget: retryBudget, MaxInFlight: maxInFlight, AdaptiveInFlight: true,
-			},
-			Hop: hop, Local: !hop, Cookies: cookies, Unreachable: r.unreachable, Metrics: metrics, Logger: cfg.Logger,
-		})
+		return r.core.Handler(ingress.Config{Requests: requests, Progress: ingress.DefaultProgress, Hop: hop, Local: !hop})
 	}
 	r.attempts = attempts(false)
 	if cfg.PeerAddr != "" {
-		r.peers, err = r.listen(ingress.WithSharedKey(r.keeper, attempts(true)))
+		r.peers, err = r.listen(r.core.WithSharedKey(attempts(true)))
 	}
 	return err
 }
@@ -223,9 +183,6 @@ func (r *Router) build() (err error) {
 // choosing reads the strategies.
 func (r *Router) choosing() (routing.ChoosingConfig, error) {
 	c := routing.ChoosingConfig{ByService: map[string]strategy.Spec{}}
-	if !r.cfg.PickOnly { // the expirer connects to what is reported to it
-		c.Stale = r.unreachable
-	}
 	for service, text := range r.cfg.Strategies {
 		spec, err := strategy.Parse(text)
 		if service == "" {
@@ -242,33 +199,22 @@ func (r *Router) choosing() (routing.ChoosingConfig, error) {
 }
 
 func (r *Router) attemptTimeout() time.Duration {
-	return cmp.Or(r.cfg.AttemptTimeout, time.Duration(float64(r.cfg.RequestTimeout)*attemptShare))
+	return cmp.Or(r.cfg.AttemptTimeout, time.Duration(float64(r.cfg.RequestTimeout)*ingress.DefaultAttemptShare))
 }
 
-// unreachable reports an endpoint that refused a connection, or was not seen lately.
-func (r *Router) unreachable(e advertise.Endpoint) { r.expirer.Observe(e) }
-
-func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.epoch)) }
+func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.core.Epoch())) }
 
 // Run starts the node and keeps the router up to date until ctx ends. Then it leaves the
 // cluster, waits up to DrainTimeout for requests in flight, closes every connection and the
 // node, and returns when all of its goroutines have ended. The error is nil after an orderly
 // stop.
 func (r *Router) Run(ctx context.Context) error {
+	r.began.Store(int64(time.Since(r.core.Epoch())))
 	running, end := context.WithCancel(context.WithoutCancel(ctx)) // requests in flight outlive ctx
 	defer end()
 	group, failed := errgroup.WithContext(running)
-	if err := r.cfg.Node.Start(failed); err != nil {
+	if err := r.core.Start(failed, group); err != nil {
 		return errors.Join(err, r.Close())
-	}
-	group.Go(func() error { return r.catalogue.Run(failed) })
-	group.Go(func() error { return r.expirer.Run(failed) })
-	group.Go(func() error { return r.routes.Run(failed) })
-	if r.keeper != nil {
-		group.Go(func() error { return r.keeper.Run(failed) })
-	}
-	if source := r.member.Identity; source != nil {
-		group.Go(func() error { return source.Run(failed) }) // reads renewed certificates
 	}
 	if r.peers != nil {
 		group.Go(r.peers.serve)
@@ -290,26 +236,11 @@ func (r *Router) Run(ctx context.Context) error {
 
 // drain leaves the cluster and waits for the requests in flight.
 func (r *Router) drain() {
-	ctx := context.Background()
-	if err := r.cfg.Node.Leave(ctx); err != nil {
-		r.cfg.Logger.Warn("cannot announce that this relay leaves", "err", err)
-	}
-	left, err := r.sessions.Drain(ctx, upstream.Drain{
+	r.core.Stop(core.Stop{Drain: upstream.Drain{
 		Requests: r.cfg.DrainTimeout, Sessions: r.cfg.DrainTimeout, Shutdown: r.peers.shutdown,
-		InFlight: r.requests, Ended: func(int) {}, Logger: r.cfg.Logger,
-	})
-	if err != nil || left > 0 {
-		r.cfg.Logger.Warn("requests were still in flight at the end of the drain timeout", "in_flight", left)
-	}
-}
-
-// requests counts the requests in flight, and the picks that were not given back.
-func (r *Router) requests() int64 {
-	n := r.inFlight.Load()
-	for _, s := range r.routes.Services() {
-		n += s.InFlight.Load()
-	}
-	return n
+		InFlight: func() int64 { return r.core.InFlight() + r.inFlight.Load() }, // with the picks that were not given back
+		Ended:    func(int) {},
+	}})
 }
 
 // Close releases what New and the node have bound, for a router that is not run. Run calls it
@@ -325,15 +256,39 @@ func (r *Router) Close() error {
 // them. The error is that of ctx.
 func (r *Router) WaitReady(ctx context.Context) error { return r.routes.WaitSettled(ctx) }
 
-// await is WaitReady for a request.
+// await is WaitReady for a request, and waits for the first offer of its service, because a
+// program and its workers may start together. A name that is unknown later is no reason to wait:
+// it may be misspelled.
 func (r *Router) await(ctx context.Context, service string) error {
-	if r.routes.Informed() {
+	if _, known := r.routes.Service(service); r.routes.Informed() && (known || !r.isNew()) {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
 	defer cancel()
 	if err := r.routes.WaitSettled(limited); err != nil {
-		return errors.Join(&Error{Service: service, Code: string(wire.CodeNotReady), RetryAfter: time.Second, Text: "this process does not know yet which services there are"}, ctx.Err())
+		return r.notReady(ctx, service, "this process does not know yet which services there are")
 	}
-	return nil
+	for {
+		_, changed := r.routes.Endpoints(service)
+		if _, known := r.routes.Service(service); known {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-limited.Done():
+			if !r.routes.Informed() {
+				return r.notReady(ctx, service, "no worker has offered a service yet")
+			}
+			return nil // the service is unknown
+		}
+	}
+}
+
+// isNew reports whether a service that is not known may be one that starts with this process.
+func (r *Router) isNew() bool {
+	return time.Since(r.core.Epoch())-time.Duration(r.began.Load()) < r.cfg.RequestTimeout
+}
+
+func (r *Router) notReady(ctx context.Context, service, text string) error {
+	return errors.Join(&Error{Service: service, Code: string(wire.CodeNotReady), RetryAfter: time.Second, Text: text}, ctx.Err())
 }

@@ -21,12 +21,13 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // RoundTrip sends a request to an endpoint of the service that is the host of the URL, and
 // returns the response. A failed attempt is repeated at another endpoint as the policy of the
-// service and the method allow. The header Ringway-Key has the key for strategies by key. The
-// error is an [*Error] if the router ended the request. A response of 101 has an
+// service and the method allow. Strategies by key take the key of [WithKey], else the header
+// Ringway-Key. The error is an [*Error] if the router ended the request. A response of 101 has an
 // io.ReadWriteCloser as its body.
 func (r *Router) RoundTrip(req *http.Request) (*http.Response, error) {
 	service, err := serviceOf(req)
@@ -81,6 +82,10 @@ func closeBody(req *http.Request) {
 	}
 }
 
+// WithKey sets the key of requests with this context: with a strategy by key, all requests to a
+// service with one key go to one worker. Pick takes the key itself.
+func WithKey(ctx context.Context, key string) context.Context { return wire.WithKey(ctx, key) }
+
 // inbound returns the request as a server would have received it.
 func inbound(req *http.Request, ctx context.Context) *http.Request {
 	in := req.WithContext(ctx)
@@ -92,6 +97,10 @@ func inbound(req *http.Request, ctx context.Context) *http.Request {
 		in.Host = in.URL.Host
 	}
 	in.Header = canonical(in.Header)
+	if key := wire.KeyOf(ctx); key != "" {
+		in.Header = maps.Clone(in.Header) // it is the program's
+		in.Header[wire.KeyHeader] = []string{key}
+	}
 	switch {
 	case in.Body == nil || in.Body == http.NoBody:
 		in.Body, in.ContentLength = http.NoBody, 0

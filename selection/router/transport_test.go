@@ -308,9 +308,6 @@ func TestARequestBeforeTheRouterKnowsTheServicesWaits(t *testing.T) {
 	if _, err := impatient.Pick(t.Context(), "echo", ""); !errors.Is(err, router.ErrNotReady) {
 		t.Error(err)
 	}
-	// A router that has joined and has learned of no service answers with not_ready. So the
-	// worker must have joined before the router.
-	c.knows(c.router("relay-3", nil), "echo")
 	r := c.router("relay-4", nil)
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://echo/echo", nil)
 	resp, err := r.RoundTrip(req)
@@ -322,5 +319,48 @@ func TestARequestBeforeTheRouterKnowsTheServicesWaits(t *testing.T) {
 	leave()
 	if err := c.router("relay-5", nil).WaitReady(gone); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// The first of the two routers starts before any worker; the second knows one service when a
+// request for another comes.
+func TestARequestWaitsForTheFirstOfferOfItsService(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, fleet.Config{Insecure: true})
+	c.relay("relay-1", nil)
+	for _, name := range []string{"first", "second"} {
+		r := c.router(name, nil)
+		if err := r.WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		if _, err := r.Pick(short, name, ""); !errors.Is(err, router.ErrNotReady) && !errors.Is(err, router.ErrUnknownService) {
+			t.Errorf("before the first offer: %v", err)
+		}
+		cancel()
+		answered := make(chan error, 1)
+		go func() {
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+name+"/echo", nil)
+			resp, err := r.RoundTrip(req)
+			if err == nil && resp.StatusCode != http.StatusOK {
+				err = errors.New(resp.Status)
+			}
+			if resp != nil {
+				_ = resp.Body.Close()
+			}
+			answered <- err
+		}()
+		c.workers(name, same(1, service)...)
+		if err := <-answered; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	r := c.router("impatient", func(_ *membership.Config, cfg *router.Config) { cfg.RequestTimeout = 100 * time.Millisecond })
+	if err := r.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.knows(r, "first")
+	if _, err := r.Pick(t.Context(), "nowhere", ""); !errors.Is(err, router.ErrUnknownService) {
+		t.Errorf("a service that is never offered: %v", err)
 	}
 }

@@ -177,7 +177,7 @@ func TestAMemberSpeaksForNoOther(t *testing.T) {
 	}
 	victims := append(f.instances("w"), f.instances("r")...)
 	f.arrives(func() {
-		if err := c.node.Broadcast(advertise.GossipTopic, "w1", append([]byte{kindRecord}, raw...)); err != nil {
+		if err := c.node.Broadcast(recordTopic, "w1", append([]byte{kindRecord}, raw...)); err != nil {
 			t.Error(err)
 		}
 		for _, v := range victims {

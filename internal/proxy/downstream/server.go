@@ -11,6 +11,14 @@ import (
 	"time"
 )
 
+// These limits suit browsers, front proxies and other relays.
+const (
+	DefaultHeadTimeout = 10 * time.Second
+	DefaultIdleTimeout = 2 * time.Minute
+	DefaultMaxHead     = 64 << 10
+	DefaultMaxStreams  = 1000
+)
+
 // Config describes a Server.
 type Config struct {
 	// Handler answers the requests. Required. See the rules of the package.

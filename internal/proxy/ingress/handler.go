@@ -72,6 +72,20 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// DefaultAttemptShare leaves time for two other endpoints after one that hangs.
+const DefaultAttemptShare = 0.33
+
+// DefaultProgress is how long a request may go on without a byte in either direction.
+const DefaultProgress = time.Minute
+
+// DefaultRequests are the limits of the relay's binary and of the router of a program.
+func DefaultRequests() Requests {
+	return Requests{
+		Timeout: 30 * time.Second, AttemptShare: DefaultAttemptShare, MaxAttempts: 5, RetryBudget: 0.2,
+		MaxInFlight: 10_000, AdaptiveInFlight: true,
+	}
+}
+
 // Requests are the settings of single requests. A reload replaces all of them, with a new
 // Handler.
 type Requests struct {

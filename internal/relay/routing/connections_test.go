@@ -153,7 +153,7 @@ func TestAnUnneededConnectionStaysOpenForTheDrainDelay(t *testing.T) {
 	await(t, "both are connected", atOnce.connected("echo", 1, 2))
 	await(t, "both are connected", later.connected("echo", 1, 2))
 	was := later.of("echo").Range[0]
-	c.workers[was.Node].catalogue.Withdraw()
+	c.workers[was.Node].catalogue.Offer(nil)
 	await(t, "it is closed", func() bool { return atOnce.link(was.Endpoint) == peering.None })
 	await(t, "it is draining", func() bool { return later.link(was.Endpoint) == peering.Draining })
 	if was.Pool.Stats().Open != 1 || later.events()["closed"] != 0 {
@@ -204,7 +204,7 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 	if workers := r.of("echo").Plan.Workers(); len(workers) != 2 || len(r.of("echo").Endpoints) != 2 {
 		t.Errorf("planned with %v: every relay must plan with the same workers", workers)
 	}
-	c.workers["w1"].catalogue.Withdraw()
+	c.workers["w1"].catalogue.Offer(nil)
 	await(t, "w2 is better than nothing", inRange("w2"))
 }
 
@@ -226,7 +226,7 @@ func TestServicesShareAConnectionThatClosesWhenTheLastHasLetGo(t *testing.T) {
 	if now := r.events(); r.link(shared.Endpoint) != peering.Open || now["drain_started"] != 0 || now["opened"] != 1 {
 		t.Errorf("b still needs it: %v", now)
 	}
-	w.catalogue.Withdraw()
+	w.catalogue.Offer(nil)
 	await(t, "it is closed", func() bool { return r.link(shared.Endpoint) == peering.None && r.events()["closed"] == 1 })
 	if open := shared.Pool.Stats().Open; open != 0 {
 		t.Errorf("%d open", open)

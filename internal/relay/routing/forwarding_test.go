@@ -208,7 +208,7 @@ func TestTheRelaysOfTheOwnDatacenterArePreferred(t *testing.T) {
 	offerAll(t, self, "echo")
 	await(t, "the gate knows all relays", func() bool { // with fewer, far ones get places
 		v := self.catalogue.View()
-		return v.Members() != nil && len(v.Relays()) == 8 && v.Endpoints("echo").Len() == 1
+		return v.Members() != nil && len(v.Members().WithRole(membership.RoleRelay)) == 8 && v.EndpointCount() == 1
 	})
 	at := func(datacenter string) *rig {
 		return watch(t, self, func(c *routing.Config) {
@@ -375,7 +375,7 @@ func TestARelayIsNotSettledBeforeItHasTriedTheRelaysThatItForwardsTo(t *testing.
 	offerAll(t, self, "echo")
 	await(t, "the gate knows all that it has to wait for", func() bool {
 		v := self.catalogue.View()
-		return v.Members() != nil && len(v.Relays()) == 1 && v.Endpoints("echo").Len() == 1
+		return v.Members() != nil && len(v.Members().WithRole(membership.RoleRelay)) == 1 && v.EndpointCount() == 1
 	})
 	r := watch(t, self, func(c *routing.Config) { c.Role, c.Identity = membership.RoleGate, relayIdentity(t) })
 	await(t, "settled, because no other is left to be tried", r.Settled)

@@ -104,7 +104,7 @@ func viewsOf(t *testing.T, self *member, workers int) (views []*advertise.View) 
 		offer(t, join(t, id, membership.RoleWorker, self), advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
 		await(t, id+" in the catalogue", func() bool {
 			v := self.catalogue.View()
-			return v.Settled() && v.Endpoints("echo").Len() == i+1
+			return v.Settled() && v.EndpointCount() == i+1
 		})
 		views = append(views, self.catalogue.View())
 	}

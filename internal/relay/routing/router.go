@@ -165,6 +165,11 @@ type LinkConfig struct {
 	Grace time.Duration
 }
 
+// DefaultLinks suits fleets whose relays agree within seconds, and restarts within 15 s.
+func DefaultLinks() LinkConfig {
+	return LinkConfig{DrainDelay: 30 * time.Second, Slack: 2, Grace: 15 * time.Second}
+}
+
 // refreshInterval is how often the statistics of each range are refreshed.
 const refreshInterval = 250 * time.Millisecond
 

@@ -81,7 +81,7 @@ func join(t *testing.T, id string, role membership.Role, seed *member, change ..
 func route(t *testing.T, self *member, change func(*routing.Config)) *routing.Router {
 	t.Helper()
 	cfg := routing.Config{
-		Self: self.ID(), Role: membership.RoleRelay, Catalogue: self.catalogue,
+		Self: self.Config().ID, Role: membership.RoleRelay, Catalogue: self.catalogue,
 		Selection: selection.DefaultConfig(), Links: routing.LinkConfig{DrainDelay: time.Millisecond}, Epoch: time.Now(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
@@ -206,7 +206,7 @@ func TestAServiceWhoseWorkersAreGoneIsStillKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "echo", func() bool { s, ok := r.Service("echo"); return ok && len(s.Route().Range) == 1 })
-	w.catalogue.Withdraw()
+	w.catalogue.Offer(nil)
 	await(t, "no endpoint", func() bool { s, ok := r.Service("echo"); return ok && s.Route().Plan == nil })
 	if _, ok := r.Service("absent"); ok {
 		t.Error("a service that was never offered is known")
@@ -324,7 +324,7 @@ func TestAServiceThatIsForgottenIsGoneAndReported(t *testing.T) {
 		c.Vanished = func(s *routing.Service) { vanished <- s }
 	})
 	await(t, "the service and both views", func() bool {
-		return full.catalogue.View().Known("echo") && empty.catalogue.View().Members() != nil
+		return slices.Contains(slices.Collect(full.catalogue.View().Services()), "echo") && empty.catalogue.View().Members() != nil
 	})
 	show <- full.catalogue.View()
 	var echo *routing.Service

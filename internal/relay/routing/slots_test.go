@@ -129,7 +129,7 @@ func TestSlotsAreSharedByTheRelaysThatSendToTheWorker(t *testing.T) {
 	}
 	var relays []*rig
 	for i := range c.relays {
-		relays = append(relays, watch(t, c.relays[i], func(cfg *routing.Config) { cfg.Self = c.relays[i].ID() }))
+		relays = append(relays, watch(t, c.relays[i], func(cfg *routing.Config) { cfg.Self = c.relays[i].Config().ID }))
 	}
 	want := map[string]int{"w1": 2, "w2": 1, "w3": 1, "w4": 100, "w5": 0, "w6": 0} // of 3 relays each
 	await(t, "the shares of all relays", func() bool {
@@ -190,7 +190,7 @@ func TestTheHighestVersionIsThatOfTheServiceAndNotOfARelaysRange(t *testing.T) {
 	var relays []*rig
 	for _, self := range c.relays {
 		relays = append(relays, watch(t, self, func(cfg *routing.Config) {
-			cfg.Self, cfg.Plans.Minimums, cfg.Links.Grace = self.ID(), one, time.Hour
+			cfg.Self, cfg.Plans.Minimums, cfg.Links.Grace = self.Config().ID, one, time.Hour
 		}))
 	}
 	uses := func(what string, want ...string) {

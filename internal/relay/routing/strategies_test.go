@@ -40,7 +40,7 @@ func TestAServiceThatAdvertisesStableSendsAKeyToOneWorkerThroughEveryRelay(t *te
 	c := startCluster(t, 5, 7)
 	var relays []*rig
 	for _, self := range c.relays {
-		relays = append(relays, watch(t, self, func(cfg *routing.Config) { cfg.Self, cfg.Plans.Minimums = self.ID(), one }))
+		relays = append(relays, watch(t, self, func(cfg *routing.Config) { cfg.Self, cfg.Plans.Minimums = self.Config().ID, one }))
 	}
 	for _, r := range relays {
 		await(t, "a part of the workers is connected", func() bool { return r.connected("echo", 5, 7)() && len(r.of("echo").Range) < 7 })

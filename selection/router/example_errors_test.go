@@ -1,0 +1,91 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection"
+	"github.com/ringway/ringway/selection/router"
+)
+
+// newNode returns a node that is not started.
+func newNode(id string, role membership.Role) (*membership.Node, error) {
+	return membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: id, Role: role, BindAddr: "127.0.0.1:0"})
+}
+
+// A program with a protocol of its own picks, connects and reports, and finds out why there is
+// no endpoint.
+func ExampleRouter_Pick() {
+	node, err := newNode("calls-1", membership.RoleObserver)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	calls, err := router.New(router.Config{Node: node, PickOnly: true, RequestTimeout: 10 * time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	done := make(chan error, 2)
+	go func() { done <- calls.Run(ctx) }()
+	worker, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
+		Cluster: "shop", Environment: "dev", ID: "echo-1", BindAddr: "127.0.0.1:0", Seeds: []string{node.Addr()},
+		Services: []advertise.Service{{Name: "echo", Address: "127.0.0.1:9001", Version: "7"}}, DrainDelay: time.Millisecond,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	go func() { done <- worker.Run(ctx) }()
+
+	pick, err := calls.Pick(ctx, "echo", "") // it waits for the first worker
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(pick.Address(), pick.Endpoint().Version)
+	pick.Done(selection.Success)
+
+	soon, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	_, err = calls.Pick(soon, "billing", "")
+	var why *router.Error
+	switch {
+	case errors.Is(err, router.ErrUnknownService):
+		errors.As(err, &why)
+		fmt.Println(why.Service, why.Code)
+	case errors.Is(err, router.ErrNotReady):
+		fmt.Println("try again later")
+	case errors.Is(err, router.ErrElsewhere):
+		fmt.Println("a relay of the error's text serves it, and RoundTrip forwards to it")
+	}
+
+	stop()
+	fmt.Println(<-done, <-done)
+	// Output:
+	// 127.0.0.1:9001 7
+	// billing unknown_service
+	// <nil> <nil>
+}
+
+// A program that cannot start after all releases what New has bound.
+func ExampleRouter_Close() {
+	node, err := newNode("relay-1", membership.RoleRelay)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	relay, err := router.New(router.Config{Node: node})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(relay.Close()) // in place of Run or Serve
+	// Output: <nil>
+}
