@@ -23,8 +23,9 @@
 //
 //   - New binds, Run does everything else and is called once. RoundTrip and Pick wait until
 //     the router knows the services, but not longer than a request may take. Before it knows
-//     any, and in the first RequestTimeout of Run, they wait as long for the first offer of a
-//     service that is not known; later such a request fails immediately.
+//     any, and in the first RequestTimeout of Run, RoundTrip waits as long for the first offer
+//     of a service that is not known; later such a request fails immediately, as Pick always
+//     does.
 //   - RoundTrip takes the service from the host of the URL, as in http://billing/invoices/7. It
 //     passes on what a request says about its origin: a program that serves clients sets
 //     X-Forwarded-For and its like, as httputil.ReverseProxy does.

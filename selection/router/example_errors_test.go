@@ -25,7 +25,7 @@ func ExampleRouter_Pick() {
 		fmt.Println(err)
 		return
 	}
-	calls, err := router.New(router.Config{Node: node, PickOnly: true, RequestTimeout: 10 * time.Second})
+	calls, err := router.New(router.Config{Node: node, PickOnly: true})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -44,7 +44,14 @@ func ExampleRouter_Pick() {
 	}
 	go func() { done <- worker.Run(ctx) }()
 
-	pick, err := calls.Pick(ctx, "echo", "") // it waits for the first worker
+	for { // Pick does not wait for the first worker
+		endpoints, changed := calls.Endpoints("echo")
+		if len(endpoints) > 0 {
+			break
+		}
+		<-changed
+	}
+	pick, err := calls.Pick(ctx, "echo", "")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -52,9 +59,7 @@ func ExampleRouter_Pick() {
 	fmt.Println(pick.Address(), pick.Endpoint().Version)
 	pick.Done(selection.Success)
 
-	soon, cancel := context.WithTimeout(ctx, time.Millisecond)
-	defer cancel()
-	_, err = calls.Pick(soon, "billing", "")
+	_, err = calls.Pick(ctx, "billing", "")
 	var why *router.Error
 	switch {
 	case errors.Is(err, router.ErrUnknownService):

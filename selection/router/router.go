@@ -256,17 +256,30 @@ func (r *Router) Close() error {
 // them. The error is that of ctx.
 func (r *Router) WaitReady(ctx context.Context) error { return r.routes.WaitSettled(ctx) }
 
-// await is WaitReady for a request, and waits for the first offer of its service, because a
-// program and its workers may start together. A name that is unknown later is no reason to wait:
-// it may be misspelled.
+// await is WaitReady for a request.
 func (r *Router) await(ctx context.Context, service string) error {
-	if _, known := r.routes.Service(service); r.routes.Informed() && (known || !r.isNew()) {
+	if r.routes.Informed() {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
 	defer cancel()
 	if err := r.routes.WaitSettled(limited); err != nil {
 		return r.notReady(ctx, service, "this process does not know yet which services there are")
+	}
+	return nil
+}
+
+// awaitOffer is await, and waits for the first offer of the service, because a program and its
+// workers may start together. A name that is unknown later is no reason to wait: it may be
+// misspelled. Pick does not wait for an offer: callers such as grpc-go's must not block there.
+func (r *Router) awaitOffer(ctx context.Context, service string) error {
+	if _, known := r.routes.Service(service); r.routes.Informed() && (known || !r.isNew()) {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
+	defer cancel()
+	if err := r.await(limited, service); err != nil {
+		return errors.Join(err, ctx.Err())
 	}
 	for {
 		_, changed := r.routes.Endpoints(service)

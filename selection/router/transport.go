@@ -35,7 +35,7 @@ func (r *Router) RoundTrip(req *http.Request) (*http.Response, error) {
 		err = errPickOnly
 	}
 	if err == nil {
-		err = r.await(req.Context(), service)
+		err = r.awaitOffer(req.Context(), service)
 	}
 	if err != nil {
 		closeBody(req)

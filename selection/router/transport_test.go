@@ -333,9 +333,13 @@ func TestARequestWaitsForTheFirstOfferOfItsService(t *testing.T) {
 		if err := r.WaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := r.Pick(t.Context(), name, ""); !errors.Is(err, router.ErrUnknownService) {
+			t.Errorf("a pick before the first offer: %v", err)
+		}
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		if _, err := r.Pick(short, name, ""); !errors.Is(err, router.ErrNotReady) && !errors.Is(err, router.ErrUnknownService) {
-			t.Errorf("before the first offer: %v", err)
+		early, _ := http.NewRequestWithContext(short, http.MethodGet, "http://"+name+"/echo", nil)
+		if _, err := r.RoundTrip(early); err == nil {
+			t.Error("a request was answered before the first offer")
 		}
 		cancel()
 		answered := make(chan error, 1)
@@ -360,7 +364,8 @@ func TestARequestWaitsForTheFirstOfferOfItsService(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.knows(r, "first")
-	if _, err := r.Pick(t.Context(), "nowhere", ""); !errors.Is(err, router.ErrUnknownService) {
+	never, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://nowhere/", nil)
+	if _, err := r.RoundTrip(never); !errors.Is(err, router.ErrUnknownService) {
 		t.Errorf("a service that is never offered: %v", err)
 	}
 }
