@@ -38,7 +38,7 @@ longest := ./internal/relay ./membership ./selection/router ./advertise
 
 # The race detector finds nothing in packages without goroutines, such as formulas and texts,
 # and takes minutes for the results of simulations. test-long runs processes with it.
-unraced := /internal/(e2e|settings|wirefixture)|/sims/internal/(scenarios/|fleet|plot|policy|queueing|report|validation)|/ringway/(ring|affinity|docs|deploy|deploy/helm|deploy/release)$$
+unraced := /internal/(e2e|settings|wirefixture)|/sims/internal/(scenarios/|bundle|fleet|plot|policy|planner|queueing|report|trace|validation)|/ringway/(ring|affinity|docs|deploy|deploy/helm|deploy/release)$$
 
 # Modules for users of other libraries, also outside the workspace.
 adapters := $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod))
@@ -74,8 +74,8 @@ demo: ## a whole fleet in one process, with load and a live table; Ctrl-C ends i
 	@exec bin/relay demo
 
 .PHONY: test-long
-test-long: ## tests that take minutes, processes with the race detector: a flood, a burst, an overload, rolling restarts, histories of 200 members, a million requests
-	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembers|EveryHistoryKeeps|SimultaneousJoins|AMillion' ./internal/peering ./advertise ./membership ./internal/proxy/downstream
+test-long: ## tests that take minutes, processes with the race detector: a flood, a burst, an overload, rolling restarts, histories of 200 members, a million requests and answers
+	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembers|EveryHistoryKeeps|SimultaneousJoins|AMillion' ./internal/peering ./advertise ./membership ./internal/proxy/downstream ./internal/proxy/upstream
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run Flood ./internal/e2e/hostile
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run 'Burst|Capacity|BusyFleet' ./internal/e2e
 	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e

@@ -1,6 +1,7 @@
 package advertise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
-	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -43,8 +43,6 @@ type Config struct {
 	// PublishInterval is the least time between two publications of this node's
 	// record. Default 1 s: a flapping worker must not fill the gossip queue.
 	PublishInterval time.Duration
-	// ViewInterval is the least time between two views. Default 50 ms.
-	ViewInterval time.Duration
 	// Rules determine which offers become endpoints.
 	Rules Rules
 	// Now is the clock. Default time.Now.
@@ -55,8 +53,8 @@ func (c *Config) validate() error {
 	if c.Gossip == nil {
 		return errors.New("advertise: Config.Gossip is nil: pass the membership node")
 	}
-	if c.Interval < 0 || c.PublishInterval < 0 || c.ViewInterval < 0 {
-		return fmt.Errorf("advertise: negative interval (%v, %v, %v): use 0 for the default", c.Interval, c.PublishInterval, c.ViewInterval)
+	if c.Interval < 0 || c.PublishInterval < 0 {
+		return fmt.Errorf("advertise: negative interval (%v, %v): use 0 for the default", c.Interval, c.PublishInterval)
 	}
 	if c.ExchangeRate == 0 {
 		c.ExchangeRate = 1_000_000
@@ -70,14 +68,8 @@ func (c *Config) validate() error {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
-	fill := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	fill(&c.Interval, 30*time.Second)
-	fill(&c.PublishInterval, time.Second)
-	fill(&c.ViewInterval, 50*time.Millisecond)
+	c.Interval = cmp.Or(c.Interval, 30*time.Second)
+	c.PublishInterval = cmp.Or(c.PublishInterval, time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -204,7 +196,7 @@ func (c *Catalogue) Run(ctx context.Context) error {
 
 func (c *Catalogue) loop(ctx context.Context) {
 	snapshots := c.cfg.Gossip.Watch(ctx)
-	views, ownTimer := latest.NewPacer(c.cfg.ViewInterval), stoppedTimer()
+	ownTimer := stoppedTimer()
 	defer ownTimer.Stop()
 	compare := time.NewTimer(c.partners.delay())
 	defer compare.Stop()
@@ -244,11 +236,9 @@ func (c *Catalogue) loop(ctx context.Context) {
 			c.parked.expire(now)
 			c.unpark(c.parked.ids()) // a live member's new certificate may be known by now
 			c.renewOwn()
-		case <-views.C:
 		}
 		c.startExchanges(ctx)
-		if c.dirty && views.May() {
-			views.Begin()
+		if c.dirty {
 			c.publishView()
 		}
 	}

@@ -13,7 +13,7 @@
 //	          v              Catalogue.Run                 |
 //	 +-----------------+    one goroutine    +-------------------------+
 //	 | own record      |-------------------> | Store ⋈ alive members   |
-//	 | 1 publication/s |                     | = view, at most 1/50 ms |
+//	 | 1 publication/s |                     | = view                  |
 //	 +-----------------+                     +-------------------------+
 //	     |                                      ^                ^
 //	     v named broadcast, key = node id       | mailbox        | adsync/1
@@ -49,7 +49,8 @@
 //     lock. Two successive views share everything that did not change: a change copies
 //     the path to its services and an arc of their rings.
 //
-// A change is published immediately if the last view is at least 50 ms old, and otherwise
-// 50 ms after that view. So a burst of changes costs one view, and a single change does
-// not wait.
+// Each turn of Run publishes one view with all that came in the meantime. No delay collects
+// changes: a view costs what has changed in it, 20 to 50 µs for a record among 10,000 workers,
+// less than the check of its signature. Consumers to which a change costs more collect
+// changes themselves, as a relay does for its plans.
 package advertise

@@ -53,8 +53,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	for view := range relay.Watch(ctx) {
-		for e := range view.Endpoints("echo").All() {
+	for endpoints := range relay.WatchService(ctx, "echo") {
+		for e := range endpoints.All() {
 			fmt.Println(e.NodeID, e.Name, e.Address, e.Protocol, e.State)
 			if e.State == advertise.Draining {
 				return

@@ -149,3 +149,21 @@ func TestManyWatchesOfManyServicesEachEndWithTheNewest(t *testing.T) {
 		}
 	})
 }
+
+// Only consumers collect changes: the clock of the bubble stands still here.
+func TestEachOfSeveralChangesInARowIsInAViewWithoutDelay(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		relay := n.join("relay-0", membership.RoleRelay)
+		for i := range 3 {
+			offer(t, n.join(fmt.Sprintf("worker-%d", i), membership.RoleWorker), echo(1))
+		}
+		settle(time.Minute)
+		for i := range 3 {
+			if offers := relay.catalogue.View().Endpoints("echo").Len(); offers != 3-i {
+				t.Fatalf("%d endpoints after %d of 3 workers are gone", offers, i)
+			}
+			n.detect(fmt.Sprintf("worker-%d", i))
+			synctest.Wait()
+		}
+	})
+}

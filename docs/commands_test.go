@@ -43,7 +43,7 @@ func realTools(t *testing.T) *tools {
 	r := &tools{
 		roots:   map[string]func() *cobra.Command{"relay": relaycmd.Command, "worker": workercmd.Command},
 		targets: first(`(?m)^([a-z-]+):`), variables: first(`(?m)^([A-Z]+) +\?=`),
-		scenarios: []string{"list", "run", "compare", "report", "validate"},
+		scenarios: []string{"list", "run", "compare", "report", "plan", "from-bundle", "validate"},
 		isProgram: func(dir string) bool {
 			files, err := filepath.Glob(filepath.Join(repository, filepath.FromSlash(dir), "*.go"))
 			if err != nil || len(files) == 0 {

@@ -24,7 +24,7 @@ type names struct {
 
 // foreignFlags are flags of other programs that pages mention: of the simulations, of
 // go test, of containers and of sha256sum.
-var foreignFlags = []string{"ignore-missing", "set", "use", "quick", "plots", "update", "check", "profile"}
+var foreignFlags = []string{"ignore-missing", "set", "service-times", "arrivals", "cpu-per-request", "use", "quick", "plots", "update", "check", "profile"}
 
 var (
 	mentionedFlag   = regexp.MustCompile(`(?:^|[\s(,/|])--([a-z][a-z0-9-]*)`)

@@ -145,6 +145,36 @@ func TestMembersFindEachOtherThroughOneSeedAndAgree(t *testing.T) {
 	}
 }
 
+func TestADrainIsSeenByAllMembersUntilItEnds(t *testing.T) {
+	a := authority(t)
+	for name, secure := range map[string]func(*Config){"signed": func(c *Config) { certified(t, a, c, nil) }, "without certificates": func(*Config) {}} {
+		t.Run(name, func(t *testing.T) {
+			r1 := start(t, func(c *Config) { c.ID = "r1"; secure(c) })
+			w1 := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w1", RoleWorker, []string{r1.Addr()}; secure(c) })
+			for _, n := range []*testNode{r1, w1} {
+				n.await(t, "both", sees("r1", "w1"))
+			}
+			for _, on := range []bool{true, false, true} {
+				r1.SetDraining(on)
+				for _, n := range []*testNode{r1, w1} {
+					s := n.await(t, fmt.Sprintf("draining %v", on), func(s *Snapshot) bool {
+						m, _ := s.Get("r1")
+						return m.Draining == on
+					})
+					if w, _ := s.Get("w1"); w.Draining {
+						t.Errorf("%s takes w1 for drained", n.ID())
+					}
+				}
+			}
+			startPrepared(t, func(c *Config) { c.ID, c.Role, c.Seeds = "g1", RoleGate, []string{r1.Addr()}; secure(c) }, func(n *Node) error {
+				n.SetDraining(true)
+				return nil
+			})
+			r1.await(t, "a gate that was drained before its start", func(s *Snapshot) bool { m, _ := s.Get("g1"); return m.Draining })
+		})
+	}
+}
+
 // A relay that believes for a moment that it is alone opens its ingress and knows no
 // service.
 func TestAnObserverIsAMemberThatAnswersNothing(t *testing.T) {

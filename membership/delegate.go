@@ -220,6 +220,8 @@ type metadata struct {
 	// GossipAddr is the node's gossip address, so that the signature covers it. Releases
 	// that do not sign leave it empty.
 	GossipAddr string
+	// Draining is left out while it is false, so that the bytes are those of earlier releases.
+	Draining bool `codec:"Draining" json:",omitempty"`
 }
 
 func msgpack() *codec.MsgpackHandle {
@@ -235,6 +237,10 @@ func (m metadata) encode(signature int) ([]byte, error) {
 	var buf []byte
 	if err := codec.NewEncoderBytes(&buf, msgpack()).Encode(&m); err != nil {
 		return nil, fmt.Errorf("encode node metadata: %w", err)
+	}
+	if !m.Draining { // the last byte; the first is the number of fields
+		buf = buf[:len(buf)-1]
+		buf[0]--
 	}
 	if limit := memberlist.MetaMaxSize - signature; len(buf) > limit {
 		name, value := m.longest()
@@ -300,7 +306,7 @@ func (m metadata) member(gossipAddr string) Member {
 		Cluster: m.Cluster, Environment: m.Environment,
 		Datacenter: m.Datacenter, Region: m.Region,
 		GossipAddr: gossipAddr, ForwardAddr: m.ForwardAddr, AdminAddr: m.AdminAddr,
-		Version: m.Version,
+		Version: m.Version, Draining: m.Draining,
 	}
 }
 

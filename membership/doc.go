@@ -22,6 +22,10 @@
 //   - memberlist's own queue of messages never runs empty: it would assign the numbers of
 //     messages again, and lose some (see placeholder.go).
 //   - The loop is the only writer of the table and of snapshots. Readers take no lock.
+//   - Each turn of the loop publishes its changes, at most every 5 µs for each member: only
+//     the cost of the copy delays a snapshot. It is 1 µs for each member, 9 ms at 10,000, and
+//     a fleet of that size that starts within half a minute would occupy a processor of every
+//     member. Collecting changes is left to consumers.
 //   - A member's name in memberlist consists of id and boot time, so a restarted process
 //     with a new address is accepted immediately. The table is keyed by id; the highest
 //     boot time wins.

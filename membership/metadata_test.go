@@ -18,17 +18,20 @@ func sampleMetadata() metadata {
 }
 
 func TestMetadataSurvivesTheWire(t *testing.T) {
-	want := sampleMetadata()
-	b, err := want.encode(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := decodeMetadata(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("decoded differs (-want +got):\n%s", diff)
+	for _, draining := range []bool{false, true} {
+		want := sampleMetadata()
+		want.Draining = draining
+		b, err := want.encode(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodeMetadata(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("decoded differs (-want +got):\n%s", diff)
+		}
 	}
 }
 
@@ -49,7 +52,7 @@ func TestEveryRoleButClientIsReadFromMetadata(t *testing.T) {
 func TestMetadataOfALaterBuildWithMoreFieldsIsRead(t *testing.T) {
 	m := sampleMetadata()
 	later := []any{m.Format, m.Cluster, m.Environment, m.ID, m.Epoch, m.Role, m.Datacenter, m.Region,
-		m.ForwardAddr, m.AdminAddr, m.Version, m.AdvertiseSequence, m.GossipAddr, "a field of tomorrow", 17}
+		m.ForwardAddr, m.AdminAddr, m.Version, m.AdvertiseSequence, m.GossipAddr, m.Draining, "a field of tomorrow", 17}
 	var b []byte
 	if err := codec.NewEncoderBytes(&b, msgpack()).Encode(later); err != nil {
 		t.Fatal(err)

@@ -154,8 +154,12 @@ func (m *metrics) published(s *Snapshot) {
 	if s.Degraded() {
 		m.degraded.Set(1)
 	}
+	byRole := map[Role]int{}
+	for i := range s.members {
+		byRole[s.members[i].Role]++
+	}
 	for _, role := range []Role{RoleRelay, RoleGate, RoleWorker, RoleObserver} {
-		m.members.WithLabelValues(string(role)).Set(float64(len(s.WithRole(role))))
+		m.members.WithLabelValues(string(role)).Set(float64(byRole[role]))
 	}
 }
 

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -49,8 +50,13 @@ const (
 	gossipNodes    = 6
 	// judgeInterval is how often certificates are checked again, because they can expire.
 	judgeInterval = 5 * time.Second
-	// updateTimeout limits the wait until the gossip about a new certificate is sent.
+	// updateTimeout limits the wait until the gossip about new metadata is sent.
 	updateTimeout = 2 * time.Second
+	// intervalPerMember is the default of PublishInterval, for each member: see there.
+	intervalPerMember = 5 * time.Microsecond
+	// firstInterval is that of a node that starts: the first members come together, and a
+	// consumer that chooses among them must not get only the first one.
+	firstInterval = 50 * time.Millisecond
 	// tickInterval is how often the table is checked while time alone can change it.
 	tickInterval = time.Second
 )
@@ -75,6 +81,8 @@ type Node struct {
 	leaves    chan leaveNotice // announcements, to the event loop
 	recheck   chan struct{}    // certificates changed; to the event loop
 	leaving   atomic.Bool      // Leave was called
+	draining  atomic.Bool      // an operator has taken this member out of rotation
+	drained   chan struct{}    // draining changed; to followMetadata
 
 	list *memberlist.Memberlist // set by Start
 	// proofs and guard are nil without certificates.
@@ -129,7 +137,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	epoch := uint64(cfg.clock().UnixMilli())
-	n := &Node{cfg: cfg, epoch: epoch, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), mailbox: newMailbox(), leaves: make(chan leaveNotice, 64), recheck: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, epoch: epoch, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), mailbox: newMailbox(), leaves: make(chan leaveNotice, 64), recheck: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 	queue := newQueue(func() int { return int(n.alive.Load()) }, func() { n.metrics.packetDropped(dropEvicted) })
 	n.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(queue.len()) })
 	h := hello{cluster: cfg.Cluster, environment: cfg.Environment, format: helloFormat, id: cfg.ID, epoch: epoch, role: cfg.Role}
@@ -218,6 +226,7 @@ func (n *Node) metadata() metadata {
 		ID: n.cfg.ID, Epoch: n.epoch, Role: string(n.cfg.Role),
 		Datacenter: n.cfg.Datacenter, Region: n.cfg.Region,
 		ForwardAddr: n.cfg.ForwardAddr, AdminAddr: n.cfg.AdminAddr, Version: n.cfg.Version,
+		Draining: n.draining.Load(),
 	}
 }
 
@@ -271,8 +280,8 @@ func (n *Node) Start(ctx context.Context) error {
 	state.seen(self, time.Now())
 	n.publish(state)
 	n.wg.Go(func() { n.loop(ctx, state) })
+	n.wg.Go(func() { n.followMetadata(ctx) })
 	if n.proofs != nil {
-		n.wg.Go(func() { n.followIdentity(ctx) })
 		n.wg.Go(func() { n.joinProbed(ctx) })
 	}
 	n.wg.Go(func() { n.seeds.Run(ctx) })
@@ -319,8 +328,8 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 func (n *Node) loop(ctx context.Context, state *table) {
 	var tick <-chan time.Time  // set while time can change the table
 	var judge <-chan time.Time // with certificates, which can expire
-	pacer, unpublished := latest.NewPacer(n.cfg.PublishInterval), false
-	pacer.Begin() // the first members come together
+	pacer, unpublished := latest.NewPacer(), false
+	pacer.Begin(cmp.Or(n.cfg.PublishInterval, firstInterval))
 	if n.proofs != nil {
 		ticker := time.NewTicker(judgeInterval)
 		defer ticker.Stop()
@@ -353,7 +362,7 @@ func (n *Node) loop(ctx context.Context, state *table) {
 		unpublished = unpublished || changed || degraded != state.burst.on
 		if unpublished && pacer.May() {
 			unpublished = false
-			pacer.Begin()
+			pacer.Begin(cmp.Or(n.cfg.PublishInterval, time.Duration(len(state.alive))*intervalPerMember))
 			n.publish(state)
 		}
 	}
@@ -606,33 +615,54 @@ func (n *Node) Leave(ctx context.Context) error {
 	return nil
 }
 
-// followIdentity signs the metadata of this node again when its certificate is replaced. Other
-// members then request the new certificate.
-func (n *Node) followIdentity(ctx context.Context) {
+// SetDraining makes the other members show this one as draining, or not any more. It has no other
+// effect, and does not wait until they know. Safe for concurrent use.
+func (n *Node) SetDraining(on bool) {
+	if n.draining.Swap(on) == on {
+		return
+	}
+	select {
+	case n.drained <- struct{}{}:
+	default:
+	}
+}
+
+// followMetadata gossips the metadata of this node again when it changes, and when the certificate
+// that signs it is replaced. Other members then request the new certificate.
+func (n *Node) followMetadata(ctx context.Context) {
+	draining := false // as the others know it
 	for {
-		changed := n.cfg.Identity.Changed()
-		select { // the proofs of other members may have changed as well
-		case n.recheck <- struct{}{}:
-		default:
+		var changed <-chan struct{}
+		signed := true
+		if n.proofs != nil {
+			changed = n.cfg.Identity.Changed()
+			select { // the proofs of other members may have changed as well
+			case n.recheck <- struct{}{}:
+			default:
+			}
+			meta := *n.delegate.meta.Load()
+			signed = n.SignedNow(meta[len(meta)-MaxSignature:])
 		}
-		if meta := *n.delegate.meta.Load(); !n.SignedNow(meta[len(meta)-MaxSignature:]) {
-			n.updateMetadata()
+		if now := n.metadata(); !signed || now.Draining != draining {
+			draining = now.Draining
+			n.updateMetadata(now)
 		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-n.drained:
 		case <-changed:
 		}
 	}
 }
 
-func (n *Node) updateMetadata() {
-	if err := n.describe(); err != nil {
-		n.logger.Error("cannot sign the metadata of this node with the new certificate, so other members will not accept it: renew the certificate", "err", err)
+func (n *Node) updateMetadata(m metadata) {
+	if err := n.setMetadata(m); err != nil {
+		n.logger.Error("cannot gossip the new metadata of this node, so other members keep the old one", "err", err)
 		return
 	}
 	if err := n.list.UpdateNode(updateTimeout); err != nil {
-		n.logger.Debug("gossiping the new certificate takes long", "err", err)
+		n.logger.Debug("gossiping new metadata takes long", "err", err)
 	}
 }
 

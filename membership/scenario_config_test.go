@@ -248,6 +248,27 @@ func TestALongerPublishIntervalShowsABurstLaterAndAtOnce(t *testing.T) {
 	})
 }
 
+func TestByDefaultOnlyTheCostOfTheCopyDelaysASnapshot(t *testing.T) {
+	inBubble(t, func(s *small) {
+		n := s.node(nil)
+		time.Sleep(time.Second)
+		for i := range 3 {
+			m := n.metadata()
+			m.ID = fmt.Sprintf("w%d", i)
+			meta, err := m.encode(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.mailbox.post(event{name: instanceName(m.ID, m.Epoch), meta: meta, addr: "10.0.0.9:7400"})
+			time.Sleep(5 * intervalPerMember)
+			synctest.Wait()
+			if count(n) != 2+i {
+				t.Errorf("%d members 25 µs after the %d. joined in a row", count(n), i+1)
+			}
+		}
+	})
+}
+
 func TestAShorterLeaveTimeoutGoesSooner(t *testing.T) {
 	leave := func(timeout time.Duration) (took time.Duration) {
 		inBubble(t, func(s *small) {

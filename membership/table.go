@@ -260,7 +260,9 @@ func (t *table) instance(name string) (Member, bool) {
 	return m, ok && m.Instance() == name
 }
 
-func (t *table) members() []Member { return slices.Collect(maps.Values(t.alive)) }
+func (t *table) members() []Member {
+	return slices.AppendSeq(make([]Member, 0, len(t.alive)), maps.Values(t.alive))
+}
 
 // Role is the role of a member in the fleet, the same as in its certificate.
 type Role = identity.Role
@@ -303,6 +305,9 @@ type Member struct {
 	Version string `json:"version,omitempty"`
 	// Leaving is true from the member's announcement that it leaves until it is gone.
 	Leaving bool `json:"leaving,omitempty"`
+	// Draining is true while an operator has taken the member out of rotation. It stays in the
+	// plans.
+	Draining bool `json:"draining,omitempty"`
 }
 
 // Instance returns the name of this instance, which is unique to one boot of one member.

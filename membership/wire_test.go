@@ -160,8 +160,14 @@ func raise(at int) func([]byte) []byte {
 
 func extend(raw []byte) []byte { return append(raw, "\x05later"...) }
 
-// oneMore adds a field to a msgpack array of less than 15.
-func oneMore(raw []byte) []byte { return append(raise(0)(raw), "\xa5later"...) }
+// oneMore adds a field to metadata, after the fields that this build knows. raw may lack the
+// last of them, which is written only while it is true.
+func oneMore(raw []byte) []byte {
+	if raw[0] == 0x9d {
+		raw = append(raise(0)(raw), 0xc2)
+	}
+	return append(raise(0)(raw), "\xa5later"...)
+}
 
 func helloFixtures() (out []wirefixture.Format) {
 	value := func(verdict any, h hello, err error) (any, error) {
@@ -268,7 +274,15 @@ func metadataFixtures(t *testing.T) (out []wirefixture.Format) {
 			},
 		})
 	}
-	return out
+	drained := wireRelay.metadata()
+	drained.Draining = true
+	return append(out, wirefixture.Format{
+		Name:    "metadata-draining-relay-1",
+		Encode:  func() ([]byte, error) { return drained.encode(0) },
+		Decode:  func(raw []byte) (any, error) { return decodeMetadata(raw) },
+		Later:   map[string]func([]byte) []byte{"a field at its end": oneMore},
+		Refused: map[string]func([]byte) []byte{"another format": raise(1)},
+	})
 }
 
 // packetFixtures are the packets between members with certificates.

@@ -16,5 +16,7 @@
 //	go run ./sims run all --quick
 //	go run ./sims compare churn index=rank index=slot
 //	go run ./sims capacity --relays 300 --workers 10000
+//	go run ./sims plan --workers 20000 --rate 300000 --p99 300ms
+//	go run ./sims from-bundle relay.tar.gz
 //	go run ./sims report --out sims.html
 package main

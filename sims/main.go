@@ -7,10 +7,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/sims/internal/bundle"
+	"github.com/ringway/ringway/sims/internal/planner"
 	"github.com/ringway/ringway/sims/internal/scenario"
 	"github.com/ringway/ringway/sims/internal/scenarios/affinity"
 	"github.com/ringway/ringway/sims/internal/scenarios/balance"
@@ -59,7 +62,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	root.AddGroup(&cobra.Group{ID: "all", Title: "Commands:"}, &cobra.Group{ID: "scenarios", Title: "Scenarios:"})
 	root.SetHelpCommandGroupID("all")
 	root.SetCompletionCommandGroupID("all")
-	for _, c := range []*cobra.Command{a.listCommand(), a.runCommand(), a.compareCommand(), a.reportCommand(), a.validateCommand()} {
+	for _, c := range []*cobra.Command{a.listCommand(), a.runCommand(), a.compareCommand(), a.reportCommand(), a.planCommand(), a.bundleCommand(), a.validateCommand()} {
 		c.GroupID = "all"
 		root.AddCommand(c)
 	}
@@ -125,6 +128,45 @@ func scenarios() []scenario.Scenario {
 		retrystorm.New(),
 		gossip.New(),
 		capacity.New(),
+	}
+}
+
+// planCommand sizes one fleet. It is not a scenario of "run all", whose reports are about
+// Ringway and not about a fleet.
+func (a *app) planCommand() *cobra.Command {
+	c := a.scenarioCommand(planner.New())
+	c.Short = "How many relays a fleet needs, with which minimums, and what they cost"
+	c.Long = "plan searches the fewest relays, and the smallest minimums, with which a fleet answers a\n" +
+		"rate of requests within a p99 and keeps its limits. It plans connections with the real\n" +
+		"affinity plan, simulates waiting with the real balancer, and lists what else it tried.\n" +
+		"The exit code is 1 if no fleet does it; the last line names what limits it."
+	c.Example = "  sims plan --workers 20000 --rate 300000 --p99 300ms\n" +
+		"  sims plan --workers 400 --rate 20000 --p99 100ms --service-times requests.log --arrivals requests.log -o json"
+	return c
+}
+
+// bundleCommand turns a debug bundle into commands.
+func (a *app) bundleCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "from-bundle FILE",
+		Short: "Print the fleet of a debug bundle as the flags of capacity and plan",
+		Long: "from-bundle reads the members and settings from a bundle of relay debug bundle and prints\n" +
+			"the commands for this fleet: what it costs, what it reaches, and what would be enough.",
+		Example: "  relay debug bundle -o relay.tar.gz\n  sims from-bundle relay.tar.gz",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			file, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			fleet, err := bundle.Read(file)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			_, err = fmt.Fprintln(a.stdout, strings.Join(fleet.Commands(), "\n"))
+			return err
+		},
 	}
 }
 

@@ -214,7 +214,7 @@ func TestTheBarShowsShareNameAndTimeLeft(t *testing.T) {
 
 // The scenarios themselves: declared well, and no name is that of a command.
 func TestTheScenariosAreDeclaredWell(t *testing.T) {
-	seen := map[string]bool{"list": true, "run": true, "compare": true, "report": true, "help": true, "completion": true}
+	seen := map[string]bool{"list": true, "run": true, "compare": true, "report": true, "plan": true, "from-bundle": true, "help": true, "completion": true}
 	for _, s := range scenarios() {
 		if err := s.Validate(); err != nil {
 			t.Error(err)

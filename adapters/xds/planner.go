@@ -68,7 +68,7 @@ func newPlanner(cfg Config, secured bool, c *clients, m *metrics) *planner {
 func (p *planner) run(ctx context.Context, worlds <-chan world, joined <-chan uint64) {
 	gather := time.After(p.cfg.Gather)
 	gathered, hasJoined, least := false, false, uint64(0)
-	pacer, changed := latest.NewPacer(planInterval), false
+	pacer, changed := latest.NewPacer(), false
 	var over <-chan time.Time
 	ready := false
 	for {
@@ -102,7 +102,7 @@ func (p *planner) run(ctx context.Context, worlds <-chan world, joined <-chan ui
 		if !changed || !pacer.May() {
 			continue
 		}
-		pacer.Begin()
+		pacer.Begin(planInterval)
 		changed, over = false, timerAt(p.update(time.Now()))
 	}
 }

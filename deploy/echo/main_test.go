@@ -6,12 +6,14 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/traffic"
 )
 
 func TestEveryRequestIsAnsweredWithTheName(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Millisecond} {
 		w := httptest.NewRecorder()
-		echo{"echo-1", delay}.ServeHTTP(w, httptest.NewRequest("GET", "/any/path", nil))
+		echo("echo-1", delay).ServeHTTP(w, httptest.NewRequest("GET", "/any/path", nil))
 		if w.Code != 200 || w.Body.String() != "echo-1\n" {
 			t.Errorf("%v: %d %q", delay, w.Code, w.Body)
 		}
@@ -22,7 +24,7 @@ func TestAServiceTimeEndsWithItsClient(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w := httptest.NewRecorder()
-	echo{"echo-1", time.Hour}.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+	echo("echo-1", time.Hour).ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
 	if w.Body.Len() > 0 {
 		t.Errorf("answered %q", w.Body)
 	}
@@ -31,7 +33,7 @@ func TestAServiceTimeEndsWithItsClient(t *testing.T) {
 func TestServingEndsInOrderAndAPortThatIsTakenIsAnError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := serve(ctx, "127.0.0.1:0", echo{}); err != nil {
+	if err := traffic.Run(ctx, "127.0.0.1:0", echo("echo-1", 0)); err != nil {
 		t.Error(err)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,7 +41,7 @@ func TestServingEndsInOrderAndAPortThatIsTakenIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	if err := serve(t.Context(), taken.Addr().String(), echo{}); err == nil {
+	if err := traffic.Run(t.Context(), taken.Addr().String(), echo("echo-1", 0)); err == nil {
 		t.Error("two servers on one port")
 	}
 }

@@ -1,16 +1,23 @@
 package command
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/settings"
 )
 
 // CheckCommand is `check`: the problems of the fleet, as one relay sees them.
@@ -75,4 +82,82 @@ func tally(r *api.Report) string {
 		}
 	}
 	return fmt.Sprintf("%d fine, %d to watch, %d broken", fine, r.Warnings, r.Failures)
+}
+
+// probeTimeout is shorter than the timeouts of container engines and orchestrators for a
+// probe.
+const probeTimeout = 2 * time.Second
+
+// HealthCommand is `health`: one probe of the process on this host, for container engines
+// and orchestrators, because an image from scratch has no curl.
+func HealthCommand(process, port string) *cobra.Command {
+	c := &cobra.Command{Use: "health", Short: "ask the running " + process + " whether it is alive or, with --ready, whether it should receive traffic", Args: cobra.NoArgs,
+		Long: "The exit code is 0 when it does and 1 otherwise, with the reasons. A process that\n" +
+			"lives and is not ready, because it finds no seed for example, must not be restarted."}
+	addr, ready, overTLS, timeout := "", false, false, probeTimeout
+	c.Flags().StringVar(&addr, "admin-addr", cmp.Or(os.Getenv("RINGWAY_ADMIN_ADDR"), "127.0.0.1:"+port),
+		"address of the "+process+"'s admin API, or RINGWAY_ADMIN_ADDR; where that is every interface, loopback is asked")
+	c.Flags().BoolVar(&ready, "ready", false, "ask /readyz instead of /healthz")
+	c.Flags().BoolVar(&overTLS, "admin-tls", os.Getenv("RINGWAY_ADMIN_TLS") == "true", "ask over TLS, as the process serves with --admin-tls, or RINGWAY_ADMIN_TLS=true")
+	c.Flags().DurationVar(&timeout, "timeout", timeout, "time for the answer")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		path := "/healthz"
+		if ready {
+			path = "/readyz"
+		}
+		client, transport := direct(addr)
+		client.Timeout = timeout
+		scheme := "http"
+		if overTLS {
+			// The certificate is not verified: the probe sends no secret, and the answer is
+			// only a status.
+			transport.TLSClientConfig, scheme = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, "https"
+		}
+		req, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, scheme+"://"+urlHost(addr)+path, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return fmt.Errorf("ask the %s at %s: %w: is it running, and is --admin-addr right?", process, addr, err)
+		}
+		defer resp.Body.Close()
+		return judgeHealth(cmd.OutOrStdout(), resp)
+	}
+	return c
+}
+
+// judgeHealth prints the status of the answer. An answer that is not from an admin API is
+// an error.
+func judgeHealth(w io.Writer, resp *http.Response) error {
+	var answer api.Health
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil || answer.Status == "" {
+		return fmt.Errorf("answered %s and nothing that an admin API answers: is --admin-addr right?", resp.Status)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", answer.Status, strings.Join(answer.Reasons, "; "))
+	}
+	_, err := fmt.Fprintln(w, node.Printable(answer.Status))
+	return err
+}
+
+// onThisHost returns the address at which a process that listens at addr is reached from
+// the same host.
+func onThisHost(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || strings.HasPrefix(addr, settings.SocketPrefix) {
+		return addr
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// urlHost returns the host of a URL for addr. A unix socket has no host name.
+func urlHost(addr string) string {
+	if strings.HasPrefix(addr, settings.SocketPrefix) {
+		return "localhost"
+	}
+	return onThisHost(addr)
 }

@@ -162,7 +162,7 @@ func TestTopOnceShowsTheTrafficOfItsWindow(t *testing.T) {
 	f := liveFleet(t, 1)
 	r := f.Relay("r1")
 	request(t, r, "/", 5) // before the window
-	for by, want := range map[string]command.TopRow{
+	for by, want := range map[string]api.TopRow{
 		"service": {Name: "echo", Requests: 9, Errors: 3}, "worker": {Name: "w1", Requests: 9, Errors: 3, State: "active"},
 	} {
 		t.Run(by, func(t *testing.T) {

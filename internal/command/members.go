@@ -43,7 +43,7 @@ func (f memberFilter) empty() bool { return len(f.roles)+len(f.states)+len(f.dat
 func (f memberFilter) check() error {
 	return errors.Join(
 		oneOf("--role", f.roles, string(membership.RoleRelay), string(membership.RoleGate), string(membership.RoleWorker), string(membership.RoleObserver)),
-		oneOf("--state", f.states, string(api.MemberAlive), string(api.MemberLeaving), string(api.MemberLeft), string(api.MemberFailed), string(api.MemberUnproven)))
+		oneOf("--state", f.states, string(api.MemberAlive), string(api.MemberDraining), string(api.MemberLeaving), string(api.MemberLeft), string(api.MemberFailed), string(api.MemberUnproven)))
 }
 
 // oneOf returns an error for a value that the flag does not allow.
@@ -68,7 +68,7 @@ func MembersCommand(process string) *cobra.Command {
 	call.watchable(c.Flags())
 	var filter memberFilter
 	c.Flags().StringSliceVar(&filter.roles, "role", nil, "only members of this role: relay, gate, worker or observer; may be repeated")
-	c.Flags().StringSliceVar(&filter.states, "state", nil, "only members in this state: alive, leaving, left, failed or unproven; may be repeated")
+	c.Flags().StringSliceVar(&filter.states, "state", nil, "only members in this state: alive, draining, leaving, left, failed or unproven; may be repeated")
 	c.Flags().StringSliceVar(&filter.datacenters, "datacenter", nil, "only members in this datacenter; may be repeated")
 	var all fleetFlags
 	if process == "relay" {

@@ -43,7 +43,7 @@ reason    r1 is one of the 1 relays that serve echo; its index is its rank among
 strategy  projection, index by rank
 index     0
 range     [0..1) of 1 (all)
-policy    request-timeout 30s (the default), attempt-timeout 9.9s (the default), progress-timeout 1m0s (the default), retry idempotent (the default)
+policy    request-timeout 30s (the default), attempt-timeout 9.9s (the default), progress-timeout 1m0s (the default), retry idempotent (the default), slots none (the default)
 minimums  3 relays for each worker, 3 workers for each relay
 ratio     1, of 1 workers and 1 relays
 length    1 of 1 workers
@@ -58,7 +58,7 @@ reason    r1 is one of the 1 relays that serve echo; its index is its rank among
 strategy  projection, index by rank
 index     0
 range     [0..1) of 1 (all)
-policy    request-timeout 30s (the default), attempt-timeout 9.9s (the default), progress-timeout 1m0s (the default), retry idempotent (the default)
+policy    request-timeout 30s (the default), attempt-timeout 9.9s (the default), progress-timeout 1m0s (the default), retry idempotent (the default), slots none (the default)
 minimums  3 relays for each worker, 3 workers for each relay
 ratio     1, of 1 workers and 1 relays
 length    1 of 1 workers

@@ -82,7 +82,7 @@ type rebalance struct {
 // all asks all relays one after the other, so that the rate holds for all together. A
 // relay that cannot be asked does not end the command.
 func (b *rebalance) all(ctx context.Context, call *adminCall, notes io.Writer) error {
-	members, err := call.members(ctx, memberFilter{states: []string{string(api.MemberAlive)}, roles: []string{string(membership.RoleRelay)}})
+	members, err := call.members(ctx, memberFilter{states: []string{string(api.MemberAlive), string(api.MemberDraining)}, roles: []string{string(membership.RoleRelay)}})
 	if err != nil {
 		return err
 	}

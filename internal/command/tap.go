@@ -74,7 +74,7 @@ func (t *tap) run(ctx context.Context, call *adminCall, all bool) error {
 	if !all {
 		return t.read(ctx, call, "")
 	}
-	members, err := call.members(ctx, memberFilter{states: []string{string(api.MemberAlive)}, roles: []string{string(membership.RoleRelay), string(membership.RoleGate)}})
+	members, err := call.members(ctx, memberFilter{states: []string{string(api.MemberAlive), string(api.MemberDraining)}, roles: []string{string(membership.RoleRelay), string(membership.RoleGate)}})
 	if err != nil {
 		return err
 	}

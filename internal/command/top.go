@@ -22,32 +22,15 @@ type TopDocument struct {
 	Relay string `json:"relay"`
 	By    string `json:"by"`
 	// WindowMs is the time over which everything was counted, in milliseconds.
-	WindowMs int64    `json:"window_ms"`
-	Rows     []TopRow `json:"rows"`
+	WindowMs int64        `json:"window_ms"`
+	Rows     []api.TopRow `json:"rows"`
 	// Dropped is how many records the relay could not pass on, with --by caller: the numbers
 	// are too low by these.
 	Dropped uint64 `json:"dropped,omitempty"`
 }
 
-// TopRow is a service, a worker or a caller in a window. What is not known is left out.
-type TopRow struct {
-	Name              string  `json:"name"`
-	Requests          uint64  `json:"requests"`
-	Errors            uint64  `json:"errors"`
-	RequestsPerSecond float64 `json:"requests_per_second"`
-	ErrorsPerSecond   float64 `json:"errors_per_second"`
-	InFlight          *int64  `json:"in_flight,omitempty"`
-	Sessions          *int64  `json:"sessions,omitempty"`
-	// P50Ms and P99Ms are estimated from a histogram of the time until answers began; EWMAMs
-	// is the moving average of a worker. All are in milliseconds.
-	P50Ms  float64 `json:"p50_ms,omitempty"`
-	P99Ms  float64 `json:"p99_ms,omitempty"`
-	EWMAMs float64 `json:"ewma_ms,omitempty"`
-	State  string  `json:"state,omitempty"`
-}
-
-// latency returns the time by which rows are sorted.
-func (r *TopRow) latency() float64 { return max(r.P99Ms, r.EWMAMs) }
+// latencyOf returns the time by which rows are sorted.
+func latencyOf(r *api.TopRow) float64 { return max(r.P99Ms, r.EWMAMs) }
 
 // What the rows of top can be.
 const (
@@ -57,12 +40,12 @@ const (
 )
 
 // topOrders are the orders of rows. Rows that are equal in an order are sorted by name.
-var topOrders = map[string]func(a, b *TopRow) int{
-	"requests":  func(a, b *TopRow) int { return cmp.Compare(b.Requests, a.Requests) },
-	"errors":    func(a, b *TopRow) int { return cmp.Compare(b.Errors, a.Errors) },
-	"in-flight": func(a, b *TopRow) int { return cmp.Compare(known(b.InFlight), known(a.InFlight)) },
-	"latency":   func(a, b *TopRow) int { return cmp.Compare(b.latency(), a.latency()) },
-	"name":      func(*TopRow, *TopRow) int { return 0 },
+var topOrders = map[string]func(a, b *api.TopRow) int{
+	"requests":  func(a, b *api.TopRow) int { return cmp.Compare(b.Requests, a.Requests) },
+	"errors":    func(a, b *api.TopRow) int { return cmp.Compare(b.Errors, a.Errors) },
+	"in-flight": func(a, b *api.TopRow) int { return cmp.Compare(known(b.InFlight), known(a.InFlight)) },
+	"latency":   func(a, b *api.TopRow) int { return cmp.Compare(latencyOf(b), latencyOf(a)) },
+	"name":      func(*api.TopRow, *api.TopRow) int { return 0 },
 }
 
 func known(n *int64) int64 {
@@ -158,17 +141,17 @@ func (t *top) next(ctx context.Context) (*TopDocument, error) {
 	if before.Relay != t.last.Relay || before.UptimeMs > t.last.UptimeMs {
 		before = &api.Traffic{} // another process: it has counted from 0
 	}
-	if t.service != "" && find(t.last, t.service) == nil {
+	if t.service != "" && t.last.Find(t.service) == nil {
 		return nil, fmt.Errorf("%w: %s knows no service %q", ErrNothingMatched, t.last.Relay, t.service)
 	}
 	doc := &TopDocument{Relay: t.last.Relay, By: t.by, WindowMs: t.at.Sub(began).Milliseconds()}
 	if t.by == byService {
-		doc.Rows = serviceRows(before, t.last)
+		doc.Rows = api.ServiceRows(before, t.last)
 	} else {
-		doc.Rows = workerRows(before, t.last, t.service)
+		doc.Rows = api.WorkerRows(before, t.last, t.service)
 	}
 	if t.by == byService && t.service != "" {
-		doc.Rows = slices.DeleteFunc(doc.Rows, func(r TopRow) bool { return r.Name != t.service })
+		doc.Rows = slices.DeleteFunc(doc.Rows, func(r api.TopRow) bool { return r.Name != t.service })
 	}
 	t.finish(doc, t.at.Sub(began))
 	return doc, nil
@@ -200,116 +183,15 @@ func (t *top) wait(ctx context.Context) error {
 
 // finish adds the rates and sorts the rows.
 func (t *top) finish(doc *TopDocument, window time.Duration) {
-	for i := range doc.Rows {
-		r := &doc.Rows[i]
-		r.RequestsPerSecond, r.ErrorsPerSecond = float64(r.Requests)/window.Seconds(), float64(r.Errors)/window.Seconds()
-	}
+	api.RateRows(doc.Rows, window)
 	order := topOrders[t.sort]
-	slices.SortFunc(doc.Rows, func(a, b TopRow) int { return cmp.Or(order(&a, &b), node.Natural(a.Name, b.Name)) })
+	slices.SortFunc(doc.Rows, func(a, b api.TopRow) int { return cmp.Or(order(&a, &b), node.Natural(a.Name, b.Name)) })
 }
 
 func (t *top) close() {
 	if t.callers != nil {
 		t.callers.close()
 	}
-}
-
-func find(t *api.Traffic, service string) *api.ServiceTraffic {
-	for i := range t.Services {
-		if t.Services[i].Service == service {
-			return &t.Services[i]
-		}
-	}
-	return nil
-}
-
-func serviceRows(before, now *api.Traffic) []TopRow {
-	rows := []TopRow{}
-	for i := range now.Services {
-		s := &now.Services[i]
-		old := find(before, s.Service)
-		if old == nil {
-			old = &api.ServiceTraffic{}
-		}
-		d := s.Since(old.Counts)
-		h := histogram{buckets: slices.Clone(s.Latency)}
-		for j := range h.buckets {
-			if j < len(old.Latency) {
-				h.buckets[j].Requests -= min(old.Latency[j].Requests, h.buckets[j].Requests)
-			}
-		}
-		h.total = d.Requests
-		row := TopRow{Name: s.Service, Requests: d.Requests, Errors: d.Errors, InFlight: &d.InFlight, Sessions: &d.Sessions, P50Ms: h.quantile(0.5), P99Ms: h.quantile(0.99)}
-		if len(s.Evicted) > 0 {
-			row.State = fmt.Sprintf("%d of %d workers evicted", len(s.Evicted), s.Workers)
-		}
-		rows = append(rows, row)
-	}
-	return rows
-}
-
-// workerRows adds up the services of each worker, or takes only one service.
-func workerRows(before, now *api.Traffic, service string) []TopRow {
-	rows := map[string]*TopRow{}
-	for i := range now.Services {
-		s := &now.Services[i]
-		if service != "" && s.Service != service {
-			continue
-		}
-		earlier := map[string]api.Peer{}
-		if old := find(before, s.Service); old != nil {
-			for _, p := range old.Peers {
-				earlier[p.Node] = p
-			}
-		}
-		for _, p := range s.Peers {
-			r := rows[p.Node]
-			if r == nil {
-				r = &TopRow{Name: p.Node, InFlight: new(int64), State: p.State}
-				rows[p.Node] = r
-			}
-			requests, errs := p.Requests, p.Failures
-			if old := earlier[p.Node]; old.Requests <= requests && old.Failures <= errs { // otherwise it left and came back
-				requests, errs = requests-old.Requests, errs-old.Failures
-			}
-			r.Requests += requests
-			r.Errors += errs
-			*r.InFlight += int64(p.InFlight)
-			r.EWMAMs = max(r.EWMAMs, p.EWMAms)
-			if r.State == "active" {
-				r.State = p.State
-			}
-		}
-	}
-	out := []TopRow{}
-	for _, r := range rows {
-		out = append(out, *r)
-	}
-	return out
-}
-
-// histogram has cumulative buckets of latencies and the number of all.
-type histogram struct {
-	buckets []api.LatencyBucket
-	total   uint64
-}
-
-// quantile estimates a quantile in milliseconds by linear interpolation within its bucket,
-// as histogram_quantile of Prometheus does. A quantile above the last bucket is the bound of
-// the last bucket, and one of no requests is 0.
-func (h histogram) quantile(q float64) float64 {
-	rank := q * float64(h.total)
-	low, below := 0.0, uint64(0)
-	for _, b := range h.buckets {
-		if in := b.Requests - min(below, b.Requests); float64(b.Requests) >= rank && in > 0 {
-			return low + (b.UpToMs-low)*(rank-float64(below))/float64(in)
-		}
-		low, below = b.UpToMs, b.Requests
-	}
-	if h.total == 0 {
-		return 0
-	}
-	return low
 }
 
 func topTable(w io.Writer, doc *TopDocument, style tableStyle) error {

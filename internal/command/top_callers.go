@@ -11,32 +11,18 @@ import (
 	"github.com/ringway/ringway/internal/api"
 )
 
-// mostCallers bounds the rows of a window: clients choose their addresses. The requests of
-// more callers are counted together.
-const (
-	mostCallers  = 10_000
-	otherCallers = "(others)"
-)
-
-// callerBounds are the bounds of the histogram of a caller, in milliseconds.
-var callerBounds = [...]float64{.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000}
-
 // callers counts the records of a stream by caller. A goroutine reads the stream until
 // close.
 type callers struct {
 	ended chan struct{}
 	end   context.CancelFunc
 
+	relay string
+	api.Callers
+
 	mu      sync.Mutex
-	relay   string
-	rows    map[string]*callerRow
 	dropped uint64
 	err     error // of the stream, once it has ended
-}
-
-type callerRow struct {
-	requests, errors uint64
-	within           [len(callerBounds)]uint64
 }
 
 // followCallers opens the stream of a service, or of all. The stream is open when it returns
@@ -47,7 +33,7 @@ func followCallers(ctx context.Context, call *adminCall, service string) (*calle
 		path = "services/" + url.PathEscape(service) + "/tap"
 	}
 	ctx, end := context.WithCancel(ctx)
-	c := &callers{ended: make(chan struct{}), end: end, rows: map[string]*callerRow{}}
+	c := &callers{ended: make(chan struct{}), end: end}
 	open := make(chan struct{})
 	go func() {
 		defer close(c.ended)
@@ -79,53 +65,22 @@ func (c *callers) take(line []byte) error {
 	if err := json.Unmarshal(line, &r); err != nil {
 		return fmt.Errorf("the relay sent a line that is no record: %w", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if r.Dropped > 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.dropped += uint64(r.Dropped)
 		return nil
 	}
-	name := r.Caller
-	switch {
-	case name != "":
-	case r.From != "":
-		name = "(by " + r.From + ")"
-	default:
-		name = "(unknown)"
-	}
-	row := c.rows[name]
-	if row == nil {
-		if len(c.rows) >= mostCallers {
-			name = otherCallers
-		}
-		if row = c.rows[name]; row == nil {
-			row = &callerRow{}
-			c.rows[name] = row
-		}
-	}
-	row.requests++
-	if r.failed() {
-		row.errors++
-	}
-	took := r.FirstByte
-	if took == 0 {
-		took = r.Total
-	}
-	for i, bound := range callerBounds {
-		if took <= bound {
-			row.within[i]++
-		}
-	}
+	c.Add(&api.Call{Caller: r.Caller, From: r.From, Failed: r.failed(), FirstByteMs: r.FirstByte, TotalMs: r.Total})
 	return nil
 }
 
 // next returns what was counted since the last call.
-func (c *callers) next() (rows map[string]*callerRow, dropped uint64, err error) {
+func (c *callers) next() (rows []api.TopRow, dropped uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rows, dropped = c.rows, c.dropped
-	c.rows, c.dropped = map[string]*callerRow{}, 0
-	return rows, dropped, c.err
+	dropped, c.dropped = c.dropped, 0
+	return c.Next(), dropped, c.err
 }
 
 // nextCallers returns the next window by caller.
@@ -148,14 +103,7 @@ func (t *top) nextCallers(ctx context.Context) (*TopDocument, error) {
 		return nil, err
 	}
 	t.at = time.Now()
-	doc := &TopDocument{Relay: t.callers.relay, By: t.by, WindowMs: t.at.Sub(began).Milliseconds(), Rows: []TopRow{}, Dropped: dropped}
-	for name, r := range rows {
-		h := histogram{total: r.requests}
-		for i, bound := range callerBounds {
-			h.buckets = append(h.buckets, api.LatencyBucket{UpToMs: bound, Requests: r.within[i]})
-		}
-		doc.Rows = append(doc.Rows, TopRow{Name: name, Requests: r.requests, Errors: r.errors, P50Ms: h.quantile(0.5), P99Ms: h.quantile(0.99)})
-	}
+	doc := &TopDocument{Relay: t.callers.relay, By: t.by, WindowMs: t.at.Sub(began).Milliseconds(), Rows: rows, Dropped: dropped}
 	t.finish(doc, t.at.Sub(began))
 	return doc, nil
 }

@@ -9,7 +9,7 @@
 // admin API of the relays and from the clients. When Run returns, nothing of the fleet is
 // left.
 //
-//	load ──HTTP──► relay-1 … relay-3 ──HTTP──► worker-01 … worker-12
+//	load ──HTTP──► relay-1 … relay-6 ──HTTP──► worker-01 … worker-24
 //	  │              │    gossip among all          ▲ backend + agent
 //	  │              └─► admin API ─► observer      └── killer
 //	  └───────────────────────────► table, report

@@ -3,6 +3,7 @@ package demo
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ func fixedFrame() frame {
 	return frame{
 		Elapsed: 12 * time.Second, PerSecond: 301.5, Requests: 3618, Errors: 0, Retries: 7,
 		P50: 6300 * time.Microsecond, P99: 12900 * time.Microsecond,
-		Relays: []relayAddress{{"relay-1", "http://127.0.0.1:1001", "http://127.0.0.1:1002"}},
+		Relays: []relayRow{{relayAddress{"relay-1", "http://127.0.0.1:1001", "http://127.0.0.1:1002"}, 2}},
 		Rows: []row{
 			{"worker-01", 3, 43.9, 5.77, 1, "active"},
 			{"worker-02", 2, 0, 19.189, 0, "evicted 1/2"},
@@ -27,9 +28,9 @@ func fixedFrame() frame {
 func TestTheTableShowsEveryWorkerAndWhereToLook(t *testing.T) {
 	const want = `12s   301.5 req/s  0 errors  7 retries  p50 6.3 ms  p99 12.9 ms
 
-relay-1   requests http://127.0.0.1:1001   admin http://127.0.0.1:1002
-try       curl -H 'Ringway-Service: demo' http://127.0.0.1:1001/
-          curl http://127.0.0.1:1002/api/v1/services/demo/plan
+relay-1  2 of 3 workers  http://127.0.0.1:1001  admin http://127.0.0.1:1002
+try      curl -H 'Ringway-Service: demo' http://127.0.0.1:1001/
+         curl http://127.0.0.1:1002/api/v1/services/demo/plan
 
 WORKER       RELAYS     REQ/S   EWMA MS IN FLIGHT  STATE
 worker-01         3      43.9      5.77         1  active
@@ -56,9 +57,35 @@ func TestATableNeverOutgrowsItsTerminal(t *testing.T) {
 			}
 		})
 	}
-	text := strings.Join(fixedFrame().table(80, 12), "\n")
-	if !strings.Contains(text, "worker-01") || strings.Contains(text, "worker-02") || !strings.Contains(text, "… and 2 more") {
-		t.Errorf("workers that are left out are not counted:\n%s", text)
+}
+
+func TestOfRowsThatDoNotFitThoseOfKilledWorkersStayFirst(t *testing.T) {
+	f := fixedFrame()
+	text := strings.Join(f.table(80, 12), "\n")
+	if !strings.Contains(text, "worker-02") || strings.Contains(text, "worker-01") || !strings.Contains(text, "… and 2 more") {
+		t.Errorf("the worker that is evicted is hidden:\n%s", text)
+	}
+	// The default size of the demo on a terminal of the default size.
+	f.Relays, f.Rows = nil, nil
+	for i := range 6 {
+		f.Relays = append(f.Relays, relayRow{relayAddress{fmt.Sprint("relay-", i+1), "http://127.0.0.1:10001", "http://127.0.0.1:10002"}, 12})
+	}
+	for i := range 24 {
+		f.Rows = append(f.Rows, row{Worker: workerID(i), Relays: 3, State: stateActive})
+	}
+	f.Rows[20].State, f.Rows[22].State = "absent", killedState(stateActive, time.Now())
+	lines := f.table(80, 24)
+	var workers []string
+	for _, l := range lines {
+		if strings.HasPrefix(l, "worker-") || strings.HasPrefix(l, "…") {
+			workers = append(workers, strings.Fields(l)[0])
+		}
+	}
+	if got := strings.Join(workers, " "); got != "worker-23 worker-21 worker-01 worker-02 worker-03 worker-04 worker-05 worker-06 …" {
+		t.Errorf("the rows are %s", got)
+	}
+	if want := "relay-6  12 of 24 workers  http://127.0.0.1:10001  admin http://127.0.0.1:10002"; !slices.Contains(lines, want) {
+		t.Errorf("there is no line %q in\n%s", want, strings.Join(lines, "\n"))
 	}
 }
 

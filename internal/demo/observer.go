@@ -51,6 +51,16 @@ type relayView struct {
 // affine are relays.
 func (v relayView) affine() bool { return v.Role == "affine" }
 
+// connected counts the workers that the relay is connected to.
+func (v relayView) connected() (n int) {
+	for _, p := range v.Peers {
+		if v.affine() && p.Connected {
+			n++
+		}
+	}
+	return n
+}
+
 func newObserver(relays []relayAddress) *observer {
 	return &observer{relays: relays, client: &http.Client{Timeout: observeTimeout, Transport: &http.Transport{}}}
 }

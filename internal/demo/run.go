@@ -216,7 +216,7 @@ func (d *demo) frame(elapsed time.Duration, views []relayView) frame {
 	w, total := d.load.snapshot(), d.load.totals()
 	f := frame{
 		Elapsed: elapsed, Requests: total.Requests, Errors: total.Errors, P50: w.P50, P99: w.P99,
-		Relays: d.observer.relays, Rows: newRows(d.workers, w, views),
+		Rows: newRows(d.workers, w, views),
 	}
 	if w.Seconds > 0 {
 		f.PerSecond = float64(w.Requests) / w.Seconds
@@ -226,8 +226,9 @@ func (d *demo) frame(elapsed time.Duration, views []relayView) frame {
 			r.State = killedState(r.State, d.killed[r.Worker])
 		}
 	}
-	for _, v := range views {
+	for i, v := range views {
 		f.Retries += v.Retries
+		f.Relays = append(f.Relays, relayRow{d.observer.relays[i], v.connected()})
 	}
 	return f
 }

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -91,10 +92,16 @@ type frame struct {
 	PerSecond                 float64
 	Requests, Errors, Retries uint64
 	P50, P99                  time.Duration
-	Relays                    []relayAddress
+	Relays                    []relayRow
 	Rows                      []row
 	// Events are the newest kills and replacements, oldest first.
 	Events []string
+}
+
+// relayRow is one relay and how many workers it is connected to.
+type relayRow struct {
+	relayAddress
+	Workers int
 }
 
 // row is one worker.
@@ -105,6 +112,17 @@ type row struct {
 	EWMAms    float64 // mean over the relays connected to it
 	InFlight  int
 	State     string
+}
+
+// rank is lower for a worker that is more remarkable.
+func (r row) rank() int {
+	switch {
+	case strings.HasPrefix(r.State, killedText):
+		return 0
+	case r.State != stateActive:
+		return 1
+	}
+	return 2
 }
 
 // newRows joins the counts of the clients with the views of the relays.
@@ -166,9 +184,11 @@ func state(peers []api.Peer) string {
 // active after a second, which is too short to be seen.
 const killedFor = 10 * time.Second
 
+const killedText = "killed "
+
 // killedState returns the state of a worker that was killed and may be replaced by now.
 func killedState(now string, at time.Time) string {
-	text := "killed " + at.Format(time.TimeOnly)
+	text := killedText + at.Format(time.TimeOnly)
 	if now == stateActive {
 		return text + ", active again"
 	}
@@ -186,16 +206,17 @@ func shortMS(d time.Duration) string {
 }
 
 // table formats the frame as lines of at most width characters and at most height lines; 0
-// is unlimited. The last row has the number of omitted rows.
+// is unlimited. If rows are omitted, the last one has their number, and workers that are
+// not simply active come first. The lines of relays fit a terminal of 80 characters.
 func (f frame) table(width, height int) []string {
 	lines := []string{strings.TrimSpace(f.line()), ""}
 	for _, r := range f.Relays {
-		lines = append(lines, fmt.Sprintf("%-9s requests %s   admin %s", r.ID, r.Ingress, r.Admin))
+		lines = append(lines, fmt.Sprintf("%-8s %d of %d workers  %s  admin %s", r.ID, r.Workers, len(f.Rows), r.Ingress, r.Admin))
 	}
 	if len(f.Relays) > 0 {
 		lines = append(lines,
-			fmt.Sprintf("try       curl -H 'Ringway-Service: %s' %s/", service, f.Relays[0].Ingress),
-			fmt.Sprintf("          curl %s/api/v1/services/%s/plan", f.Relays[0].Admin, service))
+			fmt.Sprintf("try      curl -H 'Ringway-Service: %s' %s/", service, f.Relays[0].Ingress),
+			fmt.Sprintf("         curl %s/api/v1/services/%s/plan", f.Relays[0].Admin, service))
 	}
 	lines = append(lines, "", fmt.Sprintf("%-12s %6s %9s %9s %9s  %s", "WORKER", "RELAYS", "REQ/S", "EWMA MS", "IN FLIGHT", "STATE"))
 	below := []string{}
@@ -204,6 +225,8 @@ func (f frame) table(width, height int) []string {
 	}
 	rows := f.Rows
 	if room := height - len(lines) - len(below) - 1; height > 0 && len(rows) > room { // one line for the cursor
+		rows = slices.Clone(rows)
+		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.rank(), b.rank()) })
 		rows = rows[:max(room-1, 0)]
 	}
 	for _, r := range rows {

@@ -32,14 +32,14 @@ func TestAServiceThatFailsItsCheckIsGoneFromEveryRelayInTime(t *testing.T) {
 		}
 	}))
 	defer service.Close()
-	w := &worker{id: "w1", gossip: freeAddr(t), admin: freeAddr(t), backendAddr: service.Listener.Addr().String()}
-	w.process = f.startAgent(w, cluster, []string{
+	w := &worker{backendAddr: service.Listener.Addr().String()}
+	f.startAgent(w, "w1", []string{
 		fmt.Sprintf("%s;check=http:/healthz;interval=%v;timeout=%v;rise=%d;fall=%d", echo, interval, interval, rise, fall), billing})
 	known := func(service string, want int) func() bool {
 		return func() bool {
 			for _, r := range f.relays {
 				var v serviceView
-				if f.api(r.admin, "/api/v1/services/"+service, &v) != 200 || v.Endpoints != want {
+				if f.api(r.Admin, "/api/v1/services/"+service, &v) != 200 || v.Endpoints != want {
 					return false
 				}
 			}
@@ -59,7 +59,7 @@ func TestAServiceThatFailsItsCheckIsGoneFromEveryRelayInTime(t *testing.T) {
 			t.Error("the other service of the worker went, too")
 		}
 		var got agentServices
-		f.api(w.admin, "/api/v1/services", &got)
+		f.api(w.Admin, "/api/v1/services", &got)
 		if s := got.Services[1]; s.Name != echo || s.State != "unhealthy" || !strings.Contains(s.Error, "503") {
 			t.Errorf("the worker says %+v", got)
 		}
@@ -69,7 +69,7 @@ func TestAServiceThatFailsItsCheckIsGoneFromEveryRelayInTime(t *testing.T) {
 		awaitFor(t, rise*interval+spread, "every relay knows the service again", known(echo, 1))
 		t.Logf("round %d: back everywhere after %v", round, time.Since(changed).Round(time.Millisecond))
 		for _, r := range f.relays {
-			await(t, "it is used through "+r.id, func() bool { return f.call(r, echo).status == 200 })
+			await(t, "it is used through "+r.ID, func() bool { return f.call(r, echo).status == 200 })
 		}
 	}
 }
@@ -121,14 +121,14 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	everywhere := func(want []int) {
 		t.Helper()
 		for _, r := range f.relays {
-			await(t, fmt.Sprintf("%s knows these %d services", r.id, len(want)), func() bool {
+			await(t, fmt.Sprintf("%s knows these %d services", r.ID, len(want)), func() bool {
 				var got struct {
 					Services []struct {
 						Service   string
 						Endpoints int
 					}
 				}
-				f.api(r.admin, "/api/v1/services", &got)
+				f.api(r.Admin, "/api/v1/services", &got)
 				var there []string
 				for _, s := range got.Services {
 					if s.Endpoints == 1 {
@@ -142,25 +142,22 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	}
 
 	write(nil)
-	w.gossip, w.admin = freeAddr(t), freeAddr(t)
-	w.process = start(t, processConfig{Name: w.id, Binary: "worker", Dir: f.binaries, Args: append([]string{
-		"run", "--cluster", cluster, "--environment", environment, "--id", w.id, "--log-format", "json",
-		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--services-file", file}, slices.Concat(many, f.join())...)})
+	f.startAgent(w, "w1", nil, append(many, "--services-file", file)...)
 	f.workers = append(f.workers, w)
 	await(t, "the worker says that it has nothing to offer yet", func() bool {
-		r, status := f.ready(w.admin)
+		r, status := f.ready(w.Admin)
 		return status == 503 && slices.Equal(r.Reasons, []string{"no service is configured yet"})
 	})
 
 	write(numbers(0, services))
 	everywhere(numbers(0, services))
-	await(t, "the worker is ready", func() bool { _, status := f.ready(w.admin); return status == 200 })
+	await(t, "the worker is ready", func() bool { _, status := f.ready(w.Admin); return status == 200 })
 	for n := 0; n < services; n += 37 {
 		await(t, name(n)+" answers", func() bool { return f.call(f.relays[n%3], name(n)).status == 200 })
 	}
 
 	var before, after agentServices
-	f.api(w.admin, "/api/v1/services", &before)
+	f.api(w.Admin, "/api/v1/services", &before)
 	load := f.startLoad(t, loadConfig{Name: "reload", Service: name(100), Relay: f.roundRobin})
 	held := f.holdOn(t, w, name(0))
 	load.more(t, 50)
@@ -186,18 +183,18 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	load.more(t, 50)
 	noneFailed(t, load.stop())
 
-	f.api(w.admin, "/api/v1/services", &after)
+	f.api(w.Admin, "/api/v1/services", &after)
 	for _, s := range after.Services {
 		was := slices.IndexFunc(before.Services, func(b agentService) bool { return b.Name == s.Name })
 		if s.State != "offered" || s.Source != "file" || was >= 0 && !s.Since.Equal(before.Services[was].Since) {
 			t.Errorf("a reload touched %+v", s)
 		}
 	}
-	if p := runWorker(t, 0, "reload", "--admin-addr", w.admin); !strings.Contains(p, "no service has changed") {
+	if p := runWorker(t, 0, "reload", "--admin-addr", w.Admin); !strings.Contains(p, "no service has changed") {
 		t.Errorf("%s", p)
 	}
 	write([]int{1, 1})
-	if p := runWorker(t, 1, "reload", "--admin-addr", w.admin); !strings.Contains(p, "given twice") {
+	if p := runWorker(t, 1, "reload", "--admin-addr", w.Admin); !strings.Contains(p, "given twice") {
 		t.Errorf("%s", p)
 	}
 }
@@ -221,16 +218,16 @@ func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
 	everywhere := func(service, want string) {
 		t.Helper()
 		for _, r := range f.relays {
-			await(t, fmt.Sprintf("%s sees that %s of %s is %s", r.id, service, w.id, want), func() bool {
+			await(t, fmt.Sprintf("%s sees that %s of %s is %s", r.ID, service, w.ID, want), func() bool {
 				var v struct {
 					Catalogue []struct {
 						NodeID string `json:"node_id"`
 						State  string
 					}
 				}
-				f.api(r.admin, "/api/v1/services/"+service, &v)
+				f.api(r.Admin, "/api/v1/services/"+service, &v)
 				for _, e := range v.Catalogue {
-					if e.NodeID == w.id {
+					if e.NodeID == w.ID {
 						return e.State == want && len(v.Catalogue) == 2
 					}
 				}
@@ -240,20 +237,20 @@ func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
 	}
 	everywhere(echo, "ready")
 	for _, r := range f.relays {
-		await(t, r.id+" is ready", func() bool { _, status := f.ready(r.admin); return status == 200 })
+		await(t, r.ID+" is ready", func() bool { _, status := f.ready(r.Admin); return status == 200 })
 	}
 	load := f.startLoad(t, loadConfig{Name: "drain", Service: echo, Relay: f.roundRobin})
 	held := f.holdOn(t, w, echo)
 	load.more(t, 200)
 
-	if out := runWorker(t, 2, "drain", echo, "nothing", "--admin-addr", w.admin); !strings.Contains(out, `no such service: ["nothing"]; this worker has billing, echo`) {
+	if out := runWorker(t, 2, "drain", echo, "nothing", "--admin-addr", w.Admin); !strings.Contains(out, `no such service: ["nothing"]; this worker has billing, echo`) {
 		t.Errorf("%s", out)
 	}
 	everywhere(echo, "ready") // nothing has changed
 	if out := runWorker(t, 1, "drain", "--admin-addr", freeAddr(t)); !strings.Contains(out, "is it running") {
 		t.Errorf("%s", out)
 	}
-	if out := runWorker(t, 0, "drain", echo, "--admin-addr", w.admin); !strings.Contains(out, "draining") || !strings.Contains(out, "offered") {
+	if out := runWorker(t, 0, "drain", echo, "--admin-addr", w.Admin); !strings.Contains(out, "draining") || !strings.Contains(out, "offered") {
 		t.Errorf("%s", out)
 	}
 	everywhere(echo, "draining")
@@ -271,7 +268,7 @@ func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
 		}
 	}
 
-	runWorker(t, 0, "undrain", "--admin-addr", w.admin)
+	runWorker(t, 0, "undrain", "--admin-addr", w.Admin)
 	everywhere(echo, "ready")
 	await(t, "the service is used again", func() bool { return len(w.executed(t)) > drained })
 	load.more(t, 200)

@@ -32,7 +32,7 @@ func (r checkReport) troubles() []checkFinding {
 // check runs `relay check` against a relay.
 func (f *fleet) check(t *testing.T, r *relay, args ...string) (checkReport, ran) {
 	t.Helper()
-	out := ringway(t, append([]string{"check", "--admin-addr", r.admin, "-o", "json"}, args...)...)
+	out := ringway(t, append([]string{"check", "--admin-addr", r.Admin, "-o", "json"}, args...)...)
 	var report checkReport
 	if out.Stdout != "" {
 		if err := json.Unmarshal([]byte(out.Stdout), &report); err != nil {
@@ -102,12 +102,12 @@ func TestCheckFindsNothingInASecuredFleetButACertificateThatEnds(t *testing.T) {
 	r1 := f.relay("r1")
 	f.wellOnly(t, r1)
 
-	out := ringway(t, "check", "--admin-addr", r1.admin)
+	out := ringway(t, "check", "--admin-addr", r1.Admin)
 	if out.Code != 0 || strings.Contains(out.Stdout, "✗") || !strings.Contains(out.Stdout, "✓ certificates") || strings.Contains(out.Stdout, "\x1b") {
 		t.Errorf("the table of a healthy fleet: %v", out)
 	}
 
-	endingTonight(t, f.security, "r2")
+	endingTonight(t, f.Security, "r2")
 	f.finds(t, r1, checkFinding{Check: "certificates", Status: "failed", Subject: "r2", Text: "the certificate of r2 ends in 1",
 		Remedy: "relay tls cert create", Page: "docs/operations/certificate-expires-today.md"})
 	f.finds(t, f.relay("r2"), checkFinding{Check: "certificates", Status: "failed", Subject: "r2", Text: "the certificate of r2 ends in 1",
@@ -193,12 +193,9 @@ func TestCheckFindsWhatIsWrongWithTheFleet(t *testing.T) {
 // startRelay starts one relay more, with arguments of its own.
 func (f *fleet) startRelay(t *testing.T, id string, args ...string) *relay {
 	t.Helper()
-	r := &relay{id: id, gossip: freeAddr(t), ingress: freeAddr(t), peer: freeAddr(t), admin: freeAddr(t)}
-	r.process = start(t, processConfig{Name: id, Binary: "relay", Dir: f.binaries, Args: slices.Concat([]string{
-		"run", "--cluster", cluster, "--environment", environment, "--id", id,
-		"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", r.peer, "--admin-addr", r.admin, "--log-format", "json",
-	}, enough, f.join(), args)})
-	return r
+	r := f.Relay(id)
+	f.Start(r, processConfig{Args: slices.Concat(enough, args)})
+	return &relay{Member: r}
 }
 
 // forwardTCP passes TCP on to an address, and drops UDP.

@@ -120,7 +120,7 @@ func (c *client) get(addr, path string) answer { return c.send(request{addr: add
 
 // call asks a service through a relay.
 func (f *fleet) call(r *relay, service string) answer {
-	return f.client.send(request{addr: r.ingress, path: "/", service: service})
+	return f.client.send(request{addr: r.Ingress, path: "/", service: service})
 }
 
 // api decodes an answer of an admin API and returns its status, 0 when there is
@@ -133,21 +133,10 @@ func (f *fleet) api(admin, path string, into any) int {
 	return a.status
 }
 
-// members are the ids that a relay sees, sorted.
-func (f *fleet) members(r *relay) (ids []string) {
-	var got struct{ Members []struct{ ID string } }
-	f.api(r.admin, "/api/v1/members", &got)
-	for _, m := range got.Members {
-		ids = append(ids, m.ID)
-	}
-	slices.Sort(ids)
-	return ids
-}
-
 // sees reports whether every relay that runs sees, or does not see, a member.
 func (f *fleet) sees(id string, want bool) bool {
 	for _, r := range f.running() {
-		ids := f.members(r)
+		ids := f.IDs(r.Member)
 		if len(ids) == 0 || slices.Contains(ids, id) != want {
 			return false
 		}
@@ -211,9 +200,9 @@ type serviceView struct {
 // labels are in the order of /metrics, which is that of the alphabet.
 func (f *fleet) metric(t *testing.T, r *relay, series string) float64 {
 	t.Helper()
-	a := f.client.get(r.admin, "/metrics")
+	a := f.client.get(r.Admin, "/metrics")
 	if a.status != 200 {
-		t.Fatalf("/metrics of %s: %v", r.id, a)
+		t.Fatalf("/metrics of %s: %v", r.ID, a)
 	}
 	return procs.Metrics(a.body)[series]
 }

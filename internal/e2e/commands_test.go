@@ -22,7 +22,7 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 	// A relay without gossip keys.
 	f := startFleet(t, fleetConfig{Relays: 1})
 	keyless := f.relays[0]
-	await(t, "the relay answers", func() bool { return f.client.get(keyless.admin, "/healthz").status == 200 })
+	await(t, "the relay answers", func() bool { return f.client.get(keyless.Admin, "/healthz").status == 200 })
 	nobody := freeAddr(t)
 
 	issue := []string{"tls", "cert", "create", "--ca", s.Path("ca"), "--role", "relay", "--node", "r1",
@@ -47,12 +47,12 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 		{"info about garbage", []string{"tls", "info", s.Path("garbage")}, []string{"garbage", "no PEM block in it", "BEGIN CERTIFICATE"}},
 		{"no such command of keys", []string{"keys", "bogus"}, []string{`unknown command "bogus"`}},
 		{"use of nothing", []string{"keys", "use"}, []string{"want FINGERPRINT, got no argument"}},
-		{"a form that there is not", []string{"keys", "list", "-o", "xml", "--admin-addr", keyless.admin}, []string{`"xml"`, "table, json"}},
+		{"a form that there is not", []string{"keys", "list", "-o", "xml", "--admin-addr", keyless.Admin}, []string{`"xml"`, "table, json"}},
 		{"a relay that does not run", []string{"keys", "list", "--admin-addr", nobody}, []string{nobody, "is it running"}},
-		{"a relay without keys", []string{"keys", "list", "--admin-addr", keyless.admin}, []string{"no gossip keys", "gossip key file"}},
-		{"installing a key where there are none", []string{"keys", "install", s.Path("gossip.key"), "--admin-addr", keyless.admin}, []string{"no gossip keys"}},
-		{"installing a file that is not there", []string{"keys", "install", s.Path("nowhere.key"), "--admin-addr", keyless.admin}, []string{"nowhere.key", "no such file"}},
-		{"installing garbage", []string{"keys", "install", s.Path("garbage"), "--admin-addr", keyless.admin}, []string{s.Path("garbage"), "relay keys generate"}},
+		{"a relay without keys", []string{"keys", "list", "--admin-addr", keyless.Admin}, []string{"no gossip keys", "gossip key file"}},
+		{"installing a key where there are none", []string{"keys", "install", s.Path("gossip.key"), "--admin-addr", keyless.Admin}, []string{"no gossip keys"}},
+		{"installing a file that is not there", []string{"keys", "install", s.Path("nowhere.key"), "--admin-addr", keyless.Admin}, []string{"nowhere.key", "no such file"}},
+		{"installing garbage", []string{"keys", "install", s.Path("garbage"), "--admin-addr", keyless.Admin}, []string{s.Path("garbage"), "relay keys generate"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

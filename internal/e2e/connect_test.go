@@ -22,7 +22,7 @@ import (
 // extended CONNECT (RFC 8441).
 func (f *fleet) webSocketPassesOverHTTP2(r *relay, service string) func(*testing.T) {
 	return func(t *testing.T) {
-		nc, err := net.Dial("tcp", r.ingress)
+		nc, err := net.Dial("tcp", r.Ingress)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func (f *fleet) webSocketPassesOverHTTP2(r *relay, service string) func(*testing
 		go func() { defer close(ran); _ = c.conn.Run() }()
 		t.Cleanup(func() { _ = c.conn.Close(); <-ran })
 		f.webSocketEchoes(func(ctx context.Context) (*websocket.Conn, *http.Response, error) {
-			return websocket.Dial(ctx, "ws://"+r.ingress+"/websocket", &websocket.DialOptions{
+			return websocket.Dial(ctx, "ws://"+r.Ingress+"/websocket", &websocket.DialOptions{
 				HTTPClient: &http.Client{Transport: c}, HTTPHeader: http.Header{serviceHeader: {service}},
 			})
 		})(t)

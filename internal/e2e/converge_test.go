@@ -24,10 +24,10 @@ func TestThirtySecuredProcessesConvergeWithin15Seconds(t *testing.T) {
 	t.Logf("%d processes converged %v after the last start", relays+workers, time.Since(started).Round(10*time.Millisecond))
 
 	for _, r := range f.relays {
-		await(t, r.id+" is ready and knows all endpoints", func() bool {
+		await(t, r.ID+" is ready and knows all endpoints", func() bool {
 			var v serviceView
-			_, status := f.ready(r.admin)
-			return status == 200 && f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == workers
+			_, status := f.ready(r.Admin)
+			return status == 200 && f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == workers
 		})
 		if a := f.call(r, echo); a.status != 200 {
 			t.Errorf("%v", a)
@@ -43,7 +43,7 @@ func (f *fleet) agrees(members int) bool {
 	var first checksums
 	for i, r := range f.running() {
 		var c checksums
-		if len(f.members(r)) != members || f.api(r.admin, "/api/v1/checksum", &c) != 200 || c.Members == "" {
+		if len(f.IDs(r.Member)) != members || f.api(r.Admin, "/api/v1/checksum", &c) != 200 || c.Members == "" {
 			return false
 		}
 		if i == 0 {
@@ -60,9 +60,9 @@ func (f *fleet) agrees(members int) bool {
 func (f *fleet) views() (views []string) {
 	for _, r := range f.running() {
 		var c checksums
-		f.api(r.admin, "/api/v1/checksum", &c)
-		ids := f.members(r)
-		views = append(views, fmt.Sprintf("%s: %d members, checksums %+v", r.id, len(ids), c))
+		f.api(r.Admin, "/api/v1/checksum", &c)
+		ids := f.IDs(r.Member)
+		views = append(views, fmt.Sprintf("%s: %d members, checksums %+v", r.ID, len(ids), c))
 	}
 	return views
 }
@@ -85,16 +85,16 @@ func TestOneClusterRemainsWhenASeedIsDeadAndAllOthersAreRestarted(t *testing.T) 
 		(*p).Kill()
 		*p = start(t, (*p).Config)
 		await(t, (*p).Name()+" lives again", func() bool { return f.client.get(admin, "/healthz").status == 200 })
-		if *p != second.process { // no other member is there to find
+		if *p != second.Process { // no other member is there to find
 			await(t, (*p).Name()+" is ready again", func() bool { _, status := f.ready(admin); return status == 200 })
 		}
 	}
-	restart(&f.relay("r3").process, f.relay("r3").admin)
+	restart(&f.relay("r3").Process, f.relay("r3").Admin)
 	for i, w := range f.workers {
 		if i == workers-1 {
-			restart(&second.process, second.admin)
+			restart(&second.Process, second.Admin)
 		}
-		restart(&w.process, w.admin)
+		restart(&w.Process, w.Admin)
 	}
 	restarted := time.Now()
 	// Each member looks for one that it misses every half a minute or so, and the
@@ -103,7 +103,7 @@ func TestOneClusterRemainsWhenASeedIsDeadAndAllOthersAreRestarted(t *testing.T) 
 	t.Logf("one cluster again %v after the last restart", time.Since(restarted).Round(10*time.Millisecond))
 
 	f.flows(t, workers)
-	seed.process = start(t, seed.Config)
+	seed.Process = start(t, seed.Config)
 	await(t, "the dead seed is back", func() bool { return f.agrees(3 + workers) })
 	f.flows(t, workers)
 }
@@ -112,17 +112,17 @@ func TestOneClusterRemainsWhenASeedIsDeadAndAllOthersAreRestarted(t *testing.T) 
 func (f *fleet) flows(t *testing.T, workers int) {
 	t.Helper()
 	for _, r := range f.running() {
-		await(t, r.id+" is ready and knows all endpoints", func() bool {
+		await(t, r.ID+" is ready and knows all endpoints", func() bool {
 			var v serviceView
-			_, status := f.ready(r.admin)
-			return status == 200 && f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == workers
+			_, status := f.ready(r.Admin)
+			return status == 200 && f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == workers
 		})
 		// For three seconds a worker that has just joined is held below its share, so
 		// one that joined earlier can get many requests in a row.
 		through := map[string]bool{}
-		await(t, r.id+" sends through more than one worker", func() bool {
+		await(t, r.ID+" sends through more than one worker", func() bool {
 			a := f.call(r, echo)
-			if a.status != 200 || a.header.Get(relayHeader) != r.id {
+			if a.status != 200 || a.header.Get(relayHeader) != r.ID {
 				t.Fatalf("%v", a)
 			}
 			through[a.header.Get(endpointHeader)] = true

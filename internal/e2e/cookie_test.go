@@ -23,10 +23,10 @@ func TestASessionStaysAtItsWorkerThroughBothRelaysAndMovesOnceWhenItDies(t *test
 		Services:  func(int) []string { return []string{echo} },
 	})
 	for _, r := range f.relays {
-		await(t, r.id+" serves", func() bool {
+		await(t, r.ID+" serves", func() bool {
 			var v serviceView
-			_, ready := f.ready(r.admin)
-			return f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Range == 4 && ready == 200
+			_, ready := f.ready(r.Admin)
+			return f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Range == 4 && ready == 200
 		})
 	}
 
@@ -84,14 +84,14 @@ func TestASessionStaysAtItsWorkerThroughBothRelaysAndMovesOnceWhenItDies(t *test
 	close(gone)
 	visiting.Wait()
 	for i, v := range visitors {
-		if died := v.first == dead.id; died && (v.home == dead.id || v.moves != 1 || v.cookies != 2) || !died && (v.moves != 0 || v.cookies != 1) {
-			t.Errorf("client %d, first at %s, is at %s after %d moves and %d cookies; %s died", i, v.first, v.home, v.moves, v.cookies, dead.id)
+		if died := v.first == dead.ID; died && (v.home == dead.ID || v.moves != 1 || v.cookies != 2) || !died && (v.moves != 0 || v.cookies != 1) {
+			t.Errorf("client %d, first at %s, is at %s after %d moves and %d cookies; %s died", i, v.first, v.home, v.moves, v.cookies, dead.ID)
 		}
 	}
 	for _, r := range f.relays {
 		for event, want := range map[string]bool{"accepted": true, "signature": false, "malformed": false, "expired": false, "service": false, "no_key": false} {
 			if n := f.metric(t, r, fmt.Sprintf("ringway_relay_session_cookies_total{event=%q,service=%q}", event, echo)); (n > 0) != want {
-				t.Errorf("%s counts %g %s", r.id, n, event)
+				t.Errorf("%s counts %g %s", r.ID, n, event)
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func newVisitor(t *testing.T, f *fleet) *visitor {
 	}
 	for _, r := range f.relays {
 		v.through[r] = clientOf(t, &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, r.ingress)
+			return (&net.Dialer{}).DialContext(ctx, network, r.Ingress)
 		}})
 		v.through[r].http.Jar = jar
 	}
@@ -124,7 +124,7 @@ func newVisitor(t *testing.T, f *fleet) *visitor {
 func (v *visitor) visit(r *relay) error {
 	a := v.through[r].send(request{addr: echo + "." + domain, path: "/"})
 	if a.err != nil || a.status != http.StatusOK {
-		return fmt.Errorf("through %s: %v", r.id, a)
+		return fmt.Errorf("through %s: %v", r.ID, a)
 	}
 	if len(a.header["Set-Cookie"]) > 0 {
 		v.cookies++

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestABundleHasWhatHelpsAndNoSecret gathers from a relay and a worker that know every
@@ -30,18 +32,12 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSecurity(t, dir)
-	for _, c := range []claims{{Role: "relay", Node: "r1"}, {Role: "worker", Node: "w1"}} {
-		if err := s.Issue(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	gossip, admins := []string{freeAddr(t), freeAddr(t)}, []string{freeAddr(t), freeAddr(t)}
-	common := func(n int, id string) []string {
-		return append([]string{"run", "--cluster", cluster, "--environment", environment, "--id", id, "--log-format", "json",
-			"--gossip-addr", gossip[n], "--admin-addr", admins[n], "--join", gossip[0], "--admin-token-file", tokenFile}, s.Flags(id, id)...)
-	}
-	r := start(t, processConfig{Name: "relay", Binary: "relay", Args: append(common(0, "r1"), "--ingress-addr", freeAddr(t), "--peer-addr", freeAddr(t), "--shared-key", shared)})
-	w := start(t, processConfig{Name: "worker", Binary: "worker", Args: append(common(1, "w1"), "--sidecar-addr", "127.0.0.1:0", "--service", "echo=127.0.0.1:1")})
+	f := procs.NewFleet(procs.FleetConfig{T: t, Cluster: cluster, Environment: environment, Binaries: binaries})
+	f.Security = s
+	r, w := f.Relay("r1"), f.Worker("w1")
+	admins := []string{r.Admin, w.Admin}
+	f.Start(r, processConfig{Args: []string{"--admin-token-file", tokenFile, "--shared-key", shared}})
+	f.Start(w, processConfig{Args: []string{"--admin-token-file", tokenFile, "--service", "echo=127.0.0.1:1"}})
 	ask := func(binary, admin string, args ...string) ran {
 		return commandOf(t, binary, append(args, "--admin-addr", admin, "--admin-token-file", tokenFile)...)
 	}
@@ -166,7 +162,7 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 			}
 		}
 	})
-	for _, p := range []*process{w, r} {
+	for _, p := range []*procs.Member{w, r} {
 		p.Signal(t, syscall.SIGTERM)
 		p.Exit(t)
 		if strings.Contains(p.Output(), `"level":"debug"`) {

@@ -19,7 +19,7 @@ func TestADeniedCertificateIsOutOfTheFleetWithinSeconds(t *testing.T) {
 		RelayArgs: []string{"--relays-per-service", "2"}, Services: func(int) []string { return []string{echo} }})
 	await(t, "all are members", func() bool { return f.agrees(len(f.relays) + workers) })
 	for _, r := range f.relays {
-		await(t, r.id+" answers", func() bool { return f.call(r, echo).status == 200 })
+		await(t, r.ID+" answers", func() bool { return f.call(r, echo).status == 200 })
 	}
 	stolen := f.worker("w1")
 	load := f.startLoad(t, loadConfig{Name: "denied", Service: echo, Relay: f.roundRobin})
@@ -32,14 +32,16 @@ func TestADeniedCertificateIsOutOfTheFleetWithinSeconds(t *testing.T) {
 		return true
 	})
 
-	serial, ok := new(big.Int).SetString(f.security.Serial(t, stolen.id), 10)
+	serial, ok := new(big.Int).SetString(f.Security.Serial(t, stolen.ID), 10)
 	if !ok {
 		t.Fatal("no serial number")
 	}
 	began := time.Now()
-	f.security.Deny(t, "serial "+serial.Text(16)+" # stolen")
+	if err := f.Security.Deny("serial " + serial.Text(16) + " # stolen"); err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range f.relays {
-		await(t, r.id+" closes its connections to the worker", func() bool {
+		await(t, r.ID+" closes its connections to the worker", func() bool {
 			return f.metric(t, r, `ringway_identity_connections_closed_total{direction="outbound",reason="denied"}`) > 0
 		})
 	}
@@ -53,10 +55,10 @@ func TestADeniedCertificateIsOutOfTheFleetWithinSeconds(t *testing.T) {
 	}
 	for _, r := range f.relays {
 		if n := f.metric(t, r, `ringway_identity_denied_entries`); n != 1 {
-			t.Errorf("%s: %v entries", r.id, n)
+			t.Errorf("%s: %v entries", r.ID, n)
 		}
 		if !r.Logged("open connections closed: the certificate of the other end no longer counts", "") {
-			t.Errorf("%s does not say so", r.id)
+			t.Errorf("%s does not say so", r.ID)
 		}
 	}
 	if !stolen.Logged("our own certificate is on the deny list: the others refuse it", "serial "+serial.Text(16)) {
@@ -66,18 +68,18 @@ func TestADeniedCertificateIsOutOfTheFleetWithinSeconds(t *testing.T) {
 	// It is refused when it comes again.
 	stolen.Signal(t, syscall.SIGTERM)
 	stolen.Exit(t)
-	await(t, "it is gone", func() bool { return f.sees(stolen.id, false) })
-	stolen.process = start(t, stolen.Config)
+	await(t, "it is gone", func() bool { return f.sees(stolen.ID, false) })
+	stolen.Process = start(t, stolen.Config)
 	for _, r := range f.relays {
-		await(t, r.id+" refuses its streams", func() bool {
+		await(t, r.ID+" refuses its streams", func() bool {
 			return f.metric(t, r, `ringway_membership_refusals_total{direction="inbound",reason="denied"}`) > 0
 		})
 		if !r.Logged("member refused", "certificate refused: denied: serial "+serial.Text(16)+" is on the deny list") {
-			t.Errorf("%s does not give the reason", r.id)
+			t.Errorf("%s does not give the reason", r.ID)
 		}
 	}
 	await(t, "it learns that it is refused", func() bool {
-		status, code := f.ready(stolen.admin)
+		status, code := f.ready(stolen.Admin)
 		return code == 503 && strings.Contains(strings.Join(status.Reasons, " "), "certificate refused by the other end")
 	})
 	load.more(t, 100)

@@ -112,7 +112,7 @@ func TestClientsCannotUseUpTheDescriptorsOfARelay(t *testing.T) {
 		Services:  func(int) []string { return []string{"rpc;protocol=h2c"} }})
 	r := f.relays[0]
 	f.serves(t, r, "rpc")
-	clients := gather(t, r.ingress, crowd, "rpc", "/hold?key=crowd")
+	clients := gather(t, r.Ingress, crowd, "rpc", "/hold?key=crowd")
 	limit := f.metric(t, r, "ringway_relay_client_connections_limit")
 	if want := float64(relayFiles-128) / 2; limit != want {
 		t.Fatalf("%v connections of clients may be open, want %v", limit, want)
@@ -123,20 +123,20 @@ func TestClientsCannotUseUpTheDescriptorsOfARelay(t *testing.T) {
 
 	// What does not belong to clients works, over connections of its own.
 	f.client = newClient(t)
-	if got, status := f.ready(r.admin); status != 200 {
+	if got, status := f.ready(r.Admin); status != 200 {
 		t.Errorf("/readyz: %d %v", status, got)
 	}
-	s := f.security
-	if err := s.Certificate(claims{Role: "relay", Node: r.id}, "ca", "renewed"); err != nil {
+	s := f.Security
+	if err := s.Certificate(claims{Role: "relay", Node: r.ID}, "ca", "renewed"); err != nil {
 		t.Fatal(err)
 	}
 	renewed := s.Serial(t, "renewed")
 	for _, ext := range []string{".key", ".crt"} {
-		if err := os.Rename(s.Path("renewed"+ext), s.Path(r.id+ext)); err != nil {
+		if err := os.Rename(s.Path("renewed"+ext), s.Path(r.ID+ext)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	await(t, "the renewed certificate", func() bool { return f.shown(t, r.peer, "h2") == renewed })
+	await(t, "the renewed certificate", func() bool { return f.shown(t, r.Peer, "h2") == renewed })
 	f.startWorker("w4", "rpc;protocol=h2c")
 	await(t, "a worker that joins", func() bool { return f.sees("w4", true) })
 
@@ -165,7 +165,7 @@ func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
 	}
 	// The connections of the clients take all descriptors before the first request needs
 	// one for a connection to a worker.
-	clients := connect(t, r.ingress, files)
+	clients := connect(t, r.Ingress, files)
 	clients.once = true
 	await(t, "that it accepts no more", func() bool { // over a connection that is open already
 		return f.metric(t, r, `ringway_relay_accept_pauses_total{reason="files"}`) > 0
@@ -181,7 +181,7 @@ func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
 		t.Errorf("answers: %v", got)
 	}
 	clients.leave()
-	await(t, "the relay again", func() bool { return f.client.get(r.admin, "/readyz").status == 200 })
+	await(t, "the relay again", func() bool { return f.client.get(r.Admin, "/readyz").status == 200 })
 	if n := f.evicted(t, r); len(n) != 0 {
 		t.Errorf("evictions of workers: %v", n)
 	}
@@ -198,5 +198,5 @@ func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
 // serves waits until a relay carries requests to a service.
 func (f *fleet) serves(t *testing.T, r *relay, service string) {
 	t.Helper()
-	await(t, r.id+" is ready and serves "+service, func() bool { return f.client.get(r.admin, "/readyz").status == 200 && f.call(r, service).status == 200 })
+	await(t, r.ID+" is ready and serves "+service, func() bool { return f.client.get(r.Admin, "/readyz").status == 200 && f.call(r, service).status == 200 })
 }

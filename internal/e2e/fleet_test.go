@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 const (
@@ -23,35 +26,29 @@ const (
 // fleet is relays and workers of one cluster, each with what it needs, as
 // processes. They belong to the test that started the fleet and end with it.
 type fleet struct {
-	t        *testing.T
-	dir      string
-	client   *client
-	security *security // nil without
-	binaries string
-	slots    int
-	seeds    []string // gossip addresses
-	agent    []string // arguments of all workers
-	shared   *worker  // whose backend all workers offer; nil: each has its own
-	relays   []*relay
-	workers  []*worker
+	*procs.Fleet
+	t       *testing.T
+	dir     string
+	client  *client
+	slots   int
+	agent   []string // arguments of all workers
+	shared  *worker  // whose backend all workers offer; nil: each has its own
+	relays  []*relay
+	workers []*worker
 }
 
 type relay struct {
-	*process
-	id                           string
-	gossip, ingress, peer, admin string
-	records                      string // the file of the request log, if the fleet has one
-	tcp                          string // empty without fleetConfig.TCP
+	*procs.Member
+	records string // the file of the request log, if the fleet has one
+	tcp     string // empty without fleetConfig.TCP
 }
 
 // worker is an agent and the backend that it offers.
 type worker struct {
-	*process
-	id            string
-	gossip, admin string
-	backend       *process
-	backendAddr   string
-	journal       string
+	*procs.Member
+	backend     *process
+	backendAddr string
+	journal     string
 }
 
 type fleetConfig struct {
@@ -89,44 +86,35 @@ type fleetConfig struct {
 // startFleet starts everything at once, in no order: that is how fleets start.
 func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	t.Helper()
-	f := &fleet{t: t, dir: t.TempDir(), client: newClient(t), slots: max(cfg.Slots, 1), agent: cfg.WorkerArgs}
-	f.binaries = cfg.Binaries
+	cfg.Binaries = cmp.Or(cfg.Binaries, binaries)
 	if cfg.Plain {
-		f.binaries = plain(t)
+		cfg.Binaries = plain(t)
+	}
+	f := &fleet{t: t, dir: t.TempDir(), client: newClient(t), slots: max(cfg.Slots, 1), agent: cfg.WorkerArgs}
+	f.Fleet = procs.NewFleet(procs.FleetConfig{T: t, Cluster: cluster, Environment: environment, Binaries: cfg.Binaries})
+	if cfg.Secure {
+		f.Security = newSecurity(t, f.dir)
 	}
 	for n := range cfg.Relays {
-		f.relays = append(f.relays, &relay{
-			id: fmt.Sprintf("r%d", n+1), gossip: freeAddr(t), ingress: freeAddr(t), peer: freeAddr(t), admin: freeAddr(t),
-		})
-	}
-	for _, r := range f.relays {
-		f.seeds = append(f.seeds, r.gossip)
+		f.relays = append(f.relays, &relay{Member: f.Relay(fmt.Sprintf("r%d", n+1))})
 	}
 	if cfg.Seeds > 0 {
-		f.seeds = f.seeds[:cfg.Seeds]
-	}
-	if cfg.Secure {
-		f.security = newSecurity(t, f.dir)
-		f.security.IssueAll(t, cfg.Relays, cfg.Workers)
-	}
-	if cfg.ArgsOf == nil {
-		cfg.ArgsOf = func(string) []string { return nil }
+		f.Seeds = f.Seeds[:cfg.Seeds]
 	}
 	for _, r := range f.relays {
-		args := slices.Concat(cfg.RelayArgs, cfg.ArgsOf(r.id))
+		args := append([]string{"--expose-route-headers", "--domain", domain}, cfg.RelayArgs...)
+		if cfg.ArgsOf != nil {
+			args = append(args, cfg.ArgsOf(r.ID)...)
+		}
 		if cfg.Records {
-			r.records = filepath.Join(f.dir, r.id+".requests")
+			r.records = filepath.Join(f.dir, r.ID+".requests")
 			args = append(args, "--request-log", r.records)
 		}
 		if cfg.TCP != "" {
 			r.tcp = freeAddr(t)
 			args = append(args, "--tcp-ingress", r.tcp+"="+cfg.TCP)
 		}
-		r.process = start(t, processConfig{Name: r.id, Binary: "relay", Dir: f.binaries, OpenFiles: cfg.RelayFiles, Args: slices.Concat([]string{
-			"run", "--cluster", cluster, "--environment", environment, "--id", r.id,
-			"--gossip-addr", r.gossip, "--ingress-addr", r.ingress, "--peer-addr", r.peer, "--admin-addr", r.admin,
-			"--log-format", "json", "--expose-route-headers", "--domain", domain,
-		}, f.join(), f.secure(t, claims{Role: "relay", Node: r.id}), args)})
+		f.Start(r.Member, processConfig{OpenFiles: cfg.RelayFiles, Args: args})
 	}
 	if cfg.SharedBackend {
 		f.shared = f.startBackend("shared")
@@ -137,20 +125,17 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	return f
 }
 
-func (f *fleet) join() []string { return []string{"--join", strings.Join(f.seeds, ",")} }
-
 // startWorker starts a backend, and the agent once the backend answers.
 func (f *fleet) startWorker(id string, services ...string) *worker {
 	f.t.Helper()
-	w := &worker{id: id}
+	w := &worker{}
 	if f.shared != nil {
-		w.backend, w.backendAddr, w.journal = f.shared.backend, f.shared.backendAddr, f.shared.journal
+		*w = *f.shared
 	} else {
 		w = f.startBackend(id)
 	}
-	w.gossip, w.admin = freeAddr(f.t), freeAddr(f.t)
-	w.process = f.startAgent(w, cluster, services)
-	f.workers = slices.DeleteFunc(f.workers, func(old *worker) bool { return old.id == id })
+	f.startAgent(w, id, services)
+	f.workers = slices.DeleteFunc(f.workers, func(old *worker) bool { return old.ID == id })
 	f.workers = append(f.workers, w)
 	return w
 }
@@ -158,39 +143,38 @@ func (f *fleet) startWorker(id string, services ...string) *worker {
 // startBackend returns a worker that has a backend and no agent yet.
 func (f *fleet) startBackend(id string) *worker {
 	f.t.Helper()
-	w := &worker{id: id, backendAddr: freeAddr(f.t), journal: filepath.Join(f.dir, id+".journal")}
+	w := &worker{backendAddr: freeAddr(f.t), journal: filepath.Join(f.dir, id+".journal")}
 	w.backend = start(f.t, processConfig{Name: id + "-backend", Binary: "backend",
 		Args: []string{"-addr", w.backendAddr, "-name", id, "-journal", w.journal, "-slots", strconv.Itoa(f.slots)}})
 	await(f.t, w.backend.Name()+" answers", func() bool { return f.client.get(w.backendAddr, "/").status == 200 })
 	return w
 }
 
-func (f *fleet) startAgent(w *worker, cluster string, services []string) *process {
-	args := slices.Concat([]string{
-		"run", "--cluster", cluster, "--environment", environment, "--id", w.id,
-		"--gossip-addr", w.gossip, "--admin-addr", w.admin, "--sidecar-addr", "127.0.0.1:0", "--log-format", "json", "--drain-delay", "2s",
-	}, f.join(), f.secure(f.t, claims{Role: "worker", Node: w.id, Cluster: cluster}), f.agent)
+// startAgent starts the agent of a worker, with further arguments.
+func (f *fleet) startAgent(w *worker, id string, services []string, more ...string) {
+	w.Member = f.Worker(id)
+	args := slices.Concat([]string{"--drain-delay", "2s"}, f.agent, more)
 	for _, s := range services {
 		name, options, _ := strings.Cut(s, ";")
 		args = append(args, "--service", strings.TrimSuffix(name+"="+w.backendAddr+";"+options, ";"))
 	}
-	return start(f.t, processConfig{Name: w.id, Binary: "worker", Dir: f.binaries, Args: args})
+	f.Start(w.Member, processConfig{Args: args})
 }
 
 // awaitRange waits until every relay is ready, and sends to so many workers of echo.
 func (f *fleet) awaitRange(t *testing.T, workers int) {
 	t.Helper()
 	for _, r := range f.relays {
-		await(t, fmt.Sprintf("%s is ready and sends to %d workers", r.id, workers), func() bool {
+		await(t, fmt.Sprintf("%s is ready and sends to %d workers", r.ID, workers), func() bool {
 			var v serviceView
-			_, status := f.ready(r.admin)
-			return status == 200 && f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Range == workers
+			_, status := f.ready(r.Admin)
+			return status == 200 && f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Range == workers
 		})
 	}
 }
 
 func (f *fleet) worker(id string) *worker {
-	i := slices.IndexFunc(f.workers, func(w *worker) bool { return w.id == id })
+	i := slices.IndexFunc(f.workers, func(w *worker) bool { return w.ID == id })
 	if i < 0 {
 		f.t.Fatalf("there is no worker %q", id)
 	}
@@ -198,7 +182,7 @@ func (f *fleet) worker(id string) *worker {
 }
 
 func (f *fleet) relay(id string) *relay {
-	i := slices.IndexFunc(f.relays, func(r *relay) bool { return r.id == id })
+	i := slices.IndexFunc(f.relays, func(r *relay) bool { return r.ID == id })
 	if i < 0 {
 		f.t.Fatalf("there is no relay %q", id)
 	}
@@ -216,7 +200,7 @@ func (f *fleet) release(t *testing.T, key string) {
 		default:
 		}
 		if a := f.client.get(w.backendAddr, "/release?key="+key); a.status != 200 {
-			t.Errorf("release %s on %s: %v", key, w.id, a)
+			t.Errorf("release %s on %s: %v", key, w.ID, a)
 		}
 	}
 }
@@ -253,6 +237,6 @@ func (w *worker) stopBackend(t *testing.T) {
 	t.Helper()
 	w.backend.Signal(t, syscall.SIGTERM)
 	if code := w.backend.Exit(t); code != 0 {
-		t.Errorf("the backend of %s exited with %d", w.id, code)
+		t.Errorf("the backend of %s exited with %d", w.ID, code)
 	}
 }

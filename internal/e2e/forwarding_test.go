@@ -22,21 +22,21 @@ func TestARelayThatDoesNotServeAServiceForwards(t *testing.T) {
 
 	t.Run("while nothing changes", func(t *testing.T) {
 		for _, r := range forwarding {
-			t.Run(r.id+" forwards requests and names who did what", func(t *testing.T) {
+			t.Run(r.ID+" forwards requests and names who did what", func(t *testing.T) {
 				t.Parallel()
 				f.forwards(t, r, affine)
 			})
-			t.Run(r.id+" forwards server-sent events as they are sent", parallel(f.eventsPass(r, echo)))
-			t.Run(r.id+" forwards chunked bodies and trailers", parallel(f.trailersPass(r, echo)))
-			t.Run(r.id+" forwards large bodies", parallel(f.largeBodiesPass(r, echo)))
-			t.Run(r.id+" forwards a WebSocket", parallel(f.webSocketPasses(r, echo)))
-			t.Run(r.id+" forwards a WebSocket over HTTP/2", parallel(f.webSocketPassesOverHTTP2(r, echo)))
+			t.Run(r.ID+" forwards server-sent events as they are sent", parallel(f.eventsPass(r, echo)))
+			t.Run(r.ID+" forwards chunked bodies and trailers", parallel(f.trailersPass(r, echo)))
+			t.Run(r.ID+" forwards large bodies", parallel(f.largeBodiesPass(r, echo)))
+			t.Run(r.ID+" forwards a WebSocket", parallel(f.webSocketPasses(r, echo)))
+			t.Run(r.ID+" forwards a WebSocket over HTTP/2", parallel(f.webSocketPassesOverHTTP2(r, echo)))
 		}
 		for _, r := range rpcForwarding {
-			t.Run(r.id+" forwards gRPC, unary and streaming", parallel(f.grpcPasses(r, rpc)))
+			t.Run(r.ID+" forwards gRPC, unary and streaming", parallel(f.grpcPasses(r, rpc)))
 		}
-		t.Run(affine.id+" carries a WebSocket itself", parallel(f.webSocketPasses(affine, echo)))
-		t.Run(affine.id+" carries a WebSocket over HTTP/2 itself", parallel(f.webSocketPassesOverHTTP2(affine, echo)))
+		t.Run(affine.ID+" carries a WebSocket itself", parallel(f.webSocketPasses(affine, echo)))
+		t.Run(affine.ID+" carries a WebSocket over HTTP/2 itself", parallel(f.webSocketPassesOverHTTP2(affine, echo)))
 	})
 	t.Run("another relay takes over from one that is killed", func(t *testing.T) { f.takesOver(t, affine, workers) })
 }
@@ -57,7 +57,7 @@ func (f *fleet) roles(t *testing.T, service string, endpoints int) (affine *rela
 		forwarding = nil
 		for _, r := range f.running() {
 			var v serviceView
-			if _, status := f.ready(r.admin); status != 200 || f.api(r.admin, "/api/v1/services/"+service, &v) != 200 || v.Endpoints != endpoints {
+			if _, status := f.ready(r.Admin); status != 200 || f.api(r.Admin, "/api/v1/services/"+service, &v) != 200 || v.Endpoints != endpoints {
 				return false
 			}
 			if v.Role == "affine" {
@@ -72,8 +72,8 @@ func (f *fleet) roles(t *testing.T, service string, endpoints int) (affine *rela
 		affine = serving[0]
 		for _, r := range forwarding {
 			var v serviceView
-			f.api(r.admin, "/api/v1/services/"+service, &v)
-			if v.Role != "forwarding" || len(v.Peers) != 1 || v.Peers[0].Node != affine.id {
+			f.api(r.Admin, "/api/v1/services/"+service, &v)
+			if v.Role != "forwarding" || len(v.Peers) != 1 || v.Peers[0].Node != affine.ID {
 				return false
 			}
 		}
@@ -85,8 +85,8 @@ func (f *fleet) roles(t *testing.T, service string, endpoints int) (affine *rela
 func (f *fleet) forwards(t *testing.T, r, affine *relay) {
 	const requests = 20
 	for n := range requests {
-		a := f.client.send(request{method: http.MethodPost, addr: r.ingress, path: "/", service: echo, id: fmt.Sprintf("forwarded-%s-%d", r.id, n), payload: strings.NewReader("x")})
-		if a.status != 200 || a.header.Get(relayHeader) != r.id || a.header.Get(endpointHeader) != a.body || a.header.Get(attemptsHeader) != "1" {
+		a := f.client.send(request{method: http.MethodPost, addr: r.Ingress, path: "/", service: echo, id: fmt.Sprintf("forwarded-%s-%d", r.ID, n), payload: strings.NewReader("x")})
+		if a.status != 200 || a.header.Get(relayHeader) != r.ID || a.header.Get(endpointHeader) != a.body || a.header.Get(attemptsHeader) != "1" {
 			t.Fatalf("%v", a)
 		}
 		if got := a.header.Get("Seen-Forwarded-For"); got != "127.0.0.1" {
@@ -97,17 +97,17 @@ func (f *fleet) forwards(t *testing.T, r, affine *relay) {
 		}
 	}
 	for id, n := range f.executed(t) {
-		if strings.HasPrefix(id, "POST forwarded-"+r.id) && n != 1 {
+		if strings.HasPrefix(id, "POST forwarded-"+r.ID) && n != 1 {
 			t.Errorf("%s was executed %d times", id, n)
 		}
 	}
 	var v serviceView
-	f.api(r.admin, "/api/v1/services/"+echo, &v)
-	if v.Role != "forwarding" || len(v.Peers) != 1 || v.Peers[0].Node != affine.id || v.Peers[0].Requests < requests {
-		t.Errorf("%s: %+v, want %d requests forwarded to %s", r.id, v, requests, affine.id)
+	f.api(r.Admin, "/api/v1/services/"+echo, &v)
+	if v.Role != "forwarding" || len(v.Peers) != 1 || v.Peers[0].Node != affine.ID || v.Peers[0].Requests < requests {
+		t.Errorf("%s: %+v, want %d requests forwarded to %s", r.ID, v, requests, affine.ID)
 	}
 	if n := f.metric(t, affine, `ringway_relay_connections_total{listener="peer"}`); n < 1 {
-		t.Errorf("%s accepted %v connections of relays", affine.id, n)
+		t.Errorf("%s accepted %v connections of relays", affine.ID, n)
 	}
 	f.secondHopIsRefused(t, r)
 }
@@ -117,7 +117,7 @@ func (f *fleet) forwards(t *testing.T, r, affine *relay) {
 func (f *fleet) secondHopIsRefused(t *testing.T, r *relay) {
 	a := f.asRelay(t, r, request{path: "/", service: echo})
 	if a.status != http.StatusMisdirectedRequest {
-		t.Errorf("a second hop through %s: %v, want 421", r.id, a)
+		t.Errorf("a second hop through %s: %v, want 421", r.ID, a)
 	}
 }
 
@@ -125,7 +125,7 @@ func (f *fleet) takesOver(t *testing.T, dead *relay, workers int) {
 	dead.Kill()
 	affine, forwarding := f.roles(t, echo, workers)
 	for _, r := range append(forwarding, affine) {
-		if a := f.call(r, echo); a.status != 200 || a.header.Get(relayHeader) != r.id {
+		if a := f.call(r, echo); a.status != 200 || a.header.Get(relayHeader) != r.ID {
 			t.Errorf("%v", a)
 		}
 	}

@@ -119,7 +119,7 @@ func TestClientsUseHTTPSThroughOneRelayAndThroughTwo(t *testing.T) {
 			}
 			_ = conn.Close()
 		}
-		if a := f.client.send(request{addr: f.relay(id).ingress, path: "/fields", service: echo}); a.status != 200 || !strings.Contains(a.body, "X-Forwarded-Proto: http\r\n") {
+		if a := f.client.send(request{addr: f.relay(id).Ingress, path: "/fields", service: echo}); a.status != 200 || !strings.Contains(a.body, "X-Forwarded-Proto: http\r\n") {
 			t.Errorf("%s in clear text: %v", id, a)
 		}
 	}
@@ -200,7 +200,7 @@ func TestAClientCannotPretendToBeAnother(t *testing.T) {
 	f := startHTTPS(t, 2)
 	for id, addr := range f.addrs {
 		for proto, http2 := range protocols {
-			for url, to := range map[string]string{"https://shop.test/fields": addr, "http://shop.test/fields": f.relay(id).ingress} {
+			for url, to := range map[string]string{"https://shop.test/fields": addr, "http://shop.test/fields": f.relay(id).Ingress} {
 				forged := identityFields()
 				if http2 { // which has only small letters, and net/http refuses two spellings of one name
 					forged = http.Header{}
@@ -269,7 +269,7 @@ func TestALoadBalancerReportsTheClientInThePROXYProtocol(t *testing.T) {
 	trusting := startHTTPS(t, 2, "--proxy-protocol-from", "127.0.0.0/8")
 	for id, addr := range trusting.addrs {
 		for proto, http2 := range protocols {
-			for url, to := range map[string]string{"https://shop.test/fields": addr, "http://shop.test/fields": trusting.relay(id).ingress} {
+			for url, to := range map[string]string{"https://shop.test/fields": addr, "http://shop.test/fields": trusting.relay(id).Ingress} {
 				for head, client := range map[string]string{header: "198.51.100.7", "PROXY UNKNOWN\r\n": ours} {
 					if got, a := trusting.browser(t, to, http2, head).ask(url, http.Header{"X-Forwarded-For": {"203.0.113.66"}}); a.status != 200 || got != proto || !strings.Contains(a.body, "X-Forwarded-For: "+client+"\r\n") {
 						t.Errorf("%s, %s, %s after %q: %s %v", id, proto, url, head, got, a)
@@ -311,7 +311,7 @@ func TestARelayServesTheSocketsThatItIsPassedAndItsSuccessorToo(t *testing.T) {
 		"--ingress-addr", "127.0.0.1:1", // the only address that is left for the only socket that is left
 		"--ingress-addr", "tls://" + secured, "--ingress-tls-cert", cert, "--ingress-tls-key", key,
 		"--tcp-ingress", sessions + "=raw",
-	}, f.join())}
+	}, f.Join())}
 	for _, socket := range []*net.TCPListener{clearSocket, securedSocket, sessionsSocket} {
 		file, err := socket.File()
 		if err != nil {
@@ -369,7 +369,7 @@ func TestAHalfHeaderHoldsNoPlaceForLong(t *testing.T) {
 	t.Parallel()
 	f := startHTTPS(t, 1, "--proxy-protocol-from", "127.0.0.0/8", "--client-head-timeout", "500ms")
 	r := f.relay("r1")
-	for _, addr := range []string{f.addrs["r1"], r.ingress} {
+	for _, addr := range []string{f.addrs["r1"], r.Ingress} {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)

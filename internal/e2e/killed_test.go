@@ -35,7 +35,7 @@ func (f *fleet) killedWorkerLosesNothing(id, service string) func(*testing.T) {
 		if rest, err := io.ReadAll(stream); err == nil {
 			t.Errorf("a stream that its worker broke off ended as if it were whole: %q", rest)
 		}
-		await(t, "the worker is gone", func() bool { return f.sees(w.id, false) })
+		await(t, "the worker is gone", func() bool { return f.sees(w.ID, false) })
 		load.more(t, 100)
 		results := load.stop()
 
@@ -43,7 +43,7 @@ func (f *fleet) killedWorkerLosesNothing(id, service string) func(*testing.T) {
 		for _, r := range failed(results) {
 			// A POST that the dead worker may have acted on is the client's to repeat.
 			if !lostOn(w, r) {
-				t.Errorf("failed and was not in flight on %s: %v", w.id, r)
+				t.Errorf("failed and was not in flight on %s: %v", w.ID, r)
 			}
 			if lost++; r.began.After(dead) {
 				late++
@@ -52,7 +52,7 @@ func (f *fleet) killedWorkerLosesNothing(id, service string) func(*testing.T) {
 		// An idle HTTP/1.1 connection is looked at before a POST is sent over it. One
 		// of HTTP/2 is shared: each client may meet one whose end is not read yet.
 		if allowed := map[string]int{echo: 0, rpc: loadClients / 2}[service]; late > allowed {
-			t.Errorf("%d requests that began after the end of %s were lost, want at most %d", late, w.id, allowed)
+			t.Errorf("%d requests that began after the end of %s were lost, want at most %d", late, w.ID, allowed)
 		}
 		t.Logf("%d requests, %d POSTs in flight were lost, %d of them late", len(results), lost, late)
 		f.noPostTwice(t, results)
@@ -62,13 +62,13 @@ func (f *fleet) killedWorkerLosesNothing(id, service string) func(*testing.T) {
 		for _, r := range held.wait() {
 			died := r.method == http.MethodPost && there[r.method+" "+r.id] > 0
 			if died != lostOn(w, r) || died == r.ok() {
-				t.Errorf("in flight on %s: %v: %v", w.id, died, r)
+				t.Errorf("in flight on %s: %v: %v", w.ID, died, r)
 			}
 		}
 		f.noPostTwice(t, held.wait())
 		for _, r := range f.relays {
-			if !memberFailed(r, w.id) {
-				t.Errorf("%s did not log that %s failed", r.id, w.id)
+			if !memberFailed(r, w.ID) {
+				t.Errorf("%s did not log that %s failed", r.ID, w.ID)
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func (f *fleet) killedWorkerLosesNothing(id, service string) func(*testing.T) {
 func lostOn(w *worker, r result) bool {
 	got := r.failure()
 	return r.method == http.MethodPost && r.status == http.StatusBadGateway && got.Code == "upstream_failed" &&
-		len(got.Attempts) > 0 && got.Attempts[len(got.Attempts)-1].Endpoint == w.id
+		len(got.Attempts) > 0 && got.Attempts[len(got.Attempts)-1].Endpoint == w.ID
 }
 
 // held are requests in flight until a gate opens.
@@ -102,7 +102,7 @@ var patient = []string{"--request-timeout", "5m"}
 // those on the worker.
 func (f *fleet) holdOn(t *testing.T, w *worker, service string) *held {
 	t.Helper()
-	h := &held{key: "killed-" + w.id}
+	h := &held{key: "killed-" + w.ID}
 	client := newClient(t)
 	t.Cleanup(h.clients.Wait)
 	missing := []string{http.MethodGet, http.MethodPost}
@@ -110,8 +110,8 @@ func (f *fleet) holdOn(t *testing.T, w *worker, service string) *held {
 	relays := f.running()
 	for n := range 200 {
 		via := relays[n%len(relays)]
-		r := result{began: time.Now(), request: request{method: missing[0], addr: via.ingress,
-			path: "/hold?key=" + h.key, service: service, id: fmt.Sprintf("held-%s-%d", w.id, n)}}
+		r := result{began: time.Now(), request: request{method: missing[0], addr: via.Ingress,
+			path: "/hold?key=" + h.key, service: service, id: fmt.Sprintf("held-%s-%d", w.ID, n)}}
 		if r.method == http.MethodPost {
 			r.payload = strings.NewReader("x")
 		}
@@ -132,7 +132,7 @@ func (f *fleet) holdOn(t *testing.T, w *worker, service string) *held {
 			relays = slices.DeleteFunc(slices.Clone(relays), func(r *relay) bool { return r == via })
 		}
 	}
-	t.Fatalf("of 200 requests no %s reached %s", missing[0], w.id)
+	t.Fatalf("of 200 requests no %s reached %s", missing[0], w.ID)
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (f *fleet) streamFrom(t *testing.T, w *worker, service string) io.Reader {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
 	for n := range 100 {
-		req, err := request{addr: f.roundRobin(n).ingress, path: "/events?key=never", service: service}.http(ctx)
+		req, err := request{addr: f.roundRobin(n).Ingress, path: "/events?key=never", service: service}.http(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,12 +152,12 @@ func (f *fleet) streamFrom(t *testing.T, w *worker, service string) io.Reader {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if resp.Header.Get(endpointHeader) == w.id {
+		if resp.Header.Get(endpointHeader) == w.ID {
 			t.Cleanup(func() { _ = resp.Body.Close() })
 			return resp.Body
 		}
 		defer func() { _ = resp.Body.Close() }()
 	}
-	t.Fatalf("none of 100 streams came from %s", w.id)
+	t.Fatalf("none of 100 streams came from %s", w.ID)
 	return nil
 }

@@ -85,25 +85,25 @@ func TestAFleetKeepsItsPromisesFromStartToEnd(t *testing.T) {
 func (f *fleet) becomesReady(t *testing.T) {
 	var want []string
 	for _, r := range f.relays {
-		want = append(want, r.id)
+		want = append(want, r.ID)
 	}
 	for _, w := range f.workers {
-		want = append(want, w.id)
+		want = append(want, w.ID)
 	}
 	slices.Sort(want)
 	for _, r := range f.relays {
-		await(t, r.id+" is ready", func() bool { _, status := f.ready(r.admin); return status == 200 })
-		await(t, r.id+" sees all members", func() bool { return slices.Equal(f.members(r), want) })
+		await(t, r.ID+" is ready", func() bool { _, status := f.ready(r.Admin); return status == 200 })
+		await(t, r.ID+" sees all members", func() bool { return slices.Equal(f.IDs(r.Member), want) })
 		for service, n := range map[string]int{echo: len(f.workers), billing: billingWorkers, rpc: len(f.workers) - billingWorkers} {
-			await(t, fmt.Sprintf("%s sees %d endpoints of %s", r.id, n, service), func() bool {
+			await(t, fmt.Sprintf("%s sees %d endpoints of %s", r.ID, n, service), func() bool {
 				var v serviceView
-				return f.api(r.admin, "/api/v1/services/"+service, &v) == 200 && v.Endpoints == n
+				return f.api(r.Admin, "/api/v1/services/"+service, &v) == 200 && v.Endpoints == n
 			})
 		}
 		// Before the first request it is connected to all relays that it would ask.
-		await(t, r.id+" is connected to its whole range", func() bool {
+		await(t, r.ID+" is connected to its whole range", func() bool {
 			var v serviceView
-			f.api(r.admin, "/api/v1/services/"+echo, &v)
+			f.api(r.Admin, "/api/v1/services/"+echo, &v)
 			for _, p := range v.Peers {
 				if !p.Connected {
 					return false
@@ -113,7 +113,7 @@ func (f *fleet) becomesReady(t *testing.T) {
 		})
 	}
 	for _, w := range f.workers {
-		await(t, w.id+" is ready", func() bool { _, status := f.ready(w.admin); return status == 200 })
+		await(t, w.ID+" is ready", func() bool { _, status := f.ready(w.Admin); return status == 200 })
 	}
 }
 
@@ -122,13 +122,13 @@ func (f *fleet) answersForEveryService(t *testing.T) {
 		for _, service := range []string{echo, billing, rpc} {
 			a := f.call(r, service)
 			if a.status != 200 || a.header.Get("Worker") != a.body || a.header.Get(endpointHeader) != a.body ||
-				a.header.Get(relayHeader) != r.id || a.header.Get(attemptsHeader) != "1" {
-				t.Errorf("%s through %s: %v", service, r.id, a)
+				a.header.Get(relayHeader) != r.ID || a.header.Get(attemptsHeader) != "1" {
+				t.Errorf("%s through %s: %v", service, r.ID, a)
 			}
 		}
-		a := f.client.send(request{addr: r.ingress, path: "/", service: ""})
+		a := f.client.send(request{addr: r.Ingress, path: "/", service: ""})
 		if a.status != 400 {
-			t.Errorf("no service through %s: %v", r.id, a)
+			t.Errorf("no service through %s: %v", r.ID, a)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (f *fleet) spreads(t *testing.T) {
 	for c := range clients {
 		group.Go(func() {
 			for n := range each {
-				a := f.client.send(request{addr: f.relays[(c+n)%len(f.relays)].ingress, path: loadPath, service: echo})
+				a := f.client.send(request{addr: f.relays[(c+n)%len(f.relays)].Ingress, path: loadPath, service: echo})
 				if a.status != 200 {
 					t.Errorf("%v", a)
 				}
@@ -155,8 +155,8 @@ func (f *fleet) spreads(t *testing.T) {
 	for _, w := range f.workers {
 		// Not its fair share: a worker that has just joined is given less at first,
 		// and so is one that seems slow on a machine that is busy.
-		if got[w.id] == 0 {
-			t.Errorf("%s got none of %d requests", w.id, clients*each)
+		if got[w.ID] == 0 {
+			t.Errorf("%s got none of %d requests", w.ID, clients*each)
 		}
 	}
 	t.Logf("%v", got)
@@ -168,7 +168,7 @@ func (f *fleet) planIsOne(t *testing.T) {
 			var plans []plan
 			for _, r := range f.relays {
 				var p plan
-				if f.api(r.admin, "/api/v1/services/"+service+"/plan", &p) != 200 {
+				if f.api(r.Admin, "/api/v1/services/"+service+"/plan", &p) != 200 {
 					return false
 				}
 				plans = append(plans, p)
@@ -176,7 +176,7 @@ func (f *fleet) planIsOne(t *testing.T) {
 			return len(plans[0].RelaysPerWorker) == workers && reflect.DeepEqual(plans[0], plans[1]) && reflect.DeepEqual(plans[1], plans[2])
 		})
 		var p plan
-		f.api(f.relays[0].admin, "/api/v1/services/"+service+"/plan", &p)
+		f.api(f.relays[0].Admin, "/api/v1/services/"+service+"/plan", &p)
 		least := min(3, len(f.relays))
 		counted := make(map[string]int)
 		for _, r := range p.Relays {
@@ -203,7 +203,7 @@ func (f *fleet) adminAgrees(t *testing.T) {
 		var first checksum
 		for i, r := range f.relays {
 			var c checksum
-			if f.api(r.admin, "/api/v1/checksum", &c) != 200 || c.Members == "" || c.Services == "" {
+			if f.api(r.Admin, "/api/v1/checksum", &c) != 200 || c.Members == "" || c.Services == "" {
 				return false
 			}
 			if i == 0 {
@@ -216,8 +216,8 @@ func (f *fleet) adminAgrees(t *testing.T) {
 		return true
 	})
 	for _, r := range f.relays {
-		if a := f.client.get(r.admin, "/healthz"); a.status != 200 {
-			t.Errorf("/healthz of %s: %v", r.id, a)
+		if a := f.client.get(r.Admin, "/healthz"); a.status != 200 {
+			t.Errorf("/healthz of %s: %v", r.ID, a)
 		}
 	}
 }
@@ -236,15 +236,20 @@ func (f *fleet) unknownServiceIsRefused(t *testing.T) {
 		}
 	}
 	// The names of strangers become no label.
-	if n := strings.Count(f.client.get(f.relays[0].admin, "/metrics").body, "absent-"); n > 0 {
+	if n := strings.Count(f.client.get(f.relays[0].Admin, "/metrics").body, "absent-"); n > 0 {
 		t.Errorf("/metrics has %d series named by clients", n)
 	}
 }
 
 func (f *fleet) foreignWorkerIsRefused(t *testing.T) {
 	backend := f.workers[0]
-	w := &worker{id: "stranger", gossip: freeAddr(t), admin: freeAddr(t), backendAddr: backend.backendAddr}
-	w.process = f.startAgent(w, "other", []string{echo})
+	w := &worker{backendAddr: backend.backendAddr}
+	if f.Security != nil {
+		if err := f.Security.Issue(claims{Role: "worker", Node: "stranger", Cluster: "other"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.startAgent(w, "stranger", []string{echo}, "--cluster", "other")
 	defer w.Kill()
 
 	ours := fmt.Sprintf("cluster mismatch: ours %q, theirs %q (r", "other", cluster)
@@ -256,15 +261,15 @@ func (f *fleet) foreignWorkerIsRefused(t *testing.T) {
 	}
 	await(t, "a relay logs and counts the refusal", func() bool { return slices.ContainsFunc(f.relays, refused) })
 	await(t, "the stranger is unready with the reason", func() bool {
-		r, status := f.ready(w.admin)
+		r, status := f.ready(w.Admin)
 		return status == 503 && slices.ContainsFunc(r.Reasons, func(reason string) bool { return strings.Contains(reason, ours) })
 	})
 	for _, r := range f.relays {
-		if ids := f.members(r); slices.Contains(ids, "stranger") {
-			t.Errorf("%s sees %v", r.id, ids)
+		if ids := f.IDs(r.Member); slices.Contains(ids, "stranger") {
+			t.Errorf("%s sees %v", r.ID, ids)
 		}
 	}
-	if a := f.client.get(w.admin, "/healthz"); a.status != 200 {
+	if a := f.client.get(w.Admin, "/healthz"); a.status != 200 {
 		t.Errorf("the stranger does not live: %v", a)
 	}
 }
@@ -293,18 +298,18 @@ func (f *fleet) garbageChangesNothing(t *testing.T) {
 		if i%2 == 0 { // a line, so that an HTTP server has something to judge
 			garbage = append([]byte("\x16\x03\x01 ?? \r\n\r\n"), garbage...)
 		}
-		throw(t, "udp", r.gossip, garbage[:min(len(garbage), 1400)])
+		throw(t, "udp", r.Gossip, garbage[:min(len(garbage), 1400)])
 		// A packet of our cluster whose inside is garbage reaches memberlist.
 		label := cluster + "/" + environment
-		throw(t, "udp", r.gossip, slices.Concat([]byte{244, byte(len(label))}, []byte(label), garbage[:min(len(garbage), 1000)]))
-		for _, addr := range []string{r.gossip, r.ingress, r.peer, r.admin} {
+		throw(t, "udp", r.Gossip, slices.Concat([]byte{244, byte(len(label))}, []byte(label), garbage[:min(len(garbage), 1000)]))
+		for _, addr := range []string{r.Gossip, r.Ingress, r.Peer, r.Admin} {
 			throw(t, "tcp", addr, garbage)
 		}
 	}
 	for name, s := range series {
 		await(t, "garbage on "+name+" is counted", func() bool { return f.metric(t, r, s) >= before[name]+rounds/4 })
 	}
-	if got, status := f.ready(r.admin); status != 200 {
+	if got, status := f.ready(r.Admin); status != 200 {
 		t.Errorf("after the garbage: %d %v", status, got)
 	}
 	if a := f.call(r, echo); a.status != 200 {
@@ -337,7 +342,7 @@ func (f *fleet) abandonedRequestsCostNoOther(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	for n := range requests {
-		req, err := request{addr: r.ingress, path: "/hold?key=never", service: echo, id: fmt.Sprintf("abandoned-%d", n)}.http(ctx)
+		req, err := request{addr: r.Ingress, path: "/hold?key=never", service: echo, id: fmt.Sprintf("abandoned-%d", n)}.http(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -363,7 +368,7 @@ func (f *fleet) abandonedRequestsCostNoOther(t *testing.T) {
 	group.Wait()
 	await(t, "the relay has let them go", func() bool { return f.metric(t, r, cancelled) >= before+requests })
 	var v serviceView
-	if f.api(r.admin, "/api/v1/services/"+echo, &v); len(v.Peers) != len(f.workers) {
+	if f.api(r.Admin, "/api/v1/services/"+echo, &v); len(v.Peers) != len(f.workers) {
 		t.Errorf("%+v", v)
 	}
 	if a := f.call(r, echo); a.status != 200 {
@@ -372,7 +377,7 @@ func (f *fleet) abandonedRequestsCostNoOther(t *testing.T) {
 }
 
 func (f *fleet) takenPortIsAnError(t *testing.T) {
-	taken := f.relays[0].admin
+	taken := f.relays[0].Admin
 	p := start(t, processConfig{Name: "second", Binary: "relay", Args: []string{
 		"--cluster", cluster, "--environment", environment, "--id", "second", "--log-format", "json",
 		"--gossip-addr", freeAddr(t), "--ingress-addr", freeAddr(t), "--peer-addr", freeAddr(t), "--admin-addr", taken}})
@@ -383,7 +388,7 @@ func (f *fleet) takenPortIsAnError(t *testing.T) {
 
 func (f *fleet) reservedHeadersAreDropped(t *testing.T) {
 	for _, service := range []string{echo, rpc} {
-		req, err := request{addr: f.relays[0].ingress, path: "/", service: service}.http(t.Context())
+		req, err := request{addr: f.relays[0].Ingress, path: "/", service: service}.http(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -412,7 +417,7 @@ func (f *fleet) carriesManyAtOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for n := range requests {
 		group.Go(func() {
-			if a := client.send(request{addr: r.ingress, path: "/hold?key=many", service: rpc, id: fmt.Sprintf("many-%d", n)}); a.status != 200 {
+			if a := client.send(request{addr: r.Ingress, path: "/hold?key=many", service: rpc, id: fmt.Sprintf("many-%d", n)}); a.status != 200 {
 				t.Errorf("%v", a)
 			}
 		})
@@ -435,7 +440,7 @@ func (f *fleet) joiningWorkerGetsTraffic(id, service string) func(*testing.T) {
 		f.startWorker(id, service)
 		await(t, "every relay sees the new worker", func() bool { return f.sees(id, true) })
 		for _, r := range f.relays {
-			await(t, id+" answers through "+r.id, func() bool {
+			await(t, id+" answers through "+r.ID, func() bool {
 				a := f.call(r, service)
 				if a.status != 200 {
 					t.Errorf("%v", a)
@@ -460,7 +465,7 @@ func (f *fleet) stoppingWorkerLosesNothing(t *testing.T) {
 	before := make(map[string]float64)
 	const left = `ringway_membership_events_total{event="left"}`
 	for _, r := range f.relays {
-		before[r.id] = f.metric(t, r, left)
+		before[r.ID] = f.metric(t, r, left)
 	}
 
 	w.Signal(t, syscall.SIGTERM)
@@ -468,16 +473,16 @@ func (f *fleet) stoppingWorkerLosesNothing(t *testing.T) {
 		t.Errorf("the worker exited with %d", code)
 	}
 	w.stopBackend(t)
-	await(t, "the worker is gone", func() bool { return f.sees(w.id, false) })
+	await(t, "the worker is gone", func() bool { return f.sees(w.ID, false) })
 	load.more(t, 200)
 	results := load.stop()
 
 	noneFailed(t, results)
 	f.noPostTwice(t, results)
 	for _, r := range f.relays {
-		await(t, r.id+" counts that it left", func() bool { return f.metric(t, r, left) > before[r.id] })
-		if memberFailed(r, w.id) {
-			t.Errorf("%s took the end of %s for a failure", r.id, w.id)
+		await(t, r.ID+" counts that it left", func() bool { return f.metric(t, r, left) > before[r.ID] })
+		if memberFailed(r, w.ID) {
+			t.Errorf("%s took the end of %s for a failure", r.ID, w.ID)
 		}
 	}
 	if !w.Logged("draining", "") || !w.Logged("leaving the cluster", "") || !w.Logged("stopped", "") {
@@ -501,7 +506,7 @@ func (f *fleet) serviceWithoutWorkersIsRefused(t *testing.T) {
 	killed.Kill()
 	killed.backend.Kill()
 	for _, r := range f.relays {
-		await(t, r.id+" says that there is no endpoint", func() bool {
+		await(t, r.ID+" says that there is no endpoint", func() bool {
 			a := f.call(r, billing)
 			got := a.failure()
 			switch {
@@ -515,15 +520,15 @@ func (f *fleet) serviceWithoutWorkersIsRefused(t *testing.T) {
 		})
 	}
 	if code := stopped.Exit(t); code != 0 {
-		t.Errorf("%s exited with %d", stopped.id, code)
+		t.Errorf("%s exited with %d", stopped.ID, code)
 	}
 	stopped.stopBackend(t)
 	for _, r := range f.relays {
 		if a := f.call(r, echo); a.status != 200 {
 			t.Errorf("the other service: %v", a)
 		}
-		if got, status := f.ready(r.admin); status != 200 {
-			t.Errorf("%s: %d %v", r.id, status, got)
+		if got, status := f.ready(r.Admin); status != 200 {
+			t.Errorf("%s: %d %v", r.ID, status, got)
 		}
 	}
 }
@@ -534,7 +539,7 @@ func (f *fleet) hold(t *testing.T, client *client, r *relay, key string) (ended 
 	t.Helper()
 	done := make(chan answer, 1)
 	go func() {
-		done <- client.send(request{method: http.MethodPost, addr: r.ingress, path: "/hold?key=" + key, service: echo, id: "hold-" + key})
+		done <- client.send(request{method: http.MethodPost, addr: r.Ingress, path: "/hold?key=" + key, service: echo, id: "hold-" + key})
 	}()
 	await(t, "the request is in flight", func() bool { return f.executed(t)["POST hold-"+key] == 1 })
 	return done
@@ -557,42 +562,42 @@ func (f *fleet) stoppingRelayFinishes(t *testing.T) {
 	}
 
 	r.Signal(t, syscall.SIGTERM)
-	await(t, r.id+" is not ready any more", func() bool {
-		got, status := f.ready(r.admin)
+	await(t, r.ID+" is not ready any more", func() bool {
+		got, status := f.ready(r.Admin)
 		return status == 503 && slices.Contains(got.Reasons, "stopping")
 	})
 	usable.Store(&[]*relay{f.relays[0], f.relays[1]})
-	await(t, r.id+" takes no more requests", func() bool {
-		conn, err := net.Dial("tcp", r.ingress)
+	await(t, r.ID+" takes no more requests", func() bool {
+		conn, err := net.Dial("tcp", r.Ingress)
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err != nil
 	})
-	if a := f.client.get(r.admin, "/healthz"); a.status != 200 {
+	if a := f.client.get(r.Admin, "/healthz"); a.status != 200 {
 		t.Errorf("it drains, but does not live: %v", a)
 	}
 	load.more(t, 200)
 	for key, ended := range held {
 		f.release(t, key)
-		if a := <-ended; a.status != 200 || a.header.Get(relayHeader) != r.id {
+		if a := <-ended; a.status != 200 || a.header.Get(relayHeader) != r.ID {
 			t.Errorf("the request in flight over %s: %v", key, a)
 		}
 	}
 	if code := r.Exit(t); code != 0 {
 		t.Errorf("the relay exited with %d", code)
 	}
-	await(t, "the relay is gone", func() bool { return f.sees(r.id, false) })
+	await(t, "the relay is gone", func() bool { return f.sees(r.ID, false) })
 	results := load.stop()
 	noneFailed(t, results)
 	f.noPostTwice(t, results)
 	for _, other := range f.running() {
-		if memberFailed(other, r.id) {
-			t.Errorf("%s took the end of %s for a failure", other.id, r.id)
+		if memberFailed(other, r.ID) {
+			t.Errorf("%s took the end of %s for a failure", other.ID, r.ID)
 		}
 		await(t, "the plan has the relays that are left", func() bool {
 			var p plan
-			return f.api(other.admin, "/api/v1/services/"+echo+"/plan", &p) == 200 && len(p.Relays) == len(f.running())
+			return f.api(other.Admin, "/api/v1/services/"+echo+"/plan", &p) == 200 && len(p.Relays) == len(f.running())
 		})
 	}
 }
@@ -601,7 +606,7 @@ func (f *fleet) secondSignalEndsDrain(t *testing.T) {
 	r := f.relay("r2")
 	held := f.hold(t, newClient(t), r, "second")
 	r.Signal(t, syscall.SIGTERM)
-	await(t, r.id+" drains", func() bool { return r.Logged("draining requests", "") })
+	await(t, r.ID+" drains", func() bool { return r.Logged("draining requests", "") })
 	await(t, "a second signal ends it", func() bool { // one within a second of the first does not count
 		r.Signal(t, syscall.SIGTERM)
 		select {

@@ -120,7 +120,7 @@ func (l *load) one(client *client, cfg loadConfig, method string, c, n int) (r r
 	r = result{began: time.Now()}
 	defer func() { r.took = time.Since(r.began) }()
 	for try := range 3 {
-		r.request = request{method: method, addr: cfg.Relay(c + n + try).ingress, path: loadPath, service: cfg.Service, id: fmt.Sprintf("%s-%d-%d", l.name, c, n)}
+		r.request = request{method: method, addr: cfg.Relay(c + n + try).Ingress, path: loadPath, service: cfg.Service, id: fmt.Sprintf("%s-%d-%d", l.name, c, n)}
 		if method == http.MethodPost {
 			r.payload = strings.NewReader("payload of " + r.id)
 		}

@@ -35,6 +35,9 @@ var plainBinaries = sync.OnceValues(func() (string, error) {
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if os.Getenv(curlVariable) != "" {
+		return curl(os.Args[1:])
+	}
 	flag.Parse()
 	// These tests wait for other processes far more than they compute.
 	parallel := "16"

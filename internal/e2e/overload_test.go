@@ -62,7 +62,7 @@ func (a *arrivals) come(rate float64, span time.Duration) {
 			next = now // or all that did not come would come now
 		}
 		a.sent++
-		r := result{request: request{addr: a.relays[a.chance.IntN(len(a.relays))].ingress, path: a.path, service: echo, within: a.within}}
+		r := result{request: request{addr: a.relays[a.chance.IntN(len(a.relays))].Ingress, path: a.path, service: echo, within: a.within}}
 		a.clients.Go(func() {
 			r.began = time.Now()
 			r.answer = a.client.send(r.request)
@@ -259,7 +259,7 @@ func TestABusyFleetRefusesFewerThanOneOfTenThousandRequests(t *testing.T) {
 	coming.Wait()
 	results := a.all()
 	t.Logf("capacity %.0f/s, %d requests: %v; half up to %v, 99 of 100 up to %v", capacity, len(results), outcomes(results), took(results, 0.5), took(results, 0.99))
-	if !f.sees("joins", true) || f.sees(dead.id, true) {
+	if !f.sees("joins", true) || f.sees(dead.ID, true) {
 		t.Error("no worker joined, or none died")
 	}
 	n := 0

@@ -11,7 +11,7 @@ import (
 func TestPlanAndExplainAnswerAnOperator(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Services: func(int) []string { return []string{"echo"} }})
-	admin := f.relays[0].admin
+	admin := f.relays[0].Admin
 	var r ran
 	await(t, "both workers are connected to both relays", func() bool {
 		r = ringway(t, "plan", "echo", "--admin-addr", admin)

@@ -46,19 +46,11 @@ func start(t *testing.T, cfg processConfig) *process {
 // newSecurity makes an authority and a gossip key for this cluster.
 func newSecurity(t *testing.T, dir string) *security {
 	t.Helper()
-	return procs.NewSecurity(t, procs.SecurityConfig{Dir: dir, Binaries: plain(t), Cluster: cluster, Environment: environment})
-}
-
-// secure returns the flags of one member; none in a fleet without security.
-func (f *fleet) secure(t *testing.T, c claims) []string {
-	t.Helper()
-	if f.security == nil {
-		return nil
-	}
-	if err := f.security.Issue(c); err != nil {
+	s, err := procs.NewSecurity(procs.SecurityConfig{Dir: dir, Binaries: plain(t), Cluster: cluster, Environment: environment})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return f.security.Flags(c.Node, c.Node)
+	return s
 }
 
 // ringway runs a command of relay to its end.

@@ -61,7 +61,7 @@ func (f *fleet) webSocketEchoes(dial func(context.Context) (*websocket.Conn, *ht
 }
 
 func (f *fleet) dialWebSocket(ctx context.Context, r *relay, service string) (*websocket.Conn, *http.Response, error) {
-	return websocket.Dial(ctx, "ws://"+r.ingress+"/websocket", &websocket.DialOptions{
+	return websocket.Dial(ctx, "ws://"+r.Ingress+"/websocket", &websocket.DialOptions{
 		HTTPClient: &f.client.http, HTTPHeader: http.Header{serviceHeader: {service}},
 	})
 }
@@ -69,7 +69,7 @@ func (f *fleet) dialWebSocket(ctx context.Context, r *relay, service string) (*w
 // webSocketIsRefused is for the ways that cannot carry an upgrade.
 func (f *fleet) webSocketIsRefused(r *relay, service string) func(*testing.T) {
 	return func(t *testing.T) {
-		req, err := request{addr: r.ingress, path: "/websocket", service: service}.http(t.Context())
+		req, err := request{addr: r.Ingress, path: "/websocket", service: service}.http(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func (f *fleet) grpcPasses(r *relay, service string) func(*testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), c.pairs...), patience)
 				defer cancel()
-				conn, err := grpc.NewClient("passthrough:///"+r.ingress, append(c.options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+				conn, err := grpc.NewClient("passthrough:///"+r.Ingress, append(c.options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -159,8 +159,8 @@ func (f *fleet) eventsPass(r *relay, service string) func(*testing.T) {
 	return func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		key := "events-" + r.id + "-" + service
-		req, err := request{addr: r.ingress, path: "/events?key=" + key, service: service}.http(ctx)
+		key := "events-" + r.ID + "-" + service
+		req, err := request{addr: r.Ingress, path: "/events?key=" + key, service: service}.http(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func (f *fleet) trailersPass(r *relay, service string) func(*testing.T) {
 		for _, size := range []int{1, 100, 100_000} {
 			body := randomBytes(size)
 			trailer := http.Header{"X-Checksum": nil} // declared now, known at the end
-			a := f.client.send(request{method: http.MethodPost, addr: r.ingress, path: "/echo", service: service, sentTrailer: trailer,
+			a := f.client.send(request{method: http.MethodPost, addr: r.Ingress, path: "/echo", service: service, sentTrailer: trailer,
 				payload: &finishing{Reader: bytes.NewReader(body), finish: func() { trailer.Set("X-Checksum", checksum(body)) }}})
 			if a.status != 200 || a.err != nil || a.body != string(body) {
 				t.Errorf("%d bytes: %d %v, %d bytes came back", size, a.status, a.err, len(a.body))
@@ -223,7 +223,7 @@ func (f *fleet) largeBodiesPass(r *relay, service string) func(*testing.T) {
 			if length == "unknown" {
 				reader = io.MultiReader(reader)
 			}
-			a := f.client.send(request{method: http.MethodPost, addr: r.ingress, path: "/echo", service: service, payload: reader})
+			a := f.client.send(request{method: http.MethodPost, addr: r.Ingress, path: "/echo", service: service, payload: reader})
 			if a.status != 200 || a.err != nil || a.body != string(body) {
 				t.Errorf("%s length: %d %v, %d of %d bytes came back as they were sent: %v", length, a.status, a.err, len(a.body), len(body), a.body == string(body))
 			}

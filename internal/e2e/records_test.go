@@ -74,7 +74,7 @@ func stops(t *testing.T, relays ...*relay) {
 	for _, r := range relays {
 		r.Signal(t, syscall.SIGTERM)
 		if code := r.Exit(t); code != 0 {
-			t.Errorf("%s ended with %d", r.id, code)
+			t.Errorf("%s ended with %d", r.ID, code)
 		}
 	}
 }
@@ -103,8 +103,8 @@ func TestEveryKindOfRequestIsRecordedByBothRelays(t *testing.T) {
 			}
 			forwarded++
 			other, ok := of[map[bool]*relay{true: affine, false: first}[r == first]][id]
-			if !ok || other.From != r.id || other.Status != one.Status || other.Call != one.Call || other.Tunnel != one.Tunnel || other.Path != one.Path {
-				t.Errorf("%+v\nof %s, and at the other relay %+v", one, r.id, other)
+			if !ok || other.From != r.ID || other.Status != one.Status || other.Call != one.Call || other.Tunnel != one.Tunnel || other.Path != one.Path {
+				t.Errorf("%+v\nof %s, and at the other relay %+v", one, r.ID, other)
 			}
 			if one.Tunnel {
 				tunnels[one.Version]++
@@ -134,7 +134,7 @@ func TestARotationUnderLoadLosesNoRecordOfEitherRelay(t *testing.T) {
 		load.Go(func() {
 			for !over.Load() {
 				path := fmt.Sprint("/of/", sent.Add(1))
-				if a := f.client.send(request{addr: first.ingress, path: path, service: echo}); a.status != 200 {
+				if a := f.client.send(request{addr: first.Ingress, path: path, service: echo}); a.status != 200 {
 					t.Errorf("%s: %v", path, a)
 				}
 			}
@@ -148,7 +148,7 @@ func TestARotationUnderLoadLosesNoRecordOfEitherRelay(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Signal(t, syscall.SIGHUP)
-			await(t, r.id+" has opened its new file", func() bool { _, err := os.Stat(r.records); return err == nil })
+			await(t, r.ID+" has opened its new file", func() bool { _, err := os.Stat(r.records); return err == nil })
 		}
 	}
 	over.Store(true)
@@ -157,12 +157,12 @@ func TestARotationUnderLoadLosesNoRecordOfEitherRelay(t *testing.T) {
 	atFirst, atAffine := byID(t, records(t, first)), byID(t, records(t, affine))
 	paths := map[string]bool{}
 	if n := int(sent.Load()); len(atFirst) != n || len(atAffine) != n {
-		t.Errorf("%d requests, %d records of %s and %d of %s", n, len(atFirst), first.id, len(atAffine), affine.id)
+		t.Errorf("%d requests, %d records of %s and %d of %s", n, len(atFirst), first.ID, len(atAffine), affine.ID)
 	}
 	for id, one := range atFirst {
 		other := atAffine[id]
 		paths[one.Path] = true
-		if one.Path != other.Path || one.Relay != first.id || other.Relay != affine.id || other.From != first.id || one.Status != 200 || other.Status != 200 || one.Attempts[0].Endpoint != affine.id || other.Attempts[0].Endpoint != "w1" {
+		if one.Path != other.Path || one.Relay != first.ID || other.Relay != affine.ID || other.From != first.ID || one.Status != 200 || other.Status != 200 || one.Attempts[0].Endpoint != affine.ID || other.Attempts[0].Endpoint != "w1" {
 			t.Fatalf("%s:\n%+v\n%+v", id, one, other)
 		}
 	}
@@ -177,7 +177,7 @@ func TestATapOfAllRelaysShowsARequestAtEachOfThem(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Records: true, RelayArgs: []string{"--relays-per-service", "1"}, Services: func(int) []string { return []string{echo} }})
 	_, forwarding := f.roles(t, echo, 1)
 	first := forwarding[0]
-	tap := start(t, processConfig{Name: "relay tap", Binary: "relay", Args: []string{"tap", echo, "--all", "-o", "json", "--where", "status=200 && method=GET", "--admin-addr", first.admin}})
+	tap := start(t, processConfig{Name: "relay tap", Binary: "relay", Args: []string{"tap", echo, "--all", "-o", "json", "--where", "status=200 && method=GET", "--admin-addr", first.Admin}})
 	seen := func(path string) (at []record) {
 		for line := range strings.Lines(tap.Output()) {
 			var one record
@@ -192,8 +192,8 @@ func TestATapOfAllRelaysShowsARequestAtEachOfThem(t *testing.T) {
 	await(t, "the request at both relays", func() bool { // the taps may open after the first request
 		n++
 		path := fmt.Sprint("/of/", n)
-		f.client.send(request{method: "POST", addr: first.ingress, path: "/post", service: echo})
-		if a := f.client.send(request{addr: first.ingress, path: path, service: echo}); a.status != 200 {
+		f.client.send(request{method: "POST", addr: first.Ingress, path: "/post", service: echo})
+		if a := f.client.send(request{addr: first.Ingress, path: path, service: echo}); a.status != 200 {
 			t.Fatal(a)
 		}
 		for range 100 {

@@ -46,7 +46,7 @@ func (c rolling) run(t *testing.T) {
 	look := func() {
 		var now []*relay
 		for _, r := range f.relays {
-			if _, status := f.ready(r.admin); status == 200 {
+			if _, status := f.ready(r.Admin); status == 200 {
 				now = append(now, r)
 			}
 		}
@@ -93,8 +93,8 @@ func (c rolling) run(t *testing.T) {
 				for _, l := range loads {
 					l.more(t, 50)
 				}
-				r.process = restart(t, r.process)
-				await(t, r.id+" is ready again", func() bool { _, status := f.ready(r.admin); return status == 200 })
+				r.Process = restart(t, r.Process)
+				await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
 				restarts++
 			}
 		}
@@ -103,8 +103,8 @@ func (c rolling) run(t *testing.T) {
 				for _, l := range loads {
 					l.more(t, 50)
 				}
-				w.process = restart(t, w.process)
-				await(t, w.id+" is offered again", func() bool { return f.sees(w.id, true) })
+				w.Process = restart(t, w.Process)
+				await(t, w.ID+" is offered again", func() bool { return f.sees(w.ID, true) })
 				restarts++
 			}
 		}
@@ -139,7 +139,7 @@ func TestNoRestartOfARelayAnswersWithAnUnknownService(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 3, Services: func(int) []string { return []string{echo} }})
 	r := f.relays[1]
-	await(t, r.id+" serves", func() bool { return f.call(r, echo).status == 200 })
+	await(t, r.ID+" serves", func() bool { return f.call(r, echo).status == 200 })
 	var mu sync.Mutex
 	by := map[string]int{}
 	count := func(got result) { // an hour of them is not kept
@@ -158,8 +158,8 @@ func TestNoRestartOfARelayAnswersWithAnUnknownService(t *testing.T) {
 	restarts := size(3, 15, 1_000)
 	for range restarts {
 		l.more(t, 20)
-		r.process = restart(t, r.process)
-		await(t, r.id+" is ready again", func() bool { _, status := f.ready(r.admin); return status == 200 })
+		r.Process = restart(t, r.Process)
+		await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
 	}
 	l.more(t, 20)
 	l.stop()

@@ -30,21 +30,21 @@ func TestASecuredFleetKeepsItsPromises(t *testing.T) {
 
 	t.Run("while nothing changes", func(t *testing.T) {
 		for _, r := range forwarding {
-			t.Run(r.id+" forwards requests and names who did what", func(t *testing.T) {
+			t.Run(r.ID+" forwards requests and names who did what", func(t *testing.T) {
 				t.Parallel()
 				f.forwards(t, r, affine)
 			})
-			t.Run(r.id+" forwards server-sent events as they are sent", parallel(f.eventsPass(r, echo)))
-			t.Run(r.id+" forwards chunked bodies and trailers", parallel(f.trailersPass(r, echo)))
-			t.Run(r.id+" forwards large bodies", parallel(f.largeBodiesPass(r, echo)))
-			t.Run(r.id+" forwards a WebSocket", parallel(f.webSocketPasses(r, echo)))
-			t.Run(r.id+" forwards a WebSocket over HTTP/2", parallel(f.webSocketPassesOverHTTP2(r, echo)))
+			t.Run(r.ID+" forwards server-sent events as they are sent", parallel(f.eventsPass(r, echo)))
+			t.Run(r.ID+" forwards chunked bodies and trailers", parallel(f.trailersPass(r, echo)))
+			t.Run(r.ID+" forwards large bodies", parallel(f.largeBodiesPass(r, echo)))
+			t.Run(r.ID+" forwards a WebSocket", parallel(f.webSocketPasses(r, echo)))
+			t.Run(r.ID+" forwards a WebSocket over HTTP/2", parallel(f.webSocketPassesOverHTTP2(r, echo)))
 		}
 		for _, pass := range []func(*relay, string) func(*testing.T){f.webSocketPasses, f.webSocketPassesOverHTTP2} {
-			t.Run(affine.id+" carries a WebSocket through a sidecar", parallel(pass(affine, echo)))
+			t.Run(affine.ID+" carries a WebSocket through a sidecar", parallel(pass(affine, echo)))
 		}
 		for _, r := range rpcForwarding {
-			t.Run(r.id+" forwards gRPC, unary and streaming", parallel(f.grpcPasses(r, rpc)))
+			t.Run(r.ID+" forwards gRPC, unary and streaming", parallel(f.grpcPasses(r, rpc)))
 		}
 		t.Run("a worker of another cluster is refused and told why", parallel(f.foreignWorkerIsRefused))
 		t.Run("a certificate of another holder is an error at the start", parallel(f.wrongCertificateIsAnError))
@@ -60,16 +60,16 @@ func TestASecuredFleetKeepsItsPromises(t *testing.T) {
 // that forwards.
 func (f *fleet) asRelay(t *testing.T, to *relay, what request) answer {
 	t.Helper()
-	what.addr = to.peer
+	what.addr = to.Peer
 	req, err := what.http(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Ringway-Hop", "r9")
 	client := f.client
-	if f.security != nil {
+	if f.Security != nil {
 		other := f.relays[slices.IndexFunc(f.relays, func(r *relay) bool { return r != to })]
-		client = clientOf(t, &http.Transport{TLSClientConfig: f.security.TLSConfig(t, other.id, "h2", "http/1.1"), ForceAttemptHTTP2: true})
+		client = clientOf(t, &http.Transport{TLSClientConfig: f.Security.TLSConfig(t, other.ID, "h2", "http/1.1"), ForceAttemptHTTP2: true})
 		req.URL.Scheme = "https"
 	}
 	resp, err := client.http.Do(req)
@@ -83,9 +83,9 @@ func (f *fleet) asRelay(t *testing.T, to *relay, what request) answer {
 
 func (f *fleet) peerListenerAdmitsRelaysOnly(r *relay) func(*testing.T) {
 	return func(t *testing.T) {
-		s := f.security
-		s.Authority(t, "other-ca")
+		s := f.Security
 		for _, err := range []error{
+			s.Authority("other-ca"),
 			s.Certificate(claims{Role: "relay", Node: "r2"}, "other-ca", "untrusted"),
 			s.Certificate(claims{Role: "relay", Node: "r2", Cluster: "other"}, "ca", "elsewhere"),
 			s.Certificate(claims{Role: "client", Node: "c1"}, "ca", "client"),
@@ -105,7 +105,7 @@ func (f *fleet) peerListenerAdmitsRelaysOnly(r *relay) func(*testing.T) {
 				counter := fmt.Sprintf(`ringway_identity_refusals_total{direction="inbound",reason=%q}`, c.reason)
 				before := f.metric(t, r, counter)
 				// In TLS 1.3 a client learns of its refusal at its first read.
-				conn, err := tls.Dial("tcp", r.peer, s.TLSConfig(t, c.prefix, "http/1.1"))
+				conn, err := tls.Dial("tcp", r.Peer, s.TLSConfig(t, c.prefix, "http/1.1"))
 				if err == nil {
 					_ = conn.SetDeadline(time.Now().Add(patience))
 					_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n%s: %s\r\nX-Request-Id: intruder\r\nRingway-Hop: r2\r\n\r\n", serviceHeader, echo)
@@ -122,7 +122,7 @@ func (f *fleet) peerListenerAdmitsRelaysOnly(r *relay) func(*testing.T) {
 			})
 		}
 		t.Run("plain HTTP", func(t *testing.T) {
-			a := f.client.send(request{addr: r.peer, path: "/", service: echo, id: "intruder"})
+			a := f.client.send(request{addr: r.Peer, path: "/", service: echo, id: "intruder"})
 			if a.err == nil && a.status != http.StatusBadRequest {
 				t.Errorf("%v", a)
 			}
@@ -146,7 +146,7 @@ func (f *fleet) peerListenerAdmitsRelaysOnly(r *relay) func(*testing.T) {
 }
 
 func (f *fleet) wrongCertificateIsAnError(t *testing.T) {
-	s := f.security
+	s := f.Security
 	if err := s.Certificate(claims{Role: "worker", Node: "w9", Cluster: "other"}, "ca", "w9-elsewhere"); err != nil {
 		t.Fatal(err)
 	}
@@ -169,11 +169,11 @@ func (f *fleet) wrongCertificateIsAnError(t *testing.T) {
 			p := start(t, processConfig{Name: "w9", Binary: "worker", Args: slices.Concat([]string{
 				"run", "--cluster", cluster, "--environment", environment, "--id", "w9", "--log-format", "json",
 				"--gossip-addr", freeAddr(t), "--admin-addr", freeAddr(t), "--service", "echo=127.0.0.1:1"},
-				f.join(), s.Flags("w9", c.holder), c.more)})
+				f.Join(), s.Flags("w9", c.holder), c.more)})
 			checkRefusal(t, p, append(c.want, "\nworker: ")...)
 			for _, r := range f.relays {
-				if slices.Contains(f.members(r), "w9") {
-					t.Errorf("%s sees it", r.id)
+				if slices.Contains(f.IDs(r.Member), "w9") {
+					t.Errorf("%s sees it", r.ID)
 				}
 			}
 		})
@@ -183,7 +183,7 @@ func (f *fleet) wrongCertificateIsAnError(t *testing.T) {
 // shown is the serial number of the certificate that a TLS listener shows.
 func (f *fleet) shown(t *testing.T, addr, protocol string) string {
 	t.Helper()
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", addr, f.security.TLSConfig(t, f.relays[1].id, protocol))
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", addr, f.Security.TLSConfig(t, f.relays[1].ID, protocol))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,25 +193,25 @@ func (f *fleet) shown(t *testing.T, addr, protocol string) string {
 
 func (f *fleet) renewedCertificateIsTaken(r *relay) func(*testing.T) {
 	return func(t *testing.T) {
-		s := f.security
-		old := s.Serial(t, r.id)
-		if got := f.shown(t, r.peer, "h2"); got != old {
+		s := f.Security
+		old := s.Serial(t, r.ID)
+		if got := f.shown(t, r.Peer, "h2"); got != old {
 			t.Fatalf("the peer listener shows %s, the file has %s", got, old)
 		}
-		if err := s.Certificate(claims{Role: "relay", Node: r.id}, "ca", "renewed"); err != nil {
+		if err := s.Certificate(claims{Role: "relay", Node: r.ID}, "ca", "renewed"); err != nil {
 			t.Fatal(err)
 		}
 		renewed := s.Serial(t, "renewed")
 		load := f.startLoad(t, loadConfig{Name: "renewed", Service: echo, Relay: func(n int) *relay { return f.relays[n%len(f.relays)] }})
 		load.more(t, 50)
-		members := f.members(r)
+		members := f.IDs(r.Member)
 		for _, ext := range []string{".key", ".crt"} { // one after the other, as an operator's script does
-			if err := os.Rename(s.Path("renewed"+ext), s.Path(r.id+ext)); err != nil {
+			if err := os.Rename(s.Path("renewed"+ext), s.Path(r.ID+ext)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		began := time.Now()
-		for _, l := range []struct{ addr, protocol string }{{r.peer, "h2"}, {r.gossip, "probe/1"}} {
+		for _, l := range []struct{ addr, protocol string }{{r.Peer, "h2"}, {r.Gossip, "probe/1"}} {
 			await(t, l.addr+" shows the new certificate", func() bool { return f.shown(t, l.addr, l.protocol) == renewed })
 		}
 		t.Logf("new handshakes used it after %v", time.Since(began).Round(10*time.Millisecond))
@@ -226,11 +226,11 @@ func (f *fleet) renewedCertificateIsTaken(r *relay) func(*testing.T) {
 			t.Errorf("%v reloads", n)
 		}
 		for _, other := range f.relays {
-			if got := f.members(other); !slices.Equal(got, members) {
-				t.Errorf("%s sees %v, before it was %v", other.id, got, members)
+			if got := f.IDs(other.Member); !slices.Equal(got, members) {
+				t.Errorf("%s sees %v, before it was %v", other.ID, got, members)
 			}
-			if memberFailed(other, r.id) {
-				t.Errorf("%s took %s for failed", other.id, r.id)
+			if memberFailed(other, r.ID) {
+				t.Errorf("%s took %s for failed", other.ID, r.ID)
 			}
 		}
 	}
@@ -238,13 +238,13 @@ func (f *fleet) renewedCertificateIsTaken(r *relay) func(*testing.T) {
 
 func (f *fleet) brokenCertificateChangesNothing(r *relay) func(*testing.T) {
 	return func(t *testing.T) {
-		s := f.security
-		old, file := f.shown(t, r.peer, "h2"), s.Path(r.id+".crt")
+		s := f.Security
+		old, file := f.shown(t, r.Peer, "h2"), s.Path(r.ID+".crt")
 		whole, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		foreign := claims{Role: "relay", Node: r.id, Cluster: "other"}
+		foreign := claims{Role: "relay", Node: r.ID, Cluster: "other"}
 		if err := s.Certificate(foreign, "ca", "broken"); err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +259,7 @@ func (f *fleet) brokenCertificateChangesNothing(r *relay) func(*testing.T) {
 			await(t, "the failure is counted", func() bool {
 				return f.metric(t, r, `ringway_identity_reloads_total{result="failed"}`) >= float64(n+1)
 			})
-			if got := f.shown(t, r.peer, "h2"); got != old {
+			if got := f.shown(t, r.Peer, "h2"); got != old {
 				t.Errorf("it shows %s, before it was %s", got, old)
 			}
 		}
@@ -286,7 +286,7 @@ type memberKeys struct {
 func (f *fleet) keys(t *testing.T, r *relay) []memberKeys {
 	t.Helper()
 	var listed struct{ Members []memberKeys }
-	got := ringway(t, "keys", "list", "--admin-addr", r.admin, "-o", "json")
+	got := ringway(t, "keys", "list", "--admin-addr", r.Admin, "-o", "json")
 	if err := json.Unmarshal([]byte(got.Stdout), &listed); err != nil || got.Code != 0 {
 		t.Fatalf("%v\n%v", err, got)
 	}
@@ -294,7 +294,7 @@ func (f *fleet) keys(t *testing.T, r *relay) []memberKeys {
 }
 
 func (f *fleet) keyCommandsExplain(t *testing.T) {
-	r, s := f.relays[0], f.security
+	r, s := f.relays[0], f.Security
 	inUse := f.keys(t, r)[0].Fingerprints[0]
 	if err := os.WriteFile(s.Path("no.key"), []byte("not a key\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -310,12 +310,12 @@ func (f *fleet) keyCommandsExplain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			refusedCommand(t, c.want, append([]string{"keys", "--admin-addr", r.admin}, c.args...)...)
+			refusedCommand(t, c.want, append([]string{"keys", "--admin-addr", r.Admin}, c.args...)...)
 		})
 	}
 	t.Run("a worker's admin address", func(t *testing.T) {
 		t.Parallel()
-		refusedCommand(t, []string{"is this the admin address of a relay?"}, "keys", "list", "--admin-addr", f.workers[0].admin)
+		refusedCommand(t, []string{"is this the admin address of a relay?"}, "keys", "list", "--admin-addr", f.workers[0].Admin)
 	})
 }
 
@@ -323,24 +323,27 @@ func (f *fleet) keyCommandsExplain(t *testing.T) {
 // were.
 func (f *fleet) keysRotate(away *relay) func(*testing.T) {
 	return func(t *testing.T) {
-		s, worker := f.security, f.workers[2]
+		s, worker := f.Security, f.workers[2]
 		away.Signal(t, syscall.SIGTERM)
 		worker.Signal(t, syscall.SIGTERM)
 		if a, b := away.Exit(t), worker.Exit(t); a != 0 || b != 0 {
 			t.Errorf("exit codes %d and %d", a, b)
 		}
-		await(t, "both are gone", func() bool { return f.sees(away.id, false) && f.sees(worker.id, false) })
+		await(t, "both are gone", func() bool { return f.sees(away.ID, false) && f.sees(worker.ID, false) })
 		there := slices.DeleteFunc(slices.Clone(f.relays), func(r *relay) bool { return r == away })
 		through := there[0]
 		f.roles(t, echo, len(f.workers)-1)
 
 		load := f.startLoad(t, loadConfig{Name: "rotated", Service: echo, Relay: func(n int) *relay { return there[n%len(there)] }})
 		load.more(t, 50)
-		key := s.Generate(t, "new.key")
+		key, err := s.Generate("new.key")
+		if err != nil {
+			t.Fatal(err)
+		}
 		old := f.keys(t, through)[0].Fingerprints[0]
 		step := func(args ...string) {
 			t.Helper()
-			if r := ringway(t, append([]string{"keys", "--admin-addr", through.admin}, args...)...); r.Code != 0 {
+			if r := ringway(t, append([]string{"keys", "--admin-addr", through.Admin}, args...)...); r.Code != 0 {
 				t.Fatalf("%v", r)
 			}
 			load.more(t, 50)
@@ -354,21 +357,21 @@ func (f *fleet) keysRotate(away *relay) func(*testing.T) {
 		step("remove", old)
 		f.allUse(t, there, installed[1:])
 		for _, id := range []string{"r1", "r2", "r3", "w1", "w2", "w3"} {
-			if got := keyFile(t, s, id); id != away.id && id != worker.id && !slices.Equal(got, []string{key}) {
+			if got := keyFile(t, s, id); id != away.ID && id != worker.ID && !slices.Equal(got, []string{key}) {
 				t.Errorf("the key file of %s does not hold the new key alone", id)
 			}
 		}
 
 		// As they were: with the key that is no longer used.
-		away.process = start(t, away.Config)
-		worker.process = start(t, worker.Config)
+		away.Process = start(t, away.Config)
+		worker.Process = start(t, worker.Config)
 		await(t, "both are members again", func() bool { return f.agrees(len(f.relays) + len(f.workers)) })
 		load.more(t, 50)
 		results := load.stop()
 		noneFailed(t, results)
 		f.noPostTwice(t, results)
 		f.allUse(t, f.relays, installed[1:])
-		for _, id := range []string{away.id, worker.id} {
+		for _, id := range []string{away.ID, worker.ID} {
 			if got := keyFile(t, s, id); len(got) == 0 || got[0] != key {
 				t.Errorf("the key file of %s does not have the new key first", id)
 			}
@@ -388,12 +391,12 @@ func (f *fleet) allUse(t *testing.T, relays []*relay, want []string) {
 	t.Helper()
 	for _, r := range relays {
 		listed := f.keys(t, r)
-		if n := len(f.members(r)); len(listed) != n {
-			t.Errorf("%s lists %d of %d members", r.id, len(listed), n)
+		if n := len(f.IDs(r.Member)); len(listed) != n {
+			t.Errorf("%s lists %d of %d members", r.ID, len(listed), n)
 		}
 		for _, m := range listed {
 			if m.Error != "" || len(m.Fingerprints) == 0 || m.Fingerprints[0] != want[0] {
-				t.Errorf("%s: %+v, want %v", r.id, m, want)
+				t.Errorf("%s: %+v, want %v", r.ID, m, want)
 			}
 		}
 	}

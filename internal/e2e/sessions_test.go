@@ -31,25 +31,25 @@ func TestWebSocketsOutliveTheDrainOfRequestsAndAreClosedCleanly(t *testing.T) {
 	}
 	forwarding, affine := f.relays[0], f.relays[1]
 	var p plan
-	f.api(forwarding.admin, "/api/v1/services/echo/plan", &p)
+	f.api(forwarding.Admin, "/api/v1/services/echo/plan", &p)
 	if len(p.Relays) != 1 {
 		t.Fatalf("%+v", p)
 	}
-	if p.Relays[0].Relay == forwarding.id {
+	if p.Relays[0].Relay == forwarding.ID {
 		forwarding, affine = affine, forwarding
 	}
 	echoes := func(r *relay) {
 		t.Helper()
 		if err := conns[r].Write(ctx, websocket.MessageText, []byte("still here")); err != nil {
-			t.Errorf("over %s: %v", r.id, err)
+			t.Errorf("over %s: %v", r.ID, err)
 		} else if _, got, err := conns[r].Read(ctx); err != nil || string(got) != "still here" {
-			t.Errorf("over %s: %q, %v", r.id, got, err)
+			t.Errorf("over %s: %q, %v", r.ID, got, err)
 		}
 	}
 	stop := func(r *relay) {
 		t.Helper()
 		r.Signal(t, syscall.SIGTERM)
-		await(t, r.id+" has drained its requests", func() bool { return r.Logged("draining sessions", "") })
+		await(t, r.ID+" has drained its requests", func() bool { return r.Logged("draining sessions", "") })
 		for _, r := range f.running() {
 			echoes(r)
 		}
@@ -57,19 +57,19 @@ func TestWebSocketsOutliveTheDrainOfRequestsAndAreClosedCleanly(t *testing.T) {
 
 	stop(forwarding)
 	if _, _, err := conns[forwarding].Read(ctx); websocket.CloseStatus(err) != websocket.StatusGoingAway {
-		t.Errorf("the end over %s: %v", forwarding.id, err)
+		t.Errorf("the end over %s: %v", forwarding.ID, err)
 	}
 	if code := forwarding.Exit(t); code != 0 {
-		t.Errorf("%s exited with %d", forwarding.id, code)
+		t.Errorf("%s exited with %d", forwarding.ID, code)
 	}
 
 	stop(affine)
 	affine.Signal(t, syscall.SIGTERM)
 	if code := affine.Exit(t); code != 1 {
-		t.Errorf("after a second signal %s exited with %d", affine.id, code)
+		t.Errorf("after a second signal %s exited with %d", affine.ID, code)
 	}
 	if _, _, err := conns[affine].Read(ctx); err == nil || websocket.CloseStatus(err) == websocket.StatusGoingAway {
-		t.Errorf("the end over %s: %v", affine.id, err)
+		t.Errorf("the end over %s: %v", affine.ID, err)
 	}
 }
 
@@ -99,19 +99,19 @@ func TestWebSocketsThroughAWorkerThatStopsAreClosedCleanly(t *testing.T) {
 	if !w.Logged("leaving the cluster", "") {
 		t.Error("it drains before the relays know that it leaves")
 	}
-	if a := f.client.get(w.admin, "/metrics"); a.status != 200 {
+	if a := f.client.get(w.Admin, "/metrics"); a.status != 200 {
 		t.Errorf("the admin API answers %v while sessions drain", a)
 	}
 	for i, conn := range conns {
 		if err := conn.Write(ctx, websocket.MessageText, []byte("still here")); err != nil {
-			t.Errorf("over %s: %v", f.relays[i].id, err)
+			t.Errorf("over %s: %v", f.relays[i].ID, err)
 		} else if _, got, err := conn.Read(ctx); err != nil || string(got) != "still here" {
-			t.Errorf("over %s: %q, %v", f.relays[i].id, got, err)
+			t.Errorf("over %s: %q, %v", f.relays[i].ID, got, err)
 		}
 	}
 	for i, conn := range conns {
 		if _, _, err := conn.Read(ctx); websocket.CloseStatus(err) != websocket.StatusGoingAway {
-			t.Errorf("the end over %s: %v", f.relays[i].id, err)
+			t.Errorf("the end over %s: %v", f.relays[i].ID, err)
 		}
 	}
 	if code := w.Exit(t); code != 0 {

@@ -126,11 +126,11 @@ func TestAFleetOfTwoReleasesLosesNoRequest(t *testing.T) {
 		for step, n := range order {
 			r, w := f.relays[n], f.workers[n]
 			l.more(t, 20)
-			r.process = restartAs(t, r.process, to)
-			await(t, r.id+" is ready again", func() bool { _, status := f.ready(r.admin); return status == 200 })
+			r.Process = restartAs(t, r.Process, to)
+			await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
 			l.more(t, 20)
-			w.process = restartAs(t, w.process, to)
-			await(t, fmt.Sprintf("%s is offered again, by %s", w.id, to.version), func() bool { return f.sees(w.id, true) && f.version(w.id) == to.version })
+			w.Process = restartAs(t, w.Process, to)
+			await(t, fmt.Sprintf("%s is offered again, by %s", w.ID, to.version), func() bool { return f.sees(w.ID, true) && f.version(w.ID) == to.version })
 			if step == 0 {
 				f.mixes(t, before, now)
 			}
@@ -161,7 +161,7 @@ func (f *fleet) version(id string) (version string) {
 		var got struct {
 			Members []struct{ ID, Version string }
 		}
-		f.api(r.admin, "/api/v1/members", &got)
+		f.api(r.Admin, "/api/v1/members", &got)
 		i := slices.IndexFunc(got.Members, func(m struct{ ID, Version string }) bool { return m.ID == id })
 		if i < 0 || version != "" && version != got.Members[i].Version {
 			return ""
@@ -179,7 +179,7 @@ func (f *fleet) awaitAffine(t *testing.T, service string) {
 		affine := 0
 		for _, r := range f.relays {
 			var v serviceView
-			if _, status := f.ready(r.admin); status != 200 || f.api(r.admin, "/api/v1/services/"+service, &v) != 200 || v.Endpoints != len(f.workers) {
+			if _, status := f.ready(r.Admin); status != 200 || f.api(r.Admin, "/api/v1/services/"+service, &v) != 200 || v.Endpoints != len(f.workers) {
 				return false
 			}
 			if v.Role == "affine" {
@@ -214,18 +214,18 @@ func (f *fleet) mixes(t *testing.T, before, now release) {
 		for _, service := range skewServices {
 			for _, r := range f.relays {
 				sent++
-				a := f.client.send(request{method: http.MethodPost, addr: r.ingress, path: "/", service: service, id: fmt.Sprint("mixed-", sent), payload: strings.NewReader("x")})
+				a := f.client.send(request{method: http.MethodPost, addr: r.Ingress, path: "/", service: service, id: fmt.Sprint("mixed-", sent), payload: strings.NewReader("x")})
 				if a.status != http.StatusOK {
-					t.Fatalf("%s of %s, versions %v: %v", service, r.id, versions, a)
+					t.Fatalf("%s of %s, versions %v: %v", service, r.ID, versions, a)
 				}
 				var v serviceView
-				if f.api(r.admin, "/api/v1/services/"+service, &v); v.Role == "affine" {
-					delete(missing, "relay of "+versions[r.id]+" to worker of "+versions[a.header.Get(endpointHeader)])
+				if f.api(r.Admin, "/api/v1/services/"+service, &v); v.Role == "affine" {
+					delete(missing, "relay of "+versions[r.ID]+" to worker of "+versions[a.header.Get(endpointHeader)])
 					continue
 				}
 				for _, p := range v.Peers {
 					if p.Requests > 0 {
-						delete(missing, "relay of "+versions[r.id]+" to relay of "+versions[p.Node])
+						delete(missing, "relay of "+versions[r.ID]+" to relay of "+versions[p.Node])
 					}
 				}
 			}

@@ -20,7 +20,7 @@ func TestAWorkerThatHangsFailsNoGET(t *testing.T) {
 	}{
 		"its service, in clear text":    {false, func(w *worker) *process { return w.backend }},
 		"its service, behind a sidecar": {true, func(w *worker) *process { return w.backend }},
-		"its agent":                     {true, func(w *worker) *process { return w.process }},
+		"its agent":                     {true, func(w *worker) *process { return w.Process }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,9 +63,9 @@ func TestABurstOfNewConnectionsAndAPauseOfTheRelayFailNoRequest(t *testing.T) {
 	f.serves(t, r, echo)
 	await(t, "three workers", func() bool {
 		var v serviceView
-		return f.api(r.admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == 3
+		return f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == 3
 	})
-	c := gather(t, r.ingress, burst, echo, "/")
+	c := gather(t, r.Ingress, burst, echo, "/")
 	// All are served where the machine is idle. One that is too slow for them refuses
 	// some, and fails none.
 	got := c.answers()

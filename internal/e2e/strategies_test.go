@@ -20,7 +20,7 @@ func (f *fleet) keyed(t *testing.T, r *relay, service, key string) (endpoint str
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	req, err := request{addr: r.ingress, path: "/", service: service}.http(ctx)
+	req, err := request{addr: r.Ingress, path: "/", service: service}.http(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,14 +50,14 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 	})
 	for _, r := range f.relays {
 		for _, service := range []string{"keyed", "chosen", "slotted"} {
-			await(t, r.id+" serves "+service, func() bool {
+			await(t, r.ID+" serves "+service, func() bool {
 				var v serviceView
-				status := f.api(r.admin, "/api/v1/services/"+service, &v)
+				status := f.api(r.Admin, "/api/v1/services/"+service, &v)
 				if status != 200 || v.Endpoints != 4 {
 					return false
 				}
-				_, ready := f.ready(r.admin)
-				return ready == 200 && (v.Role == "forwarding" && service == "keyed" && r.id == "r3" || v.Range == 4)
+				_, ready := f.ready(r.Admin)
+				return ready == 200 && (v.Role == "forwarding" && service == "keyed" && r.ID == "r3" || v.Range == 4)
 			})
 		}
 	}
@@ -70,7 +70,7 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 		for _, r := range f.relays {
 			worker, ok := f.keyed(t, r, "keyed", key)
 			if !ok || home[key] != "" && home[key] != worker {
-				t.Fatalf("%s through %s: %q, before %q", key, r.id, worker, home[key])
+				t.Fatalf("%s through %s: %q, before %q", key, r.ID, worker, home[key])
 			}
 			home[key] = worker
 		}
@@ -78,15 +78,15 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 			key2 = key
 		}
 	}
-	out := ringway(t, "route", "keyed", "--key", key2, "--admin-addr", f.relays[0].admin)
+	out := ringway(t, "route", "keyed", "--key", key2, "--admin-addr", f.relays[0].Admin)
 	if out.Code != 0 || !strings.Contains(out.Stdout, "strategy  stable (advertised by the service)") || !strings.Contains(out.Stdout, "winner    w2") {
 		t.Errorf("%v", out)
 	}
-	out = ringway(t, "route", "keyed", "--key", key2, "--admin-addr", f.relays[2].admin)
+	out = ringway(t, "route", "keyed", "--key", key2, "--admin-addr", f.relays[2].Admin)
 	if out.Code != 0 || !strings.Contains(out.Stdout, "r3, forwarding") || !strings.Contains(out.Stdout, "primary") {
 		t.Errorf("%v", out)
 	}
-	if out := ringway(t, "route", "absent", "--admin-addr", f.relays[0].admin); out.Code != 2 {
+	if out := ringway(t, "route", "absent", "--admin-addr", f.relays[0].Admin); out.Code != 2 {
 		t.Errorf("want exit code 2: %v", out)
 	}
 	anywhere := map[string]bool{}
@@ -113,11 +113,11 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 	for _, r := range f.relays {
 		worker, ok := f.keyed(t, r, "keyed", key2) // at once: by a second attempt
 		if !ok || worker == "w2" || second != "" && second != worker {
-			t.Errorf("%s after the death of w2 through %s: %q, before %q", key2, r.id, worker, second)
+			t.Errorf("%s after the death of w2 through %s: %q, before %q", key2, r.ID, worker, second)
 		}
 		second = worker
 		if worker, _ := f.keyed(t, r, "chosen", ""); worker != "w3" {
-			t.Errorf("chosen goes to %s through %s, not to w3", worker, r.id)
+			t.Errorf("chosen goes to %s through %s, not to w3", worker, r.ID)
 		}
 	}
 	for key, worker := range home {
@@ -141,18 +141,18 @@ func TestAKeyIsTakenFromWhereItsServiceHasItThroughEveryRelay(t *testing.T) {
 	})
 	for _, r := range f.relays {
 		for _, service := range []string{"shop", "games"} {
-			await(t, r.id+" serves "+service, func() bool {
+			await(t, r.ID+" serves "+service, func() bool {
 				var v serviceView
-				status := f.api(r.admin, "/api/v1/services/"+service, &v)
-				_, ready := f.ready(r.admin)
-				return status == 200 && ready == 200 && v.Endpoints == 4 && (v.Role == "forwarding" && r.id == "r3" || v.Range == 4)
+				status := f.api(r.Admin, "/api/v1/services/"+service, &v)
+				_, ready := f.ready(r.Admin)
+				return status == 200 && ready == 200 && v.Endpoints == 4 && (v.Role == "forwarding" && r.ID == "r3" || v.Range == 4)
 			})
 		}
 	}
 	ask := func(r *relay, service, path, header, value string) string {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		req, err := request{addr: r.ingress, path: path, service: service}.http(ctx)
+		req, err := request{addr: r.Ingress, path: path, service: service}.http(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestAKeyIsTakenFromWhereItsServiceHasItThroughEveryRelay(t *testing.T) {
 		}
 		for worker := range games {
 			workers[worker] = true
-			out := ringway(t, "route", "games", "--key", key, "--admin-addr", f.relays[0].admin)
+			out := ringway(t, "route", "games", "--key", key, "--admin-addr", f.relays[0].Admin)
 			if out.Code != 0 || !strings.Contains(out.Stdout, "winner    "+worker) {
 				t.Errorf("%s goes to %s: %v", key, worker, out)
 			}
@@ -201,7 +201,7 @@ func (f *fleet) sessions(t *testing.T) {
 	counts := map[string]int{}
 	var open []*http.Response
 	for range 12 {
-		req, err := request{addr: f.relays[0].ingress, path: "/events?key=session", service: "slotted"}.http(t.Context())
+		req, err := request{addr: f.relays[0].Ingress, path: "/events?key=session", service: "slotted"}.http(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func (f *fleet) sessions(t *testing.T) {
 		open = append(open, resp)
 	}
 	for _, w := range f.workers {
-		if n := counts[w.id]; n < 2 || n > 4 {
+		if n := counts[w.ID]; n < 2 || n > 4 {
 			t.Errorf("12 sessions are shared out as %v", counts)
 			break
 		}
@@ -240,10 +240,10 @@ func TestNoWorkerHoldsMoreSessionsThanItsSlots(t *testing.T) {
 	})
 	for _, r := range f.relays {
 		for service, workers := range map[string]int{"calls": 4, "games": 4, "tight": 3} {
-			await(t, r.id+" serves "+service, func() bool {
+			await(t, r.ID+" serves "+service, func() bool {
 				var v serviceView
-				status := f.api(r.admin, "/api/v1/services/"+service, &v)
-				_, ready := f.ready(r.admin)
+				status := f.api(r.Admin, "/api/v1/services/"+service, &v)
+				_, ready := f.ready(r.Admin)
 				return status == 200 && v.Endpoints == workers && v.Range == workers && ready == 200
 			})
 		}
@@ -255,7 +255,7 @@ func TestNoWorkerHoldsMoreSessionsThanItsSlots(t *testing.T) {
 		var opening sync.WaitGroup
 		var answers []*http.Response
 		for i := range n {
-			req, err := request{method: "POST", addr: f.relays[i%2].ingress, path: "/events?key=" + service, service: service}.http(t.Context())
+			req, err := request{method: "POST", addr: f.relays[i%2].Ingress, path: "/events?key=" + service, service: service}.http(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -287,7 +287,7 @@ func TestNoWorkerHoldsMoreSessionsThanItsSlots(t *testing.T) {
 	for _, service := range []string{"calls", "games"} {
 		held, refused, end := open(service, 12)
 		for _, w := range f.workers {
-			if n := held[w.id]; len(refused) > 0 || w.id != "w4" && n > 1 || w.id == "w4" && n < 9 {
+			if n := held[w.ID]; len(refused) > 0 || w.ID != "w4" && n > 1 || w.ID == "w4" && n < 9 {
 				t.Errorf("12 sessions of %s are shared out as %v, %d are refused", service, held, len(refused))
 				break
 			}

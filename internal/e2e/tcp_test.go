@@ -56,7 +56,7 @@ func openSession(t *testing.T, r *relay) (*session, error) {
 func sessionsWithAll(t *testing.T, r *relay, workers int) (all []*session) {
 	t.Helper()
 	with := map[string]bool{}
-	await(t, "sessions over "+r.id+" with all workers", func() bool {
+	await(t, "sessions over "+r.ID+" with all workers", func() bool {
 		s, err := openSession(t, r)
 		if err != nil {
 			return false
@@ -114,12 +114,12 @@ func TestATCPSessionEndsWithItsWorkerAndWithNothingElse(t *testing.T) {
 			}
 
 			w2 := f.worker("w2")
-			if a := f.client.send(request{method: http.MethodPost, addr: w2.admin, path: "/api/v1/drain"}); a.status != 200 {
+			if a := f.client.send(request{method: http.MethodPost, addr: w2.Admin, path: "/api/v1/drain"}); a.status != 200 {
 				t.Fatal(a)
 			}
 			await(t, "new sessions are with w3", func() bool {
 				var v serviceView
-				return f.api(affine.admin, "/api/v1/services/"+db, &v) == 200 && v.Range == 1
+				return f.api(affine.Admin, "/api/v1/services/"+db, &v) == 200 && v.Range == 1
 			})
 			all = live(t, "while w2 is drained", all, "")
 			if s, err := openSession(t, affine); err != nil || s.worker != "w3" {
@@ -130,7 +130,7 @@ func TestATCPSessionEndsWithItsWorkerAndWithNothingElse(t *testing.T) {
 			await(t, "the relay drains its sessions", func() bool { return forwarding[0].Logged("draining sessions", "") })
 			all = live(t, "while a relay drains", all, "")
 			if code := forwarding[0].Exit(t); code != 0 {
-				t.Errorf("%s exited with %d", forwarding[0].id, code)
+				t.Errorf("%s exited with %d", forwarding[0].ID, code)
 			}
 			var left []*session
 			for _, s := range all {

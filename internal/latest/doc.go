@@ -10,6 +10,6 @@
 //
 // Rules: a stored value must not change any more. Store may be called from several
 // goroutines, but then the order in which watchers get two concurrent values is undefined;
-// each Value should have a single owner. An owner whose changes come in bursts stores them
-// with a [Pacer].
+// each Value should have a single owner. A [Pacer] makes one act of a burst of
+// changes.
 package latest

@@ -69,7 +69,7 @@ func offer[T any](ch chan *T, value *T) {
 //	}
 //	if pending && pacer.May() {
 //		pending = false
-//		pacer.Begin()
+//		pacer.Begin(interval)
 //		act()
 //	}
 //
@@ -78,24 +78,23 @@ type Pacer struct {
 	// C fires when May may be called again, after it was false.
 	C <-chan time.Time
 
-	interval time.Duration
-	began    time.Time
-	timer    *time.Timer
+	end   time.Time // of the interval
+	timer *time.Timer
 }
 
 // NewPacer returns a Pacer whose first interval has not begun.
-func NewPacer(interval time.Duration) *Pacer {
+func NewPacer() *Pacer {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	return &Pacer{C: timer.C, interval: interval, timer: timer}
+	return &Pacer{C: timer.C, timer: timer}
 }
 
 // Begin begins an interval.
-func (p *Pacer) Begin() { p.began = time.Now() }
+func (p *Pacer) Begin(interval time.Duration) { p.end = time.Now().Add(interval) }
 
 // May reports whether no interval is running. If one is, C fires at its end.
 func (p *Pacer) May() bool {
-	wait := p.interval - time.Since(p.began)
+	wait := time.Until(p.end)
 	if wait > 0 {
 		p.timer.Reset(wait)
 	}

@@ -68,7 +68,7 @@ func TestTheChannelIsClosedWhenTheContextEnds(t *testing.T) {
 
 func TestASingleChangeIsActedOnAtOnceAndABurstOnceForEachInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pacer, changes, pending := latest.NewPacer(100*time.Millisecond), make(chan int), false
+		pacer, changes, pending := latest.NewPacer(), make(chan int), false
 		var acts []int64
 		start := time.Now()
 		go func() {
@@ -87,7 +87,7 @@ func TestASingleChangeIsActedOnAtOnceAndABurstOnceForEachInterval(t *testing.T) 
 			}
 			if pending && pacer.May() {
 				pending = false
-				pacer.Begin()
+				pacer.Begin(100 * time.Millisecond)
 				acts = append(acts, time.Since(start).Milliseconds())
 			}
 		}

@@ -23,6 +23,9 @@
 //	                             ▼       evicted
 //	             connections 1…5 per peer, opened on demand, at most 100
 //
+//	 The client grows so; a relay has one connection per peer here, and package upstream
+//	 opens as many as the streams need.
+//
 //	 a connection:  opening ──► open ──► draining ──► closed
 //	                   │         ▲ │ not needed any more     ▲
 //	                   └ failed  └─┘ requests come and go    └ last request ended

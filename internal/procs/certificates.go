@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -39,63 +38,53 @@ type SecurityConfig struct {
 }
 
 // NewSecurity creates an authority and a gossip key.
-func NewSecurity(t testing.TB, cfg SecurityConfig) *Security {
-	t.Helper()
+func NewSecurity(cfg SecurityConfig) (*Security, error) {
 	s := &Security{dir: cfg.Dir, binaries: cfg.Binaries, cluster: cfg.Cluster, environment: cfg.Environment}
-	s.Authority(t, "ca")
-	s.Generate(t, "gossip.key")
-	s.Deny(t, "# nothing yet")
-	return s
+	_, err := s.Generate("gossip.key")
+	return s, errors.Join(err, s.Authority("ca"), s.Deny("# nothing yet"))
 }
 
 // Deny replaces the deny list that all members read.
-func (s *Security) Deny(t testing.TB, line string) {
-	t.Helper()
+func (s *Security) Deny(line string) error {
 	next := s.Path("denied.next")
 	if err := os.WriteFile(next, []byte(line+"\n"), 0o644); err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if err := os.Rename(next, s.Path("denied")); err != nil {
-		t.Fatal(err)
-	}
+	return os.Rename(next, s.Path("denied"))
 }
 
 // Path returns the path of a file in Dir.
 func (s *Security) Path(name string) string { return filepath.Join(s.dir, name) }
 
-func (s *Security) relay(args ...string) Ran {
-	return Run(Config{Binary: "relay", Dir: s.binaries, Args: args})
+// relay runs a command of relay and returns its output.
+func (s *Security) relay(args ...string) (string, error) {
+	r := Run(Config{Binary: "relay", Dir: s.binaries, Args: args})
+	if r.Code != 0 {
+		return "", fmt.Errorf("%v", r)
+	}
+	return r.Stdout, nil
 }
 
 // Authority creates another authority.
-func (s *Security) Authority(t testing.TB, name string) {
-	t.Helper()
-	if r := s.relay("tls", "ca", "create", "--out", s.Path(name), "--days", "60"); r.Code != 0 {
-		t.Fatalf("%v", r)
-	}
+func (s *Security) Authority(name string) error {
+	_, err := s.relay("tls", "ca", "create", "--out", s.Path(name), "--days", "60")
+	return err
 }
 
 // Generate writes a new gossip key to a file and returns it.
-func (s *Security) Generate(t testing.TB, name string) string {
-	t.Helper()
-	r := s.relay("keys", "generate")
-	if r.Code != 0 {
-		t.Fatalf("%v", r)
+func (s *Security) Generate(name string) (string, error) {
+	key, err := s.relay("keys", "generate")
+	if err != nil {
+		return "", err
 	}
-	if err := os.WriteFile(s.Path(name), []byte(r.Stdout), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(r.Stdout)
+	return strings.TrimSpace(key), os.WriteFile(s.Path(name), []byte(key), 0o600)
 }
 
 // Certificate creates prefix.crt and prefix.key.
 func (s *Security) Certificate(c Claims, authority, prefix string) error {
-	r := s.relay("tls", "cert", "create", "--ca", s.Path(authority), "--role", c.Role, "--node", c.Node,
+	_, err := s.relay("tls", "cert", "create", "--ca", s.Path(authority), "--role", c.Role, "--node", c.Node,
 		"--cluster", cmp.Or(c.Cluster, s.cluster), "--environment", s.environment, "--days", "30", "--out", s.Path(prefix))
-	if r.Code != 0 {
-		return fmt.Errorf("%v", r)
-	}
-	return nil
+	return err
 }
 
 // Issue creates the certificate and the key file of a member unless they exist.
@@ -108,32 +97,6 @@ func (s *Security) Issue(c Claims) error {
 		return err
 	}
 	return errors.Join(s.Certificate(c, "ca", c.Node), os.WriteFile(s.Path(c.Node+".keys"), key, 0o600))
-}
-
-// IssueAll calls Issue for relays r1, r2, … and workers w1, w2, …, several concurrently.
-func (s *Security) IssueAll(t testing.TB, relays, workers int) {
-	t.Helper()
-	var group sync.WaitGroup
-	place := make(chan struct{}, 4)
-	issue := func(c Claims) {
-		group.Go(func() {
-			place <- struct{}{}
-			defer func() { <-place }()
-			if err := s.Issue(c); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	for n := range relays {
-		issue(Claims{Role: "relay", Node: fmt.Sprintf("r%d", n+1)})
-	}
-	for n := range workers {
-		issue(Claims{Role: "worker", Node: fmt.Sprintf("w%d", n+1)})
-	}
-	group.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
 }
 
 // Flags returns the security flags of a member that uses the certificate of a holder.

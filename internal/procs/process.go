@@ -147,19 +147,25 @@ func (p *Process) Ended() error {
 	return fmt.Errorf("%s ended by itself (%v): %s", p.Name(), p.cmd.ProcessState, text[max(0, len(text)-600):])
 }
 
+// state reports whether the process has ended, and whether a caller has ended it.
+func (p *Process) state() (ended, asked bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.Done:
+		return true, p.ending
+	default:
+		return false, p.ending
+	}
+}
+
 // clean ends the process and fails the test after an unexpected end, a data race or a
 // panic.
 func (p *Process) clean(t testing.TB) {
-	p.mu.Lock()
-	asked := p.ending
-	p.mu.Unlock()
-	select {
-	case <-p.Done:
-		if !asked {
-			t.Errorf("%s ended by itself: %v", p.Name(), p.cmd.ProcessState)
-		}
-	default:
+	if ended, asked := p.state(); !ended {
 		p.Kill()
+	} else if !asked {
+		t.Errorf("%s ended by itself: %v", p.Name(), p.cmd.ProcessState)
 	}
 	text := p.log.String()
 	for _, bad := range []string{"WARNING: DATA RACE", "\npanic: ", "fatal error: "} {

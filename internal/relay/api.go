@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
@@ -153,7 +154,18 @@ func (r *Relay) describePolicy(s *routing.Service) []api.PolicyField {
 		}
 		fields = append(fields, api.PolicyField{Key: key, Value: policy.Get(key), Origin: requests.Policies.Origin(s.Name, advertised, key)})
 	}
-	return fields
+	least, most, origin := requests.Policies.Slots.Effective(s.Name, s.Route().Endpoints)
+	value := ""
+	switch {
+	case least == 0:
+	case most == 0:
+		value = fmt.Sprintf("%d or none", least)
+	case least < most:
+		value = fmt.Sprintf("%d to %d", least, most)
+	default:
+		value = strconv.Itoa(least)
+	}
+	return append(fields, api.PolicyField{Key: routing.KeySlots, Value: value, Origin: origin})
 }
 
 // describeForwarding returns the relays that serve a service, and to which of them this

@@ -26,19 +26,25 @@ const (
 
 // showTraffic answers with the counters of this relay.
 func (r *Relay) showTraffic(w http.ResponseWriter, req *http.Request) {
-	answer := api.Traffic{Relay: r.cfg.Membership.ID, UptimeMs: time.Since(r.epoch).Milliseconds(), Services: []api.ServiceTraffic{}}
+	node.WriteJSON(w, http.StatusOK, r.readTraffic(req.URL.Query().Get("peers") == "1"))
+}
+
+// readTraffic reads the counters of all services, with those of their peers if it is asked
+// to.
+func (r *Relay) readTraffic(peers bool) *api.Traffic {
+	now := &api.Traffic{Relay: r.cfg.Membership.ID, UptimeMs: time.Since(r.epoch).Milliseconds(), Services: []api.ServiceTraffic{}}
 	for _, s := range r.router.Services() {
 		t := r.traffic(s)
-		if req.URL.Query().Get("peers") == "1" {
+		if peers {
 			if route := s.Route(); route.Affine() {
 				t.Peers = r.describeWorkers(s, route)
 			} else {
 				_, t.Peers = describeForwarding(s)
 			}
 		}
-		answer.Services = append(answer.Services, t)
+		now.Services = append(now.Services, t)
 	}
-	node.WriteJSON(w, http.StatusOK, answer)
+	return now
 }
 
 // showFleet asks all relays twice, a window apart, and answers with their traffic.

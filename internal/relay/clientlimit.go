@@ -75,6 +75,7 @@ type clientListener struct {
 	net.Listener
 	all     *clients
 	secured bool // clients begin with TLS
+	site    int  // how TLS ends then: the index of a termination.Site
 	closed  chan struct{}
 	closes  sync.Once
 }

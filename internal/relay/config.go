@@ -27,14 +27,15 @@ type Config struct {
 	// Membership describes this member; New sets its ForwardAddr and AdminAddr.
 	Membership membership.Config
 	// IngressAddrs, PeerAddr and AdminAddr are bound by New; port 0 takes a free one. Clients
-	// begin with TLS at an address of the ingress that has the prefix tls://.
+	// begin with TLS at an address of the ingress that has the prefix tls://. What follows it as
+	// ;cert=FILE;key=FILE or ;client-ca=FILE replaces IngressTLS or IngressClientCA there.
 	IngressAddrs        []string
 	PeerAddr, AdminAddr string
 	// Passed are listening sockets that the relay uses in place of its own, at the addresses of
 	// IngressAddrs and TCP. New takes all of them over; one that fits no address is an error.
 	Passed []activation.Socket
 	// IngressTLS are the certificates for clients; the first is the default. Required for
-	// tls:// and only for that.
+	// tls:// without cert and only for that.
 	IngressTLS []termination.Pair
 	// IngressClientCA is the file of the authorities of client certificates. Default: clients
 	// present none.

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,14 +15,17 @@ import (
 
 // drain takes a relay out of rotation without stopping it: /readyz answers 503, and the
 // answers to clients close their connections. The relay stays a member and keeps its
-// range, so a drain of a minute does not change the plans of the cluster. Requests that
-// still reach the relay are carried. Only a stop leaves the cluster.
+// range, so a drain of a minute does not change the plans of the cluster; the other members
+// show it as draining. Requests that still reach the relay are carried. Only a stop leaves the cluster.
 type drain struct {
-	since atomic.Pointer[time.Time] // nil: not draining
+	since    atomic.Pointer[time.Time] // nil: not draining
+	mu       sync.Mutex                // held while since changes
+	announce func(bool)
 }
 
-func newDrain(reg prometheus.Registerer) *drain {
-	d := &drain{}
+// newDrain returns a drain that announces its changes to the other members.
+func newDrain(reg prometheus.Registerer, announce func(bool)) *drain {
+	d := &drain{announce: announce}
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ringway_relay_drained", Help: "1 while an operator has taken this relay out of rotation, 0 otherwise.",
 	}, func() float64 {
@@ -37,11 +41,19 @@ func (d *drain) on() bool { return d.since.Load() != nil }
 
 // set reports whether the state changed.
 func (d *drain) set(on bool) bool {
-	if !on {
-		return d.since.Swap(nil) != nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.on() == on {
+		return false
 	}
-	now := time.Now()
-	return d.since.CompareAndSwap(nil, &now)
+	var since *time.Time
+	if on {
+		now := time.Now()
+		since = &now
+	}
+	d.since.Store(since)
+	d.announce(on)
+	return true
 }
 
 func newEndedSessions(reg prometheus.Registerer) prometheus.Counter {

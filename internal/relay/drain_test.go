@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,7 +11,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/membership"
 )
 
 // post sends an empty POST to a path of the admin API and decodes nothing.
@@ -92,6 +95,36 @@ func TestADrainedRelayIsNotReadyAndStillCarriesRequests(t *testing.T) {
 		t.Error("an undrained relay closes connections")
 	}
 	drained("0")
+}
+
+func TestADrainedRelayIsDrainingForTheOthersAndKeepsThePlan(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r1, r2 := f.relay(func(*Settings) {}), f.relay(func(*Settings) {})
+	f.echo("w1")
+	for _, r := range []*runningRelay{r1, r2} {
+		r.settled(t, "echo", 1)
+	}
+	plan := func(r *runningRelay) uint64 {
+		s, _ := r.router.Service("echo")
+		return s.Route().PlanVersion()
+	}
+	r2.await(t, "one plan of both relays", func() bool { return len(r2.members.Snapshot().Members()) == 3 && plan(r1) == plan(r2) })
+	before := plan(r2)
+	for _, on := range []bool{true, false} {
+		if status, text := r1.post(t, map[bool]string{true: "/api/v1/drain", false: "/api/v1/undrain"}[on]); status != http.StatusOK {
+			t.Fatalf("%d %s", status, text)
+		}
+		r2.await(t, fmt.Sprintf("draining: %t", on), func() bool {
+			var seen api.Members
+			r2.api(t, "/api/v1/members", &seen)
+			i := slices.IndexFunc(seen.Members, func(m membership.Member) bool { return m.ID == "r1" })
+			return i >= 0 && seen.Members[i].Draining == on
+		})
+		if got := plan(r2); got != before {
+			t.Errorf("draining: %t has changed the plan from %x to %x", on, before, got)
+		}
+	}
 }
 
 func TestADrainIsAPOST(t *testing.T) {

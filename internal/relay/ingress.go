@@ -19,6 +19,7 @@ import (
 // ingressSocket is one address of the ingress.
 type ingressSocket struct {
 	*lateListener
+	of      ingressAddr     // zero at an address of TCP sessions
 	accepts *clientListener // on it
 }
 
@@ -43,13 +44,14 @@ func (r *Relay) listenClients(cfg *Config, conns *connMetrics) error {
 				return socket, fmt.Errorf("listen for %s on %s: %w", name, addr, err)
 			}
 		}
-		return ingressSocket{late, r.clients.listener(conns.counting(name, late), secured)}, nil
+		return ingressSocket{lateListener: late, accepts: r.clients.listener(conns.counting(name, late), secured)}, nil
 	}
 	for i, a := range addrs {
 		socket, err := listen(i, "ingress", a.addr, a.secured)
 		if err != nil {
 			return err
 		}
+		socket.of = a
 		r.sockets = append(r.sockets, socket)
 	}
 	for i, l := range cfg.TCP {
@@ -64,22 +66,25 @@ func (r *Relay) listenClients(cfg *Config, conns *connMetrics) error {
 
 // serveIngress reads the certificates and makes the server of the ingress.
 func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
-	secured := false
+	var addrs []ingressAddr
+	var sites []termination.Site
 	for _, s := range r.sockets {
-		secured = secured || s.accepts.secured
+		addrs = append(addrs, s.of)
+		if s.of.secured {
+			s.accepts.site = len(sites)
+			sites = append(sites, s.of.site(cfg))
+		}
 	}
-	switch {
-	case secured:
-		if r.certificates, err = termination.New(termination.Config{
-			Pairs: cfg.IngressTLS, ClientCA: cfg.IngressClientCA, Logger: cfg.Logger, Registerer: cfg.Registry,
-		}); err != nil {
+	if pairs, authorities := usesCommon(addrs); len(cfg.IngressTLS) > 0 && !pairs || cfg.IngressClientCA != "" && !authorities {
+		return errors.New("there are certificates or authorities for the ingress, and no address of it uses them: give it an address with " + tlsScheme + " that has none of its own")
+	}
+	if len(sites) > 0 {
+		if r.certificates, err = termination.New(termination.Config{Sites: sites, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 			return err
 		}
-	case len(cfg.IngressTLS) > 0 || cfg.IngressClientCA != "":
-		return errors.New("there are certificates or authorities for the ingress, and no address of it has TLS: give it one with " + tlsScheme)
 	}
 	r.ingress.serveClients(cfg, conns, downstream.Config{
-		Handler: &r.ingressFront, ConnState: r.clients.note, ConnContext: connContext,
+		Handler: &r.ingressFront, ConnState: r.clients.note, ConnContext: connContext, IdleTimeout: cfg.Clients.IdleTimeout,
 		Prologue: func(nc net.Conn) (net.Conn, error) {
 			out, err := r.welcome(nc)
 			if err != nil && !r.stopping.Load() {
@@ -103,7 +108,7 @@ func (r *Relay) welcome(nc net.Conn) (net.Conn, error) {
 	if !c.of.secured {
 		return nc, nil
 	}
-	secured, err := r.certificates.Handshake(nc)
+	secured, err := r.certificates.Handshake(nc, c.of.site)
 	if err != nil {
 		return nil, err // and not a nil *tls.Conn
 	}

@@ -296,6 +296,74 @@ func TestTheNameInAClientCertificateIsTheCaller(t *testing.T) {
 	}
 }
 
+func TestOneAddressIsPublicAndAnotherWantsClientCertificates(t *testing.T) {
+	t.Parallel()
+	f, ca, clients := newFleet(t), terminationtest.New(t), terminationtest.New(t)
+	with := withTLS(t, ca)
+	dir := t.TempDir()
+	file := clients.WriteTo(filepath.Join(dir, "clients.crt"))
+	internal, internalKey := ca.Files(filepath.Join(dir, "internal"), terminationtest.Certificate{DNS: []string{"internal.test"}})
+	const public, guarded = 1, 2 // of the addresses
+	settings := func(s *Settings) {
+		with(s)
+		s.IngressAddrs = append(s.IngressAddrs, tlsScheme+anyPort+";cert="+internal+";key="+internalKey+";client-ca="+file)
+	}
+	r := f.relay(settings)
+	gate := f.relay(func(s *Settings) {
+		settings(s)
+		// The same in another form: the file is for all but the public address.
+		s.IngressAddrs[public] += ";client-ca="
+		s.IngressAddrs[guarded] = tlsScheme + anyPort + ";cert=" + internal + ";key=" + internalKey
+		s.IngressClientCA, s.Role = file, "gate"
+	})
+	mirror(t, f)
+	for _, one := range f.relays {
+		one.settled(t, "echo", 1)
+	}
+	pair := clients.Pair(terminationtest.Certificate{URI: "spiffe://shop.test/cart"})
+	forged := http.Header{"Ringway-Caller": {"admin"}, "ringway_caller": {"admin"}}
+	for _, one := range []*runningRelay{r, gate} {
+		one.await(t, "a way to the worker", func() bool {
+			resp, _ := one.call(t, "GET", "/", nil, wire.ServiceHeader+": echo")
+			return resp.StatusCode == 200
+		})
+		for _, http2 := range []bool{false, true} {
+			name := fmt.Sprintf("%s, HTTP/2 %t", one.id, http2)
+			sessions := tls.NewLRUClientSessionCache(8)
+			client := func(address int, certificates ...tls.Certificate) *http.Client {
+				return overTLS(t, one.IngressAddrs()[address], http2, &tls.Config{RootCAs: ca.Pool(), Certificates: certificates, ClientSessionCache: sessions})
+			}
+			for _, certificates := range [][]tls.Certificate{nil, {pair}} {
+				if resp, body, err := ask(t, client(public, certificates...), "https://a.test/", forged); err != nil || resp.StatusCode != 200 || strings.Contains(body, "Caller") || strings.Contains(body, "admin") {
+					t.Errorf("%s, at the public address: %v\n%s", name, err, body)
+				}
+			}
+			if _, body, err := ask(t, client(guarded, pair), "https://internal.test/", forged); err != nil || strings.Count(body, "Ringway-Caller: spiffe://shop.test/cart\r\n") != 1 || strings.Contains(body, "admin") {
+				t.Errorf("%s, with a certificate: %v\n%s", name, err, body)
+			}
+			if _, _, err := ask(t, client(guarded), "https://internal.test/", nil); err == nil {
+				t.Errorf("%s: a client without a certificate is answered", name)
+			}
+			if _, _, err := ask(t, client(guarded, pair), "https://a.test/", nil); err == nil {
+				t.Errorf("%s: the public certificate is shown at the other address", name)
+			}
+		}
+	}
+	terminationtest.New(t).WriteTo(file)
+	r.Reload() // as SIGHUP does
+	if _, _, err := ask(t, overTLS(t, r.IngressAddrs()[guarded], false, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}), "https://internal.test/", nil); err == nil {
+		t.Error("a client of the old authority is answered")
+	}
+	if resp, _, err := ask(t, overTLS(t, r.IngressAddrs()[public], false, &tls.Config{RootCAs: ca.Pool()}), "https://a.test/", nil); err != nil || resp.StatusCode != 200 {
+		t.Errorf("at the public address: %v %v", resp, err)
+	}
+	terminationtest.Replace(t, internal, []byte("nothing"))
+	r.Reload()
+	if f := r.facts().Ingress; f == nil || !strings.Contains(f.Problem, internal) {
+		t.Errorf("for other relays, of a broken file of one address: %+v", f)
+	}
+}
+
 func TestAConnectionOverTLSIsUpgradedToATunnel(t *testing.T) {
 	t.Parallel()
 	f, ca := newFleet(t), terminationtest.New(t)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -13,6 +14,10 @@ import (
 type ingressAddr struct {
 	addr    string // host:port
 	secured bool   // clients begin with TLS
+	// pairs and clientCA replace Config.IngressTLS and Config.IngressClientCA at this address, if
+	// they are not nil.
+	pairs    []termination.Pair
+	clientCA *string
 }
 
 // The schemes of an address of the ingress.
@@ -21,25 +26,82 @@ const (
 	tlsScheme   = "tls://"
 )
 
-// parseIngressAddr parses HOST:PORT, http://HOST:PORT or tls://HOST:PORT.
-func parseIngressAddr(text string) (ingressAddr, error) {
-	var a ingressAddr
-	a.addr, a.secured = strings.CutPrefix(text, tlsScheme)
-	if !a.secured {
-		a.addr = strings.TrimPrefix(text, clearScheme)
+// parseIngressAddr parses HOST:PORT, http://HOST:PORT or tls://HOST:PORT, the last with files of
+// its own, as in tls://HOST:PORT;cert=FILE;key=FILE;client-ca=FILE.
+func parseIngressAddr(text string) (a ingressAddr, err error) {
+	address, files, found := strings.Cut(text, ";")
+	if a.addr, a.secured = strings.CutPrefix(address, tlsScheme); !a.secured {
+		a.addr = strings.TrimPrefix(address, clearScheme)
 	}
-	if a.addr == "" {
+	switch {
+	case a.addr == "":
 		return a, errors.New("the address is missing")
+	case found && !a.secured:
+		return a, fmt.Errorf("%q is only for an address that begins with %s", files, tlsScheme)
 	}
-	return a, settings.CheckAddress(a.addr)
+	if err := settings.CheckAddress(a.addr); err != nil {
+		return a, err
+	}
+	var certs, keys []string
+	for part := range strings.SplitSeq(files, ";") {
+		key, value, _ := strings.Cut(part, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		switch {
+		case key == "" && value == "":
+		case key == "client-ca" && a.clientCA == nil:
+			a.clientCA = &value
+		case key == "cert" && value != "":
+			certs = append(certs, value)
+		case key == "key" && value != "":
+			keys = append(keys, value)
+		default:
+			return a, fmt.Errorf("%q is unknown, empty or given twice", part)
+		}
+	}
+	if len(certs) != len(keys) {
+		return a, fmt.Errorf("%d certificates and %d keys do not make pairs", len(certs), len(keys))
+	}
+	for i := range certs {
+		a.pairs = append(a.pairs, termination.Pair{Certificate: certs[i], Key: keys[i]})
+	}
+	return a, nil
 }
 
 // String returns the form that parseIngressAddr parses.
 func (a ingressAddr) String() string {
-	if a.secured {
-		return tlsScheme + a.addr
+	if !a.secured {
+		return a.addr
 	}
-	return a.addr
+	text := tlsScheme + a.addr
+	for _, p := range a.pairs {
+		text += ";cert=" + p.Certificate + ";key=" + p.Key
+	}
+	if a.clientCA != nil {
+		text += ";client-ca=" + *a.clientCA
+	}
+	return text
+}
+
+// site returns how TLS ends at the address.
+func (a ingressAddr) site(cfg *Config) termination.Site {
+	site := termination.Site{Pairs: a.pairs, ClientCA: cfg.IngressClientCA}
+	if site.Pairs == nil {
+		site.Pairs = cfg.IngressTLS
+	}
+	if a.clientCA != nil {
+		site.ClientCA = *a.clientCA
+	}
+	return site
+}
+
+// usesCommon reports whether addresses use the pairs, and the authorities, that are for all
+// addresses with TLS.
+func usesCommon(addrs []ingressAddr) (pairs, authorities bool) {
+	for _, a := range addrs {
+		pairs = pairs || a.secured && a.pairs == nil
+		authorities = authorities || a.secured && a.clientCA == nil
+	}
+	return pairs, authorities
 }
 
 // parseIngressAddrs parses all addresses. One that is used twice is an error.
@@ -80,23 +142,17 @@ func unspecified(host string) bool {
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
-// ingressAddrs is the rule of a setting.
-var ingressAddrs = settings.Rule[string]{
-	Allowed: "HOST:PORT, http://HOST:PORT or tls://HOST:PORT, with port 0 for a free one",
-	Holds:   func(text string) bool { _, err := parseIngressAddr(text); return err == nil },
-}
-
 // checkIngress checks the settings of the ingress together: what New refuses, without reading
 // files, which Check does.
 func (s *Settings) checkIngress() []settings.Problem {
 	var problems []settings.Problem
 	add := func(p settings.Problem) { problems = append(problems, p) }
-	secured := false
 	var all []ingressAddr
 	for _, text := range s.IngressAddrs {
 		a, err := parseIngressAddr(text)
 		if err != nil {
-			continue // the rule of the setting refuses it
+			add(settings.Problem{Setting: "ingress-addr", Value: text, Reason: err.Error(), Allowed: ingressForms})
+			continue
 		}
 		for _, b := range all {
 			if a.conflicts(b) {
@@ -105,8 +161,11 @@ func (s *Settings) checkIngress() []settings.Problem {
 			}
 		}
 		all = append(all, a)
-		secured = secured || a.secured
 	}
+	if len(problems) > 0 {
+		return problems // the others may be consequences
+	}
+	pairs, authorities := usesCommon(all)
 	sessions, _ := s.TCP.listeners() // they have a check of their own
 	for _, l := range sessions {
 		for _, b := range all {
@@ -126,22 +185,22 @@ func (s *Settings) checkIngress() []settings.Problem {
 			}
 		}
 	}
-	const pair = "ingress-tls-cert"
+	const pair, unused = "ingress-tls-cert", "no address of the ingress begins with " + tlsScheme + " and has none of its own, so no client would see it"
 	if len(s.IngressAddrs) == 0 {
 		add(settings.Problem{Setting: "ingress-addr", Reason: "clients need an address", Allowed: ingressForms})
 	}
 	switch certs, keys := len(s.IngressTLSCerts), len(s.IngressTLSKeys); {
 	case certs != keys:
 		add(settings.Problem{Setting: pair, Related: []string{"ingress-tls-key"}, Reason: fmt.Sprintf("%d certificates and %d keys do not make pairs", certs, keys), Allowed: "as many as --ingress-tls-key, in the same order"})
-	case secured && certs == 0:
+	case pairs && certs == 0:
 		add(settings.Problem{Setting: pair, Related: []string{"ingress-addr"}, Reason: "an address " + tlsScheme + " needs a certificate and its key", Allowed: "the path of a certificate, and --ingress-tls-key"})
-	case certs > 0 && !secured:
-		add(settings.Problem{Setting: pair, Related: []string{"ingress-addr"}, Reason: "no address of the ingress begins with " + tlsScheme + ", so no client would see it", Allowed: "nothing without --ingress-addr " + tlsScheme + "HOST:PORT"})
+	case certs > 0 && !pairs:
+		add(settings.Problem{Setting: pair, Related: []string{"ingress-addr"}, Reason: unused, Allowed: "nothing without --ingress-addr " + tlsScheme + "HOST:PORT"})
 	}
-	if s.IngressClientCA != "" && !secured {
-		add(settings.Problem{Setting: "ingress-client-ca", Related: []string{"ingress-addr"}, Reason: "clients present certificates only in TLS, and no address of the ingress begins with " + tlsScheme, Allowed: "nothing without --ingress-addr " + tlsScheme + "HOST:PORT"})
+	if s.IngressClientCA != "" && !authorities {
+		add(settings.Problem{Setting: "ingress-client-ca", Related: []string{"ingress-addr"}, Reason: unused, Allowed: "nothing without --ingress-addr " + tlsScheme + "HOST:PORT"})
 	}
 	return problems
 }
 
-const ingressForms = "HOST:PORT, or " + tlsScheme + "HOST:PORT for TLS"
+const ingressForms = "HOST:PORT, or " + tlsScheme + "HOST:PORT for TLS, which ;cert=FILE;key=FILE and ;client-ca=FILE may follow; port 0 is a free one"

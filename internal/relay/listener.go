@@ -27,8 +27,8 @@ import (
 	"github.com/ringway/ringway/internal/settings"
 )
 
-// ClientConfig describes the connections of clients, and of the relays that forward to this
-// one. All fields are required; see defaultClients.
+// ClientConfig describes the connections of clients and, except IdleTimeout, of the relays that
+// forward to this one. All fields are required; see defaultClients.
 type ClientConfig struct {
 	// HeadTimeout is how long a client may take to send a request's head.
 	HeadTimeout time.Duration
@@ -49,7 +49,7 @@ func (l *listener) serveClients(cfg *Config, m *connMetrics, hooks downstream.Co
 	silent, limits := upstream.BehindRelay(cfg.ProgressTimeout), &cfg.Clients
 	dropped := func(reason string) func() { return m.dropped.WithLabelValues(l.name, reason).Inc }
 	l.server = downstream.New(downstream.Config{
-		Handler: hooks.Handler, Prologue: hooks.Prologue, ConnContext: hooks.ConnContext, ConnState: hooks.ConnState, HeadTimeout: limits.HeadTimeout, IdleTimeout: limits.IdleTimeout, SendTimeout: silent, MaxHead: limits.MaxHead,
+		Handler: hooks.Handler, Prologue: hooks.Prologue, ConnContext: hooks.ConnContext, ConnState: hooks.ConnState, HeadTimeout: limits.HeadTimeout, IdleTimeout: hooks.IdleTimeout, SendTimeout: silent, MaxHead: limits.MaxHead,
 		MaxStreams: limits.MaxStreams,
 		Malformed:  dropped("malformed"), Incomplete: dropped("incomplete"), Abusive: dropped("abusive"), Stalled: dropped("stalled"),
 		Logger: cfg.Logger,

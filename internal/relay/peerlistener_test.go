@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -60,5 +61,57 @@ func TestAPeerInClearTextIsAWarningAndNoFlood(t *testing.T) {
 	})
 	if n := strings.Count(r.log.String(), "connection refused: only relays and gates"); n != 1 {
 		t.Errorf("%d lines:\n%s", n, r.log)
+	}
+}
+
+// A gate without requests must not lose and reopen its connections again and again.
+func TestTheConnectionOfAPeerOutlivesTheIdleTimeOfClients(t *testing.T) {
+	t.Parallel()
+	for _, secure := range []bool{false, true} {
+		f := newFleet(t)
+		if secure {
+			f.secure = secured(t, "certificates")
+		}
+		r := f.relay(func(s *Settings) { s.Clients.IdleTimeout = 300 * time.Millisecond })
+		transport := &http.Transport{Protocols: new(http.Protocols)}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		scheme := "http"
+		if secure {
+			scheme = "https"
+			source := f.source(identity.RoleGate, "g1")
+			transport.Protocols.SetHTTP2(true)
+			transport.TLSClientConfig = source.ClientConfig(source.Policy(identity.DataPlane), identity.Expected{Node: "r1", Role: identity.RoleRelay}, "h2")
+		}
+		peer, err := transport.NewClientConn(t.Context(), scheme, r.PeerAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer peer.Close()
+		ask := func() error {
+			req, _ := http.NewRequestWithContext(t.Context(), "GET", scheme+"://"+r.PeerAddr()+factsPath, nil)
+			resp, err := peer.RoundTrip(req)
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			return err
+		}
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+		r.await(t, "the ingress to open", func() bool { return r.sockets[0].isOpen() })
+		for range 3 { // connections of clients, one after the other, that are closed because they are idle
+			client, err := net.Dial("tcp", r.IngressAddr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, client)
+			_ = client.Close()
+		}
+		if err := ask(); err != nil {
+			t.Errorf("secured %v: after three times the idle time of clients: %v", secure, err)
+		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,13 +14,15 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/settings"
 )
 
 func TestWhatMostWorkersAdvertiseIsThePolicyOfTheirService(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) {
-		s.Policies = []string{"retry=connect", "strict=request-timeout=2s"}
+		s.Policies.Flags = []string{"retry=connect", "strict=request-timeout=2s"}
 	})
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // or net/http does not see the client leave
@@ -49,10 +53,10 @@ func TestWhatMostWorkersAdvertiseIsThePolicyOfTheirService(t *testing.T) {
 		}
 		return strings.Trim(fmt.Sprint(a.Policy), "[]")
 	}
-	if got, want := policy("slow"), "{request-timeout 150ms advertisement} {attempt-timeout 49.5ms default} {progress-timeout 1m0s default} {retry connect setting}"; got != want {
+	if got, want := policy("slow"), "{request-timeout 150ms advertisement} {attempt-timeout 49.5ms default} {progress-timeout 1m0s default} {retry connect setting} {slots  default}"; got != want {
 		t.Errorf("slow:\n%s, want\n%s", got, want)
 	}
-	if got, want := policy("strict"), "{request-timeout 2s service_setting} {attempt-timeout 660ms default} {progress-timeout 1m0s default} {retry connect setting}"; got != want {
+	if got, want := policy("strict"), "{request-timeout 2s service_setting} {attempt-timeout 660ms default} {progress-timeout 1m0s default} {retry connect setting} {slots  default}"; got != want {
 		t.Errorf("strict:\n%s, want\n%s", got, want)
 	}
 
@@ -91,6 +95,8 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 		"":                              "no policy",
 		"billing=session-cookie=sid":    "has a setting of its own",
 		"retry=never;retry=connect":     "given twice",
+		"billing=slots=-1":              "want a whole number",
+		"slots=many":                    "want a whole number",
 		"request-timeout=1s;billing=2s": "no part of a policy",
 	} {
 		if _, problems := parsePolicies([]string{text}); len(problems) != 1 || !strings.Contains(problems[0].Reason, reason) {
@@ -100,6 +106,152 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	if _, problems := parsePolicies([]string{"a=retry=never", "a=retry=connect"}); len(problems) != 1 {
 		t.Errorf("two policies of a service: %v", problems)
 	}
+}
+
+// policyFileOf writes a file of policies, and returns the settings with it.
+func policyFileOf(t *testing.T, content string, flags ...string) (*policySettings, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--service-policy-file", path}
+	for _, flag := range flags {
+		args = append(args, "--service-policy", flag)
+	}
+	s, err := load(t, args...)
+	return &s.Policies, err
+}
+
+func TestAFlagHasPrecedenceOverTheFileOfPoliciesKeyByKey(t *testing.T) {
+	settings, err := policyFileOf(t, `
+reports: {request-timeout: 5m, retry: never, slots: 20}
+billing: {slots: 0}
+"*": {retry: connect, slots: 9, attempt-timeout: 3s}
+`, "reports=request-timeout=1m;slots=3", "slots=7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, _ := settings.parse()
+	requests := ingress.Requests{Policies: policies}
+	for service, want := range map[string]string{
+		"reports": "request-timeout=1m0s;attempt-timeout=3s;retry=never slots 3 service_setting",
+		"billing": "attempt-timeout=3s;retry=connect slots 0 service_setting",
+		"other":   "attempt-timeout=3s;retry=connect slots 7 setting",
+	} {
+		slots, _, origin := policies.Slots.Effective(service, nil)
+		if got := fmt.Sprintf("%s slots %d %s", requests.Policy(service, advertise.Policy{}, 0), slots, origin); got != want {
+			t.Errorf("%s: %s, want %s", service, got, want)
+		}
+	}
+}
+
+func TestEveryProblemOfTheFileOfPoliciesIsReportedWithFileAndKey(t *testing.T) {
+	for content, want := range map[string][]string{
+		"":                                 {"the file is empty"},
+		"reports: [1, 2]\nbilling: fast\n": {"line 1: ", "line 2: ", "want SERVICE: {KEY: VALUE}"},
+		"reports: {retry: never}\nreports: {slots: 1}": {"already defined"},
+		"a: b: c": {"not a list of policies"},
+		"reports: {retry: always, colour: blue, slots: -1}\nbilling: {session-cookie: sid}\nbad name: {slots: 1}": {
+			`reports: retry "always"`, `reports: "colour" is no part of a policy`, `reports: slots "-1"`, "billing: session-cookie has a setting of its own", `"bad name" is not the name of a service`,
+		},
+	} {
+		settings, err := policyFileOf(t, content)
+		if err == nil {
+			t.Errorf("%q is accepted", content)
+			continue
+		}
+		for _, want := range append(want, "--service-policy-file", "policies.yaml") {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q lacks %q:\n%v", content, want, err)
+			}
+		}
+		if settings.File.path != "" {
+			t.Errorf("%q: the file that was refused is in effect", content)
+		}
+	}
+	if _, err := load(t, "--service-policy-file", filepath.Join(t.TempDir(), "absent")); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a file that does not exist: %v", err)
+	}
+}
+
+func TestTheOperatorsSlotsReplaceThoseOfWorkers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	began, release := make(chan struct{}, 9), make(chan struct{})
+	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		began <- struct{}{}
+		<-release
+	}))
+	t.Cleanup(backend.Close)
+	wide, narrow, free := service("echo", backend), service("echo", backend), service("free", backend)
+	wide.Slots, narrow.Slots = 100, 1
+	f.worker("w1", wide)
+	f.worker("w2", narrow, free)
+	r.settled(t, "echo", 2)
+	r.settled(t, "free", 1)
+	slots := func(service string) string {
+		var a api.Service
+		r.api(t, "/api/v1/services/"+service, &a)
+		return strings.Trim(fmt.Sprint(a.Policy[len(a.Policy)-1]), "{}")
+	}
+	limits := func(want ...int) {
+		t.Helper()
+		r.await(t, fmt.Sprint("the limits ", want), func() bool {
+			s, _ := r.router.Service("echo")
+			var got []int
+			for _, target := range s.Route().Range {
+				got = append(got, target.Limit)
+			}
+			slices.Sort(got)
+			return slices.Equal(got, want)
+		})
+	}
+	tune := func(policies ...string) {
+		t.Helper()
+		requests := *r.tuned.Load()
+		var problems []settings.Problem
+		if requests.Policies, problems = parsePolicies(policies); problems != nil {
+			t.Fatal(problems)
+		}
+		r.tune(requests) // as a reload does
+	}
+	limits(1, 100)
+	if got := slots("echo") + ", " + slots("free"); got != "slots 1 to 100 advertisement, slots  default" {
+		t.Error(got)
+	}
+	tune("echo=slots=1", "slots=5")
+	limits(1, 1)
+	if got := slots("echo") + ", " + slots("free"); got != "slots 1 service_setting, slots 5 setting" {
+		t.Error(got)
+	}
+	answered := make(chan int, 2)
+	for range 2 {
+		go func() {
+			resp, _ := r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo")
+			answered <- resp.StatusCode
+		}()
+		<-began
+	}
+	if resp, body := r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo"); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "overloaded") {
+		t.Errorf("a third request for two workers with one slot each: %s %s", resp.Status, body)
+	}
+	tune("echo=slots=0")
+	limits(0, 0)
+	close(release)
+	for range 3 {
+		if resp, body := r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo"); resp.StatusCode != http.StatusOK {
+			t.Errorf("without a limit: %s %s", resp.Status, body)
+		}
+	}
+	for range 2 {
+		if status := <-answered; status != http.StatusOK {
+			t.Errorf("a request from before: %d", status)
+		}
+	}
+	tune()
+	limits(1, 100)
 }
 
 func TestWhatMostWorkersAdvertiseIsTheSessionCookieOfTheirService(t *testing.T) {

@@ -11,7 +11,11 @@ import (
 )
 
 // defaultRecords records every request, without its query, once there is a file.
-var defaultRecords = requestlog.Policy{Sample: 1, Path: requestlog.PathOnly}
+// With a smaller sample, at most one line per second shows the slowest of the rest.
+var defaultRecords = requestlog.Policy{Sample: 1, Slowest: 10, Path: requestlog.PathOnly}
+
+// maxSlowest bounds the lines that wait for the end of ten seconds.
+const maxSlowest = 1000
 
 // maxExplanations bounds the memory for explanations, each of which has a few kilobytes.
 const maxExplanations = 10_000
@@ -26,6 +30,8 @@ func (s *Settings) declareRecords(set *settings.Set) {
 		Usage: "share of the requests that is recorded, decided by their IDs, so that relays with the same share all record a request or none; errors, the relay's own answers and requests with more than one attempt always are"}, settings.Between(0.0, 1.0))
 	settings.Duration(set, &policy.Slow, settings.Spec{Name: "request-log-slow", Group: records, Reloadable: true,
 		Usage: "time from which on a request is always recorded, from its begin to its end; 0 is never"}, settings.AtLeast(time.Duration(0)))
+	settings.Int(set, &policy.Slowest, settings.Spec{Name: "request-log-slowest", Group: records, Reloadable: true,
+		Usage: "requests of each ten seconds that are recorded because they are the slowest of those that are not recorded otherwise, by the time until an answer began; their lines come when the ten seconds are over; 0 is none"}, settings.Between(0, maxSlowest))
 	settings.Int(set, &s.Explanations, settings.Spec{Name: "request-log-explain", Group: records,
 		Usage: "requests in the sample of which the relay remembers in memory how their endpoints were chosen, for relay explain-request: the newest; each of them costs the time of a line of the log several times; 0 is none"}, settings.Between(0, maxExplanations))
 	settings.Enum(set, &policy.Path, settings.Spec{Name: "request-log-path", Group: records, Reloadable: true,

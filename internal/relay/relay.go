@@ -174,7 +174,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	r.explained = ingress.NewExplanations(cfg.Explanations)
-	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry)
+	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry, r.members.SetDraining)
 	r.sessionsEnded, r.rebalances = newEndedSessions(cfg.Registry), newRebalances(cfg.Registry)
 	newCoverage(cfg.Registry, r.router.Services)
 	r.newHandler = func(requests Requests, hop bool) http.Handler {
@@ -196,6 +196,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	r.serveTCP()
 	r.peer.socket = conns.counting("peer", r.peer.socket)
+	// No IdleTimeout: peers keep their connections for the next request, however late it comes.
 	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withFacts(ingress.WithSharedKey(r.keeper, &r.peerFront))})
 	if cfg.Membership.Identity != nil {
 		r.peer.secure(&cfg, conns)

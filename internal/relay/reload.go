@@ -77,6 +77,7 @@ func (r *Relay) reload() (api.Reload, error) {
 func (r *Relay) tune(requests Requests) {
 	r.tuned.Store(&requests)
 	r.boundClients(requests.MaxClientConnections)
+	r.router.SetSlots(requests.Policies.Slots)
 	r.ingressFront.serve(r.newHandler(requests, false))
 	r.peerFront.serve(r.newHandler(requests, true))
 }

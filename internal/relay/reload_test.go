@@ -78,6 +78,10 @@ func (r *reloadable) post() (int, string) {
 
 // Each of them is what another handler is made with, and nothing else changes.
 func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
+	policies := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(policies, []byte("billing: {request-timeout: 9s, slots: 3}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	shown := map[string]struct {
 		text  string
 		field func(Requests) any
@@ -91,6 +95,9 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 		"service-policy": {"service-policy: [billing=request-timeout=9s;retry=connect, retry=never]", func(c Requests) any {
 			return c.Policy("billing", advertise.Policy{}, 0).String() + " " + string(c.Policy("other", advertise.Policy{}, 0).Retry)
 		}, `"request-timeout=9s;attempt-timeout=2.97s;retry=connect never"`},
+		"service-policy-file": {"service-policy-file: " + policies, func(c Requests) any {
+			return []any{c.Policy("billing", advertise.Policy{}, 0).RequestTimeout.String(), c.Policies.Slots["billing"]}
+		}, `["9s",3]`},
 		"max-attempts":             {"max-attempts: 2", func(c Requests) any { return c.MaxAttempts }, `2`},
 		"retry-budget":             {"retry-budget: 0.5", func(c Requests) any { return c.RetryBudget }, `0.5`},
 		"max-in-flight":            {"max-in-flight: 3", func(c Requests) any { return c.MaxInFlight }, `3`},
@@ -103,6 +110,7 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 		"expose-route-headers":     {"expose-route-headers: true", func(c Requests) any { return c.ExposeRouteHeaders }, `true`},
 		"request-log-sample":       {"request-log-sample: 0.25", func(c Requests) any { return c.Record.Sample }, `0.25`},
 		"request-log-slow":         {"request-log-slow: 2s", func(c Requests) any { return c.Record.Slow.String() }, `"2s"`},
+		"request-log-slowest":      {"request-log-slowest: 3", func(c Requests) any { return c.Record.Slowest }, `3`},
 		"request-log-path":         {"request-log-path: full", func(c Requests) any { return c.Record.Path }, `"full"`},
 		"drain-timeout":            {"drain-timeout: 4s", func(c Requests) any { return c.DrainTimeout.String() }, `"4s"`},
 		"session-drain-timeout":    {"session-drain-timeout: 9m", func(c Requests) any { return c.SessionDrainTimeout.String() }, `"9m0s"`},
@@ -185,6 +193,35 @@ func TestABadFileChangesNothing(t *testing.T) {
 	}
 	if strings.Count(r.log.String(), "reload refused, nothing has changed") != 1 {
 		t.Errorf("logged\n%s", r.log)
+	}
+}
+
+func TestAReloadReadsTheFileOfPoliciesAgain(t *testing.T) {
+	r := newReloadable(t)
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	timeout := func() string { return r.tuned.Load().Policy("billing", advertise.Policy{}, 0).RequestTimeout.String() }
+	for _, step := range []struct{ content, want, applied string }{
+		{"billing: {request-timeout: 9s}", "9s", `service-policy-file: "" is now`},
+		{"billing: {request-timeout: 8s}", "8s", `service-policy-file: the content of "` + path + `" has changed`},
+		{"billing: {request-timeout: 8s}", "8s", ""},
+		{"billing: {request-timeout: soon}", "8s", "refused"},
+		{"billing: {request-timeout: 7s}", "7s", "has changed"},
+	} {
+		if err := os.WriteFile(path, []byte(step.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.write("service-policy-file: " + path + "\n")
+		answer, err := r.reload()
+		if step.applied == "refused" {
+			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), `billing: request-timeout "soon"`) {
+				t.Errorf("%s: %v", step.content, err)
+			}
+		} else if err != nil || !strings.Contains(strings.Join(texts(answer.Applied), " "), step.applied) || (step.applied == "") != (len(answer.Applied) == 0) {
+			t.Errorf("%s: %v, %v", step.content, answer.Applied, err)
+		}
+		if got := timeout(); got != step.want {
+			t.Errorf("%s: in effect is %s", step.content, got)
+		}
 	}
 }
 

@@ -43,8 +43,9 @@ type Settings struct {
 	Tracing    tracing.Config
 	Requests   Requests // but what the fields below determine, and DrainTimeout
 
-	SkipRelays                                      []string
-	Strategies, KeySource, SessionCookies, Policies []string // --selection, --key-source, --session-cookie, --service-policy
+	SkipRelays                            []string
+	Strategies, KeySource, SessionCookies []string // --selection, --key-source, --session-cookie
+	Policies                              policySettings
 
 	AttemptTimeout       attemptTime
 	MaxInFlightPerClient clientShare
@@ -94,7 +95,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	s.Settings.Declare(set)
 	settings.Enum(set, &s.Role, settings.Spec{Name: "role", Group: identity, Usage: "relay, or gate for a relay that only forwards to relays"},
 		membership.RoleRelay, membership.RoleGate)
-	settings.Strings(set, &s.IngressAddrs, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "[tls://]IP:PORT", Usage: "address for requests of clients, in clear text, or with TLS as tls://IP:PORT; may be repeated"}, ingressAddrs)
+	settings.Strings(set, &s.IngressAddrs, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "[tls://]IP:PORT", Usage: "address for requests of clients, in clear text, or with TLS as tls://IP:PORT, where ;cert=FILE;key=FILE (may be repeated) and ;client-ca=FILE (;client-ca= for none) replace --ingress-tls-cert, --ingress-tls-key and --ingress-client-ca; port 0 is a free one; may be repeated"})
 	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
 	s.TCP.declare(set)
 
@@ -119,7 +120,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Strings(set, &s.SessionCookies, settings.Spec{Name: "session-cookie", Group: requests, Placeholder: "SERVICE=NAME", Usage: "name of the cookie by which the requests of one client to a service stay at one worker, signed with the shared key, in place of the one that its workers advertise; SERVICE= is no cookie; all relays that serve the service connect to all of its workers; set it alike on all relays; may be repeated"})
 	settings.Duration(set, &s.Requests.Timeout, settings.Spec{Name: "request-timeout", Group: requests, Reloadable: true, Usage: "time until the answer to a request must begin, all attempts together, counted from the last byte of the client's body; a client's Ringway-Timeout (milliseconds) or grpc-timeout header shortens it"}, settings.Above(time.Duration(0)))
 	settings.Custom(set, &s.AttemptTimeout, settings.Spec{Name: "attempt-timeout", Group: requests, Reloadable: true, Placeholder: "TIME|N%", Usage: "time for one attempt of a request that may be repeated, after which another endpoint is tried, as a duration or a percentage of request-timeout; the last attempt, and a request that may not be repeated, has all that is left of request-timeout; 0 gives that to all"}, attemptTimes)
-	settings.Strings(set, &s.Policies, settings.Spec{Name: "service-policy", Group: requests, Reloadable: true, Placeholder: "[SERVICE=]KEY=VALUE;…", Usage: "limits for the requests to one service, or to all services, in place of those that its workers advertise and of the settings of this group: request-timeout, attempt-timeout, progress-timeout, and retry, which is never, connect (only what was not sent is repeated) or idempotent; may be repeated"})
+	s.Policies.declare(set, requests)
 	settings.Duration(set, &s.ProgressTimeout, settings.Spec{Name: "progress-timeout", Group: requests, Usage: "time after which a request ends that moves no byte in either direction: a client that does not read its answer or send its body, a worker that stops within its answer, an idle tunnel; 0 is no limit"}, settings.AtLeast(time.Duration(0)))
 	settings.Int(set, &s.Requests.MaxAttempts, settings.Spec{Name: "max-attempts", Group: requests, Reloadable: true, Usage: "endpoints tried for one request"}, settings.Between(1, 8))
 	settings.Float(set, &s.Requests.RetryBudget, settings.Spec{Name: "retry-budget", Group: requests, Reloadable: true, Usage: "retries as a share of the requests"}, settings.Between(0.0, 1.0))
@@ -149,11 +150,11 @@ func (s *Settings) Declare(set *settings.Set) {
 
 	const security = "Security"
 	settings.Strings(set, &s.IngressTLSCerts, settings.Spec{Name: "ingress-tls-cert", Group: security, Placeholder: "FILE",
-		Usage: "certificate, with its intermediates, that clients see at the addresses tls:// of --ingress-addr, chosen by the name that they ask for; the first is the default; read again when it changes; may be repeated"})
+		Usage: "certificate, with its intermediates, that clients see at the addresses tls:// of --ingress-addr that have no cert, chosen by the name that they ask for; the first is the default; read again when it changes; may be repeated"})
 	settings.Strings(set, &s.IngressTLSKeys, settings.Spec{Name: "ingress-tls-key", Group: security, Placeholder: "FILE",
 		Usage: "private key of the --ingress-tls-cert at the same place; may be repeated"})
 	settings.String(set, &s.IngressClientCA, settings.Spec{Name: "ingress-client-ca", Group: security, Placeholder: "FILE",
-		Usage: "authorities, one of which must have issued the certificate that every client presents at the addresses tls:// of --ingress-addr; its name is the caller; read again when it changes"})
+		Usage: "authorities, one of which must have issued the certificate that every client presents at the addresses tls:// of --ingress-addr that have no client-ca; its name is the caller; read again when it changes"})
 	settings.String(set, &s.SharedKey, settings.Spec{Name: "shared-key", Group: security, Secret: true,
 		Usage: "key that all relays sign session cookies with, at least 32 bytes, hex or raw; without it they agree on one"})
 	settings.String(set, &s.SharedKeyFile, settings.Spec{Name: "shared-key-file", Group: security, Placeholder: "FILE",
@@ -191,7 +192,6 @@ func (s *Settings) Declare(set *settings.Set) {
 	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Strategies); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseKeySources(s.KeySource); return problems })
 	set.Check(func() []settings.Problem { return s.checkGate(set) })
-	set.Check(func() []settings.Problem { _, problems := parsePolicies(s.Policies); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseSessionCookies(s.SessionCookies); return problems })
 }
 
@@ -273,7 +273,7 @@ func (s *Settings) requests() Requests {
 	r := s.Requests
 	r.Keys, _ = parseKeySources(s.KeySource) // the settings were checked when they were loaded
 	r.AttemptTimeout, r.AttemptShare = s.AttemptTimeout.of(r.Timeout), float64(s.AttemptTimeout.percent)/100
-	r.Policies, _ = parsePolicies(s.Policies)
+	r.Policies, _ = s.Policies.parse()
 	r.MaxInFlightPerClient = s.MaxInFlightPerClient.of(r.MaxInFlight)
 	r.TrustedProxies, r.ProxyProtocolFrom = networks(s.TrustedProxies), networks(s.ProxyProtocolFrom)
 	r.DrainTimeout, r.SessionDrainTimeout = s.DrainTimeout, s.SessionDrain()

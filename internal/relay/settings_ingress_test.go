@@ -4,33 +4,42 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
 	"github.com/ringway/ringway/internal/settings"
 )
 
 func TestTheAddressesOfTheIngressAreReadInEveryForm(t *testing.T) {
+	ca := "c=.crt"
 	for text, want := range map[string]ingressAddr{
-		"127.0.0.1:7410":        {"127.0.0.1:7410", false},
-		"http://127.0.0.1:7410": {"127.0.0.1:7410", false},
-		"tls://127.0.0.1:7443":  {"127.0.0.1:7443", true},
-		"tls://[::1]:7443":      {"[::1]:7443", true},
-		"tls://:7443":           {":7443", true},
+		"127.0.0.1:7410":         {addr: "127.0.0.1:7410"},
+		"http://127.0.0.1:7410":  {addr: "127.0.0.1:7410"},
+		"tls://127.0.0.1:7443":   {addr: "127.0.0.1:7443", secured: true},
+		"tls://[::1]:7443":       {addr: "[::1]:7443", secured: true},
+		"tls://:7443":            {addr: ":7443", secured: true},
+		"tls://:7443;client-ca=": {addr: ":7443", secured: true, clientCA: new(string)},
+		"tls://:7443; cert=a b.crt; key=a.key;key=b.key;cert=b.crt ;client-ca=c=.crt;": {
+			addr: ":7443", secured: true, pairs: []termination.Pair{{Certificate: "a b.crt", Key: "a.key"}, {Certificate: "b.crt", Key: "b.key"}}, clientCA: &ca,
+		},
 	} {
 		got, err := parseIngressAddr(text)
-		if err != nil || got != want {
+		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
-		if again, err := parseIngressAddr(got.String()); err != nil || again != got {
+		if again, err := parseIngressAddr(got.String()); err != nil || !reflect.DeepEqual(again, got) {
 			t.Errorf("%q: the text of it is %q", text, got)
 		}
 	}
-	for _, text := range []string{"", "tls://", "127.0.0.1", "https://127.0.0.1:1", "tls://tls://127.0.0.1:1", "127.0.0.1:99999", "tls://127.0.0.1:1/path", "unix:/run/a"} {
+	for _, text := range []string{"", "tls://", "127.0.0.1", "https://127.0.0.1:1", "tls://tls://127.0.0.1:1", "127.0.0.1:99999", "tls://127.0.0.1:1/path", "unix:/run/a",
+		"127.0.0.1:1;client-ca=a", "http://127.0.0.1:1;cert=a;key=b", "tls://:1;cert=a", "tls://:1;cert=a;key=b;key=c", "tls://:1;cert=;key=",
+		"tls://:1;client-ca=a;client-ca=b", "tls://:1;ca=a", "tls://;client-ca=a"} {
 		if a, err := parseIngressAddr(text); err == nil {
 			t.Errorf("%q is accepted as %+v", text, a)
 		}
@@ -39,6 +48,7 @@ func TestTheAddressesOfTheIngressAreReadInEveryForm(t *testing.T) {
 
 // The settings accept only what a relay can start with, as far as no file is read.
 func TestAddressesCertificatesAndAuthoritiesOfTheIngressMustFitTogether(t *testing.T) {
+	const own, ownCA = ";cert=b.crt;key=b.key", ";client-ca=b.crt"
 	const clear, tls, cert, key, ca = "--ingress-addr=127.0.0.1:7410", "--ingress-addr=tls://127.0.0.1:7443", "--ingress-tls-cert=a.crt", "--ingress-tls-key=a.key", "--ingress-client-ca=ca.crt"
 	for name, c := range map[string]struct {
 		args    []string
@@ -54,6 +64,16 @@ func TestAddressesCertificatesAndAuthoritiesOfTheIngressMustFitTogether(t *testi
 		"a key without certificate":  {[]string{tls, key}, "ingress-tls-cert"},
 		"a certificate without key":  {[]string{tls, cert, key, cert}, "ingress-tls-cert"},
 		"authorities without TLS":    {[]string{clear, ca}, "ingress-client-ca"},
+		"only pairs of its own":      {[]string{tls + own + ownCA}, ""},
+		"public and mutual TLS":      {[]string{tls, "--ingress-addr=tls://127.0.0.1:7444;client-ca=ca.crt", cert, key}, ""},
+		"mutual and public TLS":      {[]string{tls, "--ingress-addr=tls://127.0.0.1:7444;client-ca=", cert, key, ca}, ""},
+		"one with its own of two":    {[]string{tls + own, "--ingress-addr=tls://127.0.0.1:7444", cert, key, ca}, ""},
+		"one without a pair of two":  {[]string{tls + own, "--ingress-addr=tls://127.0.0.1:7444"}, "ingress-tls-cert"},
+		"a pair for none":            {[]string{clear, tls + own, cert, key}, "ingress-tls-cert"},
+		"authorities for none":       {[]string{clear, tls + ownCA, cert, key, ca}, "ingress-client-ca"},
+		"an unknown parameter":       {[]string{tls + ";crt=a", cert, key, ca}, "ingress-addr"},
+		"half a pair of its own":     {[]string{tls + ";key=a", cert, key, ca}, "ingress-addr"},
+		"files without TLS":          {[]string{clear + ownCA}, "ingress-addr"},
 		"the same address":           {[]string{clear, clear}, "ingress-addr"},
 		"the same with another kind": {[]string{clear, "--ingress-addr=tls://127.0.0.1:7410", cert, key}, "ingress-addr"},
 		"the same in another form":   {[]string{"--ingress-addr=[::1]:7410", "--ingress-addr=[0:0::1]:7410"}, "ingress-addr"},
@@ -78,6 +98,9 @@ func TestCheckRefusesTheFilesThatARelayRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
+		"usable of its own":       {[]string{"--ingress-addr", "tls://127.0.0.1:7444;client-ca=;cert=" + cert + ";key=" + key, "--ingress-tls-cert", cert, "--ingress-tls-key", key, "--ingress-client-ca", authority}, ""},
+		"its own key of another":  {[]string{"--ingress-addr", "tls://127.0.0.1:7444;cert=" + cert + ";key=" + other, "--ingress-tls-cert", cert, "--ingress-tls-key", key}, "cannot be used together"},
+		"authorities of its own":  {[]string{"--ingress-addr", "tls://127.0.0.1:7444;client-ca=" + cert, "--ingress-tls-cert", cert, "--ingress-tls-key", key}, "no authority in it"},
 		"usable":                  {[]string{"--ingress-tls-cert", cert, "--ingress-tls-key", key, "--ingress-client-ca", authority}, ""},
 		"the key of another":      {[]string{"--ingress-tls-cert", cert, "--ingress-tls-key", other}, "cannot be used together"},
 		"a missing certificate":   {[]string{"--ingress-tls-cert", dir + "/absent", "--ingress-tls-key", key}, "no such file"},
@@ -97,7 +120,11 @@ func TestCheckRefusesTheFilesThatARelayRefuses(t *testing.T) {
 		}
 		checked := build(Check)
 		made := build(func(cfg Config) error {
-			cfg.IngressAddrs, cfg.PeerAddr, cfg.AdminAddr = []string{tlsScheme + anyPort}, anyPort, anyPort
+			for i, addr := range cfg.IngressAddrs {
+				_, files, _ := strings.Cut(addr, ";")
+				cfg.IngressAddrs[i] = tlsScheme + anyPort + ";" + files
+			}
+			cfg.PeerAddr, cfg.AdminAddr = anyPort, anyPort
 			r, err := New(cfg)
 			if err != nil {
 				return err

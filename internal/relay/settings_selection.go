@@ -140,52 +140,6 @@ func parseKeySources(items []string) (ingress.Keys, []settings.Problem) {
 	return keys, problems
 }
 
-// parsePolicies parses --service-policy: "retry=connect", or "billing=request-timeout=5s"
-// for one service. It reports all errors.
-func parsePolicies(items []string) (ingress.Policies, []settings.Problem) {
-	policies := ingress.Policies{ByService: map[string]advertise.Policy{}}
-	var problems []settings.Problem
-	refuse := func(text, reason, allowed string) {
-		problems = append(problems, settings.Problem{Setting: "service-policy", Value: text, Reason: reason, Allowed: allowed})
-	}
-	again := map[string]bool{}
-	for _, text := range items {
-		service, rest := "", text
-		if first, _, _ := strings.Cut(text, ";"); strings.Count(first, "=") > 1 {
-			service, rest, _ = strings.Cut(text, "=")
-			if service = strings.TrimSpace(service); affinity.ValidateService(service) != nil {
-				refuse(text, "not the name of a service before the first '='", "SERVICE=KEY=VALUE;…, or KEY=VALUE;… for all services")
-				continue
-			}
-		}
-		policy, err := advertise.ParsePolicy(rest)
-		switch {
-		case err != nil:
-			for _, one := range split(err) {
-				refuse(text, one.Error(), "")
-			}
-			continue
-		case policy == advertise.Policy{}:
-			keys := slices.DeleteFunc(advertise.PolicyKeys(), func(key string) bool { return key == advertise.KeySessionCookie })
-			refuse(text, "no policy", strings.Join(keys, "=…, ")+"=…")
-			continue
-		case policy.SessionCookie != "": // it changes the plan, which a reload does not
-			refuse(text, "session-cookie has a setting of its own", "SERVICE=NAME in --session-cookie")
-			continue
-		case again[service]:
-			refuse(text, "a second policy for "+cmp.Or(service, "all services"), "one, with all of its parts divided by ';'")
-			continue
-		}
-		again[service] = true
-		if service == "" {
-			policies.Default = policy
-		} else {
-			policies.ByService[service] = policy
-		}
-	}
-	return policies, problems
-}
-
 // parseServerNames parses --service-server-name: names in certificates by service, under ""
 // that of all others. It reports all errors.
 func parseServerNames(items []string) (map[string]string, []settings.Problem) {

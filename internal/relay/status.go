@@ -37,7 +37,6 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 		ID: s.cfg.Membership.ID, Role: string(s.cfg.Membership.Role), Cluster: s.cfg.Membership.Cluster, Environment: s.cfg.Membership.Environment,
 		Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region, Build: node.Version(), Now: now, Uptime: now.Sub(s.epoch),
 		ServicesChecksum: fmt.Sprintf("%016x", s.catalogue.View().Checksum()), InFlight: s.inFlight(),
-		Fleet: s.surveyor.fleet(),
 	}
 	snapshot := s.members.Snapshot()
 	if snapshot != nil {
@@ -55,6 +54,9 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 	if found, ok := s.router.Service(service); ok {
 		focused = found
 		d.Focus = s.focus(found)
+	}
+	if seen := s.surveyor.watch(); seen != nil {
+		d.Fleet, d.Traffic = seen.fleet, seen.traffic(service)
 	}
 	reasons := s.Reasons()
 	d.Ready = len(reasons) == 0

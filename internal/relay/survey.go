@@ -1,9 +1,11 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +16,9 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -27,8 +31,11 @@ const (
 	// that between the first two.
 	watchEvery  = 3 * time.Second
 	firstWindow = time.Second
-	// watchedFor is the age at which a survey is too old for a page and for rates.
+	// watchedFor is the age at which a survey is too old for a page and for rates, and how long
+	// callers are counted for nothing after the last page was closed.
 	watchedFor = 15 * time.Second
+	// shownCallers is how many callers a page shows: those with the most requests.
+	shownCallers = 10
 )
 
 // survey is the traffic of all relays and gates at about one moment.
@@ -64,11 +71,15 @@ type surveyor struct {
 	newest atomic.Pointer[watched]
 }
 
-// watched is the fleet at a moment.
+// watched is the fleet at a moment, and what this relay has carried since the one before.
 type watched struct {
 	at     time.Time
 	survey *survey
 	fleet  *api.Fleet
+	// carried are the counters of this relay, since those at the beginning of the window, nil
+	// in the first one.
+	carried, since *api.Traffic
+	callers        []api.TopRow
 }
 
 // The reasons why a report is missing.
@@ -155,26 +166,55 @@ func (r *Relay) surveyOne(ctx context.Context, one *surveyed) {
 // watchFleet surveys the fleet as long as status pages are read.
 func (r *Relay) watchFleet(ctx context.Context) error {
 	s := r.surveyor
+	var callers api.Callers
+	var counting *requestlog.Tap // while pages are read
+	idle := time.NewTimer(0)
+	defer idle.Stop()
+	stop := func() {
+		if counting != nil {
+			counting.Close()
+			counting = nil
+			callers.Next()
+		}
+	}
+	defer stop()
 	for {
+		idle.Reset(watchedFor)
 		select {
 		case <-s.wanted:
+		case <-idle.C:
+			stop()
+			select {
+			case <-s.wanted:
+			case <-ctx.Done():
+				return nil
+			}
 		case <-ctx.Done():
 			return nil
 		}
 		before := s.fresh()
+		if counting == nil {
+			before = nil
+			counting = r.records.Count(func(rec *requestlog.Record) {
+				callers.Add(&api.Call{
+					Caller: rec.Caller, From: rec.From, Failed: rec.Failed(), FirstByteMs: milliseconds(rec.FirstByte), TotalMs: milliseconds(rec.Total),
+				})
+			})
+		}
 		now, err := r.survey(ctx, nil)
 		if ctx.Err() != nil {
 			return nil
 		}
 		rest := watchEvery
 		if err == nil {
-			next := &watched{at: time.Now(), survey: now}
+			next := &watched{at: time.Now(), survey: now, carried: r.readTraffic(true), callers: callers.Next()}
 			if before == nil {
 				rest = firstWindow
 				next.fleet = sumFleet(r.cfg.Membership.ID, nil, now)
 			} else {
 				next.fleet = sumFleet(r.cfg.Membership.ID, before.survey, now)
 				next.fleet.WindowMs = next.at.Sub(before.at).Milliseconds()
+				next.since = before.carried
 			}
 			s.newest.Store(next)
 		}
@@ -195,17 +235,35 @@ func (s *surveyor) fresh() *watched {
 	return newest
 }
 
-// fleet returns the newest view of the fleet for a page, and has it renewed. It is nil until
-// the relays have been asked.
-func (s *surveyor) fleet() *api.Fleet {
+// watch returns the newest survey for a page, and has it renewed. It is nil until the relays
+// have been asked.
+func (s *surveyor) watch() *watched {
 	select {
 	case s.wanted <- struct{}{}:
 	default:
 	}
-	if newest := s.fresh(); newest != nil {
-		return newest.fleet
+	return s.fresh()
+}
+
+// traffic returns what this relay has carried in the window, with the workers of one service.
+// It is nil in the first window.
+func (w *watched) traffic(service string) *statuspage.Traffic {
+	if w.since == nil {
+		return nil
 	}
-	return nil
+	window := time.Duration(w.carried.UptimeMs-w.since.UptimeMs) * time.Millisecond
+	t := &statuspage.Traffic{
+		Window: window, Services: api.ServiceRows(w.since, w.carried), Workers: api.WorkerRows(w.since, w.carried, service),
+		Callers: slices.Clone(w.callers), AllCallers: len(w.callers),
+	}
+	slices.SortFunc(t.Callers, func(a, b api.TopRow) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), node.Natural(a.Name, b.Name))
+	})
+	t.Callers = t.Callers[:min(len(t.Callers), shownCallers)]
+	for _, rows := range [][]api.TopRow{t.Services, t.Workers, t.Callers} {
+		api.RateRows(rows, window)
+	}
+	return t
 }
 
 // load returns the facts about the traffic of this relay.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,7 @@ func TestTheViewOfTheFleetHasTheNumbersOfEachRelayAndTheReasonOfThoseThatDoNotAn
 	call(r1, "/fails", 2)
 	call(r2, "/", 3)
 	r2.drain.set(true)
+	r1.await(t, "that r2 is draining", func() bool { m, _ := r1.members.Snapshot().Get("r2"); return m.Draining })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -86,7 +88,7 @@ func TestTheViewOfTheFleetHasTheNumbersOfEachRelayAndTheReasonOfThoseThatDoNotAn
 	fleet := sumFleet("r1", before, after)
 	for id, want := range map[string]api.Counts{"r1": {Requests: 6, Errors: 2, InFlight: 1}, "r2": {Requests: 3}, "g1": {}} {
 		got := relayOf(t, fleet, id)
-		if !got.Answered || got.Counts != want || got.Ready == (id == "r2") || got.Version == "" || !got.Measured || got.State != api.MemberAlive || got.Problem != "" {
+		if !got.Answered || got.Counts != want || got.Ready == (id == "r2") || got.Version == "" || !got.Measured || (got.State == api.MemberDraining) != (id == "r2") || got.Problem != "" {
 			t.Errorf("%s: %+v, want %+v", id, got, want)
 		}
 		if got.RequestsPerSecond > 0 != (want.Requests > 0) || got.ErrorsPerSecond > 0 != (want.Errors > 0) {
@@ -309,4 +311,37 @@ func TestTheStatusPageShowsTheRelaysOfTheFleet(t *testing.T) {
 		section := fleetOf()
 		return strings.Contains(section, "no answer") && strings.Contains(section, "refused")
 	})
+}
+
+// The page counts as relay top does, by service, worker and caller, and only while it is
+// read: a record of each request has a cost.
+func TestTheStatusPageShowsTheTrafficOfTheRelayWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	f.echo("w1")
+	r.settled(t, "echo", 1)
+	if r.records.Wants("echo") {
+		t.Error("requests are counted without a reader")
+	}
+	row := func(section, key string) string {
+		_, page := r.api(t, "/", nil)
+		_, page, _ = strings.Cut(page, `<section id="`+section+`"`)
+		page, _, _ = strings.Cut(page, "</section>")
+		_, page, _ = strings.Cut(page, `<tr data-key="`+key+`"`)
+		page, _, _ = strings.Cut(page, "</tr>")
+		return page
+	}
+	rate := regexp.MustCompile(`<td class="n">[1-9][0-9.,]*</td><td class="n failing">[0-9.,]+</td><td class="n">[0-9.,]+</td>`)
+	r.await(t, "its requests and errors by service and caller", func() bool {
+		for range 5 {
+			r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo")
+		}
+		r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo", "Ringway-Timeout: 0") // the relay's own 504
+		return rate.MatchString(row("services", "echo")) && rate.MatchString(row("callers", "127.0.0.1")) && strings.Contains(row("peers", "w1"), `<td class="n">`)
+	})
+	if peer := row("peers", "w1"); !regexp.MustCompile(`<td>[a-z]+</td><td class="n">[1-9][0-9.,]*</td>`).MatchString(peer) {
+		t.Errorf("no rate of the worker in %s", peer)
+	}
+	r.await(t, "the end of counting", func() bool { return !r.records.Wants("echo") })
 }

@@ -75,7 +75,7 @@ type Value struct {
 	Origin Origin `json:"origin" yaml:"origin"`
 	Secret bool   `json:"secret,omitempty" yaml:"secret,omitempty"`
 
-	mark uint64 // a hash, to compare values that must not be shown
+	mark uint64 // a hash, to compare values that are not shown, or not whole
 }
 
 // marks is a random seed of this process, so that a mark reveals nothing about a secret.
@@ -88,7 +88,7 @@ func (s *Set) Values() []Value {
 	for i, st := range s.settings {
 		values[i] = Value{
 			Name: st.Name, Group: st.Group, Type: st.kind,
-			Value: st.shown(), Origin: st.origin, Secret: st.Secret, mark: maphash.String(marks, st.text()),
+			Value: st.shown(), Origin: st.origin, Secret: st.Secret, mark: maphash.String(marks, st.mark()),
 		}
 	}
 	return values
@@ -121,7 +121,12 @@ type Change struct {
 }
 
 // String returns for example `request-timeout: "30s" is now "10s"`.
-func (c Change) String() string { return fmt.Sprintf("%s: %q is now %q", c.Name, c.From, c.To) }
+func (c Change) String() string {
+	if c.From == c.To {
+		return fmt.Sprintf("%s: the content of %q has changed", c.Name, c.To)
+	}
+	return fmt.Sprintf("%s: %q is now %q", c.Name, c.From, c.To)
+}
 
 // Diff lists the settings whose values differ, in the order of after. Both lists must be
 // from Values of the same Set. Secrets are compared by their marks.

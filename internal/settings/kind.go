@@ -21,6 +21,7 @@ type typed[T any] struct {
 	saved      T
 	parseText  func([]string) (T, error)
 	formatText func(T) string
+	markText   func(T) string // nil: formatText
 	rules      func(T) error
 }
 
@@ -33,8 +34,14 @@ func (v *typed[T]) parse(raw []string) error {
 	return nil
 }
 
-func (v *typed[T]) verify() error               { return v.rules(*v.target) }
-func (v *typed[T]) text() string                { return v.formatText(*v.target) }
+func (v *typed[T]) verify() error { return v.rules(*v.target) }
+func (v *typed[T]) text() string  { return v.formatText(*v.target) }
+func (v *typed[T]) mark() string {
+	if v.markText == nil {
+		return v.text()
+	}
+	return v.markText(*v.target)
+}
 func (v *typed[T]) reset()                      { *v.target = v.initial }
 func (v *typed[T]) save()                       { v.saved = *v.target }
 func (v *typed[T]) restore()                    { *v.target = v.saved }
@@ -50,6 +57,9 @@ type Kind[T any] struct {
 	Parse func(text string) (T, error)
 	// Format is the inverse of Parse.
 	Format func(T) string
+	// Mark returns what two values must have in common to be equal, for a value that is read
+	// from a file that Format only names. Default: Format.
+	Mark func(T) string
 }
 
 // Custom declares a setting of any type. The other declaring functions are
@@ -64,6 +74,7 @@ func Custom[T any](s *Set, target *T, spec Spec, kind Kind[T], rules ...Rule[T])
 				return kind.Parse(strings.Join(raw, ","))
 			},
 			formatText: kind.Format,
+			markText:   kind.Mark,
 			rules:      func(v T) error { return judge(v, rules) },
 		},
 	})

@@ -54,6 +54,7 @@ type variable interface {
 	parse(raw []string) error // parses and assigns, without checking rules
 	verify() error            // checks the present value against the rules
 	text() string             // the present value as written in a configuration
+	mark() string             // what makes it differ from another value
 	reset()                   // assigns the default
 	save()                    // remembers the present value
 	restore()                 // assigns the remembered value

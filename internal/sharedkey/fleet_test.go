@@ -1,7 +1,6 @@
 package sharedkey
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +12,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/ringway/ringway/internal/latest"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -39,7 +38,7 @@ type relay struct {
 	keeper    *Keeper
 	snapshots latest.Value[membership.Snapshot]
 	registry  *prometheus.Registry
-	log       *logBuffer
+	log       *observed.Log
 	stop      context.CancelFunc
 	done      chan struct{}
 
@@ -48,23 +47,6 @@ type relay struct {
 	slow time.Duration
 	// lie replaces the answer.
 	lie func() (Answer, error)
-}
-
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 var errCut = errors.New("connection refused")
@@ -98,7 +80,7 @@ func (f *fleet) all() []*relay {
 // milliseconds, so boots of one instant are ordered by id.
 func (f *fleet) boot(id string, change ...func(*Config)) *relay {
 	f.t.Helper()
-	r := &relay{fleet: f, registry: prometheus.NewRegistry(), log: &logBuffer{}, done: make(chan struct{})}
+	r := &relay{fleet: f, registry: prometheus.NewRegistry(), log: &observed.Log{}, done: make(chan struct{})}
 	cfg := DefaultConfig()
 	cfg.ID, cfg.Epoch, cfg.Role = id, uint64(time.Now().UnixMilli()), membership.RoleRelay
 	cfg.Members, cfg.Insecure = r, true
@@ -255,32 +237,14 @@ func (f *fleet) allVerify(message string, mac []byte) {
 	}
 }
 
-// metric is the value of a metric; labels are the values in any order, joined.
-func metric(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
+// metric is the value of a metric; labels are the values in the order of their names.
+func metric(t *testing.T, reg *prometheus.Registry, name, labels string) float64 {
 	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
+	value, ok := observed.Series(t, reg, name)[labels]
+	if !ok {
+		t.Fatalf("no metric %s{%s}", name, labels)
 	}
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			if matches(m, label) {
-				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
-	}
-	t.Fatalf("no metric %s{%s}", name, label)
-	return 0
-}
-
-func matches(m *dto.Metric, label string) bool {
-	if label == "" {
-		return len(m.GetLabel()) == 0
-	}
-	return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == label })
+	return value
 }
 
 func (r *relay) metric(name, label string) float64 {

@@ -1,10 +1,10 @@
 // Package statuspage is the web page on the admin address of a process, for browsers.
 //
 // Promise: the page shows only what the process knows, and the browser sends no request to
-// other members: a relay asks the others for their traffic while its page is read. The page
-// works without JavaScript; with JavaScript it is kept up to date. It loads nothing from
-// other origins, names of members and services cannot inject markup, and without a reader
-// the page costs nothing.
+// other members: a relay asks the others for their traffic, and counts its callers, while
+// its page is read. The page works without JavaScript; with JavaScript it is kept up to
+// date. It loads nothing from other origins, names of members and services cannot inject
+// markup, and without a reader the page costs nothing.
 //
 //	Document (a value) ──► page.html ──► GET /          the whole page
 //	       ▲                  │

@@ -30,6 +30,10 @@ type Document struct {
 	// process is a worker.
 	Fleet *api.Fleet
 
+	// Traffic is what this relay carried in the last window. Nil: it has not been measured yet,
+	// or the process is a worker.
+	Traffic *Traffic
+
 	// Services are the services that a relay knows, by name. A worker has none.
 	Services []Row
 	// InFlight counts the requests in flight.
@@ -38,6 +42,19 @@ type Document struct {
 	Focus *Focus
 	// Offers are the services of a worker. A relay has none.
 	Offers []api.WorkerService
+}
+
+// Traffic is what a relay carried in a window, as relay top shows it.
+type Traffic struct {
+	Window   time.Duration
+	Services []api.TopRow
+	// Workers are those of the service that the page shows in detail, or relays if it is
+	// forwarded.
+	Workers []api.TopRow
+	// Callers are those with the most requests, the most first. AllCallers counts the others,
+	// too.
+	Callers    []api.TopRow
+	AllCallers int
 }
 
 // Severity is the severity of a notice.

@@ -124,7 +124,7 @@ func TestAListenerGetsTheWholePageThenWhatChanges(t *testing.T) {
 		pass(time.Second)
 		stop()
 		want := []event{
-			{"sections", []string{"figures", "fleet", "links", "members", "peers", "ring", "services", "state"}, 0},
+			{"sections", []string{"callers", "figures", "fleet", "links", "members", "peers", "ring", "services", "state"}, 0},
 			{"sections", []string{"figures"}, 1500 * time.Millisecond},
 			{"sections", []string{"members", "state"}, 2500 * time.Millisecond},
 		}

@@ -47,6 +47,15 @@ func relayDocument(n int) Document {
 		{ID: "relay-3", State: api.MemberFailed, Problem: "connection refused"},
 		{ID: "relay-4", State: api.MemberLeft, Problem: "it left"},
 	}}
+	d.Traffic = &Traffic{
+		Window:   3 * time.Second,
+		Services: []api.TopRow{{Name: "echo", Requests: 3600, Errors: 3, RequestsPerSecond: 1200, ErrorsPerSecond: 1, P99Ms: 12.5}},
+		Workers:  []api.TopRow{{Name: "w0", RequestsPerSecond: 600.2}},
+		Callers: []api.TopRow{
+			{Name: "web", RequestsPerSecond: 1100, P99Ms: 12.5}, {Name: "10.0.0.9", Errors: 3, RequestsPerSecond: 99.9, ErrorsPerSecond: 1, P99Ms: 250},
+		},
+		AllCallers: 12,
+	}
 	f := &Focus{Row: d.Services[0], Role: "Served by 2 relays."}
 	f.Ring = Ring{Minimum: 3, Arcs: []Arc{{Relay: "relay-1", Self: true, Runs: []Run{{0, n / 2}}}, {Relay: "relay-2", Runs: []Run{{n / 2, n - n/2}}}}}
 	for i := range n {

@@ -46,14 +46,19 @@ func TestTheTablesSayWhatTheDocumentSays(t *testing.T) {
 	root := parse(t, get(t, config(relayDocument(4)), "/?service=echo").Body.Bytes())
 	for id, want := range map[string][]string{
 		"services": {
-			"Service | This relay | Ready | Range | In flight | Strategy",
-			"echo | serves, index 0 | 4 | [0..2) of 4 | 0 | p2c",
-			"other | forwards | 1 of 2 | – | 0 | stable",
+			"Service | This relay | Ready | Range | Requests /s | Errors /s | P99 ms | In flight | Strategy",
+			"echo | serves, index 0 | 4 | [0..2) of 4 | 1,200 | 1.0 | 12.50 | 0 | p2c",
+			"other | forwards | 1 of 2 | – | – | – | – | 0 | stable",
 		},
 		"peers": {
-			"Worker | State | Tier | Share % | EWMA ms | In flight | Errors % | Score | Last eviction",
-			"w0 | active | datacenter | 50.0 | 1.50 | 0 | 0.0 | 0.00 | –",
-			"w1 | active | datacenter | 50.0 | 1.50 | 1 | 0.0 | 0.00 | –",
+			"Worker | State | Tier | Requests /s | Share % | EWMA ms | In flight | Errors % | Score | Last eviction",
+			"w0 | active | datacenter | 600 | 50.0 | 1.50 | 0 | 0.0 | 0.00 | –",
+			"w1 | active | datacenter | – | 50.0 | 1.50 | 1 | 0.0 | 0.00 | –",
+		},
+		"callers": {
+			"Caller | Requests /s | Errors /s | P99 ms",
+			"web | 1,100 | 0.0 | 12.50",
+			"10.0.0.9 | 99.9 | 1.0 | 250",
 		},
 		"ring": {
 			"Worker | State | Relays | This relay",
@@ -88,14 +93,30 @@ func TestTheTablesSayWhatTheDocumentSays(t *testing.T) {
 	}
 }
 
+func TestThePageSaysHowManyCallersItLeavesOutAndWhenItHasCountedNone(t *testing.T) {
+	d := relayDocument(4)
+	callers := func() string { return text(byID(t, parse(t, get(t, config(d), "/").Body.Bytes()), "callers")) }
+	if got := callers(); !strings.HasSuffix(got, "2 of 12 callers. Counted here over the last 3 s, while the page is read.") {
+		t.Error(got)
+	}
+	d.Traffic.Callers, d.Traffic.AllCallers = nil, 0
+	if got := callers(); !strings.HasSuffix(got, "No request ended in the last 3 s.") {
+		t.Error(got)
+	}
+	d.Traffic = nil
+	if got := callers(); !strings.HasSuffix(got, "The requests are being counted.") {
+		t.Error(got)
+	}
+}
+
 func TestAGateShowsTheRelaysThatItForwardsTo(t *testing.T) {
 	root := parse(t, get(t, config(gateDocument()), "/").Body.Bytes())
 	want := []string{
-		"Relay | State | Tier | EWMA ms | In flight | Errors % | Score | Last eviction",
-		"relay-1 | primary | – | – | 0 | 0.0 | 0.00 | –",
-		"relay-2 | backup | – | – | 0 | 0.0 | 0.00 | –",
-		"relay-3 | evicted | – | – | 0 | 0.0 | 0.00 | error rate",
-		"relay-4 | candidate | – | – | 0 | 0.0 | 0.00 | –",
+		"Relay | State | Tier | Requests /s | EWMA ms | In flight | Errors % | Score | Last eviction",
+		"relay-1 | primary | – | – | – | 0 | 0.0 | 0.00 | –",
+		"relay-2 | backup | – | – | – | 0 | 0.0 | 0.00 | –",
+		"relay-3 | evicted | – | – | – | 0 | 0.0 | 0.00 | error rate",
+		"relay-4 | candidate | – | – | – | 0 | 0.0 | 0.00 | –",
 	}
 	if diff := cmp.Diff(want, table(t, byID(t, root, "peers"))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -27,7 +27,7 @@ type markup = template.HTML
 const runbooks = "https://github.com/ringway/ringway/blob/main/docs/operations/"
 
 var page = template.Must(template.New("").Funcs(template.FuncMap{
-	"age": age, "ms": milliseconds, "percent": percent, "score": score, "span": span, "rate": rate, "fleetBadge": fleetBadge, "reasons": reasons,
+	"age": age, "ms": milliseconds, "percent": percent, "score": score, "span": span, "rate": rate, "perSecond": perSecond, "seconds": seconds, "fleetBadge": fleetBadge, "reasons": reasons,
 	"number": func(n any) (string, error) {
 		switch n := n.(type) {
 		case int:
@@ -94,7 +94,7 @@ func newBadge(s PeerState, text string) badge {
 }
 
 func memberBadge(s api.MemberState) badge {
-	shape := map[api.MemberState]PeerState{api.MemberAlive: Active, api.MemberLeaving: Draining, api.MemberFailed: Evicted, api.MemberLeft: Absent}[s]
+	shape := map[api.MemberState]PeerState{api.MemberAlive: Active, api.MemberDraining: Draining, api.MemberLeaving: Draining, api.MemberFailed: Evicted, api.MemberLeft: Absent}[s]
 	return newBadge(shape, string(s))
 }
 
@@ -140,7 +140,7 @@ func (d *Document) sections() []string {
 	if d.worker() {
 		return []string{"state", "figures", "offers", "members", "links"}
 	}
-	return []string{"state", "figures", "ring", "services", "peers", "fleet", "members", "links"}
+	return []string{"state", "figures", "ring", "services", "peers", "callers", "fleet", "members", "links"}
 }
 
 // drawSections draws every section.
@@ -259,14 +259,20 @@ func score(s float64) string {
 
 // rate formats requests per second. What was not measured is a dash.
 func rate(r api.Rates) string {
-	switch {
-	case !r.Measured:
+	if !r.Measured {
 		return "–"
-	case r.RequestsPerSecond < 100:
-		return fmt.Sprintf("%.1f", r.RequestsPerSecond)
 	}
-	return number(int64(r.RequestsPerSecond + 0.5))
+	return perSecond(r.RequestsPerSecond)
 }
+
+func perSecond(rate float64) string {
+	if rate < 100 {
+		return fmt.Sprintf("%.1f", rate)
+	}
+	return number(int64(rate + 0.5))
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%d s", d.Round(time.Second)/time.Second) }
 
 // age is coarse, because a text that changes every second would be sent every second.
 func age(d time.Duration) string {

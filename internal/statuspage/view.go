@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
@@ -54,6 +55,8 @@ type view struct {
 	Relays   rows[api.FleetRelay]
 	Tally    Tally
 	Drawing  *drawing
+
+	byService, byWorker map[string]*api.TopRow
 }
 
 // rows are the shown rows of a table.
@@ -98,6 +101,9 @@ func newView(d *Document, q query, most int) *view {
 	if d.Fleet != nil {
 		v.Relays = limit(d.Fleet.Relays, q, most, func(r api.FleetRelay) bool { return !r.Ready && r.State != api.MemberLeft || r.ID == d.ID })
 	}
+	if t := d.Traffic; t != nil {
+		v.byService, v.byWorker = byName(t.Services), byName(t.Workers)
+	}
 	if f := d.Focus; f != nil {
 		v.Peers = limit(f.Peers, q, most, func(p Peer) bool { return p.State.troubled() })
 		v.Workers = limit(f.Ring.Workers, q, most, func(w RingWorker) bool { return w.State.troubled() || f.Ring.coverage(w) == "below" })
@@ -111,13 +117,26 @@ func newView(d *Document, q query, most int) *view {
 	return v
 }
 
-// place sorts failed and leaving members first, then relays before the more numerous
+func byName(rows []api.TopRow) map[string]*api.TopRow {
+	m := make(map[string]*api.TopRow, len(rows))
+	for i := range rows {
+		m[rows[i].Name] = &rows[i]
+	}
+	return m
+}
+
+// OfService and OfWorker return what was carried in the last window, nil if it is not known.
+func (v *view) OfService(name string) *api.TopRow { return v.byService[name] }
+
+func (v *view) OfWorker(name string) *api.TopRow { return v.byWorker[name] }
+
+// place sorts failed, leaving and draining members first, then relays before the more numerous
 // workers, and members that left last.
 func place(m api.ListedMember) int {
 	switch {
 	case m.State == api.MemberFailed:
 		return 0
-	case m.State == api.MemberLeaving:
+	case m.State == api.MemberLeaving || m.State == api.MemberDraining:
 		return 1
 	case m.State == api.MemberLeft:
 		return 4
@@ -137,7 +156,7 @@ func (v *view) Window() string {
 	if v.Document.Fleet.WindowMs == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Rates over the last %d s, as each relay reports.", (v.Document.Fleet.WindowMs+500)/1000)
+	return fmt.Sprintf("Rates over the last %s, as each relay reports.", seconds(time.Duration(v.Document.Fleet.WindowMs)*time.Millisecond))
 }
 
 // Chosen reports whether the page shows the service in detail.

@@ -4,7 +4,7 @@
 //	Load ──HTTP──► relays ──► workers ──► Service, with Stub or another handler
 //
 // Promise: Load returns after the last answer, and Service.Die when no connection and no
-// goroutine of the service is left.
+// goroutine of the service is left. Run finishes the requests in flight.
 //
 // Rules: nothing here knows relays or workers, only addresses.
 package traffic

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -50,6 +51,33 @@ func (s *Service) Addr() string { return s.socket.Addr().String() }
 func (s *Service) Die() {
 	_ = s.server.Close() // only errors of closing a socket
 	s.wg.Wait()
+}
+
+// stopTimeout limits the wait for requests in flight when Run ends.
+const stopTimeout = 10 * time.Second
+
+// Run serves over HTTP/1.1 and clear-text HTTP/2 at an address until ctx ends, and finishes
+// the requests in flight.
+func Run(ctx context.Context, addr string, handler http.Handler) error {
+	server := &http.Server{Addr: addr, Handler: handler, Protocols: new(http.Protocols), ReadHeaderTimeout: 10 * time.Second}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	served := make(chan error, 1)
+	go func() { served <- server.ListenAndServe() }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("%w: is another process on this port?", err)
+	case <-ctx.Done():
+	}
+	bounded, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := server.Shutdown(bounded); err != nil {
+		_ = server.Close() // nothing more can be done about its error
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // spread is the standard deviation of the logarithm of the service times. They are

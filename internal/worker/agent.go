@@ -71,7 +71,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a.metrics = newMetrics(cfg.Registry)
 	a.offering = newOffering(offeringConfig{
-		Offer: a.catalogue.Offer, SidecarAddress: a.SidecarAddr(), ServiceRoots: cfg.ServiceRoots, Logger: cfg.Logger, Checks: health.NewMetrics(cfg.Registry), Metrics: a.metrics,
+		Offer: a.catalogue.Offer, Drained: a.members.SetDraining, SidecarAddress: a.SidecarAddr(), ServiceRoots: cfg.ServiceRoots, Logger: cfg.Logger, Checks: health.NewMetrics(cfg.Registry), Metrics: a.metrics,
 	})
 	services, err := normalized(cfg.Services)
 	if err == nil {

@@ -34,6 +34,8 @@ type offering struct {
 type offeringConfig struct {
 	// Offer announces services to the relays; it is the method of the catalogue.
 	Offer func([]advertise.Service) error
+	// Drained is called with whether operators have drained all services. It must be fast.
+	Drained func(bool)
 	// SidecarAddress is the address at which the agent itself accepts requests for the
 	// services. Empty: relays connect to the services.
 	SidecarAddress string
@@ -203,6 +205,7 @@ func (o *offering) apply() {
 		conditions = append(conditions, c)
 	}
 	o.cfg.Metrics.count(count)
+	o.cfg.Drained(o.allDrained())
 	offers := Offers(conditions)
 	if len(offers) > 0 || o.advertised { // otherwise the relays know no offers yet
 		if err := o.cfg.Offer(offers); err != nil {
@@ -216,6 +219,16 @@ func (o *offering) apply() {
 			o.cfg.Logger.Info(announcement[state], "services", names)
 		}
 	}
+}
+
+// allDrained reports whether operators have drained every service. o.mu is held.
+func (o *offering) allDrained() bool {
+	for name := range o.services {
+		if !o.drains.drained(name) {
+			return false
+		}
+	}
+	return len(o.services) > 0 || o.drains.all
 }
 
 var announcement = map[State]string{

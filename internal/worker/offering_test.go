@@ -71,6 +71,8 @@ type relays struct {
 	heard  []map[string]advertise.Service
 	wake   chan struct{}
 	refuse error
+
+	drained atomic.Bool // as the worker reports it
 }
 
 func (r *relays) offer(services []advertise.Service) error {
@@ -144,7 +146,7 @@ func startOffering(t *testing.T, services ...Service) (*offering, *relays, *prom
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	r := &relays{wake: make(chan struct{})}
-	o := newOffering(offeringConfig{Offer: r.offer, Logger: slog.New(slog.DiscardHandler), Checks: health.NewMetrics(reg), Metrics: newMetrics(reg)})
+	o := newOffering(offeringConfig{Offer: r.offer, Drained: r.drained.Store, Logger: slog.New(slog.DiscardHandler), Checks: health.NewMetrics(reg), Metrics: newMetrics(reg)})
 	mustReplace(t, o, services...)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -346,6 +348,18 @@ ringway_worker_services{state="unhealthy"} 0
 	mustReplace(t, o, unchecked(t, "b"))
 	mustReplace(t, o, unchecked(t, "b"), i.service(t, "a", ""))
 	r.await(t, "a", "b") // a is another one
+	if r.drained.Load() {
+		t.Error("the worker is drained, and offers")
+	}
+	drain(true, "a", "b")
+	if r.await(t, "a~", "b~"); !r.drained.Load() {
+		t.Error("all services are drained, and the worker is not")
+	}
+	mustReplace(t, o, unchecked(t, "b"), i.service(t, "a", ""), unchecked(t, "c"))
+	if r.await(t, "a~", "b~", "c"); r.drained.Load() {
+		t.Error("the worker is drained with a service that is new")
+	}
+	mustReplace(t, o, unchecked(t, "b"), i.service(t, "a", ""))
 	drain(true)
 	r.await(t, "a~", "b~")
 	mustReplace(t, o, unchecked(t, "b"), i.service(t, "a", ""), unchecked(t, "c"))
@@ -353,7 +367,9 @@ ringway_worker_services{state="unhealthy"} 0
 	drain(false, "c")
 	r.await(t, "a~", "b~", "c")
 	drain(false)
-	r.await(t, "a", "b", "c")
+	if r.await(t, "a", "b", "c"); r.drained.Load() {
+		t.Error("the worker stays drained")
+	}
 }
 
 func TestReasonsSayWhyNothingIsOffered(t *testing.T) {
@@ -405,7 +421,7 @@ func TestRelaysAreSentToTheSidecarWhereItStandsInFront(t *testing.T) {
 	for sidecar, want := range map[string]string{"": "127.0.0.1:1", "10.0.0.1:7421": "10.0.0.1:7421"} {
 		r := &relays{wake: make(chan struct{})}
 		o := newOffering(offeringConfig{
-			Offer: r.offer, Logger: slog.New(slog.DiscardHandler), Checks: health.NewMetrics(nil), Metrics: newMetrics(nil), SidecarAddress: sidecar,
+			Offer: r.offer, Drained: r.drained.Store, Logger: slog.New(slog.DiscardHandler), Checks: health.NewMetrics(nil), Metrics: newMetrics(nil), SidecarAddress: sidecar,
 		})
 		mustReplace(t, o, unchecked(t, "a"))
 		view, _, _ := r.last()

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 func TestBytesOfBothDirectionsAreCounted(t *testing.T) {
@@ -47,11 +49,11 @@ func TestRecordsOfATapAreCounted(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	two := tap{relays: []string{"a", "b"}}
+	two := tap{fleet: &procs.Fleet{Relays: make([]*procs.Member, 2)}}
 	if err := two.count(path); err != nil || two.read != 2 {
 		t.Errorf("%d records, %v", two.read, err)
 	}
-	three := tap{relays: []string{"a", "b", "c"}}
+	three := tap{fleet: &procs.Fleet{Relays: make([]*procs.Member, 3)}}
 	if err := three.count(path); err == nil {
 		t.Error("a relay without a record was not noticed")
 	}

@@ -29,7 +29,7 @@ var haproxyConfig string
 //go:embed nginx.conf.tmpl
 var nginxConfig string
 
-// The addresses of the proxies.
+// The addresses of the proxies, except those of members that the fleet chooses.
 const (
 	relaySite      = "127.0.0.1:18088" // with TLS for clients
 	haproxySite    = "127.0.0.1:18089"
@@ -38,44 +38,45 @@ const (
 	haproxyTLS     = "127.0.0.1:18092"
 	nginxHTTP1     = "127.0.0.1:18093"
 	nginxH2C       = "127.0.0.1:18094"
-	relayIngress   = "127.0.0.1:18095"
-	gateIngress    = "127.0.0.1:18096"
-	securedIngress = "127.0.0.1:18097"
-	relayPeer      = "127.0.0.1:18098"
-	securedPeer    = "127.0.0.1:18099"
-	gossip         = "127.0.0.1:18100"
 	relayTCP       = "127.0.0.1:18102"
 	haproxyTCP     = "127.0.0.1:18103"
 	haproxySpliced = "127.0.0.1:18104"
-	securedGossip  = "127.0.0.1:18200"
 )
 
-const (
-	cluster     = "bench"
-	environment = "bench"
-	workers     = 6
-)
+const workers = 6
 
 // fleet holds the processes of the measurements.
 type fleet struct {
-	dir       string
-	body      string // the path of the body of a call
-	processes map[string]*procs.Process
-	order     []string
+	dir         string
+	body        string         // the path of the body of a call
+	clear, mtls *procs.Fleet   // relay and gate; a relay that reaches its workers over TLS
+	all         []*procs.Fleet // with those that shapes start
+	others      map[string]*procs.Process
+	order       []string // of others
 }
 
 func (f *fleet) start(cfg procs.Config) error {
 	p, err := procs.Launch(cfg)
 	if err == nil {
-		f.processes[cfg.Name] = p
+		f.others[cfg.Name] = p
 		f.order = append(f.order, cfg.Name)
 	}
 	return err
 }
 
+// cluster returns a fleet without members.
+func (f *fleet) cluster() *procs.Fleet {
+	c := procs.NewFleet(procs.FleetConfig{Cluster: "bench", Environment: "bench", Binaries: f.dir})
+	f.all = append(f.all, c)
+	return c
+}
+
 func (f *fleet) stop() {
+	for _, c := range f.all {
+		c.Stop()
+	}
 	for _, name := range slices.Backward(f.order) {
-		f.processes[name].Kill()
+		f.others[name].Kill()
 	}
 	_ = os.RemoveAll(f.dir)
 }
@@ -85,7 +86,7 @@ func startFleet(ctx context.Context) (_ *fleet, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{dir: dir, body: filepath.Join(dir, "body"), processes: map[string]*procs.Process{}}
+	f := &fleet{dir: dir, body: filepath.Join(dir, "body"), others: map[string]*procs.Process{}}
 	defer func() {
 		if err != nil {
 			f.stop()
@@ -101,51 +102,14 @@ func startFleet(ctx context.Context) (_ *fleet, err error) {
 	if err := procs.Build(".", dir, false, "github.com/ringway/ringway/cmd/relay", "github.com/ringway/ringway/cmd/worker"); err != nil {
 		return nil, err
 	}
-	if err := f.certify(); err != nil {
+	f.clear, f.mtls = f.cluster(), f.cluster()
+	if err := errors.Join(f.mtls.Secure(dir), f.certifySite()); err != nil {
 		return nil, err
 	}
 	if err := f.start(procs.Config{Name: "backends", Binary: self, Env: []string{roleVariable + "=backends"}}); err != nil {
 		return nil, err
 	}
-	return f, errors.Join(f.startRelays(), f.startWorkers(), f.startOthers(), ctx.Err())
-}
-
-// certify makes the certificates and the gossip key of the members that use TLS.
-func (f *fleet) certify() error {
-	relay := func(args ...string) (string, error) {
-		r := procs.Run(procs.Config{Binary: "relay", Dir: f.dir, Args: args})
-		if r.Code != 0 {
-			return "", fmt.Errorf("%v", r)
-		}
-		return r.Stdout, nil
-	}
-	if _, err := relay("tls", "ca", "create", "--out", f.path("ca"), "--days", "60"); err != nil {
-		return err
-	}
-	key, err := relay("keys", "generate")
-	if err != nil {
-		return err
-	}
-	for _, m := range slices.Concat([]string{"s1"}, f.securedWorkers()) {
-		role := "worker"
-		if m == "s1" {
-			role = "relay"
-		}
-		if _, err := relay("tls", "cert", "create", "--ca", f.path("ca"), "--role", role, "--node", m, "--cluster", cluster,
-			"--environment", environment, "--days", "30", "--out", f.path(m)); err != nil {
-			return err
-		}
-		if err := os.WriteFile(f.path(m+".keys"), []byte(key), 0o600); err != nil {
-			return err
-		}
-	}
-	if err := f.certifySite(); err != nil {
-		return err
-	}
-	// HAProxy reads a certificate and its key from one file.
-	certificate, err1 := os.ReadFile(f.path("s1.crt"))
-	private, err2 := os.ReadFile(f.path("s1.key"))
-	return errors.Join(err1, err2, os.WriteFile(f.path("haproxy.pem"), append(certificate, private...), 0o600))
+	return f, errors.Join(f.startMembers(), f.startOthers(), ctx.Err())
 }
 
 // site is the file with the certificate for clients and its key.
@@ -175,74 +139,55 @@ func (f *fleet) certifySite() error {
 
 func (f *fleet) path(name string) string { return filepath.Join(f.dir, name) }
 
-func (f *fleet) securedWorkers() (names []string) {
-	for n := range workers {
-		names = append(names, fmt.Sprintf("t%d", n+1))
-	}
-	return names
-}
-
-// member starts a member of a cluster. A secured one has a certificate.
-func (f *fleet) member(binary, id, join string, secured bool, args ...string) error {
-	all := []string{"run", "--cluster", cluster, "--environment", environment, "--id", id}
-	if join != "" {
-		all = append(all, "--join", join)
-	}
-	if secured {
-		all = append(all, "--tls-cert", f.path(id+".crt"), "--tls-key", f.path(id+".key"), "--tls-ca", f.path("ca/ca.crt"), "--gossip-key-file", f.path(id+".keys"))
-	}
-	return f.start(procs.Config{Name: id, Binary: binary, Dir: f.dir, Args: append(all, args...)})
-}
-
-// startRelays starts a relay, a gate that forwards to it, and a relay that reaches its
-// workers over TLS.
-func (f *fleet) startRelays() error {
+// startMembers starts a relay, a gate that forwards to it, a relay that reaches its workers
+// over TLS, and the workers.
+func (f *fleet) startMembers() error {
 	return errors.Join(
-		f.member("relay", "r1", "", false, "--gossip-addr", gossip, "--ingress-addr", relayIngress, "--ingress-addr", "tls://"+relaySite, "--ingress-tls-cert", f.path(site), "--ingress-tls-key", f.path(site), "--tcp-ingress", relayTCP+"=bytes", "--peer-addr", relayPeer, "--admin-addr", "127.0.0.1:18110"),
-		f.member("relay", "g1", gossip, false, "--role", "gate", "--gossip-addr", "127.0.0.1:18101", "--ingress-addr", gateIngress, "--admin-addr", "127.0.0.1:18111"),
-		f.member("relay", "s1", "", true, "--gossip-addr", securedGossip, "--ingress-addr", securedIngress, "--peer-addr", securedPeer, "--admin-addr", "127.0.0.1:18210"),
+		f.clear.Start(f.clear.Relay("r1"), procs.Config{Args: []string{"--ingress-addr", "tls://" + relaySite,
+			"--ingress-tls-cert", f.path(site), "--ingress-tls-key", f.path(site), "--tcp-ingress", relayTCP + "=bytes"}}),
+		f.clear.Start(f.clear.Relay("g1"), procs.Config{Args: []string{"--role", "gate"}}),
+		f.mtls.Start(f.mtls.Relay("s1"), procs.Config{}),
+		startWorkers(f.clear, func(n int) []string {
+			return []string{"echo=" + backends(httpPort)[n], "calls=" + backends(callPort)[n] + ";protocol=h2c", "bytes=" + backends(sessionPort)[n] + ";protocol=tcp"}
+		}),
+		startWorkers(f.mtls, echoes),
 	)
 }
 
-func (f *fleet) startWorkers() error {
-	var errs []error
+// echoes returns the only service of a worker in most clusters.
+func echoes(n int) []string { return []string{"echo=" + backends(httpPort)[n]} }
+
+// startWorkers starts the workers of a cluster, with the services of each index.
+func startWorkers(c *procs.Fleet, services func(n int) []string) (err error) {
 	for n := range workers {
-		port := func(first int) string { return fmt.Sprintf("127.0.0.1:%d", first+n) }
-		errs = append(errs,
-			f.member("worker", fmt.Sprintf("w%d", n+1), gossip, false, "--gossip-addr", port(18120), "--admin-addr", port(18130),
-				"--service", "echo="+backends(httpPort)[n], "--service", "calls="+backends(callPort)[n]+";protocol=h2c", "--service", "bytes="+backends(sessionPort)[n]+";protocol=tcp"),
-			f.member("worker", f.securedWorkers()[n], securedGossip, true, "--gossip-addr", port(18220), "--admin-addr", port(18230),
-				"--sidecar-addr", port(18240), "--service", "echo="+backends(httpPort)[n]))
+		var args []string
+		for _, s := range services(n) {
+			args = append(args, "--service", s)
+		}
+		err = c.Start(c.Worker(fmt.Sprintf("w%d", n+1)), procs.Config{Args: args})
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // threeRelays starts three relays of one cluster with six workers, so every relay connects to
-// every worker. It uses the ports from first to first+55, and flags returns further flags of
-// the relay with an index.
-func (f *fleet) threeRelays(name string, first int, flags func(n int) []string) (relays []proxy, _ error) {
-	at := func(offset int) string { return fmt.Sprintf("127.0.0.1:%d", first+offset) }
-	var errs []error
+// every worker. flags returns further flags of the relay with an index.
+func (f *fleet) threeRelays(flags func(n int) []string) (c *procs.Fleet, relays []proxy, err error) {
+	c = f.cluster()
 	for n := range 3 {
-		id, join := fmt.Sprintf("%s-r%d", name, n+1), ""
-		if n > 0 {
-			join = at(0)
-		}
-		args := []string{"--gossip-addr", at(n), "--ingress-addr", at(10 + n), "--peer-addr", at(20 + n), "--admin-addr", at(30 + n)}
-		errs = append(errs, f.member("relay", id, join, false, append(args, flags(n)...)...))
-		relays = append(relays, proxy{name: id, addr: at(10 + n), processes: []*procs.Process{f.processes[id]}})
+		r := c.Relay(fmt.Sprintf("r%d", n+1))
+		err = c.Start(r, procs.Config{Args: flags(n)}) // also the error of an earlier one
+		relays = append(relays, through(r, r.Ingress))
 	}
-	for n := range workers {
-		errs = append(errs, f.member("worker", fmt.Sprintf("%s-w%d", name, n+1), at(0), false, "--gossip-addr", at(40+n), "--admin-addr", at(50+n),
-			"--service", "echo="+backends(httpPort)[n]))
+	if err == nil {
+		err = startWorkers(c, echoes)
 	}
-	return relays, errors.Join(errs...)
+	return c, relays, err
 }
 
 // recorded starts two relays without a request log and one with it. The second one shows how
 // much two processes differ that do the same.
 func (f *fleet) recorded() ([]proxy, error) {
-	relays, err := f.threeRelays("log", 18300, func(n int) []string {
+	_, relays, err := f.threeRelays(func(n int) []string {
 		if n == 2 {
 			return []string{"--request-log", f.path("requests.log"), "--request-log-sample", "0.01"}
 		}
@@ -257,28 +202,31 @@ func (f *fleet) recorded() ([]proxy, error) {
 // tapped starts three relays, which are measured together: twice without a tap, to show how
 // much two measurements differ, and with it.
 func (f *fleet) tapped() ([]proxy, error) {
-	const first = 18400
-	relays, err := f.threeRelays("tap", first, func(int) []string { return nil })
+	c, relays, err := f.threeRelays(func(int) []string { return nil })
 	all := proxy{name: "3 relays"}
 	var ingresses []string
-	t := &tap{dir: f.dir}
-	for n, r := range relays {
+	for _, r := range relays {
 		ingresses = append(ingresses, r.addr)
 		all.processes = append(all.processes, r.processes...)
-		t.relays = append(t.relays, fmt.Sprintf("127.0.0.1:%d", first+30+n))
 	}
 	all.addr = strings.Join(ingresses, ",")
 	again, watched := all, all
 	again.name = "3 relays, again"
-	watched.name, watched.tap = "3 relays, relay tap", t
+	watched.name, watched.tap = "3 relays, relay tap", &tap{dir: f.dir, fleet: c}
 	return []proxy{all, again, watched}, err
 }
 
 // startOthers starts HAProxy and nginx.
 func (f *fleet) startOthers() error {
 	var sidecars []string
-	for n := range workers {
-		sidecars = append(sidecars, fmt.Sprintf("127.0.0.1:%d", 18240+n))
+	for _, w := range f.mtls.Workers {
+		sidecars = append(sidecars, w.Sidecar)
+	}
+	// HAProxy reads a certificate and its key from one file.
+	certificate, err1 := os.ReadFile(f.path("s1.crt"))
+	private, err2 := os.ReadFile(f.path("s1.key"))
+	if err := errors.Join(err1, err2, os.WriteFile(f.path("haproxy.pem"), append(certificate, private...), 0o600)); err != nil {
+		return err
 	}
 	values := map[string]any{"Dir": f.dir, "HTTP1": haproxyHTTP1, "H2C": haproxyH2C, "TLS": haproxyTLS, "Backends": backends(httpPort), "GRPC": backends(callPort),
 		"Secured": sidecars, "Authority": f.path("ca/ca.crt"), "Certificate": f.path("haproxy.pem"), "Site": haproxySite, "SiteCertificate": f.path(site),
@@ -313,33 +261,29 @@ type proxy struct {
 }
 
 func (f *fleet) haproxy(addr string) proxy {
-	return proxy{name: "haproxy", addr: addr, processes: []*procs.Process{f.processes["haproxy"]}}
+	return proxy{name: "haproxy", addr: addr, processes: []*procs.Process{f.others["haproxy"]}}
 }
 
 func (f *fleet) spliced() proxy {
-	return proxy{name: "haproxy, splice", addr: haproxySpliced, processes: []*procs.Process{f.processes["haproxy"]}}
+	return proxy{name: "haproxy, splice", addr: haproxySpliced, processes: []*procs.Process{f.others["haproxy"]}}
 }
 
 func (f *fleet) nginx(addr string) proxy {
-	return proxy{name: "nginx", addr: addr, processes: []*procs.Process{f.processes["nginx"]}}
+	return proxy{name: "nginx", addr: addr, processes: []*procs.Process{f.others["nginx"]}}
 }
 
-func (f *fleet) relay() proxy {
-	return proxy{name: "relay", addr: relayIngress, processes: []*procs.Process{f.processes["r1"]}}
+// through returns the way through a relay by one of its addresses.
+func through(r *procs.Member, addr string) proxy {
+	return proxy{name: "relay", addr: addr, processes: []*procs.Process{r.Process}}
 }
 
-func (f *fleet) sessions() proxy {
-	return proxy{name: "relay", addr: relayTCP, processes: []*procs.Process{f.processes["r1"]}}
-}
-
-func (f *fleet) site() proxy {
-	return proxy{name: "relay", addr: relaySite, processes: []*procs.Process{f.processes["r1"]}}
-}
+func (f *fleet) relay() proxy    { return through(f.clear.Relays[0], f.clear.Relays[0].Ingress) }
+func (f *fleet) sessions() proxy { return through(f.clear.Relays[0], relayTCP) }
+func (f *fleet) site() proxy     { return through(f.clear.Relays[0], relaySite) }
+func (f *fleet) secured() proxy  { return through(f.mtls.Relays[0], f.mtls.Relays[0].Ingress) }
 
 func (f *fleet) hop() proxy {
-	return proxy{name: "gate + relay", addr: gateIngress, processes: []*procs.Process{f.processes["g1"], f.processes["r1"]}}
-}
-
-func (f *fleet) secured() proxy {
-	return proxy{name: "relay", addr: securedIngress, processes: []*procs.Process{f.processes["s1"]}}
+	p := through(f.clear.Relays[1], f.clear.Relays[1].Ingress)
+	p.name, p.processes = "gate + relay", append(p.processes, f.clear.Relays[0].Process)
+	return p
 }

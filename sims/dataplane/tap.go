@@ -2,20 +2,19 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/ringway/ringway/internal/procs"
 )
 
 // tap is `relay tap --all`, whose output goes to a file. The file ends it at 256 MiB.
 type tap struct {
-	dir    string   // with the binary
-	relays []string // admin addresses of the relays that are watched
+	dir   string       // with the binary
+	fleet *procs.Fleet // whose relays are watched
 
 	read, dropped int // records, of all measurements
 }
@@ -27,7 +26,7 @@ func (t *tap) start() (end func() error, err error) {
 		return nil, err
 	}
 	out := filepath.Join(t.dir, "tapped")
-	p, err := procs.Launch(procs.Config{Name: "tap", Binary: "relay", Dir: t.dir, Args: []string{"tap", "echo", "--all", "--admin-addr", t.relays[0]},
+	p, err := procs.Launch(procs.Config{Name: "tap", Binary: "relay", Dir: t.dir, Args: []string{"tap", "echo", "--all", "--admin-addr", t.fleet.Relays[0].Admin},
 		Under: []string{"/bin/sh", "-c", `ulimit -f 524288 && exec "$0" "$@" >"$OUT"`}, Env: []string{"OUT=" + out}}) // in units of 512 bytes
 	if err != nil {
 		return nil, err
@@ -62,28 +61,23 @@ func (t *tap) count(path string) error {
 			t.read++
 		}
 	}
-	if lines.Err() == nil && len(seen) != len(t.relays) {
-		return fmt.Errorf("the tap has read records of %d relays, not of %d", len(seen), len(t.relays))
+	if lines.Err() == nil && len(seen) != len(t.fleet.Relays) {
+		return fmt.Errorf("the tap has read records of %d relays, not of %d", len(seen), len(t.fleet.Relays))
 	}
 	return lines.Err()
 }
 
 // lost returns how many records the relays have dropped because the tap was too slow.
 func (t *tap) lost() (n int, _ error) {
-	client := &http.Client{Timeout: 10 * time.Second}
-	for _, addr := range t.relays {
-		req, err := http.NewRequest(http.MethodGet, "http://"+addr+"/metrics", nil)
+	for _, r := range t.fleet.Relays {
+		body, err := t.fleet.Ask(context.Background(), r, "/metrics")
 		if err != nil {
 			return 0, err
-		}
-		status, body, err := procs.Ask(client, req)
-		if err != nil || status != http.StatusOK {
-			return 0, fmt.Errorf("metrics of the relay at %s: status %d: %w", addr, status, err)
 		}
 		const dropped = `ringway_relay_request_log_dropped_total{reason="tap_slow"}`
 		value, ok := procs.Metrics(string(body))[dropped]
 		if !ok {
-			return 0, fmt.Errorf("the relay at %s has no metric %s", addr, dropped)
+			return 0, fmt.Errorf("%s has no metric %s", r.ID, dropped)
 		}
 		n += int(value)
 	}

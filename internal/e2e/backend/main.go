@@ -5,15 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
-)
 
-// stopTimeout limits the wait for requests in flight at the end.
-const stopTimeout = 10 * time.Second
+	"github.com/ringway/ringway/internal/traffic"
+)
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:0", "IP:port to listen at")
@@ -35,25 +32,7 @@ func run(addr string, h *handler, journalPath string) error {
 	h.journal = j
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Addr: addr, Handler: h, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second}
-
-	served := make(chan error, 1)
-	go func() { served <- server.ListenAndServe() }()
-	select {
-	case err := <-served:
-		return errors.Join(err, j.close())
-	case <-ctx.Done():
-	}
-	bounded, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	if err := server.Shutdown(bounded); err != nil {
-		_ = server.Close()
-	}
-	<-served
-	return j.close()
+	return errors.Join(traffic.Run(ctx, addr, h), j.close())
 }
 
 // journal appends one line for each request. Each line is one write to a file opened for

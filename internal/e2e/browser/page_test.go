@@ -146,6 +146,19 @@ func TestNoFigureIsWiderThanItsCardOnALaptop(t *testing.T) {
 	}
 }
 
+func TestNoTableIsWiderThanItsCardOnALaptop(t *testing.T) {
+	f, b := small(t), startBrowser(t)
+	p := tab(t, b, browser.TabConfig{Width: 1280, Height: 800}, pageOf(f, "relay-1"))
+	await(t, p, "six workers are active", six)
+	await(t, p, "rates are measured", `document.querySelector("#callers").textContent.includes("in the last")`)
+	for _, id := range []string{"services", "peers", "fleet", "members"} {
+		if over := evaluate[int](t, p, `(() => { const s = document.querySelector("#`+id+` .scroll"); return s.scrollWidth - s.clientWidth; })()`); over > 0 {
+			t.Errorf("the table of #%s is %d pixels wider than its card", id, over)
+		}
+	}
+	picture(t, p, "laptop")
+}
+
 func TestANarrowScreenScrollsNothingSideways(t *testing.T) {
 	f, b := small(t), startBrowser(t)
 	p := tab(t, b, browser.TabConfig{Width: 360, Height: 780}, pageOf(f, "relay-1"))

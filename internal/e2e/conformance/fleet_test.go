@@ -3,7 +3,6 @@
 package conformance
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,22 +15,13 @@ import (
 	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
 )
 
-const (
-	cluster     = "conformance"
-	environment = "test"
-)
-
 // fleet is relays r1, r2, … and one worker, as processes that end with the test.
 type fleet struct {
-	relays   []relay
-	sidecar  string          // an address of the worker
-	security *procs.Security // nil without
+	*procs.Fleet
+	secured map[string]string // by relay: the address of the ingress with TLS
 }
 
-type relay struct {
-	id, gossip, ingress, peer, admin string
-	secured                          string // the address of the ingress with TLS
-}
+type relay = *procs.Member
 
 // fleetConfig configures a fleet.
 type fleetConfig struct {
@@ -47,36 +37,29 @@ type fleetConfig struct {
 // startFleet returns once every relay knows all services.
 func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	t.Helper()
-	f, dir := &fleet{sidecar: procs.FreeAddr(t)}, t.TempDir()
-	flags := func(string) []string { return nil }
+	dir := t.TempDir()
+	f := &fleet{procs.NewFleet(procs.FleetConfig{T: t, Cluster: "conformance", Environment: "test", Binaries: binaries}), map[string]string{}}
 	if cfg.Secure {
-		f.security = procs.NewSecurity(t, procs.SecurityConfig{Dir: dir, Binaries: binaries, Cluster: cluster, Environment: environment})
-		f.security.IssueAll(t, cfg.Relays, 1)
-		flags = func(id string) []string { return f.security.Flags(id, id) }
+		f.Secure(dir)
 	}
 	file := filepath.Join(dir, "relay.yaml")
 	if err := os.WriteFile(file, []byte("routes: "+cfg.Routes+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cert, key := terminationtest.New(t).Files(filepath.Join(dir, "ingress"), terminationtest.Certificate{DNS: []string{"ingress.test"}})
-	var seeds []string
 	for n := range cfg.Relays {
-		r := relay{fmt.Sprintf("r%d", n+1), procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t)}
-		f.relays, seeds = append(f.relays, r), append(seeds, r.gossip)
+		f.Relay(fmt.Sprintf("r%d", n+1))
 	}
-	common := func(id, gossip, admin string) []string {
-		return append([]string{"run", "--cluster", cluster, "--environment", environment, "--id", id, "--log-format", "json",
-			"--gossip-addr", gossip, "--admin-addr", admin, "--join", strings.Join(seeds, ",")}, flags(id)...)
+	for _, r := range f.Relays {
+		f.secured[r.ID] = procs.FreeAddr(t)
+		f.Start(r, procs.Config{Args: []string{"--ingress-addr", "tls://" + f.secured[r.ID], "--ingress-tls-cert", cert, "--ingress-tls-key", key,
+			"--config", file, "--relays-per-service", "1"}})
 	}
-	for _, r := range f.relays {
-		procs.Start(t, procs.Config{Name: r.id, Binary: "relay", Dir: binaries, Args: append(common(r.id, r.gossip, r.admin),
-			"--ingress-addr", r.ingress, "--ingress-addr", "tls://"+r.secured, "--ingress-tls-cert", cert, "--ingress-tls-key", key, "--peer-addr", r.peer, "--config", file, "--relays-per-service", "1")})
-	}
-	worker := append(common("w1", procs.FreeAddr(t), procs.FreeAddr(t)), "--sidecar-addr", f.sidecar)
+	var args []string
 	for _, s := range cfg.Services {
-		worker = append(worker, "--service", s)
+		args = append(args, "--service", s)
 	}
-	procs.Start(t, procs.Config{Name: "w1", Binary: "worker", Dir: binaries, Args: worker})
+	f.Start(f.Worker("w1"), procs.Config{Args: args})
 	for _, s := range cfg.Services {
 		name, _, _ := strings.Cut(s, "=")
 		f.roles(t, name)
@@ -90,13 +73,13 @@ func (f *fleet) roles(t *testing.T, service string) (serving relay, forwarding [
 	procs.Await(t, "one relay serves "+service+", the others forward", func() bool {
 		var served []relay
 		forwarding = nil
-		for _, r := range f.relays {
+		for _, r := range f.Relays {
 			var v struct {
 				Role      string
 				Endpoints int
 				Peers     []struct{ Node string }
 			}
-			if !get(r.admin, "/readyz", nil) || !get(r.admin, "/api/v1/services/"+service, &v) || v.Endpoints != 1 || len(v.Peers) != 1 {
+			if f.Get(r, "/readyz", nil) != http.StatusOK || f.Get(r, "/api/v1/services/"+service, &v) != http.StatusOK || v.Endpoints != 1 || len(v.Peers) != 1 {
 				return false
 			}
 			if v.Role == "affine" {
@@ -112,14 +95,4 @@ func (f *fleet) roles(t *testing.T, service string) (serving relay, forwarding [
 		return !slices.Contains(forwarding, serving)
 	})
 	return serving, forwarding
-}
-
-// get reports whether an admin API answered with 200. into can be nil.
-func get(admin, path string, into any) bool {
-	req, err := http.NewRequest(http.MethodGet, "http://"+admin+path, nil)
-	if err != nil {
-		return false
-	}
-	status, body, err := procs.Ask(http.DefaultClient, req)
-	return err == nil && status == http.StatusOK && (into == nil || json.Unmarshal(body, into) == nil)
 }

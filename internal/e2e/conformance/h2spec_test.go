@@ -51,11 +51,11 @@ func TestEveryCaseOfH2specPasses(t *testing.T) {
 		Services: []string{"pages=" + service.Listener.Addr().String()}})
 	serving, forwarding := f.roles(t, "pages")
 	for _, listener := range []struct{ name, addr, certificate string }{
-		{"ingress", serving.ingress, ""},
-		{"ingress with TLS", serving.secured, serving.id},
-		{"ingress of a relay that forwards", forwarding[0].ingress, ""},
-		{"peer listener", serving.peer, forwarding[0].id},
-		{"sidecar", f.sidecar, serving.id},
+		{"ingress", serving.Ingress, ""},
+		{"ingress with TLS", f.secured[serving.ID], serving.ID},
+		{"ingress of a relay that forwards", forwarding[0].Ingress, ""},
+		{"peer listener", serving.Peer, forwarding[0].ID},
+		{"sidecar", f.Workers[0].Sidecar, serving.ID},
 	} {
 		t.Run(listener.name, func(t *testing.T) {
 			t.Parallel()
@@ -66,7 +66,7 @@ func TestEveryCaseOfH2specPasses(t *testing.T) {
 			}
 			cfg := config.Config{Host: host, Port: number, Path: "/", Timeout: procs.Patience / 6, MaxHeaderLen: 4000, Strict: true}
 			if listener.certificate != "" {
-				prefix := f.security.Path(listener.certificate)
+				prefix := f.Security.Path(listener.certificate)
 				cfg.TLS, cfg.Insecure, cfg.CertFile, cfg.CertKeyFile = true, true, prefix+".crt", prefix+".key"
 			}
 			ids := map[string]bool{}

@@ -21,19 +21,21 @@ func TestKeysNeverTravelThroughAProxyOrInClearText(t *testing.T) {
 		environment = append(environment, name+"=http://"+proxy.addr, strings.ToLower(name)+"=http://"+proxy.addr)
 	}
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1})
-	token := f.security.Path("token")
+	token := f.Security.Path("token")
 	if err := os.WriteFile(token, []byte("0123456789abcdefghij-token\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.security.Generate(t, "next.key")
+	if _, err := f.Security.Generate("next.key"); err != nil {
+		t.Fatal(err)
+	}
 	run := func(args ...string) procs.Ran {
 		return procs.Run(procs.Config{Binary: "relay", Dir: binaries, Env: environment, Args: args})
 	}
 	// 192.0.2.1 is of a network for examples: nothing answers there.
 	for _, args := range [][]string{
-		{"keys", "install", f.security.Path("next.key"), "--admin-addr", "192.0.2.1:7430", "--admin-token-file", token},
-		{"keys", "install", f.security.Path("next.key"), "--admin-addr", "192.0.2.1:7430"},
-		{"keys", "install", f.security.Path("next.key"), "--admin-addr", "relay.example:7430"},
+		{"keys", "install", f.Security.Path("next.key"), "--admin-addr", "192.0.2.1:7430", "--admin-token-file", token},
+		{"keys", "install", f.Security.Path("next.key"), "--admin-addr", "192.0.2.1:7430"},
+		{"keys", "install", f.Security.Path("next.key"), "--admin-addr", "relay.example:7430"},
 		{"members", "--admin-addr", "192.0.2.1:7430", "--admin-token-file", token},
 	} {
 		if r := run(args...); r.Code != 1 || !strings.Contains(r.Stderr, "clear text") || !strings.Contains(r.Stderr, "--admin-tls") {
@@ -41,8 +43,8 @@ func TestKeysNeverTravelThroughAProxyOrInClearText(t *testing.T) {
 		}
 	}
 	// On this host the same command works, without the proxy.
-	admin := f.relays[0].admin
-	if r := run("keys", "install", f.security.Path("next.key"), "--admin-addr", admin); r.Code != 0 {
+	admin := f.Relays[0].Admin
+	if r := run("keys", "install", f.Security.Path("next.key"), "--admin-addr", admin); r.Code != 0 {
 		t.Errorf("%v", r)
 	}
 	if status, body := f.get(admin, "/api/v1/keys"); status != http.StatusOK || strings.Count(body, `"fingerprints"`) < 2 {

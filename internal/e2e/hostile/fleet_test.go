@@ -4,7 +4,6 @@ package hostile
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -30,35 +29,21 @@ const (
 // fleet is relays and workers with certificates and a gossip key. Each member is on
 // a loopback address of its own, as members are on hosts of their own.
 type fleet struct {
-	t        *testing.T
-	cfg      fleetConfig
-	security *procs.Security
-	client   *http.Client
-	relays   []*relay
-	workers  []*worker
+	*procs.Fleet
+	t       *testing.T
+	client  *http.Client
+	servers []*httptest.Server // of the workers
 }
 
-type relay struct {
-	*procs.Process
-	id, host                     string
-	gossip, ingress, peer, admin string
-}
-
-// worker is an agent; its service is a server of the test.
-type worker struct {
-	*procs.Process
-	id, host               string
-	gossip, sidecar, admin string
-	service                *httptest.Server
-}
+type relay = procs.Member
 
 type fleetConfig struct {
 	Relays, Workers int
 	// RelayArgs are added to those of every relay.
 	RelayArgs []string
-	// Advertised is the gossip address that a member tells the others, where it is
-	// not the one it listens on.
-	Advertised func(id, gossip string) string
+	// Advertised returns the gossip address that r1 tells the others, where it is not the
+	// one it listens on.
+	Advertised func(gossip string) string
 	// Before is called when the addresses are known and no member runs yet. The fleet
 	// is then not waited for.
 	Before func(*fleet)
@@ -67,88 +52,43 @@ type fleetConfig struct {
 // startFleet starts everything at once and waits until it serves.
 func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	t.Helper()
-	f := &fleet{t: t, cfg: cfg, client: clientFrom(t, "")}
-	f.security = procs.NewSecurity(t, procs.SecurityConfig{Dir: t.TempDir(), Binaries: binaries, Cluster: cluster, Environment: environment})
-	f.security.IssueAll(t, cfg.Relays, cfg.Workers)
-	var seeds []string
-	for n := 1; n <= cfg.Relays; n++ {
-		host := fmt.Sprintf("127.0.1.%d", n)
-		r := &relay{id: fmt.Sprintf("r%d", n), host: host, gossip: procs.FreeAddrOn(t, host),
-			ingress: procs.FreeAddrOn(t, host), peer: procs.FreeAddrOn(t, host), admin: procs.FreeAddrOn(t, host)}
-		f.relays = append(f.relays, r)
-		seeds = append(seeds, f.advertised(r.id, r.gossip))
+	f := &fleet{t: t, client: clientFrom(t, "")}
+	f.Fleet = procs.NewFleet(procs.FleetConfig{T: t, Cluster: cluster, Environment: environment, Binaries: binaries, Addr: func(id, _ string) string {
+		return procs.FreeAddrOn(t, strings.NewReplacer("r", "127.0.1.", "w", "127.0.2.").Replace(id))
+	}})
+	f.Secure(t.TempDir())
+	for n := range cfg.Relays {
+		f.Relay(fmt.Sprintf("r%d", n+1))
 	}
-	for n := 1; n <= cfg.Workers; n++ {
-		host := fmt.Sprintf("127.0.2.%d", n)
-		f.workers = append(f.workers, &worker{id: fmt.Sprintf("w%d", n), host: host, gossip: procs.FreeAddrOn(t, host),
-			sidecar: procs.FreeAddrOn(t, host), admin: procs.FreeAddrOn(t, host), service: startService(t, fmt.Sprintf("w%d", n))})
+	if cfg.Advertised != nil {
+		f.Seeds[0] = cfg.Advertised(f.Seeds[0])
+	}
+	for n := range cfg.Workers {
+		f.servers = append(f.servers, startService(t, f.Worker(fmt.Sprintf("w%d", n+1)).ID))
 	}
 	if cfg.Before != nil {
 		cfg.Before(f)
 	}
-	common := func(id, gossip, admin string) []string {
-		return append([]string{"run", "--cluster", cluster, "--environment", environment, "--id", id, "--log-format", "json",
-			"--gossip-addr", gossip, "--advertise-addr", f.advertised(id, gossip), "--admin-addr", admin, "--join", strings.Join(seeds, ","),
-		}, f.security.Flags(id, id)...)
+	for n, r := range f.Relays {
+		f.Start(r, procs.Config{Args: append([]string{"--advertise-addr", f.Seeds[n]}, cfg.RelayArgs...)})
 	}
-	for _, r := range f.relays {
-		r.Process = procs.Start(t, procs.Config{Name: r.id, Binary: "relay", Dir: binaries, Args: slices.Concat(common(r.id, r.gossip, r.admin),
-			[]string{"--ingress-addr", r.ingress, "--peer-addr", r.peer}, cfg.RelayArgs)})
-	}
-	for _, w := range f.workers {
-		w.Process = procs.Start(t, procs.Config{Name: w.id, Binary: "worker", Dir: binaries, Args: append(common(w.id, w.gossip, w.admin),
-			"--sidecar-addr", w.sidecar, "--drain-delay", "1s", "--service", echo+"="+w.service.Listener.Addr().String()+";check=tcp;interval=2s")})
+	for n, w := range f.Workers {
+		f.Start(w, procs.Config{Args: []string{"--drain-delay", "1s", "--service", echo + "=" + f.servers[n].Listener.Addr().String() + ";check=tcp;interval=2s"}})
 	}
 	if cfg.Before == nil { // else the test is about the start
-		procs.Await(t, "all members see each other and serve", func() bool { f.running(); return f.whole() })
+		f.serving()
 	}
 	return f
 }
 
-// running fails the test at once when a process has ended by itself.
-func (f *fleet) running() {
+// serving waits until all members see each other and serve.
+func (f *fleet) serving() {
 	f.t.Helper()
-	for _, r := range f.relays {
-		if err := r.Ended(); err != nil {
-			f.t.Fatal(err)
-		}
-	}
-	for _, w := range f.workers {
-		if err := w.Ended(); err != nil {
-			f.t.Fatal(err)
-		}
-	}
+	f.Await(f.t.Context(), func() error { return f.Whole(echo) })
 }
 
-func (f *fleet) advertised(id, gossip string) string {
-	if f.cfg.Advertised == nil {
-		return gossip
-	}
-	return f.cfg.Advertised(id, gossip)
-}
-
-// whole reports whether every relay is ready, sees all members that were started, and
-// has the endpoints of all workers.
-func (f *fleet) whole() bool {
-	for _, r := range f.relays {
-		if status, _ := f.get(r.admin, "/readyz"); status != http.StatusOK {
-			return false
-		}
-	}
-	return f.allThere() == nil
-}
-
-// ids are those of the members that were started, sorted.
-func (f *fleet) ids() (ids []string) {
-	for _, r := range f.relays {
-		ids = append(ids, r.id)
-	}
-	for _, w := range f.workers {
-		ids = append(ids, w.id)
-	}
-	slices.Sort(ids)
-	return ids
-}
+// ids are those of all members, sorted.
+func (f *fleet) ids() []string { return procs.IDs(slices.Concat(f.Relays, f.Workers)) }
 
 // member is what a relay says of one.
 type member struct {
@@ -162,17 +102,8 @@ type member struct {
 // another list.
 func (f *fleet) listed(r *relay) (members []member) {
 	var got struct{ Members []member }
-	f.decode(r.admin, "/api/v1/members", &got)
+	f.Get(r, "/api/v1/members", &got)
 	return got.Members
-}
-
-// members are their ids, sorted.
-func (f *fleet) members(r *relay) (ids []string) {
-	for _, m := range f.listed(r) {
-		ids = append(ids, m.ID)
-	}
-	slices.Sort(ids)
-	return ids
 }
 
 // services are the names that a relay knows an endpoint of; known is how many names it
@@ -184,7 +115,7 @@ func (f *fleet) services(r *relay) (names []string, known int) {
 			Endpoints int
 		}
 	}
-	f.decode(r.admin, "/api/v1/services", &got)
+	f.Get(r, "/api/v1/services", &got)
 	for _, s := range got.Services {
 		if s.Endpoints > 0 {
 			names = append(names, s.Service)
@@ -202,7 +133,7 @@ func (f *fleet) offers(r *relay, service string) bool {
 // endpoints is how many a relay knows of a service.
 func (f *fleet) endpoints(r *relay, service string) int {
 	var got struct{ Endpoints int }
-	f.decode(r.admin, "/api/v1/services/"+service, &got)
+	f.Get(r, "/api/v1/services/"+service, &got)
 	return got.Endpoints
 }
 
@@ -246,16 +177,9 @@ func (f *fleet) get(addr, path string) (status int, body string) {
 	return send(f.client, call{method: http.MethodGet, addr: addr, path: path})
 }
 
-// decode leaves into alone when there is no answer.
-func (f *fleet) decode(addr, path string, into any) {
-	if status, body := f.get(addr, path); status == http.StatusOK {
-		_ = json.Unmarshal([]byte(body), into)
-	}
-}
-
 // ask sends a request to a service through a relay.
 func (f *fleet) ask(r *relay, service, method, path string) (status int, body string) {
-	return send(f.client, call{method: method, addr: r.ingress, path: path, header: map[string]string{
+	return send(f.client, call{method: method, addr: r.Ingress, path: path, header: map[string]string{
 		serviceHeader: service, "Authorization": "Bearer secret-of-a-client"}})
 }
 
@@ -271,10 +195,10 @@ func (f *fleet) serves(n int) {
 // fleet answered.
 func (f *fleet) served(n int) error {
 	wrong := map[string]int{}
-	for _, r := range f.relays {
+	for _, r := range f.Relays {
 		for range n {
-			if status, body := f.ask(r, echo, http.MethodPost, "/"); status != http.StatusOK || !slices.ContainsFunc(f.workers, func(w *worker) bool { return w.id == body }) {
-				wrong[fmt.Sprintf("through %s: %d %.120s", r.id, status, body)]++
+			if status, body := f.ask(r, echo, http.MethodPost, "/"); status != http.StatusOK || !slices.ContainsFunc(f.Workers, func(w *procs.Member) bool { return w.ID == body }) {
+				wrong[fmt.Sprintf("through %s: %d %.120s", r.ID, status, body)]++
 			}
 		}
 	}
@@ -313,15 +237,15 @@ func (f *fleet) arrives(attack func(), believed func(*relay) bool) (stop func())
 	f.t.Helper()
 	const enough = 5
 	before := map[string]float64{}
-	for _, r := range f.relays {
-		before[r.id] = f.refusals(r.admin)
+	for _, r := range f.Relays {
+		before[r.ID] = f.refusals(r.Admin)
 	}
 	begun := time.Now()
 	stop = keepDoing(f.t, attack)
-	for _, r := range f.relays {
-		procs.Await(f.t, "the attack arrives at "+r.id, func() bool { return believed(r) || f.refusals(r.admin) >= before[r.id]+enough })
+	for _, r := range f.Relays {
+		procs.Await(f.t, "the attack arrives at "+r.ID, func() bool { return believed(r) || f.refusals(r.Admin) >= before[r.ID]+enough })
 		if believed(r) {
-			f.t.Logf("%s believed the attack after %v", r.id, time.Since(begun).Round(10*time.Millisecond))
+			f.t.Logf("%s believed the attack after %v", r.ID, time.Since(begun).Round(10*time.Millisecond))
 		}
 	}
 	return stop
@@ -366,16 +290,16 @@ func (f *fleet) wellDuring(d time.Duration) {
 
 // allThere is nil while every relay sees every member, and none of them as leaving.
 func (f *fleet) allThere() error {
-	for _, r := range f.relays {
+	for _, r := range f.Relays {
 		listed := f.listed(r)
 		for _, id := range f.ids() {
 			i := slices.IndexFunc(listed, func(m member) bool { return m.ID == id })
 			if i < 0 || listed[i].Leaving {
-				return fmt.Errorf("%s does not see %s any more: it lists %v", r.id, id, listed)
+				return fmt.Errorf("%s does not see %s any more: it lists %v", r.ID, id, listed)
 			}
 		}
-		if n := f.endpoints(r, echo); n != len(f.workers) {
-			return fmt.Errorf("%s has %d endpoints of %s, there are %d", r.id, n, echo, len(f.workers))
+		if n := f.endpoints(r, echo); n != len(f.Workers) {
+			return fmt.Errorf("%s has %d endpoints of %s, there are %d", r.ID, n, echo, len(f.Workers))
 		}
 	}
 	return nil

@@ -42,26 +42,32 @@ func (f *fleet) size(r *relay) (s size) {
 	// The fastest of a few counts: on a busy machine one may wait for a processor.
 	for tries := 0; tries == 0 || tries < 5 && s.scrape > maxScrape; tries++ {
 		begun := time.Now()
-		status, text := f.get(r.admin, "/metrics")
+		status, text := f.get(r.Admin, "/metrics")
 		if took := time.Since(begun); tries == 0 || took < s.scrape {
 			s.scrape = took
 		}
 		s.series = strings.Count(text, "\n")
 		if status != http.StatusOK {
-			f.t.Fatalf("/metrics of %s: %d %.200s", r.id, status, text)
+			f.t.Fatalf("/metrics of %s: %d %.200s", r.ID, status, text)
 		}
 	}
-	proc, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.PID()))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(proc)) {
-		if rest, found := strings.CutPrefix(line, "VmRSS:"); found {
-			kB, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			s.memory = kB << 10
-		}
-	}
+	s.memory = memory(f.t, r.PID(), "VmRSS:")
 	return s
+}
+
+// memory returns a line of the status of a process, in bytes.
+func memory(t *testing.T, pid int, line string) int64 {
+	t.Helper()
+	proc, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(proc), line)
+	kB, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kB << 10
 }
 
 // within expects that a flood has not cost more than it may: names that no client has
@@ -71,24 +77,24 @@ func (f *fleet) within(r *relay, before size) {
 	now := f.size(r)
 	if now.memory > before.memory+maxGrowth || now.series > before.series+maxSeries || now.scrape > maxScrape {
 		f.t.Fatalf("%s has %d MiB, %d series and takes %v for /metrics; before the flood it had %d MiB and %d series; at most %d MiB, %d series and %v may be added",
-			r.id, now.memory>>20, now.series, now.scrape.Round(time.Millisecond), before.memory>>20, before.series, maxGrowth>>20, maxSeries, maxScrape)
+			r.ID, now.memory>>20, now.series, now.scrape.Round(time.Millisecond), before.memory>>20, before.series, maxGrowth>>20, maxSeries, maxScrape)
 	}
 }
 
 // gives expects that nothing of a flood is left once it has ended.
 func (f *fleet) gives(r *relay, before size) {
 	f.t.Helper()
-	procs.Await(f.t, r.id+" has forgotten the members", func() bool { return slices.Equal(f.members(r), f.ids()) })
-	procs.Await(f.t, r.id+" has forgotten the services", func() bool {
+	procs.Await(f.t, r.ID+" has forgotten the members", func() bool { return slices.Equal(f.IDs(r), f.ids()) })
+	procs.Await(f.t, r.ID+" has forgotten the services", func() bool {
 		names, _ := f.services(r)
 		return slices.Equal(names, []string{echo})
 	})
 	if _, known := f.services(r); known > maxKnown {
-		f.t.Errorf("%s knows %d names of services, at most %d are allowed", r.id, known, maxKnown)
+		f.t.Errorf("%s knows %d names of services, at most %d are allowed", r.ID, known, maxKnown)
 	}
 	f.within(r, before)
 	now := f.size(r)
-	f.t.Logf("%s: %d MiB, %d series before the flood, %d MiB, %d series after it", r.id, before.memory>>20, before.series, now.memory>>20, now.series)
+	f.t.Logf("%s: %d MiB, %d series before the flood, %d MiB, %d series after it", r.ID, before.memory>>20, before.series, now.memory>>20, now.series)
 }
 
 // TestNamesThatWereMadeUpCostNoMemory has an outsider make up 200 workers with 80
@@ -97,7 +103,7 @@ func TestNamesThatWereMadeUpCostNoMemory(t *testing.T) {
 	t.Parallel()
 	const names, services = 200, 80
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1})
-	o, r := newOutsider(t, f), f.relays[0]
+	o, r := newOutsider(t, f), f.Relays[0]
 	var packets [][][]byte
 	for n := range names {
 		ghost := instance{fmt.Sprintf("ghost-%d", n), uint64(time.Now().UnixMilli())}
@@ -125,17 +131,17 @@ func TestNewNamesWithoutEndCostNoMemory(t *testing.T) {
 	t.Parallel()
 	const rounds, services = 15, 120
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1})
-	c, r := startTurncoat(t, f), f.relays[0]
+	c, r := startTurncoat(t, f), f.Relays[0]
 	before := f.size(r)
 	for round := range rounds {
 		var offers []advertise.Service
 		for s := range services {
 			offers = append(offers, advertise.Service{Name: fmt.Sprintf("s%d-%d", round, s), Address: c.sidecar, Secured: true})
 		}
-		was := f.refusals(r.admin)
+		was := f.refusals(r.Admin)
 		c.offer(t, offers...)
 		procs.Await(t, "the names arrive", func() bool {
-			return f.offers(r, offers[0].Name) || f.refusals(r.admin) > was
+			return f.offers(r, offers[0].Name) || f.refusals(r.Admin) > was
 		})
 		f.within(r, before)
 		f.serves(2)
@@ -159,13 +165,13 @@ func TestAFloodOfPacketsCostsNoMemory(t *testing.T) {
 	packets, names := flood()
 	const perPacket = 4
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1})
-	o, r := newOutsider(t, f), f.relays[0]
+	o, r := newOutsider(t, f), f.Relays[0]
 	epoch := uint64(time.Now().UnixMilli())
 	claims := make([][]byte, names)
 	for n := range claims {
 		claims[n] = o.isAlive(instance{fmt.Sprintf("n%d", n), epoch}, membership.RoleWorker)
 	}
-	before, refused := f.size(r), f.refusals(r.admin)
+	before, refused := f.size(r), f.refusals(r.Admin)
 	begun := time.Now()
 	for n := range packets / 2 { // each unsigned and signed
 		at := n * perPacket % names
@@ -175,7 +181,7 @@ func TestAFloodOfPacketsCostsNoMemory(t *testing.T) {
 			f.serves(2)
 		}
 	}
-	t.Logf("%d packets in %v, of which %v were counted as refused", packets, time.Since(begun).Round(time.Millisecond), f.refusals(r.admin)-refused)
+	t.Logf("%d packets in %v, of which %v were counted as refused", packets, time.Since(begun).Round(time.Millisecond), f.refusals(r.Admin)-refused)
 	f.within(r, before)
 	f.gives(r, before)
 	f.serves(10)

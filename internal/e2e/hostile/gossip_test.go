@@ -29,12 +29,12 @@ func TestTheGossipKeyAloneGetsNoRequest(t *testing.T) {
 	offer := advertise.Service{Name: echo, Address: listener.addr, Weight: 1, Selection: "ordered;preferred=" + ghost.id}
 	f.arrives(func() {
 		o.send(f.gossipOf(true), o.isAlive(ghost, membership.RoleWorker), o.offers(ghost, 1, offer))
-	}, func(r *relay) bool { return f.endpoints(r, echo) > len(f.workers) })
+	}, func(r *relay) bool { return f.endpoints(r, echo) > len(f.Workers) })
 	f.serves(20)
 	listener.untouched(t, "the outsider")
-	for _, r := range f.relays {
-		if got := f.members(r); !slices.Equal(got, f.ids()) {
-			t.Errorf("%s lists %v as members", r.id, got)
+	for _, r := range f.Relays {
+		if got := f.IDs(r); !slices.Equal(got, f.ids()) {
+			t.Errorf("%s lists %v as members", r.ID, got)
 		}
 	}
 }
@@ -68,15 +68,15 @@ func TestARecordOfAnotherReplacesNoOffer(t *testing.T) {
 	listener.untouched(t, "the outsider")
 
 	// What the owner says afterwards still counts: its service ends.
-	f.workers[0].service.CloseClientConnections()
-	f.workers[0].service.Close()
-	for _, r := range f.relays {
-		procs.Await(t, r.id+" hears that w1 offers nothing any more", func() bool { return f.endpoints(r, echo) == len(f.workers)-1 })
+	f.servers[0].CloseClientConnections()
+	f.servers[0].Close()
+	for _, r := range f.Relays {
+		procs.Await(t, r.ID+" hears that w1 offers nothing any more", func() bool { return f.endpoints(r, echo) == len(f.Workers)-1 })
 		if f.offers(r, "hijacked") {
-			t.Errorf("%s takes what was made up for an offer", r.id)
+			t.Errorf("%s takes what was made up for an offer", r.ID)
 		}
 	}
-	if f.workers[0].Logged("cannot publish", "") {
+	if f.Workers[0].Logged("cannot publish", "") {
 		t.Error("the owner cannot publish its record any more")
 	}
 }
@@ -100,10 +100,10 @@ func TestALaterBootOfAnotherSupersedesNoMember(t *testing.T) {
 		return slices.ContainsFunc(f.listed(r), func(m member) bool { return m.Epoch == future })
 	})
 	f.wellDuring(watching)
-	for _, r := range f.relays {
+	for _, r := range f.Relays {
 		for _, m := range f.listed(r) {
 			if m.Epoch == future {
-				t.Errorf("%s takes the outsider for %s", r.id, m.ID)
+				t.Errorf("%s takes the outsider for %s", r.ID, m.ID)
 			}
 		}
 	}
@@ -120,7 +120,7 @@ func TestADeathThatCannotBeRefutedKillsNoMember(t *testing.T) {
 		deaths = append(deaths, message(msgDead, dead{Incarnation: math.MaxUint32, Node: m.name(), From: m.name()}),
 			message(msgSuspect, dead{Incarnation: math.MaxUint32, Node: m.name(), From: m.name()}))
 	}
-	f.arrives(func() { o.send(f.gossipOf(true), deaths...) }, func(r *relay) bool { return len(f.members(r)) < len(f.ids()) })
+	f.arrives(func() { o.send(f.gossipOf(true), deaths...) }, func(r *relay) bool { return len(f.IDs(r)) < len(f.ids()) })
 	f.wellDuring(watching)
 }
 
@@ -145,17 +145,17 @@ func TestPlansHoldNoRelayThatDoesNotExist(t *testing.T) {
 			}
 		})
 	}})
-	for _, r := range f.relays {
-		procs.Await(t, "the attack arrives at "+r.id, func() bool { return len(f.members(r)) > len(f.ids()) || f.refusals(r.admin) > fakes })
-		if got := len(f.members(r)); got > len(f.ids()) {
-			t.Fatalf("%s lists %d members, %d exist", r.id, got, len(f.ids()))
+	for _, r := range f.Relays {
+		procs.Await(t, "the attack arrives at "+r.ID, func() bool { return len(f.IDs(r)) > len(f.ids()) || f.refusals(r.Admin) > fakes })
+		if got := len(f.IDs(r)); got > len(f.ids()) {
+			t.Fatalf("%s lists %d members, %d exist", r.ID, got, len(f.ids()))
 		}
 	}
-	procs.Await(t, "the fleet serves", f.whole)
+	f.serving()
 	during(t, watching, func() error {
-		for _, r := range f.relays {
+		for _, r := range f.Relays {
 			if got := f.planned(r); !slices.Equal(got, []string{"r1", "r2", "r3"}) {
-				return fmt.Errorf("the plan of %s has the relays %v", r.id, got)
+				return fmt.Errorf("the plan of %s has the relays %v", r.ID, got)
 			}
 		}
 		return nil
@@ -166,7 +166,7 @@ func TestPlansHoldNoRelayThatDoesNotExist(t *testing.T) {
 // planned are the relays in a relay's plan of the service, sorted.
 func (f *fleet) planned(r *relay) (ids []string) {
 	var plan struct{ Relays []struct{ Relay string } }
-	f.decode(r.admin, "/api/v1/services/"+echo+"/plan", &plan)
+	f.Get(r, "/api/v1/services/"+echo+"/plan", &plan)
 	for _, planned := range plan.Relays {
 		ids = append(ids, planned.Relay)
 	}

@@ -97,7 +97,7 @@ type signer struct {
 // seen in a handshake, and hopes.
 func forger(t *testing.T, f *fleet, id string) signer {
 	t.Helper()
-	pair, err := tls.LoadX509KeyPair(f.security.Path(id+".crt"), f.security.Path(id+".key"))
+	pair, err := tls.LoadX509KeyPair(f.Security.Path(id+".crt"), f.Security.Path(id+".key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func newOutsider(t *testing.T, f *fleet) *outsider {
 
 func newSender(t *testing.T, f *fleet, in signer) *outsider {
 	t.Helper()
-	text, err := os.ReadFile(f.security.Path("gossip.key"))
+	text, err := os.ReadFile(f.Security.Path("gossip.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,12 +310,12 @@ func (o *outsider) offers(of instance, sequence uint64, services ...advertise.Se
 
 // gossipOf are the gossip addresses of relays, and of workers.
 func (f *fleet) gossipOf(workers bool) (addrs []string) {
-	for _, r := range f.relays {
-		addrs = append(addrs, r.gossip)
+	for _, r := range f.Relays {
+		addrs = append(addrs, r.Gossip)
 	}
-	for _, w := range f.workers {
+	for _, w := range f.Workers {
 		if workers {
-			addrs = append(addrs, w.gossip)
+			addrs = append(addrs, w.Gossip)
 		}
 	}
 	return addrs
@@ -324,7 +324,7 @@ func (f *fleet) gossipOf(workers bool) (addrs []string) {
 // instances are those of the real members, which every holder of the key can read in
 // the gossip.
 func (f *fleet) instances(prefix string) (all []instance) {
-	for _, m := range f.listed(f.relays[0]) {
+	for _, m := range f.listed(f.Relays[0]) {
 		if strings.HasPrefix(m.ID, prefix) {
 			all = append(all, instance{m.ID, m.Epoch})
 		}

@@ -101,20 +101,15 @@ func TestRecordedPacketsBringNoDeadMemberBack(t *testing.T) {
 	t.Parallel()
 	const forgotten = 36 * time.Second
 	var way *forwarder
-	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Advertised: func(id, gossip string) string {
-		if id != "r1" {
-			return gossip
-		}
-		if way == nil {
-			way = forward(t, gossip)
-		}
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Advertised: func(gossip string) string {
+		way = forward(t, gossip)
 		return way.addr
 	}})
-	dead := f.relays[1]
+	dead := f.Relays[1]
 	dead.Kill()
 	recorded := way.recorded() // of the life of the dead only
-	f.relays = f.relays[:1]
-	procs.Await(t, "the dead relay is gone", func() bool { return !slices.Contains(f.members(f.relays[0]), dead.id) })
+	f.Relays = f.Relays[:1]
+	procs.Await(t, "the dead relay is gone", func() bool { return !slices.Contains(f.IDs(f.Relays[0]), dead.ID) })
 	replay := func() {
 		for _, packet := range recorded {
 			for _, to := range f.gossipOf(true) {
@@ -126,7 +121,7 @@ func TestRecordedPacketsBringNoDeadMemberBack(t *testing.T) {
 	t.Logf("%d packets were recorded", len(recorded))
 	keepDoing(t, replay)
 	during(t, forgotten, func() error {
-		if got := f.members(f.relays[0]); slices.Contains(got, dead.id) {
+		if got := f.IDs(f.Relays[0]); slices.Contains(got, dead.ID) {
 			return fmt.Errorf("the dead relay is back: %v", got)
 		}
 		return nil

@@ -24,10 +24,10 @@ func TestSilentConnectionsLockOutNoMember(t *testing.T) {
 	const silent, handshakes = 1000, 40
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1})
 	for _, port := range []struct{ name, addr, holder, protocol string }{
-		{"the gossip port of a relay", f.relays[0].gossip, "w1", "probe/1"},
-		{"the gossip port of a worker", f.workers[0].gossip, "r1", "probe/1"},
-		{"the peer port of a relay", f.relays[0].peer, "r2", "h2"},
-		{"the sidecar of a worker", f.workers[0].sidecar, "r1", "http/1.1"},
+		{"the gossip port of a relay", f.Relays[0].Gossip, "w1", "probe/1"},
+		{"the gossip port of a worker", f.Workers[0].Gossip, "r1", "probe/1"},
+		{"the peer port of a relay", f.Relays[0].Peer, "r2", "h2"},
+		{"the sidecar of a worker", f.Workers[0].Sidecar, "r1", "http/1.1"},
 	} {
 		t.Run(port.name, func(t *testing.T) {
 			stop := staySilent(t, port.addr, silent)
@@ -93,9 +93,9 @@ func TestSlowReadersHoldAServiceNoLongerThanTheProgressTimeout(t *testing.T) {
 	t.Parallel()
 	const inFlight = 60
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, RelayArgs: []string{"--max-in-flight", fmt.Sprint(inFlight), "--progress-timeout", "2s"}})
-	r := f.relays[0]
+	r := f.Relays[0]
 	reader := func() {
-		conn, err := net.Dial("tcp", r.ingress)
+		conn, err := net.Dial("tcp", r.Ingress)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestSlowReadersHoldAServiceNoLongerThanTheProgressTimeout(t *testing.T) {
 func TestAPageInABrowserDoesNotReachTheAdminAPI(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1})
-	for _, admin := range []string{f.relays[0].admin, f.workers[0].admin} {
+	for _, admin := range []string{f.Relays[0].Admin, f.Workers[0].Admin} {
 		_, port, _ := net.SplitHostPort(admin)
 		for _, host := range []string{admin, "localhost:" + port, "LOCALHOST"} {
 			if status, body := send(f.client, call{method: http.MethodGet, addr: admin, path: "/api/v1/members", header: map[string]string{"Host": host}}); status != http.StatusOK {
@@ -159,7 +159,7 @@ func circuits(more ...string) []string {
 // callAs sends requests in the name of a caller and returns their statuses.
 func (f *fleet) callAs(client *http.Client, caller, path string, n int) (statuses []int) {
 	for range n {
-		status, _ := send(client, call{method: http.MethodGet, addr: f.relays[0].ingress, path: path, header: map[string]string{serviceHeader: echo, callerHeader: caller}})
+		status, _ := send(client, call{method: http.MethodGet, addr: f.Relays[0].Ingress, path: path, header: map[string]string{serviceHeader: echo, callerHeader: caller}})
 		statuses = append(statuses, status)
 	}
 	return statuses

@@ -40,15 +40,15 @@ const own = "own"
 func startTurncoat(t *testing.T, f *fleet) *turncoat {
 	t.Helper()
 	c := &turncoat{id: "turncoat", host: "127.0.3.1"}
-	if err := f.security.Issue(procs.Claims{Role: "worker", Node: c.id}); err != nil {
+	if err := f.Security.Issue(procs.Claims{Role: "worker", Node: c.id}); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if c.source, err = identity.NewSource(identity.Files{Certificate: f.security.Path(c.id + ".crt"), Key: f.security.Path(c.id + ".key"),
-		Authorities: f.security.Path("ca/ca.crt")}, identity.SourceConfig{}); err != nil {
+	if c.source, err = identity.NewSource(identity.Files{Certificate: f.Security.Path(c.id + ".crt"), Key: f.Security.Path(c.id + ".key"),
+		Authorities: f.Security.Path("ca/ca.crt")}, identity.SourceConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	keys, err := membership.OpenKeyring(f.security.Path(c.id + ".keys"))
+	keys, err := membership.OpenKeyring(f.Security.Path(c.id + ".keys"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func startTurncoat(t *testing.T, f *fleet) *turncoat {
 		t.Fatal(err)
 	}
 	running.Go(func() { _ = c.catalogue.Run(ctx) })
-	for _, r := range f.relays {
-		procs.Await(t, "the turncoat's own service is answered through "+r.id, func() bool {
+	for _, r := range f.Relays {
+		procs.Await(t, "the turncoat's own service is answered through "+r.ID, func() bool {
 			status, body := f.ask(r, own, http.MethodGet, "/")
 			return status == http.StatusOK && body == c.id
 		})
@@ -126,26 +126,26 @@ func TestAWorkerOffersNothingButItself(t *testing.T) {
 		{Name: "mapped", Address: net.JoinHostPort("::ffff:127.0.0.1", port)},
 		{Name: "plain", Address: plain.addr}, // its own host, but a relay with a certificate sends only to proven endpoints
 	}
-	for _, r := range f.relays {
-		lies = append(lies, advertise.Service{Name: "admin-of-" + r.id, Address: r.admin}, advertise.Service{Name: "admin-secured-of-" + r.id, Address: r.admin, Secured: true},
-			advertise.Service{Name: "peer-of-" + r.id, Address: r.peer, Secured: true}, advertise.Service{Name: "ingress-of-" + r.id, Address: r.ingress})
+	for _, r := range f.Relays {
+		lies = append(lies, advertise.Service{Name: "admin-of-" + r.ID, Address: r.Admin}, advertise.Service{Name: "admin-secured-of-" + r.ID, Address: r.Admin, Secured: true},
+			advertise.Service{Name: "peer-of-" + r.ID, Address: r.Peer, Secured: true}, advertise.Service{Name: "ingress-of-" + r.ID, Address: r.Ingress})
 	}
 	// One record for each lie: if the first one spoilt the others, they would not be
 	// tried.
 	for _, lie := range lies {
 		before := map[string]float64{}
-		for _, r := range f.relays {
-			before[r.id] = f.refusals(r.admin)
+		for _, r := range f.Relays {
+			before[r.ID] = f.refusals(r.Admin)
 		}
 		c.offer(t, lie)
-		for _, r := range f.relays {
-			procs.Await(t, "the offer "+lie.Name+" arrives at "+r.id, func() bool {
-				return f.offers(r, lie.Name) || f.refusals(r.admin) > before[r.id]
+		for _, r := range f.Relays {
+			procs.Await(t, "the offer "+lie.Name+" arrives at "+r.ID, func() bool {
+				return f.offers(r, lie.Name) || f.refusals(r.Admin) > before[r.ID]
 			})
 			for _, asked := range []struct{ method, path string }{{http.MethodGet, "/api/v1/members"}, {http.MethodPost, "/api/v1/drain"}} {
 				status, body := f.ask(r, lie.Name, asked.method, asked.path)
-				if status == http.StatusOK || status == http.StatusAccepted || strings.Contains(body, f.workers[0].id) {
-					t.Errorf("%s %s of service %s through %s: %d %.200s", asked.method, asked.path, lie.Name, r.id, status, body)
+				if status == http.StatusOK || status == http.StatusAccepted || strings.Contains(body, f.Workers[0].ID) {
+					t.Errorf("%s %s of service %s through %s: %d %.200s", asked.method, asked.path, lie.Name, r.ID, status, body)
 				}
 			}
 		}
@@ -153,12 +153,12 @@ func TestAWorkerOffersNothingButItself(t *testing.T) {
 	elsewhere.untouched(t, "another host")
 	loopback.untouched(t, "loopback")
 	plain.untouched(t, "a listener that proves nothing")
-	for _, r := range f.relays {
-		if status, body := f.get(r.admin, "/readyz"); status != http.StatusOK {
-			t.Errorf("%s was drained or is not ready: %s", r.id, body)
+	for _, r := range f.Relays {
+		if status, body := f.get(r.Admin, "/readyz"); status != http.StatusOK {
+			t.Errorf("%s was drained or is not ready: %s", r.ID, body)
 		}
-		if n := f.endpoints(r, echo); n != len(f.workers) {
-			t.Errorf("%s has %d endpoints of %s", r.id, n, echo)
+		if n := f.endpoints(r, echo); n != len(f.Workers) {
+			t.Errorf("%s has %d endpoints of %s", r.ID, n, echo)
 		}
 	}
 	f.serves(10)
@@ -187,9 +187,9 @@ func TestAMemberSpeaksForNoOther(t *testing.T) {
 		}
 	}, func(r *relay) bool { return f.offers(r, "hijacked") || f.allThere() != nil })
 	f.wellDuring(watching)
-	for _, r := range f.relays {
+	for _, r := range f.Relays {
 		if f.offers(r, "hijacked") {
-			t.Errorf("%s takes what was made up for an offer", r.id)
+			t.Errorf("%s takes what was made up for an offer", r.ID)
 		}
 	}
 	listener.untouched(t, "the turncoat")
@@ -223,9 +223,9 @@ func TestSignedPacketsOfAMemberSpeakForNoOther(t *testing.T) {
 	}, func(*relay) bool { return f.allThere() != nil })
 	f.wellDuring(watching)
 	listener.untouched(t, "the turncoat")
-	for _, r := range f.relays {
-		if got := f.members(r); len(got) != len(f.ids())+1 {
-			t.Errorf("%s lists %v", r.id, got)
+	for _, r := range f.Relays {
+		if got := f.IDs(r); len(got) != len(f.ids())+1 {
+			t.Errorf("%s lists %v", r.ID, got)
 		}
 	}
 }
@@ -250,13 +250,13 @@ func TestALiveMemberRefutesItsEnd(t *testing.T) {
 				ends = append(ends, message(msgDead, dead{Incarnation: 1000, Node: m.name(), From: end.from(m)}))
 			}
 			joined := func() float64 {
-				return f.metrics(f.relays[0].admin, "ringway_membership_events_total", func(series string) bool { return strings.Contains(series, `"joined"`) })
+				return f.metrics(f.Relays[0].Admin, "ringway_membership_events_total", func(series string) bool { return strings.Contains(series, `"joined"`) })
 			}
-			before, refused := joined(), f.refusals(f.relays[0].admin)
+			before, refused := joined(), f.refusals(f.Relays[0].Admin)
 			for range 10 {
 				o.send(f.gossipOf(false), ends...)
 			}
-			procs.Await(t, "the ends are refuted, or refused", func() bool { return joined() > before || f.refusals(f.relays[0].admin) > refused })
+			procs.Await(t, "the ends are refuted, or refused", func() bool { return joined() > before || f.refusals(f.Relays[0].Admin) > refused })
 			procs.AwaitFor(t, 10*time.Second, "all members are there", func() bool { return f.allThere() == nil })
 			f.wellDuring(watching)
 		})
@@ -270,21 +270,23 @@ func TestADeniedCertificateStopsCounting(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
 	c := startTurncoat(t, f)
 
-	f.security.Deny(t, "serial "+c.source.Info().Serial+" # stolen")
-	for _, r := range f.relays {
-		procs.Await(t, r.id+" does not list the thief any more", func() bool { return !slices.Contains(f.members(r), c.id) })
-		procs.Await(t, r.id+" does not send the thief requests any more", func() bool {
+	if err := f.Security.Deny("serial " + c.source.Info().Serial + " # stolen"); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range f.Relays {
+		procs.Await(t, r.ID+" does not list the thief any more", func() bool { return !slices.Contains(f.IDs(r), c.id) })
+		procs.Await(t, r.ID+" does not send the thief requests any more", func() bool {
 			status, _ := f.ask(r, own, http.MethodGet, "/")
 			return status != http.StatusOK
 		})
-		if err := f.handshake(r.gossip, c.id, "probe/1"); err == nil {
-			t.Errorf("the gossip port of %s still admits the denied certificate", r.id)
+		if err := f.handshake(r.Gossip, c.id, "probe/1"); err == nil {
+			t.Errorf("the gossip port of %s still admits the denied certificate", r.ID)
 		}
 	}
 	// Each instance reads the file at its own pace, and the loops above have waited for the
 	// relays only.
-	for _, w := range f.workers {
-		procs.Await(t, "the gossip port of "+w.id+" refuses the denied certificate", func() bool { return f.handshake(w.gossip, c.id, "probe/1") != nil })
+	for _, w := range f.Workers {
+		procs.Await(t, "the gossip port of "+w.ID+" refuses the denied certificate", func() bool { return f.handshake(w.Gossip, c.id, "probe/1") != nil })
 	}
 	f.wellDuring(watching)
 }
@@ -292,7 +294,7 @@ func TestADeniedCertificateStopsCounting(t *testing.T) {
 // handshake connects with the certificate of a holder and reads until it knows whether
 // it was admitted: in TLS 1.3 a client learns of a refusal at its first read.
 func (f *fleet) handshake(addr, holder, protocol string) error {
-	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: handshakeTime}, Config: f.security.TLSConfig(f.t, holder, protocol)}
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: handshakeTime}, Config: f.Security.TLSConfig(f.t, holder, protocol)}
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeTime)
 	defer cancel()
 	conn, err := dialer.DialContext(ctx, "tcp", addr)

@@ -38,18 +38,18 @@ func TestABlackHoleFailsNoGETAndTheWorkerIsBackAfterwards(t *testing.T) {
 				gets = 10_000
 			}
 			f := startFleet(t, 2, 4)
-			lost := f.workers[0]
-			l := f.startLoad(t, f.relays...)
+			lost := f.Workers[0]
+			l := f.startLoad(t, f.Relays...)
 			l.more(t, gets/10)
-			procs.Await(t, lost.id+" gets requests", func() bool { return l.answered(lost.id, time.Time{}) })
+			procs.Await(t, lost.ID+" gets requests", func() bool { return l.answered(lost.ID, time.Time{}) })
 
-			lose(f, lost.host)
+			lose(f, f.of[lost.ID])
 			began := time.Now()
-			for _, r := range f.relays {
-				procs.Await(t, r.id+" has evicted the worker or knows that it is dead", func() bool {
-					return !slices.ContainsFunc(f.peers(r), func(p peer) bool { return p.Node == lost.id && p.State == "active" })
+			for _, r := range f.Relays {
+				procs.Await(t, r.ID+" has evicted the worker or knows that it is dead", func() bool {
+					return !slices.ContainsFunc(f.peers(r), func(p peer) bool { return p.Node == lost.ID && p.State == "active" })
 				})
-				procs.Await(t, r.id+" no longer sees the worker", func() bool { return !slices.Contains(f.seen(r), lost.id) })
+				procs.Await(t, r.ID+" no longer sees the worker", func() bool { return !slices.Contains(f.IDs(r), lost.ID) })
 			}
 			t.Logf("it was gone from the views after %v", time.Since(began).Round(time.Millisecond))
 			l.more(t, gets*8/10)
@@ -57,7 +57,7 @@ func TestABlackHoleFailsNoGETAndTheWorkerIsBackAfterwards(t *testing.T) {
 			f.heal()
 			f.becomesWhole(healing)
 			back := time.Now()
-			procs.Await(t, lost.id+" gets requests again", func() bool { return l.answered(lost.id, back) })
+			procs.Await(t, lost.ID+" gets requests again", func() bool { return l.answered(lost.ID, back) })
 			l.more(t, gets/10)
 			wellServed(t, l.stop())
 		})
@@ -71,18 +71,18 @@ func TestBothSidesOfAPartitionServeAndGrowTogetherAgain(t *testing.T) {
 		relays, workers []*member
 		load            *load
 	}
-	sides := []*side{{relays: f.relays[:2], workers: f.workers[:3]}, {relays: f.relays[2:], workers: f.workers[3:]}}
+	sides := []*side{{relays: f.Relays[:2], workers: f.Workers[:3]}, {relays: f.Relays[2:], workers: f.Workers[3:]}}
 	for _, s := range sides {
 		s.load = f.startLoad(t, s.relays...)
 		s.load.more(t, 200)
 	}
-	of := func(s *side) []*host { return hosts(slices.Concat(s.relays, s.workers)...) }
+	of := func(s *side) []*host { return f.hostsOf(slices.Concat(s.relays, s.workers)...) }
 	f.drop(of(sides[0]), of(sides[1]))
 	cut := time.Now()
 	for _, s := range sides {
-		own := slices.Concat(ids(s.relays), ids(s.workers))
+		own := procs.IDs(slices.Concat(s.relays, s.workers))
 		for _, r := range s.relays {
-			procs.Await(t, r.id+" sees its own side only", func() bool { return slices.Equal(f.seen(r), own) })
+			procs.Await(t, r.ID+" sees its own side only", func() bool { return slices.Equal(f.IDs(r), own) })
 		}
 	}
 	t.Logf("relays saw their own side only after %v", time.Since(cut).Round(time.Millisecond))
@@ -91,9 +91,9 @@ func TestBothSidesOfAPartitionServeAndGrowTogetherAgain(t *testing.T) {
 		// Now the views accept the loss, and each side plans without the other.
 		for _, s := range sides {
 			for _, r := range s.relays {
-				procs.AwaitFor(t, 2*procs.Patience, r.id+" trusts its view", func() bool { return !f.degraded(r) })
-				procs.Await(t, r.id+" connects to its own side only", func() bool {
-					return !slices.ContainsFunc(f.peers(r), func(p peer) bool { return !slices.Contains(ids(s.workers), p.Node) })
+				procs.AwaitFor(t, 2*procs.Patience, r.ID+" trusts its view", func() bool { return !f.degraded(r) })
+				procs.Await(t, r.ID+" connects to its own side only", func() bool {
+					return !slices.ContainsFunc(f.peers(r), func(p peer) bool { return !slices.Contains(procs.IDs(s.workers), p.Node) })
 				})
 			}
 		}
@@ -106,7 +106,7 @@ func TestBothSidesOfAPartitionServeAndGrowTogetherAgain(t *testing.T) {
 		results := s.load.stop()
 		wellServed(t, results)
 		for _, r := range results {
-			if r.err == nil && r.began.After(cut) && r.began.Add(r.took).Before(healed) && !slices.Contains(ids(s.workers), r.by) {
+			if r.err == nil && r.began.After(cut) && r.began.Add(r.took).Before(healed) && !slices.Contains(procs.IDs(s.workers), r.by) {
 				t.Fatalf("%s answered through %s, on the other side of the partition", r.by, r.through)
 			}
 		}
@@ -116,23 +116,23 @@ func TestBothSidesOfAPartitionServeAndGrowTogetherAgain(t *testing.T) {
 func TestARelayThatIsCutOffIsNotReadyAndRecovers(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3, 3)
-	lost, others := f.relays[0], f.relays[1:]
+	lost, others := f.Relays[0], f.Relays[1:]
 	l := f.startLoad(t, others...)
 	l.more(t, 100)
 	cut := time.Now()
-	f.isolate(lost.host)
+	f.isolate(f.of[lost.ID])
 	procs.Await(t, "it is not ready, and says that it reaches no worker", func() bool {
 		ok, reasons := f.ready(lost)
 		return !ok && strings.Contains(strings.Join(reasons, " "), "reaches no worker")
 	})
 	t.Logf("not ready after %v", time.Since(cut).Round(time.Millisecond))
-	if status := f.get(lost, "/healthz", nil); status != http.StatusOK {
+	if status := f.Get(lost, "/healthz", nil); status != http.StatusOK {
 		t.Errorf("/healthz of the relay that is cut off is %d: it would be restarted", status)
 	}
 	for _, r := range others {
-		procs.Await(t, r.id+" no longer sees it", func() bool { return !slices.Contains(f.seen(r), lost.id) })
+		procs.Await(t, r.ID+" no longer sees it", func() bool { return !slices.Contains(f.IDs(r), lost.ID) })
 		if ok, reasons := f.ready(r); !ok {
-			t.Errorf("%s is not ready, although it is not cut off: %q", r.id, reasons)
+			t.Errorf("%s is not ready, although it is not cut off: %q", r.ID, reasons)
 		}
 	}
 	l.more(t, 100)

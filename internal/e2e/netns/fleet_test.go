@@ -4,14 +4,11 @@ package netns
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,15 +29,11 @@ const (
 // fleet is relays and workers with certificates, each on a host of its own.
 type fleet struct {
 	*network
-	admin           *http.Client // its host names are ids
-	relays, workers []*member
+	*procs.Fleet
+	of map[string]*host // by the id of the member
 }
 
-type member struct {
-	*procs.Process
-	*host
-	id string
-}
+type member = procs.Member
 
 // startFleet starts everything and waits until it is whole.
 func startFleet(t *testing.T, relays, workers int) *fleet {
@@ -52,60 +45,34 @@ func startFleet(t *testing.T, relays, workers int) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-		id, _, _ := strings.Cut(addr, ":")
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, id))
-	}}
-	t.Cleanup(transport.CloseIdleConnections)
-	f := &fleet{network: newNetwork(t), admin: &http.Client{Transport: transport, Timeout: procs.Patience}}
-	security := procs.NewSecurity(t, procs.SecurityConfig{Dir: t.TempDir(), Binaries: binaries, Cluster: "netns", Environment: "test"})
-	security.IssueAll(t, relays, workers)
-	var seeds []string
+	f := &fleet{network: newNetwork(t), of: map[string]*host{}}
+	f.Fleet = procs.NewFleet(procs.FleetConfig{T: t, Cluster: "netns", Environment: "test", Binaries: binaries, Addr: func(id, use string) string {
+		if use == "admin" {
+			return "unix:" + filepath.Join(dir, id)
+		}
+		if f.of[id] == nil {
+			f.of[id] = f.add()
+		}
+		return f.of[id].addr + map[string]string{"gossip": ":7400", "ingress": ":7410", "peer": ":7420", "sidecar": ":7421"}[use]
+	}})
+	f.Secure(t.TempDir())
 	for n := range relays {
-		r := &member{id: fmt.Sprintf("r%d", n+1), host: f.add()}
-		f.relays, seeds = append(f.relays, r), append(seeds, r.addr+":7400")
+		f.Relay(fmt.Sprintf("r%d", n+1))
 	}
 	for n := range workers {
-		f.workers = append(f.workers, &member{id: fmt.Sprintf("w%d", n+1), host: f.add()})
+		f.Worker(fmt.Sprintf("w%d", n+1))
 	}
-	start := func(m *member, binary string, args ...string) {
-		args = append(args, "run", "--cluster", "netns", "--environment", "test", "--id", m.id, "--log-format", "json",
-			"--gossip-addr", m.addr+":7400", "--admin-addr", "unix:"+filepath.Join(dir, m.id), "--join", strings.Join(seeds, ","))
-		m.Process = procs.Start(t, procs.Config{Name: m.id, Binary: binary, Dir: binaries, Under: m.enter(), Args: append(args, security.Flags(m.id, m.id)...)})
+	for _, r := range f.Relays {
+		f.Start(r, procs.Config{Under: f.of[r.ID].enter(), Args: []string{"--attempt-timeout", attempt.String()}})
 	}
-	for _, r := range f.relays {
-		start(r, "relay", "--ingress-addr", r.addr+":7410", "--peer-addr", r.addr+":7420", "--attempt-timeout", attempt.String())
-	}
-	for _, w := range f.workers {
-		procs.Start(t, procs.Config{Name: w.id + "-backend", Binary: "backend", Dir: binaries, Under: w.enter(),
-			Args: []string{"-addr", "127.0.0.1:8080", "-name", w.id, "-journal", filepath.Join(dir, w.id+".journal")}})
-		start(w, "worker", "--service", echo+"=127.0.0.1:8080;check=tcp;interval=200ms")
+	for _, w := range f.Workers {
+		under := f.of[w.ID].enter()
+		procs.Start(t, procs.Config{Name: w.ID + "-backend", Binary: "backend", Dir: binaries, Under: under,
+			Args: []string{"-addr", "127.0.0.1:8080", "-name", w.ID, "-journal", filepath.Join(dir, w.ID+".journal")}})
+		f.Start(w, procs.Config{Under: under, Args: []string{"--service", echo + "=127.0.0.1:8080;check=tcp;interval=200ms"}})
 	}
 	f.becomesWhole(procs.Patience)
 	return f
-}
-
-// get returns the status of an answer of the admin API, 0 without one, and decodes it.
-func (f *fleet) get(m *member, path string, into any) (status int) {
-	req, err := http.NewRequest(http.MethodGet, "http://"+m.id+path, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	req.Host = "localhost"
-	status, body, _ := procs.Ask(f.admin, req)
-	_ = json.Unmarshal(body, into) // a field that is missing fails the test's comparison
-	return status
-}
-
-// seen are the ids that a member lists, in order, twice if they are listed twice.
-func (f *fleet) seen(m *member) (ids []string) {
-	var got struct{ Members []struct{ ID string } }
-	f.get(m, "/api/v1/members", &got)
-	for _, one := range got.Members {
-		ids = append(ids, one.ID)
-	}
-	slices.Sort(ids)
-	return ids
 }
 
 // peer is what a relay knows of a worker that it connects to.
@@ -116,79 +83,35 @@ type peer struct {
 
 func (f *fleet) peers(r *member) (peers []peer) {
 	var got struct{ Peers []peer }
-	f.get(r, "/api/v1/services/"+echo, &got)
+	f.Get(r, "/api/v1/services/"+echo, &got)
 	return got.Peers
 }
 
 // ready returns the reasons why a member is not.
 func (f *fleet) ready(m *member) (ok bool, reasons []string) {
 	var got struct{ Reasons []string }
-	return f.get(m, "/readyz", &got) == http.StatusOK, got.Reasons
+	return f.Get(m, "/readyz", &got) == http.StatusOK, got.Reasons
 }
 
 func (f *fleet) degraded(m *member) bool {
 	var got struct{ Degraded bool }
-	f.get(m, "/api/v1/departures", &got)
+	f.Get(m, "/api/v1/departures", &got)
 	return got.Degraded
-}
-
-// whole is nil when every member sees every member once, and no relay is degraded,
-// unready, or has not one endpoint of each worker.
-func (f *fleet) whole() error {
-	all := slices.Concat(ids(f.relays), ids(f.workers))
-	for _, m := range slices.Concat(f.relays, f.workers) {
-		if seen := f.seen(m); !slices.Equal(seen, all) {
-			return fmt.Errorf("%s sees %v, the members are %v", m.id, seen, all)
-		}
-		if f.degraded(m) {
-			return fmt.Errorf("the view of %s is degraded", m.id)
-		}
-		if ok, reasons := f.ready(m); !ok {
-			return fmt.Errorf("%s is not ready: %q", m.id, reasons)
-		}
-	}
-	for _, r := range f.relays {
-		var got struct {
-			Catalogue []struct {
-				NodeID string `json:"node_id"`
-			}
-		}
-		f.get(r, "/api/v1/services/"+echo, &got)
-		var offers []string
-		for _, e := range got.Catalogue {
-			offers = append(offers, e.NodeID)
-		}
-		slices.Sort(offers)
-		if !slices.Equal(offers, ids(f.workers)) {
-			return fmt.Errorf("%s has endpoints of %v", r.id, offers)
-		}
-	}
-	return nil
 }
 
 // becomesWhole waits until the fleet is whole and says what is missing if it is not.
 func (f *fleet) becomesWhole(bound time.Duration) {
 	f.t.Helper()
-	began, missing := time.Now(), f.whole()
-	defer func() {
-		if missing != nil {
-			f.t.Error(missing)
-		}
-	}()
-	procs.AwaitFor(f.t, bound, "the fleet is whole", func() bool { missing = f.whole(); return missing == nil })
+	ctx, cancel := context.WithTimeout(f.t.Context(), bound)
+	defer cancel()
+	began := time.Now()
+	f.Await(ctx, func() error { return f.Whole(echo) })
 	f.t.Logf("whole after %v", time.Since(began).Round(time.Millisecond))
 }
 
-func ids(members []*member) (ids []string) {
+func (f *fleet) hostsOf(members ...*member) (hosts []*host) {
 	for _, m := range members {
-		ids = append(ids, m.id)
-	}
-	return ids
-}
-
-func hosts(members ...*member) (hosts []*host) {
-	for _, m := range members {
-		hosts = append(hosts, m.host)
+		hosts = append(hosts, f.of[m.ID])
 	}
 	return hosts
 }
@@ -241,10 +164,10 @@ func (f *fleet) startLoad(t *testing.T, relays ...*member) *load {
 }
 
 func (l *load) one(client *http.Client, r *member) (got result) {
-	got = result{began: time.Now(), through: r.id}
+	got = result{began: time.Now(), through: r.ID}
 	defer func() { got.took = time.Since(got.began) }()
 	// A moment, so that requests are in flight when something happens.
-	req, err := http.NewRequest(http.MethodGet, "http://"+r.addr+":7410/delay?ms=20", nil)
+	req, err := http.NewRequest(http.MethodGet, "http://"+r.Ingress+"/delay?ms=20", nil)
 	if err != nil {
 		got.err = err
 		return got

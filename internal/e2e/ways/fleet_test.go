@@ -307,6 +307,7 @@ var answers = map[string]string{
 	"/cut":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
 	"/417":       "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno",
 	"/426":       "HTTP/1.1 426 Upgrade Required\r\nUpgrade: other/1\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nno",
+	"/407":       "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\nContent-Length: 2\r\n\r\nno",
 	"/hints":     "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 3\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 }
 
@@ -320,7 +321,7 @@ func (s *service) converse(c net.Conn) {
 		if err != nil {
 			return
 		}
-		if r.URL.Path != "/417" { // this answer comes before the body
+		if r.URL.Path != "/417" && r.URL.Path != "/426" { // these answers come before the body
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return
 			}
@@ -340,7 +341,7 @@ func (s *service) converse(c net.Conn) {
 		if strings.Contains(answers[r.URL.Path], foreign) {
 			s.wrote <- struct{}{}
 		}
-		if r.URL.Path == "/cut" || r.URL.Path == "/417" {
+		if r.URL.Path == "/cut" || r.URL.Path == "/417" || r.URL.Path == "/426" {
 			return
 		}
 	}

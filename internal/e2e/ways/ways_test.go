@@ -195,14 +195,35 @@ func TestInformationalAnswersAndUpgradeRequiredPass(t *testing.T) {
 		if resp, body, err := c.answer("GET"); err != nil || body != "ok" {
 			t.Errorf("after hints: %v %q, %v", resp.StatusCode, body, err)
 		}
-		required := "other/1"
-		if len(w.relays) > 1 {
-			required = "" // relays use HTTP/2, which does not have this field
+		for _, body := range []string{"Connection: close\r\n\r\n", "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n"} { // with each the connection ends
+			c = w.dial(t)
+			c.say("POST /426 HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n%s", body)
+			got := c.ended()
+			for _, field := range []string{"Upgrade: other/1\r\n", "Connection: Upgrade\r\n"} {
+				required := len(w.relays) == 1 // relays use HTTP/2, which does not have this field
+				if !strings.HasPrefix(got, "HTTP/1.1 426 ") || strings.Contains(got, field) != required {
+					t.Errorf("%s: answered %q", field, got)
+				}
+			}
 		}
-		c = w.dial(t)
-		c.say("GET /426 HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n\r\n")
-		if resp, _, err := c.answer("GET"); err != nil || resp.StatusCode != http.StatusUpgradeRequired || resp.Header.Get("Upgrade") != required {
-			t.Errorf("426: %v %v, %v", resp.StatusCode, resp.Header, err)
+	})
+}
+
+// A service may be a proxy itself, whose clients prove who they are to it.
+func TestTheFieldsOfProxyAuthenticationPassBothWays(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		c := w.dial(t)
+		c.say("GET /407 HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nProxy-Authorization: Basic first\r\n\r\n")
+		if resp, body, err := c.answer("GET"); err != nil || body != "no" || resp.Header.Get("Proxy-Authenticate") != "Basic" {
+			t.Errorf("%v %v %q, %v", resp.StatusCode, resp.Header, body, err)
+		}
+		f := w.frames(t)
+		f.request(t, 1, true, "GET", "/407", "proxy-authorization", "Basic second")
+		if status, value, reset := f.answer(t, 1, "proxy-authenticate"); status != "407" || value != "Basic" || reset {
+			t.Errorf("over HTTP/2: %s, %q, reset %v", status, value, reset)
+		}
+		if !w.service.got("Proxy-Authorization: Basic first") || !w.service.got("Proxy-Authorization: Basic second") {
+			t.Error("the service did not get the credentials")
 		}
 	})
 }

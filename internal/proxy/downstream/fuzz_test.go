@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/ringway/ringway/internal/proxy/downstream"
+	"github.com/ringway/ringway/internal/proxy/generated"
 )
 
 // memory is a connection in memory: its client has sent the input, which arrives in pieces
@@ -135,14 +135,10 @@ func (x *comparison) netHTTP() (r *http.Request, body, next []byte, err error) {
 	return r, body, next, err
 }
 
-// blankBeforeExtension is in a chunk size line that a recipient must accept (RFC 9112
-// §7.1.1), and that net/http refuses.
-var blankBeforeExtension = regexp.MustCompile(`[0-9a-fA-F][ \t]+;`)
-
 // compare returns how what we have read differs from what net/http reads, "" if not at all.
 func (x *comparison) compare(r *http.Request, body, next []byte) string {
 	want, wantBody, wantNext, err := x.netHTTP()
-	if err != nil && err.Error() == "invalid byte in chunk length" && blankBeforeExtension.Match(x.input) {
+	if generated.RefusedBlank(x.input, err) {
 		return ""
 	}
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// Services is the part of routing.Router that a handler uses.
+// Services is the part of routing.Router that a handler uses. It is an interface so that tests
+// can give a handler single services with the routes they need, without members and gossip.
 type Services interface {
 	Service(name string) (*routing.Service, bool)
 }

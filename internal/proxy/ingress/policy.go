@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"maps"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
@@ -14,6 +15,17 @@ import (
 type Policies struct {
 	ByService map[string]advertise.Policy
 	Default   advertise.Policy
+	Slots     routing.Slots
+}
+
+// Or returns the policies with what is not set replaced by that of other.
+func (p Policies) Or(other Policies) Policies {
+	out := Policies{ByService: maps.Clone(other.ByService), Default: p.Default.Or(other.Default), Slots: maps.Clone(other.Slots)}
+	for service, own := range p.ByService {
+		out.ByService[service] = own.Or(other.ByService[service])
+	}
+	maps.Copy(out.Slots, p.Slots)
+	return out
 }
 
 // Origin returns where the field of a key comes from, for a service whose workers advertise

@@ -169,9 +169,13 @@ func (rec *record) end() {
 	rec.remember()
 	policy := &h.cfg.Record
 	kept := rec.Sampled || len(rec.Attempts) > 1 || policy.Slow > 0 && rec.Total >= policy.Slow || rec.Failed()
-	if kept || h.cfg.Records.Tapped(rec.Service) {
+	slow := !kept && policy.Slowest > 0 && h.cfg.Records.Slowest(rec.Slow())
+	if kept || slow || h.cfg.Records.Tapped(rec.Service) {
 		rec.complete()
 		h.cfg.Records.Add(&rec.Record, kept)
+		if slow {
+			h.cfg.Records.AddSlowest(&rec.Record, policy.Slowest)
+		}
 	}
 	clear(rec.Attempts)
 	*rec = record{ids: rec.ids, attempts: rec.Attempts[:0]}

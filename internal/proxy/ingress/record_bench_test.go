@@ -21,8 +21,11 @@ func BenchmarkRecord(b *testing.B) {
 	for _, c := range []struct {
 		name   string
 		file   string
-		sample float64
-	}{{"no log", "", 0}, {"outside of the sample", os.DevNull, 0}, {"1 of 100", os.DevNull, 0.01}, {"all", os.DevNull, 1}} {
+		record requestlog.Policy
+	}{
+		{"no log", "", requestlog.Policy{}}, {"outside of the sample", os.DevNull, requestlog.Policy{}}, {"outside of the sample, with the slowest", os.DevNull, requestlog.Policy{Slowest: 10}},
+		{"1 of 100", os.DevNull, requestlog.Policy{Sample: 0.01, Slowest: 10}}, {"all", os.DevNull, requestlog.Policy{Sample: 1}},
+	} {
 		b.Run(c.name, func(b *testing.B) {
 			log, err := requestlog.New(requestlog.Config{File: c.file, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 			if err != nil {
@@ -32,7 +35,7 @@ func BenchmarkRecord(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() { _ = log.Close() }()
-			h := New(Config{Self: "r1", Epoch: time.Now(), Records: log, Requests: Requests{Record: requestlog.Policy{Sample: c.sample}}, Metrics: NewMetrics(prometheus.NewRegistry())})
+			h := New(Config{Self: "r1", Epoch: time.Now(), Records: log, Requests: Requests{Record: c.record}, Metrics: NewMetrics(prometheus.NewRegistry())})
 			r := httptest.NewRequest("GET", "/invoices/7", http.NoBody)
 			w := httptest.NewRecorder()
 			at := chosen{target: &routing.Target{Node: "w1", Address: "10.0.0.1:9000"}, by: "p2c"}

@@ -519,6 +519,7 @@ func TestWithoutASampleOnlyErrorsRetriesAndSlowRequestsAreKept(t *testing.T) {
 		"the relay's own":     {nil, 200, func(*ingress.Config) {}, 1},
 		"not slow":            {[]upstream.Config{good}, 200, func(c *ingress.Config) { c.Record.Slow = time.Hour }, 0},
 		"slow":                {[]upstream.Config{good}, 200, func(c *ingress.Config) { c.Record.Slow = 1 }, 1},
+		"the slowest":         {[]upstream.Config{good}, 200, func(c *ingress.Config) { c.Record.Slowest = 1 }, 1},
 	} {
 		x := recording(t, func(cfg *ingress.Config) {
 			cfg.Record.Sample = 0

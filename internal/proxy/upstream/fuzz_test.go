@@ -3,7 +3,9 @@ package upstream
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"reflect"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/proxy/generated"
 	"github.com/ringway/ringway/internal/proxy/http1"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -63,42 +66,88 @@ func FuzzResponse(f *testing.F) {
 		if head {
 			method = "HEAD"
 		}
-		n, _, err := http1.HeadEnd(input, 0)
-		if err != nil || n == 0 {
-			return // refused, or waits for more
-		}
-		var h responseHead
-		if h.parse(input[:n]) != nil {
-			return
-		}
-		theirs, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(input)), &http.Request{Method: method})
-		if err != nil {
-			t.Fatalf("accepted what net/http refuses: %v\n%q", err, input[:n])
-		}
-		if theirs.StatusCode != h.status {
-			t.Fatalf("status %d, net/http %d", h.status, theirs.StatusCode)
-		}
-		compareFields(t, &h, input[:n], theirs)
-
-		d := http1.Body{MaxTrailer: 64 << 10}
-		h.begin(&d, method)
-		body, _, err := readAll(&d, input[n:], 7)
-		h.begin(&d, method)
-		if again, _, errAgain := readAll(&d, input[n:], 1<<20); !bytes.Equal(body, again) || (err == nil) != (errAgain == nil) {
-			t.Fatalf("the pieces matter: %q %v, at once %q %v", body, err, again, errAgain)
-		}
-		want, theirErr := io.ReadAll(theirs.Body)
-		if theirErr != nil && err == nil {
-			t.Fatalf("accepted a body that net/http refuses: %v\n%q", theirErr, input[n:])
-		}
-		if err == nil && !bytes.Equal(body, want) {
-			t.Fatalf("body %q, net/http %q", body, want)
+		if _, _, difference := compareAnswer(input, method, 7); difference != "" {
+			t.Fatalf("%q: %s", input, difference)
 		}
 	})
 }
 
-func compareFields(t *testing.T, h *responseHead, buf []byte, theirs *http.Response) {
-	t.Helper()
+// compareAnswer reads an answer to method, whose body arrives in pieces of step bytes, and
+// compares what it means with what net/http finds. It returns whether the answer is accepted,
+// and if only net/http accepts it why.
+func compareAnswer(input []byte, method string, step int) (accepted bool, refusal, difference string) {
+	theirs, theirBody, theirRest, theirErr := theirAnswer(input, method)
+	refused := func(err error) (bool, string, string) {
+		if theirErr == nil {
+			refusal = err.Error()
+		}
+		return false, refusal, ""
+	}
+	n, _, err := http1.HeadEnd(input, 0)
+	if n == 0 && err == nil {
+		err = io.ErrUnexpectedEOF // waits for more
+	}
+	if err != nil {
+		return refused(err)
+	}
+	var h responseHead
+	if err := h.parse(input[:n]); err != nil {
+		return refused(err)
+	}
+	if theirs == nil {
+		return true, "", fmt.Sprintf("accepted a head that net/http refuses: %v", theirErr)
+	}
+	if theirs.StatusCode != h.status {
+		return true, "", fmt.Sprintf("status %d, net/http %d", h.status, theirs.StatusCode)
+	}
+	if difference := compareFields(&h, input[:n], theirs); difference != "" {
+		return true, "", difference
+	}
+	d := http1.Body{MaxTrailer: 64 << 10}
+	trailers := make(http.Header)
+	h.begin(&d, method)
+	body, rest, err := readAll(&d, input[n:], step)
+	d.Trailer = func(name, value []byte) { trailers.Add(string(name), string(value)) }
+	h.begin(&d, method)
+	again, restAgain, errAgain := readAll(&d, input[n:], 1<<20)
+	switch {
+	case !bytes.Equal(body, again) || rest != restAgain || (err == nil) != (errAgain == nil):
+		return true, "", fmt.Sprintf("the pieces matter: %q, %d, %v, at once %q, %d, %v", body, rest, err, again, restAgain, errAgain)
+	case err != nil:
+		return refused(err)
+	case generated.RefusedBlank(input, theirErr):
+		return true, "", ""
+	case theirErr != nil:
+		return true, "", fmt.Sprintf("accepted a body that net/http refuses: %v", theirErr)
+	case !bytes.Equal(body, theirBody):
+		return true, "", fmt.Sprintf("body %q, net/http %q", body, theirBody)
+	case rest != theirRest:
+		return true, "", fmt.Sprintf("%d bytes are left, net/http leaves %d", rest, theirRest)
+	}
+	for name, values := range theirs.Trailer {
+		if len(values) == 0 {
+			delete(theirs.Trailer, name) // it was only announced
+		}
+	}
+	if len(trailers)+len(theirs.Trailer) > 0 && !reflect.DeepEqual(trailers, theirs.Trailer) {
+		return true, "", fmt.Sprintf("trailers %q, net/http %q", trailers, theirs.Trailer)
+	}
+	return true, "", ""
+}
+
+// theirAnswer is what net/http finds: the head, nil if that is refused, the body, and how many
+// bytes are left.
+func theirAnswer(input []byte, method string) (resp *http.Response, body []byte, rest int, err error) {
+	left := bytes.NewReader(input)
+	in := bufio.NewReader(left)
+	if resp, err = http.ReadResponse(in, &http.Request{Method: method}); err != nil {
+		return nil, nil, 0, err
+	}
+	body, err = io.ReadAll(resp.Body)
+	return resp, body, in.Buffered() + left.Len(), err
+}
+
+func compareFields(h *responseHead, buf []byte, theirs *http.Response) (difference string) {
 	ours := make(http.Header)
 	for i := range h.fields {
 		h.fields[i].Hop = false // net/http keeps them
@@ -110,16 +159,18 @@ func compareFields(t *testing.T, h *responseHead, buf []byte, theirs *http.Respo
 		c.copied[name] = append(c.copied[name], values...)
 	}
 	if !reflect.DeepEqual(c.copied, ours) {
-		t.Fatalf("fields %q are passed as %q", ours, c.copied)
+		return fmt.Sprintf("fields %q are passed as %q", ours, c.copied)
 	}
-	for _, hdr := range []http.Header{ours, theirs.Header} {
-		for _, name := range []string{"Transfer-Encoding", "Trailer", "Content-Length", "Connection", wire.LoadHeader, "Pragma", "Cache-Control"} {
+	their := maps.Clone(theirs.Header)
+	for _, hdr := range []http.Header{ours, their} {
+		for _, name := range []string{"Transfer-Encoding", "Trailer", "Content-Length", "Connection", wire.LoadHeader, wire.FailedHeader, "Pragma", "Cache-Control"} {
 			hdr.Del(name)
 		}
 	}
-	if len(ours)+len(theirs.Header) > 0 && !reflect.DeepEqual(ours, theirs.Header) {
-		t.Fatalf("fields %q, net/http %q", ours, theirs.Header)
+	if len(ours)+len(their) > 0 && !reflect.DeepEqual(ours, their) {
+		return fmt.Sprintf("fields %q, net/http %q", ours, their)
 	}
+	return ""
 }
 
 // copying is a client's side that copies fields.

@@ -458,7 +458,7 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 	}
 	f.x.addResponse(header)
 	if _, required := header["Upgrade"]; required {
-		header["Connection"] = []string{"Upgrade"}
+		header["Connection"] = append(header["Connection"], "Upgrade")
 	}
 	if _, ok := header["Content-Type"]; !ok && !copies {
 		header["Content-Type"] = nil // otherwise net/http guesses a type
@@ -478,7 +478,8 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 // as a new request.
 func (f *flight) closeUnread() {
 	if f.r.ProtoMajor == 1 && (f.unsolicited != nil || f.sender != nil && !f.sender.body.ended.Load()) {
-		f.w.Header()["Connection"] = []string{"close"}
+		header := f.w.Header()
+		header["Connection"] = append(header["Connection"], "close") // behind Upgrade, if it is there
 	}
 }
 

@@ -399,7 +399,7 @@ func (s *h2Stream) informational(head *http2.Head) {
 // keeps reports whether a field of the answer may reach the client. Package http2 has refused
 // the fields of a connection.
 func (s *h2Stream) keeps(name string) bool {
-	return name != "Proxy-Authenticate" && name != "Te" && keepsResponse(s.x, name)
+	return name != "Te" && keepsResponse(s.x, name)
 }
 
 // The names in HTTP/2 of the fields from endpoints to relays.

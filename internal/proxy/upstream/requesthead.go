@@ -76,8 +76,7 @@ func target(r *http.Request) (string, error) {
 // client's connection, or is written separately.
 func hopRequest(name string) bool {
 	switch name {
-	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate",
-		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
 		"Content-Length", "Host", "Expect":
 		return true
 	}

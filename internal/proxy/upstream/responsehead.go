@@ -117,8 +117,6 @@ func (h *responseHead) parse(buf []byte) error {
 				}
 				f.Hop, h.chunked = true, true
 			}
-		case 18:
-			f.Hop = http1.EqualFold(name, "proxy-authenticate")
 		}
 		f.Name += uint32(pos)
 		f.NameEnd += uint32(pos)

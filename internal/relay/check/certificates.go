@@ -91,7 +91,7 @@ func ingressCertificate(one *Facts, now time.Time) (found []api.Finding) {
 			Status: status, Subject: one.Relay,
 			Text:   fmt.Sprintf("a certificate of the ingress of %s %s", one.Relay, ends(c.NotAfter, now)),
 			Cause:  "it was not renewed in time; after its end clients refuse the ingress",
-			Remedy: "let its authority issue another one, and replace both files of --ingress-tls-cert and --ingress-tls-key, each by a rename: they are read within seconds, without a restart",
+			Remedy: "let its authority issue another one, and replace both files of --ingress-tls-cert and --ingress-tls-key, or of cert and key in --ingress-addr, each by a rename: they are read within seconds, without a restart",
 			Page:   page("certificate-expires"),
 		}
 		if status == api.Failed {
@@ -104,7 +104,7 @@ func ingressCertificate(one *Facts, now time.Time) (found []api.Finding) {
 			Status: api.Warning, Subject: one.Relay,
 			Text:   fmt.Sprintf("%s cannot use the files of its ingress: %s", one.Relay, c.Problem),
 			Cause:  "the old ones stay in use until they end",
-			Remedy: "replace the files of --ingress-tls-cert and --ingress-tls-key by a certificate and its key, or that of --ingress-client-ca; `relay tls info FILE` shows the content of a file",
+			Remedy: "replace the files of --ingress-tls-cert and --ingress-tls-key by a certificate and its key, or that of --ingress-client-ca, also where they stand in --ingress-addr; `relay tls info FILE` shows the content of a file",
 			Page:   page("certificate-reload-failed"),
 		})
 	}

@@ -9,10 +9,13 @@
 //	ingress ── Record ──► encoder ──► queue ──► writer ──► file, or standard output
 //	                         │                    ▲
 //	                         │                    └── Reopen, on SIGHUP
-//	                         └──► taps: a filter and a bounded queue for each reader
+//	   │                     └──► taps: a filter and a bounded queue for each reader
+//	   └──► the count of a tap without lines
 //
 // Package ingress decides what a record contains and whether it is kept. The ID of a
-// request decides whether it belongs to the sample, so all relays of one request agree.
+// request decides whether it belongs to the sample, so all relays of one request agree. Of
+// the requests that no other rule keeps, the slowest of each ten seconds wait until it is
+// known which those are.
 //
 // Rules: a Record is encoded on the goroutine of its request and not kept. [Log.Start]
 // starts one goroutine if there is a file, [Log.Close] ends it. Field names are those of

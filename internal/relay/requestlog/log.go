@@ -54,6 +54,7 @@ type Log struct {
 	scratch sync.Pool // of *[]byte, to encode
 	taps    atomic.Pointer[[]*Tap]
 	tapping sync.Mutex // held while taps are added or removed
+	slowest slowest
 
 	written prometheus.Counter
 	dropped map[string]prometheus.Counter // by reason
@@ -96,6 +97,7 @@ func New(cfg Config) (*Log, error) {
 		wake:    make(chan struct{}, 1), full: make(chan struct{}, 1),
 		reopen: make(chan chan error), closing: make(chan struct{}), done: make(chan struct{}), open: openFile,
 	}
+	l.slowest.floor.Store(-1)
 	for _, reason := range []string{dropFull, dropWrite, dropStopped, dropTap} {
 		l.dropped[reason] = dropped.WithLabelValues(reason)
 	}
@@ -117,15 +119,13 @@ func (l *Log) IDs() *IDs { return l.ids }
 // Add passes a record to the taps whose filter it matches and, if it is kept, to the file.
 // It does not keep r.
 func (l *Log) Add(r *Record, kept bool) {
-	kept = kept && l.cfg.File != ""
-	if !kept && !l.Tapped(r.Service) {
+	if !kept || l.cfg.File == "" {
+		l.offer(r, nil)
 		return
 	}
 	scratch := l.scratch.Get().(*[]byte)
 	line := Append((*scratch)[:0], r)
-	if kept {
-		l.enqueue(line)
-	}
+	l.enqueue(line)
 	l.offer(r, line)
 	*scratch = line
 	l.scratch.Put(scratch)
@@ -195,6 +195,8 @@ func (l *Log) write(out *output) {
 	defer close(l.done)
 	delay := time.NewTimer(flushDelay)
 	defer delay.Stop()
+	window := time.NewTicker(slowWindow)
+	defer window.Stop()
 	var spare []byte
 	flush := func() {
 		lines, n := l.take(spare)
@@ -214,11 +216,14 @@ func (l *Log) write(out *output) {
 				answer <- out.reopen()
 			}
 			flush()
+		case <-window.C:
+			l.endWindow()
 		case <-l.full: // of lines that a flush has taken already
 		case answer := <-l.reopen:
 			flush()
 			answer <- out.reopen()
 		case <-l.closing:
+			l.endSlowest()
 			l.mu.Lock()
 			l.stopped = true
 			l.mu.Unlock()

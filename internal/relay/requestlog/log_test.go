@@ -331,6 +331,14 @@ func TestATapGetsWhatItsFilterSelectsOfItsService(t *testing.T) {
 	if l.Wants("billing") || !l.Wants("search") {
 		t.Error("the end of a tap ends the records of its service alone")
 	}
+	counted := 0
+	counting := l.Count(func(*Record) { counted++ })
+	l.Add(&Record{Service: "billing"}, false)
+	counting.Close()
+	l.Add(&Record{Service: "billing"}, false)
+	if counted != 1 {
+		t.Errorf("a count next to all taps has seen %d records, want 1", counted)
+	}
 	for _, another := range more {
 		another.Close()
 	}

@@ -15,6 +15,9 @@ type Policy struct {
 	// Slow is the duration from which a request is always recorded. Default 0: the duration
 	// does not matter.
 	Slow time.Duration
+	// Slowest is how many of the other requests are recorded in each ten seconds: the
+	// slowest. Default 0: none.
+	Slowest int
 	// Path selects how much of the target is recorded. The zero value is PathOnly.
 	Path PathMode
 }

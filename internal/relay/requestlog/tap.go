@@ -14,13 +14,14 @@ const (
 )
 
 // Tap gets the records of one service, or of all, that match its filter. A reader that is too slow
-// loses records.
+// loses records. A tap of [Log.Count] has no lines.
 type Tap struct {
 	log     *Log
 	service string // or AllServices
 	where   Filter
 	lines   chan []byte
 	dropped atomic.Int64
+	count   func(*Record)
 }
 
 // AllServices is the name for a tap of all requests. No service has this name.
@@ -29,19 +30,38 @@ const AllServices = "*"
 // Tap begins to collect records of a service, or of AllServices. It returns false if there
 // are as many taps as the log allows. The caller must Close it.
 func (l *Log) Tap(service string, where Filter) (*Tap, bool) {
+	t := &Tap{log: l, service: service, where: where, lines: make(chan []byte, tapLines)}
+	return t, l.add(t)
+}
+
+// Count begins to call count with each record, on the goroutine of the request: count must
+// be fast and must not keep the record. The caller must Close the tap, whose calls may end
+// later. It is none of those whose number is limited, and costs less than a line.
+func (l *Log) Count(count func(*Record)) *Tap {
+	t := &Tap{log: l, service: AllServices, count: count}
+	l.add(t)
+	return t
+}
+
+// add adds a tap, unless there are as many with lines as the log allows.
+func (l *Log) add(t *Tap) bool {
 	l.tapping.Lock()
 	defer l.tapping.Unlock()
-	var taps []*Tap
+	taps := []*Tap{t}
+	reading := 0
 	if old := l.taps.Load(); old != nil {
-		taps = *old
+		for _, other := range *old {
+			taps = append(taps, other)
+			if other.count == nil {
+				reading++
+			}
+		}
 	}
-	if len(taps) >= maxTaps {
-		return nil, false
+	if t.count == nil && reading >= maxTaps {
+		return false
 	}
-	t := &Tap{log: l, service: service, where: where, lines: make(chan []byte, tapLines)}
-	taps = append(slices.Clone(taps), t)
 	l.taps.Store(&taps)
-	return t, true
+	return true
 }
 
 // Close ends the tap. Records that are being added may still reach its queue.
@@ -71,7 +91,8 @@ func (l *Log) Tapped(service string) bool {
 	return taps != nil && slices.ContainsFunc(*taps, func(t *Tap) bool { return t.takes(service) })
 }
 
-// offer passes a copy of the line to the taps that want the record.
+// offer counts the record, and passes its line to the taps that want it. The line is that
+// of the file, if it is not nil.
 func (l *Log) offer(r *Record, line []byte) {
 	taps := l.taps.Load()
 	if taps == nil {
@@ -79,11 +100,17 @@ func (l *Log) offer(r *Record, line []byte) {
 	}
 	var own []byte
 	for _, t := range *taps {
+		if t.count != nil {
+			t.count(r)
+			continue
+		}
 		if !t.takes(r.Service) || !t.where.Matches(r) {
 			continue
 		}
 		if own == nil {
-			own = slices.Clone(line)
+			if own = slices.Clone(line); own == nil {
+				own = Append(make([]byte, 0, 1<<10), r)
+			}
 		}
 		select {
 		case t.lines <- own:

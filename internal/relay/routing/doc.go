@@ -10,8 +10,10 @@
 //	  at most every         with who    │      └─ links: internal/peering decides
 //	  100 ms              just vanished │         what to open and when to close
 //	                                    └─► relays ─► sticky pool  (forwarding)
-//	                                           └─ relayConns: one for each relay,
-//	                                              held by the pools that chose it
+//	                                           └─ a Hop for each relay chosen
+//
+//	links and Hops hold the pools of connections, one for each address and identity,
+//	which the last release closes.
 //
 // The Choice of a service picks its endpoints: the balancer itself, or a strategy of
 // internal/strategy. The balancer then excludes the endpoints that it has evicted.
@@ -29,8 +31,8 @@
 // Rules: Run is the only writer. It creates the pool of a worker's connections before it
 // publishes a route, and closes the pool only when no route has needed it for the drain
 // delay, so a request with an old route finds its connection. The connection to a relay
-// has one Hop for each service that uses it, and requests in flight keep their Hop open;
-// the last Hop closes the connection. Package internal/pool chooses these relays, three
+// has one Hop for each service that uses it, and requests in flight keep their Hop open.
+// Package internal/pool chooses these relays, three
 // primaries and two backups for each service; it runs on its own goroutines, which Run
 // waits for. The path of a request to a worker takes no lock, the path to a relay takes
 // one for a few instructions. Relays and secured endpoints are dialled over mutual TLS

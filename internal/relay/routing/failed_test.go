@@ -39,7 +39,8 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 	open := func(key poolKey) (*upstream.Pool, error) {
 		return upstream.NewPool(upstream.Config{Address: key.address})
 	}
-	r := &Router{links: &links{open: open, pools: map[poolKey]*upstream.Pool{}}, forwarding: &forwarding{conns: newRelayConns(open)}}
+	owner := newPools(open)
+	r := &Router{pools: owner, links: &links{pools: owner, held: map[poolKey]*upstream.Pool{}}}
 	service, err := NewService("echo", selection.DefaultConfig())
 	if err != nil {
 		t.Fatal(err)
@@ -64,12 +65,12 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 		requests[target.Node] = waiting(t, target.Pool)
 		<-asked
 	}
-	relay := &Hop{Target: &Target{key: relayKey(hangs().Listener.Addr().String(), upstream.HTTP1, "relay")}}
-	if err := r.forwarding.conns.hold(relay); err != nil {
+	relay, err := owner.hold(relayKey(hangs().Listener.Addr().String(), upstream.HTTP1, "relay"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer relay.Target.Pool.Close()
-	requests["relay"] = waiting(t, relay.Target.Pool)
+	defer relay.Close()
+	requests["relay"] = waiting(t, relay)
 	<-asked
 
 	members := []membership.Member{{ID: "fails"}, {ID: "fails-too"}, {ID: "leaves"}, {ID: "r1"}, {ID: "relay"}, {ID: "stays"}}

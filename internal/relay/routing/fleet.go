@@ -10,6 +10,7 @@ import (
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // fleet holds the relays that plans are made with.
@@ -29,6 +30,9 @@ func newFleet(grace time.Duration) fleet {
 func (r *Router) updateFleet(now time.Time) (changed bool) {
 	before := r.fleet
 	relays := slices.DeleteFunc(r.snapshot.WithRole(membership.RoleRelay), func(m membership.Member) bool { return m.Leaving })
+	for i := range relays {
+		relays[i].Draining = false // it changes no plan
+	}
 	if alone := r.cfg.Role == membership.RoleRelay && !hasMember(relays, r.cfg.Self); alone {
 		// Ranges computed without this relay would drop all its workers together.
 		if _, present := r.snapshot.Get(r.cfg.Self); !present && hasMember(before.relays, r.cfg.Self) && !r.loggedAlone {
@@ -56,12 +60,12 @@ func (r *Router) failedPools() (pools []*upstream.Pool) {
 	failed := map[string]bool{}
 	for _, m := range membership.Diff(r.trusted, r.snapshot).Failed {
 		failed[m.ID] = true
-		pools = append(pools, r.forwarding.conns.to(m.ID)...)
 	}
 	r.trusted = r.snapshot
 	if len(failed) == 0 {
 		return nil
 	}
+	pools = r.pools.matching(func(k poolKey) bool { return k.role == identity.RoleRelay && failed[k.node] })
 	dead, alive := map[poolKey]bool{}, map[poolKey]bool{}
 	for _, s := range *r.services.Load() {
 		for _, t := range s.Route().Range {
@@ -75,7 +79,7 @@ func (r *Router) failedPools() (pools []*upstream.Pool) {
 		}
 	}
 	for key := range dead {
-		if p := r.links.pools[key]; p != nil && !alive[key] {
+		if p := r.links.held[key]; p != nil && !alive[key] {
 			pools = append(pools, p)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -28,7 +29,10 @@ type forwarding struct {
 	cfg     pool.Config
 	metrics *pool.Metrics
 	logger  *slog.Logger
-	conns   *relayConns
+	pools   *pools
+
+	mu   sync.Mutex                    // guards hops; never held during calls of others
+	hops map[poolKey]map[*Hop]struct{} // connected ones
 
 	// Used only by Run.
 	ctx     context.Context // the context of Run: the pools end with it
@@ -36,8 +40,8 @@ type forwarding struct {
 }
 
 // newForwarding uses pool.DefaultConfig unless cfg.Forwarding is set.
-func newForwarding(cfg Config, open func(poolKey) (*upstream.Pool, error)) (*forwarding, error) {
-	f := &forwarding{cfg: cfg.Forwarding, logger: cfg.Logger, conns: newRelayConns(open)}
+func newForwarding(cfg Config, owner *pools) (*forwarding, error) {
+	f := &forwarding{cfg: cfg.Forwarding, logger: cfg.Logger, pools: owner, hops: map[poolKey]map[*Hop]struct{}{}}
 	if f.cfg.Primaries == 0 {
 		f.cfg = pool.DefaultConfig()
 	}
@@ -50,7 +54,9 @@ func newForwarding(cfg Config, open func(poolKey) (*upstream.Pool, error)) (*for
 	if f.metrics, err = pool.NewMetrics(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("routing: register metrics: %w", err)
 	}
-	if err := f.conns.register(cfg.Registerer); err != nil {
+	if err := cfg.Registerer.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ringway_relay_forward_links", Help: "Relays that this relay is connected to, to forward requests.",
+	}, func() float64 { return float64(f.connected()) })); err != nil {
 		return nil, fmt.Errorf("routing: register metrics: %w", err)
 	}
 	return f, nil
@@ -84,7 +90,7 @@ func (f *forwarding) setRelays(s *Service, relays []pool.Peer) error {
 	case now != nil:
 		return now.pool.Update(relays)
 	}
-	p, err := pool.New(f.cfg, f.conns.connect, pool.Observer{Metrics: f.metrics, OnEvent: func(e pool.Event) { f.logEvent(s.Name, e) }})
+	p, err := pool.New(f.cfg, f.connect, pool.Observer{Metrics: f.metrics, OnEvent: func(e pool.Event) { f.logEvent(s.Name, e) }})
 	if err != nil {
 		return err
 	}
@@ -157,156 +163,68 @@ func (r *Router) forwardingTried() bool {
 	return true
 }
 
-// Hop is the hold of one service's pool on the connections to a relay.
+// Hop is the hold of one service on the connections to a relay.
 type Hop struct {
 	// Target is the relay. Its pools own the connections.
 	Target *Target
 
-	of   *relayConns
+	of   *forwarding
 	lost func(error)
 }
 
-// Close releases the hold. The pool calls it when no request of the service is in flight
-// on it any more; the last hold closes the connections.
+// connect is the function with which the pools of services open connections. Connections for
+// upgrades are opened when they are needed.
+func (f *forwarding) connect(ctx context.Context, relay pool.Peer, lost func(error)) (_ *Hop, err error) {
+	key := relayKey(relay.Address, upstream.H2C, relay.ID)
+	h := &Hop{of: f, lost: lost, Target: &Target{ID: relay.ID + "." + relay.Instance, Node: relay.ID, Address: relay.Address, Weight: 1, key: key}}
+	if h.Target.Pool, err = f.pools.hold(key); err != nil {
+		return nil, err
+	}
+	if h.Target.Upgrades, err = f.pools.hold(key.forUpgrades()); err != nil {
+		f.pools.release(key)
+		return nil, err
+	}
+	if err := h.Target.Pool.Warm(ctx); err != nil {
+		_ = h.Close() // it cannot fail
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.hops[key] == nil {
+		f.hops[key] = map[*Hop]struct{}{}
+	}
+	f.hops[key][h] = struct{}{}
+	return h, nil
+}
+
+// Close releases the hold. The pool of the service calls it when no request of the service is
+// in flight on the hop any more; the last hold closes the connections.
 func (h *Hop) Close() error {
-	h.of.release(h)
+	f, key := h.of, h.Target.key
+	f.mu.Lock()
+	delete(f.hops[key], h)
+	if len(f.hops[key]) == 0 {
+		delete(f.hops, key)
+	}
+	f.mu.Unlock()
+	f.pools.release(key)
+	f.pools.release(key.forUpgrades())
 	return nil
 }
 
 // Failed is called when a request to the relay has failed. If no connection is left, all
-// holders are notified, so that their requests need not fail as well.
+// hops to the relay are notified, so that their requests need not fail as well.
 func (h *Hop) Failed(err error) {
 	if h.Target.Pool.Stats().Open == 0 {
 		h.of.lose(h.Target.key, err)
 	}
 }
 
-// relayConns counts the holds of services on the connections to relays. All methods may be
-// called from any goroutine; none starts a goroutine.
-type relayConns struct {
-	open func(poolKey) (*upstream.Pool, error)
-
-	mu    sync.Mutex // guards the fields below; never held during calls of others
-	byKey map[poolKey]*relayConn
-}
-
-// relayConn is the connections to one relay.
-type relayConn struct {
-	pool, upgrades *upstream.Pool
-	hops           map[*Hop]bool // the holds; true if the hop is connected
-}
-
-func newRelayConns(open func(poolKey) (*upstream.Pool, error)) *relayConns {
-	return &relayConns{open: open, byKey: map[poolKey]*relayConn{}}
-}
-
-// connect is the function with which pools open connections. Connections for upgrades are
-// opened when they are needed.
-func (r *relayConns) connect(ctx context.Context, relay pool.Peer, lost func(error)) (*Hop, error) {
-	key := relayKey(relay.Address, upstream.H2C, relay.ID)
-	h := &Hop{of: r, lost: lost, Target: &Target{ID: relay.ID + "." + relay.Instance, Node: relay.ID, Address: relay.Address, Weight: 1, key: key}}
-	if err := r.hold(h); err != nil {
-		return nil, err
-	}
-	if err := h.Target.Pool.Warm(ctx); err != nil {
-		r.release(h)
-		return nil, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.byKey[key].hops[h] = true
-	return h, nil
-}
-
-// hold gives a hop the pools of its relay.
-func (r *relayConns) hold(h *Hop) error {
-	key := h.Target.key
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c := r.byKey[key]
-	if c == nil {
-		connections, err := r.open(key)
-		if err != nil {
-			return err
-		}
-		upgrades, err := r.open(key.forUpgrades())
-		if err != nil {
-			connections.Close()
-			return err
-		}
-		c = &relayConn{connections, upgrades, map[*Hop]bool{}}
-		r.byKey[key] = c
-	}
-	c.hops[h] = false
-	h.Target.Pool, h.Target.Upgrades = c.pool, c.upgrades
-	return nil
-}
-
-func (r *relayConns) release(h *Hop) {
-	key := h.Target.key
-	r.mu.Lock()
-	c := r.byKey[key]
-	delete(c.hops, h)
-	last := len(c.hops) == 0
-	if last {
-		delete(r.byKey, key)
-	}
-	r.mu.Unlock()
-	if last {
-		c.pool.Close()
-		c.upgrades.Close()
-	}
-}
-
-// to returns the connections to one relay.
-func (r *relayConns) to(id string) (pools []*upstream.Pool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for key, c := range r.byKey {
-		if key.node == id {
-			pools = append(pools, c.pool, c.upgrades)
-		}
-	}
-	return pools
-}
-
-// all returns the connections to all relays, without those for upgrades.
-func (r *relayConns) all() (pools []*upstream.Pool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.byKey {
-		pools = append(pools, c.pool)
-	}
-	return pools
-}
-
-// connected lists the relays with a hop that is connected.
-func (r *relayConns) connected() map[poolKey]*upstream.Pool {
-	out := map[poolKey]*upstream.Pool{}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for key, c := range r.byKey {
-		for _, connected := range c.hops {
-			if connected {
-				out[key] = c.pool
-			}
-		}
-	}
-	return out
-}
-
-// lose reports to all connected holders that no connection to their relay is open.
-func (r *relayConns) lose(key poolKey, err error) {
-	var hops []*Hop
-	r.mu.Lock()
-	if c := r.byKey[key]; c != nil {
-		for h, connected := range c.hops {
-			if connected {
-				hops = append(hops, h)
-			}
-		}
-	}
-	r.mu.Unlock()
+// lose reports to all hops to a relay that no connection is open.
+func (f *forwarding) lose(key poolKey, err error) {
+	f.mu.Lock()
+	hops := slices.Collect(maps.Keys(f.hops[key]))
+	f.mu.Unlock()
 	for _, h := range hops {
 		h.lost(err)
 	}
@@ -315,17 +233,20 @@ func (r *relayConns) lose(key poolKey, err error) {
 var errNoneOpen = errors.New("no connection is open any more")
 
 // audit finds the relays whose last connection ended without a request on it.
-func (r *relayConns) audit() {
-	for key, connections := range r.connected() {
-		if connections.Stats().Open == 0 {
-			r.lose(key, errNoneOpen)
+func (f *forwarding) audit() {
+	f.mu.Lock()
+	keys := slices.Collect(maps.Keys(f.hops))
+	f.mu.Unlock()
+	for _, key := range keys {
+		if p := f.pools.get(key); p != nil && p.Stats().Open == 0 {
+			f.lose(key, errNoneOpen)
 		}
 	}
 }
 
-// register registers the metric of connected relays.
-func (r *relayConns) register(reg prometheus.Registerer) error {
-	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_relay_forward_links", Help: "Relays that this relay is connected to, to forward requests.",
-	}, func() float64 { return float64(len(r.connected())) }))
+// connected returns how many relays a hop is connected to.
+func (f *forwarding) connected() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.hops)
 }

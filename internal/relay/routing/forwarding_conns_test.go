@@ -29,9 +29,9 @@ func listeningRelay(t *testing.T) string {
 }
 
 // slowRelay is connections to one relay that are opened when the test says so.
-func slowRelay(address string) (conns *relayConns, peer pool.Peer, dials *atomic.Int64, dialling chan struct{}, proceed chan struct{}) {
+func slowRelay(address string) (conns *forwarding, peer pool.Peer, dials *atomic.Int64, dialling chan struct{}, proceed chan struct{}) {
 	dials, dialling, proceed = &atomic.Int64{}, make(chan struct{}, 8), make(chan struct{})
-	conns = newRelayConns(func(key poolKey) (*upstream.Pool, error) {
+	owner := newPools(func(key poolKey) (*upstream.Pool, error) {
 		return upstream.NewPool(upstream.Config{Address: key.address, Protocol: key.protocol, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			dials.Add(1)
 			dialling <- struct{}{}
@@ -43,6 +43,7 @@ func slowRelay(address string) (conns *relayConns, peer pool.Peer, dials *atomic
 			}
 		}})
 	})
+	conns = &forwarding{pools: owner, hops: map[poolKey]map[*Hop]struct{}{}}
 	return conns, pool.Peer{ID: "r1", Address: address, Instance: "7"}, dials, dialling, proceed
 }
 
@@ -51,10 +52,10 @@ type connection struct {
 	err error
 }
 
-func (r *relayConns) inBackground(ctx context.Context, peer pool.Peer) chan connection {
+func (f *forwarding) inBackground(ctx context.Context, peer pool.Peer) chan connection {
 	got := make(chan connection, 1)
 	go func() {
-		h, err := r.connect(ctx, peer, func(error) {})
+		h, err := f.connect(ctx, peer, func(error) {})
 		got <- connection{h, err}
 	}()
 	return got
@@ -82,7 +83,7 @@ func TestServicesThatConnectToARelayAtOnceShareOneConnectionAndTheLastClosesIt(t
 			t.Error(err)
 		}
 	}
-	if shared.Stats().Open != 0 || len(conns.byKey) != 0 {
+	if shared.Stats().Open != 0 || len(conns.pools.byKey) != 0 || conns.connected() != 0 {
 		t.Errorf("still there: %+v", shared.Stats())
 	}
 }

@@ -23,13 +23,13 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// links owns the connections to workers. The table decides which to open and close; links
+// links holds the connections to workers. The table decides which to open and close; links
 // does it. Only the router's goroutine calls it. A separate goroutine opens each
 // connection and sends its result to ended.
 type links struct {
 	table  *peering.Table[poolKey]
-	open   func(poolKey) (*upstream.Pool, error)
-	pools  map[poolKey]*upstream.Pool
+	pools  *pools
+	held   map[poolKey]*upstream.Pool
 	ended  chan opening
 	wg     sync.WaitGroup
 	logger *slog.Logger
@@ -77,14 +77,14 @@ type opening struct {
 	err  error
 }
 
-func newLinks(open func(poolKey) (*upstream.Pool, error), lines *loglimit.Limiter, cfg Config) (*links, error) {
+func newLinks(owner *pools, lines *loglimit.Limiter, cfg Config) (*links, error) {
 	table, err := peering.NewTable[poolKey](peering.Config{DrainDelay: cfg.Links.DrainDelay})
 	if err != nil {
 		return nil, err
 	}
 	f := promauto.With(cfg.Registerer)
 	return &links{
-		table: table, open: open, pools: map[poolKey]*upstream.Pool{}, ended: make(chan opening), logger: cfg.Logger, lines: lines,
+		table: table, pools: owner, held: map[poolKey]*upstream.Pool{}, ended: make(chan opening), logger: cfg.Logger, lines: lines,
 		byState: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringway_peering_links", Help: "Workers that this relay connects to, by state: waiting, opening, open, spare (out of range but within slack), draining.",
 		}, []string{"state"}),
@@ -97,25 +97,29 @@ func newLinks(open func(poolKey) (*upstream.Pool, error), lines *loglimit.Limite
 // pool returns the pool for key. The caller must then want the key, otherwise the next
 // audit closes the pool.
 func (l *links) pool(key poolKey) (*upstream.Pool, error) {
-	if p := l.pools[key]; p != nil {
+	if p := l.held[key]; p != nil {
 		return p, nil
 	}
-	p, err := l.open(key)
+	p, err := l.pools.hold(key)
 	if err == nil {
-		l.pools[key] = p
+		l.held[key] = p
 	}
 	return p, err
+}
+
+func (l *links) release(key poolKey) {
+	delete(l.held, key)
+	l.pools.release(key)
 }
 
 // act does what is due and returns when something is due next, zero if nothing is.
 func (l *links) act(ctx context.Context, now time.Time) time.Time {
 	actions := l.table.Step(now)
 	for _, key := range actions.Close {
-		l.pools[key].Close()
-		delete(l.pools, key)
+		l.release(key)
 	}
 	for _, key := range actions.Open {
-		pool := l.pools[key]
+		pool := l.held[key]
 		l.wg.Go(func() {
 			err := pool.Warm(ctx)
 			select {
@@ -131,7 +135,7 @@ func (l *links) act(ctx context.Context, now time.Time) time.Time {
 // finish processes the result of an attempt to connect.
 func (l *links) finish(o opening, now time.Time) {
 	switch {
-	case l.pools[o.key] != o.pool:
+	case l.held[o.key] != o.pool:
 	case o.err != nil:
 		if errors.Is(o.err, upstream.ErrUntrusted) || errors.Is(o.err, upstream.ErrNotH2) { // only a person can correct it
 			l.lines.Log(slog.LevelWarn, "cannot use a service over TLS; trying again later", "addr", o.key.address, "err", o.err)
@@ -147,16 +151,15 @@ func (l *links) finish(o opening, now time.Time) {
 // audit compares the table with the existing connections: a tunnel may have taken the last
 // one, or the other end may have closed it.
 func (l *links) audit(now time.Time) {
-	open := make(map[poolKey]struct{}, len(l.pools))
-	for key, pool := range l.pools {
+	open := make(map[poolKey]struct{}, len(l.held))
+	for key, pool := range l.held {
 		if l.table.State(key) == peering.None || pool.Stats().Open > 0 {
 			open[key] = struct{}{}
 		}
 	}
 	_, surplus := l.table.Audit(open, now)
 	for _, key := range surplus {
-		l.pools[key].Close()
-		delete(l.pools, key)
+		l.release(key)
 	}
 }
 
@@ -194,8 +197,8 @@ func (l *links) countEvents() {
 // close closes every connection and waits for the attempts to connect, whose context has
 // ended.
 func (l *links) close() {
-	for _, pool := range l.pools {
-		pool.Close()
+	for key := range l.held {
+		l.release(key)
 	}
 	l.wg.Wait()
 	l.count()

@@ -25,6 +25,7 @@ type planning struct {
 	grace     *peering.Grace[versioned]
 	graceOver time.Time
 	linked    []linked // in the range or within slack of it
+	slots     slotsSet // with which the route was computed
 	chosen             // how its endpoints are picked
 }
 
@@ -55,7 +56,8 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	}
 	// The catalogue keeps the endpoints of a service that did not change.
 	graceOver := !planned.graceOver.IsZero() && !now.Before(planned.graceOver)
-	if !relaysChanged && !graceOver && (old.Plan != nil || r.observes() && old.Affine()) && old.offered == offered && len(kept) == 0 {
+	slots := r.slots.Load().of(s.Name)
+	if !relaysChanged && !graceOver && slots == planned.slots && (old.Plan != nil || r.observes() && old.Affine()) && old.offered == offered && len(kept) == 0 {
 		return false, nil
 	}
 	endpoints := slices.Collect(offered.All())
@@ -125,6 +127,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 			next.Forward = r.peers(plan.Affine())
 		}
 	}
+	planned.slots = slots
 	if err := r.publish(s, next); err != nil {
 		return true, err
 	}

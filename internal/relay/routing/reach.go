@@ -15,6 +15,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/ring"
 )
 
@@ -89,7 +90,7 @@ func (r *Router) reachable() (pools []*upstream.Pool, kind string) {
 	if len(pools) > 0 || !forwards {
 		return pools, "worker"
 	}
-	return r.forwarding.conns.all(), "relay"
+	return r.pools.matching(func(k poolKey) bool { return k.role == identity.RoleRelay && k.protocol == upstream.H2C }), "relay"
 }
 
 // probe compares the proofs with those of the previous call.

@@ -27,7 +27,8 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// Catalogue is the part of advertise.Catalogue that the router uses.
+// Catalogue is the part of advertise.Catalogue that the router uses. It is an interface so that
+// tests can deliver views at the moments that they choose.
 type Catalogue interface {
 	Watch(ctx context.Context) <-chan *advertise.View
 }
@@ -193,8 +194,11 @@ type Router struct {
 	settled  atomic.Uint64 // version of the snapshot for which that holds, 0 if for none
 	first    chan struct{} // closed when the router has settled for the first time
 	served   atomic.Bool   // there has been a service
+	slots    atomic.Pointer[Slots]
+	reslot   chan struct{} // holds one value after SetSlots
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
+	pools    *pools
 
 	// Used only by Run.
 	links      *links
@@ -227,7 +231,7 @@ func New(cfg Config) (*Router, error) {
 	cfg.CoalesceDelay = cmp.Or(cfg.CoalesceDelay, 100*time.Millisecond)
 	cfg.AuditInterval = cmp.Or(cfg.AuditInterval, 2*time.Second)
 	cfg.ReachTimeout = cmp.Or(cfg.ReachTimeout, 10*time.Second)
-	r := &Router{cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), first: make(chan struct{}), calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
+	r := &Router{cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), first: make(chan struct{}), reslot: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_route_updates_total", Help: "Times the route of a service was computed anew, by result.",
 	}, []string{"result"}), leftOut: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "ringway_relay_endpoints_left_out_total", Help: "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of this relay).",
@@ -240,7 +244,7 @@ func New(cfg Config) (*Router, error) {
 	}
 	activity := new(upstream.Activity)
 	registerActivity(activity, cfg.Registerer)
-	open := func(key poolKey) (*upstream.Pool, error) {
+	r.pools = newPools(func(key poolKey) (*upstream.Pool, error) {
 		dial, err := cfg.dial(key, r.own)
 		if err != nil {
 			return nil, err
@@ -249,18 +253,19 @@ func New(cfg Config) (*Router, error) {
 		up.Address, up.Protocol, up.Dial, up.Activity, up.Sessions = key.address, key.protocol, dial, activity, cfg.Sessions
 		up.TLS = upstream.ServiceTLS{Roots: cfg.ServiceTLS.Roots, Name: key.serverName}
 		return upstream.NewPool(up)
-	}
+	})
 	var err error
-	if r.links, err = newLinks(open, r.lines, cfg); err != nil {
+	if r.links, err = newLinks(r.pools, r.lines, cfg); err != nil {
 		return nil, err
 	}
-	if r.forwarding, err = newForwarding(cfg, open); err != nil {
+	if r.forwarding, err = newForwarding(cfg, r.pools); err != nil {
 		return nil, err
 	}
 	if r.choosing, err = newChoosing(cfg); err != nil {
 		return nil, err
 	}
 	r.services.Store(&map[string]*Service{})
+	r.slots.Store(new(Slots))
 	return r, nil
 }
 
@@ -351,12 +356,12 @@ func (r *Router) Run(ctx context.Context) error {
 	defer probes.Stop()
 	defer refresh.Stop()
 	defer audit.Stop()
-	pacer, changed := latest.NewPacer(r.cfg.CoalesceDelay), false
+	pacer, changed := latest.NewPacer(), false
 	var due, graceOver <-chan time.Time // nil channels never fire
 	plan := func() {
 		planned, next := r.update()
 		if planned { // a view without effect, such as that of a member without offers, delays no other
-			pacer.Begin()
+			pacer.Begin(r.cfg.CoalesceDelay)
 		}
 		if r.Settled() {
 			r.settled.Store(r.snapshot.Version())
@@ -379,9 +384,11 @@ func (r *Router) Run(ctx context.Context) error {
 				r.settled.Store(0)
 			}
 			if !changed && !r.Settled() {
-				pacer.Begin() // plans of parts would open connections that the whole does not need
+				pacer.Begin(r.cfg.CoalesceDelay) // plans of parts would open connections that the whole does not need
 			}
 			changed = true
+		case <-r.reslot:
+			changed = changed || r.view != nil
 		case <-pacer.C:
 		case <-graceOver:
 			plan()
@@ -390,7 +397,7 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-due:
 		case <-audit.C:
 			r.links.audit(time.Now())
-			r.forwarding.conns.audit()
+			r.forwarding.audit()
 		case <-probes.C:
 			pools, kind := r.reachable()
 			r.reach.probe(probing, pools, kind, time.Now())

@@ -163,8 +163,7 @@ func (s *Service) SetRoute(route *Route, now selection.Instant) error {
 func fill(b *selection.Balancer, route *Route, now selection.Instant) error {
 	endpoints := make([]selection.Endpoint, len(route.Range))
 	for i, t := range route.Range {
-		// A sidecar refuses requests above its endpoint's slots.
-		endpoints[i] = selection.Endpoint{ID: t.ID, Weight: t.Weight, Limit: t.Limit, Refuses: t.Secured, Value: t}
+		endpoints[i] = selection.Endpoint{ID: t.ID, Weight: t.Weight, Limit: t.Limit, Refuses: t.Refuses, Value: t}
 	}
 	return b.UpdateRange(selection.Range{Endpoints: endpoints, MinEffective: route.MinEffective}, now)
 }
@@ -196,6 +195,8 @@ type Target struct {
 	// Limit is how many requests this relay may have in flight there: its share of the
 	// endpoint's slots. 0 means no limit.
 	Limit int
+	// Refuses means that a sidecar refuses requests above the endpoint's slots.
+	Refuses bool
 	// Endpoint is the worker's offer, nil for a relay.
 	Endpoint *advertise.Endpoint
 	// Pool holds the connections. It is nil with Config.PickOnly.
@@ -235,7 +236,7 @@ func (t *Target) keys() []poolKey {
 // are left out, unless the strategy may use no other: then an attempt costs nothing, and
 // the first connection ends the outage.
 func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
-	sharing := relaysSharing(route.Plan, ready)
+	sharing := r.relaysSharing(route.Plan, ready)
 	reachable, unreachable := make([]*Target, 0, len(assignments)), []*Target(nil)
 	for _, a := range assignments {
 		e := ready[a.Worker]
@@ -249,9 +250,11 @@ func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready 
 			continue
 		}
 		t.Weight, t.Endpoint = a.Weight, e
-		if e.Slots > 0 {
-			t.Limit = (int(e.Slots)-1)/max(sharing[a.Worker], 1) + 1
+		slots := r.slotsOf(e)
+		if slots > 0 {
+			t.Limit = (slots-1)/max(sharing[a.Worker], 1) + 1
 		}
+		t.Refuses = t.Secured && e.Slots > 0 && int(e.Slots) <= slots // the sidecar does not know the operator's
 		if e.Unreachable {
 			unreachable = append(unreachable, t)
 		} else {
@@ -278,13 +281,13 @@ var errOtherKind = errors.New("it takes TCP sessions and most workers of this se
 // each may use an equal part of its slots, rounded up. It is nil if no endpoint has slots.
 // Relays that only keep a connection as a reserve are not counted. Nor are observers, whose
 // number changes often: without a plan each may use all slots, and the sidecar refuses more.
-func relaysSharing(plan *affinity.Plan, ready map[string]*advertise.Endpoint) map[string]int {
+func (r *Router) relaysSharing(plan *affinity.Plan, ready map[string]*advertise.Endpoint) map[string]int {
 	if plan == nil {
 		return nil
 	}
 	limited := false
 	for _, e := range ready {
-		limited = limited || e.Slots > 0
+		limited = limited || r.slotsOf(e) > 0
 	}
 	if !limited {
 		return nil

@@ -26,7 +26,7 @@ func everyStrategy() (texts []string) {
 // limit gives the workers shares of slots.
 func (p *picking) limit(secured bool, limits ...int) {
 	p.t.Helper()
-	p.route(len(limits), func(i int, target *routing.Target) { target.Limit, target.Secured = limits[i], secured })
+	p.route(len(limits), func(i int, target *routing.Target) { target.Limit, target.Refuses = limits[i], secured })
 	p.now += 4 * second // past the ramp of joiners
 }
 
@@ -96,7 +96,7 @@ func TestAWorkerWithoutRoomIsTakenBeforeAnEvictedOne(t *testing.T) {
 		p := newPicking(t, 4, text)
 		p.evict("w01")
 		p.Refresh(p.now)
-		p.route(4, func(_ int, target *routing.Target) { target.Limit, target.Secured = 1, true })
+		p.route(4, func(_ int, target *routing.Target) { target.Limit, target.Refuses = 1, true })
 		for range 5 {
 			if node, _ := p.pick("alice", nil); node == "w01" {
 				t.Errorf("%s: an evicted worker was picked", text)
@@ -143,6 +143,18 @@ func TestSlotsAreSharedByTheRelaysThatSendToTheWorker(t *testing.T) {
 			}
 		}
 		return len(found) == 6 && found["w1"] == 3 && found["w6"] == 3
+	})
+	for _, r := range relays { // the operator's are shared in the same way
+		r.SetSlots(routing.Slots{"": 6, "other": 1})
+	}
+	await(t, "the shares of the operator's slots", func() bool {
+		for _, r := range relays {
+			if targets := r.of("echo").Range; slices.ContainsFunc(targets, func(t *routing.Target) bool { return t.Limit != 2 || t.Refuses }) {
+				return false
+			}
+			r.SetSlots(nil)
+		}
+		return true
 	})
 	// With a strategy for which all relays reach all workers, all of them share.
 	for id, m := range c.workers {

@@ -19,11 +19,9 @@ import (
 
 // Config describes Certificates.
 type Config struct {
-	// Pairs are the certificates with their keys; the first is the default. Required.
-	Pairs []Pair
-	// ClientCA is a PEM file of authorities. With it clients must present a certificate that one
-	// of them issued. Default: clients present none.
-	ClientCA string
+	// Sites are the ways in which TLS ends, one or more. Required. A file that several of them
+	// name is read once.
+	Sites []Site
 	// Interval is the time between two reads of the files in Run. Default 5 s: the files are
 	// small, and their content decides.
 	Interval time.Duration
@@ -36,6 +34,15 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
+// Site is which certificates the clients of an address see, and which they present.
+type Site struct {
+	// Pairs are the certificates with their keys; the first is the default. Required.
+	Pairs []Pair
+	// ClientCA is a PEM file of authorities. With it clients must present a certificate that one
+	// of them issued. Default: clients present none.
+	ClientCA string
+}
+
 // Certificates are the certificates of an ingress and the authorities of its clients. They
 // are safe for concurrent use.
 type Certificates struct {
@@ -45,11 +52,12 @@ type Certificates struct {
 
 	mu      sync.Mutex // one reader of the files at a time; guards the fields below
 	pairs   []*pairFiles
-	clients authorities
+	clients []*authorities
 }
 
-// authorities are the authorities of clients and what was last read of them.
+// authorities are the authorities of clients in a file and what was last read of them.
 type authorities struct {
+	path  string
 	hash  [sha256.Size]byte
 	pool  *x509.CertPool
 	end   time.Time // of the authority that is valid longest
@@ -58,9 +66,9 @@ type authorities struct {
 
 // material is what a handshake uses. It is never changed after it is published.
 type material struct {
-	tls      *tls.Config
-	firstEnd time.Time // of the pair that ends first
-	authsEnd time.Time // of the client authority that ends last; zero without
+	sites    []*tls.Config // in the order of Config.Sites
+	firstEnd time.Time     // of the pair that ends first
+	authsEnd time.Time     // of the first file in which no authority of clients is valid any more; zero without
 }
 
 // New reads all files. The error lists all problems.
@@ -72,24 +80,29 @@ func New(cfg Config) (*Certificates, error) {
 		cfg.Now = time.Now
 	}
 	c := &Certificates{cfg: cfg}
-	if len(cfg.Pairs) == 0 {
-		return nil, errors.New("TLS at the ingress needs a certificate and its key")
-	}
 	var errs []error
-	for _, paths := range cfg.Pairs {
-		p := &pairFiles{Pair: paths}
-		certificate, key, hash, err := p.read()
-		if err == nil {
-			p.loaded, err = p.parse(certificate, key)
+	for _, site := range cfg.Sites {
+		if len(site.Pairs) == 0 {
+			return nil, errors.New("TLS at the ingress needs a certificate and its key")
 		}
-		p.hash = hash
-		errs = append(errs, err)
-		c.pairs = append(c.pairs, p)
-	}
-	if cfg.ClientCA != "" {
-		var err error
-		c.clients, err = readAuthorities(cfg.ClientCA)
-		errs = append(errs, err)
+		for _, paths := range site.Pairs {
+			if c.pair(paths) != nil {
+				continue
+			}
+			p := &pairFiles{Pair: paths}
+			certificate, key, hash, err := p.read()
+			if err == nil {
+				p.loaded, err = p.parse(certificate, key)
+			}
+			p.hash = hash
+			errs = append(errs, err)
+			c.pairs = append(c.pairs, p)
+		}
+		if site.ClientCA != "" && c.authorities(site.ClientCA) == nil {
+			a, err := readAuthorities(site.ClientCA)
+			errs = append(errs, err)
+			c.clients = append(c.clients, &a)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("load the certificates of the ingress: %w", err)
@@ -102,6 +115,26 @@ func New(cfg Config) (*Certificates, error) {
 	c.publish()
 	c.metrics = newMetrics(cfg, &c.current)
 	return c, nil
+}
+
+// pair returns the files of a pair, nil if they were not read.
+func (c *Certificates) pair(paths Pair) *pairFiles {
+	for _, p := range c.pairs {
+		if p.Pair == paths {
+			return p
+		}
+	}
+	return nil
+}
+
+// authorities returns those of a file, nil if it was not read.
+func (c *Certificates) authorities(path string) *authorities {
+	for _, a := range c.clients {
+		if a.path == path {
+			return a
+		}
+	}
+	return nil
 }
 
 // Run reads the files every Interval until ctx ends, and warns before a certificate ends. It
@@ -132,8 +165,8 @@ func (c *Certificates) Reload() error {
 		changed = changed || replaced
 		errs = append(errs, err)
 	}
-	if c.cfg.ClientCA != "" {
-		replaced, err := c.reloadAuthorities()
+	for _, a := range c.clients {
+		replaced, err := c.reloadAuthorities(a)
 		changed = changed || replaced
 		errs = append(errs, err)
 	}
@@ -148,7 +181,10 @@ func (c *Certificates) Reload() error {
 func (c *Certificates) First() (leaf *x509.Certificate, problem error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	problems := []error{c.clients.state.problem}
+	var problems []error
+	for _, a := range c.clients {
+		problems = append(problems, a.state.problem)
+	}
 	for _, p := range c.pairs {
 		problems = append(problems, p.state.problem)
 		if leaf == nil || p.loaded.Leaf.NotAfter.Before(leaf.NotAfter) {
@@ -188,18 +224,18 @@ func (c *Certificates) reloadPair(p *pairFiles) (bool, error) {
 }
 
 // reloadAuthorities reports whether the authorities of clients were replaced.
-func (c *Certificates) reloadAuthorities() (bool, error) {
-	next, err := readAuthorities(c.cfg.ClientCA)
+func (c *Certificates) reloadAuthorities(a *authorities) (bool, error) {
+	next, err := readAuthorities(a.path)
 	if err != nil {
-		return false, c.keep(&c.clients.state, c.cfg.ClientCA, failure{err, err.Error() + string(next.hash[:])})
+		return false, c.keep(&a.state, a.path, failure{err, err.Error() + string(next.hash[:])})
 	}
-	if next.hash == c.clients.hash {
-		c.clients.state = fileState{}
+	if next.hash == a.hash {
+		a.state = fileState{}
 		return false, nil
 	}
-	c.clients = next
+	*a = next
 	c.metrics.reloads.WithLabelValues(resultReplaced).Inc()
-	c.cfg.Logger.Info("authorities of clients replaced", "file", c.cfg.ClientCA)
+	c.cfg.Logger.Info("authorities of clients replaced", "file", a.path)
 	return true, nil
 }
 
@@ -208,9 +244,9 @@ func (c *Certificates) reloadAuthorities() (bool, error) {
 func readAuthorities(path string) (authorities, error) {
 	data, err := identity.ReadFile(path)
 	if err != nil {
-		return authorities{}, err
+		return authorities{path: path}, err
 	}
-	a := authorities{hash: sha256.Sum256(data), pool: x509.NewCertPool()}
+	a := authorities{path: path, hash: sha256.Sum256(data), pool: x509.NewCertPool()}
 	certificates, err := identity.ParseCertificates(data)
 	if err != nil {
 		return a, fmt.Errorf("%s: %w", path, err)
@@ -250,25 +286,37 @@ func (c *Certificates) keep(state *fileState, file string, f failure) error {
 
 // publish makes the next handshakes use what was read.
 func (c *Certificates) publish() {
-	m := &material{
-		tls:      &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}},
-		authsEnd: c.clients.end,
-	}
+	m := &material{}
 	for _, p := range c.pairs {
-		m.tls.Certificates = append(m.tls.Certificates, p.loaded)
-		if end := p.loaded.Leaf.NotAfter; m.firstEnd.IsZero() || end.Before(m.firstEnd) {
-			m.firstEnd = end
-		}
+		m.firstEnd = earlier(m.firstEnd, p.loaded.Leaf.NotAfter)
 	}
-	if c.clients.pool != nil {
-		m.tls.ClientAuth, m.tls.ClientCAs = tls.RequireAndVerifyClientCert, c.clients.pool
-		m.tls.SessionTicketsDisabled = true
-		m.tls.VerifyConnection = func(state tls.ConnectionState) error {
-			_, err := callerName(state.PeerCertificates[0])
-			return err
+	for _, a := range c.clients {
+		m.authsEnd = earlier(m.authsEnd, a.end)
+	}
+	for _, site := range c.cfg.Sites {
+		config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+		for _, paths := range site.Pairs {
+			config.Certificates = append(config.Certificates, c.pair(paths).loaded)
 		}
+		if site.ClientCA != "" {
+			config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, c.authorities(site.ClientCA).pool
+			config.SessionTicketsDisabled = true
+			config.VerifyConnection = func(state tls.ConnectionState) error {
+				_, err := callerName(state.PeerCertificates[0])
+				return err
+			}
+		}
+		m.sites = append(m.sites, config)
 	}
 	c.current.Store(m)
+}
+
+// earlier returns the earlier of two times, the second if the first is zero.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // warnOfEnds warns once when a fifth of the lifetime of a certificate is left, and once more

@@ -28,6 +28,12 @@ type rig struct {
 	registry *prometheus.Registry
 	log      observed.Log
 	inMemory bool
+	site     int // of the next handshakes
+}
+
+// onSite is a configuration with one site.
+func onSite(site termination.Site) termination.Config {
+	return termination.Config{Sites: []termination.Site{site}}
 }
 
 func newRig(t *testing.T, cfg termination.Config) *rig {
@@ -73,7 +79,7 @@ func (r *rig) connect(config *tls.Config) (client *tls.Conn, clientErr error, se
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		server, serverErr = r.Handshake(above)
+		server, serverErr = r.Handshake(above, r.site)
 		if serverErr != nil {
 			_ = above.Close()
 			return
@@ -126,7 +132,7 @@ func TestTheNameInTheHandshakeChoosesTheCertificateAndTheFirstIsTheDefault(t *te
 		pairs = append(pairs, termination.Pair{Certificate: cert, Key: key})
 		serials[name] = onDisk(t, cert, key)
 	}
-	r := newRig(t, termination.Config{Pairs: pairs})
+	r := newRig(t, onSite(termination.Site{Pairs: pairs}))
 	for asked, want := range map[string]string{
 		"first.test": "first.test", "shop.test": "shop.test", "SHOP.test": "shop.test", "a.wild.test": "*.wild.test",
 		"a.b.wild.test": "first.test", "unknown.test": "first.test", "": "first.test",
@@ -143,7 +149,7 @@ func TestTheNameInTheHandshakeChoosesTheCertificateAndTheFirstIsTheDefault(t *te
 func TestOldVersionsOfTLSAreRefused(t *testing.T) {
 	ca := terminationtest.New(t)
 	cert, key := ca.Files(filepath.Join(t.TempDir(), "a"), terminationtest.Certificate{DNS: []string{"a.test"}})
-	r := newRig(t, termination.Config{Pairs: []termination.Pair{{Certificate: cert, Key: key}}})
+	r := newRig(t, onSite(termination.Site{Pairs: []termination.Pair{{Certificate: cert, Key: key}}}))
 	for version, want := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		_, err, _, serverErr := r.connect(&tls.Config{RootCAs: ca.Pool(), ServerName: "a.test", MinVersion: version, MaxVersion: version})
 		if (err == nil) != want {
@@ -164,7 +170,7 @@ func TestARenewedPairIsUsedAndABadOneChangesNothing(t *testing.T) {
 		cert, key := ca.Files(prefix, names[prefix])
 		pairs = append(pairs, termination.Pair{Certificate: cert, Key: key})
 	}
-	r := newRig(t, termination.Config{Pairs: pairs})
+	r := newRig(t, onSite(termination.Site{Pairs: pairs}))
 	reloads := func(result string) float64 {
 		return r.counted("ringway_relay_ingress_certificate_reloads_total", result)
 	}
@@ -227,13 +233,16 @@ func TestFilesThatCannotBeUsedAreRefusedAtTheStart(t *testing.T) {
 	leaf := filepath.Join(dir, "leaf.pem")
 	content, _ := os.ReadFile(cert)
 	terminationtest.Replace(t, leaf, content)
-	for want, cfg := range map[string]termination.Config{
+	for want, site := range map[string]termination.Site{
 		"needs a certificate":     {},
 		"cannot be used together": {Pairs: []termination.Pair{{cert, other}}},
 		"no such file":            {Pairs: []termination.Pair{{cert, filepath.Join(dir, "absent")}}},
 		"no authority in it":      {Pairs: []termination.Pair{{cert, key}}, ClientCA: leaf},
 	} {
-		cfg.Logger, cfg.Registerer = slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+		cfg := termination.Config{
+			Sites:  []termination.Site{{Pairs: []termination.Pair{{cert, key}}}, site},
+			Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		}
 		if _, err := termination.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -245,7 +254,7 @@ func TestTheFilesAreReadAgainByThemselvesAndAnEndIsAnnouncedInTime(t *testing.T)
 		ca, dir := terminationtest.New(t), t.TempDir()
 		prefix := filepath.Join(dir, "a")
 		cert, key := ca.Files(prefix, terminationtest.Certificate{DNS: []string{"a.test"}, For: time.Hour})
-		r := newRig(t, termination.Config{Pairs: []termination.Pair{{Certificate: cert, Key: key}}})
+		r := newRig(t, onSite(termination.Site{Pairs: []termination.Pair{{Certificate: cert, Key: key}}}))
 		r.inMemory = true
 		ctx := t.Context()
 		done := make(chan error, 1)

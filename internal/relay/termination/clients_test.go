@@ -20,9 +20,9 @@ func guarded(t *testing.T) (*rig, *terminationtest.Authority, *tls.Config) {
 	t.Helper()
 	ca, clients, dir := terminationtest.New(t), terminationtest.New(t), t.TempDir()
 	cert, key := ca.Files(filepath.Join(dir, "a"), terminationtest.Certificate{DNS: []string{"a.test"}})
-	r := newRig(t, termination.Config{
+	r := newRig(t, onSite(termination.Site{
 		Pairs: []termination.Pair{{Certificate: cert, Key: key}}, ClientCA: clients.WriteTo(filepath.Join(dir, "clients.crt")),
-	})
+	}))
 	r.dir = dir
 	return r, clients, &tls.Config{RootCAs: ca.Pool(), ServerName: "a.test"}
 }
@@ -93,6 +93,62 @@ func TestReplacedAuthoritiesHoldForTheNextConnectionAlsoOfAClientThatCouldResume
 	}
 }
 
+func TestEachSiteHasCertificatesAuthoritiesAndSessionsOfItsOwn(t *testing.T) {
+	ca, clients, dir := terminationtest.New(t), terminationtest.New(t), t.TempDir()
+	cert, key := ca.Files(filepath.Join(dir, "a"), terminationtest.Certificate{DNS: []string{"a.test"}})
+	other, otherKey := ca.Files(filepath.Join(dir, "b"), terminationtest.Certificate{DNS: []string{"a.test"}, For: time.Minute})
+	shared := []termination.Pair{{Certificate: cert, Key: key}}
+	authorities := clients.WriteTo(filepath.Join(dir, "clients.crt"))
+	const public, guarded, partners = 0, 1, 2
+	r := newRig(t, termination.Config{Sites: []termination.Site{
+		public:   {Pairs: shared},
+		guarded:  {Pairs: shared, ClientCA: authorities},
+		partners: {Pairs: []termination.Pair{{Certificate: other, Key: otherKey}}, ClientCA: terminationtest.New(t).WriteTo(filepath.Join(dir, "partners.crt"))},
+	}})
+	trust := &tls.Config{RootCAs: ca.Pool(), ServerName: "a.test", ClientSessionCache: tls.NewLRUClientSessionCache(8)}
+	at := func(site int) (caller string, reason string) {
+		r.site = site
+		_, err, server, serverErr := r.connect(trust)
+		if err != nil {
+			return "", termination.Reason(serverErr)
+		}
+		state := server.ConnectionState()
+		return termination.Caller(&state), ""
+	}
+	for range 2 { // the client keeps a session of the public site
+		if caller, reason := at(public); caller != "" || reason != "" {
+			t.Errorf("at the public site: the caller %q, refused by %q", caller, reason)
+		}
+		if _, reason := at(guarded); reason != "no_certificate" {
+			t.Errorf("without a certificate: refused by %q", reason)
+		}
+	}
+	trust = trust.Clone()
+	pair := clients.Pair(terminationtest.Certificate{Common: "cart"})
+	trust.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	for site, want := range map[int][2]string{public: {}, guarded: {"cart", ""}, partners: {"", "unknown_authority"}} {
+		if caller, reason := at(site); caller != want[0] || reason != want[1] {
+			t.Errorf("site %d: the caller %q, refused by %q", site, caller, reason)
+		}
+	}
+	end := r.counted("ringway_relay_ingress_certificate_expiry_timestamp_seconds", "leaf")
+	if leaf, _ := r.First(); time.Until(leaf.NotAfter) > time.Minute || int64(end) != leaf.NotAfter.Unix() {
+		t.Errorf("the certificate of one site ends in a minute, and the first end is %v, in the metric %v", leaf.NotAfter, end)
+	}
+	terminationtest.Replace(t, filepath.Join(dir, "partners.crt"), []byte("nothing"))
+	cert, key = ca.Files(filepath.Join(dir, "a"), terminationtest.Certificate{DNS: []string{"a.test"}})
+	if err := r.Reload(); err == nil || !strings.Contains(err.Error(), "partners.crt") {
+		t.Errorf("authorities that cannot be used: %v", err)
+	}
+	r.site = public
+	if r.served("a.test") != onDisk(t, cert, key) {
+		t.Error("the broken authorities of one site stop the renewal of another")
+	}
+	if got := r.counted("ringway_relay_ingress_certificate_reloads_total", "replaced"); got != 1 {
+		t.Errorf("a pair that two sites show was replaced %v times", got)
+	}
+}
+
 func TestAConnectionEndsWithTheCertificateOfItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, clients, trust := guarded(t)
@@ -131,7 +187,7 @@ func TestAConnectionEndsWithTheCertificateOfItsClient(t *testing.T) {
 func TestEveryFailedHandshakeHasAReason(t *testing.T) {
 	ca := terminationtest.New(t)
 	cert, key := ca.Files(filepath.Join(t.TempDir(), "a"), terminationtest.Certificate{DNS: []string{"a.test"}})
-	r := newRig(t, termination.Config{Pairs: []termination.Pair{{Certificate: cert, Key: key}}})
+	r := newRig(t, onSite(termination.Site{Pairs: []termination.Pair{{Certificate: cert, Key: key}}}))
 	for name, c := range map[string]struct {
 		does   func(client, server net.Conn)
 		reason string
@@ -159,7 +215,7 @@ func TestEveryFailedHandshakeHasAReason(t *testing.T) {
 				defer close(done)
 				c.does(client, server)
 			}()
-			_, err := r.Handshake(server)
+			_, err := r.Handshake(server, 0)
 			_ = server.Close()
 			<-done
 			_ = client.Close()

@@ -7,13 +7,15 @@
 // certificate that they issued, that is valid, and that has a name; the connection ends when
 // the certificate does.
 //
-//	pairs, client CA ── Run, Reload ──► atomic pointer ──► tls.Config of one handshake
+//	pairs, client CA ── Run, Reload ──► atomic pointer ──► tls.Config of one Site
 //	                                                            │
 //	connection ──► Handshake ── certificate by SNI ── client certificate? ──► *tls.Conn
 //	                   │                                    └──► Caller, end at NotAfter
 //	                   └── failed: Reason
 //
 // Rules:
+//   - Each address of the ingress has a Site: nothing of a handshake at one holds at another,
+//     sessions included.
 //   - Without a pair that fits the name in the handshake the first pair is used.
 //   - TLS 1.2 and 1.3, with the algorithms that crypto/tls considers safe.
 //   - Sessions are resumed only without client certificates, so that a change of the

@@ -82,12 +82,12 @@ func isHTTP(header [5]byte) bool {
 const clearTextAnswer = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" +
 	`{"error":"this address needs TLS: use https","code":"bad_request"}` + "\n"
 
-// Handshake begins TLS as the server on a connection. If it fails, the caller closes the
-// connection.
-func (c *Certificates) Handshake(nc net.Conn) (*tls.Conn, error) {
-	m := c.current.Load()
+// Handshake begins TLS as the server on a connection, as the Site with this index describes.
+// If it fails, the caller closes the connection.
+func (c *Certificates) Handshake(nc net.Conn, site int) (*tls.Conn, error) {
+	config := c.current.Load().sites[site]
 	below := &ending{Conn: nc, ended: c.metrics.ended.Inc}
-	secured := tls.Server(below, m.tls)
+	secured := tls.Server(below, config)
 	// The context ends no handshake: the caller closes the connection instead.
 	if err := secured.HandshakeContext(context.Background()); err != nil {
 		if Reason(err) == reasonClearText {

@@ -43,12 +43,12 @@ func newMetrics(cfg Config, current *atomic.Pointer[material]) *metrics {
 	}
 	expiry := func(kind string, end func() time.Time) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "ringway_relay_ingress_certificate_expiry_timestamp_seconds", Help: "End of validity, by kind: leaf (the certificate of the ingress that expires first) or client_authority (the authority of clients that expires last).",
+			Name: "ringway_relay_ingress_certificate_expiry_timestamp_seconds", Help: "End of validity, by kind: leaf (the certificate of the ingress that expires first) or client_authority (the authority of clients that expires last; of several files, that of the first to expire).",
 			ConstLabels: prometheus.Labels{"kind": kind},
 		}, func() float64 { return float64(end().Unix()) })
 	}
 	expiry("leaf", func() time.Time { return current.Load().firstEnd })
-	if cfg.ClientCA != "" {
+	if !current.Load().authsEnd.IsZero() {
 		expiry("client_authority", func() time.Time { return current.Load().authsEnd })
 	}
 	return m

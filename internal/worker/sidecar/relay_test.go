@@ -39,6 +39,7 @@ type fleet struct {
 	t         testing.TB
 	authority *identity.Authority
 	seeds     []string
+	policies  []string       // --service-policy of every relay
 	relays    []func() error // stop them
 }
 
@@ -59,7 +60,7 @@ func (f *fleet) relay(id string, plain bool) *front {
 	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 	s.Requests.ExposeRouteHeaders = true
 	s.Plans.RelaysPerService = 1 // with two, one forwards
-	s.AllowClearText = []string{"direct"}
+	s.AllowClearText, s.Policies.Flags = []string{"direct"}, f.policies
 	r := &front{registry: prometheus.NewRegistry(), log: &observed.Log{}}
 	cfg, err := s.Config(slog.New(slog.NewTextHandler(r.log, nil)), r.registry)
 	if err != nil {

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -130,6 +131,42 @@ func TestNoMoreThanTheSlotsOfAnEndpointAreInFlightThere(t *testing.T) {
 		within(t, ended, "an answer")
 		if n, _ := metric(t, s.registry, "ringway_sidecar_in_flight", "echo"); n != 0 {
 			t.Errorf("%s: %v in flight at the end", protocol, n)
+		}
+	}
+}
+
+func TestTheOperatorsSlotsBindAlsoWhereTheSidecarAllowsMore(t *testing.T) {
+	for advertised, slots := range map[int32]int{0: 1, 100: 1, 1: 9} { // of the service, and of the operator: one request in any case
+		arrived, release := make(chan struct{}), make(chan struct{})
+		service := serve(t, "echo", "", func(http.ResponseWriter, *http.Request) {
+			arrived <- struct{}{}
+			<-release
+		})
+		service.Slots = advertised
+		f := newFleet(t)
+		f.policies = []string{fmt.Sprintf("echo=slots=%d", slots)}
+		r := f.relay("r1", false)
+		f.worker("w1", service)
+		r.settled(t, "echo", 1)
+		held := make(chan int, 1)
+		go func() {
+			resp, err := http.DefaultClient.Do(r.request(t, "GET", "echo", "/", nil))
+			if err != nil {
+				t.Error(err)
+				held <- 0
+				return
+			}
+			_ = resp.Body.Close()
+			held <- resp.StatusCode
+		}()
+		within(t, arrived, "a request")
+		resp, body := answer(t, http.DefaultClient, r.request(t, "GET", "echo", "/", nil))
+		if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "overloaded") {
+			t.Errorf("%d slots, by the operator %d: a second request: %s %s", advertised, slots, resp.Status, body)
+		}
+		release <- struct{}{}
+		if status := within(t, held, "the first answer"); status != http.StatusOK {
+			t.Errorf("%d slots, by the operator %d: the first request: %d", advertised, slots, status)
 		}
 	}
 }

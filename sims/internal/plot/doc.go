@@ -16,5 +16,7 @@
 // # Rules
 //
 // All functions are pure and safe for concurrent use. A series looks the same in all three
-// formats, and the position of a series in the plot decides its colour and mark.
+// formats. No two series of a plot look alike: the position of a series decides its colour,
+// and its position among the lines with marks, or those with dashes, decides which it has. A
+// plot with too many series is an error. Events and references have the colour of the axes.
 package plot

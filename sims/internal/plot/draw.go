@@ -27,19 +27,8 @@ var (
 	grid = color.RGBA{221, 223, 225, 255}
 )
 
-// palette is distinguishable for colour-blind readers (after Okabe and Ito) and readable on
-// light and dark backgrounds.
-var palette = []color.RGBA{
-	{0, 125, 195, 255}, {222, 120, 0, 255}, {0, 150, 110, 255}, {200, 100, 155, 255},
-	{130, 110, 200, 255}, {205, 75, 40, 255}, {60, 165, 225, 255}, {150, 140, 0, 255},
-	{125, 125, 125, 255}, {160, 95, 50, 255},
-}
-
-// marks are filled because outlines are hard to see on a dark background.
-var marks = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}}
-
-// markUpTo is the largest number of points of a line with marks; more marks would overlap.
-const markUpTo = 40
+// markEvery is how many points of a line have marks at most; more marks would overlap.
+const markEvery = 14
 
 func sans(size vg.Length) text.Style {
 	return text.Style{
@@ -61,16 +50,26 @@ func drawOn(c draw.Canvas, p *scenario.Plot) error {
 	}
 	g.Add(lines)
 	legend := &legend{}
+	looks, err := looksOf(p)
+	if err != nil {
+		return err
+	}
 	for i, s := range p.Series {
-		var err error
 		if len(p.Categories) > 0 {
-			err = addBars(g, legend, p, i)
+			err = addBars(g, legend, p, i, looks[i])
 		} else {
-			err = addLine(g, legend, s, i)
+			err = addLine(g, legend, s, looks[i])
 		}
 		if err != nil {
 			return fmt.Errorf("plot %q, series %q: %w", p.Name, s.Name, err)
 		}
+	}
+	for i, r := range p.References {
+		g.Y.Min, g.Y.Max = min(g.Y.Min, r.At), max(g.Y.Max, r.At)
+		legend.add(r.Label, &plotter.Line{LineStyle: rule(i)})
+	}
+	for _, e := range p.Events {
+		g.X.Min, g.X.Max = min(g.X.Min, e.At), max(g.X.Max, e.At)
 	}
 	if len(p.Categories) > 0 {
 		g.NominalX(p.Categories...)
@@ -83,7 +82,7 @@ func drawOn(c draw.Canvas, p *scenario.Plot) error {
 	}
 	headroom(&g.Y, p.Y)
 	aside := vg.Length(0)
-	if len(p.Series) > 1 {
+	if len(legend.names) > 1 {
 		aside = legend.width()
 		legend.draw(draw.Crop(c, c.Size().X-aside, 0, 0, 0))
 	}
@@ -94,7 +93,11 @@ func drawOn(c draw.Canvas, p *scenario.Plot) error {
 	name := sans(textSize + 1)
 	name.Rotation, name.XAlign, name.YAlign = math.Pi/2, draw.XCenter, draw.YTop
 	c.FillText(name, vg.Point{X: c.Min.X, Y: c.Center().Y}, p.Y.String())
-	g.Draw(draw.Crop(c, 1.6*textSize, 0, 0, 0))
+	c = draw.Crop(c, 1.6*textSize, 0, 0, 0)
+	labels := rows(g, c, p.Events)
+	c = draw.Crop(c, 0, 0, 0, -eventLine*vg.Length(labels.count))
+	g.Draw(c)
+	drawMarks(g, c, p, labels)
 	return nil
 }
 
@@ -134,54 +137,63 @@ func headroom(axis *gonum.Axis, a scenario.Axis) {
 	}
 }
 
-func addLine(g *gonum.Plot, l *legend, s *scenario.Series, number int) error {
+func addLine(g *gonum.Plot, l *legend, s *scenario.Series, look look) error {
 	points := make(plotter.XYs, len(s.Points))
 	for i, at := range s.Points {
 		points[i].X, points[i].Y = at[0], at[1]
 	}
-	hue := palette[number%len(palette)]
 	line, err := plotter.NewLine(points)
 	if err != nil {
 		return err
 	}
-	line.Color, line.Width = hue, 1.5
+	line.Color, line.Width, line.Dashes = look.hue(), 1.5, look.dashes()
 	if s.Style == scenario.Dashed {
-		line.Dashes = []vg.Length{5, 3}
+		g.Add(line)
+		l.add(s.Name, line)
+		return nil
 	}
-	scatter, err := plotter.NewScatter(points)
+	marked := points
+	if s.Style != scenario.Points {
+		g.Add(line)
+		if every := (len(points) + markEvery - 1) / markEvery; every > 1 {
+			marked = nil
+			for i := look.mark % every; i < len(points); i += every { // other points than those of the next line
+				marked = append(marked, points[i])
+			}
+		}
+	}
+	scatter, err := plotter.NewScatter(marked)
 	if err != nil {
 		return err
 	}
-	scatter.Color, scatter.Radius, scatter.Shape = hue, 2.2, marks[number%len(marks)]
-	switch {
-	case s.Style == scenario.Points:
-		g.Add(bare{scatter, scatter})
+	scatter.Color, scatter.Radius, scatter.Shape = look.hue(), 2.4, marks[look.mark]
+	g.Add(bare{scatter, scatter})
+	if s.Style == scenario.Points {
 		l.add(s.Name, scatter)
-	case s.Style == scenario.Dashed || len(points) > markUpTo:
-		g.Add(line)
-		l.add(s.Name, line)
-	default:
-		g.Add(line, bare{scatter, scatter})
+	} else {
 		l.add(s.Name, line, scatter)
 	}
 	return nil
 }
 
-func addBars(g *gonum.Plot, l *legend, p *scenario.Plot, number int) error {
+func addBars(g *gonum.Plot, l *legend, p *scenario.Plot, number int, look look) error {
 	values := make(plotter.Values, len(p.Categories))
 	for _, at := range p.Series[number].Points {
 		values[int(at[0])] = at[1]
 	}
-	hue, n := palette[number%len(palette)], vg.Length(len(p.Series))
+	n := vg.Length(len(p.Series))
 	if p.Y.Log { // a logarithmic axis has no zero at which a bar could start
-		return addMarks(g, l, p, number)
+		return addMarks(g, l, p, number, look)
 	}
 	each := min(24, 0.6*width/vg.Length(len(p.Categories))/n*0.8)
 	bars, err := plotter.NewBarChart(values, each)
 	if err != nil {
 		return err
 	}
-	bars.Color, bars.LineStyle.Width = hue, 0
+	bars.Color, bars.LineStyle.Width = look.hue(), 0
+	if look.outline {
+		bars.LineStyle.Width, bars.LineStyle.Color = 1.5, ink
+	}
 	bars.Offset = each * (vg.Length(number) - (n-1)/2)
 	g.Add(bare{bars, bars})
 	l.add(p.Series[number].Name, bars)
@@ -190,13 +202,13 @@ func addBars(g *gonum.Plot, l *legend, p *scenario.Plot, number int) error {
 
 // addMarks draws a series of categories as single points. The points of one category are
 // side by side.
-func addMarks(g *gonum.Plot, l *legend, p *scenario.Plot, number int) error {
+func addMarks(g *gonum.Plot, l *legend, p *scenario.Plot, number int, look look) error {
 	s := &scenario.Series{Name: p.Series[number].Name, Style: scenario.Points}
 	aside := 0.12 * (float64(number) - float64(len(p.Series)-1)/2)
 	for _, at := range p.Series[number].Points {
 		s.At(at[0]+aside, at[1])
 	}
-	return addLine(g, l, s, number)
+	return addLine(g, l, s, look)
 }
 
 // bare is a plotter without glyph boxes: the padding that gonum/plot derives from glyph boxes

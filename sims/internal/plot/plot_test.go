@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"image/png"
 	"io"
 	"strings"
@@ -22,6 +23,9 @@ func curve() *scenario.Plot {
 		b.At(float64(i), 1000)
 	}
 	p.Scatter("points").At(3, 7)
+	p.Event(20, "a wave begins")
+	p.Event(22, "it ends")
+	p.Reference(-500, "the least")
 	return p
 }
 
@@ -44,6 +48,7 @@ func plots() map[string]*scenario.Plot {
 		}
 	}
 	log.X.Log, log.Y.Log = true, true
+	log.References[0].At = 0.5
 	all["log"] = log
 	logBars := bars()
 	logBars.Y.Log = true
@@ -97,7 +102,7 @@ func TestWhatAReaderNeedsIsInThePicture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"A &lt;curve&gt;", "load (%)", "latency (ms)", "a &amp; b", "bound", "points", "stroke-dasharray"} {
+	for _, text := range []string{"A &lt;curve&gt;", "load (%)", "latency (ms)", "a &amp; b", "bound", "points", "stroke-dasharray", "a wave begins", "it ends", "the least"} {
 		if !strings.Contains(string(svg), text) {
 			t.Errorf("the picture lacks %q", text)
 		}
@@ -130,5 +135,51 @@ func TestAnInlinePictureIsPartOfItsPage(t *testing.T) {
 	}
 	if texts := strings.Count(text, "<text "); texts == 0 || strings.Count(text, "textLength=") != texts {
 		t.Errorf("%d texts, %d of them fitted", texts, strings.Count(text, "textLength="))
+	}
+}
+
+// many is a plot with n series of each kind of line, or n series of bars.
+func many(n int, bars bool) *scenario.Plot {
+	p := &scenario.Plot{Name: "many", Title: "Many", Conclusion: "Many.", X: scenario.Axis{Label: "x", Unit: "1"}, Y: scenario.Axis{Label: "y", Unit: "1"}}
+	for i := range n {
+		name := fmt.Sprintf("series %d", i)
+		if bars {
+			p.Categories = []string{"one"}
+			p.Bars(name, []float64{1})
+			continue
+		}
+		p.Line(name).At(1, 1).At(2, 2)
+		p.Dashed(name+", law").At(1, 1).At(2, 2)
+	}
+	return p
+}
+
+// The picture with the most series is the cost of gossip, with six points and six laws; a
+// comparison of two runs has twice as many. The largest bar chart has eight series in a
+// comparison.
+func TestNoTwoSeriesLookAlike(t *testing.T) {
+	for _, p := range []*scenario.Plot{many(12, false), many(20, true)} {
+		svg, err := plot.SVG(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Categories) > 0 && bytes.Count(svg, []byte("stroke:#010203;stroke-width:1.5")) == 0 {
+			t.Error("bars of the same colour have no outline")
+		}
+	}
+	for _, p := range []*scenario.Plot{many(200, false), many(21, true)} {
+		if _, err := plot.SVG(p); err == nil || !strings.Contains(err.Error(), "would look like") || !strings.Contains(err.Error(), "fewer than") {
+			t.Errorf("%d series: %v", len(p.Series), err)
+		}
+	}
+}
+
+// A single series with a reference has a legend, which names the reference.
+func TestAReferenceIsInTheLegend(t *testing.T) {
+	p := many(1, true)
+	p.Reference(3, "the bound")
+	svg, err := plot.SVG(p)
+	if err != nil || !strings.Contains(string(svg), "the bound") || !strings.Contains(string(svg), "series 0") {
+		t.Errorf("%v", err)
 	}
 }

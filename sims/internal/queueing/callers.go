@@ -185,7 +185,7 @@ func (c *callers) answered(f *Fleet, client Client, r request) {
 		return
 	}
 	c.at(r.trial.first).Served++
-	if r.trial.first >= Warmup {
+	if r.trial.first >= f.Warmup {
 		f.result.Requests++
 		f.result.served(time.Duration(f.now - r.trial.first))
 	}
@@ -194,7 +194,7 @@ func (c *callers) answered(f *Fleet, client Client, r request) {
 // failed schedules a retry of a failed attempt, or counts the request as failed.
 func (c *callers) failed(f *Fleet, r request) {
 	if r.trial.attempt >= f.Callers.Attempts || c.budgets != nil && !c.budgets[r.client].Spend() {
-		if r.trial.first >= Warmup {
+		if r.trial.first >= f.Warmup {
 			f.result.Requests++
 			f.result.Failed++
 		}

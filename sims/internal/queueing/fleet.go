@@ -27,6 +27,54 @@ type Config struct {
 	// QueueBound is how many requests may wait at a worker; further requests are shed. 0
 	// is the default of 128, the only value allowed with a policy that probes.
 	QueueBound int
+	// Measured replaces the work and the arrivals of the scenario by measured ones.
+	Measured Measured
+	// Slots is how many requests a worker serves at a time. 0 is the default of 4, the only
+	// value allowed with a policy that probes.
+	Slots int
+	// Warmup is the time from the start that is not measured, 0 for the constant Warmup. A
+	// fleet with long requests needs more.
+	Warmup selection.Instant
+}
+
+// Measured holds measurements of a real fleet.
+type Measured struct {
+	// Service lists service times. The work of each request is drawn from them; nil draws
+	// from the distribution of the scenario.
+	Service []time.Duration
+	// Mean is the mean of the work; 0 is that of Service, or MeanService without Service.
+	// Another mean without Service scales the distribution of the scenario.
+	Mean time.Duration
+	// Gaps lists times between arrivals, with a mean of 1. They are replayed in their order
+	// from a random one on, at the rate of the run; nil is a Poisson process.
+	Gaps []float64
+}
+
+// mean returns the mean of the work.
+func (m *Measured) mean() time.Duration {
+	switch {
+	case m.Mean > 0:
+		return m.Mean
+	case len(m.Service) == 0:
+		return MeanService
+	}
+	sum := 0.0
+	for _, s := range m.Service {
+		sum += float64(s)
+	}
+	return time.Duration(sum / float64(len(m.Service)))
+}
+
+// demand draws the work in a request, in ns.
+func (c *Config) demand(random *rand.Rand) float32 {
+	if service := c.Measured.Service; len(service) > 0 {
+		return float32(service[random.IntN(len(service))])
+	}
+	work := c.Scenario.demand(random)
+	if mean := c.Measured.Mean; mean > 0 {
+		work *= float32(mean) / float32(MeanService)
+	}
+	return work
 }
 
 // stream returns a stream of random numbers of the run. Separate streams keep the arrivals
@@ -51,7 +99,7 @@ func (c *Config) SlowFactors() []float64 {
 func (c *Config) Work(n int) []time.Duration {
 	random, out := c.stream(2), make([]time.Duration, n)
 	for i := range out {
-		out[i] = time.Duration(c.Scenario.demand(random))
+		out[i] = time.Duration(c.demand(random))
 	}
 	return out
 }
@@ -70,7 +118,9 @@ type Fleet struct {
 	clients  []Client
 	victim   int
 	rate     float64 // arrivals per ns
-	sending  []int   // clients that receive arrivals
+	gap      int     // of Measured.Gaps, the next one
+	mean     time.Duration
+	sending  []int // clients that receive arrivals
 	result   Result
 	watched  int64 // requests sent during Scenario.Watch; toVictim is how many went to the victim
 	toVictim int64
@@ -139,6 +189,13 @@ func (f *Fleet) build() error {
 	if f.QueueBound == 0 {
 		f.QueueBound = QueueBound
 	}
+	if f.Slots == 0 {
+		f.Slots = Slots
+	}
+	if f.Warmup == 0 {
+		f.Warmup = Warmup
+	}
+	f.mean = f.Measured.mean()
 	f.arrivals, f.work, f.failures = f.stream(1), f.stream(2), f.stream(3)
 	for _, slow := range f.SlowFactors() {
 		f.workers = append(f.workers, worker{slow: slow, turn: Turn{Slow: 1}})
@@ -152,7 +209,7 @@ func (f *Fleet) build() error {
 	f.victim = -1
 	for i, w := range f.workers {
 		if covered[i] > 0 {
-			f.rate += f.Load * Slots / (w.slow * float64(MeanService))
+			f.rate += f.Load * float64(f.Slots) / (w.slow * float64(f.mean))
 		}
 		if w.slow == 1 && (f.victim < 0 || covered[i] > covered[f.victim]) {
 			f.victim = i
@@ -167,12 +224,15 @@ func (f *Fleet) build() error {
 	}
 	f.callers.build(f)
 	if _, probing := f.clients[0].(Prober); probing {
-		if f.QueueBound != QueueBound {
-			return fmt.Errorf("queueing: QueueBound is %d; %s probes, and allowed is %d, or 0 for that", f.QueueBound, f.Policy.Name, QueueBound)
+		if f.QueueBound != QueueBound || f.Slots != Slots {
+			return fmt.Errorf("queueing: QueueBound is %d and Slots %d; %s probes, and allowed are %d and %d, or 0 for these", f.QueueBound, f.Slots, f.Policy.Name, QueueBound, Slots)
 		}
 		for i := range f.workers {
 			f.workers[i].recent = new(recentLatencies)
 		}
+	}
+	if n := len(f.Measured.Gaps); n > 0 {
+		f.gap = f.stream(6).IntN(n)
 	}
 	f.arrive()
 	return nil
@@ -184,7 +244,12 @@ func (f *Fleet) arrive() {
 	if rush := f.Scenario.Rush; rush.at(f.arrival) {
 		rate *= rush.Factor
 	}
-	f.arrival += selection.Instant(f.arrivals.ExpFloat64() / rate)
+	if gaps := f.Measured.Gaps; len(gaps) > 0 {
+		f.arrival += selection.Instant(gaps[f.gap] / rate)
+		f.gap = (f.gap + 1) % len(gaps)
+	} else {
+		f.arrival += selection.Instant(f.arrivals.ExpFloat64() / rate)
+	}
 	if f.arrival >= f.Scenario.End {
 		f.arrival = never
 	}
@@ -259,7 +324,7 @@ func (f *Fleet) join() {
 // send processes the arrival of a request at a client.
 func (f *Fleet) send() {
 	client := f.sending[f.arrivals.IntN(len(f.sending))]
-	r := request{client: int32(client), start: f.now, work: f.Scenario.demand(f.work), failing: f.failures.Float64() < f.Scenario.Background}
+	r := request{client: int32(client), start: f.now, work: f.demand(f.work), failing: f.failures.Float64() < f.Scenario.Background}
 	f.arrive()
 	f.callers.begin(f, &r)
 	f.attempt(r)
@@ -327,7 +392,7 @@ func (f *Fleet) reach() {
 		f.toClient.push(event{f.now + selection.Instant(OneWay), id})
 	case w.turn.Failing || r.failing:
 		f.leave(id, Failure)
-	case w.running < Slots:
+	case w.running < f.Slots:
 		f.start(id)
 	case w.waiting.len() < f.QueueBound:
 		w.waiting.push(id)
@@ -382,7 +447,7 @@ func (f *Fleet) answer() {
 		return
 	}
 	c.Done(r.ticket, Answer{Outcome: r.outcome, Load: int(r.load), Start: r.start, Now: f.now})
-	if r.start < Warmup {
+	if r.start < f.Warmup {
 		return
 	}
 	f.result.Requests++
@@ -412,6 +477,6 @@ func (f *Fleet) ExpectedDelay(worker int) float64 {
 	if w.turn.Failing {
 		return math.Inf(1)
 	}
-	ahead := max(0, w.assigned+1-Slots)
-	return float64(MeanService) * w.factor(f.now) * (1 + float64(ahead)/Slots)
+	ahead := max(0, w.assigned+1-f.Slots)
+	return float64(f.mean) * w.factor(f.now) * (1 + float64(ahead)/float64(f.Slots))
 }

@@ -399,3 +399,32 @@ func BenchmarkRun(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(requests), "ns/request")
 }
+
+// Measured work, arrivals and slots take the place of the model's, at the load that is asked.
+func TestMeasurementsReplaceTheModel(t *testing.T) {
+	measured := Measured{Service: []time.Duration{10 * time.Millisecond, 30 * time.Millisecond, 110 * time.Millisecond}}
+	r := mustRun(t, Config{Scenario: Equal, Load: 0.1, Seed: 1, Measured: measured, Slots: 8})
+	for p, want := range map[float64]time.Duration{10: 10500 * time.Microsecond, 50: 30500 * time.Microsecond, 90: 110500 * time.Microsecond} {
+		if got := r.Percentile(p); got < want-want/100 || got > want+want/100 {
+			t.Errorf("p%v is %v, want %v", p, got, want)
+		}
+	}
+	// The mean is 50 ms, and 20 workers have 8 slots each.
+	if got, want := float64(r.Requests), 0.1*20*8/0.05*14; math.Abs(got/want-1) > 0.03 {
+		t.Errorf("%v requests, want %v", got, want)
+	}
+	long := Equal
+	long.End = at(310)
+	scaled := mustRun(t, Config{Scenario: long, Load: 0.02, Seed: 1, Measured: Measured{Mean: 4 * MeanService}, Warmup: at(10)})
+	if got, want := float64(scaled.Percentile(50)), 4*float64(MeanService)*math.Exp(-0.5)+2*float64(OneWay); math.Abs(got/want-1) > 0.05 {
+		t.Errorf("the median of work with four times the mean is %v, want %v", time.Duration(got), time.Duration(want))
+	}
+	if got, want := float64(scaled.Requests), 0.02*20*Slots/0.1*300; math.Abs(got/want-1) > 0.05 {
+		t.Errorf("%v requests after a warm-up of 10 s, want %v", got, want)
+	}
+	// 400 requests that arrive together wait at the 80 slots.
+	together := mustRun(t, Config{Scenario: Equal, Load: 0.5, Seed: 1, Measured: Measured{Gaps: append(make([]float64, 399), 400)}})
+	if alone := mustRun(t, Config{Scenario: Equal, Load: 0.5, Seed: 1}); together.Percentile(50) < 2*alone.Percentile(50) {
+		t.Errorf("the median is %v with 400 requests at a time, %v with single ones", together.Percentile(50), alone.Percentile(50))
+	}
+}

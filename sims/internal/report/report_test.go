@@ -23,6 +23,8 @@ func result() *scenario.Result {
 	t.Add(20, "a", 3.0)
 	p := &scenario.Plot{Name: "curve", Title: "Curve", Conclusion: "It <rises>.", X: scenario.Axis{Label: "load", Unit: "%"}, Y: scenario.Axis{Label: "p99", Unit: "ms"}}
 	p.Line("a").At(1, 1).At(2, 3)
+	p.Event(1.5, "a fault")
+	p.Reference(2, "a bound")
 	return &scenario.Result{
 		Scenario: "test", Asks: "Does it hold?", Seed: 7, Settings: []scenario.Value{{Name: "relays", Value: "10", Unit: "relays", Help: "how many"}},
 		Tables: []*scenario.Table{t}, Plots: []*scenario.Plot{p},
@@ -90,6 +92,10 @@ func TestJSONHasNumbersAsTheyArePrintedAndNullForNone(t *testing.T) {
 	if len(r.Plots[0].Series[0].Points) != 2 {
 		t.Errorf("%+v", r.Plots)
 	}
+	// Lines that explain a picture are no results.
+	if text := written(t, "json"); strings.Contains(text, "a fault") || strings.Contains(text, "a bound") {
+		t.Error("the results have the events of pictures")
+	}
 }
 
 func TestAnUnknownFormatIsRefused(t *testing.T) {
@@ -105,7 +111,7 @@ func TestThePageNeedsNothingButItself(t *testing.T) {
 	}
 	page := out.String()
 	for _, want := range []string{
-		"<svg role=", "<figcaption>It &lt;rises&gt;.</figcaption>", "All &lt;cells&gt;", "prefers-color-scheme: dark", "2 of 2 promises do not hold",
+		"<svg role=", "<figcaption>It &lt;rises&gt;.</figcaption>", ">a fault<", ">a bound<", "All &lt;cells&gt;", "prefers-color-scheme: dark", "2 of 2 promises do not hold",
 		"test: fast: 12.5 ms, promised ≤ 10 ms (R = 10)", `<td class="bad">NO</td>`, "Seed 7",
 	} {
 		if !strings.Contains(page, want) {

@@ -50,6 +50,7 @@ func overlay(a, b *Plot) *Plot {
 	p := *a
 	p.Series = nil
 	p.Conclusion = "A: " + a.Conclusion + " B: " + b.Conclusion
+	p.Events, p.References = bothMarks(a.Events, b.Events), bothMarks(a.References, b.References)
 	for _, side := range []struct {
 		name string
 		plot *Plot
@@ -61,6 +62,21 @@ func overlay(a, b *Plot) *Plot {
 		}
 	}
 	return &p
+}
+
+// bothMarks returns the lines of both sides, each with the name of its side if they differ.
+func bothMarks(a, b []Mark) []Mark {
+	if slices.Equal(a, b) {
+		return a
+	}
+	var out []Mark
+	for _, m := range a {
+		out = append(out, Mark{m.At, "A: " + m.Label})
+	}
+	for _, m := range b {
+		out = append(out, Mark{m.At, "B: " + m.Label})
+	}
+	return out
 }
 
 // compareTables joins the rows with equal keys. A key column that is constant and has the

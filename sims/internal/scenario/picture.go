@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -16,6 +17,16 @@ type Plot struct {
 	// category, and the X of a point is the number of the category.
 	Categories []string  `json:"categories,omitempty"`
 	Series     []*Series `json:"series"`
+	// Events are drawn as vertical lines, References as horizontal lines. They explain the
+	// picture and are no measurements, so the JSON form does not have them.
+	Events     []Mark `json:"-"`
+	References []Mark `json:"-"`
+}
+
+// Mark is a line across a picture, at a value of one axis.
+type Mark struct {
+	At    float64
+	Label string // a few words
 }
 
 // Axis is one axis of a plot.
@@ -68,6 +79,16 @@ func (p *Plot) Bars(name string, values []float64) *Series {
 	return s
 }
 
+// Event marks a moment on the X axis, such as the beginning of a fault.
+func (p *Plot) Event(at float64, label string) {
+	p.Events = append(p.Events, Mark{at, label})
+}
+
+// Reference marks a value of the Y axis, such as the one to compare the others with.
+func (p *Plot) Reference(at float64, label string) {
+	p.References = append(p.References, Mark{at, label})
+}
+
 func (p *Plot) series(name string, style Style) *Series {
 	s := &Series{Name: name, Style: style}
 	p.Series = append(p.Series, s)
@@ -80,6 +101,15 @@ func (s *Series) At(x, y float64) *Series {
 	return s
 }
 
+func validMarks(marks []Mark, axis Axis) error {
+	for _, m := range marks {
+		if m.Label == "" || math.IsNaN(m.At) || math.IsInf(m.At, 0) || axis.Log && m.At <= 0 {
+			return fmt.Errorf("the line %q at %v: it needs a label and a value that the axis %q has", m.Label, m.At, axis.Label)
+		}
+	}
+	return nil
+}
+
 func (p *Plot) validate() error {
 	switch {
 	case !validName.MatchString(p.Name) || p.Title == "":
@@ -90,6 +120,11 @@ func (p *Plot) validate() error {
 		return fmt.Errorf("plot %q: it needs a conclusion, the one sentence that it shows", p.Name)
 	case len(p.Series) == 0:
 		return fmt.Errorf("plot %q: it has no series", p.Name)
+	case len(p.Events) > 0 && len(p.Categories) > 0:
+		return fmt.Errorf("plot %q: it has events, and categories instead of an X axis", p.Name)
+	}
+	if err := errors.Join(validMarks(p.Events, p.X), validMarks(p.References, p.Y)); err != nil {
+		return fmt.Errorf("plot %q: %w", p.Name, err)
 	}
 	for _, s := range p.Series {
 		if len(s.Points) == 0 || len(p.Categories) > 0 && len(s.Points) != len(p.Categories) {

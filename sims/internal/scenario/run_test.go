@@ -103,6 +103,9 @@ func TestAPictureWithoutLabelsUnitsOrConclusionIsAnError(t *testing.T) {
 		"no point":    func(p *scenario.Plot) { p.Line("b").At(1, math.NaN()) },
 		"logarithmic": func(p *scenario.Plot) { p.Y.Log = true; p.Line("b").At(1, 0) },
 		"categories":  func(p *scenario.Plot) { p.Categories = []string{"one", "two"} },
+		"instead of":  func(p *scenario.Plot) { p.Categories = []string{"one"}; p.Event(0, "e") },
+		"a label and": func(p *scenario.Plot) { p.Event(1, "") },
+		"axis \"y\"":  func(p *scenario.Plot) { p.Y.Log = true; p.Reference(0, "r") },
 	} {
 		p := good()
 		spoil(&p)
@@ -206,6 +209,8 @@ func TestCompareMatchesRowsByKeyAndShowsTheChange(t *testing.T) {
 		}
 		p := r.Plot(scenario.Plot{Name: "p", Title: "t", Conclusion: fmt.Sprintf("It is %d.", r.Int("factor")), X: scenario.Axis{Label: "x", Unit: "1"}, Y: scenario.Axis{Label: "y", Unit: "ms"}})
 		p.Line("l").At(1, float64(r.Int("factor")))
+		p.Event(float64(r.Int("factor")), "e")
+		p.Reference(1, "r")
 		r.Check("low", 10*float64(r.Int("factor")), "")
 		r.Check("high", 3, "")
 		return nil
@@ -219,6 +224,9 @@ func TestCompareMatchesRowsByKeyAndShowsTheChange(t *testing.T) {
 	}
 	if len(got.Plots[0].Series) != 2 || got.Plots[0].Series[1].Name != "B: l" || got.Plots[0].Conclusion != "A: It is 1. B: It is 2." {
 		t.Errorf("%+v", got.Plots[0])
+	}
+	if events, same := got.Plots[0].Events, got.Plots[0].References; !slices.Equal(events, []scenario.Mark{{At: 1, Label: "A: e"}, {At: 2, Label: "B: e"}}) || len(same) != 1 || same[0].Label != "r" {
+		t.Errorf("%+v, %+v", events, same)
 	}
 	if broken := got.Violations(); len(broken) != 1 || broken[0].Side != "B" || got.Settings[0].Value != "A: 1, B: 2" {
 		t.Errorf("%+v, %+v", broken, got.Settings)

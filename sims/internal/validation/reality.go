@@ -98,7 +98,7 @@ func (f *fleet) plansAlike(ctx context.Context, c Case) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	real, err := f.plan(ctx, f.relays[0])
+	real, err := f.plan(ctx, f.Relays[0])
 	if err != nil {
 		return false, err
 	}
@@ -131,18 +131,16 @@ func (f *fleet) death(ctx context.Context, c Case, victim int, out *reality) err
 		return err
 	}
 	began := time.Now()
-	dead := f.agents[victim]
-	f.agents = append(f.agents[:victim:victim], f.agents[victim+1:]...)
-	dead.Kill()
+	f.Workers[victim].Kill()
 	f.backends[victim].Die()
-	err = await(ctx, patience, f.processes(), func() error {
-		for _, r := range f.relays {
+	err = f.Await(ctx, func() error {
+		for _, r := range f.Relays {
 			p, err := f.plan(ctx, r)
 			if err != nil {
 				return err
 			}
 			if n := len(p.RelaysPerWorker); n != c.Workers-1 {
-				return fmt.Errorf("%s still plans with %d workers", r.Name(), n)
+				return fmt.Errorf("%s still plans with %d workers", r.ID, n)
 			}
 		}
 		return nil
@@ -156,7 +154,7 @@ func (f *fleet) death(ctx context.Context, c Case, victim int, out *reality) err
 	lean.Workers--
 	var last float64
 	still := time.Now()
-	err = await(ctx, patience, f.processes(), func() error {
+	err = f.Await(ctx, func() error {
 		now, err := f.sum(ctx, opened)
 		if err != nil {
 			return err

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +17,14 @@ import (
 	"github.com/ringway/ringway/internal/e2e/browser/terminal"
 )
 
-// demoTable runs a demo for some seconds and draws the final state of its table.
+// replaced is how the row of a killed worker ends that has a successor, and demoLimit how
+// long the demo may take until there is one.
+const (
+	replaced  = "active again"
+	demoLimit = 2 * time.Minute
+)
+
+// demoTable runs a demo until a killed worker was replaced, and draws its table.
 func demoTable(ctx context.Context, dir, binaries string) error {
 	relay := filepath.Join(binaries, "relay")
 	demo := exec.CommandContext(ctx, relay, "demo", "--seed", "7", "--kill-every", "6s")
@@ -27,29 +36,38 @@ func demoTable(ctx context.Context, dir, binaries string) error {
 	}
 	var mu sync.Mutex
 	var screen terminal.Screen
-	read := make(chan struct{})
+	read, shown := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(read)
+		seen := false
 		buffer := make([]byte, 64<<10)
 		for {
 			n, err := end.Read(buffer)
 			mu.Lock()
 			_, _ = screen.Write(buffer[:n]) // it never fails
+			now := slices.ContainsFunc(screen.Lines(), func(l string) bool { return strings.HasSuffix(l, replaced) })
 			mu.Unlock()
+			if now && !seen {
+				seen = true
+				close(shown)
+			}
 			if err != nil {
 				return
 			}
 		}
 	}()
 	select {
-	case <-time.After(15 * time.Second): // long enough for a kill and a replacement
+	case <-shown:
+	case <-time.After(demoLimit):
+		err = fmt.Errorf("the demo shows no worker that was killed and replaced within %s", demoLimit)
 	case <-read:
 	case <-ctx.Done():
 	}
-	picture, err := os.Create(filepath.Join(dir, "demo.svg"))
-	if err == nil {
+	if picture, created := os.Create(filepath.Join(dir, "demo.svg")); created != nil {
+		err = errors.Join(err, created)
+	} else {
 		mu.Lock()
-		err = errors.Join(screen.SVG(picture, "relay demo"), picture.Close())
+		err = errors.Join(err, screen.SVG(picture, "relay demo"), picture.Close())
 		if screen.Unknown > 0 {
 			err = errors.Join(err, fmt.Errorf("%d control sequences of the demo are not understood", screen.Unknown))
 		}

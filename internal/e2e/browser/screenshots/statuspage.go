@@ -89,7 +89,7 @@ func picture(chromium *browser.Browser, address, file string, dark bool) (err er
 		"the page is live":   `document.documentElement.dataset.live === "on"`,
 		"one worker drains":  `document.querySelector("#ring g.s-draining")`,
 		"one worker is out":  `document.querySelector("#peers tr[data-state=evicted]")`,
-		"requests are there": `[...document.querySelectorAll("#peers td:nth-of-type(5)")].some(c => c.textContent !== "0")`,
+		"requests are there": `[...document.querySelectorAll("#peers td:nth-of-type(6)")].some(c => c.textContent !== "0")`,
 	} {
 		if err := tab.Await(what, condition); err != nil {
 			return err

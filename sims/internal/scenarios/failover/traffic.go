@@ -220,6 +220,11 @@ func traffic(r *scenario.Run) error {
 		Name: "failed", Title: "Attempts that fail; something happens from 10 to 30 s",
 		X: scenario.Axis{Label: "time", Unit: "s"}, Y: scenario.Axis{Label: "failed", Unit: "%"},
 	})
+	for _, p := range []*scenario.Plot{p, f} {
+		p.Event(begins, "the fault begins")
+		p.Event(begins+membership, "membership knows")
+		p.Event(begins+happens, "it ends")
+	}
 	slowest := 0.0
 	for i, m := range all {
 		c := courseOf(seconds[i])

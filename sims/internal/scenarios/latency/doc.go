@@ -16,13 +16,9 @@
 //	   pictures: means, and a whole curve for each scenario ◄────────┤
 //	   judge: the promises, for the judged policy ◄──────────────────┘
 //
-//	scenario.go  settings and promises
-//	grid.go      lists and runs the cells
-//	row.go       the results of one policy in one cell
-//	judge.go     checks rows against the promises
-//	tables.go    rows as tables
-//	curves.go    rows as pictures
-//	lowrate.go   a fleet with very little traffic
+//	latency.go  settings, promises and pictures
+//	grid.go     lists and runs the cells, and checks their results
+//	tables.go   results as tables
 //
 // # Rules
 //

@@ -57,6 +57,7 @@ const (
 type grid struct {
 	cells    []cell
 	policies []queueing.Policy
+	measured queueing.Measured
 }
 
 func gridOf(r *scenario.Run) grid {
@@ -122,7 +123,7 @@ func (g grid) run(r *scenario.Run) ([]row, error) {
 		var p99 []float64
 		for seed := range c.seeds {
 			one, err := queueing.Run(queueing.Config{
-				Topology: c.topology, Scenario: c.scenario, Policy: p, Load: c.load,
+				Topology: c.topology, Scenario: c.scenario, Policy: p, Load: c.load, Measured: g.measured,
 				Seed: (r.Seed()-1)*1000 + uint64(seed) + 1,
 			})
 			if err != nil {

@@ -1,8 +1,12 @@
 package latency
 
 import (
+	"context"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ringway/ringway/sims/internal/policy"
@@ -203,5 +207,29 @@ func TestACurveEndsWhereChanceBegins(t *testing.T) {
 	r := newRow(&c, "random", &one) // 4499 requests
 	if n := len(r.curve); curveAt[n-1] != 300 || r.curve[0] != r.p50 {
 		t.Errorf("it ends at one in %v", curveAt[n-1])
+	}
+}
+
+// Equal work makes an answer take the same time at any load that needs no queue, whatever the
+// policy, and its scale does not count.
+func TestServiceTimesOfAFileReplaceTheModel(t *testing.T) {
+	p99 := func(rows string) float64 {
+		path := filepath.Join(t.TempDir(), "times.csv")
+		if err := os.WriteFile(path, []byte("service_s\n"+rows), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := scenariotest.Run(t, New(), "loads=0.1", "seeds=1", "scenarios=background", "policies=omniscient", "judged=omniscient", "low-rate=false", "service-times="+path)
+		return r.Table("special").Rows[0][4].(float64)
+	}
+	// 25 ms of work and 0.5 ms on the network.
+	if ms := p99("0.003\n"); math.Abs(ms-25.5) > 0.1 {
+		t.Errorf("p99 is %v ms", ms)
+	}
+	if ms := p99("1\n3\n"); math.Abs(ms-38) > 0.1 {
+		t.Errorf("p99 is %v ms", ms)
+	}
+	_, err := scenario.Execute(context.Background(), New(), scenario.Options{Quick: true, Set: []string{"service-times=nothing.csv"}})
+	if err == nil || !strings.Contains(err.Error(), "service-times: open nothing.csv") {
+		t.Errorf("%v", err)
 	}
 }

@@ -1,0 +1,194 @@
+package relay
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/settings"
+)
+
+// policySettings are the operator's policies of services.
+type policySettings struct {
+	Flags []string   // --service-policy
+	File  policyFile // --service-policy-file
+}
+
+// policyFile is a file of policies, as it was read when the settings were loaded: a reload
+// applies what was checked.
+type policyFile struct{ path, content string }
+
+// everyService stands for all services in a policyFile. No service can have this name.
+const everyService = "*"
+
+func (p *policySettings) declare(set *settings.Set, group string) {
+	const keys = "request-timeout, attempt-timeout, progress-timeout, slots, and retry, which is never, connect (only what was not sent is repeated) or idempotent"
+	settings.Strings(set, &p.Flags, settings.Spec{Name: "service-policy", Group: group, Reloadable: true, Placeholder: "[SERVICE=]KEY=VALUE;…", Usage: "limits for the requests to one service, or to all services, in place of those that its workers advertise and of the settings of this group: " + keys + "; may be repeated"})
+	settings.Custom(set, &p.File, settings.Spec{Name: "service-policy-file", Group: group, Reloadable: true, Placeholder: "FILE", Usage: "YAML file of the same limits, as SERVICE: {KEY: VALUE}, with * for all services; --service-policy has precedence, key by key; read again by a reload"},
+		settings.Kind[policyFile]{
+			Name: "string", Want: "a readable file",
+			Parse: func(path string) (policyFile, error) {
+				if path == "" {
+					return policyFile{}, nil
+				}
+				content, err := os.ReadFile(path)
+				return policyFile{path, string(content)}, err
+			},
+			Format: func(f policyFile) string { return f.path },
+			Mark:   func(f policyFile) string { return f.path + "\x00" + f.content },
+		})
+	set.Check(func() []settings.Problem { _, problems := p.parse(); return problems })
+}
+
+// parse returns the policies. It reports all errors.
+func (p *policySettings) parse() (ingress.Policies, []settings.Problem) {
+	flags, problems := parsePolicies(p.Flags)
+	file, err := p.File.parse()
+	if err != nil {
+		for _, one := range split(err) {
+			problems = append(problems, settings.Problem{Setting: "service-policy-file", Value: p.File.path, Reason: one.Error()})
+		}
+	}
+	return flags.Or(file), problems
+}
+
+// parse returns the policies of the file. The error joins all problems.
+func (f policyFile) parse() (ingress.Policies, error) {
+	policies := newPolicies()
+	if f.path == "" {
+		return policies, nil
+	}
+	var services map[string]map[string]string
+	if err := yaml.NewDecoder(bytes.NewReader([]byte(f.content))).Decode(&services); errors.Is(err, io.EOF) {
+		return policies, errors.New("the file is empty: write {} for no policy")
+	} else if err != nil {
+		var lines *yaml.TypeError
+		if !errors.As(err, &lines) {
+			return policies, fmt.Errorf("not a list of policies by service: %w", err)
+		}
+		var problems []error
+		for _, line := range lines.Errors {
+			problems = append(problems, errors.New(line+": want SERVICE: {KEY: VALUE}"))
+		}
+		return policies, errors.Join(problems...)
+	}
+	var problems []error
+	for _, service := range slices.Sorted(maps.Keys(services)) {
+		name := service
+		if service == everyService {
+			name = ""
+		} else if affinity.ValidateService(service) != nil {
+			problems = append(problems, fmt.Errorf("%q is not the name of a service: write one, or %s for all services", service, everyService))
+			continue
+		}
+		var policy operatorPolicy
+		for _, key := range slices.Sorted(maps.Keys(services[service])) {
+			if err := policy.set(key, services[service][key]); err != nil {
+				problems = append(problems, fmt.Errorf("%s: %w", service, err))
+			}
+		}
+		policy.addTo(&policies, name)
+	}
+	return policies, errors.Join(problems...)
+}
+
+// operatorPolicy is a policy of the operator for one service, or for all.
+type operatorPolicy struct {
+	advertise.Policy
+	slots *int
+}
+
+// set sets the part of a key.
+func (p *operatorPolicy) set(key, value string) error {
+	switch key {
+	case routing.KeySlots:
+		n, err := strconv.ParseUint(value, 10, 31)
+		if err != nil {
+			return fmt.Errorf("%s %.20q: want a whole number, 0 for no limit", key, value)
+		}
+		p.slots = new(int(n))
+		return nil
+	case advertise.KeySessionCookie: // it changes the plan, which a reload does not
+		return errors.New("session-cookie has a setting of its own: SERVICE=NAME in --session-cookie")
+	}
+	return p.Policy.Set(key, value)
+}
+
+func (p *operatorPolicy) addTo(policies *ingress.Policies, service string) {
+	if p.slots != nil {
+		policies.Slots[service] = *p.slots
+	}
+	if service == "" {
+		policies.Default = p.Policy
+	} else {
+		policies.ByService[service] = p.Policy
+	}
+}
+
+func newPolicies() ingress.Policies {
+	return ingress.Policies{ByService: map[string]advertise.Policy{}, Slots: routing.Slots{}}
+}
+
+// parsePolicies parses --service-policy: "retry=connect", or "billing=request-timeout=5s"
+// for one service. It reports all errors.
+func parsePolicies(items []string) (ingress.Policies, []settings.Problem) {
+	policies := newPolicies()
+	var problems []settings.Problem
+	refuse := func(text, reason, allowed string) {
+		problems = append(problems, settings.Problem{Setting: "service-policy", Value: text, Reason: reason, Allowed: allowed})
+	}
+	again := map[string]bool{}
+	for _, text := range items {
+		service, rest := "", text
+		if first, _, _ := strings.Cut(text, ";"); strings.Count(first, "=") > 1 {
+			service, rest, _ = strings.Cut(text, "=")
+			if service = strings.TrimSpace(service); affinity.ValidateService(service) != nil {
+				refuse(text, "not the name of a service before the first '='", "SERVICE=KEY=VALUE;…, or KEY=VALUE;… for all services")
+				continue
+			}
+		}
+		var policy operatorPolicy
+		seen := map[string]bool{}
+		before := len(problems)
+		for part := range strings.SplitSeq(rest, ";") {
+			key, value, _ := strings.Cut(part, "=")
+			key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+			if key == "" && value == "" {
+				continue
+			}
+			if seen[key] {
+				refuse(text, fmt.Sprintf("%.40q is given twice", key), "")
+			} else if err := policy.set(key, value); err != nil {
+				refuse(text, err.Error(), "")
+			}
+			seen[key] = true
+		}
+		switch {
+		case len(problems) > before:
+			continue
+		case len(seen) == 0:
+			keys := append(slices.DeleteFunc(advertise.PolicyKeys(), func(key string) bool { return key == advertise.KeySessionCookie }), routing.KeySlots)
+			refuse(text, "no policy", strings.Join(keys, "=…, ")+"=…")
+			continue
+		case again[service]:
+			refuse(text, "a second policy for "+cmp.Or(service, "all services"), "one, with all of its parts divided by ';'")
+			continue
+		}
+		again[service] = true
+		policy.addTo(&policies, service)
+	}
+	return policies, problems
+}
