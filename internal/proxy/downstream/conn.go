@@ -347,7 +347,9 @@ func (c *conn) answer() (reusable bool) {
 	if !c.handle() || c.hijacked {
 		return false
 	}
-	c.ahead.stop(c)
+	if c.tls != nil {
+		c.ahead.stop(c)
+	}
 	if !c.enter(phaseServing, phaseSending) {
 		return false
 	}

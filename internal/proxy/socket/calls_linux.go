@@ -7,14 +7,16 @@ import (
 	"unsafe"
 )
 
-// The calls below tell the scheduler nothing. A call that does wakes its monitor, which then
-// looks every 20 us whether the call is late and gives the processor to another thread: for
-// calls that never wait this is all cost. With few requests per second it was 20 % of the CPU
-// of a request, with many 10 %. Sanitizers need the calls of package syscall.
+// The calls below go past the scheduler. A call through it wakes its monitor, which then looks
+// every 20 us whether the call is late and gives the processor to another thread: for calls
+// that never wait this is all cost. With calls through the scheduler a short request over
+// HTTP/1.1 took 1.25 times the CPU with 32 connections, 1.2 times at 2,000 requests per second
+// (medians of the ratios of 6 and 5 rounds in turn). Sanitizers need the calls of package
+// syscall.
 
 const supported = true
 
-// longest is the largest piece of a call that the scheduler does not know. Until such a call
+// longest is the largest piece of such a call. Until such a call
 // returns, its goroutine cannot be stopped, and a garbage collection waits for that. Copying
 // this much takes a few microseconds, as long as many a loop that cannot be stopped either.
 const longest = 32 << 10

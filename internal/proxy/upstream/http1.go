@@ -451,7 +451,7 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 	head := f.in[f.from : f.from+h.size]
 	f.from += h.size
 	// What is passed to the client from here on cannot be taken back.
-	h.pass(f.w, head, f.x)
+	copies := h.pass(f.w, head, f.x)
 	header := f.w.Header()
 	if h.status == http.StatusNoContent {
 		delete(header, "Content-Length") // RFC 9110 §8.6
@@ -460,7 +460,7 @@ func (f *flight) respond() (reusable bool, _ *Error) {
 	if _, required := header["Upgrade"]; required {
 		header["Connection"] = append(header["Connection"], "Upgrade")
 	}
-	if _, ok := header["Content-Type"]; !ok {
+	if _, ok := header["Content-Type"]; !ok && !copies {
 		header["Content-Type"] = nil // otherwise net/http guesses a type
 	}
 	f.closeUnread()

@@ -214,10 +214,11 @@ type fieldCopier interface {
 }
 
 // pass gives the end-to-end fields to w. buf is the input of parse, and its names become
-// canonical. No string is made of what w copies.
-func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Exchange) {
+// canonical. No string is made of what w copies. It reports whether w copies fields.
+func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Exchange) bool {
+	c, copies := w.(fieldCopier)
 	// A Trailer and the Upgrade of a 426 are rewritten.
-	if c, ok := w.(fieldCopier); ok && !h.hasTrailer && h.status != http.StatusUpgradeRequired {
+	if copies && !h.hasTrailer && h.status != http.StatusUpgradeRequired {
 		left := h.fields[:0]
 		for _, f := range h.fields {
 			name := buf[f.Name:f.NameEnd]
@@ -231,6 +232,7 @@ func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Exchange) {
 	if len(h.fields) > 0 {
 		h.fill(w.Header(), buf, x)
 	}
+	return copies
 }
 
 // canonicalize changes a token as http.CanonicalHeaderKey does.
