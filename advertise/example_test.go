@@ -53,8 +53,13 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	for endpoints := range relay.WatchService(ctx, "echo") {
-		for e := range endpoints.All() {
+	seen := map[advertise.State]bool{}
+	for view := range relay.Watch(ctx) {
+		for e := range view.Endpoints("echo").All() {
+			if seen[e.State] {
+				continue // another change made this view
+			}
+			seen[e.State] = true
 			fmt.Println(e.NodeID, e.Name, e.Address, e.Protocol, e.State)
 			if e.State == advertise.Draining {
 				return

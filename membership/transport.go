@@ -219,7 +219,9 @@ func labelHeader(label string) []byte {
 }
 
 func (t *transport) acceptStreams() {
+	const quiet = 10 * time.Second // between two warnings: a shortage may last
 	strangers := handshake.NewStrangers(handshake.StrangersConfig{Limit: helloTimeout})
+	var warned time.Time
 	for {
 		conn, err := t.streams.Accept()
 		switch {
@@ -232,7 +234,10 @@ func (t *transport) acceptStreams() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			t.logger.Warn("accept gossip stream", "err", err)
+			if now := time.Now(); now.Sub(warned) >= quiet {
+				warned = now
+				t.logger.Warn("accept gossip stream", "err", err)
+			}
 			t.pause(50 * time.Millisecond) // most likely out of descriptors
 			continue
 		}

@@ -165,10 +165,18 @@ func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
 	}
 	// The connections of the clients take all descriptors before the first request needs
 	// one for a connection to a worker.
+	begun, lines := time.Now(), strings.Count(r.Output(), "\n")
 	clients := connect(t, r.Ingress, files)
 	clients.once = true
 	await(t, "that it accepts no more", func() bool { // over a connection that is open already
 		return f.metric(t, r, `ringway_relay_accept_pauses_total{reason="files"}`) > 0
+	})
+	connect(t, r.Peer, 5) // the system accepts these, the relay cannot
+	connect(t, r.Gossip, 5)
+	await(t, "the log of the shortage", func() bool { return r.Logged("accept gossip stream", "too many open files") })
+	before := f.metric(t, r, `ringway_relay_accept_pauses_total{reason="files"}`)
+	await(t, "that it lasts", func() bool { // a warning for each failed attempt would show
+		return f.metric(t, r, `ringway_relay_accept_pauses_total{reason="files"}`) > before && time.Since(begun) > 3*time.Second
 	})
 	clients.ask("echo", "/hold?key=files")
 	await(t, "that it refuses requests", func() bool {
@@ -182,6 +190,9 @@ func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
 	}
 	clients.leave()
 	await(t, "the relay again", func() bool { return f.client.get(r.Admin, "/readyz").status == 200 })
+	if n, most := strings.Count(r.Output(), "\n")-lines, 5+int(time.Since(begun)/time.Second); n > most {
+		t.Errorf("%d lines in %v, at most %d are allowed:\n%s", n, time.Since(begun), most, r.Output())
+	}
 	if n := f.evicted(t, r); len(n) != 0 {
 		t.Errorf("evictions of workers: %v", n)
 	}

@@ -321,12 +321,27 @@ func (s *service) converse(c net.Conn) {
 		if err != nil {
 			return
 		}
-		if r.URL.Path != "/417" && r.URL.Path != "/426" { // these answers come before the body
+		if !slices.Contains([]string{"/417", "/426", "/silent"}, r.URL.Path) { // these do not wait for the body
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return
 			}
 		}
-		if r.URL.Path == "/large" {
+		switch r.URL.Path {
+		case "/silent": // until the other side goes
+			_, _ = io.Copy(io.Discard, in)
+			return
+		case "/gone":
+			return
+		case "/drip": // for longer than the time limit of brief
+			_, err = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n")
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for n := 0; n < 20 && err == nil; n++ {
+				<-tick.C
+				_, err = io.WriteString(c, "x")
+			}
+			return
+		case "/large":
 			_, err = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
 			for piece := make([]byte, 1<<20); err == nil; {
 				_, err = c.Write(piece)

@@ -259,13 +259,14 @@ type frames struct {
 	*http2.Framer
 	list bytes.Buffer
 	*hpack.Encoder
+	service string
 }
 
 func (w *way) frames(t *testing.T) *frames {
 	t.Helper()
 	c := w.dial(t)
 	c.say(http2.ClientPreface)
-	f := &frames{Framer: http2.NewFramer(c, c.in)}
+	f := &frames{Framer: http2.NewFramer(c, c.in), service: "odd"}
 	f.Encoder = hpack.NewEncoder(&f.list)
 	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	if err := f.WriteSettings(); err != nil {
@@ -278,7 +279,7 @@ func (w *way) frames(t *testing.T) *frames {
 func (f *frames) request(t *testing.T, stream uint32, ended bool, method, path string, fields ...string) {
 	t.Helper()
 	f.list.Reset()
-	all := append([]string{":method", method, ":scheme", "http", ":authority", "a", ":path", path, "ringway-service", "odd"}, fields...)
+	all := append([]string{":method", method, ":scheme", "http", ":authority", "a", ":path", path, "ringway-service", f.service}, fields...)
 	for i := 0; i < len(all); i += 2 {
 		_ = f.WriteField(hpack.HeaderField{Name: all[i], Value: all[i+1]})
 	}

@@ -1,0 +1,126 @@
+package ways
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// A client that has sent its whole request may close its direction, and still reads.
+func TestAClientThatHalfClosesGetsTheAnswerOfTheServiceOrNone(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		for range 20 {
+			c := w.dial(t)
+			c.say("GET /own HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n\r\n")
+			_ = c.CloseWrite()
+			if got := c.ended(); got != "" && (!strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.HasSuffix(got, "\r\n\r\nown")) {
+				t.Fatalf("answered %q", got)
+			}
+		}
+	})
+}
+
+func TestADownloadThatMovesOutlivesTheTimeOfARequest(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		c := w.dial(t)
+		c.say("GET /drip HTTP/1.1\r\nHost: a\r\nRingway-Service: brief\r\n\r\n")
+		if resp, body, err := c.answer("GET"); err != nil || resp.StatusCode != http.StatusOK || len(body) != 20 {
+			t.Errorf("%v %q, %v", resp.StatusCode, body, err)
+		}
+	})
+}
+
+func TestStreamsWithoutAWindowHoldNoPlaceForLong(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		const streams = 8 // more would need more connections than a busy machine opens in the time of a request
+		f := w.frames(t)
+		f.service = "brief"
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		for n := range uint32(streams) {
+			f.request(t, 2*n+1, true, "GET", "/large")
+		}
+		for reset := 0; reset < streams; {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				t.Fatalf("%d of %d streams were reset: %v", reset, streams, err)
+			}
+			if _, ok := frame.(*http2.RSTStreamFrame); ok {
+				reset++
+			}
+		}
+		w.await(t, "the requests to end", func() bool { return w.inFlight(t, "brief") == 0 })
+	})
+}
+
+// Relays, sidecar and service run in this process, so its goroutines and descriptors are theirs.
+func TestDepartedClientsOfASilentServiceLeaveNothingBehind(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		held := func() (goroutines, files int) {
+			dir, err := os.ReadDir("/proc/self/fd")
+			if err != nil && runtime.GOOS == "linux" {
+				t.Fatal(err)
+			}
+			return runtime.NumGoroutine(), len(dir)
+		}
+		const clients, spare = 100, 30 // spare: kept connections, and what the fleet does meanwhile
+		goroutines, files := held()
+		for _, body := range []string{"\r\n", "Expect: 100-continue\r\nContent-Length: 10\r\n\r\n", "Content-Length: 10\r\n\r\nabc"} {
+			var all []*client
+			for range clients {
+				c := w.dial(t)
+				c.say("POST /silent HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n%s", body)
+				all = append(all, c)
+			}
+			w.await(t, "all requests to be in flight", func() bool { return w.inFlight(t, "odd") >= clients })
+			for _, c := range all {
+				_ = c.Close()
+			}
+			w.await(t, "what they held to be free", func() bool {
+				g, f := held()
+				return w.inFlight(t, "odd") == 0 && g <= goroutines+spare && f <= files+spare
+			})
+		}
+	})
+}
+
+func TestNoClientPretendsToBeAProxy(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		for _, name := range []string{"Forwarded", "X-Real-Ip", "X-Forwarded-For", "X-Forwarded-Prefix", "X_Forwarded_For", "X-Forwarded_For", "X_Real_Ip", "x_forwarded-proto"} {
+			c := w.dial(t)
+			c.say("GET /ok HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n%s: pretended-%s\r\n\r\n", name, name)
+			if resp, body, err := c.answer("GET"); err != nil || body != "ok" {
+				t.Errorf("%s: %v %q, %v", name, resp.StatusCode, body, err)
+			}
+			f := w.frames(t)
+			f.request(t, 1, true, "GET", "/ok", strings.ToLower(name), "pretended-"+name)
+			if status, _, reset := f.answer(t, 1, ""); status != "200" || reset {
+				t.Errorf("%s over HTTP/2: %s, reset %v", name, status, reset)
+			}
+			if w.service.got("pretended-" + name) {
+				t.Errorf("the service got %s of a client", name)
+			}
+		}
+	})
+}
+
+func TestCallsOfGRPCGetAStatusOfGRPCForTheFailuresOfRelays(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		before := w.failures(t)
+		defer func() { w.faults = w.failures(t) - before }() // the service has failed, but how often is not what is tested
+		for _, c := range []struct {
+			service, path, status string
+		}{{"nothing", "/", "12"}, {"odd", "/gone", "14"}, {"brief", "/silent", "4"}} {
+			f := w.frames(t)
+			f.service = c.service
+			f.request(t, 1, true, "POST", c.path, "content-type", "application/grpc", "te", "trailers")
+			if status, got, reset := f.answer(t, 1, "grpc-status"); status != "200" || got != c.status || reset {
+				t.Errorf("%s: HTTP %s, gRPC %q, reset %v", fmt.Sprint(c.service, c.path), status, got, reset)
+			}
+		}
+	})
+}
