@@ -266,6 +266,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	c.workers("echo", same(1, service)...)
 	r := c.router("relay-2", func(_ *membership.Config, cfg *router.Config) { cfg.RequestTimeout = 300 * time.Millisecond })
 	c.knows(r, "echo")
+	if err := r.WaitReady(t.Context()); err != nil { // before that, an unknown service may be one that is not known yet
+		t.Fatal(err)
+	}
 	for _, each := range []struct {
 		url    string
 		is     error
