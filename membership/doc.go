@@ -20,7 +20,7 @@
 //   - The delegate never calls memberlist, never blocks, and keeps no pointer that it got
 //     from memberlist: any of these would deadlock or race.
 //   - memberlist's own queue of messages never runs empty: it would assign the numbers of
-//     messages again, and lose some (see placeholder.go).
+//     messages again, and lose some (see queue.go).
 //   - The loop is the only writer of the table and of snapshots. Readers take no lock.
 //   - Each turn of the loop publishes its changes, at most every 5 µs for each member: only
 //     the cost of the copy delays a snapshot. It is 1 µs for each member, 9 ms at 10,000, and

@@ -3,16 +3,20 @@ package relay
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/strategy"
+	"github.com/ringway/ringway/membership"
 )
 
 // parseSelection parses --selection: "stable", or "billing=stable" for one service. It
@@ -194,4 +198,68 @@ func parseSessionCookies(items []string) (map[string]string, []settings.Problem)
 		}
 	}
 	return names, problems
+}
+
+// declareEndpoints declares the settings for the statistics, evictions and connections of
+// endpoints: workers, and relays to forward to.
+func (s *Settings) declareEndpoints(set *settings.Set) {
+	const endpoints, forwarding = "Endpoints", "Forwarding"
+	settings.Float(set, &s.Selection.Alpha, settings.Spec{Name: "ewma-alpha", Group: endpoints, Usage: "largest weight of one new answer in the average of the time that an endpoint (a worker, or a relay that requests are forwarded to) takes; more follows a change faster, less is steadier"},
+		settings.Rule[float64]{Allowed: "more than 0, at most 1", Holds: func(v float64) bool { return v > 0 && v <= 1 }})
+	settings.Int(set, &s.Selection.ConsecutiveFailures, settings.Spec{Name: "evict-after-failures", Group: endpoints, Usage: "failures in a row that an endpoint may have; the next one evicts it: it gets no requests for some time; where all of them fail none is evicted, and of the workers of a range at most a third are"}, settings.Between(1, 1_000_000))
+	settings.Float(set, &s.Selection.ErrorRateThreshold, settings.Spec{Name: "evict-error-rate", Group: endpoints, Usage: "share of failures that evicts an endpoint which surely exceeds it, in 20 recent requests or more; where all of them fail alike none is evicted"},
+		settings.Rule[float64]{Allowed: "more than 0, less than 1", Holds: func(v float64) bool { return v > 0 && v < 1 }})
+	settings.Float(set, &s.Selection.LatencyFactor, settings.Spec{Name: "evict-latency-factor", Group: endpoints, Usage: "how many times the usual time an endpoint may take; one that lastingly takes more is evicted; usual is the median of the workers of a range, and for relays that requests are forwarded to the median of the 99th percentiles of the others, 10ms at least; 0 is never"},
+		settings.Rule[float64]{Allowed: "0 for never, or 1.5 to 1000", Holds: func(v float64) bool { return v == 0 || v >= 1.5 && v <= 1000 }})
+	settings.Duration(set, &s.Selection.MaxEviction, settings.Spec{Name: "evict-max-time", Group: endpoints, Usage: "longest time for which an evicted endpoint gets no requests; the first eviction lasts 1s to 2s, each one that follows up to twice as long"}, settings.Between(time.Second, 24*time.Hour))
+	settings.Duration(set, &s.Selection.SlowStart, settings.Spec{Name: "slow-start", Group: endpoints, Usage: "time in which a worker that has joined or come back reaches its full share of the requests; 0 gives it the full share immediately; not for a gate"}, settings.Between(0, time.Hour))
+	settings.Duration(set, &s.Upstream.DialTimeout, settings.Spec{Name: "dial-timeout", Group: endpoints, Usage: "time for opening one connection to a worker or relay, TLS included; with a longer one a request whose endpoint does not answer is tried elsewhere later"}, settings.Between(10*time.Millisecond, 10*time.Second))
+	settings.Duration(set, &s.Upstream.IdleTimeout, settings.Spec{Name: "idle-connection-timeout", Group: endpoints, Usage: "time for which an HTTP/1.1 connection to an endpoint is kept without a request, and half as long again at most; less than the services keep theirs; the last connection to an endpoint stays"}, settings.Between(time.Second, 24*time.Hour))
+	settings.Int(set, &s.Upstream.MaxIdle, settings.Spec{Name: "max-idle-connections", Group: endpoints, Usage: "HTTP/1.1 connections to one endpoint that are kept without a request; more are closed when their requests end"}, settings.Between(1, 10_000))
+
+	settings.Int(set, &s.Forwarding.Candidates, settings.Spec{Name: "forward-candidates", Group: forwarding, Usage: "relays, the best in this relay's own order, out of which those are drawn that it connects to and forwards the requests of one service to; fewer make connections more stable, more spread the load better"}, settings.Between(1, 1000))
+	settings.Int(set, &s.Forwarding.Primaries, settings.Spec{Name: "forward-primaries", Group: forwarding, Usage: "relays that the requests of one service are forwarded to, in turn"}, settings.Between(1, 40))
+	settings.Int(set, &s.Forwarding.Backups, settings.Spec{Name: "forward-backups", Group: forwarding, Usage: "relays that are connected as well, each to take the place of a primary immediately"}, settings.Between(0, 40))
+	settings.Duration(set, &s.Forwarding.MaxAge, settings.Spec{Name: "forward-max-age", Group: forwarding, Usage: "time after which a place among primaries and backups is drawn again, so that requests also reach relays that were added later; each place has an age of its own, from nine tenths of this on"}, settings.AtLeast(time.Second))
+
+	set.Check(func() []settings.Problem {
+		places := s.Forwarding.Primaries + s.Forwarding.Backups
+		if s.Forwarding.Candidates >= places {
+			return nil
+		}
+		return []settings.Problem{{Setting: "forward-candidates", Related: []string{"forward-primaries", "forward-backups"},
+			Reason: fmt.Sprintf("--forward-primaries and --forward-backups are %d places for them, and some would always be empty", places), Allowed: fmt.Sprintf("%d or more, or fewer primaries and backups", places)}}
+	})
+}
+
+// forwarding returns the configuration for the relays to forward to: what is declared once for
+// workers and relays comes from Plans and Selection.
+func (s *Settings) forwarding() pool.Config {
+	cfg := s.Forwarding
+	cfg.MinPeersPerTier = s.Plans.PeersPerTier
+	cfg.Alpha, cfg.ConsecutiveFailures, cfg.ErrorRateThreshold = s.Selection.Alpha, s.Selection.ConsecutiveFailures, s.Selection.ErrorRateThreshold
+	cfg.LatencyMultiplier, cfg.MaxEviction = s.Selection.LatencyFactor, s.Selection.MaxEviction
+	if cfg.LatencyMultiplier == 0 {
+		cfg.LatencyMultiplier = math.MaxFloat64 // zero would not mean never
+	}
+	return cfg
+}
+
+// notForGates are the settings that concern only workers. Those of the plan are not among
+// them: a gate makes the same plan to determine which relays serve a service.
+var notForGates = []string{"peer-slack", "peer-drain-delay", "allow-clear-text", "service-ca", "service-server-name", "slow-start"}
+
+// checkGate refuses settings that have no effect on a gate.
+func (s *Settings) checkGate(set *settings.Set) []settings.Problem {
+	if s.Role != membership.RoleGate {
+		return nil
+	}
+	var problems []settings.Problem
+	for _, name := range notForGates {
+		if origin, _ := set.Origin(name); origin.Source != settings.Default {
+			problems = append(problems, settings.Problem{Setting: name, Related: []string{"role"},
+				Reason: "it is about connections to workers, and a gate (--role gate) has none: it would do nothing", Allowed: "nothing on a gate: leave it out here and give it to the relays"})
+		}
+	}
+	return problems
 }

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/tcp"
 	"github.com/ringway/ringway/internal/relay/proxyprotocol"
+	"github.com/ringway/ringway/internal/settings"
 )
 
 // TCPListener is an address at which clients open TCP sessions.
@@ -89,4 +93,73 @@ func freeTCP(listeners []TCPListener) []TCPListener {
 		free[i] = TCPListener{Addr: node.FreeAddr, Service: l.Service}
 	}
 	return free
+}
+
+// tcpSettings are the addresses at which clients open TCP sessions.
+type tcpSettings struct {
+	Ingress, Passthrough []string // --tcp-ingress, --tls-passthrough
+}
+
+const (
+	tcpAddressForms = "a port such as 6379, or an address such as 10.0.0.1:6379, [::1]:6379 or :6379"
+	tcpIngressForms = "SERVICE after " + tcpAddressForms + ", with '=' between"
+)
+
+func (t *tcpSettings) declare(set *settings.Set) {
+	const network = "Network"
+	settings.Strings(set, &t.Ingress, settings.Spec{Name: "tcp-ingress", Group: network, Placeholder: "[ADDR:]PORT=SERVICE",
+		Usage: "address at which each connection of a client becomes a TCP session with a worker of the service, which must advertise protocol=tcp; a port alone is one of 127.0.0.1, :PORT is all addresses; may be repeated"})
+	settings.Strings(set, &t.Passthrough, settings.Spec{Name: "tls-passthrough", Group: network, Placeholder: "[ADDR:]PORT",
+		Usage: "address at which each TLS connection of a client becomes a TCP session, with the service that its server name (SNI) names by --domain and the hosts of routes; nothing is decrypted; may be repeated"})
+	set.Check(func() []settings.Problem { _, problems := t.listeners(); return problems })
+}
+
+// listeners returns the addresses with their services. It reports all errors.
+func (t *tcpSettings) listeners() (listeners []TCPListener, problems []settings.Problem) {
+	add := func(setting, text, address, service string) {
+		l := TCPListener{Addr: address, Service: service}
+		if _, err := strconv.ParseUint(address, 10, 16); err == nil {
+			l.Addr = net.JoinHostPort("127.0.0.1", address)
+		}
+		allowed := tcpAddressForms
+		if setting == "tcp-ingress" {
+			allowed = tcpIngressForms
+		}
+		if l.Addr == "" || settings.CheckAddress(l.Addr) != nil {
+			problems = append(problems, settings.Problem{Setting: setting, Value: text, Reason: "not an address with a port", Allowed: allowed})
+			return
+		}
+		for _, other := range listeners {
+			if (ingressAddr{addr: l.Addr}).conflicts(ingressAddr{addr: other.Addr}) {
+				problems = append(problems, settings.Problem{Setting: setting, Value: text, Reason: "a second listener at this address: only one of it and " + other.Addr + " can be bound", Allowed: "an address of its own for each listener"})
+				return
+			}
+		}
+		listeners = append(listeners, l)
+	}
+	for _, text := range t.Ingress {
+		address, service, found := strings.Cut(strings.TrimSpace(text), "=")
+		if !found || affinity.ValidateService(service) != nil {
+			problems = append(problems, settings.Problem{Setting: "tcp-ingress", Value: text, Reason: "no name of a service after a '='", Allowed: tcpIngressForms})
+			continue
+		}
+		add("tcp-ingress", text, address, service)
+	}
+	for _, text := range t.Passthrough {
+		add("tls-passthrough", text, strings.TrimSpace(text), "")
+	}
+	return listeners, problems
+}
+
+// checkSessions refuses addresses at which every session would be refused.
+func (s *Settings) checkSessions() (problems []settings.Problem) {
+	listeners, _ := s.TCP.listeners() // they have a check of their own
+	only := s.Requests.OnlyServices
+	for _, l := range listeners {
+		if l.Service != "" && len(only) > 0 && !slices.Contains(only, l.Service) {
+			problems = append(problems, settings.Problem{Setting: "tcp-ingress", Related: []string{"ingress-service"}, Value: l.Service,
+				Reason: "clients of this relay may not reach this service", Allowed: "the services of --ingress-service"})
+		}
+	}
+	return problems
 }

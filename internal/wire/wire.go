@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"context"
+	"time"
+)
+
 // The headers between clients, relays and workers. Clients can set ServiceHeader,
 // KeyHeader and TimeoutHeader, and trusted proxies CallerHeader as well. The first relay
 // drops the others.
@@ -108,3 +113,21 @@ const ReplayLimit = 16 << 10
 // GoAway is net/http's error, which has no type, for a request over HTTP/2 that the peer
 // did not process because it had announced that it takes no more requests.
 const GoAway = "http2: Transport received Server's graceful shutdown GOAWAY"
+
+// DrainTimeout is how long a member that stops waits for requests in flight, by default: longer
+// than requests take, and as long as service managers wait before they kill a process.
+const DrainTimeout = 30 * time.Second
+
+type keyOfKey struct{}
+
+// WithKey returns a context whose requests have a key. Clients and routers of Go programs share
+// it, so a request keeps its key when it takes the other way.
+func WithKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, keyOfKey{}, key)
+}
+
+// KeyOf returns the key of WithKey, empty without one.
+func KeyOf(ctx context.Context) string {
+	key, _ := ctx.Value(keyOfKey{}).(string)
+	return key
+}

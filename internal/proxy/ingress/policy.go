@@ -8,6 +8,8 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
+	"github.com/ringway/ringway/selection"
 )
 
 // Policies are the operator's policies. A field that is set has precedence over what the
@@ -62,4 +64,60 @@ func (h *Handler) policyOf(s *routing.Service) advertise.Policy {
 		p.ProgressTimeout = upstream.BehindRelay(p.ProgressTimeout)
 	}
 	return p
+}
+
+// leastAttempt is the minimum time of an attempt, however short the client's deadline,
+// unless the deadline itself is shorter.
+const leastAttempt = 100 * time.Millisecond
+
+// takeDeadline sets how long the request may take. It returns false if it has answered,
+// because the request's own deadline is malformed or has passed.
+func (t *try) takeDeadline() bool {
+	t.timeout = t.policy.RequestTimeout
+	left, given, err := wire.TimeLeft(t.r.Header)
+	switch {
+	case err != nil:
+		t.answer(failure{Text: "the request cannot be carried: " + err.Error(), Code: wire.CodeBadRequest, Service: t.service.Name}, t.began)
+		return false
+	case given && left == 0:
+		t.answer(failure{Text: "the deadline that the request came with was over", Code: wire.CodeTimeout, Service: t.service.Name}, t.began)
+		t.circuitOutcome = selection.Cancelled // the service was not asked
+		return false
+	case given:
+		t.limited, t.latest = true, t.began+left
+		t.timeout = min(t.timeout, left)
+	}
+	return true
+}
+
+// attemptLimit returns how long the n-th attempt may take. An attempt that another could
+// follow leaves time for that one. The last possible attempt gets all the time left,
+// because cutting it would gain nothing.
+func (t *try) attemptLimit(n int) (limit time.Duration, cut bool) {
+	cfg := &t.handler.cfg
+	others := len(t.route.Range)
+	if t.hop {
+		others = len(t.route.Forward)
+	}
+	if t.policy.AttemptTimeout <= 0 || t.policy.AttemptTimeout >= t.policy.RequestTimeout || cfg.RetryBudget <= 0 || n >= cfg.MaxAttempts || n >= others || !t.mayRepeat() {
+		return t.timeout, false
+	}
+	limit = t.policy.AttemptTimeout
+	if t.timeout < t.policy.RequestTimeout { // the client's deadline shortens attempts in proportion
+		scaled := time.Duration(float64(limit) * (float64(t.timeout) / float64(t.policy.RequestTimeout)))
+		limit = max(scaled, min(limit, leastAttempt))
+	}
+	if t.hop {
+		limit = upstream.BehindRelay(limit) // the attempts of that relay end first
+	}
+	return limit, true
+}
+
+// mayRepeat reports whether a request may be sent again after it was sent, as far as that
+// is known before the attempt.
+func (t *try) mayRepeat() bool {
+	if t.tcp != nil {
+		return t.policy.Retry != advertise.RetryNever
+	}
+	return t.policy.Retry == advertise.RetryIdempotent && repeatable(t.r) && (t.body.body == nil || t.body.length >= 0 && t.body.length <= wire.ReplayLimit)
 }
