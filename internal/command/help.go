@@ -38,7 +38,7 @@ func grouped(root *cobra.Command, group string, verbs ...*cobra.Command) {
 func addGroups(root *cobra.Command) {
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run:"},
-		&cobra.Group{ID: groupInspect, Title: "Look:"},
+		&cobra.Group{ID: groupInspect, Title: "Inspect:"},
 		&cobra.Group{ID: groupAct, Title: "Change:"},
 		&cobra.Group{ID: groupSetUp, Title: "Set up:"},
 	)
@@ -244,7 +244,7 @@ func writeMan(w io.Writer, c *cobra.Command) {
 	if c.HasExample() {
 		line(".SH EXAMPLES\n.nf\n%s\n.fi", roff(c.Example))
 	}
-	line(".SH EXIT STATUS\n0 when it did as asked, 1 on an error, 2 when nothing matched.")
+	line(".SH EXIT STATUS\n0 on success, 1 on an error, 2 when nothing matched.")
 	var also []string
 	if c.HasParent() {
 		also = append(also, strings.ReplaceAll(c.Parent().CommandPath(), " ", "-"))

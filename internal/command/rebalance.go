@@ -23,7 +23,7 @@ import (
 // RebalanceCommand is `rebalance`: it asks sessions to go whose worker has more than its
 // share.
 func RebalanceCommand() *cobra.Command {
-	c := &cobra.Command{Use: "rebalance SERVICE", Short: "ask sessions to go whose worker has more than its share", Args: arguments(cobra.ExactArgs(1)),
+	c := &cobra.Command{Use: "rebalance SERVICE", Short: "close sessions of workers that have more than their share, so that clients reconnect", Args: arguments(cobra.ExactArgs(1)),
 		Long: "After a scale-out or a rolling restart, WebSockets stay with the workers that were there.\n" +
 			"The relay closes the surplus of each worker of its range, above the share that the\n" +
 			"weights give it, with the status 1001: clients reconnect, and a new session goes to\n" +

@@ -25,7 +25,7 @@ func ServicesCommand() *cobra.Command {
 		Long: "RANGE is the number of workers that this relay connects to; a relay that forwards\n" +
 			"a service has none. REQUESTS counts since the relay started. For one service, the\n" +
 			"peers are the workers of the range or, where the service is forwarded, relays;\n" +
-			"endpoints that take no new requests, as drained ones, stand behind them.\n\n" +
+			"endpoints that take no new requests, such as drained ones, are listed last.\n\n" +
 			"The exit code is 2 when the relay knows no such service.",
 		Example: "  relay services\n  relay services billing --watch\n  relay services billing -o json | jq '.peers[] | select(.state != \"active\")'"}
 	call := relayCall(c.Flags())

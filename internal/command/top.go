@@ -232,7 +232,7 @@ func topTable(w io.Writer, doc *TopDocument, style tableStyle) error {
 	}
 	note := fmt.Sprintf("%s over %s", doc.Relay, (time.Duration(doc.WindowMs) * time.Millisecond).Round(10*time.Millisecond))
 	if doc.Dropped > 0 {
-		note += fmt.Sprintf("; %d more requests were not read in time and are in no row", doc.Dropped)
+		note += fmt.Sprintf("; %d more requests were dropped and are not counted", doc.Dropped)
 	}
 	return writeNotes(w, []string{note})
 }

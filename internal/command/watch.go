@@ -34,8 +34,8 @@ type watch struct {
 // watchable adds --watch.
 func (w *watch) watchable(flags *pflag.FlagSet) {
 	w.bound = true
-	flags.BoolVarP(&w.on, "watch", "w", false, "look again until Ctrl-C: a terminal is redrawn, otherwise only what has changed is written, whole")
-	flags.DurationVar(&w.interval, "interval", watchEvery, "with --watch: time between two looks")
+	flags.BoolVarP(&w.on, "watch", "w", false, "repeat until Ctrl-C: a terminal is redrawn; elsewhere the whole answer is written again when it has changed")
+	flags.DurationVar(&w.interval, "interval", watchEvery, "with --watch: interval")
 }
 
 func (w *watch) check(cmd *cobra.Command) error {

@@ -205,7 +205,7 @@ func (a *Access) judge(r *http.Request) *refusal {
 		if a.matches(token) {
 			return nil
 		}
-		return &refusal{http.StatusUnauthorized, "this token opens nothing: is --admin-token-file the file of this process?", refusedWrong}
+		return &refusal{http.StatusUnauthorized, "the token is not valid: is --admin-token-file the file of this process?", refusedWrong}
 	case stranger != nil:
 		return &refusal{http.StatusForbidden, stranger.Error(), refusedCertificate}
 	case a.cfg.TokenFile == "":

@@ -137,7 +137,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Strings(set, &s.DNSServers, settings.Spec{Name: "dns-server", Group: dns, Placeholder: "IP[:PORT]", DefaultText: "those of this host",
 		Usage: "name server for seeds, asked in this order; may be repeated"})
 	settings.Duration(set, &s.DNSTimeout, settings.Spec{Name: "dns-timeout", Group: dns, Usage: "time for one query to one name server"}, positive)
-	settings.Duration(set, &s.DNSCacheTTL, settings.Spec{Name: "dns-cache-ttl", Group: dns, Usage: "TTL of an answer that has none: 1s at least, 5m at most"}, positive)
+	settings.Duration(set, &s.DNSCacheTTL, settings.Spec{Name: "dns-cache-ttl", Group: dns, Usage: "TTL for answers without one: 1s at least, 5m at most"}, positive)
 	settings.Duration(set, &s.DNSNegativeCacheTTL, settings.Spec{Name: "negative-cache-ttl", Group: dns, Usage: "how long a name that a server denied or failed at is not asked for again; the zone's SOA record can shorten it"}, positive)
 	settings.Strings(set, &s.DNSAllowedCIDRs, settings.Spec{Name: "dns-allowed-cidr", Group: dns, Placeholder: "NETWORK",
 		Usage: "only use addresses of this network from name servers; may be repeated"})
@@ -150,7 +150,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Bool(set, &s.Pprof, settings.Spec{Name: "pprof", Group: operation, Usage: "serve profiles of the Go runtime on the admin address, below /debug/pprof/"})
 	const security = "Security"
 	settings.Strings(set, &s.AdminHosts, settings.Spec{Name: "admin-host", Group: security, Placeholder: "NAME",
-		Usage: "host name by which the admin API may be asked without a token, besides IP addresses and localhost; with a token any will do; may be repeated"})
+		Usage: "host name by which the admin API may be asked without a token, besides IP addresses and localhost; with a token any host name is accepted; may be repeated"})
 	settings.String(set, &s.AdminTokenFile, settings.Spec{Name: "admin-token-file", Group: security, Placeholder: "FILE",
 		Usage: "tokens that open the admin API, one a line; they are read again when they change"})
 	settings.Bool(set, &s.AdminTLS, settings.Spec{Name: "admin-tls", Group: security,
@@ -174,9 +174,9 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Int(set, &s.MaxNewMembers, settings.Spec{Name: "max-new-members", Group: security,
 		Usage: "members a minute that one member may announce before they are proven; used with certificates"}, settings.AtLeast(1))
 	settings.Strings(set, &s.EndpointAllowedCIDRs, settings.Spec{Name: "endpoint-allowed-cidr", Group: security, Placeholder: "NETWORK",
-		Usage: "with certificates: network in which workers may offer services besides their own host; set it alike on all members; may be repeated"})
+		Usage: "with certificates: network in which workers may offer services besides their own host; use the same value on all members; may be repeated"})
 	settings.Int(set, &s.MaxServicesPerRecord, settings.Spec{Name: "max-services-per-record", Group: security,
-		Usage: "services that one worker may offer; of a worker that offers more nothing is used; set it alike on all members"}, settings.Between(1, advertise.MaxServices))
+		Usage: "services that one worker may offer; nothing is used of a worker that offers more; use the same value on all members"}, settings.Between(1, advertise.MaxServices))
 	settings.Bool(set, &s.Insecure, settings.Spec{Name: "insecure", Group: security,
 		Usage: "allow gossip, peer and admin addresses that other hosts can reach, with nothing to protect them"})
 	set.Check(func() []settings.Problem { return s.checkNames() })

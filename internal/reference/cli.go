@@ -31,7 +31,7 @@ func CLI(w io.Writer) error {
 		"- **Watching**: `--watch` looks again every `--interval` until Ctrl-C, which is no failure. A terminal is\n" +
 		"  redrawn; elsewhere a whole document is written for each change.\n" +
 		"- **Where to ask**: `--admin-addr`, or the environment variable `RINGWAY_ADMIN_ADDR`.\n" +
-		"- **Exit code**: 0 when it did as asked, 1 on an error, 2 when nothing matched.\n\n" +
+		"- **Exit code**: 0 on success, 1 on an error, 2 when nothing matched.\n\n" +
 		"The settings of `run` are listed in [flags.md](flags.md).\n")
 	for _, root := range []*cobra.Command{relaycmd.Command(), workercmd.Command()} {
 		for c := range command.Tree(root) {

@@ -32,7 +32,7 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 	if n := len(s.members.Unproven()); n > 0 {
 		problems = append(problems, statuspage.Notice{
 			Severity: statuspage.Problem, Runbook: "member-unproven",
-			Text:   fmt.Sprintf("This relay leaves out instances that nothing proves: %d now.", n),
+			Text:   fmt.Sprintf("This relay leaves out unproven instances: %d now.", n),
 			Remedy: "`relay members --state unproven` shows the reason for each.",
 		})
 	}
@@ -40,7 +40,7 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 		problems = append(problems, statuspage.Notice{
 			Severity: statuspage.Problem, Runbook: "view-degraded",
 			Text:   "This relay lost much of the cluster at the same time; it keeps its peers.",
-			Remedy: "Look whether this relay's network is cut off, UDP included. Nothing has to be restarted.",
+			Remedy: "Check whether this relay's network is cut off, UDP included. Nothing has to be restarted.",
 		})
 	}
 	if alone(snapshot) && len(reasons) == 0 {
@@ -111,7 +111,7 @@ func serviceNotices(route *routing.Route, f *statuspage.Focus) (problems, warnin
 	if n := tally.States[statuspage.Unreachable]; n > 0 {
 		warnings = append(warnings, statuspage.Notice{
 			Severity: statuspage.Warning, Runbook: "endpoints-unreachable",
-			Text:   fmt.Sprintf("This relay cannot connect to %s of %s that the cluster has as alive.", workers(n), f.Service),
+			Text:   fmt.Sprintf("This relay cannot connect to %s of %s that gossip reports as alive.", workers(n), f.Service),
 			Remedy: "Check that the addresses that they advertise are reachable from here.",
 		})
 	}

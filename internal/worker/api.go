@@ -105,7 +105,7 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 		if s.Degraded() {
 			d.Notices = append(d.Notices, statuspage.Notice{
 				Severity: statuspage.Problem, Runbook: "view-degraded", Text: "This worker lost much of the cluster at the same time.",
-				Remedy: "Look whether its network is cut off, UDP included. Nothing has to be restarted.",
+				Remedy: "Check whether its network is cut off, UDP included. Nothing has to be restarted.",
 			})
 		}
 	}

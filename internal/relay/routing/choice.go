@@ -231,7 +231,7 @@ func (c *choosing) advertised(service string, of *chosen, votes Votes) (spec str
 	for _, text := range slices.Sorted(maps.Keys(votes.invalid)) {
 		if !slices.Contains(of.advertised, text) {
 			c.problems.WithLabelValues(problemInvalid).Inc()
-			c.logger.Warn("the strategy that a service advertises is not used: it makes no sense", "service", service, "selection", text, "err", votes.invalid[text])
+			c.logger.Warn("the strategy that a service advertises is not used: it is invalid", "service", service, "selection", text, "err", votes.invalid[text])
 		}
 	}
 	ranked := Ranked(votes.Selections)
