@@ -152,10 +152,12 @@ func TestSlotsAreSharedByTheRelaysThatSendToTheWorker(t *testing.T) {
 			if targets := r.of("echo").Range; slices.ContainsFunc(targets, func(t *routing.Target) bool { return t.Limit != 2 || t.Refuses }) {
 				return false
 			}
-			r.SetSlots(nil)
 		}
 		return true
 	})
+	for _, r := range relays {
+		r.SetSlots(nil)
+	}
 	// With a strategy for which all relays reach all workers, all of them share.
 	for id, m := range c.workers {
 		changed := c.offers[id]
