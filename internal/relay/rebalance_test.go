@@ -538,3 +538,45 @@ func TestARebalanceReachesTheClientsOfOtherRelays(t *testing.T) {
 		t.Errorf("the sessions are %v", got)
 	}
 }
+
+func TestRelaysThatRebalanceOneAfterTheOtherGiveEveryWorkerItsShare(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	relays := []*runningRelay{f.relay(func(*Settings) {}), f.relay(func(*Settings) {})}
+	f.worker("w1", service("chat", newChatService(t).Server))
+	const each = 18
+	clients := map[*runningRelay][]*chatClient{}
+	for _, r := range relays {
+		r.settled(t, "chat", 1)
+		clients[r] = r.chat(t, each, nil)
+	}
+	for _, id := range []string{"w2", "w3"} {
+		f.worker(id, service("chat", newChatService(t).Server))
+	}
+	sum := map[string]int{}
+	for _, r := range relays {
+		r.settled(t, "chat", 3)
+		planned, done := r.rebalance(t, "rate=100")
+		for i, w := range done.Workers {
+			if of := planned.Workers[i]; of.Worker != w.Worker || w.Asked > of.Surplus+1 {
+				t.Errorf("%s: %d were asked to go at %+v", r.id, w.Asked, of)
+			}
+		}
+	}
+	for _, r := range relays {
+		var now map[string]int
+		r.await(t, "all clients after the rebalance", func() bool {
+			now = sessions(r.planned(t, ""))
+			return now["w1"]+now["w2"]+now["w3"] == each
+		})
+		allGoOn(t, r, clients[r])
+		for id, n := range now {
+			sum[id] += n
+		}
+	}
+	for id, n := range sum {
+		if mean := float64(each*len(relays)) / 3; float64(n) > 1.1*mean {
+			t.Errorf("%s has %d sessions, the mean is %v: %v", id, n, mean, sum)
+		}
+	}
+}
