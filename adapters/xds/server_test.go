@@ -94,7 +94,8 @@ func (c *cluster) worker(i int, services ...string) *worker {
 	return &worker{a, stop}
 }
 
-// envoy is a client of ADS.
+// envoy is a client of ADS, over the stubs of go-control-plane. The client in that module, sotw,
+// names no resources, which EDS needs.
 type envoy struct {
 	t      *testing.T
 	stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
