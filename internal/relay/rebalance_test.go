@@ -434,7 +434,7 @@ func TestOneRebalanceOfAServiceRunsAndItEndsWithItsCaller(t *testing.T) {
 	if got := sessions(r.planned(t, "")); got["w1"] != 9 || got["w2"] != 1 {
 		t.Errorf("the sessions are %v", got)
 	}
-	if _, done := r.rebalance(t, "rate=100"); done.Asked != 4 {
+	if _, done := r.rebalance(t, "rate=100"); done.Asked < 4 || done.Asked > 5 { // the surplus, and one more on a machine that is too busy for a handshake
 		t.Errorf("%+v", done)
 	}
 }
