@@ -111,7 +111,7 @@ func TestNoClientPretendsToBeAProxy(t *testing.T) {
 func TestCallsOfGRPCGetAStatusOfGRPCForTheFailuresOfRelays(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
 		before := w.failures(t)
-		defer func() { w.faults = w.failures(t) - before }() // the service has failed, but how often is not what is tested
+		defer func() { w.faults = w.failuresSince(t, before) }() // the service has failed, but how often is not what is tested
 		for _, c := range []struct {
 			service, path, status string
 		}{{"nothing", "/", "12"}, {"odd", "/gone", "14"}, {"brief", "/silent", "4"}} {

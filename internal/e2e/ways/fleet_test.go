@@ -119,7 +119,7 @@ func everyWay(t *testing.T, test func(t *testing.T, w *way)) {
 			before := w.failures(t)
 			w.faults = 0
 			test(t, w)
-			if n := w.failures(t) - before; n != w.faults && !t.Failed() {
+			if n := w.failuresSince(t, before); n != w.faults && !t.Failed() {
 				t.Errorf("%d failures are held against endpoints or relays, of %d", n, w.faults)
 			}
 		})
@@ -172,17 +172,31 @@ func (c *client) ended() string {
 	return string(b)
 }
 
-// failures counts what the relays of the way hold against endpoints and other relays.
-func (w *way) failures(t *testing.T) (n uint64) {
+// failures counts what the relays of the way hold against each endpoint and relay: all failures,
+// and those in a row.
+func (w *way) failures(t *testing.T) map[string]uint64 {
 	t.Helper()
+	n := map[string]uint64{}
 	for _, r := range w.relays {
 		for _, name := range []string{"odd", "brief", "h2c"} {
 			var s api.Service
 			ask(t, r, "/api/v1/services/"+name, &s)
 			for _, p := range s.Peers {
-				n += p.Failures + uint64(p.Consecutive)
+				of := fmt.Sprint(r.AdminAddr(), " ", name, " ", p.Node)
+				n[of+" failures"] += p.Failures
+				n[of+" in a row"] += uint64(p.Consecutive)
 			}
 		}
+	}
+	return n
+}
+
+// failuresSince counts what has come since. A success ends the failures in a row of the test
+// before.
+func (w *way) failuresSince(t *testing.T, before map[string]uint64) (n uint64) {
+	t.Helper()
+	for of, now := range w.failures(t) {
+		n += max(now, before[of]) - before[of]
 	}
 	return n
 }
@@ -305,8 +319,8 @@ var answers = map[string]string{
 	"/304-long":  "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nEtag: a\r\n\r\n",
 	"/trailers":  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nWww-Authenticate: poison\r\nKeep-Alive: poison\r\nUpgrade: poison\r\nHost: poison\r\nChecksum: kept\r\n\r\n",
 	"/cut":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
-	"/417":       "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno",
-	"/426":       "HTTP/1.1 426 Upgrade Required\r\nUpgrade: other/1\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nno",
+	"/417":       "HTTP/1.1 417 Expectation Failed\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno",
+	"/426":       "HTTP/1.1 426 Upgrade Required\r\nUpgrade: other/1\r\nConnection: Upgrade, close\r\nContent-Length: 2\r\n\r\nno",
 	"/407":       "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\nContent-Length: 2\r\n\r\nno",
 	"/hints":     "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 3\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 }
