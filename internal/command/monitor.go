@@ -83,11 +83,26 @@ func (c *adminCall) follow(ctx context.Context, path string, take func(line []by
 }
 
 // follower reads a stream: check gets the ID of the relay that answers, if it names itself,
-// and take each line. method is that of the request; empty means GET.
+// and take each line. pause, if not nil, runs before the wait for more. method is that of the
+// request; empty means GET.
 type follower struct {
 	method string
 	check  func(relay string) error
 	take   func(line []byte) error
+	pause  func() error
+}
+
+// pausing calls pause before each read.
+type pausing struct {
+	io.Reader
+	pause func() error
+}
+
+func (p pausing) Read(b []byte) (int, error) {
+	if err := p.pause(); err != nil {
+		return 0, err
+	}
+	return p.Reader.Read(b)
 }
 
 // followFrom is follow with a check of the process that answers.
@@ -100,7 +115,11 @@ func (c *adminCall) followFrom(ctx context.Context, path string, to follower) er
 	if err := to.check(resp.Header.Get(wire.RelayHeader)); err != nil {
 		return err
 	}
-	lines := bufio.NewScanner(resp.Body)
+	var body io.Reader = resp.Body
+	if to.pause != nil {
+		body = pausing{body, to.pause}
+	}
+	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		if err := to.take(lines.Bytes()); err != nil {

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,9 +48,10 @@ func TapCommand() *cobra.Command {
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
+		out := bufio.NewWriter(cmd.OutOrStdout())
 		t := &tap{
 			path: "services/" + url.PathEscape(args[0]) + "/tap?where=" + url.QueryEscape(*where),
-			take: call.recordWriter(cmd.OutOrStdout()), notes: cmd.ErrOrStderr(),
+			take: call.recordWriter(out), flush: out.Flush, notes: cmd.ErrOrStderr(),
 		}
 		err := t.run(ctx, call, *all)
 		if ctx.Err() != nil {
@@ -64,8 +66,9 @@ func TapCommand() *cobra.Command {
 type tap struct {
 	path string
 
-	mu    sync.Mutex // held while take or notes are used
+	mu    sync.Mutex // held while take, flush or notes are used
 	take  func(line []byte) error
+	flush func() error // of what take has written
 	notes io.Writer
 }
 
@@ -131,14 +134,20 @@ func (c *adminCall) is(id string) func(relay string) error {
 // read reads a stream until ctx or the stream ends. An ID that is not empty is that of the
 // relay that must answer.
 func (t *tap) read(ctx context.Context, call *adminCall, id string) error {
-	return call.followFrom(ctx, t.path, follower{
+	flush := func() error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.flush()
+	}
+	return errors.Join(call.followFrom(ctx, t.path, follower{
 		check: call.is(id),
 		take: func(line []byte) error {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			return t.take(line)
 		},
-	})
+		pause: flush,
+	}), flush())
 }
 
 // note reports something about a stream next to the records.

@@ -132,7 +132,7 @@ func TestASlowReaderOfATapLosesRecordsAndDelaysNoRequest(t *testing.T) {
 	}
 	close(w.release)
 	r.await(t, "all records that were not dropped, and the report of the others", func() bool {
-		return w.text.Lines("ringway.tap.dropped") > 0 && w.text.Lines("ringway.request.id") > 512
+		return w.text.Lines("ringway.tap.dropped") > 0 && w.text.Lines("ringway.request.id") > 2048
 	})
 	cancel()
 	<-done

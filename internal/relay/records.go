@@ -75,10 +75,13 @@ func (r *Relay) explainRequest(w http.ResponseWriter, req *http.Request) {
 }
 
 const (
-	// tapWrite is the time limit for writing one record to a reader.
+	// tapWrite is the time limit for one write to a reader.
 	tapWrite = 10 * time.Second
 	// tapReport is how often dropped records are reported while no record comes.
 	tapReport = time.Second
+	// tapPause is how long records wait for others after a write. A write for each record
+	// wakes the reader each time, which costs both more than the request.
+	tapPause = 50 * time.Millisecond
 )
 
 // tap streams the records of a service, or of all, that match the query ?where= as JSON lines, until
@@ -101,14 +104,19 @@ func (r *Relay) tap(w http.ResponseWriter, req *http.Request, service string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set(wire.RelayHeader, r.cfg.Membership.ID)
 	control := http.NewResponseController(w)
-	send := func(line []byte) bool {
+	var batch []byte
+	// send writes the batch and the number of the records that were dropped, if there are any.
+	send := func() bool {
+		if n := tap.Dropped(); n > 0 {
+			batch = append(strconv.AppendInt(append(batch, `{"ringway.tap.dropped":`...), n, 10), "}\n"...)
+		}
+		if len(batch) == 0 {
+			return true
+		}
 		_ = control.SetWriteDeadline(time.Now().Add(tapWrite)) // if the writer has no deadlines, the write ends with the connection
-		_, err := w.Write(line)
-		return err == nil && (len(tap.Lines()) > 0 || control.Flush() == nil)
-	}
-	report := func() bool {
-		n := tap.Dropped()
-		return n == 0 || send(strconv.AppendInt([]byte(`{"ringway.tap.dropped":`), n, 10)) && send([]byte("}\n"))
+		_, err := w.Write(batch)
+		batch = batch[:0]
+		return err == nil && control.Flush() == nil
 	}
 	w.WriteHeader(http.StatusOK)
 	if control.Flush() != nil {
@@ -119,11 +127,20 @@ func (r *Relay) tap(w http.ResponseWriter, req *http.Request, service string) {
 	for {
 		select {
 		case line := <-tap.Lines():
-			if !report() || !send(line) {
+			batch = append(batch, line...)
+			for range len(tap.Lines()) {
+				batch = append(batch, <-tap.Lines()...)
+			}
+			if !send() {
+				return
+			}
+			select {
+			case <-time.After(tapPause):
+			case <-req.Context().Done():
 				return
 			}
 		case <-tick.C:
-			if !report() {
+			if !send() {
 				return
 			}
 		case <-req.Context().Done():

@@ -9,8 +9,9 @@ const (
 	// maxTaps bounds the concurrent readers: they are operators, and each costs every
 	// request of its service a record.
 	maxTaps = 4
-	// tapLines is how many records wait for one reader.
-	tapLines = 512
+	// tapLines is how many records wait for one reader, who takes them 20 times a second: a
+	// relay with 40,000 requests per second loses none.
+	tapLines = 2048
 )
 
 // Tap gets the records of one service, or of all, that match its filter. A reader that is too slow
