@@ -20,7 +20,7 @@ const (
 
 // DefaultConfig returns the defaults of the fields that have a setting.
 func DefaultConfig() Config {
-	return Config{DialTimeout: time.Second, IdleTimeout: 60 * time.Second, MaxIdle: 64}
+	return Config{DialTimeout: time.Second, IdleTimeout: 60 * time.Second, MaxIdle: 1024}
 }
 
 const (
@@ -47,7 +47,8 @@ type Config struct {
 	// IdleTimeout closes a connection that carried no request for this time (at most 1.5
 	// times as long). Default 60 s.
 	IdleTimeout time.Duration
-	// MaxIdle is how many idle HTTP/1.1 connections are kept. Default 64.
+	// MaxIdle is how many idle HTTP/1.1 connections are kept. Default 1024: with fewer, a busy
+	// relay closes connections that it needs again in a moment.
 	MaxIdle int
 	// KeepIdle is how many idle connections IdleTimeout leaves open, so that a request to an
 	// endpoint of the range finds a warm connection. Default 1; negative means none.

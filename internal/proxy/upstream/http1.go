@@ -186,6 +186,8 @@ func (f *flight) exchange() *Error {
 	if reusable && bodyless(f.r.Method, f.head.status) && f.head.declaresBody() {
 		f.c.resting = time.Now().Add(restTime)
 	}
+	f.dropBuffer() // many may wait for the lock of the pool
+	f.dropOut()
 	f.p.release(f.c, reusable)
 	return err
 }

@@ -50,8 +50,8 @@ type Pool struct {
 	dialCtx   context.Context // of the running dials; nil before the first
 	stopDials context.CancelCauseFunc
 
-	// The watch checks the busy connections every watchPeriod, while there are any, and
-	// interrupts those whose request is over or does not move. Over HTTP/2 it checks all
+	// The watch checks the busy connections and the waiting requests every watchPeriod, while
+	// there are any, and ends those whose request is over or does not move. Over HTTP/2 it checks all
 	// exchanges, and the connections: every h2IdlePeriod if they have no requests.
 	watch   *time.Timer
 	armed   bool
@@ -372,8 +372,9 @@ func (p *Pool) watchRound() {
 	for _, g := range p.watched {
 		g.check(min(elapsed, 5*watchPeriod))
 	}
+	p.endWaits()
 	p.serve()
-	p.armed = len(p.busy)+len(p.watched) > 0
+	p.armed = len(p.busy)+len(p.watched)+len(p.waiting) > 0
 	switch {
 	case p.armed:
 		p.watch.Reset(watchPeriod)

@@ -55,8 +55,9 @@ var waitEnds = [...]string{"opened", "freed", "failed", "gave_up", "ended"}
 // WaitEnds lists the names of the indexes of Activity.Waits, for metrics.
 func WaitEnds() []string { return waitEnds[:] }
 
-// waiter is a request that found no usable connection. Pool.mu guards it until ready is
-// closed.
+// waiter is a request that found no usable connection. Pool.mu guards it from join until
+// ready is closed. The watch of the pool ends the waits that last too long: timers and the
+// channels of contexts were most of what a busy relay allocated.
 type waiter struct {
 	ctx      context.Context
 	progress *progress
@@ -65,9 +66,10 @@ type waiter struct {
 	fresh bool
 
 	queued bool
-	ready  chan struct{} // closed with c or err set
+	ready  chan struct{} // closed when the wait ends
 	c      *conn         // busy with the request
 	reused bool          // the connection was not opened just now
+	gaveUp bool          // the request was cancelled, or its deadline passed
 	err    *Error
 }
 
@@ -113,49 +115,50 @@ func (p *Pool) join(w *waiter, again bool) {
 	}
 	p.serve()
 	p.dialMore()
-	if len(p.idle) > 0 { // the idle connections rest; the watch detects the end of the rest
-		p.arm()
-	}
+	p.arm() // the watch also detects when an idle connection has rested
 }
 
 // await returns when w was served. Its error is an *Error.
 func (p *Pool) await(w *waiter) error {
-	var late <-chan time.Time
-	if !w.deadline.IsZero() {
-		timer := time.NewTimer(time.Until(w.deadline))
-		defer timer.Stop()
-		late = timer.C
+	late := hasPassed(w.deadline)
+	if late {
+		p.mu.Lock()
+		p.endWaits()
+		p.mu.Unlock()
 	}
-	gaveUp := &Error{Stage: StageDial, Address: p.cfg.Address, late: hasPassed(w.deadline)}
-	select {
-	case <-w.ready:
-		switch {
-		case gaveUp.late: // whatever the result: the endpoint had no time
-			gaveUp.Err = context.DeadlineExceeded
-		case w.err != nil:
-			return w.err
-		case w.ctx.Err() == nil:
-			return nil
-		}
-	case <-w.ctx.Done():
-	case <-late:
-		gaveUp.Err = context.DeadlineExceeded
+	<-w.ready
+	switch {
+	case late: // whatever the result: the endpoint had no time
+	case w.err != nil:
+		return w.err
+	case !w.gaveUp && w.ctx.Err() == nil:
+		return nil
 	}
+	gaveUp := &Error{Stage: StageDial, Address: p.cfg.Address, late: late, Err: context.DeadlineExceeded}
 	if cause := context.Cause(w.ctx); cause != nil {
 		gaveUp.Err = cause
 		if errors.Is(cause, context.Canceled) {
 			gaveUp.Stage = StageClient
 		}
 	}
-	p.mu.Lock()
-	if w.queued {
-		p.removeWaiter(slices.Index(p.waiting, w), waitGaveUp)
-	}
-	p.mu.Unlock()
 	if w.c != nil { // it came too late for this request; the next one can use it
 		p.giveBack(w.c, !w.reused)
 	}
 	return gaveUp
+}
+
+// endWaits ends the waits of requests that were cancelled, or whose deadline has passed. The
+// lock is held.
+func (p *Pool) endWaits() {
+	for i := 0; i < len(p.waiting); {
+		w := p.waiting[i]
+		if w.ctx.Err() == nil && !hasPassed(w.deadline) {
+			i++
+			continue
+		}
+		w.gaveUp = true
+		p.removeWaiter(i, waitGaveUp)
+	}
 }
 
 // hasPassed reports whether there is a deadline that has passed.

@@ -71,6 +71,7 @@ func TestWaitsAndDialsAreCounted(t *testing.T) {
 		p.carry(ctx, "GET", "/", upstream.Exchange{})
 		expect("all wait", 3, 3, 0, 0, 0, 0, 0, 0, 0)
 		cancel()
+		time.Sleep(20 * time.Millisecond) // the period of the watch
 		expect("one is cancelled", 2, 3, 0, 0, 0, 0, 0, 1, 0)
 		(<-p.dials).succeed()
 		expect("one connection serves two", 0, 2, 1, 0, 1, 1, 0, 1, 0)
@@ -153,13 +154,13 @@ func TestACancelledRequestLeavesTheQueueAndItsDialServesAnother(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		first := p.carry(ctx, "GET", "/first", upstream.Exchange{})
 		synctest.Wait()
-		late := p.carry(t.Context(), "GET", "/late", upstream.Exchange{Deadline: time.Now().Add(300 * time.Millisecond)})
+		began := time.Now()
+		late := p.carry(t.Context(), "GET", "/late", upstream.Exchange{Deadline: began.Add(300 * time.Millisecond)})
 		synctest.Wait()
 		cancel()
 		if c := <-first; c.err == nil || !c.err.Client() || c.err.Sent() {
 			t.Errorf("the cancelled one: %v", c.err)
 		}
-		began := time.Now()
 		if c := <-late; c.err == nil || !c.err.Timeout() || c.err.Client() || c.err.Stage != upstream.StageDial || time.Since(began) != 300*time.Millisecond {
 			t.Errorf("the one whose time is over: %v after %v", c.err, time.Since(began))
 		}
