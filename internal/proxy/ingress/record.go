@@ -154,10 +154,7 @@ func (rec *record) end() {
 	if rec == nil {
 		return
 	}
-	h := rec.handler
-	if rec.begun {
-		rec.Total = time.Since(h.cfg.Epoch) - rec.began
-	}
+	h, policy := rec.handler, &rec.handler.cfg.Record
 	rec.body.end(rec.r)
 	if !rec.ended { // a panic of the handler
 		rec.outcome = outcomeAborted
@@ -166,9 +163,12 @@ func (rec *record) end() {
 	if isCall(rec.r) {
 		rec.CallStatus = callStatusOf(rec.w.Header(), rec.status)
 	}
+	kept := rec.Sampled || len(rec.Attempts) > 1 || rec.Failed()
+	if kept || policy.Slow > 0 || rec.FirstByte == 0 { // the others need no clock
+		rec.measure()
+		kept = kept || policy.Slow > 0 && rec.Total >= policy.Slow
+	}
 	rec.remember()
-	policy := &h.cfg.Record
-	kept := rec.Sampled || len(rec.Attempts) > 1 || policy.Slow > 0 && rec.Total >= policy.Slow || rec.Failed()
 	slow := !kept && policy.Slowest > 0 && h.cfg.Records.Slowest(rec.Slow())
 	if kept || slow || h.cfg.Records.Tapped(rec.Service) {
 		rec.complete()
@@ -182,8 +182,16 @@ func (rec *record) end() {
 	records.Put(rec)
 }
 
+// measure sets how long the request took, once.
+func (rec *record) measure() {
+	if rec.begun && rec.Total == 0 {
+		rec.Total = time.Since(rec.handler.cfg.Epoch) - rec.began
+	}
+}
+
 // complete adds what can be read at the end.
 func (rec *record) complete() {
+	rec.measure()
 	h, r := rec.handler, rec.r
 	rec.Time, rec.Relay = time.Now().Add(-rec.Total), h.cfg.Self
 	rec.Session = isSession(r, h.cfg.Hop)
