@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ringway/ringway/internal/latest"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -139,8 +140,9 @@ func New(cfg Config) (*Catalogue, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	registry := &series.Checked{Registerer: cfg.Registerer}
 	c := &Catalogue{
-		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(), mailbox: newMailbox(mailboxLimit),
+		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(registry), mailbox: newMailbox(mailboxLimit),
 		calls: make(chan func()), ownWake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		store: newStore(storeConfig{}), parked: newParked(), outbound: map[string]*finished{}, finished: make(chan *finished),
 		fetches: map[instance]*pendingFetch{}, random: rand.New(rand.NewPCG(cfg.Seed, 0)),
@@ -149,8 +151,8 @@ func New(cfg Config) (*Catalogue, error) {
 	}
 	c.partners = newPartners(cfg.Interval, c.random)
 	c.builder = newViewBuilder(c.store, newAdmission(cfg.Rules, c.logRefused))
-	if err := c.metrics.register(cfg.Registerer); err != nil {
-		return nil, fmt.Errorf("advertise: register metrics: %w", err)
+	if registry.Err != nil {
+		return nil, fmt.Errorf("advertise: register metrics: %w", registry.Err)
 	}
 	c.views.Store(&View{})
 	cfg.Gossip.HandleGossip(gossipTopic, c.receiveGossip)

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/expiry"
+	"github.com/ringway/ringway/internal/series"
 )
 
 // ExpirerConfig describes an Expirer.
@@ -70,9 +71,7 @@ func NewExpirer(cfg ExpirerConfig) (*Expirer, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	x := &Expirer{cfg: cfg, unreachable: prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "ringway_advertise_endpoints_unreachable", Help: "Endpoints of live workers that this node could not connect to and sends no requests to.",
-	})}
+	x := &Expirer{cfg: cfg, unreachable: series.With(nil).Gauge("ringway_advertise_endpoints_unreachable", "Endpoints of live workers that this node could not connect to and sends no requests to.")}
 	var err error
 	x.scheduler, err = expiry.New(expiry.Config[target]{
 		Expire: x.expire, MaxConcurrent: expiry.DefaultMaxConcurrent, MaxPending: expiry.DefaultMaxPending,

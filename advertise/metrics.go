@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 // metrics are the metrics of a catalogue. Every label value is a constant of the code; no
@@ -23,25 +25,20 @@ type metrics struct {
 	records   prometheus.Gauge
 }
 
-func newMetrics() *metrics {
-	counter := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{Namespace: "ringway", Subsystem: "advertise", Name: name, Help: help}
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringway", Subsystem: "advertise", Name: name, Help: help})
-	}
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := series.With(reg)
 	m := &metrics{
-		received:  prometheus.NewCounterVec(counter("records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), role (of a member that is no worker), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not alive), hint, overflow or invalid_<reason>."), []string{"result"}),
-		exchanges: prometheus.NewCounterVec(counter("exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, slow, hostile)."), []string{"direction", "result"}),
-		cutOffs:   prometheus.NewCounterVec(counter("exchange_cut_offs_total", "Record exchanges ended here because of what the peer sent, by reason (frame_size, bomb, endless, out_of_turn, malformed, slow or a field)."), []string{"reason"}),
-		bytes:     prometheus.NewCounterVec(counter("exchange_bytes_total", "Bytes of record exchanges, by direction (sent, received)."), []string{"direction"}),
-		published: prometheus.NewCounter(counter("published_total", "Publications of this node's own record.")),
-		views:     prometheus.NewCounter(counter("views_total", "Views published to this process.")),
-		services:  gauge("services", "Known services in the newest view."),
-		endpoints: gauge("endpoints", "Endpoints of all services in the newest view."),
-		records:   gauge("records", "Records stored, including those of members that are not alive."),
+		received:  f.CounterVec("ringway_advertise_records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), role (of a member that is no worker), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not alive), hint, overflow or invalid_<reason>.", "result"),
+		exchanges: f.CounterVec("ringway_advertise_exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, slow, hostile).", "direction", "result"),
+		cutOffs:   f.CounterVec("ringway_advertise_exchange_cut_offs_total", "Record exchanges ended here because of what the peer sent, by reason (frame_size, bomb, endless, out_of_turn, malformed, slow or a field).", "reason"),
+		bytes:     f.CounterVec("ringway_advertise_exchange_bytes_total", "Bytes of record exchanges, by direction (sent, received).", "direction"),
+		published: f.Counter("ringway_advertise_published_total", "Publications of this node's own record."),
+		views:     f.Counter("ringway_advertise_views_total", "Views published to this process."),
+		services:  f.Gauge("ringway_advertise_services", "Known services in the newest view."),
+		endpoints: f.Gauge("ringway_advertise_endpoints", "Endpoints of all services in the newest view."),
+		records:   f.Gauge("ringway_advertise_records", "Records stored, including those of members that are not alive."),
 
-		offersRefused: prometheus.NewCounterVec(counter("offers_refused_total", "Services offered by workers and refused by this node, once per record, by reason: host_name, foreign_host (an address on another host than its worker), local_host (an address that only its own host can reach), services_per_record, services (too many names) or new_services (too many new names per minute)."), []string{"reason"}),
+		offersRefused: f.CounterVec("ringway_advertise_offers_refused_total", "Services offered by workers and refused by this node, once per record, by reason: host_name, foreign_host (an address on another host than its worker), local_host (an address that only its own host can reach), services_per_record, services (too many names) or new_services (too many new names per minute).", "reason"),
 	}
 	m.initialise()
 	return m
@@ -50,9 +47,7 @@ func newMetrics() *metrics {
 // initialise creates every series of the counters at 0, because rate() misses the first
 // event of a series that begins with 1.
 func (m *metrics) initialise() {
-	for _, result := range []outcome{applied, old, foreign, refused, notWorker, forged, unproven, hinted, overflowed} {
-		m.received.WithLabelValues(string(result))
-	}
+	series.StartAtZero(m.received, applied, old, foreign, refused, notWorker, forged, unproven, hinted, overflowed)
 	for _, reason := range recordReasons {
 		m.received.WithLabelValues("invalid_" + reason)
 	}
@@ -61,14 +56,9 @@ func (m *metrics) initialise() {
 			m.exchanges.WithLabelValues(direction, result)
 		}
 	}
-	for _, reason := range slices.Concat(recordReasons, frameReasons, []string{resultSlow}) {
-		m.cutOffs.WithLabelValues(reason)
-	}
-	for _, reason := range refusals {
-		m.offersRefused.WithLabelValues(reason)
-	}
-	m.bytes.WithLabelValues("sent")
-	m.bytes.WithLabelValues("received")
+	series.StartAtZero(m.cutOffs, slices.Concat(recordReasons, frameReasons, []string{resultSlow})...)
+	series.StartAtZero(m.offersRefused, refusals...)
+	series.StartAtZero(m.bytes, "sent", "received")
 }
 
 // recordReasons are the reasons to refuse a record, frameReasons the additional reasons to
@@ -80,17 +70,5 @@ var (
 	}
 	frameReasons = []string{"bad_records", "bomb", "endless", "frame_size", "out_of_turn"}
 )
-
-func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	for _, c := range []prometheus.Collector{m.received, m.exchanges, m.cutOffs, m.bytes, m.offersRefused, m.published, m.views, m.services, m.endpoints, m.records} {
-		if err := r.Register(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 func (m *metrics) receive(result outcome) { m.received.WithLabelValues(string(result)).Inc() }

@@ -14,7 +14,7 @@ import (
 // A rate sees nothing of a series that begins with its first event, so that one must
 // not be what makes the series.
 func TestTheFirstEventOfAKindIsNoNewSeries(t *testing.T) {
-	m := newMetrics()
+	m := newMetrics(nil)
 	counts := func() [4]int {
 		return [...]int{
 			testutil.CollectAndCount(m.received), testutil.CollectAndCount(m.exchanges),

@@ -11,9 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/ringway/ringway/internal/handshake"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -117,12 +116,8 @@ func (a *Advertiser) checkSecured() error {
 
 // admit puts mutual TLS around the socket: only relays and observers may connect to workers.
 func (a *Advertiser) admit(socket net.Listener, source *identity.Source) *handshake.Listener {
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_advertise_connections_refused_total", Help: "Connections refused by the server of an advertiser with a certificate, by reason, as ringway_sidecar_refused_total.",
-	}, []string{"reason"})
-	for _, reason := range handshake.ListenerReasons() {
-		refused.WithLabelValues(reason)
-	}
+	refused := series.With(nil).CounterVec("ringway_advertise_connections_refused_total", "Connections refused by the server of an advertiser with a certificate, by reason, as ringway_sidecar_refused_total.", "reason")
+	series.StartAtZero(refused, handshake.ListenerReasons()...)
 	if a.cfg.Registerer != nil {
 		if err := a.cfg.Registerer.Register(refused); err != nil {
 			a.cfg.Logger.Warn("refused connections are not counted", "err", err)

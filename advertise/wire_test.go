@@ -148,7 +148,7 @@ func (w *written) SetReadDeadline(time.Time) error  { return nil }
 func (w *written) SetWriteDeadline(time.Time) error { return nil }
 
 func framesOver(conn net.Conn) *frames {
-	c := &Catalogue{metrics: newMetrics(), rate: rate.NewLimiter(rate.Inf, sendBurst)}
+	c := &Catalogue{metrics: newMetrics(nil), rate: rate.NewLimiter(rate.Inf, sendBurst)}
 	return c.newFrames("outward", membership.Peer{}, conn)
 }
 

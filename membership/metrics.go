@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/internal/handshake"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -24,46 +24,25 @@ type metrics struct {
 	joins      *prometheus.CounterVec
 	duplicates atomic.Uint64
 	snapshots  prometheus.Counter
-	broadcasts prometheus.GaugeFunc
 	problems   prometheus.Counter
 	degraded   prometheus.Gauge
 	unproven   *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
-	f := promauto.With(reg)
+	f := series.With(reg)
 	m := &metrics{
-		members: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ringway_membership_members", Help: "Live members in the newest snapshot, this node included, by role.",
-		}, []string{"role"}),
-		events: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_events_total", Help: "Members that joined, left, failed, were superseded by a newer instance of the same id, changed, or lost their proof (unproven): their certificate expired or was denied; outdated is gossip about an instance older than the known one.",
-		}, []string{"event"}),
-		refusals: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_refusals_total", Help: "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata; timeout, too_many and too_many_from_source: closed before the peer had identified itself, because of a timeout or to make room for newer connections.",
-		}, []string{"direction", "reason"}),
-		dropped: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_packets_dropped_total", Help: "Gossip packets and messages dropped before they were used, by reason.",
-		}, []string{"reason"}),
-		joins: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_joins_total", Help: "Attempts to join through a seed or a lost member, by result.",
-		}, []string{"result"}),
-		degraded: f.NewGauge(prometheus.GaugeOpts{
-			Name: "ringway_membership_degraded", Help: "1 while the newest snapshot is degraded: this node may be cut off and keeps its peers.",
-		}),
-		snapshots: f.NewCounter(prometheus.CounterOpts{
-			Name: "ringway_membership_snapshots_total", Help: "Snapshots published.",
-		}),
-		broadcasts: f.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "ringway_membership_broadcasts_queued", Help: "Broadcasts waiting to be gossiped.",
-		}, queued),
-		unproven: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_membership_unproven_total", Help: "Gossip about instances that was ignored because it is not proven, by reason. Only with certificates.",
-		}, []string{"reason"}),
-		problems: f.NewCounter(prometheus.CounterOpts{
-			Name: "ringway_membership_gossip_problems_total", Help: "Warnings and errors that memberlist logged.",
-		}),
+		members:   f.GaugeVec("ringway_membership_members", "Live members in the newest snapshot, this node included, by role.", "role"),
+		events:    f.CounterVec("ringway_membership_events_total", "Members that joined, left, failed, were superseded by a newer instance of the same id, changed, or lost their proof (unproven): their certificate expired or was denied; outdated is gossip about an instance older than the known one.", "event"),
+		refusals:  f.CounterVec("ringway_membership_refusals_total", "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata; timeout, too_many and too_many_from_source: closed before the peer had identified itself, because of a timeout or to make room for newer connections.", "direction", "reason"),
+		dropped:   f.CounterVec("ringway_membership_packets_dropped_total", "Gossip packets and messages dropped before they were used, by reason.", "reason"),
+		joins:     f.CounterVec("ringway_membership_joins_total", "Attempts to join through a seed or a lost member, by result.", "result"),
+		degraded:  f.Gauge("ringway_membership_degraded", "1 while the newest snapshot is degraded: this node may be cut off and keeps its peers."),
+		snapshots: f.Counter("ringway_membership_snapshots_total", "Snapshots published."),
+		unproven:  f.CounterVec("ringway_membership_unproven_total", "Gossip about instances that was ignored because it is not proven, by reason. Only with certificates.", "reason"),
+		problems:  f.Counter("ringway_membership_gossip_problems_total", "Warnings and errors that memberlist logged."),
 	}
+	f.GaugeFunc("ringway_membership_broadcasts_queued", "Broadcasts waiting to be gossiped.", queued)
 	f.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ringway_membership_duplicate_ids_total", Help: "Times another live process with this node's id and another address was seen.",
 	}, func() float64 { return float64(m.duplicates.Load()) })
@@ -75,9 +54,7 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 // initialise creates every series of the counters at 0, because rate() misses the first event of
 // a series that begins with 1.
 func (m *metrics) initialise() {
-	for _, event := range eventNames {
-		m.events.WithLabelValues(event)
-	}
+	series.StartAtZero(m.events, eventNames...)
 	for _, direction := range []string{inbound, outbound} {
 		for _, field := range refusalFields {
 			m.refusals.WithLabelValues(direction, reasonOf(field))
@@ -86,22 +63,16 @@ func (m *metrics) initialise() {
 			m.refusals.WithLabelValues(direction, string(reason))
 		}
 	}
-	for _, reason := range unprovenReasons {
-		m.unproven.WithLabelValues(reason)
-	}
+	series.StartAtZero(m.unproven, unprovenReasons...)
 	for _, reason := range handshake.StrangerReasons() {
 		m.refusals.WithLabelValues(inbound, reason)
 	}
-	for _, reason := range dropReasons {
-		m.dropped.WithLabelValues(reason)
-	}
-	for _, result := range []string{joinOK, joinRefused, joinFailed} {
-		m.joins.WithLabelValues(result)
-	}
+	series.StartAtZero(m.dropped, dropReasons...)
+	series.StartAtZero(m.joins, joinOK, joinRefused, joinFailed)
 }
 
 // eventNames are the events that the table and the proofs report.
-var eventNames = [...]string{"joined", "left", "failed", "superseded", "changed", "outdated", "unproven"}
+var eventNames = []string{"joined", "left", "failed", "superseded", "changed", "outdated", "unproven"}
 
 // Reasons why packets and messages are dropped.
 const (
@@ -127,7 +98,7 @@ const (
 	dropTooMany     = "too_many"    // above a limit
 )
 
-var dropReasons = [...]string{
+var dropReasons = []string{
 	dropLabel, dropQueueFull, dropMessageFormat, dropMessageTopic, dropMetadata, dropBadAddress, dropWrite, dropEvicted,
 	dropUnsigned, dropSeal, dropStranger, dropCertificate, dropSignature, dropReplayed, dropStale,
 	dropIncarnation, dropUnproven, dropForged, dropTooMany,

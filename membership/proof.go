@@ -40,7 +40,7 @@ const (
 	unprovenTooMany      = "too_many"
 )
 
-var unprovenReasons = [...]string{
+var unprovenReasons = []string{
 	unprovenUnsigned, unprovenCertificate, unprovenSignature, unprovenDisagreement,
 	unprovenAddress, unprovenFuture, unprovenTooMany,
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
 
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -220,19 +221,12 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	circuits := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "ringway_circuits", Help: "Circuits (one per caller, service and endpoint), by state: closed, half_open, open.",
-	}, []string{"state"})
-	transitions := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_circuit_transitions_total", Help: "Changes of circuits, by the state they changed to.",
-	}, []string{"state"})
+	f := series.With(nil) // registered below, with all errors
+	circuits := f.GaugeVec("ringway_circuits", "Circuits (one per caller, service and endpoint), by state: closed, half_open, open.", "state")
+	transitions := f.CounterVec("ringway_circuit_transitions_total", "Changes of circuits, by the state they changed to.", "state")
 	m := &metrics{
-		rejected: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringway_circuit_rejected_total", Help: "Requests that a circuit refused, or would have refused without report-only mode.",
-		}),
-		forgotten: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringway_circuit_forgotten_total", Help: "Circuits that were forgotten because there were too many.",
-		}),
+		rejected:  f.Counter("ringway_circuit_rejected_total", "Requests that a circuit refused, or would have refused without report-only mode."),
+		forgotten: f.Counter("ringway_circuit_forgotten_total", "Circuits that were forgotten because there were too many."),
 	}
 	for state, name := range [...]string{
 		gobreaker.StateClosed: "closed", gobreaker.StateHalfOpen: "half_open", gobreaker.StateOpen: "open",

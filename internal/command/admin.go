@@ -144,26 +144,33 @@ func (c *adminCall) ask(ctx context.Context, method, path string, body []byte) (
 	return resp, text, nil
 }
 
-// call sends a request, decodes the answer into answer and prints the answer: by table, or
-// unchanged. With --watch it repeats this until interrupted.
-func (c *adminCall) call(cmd *cobra.Command, method, path string, body []byte, answer any, table func(io.Writer) error) error {
+// get asks for a document and prints it: by table, or unchanged. With --watch it repeats this
+// until interrupted.
+func get[T any](cmd *cobra.Command, c *adminCall, path string, table func(io.Writer, *T, tableStyle) error) error {
+	var answer T
+	return c.call(cmd, http.MethodGet, path, nil, &answer, func(w io.Writer, style tableStyle) error { return table(w, &answer, style) })
+}
+
+// call is get for any request; it decodes the answer into answer.
+func (c *adminCall) call(cmd *cobra.Command, method, path string, body []byte, answer any, table func(io.Writer, tableStyle) error) error {
 	return c.read(cmd, func(ctx context.Context) ([]byte, error) { return c.fetch(ctx, method, path, body, answer) }, table)
 }
 
 // read prints the result of fetch: a document, an error, or both if the document can be
 // shown and the exit code must report the error.
-func (c *adminCall) read(cmd *cobra.Command, fetch func(context.Context) ([]byte, error), table func(io.Writer) error) error {
+func (c *adminCall) read(cmd *cobra.Command, fetch func(context.Context) ([]byte, error), table func(io.Writer, tableStyle) error) error {
 	if err := errors.Join(c.form.check(), c.watch.check(cmd)); err != nil {
 		return err
 	}
+	styled := func(w io.Writer) error { return table(w, tableStyle{c.wide(), coloured(cmd.OutOrStdout())}) }
 	if c.watch.on {
-		return c.watching(cmd, fetch, table)
+		return c.watching(cmd, fetch, styled)
 	}
 	text, err := fetch(cmd.Context())
 	if text == nil {
 		return err
 	}
-	return errors.Join(c.show(cmd, text, table), err)
+	return errors.Join(c.show(cmd, text, styled), err)
 }
 
 // fetch sends one request and decodes the answer. The text is nil with an error.

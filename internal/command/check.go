@@ -40,7 +40,7 @@ func CheckCommand() *cobra.Command {
 				err = fmt.Errorf("check: %s", tally(&report))
 			}
 			return text, err
-		}, func(w io.Writer) error { return checkText(w, &report, coloured(w)) })
+		}, func(w io.Writer, style tableStyle) error { return checkText(w, &report, style.colour) })
 	}
 	return c
 }

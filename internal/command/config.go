@@ -88,9 +88,7 @@ func (d *Daemon) configShowCommand() *cobra.Command {
 				return nil, err
 			}
 			return document(doc)
-		}, func(w io.Writer) error {
-			return configTable(w, doc, origin, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
-		})
+		}, func(w io.Writer, style tableStyle) error { return configTable(w, doc, origin, style) })
 	}
 	return c
 }

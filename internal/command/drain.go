@@ -38,7 +38,7 @@ func relayDrain(c *cobra.Command) *cobra.Command {
 	call := relayCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var answer api.Drain
-		return call.call(cmd, http.MethodPost, cmd.Name(), nil, &answer, func(w io.Writer) error { return relayDrainText(w, answer) })
+		return call.call(cmd, http.MethodPost, cmd.Name(), nil, &answer, func(w io.Writer, _ tableStyle) error { return relayDrainText(w, answer) })
 	}
 	return c
 }
@@ -62,7 +62,7 @@ func RelayReloadCommand() *cobra.Command {
 	call := relayCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var answer api.Reload
-		return call.call(cmd, http.MethodPost, "reload", nil, &answer, func(w io.Writer) error { return reloadText(w, answer) })
+		return call.call(cmd, http.MethodPost, "reload", nil, &answer, func(w io.Writer, _ tableStyle) error { return reloadText(w, answer) })
 	}
 	return c
 }
@@ -108,8 +108,8 @@ func drainCommand(verb, short, long string) *cobra.Command {
 			return err
 		}
 		var answer api.WorkerServices
-		if err := call.call(cmd, http.MethodPost, verb, body, &answer, func(w io.Writer) error {
-			return workerServicesTable(w, &answer, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
+		if err := call.call(cmd, http.MethodPost, verb, body, &answer, func(w io.Writer, style tableStyle) error {
+			return workerServicesTable(w, &answer, style)
 		}); err != nil || call.output == formJSON || call.output == formYAML {
 			return err
 		}
@@ -129,7 +129,7 @@ func ReloadCommand() *cobra.Command {
 	call := workerCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var change api.WorkerReload
-		return call.call(cmd, http.MethodPost, "reload", nil, &change, func(w io.Writer) error { return changeTable(w, change) })
+		return call.call(cmd, http.MethodPost, "reload", nil, &change, func(w io.Writer, _ tableStyle) error { return changeTable(w, change) })
 	}
 	return c
 }

@@ -34,13 +34,12 @@ func ExplainCommand() *cobra.Command {
 		if *worker != "" {
 			path += "?worker=" + url.QueryEscape(*worker)
 		}
-		var answer api.Explanation
-		return call.call(cmd, http.MethodGet, path, nil, &answer, func(w io.Writer) error { return explainTable(w, &answer) })
+		return get(cmd, call, path, explainTable)
 	}
 	return c
 }
 
-func explainTable(out io.Writer, a *api.Explanation) error {
+func explainTable(out io.Writer, a *api.Explanation, _ tableStyle) error {
 	w := newRows(out)
 	row := func(name, format string, values ...any) { w.add(name+"\t"+format, values...) }
 	row("service", "%s", a.Service)
@@ -158,9 +157,7 @@ func RouteCommand() *cobra.Command {
 				err = fmt.Errorf("%w: %s forwards %s and knows no relay that serves it", ErrNothingMatched, a.Relay, a.Service)
 			}
 			return text, err
-		}, func(w io.Writer) error {
-			return routeTable(w, &a, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
-		})
+		}, func(w io.Writer, style tableStyle) error { return routeTable(w, &a, style) })
 	}
 	return c
 }
@@ -273,13 +270,12 @@ func PlanCommand() *cobra.Command {
 	call.watchable(c.Flags())
 	c.ValidArgsFunction = call.completeServices
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		var answer api.Plan
-		return call.call(cmd, http.MethodGet, "services/"+url.PathEscape(args[0])+"/plan", nil, &answer, func(w io.Writer) error { return planTable(w, &answer, call.wide()) })
+		return get(cmd, call, "services/"+url.PathEscape(args[0])+"/plan", planTable)
 	}
 	return c
 }
 
-func planTable(out io.Writer, a *api.Plan, wide bool) error {
+func planTable(out io.Writer, a *api.Plan, style tableStyle) error {
 	w := newRows(out)
 	w.add("service\t%s", a.Service)
 	w.add("strategy\t%s, index by %s", a.Strategy, a.IndexSource)
@@ -310,7 +306,7 @@ func planTable(out io.Writer, a *api.Plan, wide bool) error {
 		}
 		w.add("%d\t%s\t%s\t%d\t%s", r.Index, r.Relay, state, connected, text)
 	}
-	if wide {
+	if style.wide {
 		w.add("\nRELAY\tWORKER\tWEIGHT\tSTATE")
 		for _, r := range a.Relays {
 			for _, worker := range r.Workers {
@@ -351,10 +347,7 @@ func ExplainRequestCommand() *cobra.Command {
 		Example: "  relay explain-request bf82ebf170477b3b-000000000000"}
 	call := relayCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		var answer api.ExplainedRequest
-		return call.call(cmd, http.MethodGet, "requests/"+url.PathEscape(args[0])+"/explain", nil, &answer, func(w io.Writer) error {
-			return explainedTable(w, &answer, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
-		})
+		return get(cmd, call, "requests/"+url.PathEscape(args[0])+"/explain", explainedTable)
 	}
 	return c
 }

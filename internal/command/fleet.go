@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -44,10 +43,7 @@ func (f *fleetFlags) check(cmd *cobra.Command) error {
 
 // show asks for the whole fleet and prints the document or a table of it.
 func (f *fleetFlags) show(cmd *cobra.Command, call *adminCall, table func(io.Writer, *api.Fleet, tableStyle) error) error {
-	var fleet api.Fleet
-	return call.call(cmd, http.MethodGet, "fleet?window="+f.window.String(), nil, &fleet, func(w io.Writer) error {
-		return table(w, &fleet, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
-	})
+	return get(cmd, call, "fleet?window="+f.window.String(), table)
 }
 
 func fleetRelaysTable(w io.Writer, f *api.Fleet, style tableStyle) error {

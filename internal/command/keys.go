@@ -103,7 +103,7 @@ func callKeys(cmd *cobra.Command, call *adminCall, method string, body []byte) e
 			return text, errors.New(answer.Error)
 		}
 		return text, nil
-	}, func(w io.Writer) error { return keysTable(w, &answer) })
+	}, func(w io.Writer, _ tableStyle) error { return keysTable(w, &answer) })
 }
 
 func keysTable(out io.Writer, a *api.Keys) error {

@@ -99,11 +99,11 @@ func MembersCommand(process string) *cobra.Command {
 				err = fmt.Errorf("%w: no member is of the role, state and datacenter asked for", ErrNothingMatched)
 			}
 			return text, err
-		}, func(w io.Writer) error {
+		}, func(w io.Writer, style tableStyle) error {
 			if doc.Degraded {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s may be cut off from the cluster: see its log\n", node.Printable(doc.Self))
 			}
-			return membersTable(w, doc, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
+			return membersTable(w, doc, style)
 		})
 	}
 	return c

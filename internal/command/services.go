@@ -47,13 +47,10 @@ func ServicesCommand() *cobra.Command {
 			}
 			return all.show(cmd, call, fleetServicesTable)
 		}
-		style := tableStyle{call.wide(), coloured(cmd.OutOrStdout())}
 		if len(args) == 0 {
-			var answer api.Services
-			return call.call(cmd, http.MethodGet, "services", nil, &answer, func(w io.Writer) error { return servicesTable(w, &answer, style) })
+			return get(cmd, call, "services", servicesTable)
 		}
-		var answer api.Service
-		return call.call(cmd, http.MethodGet, "services/"+url.PathEscape(args[0]), nil, &answer, func(w io.Writer) error { return serviceTable(w, &answer, style) })
+		return get(cmd, call, "services/"+url.PathEscape(args[0]), serviceTable)
 	}
 	return c
 }
@@ -176,9 +173,7 @@ func WorkerServicesCommand() *cobra.Command {
 				err = fmt.Errorf("%w: this worker has no service %s", ErrNothingMatched, strings.Join(names, ", "))
 			}
 			return text, err
-		}, func(w io.Writer) error {
-			return workerServicesTable(w, &answer, tableStyle{call.wide(), coloured(cmd.OutOrStdout())})
-		})
+		}, func(w io.Writer, style tableStyle) error { return workerServicesTable(w, &answer, style) })
 	}
 	return c
 }

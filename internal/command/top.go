@@ -97,7 +97,7 @@ func TopCommand() *cobra.Command {
 				return nil, err
 			}
 			return document(doc)
-		}, func(w io.Writer) error { return topTable(w, doc, tableStyle{call.wide(), coloured(cmd.OutOrStdout())}) })
+		}, func(w io.Writer, style tableStyle) error { return topTable(w, doc, style) })
 	}
 	return c
 }

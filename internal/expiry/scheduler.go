@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 // Limits suitable for a relay. A burst of up to 1,056 dead endpoints is checked
@@ -124,9 +126,10 @@ func New[K comparable](cfg Config[K]) (*Scheduler[K], error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Scheduler[K]{cfg: cfg, waiting: make(chan claim[K], cfg.MaxPending), claimed: map[K]struct{}{}}
-	s.metrics = newMetrics(func() float64 { return float64(len(s.waiting)) })
-	if err := s.metrics.register(cfg.Registerer); err != nil {
-		return nil, fmt.Errorf("expiry: register metrics: %w", err)
+	reg := &series.Checked{Registerer: cfg.Registerer}
+	s.metrics = newMetrics(reg, func() float64 { return float64(len(s.waiting)) })
+	if reg.Err != nil {
+		return nil, fmt.Errorf("expiry: register metrics: %w", reg.Err)
 	}
 	return s, nil
 }
@@ -212,33 +215,21 @@ func (s *Scheduler[K]) expire(ctx context.Context, c claim[K]) {
 // metrics are the metrics of a scheduler. The label values are the names of the results
 // and outcomes, resolved once; no label contains a key.
 type metrics struct {
-	collectors   []prometheus.Collector
 	observations [len(resultNames)]prometheus.Counter
 	outcomes     [len(outcomeNames)]prometheus.Counter
 	running      prometheus.Gauge
 	duration     prometheus.Histogram
 }
 
-func newMetrics(waiting func() float64) *metrics {
-	observations := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_expiry_observations_total", Help: "Stale entries observed, by result: queued, deduped (already known), rejected_capacity (too many waiting).",
-	}, []string{"result"})
-	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_expiry_outcomes_total", Help: "Stale entries checked again, by outcome: expired (removed), fresh (alive again), already (had been removed before), error.",
-	}, []string{"outcome"})
-	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_expiry_pending", Help: "Stale entries waiting to be checked.",
-	}, waiting)
+func newMetrics(reg prometheus.Registerer, waiting func() float64) *metrics {
+	f := series.With(reg)
+	observations := f.CounterVec("ringway_expiry_observations_total", "Stale entries observed, by result: queued, deduped (already known), rejected_capacity (too many waiting).", "result")
+	outcomes := f.CounterVec("ringway_expiry_outcomes_total", "Stale entries checked again, by outcome: expired (removed), fresh (alive again), already (had been removed before), error.", "outcome")
+	f.GaugeFunc("ringway_expiry_pending", "Stale entries waiting to be checked.", waiting)
 	m := &metrics{
-		running: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "ringway_expiry_running", Help: "Stale entries being checked.",
-		}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "ringway_expiry_duration_seconds", Help: "Time from an observation to its outcome, waiting included.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 10, 7), // 100 µs to 100 s
-		}),
+		running:  f.Gauge("ringway_expiry_running", "Stale entries being checked."),
+		duration: f.Histogram("ringway_expiry_duration_seconds", "Time from an observation to its outcome, waiting included.", prometheus.ExponentialBuckets(0.0001, 10, 7)), // 100 µs to 100 s
 	}
-	m.collectors = []prometheus.Collector{observations, outcomes, pending, m.running, m.duration}
 	for i, name := range resultNames {
 		m.observations[i] = observations.WithLabelValues(name)
 	}
@@ -246,16 +237,4 @@ func newMetrics(waiting func() float64) *metrics {
 		m.outcomes[i] = outcomes.WithLabelValues(name)
 	}
 	return m
-}
-
-func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	for _, c := range m.collectors {
-		if err := r.Register(c); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -100,12 +100,8 @@ func NewAccess(cfg AccessConfig) (*Access, error) {
 			cfg.Logger.Warn("token file " + warning)
 		}
 	}
-	a.refused = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_admin_refused_total", Help: "Requests that the admin API refused, by reason: no_token, wrong_token, certificate (its owner has no access), cross_origin (a page of another site in a browser), foreign_host (the Host header names another host), forwarded (a proxy or a relay passed it on).",
-	}, []string{"reason"})
-	for _, reason := range []string{refusedMissing, refusedWrong, refusedCertificate, refusedOrigin, refusedHost, refusedForwarded} {
-		a.refused.WithLabelValues(reason)
-	}
+	a.refused = series.With(cfg.Registerer).CounterVec("ringway_admin_refused_total", "Requests that the admin API refused, by reason: no_token, wrong_token, certificate (its owner has no access), cross_origin (a page of another site in a browser), foreign_host (the Host header names another host), forwarded (a proxy or a relay passed it on).", "reason")
+	series.StartAtZero(a.refused, refusedMissing, refusedWrong, refusedCertificate, refusedOrigin, refusedHost, refusedForwarded)
 	return a, nil
 }
 

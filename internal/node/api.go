@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -103,9 +103,7 @@ func BuildInfo() prometheus.Collector {
 // RegisterReady adds a metric that is 1 if the process should get traffic, which is the
 // case while reasons returns none. Every scrape calls reasons.
 func RegisterReady(reg prometheus.Registerer, reasons func() []Reason) {
-	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_ready", Help: "1 while this process should get traffic, as /readyz reports; 0 while it should not.",
-	}, func() float64 {
+	series.With(reg).GaugeFunc("ringway_ready", "1 while this process should get traffic, as /readyz reports; 0 while it should not.", func() float64 {
 		if len(reasons()) > 0 {
 			return 0
 		}

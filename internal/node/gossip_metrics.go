@@ -7,7 +7,8 @@ import (
 
 	"github.com/hashicorp/go-metrics"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 // GossipSink receives the measurements of memberlist. Times are in seconds.
@@ -31,19 +32,14 @@ var ignored = map[string]string{
 
 // NewGossipSink registers the metrics.
 func NewGossipSink(reg prometheus.Registerer) *GossipSink {
-	f := promauto.With(reg)
-	vector := func(name, help, label string) *prometheus.CounterVec {
-		return f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-	}
+	f := series.With(reg)
 	seconds := func(name, help string) prometheus.Histogram {
-		return f.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}})
+		return f.Histogram(name, help, []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10})
 	}
-	messages := vector("ringway_memberlist_messages_total", "Gossip about members, by the state of the member: alive, suspect or dead.", "kind")
-	degraded := vector("ringway_memberlist_degraded_total", "Times the failure detector was slower because this node or its network is: probe (waited longer), timeout (a suspicion ended with fewer confirmations than expected).", "kind")
-	streams := vector("ringway_memberlist_streams_total", "Streams of memberlist, by who opened them: accepted, opened.", "direction")
-	instances := f.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "ringway_memberlist_instances", Help: "Instances that memberlist remembers, by state, at the last exchange of states; one that was restarted counts once for each life.",
-	}, []string{"state"})
+	messages := f.CounterVec("ringway_memberlist_messages_total", "Gossip about members, by the state of the member: alive, suspect or dead.", "kind")
+	degraded := f.CounterVec("ringway_memberlist_degraded_total", "Times the failure detector was slower because this node or its network is: probe (waited longer), timeout (a suspicion ended with fewer confirmations than expected).", "kind")
+	streams := f.CounterVec("ringway_memberlist_streams_total", "Streams of memberlist, by who opened them: accepted, opened.", "direction")
+	instances := f.GaugeVec("ringway_memberlist_instances", "Instances that memberlist remembers, by state, at the last exchange of states; one that was restarted counts once for each life.", "state")
 	s := &GossipSink{
 		counters: map[string]prometheus.Counter{
 			"memberlist.msg.alive":        messages.WithLabelValues("alive"),
@@ -53,24 +49,21 @@ func NewGossipSink(reg prometheus.Registerer) *GossipSink {
 			"memberlist.degraded.timeout": degraded.WithLabelValues("timeout"),
 			"memberlist.tcp.accept":       streams.WithLabelValues("accepted"),
 			"memberlist.tcp.connect":      streams.WithLabelValues("opened"),
-			"memberlist.udp.sent":         f.NewCounter(prometheus.CounterOpts{Name: "ringway_memberlist_packet_sent_bytes_total", Help: "Bytes of gossip packets sent, without headers of UDP and IP."}),
-			"memberlist.tcp.sent":         f.NewCounter(prometheus.CounterOpts{Name: "ringway_memberlist_stream_sent_bytes_total", Help: "Bytes that memberlist sent over streams, before TLS."}),
+			"memberlist.udp.sent":         f.Counter("ringway_memberlist_packet_sent_bytes_total", "Bytes of gossip packets sent, without headers of UDP and IP."),
+			"memberlist.tcp.sent":         f.Counter("ringway_memberlist_stream_sent_bytes_total", "Bytes that memberlist sent over streams, before TLS."),
 		},
 		gauges: map[string]prometheus.Gauge{
-			"memberlist.health.score": f.NewGauge(prometheus.GaugeOpts{Name: "ringway_memberlist_health_score", Help: "How slow this node finds itself, 0 (well) to 7: it waits longer before it suspects others."}),
+			"memberlist.health.score": f.Gauge("ringway_memberlist_health_score", "How slow this node finds itself, 0 (well) to 7: it waits longer before it suspects others."),
 		},
 		samples: map[string]prometheus.Observer{
 			"memberlist.probeNode":    seconds("ringway_memberlist_probe_duration_seconds", "Time of probes of one member, indirect ones included."),
 			"memberlist.gossip":       seconds("ringway_memberlist_gossip_duration_seconds", "Time to hand one round of gossip to the network."),
 			"memberlist.pushPullNode": seconds("ringway_memberlist_exchange_duration_seconds", "Time of exchanges of the whole state with one member that this node began."),
-			"memberlist.size.remote": f.NewHistogram(prometheus.HistogramOpts{
-				Name: "ringway_memberlist_exchange_received_bytes", Help: "Sizes of whole states received, encrypted with the gossip key; without one nothing is measured.",
-				Buckets: prometheus.ExponentialBuckets(1<<10, 4, 8),
-			}),
+			"memberlist.size.remote":  f.Histogram("ringway_memberlist_exchange_received_bytes", "Sizes of whole states received, encrypted with the gossip key; without one nothing is measured.", prometheus.ExponentialBuckets(1<<10, 4, 8)),
 		},
 		instances: map[string]prometheus.Gauge{},
 	}
-	queued := f.NewGauge(prometheus.GaugeOpts{Name: "ringway_memberlist_broadcasts_queued", Help: "News of members waiting to be gossiped."})
+	queued := f.Gauge("ringway_memberlist_broadcasts_queued", "News of members waiting to be gossiped.")
 	s.samples["memberlist.queue.broadcasts"] = prometheus.ObserverFunc(func(messages float64) {
 		queued.Set(max(0, messages-1)) // without the placeholder of package membership
 	})

@@ -70,7 +70,7 @@ func New[C Conn](cfg Config, open Open[C], observer Observer) (*Pool[C], error) 
 		observer.Logger = slog.New(slog.DiscardHandler)
 	}
 	if observer.Metrics == nil {
-		observer.Metrics = newMetrics()
+		observer.Metrics = newMetrics(nil)
 	}
 	if observer.OnEvent == nil {
 		observer.OnEvent = func(Event) {}

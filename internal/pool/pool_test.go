@@ -215,7 +215,7 @@ func TestAWaitEndsWithTheContextOrAfterTheConnectTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
 		f.takes["r1"] = time.Hour
-		metrics := newMetrics()
+		metrics := newMetrics(nil)
 		cfg := config()
 		cfg.ConnectTimeout = 4 * time.Second
 		var failed []error
@@ -329,7 +329,7 @@ func TestWhatFallsIdleIsClosedInTimeAndWhatIsOldIsCounted(t *testing.T) {
 		f := newFleet(t)
 		cfg := config()
 		cfg.Streams, cfg.RefreshInterval = 1, 10*time.Hour
-		metrics := newMetrics()
+		metrics := newMetrics(nil)
 		p, _ := running(t, f, cfg, Observer{Metrics: metrics})
 		p.Update(relays(1))
 		a, b := use(t, p, Request{}), use(t, p, Request{})

@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 const (
@@ -104,20 +105,16 @@ type clientConn struct {
 const busy = 0
 
 func newClients(conns *connMetrics, reg prometheus.Registerer) *clients {
-	pauses := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_accept_pauses_total", Help: "Times that the ingress paused accepting, by reason: connections (--max-client-connections, and none of them idle), files (out of descriptors), other.",
-	}, []string{"reason"})
+	pauses := series.With(reg).CounterVec("ringway_relay_accept_pauses_total", "Times that the ingress paused accepting, by reason: connections (--max-client-connections, and none of them idle), files (out of descriptors), other.", "reason")
 	l := &clients{
 		epoch: time.Now(), freed: make(chan struct{}, 1), open: map[*clientConn]struct{}{},
 		evicted: conns.dropped.WithLabelValues("ingress", "replaced"),
 		full:    pauses.WithLabelValues("connections"), files: pauses.WithLabelValues("files"), other: pauses.WithLabelValues("other"),
 	}
-	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_relay_client_connections", Help: "Connections of clients that are open, those of TCP sessions included.",
-	}, func() float64 { return float64(l.count()) })
-	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_relay_client_connections_limit", Help: "Connections of clients that may be open, those of TCP sessions included (--max-client-connections).",
-	}, func() float64 { return float64(l.limit.Load()) })
+	series.With(reg).GaugeFunc("ringway_relay_client_connections", "Connections of clients that are open, those of TCP sessions included.",
+		func() float64 { return float64(l.count()) })
+	series.With(reg).GaugeFunc("ringway_relay_client_connections_limit", "Connections of clients that may be open, those of TCP sessions included (--max-client-connections).",
+		func() float64 { return float64(l.limit.Load()) })
 	return l
 }
 

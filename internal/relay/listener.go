@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/tracing"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -137,22 +137,14 @@ type connMetrics struct {
 }
 
 func newConnMetrics(reg prometheus.Registerer) *connMetrics {
-	f := promauto.With(reg)
+	f := series.With(reg)
 	m := &connMetrics{
-		accepted: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_connections_total", Help: "Connections accepted, by listener.",
-		}, []string{"listener"}),
-		dropped: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_connections_dropped_total", Help: "Connections dropped because what came was no HTTP request (malformed) or no whole one in time (incomplete), because an HTTP/2 connection sent too much that costs and carries nothing (abusive) or accepted no byte for the progress timeout (stalled), or because a newer connection of a client took the place of one that waited for its next request (replaced), by listener.",
-		}, []string{"listener", "reason"}),
-		refused: ingress.NewRefusedPeers(reg),
-		refusedClients: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_ingress_refused_total", Help: "Connections of clients that the ingress ended before their first request, by reason: handshake (broken TLS, or no version or algorithm in common), closed (by the client), timeout (--client-head-timeout, or a newer connection needed the place), clear_text (HTTP without TLS), and of the client certificate: no_certificate, unknown_authority, expired (or not valid yet), unnamed (no name that can be used), certificate (another fault); proxy_missing and proxy_malformed: of the header of the PROXY protocol from a network of --proxy-protocol-from.",
-		}, []string{"reason"}),
+		accepted:       f.CounterVec("ringway_relay_connections_total", "Connections accepted, by listener.", "listener"),
+		dropped:        f.CounterVec("ringway_relay_connections_dropped_total", "Connections dropped because what came was no HTTP request (malformed) or no whole one in time (incomplete), because an HTTP/2 connection sent too much that costs and carries nothing (abusive) or accepted no byte for the progress timeout (stalled), or because a newer connection of a client took the place of one that waited for its next request (replaced), by listener.", "listener", "reason"),
+		refused:        ingress.NewRefusedPeers(reg),
+		refusedClients: f.CounterVec("ringway_relay_ingress_refused_total", "Connections of clients that the ingress ended before their first request, by reason: handshake (broken TLS, or no version or algorithm in common), closed (by the client), timeout (--client-head-timeout, or a newer connection needed the place), clear_text (HTTP without TLS), and of the client certificate: no_certificate, unknown_authority, expired (or not valid yet), unnamed (no name that can be used), certificate (another fault); proxy_missing and proxy_malformed: of the header of the PROXY protocol from a network of --proxy-protocol-from.", "reason"),
 	}
-	for _, reason := range refusals() {
-		m.refusedClients.WithLabelValues(reason)
-	}
+	series.StartAtZero(m.refusedClients, refusals()...)
 	return m
 }
 

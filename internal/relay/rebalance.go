@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -45,9 +45,7 @@ type rebalances struct {
 }
 
 func newRebalances(reg prometheus.Registerer) *rebalances {
-	return &rebalances{running: map[string]bool{}, moved: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_sessions_rebalanced_total", Help: "Sessions that this relay asked to go because their worker had more than its share, by `relay rebalance`.",
-	}, []string{"service"})}
+	return &rebalances{running: map[string]bool{}, moved: series.With(reg).CounterVec("ringway_relay_sessions_rebalanced_total", "Sessions that this relay asked to go because their worker had more than its share, by `relay rebalance`.", "service")}
 }
 
 // begin returns false if a rebalance of the service is running.

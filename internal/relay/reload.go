@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -25,12 +25,8 @@ const (
 )
 
 func newReloads(reg prometheus.Registerer) *prometheus.CounterVec {
-	reloads := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_reloads_total", Help: "Reloads of the settings, by a signal or the admin API: applied, unchanged, refused (nothing changed).",
-	}, []string{"result"})
-	for _, result := range []string{reloadApplied, reloadUnchanged, reloadRefused} {
-		reloads.WithLabelValues(result)
-	}
+	reloads := series.With(reg).CounterVec("ringway_relay_reloads_total", "Reloads of the settings, by a signal or the admin API: applied, unchanged, refused (nothing changed).", "result")
+	series.StartAtZero(reloads, reloadApplied, reloadUnchanged, reloadRefused)
 	return reloads
 }
 
@@ -118,9 +114,7 @@ type drain struct {
 // newDrain returns a drain that announces its changes to the other members.
 func newDrain(reg prometheus.Registerer, announce func(bool)) *drain {
 	d := &drain{announce: announce}
-	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_relay_drained", Help: "1 while an operator has taken this relay out of rotation, 0 otherwise.",
-	}, func() float64 {
+	series.With(reg).GaugeFunc("ringway_relay_drained", "1 while an operator has taken this relay out of rotation, 0 otherwise.", func() float64 {
 		if d.on() {
 			return 1
 		}
@@ -149,9 +143,7 @@ func (d *drain) set(on bool) bool {
 }
 
 func newEndedSessions(reg prometheus.Registerer) prometheus.Counter {
-	return promauto.With(reg).NewCounter(prometheus.CounterOpts{
-		Name: "ringway_relay_sessions_ended_total", Help: "Tunnels and streams that this relay ended because it stops, over --session-drain-timeout.",
-	})
+	return series.With(reg).Counter("ringway_relay_sessions_ended_total", "Tunnels and streams that this relay ended because it stops, over --session-drain-timeout.")
 }
 
 func (r *Relay) handleDrain(on bool) http.HandlerFunc {

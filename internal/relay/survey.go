@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/relay/requestlog"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/selection"
 )
@@ -91,9 +91,7 @@ const (
 )
 
 func newSurveyor(reg prometheus.Registerer) *surveyor {
-	vec := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_fleet_reports_missing_total", Help: "Reports of other relays that the view of the whole fleet lacks, by reason: unreachable, refused (it answers with an error), invalid (too large, or impossible numbers), older (its version reports no traffic).",
-	}, []string{"reason"})
+	vec := series.With(reg).CounterVec("ringway_relay_fleet_reports_missing_total", "Reports of other relays that the view of the whole fleet lacks, by reason: unreachable, refused (it answers with an error), invalid (too large, or impossible numbers), older (its version reports no traffic).", "reason")
 	s := &surveyor{missing: map[string]prometheus.Counter{}, wanted: make(chan struct{}, 1)}
 	for _, reason := range []string{reportUnreachable, reportRefused, reportInvalid, reportOlder} {
 		s.missing[reason] = vec.WithLabelValues(reason)

@@ -5,7 +5,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 // metrics holds every metric of the package. No label contains data of a peer.
@@ -18,39 +19,21 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, age, retired func() float64) *metrics {
-	f := promauto.With(reg)
+	f := series.With(reg)
 	m := &metrics{
-		source: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ringway_shared_key_source", Help: "1 for the source of the key in use, 0 for the others; all 0 while there is no key. fallback means that no relay gave one.",
-		}, []string{"source"}),
-		attempts: f.NewCounter(prometheus.CounterOpts{
-			Name: "ringway_shared_key_attempts_total", Help: "Attempts to get the key from other relays while this one had none.",
-		}),
-		fetches: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_shared_key_fetches_total", Help: "Relays asked for the key, by result.",
-		}, []string{"result"}),
-		answers: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_shared_key_answers_total", Help: "Askers answered with the key, with none yet, or refused.",
-		}, []string{"result"}),
-		forks: f.NewCounter(prometheus.CounterOpts{
-			Name: "ringway_shared_key_forks_total", Help: "Keys received from other relays that were neither this relay's nor known to it.",
-		}),
+		source:   f.GaugeVec("ringway_shared_key_source", "1 for the source of the key in use, 0 for the others; all 0 while there is no key. fallback means that no relay gave one.", "source"),
+		attempts: f.Counter("ringway_shared_key_attempts_total", "Attempts to get the key from other relays while this one had none."),
+		fetches:  f.CounterVec("ringway_shared_key_fetches_total", "Relays asked for the key, by result.", "result"),
+		answers:  f.CounterVec("ringway_shared_key_answers_total", "Askers answered with the key, with none yet, or refused.", "result"),
+		forks:    f.Counter("ringway_shared_key_forks_total", "Keys received from other relays that were neither this relay's nor known to it."),
 	}
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_shared_key_age_seconds", Help: "Time since this relay began to use its current key; 0 while it has none.",
-	}, age)
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_shared_key_retired", Help: "Keys accepted for verification only.",
-	}, retired)
+	f.GaugeFunc("ringway_shared_key_age_seconds", "Time since this relay began to use its current key; 0 while it has none.", age)
+	f.GaugeFunc("ringway_shared_key_retired", "Keys accepted for verification only.", retired)
 	for _, s := range sources {
 		m.source.WithLabelValues(string(s)).Set(0)
 	}
-	for _, r := range fetchResults {
-		m.fetches.WithLabelValues(r)
-	}
-	for _, r := range []string{answeredKey, answeredNone, answeredRefused} {
-		m.answers.WithLabelValues(r)
-	}
+	series.StartAtZero(m.fetches, fetchResults...)
+	series.StartAtZero(m.answers, answeredKey, answeredNone, answeredRefused)
 	return m
 }
 

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/series"
 )
 
 // Config defines the content and the cost limits of a page.
@@ -82,19 +82,13 @@ func Handle(mux *http.ServeMux, cfg Config) {
 	if cfg.Rows == 0 {
 		cfg.Rows = defaultRows
 	}
-	f := promauto.With(cfg.Registerer)
+	f := series.With(cfg.Registerer)
 	h := &handler{
-		cfg: cfg,
-		listening: f.NewGauge(prometheus.GaugeOpts{
-			Name: "ringway_status_page_listeners", Help: "Browsers that the status page is kept up to date for.",
-		}),
-		refused: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_status_page_refused_total", Help: "Listeners of the status page refused, by reason: too_many, or cross_site, when another site's page asked.",
-		}, []string{"reason"}),
+		cfg:       cfg,
+		listening: f.Gauge("ringway_status_page_listeners", "Browsers that the status page is kept up to date for."),
+		refused:   f.CounterVec("ringway_status_page_refused_total", "Listeners of the status page refused, by reason: too_many, or cross_site, when another site's page asked.", "reason"),
 	}
-	for _, reason := range []string{refusedFull, refusedCrossSite} {
-		h.refused.WithLabelValues(reason)
-	}
+	series.StartAtZero(h.refused, refusedFull, refusedCrossSite)
 	mux.HandleFunc("GET /{$}", h.page)
 	mux.HandleFunc("GET /events", h.events)
 	for _, name := range assetNames() {

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 // result is how a pick ended.
@@ -45,8 +47,6 @@ const (
 // results, resolved once; no label contains a service or an endpoint. The duration of a
 // pick is not measured, because two clock reads would cost more than the pick.
 type Metrics struct {
-	collectors []prometheus.Collector
-
 	picks   map[string]*[resultCount]prometheus.Counter // by strategy
 	keyless map[string]prometheus.Counter               // by strategy
 
@@ -66,31 +66,21 @@ type Metrics struct {
 
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
-	m := newMetrics()
-	for _, c := range m.collectors {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	reg := &series.Checked{Registerer: r}
+	m := newMetrics(reg)
+	return m, reg.Err
 }
 
-func newMetrics() *Metrics {
+func newMetrics(reg prometheus.Registerer) *Metrics {
+	f := series.With(reg)
 	m := &Metrics{
 		picks:   make(map[string]*[resultCount]prometheus.Counter),
 		keyless: make(map[string]prometheus.Counter),
 		probes:  make(map[string]prometheus.Counter),
 	}
-	picks := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_selection_picks_total", Help: "Picks by strategies other than p2c, by result: picked, no_endpoints (none that the strategy may use), all_excluded (the request excludes them all, or they have no room), no_measurement (no connect time measured yet), all_stale.",
-	}, []string{"strategy", "result"})
-	keyless := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_selection_keyless_total", Help: "Picks by a key-based strategy for requests without a key, which may go to any endpoint.",
-	}, []string{"strategy"})
-	probes := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_selection_probes_total", Help: "Connections opened to measure how near an endpoint is, by result: ok, timeout, error.",
-	}, []string{"result"})
-	m.collectors = append(m.collectors, picks, keyless, probes)
+	picks := f.CounterVec("ringway_selection_picks_total", "Picks by strategies other than p2c, by result: picked, no_endpoints (none that the strategy may use), all_excluded (the request excludes them all, or they have no room), no_measurement (no connect time measured yet), all_stale.", "strategy", "result")
+	keyless := f.CounterVec("ringway_selection_keyless_total", "Picks by a key-based strategy for requests without a key, which may go to any endpoint.", "strategy")
+	probes := f.CounterVec("ringway_selection_probes_total", "Connections opened to measure how near an endpoint is, by result: ok, timeout, error.", "result")
 	for _, name := range names {
 		if name == P2C {
 			continue
@@ -106,24 +96,14 @@ func newMetrics() *Metrics {
 	for _, label := range []string{probeOK, probeTimeout, probeRefused} {
 		m.probes[label] = probes.WithLabelValues(label)
 	}
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-		m.collectors = append(m.collectors, c)
-		return c
-	}
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
-		m.collectors = append(m.collectors, h)
-		return h
-	}
-	m.passedOn = counter("ringway_selection_passed_on_total", "Picks by stable that passed over the first endpoint in the key's order because it had as many requests in flight as its bound allows.")
-	m.scanDepth = histogram("ringway_selection_scan_depth", "Ring positions that a pick by slots checked, all samples together.", prometheus.ExponentialBuckets(1, 2, 10))
-	m.wraps = counter("ringway_selection_wraps_total", "Scans by slots that wrapped around the end of the ring.")
-	m.stale = counter("ringway_selection_stale_total", "Stale endpoints that slots passed over, counted once per ring position.")
-	m.budgetExhausted = counter("ringway_selection_scan_budget_exhausted_total", "Picks by slots that stopped at the limit of stale endpoints (maxscan).")
-	m.samplesEffective = histogram("ringway_selection_samples_effective", "Distinct endpoints that a pick by slots compared; not observed with samples=1.", prometheus.LinearBuckets(0, 1, maxSamples+1))
-	m.dedupes = counter("ringway_selection_sample_dedupes_total", "Samples of slots that led to an endpoint already sampled.")
-	m.ties = counter("ringway_selection_ties_total", "Picks by slots that were decided at random among equal loads.")
-	m.connectTimes = histogram("ringway_selection_connect_duration_seconds", "Connect times measured by closest and farthest.", prometheus.ExponentialBuckets(0.0001, 2.5, 12)) // 100 µs to 2.4 s
+	m.passedOn = f.Counter("ringway_selection_passed_on_total", "Picks by stable that passed over the first endpoint in the key's order because it had as many requests in flight as its bound allows.")
+	m.scanDepth = f.Histogram("ringway_selection_scan_depth", "Ring positions that a pick by slots checked, all samples together.", prometheus.ExponentialBuckets(1, 2, 10))
+	m.wraps = f.Counter("ringway_selection_wraps_total", "Scans by slots that wrapped around the end of the ring.")
+	m.stale = f.Counter("ringway_selection_stale_total", "Stale endpoints that slots passed over, counted once per ring position.")
+	m.budgetExhausted = f.Counter("ringway_selection_scan_budget_exhausted_total", "Picks by slots that stopped at the limit of stale endpoints (maxscan).")
+	m.samplesEffective = f.Histogram("ringway_selection_samples_effective", "Distinct endpoints that a pick by slots compared; not observed with samples=1.", prometheus.LinearBuckets(0, 1, maxSamples+1))
+	m.dedupes = f.Counter("ringway_selection_sample_dedupes_total", "Samples of slots that led to an endpoint already sampled.")
+	m.ties = f.Counter("ringway_selection_ties_total", "Picks by slots that were decided at random among equal loads.")
+	m.connectTimes = f.Histogram("ringway_selection_connect_duration_seconds", "Connect times measured by closest and farthest.", prometheus.ExponentialBuckets(0.0001, 2.5, 12)) // 100 µs to 2.4 s
 	return m
 }

@@ -72,7 +72,7 @@ func New(cfg Config) (*Strategy, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Metrics == nil {
-		cfg.Metrics = newMetrics()
+		cfg.Metrics = newMetrics(nil)
 	}
 	s := &Strategy{spec: cfg.Spec, results: cfg.Metrics.picks[cfg.Spec.Name], unknown: slices.Clone(cfg.Spec.Preferred)}
 	random := rand.New(orRuntime(cfg.Rand))

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/worker/health"
 	"github.com/ringway/ringway/internal/worker/sidecar"
 	"github.com/ringway/ringway/membership"
@@ -252,18 +252,12 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	f := promauto.With(reg)
+	f := series.With(reg)
 	m := &metrics{
-		services: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ringway_worker_services", Help: "Services of this worker, by what becomes of them: offered, unhealthy (relays do not know them), draining (relays send nothing new).",
-		}, []string{"state"}),
-		reloads: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_worker_reloads_total", Help: "Reloads of the services, by a signal, the admin API or a changed file: applied, unchanged, refused (nothing changed).",
-		}, []string{"result"}),
+		services: f.GaugeVec("ringway_worker_services", "Services of this worker, by what becomes of them: offered, unhealthy (relays do not know them), draining (relays send nothing new).", "state"),
+		reloads:  f.CounterVec("ringway_worker_reloads_total", "Reloads of the services, by a signal, the admin API or a changed file: applied, unchanged, refused (nothing changed).", "result"),
 	}
-	for _, result := range []string{reloadApplied, reloadUnchanged, reloadRefused} {
-		m.reloads.WithLabelValues(result)
-	}
+	series.StartAtZero(m.reloads, reloadApplied, reloadUnchanged, reloadRefused)
 	m.count(nil)
 	return m
 }

@@ -2,7 +2,8 @@ package identity
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 // metrics holds every metric of the package. No label contains data of a peer.
@@ -22,27 +23,15 @@ const (
 // ends of the certificate in use and of the authority that it depends on, in Unix seconds;
 // denied returns the length of the deny list.
 func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() float64) *metrics {
-	f := promauto.With(reg)
+	f := series.With(reg)
 	m := &metrics{
-		refusals: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_identity_refusals_total", Help: "TLS handshakes that this process refused, by direction and reason.",
-		}, []string{"direction", "reason"}),
-		reloads: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_identity_reloads_total", Help: "Changes of the certificate files, by result: replaced, or failed, when the old ones stayed in use. One broken state counts once.",
-		}, []string{"result"}),
-		denyReloads: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_identity_deny_list_reloads_total", Help: "Changes of the deny list, by result: replaced, or failed, when the old one stayed in use. One broken state counts once.",
-		}, []string{"result"}),
-		closed: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_identity_connections_closed_total", Help: "Open TLS connections that were closed because the other end's certificate is no longer valid, by direction and reason.",
-		}, []string{"direction", "reason"}),
+		refusals:    f.CounterVec("ringway_identity_refusals_total", "TLS handshakes that this process refused, by direction and reason.", "direction", "reason"),
+		reloads:     f.CounterVec("ringway_identity_reloads_total", "Changes of the certificate files, by result: replaced, or failed, when the old ones stayed in use. One broken state counts once.", "result"),
+		denyReloads: f.CounterVec("ringway_identity_deny_list_reloads_total", "Changes of the deny list, by result: replaced, or failed, when the old one stayed in use. One broken state counts once.", "result"),
+		closed:      f.CounterVec("ringway_identity_connections_closed_total", "Open TLS connections that were closed because the other end's certificate is no longer valid, by direction and reason.", "direction", "reason"),
 	}
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_identity_denied_entries", Help: "Entries of the deny list in use: serial numbers and nodes.",
-	}, denied)
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_identity_certificate_not_after_timestamp_seconds", Help: "End of validity of the certificate in use.",
-	}, notAfter)
+	f.GaugeFunc("ringway_identity_denied_entries", "Entries of the deny list in use: serial numbers and nodes.", denied)
+	f.GaugeFunc("ringway_identity_certificate_not_after_timestamp_seconds", "End of validity of the certificate in use.", notAfter)
 	for kind, end := range map[string]func() float64{"leaf": notAfter, "authority": authority} {
 		f.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ringway_certificate_expiry_timestamp_seconds", Help: "End of validity, by kind: leaf (the certificate in use) or authority (the certificate above it that expires first).",
@@ -57,9 +46,7 @@ func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() fl
 			m.closed.WithLabelValues(string(direction), string(reason))
 		}
 	}
-	for _, result := range []string{resultReplaced, resultFailed} {
-		m.reloads.WithLabelValues(result)
-		m.denyReloads.WithLabelValues(result)
-	}
+	series.StartAtZero(m.reloads, resultReplaced, resultFailed)
+	series.StartAtZero(m.denyReloads, resultReplaced, resultFailed)
 	return m
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringway/ringway/internal/discovery"
 	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -194,19 +195,12 @@ const (
 )
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	f := series.With(nil) // registered below, with all errors
 	m := &metrics{
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_client_retries_total", Help: "Requests sent to another relay, by reason: unsent (nothing was sent to the first relay), failed (the first relay did not answer).",
-		}, []string{"reason"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_client_retries_refused_total", Help: "Requests that failed and were not retried, by reason: unsafe (the method is not idempotent, or the body cannot be read again), attempts (limit of attempts reached), budget (retry budget used up).",
-		}, []string{"reason"}),
+		retries: f.CounterVec("ringway_client_retries_total", "Requests sent to another relay, by reason: unsent (nothing was sent to the first relay), failed (the first relay did not answer).", "reason"),
+		refused: f.CounterVec("ringway_client_retries_refused_total", "Requests that failed and were not retried, by reason: unsafe (the method is not idempotent, or the body cannot be read again), attempts (limit of attempts reached), budget (retry budget used up).", "reason"),
 	}
-	for _, reason := range []string{retryUnsent, retryFailed} {
-		m.retries.WithLabelValues(reason)
-	}
-	for _, reason := range []string{refusedUnsafe, refusedAttempts, refusedBudget} {
-		m.refused.WithLabelValues(reason)
-	}
+	series.StartAtZero(m.retries, retryUnsent, retryFailed)
+	series.StartAtZero(m.refused, refusedUnsafe, refusedAttempts, refusedBudget)
 	return m, errors.Join(r.Register(m.retries), r.Register(m.refused))
 }

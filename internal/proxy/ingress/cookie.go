@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -90,9 +90,7 @@ var cookieEvents = [...]string{
 
 // NewCookies registers the metrics.
 func NewCookies(cfg CookieConfig) *Cookies {
-	events := promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_session_cookies_total", Help: "Session cookies by service and event: issued with an answer; accepted, the request goes to the endpoint of its cookie; no_key, none was issued or judged because this relay has no shared key yet; and why one was refused: malformed, signature, service (it is another service's), expired, endpoint_gone (not among the endpoints of this relay), endpoint_unusable (evicted or without room).",
-	}, []string{"service", "event"})
+	events := series.With(cfg.Registerer).CounterVec("ringway_relay_session_cookies_total", "Session cookies by service and event: issued with an answer; accepted, the request goes to the endpoint of its cookie; no_key, none was issued or judged because this relay has no shared key yet; and why one was refused: malformed, signature, service (it is another service's), expired, endpoint_gone (not among the endpoints of this relay), endpoint_unusable (evicted or without room).", "service", "event")
 	c := &Cookies{cfg: cfg, events: events}
 	for service, name := range cfg.Names {
 		c.named(service, name)

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -46,9 +46,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, code := range []wire.Code{wire.CodeUnknownService, wire.CodeBadRequest, wire.CodeNotReady, codeMisdirected} {
 		m.rejections.WithLabelValues("", string(code))
 	}
-	silent := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_silent_requests_total", Help: "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client, endpoint, or both (an idle tunnel, a stream both ways).",
-	}, []string{"side"})
+	silent := series.With(reg).CounterVec("ringway_relay_silent_requests_total", "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client, endpoint, or both (an idle tunnel, a stream both ways).", "side")
 	for side := upstream.SilentClient; side <= upstream.SilentBoth; side++ {
 		m.silent[side] = silent.WithLabelValues(side.String())
 	}
@@ -56,31 +54,21 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 }
 
 func newVectors(reg prometheus.Registerer) vectors {
-	f := promauto.With(reg)
+	f := series.With(reg)
 	return vectors{
-		requests: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_requests_total", Help: "Requests carried or refused, by service and outcome: the class of the status, or cancelled, aborted (the answer broke off), failed (answered by the relay itself).",
-		}, []string{"service", "outcome"}),
+		requests: f.CounterVec("ringway_relay_requests_total", "Requests carried or refused, by service and outcome: the class of the status, or cancelled, aborted (the answer broke off), failed (answered by the relay itself).", "service", "outcome"),
 		durations: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "ringway_relay_request_duration_seconds", Help: "Time until the answer to a request began, all attempts together.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"service"}),
-		retries: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_retries_total", Help: "Attempts after a failed one, by the stage in which it failed, or attempt_timeout (it ran out of --attempt-timeout), declared_dead (gossip found its endpoint dead), full (all slots of the worker were taken) or local (this relay could open no connection); no_budget counts retries that were not made.",
-		}, []string{"service", "reason"}),
-		rejections: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_rejections_total", Help: "Requests that the relay answered itself, by code; service is empty when it is unknown.",
-		}, []string{"service", "code"}),
-		overloads: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_overload_refusals_total", Help: "Requests refused with the code overloaded, by the limit that was reached: fixed (--max-in-flight) or adaptive (--adaptive-in-flight).",
-		}, []string{"service", "limit"}),
+		retries:    f.CounterVec("ringway_relay_retries_total", "Attempts after a failed one, by the stage in which it failed, or attempt_timeout (it ran out of --attempt-timeout), declared_dead (gossip found its endpoint dead), full (all slots of the worker were taken) or local (this relay could open no connection); no_budget counts retries that were not made.", "service", "reason"),
+		rejections: f.CounterVec("ringway_relay_rejections_total", "Requests that the relay answered itself, by code; service is empty when it is unknown.", "service", "code"),
+		overloads:  f.CounterVec("ringway_relay_overload_refusals_total", "Requests refused with the code overloaded, by the limit that was reached: fixed (--max-in-flight) or adaptive (--adaptive-in-flight).", "service", "limit"),
 		sessionDurations: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "ringway_relay_tcp_session_duration_seconds", Help: "Time from the open connection to the endpoint until the end of a TCP session.",
 			Buckets: []float64{.01, .1, 1, 10, 60, 600, 3600, 6 * 3600, 24 * 3600},
 		}, []string{"service"}),
-		sessionEnds: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_tcp_sessions_ended_total", Help: "TCP sessions that ended, by how: closed (by both sides), client_reset or endpoint_reset (the connection of that side broke), idle (no byte for --progress-timeout), stopped (this relay stops, or a rebalance with --cut). Those that did not begin are in ringway_relay_rejections_total.",
-		}, []string{"service", "end"}),
+		sessionEnds: f.CounterVec("ringway_relay_tcp_sessions_ended_total", "TCP sessions that ended, by how: closed (by both sides), client_reset or endpoint_reset (the connection of that side broke), idle (no byte for --progress-timeout), stopped (this relay stops, or a rebalance with --cut). Those that did not begin are in ringway_relay_rejections_total.", "service", "end"),
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/internal/handshake"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -110,11 +110,7 @@ func AdmitPeers(cfg handshake.ListenerConfig) *handshake.Listener {
 
 // NewRefusedPeers registers the counter of the connections that a listener of AdmitPeers refuses.
 func NewRefusedPeers(reg prometheus.Registerer) *prometheus.CounterVec {
-	refused := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_peers_refused_total", Help: "Connections refused by the peer listener of a relay with a certificate, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place).",
-	}, []string{"reason"})
-	for _, reason := range handshake.ListenerReasons() {
-		refused.WithLabelValues(reason)
-	}
+	refused := series.With(reg).CounterVec("ringway_relay_peers_refused_total", "Connections refused by the peer listener of a relay with a certificate, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place).", "reason")
+	series.StartAtZero(refused, handshake.ListenerReasons()...)
 	return refused
 }

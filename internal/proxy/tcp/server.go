@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -62,12 +62,8 @@ var reasons = []string{
 
 // NewRefused registers the counter of refused connections.
 func NewRefused(reg prometheus.Registerer) *prometheus.CounterVec {
-	refused := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_tcp_refused_total", Help: "Connections of clients that got no TCP session, by reason: a code of ringway_relay_rejections_total, cancelled (the relay stopped), no_client_hello (none came in --client-head-timeout), malformed_client_hello, no_server_name, proxy_missing (a load balancer sent no header of the PROXY protocol, or not in that time), proxy_malformed, other.",
-	}, []string{"reason"})
-	for _, reason := range reasons {
-		refused.WithLabelValues(reason)
-	}
+	refused := series.With(reg).CounterVec("ringway_relay_tcp_refused_total", "Connections of clients that got no TCP session, by reason: a code of ringway_relay_rejections_total, cancelled (the relay stopped), no_client_hello (none came in --client-head-timeout), malformed_client_hello, no_server_name, proxy_missing (a load balancer sent no header of the PROXY protocol, or not in that time), proxy_malformed, other.", "reason")
+	series.StartAtZero(refused, reasons...)
 	return refused
 }
 

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 const (
@@ -79,19 +80,13 @@ func New(cfg Config) (*Log, error) {
 	if err := CheckFile(cfg.File); err != nil {
 		return nil, err
 	}
-	factory := promauto.With(cfg.Registerer)
-	dropped := factory.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_request_log_dropped_total", Help: "Records of requests that were dropped: queue_full (the file is slower than the requests), write_failed (a full disk, for example), stopped (the relay had closed the file), tap_slow (a reader of relay tap was too slow; the file has the record nevertheless).",
-	}, []string{"reason"})
-	reopens := factory.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_request_log_reopens_total", Help: "Attempts to open the file of --request-log again, by a signal or a reload: ok, or failed (the relay goes on with the file that it has).",
-	}, []string{"result"})
+	factory := series.With(cfg.Registerer)
+	dropped := factory.CounterVec("ringway_relay_request_log_dropped_total", "Records of requests that were dropped: queue_full (the file is slower than the requests), write_failed (a full disk, for example), stopped (the relay had closed the file), tap_slow (a reader of relay tap was too slow; the file has the record nevertheless).", "reason")
+	reopens := factory.CounterVec("ringway_relay_request_log_reopens_total", "Attempts to open the file of --request-log again, by a signal or a reload: ok, or failed (the relay goes on with the file that it has).", "result")
 	l := &Log{
 		cfg: cfg, ids: NewIDs(), stopped: true,
 		scratch: sync.Pool{New: func() any { b := make([]byte, 0, 1<<10); return &b }},
-		written: factory.NewCounter(prometheus.CounterOpts{
-			Name: "ringway_relay_request_log_records_total", Help: "Records of requests that were written to the file of --request-log.",
-		}),
+		written: factory.Counter("ringway_relay_request_log_records_total", "Records of requests that were written to the file of --request-log."),
 		dropped: map[string]prometheus.Counter{},
 		reopens: map[bool]prometheus.Counter{true: reopens.WithLabelValues("ok"), false: reopens.WithLabelValues("failed")},
 		wake:    make(chan struct{}, 1), full: make(chan struct{}, 1),

@@ -12,10 +12,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -54,9 +53,8 @@ func newForwarding(cfg Config, owner *pools) (*forwarding, error) {
 	if f.metrics, err = pool.NewMetrics(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("routing: register metrics: %w", err)
 	}
-	if err := cfg.Registerer.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_relay_forward_links", Help: "Relays that this relay is connected to, to forward requests.",
-	}, func() float64 { return float64(f.connected()) })); err != nil {
+	links := series.With(nil).GaugeFunc("ringway_relay_forward_links", "Relays that this relay is connected to, to forward requests.", func() float64 { return float64(f.connected()) })
+	if err := cfg.Registerer.Register(links); err != nil {
 		return nil, fmt.Errorf("routing: register metrics: %w", err)
 	}
 	return f, nil

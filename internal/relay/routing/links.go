@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -82,15 +82,11 @@ func newLinks(owner *pools, lines *loglimit.Limiter, cfg Config) (*links, error)
 	if err != nil {
 		return nil, err
 	}
-	f := promauto.With(cfg.Registerer)
+	f := series.With(cfg.Registerer)
 	return &links{
 		table: table, pools: owner, held: map[poolKey]*upstream.Pool{}, ended: make(chan opening), logger: cfg.Logger, lines: lines,
-		byState: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ringway_peering_links", Help: "Workers that this relay connects to, by state: waiting, opening, open, spare (out of range but within slack), draining.",
-		}, []string{"state"}),
-		events: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_peering_events_total", Help: "What happened to connections: opened, failed, lost, closed, drain_started, drain_cancelled, and what audits repaired: missing, surplus.",
-		}, []string{"event"}),
+		byState: f.GaugeVec("ringway_peering_links", "Workers that this relay connects to, by state: waiting, opening, open, spare (out of range but within slack), draining.", "state"),
+		events:  f.CounterVec("ringway_peering_events_total", "What happened to connections: opened, failed, lost, closed, drain_started, drain_cancelled, and what audits repaired: missing, surplus.", "event"),
 	}, nil
 }
 
@@ -215,13 +211,11 @@ var errUnsecured = errors.New("the endpoint does not speak mutual TLS and this r
 // registerActivity registers the metrics of the connections of all pools of workers and
 // relays.
 func registerActivity(a *upstream.Activity, r prometheus.Registerer) {
-	f := promauto.With(r)
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_relay_upstream_waiting", Help: "Requests that wait for an HTTP/1.1 connection to a worker or relay, because all are in use and at most four to one endpoint are opened at a time.",
-	}, func() float64 { return float64(a.Waiting.Load()) })
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ringway_relay_upstream_dialling", Help: "HTTP/1.1 connections to workers and relays that are being opened.",
-	}, func() float64 { return float64(a.Dialling.Load()) })
+	f := series.With(r)
+	f.GaugeFunc("ringway_relay_upstream_waiting", "Requests that wait for an HTTP/1.1 connection to a worker or relay, because all are in use and at most four to one endpoint are opened at a time.",
+		func() float64 { return float64(a.Waiting.Load()) })
+	f.GaugeFunc("ringway_relay_upstream_dialling", "HTTP/1.1 connections to workers and relays that are being opened.",
+		func() float64 { return float64(a.Dialling.Load()) })
 	const waits, dials = "ringway_relay_upstream_waits_total", "ringway_relay_upstream_dials_total"
 	for i, end := range upstream.WaitEnds() {
 		f.NewCounterFunc(prometheus.CounterOpts{

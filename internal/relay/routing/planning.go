@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership"
 )
@@ -337,18 +337,10 @@ func newChoosing(cfg Config) (*choosing, error) {
 		return nil, err
 	}
 	c := &choosing{cfg: cfg.Choosing, least: cfg.Plans.Minimums, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
-	c.problems = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_selection_problems_total", Help: "Problems of the strategy of a service, each counted when it appears: invalid (an advertised strategy that cannot be used), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).",
-	}, []string{"reason"})
-	for _, reason := range []string{problemInvalid, problemDisagreement, problemUnknown} {
-		c.problems.WithLabelValues(reason)
-	}
-	c.policies = promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_policy_problems_total", Help: "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used, or with a session cookie whose name the settings give to another service), disagreement (its workers advertise different ones, or some of them none).",
-	}, []string{"reason"})
-	for _, reason := range []string{problemInvalid, problemDisagreement} {
-		c.policies.WithLabelValues(reason)
-	}
+	c.problems = series.With(cfg.Registerer).CounterVec("ringway_relay_selection_problems_total", "Problems of the strategy of a service, each counted when it appears: invalid (an advertised strategy that cannot be used), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).", "reason")
+	series.StartAtZero(c.problems, problemInvalid, problemDisagreement, problemUnknown)
+	c.policies = series.With(cfg.Registerer).CounterVec("ringway_relay_policy_problems_total", "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used, or with a session cookie whose name the settings give to another service), disagreement (its workers advertise different ones, or some of them none).", "reason")
+	series.StartAtZero(c.policies, problemInvalid, problemDisagreement)
 	return c, nil
 }
 

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/ring"
@@ -47,12 +47,8 @@ type reach struct {
 }
 
 func newReach(cfg Config) *reach {
-	r := &reach{timeout: cfg.ReachTimeout, probes: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_probes_total", Help: "Connections opened only to learn whether any worker can be reached, for lack of traffic, by result: ok, failed.",
-	}, []string{"result"})}
-	for _, result := range []string{probeOK, probeFailed} {
-		r.probes.WithLabelValues(result)
-	}
+	r := &reach{timeout: cfg.ReachTimeout, probes: series.With(cfg.Registerer).CounterVec("ringway_relay_probes_total", "Connections opened only to learn whether any worker can be reached, for lack of traffic, by result: ok, failed.", "result")}
+	series.StartAtZero(r.probes, probeOK, probeFailed)
 	return r
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
@@ -22,6 +21,7 @@ import (
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
@@ -236,17 +236,16 @@ func New(cfg Config) (*Router, error) {
 	cfg.CoalesceDelay = cmp.Or(cfg.CoalesceDelay, 100*time.Millisecond)
 	cfg.AuditInterval = cmp.Or(cfg.AuditInterval, 2*time.Second)
 	cfg.ReachTimeout = cmp.Or(cfg.ReachTimeout, 10*time.Second)
-	r := &Router{cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), first: make(chan struct{}), reslot: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}), plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace), updates: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_route_updates_total", Help: "Times the route of a service was computed anew, by result.",
-	}, []string{"result"}), leftOut: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_relay_endpoints_left_out_total", Help: "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of this relay).",
-	}, []string{"reason"})}
-	for _, result := range []string{routeOK, routeFailed} {
-		r.updates.WithLabelValues(result)
+	f := series.With(cfg.Registerer)
+	r := &Router{
+		cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg),
+		first: make(chan struct{}), reslot: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}),
+		plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace),
+		updates: f.CounterVec("ringway_relay_route_updates_total", "Times the route of a service was computed anew, by result.", "result"),
+		leftOut: f.CounterVec("ringway_relay_endpoints_left_out_total", "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of this relay).", "reason"),
 	}
-	for _, reason := range []string{leftOutProtocol, leftOutNoCertificate, leftOutUnsecured, leftOutOwnListener} {
-		r.leftOut.WithLabelValues(reason)
-	}
+	series.StartAtZero(r.updates, routeOK, routeFailed)
+	series.StartAtZero(r.leftOut, leftOutProtocol, leftOutNoCertificate, leftOutUnsecured, leftOutOwnListener)
 	activity := new(upstream.Activity)
 	registerActivity(activity, cfg.Registerer)
 	r.pools = newPools(func(key poolKey) (*upstream.Pool, error) {
@@ -276,9 +275,7 @@ func New(cfg Config) (*Router, error) {
 
 // countEvictions makes the balancers count their evictions.
 func countEvictions(cfg selection.Config, reg prometheus.Registerer) selection.Config {
-	evictions := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_selection_evictions_total", Help: "Endpoints evicted for some time, by reason: consecutive_failures, error_rate, latency (far above the others' for a long time), half_open (failed again when it was tried).",
-	}, []string{"reason"})
+	evictions := series.With(reg).CounterVec("ringway_selection_evictions_total", "Endpoints evicted for some time, by reason: consecutive_failures, error_rate, latency (far above the others' for a long time), half_open (failed again when it was tried).", "reason")
 	of := map[selection.EvictionCause]prometheus.Counter{}
 	for _, cause := range selection.EvictionCauses() {
 		of[cause] = evictions.WithLabelValues(string(cause))

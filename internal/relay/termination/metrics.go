@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 // The results of reading changed files.
@@ -23,24 +24,16 @@ type metrics struct {
 }
 
 func newMetrics(cfg Config, current *atomic.Pointer[material]) *metrics {
-	f := promauto.With(cfg.Registerer)
+	f := series.With(cfg.Registerer)
 	m := &metrics{
-		handshakes: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_ingress_handshakes_total", Help: "TLS handshakes with clients that succeeded, by version of TLS.",
-		}, []string{"version"}),
-		reloads: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_relay_ingress_certificate_reloads_total", Help: "Changes of the certificates of the ingress and of the authorities of its clients, by result: replaced, or failed, when the old ones stayed in use. One broken state counts once.",
-		}, []string{"result"}),
-		ended: f.NewCounter(prometheus.CounterOpts{
-			Name: "ringway_relay_ingress_connections_expired_total", Help: "Connections of clients that were closed because the client's certificate ended.",
-		}),
+		handshakes: f.CounterVec("ringway_relay_ingress_handshakes_total", "TLS handshakes with clients that succeeded, by version of TLS.", "version"),
+		reloads:    f.CounterVec("ringway_relay_ingress_certificate_reloads_total", "Changes of the certificates of the ingress and of the authorities of its clients, by result: replaced, or failed, when the old ones stayed in use. One broken state counts once.", "result"),
+		ended:      f.Counter("ringway_relay_ingress_connections_expired_total", "Connections of clients that were closed because the client's certificate ended."),
 	}
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		m.handshakes.WithLabelValues(tls.VersionName(version))
 	}
-	for _, result := range []string{resultReplaced, resultFailed} {
-		m.reloads.WithLabelValues(result)
-	}
+	series.StartAtZero(m.reloads, resultReplaced, resultFailed)
 	expiry := func(kind string, end func() time.Time) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ringway_relay_ingress_certificate_expiry_timestamp_seconds", Help: "End of validity, by kind: leaf (the certificate of the ingress that expires first) or client_authority (the authority of clients that expires last; of several files, that of the first to expire).",

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 // Config configures where spans are sent.
@@ -146,8 +147,6 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 type metrics struct{ sent, lost prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	spans := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "ringway_trace_spans_total", Help: "Spans given to the collector, by result: sent, failed. Those that a full queue dropped are in neither.",
-	}, []string{"result"})
+	spans := series.With(reg).CounterVec("ringway_trace_spans_total", "Spans given to the collector, by result: sent, failed. Those that a full queue dropped are in neither.", "result")
 	return &metrics{sent: spans.WithLabelValues("sent"), lost: spans.WithLabelValues("failed")}
 }

@@ -4,7 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ringway/ringway/internal/series"
 )
 
 // Metrics are shared by all checkers of a process. Service names come from the
@@ -18,18 +19,11 @@ type Metrics struct {
 // NewMetrics creates and registers the metrics; with a nil Registerer they are not
 // registered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	f := promauto.With(reg)
+	f := series.With(reg)
 	return &Metrics{
-		checks: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_worker_health_checks_total", Help: "Probes of the services of this worker, by result: success, refused, unresolved, timeout, untrusted (TLS: another certificate than expected), not_h2 (no TLS, or without HTTP/2), closed, garbage (another protocol), status (an answer that is no success), not_serving, unknown_service, no_health_service, other.",
-		}, []string{"service", "result"}),
-		durations: f.NewHistogram(prometheus.HistogramOpts{
-			Name: "ringway_worker_health_check_duration_seconds", Help: "Time of a probe, from opening its connection to closing it.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-		}),
-		healthy: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ringway_worker_service_healthy", Help: "1 while a service is healthy and therefore offered, 0 while it is not.",
-		}, []string{"service"}),
+		checks:    f.CounterVec("ringway_worker_health_checks_total", "Probes of the services of this worker, by result: success, refused, unresolved, timeout, untrusted (TLS: another certificate than expected), not_h2 (no TLS, or without HTTP/2), closed, garbage (another protocol), status (an answer that is no success), not_serving, unknown_service, no_health_service, other.", "service", "result"),
+		durations: f.Histogram("ringway_worker_health_check_duration_seconds", "Time of a probe, from opening its connection to closing it.", []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}),
+		healthy:   f.GaugeVec("ringway_worker_service_healthy", "1 while a service is healthy and therefore offered, 0 while it is not.", "service"),
 	}
 }
 

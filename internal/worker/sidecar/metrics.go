@@ -2,9 +2,9 @@ package sidecar
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/series"
 )
 
 // reasonUnknownService is a reason of refusals in addition to those of handshake.Listener.
@@ -21,24 +21,16 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer, services func() map[string]*service) *metrics {
 	m := &metrics{
-		services: services,
-		refused: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_sidecar_refused_total", Help: "Connections refused by the sidecar, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place); and requests for an unknown_service.",
-		}, []string{"reason"}),
-		silent: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-			Name: "ringway_sidecar_silent_requests_total", Help: "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client (the relay, or who is behind it), endpoint (the service), or both.",
-		}, []string{"side"}),
-		sessionsEnded: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "ringway_sidecar_sessions_ended_total", Help: "Tunnels and streams that this sidecar ended because its worker stops, over --session-drain-timeout.",
-		}),
+		services:      services,
+		refused:       series.With(reg).CounterVec("ringway_sidecar_refused_total", "Connections refused by the sidecar, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place); and requests for an unknown_service.", "reason"),
+		silent:        series.With(reg).CounterVec("ringway_sidecar_silent_requests_total", "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client (the relay, or who is behind it), endpoint (the service), or both.", "side"),
+		sessionsEnded: series.With(reg).Counter("ringway_sidecar_sessions_ended_total", "Tunnels and streams that this sidecar ended because its worker stops, over --session-drain-timeout."),
 		requests: prometheus.NewDesc("ringway_sidecar_requests_total",
 			"Requests by service and result: the class of the status, or unsent (the service could not be reached), sent (it gave no answer), aborted (its answer broke off), cancelled (the relay broke off, or the worker stops), rejected (cannot be carried), full (all slots were taken; nothing was sent to the service), untrusted (a service with h2 has another certificate than expected, or does not speak HTTP/2 over TLS; nothing was sent to it).",
 			[]string{"service", "result"}, nil),
 		inFlight: prometheus.NewDesc("ringway_sidecar_in_flight", "Requests and tunnels in flight, by service.", []string{"service"}, nil),
 	}
-	for _, side := range upstream.Sides() {
-		m.silent.WithLabelValues(side)
-	}
+	series.StartAtZero(m.silent, upstream.Sides()...)
 	reg.MustRegister(m)
 	return m
 }
