@@ -127,7 +127,6 @@ download-programs: bin/debian.tar
 	@$(call need,chromium)
 	@$(call need,redis-server redis-server) && $(call need,pg_ctlcluster postgresql)
 	@$(call need,ip iproute2) && $(call need,nft nftables) && $(call need,nsenter util-linux)
-	@$(call need,rpm)
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, go mod tidy: checks only, changes nothing
@@ -274,15 +273,15 @@ test-helm: ## the Helm chart, judged by Helm's engine, schema validation and lin
 release-snapshot: ## the files of a release in dist/: archives, deb, rpm, Helm chart, SBOMs, checksums; uploads nothing
 	go run ./deploy/release --version '$(VERSION)' --platforms '$(PLATFORMS)' dist
 
-# A Debian system without Go. Made anew only after `make clean`.
+# A Debian system without Go, with the package managers of both formats. Made anew only after `make clean`.
 bin/debian.tar:
 	@$(call need,mmdebstrap)
 	@mkdir -p bin
-	mmdebstrap --quiet --variant=minbase --include=systemd,procps,curl bookworm $@
+	mmdebstrap --quiet --variant=minbase --include=systemd,procps,curl,rpm bookworm $@
 
 .PHONY: test-release
-test-release: bin/debian.tar ## the deb of this commit, installed in a container without Go, carries requests (needs docker and rpm)
-	@$(call need,docker docker.io) && $(call need,rpm)
+test-release: bin/debian.tar ## the deb and the rpm of this commit, installed in containers without Go, carry requests (needs docker)
+	@$(call need,docker docker.io)
 	$(MAKE) --no-print-directory release-snapshot PLATFORMS=linux/$(ARCH)
 	RELEASE_TESTS=1 go test -count=1 -timeout 4m -run Installed -v ./deploy/release
 

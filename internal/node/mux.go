@@ -23,7 +23,8 @@ type Config struct {
 	// Unproven returns the instances that gossip reports and that no snapshot contains;
 	// nil: none.
 	Unproven func() []membership.Unproven
-	// Catalogue returns the checksum of the newest view of the services.
+	// Catalogue returns the checksum of the newest view of the services; nil: there is no
+	// /api/v1/checksum.
 	Catalogue func() uint64
 	// Reasons lists why this member should get no traffic; empty means ready.
 	Reasons func() []Reason
@@ -100,13 +101,15 @@ func NewMux(cfg Config) *http.ServeMux {
 		}
 		WriteJSON(w, http.StatusOK, answer)
 	})
-	mux.HandleFunc("GET /api/v1/checksum", func(w http.ResponseWriter, _ *http.Request) {
-		answer := api.Checksum{Services: fmt.Sprintf("%016x", cfg.Catalogue())}
-		if s := cfg.Snapshot(); s != nil {
-			answer.Members = fmt.Sprintf("%016x", s.Checksum())
-		}
-		WriteJSON(w, http.StatusOK, answer)
-	})
+	if cfg.Catalogue != nil {
+		mux.HandleFunc("GET /api/v1/checksum", func(w http.ResponseWriter, _ *http.Request) {
+			answer := api.Checksum{Services: fmt.Sprintf("%016x", cfg.Catalogue())}
+			if s := cfg.Snapshot(); s != nil {
+				answer.Members = fmt.Sprintf("%016x", s.Checksum())
+			}
+			WriteJSON(w, http.StatusOK, answer)
+		})
+	}
 	return mux
 }
 

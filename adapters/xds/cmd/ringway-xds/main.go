@@ -3,15 +3,26 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/adapters/xds"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -27,7 +38,13 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, logger *slog.Logger) error {
-	member, cfg, files := membership.Config{Role: membership.RoleObserver, Logger: logger}, xds.Config{}, identity.Files{}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), node.BuildInfo())
+	if err := node.NewGossipSink(registry).Install(); err != nil {
+		return err
+	}
+	member, cfg, files := membership.Config{Role: membership.RoleObserver, Logger: logger, Registerer: registry}, xds.Config{}, identity.Files{}
+	access := node.AdminConfig{}
 	set := flag.NewFlagSet("ringway-xds", flag.ContinueOnError)
 	set.StringVar(&member.Cluster, "cluster", "", "cluster to join")
 	set.StringVar(&member.Environment, "environment", "", "environment to join")
@@ -35,7 +52,9 @@ func run(ctx context.Context, args []string, logger *slog.Logger) error {
 	set.StringVar(&member.BindAddr, "gossip-addr", "127.0.0.1:7400", "IP:port of gossip, TCP and UDP")
 	set.StringVar(&member.AdvertiseAddr, "advertise-addr", "", "IP:port of gossip that others use, if it differs")
 	set.StringVar(&cfg.Addr, "addr", "127.0.0.1:18000", "IP:port of gRPC for Envoys")
-	set.BoolVar(&cfg.Insecure, "insecure", false, "allow other hosts to connect without certificates")
+	adminAddr := set.String("admin-addr", "127.0.0.1:7433", "IP:port or unix:PATH of the admin API: /metrics, /healthz, /readyz, /api/v1/members")
+	set.StringVar(&access.TokenFile, "admin-token-file", "", "file of tokens, one of which the admin API then requires")
+	set.BoolVar(&cfg.Insecure, "insecure", false, "allow other hosts to connect without certificates, and to use the admin API without a token")
 	set.StringVar(&files.Certificate, "tls-cert", "", "certificate of an observer, PEM")
 	set.StringVar(&files.Key, "tls-key", "", "its key, PEM")
 	set.StringVar(&files.Authorities, "tls-ca", "", "authorities, PEM")
@@ -51,7 +70,7 @@ func run(ctx context.Context, args []string, logger *slog.Logger) error {
 	}
 	var err error
 	if files.Certificate != "" {
-		if member.Identity, err = identity.NewSource(files, identity.SourceConfig{Logger: logger}); err != nil {
+		if member.Identity, err = identity.NewSource(files, identity.SourceConfig{Logger: logger, Registerer: registry}); err != nil {
 			return err
 		}
 	}
@@ -60,15 +79,55 @@ func run(ctx context.Context, args []string, logger *slog.Logger) error {
 			return err
 		}
 	}
+	socket, err := listen(*adminAddr, cfg.Insecure || access.TokenFile != "")
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
 	if cfg.Node, err = membership.New(member); err != nil {
 		return err
 	}
+	admin := &http.Server{ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	reasons := func() []node.Reason {
+		if status := cfg.Node.Status(); !status.Joined {
+			return []node.Reason{node.WaitsToJoin(status.Err)}
+		}
+		return nil
+	}
+	node.RegisterReady(registry, reasons)
+	mux := node.NewMux(node.Config{Snapshot: cfg.Node.Snapshot, Unproven: cfg.Node.Unproven, Reasons: reasons, Gatherer: registry})
+	if err := access.Serve(admin, mux, node.AccessConfig{Logger: logger, Registerer: registry}); err != nil {
+		return errors.Join(err, cfg.Node.Close())
+	}
 	plane, err := xds.New(cfg)
 	if err != nil {
-		_ = cfg.Node.Close()
-		return err
+		return errors.Join(err, cfg.Node.Close())
 	}
-	return plane.Run(ctx)
+	logger.Info("serving Envoys", "addr", plane.Addr(), "admin", socket.Addr(), "gossip", cfg.Node.Addr())
+	group, failed := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := admin.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve admin: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() error {
+		return errors.Join(plane.Run(failed), admin.Close()) // probes and scrapes are answered until the end
+	})
+	return group.Wait()
+}
+
+// listen binds the address of the admin API, which other hosts must not reach unprotected.
+func listen(addr string, protected bool) (net.Listener, error) {
+	a, err := node.ListenAddr(addr)
+	if unix := strings.HasPrefix(addr, settings.SocketPrefix); !unix && !protected && (err != nil || !a.Addr().IsLoopback()) {
+		return nil, fmt.Errorf("-admin-addr %q: want a loopback address or unix:PATH, or give -admin-token-file or -insecure: other hosts can reach any other address", addr)
+	}
+	socket, err := node.Listen(addr)
+	if err != nil {
+		return nil, fmt.Errorf("-admin-addr %s: %w", addr, err)
+	}
+	return socket, nil
 }
 
 func list(text string) (out []string) {

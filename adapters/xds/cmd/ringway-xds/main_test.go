@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/procs"
+)
+
+const workers = 7
+
+var envoys = []string{"envoy-0", "envoy-1", "envoy-2", "envoy-3", "envoy-4"}
+
+// addressOf returns the address at which a worker offers its service.
+func addressOf(worker string) string {
+	return fmt.Sprintf("127.0.%s.1:80", strings.TrimPrefix(worker, "w"))
+}
+
+// The program, workers and clients are processes or members over real sockets.
+func TestTheProgramGivesEachEnvoyTheRangeOfItsRelayAndCounts(t *testing.T) {
+	dir := t.TempDir()
+	if err := procs.Build(".", dir, false, "."); err != nil {
+		t.Fatal(err)
+	}
+	gossip, addr, admin := procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t)
+	program := procs.Start(t, procs.Config{Binary: "ringway-xds", Dir: dir, Args: []string{
+		"-cluster", "shop", "-environment", "dev", "-gossip-addr", gossip, "-addr", addr, "-admin-addr", admin, "-clients", strings.Join(envoys, ","),
+	}})
+	get := func(path string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+admin+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, body, _ := procs.Ask(http.DefaultClient, req) // 0 until the program listens
+		return code, string(body)
+	}
+	metric := func(name string) float64 {
+		_, text := get("/metrics")
+		value, found := procs.Metrics(text)[name]
+		if !found {
+			return -1
+		}
+		return value
+	}
+	startWorkers(t, gossip)
+	procs.Await(t, "the program knows the workers and is ready", func() bool {
+		code, _ := get("/readyz")
+		return code == http.StatusOK && metric("ringway_advertise_endpoints") == workers
+	})
+
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	want := ranges(t)
+	// The first client waits until the plan has every worker: the others then get one response each.
+	open(t, conn, envoys[0]).until(want[envoys[0]])
+	pushed := metric("ringway_xds_updates_total")
+	for _, id := range envoys[1:] {
+		e := open(t, conn, id)
+		if got := e.next(); !slices.Equal(got, want[id]) {
+			t.Errorf("%s has %q, and the relay in its place has %q", id, got, want[id])
+		}
+		if id == envoys[1] {
+			e.refuse()
+		}
+	}
+	stranger := open(t, conn, "stranger")
+	if _, err := stranger.stream.Recv(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a client that is not in the list: %v", err)
+	}
+
+	counted := map[string]float64{
+		"ringway_xds_clients": 5, "ringway_xds_streams": 5, "ringway_xds_updates_total": pushed + 4, "ringway_xds_nacks_total": 1,
+		`ringway_xds_refused_total{reason="unlisted"}`: 1, `ringway_xds_refused_total{reason="node"}`: 0, `ringway_xds_plans_total{result="failed"}`: 0, "ringway_ready": 1,
+	}
+	procs.Await(t, fmt.Sprintf("the metrics are %v", counted), func() bool {
+		for name, value := range counted {
+			if metric(name) != value {
+				return false
+			}
+		}
+		return metric(`ringway_xds_plans_total{result="ok"}`) > 0
+	})
+	program.Signal(t, syscall.SIGTERM)
+	if code := program.Exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// startWorkers starts members that offer echo, until the end of the test.
+func startWorkers(t *testing.T, seed string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() { stop(); running.Wait() })
+	for i := range workers {
+		id := fmt.Sprintf("w%d", i)
+		a, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
+			Cluster: "shop", Environment: "dev", ID: id, BindAddr: "127.0.0.1:0", Seeds: []string{seed}, DrainDelay: time.Millisecond,
+			Services: []advertise.Service{{Name: "echo", Address: addressOf(id)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			if err := a.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// ranges returns the addresses to which relays with the ids of the Envoys connect, sorted.
+func ranges(t *testing.T) map[string][]string {
+	t.Helper()
+	var ids []string
+	for i := range workers {
+		ids = append(ids, fmt.Sprintf("w%d", i))
+	}
+	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "echo", Relays: affinity.Relays(envoys), RelaysPerService: len(envoys), Workers: affinity.Workers(ids)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]string{}
+	for i, id := range plan.Affine() {
+		row, err := plan.Assignments(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range row {
+			all[id] = append(all[id], addressOf(a.Worker))
+		}
+		slices.Sort(all[id])
+	}
+	return all
+}
+
+// envoy is a stream of ADS.
+type envoy struct {
+	t      *testing.T
+	stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	last   *discovery.DiscoveryResponse
+}
+
+func open(t *testing.T, conn *grpc.ClientConn, id string) *envoy {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), procs.Patience)
+	t.Cleanup(cancel)
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &envoy{t: t, stream: stream, last: &discovery.DiscoveryResponse{}}
+	e.send(&discovery.DiscoveryRequest{Node: &core.Node{Id: id}})
+	return e
+}
+
+// send sends a request for echo, which acknowledges the last response.
+func (e *envoy) send(r *discovery.DiscoveryRequest) {
+	r.TypeUrl, r.ResourceNames, r.ResponseNonce = resource.EndpointType, []string{"echo"}, e.last.GetNonce()
+	_ = e.stream.Send(r) // an error is that of Recv
+}
+
+// next returns the addresses of the next response, sorted.
+func (e *envoy) next() []string {
+	e.t.Helper()
+	var err error
+	if e.last, err = e.stream.Recv(); err != nil {
+		e.t.Fatal(err)
+	}
+	addresses := map[string]bool{}
+	for _, one := range e.last.GetResources() {
+		load := &endpoint.ClusterLoadAssignment{}
+		if err := one.UnmarshalTo(load); err != nil {
+			e.t.Fatal(err)
+		}
+		for _, group := range load.GetEndpoints() {
+			for _, to := range group.GetLbEndpoints() {
+				at := to.GetEndpoint().GetAddress().GetSocketAddress()
+				addresses[fmt.Sprintf("%s:%d", at.GetAddress(), at.GetPortValue())] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(addresses))
+}
+
+func (e *envoy) until(want []string) {
+	e.t.Helper()
+	for !slices.Equal(e.next(), want) {
+		e.send(&discovery.DiscoveryRequest{VersionInfo: e.last.GetVersionInfo()})
+	}
+}
+
+func (e *envoy) refuse() {
+	e.send(&discovery.DiscoveryRequest{ErrorDetail: &rpcstatus.Status{Message: "no such address"}})
+}
+
+func TestAnAdminAPIThatOtherHostsReachNeedsATokenOrInsecure(t *testing.T) {
+	for addr, want := range map[string]bool{"127.0.0.1:0": true, "localhost:0": true, "unix:" + t.TempDir() + "/s": true, "0.0.0.0:0": false, ":0": false, "nonsense": false} {
+		socket, err := listen(addr, false)
+		if (err == nil) != want {
+			t.Errorf("%s: %v", addr, err)
+		}
+		if err == nil {
+			_ = socket.Close()
+		}
+	}
+	socket, err := listen(":0", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = socket.Close()
+}
