@@ -27,7 +27,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, logger *slog.Logger) error {
-	member, cfg, files := membership.Config{Role: membership.RoleObserver, Logger: logger}, xds.Config{}, identity.Files{}
+	member, cfg, files := membership.Config{Role: identity.RoleObserver, Logger: logger}, xds.Config{}, identity.Files{}
 	set := flag.NewFlagSet("ringway-xds", flag.ContinueOnError)
 	set.StringVar(&member.Cluster, "cluster", "", "cluster to join")
 	set.StringVar(&member.Environment, "environment", "", "environment to join")
