@@ -122,7 +122,7 @@ type Advertiser struct {
 func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 	problems := cfg.problems()
 	members := membership.Config{
-		Cluster: cfg.Cluster, Environment: cfg.Environment, ID: cfg.ID, Role: membership.RoleWorker,
+		Cluster: cfg.Cluster, Environment: cfg.Environment, ID: cfg.ID, Role: identity.RoleWorker,
 		Datacenter: cfg.Datacenter, Region: cfg.Region, Seeds: cfg.Seeds,
 		BindAddr: cfg.BindAddr, AdvertiseAddr: cfg.AdvertiseAddr, Identity: cfg.Identity, Keyring: cfg.Keyring,
 		Logger: cfg.Logger, Registerer: cfg.Registerer,

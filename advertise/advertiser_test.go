@@ -23,7 +23,7 @@ type seed struct {
 
 func startSeed(t *testing.T, change func(*membership.Config)) *seed {
 	t.Helper()
-	cfg := membership.Config{Cluster: "prod", Environment: "eu", ID: "relay-1", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0"}
+	cfg := membership.Config{Cluster: "prod", Environment: "eu", ID: "relay-1", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"}
 	if change != nil {
 		change(&cfg)
 	}
@@ -362,7 +362,7 @@ func TestAnAdvertiserRunsOnceAndSaysWhenItCannot(t *testing.T) {
 }
 
 func TestAnObserverOffersNothingAndTheErrorNamesTheRemedy(t *testing.T) {
-	node, err := membership.New(membership.Config{Cluster: "prod", Environment: "eu", ID: "o1", Role: membership.RoleObserver, BindAddr: "127.0.0.1:0"})
+	node, err := membership.New(membership.Config{Cluster: "prod", Environment: "eu", ID: "o1", Role: identity.RoleObserver, BindAddr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // crowd is a store and view of 10,000 workers with three services each.
@@ -30,7 +31,7 @@ func newCrowd(tb testing.TB, services int) *crowd {
 
 func (f *crowd) member(i int) membership.Member {
 	return membership.Member{
-		ID: fmt.Sprintf("worker-%05d", i), Epoch: 1_790_000_000_000, Role: membership.RoleWorker, Cluster: "prod", Environment: "eu",
+		ID: fmt.Sprintf("worker-%05d", i), Epoch: 1_790_000_000_000, Role: identity.RoleWorker, Cluster: "prod", Environment: "eu",
 		Datacenter: "dc-1", Region: "eu-west", GossipAddr: fmt.Sprintf("10.0.%d.%d:7401", i/256, i%256), Version: "v1.4.2",
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // errStopped is returned by calls that need Run after it has ended.
@@ -287,7 +288,7 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 		c.store.self = c.own.instance
 		c.wakeOwn()
 		c.mu.Lock()
-		if c.offered && c.own.role != membership.RoleWorker {
+		if c.offered && c.own.role != identity.RoleWorker {
 			c.logger.Error("the services of this node are not published: only workers offer services", "node", self.ID, "role", self.Role)
 		}
 		c.mu.Unlock()
@@ -306,7 +307,7 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 // earlier comparisons no member had any records: those of that worker, and of the workers
 // that it knows, are still missing.
 func (c *Catalogue) forget(s *membership.Snapshot) {
-	if c.seenWorkers || len(s.WithRole(membership.RoleWorker)) == 0 {
+	if c.seenWorkers || len(s.WithRole(identity.RoleWorker)) == 0 {
 		return
 	}
 	c.seenWorkers, c.compared = true, false

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/ring"
 )
 
@@ -39,9 +39,9 @@ func TestMembersAgreeWithin90SecondsAtAFifthOfGossipLost(t *testing.T) {
 	for _, size := range []int{5, 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			bubble(t, 0.2, func(t *testing.T, n *network) {
-				relay := n.join("relay-0", membership.RoleRelay)
+				relay := n.join("relay-0", identity.RoleRelay)
 				for i := range size - 1 {
-					offer(t, n.join(fmt.Sprintf("worker-%d", i), membership.RoleWorker), echo(1000+i))
+					offer(t, n.join(fmt.Sprintf("worker-%d", i), identity.RoleWorker), echo(1000+i))
 				}
 				settle(90 * time.Second)
 				if got := len(endpoints(relay)); got != size-1 {
@@ -59,9 +59,9 @@ func TestMembersAgreeWithin90SecondsAtAFifthOfGossipLost(t *testing.T) {
 
 func TestExchangesAloneMakeMembersAgree(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *network) { // all gossip is lost
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		for i := range 4 {
-			offer(t, n.join(fmt.Sprintf("worker-%d", i), membership.RoleWorker), echo(1000+i))
+			offer(t, n.join(fmt.Sprintf("worker-%d", i), identity.RoleWorker), echo(1000+i))
 		}
 		settle(5 * time.Minute)
 		if got := len(endpoints(relay)); got != 4 {
@@ -72,10 +72,10 @@ func TestExchangesAloneMakeMembersAgree(t *testing.T) {
 
 func TestAJoinerKnowsEverythingAtOnce(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		offer(t, n.join("worker-0", membership.RoleWorker), echo(1000))
-		n.join("relay-0", membership.RoleRelay)
+		offer(t, n.join("worker-0", identity.RoleWorker), echo(1000))
+		n.join("relay-0", identity.RoleRelay)
 		settle(2 * time.Minute)
-		late := n.join("relay-1", membership.RoleRelay)
+		late := n.join("relay-1", identity.RoleRelay)
 		settle(time.Second)
 		if got := len(endpoints(late)); got != 1 {
 			t.Fatalf("one second after joining the relay sees %d endpoints, want 1", got)
@@ -85,14 +85,14 @@ func TestAJoinerKnowsEverythingAtOnce(t *testing.T) {
 
 func TestAJoinerIsSettledOnlyAfterItHasComparedRecords(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *network) {
-		w := n.join("w1", membership.RoleWorker)
+		w := n.join("w1", identity.RoleWorker)
 		settle(time.Second)
 		if !w.catalogue.View().Settled() {
 			t.Error("a member that is alone has nothing to wait for, and waits")
 		}
 		offer(t, w, echo(1))
 		n.dialTime = time.Second
-		r := n.join("r1", membership.RoleRelay)
+		r := n.join("r1", identity.RoleRelay)
 		settle(900 * time.Millisecond)
 		if r.catalogue.View().Settled() {
 			t.Error("settled before it has compared anything")
@@ -110,7 +110,7 @@ func TestRelaysThatComparedAmongThemselvesAreNotSettledWhenTheFirstWorkerAppears
 	bubble(t, 1, func(t *testing.T, n *network) { // all gossip is lost: only exchanges tell
 		var relays []*node
 		for _, id := range []string{"r1", "r2", "r3"} {
-			relays = append(relays, n.join(id, membership.RoleRelay))
+			relays = append(relays, n.join(id, identity.RoleRelay))
 		}
 		settle(5 * time.Second) // a first comparison may reach a relay before it knows us; the next follows a second later
 		for _, r := range relays {
@@ -119,7 +119,7 @@ func TestRelaysThatComparedAmongThemselvesAreNotSettledWhenTheFirstWorkerAppears
 			}
 		}
 		n.dialTime = time.Second
-		offer(t, n.join("w1", membership.RoleWorker), echo(1))
+		offer(t, n.join("w1", identity.RoleWorker), echo(1))
 		settle(900 * time.Millisecond)
 		for _, r := range relays {
 			if v := r.catalogue.View(); v.Settled() || v.known("echo") {
@@ -133,7 +133,7 @@ func TestRelaysThatComparedAmongThemselvesAreNotSettledWhenTheFirstWorkerAppears
 			}
 		}
 		// From then on workers come and go, and relays stay settled.
-		n.join("w2", membership.RoleWorker)
+		n.join("w2", identity.RoleWorker)
 		settle(100 * time.Millisecond)
 		for _, r := range relays {
 			if !r.catalogue.View().Settled() {
@@ -145,11 +145,11 @@ func TestRelaysThatComparedAmongThemselvesAreNotSettledWhenTheFirstWorkerAppears
 
 func TestAViewHasBothHalvesOfAPlan(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		n.join("r1", membership.RoleRelay)
+		n.join("r1", identity.RoleRelay)
 		for _, id := range []string{"w1", "w2"} {
-			offer(t, n.join(id, membership.RoleWorker), echo(1))
+			offer(t, n.join(id, identity.RoleWorker), echo(1))
 		}
-		draining := n.join("w3", membership.RoleWorker)
+		draining := n.join("w3", identity.RoleWorker)
 		offer(t, draining, echo(1))
 		draining.catalogue.Drain()
 		settle(10 * time.Second)
@@ -168,8 +168,8 @@ func TestAViewHasBothHalvesOfAPlan(t *testing.T) {
 
 func TestEndpointsVanishWithTheirMemberAndReturnWithItsNextLife(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		worker := n.join("worker-0", membership.RoleWorker)
+		relay := n.join("relay-0", identity.RoleRelay)
+		worker := n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echo(1000))
 		settle(2 * time.Second)
 		if len(endpoints(relay)) != 1 {
@@ -185,7 +185,7 @@ func TestEndpointsVanishWithTheirMemberAndReturnWithItsNextLife(t *testing.T) {
 		if _, there := v.Members().Get("worker-0"); there {
 			t.Fatal("the view without the endpoint still has the member")
 		}
-		again := n.join("worker-0", membership.RoleWorker)
+		again := n.join("worker-0", identity.RoleWorker)
 		offer(t, again, echo(2000))
 		settle(2 * time.Second)
 		got := endpoints(relay)
@@ -204,8 +204,8 @@ func TestEndpointsVanishWithTheirMemberAndReturnWithItsNextLife(t *testing.T) {
 
 func TestWithdrawnNeverReturns(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		worker := n.join("worker-0", membership.RoleWorker)
+		relay := n.join("relay-0", identity.RoleRelay)
+		worker := n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echo(1000))
 		settle(2 * time.Second)
 		stale, err := Record{NodeID: "worker-0", Epoch: worker.member.Epoch, Sequence: 1, Services: echo(1000)}.Encode()
@@ -239,8 +239,8 @@ func TestWithdrawnNeverReturns(t *testing.T) {
 
 func TestDrainingIsSeenAndStays(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		worker := n.join("worker-0", membership.RoleWorker)
+		relay := n.join("relay-0", identity.RoleRelay)
+		worker := n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echo(1000))
 		settle(2 * time.Second)
 		worker.catalogue.Drain()
@@ -258,8 +258,8 @@ func TestDrainingIsSeenAndStays(t *testing.T) {
 
 func TestAtMostOnePublicationASecondAndTheLatestWins(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		worker := n.join("worker-0", membership.RoleWorker)
+		relay := n.join("relay-0", identity.RoleRelay)
+		worker := n.join("worker-0", identity.RoleWorker)
 		settle(time.Second)
 		for i := range 50 { // for five seconds
 			offer(t, worker, echo(1000+i))
@@ -283,8 +283,8 @@ func TestAtMostOnePublicationASecondAndTheLatestWins(t *testing.T) {
 
 func TestARecordInOurNameIsAnsweredWithAHigherSequence(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		worker := n.join("worker-0", membership.RoleWorker)
+		relay := n.join("relay-0", identity.RoleRelay)
+		worker := n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echo(1000))
 		settle(2 * time.Second)
 		forged, err := Record{NodeID: "worker-0", Epoch: worker.member.Epoch, Sequence: 70, Services: echo(666)}.Encode()
@@ -308,8 +308,8 @@ func TestARecordInOurNameIsAnsweredWithAHigherSequence(t *testing.T) {
 func TestALargeRecordIsFetched(t *testing.T) {
 	large := func(c *Config) { c.Rules.MaxServicesPerRecord = MaxServices }
 	bubble(t, 0.2, func(t *testing.T, n *network) {
-		relays := []*node{n.joinWith("relay-0", membership.RoleRelay, large), n.joinWith("relay-1", membership.RoleRelay, large)}
-		worker := n.joinWith("worker-0", membership.RoleWorker, large)
+		relays := []*node{n.joinWith("relay-0", identity.RoleRelay, large), n.joinWith("relay-1", identity.RoleRelay, large)}
+		worker := n.joinWith("worker-0", identity.RoleWorker, large)
 		settle(2 * time.Minute) // until no exchange is due that could carry it first
 		var services []Service
 		for i := range MaxServices {
@@ -330,8 +330,8 @@ func TestALargeRecordIsFetched(t *testing.T) {
 
 func TestAnIdleExchangeIsAFewDozenBytes(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		offer(t, n.join("worker-0", membership.RoleWorker), echo(1000))
+		relay := n.join("relay-0", identity.RoleRelay)
+		offer(t, n.join("worker-0", identity.RoleWorker), echo(1000))
 		settle(5 * time.Minute)
 		before, same := relay.count("exchange_bytes_total", "sent"), relay.count("exchanges_total", resultSame)
 		settle(10 * time.Minute)
@@ -344,8 +344,8 @@ func TestAnIdleExchangeIsAFewDozenBytes(t *testing.T) {
 
 func TestBadGossipIsDroppedAndChangesNothing(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		worker := n.join("worker-0", membership.RoleWorker)
+		relay := n.join("relay-0", identity.RoleRelay)
+		worker := n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echo(1000))
 		settle(2 * time.Second)
 		before := relay.catalogue.View()
@@ -380,10 +380,10 @@ func TestBadGossipIsDroppedAndChangesNothing(t *testing.T) {
 
 func TestASlowWatcherGetsTheNewestView(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		slow := relay.catalogue.Watch(n.ctx)
 		for i := range 5 {
-			offer(t, n.join(fmt.Sprintf("worker-%d", i), membership.RoleWorker), echo(1000))
+			offer(t, n.join(fmt.Sprintf("worker-%d", i), identity.RoleWorker), echo(1000))
 			settle(time.Second)
 		}
 		settle(2 * time.Second)
@@ -395,11 +395,11 @@ func TestASlowWatcherGetsTheNewestView(t *testing.T) {
 
 func TestOnlyWorkersOffer(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		if err := relay.catalogue.Offer(echo(1000)); err == nil || !strings.Contains(err.Error(), "only workers") {
 			t.Fatalf("a relay's offer: %v", err)
 		}
-		other := n.join("relay-1", membership.RoleRelay)
+		other := n.join("relay-1", identity.RoleRelay)
 		raw, _ := Record{NodeID: "relay-0", Epoch: relay.member.Epoch, Sequence: 1, Services: echo(1)}.Encode()
 		other.hear(append([]byte{kindRecord}, raw...))
 		settle(time.Second)
@@ -411,9 +411,9 @@ func TestOnlyWorkersOffer(t *testing.T) {
 
 func TestEndpointsAreInRingOrder(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		for i := range 12 {
-			offer(t, n.join(fmt.Sprintf("worker-%d", i), membership.RoleWorker), echo(1000))
+			offer(t, n.join(fmt.Sprintf("worker-%d", i), identity.RoleWorker), echo(1000))
 			if i%3 == 0 {
 				settle(time.Second)
 			}
@@ -435,9 +435,9 @@ func TestEndpointsAreInRingOrder(t *testing.T) {
 // Only consumers collect changes: the clock of the bubble stands still here.
 func TestEachOfSeveralChangesInARowIsInAViewWithoutDelay(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		for i := range 3 {
-			offer(t, n.join(fmt.Sprintf("worker-%d", i), membership.RoleWorker), echo(1))
+			offer(t, n.join(fmt.Sprintf("worker-%d", i), identity.RoleWorker), echo(1))
 		}
 		settle(time.Minute)
 		for i := range 3 {

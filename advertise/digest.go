@@ -5,7 +5,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // digest is the summary of the buckets that one member sends to another: 32 bits of each
@@ -56,7 +56,7 @@ func (s *store) differing(theirs digest) (marked bitmap) {
 func (s *store) list(marked bitmap) []listed {
 	var out []listed
 	for _, m := range s.members.Members() {
-		if m.Role != membership.RoleWorker || !marked.has(bucketOf(m.ID)) {
+		if m.Role != identity.RoleWorker || !marked.has(bucketOf(m.ID)) {
 			continue
 		}
 		if e := s.entries[instance{m.ID, m.Epoch}]; e != nil {

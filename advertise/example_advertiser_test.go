@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // A service advertises itself while it runs, moves to another port, and takes its offer back
@@ -91,7 +92,7 @@ type seedRelay struct {
 
 func startRelay() (relay seedRelay, stop func(), err error) {
 	node, err := membership.New(membership.Config{
-		Cluster: "prod", Environment: "eu", ID: "relay-1", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0",
+		Cluster: "prod", Environment: "eu", ID: "relay-1", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0",
 	})
 	if err != nil {
 		return relay, nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // A worker offers a service; the relay that it joined sees the endpoint, and the
@@ -18,7 +19,7 @@ func Example() {
 	defer cancel()
 
 	// start makes a member and its catalogue, on real gossip over loopback.
-	start := func(id string, role membership.Role, seeds ...string) (*membership.Node, *advertise.Catalogue, error) {
+	start := func(id string, role identity.Role, seeds ...string) (*membership.Node, *advertise.Catalogue, error) {
 		node, err := membership.New(membership.Config{
 			Cluster: "prod", Environment: "eu", ID: id, Role: role, BindAddr: "127.0.0.1:0", Seeds: seeds,
 		})
@@ -35,13 +36,13 @@ func Example() {
 		running.Go(func() { _ = catalogue.Run(ctx) })
 		return node, catalogue, nil
 	}
-	relayNode, relay, err := start("relay-1", membership.RoleRelay)
+	relayNode, relay, err := start("relay-1", identity.RoleRelay)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer relayNode.Close()
-	workerNode, worker, err := start("worker-1", membership.RoleWorker, relayNode.Addr())
+	workerNode, worker, err := start("worker-1", identity.RoleWorker, relayNode.Addr())
 	if err != nil {
 		fmt.Println(err)
 		return

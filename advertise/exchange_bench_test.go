@@ -34,7 +34,7 @@ func large(b *testing.B) (alive []membership.Member, raws [][]byte, record func(
 		return raw
 	}
 	for i := range 10_000 {
-		alive = append(alive, membership.Member{ID: fmt.Sprintf("worker-%d.rack-%d", i, i%40), Epoch: epoch(i), Role: membership.RoleWorker})
+		alive = append(alive, membership.Member{ID: fmt.Sprintf("worker-%d.rack-%d", i, i%40), Epoch: epoch(i), Role: identity.RoleWorker})
 		raws = append(raws, record(i, 1))
 	}
 	return alive, raws, record
@@ -147,7 +147,7 @@ func BenchmarkStreamOfAnExchange(b *testing.B) {
 			}
 			member := func(id, ip string) *membership.Node {
 				cfg := membership.Config{
-					Cluster: "prod", Environment: "eu", ID: id, Role: membership.RoleRelay, BindAddr: ip + ":7400",
+					Cluster: "prod", Environment: "eu", ID: id, Role: identity.RoleRelay, BindAddr: ip + ":7400",
 					Seeds: []string{"10.0.0.1:7400"}, Network: network.Host(ip),
 				}
 				if authority != nil {

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // still is a gossip network on which nothing happens: members stay, broadcasts
@@ -28,7 +29,7 @@ type still struct {
 }
 
 func newStill(self string, others ...membership.Member) *still {
-	members := append([]membership.Member{{ID: self, Epoch: 1, Role: membership.RoleRelay}}, others...)
+	members := append([]membership.Member{{ID: self, Epoch: 1, Role: identity.RoleRelay}}, others...)
 	return &still{snapshot: membership.NewSnapshot(1, self, members)}
 }
 
@@ -240,7 +241,7 @@ func hello(root uint64) []byte { return binary.BigEndian.AppendUint64(nil, root)
 
 func TestThirdExchangesAndSecondOnesOfAPeerAreTurnedAway(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		settle(time.Second)
 		open := func(peer string) (conn net.Conn, answer frameKind) {
 			ours, theirs := net.Pipe()
@@ -292,10 +293,10 @@ func TestAtMostTwoExchangesRunAtOnceAndOneWithEachPeer(t *testing.T) {
 				t.Errorf("two exchanges with %s at once", to)
 			}
 		}
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		var mutes []string
 		for i := range 6 {
-			mute := n.join(fmt.Sprint("mute-", i), membership.RoleWorker)
+			mute := n.join(fmt.Sprint("mute-", i), identity.RoleWorker)
 			mutes = append(mutes, mute.member.ID)
 			n.mu.Lock()
 			mute.serve = func(_ context.Context, _ membership.Peer, conn net.Conn) {

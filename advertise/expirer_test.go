@@ -19,6 +19,7 @@ import (
 	"github.com/ringway/ringway/internal/expiry"
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const workerHost, relayHost = "10.0.0.1", "10.0.0.2"
@@ -96,8 +97,8 @@ func TestAnEndpointThatRefusesIsUnreachableHereOnlyAndBackWhenItConnects(t *test
 	bubble(t, 0, func(t *testing.T, n *network) {
 		w := newCable(t)
 		stop := w.serve(t, 80)
-		relay, other := n.join("relay-0", membership.RoleRelay), n.join("relay-1", membership.RoleRelay)
-		offer(t, n.join("worker-0", membership.RoleWorker), echoOn(80))
+		relay, other := n.join("relay-0", identity.RoleRelay), n.join("relay-1", identity.RoleRelay)
+		offer(t, n.join("worker-0", identity.RoleWorker), echoOn(80))
 		settle(2 * time.Second)
 		x := relay.expire(t, w.relay.Dial)
 
@@ -135,7 +136,7 @@ func TestAnEndpointThatRefusesIsUnreachableHereOnlyAndBackWhenItConnects(t *test
 func TestANewerRecordIsANewOffer(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
 		w := newCable(t)
-		relay, worker := n.join("relay-0", membership.RoleRelay), n.join("worker-0", membership.RoleWorker)
+		relay, worker := n.join("relay-0", identity.RoleRelay), n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echoOn(80))
 		settle(2 * time.Second)
 		x := relay.expire(t, w.relay.Dial)
@@ -166,8 +167,8 @@ func TestSilenceIsARefusalAfterTheTimeout(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
 		w := newCable(t)
 		w.serve(t, 80)
-		relay := n.join("relay-0", membership.RoleRelay)
-		offer(t, n.join("worker-0", membership.RoleWorker), echoOn(80))
+		relay := n.join("relay-0", identity.RoleRelay)
+		offer(t, n.join("worker-0", identity.RoleWorker), echoOn(80))
 		settle(2 * time.Second)
 		x := relay.expire(t, w.relay.Dial)
 		w.Block(netip.MustParseAddr(relayHost), netip.MustParseAddr(workerHost))
@@ -203,8 +204,8 @@ func TestWhatThisNodeLacksSaysNothingOfTheEndpoint(t *testing.T) {
 		}
 	}
 	bubble(t, 0, func(t *testing.T, n *network) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		offer(t, n.join("worker-0", membership.RoleWorker), echoOn(80))
+		relay := n.join("relay-0", identity.RoleRelay)
+		offer(t, n.join("worker-0", identity.RoleWorker), echoOn(80))
 		settle(2 * time.Second)
 		x := relay.expire(t, func(context.Context, string) (net.Conn, error) { return nil, syscall.EMFILE })
 		x.Observe(one(t, relay))
@@ -218,8 +219,8 @@ func TestWhatThisNodeLacksSaysNothingOfTheEndpoint(t *testing.T) {
 func TestANodeThatMayBeCutOffExpiresNoEndpoint(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
 		w := newCable(t)
-		relay := n.join("relay-0", membership.RoleRelay)
-		offer(t, n.join("worker-0", membership.RoleWorker), echoOn(80))
+		relay := n.join("relay-0", identity.RoleRelay)
+		offer(t, n.join("worker-0", identity.RoleWorker), echoOn(80))
 		settle(2 * time.Second)
 		x := relay.expire(t, w.relay.Dial)
 		trusted := relay.Snapshot()
@@ -253,7 +254,7 @@ func TestWhoWithdrawsOrRenewsWhileTheDialRunsIsFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 0, func(t *testing.T, n *network) {
-				relay, worker := n.join("relay-0", membership.RoleRelay), n.join("worker-0", membership.RoleWorker)
+				relay, worker := n.join("relay-0", identity.RoleRelay), n.join("worker-0", identity.RoleWorker)
 				offer(t, worker, echoOn(80))
 				settle(2 * time.Second)
 				dialling, refuse := make(chan struct{}), make(chan struct{})
@@ -287,8 +288,8 @@ func TestWhoWithdrawsOrRenewsWhileTheDialRunsIsFirst(t *testing.T) {
 func TestOfExpiryAndWithdrawalExactlyOneTakesTheEndpointOut(t *testing.T) {
 	n := newNetwork(t, 0)
 	defer n.close()
-	relay := n.join("relay-0", membership.RoleRelay)
-	worker := membership.Member{ID: "worker-0", Epoch: 1, Role: membership.RoleWorker}
+	relay := n.join("relay-0", identity.RoleRelay)
+	worker := membership.Member{ID: "worker-0", Epoch: 1, Role: identity.RoleWorker}
 	n.mu.Lock()
 	n.members["worker-0"] = worker
 	n.publish()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // fleet is a relay, a worker that offers echo, and mallory: a member that was
@@ -69,7 +70,7 @@ func hostile(t *testing.T, test func(t *testing.T, f *fleet)) {
 		ctx, cancel := context.WithCancel(context.Background())
 		f := &fleet{t: t, ctx: ctx}
 		var running sync.WaitGroup
-		member := func(id string, role membership.Role, ip string) *membership.Node {
+		member := func(id string, role identity.Role, ip string) *membership.Node {
 			node, err := membership.New(membership.Config{
 				Cluster: "test", Environment: "ci", ID: id, Role: role, BindAddr: ip + ":7400",
 				Seeds: []string{"10.0.0.1:7400"}, Network: network.Host(ip),
@@ -87,7 +88,7 @@ func hostile(t *testing.T, test func(t *testing.T, f *fleet)) {
 				t.Fatal(err)
 			}
 		}
-		speak := func(id string, role membership.Role, ip string) *speaker {
+		speak := func(id string, role identity.Role, ip string) *speaker {
 			s := &speaker{node: member(id, role, ip), log: &lockedBuffer{}}
 			c, err := New(Config{Gossip: s.node, Logger: slog.New(slog.NewTextHandler(s.log, nil))})
 			s.catalogue = c
@@ -95,9 +96,9 @@ func hostile(t *testing.T, test func(t *testing.T, f *fleet)) {
 			running.Go(func() { _ = c.Run(ctx) })
 			return s
 		}
-		f.relay = speak("relay", membership.RoleRelay, "10.0.0.1")
-		f.worker = speak("worker", membership.RoleWorker, "10.0.0.2")
-		f.mallory = member("mallory", membership.RoleWorker, "10.0.0.3")
+		f.relay = speak("relay", identity.RoleRelay, "10.0.0.1")
+		f.worker = speak("worker", identity.RoleWorker, "10.0.0.2")
+		f.mallory = member("mallory", identity.RoleWorker, "10.0.0.3")
 		f.mallory.HandleStream(streamProtocol, func(_ context.Context, _ membership.Peer, conn net.Conn) {
 			f.mu.Lock()
 			reply := f.reply

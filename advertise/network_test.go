@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // network is a gossip network in memory: lossy broadcasts to three random
@@ -71,11 +72,11 @@ func (n *network) close() {
 }
 
 // join starts a member's process: a new life with a new epoch.
-func (n *network) join(id string, role membership.Role) *node {
+func (n *network) join(id string, role identity.Role) *node {
 	return n.joinWith(id, role, func(*Config) {})
 }
 
-func (n *network) joinWith(id string, role membership.Role, change func(*Config)) *node {
+func (n *network) joinWith(id string, role identity.Role, change func(*Config)) *node {
 	m := membership.Member{ID: id, Epoch: uint64(time.Now().UnixMilli()), Role: role, Datacenter: "dc-1"}
 	p := &node{author: author{n.authors, id}, net: n, member: m, queue: map[string]*queued{}, registry: prometheus.NewRegistry()}
 	cfg := Config{Gossip: p, Registerer: p.registry}

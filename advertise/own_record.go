@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // ownRecord is the state of this node's record. The loop owns it.
 type ownRecord struct {
 	instance      instance // known from the first snapshot on
-	role          membership.Role
+	role          identity.Role
 	services      []Service // as last published
 	sequence      uint64
 	published     time.Time
@@ -70,11 +71,11 @@ func (c *Catalogue) Offer(services []Service) error {
 	return nil
 }
 
-func mayOffer(id string, role membership.Role) error {
-	if role == membership.RoleWorker {
+func mayOffer(id string, role identity.Role) error {
+	if role == identity.RoleWorker {
 		return nil
 	}
-	return refuse("role", "member %q has the role %s: only workers offer services: give the node the role %s, with a certificate for that role", id, role, membership.RoleWorker)
+	return refuse("role", "member %q has the role %s: only workers offer services: give the node the role %s, with a certificate for that role", id, role, identity.RoleWorker)
 }
 
 // Drain marks every service of this node draining, now and in every later Offer: the node
@@ -145,7 +146,7 @@ func (c *Catalogue) noteOwn() []Service {
 			services[i].State = Draining
 		}
 	}
-	worker := c.own.role == membership.RoleWorker
+	worker := c.own.role == identity.RoleWorker
 	changed := offered && (!c.own.everPublished || !sameServices(services, c.own.services))
 	unknown := c.own.instance.id == "" && offered // keep until the id of this node is known
 	c.own.due = unknown || worker && (changed || c.own.heal)
@@ -200,7 +201,7 @@ func (c *Catalogue) releaseWaiting() {
 // publishes the own record with a higher sequence. A signed record of this kind comes from
 // a process with the same key, id and epoch.
 func (c *Catalogue) supersedeForeign(e *entry) {
-	if c.own.role != membership.RoleWorker {
+	if c.own.role != identity.RoleWorker {
 		return
 	}
 	c.own.sequence = max(c.own.sequence, e.stamp.sequence)
@@ -212,7 +213,7 @@ func (c *Catalogue) supersedeForeign(e *entry) {
 // replaced: members that join later could not check the old signature.
 func (c *Catalogue) renewOwn() {
 	e := c.store.entries[c.own.instance]
-	if e == nil || c.own.role != membership.RoleWorker {
+	if e == nil || c.own.role != identity.RoleWorker {
 		return
 	}
 	if _, signed, err := decodeRecord(e.raw); err == nil && !c.cfg.Gossip.SignedNow(signed.signature) {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // anything admits whatever a record may hold.
@@ -86,7 +87,7 @@ func numbered(prefix string, from, to int) (services []Service) {
 
 func TestARefusedAddressIsNoEndpointAndIsReportedOncePerRecord(t *testing.T) {
 	r := newRuled(t, Rules{Proven: true})
-	r.store.setMembers(membership.NewSnapshot(1, "", []membership.Member{{ID: "w1", Epoch: 1, Role: membership.RoleWorker, GossipAddr: "10.0.0.1:7401"}}), r.now)
+	r.store.setMembers(membership.NewSnapshot(1, "", []membership.Member{{ID: "w1", Epoch: 1, Role: identity.RoleWorker, GossipAddr: "10.0.0.1:7401"}}), r.now)
 	good := Service{Name: "good", Address: "10.0.0.1:80"}
 	v := r.hears("w1", 1, 1, good, Service{Name: "admin", Address: "127.0.0.1:7430"}, Service{Name: "other", Address: "127.0.0.1:7431"})
 	if v.known("admin") || v.EndpointCount() != 1 || len(v.Refused()) != 1 {

@@ -11,6 +11,7 @@ import (
 	"github.com/ringway/ringway/internal/history"
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 type process = history.Process[state]
@@ -55,7 +56,7 @@ func newCluster(seed uint64) *cluster {
 
 // made gives a worker two services, so that an offer shown by halves is noticed.
 func made(p *process) {
-	if n, _ := strconv.Atoi(p.Name[1:]); p.Role == membership.RoleWorker {
+	if n, _ := strconv.Atoi(p.Name[1:]); p.Role == identity.RoleWorker {
 		p.State.services = []string{"echo", fmt.Sprintf("shard-%d", n%5)}
 	}
 }
@@ -89,7 +90,7 @@ func (f *cluster) started(p *process) error {
 			f.inspect(p, node, v)
 		}
 	})
-	if p.Role == membership.RoleWorker {
+	if p.Role == identity.RoleWorker {
 		return f.offer(p)
 	}
 	return nil
@@ -157,7 +158,7 @@ func (f *cluster) truth(p *process) error {
 	got, _ := generations(v)
 	want, count := map[instance]int{}, 0
 	for _, w := range f.Live() {
-		if w.Role == membership.RoleWorker && len(w.State.services) > 0 {
+		if w.Role == identity.RoleWorker && len(w.State.services) > 0 {
 			want[instanceOf(w)] = w.State.generation
 			count += len(w.State.services)
 		}
@@ -192,7 +193,7 @@ func (f *cluster) converged(history.Args) error {
 	defer f.Unlock()
 	for _, p := range live {
 		for _, w := range live {
-			if w.Role == membership.RoleWorker {
+			if w.Role == identity.RoleWorker {
 				p.State.sees.newest[instanceOf(w)] = w.State.generation
 			}
 		}

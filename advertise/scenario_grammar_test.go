@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/internal/history"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // forms are the statements of the catalogue's histories, beside those of every history.
@@ -90,7 +90,7 @@ func (f *cluster) forms() []history.Form {
 // workers running.
 func (f *cluster) churn(a history.Args) error {
 	for end := time.Now().Add(a.Duration(0)); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		workers := f.List(func(p *process) bool { return p.Role == membership.RoleWorker && p.Home() })
+		workers := f.List(func(p *process) bool { return p.Role == identity.RoleWorker && p.Home() })
 		p := workers[f.Random.IntN(len(workers))]
 		dead := f.List(func(p *process) bool { return !p.Running })
 		happens := f.Random.IntN(10)
@@ -130,7 +130,7 @@ func (f *cluster) forge(a history.Args) error {
 			return err
 		}
 		record.Epoch = p.Node.Epoch()
-		if a[1] == "" && p.Role == membership.RoleWorker {
+		if a[1] == "" && p.Role == identity.RoleWorker {
 			f.Lock()
 			f.forged[instanceOf(p)] = true
 			f.Unlock()

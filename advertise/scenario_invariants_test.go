@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // life is what one instance ever offered, by generation and name; nothing when withdrawn.
@@ -98,7 +99,7 @@ func (f *cluster) inspect(p *process, node *membership.Node, v *View) {
 		for e := range v.Endpoints(name).All() {
 			key := instance{e.NodeID, e.Epoch}
 			m, alive := members.Get(key.id)
-			if !alive || m.Epoch != key.epoch || m.Role != membership.RoleWorker {
+			if !alive || m.Epoch != key.epoch || m.Role != identity.RoleWorker {
 				wrong("endpoint of %s.%d, which is no live worker: %+v", key.id, key.epoch, m)
 			}
 			if e.Address == forgedAddress {

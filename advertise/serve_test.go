@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // served is a service of a program behind a relay.
@@ -37,7 +38,7 @@ func serve(t *testing.T, insecure bool, handler http.HandlerFunc) *served {
 	if err := f.StartRelay("relay-1", func(s *relay.Settings) { s.Requests.Domain, s.Requests.ExposeRouteHeaders = ".", true }); err != nil {
 		t.Fatal(err)
 	}
-	member := membership.Config{Cluster: "shop", Environment: "dev", ID: "echo-1", Role: membership.RoleWorker}
+	member := membership.Config{Cluster: "shop", Environment: "dev", ID: "echo-1", Role: identity.RoleWorker}
 	if err := f.Equip(&member); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // unsigned is a fleet without certificates.
@@ -148,8 +149,8 @@ func signedNetwork(t *testing.T, unknown []string, test func(t *testing.T, n *ne
 
 func TestAForgedRecordTakesNoEndpointAndRaisesNoSequence(t *testing.T) {
 	signedNetwork(t, nil, func(t *testing.T, n *network, k *keys) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		worker := n.join("worker-0", membership.RoleWorker)
+		relay := n.join("relay-0", identity.RoleRelay)
+		worker := n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echo(1000))
 		settle(2 * time.Second)
 		before := relay.catalogue.View()
@@ -183,8 +184,8 @@ func TestAForgedRecordTakesNoEndpointAndRaisesNoSequence(t *testing.T) {
 
 func TestARecordSignedWithOurKeyIsAnsweredWithAHigherSequence(t *testing.T) {
 	signedNetwork(t, nil, func(t *testing.T, n *network, k *keys) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		worker := n.join("worker-0", membership.RoleWorker)
+		relay := n.join("relay-0", identity.RoleRelay)
+		worker := n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echo(1000))
 		settle(2 * time.Second)
 		relay.hear(gossiped(k.signedBy(t, "worker-0", Record{NodeID: "worker-0", Epoch: worker.member.Epoch, Sequence: 70, Services: echo(666)})))
@@ -198,9 +199,9 @@ func TestARecordSignedWithOurKeyIsAnsweredWithAHigherSequence(t *testing.T) {
 // A forgery that arrives with the true record is filed beside it, not in its place.
 func TestAForgeryInTheSameMailDoesNotHideTheTrueRecord(t *testing.T) {
 	signedNetwork(t, nil, func(t *testing.T, n *network, k *keys) {
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		n.mu.Lock() // a worker whose process never speaks
-		n.members["worker-0"] = membership.Member{ID: "worker-0", Epoch: 1, Role: membership.RoleWorker}
+		n.members["worker-0"] = membership.Member{ID: "worker-0", Epoch: 1, Role: identity.RoleWorker}
 		n.publish()
 		n.mu.Unlock()
 		settle(time.Second)
@@ -217,11 +218,11 @@ func TestAForgeryInTheSameMailDoesNotHideTheTrueRecord(t *testing.T) {
 
 func TestForgedRecordsOfAnExchangeAreDropped(t *testing.T) {
 	signedNetwork(t, nil, func(t *testing.T, n *network, k *keys) {
-		relay := n.join("relay-0", membership.RoleRelay)
-		worker := n.join("worker-0", membership.RoleWorker)
+		relay := n.join("relay-0", identity.RoleRelay)
+		worker := n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echo(1000))
 		settle(time.Minute)
-		liar := n.join("relay-1", membership.RoleRelay)
+		liar := n.join("relay-1", identity.RoleRelay)
 		settle(time.Minute)
 		record := Record{NodeID: "worker-0", Epoch: worker.member.Epoch, Sequence: 9, Services: echo(666)}
 		forgery := k.signedBy(t, "relay-1", record)
@@ -248,9 +249,9 @@ func TestForgedRecordsOfAnExchangeAreDropped(t *testing.T) {
 
 func TestARecordOfAnUnprovenMemberWaitsUntilItsMemberAppears(t *testing.T) {
 	signedNetwork(t, []string{"late"}, func(t *testing.T, n *network, k *keys) {
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		settle(time.Second)
-		late := membership.Member{ID: "late", Epoch: uint64(time.Now().UnixMilli()), Role: membership.RoleWorker}
+		late := membership.Member{ID: "late", Epoch: uint64(time.Now().UnixMilli()), Role: identity.RoleWorker}
 		relay.hear(gossiped(k.signedBy(t, "late", Record{NodeID: "late", Epoch: late.Epoch, Sequence: 1, Services: echo(1000)})))
 		settle(time.Second)
 		if got := relay.count("records_received_total", string(unproven)); got != 1 || len(endpoints(relay)) != 0 {
@@ -288,7 +289,7 @@ func sequenceOf(t *testing.T, p *node) (sequence uint64) {
 
 func TestAParkedRecordIsForgottenAfterTenMinutes(t *testing.T) {
 	signedNetwork(t, []string{"ghost"}, func(t *testing.T, n *network, k *keys) {
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		relay.hear(gossiped(k.signedBy(t, "ghost", Record{NodeID: "ghost", Epoch: 1, Sequence: 1})))
 		settle(parkedAge - time.Minute)
 		if records, _ := parkedAt(t, relay); records != 1 {
@@ -328,7 +329,7 @@ func TestParkedRecordsAreBoundedInNumberAndBytes(t *testing.T) {
 // Those who know only the new certificate could not check the old signature.
 func TestARecordIsPublishedAgainWhenItsSignatureIsOfAnOldKey(t *testing.T) {
 	signedNetwork(t, nil, func(t *testing.T, n *network, k *keys) {
-		worker := n.join("worker-0", membership.RoleWorker)
+		worker := n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echo(1000))
 		settle(5 * time.Minute)
 		if sequenceOf(t, worker) != 1 {
@@ -336,7 +337,7 @@ func TestARecordIsPublishedAgainWhenItsSignatureIsOfAnOldKey(t *testing.T) {
 		}
 		k.renew("worker-0")
 		settle(2 * expireInterval)
-		relay := n.join("relay-0", membership.RoleRelay)
+		relay := n.join("relay-0", identity.RoleRelay)
 		settle(time.Minute)
 		if len(endpoints(relay)) != 1 || sequenceOf(t, worker) != 2 {
 			t.Errorf("a relay that came later sees %v of sequence %d", endpoints(relay), sequenceOf(t, worker))

@@ -12,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Limits of what the store keeps about members that are not alive.
@@ -203,7 +204,7 @@ func (s *store) take(e *entry, now time.Time) (*entry, outcome, error) {
 	if err := s.inTime(e.instance(), now); err != nil {
 		return nil, outcomeOf(err), err
 	}
-	if m, known := s.members.Get(e.record.NodeID); known && m.Epoch == e.record.Epoch && m.Role != membership.RoleWorker {
+	if m, known := s.members.Get(e.record.NodeID); known && m.Epoch == e.record.Epoch && m.Role != identity.RoleWorker {
 		return nil, notWorker, refuse(string(notWorker), "record of %q, which is a %s: only workers offer services", m.ID, m.Role)
 	}
 	if e.instance() == s.self && e.stamp.compare(s.written) > 0 {
@@ -294,7 +295,7 @@ func (s *store) setMembers(next *membership.Snapshot, now time.Time) (changed []
 
 // addLive adds the record of a worker that has appeared to the root.
 func (s *store) addLive(m membership.Member) {
-	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == membership.RoleWorker {
+	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == identity.RoleWorker {
 		s.dropOrphan(e.instance())
 		s.addRoot(e)
 	}
@@ -302,7 +303,7 @@ func (s *store) addLive(m membership.Member) {
 
 // removeLive removes the record of a worker that is gone from the root and makes it an orphan.
 func (s *store) removeLive(m membership.Member, now time.Time) {
-	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == membership.RoleWorker {
+	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == identity.RoleWorker {
 		s.addRoot(e) // removes it: addRoot is its own inverse
 		s.addOrphan(e, orphan{instance: e.instance(), since: now, seen: true, bytes: len(e.raw)})
 	}
@@ -311,7 +312,7 @@ func (s *store) removeLive(m membership.Member, now time.Time) {
 // worker returns a live worker.
 func (s *store) worker(id string) (membership.Member, bool) {
 	m, ok := s.members.Get(id)
-	return m, ok && m.Role == membership.RoleWorker
+	return m, ok && m.Role == identity.RoleWorker
 }
 
 // visible returns the record of a live worker, nil if there is none.

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/ring"
 )
 
@@ -35,7 +36,7 @@ func drawRecords(t *rapid.T) [][]byte {
 
 func workers(epochs map[string]uint64) (out []membership.Member) {
 	for id, epoch := range epochs {
-		out = append(out, membership.Member{ID: id, Epoch: epoch, Role: membership.RoleWorker})
+		out = append(out, membership.Member{ID: id, Epoch: epoch, Role: identity.RoleWorker})
 	}
 	return out
 }
@@ -84,11 +85,11 @@ func TestARecordOfAMemberThatIsNoWorkerIsRefusedWithItsReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, role := range []membership.Role{membership.RoleRelay, membership.RoleGate, membership.RoleObserver, membership.RoleWorker} {
+	for _, role := range []identity.Role{identity.RoleRelay, identity.RoleGate, identity.RoleObserver, identity.RoleWorker} {
 		s := newStore(storeConfig{})
 		s.setMembers(membership.NewSnapshot(1, "", []membership.Member{{ID: "a", Epoch: 1, Role: role}}), start)
 		_, result, err := s.merge(raw, start)
-		if worker := role == membership.RoleWorker; (result == applied) != worker || (result == notWorker) == worker || (err == nil) != worker {
+		if worker := role == identity.RoleWorker; (result == applied) != worker || (result == notWorker) == worker || (err == nil) != worker {
 			t.Errorf("%s: %s, %v", role, result, err)
 		}
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // member is the configuration that a binary reads from the environment in a file.
 type member struct {
 	id, cluster, environment      string
-	role                          membership.Role
+	role                          identity.Role
 	gossip, admin, ingress, peer  string
 	sidecar                       string
 	join, services                []string

@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // patience bounds every wait of these tests. They wait for events, so it is
@@ -62,7 +64,7 @@ func startPrepared(t *testing.T, change func(*Config), prepare func(*Node) error
 	t.Helper()
 	tn := &testNode{reg: prometheus.NewRegistry(), log: &logBuffer{}}
 	cfg := Config{
-		Cluster: "test", Environment: "ci", ID: "n", Role: RoleRelay, BindAddr: "127.0.0.1:0",
+		Cluster: "test", Environment: "ci", ID: "n", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0",
 		Registerer: tn.reg, Logger: slog.New(slog.NewTextHandler(tn.log, nil)),
 	}
 	change(&cfg)
@@ -116,23 +118,23 @@ func sees(ids ...string) func(*Snapshot) bool {
 func TestMembersFindEachOtherThroughOneSeedAndAgree(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1"; c.ForwardAddr = "127.0.0.1:7420" })
 	w1 := start(t, func(c *Config) {
-		c.ID, c.Role, c.Seeds = "w1", RoleWorker, []string{seed.Addr()}
+		c.ID, c.Role, c.Seeds = "w1", identity.RoleWorker, []string{seed.Addr()}
 		c.Datacenter = "ams1"
 	})
-	w2 := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w2", RoleWorker, []string{seed.Addr()} })
+	w2 := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w2", identity.RoleWorker, []string{seed.Addr()} })
 
 	var sums []uint64
 	for _, n := range []*testNode{seed, w1, w2} {
 		s := n.await(t, "all three", sees("r1", "w1", "w2"))
 		sums = append(sums, s.Checksum())
-		if got, _ := s.Get("r1"); got.ForwardAddr != "127.0.0.1:7420" || got.Role != RoleRelay || got.GossipAddr != seed.Addr() {
+		if got, _ := s.Get("r1"); got.ForwardAddr != "127.0.0.1:7420" || got.Role != identity.RoleRelay || got.GossipAddr != seed.Addr() {
 			t.Errorf("%s sees r1 as %+v", n.ID(), got)
 		}
 		if got, _ := s.Get("w1"); got.Datacenter != "ams1" {
 			t.Errorf("%s sees w1 as %+v", n.ID(), got)
 		}
-		if len(s.WithRole(RoleWorker)) != 2 || s.Self().ID != n.ID() {
-			t.Errorf("%s: workers %v, self %v", n.ID(), s.WithRole(RoleWorker), s.Self())
+		if len(s.WithRole(identity.RoleWorker)) != 2 || s.Self().ID != n.ID() {
+			t.Errorf("%s: workers %v, self %v", n.ID(), s.WithRole(identity.RoleWorker), s.Self())
 		}
 	}
 	if sums[0] != sums[1] || sums[1] != sums[2] {
@@ -150,7 +152,7 @@ func TestADrainIsSeenByAllMembersUntilItEnds(t *testing.T) {
 	for name, secure := range map[string]func(*Config){"signed": func(c *Config) { certified(t, a, c, nil) }, "without certificates": func(*Config) {}} {
 		t.Run(name, func(t *testing.T) {
 			r1 := start(t, func(c *Config) { c.ID = "r1"; secure(c) })
-			w1 := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w1", RoleWorker, []string{r1.Addr()}; secure(c) })
+			w1 := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w1", identity.RoleWorker, []string{r1.Addr()}; secure(c) })
 			for _, n := range []*testNode{r1, w1} {
 				n.await(t, "both", sees("r1", "w1"))
 			}
@@ -166,7 +168,7 @@ func TestADrainIsSeenByAllMembersUntilItEnds(t *testing.T) {
 					}
 				}
 			}
-			startPrepared(t, func(c *Config) { c.ID, c.Role, c.Seeds = "g1", RoleGate, []string{r1.Addr()}; secure(c) }, func(n *Node) error {
+			startPrepared(t, func(c *Config) { c.ID, c.Role, c.Seeds = "g1", identity.RoleGate, []string{r1.Addr()}; secure(c) }, func(n *Node) error {
 				n.SetDraining(true)
 				return nil
 			})
@@ -178,15 +180,15 @@ func TestADrainIsSeenByAllMembersUntilItEnds(t *testing.T) {
 // A relay that believes for a moment that it is alone opens its ingress and knows no
 // service.
 func TestAnObserverIsAMemberThatAnswersNothing(t *testing.T) {
-	observing := Config{Cluster: "test", Environment: "ci", ID: "o1", Role: RoleObserver, BindAddr: "127.0.0.1:0", ForwardAddr: "127.0.0.1:7420"}
+	observing := Config{Cluster: "test", Environment: "ci", ID: "o1", Role: identity.RoleObserver, BindAddr: "127.0.0.1:0", ForwardAddr: "127.0.0.1:7420"}
 	if _, err := New(observing); err == nil || !strings.Contains(err.Error(), "an observer answers nothing") {
 		t.Errorf("an observer with a forward address: %v", err)
 	}
 	relay := start(t, func(c *Config) { c.ID = "r1" })
-	o := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "o1", RoleObserver, []string{relay.Addr()} })
+	o := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "o1", identity.RoleObserver, []string{relay.Addr()} })
 	for _, n := range []*testNode{relay, o} {
 		s := n.await(t, "both", sees("r1", "o1"))
-		if got := s.WithRole(RoleObserver); len(got) != 1 || len(s.WithRole(RoleRelay)) != 1 {
+		if got := s.WithRole(identity.RoleObserver); len(got) != 1 || len(s.WithRole(identity.RoleRelay)) != 1 {
 			t.Errorf("%s sees %v", n.ID(), s.Members())
 		}
 		if got := testutil.ToFloat64(n.metrics.members.WithLabelValues("observer")); got != 1 {
@@ -214,7 +216,7 @@ func TestAMemberThatReachedAnotherIsJoinedWhenASnapshotShowsIt(t *testing.T) {
 func TestAForeignClusterIsRefusedOnBothSidesAndNeverSeen(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1" })
 	foreign := start(t, func(c *Config) {
-		c.Cluster, c.ID, c.Role, c.Seeds = "prod", "w1", RoleWorker, []string{seed.Addr()}
+		c.Cluster, c.ID, c.Role, c.Seeds = "prod", "w1", identity.RoleWorker, []string{seed.Addr()}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -385,7 +387,7 @@ func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
 		return k
 	}
 	cluster, environment, longest := strings.Repeat("c", 63), strings.Repeat("e", 63), strings.Repeat("x", maxBroadcast)
-	a, err := New(Config{Cluster: cluster, Environment: environment, ID: "a", Role: RoleRelay, BindAddr: "127.0.0.1:0", Keyring: keyring()})
+	a, err := New(Config{Cluster: cluster, Environment: environment, ID: "a", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0", Keyring: keyring()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +418,7 @@ func TestABroadcastReachesTheOthersAndAnOversizedOneIsRefused(t *testing.T) {
 
 func TestAStreamReachesTheMemberItNames(t *testing.T) {
 	served := make(chan Peer, 1)
-	a, err := New(Config{Cluster: "test", Environment: "ci", ID: "a", Role: RoleRelay, BindAddr: "127.0.0.1:0"})
+	a, err := New(Config{Cluster: "test", Environment: "ci", ID: "a", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -428,7 +430,7 @@ func TestAStreamReachesTheMemberItNames(t *testing.T) {
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "b", RoleWorker, []string{a.Addr()} })
+	b := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "b", identity.RoleWorker, []string{a.Addr()} })
 	b.await(t, "a", sees("a", "b"))
 	conn, err := b.OpenStream(t.Context(), "a", protocolSync)
 	if err != nil {
@@ -439,7 +441,7 @@ func TestAStreamReachesTheMemberItNames(t *testing.T) {
 	if _, err := conn.Read(buf); err != nil || string(buf) != "hi" {
 		t.Fatalf("read %q, %v", buf, err)
 	}
-	if p := <-served; p.ID != "b" || p.Role != RoleWorker || p.Epoch != b.Epoch() {
+	if p := <-served; p.ID != "b" || p.Role != identity.RoleWorker || p.Epoch != b.Epoch() {
 		t.Fatalf("served %+v", p)
 	}
 	if _, err := b.OpenStream(t.Context(), "absent", protocolSync); err == nil {
@@ -512,16 +514,16 @@ func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 			t.Errorf("the error does not mention %q:\n%v", want, err)
 		}
 	}
-	if _, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: RoleRelay, BindAddr: "0.0.0.0:0"}); err == nil || !strings.Contains(err.Error(), "listens on every interface") {
+	if _, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: identity.RoleRelay, BindAddr: "0.0.0.0:0"}); err == nil || !strings.Contains(err.Error(), "listens on every interface") {
 		t.Errorf("an unroutable advertise address was accepted: %v", err)
 	}
-	if _, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: RoleRelay, BindAddr: "127.0.0.1:0", Version: strings.Repeat("v", 600)}); err == nil || !strings.Contains(err.Error(), "shorten version") {
+	if _, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0", Version: strings.Repeat("v", 600)}); err == nil || !strings.Contains(err.Error(), "shorten version") {
 		t.Errorf("metadata that cannot fit was accepted: %v", err)
 	}
 }
 
 func TestTheLifecycleForgivesEveryOrder(t *testing.T) {
-	n, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: RoleRelay, BindAddr: "127.0.0.1:0"})
+	n, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

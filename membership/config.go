@@ -31,7 +31,7 @@ type Config struct {
 	// the cluster. Required; letters, digits, '.', '_', '-', at most 63.
 	ID string
 	// Role is what this node does. Required.
-	Role Role
+	Role identity.Role
 	// Datacenter and Region are the place of the node; empty means unknown.
 	Datacenter, Region string
 
@@ -106,7 +106,7 @@ func (c Config) withDefaults() (Config, error) {
 	if !c.Role.Member() {
 		bad("role %q: allowed are relay, gate, worker, observer", c.Role)
 	}
-	if c.Role == RoleObserver && c.ForwardAddr != "" {
+	if c.Role == identity.RoleObserver && c.ForwardAddr != "" {
 		bad("forward address %.80q: an observer answers nothing: leave it empty, or give the role relay", c.ForwardAddr)
 	}
 	if bind, err := netip.ParseAddrPort(c.BindAddr); err != nil {

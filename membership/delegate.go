@@ -278,7 +278,7 @@ func decodeMetadata(b []byte) (metadata, error) {
 	if err := identity.CheckName(m.ID); err != nil {
 		return metadata{}, fmt.Errorf("node metadata: id %w", err)
 	}
-	if !Role(m.Role).Member() {
+	if !identity.Role(m.Role).Member() {
 		return metadata{}, fmt.Errorf("node metadata: role %.80q is not one of relay, gate, worker, observer", m.Role)
 	}
 	for _, f := range []struct{ name, value string }{{"datacenter", m.Datacenter}, {"region", m.Region}} {
@@ -302,7 +302,7 @@ func decodeMetadata(b []byte) (metadata, error) {
 
 func (m metadata) member(gossipAddr string) Member {
 	return Member{
-		ID: m.ID, Epoch: m.Epoch, Role: Role(m.Role),
+		ID: m.ID, Epoch: m.Epoch, Role: identity.Role(m.Role),
 		Cluster: m.Cluster, Environment: m.Environment,
 		Datacenter: m.Datacenter, Region: m.Region,
 		GossipAddr: gossipAddr, ForwardAddr: m.ForwardAddr, AdminAddr: m.AdminAddr,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Two members of one cluster find each other: the second knows the first as its
@@ -14,7 +15,7 @@ func Example() {
 	defer cancel()
 
 	relay, err := membership.New(membership.Config{
-		Cluster: "prod", Environment: "eu", ID: "relay-1", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0",
+		Cluster: "prod", Environment: "eu", ID: "relay-1", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0",
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -22,7 +23,7 @@ func Example() {
 	}
 	defer relay.Close()
 	worker, err := membership.New(membership.Config{
-		Cluster: "prod", Environment: "eu", ID: "worker-1", Role: membership.RoleWorker, BindAddr: "127.0.0.1:0",
+		Cluster: "prod", Environment: "eu", ID: "worker-1", Role: identity.RoleWorker, BindAddr: "127.0.0.1:0",
 		Seeds: []string{relay.Addr()},
 	})
 	if err != nil {

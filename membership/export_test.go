@@ -45,7 +45,7 @@ func (n *Node) LieAbout(what string) error {
 	return gossipAs(n, func(m *metadata) {
 		switch what {
 		case "role":
-			m.Role = string(RoleRelay)
+			m.Role = string(identity.RoleRelay)
 		case "datacenter":
 			m.Datacenter = "elsewhere"
 		}

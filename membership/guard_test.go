@@ -46,7 +46,7 @@ func newWire(t testing.TB) *wire {
 func (w *wire) member(id string, change func(*Config)) *guarded {
 	w.t.Helper()
 	cfg := Config{
-		Cluster: "test", Environment: "ci", ID: id, Role: RoleWorker, MaxMembers: 1000, MaxNewMembers: 100,
+		Cluster: "test", Environment: "ci", ID: id, Role: identity.RoleWorker, MaxMembers: 1000, MaxNewMembers: 100,
 		clock: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
@@ -293,7 +293,7 @@ func TestMemberlistSeesNothingThatIsNotProven(t *testing.T) {
 				a.Node = instanceName("victim", victim.epoch+1)
 			}), dropUnproven},
 			{"another address than it signed", victim.alive(t, func(_ *metadata, a *aliveMessage) { a.Port = 666 }), dropUnproven},
-			{"another role than certified", by.alive(t, func(m *metadata, _ *aliveMessage) { m.Role = string(RoleRelay) }), dropUnproven},
+			{"another role than certified", by.alive(t, func(m *metadata, _ *aliveMessage) { m.Role = string(identity.RoleRelay) }), dropUnproven},
 			{"a boot in the future", by.alive(t, func(m *metadata, a *aliveMessage) {
 				m.Epoch = 9999999999999
 				a.Node = instanceName("by", m.Epoch)

@@ -54,7 +54,7 @@ type hello struct {
 	protocol    string
 	id          string
 	epoch       uint64
-	role        Role
+	role        identity.Role
 	keys        string // fingerprints of the gossip keys, the primary one first, with commas; empty without keys
 	tick        uint64 // the sender's time, in format 2
 }
@@ -97,7 +97,7 @@ func decodeHello(b []byte) (h hello, complete bool, err error) {
 		return h, false, fmt.Errorf("%w: cluster and environment are cut short", errHello)
 	}
 	h.format, h.protocol, h.id = r.byte(), r.string(), r.string()
-	h.epoch, h.role, h.keys = r.uint64(), Role(r.string()), r.string()
+	h.epoch, h.role, h.keys = r.uint64(), identity.Role(r.string()), r.string()
 	if complete = !r.failed; complete && h.format >= helloSigned {
 		h.tick = r.uint64()
 		complete = !r.failed

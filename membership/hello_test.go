@@ -7,13 +7,15 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // protocolSync is the anti-entropy protocol of package advertise.
 const protocolSync = "adsync/1"
 
 func ours() hello {
-	return hello{cluster: "staging", environment: "eu", format: helloFormat, id: "relay-1", epoch: 5, role: RoleRelay}
+	return hello{cluster: "staging", environment: "eu", format: helloFormat, id: "relay-1", epoch: 5, role: identity.RoleRelay}
 }
 
 func TestAHelloSurvivesTheWire(t *testing.T) {
@@ -59,7 +61,7 @@ func TestWhoIsRefusedAndWhy(t *testing.T) {
 		{"unserved protocol", func(h *hello) { h.protocol = "chat/1" }, fieldProtocol},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			theirs := hello{cluster: "staging", environment: "eu", format: helloFormat, protocol: protocolMemberlist, id: "worker-1", epoch: 7, role: RoleWorker}
+			theirs := hello{cluster: "staging", environment: "eu", format: helloFormat, protocol: protocolMemberlist, id: "worker-1", epoch: 7, role: identity.RoleWorker}
 			c.change(&theirs)
 			joiner, seed := exchange(t, theirs, ours())
 			if c.field == "" {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/discovery"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -112,7 +113,7 @@ func (n *Node) keepJoined(ctx context.Context) {
 				return
 			}
 			was := lonely
-			if lonely = n.cfg.Role == RoleWorker && len(s.WithRole(RoleRelay)) == 0; lonely && !was {
+			if lonely = n.cfg.Role == identity.RoleWorker && len(s.WithRole(identity.RoleRelay)) == 0; lonely && !was {
 				pause.Reset(n.rejoinPause(lonely))
 			}
 		case <-pause.C:

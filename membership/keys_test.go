@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestASealedMessageOpensOnlyWithItsKeyAndItsChallenge(t *testing.T) {
@@ -85,7 +87,7 @@ func TestAReplyAboutKeysIsNotPlayedBackToItsInitiator(t *testing.T) {
 	n := &Node{cfg: Config{Keyring: keyring(t, 1)}, metrics: newMetrics(nil, func() float64 { return 0 }), logger: slog.New(slog.DiscardHandler)}
 	near, far := net.Pipe()
 	var served sync.WaitGroup
-	served.Go(func() { n.serveKeys(t.Context(), Peer{ID: "r2", Role: RoleRelay}, far) })
+	served.Go(func() { n.serveKeys(t.Context(), Peer{ID: "r2", Role: identity.RoleRelay}, far) })
 	conn := &recorded{Conn: near}
 	honest, err := n.exchangeKeys(t.Context(), conn, keysRequest{Operation: ListKeys})
 	served.Wait()

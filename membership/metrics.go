@@ -125,11 +125,11 @@ func (m *metrics) published(s *Snapshot) {
 	if s.Degraded() {
 		m.degraded.Set(1)
 	}
-	byRole := map[Role]int{}
+	byRole := map[identity.Role]int{}
 	for i := range s.members {
 		byRole[s.members[i].Role]++
 	}
-	for _, role := range []Role{RoleRelay, RoleGate, RoleWorker, RoleObserver} {
+	for _, role := range []identity.Role{identity.RoleRelay, identity.RoleGate, identity.RoleWorker, identity.RoleObserver} {
 		m.members.WithLabelValues(string(role)).Set(float64(byRole[role]))
 	}
 }

@@ -5,11 +5,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestAPingIsAnsweredByWhoIsThereOnly(t *testing.T) {
 	r1 := start(t, func(c *Config) { c.ID = "r1" })
-	w1 := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w1", RoleWorker, []string{r1.Addr()} })
+	w1 := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w1", identity.RoleWorker, []string{r1.Addr()} })
 	r1.await(t, "both", sees("r1", "w1"))
 	if _, err := r1.Ping(t.Context(), "w9"); err == nil || !strings.Contains(err.Error(), "no such member") {
 		t.Errorf("a member that there is not: %v", err)

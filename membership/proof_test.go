@@ -78,7 +78,7 @@ func TestARenewedCertificateIsTakenUpWithoutLeavingTheView(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
 	var renew func()
 	w := start(t, func(c *Config) {
-		c.ID, c.Role, c.Seeds, c.Keyring = "w1", RoleWorker, []string{seed.Addr()}, keyring(t, 1)
+		c.ID, c.Role, c.Seeds, c.Keyring = "w1", identity.RoleWorker, []string{seed.Addr()}, keyring(t, 1)
 		renew, _ = fromFiles(t, a, c)
 	})
 	seed.await(t, "w1", sees("r1", "w1"))
@@ -111,7 +111,7 @@ func TestADeniedMemberLeavesTheViewAndIsNamed(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1"; _, deny = fromFiles(t, a, c); c.Keyring = keyring(t, 1) })
 	for _, id := range []string{"w1", "w2"} {
 		start(t, func(c *Config) {
-			c.ID, c.Role, c.Seeds, c.Keyring = id, RoleWorker, []string{seed.Addr()}, keyring(t, 1)
+			c.ID, c.Role, c.Seeds, c.Keyring = id, identity.RoleWorker, []string{seed.Addr()}, keyring(t, 1)
 			certified(t, a, c, nil)
 		})
 	}
@@ -135,7 +135,7 @@ func TestAMemberOfAReleaseThatDoesNotSignIsNamedAndLeftOut(t *testing.T) {
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
 	cfg := Config{
-		Cluster: "test", Environment: "ci", ID: "old", Role: RoleWorker, BindAddr: "127.0.0.1:0", Seeds: []string{seed.Addr()},
+		Cluster: "test", Environment: "ci", ID: "old", Role: identity.RoleWorker, BindAddr: "127.0.0.1:0", Seeds: []string{seed.Addr()},
 		Keyring: keyring(t, 1), Logger: slog.New(slog.DiscardHandler),
 	}
 	certified(t, a, &cfg, nil)
@@ -167,7 +167,7 @@ func TestNoMoreMembersAreLetInThanTheLimitAllows(t *testing.T) {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			seed := start(t, func(c *Config) { c.ID, c.MaxMembers = "r1", limit })
 			for _, id := range []string{"w1", "w2"} {
-				start(t, func(c *Config) { c.ID, c.Role, c.Seeds = id, RoleWorker, []string{seed.Addr()} })
+				start(t, func(c *Config) { c.ID, c.Role, c.Seeds = id, identity.RoleWorker, []string{seed.Addr()} })
 				if id == "w1" {
 					seed.await(t, "the first", sees("r1", "w1"))
 				}
@@ -190,7 +190,7 @@ func TestNoMoreMembersAreLetInThanTheLimitAllows(t *testing.T) {
 // leaving; that member contradicts.
 func TestAMemberThatIsSaidToLeaveSaysThatItStays(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1" })
-	w := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w1", RoleWorker, []string{seed.Addr()} })
+	w := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w1", identity.RoleWorker, []string{seed.Addr()} })
 	liar := start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{seed.Addr()} })
 	for _, n := range []*testNode{seed, w, liar} {
 		n.await(t, "all", sees("r1", "r2", "w1"))
@@ -216,7 +216,7 @@ func TestALeaveNoticeThatItsAuthorDidNotSignChangesNothing(t *testing.T) {
 	var others []*testNode
 	for _, id := range []string{"w1", "w2"} {
 		others = append(others, start(t, func(c *Config) {
-			c.ID, c.Role, c.Seeds = id, RoleWorker, []string{seed.Addr()}
+			c.ID, c.Role, c.Seeds = id, identity.RoleWorker, []string{seed.Addr()}
 			certified(t, a, c, nil)
 		}))
 	}

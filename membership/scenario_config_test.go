@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/memnet"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const homeCluster, homeEnvironment = "home", "test"
@@ -114,7 +115,7 @@ func (s *small) node(change func(*Config)) *Node {
 	n := len(s.nodes)
 	host := s.network.Host(fmt.Sprintf("10.0.0.%d", 1+n))
 	cfg := Config{
-		Cluster: homeCluster, Environment: homeEnvironment, ID: string(rune('a' + n)), Role: RoleRelay,
+		Cluster: homeCluster, Environment: homeEnvironment, ID: string(rune('a' + n)), Role: identity.RoleRelay,
 		BindAddr: host.IP().String() + ":7400", Seeds: []string{"10.0.0.1"}, Network: host,
 	}
 	if change != nil {
@@ -143,7 +144,7 @@ func TestTheOthersLearnWhatANodeSaysOfItself(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		got, _ := a.Snapshot().Get("b")
 		want := Member{
-			ID: "b", Epoch: b.Epoch(), Role: RoleRelay, Cluster: homeCluster, Environment: homeEnvironment, GossipAddr: "10.0.0.2:7400",
+			ID: "b", Epoch: b.Epoch(), Role: identity.RoleRelay, Cluster: homeCluster, Environment: homeEnvironment, GossipAddr: "10.0.0.2:7400",
 			Region: "eu", ForwardAddr: "10.0.0.2:7420", AdminAddr: "10.0.0.2:7430", Version: "v1.2.3",
 		}
 		if got != want {
@@ -205,14 +206,14 @@ func TestALongerRejoinIntervalLooksForTheLostLater(t *testing.T) {
 // Its requests come from relays only, so it does not wait for the next round.
 func TestAWorkerThatSeesNoRelayLooksForOneEveryFewSeconds(t *testing.T) {
 	for _, c := range []struct {
-		role Role
+		role identity.Role
 		back bool
-	}{{RoleWorker, true}, {RoleRelay, false}} {
+	}{{identity.RoleWorker, true}, {identity.RoleRelay, false}} {
 		inBubble(t, func(s *small) {
 			late := func(cfg *Config) { cfg.RejoinInterval = 20 * time.Minute }
 			s.node(late)
 			b := s.node(func(cfg *Config) { late(cfg); cfg.Role = c.role })
-			s.node(func(cfg *Config) { late(cfg); cfg.Role, cfg.Seeds = RoleWorker, []string{"10.0.0.2"} })
+			s.node(func(cfg *Config) { late(cfg); cfg.Role, cfg.Seeds = identity.RoleWorker, []string{"10.0.0.2"} })
 			time.Sleep(5 * time.Second)
 			s.network.Blackhole(s.hosts[0].IP())
 			time.Sleep(2 * time.Minute)

@@ -72,7 +72,7 @@ func borrowed(change func(*identity.Claims)) func(*cluster, *process) error {
 }
 
 func (c *cluster) joinImpostor(a args) error {
-	p := c.NewProcess("x", membership.RoleWorker)
+	p := c.NewProcess("x", identity.RoleWorker)
 	p.Outsider = true
 	if err := impostors[a[0]](c, p); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (c *cluster) joinImpostor(a args) error {
 }
 
 func (c *cluster) joinLiar(a args) error {
-	p := c.NewProcess("l", membership.RoleWorker)
+	p := c.NewProcess("l", identity.RoleWorker)
 	p.Liar = true
 	p.State.prepare = func(n *membership.Node) { _ = n.LieAbout(a[0]) } // it fits: the values are short
 	return c.Join(p, a[1])

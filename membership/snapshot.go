@@ -10,6 +10,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/hashicorp/memberlist"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Snapshot is the state of the cluster as this node saw it at one moment. It is immutable: it can
@@ -102,7 +104,7 @@ func (s *Snapshot) Departed(id string) (Departure, bool) {
 }
 
 // WithRole returns the members of one role, sorted by ID.
-func (s *Snapshot) WithRole(role Role) []Member {
+func (s *Snapshot) WithRole(role identity.Role) []Member {
 	var out []Member
 	for _, m := range s.members {
 		if m.Role == role {

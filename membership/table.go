@@ -47,7 +47,7 @@ type outdatedMember struct {
 
 type lostMember struct {
 	addr  string
-	role  Role
+	role  identity.Role
 	since time.Time
 }
 
@@ -103,7 +103,7 @@ func (t *table) seen(m Member, now time.Time) []change {
 
 // observer returns 1 for another observer than this node.
 func (t *table) observer(m Member) int {
-	if m.Role == RoleObserver && m.Instance() != t.self {
+	if m.Role == identity.RoleObserver && m.Instance() != t.self {
 		return 1
 	}
 	return 0
@@ -159,7 +159,7 @@ func (t *table) gone(instance string, answered bool, now time.Time) []change {
 		return append([]change{{"left", m}}, t.promote(now)...)
 	}
 	t.departures.add(Departure{m, Failed, now})
-	if m.Role != RoleObserver || !answered {
+	if m.Role != identity.RoleObserver || !answered {
 		t.burst.failure(m.ID, before, answered, now)
 	}
 	for id, l := range t.lost {
@@ -264,19 +264,6 @@ func (t *table) members() []Member {
 	return slices.AppendSeq(make([]Member, 0, len(t.alive)), maps.Values(t.alive))
 }
 
-// Role is the role of a member in the fleet, the same as in its certificate.
-type Role = identity.Role
-
-// The roles of gossip members. A client is never a member.
-const (
-	RoleRelay  = identity.RoleRelay
-	RoleGate   = identity.RoleGate
-	RoleWorker = identity.RoleWorker
-	// RoleObserver sees the cluster and offers, serves and answers nothing: a program that calls
-	// workers itself.
-	RoleObserver = identity.RoleObserver
-)
-
 // Member is one process of the cluster as this node knows it. It is a plain value without
 // pointers: copies are independent.
 type Member struct {
@@ -286,7 +273,7 @@ type Member struct {
 	// the higher epoch is current.
 	Epoch uint64 `json:"epoch"`
 	// Role is relay, gate, worker or observer.
-	Role Role `json:"role"`
+	Role identity.Role `json:"role"`
 	// Cluster and Environment are always this node's own: a member of another
 	// cluster never appears in a snapshot.
 	Cluster     string `json:"cluster"`
@@ -328,7 +315,7 @@ func IDs(members []Member) []string {
 type Peer struct {
 	ID    string
 	Epoch uint64
-	Role  Role
+	Role  identity.Role
 	// Certified is true if a certificate of our authorities confirms id and role; otherwise
 	// they are unverified claims.
 	Certified bool

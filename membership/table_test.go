@@ -4,10 +4,12 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func member(id string, epoch uint64) Member {
-	return Member{ID: id, Epoch: epoch, Role: RoleWorker, GossipAddr: "127.0.0.1:1"}
+	return Member{ID: id, Epoch: epoch, Role: identity.RoleWorker, GossipAddr: "127.0.0.1:1"}
 }
 
 func events(changes []change) string {
@@ -138,7 +140,7 @@ func TestALateAnnouncementTurnsAFailureIntoALeave(t *testing.T) {
 
 func TestObserversThatEndTogetherDegradeNothing(t *testing.T) {
 	now := time.Unix(0, 0)
-	observer := func(id string) Member { m := member(id, 1); m.Role = RoleObserver; return m }
+	observer := func(id string) Member { m := member(id, 1); m.Role = identity.RoleObserver; return m }
 	fleet := func() *table {
 		tb := newTable("self.1")
 		tb.seen(member("self", 1), now)

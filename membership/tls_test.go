@@ -59,7 +59,7 @@ func TestMembersWithCertificatesAndKeysFindEachOther(t *testing.T) {
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
 	w := start(t, func(c *Config) {
-		c.ID, c.Role, c.Seeds, c.Keyring = "w1", RoleWorker, []string{seed.Addr()}, keyring(t, 1)
+		c.ID, c.Role, c.Seeds, c.Keyring = "w1", identity.RoleWorker, []string{seed.Addr()}, keyring(t, 1)
 		certified(t, a, c, nil)
 	})
 	seed.await(t, "w1", sees("r1", "w1"))
@@ -165,7 +165,7 @@ func TestAJoinThatFailsIsLoggedOnOneLine(t *testing.T) {
 }
 
 func TestACertificateOfAnotherHolderIsRefusedAtStart(t *testing.T) {
-	c := Config{Cluster: "test", Environment: "ci", ID: "r1", Role: RoleRelay, BindAddr: "127.0.0.1:0"}
+	c := Config{Cluster: "test", Environment: "ci", ID: "r1", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"}
 	certified(t, authority(t), &c, func(claims *identity.Claims) { claims.Node, claims.Role = "r2", "worker" })
 	_, err := New(c)
 	if err == nil || !strings.Contains(err.Error(), `id is "r1", the certificate has "r2"`) || !strings.Contains(err.Error(), `role is "relay", the certificate has "worker"`) {
@@ -177,10 +177,10 @@ func TestAMemberThatGossipsAnotherRoleThanItsCertificateIsLeftOut(t *testing.T) 
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil) })
 	liar := startPrepared(t, func(c *Config) {
-		c.ID, c.Role, c.Seeds = "w1", RoleWorker, []string{seed.Addr()}
+		c.ID, c.Role, c.Seeds = "w1", identity.RoleWorker, []string{seed.Addr()}
 		certified(t, a, c, nil)
 	}, func(n *Node) error {
-		return gossipAs(n, func(m *metadata) { m.Role = string(RoleRelay) })
+		return gossipAs(n, func(m *metadata) { m.Role = string(identity.RoleRelay) })
 	})
 	liar.await(t, "r1", sees("r1", "w1"))
 	for deadline := time.Now().Add(patience); testutil.ToFloat64(seed.metrics.unproven.WithLabelValues(unprovenDisagreement)) == 0; time.Sleep(time.Millisecond) {
@@ -209,7 +209,7 @@ func TestKeysAreRotatedAcrossTheFleetWithoutARestart(t *testing.T) {
 						c.Seeds = []string{fleet[0].Addr()}
 					}
 					if id == "w1" {
-						c.Role = RoleWorker
+						c.Role = identity.RoleWorker
 					}
 					if certificates {
 						certified(t, a, c, nil)
@@ -265,7 +265,7 @@ func TestAMemberThatMissedARotationCatchesUp(t *testing.T) {
 	a := authority(t)
 	relay := start(t, func(c *Config) { c.ID, c.Keyring = "r1", keyring(t, 2); certified(t, a, c, nil) })
 	lagging := start(t, func(c *Config) {
-		c.ID, c.Role, c.Seeds, c.Keyring = "w1", RoleWorker, []string{relay.Addr()}, keyring(t, 1)
+		c.ID, c.Role, c.Seeds, c.Keyring = "w1", identity.RoleWorker, []string{relay.Addr()}, keyring(t, 1)
 		certified(t, a, c, nil)
 	})
 	relay.await(t, "the one that was away", sees("r1", "w1"))
@@ -292,7 +292,7 @@ func TestASeedThatMissedARotationIsBroughtTheKeys(t *testing.T) {
 	}
 	// A worker must not do the same.
 	start(t, func(c *Config) {
-		c.ID, c.Role, c.Seeds, c.Keyring = "w1", RoleWorker, []string{seed.Addr()}, used(time.Now().Add(time.Hour), 4)
+		c.ID, c.Role, c.Seeds, c.Keyring = "w1", identity.RoleWorker, []string{seed.Addr()}, used(time.Now().Add(time.Hour), 4)
 		certified(t, a, c, nil)
 	}).refusedFor(t)
 	if got := relay.cfg.Keyring.Fingerprints(); !slices.Equal(got, prints(2, 3)) {
@@ -321,7 +321,11 @@ func TestANodeWithoutKeysReportsIt(t *testing.T) {
 func TestTheProtocolOfAHelloIsTheOneThatTLSAgreedOn(t *testing.T) {
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
-	worker := start(t, func(c *Config) { c.ID, c.Role = "w1", RoleWorker; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
+	worker := start(t, func(c *Config) {
+		c.ID, c.Role = "w1", identity.RoleWorker
+		certified(t, a, c, nil)
+		c.Keyring = keyring(t, 1)
+	})
 	ask := func(alpn, hello string) error {
 		conn, err := net.Dial("tcp", seed.Addr())
 		if err != nil {

@@ -34,15 +34,15 @@ func wireClock() time.Time { return time.UnixMilli(wireEpoch).Add(time.Minute) }
 
 type wireMember struct {
 	id   string
-	role Role
+	role identity.Role
 	keys identity.KeyType
 }
 
 var (
-	wireRelay  = wireMember{"relay-1", RoleRelay, identity.Ed25519}
-	wireGate   = wireMember{"gate-1", RoleGate, identity.Ed25519}
-	wireWorker = wireMember{"worker-1", RoleWorker, identity.Ed25519}
-	wireP256   = wireMember{"worker-2", RoleWorker, identity.ECDSAP256}
+	wireRelay  = wireMember{"relay-1", identity.RoleRelay, identity.Ed25519}
+	wireGate   = wireMember{"gate-1", identity.RoleGate, identity.Ed25519}
+	wireWorker = wireMember{"worker-1", identity.RoleWorker, identity.Ed25519}
+	wireP256   = wireMember{"worker-2", identity.RoleWorker, identity.ECDSAP256}
 )
 
 // source returns the certificate of the member, with the URI names that release 0.1.0 issues.
@@ -128,7 +128,7 @@ func (m wireMember) metadata() metadata {
 		Format: 1, Cluster: "prod", Environment: "eu", ID: m.id, Epoch: wireEpoch, Role: string(m.role), Datacenter: "ams1", Region: "eu-west",
 		AdminAddr: "10.0.0.1:7430", Version: "0.1.0",
 	}
-	if m.role != RoleWorker {
+	if m.role != identity.RoleWorker {
 		d.ForwardAddr = "10.0.0.1:7420"
 	}
 	return d
@@ -187,7 +187,7 @@ func helloFixtures() (out []wirefixture.Format) {
 		_ = writeFrame(&out, change(raw[2:]))
 		return out.Bytes()
 	}
-	clear := hello{cluster: "prod", environment: "eu", format: 1, id: "relay-1", epoch: wireEpoch, role: RoleRelay}
+	clear := hello{cluster: "prod", environment: "eu", format: 1, id: "relay-1", epoch: wireEpoch, role: identity.RoleRelay}
 	signed := clear
 	signed.format, signed.keys, signed.tick = 2, "0a1b2c3d,4e5f6071", wireTick
 	for name, h := range map[string]hello{"hello": clear, "hello-signed": signed} {

@@ -12,6 +12,7 @@ import (
 	ringwaygrpc "github.com/ringway/ringway/adapters/grpc"
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection/router"
 )
 
@@ -20,7 +21,7 @@ func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	// In production the node has Seeds and the role of an observer; this one is the seed of the worker.
-	node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "caller", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0"})
+	node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "caller", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -260,7 +260,7 @@ func TestACertificateIsProvenOnBothSides(t *testing.T) {
 	c.sees("a", "b")
 	source := func(cluster *fleet.Fleet, id string) *identity.Source {
 		t.Helper()
-		member := membership.Config{Cluster: "shop", Environment: "dev", ID: id, Role: membership.RoleObserver}
+		member := membership.Config{Cluster: "shop", Environment: "dev", ID: id, Role: identity.RoleObserver}
 		if err := cluster.Equip(&member); err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +285,7 @@ func TestAClientWithACertificateSendsNothingInClearText(t *testing.T) {
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.worker("a", "")
 	c.sees("a")
-	member := membership.Config{Cluster: "shop", Environment: "dev", ID: "caller", Role: membership.RoleObserver}
+	member := membership.Config{Cluster: "shop", Environment: "dev", ID: "caller", Role: identity.RoleObserver}
 	if err := fleet.New(fleet.Config{}).Equip(&member); err != nil {
 		t.Fatal(err)
 	}

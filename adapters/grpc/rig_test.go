@@ -24,6 +24,7 @@ import (
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection/router"
 )
 
@@ -146,7 +147,7 @@ func newCluster(t testing.TB, cfg fleet.Config) *cluster {
 		t.Fatal(err)
 	}
 	member := membership.Config{
-		Cluster: "shop", Environment: "dev", ID: "caller", Role: membership.RoleObserver, BindAddr: "127.0.0.1:0", Seeds: []string{c.seed},
+		Cluster: "shop", Environment: "dev", ID: "caller", Role: identity.RoleObserver, BindAddr: "127.0.0.1:0", Seeds: []string{c.seed},
 	}
 	if err := c.Equip(&member); err != nil {
 		t.Fatal(err)

@@ -92,8 +92,8 @@ func (c Config) complete() (Config, error) {
 		return c, errors.New("xds: no Node: give the one that membership.New returns")
 	}
 	member := c.Node.Config()
-	if member.Role != membership.RoleObserver {
-		problem("the node %q is a %s: give it the role %s, because requests would be sent to a relay or gate, and a worker offers services", member.ID, member.Role, membership.RoleObserver)
+	if member.Role != identity.RoleObserver {
+		problem("the node %q is a %s: give it the role %s, because requests would be sent to a relay or gate, and a worker offers services", member.ID, member.Role, identity.RoleObserver)
 	}
 	addr, err := netip.ParseAddrPort(c.Addr)
 	switch {

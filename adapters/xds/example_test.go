@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/adapters/xds"
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // A control plane, a worker, and what an Envoy receives.
@@ -21,7 +22,7 @@ func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	// In production the node has Seeds, and Gather has its default.
-	node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "control", Role: membership.RoleObserver, BindAddr: "127.0.0.1:0"})
+	node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "control", Role: identity.RoleObserver, BindAddr: "127.0.0.1:0"})
 	if err != nil {
 		fmt.Println(err)
 		return

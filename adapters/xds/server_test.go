@@ -43,7 +43,7 @@ type cluster struct {
 
 func start(t *testing.T, change func(*membership.Config, *Config)) *cluster {
 	t.Helper()
-	member := membership.Config{Cluster: "shop", Environment: "dev", ID: "control", Role: membership.RoleObserver, BindAddr: "127.0.0.1:0", LeaveTimeout: time.Second}
+	member := membership.Config{Cluster: "shop", Environment: "dev", ID: "control", Role: identity.RoleObserver, BindAddr: "127.0.0.1:0", LeaveTimeout: time.Second}
 	cfg := Config{Addr: "127.0.0.1:0", Grace: -1, Gather: -1, Registerer: prometheus.NewRegistry()}
 	if change != nil {
 		change(&member, &cfg)

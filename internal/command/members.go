@@ -14,7 +14,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // MembersDocument is the document of `members -o json`.
@@ -42,7 +42,7 @@ func (f memberFilter) empty() bool { return len(f.roles)+len(f.states)+len(f.dat
 
 func (f memberFilter) check() error {
 	return errors.Join(
-		oneOf("--role", f.roles, string(membership.RoleRelay), string(membership.RoleGate), string(membership.RoleWorker), string(membership.RoleObserver)),
+		oneOf("--role", f.roles, string(identity.RoleRelay), string(identity.RoleGate), string(identity.RoleWorker), string(identity.RoleObserver)),
 		oneOf("--state", f.states, string(api.MemberAlive), string(api.MemberDraining), string(api.MemberLeaving), string(api.MemberLeft), string(api.MemberFailed), string(api.MemberUnproven)))
 }
 

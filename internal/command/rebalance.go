@@ -17,7 +17,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // RebalanceCommand is `rebalance`: it asks sessions to go whose worker has more than its
@@ -82,7 +82,7 @@ type rebalance struct {
 // all asks all relays one after the other, so that the rate holds for all together. A
 // relay that cannot be asked does not end the command.
 func (b *rebalance) all(ctx context.Context, call *adminCall, notes io.Writer) error {
-	members, err := call.members(ctx, memberFilter{states: []string{string(api.MemberAlive), string(api.MemberDraining)}, roles: []string{string(membership.RoleRelay)}})
+	members, err := call.members(ctx, memberFilter{states: []string{string(api.MemberAlive), string(api.MemberDraining)}, roles: []string{string(identity.RoleRelay)}})
 	if err != nil {
 		return err
 	}

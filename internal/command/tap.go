@@ -20,7 +20,6 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -77,7 +76,7 @@ func (t *tap) run(ctx context.Context, call *adminCall, all bool) error {
 	if !all {
 		return t.read(ctx, call, "")
 	}
-	members, err := call.members(ctx, memberFilter{states: []string{string(api.MemberAlive), string(api.MemberDraining)}, roles: []string{string(membership.RoleRelay), string(membership.RoleGate)}})
+	members, err := call.members(ctx, memberFilter{states: []string{string(api.MemberAlive), string(api.MemberDraining)}, roles: []string{string(identity.RoleRelay), string(identity.RoleGate)}})
 	if err != nil {
 		return err
 	}

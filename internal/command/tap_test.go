@@ -92,13 +92,13 @@ func TestATapOfAllRelaysReportsThoseThatCannotBeRead(t *testing.T) {
 	list := func() api.Members { return members }
 	first := tapped(t, "r1", list, `{"ringway.relay":"r1","url.path":"/1"}`)
 	second := tapped(t, "r2", nil, `{"ringway.relay":"r2","url.path":"/2"}`)
-	member := func(id string, role membership.Role, admin string) membership.Member {
+	member := func(id string, role identity.Role, admin string) membership.Member {
 		return membership.Member{ID: id, Role: role, AdminAddr: admin}
 	}
 	members = api.Members{Self: "r1", Members: []membership.Member{
-		member("r1", membership.RoleRelay, "127.0.0.1:1"), member("g1", membership.RoleGate, second), // which r2 answers
-		member("r2", membership.RoleRelay, second), member("r3", membership.RoleRelay, ""), member("r4", membership.RoleRelay, "127.0.0.1:1"),
-		member("w1", membership.RoleWorker, "127.0.0.1:1"),
+		member("r1", identity.RoleRelay, "127.0.0.1:1"), member("g1", identity.RoleGate, second), // which r2 answers
+		member("r2", identity.RoleRelay, second), member("r3", identity.RoleRelay, ""), member("r4", identity.RoleRelay, "127.0.0.1:1"),
+		member("w1", identity.RoleWorker, "127.0.0.1:1"),
 	}}
 	out, notes, err := runTap("billing", "--all", "--admin-addr", first)
 	if err == nil || !strings.Contains(err.Error(), "all 5 relays") {
@@ -125,7 +125,7 @@ func TestATapOfAllRelaysSendsNoTokenToAnAddressThatOnlyGossipNames(t *testing.T)
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Store(true) }))
 	defer collector.Close()
 	first := tapped(t, "r1", func() api.Members {
-		return api.Members{Self: "r1", Members: []membership.Member{{ID: "r1", Role: membership.RoleRelay}, {ID: "r2", Role: membership.RoleRelay, AdminAddr: collector.Listener.Addr().String()}}}
+		return api.Members{Self: "r1", Members: []membership.Member{{ID: "r1", Role: identity.RoleRelay}, {ID: "r2", Role: identity.RoleRelay, AdminAddr: collector.Listener.Addr().String()}}}
 	}, `{"ringway.relay":"r1"}`)
 	out, notes, _ := runTap("billing", "--all", "--admin-addr", first, "--admin-token-file", token, "--admin-clear-text")
 	if asked.Load() || !strings.Contains(notes, "r2 announces the address "+collector.Listener.Addr().String()) || !strings.Contains(notes, "it gets no token") {
@@ -187,7 +187,7 @@ func TestATapOfAllRelaysSendsATokenOnlyToTheMemberThatItsCertificateProves(t *te
 	other := process("r9", identity.RoleRelay, nil)
 	worker := process("w1", identity.RoleWorker, nil)
 	member := func(id, admin string) membership.Member {
-		return membership.Member{ID: id, Role: membership.RoleRelay, AdminAddr: admin}
+		return membership.Member{ID: id, Role: identity.RoleRelay, AdminAddr: admin}
 	}
 	var members api.Members
 	first := process("r1", identity.RoleRelay, func() api.Members { return members })

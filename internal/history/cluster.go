@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -30,7 +31,7 @@ const (
 // keeps of it besides.
 type Process[S any] struct {
 	Name                 string
-	Role                 membership.Role
+	Role                 identity.Role
 	Cluster, Environment string
 	Seeds                []string // by name
 	Host                 *memnet.Host
@@ -208,7 +209,7 @@ func (c *Cluster[S]) Logger(name string) *slog.Logger {
 func (c *Cluster[S]) FreshHost() *memnet.Host { return c.Network.Host(c.freshIP()) }
 
 // NewProcess names a process of the home cluster that joins later.
-func (c *Cluster[S]) NewProcess(prefix string, role membership.Role) *Process[S] {
+func (c *Cluster[S]) NewProcess(prefix string, role identity.Role) *Process[S] {
 	n := len(c.List(func(p *Process[S]) bool { return strings.TrimRight(p.Name, "0123456789") == prefix }))
 	p := &Process[S]{Name: fmt.Sprintf("%s%d", prefix, n+1), Role: role, Cluster: HomeCluster, Environment: HomeEnvironment}
 	if c.Made != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Forms are the statements that every package shares. A nil cluster has them as well, to
@@ -18,7 +18,7 @@ func (c *Cluster[S]) Forms() []Form {
 	return []Form{
 		{"join JOINERS[ through NAMES][ in DURATION]", func(a Args) error { return c.JoinAll(a[0], a[1], a.Duration(2), nil) }},
 		{`join stranger from (\w+)/(\w+)[ through NAMES]`, func(a Args) error {
-			p := c.NewProcess("x", membership.RoleWorker)
+			p := c.NewProcess("x", identity.RoleWorker)
 			p.Cluster, p.Environment = a[0], a[1]
 			return c.Join(p, a[2])
 		}},
@@ -85,11 +85,11 @@ func (c *Cluster[S]) Each(list string, do func(*Process[S]) error) error {
 // JoinAll starts new members one after the other, evenly over a span. The seed itself
 // may be among them: it knows none.
 func (c *Cluster[S]) JoinAll(joiners, through string, span time.Duration, prepare func(*Process[S])) error {
-	var roles []membership.Role
+	var roles []identity.Role
 	for batch := range strings.SplitSeq(joiners, ", ") {
 		count, role, _ := strings.Cut(batch, " ")
 		n, _ := strconv.Atoi(count)
-		roles = append(roles, slices.Repeat([]membership.Role{membership.Role(strings.TrimSuffix(role, "s"))}, n)...)
+		roles = append(roles, slices.Repeat([]identity.Role{identity.Role(strings.TrimSuffix(role, "s"))}, n)...)
 	}
 	for _, role := range roles {
 		p := c.NewProcess(string(role[:1]), role)
@@ -200,7 +200,7 @@ func (c *Cluster[S]) resolve(list string, named []*Process[S]) ([]*Process[S], e
 }
 
 func (c *Cluster[S]) resolveItem(item string, named []*Process[S]) ([]*Process[S], error) {
-	live := func(role membership.Role) []*Process[S] {
+	live := func(role identity.Role) []*Process[S] {
 		return slices.DeleteFunc(c.Live(), func(p *Process[S]) bool { return role != "" && p.Role != role })
 	}
 	isNamed := func(p *Process[S]) bool { return slices.Contains(named, p) }
@@ -209,15 +209,15 @@ func (c *Cluster[S]) resolveItem(item string, named []*Process[S]) ([]*Process[S
 	case item == "all":
 		return live(""), nil
 	case item == "relays":
-		return live(membership.RoleRelay), nil
+		return live(identity.RoleRelay), nil
 	case item == "workers":
-		return live(membership.RoleWorker), nil
+		return live(identity.RoleWorker), nil
 	case item == "others":
 		return slices.DeleteFunc(live(""), isNamed), nil
 	case item == "dead":
 		return c.List(func(p *Process[S]) bool { return !p.Running }), nil
 	case ofWorkers:
-		of := slices.DeleteFunc(live(membership.RoleWorker), isNamed)
+		of := slices.DeleteFunc(live(identity.RoleWorker), isNamed)
 		count, by, isShare := strings.Cut(share, "/")
 		n, _ := strconv.Atoi(count)
 		if isShare {

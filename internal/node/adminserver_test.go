@@ -8,7 +8,7 @@ import (
 
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // TestAnAdminAddressThatOthersReachAsksWhoTheyAre starts with what others can reach.
@@ -35,7 +35,7 @@ func TestAnAdminAddressThatOthersReachAsksWhoTheyAre(t *testing.T) {
 		{"said out loud", []string{"RINGWAY_ADMIN_ADDR=:7430", "RINGWAY_INSECURE=true"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := node.DefaultSettings(membership.RoleRelay)
+			s := node.DefaultSettings(identity.RoleRelay)
 			set := settings.New("relay", "RINGWAY")
 			s.Declare(set)
 			err := set.Load(settings.Sources{Environ: append(c.environ, "RINGWAY_CLUSTER=c", "RINGWAY_ENVIRONMENT=e")})
@@ -67,7 +67,7 @@ func TestTheAdminAPIIsAskedForByTheNamesOfTheSettings(t *testing.T) {
 		{"unix:/run/ringway/relay.sock", nil, "unix", 421},
 		{":7430", nil, ":7430", 421},
 	} {
-		s := node.DefaultSettings(membership.RoleRelay)
+		s := node.DefaultSettings(identity.RoleRelay)
 		s.AdminAddr, s.AdminHosts = c.addr, c.names
 		mux, server := http.NewServeMux(), &http.Server{}
 		mux.HandleFunc("GET /", func(http.ResponseWriter, *http.Request) {})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Scripts read these answers: a field that was there stays, by its name and place. An
@@ -15,9 +16,9 @@ import (
 func TestTheCommonAnswersKeepTheirFields(t *testing.T) {
 	cfg := config()
 	snapshot := membership.NewSnapshot(7, "r1", []membership.Member{
-		{ID: "r1", Epoch: 1, Role: membership.RoleRelay, Cluster: "shop", Environment: "prod", Datacenter: "dc1", Region: "eu",
+		{ID: "r1", Epoch: 1, Role: identity.RoleRelay, Cluster: "shop", Environment: "prod", Datacenter: "dc1", Region: "eu",
 			GossipAddr: "10.0.0.1:7400", ForwardAddr: "10.0.0.1:7420", AdminAddr: "127.0.0.1:7430", Version: "v1.2.3"},
-		{ID: "w1", Epoch: 2, Role: membership.RoleWorker, Cluster: "shop", Environment: "prod", GossipAddr: "10.0.0.2:7401", Leaving: true},
+		{ID: "w1", Epoch: 2, Role: identity.RoleWorker, Cluster: "shop", Environment: "prod", GossipAddr: "10.0.0.2:7401", Leaving: true},
 	})
 	cfg.Snapshot = func() *membership.Snapshot { return snapshot }
 	cfg.Unproven = func() []membership.Unproven { return nil }

@@ -11,10 +11,11 @@ import (
 
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func config() node.Config {
-	snapshot := membership.NewSnapshot(7, "r1", []membership.Member{{ID: "w1", Epoch: 2, Role: membership.RoleWorker}, {ID: "r1", Epoch: 1, Role: membership.RoleRelay}})
+	snapshot := membership.NewSnapshot(7, "r1", []membership.Member{{ID: "w1", Epoch: 2, Role: identity.RoleWorker}, {ID: "r1", Epoch: 1, Role: identity.RoleRelay}})
 	return node.Config{
 		Snapshot:  func() *membership.Snapshot { return snapshot },
 		Catalogue: func() uint64 { return 0xabc },

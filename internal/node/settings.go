@@ -26,7 +26,7 @@ import (
 type Settings struct {
 	Cluster, Environment string
 	ID                   string
-	Role                 membership.Role
+	Role                 identity.Role
 	Datacenter, Region   string
 	GossipAddr           string
 	AdvertiseAddr        string
@@ -77,9 +77,9 @@ const (
 
 // DefaultSettings are the defaults of a member of the given role on this host. Every
 // listener is on loopback unless the operator sets another address.
-func DefaultSettings(role membership.Role) Settings {
+func DefaultSettings(role identity.Role) Settings {
 	gossip, admin := RelayGossipPort, RelayAdminPort
-	if role == membership.RoleWorker {
+	if role == identity.RoleWorker {
 		gossip, admin = WorkerGossipPort, WorkerAdminPort
 	}
 	return Settings{

@@ -26,7 +26,7 @@ import (
 // load reads the shared settings from flags, on top of the two that are required.
 func load(t *testing.T, args ...string) (*node.Settings, error) {
 	t.Helper()
-	s := node.DefaultSettings(membership.RoleRelay)
+	s := node.DefaultSettings(identity.RoleRelay)
 	set := settings.New("relay", "RINGWAY")
 	s.Declare(set)
 	flags := pflag.NewFlagSet("relay", pflag.ContinueOnError)
@@ -47,7 +47,7 @@ func TestOnLoopbackNothingNeedsSecuring(t *testing.T) {
 		t.Fatal(err)
 	}
 	host, _ := os.Hostname()
-	if cfg.ID != host+"-relay" || cfg.BindAddr != "127.0.0.1:7400" || cfg.Role != membership.RoleRelay || cfg.Identity != nil || cfg.Keyring != nil {
+	if cfg.ID != host+"-relay" || cfg.BindAddr != "127.0.0.1:7400" || cfg.Role != identity.RoleRelay || cfg.Identity != nil || cfg.Keyring != nil {
 		t.Errorf("%+v", cfg)
 	}
 }

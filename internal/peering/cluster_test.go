@@ -12,6 +12,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/history"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -107,7 +108,7 @@ func (c *cluster) prepare(p *process, _ *membership.Node) error {
 }
 
 func (c *cluster) started(p *process) error {
-	if p.Role != membership.RoleRelay {
+	if p.Role != identity.RoleRelay {
 		return nil
 	}
 	life := p.Life
@@ -128,7 +129,7 @@ func (c *cluster) ending(p *process, how string) {
 		c.unsettled = time.Now()
 	}
 	for _, v := range c.variants {
-		if !p.Leaving && p.Role == membership.RoleRelay {
+		if !p.Leaving && p.Role == identity.RoleRelay {
 			v.relaysGone++
 		}
 		for k := range v.open {
@@ -148,7 +149,7 @@ func (v *variant) remove(k pair) {
 
 // staying lists the members of a role, or all, that run and have not said that they go.
 // The lock is held.
-func (c *cluster) staying(role membership.Role) []*process {
+func (c *cluster) staying(role identity.Role) []*process {
 	return slices.DeleteFunc(slices.Clone(c.Processes), func(p *process) bool {
 		return !p.Running || p.Leaving || role != "" && p.Role != role
 	})
@@ -170,7 +171,7 @@ func (c *cluster) inspect() {
 	c.Lock()
 	defer c.Unlock()
 	now := time.Now()
-	workers, relays := c.staying(membership.RoleWorker), c.staying(membership.RoleRelay)
+	workers, relays := c.staying(identity.RoleWorker), c.staying(identity.RoleRelay)
 	if !c.agreed(relays) {
 		c.unsettled = now
 	}
@@ -235,9 +236,9 @@ func (c *cluster) live(random *rand.Rand, duration, every time.Duration, relays,
 	var away []comeback
 	for end := time.Now().Add(duration); time.Now().Before(end); events++ {
 		time.Sleep(time.Duration(random.ExpFloat64() * float64(every)))
-		role, size := membership.RoleWorker, members
+		role, size := identity.RoleWorker, members
 		if random.IntN(4) == 0 {
-			role, size = membership.RoleRelay, relays
+			role, size = identity.RoleRelay, relays
 		}
 		if len(away) > 0 && time.Now().After(away[0].at) {
 			p := away[0].p

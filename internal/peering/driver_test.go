@@ -8,6 +8,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // driver is one relay: it plans with what it knows, and does what its table says, as
@@ -91,7 +92,7 @@ func (d *driver) plan() (next time.Time) {
 	for _, m := range snapshot.Members() {
 		switch {
 		case m.Leaving:
-		case m.Role == membership.RoleRelay:
+		case m.Role == identity.RoleRelay:
 			cfg.Relays = append(cfg.Relays, affinity.Relay{ID: m.ID})
 		default:
 			for _, w := range d.workersOf(m.ID) {

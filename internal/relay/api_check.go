@@ -18,6 +18,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -90,7 +91,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 		f.Addresses[m.ID] = m.GossipAddr
 		switch {
 		case m.ID == r.cfg.Membership.ID:
-		case m.Role == membership.RoleWorker:
+		case m.Role == identity.RoleWorker:
 			workers = append(workers, m)
 		case m.Role.Relays():
 			asked = append(asked, m)
@@ -104,7 +105,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 		case d.Member.Role.Relays():
 			gone[d.Member.ID] = d.At
 			asked = append(asked, d.Member)
-		case d.Member.Role == membership.RoleWorker && f.Now.Sub(d.At) < workerGoneFor:
+		case d.Member.Role == identity.RoleWorker && f.Now.Sub(d.At) < workerGoneFor:
 			f.FailedWorkers = append(f.FailedWorkers, d)
 		}
 	}

@@ -122,7 +122,7 @@ func TestWithCertificatesAWorkerGetsNoFacts(t *testing.T) {
 	f.secure = secured(t, "certificates")
 	r := f.relay(func(*Settings) {})
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://"+r.PeerAddr()+factsPath, nil)
-	m := membership.Member{ID: "r1", Role: membership.RoleRelay, ForwardAddr: r.PeerAddr()}
+	m := membership.Member{ID: "r1", Role: identity.RoleRelay, ForwardAddr: r.PeerAddr()}
 	for _, c := range []struct {
 		role identity.Role
 		want bool
@@ -197,7 +197,7 @@ func TestWhoTellsNoFactsIsAFinding(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 				defer cancel()
 			}
-			p := r.askFacts(ctx, membership.Member{ID: "r9", Role: membership.RoleRelay, ForwardAddr: c.addr}, "back=r1")
+			p := r.askFacts(ctx, membership.Member{ID: "r9", Role: identity.RoleRelay, ForwardAddr: c.addr}, "back=r1")
 			if p.Facts != nil || p.Err == nil || errors.Is(p.Err, check.ErrNoFacts) != c.older || !strings.Contains(p.Err.Error(), c.want) {
 				t.Errorf("%+v", p)
 			}

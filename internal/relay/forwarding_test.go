@@ -15,7 +15,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/wire"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // gateOf starts n relays, a worker of echo and a gate, and waits until the gate
@@ -25,7 +25,7 @@ func gateOf(t *testing.T, f *fleet, n, backups int) *runningRelay {
 	for range n {
 		f.relay(func(*Settings) {})
 	}
-	gate := f.relay(func(s *Settings) { s.Role = membership.RoleGate })
+	gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
 	f.echo("w1")
 	for _, r := range f.relays {
 		r.settled(t, "echo", 1)
@@ -135,8 +135,8 @@ func TestWhatARelayTellsAGateReachesTheClientOnlyIfTheGateExposesIt(t *testing.T
 	t.Parallel()
 	f := newFleet(t)
 	f.relay(func(s *Settings) { s.Requests.ExposeRouteHeaders = true })
-	closed := f.relay(func(s *Settings) { s.Role = membership.RoleGate })
-	open := f.relay(func(s *Settings) { s.Role, s.Requests.ExposeRouteHeaders = membership.RoleGate, true })
+	closed := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
+	open := f.relay(func(s *Settings) { s.Role, s.Requests.ExposeRouteHeaders = identity.RoleGate, true })
 	f.worker("w1", advertise.Service{Name: "dead", Address: refusing(t)})
 	for _, gate := range []*runningRelay{closed, open} {
 		gate.settled(t, "dead", 1)
@@ -218,7 +218,7 @@ func TestACallThatFailsAtAnotherRelayGetsAStatusOfGRPC(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(*Settings) {})
-	gate := f.relay(func(s *Settings) { s.Role = membership.RoleGate })
+	gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }))
 	t.Cleanup(broken.Close)
 	f.worker("w1", service("echo", broken))

@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestARelayIsNotReadyWhileItReachesNoWorker(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(*Settings) {})
-	gate := f.relay(func(s *Settings) { s.Role = membership.RoleGate })
+	gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
 	_, backend := f.echo("w1")
 	r.settled(t, "echo", 1)
 	gate.settled(t, "echo", 1)

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // recordsOf reads the records in a file, whose lines must be whole.
@@ -40,7 +40,7 @@ func TestBothRelaysOfARequestRecordItUnderOneID(t *testing.T) {
 	logging := func(s *Settings) { s.RequestLog = file(s.ID) }
 	f := newFleet(t)
 	affine := f.relay(logging)
-	gate := f.relay(func(s *Settings) { logging(s); s.Role = membership.RoleGate })
+	gate := f.relay(func(s *Settings) { logging(s); s.Role = identity.RoleGate })
 	f.echo("w1")
 	affine.settled(t, "echo", 1)
 	gate.settled(t, "echo", 1)

@@ -29,6 +29,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Relay is one relay or gate.
@@ -378,7 +379,7 @@ func (r *Relay) waitsFor() []node.Reason {
 	}
 	// A gate picks no worker, so it signs no cookie. A cookie that workers advertise makes no
 	// relay wait: a record must not take relays out of rotation.
-	if m := r.cfg.Membership; slices.ContainsFunc(slices.Collect(maps.Values(r.cfg.Choosing.SessionCookies)), func(name string) bool { return name != "" }) && m.Role == membership.RoleRelay {
+	if m := r.cfg.Membership; slices.ContainsFunc(slices.Collect(maps.Values(r.cfg.Choosing.SessionCookies)), func(name string) bool { return name != "" }) && m.Role == identity.RoleRelay {
 		if err := r.Keeper.Ready(); err != nil {
 			add(node.NoSharedKey, err.Error())
 		}

@@ -25,7 +25,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/wire"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestARequestReachesAWorkerByHeaderByHostAndByRoute(t *testing.T) {
@@ -342,7 +342,7 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 func TestARequestThatEveryRelayTurnsAwayMayBeSentAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	gate := f.relay(func(s *Settings) { s.Role = membership.RoleGate })
+	gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
 	r := f.relay(func(*Settings) {})
 	f.echo("w1")
 	for _, r := range f.relays {

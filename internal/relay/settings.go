@@ -20,7 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/settings"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -70,7 +70,7 @@ type Settings struct {
 // DefaultSettings returns the settings of a relay on this host.
 func DefaultSettings() Settings {
 	return Settings{
-		Settings:             node.DefaultSettings(membership.RoleRelay),
+		Settings:             node.DefaultSettings(identity.RoleRelay),
 		IngressAddrs:         []string{"127.0.0.1:" + node.IngressPort},
 		PeerAddr:             "127.0.0.1:" + node.PeerPort,
 		Plans:                routing.DefaultPlanConfig(),
@@ -98,10 +98,10 @@ func defaultRequests() ingress.Requests {
 
 // Declare adds every setting of a relay to set.
 func (s *Settings) Declare(set *settings.Set) {
-	const identity, network, plan, requests = "Identity", "Network", "Affinity", "Requests"
+	const network, plan, requests = "Network", "Affinity", "Requests"
 	s.Settings.Declare(set)
-	settings.Enum(set, &s.Role, settings.Spec{Name: "role", Group: identity, Usage: "relay, or gate for a relay that only forwards to relays"},
-		membership.RoleRelay, membership.RoleGate)
+	settings.Enum(set, &s.Role, settings.Spec{Name: "role", Group: "Identity", Usage: "relay, or gate for a relay that only forwards to relays"},
+		identity.RoleRelay, identity.RoleGate)
 	settings.Strings(set, &s.IngressAddrs, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "[tls://]IP:PORT", Usage: "address for requests of clients, in clear text, or with TLS as tls://IP:PORT, where ;cert=FILE;key=FILE (may be repeated) and ;client-ca=FILE (;client-ca= for none) replace --ingress-tls-cert, --ingress-tls-key and --ingress-client-ca; port 0 is a free one; may be repeated"})
 	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
 	s.TCP.declare(set)

@@ -23,7 +23,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/wire"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -490,7 +490,7 @@ func TestAGateForwardsToAsManyRelaysAsItsSettingsSay(t *testing.T) {
 	}
 	at := func(change func(*Settings)) *runningRelay {
 		return f.relay(func(s *Settings) {
-			s.Role, s.Datacenter, s.Region = membership.RoleGate, "ber-1", "eu"
+			s.Role, s.Datacenter, s.Region = identity.RoleGate, "ber-1", "eu"
 			change(s)
 		})
 	}

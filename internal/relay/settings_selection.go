@@ -16,7 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/strategy"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // parseSelection parses --selection: "stable", or "billing=stable" for one service. It
@@ -251,7 +251,7 @@ var notForGates = []string{"peer-slack", "peer-drain-delay", "allow-clear-text",
 
 // checkGate refuses settings that have no effect on a gate.
 func (s *Settings) checkGate(set *settings.Set) []settings.Problem {
-	if s.Role != membership.RoleGate {
+	if s.Role != identity.RoleGate {
 		return nil
 	}
 	var problems []settings.Problem

@@ -72,7 +72,7 @@ func secured(t *testing.T, how string) func(*membership.Config) {
 }
 
 // source returns the certificate of another member of the fleet.
-func (f *fleet) source(role membership.Role, id string) *identity.Source {
+func (f *fleet) source(role identity.Role, id string) *identity.Source {
 	c := membership.Config{Cluster: "test", Environment: "ci", Role: role, ID: id}
 	f.secure(&c)
 	return c.Identity
@@ -185,7 +185,7 @@ func TestARelayWithSessionCookiesIsReadyOnceItHasTheSharedKey(t *testing.T) {
 		"cookies":           {cookies, true},
 		"none":              {func(*Settings) {}, false}, // nor because workers may advertise some: a record takes no relay out of rotation
 		"only none":         {func(s *Settings) { s.SessionCookies = []string{"echo="} }, false},
-		"cookies at a gate": {func(s *Settings) { cookies(s); s.Role = membership.RoleGate }, false},
+		"cookies at a gate": {func(s *Settings) { cookies(s); s.Role = identity.RoleGate }, false},
 		"a key given":       {func(s *Settings) { cookies(s); s.SharedKey = strings.Repeat("0123456789abcdef", 4) }, false},
 	} {
 		if got := waits(c.change); got != c.want {

@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func relayOf(t *testing.T, f *api.Fleet, id string) api.FleetRelay {
@@ -33,7 +34,7 @@ func TestTheViewOfTheFleetHasTheNumbersOfEachRelayAndTheReasonOfThoseThatDoNotAn
 	f := newFleet(t)
 	plain := func(s *Settings) { s.DrainTimeout, s.SessionDrainTimeout = 100*time.Millisecond, 100*time.Millisecond } // a closed listener is waited for
 	r1, r2, r3, r4 := f.relay(plain), f.relay(plain), f.relay(plain), f.relay(plain)
-	gate := f.relay(func(s *Settings) { plain(s); s.ID, s.Role = "g1", membership.RoleGate })
+	gate := f.relay(func(s *Settings) { plain(s); s.ID, s.Role = "g1", identity.RoleGate })
 	held, release := make(chan struct{}), make(chan struct{})
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -171,7 +172,7 @@ func TestAReportOfAnotherRelayThatIsImpossibleIsRefusedAndCounted(t *testing.T) 
 				return observed.Series(t, r.cfg.Registry, "ringway_relay_fleet_reports_missing_total")[c.reason]
 			}
 			before := counted()
-			one := surveyed{ListedMember: api.ListedMember{Member: membership.Member{ID: "r9", Role: membership.RoleRelay, ForwardAddr: peer.Listener.Addr().String()}}}
+			one := surveyed{ListedMember: api.ListedMember{Member: membership.Member{ID: "r9", Role: identity.RoleRelay, ForwardAddr: peer.Listener.Addr().String()}}}
 			r.surveyOne(t.Context(), &one)
 			if c.want == "" {
 				if one.err != nil || one.facts.Load.Total.Requests != 3 {

@@ -21,7 +21,7 @@ import (
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
 	"github.com/ringway/ringway/internal/worker"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // tlsFleet is relay r1, gate g1 and workers whose service billing speaks HTTP/2 over TLS.
@@ -70,7 +70,7 @@ func startTLSFleet(t *testing.T, f *tlsFleet, sidecars bool, certificate string)
 	for _, id := range []string{"r1", "g1"} {
 		if err := f.StartRelay(id, func(s *relay.Settings) {
 			if id == "g1" {
-				s.Role = membership.RoleGate
+				s.Role = identity.RoleGate
 			} else if !sidecars {
 				s.ServiceCA, s.ServiceServerNames = certificate, []string{"billing=example.com"}
 			}

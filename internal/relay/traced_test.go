@@ -8,7 +8,7 @@ import (
 
 	"github.com/ringway/ringway/internal/relay/tracing/tracingtest"
 	"github.com/ringway/ringway/internal/wire"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestATraceGoesFromTheClientOverBothRelaysToTheWorker(t *testing.T) {
@@ -17,7 +17,7 @@ func TestATraceGoesFromTheClientOverBothRelaysToTheWorker(t *testing.T) {
 	f := newFleet(t)
 	traced := func(s *Settings) { s.Tracing.Endpoint, s.Tracing.SampleRatio = collector.URL(), 0 }
 	affine := f.relay(traced)
-	gate := f.relay(func(s *Settings) { traced(s); s.Role = membership.RoleGate })
+	gate := f.relay(func(s *Settings) { traced(s); s.Role = identity.RoleGate })
 	got := make(chan http.Header, 1)
 	backend := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Clone() }))
 	t.Cleanup(backend.Close)

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Members is the part of a [membership.Node] that a Keeper needs.
@@ -28,7 +29,7 @@ type Config struct {
 	ID    string
 	Epoch uint64
 	// Role is relay or gate. Required. A gate uses the relays' key and never generates one.
-	Role membership.Role
+	Role identity.Role
 	// Members returns the relays that can be asked. Required.
 	Members Members
 	// Joined reports that the cluster was found, or that there is none to find. Before that this
@@ -133,7 +134,7 @@ func (c *Config) validate() error {
 		wrong("Members is nil: pass the membership node")
 	}
 	between("Retire", c.Retire, 0, 365*24*time.Hour)
-	if c.Role != membership.RoleRelay && c.Role != membership.RoleGate {
+	if c.Role != identity.RoleRelay && c.Role != identity.RoleGate {
 		wrong("Role is %q: only relay and gate share the key", c.Role)
 	}
 	if c.Seal != nil {

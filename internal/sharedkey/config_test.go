@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // cluster is a Members that the test sets.
@@ -28,7 +29,7 @@ func (c *cluster) Snapshot() *membership.Snapshot { return c.Load() }
 // valid is a configuration that New takes, of a relay that gets no answer.
 func valid() Config {
 	cfg := DefaultConfig()
-	cfg.ID, cfg.Epoch, cfg.Role = "relay-2", 2, membership.RoleRelay
+	cfg.ID, cfg.Epoch, cfg.Role = "relay-2", 2, identity.RoleRelay
 	cfg.Members, cfg.Insecure = &cluster{}, true
 	return cfg
 }
@@ -49,7 +50,7 @@ func TestNewRefusesWhatItCannotUse(t *testing.T) { // NG-9: 0 and junk never bec
 		"ID has 0 bytes: use the node's id":                 func(c *Config) { c.ID = "" },
 		"ID has 300 bytes":                                  func(c *Config) { c.ID = strings.Repeat("x", 300) },
 		"Epoch is 0: use the node's boot time":              func(c *Config) { c.Epoch = 0 },
-		`Role is "worker": only relay and gate`:             func(c *Config) { c.Role = membership.RoleWorker },
+		`Role is "worker": only relay and gate`:             func(c *Config) { c.Role = identity.RoleWorker },
 		`Role is ""`:                                        func(c *Config) { c.Role = "" },
 		"Seal has 16 bytes: a gossip key has 32":            func(c *Config) { c.Seal = seals(make([]byte, 16)) },
 		"would travel in clear text: give certificates":     func(c *Config) { c.Insecure = false },

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestAColdStartOfFiveRelaysGivesOneKey(t *testing.T) { // NG-13 rollout, NG-14
@@ -308,12 +309,12 @@ func TestARelayThatIsSlowerThanTheTimeoutCountsAsSilent(t *testing.T) { // NG-7
 func TestTheOlderRelaysAreAskedFirstThenAllOthers(t *testing.T) { // NG-4, NG-6
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.boot("worker-1", func(c *Config) { c.Joined = func() bool { return false } })
-		f.change(func() { f.relays["worker-1"].member.Role = membership.RoleWorker })
+		f.change(func() { f.relays["worker-1"].member.Role = identity.RoleWorker })
 		waiting := func(c *Config) { c.Joined = func() bool { return false } }
 		f.boot("relay-2", waiting)
 		f.boot("relay-9", waiting, func(c *Config) { c.Epoch -= 5 }) // older: the epoch comes before the id
 		f.boot("relay-7", waiting, func(c *Config) { c.Epoch += 5 })
-		f.boot("gate-1", func(c *Config) { c.Role = membership.RoleGate })
+		f.boot("gate-1", func(c *Config) { c.Role = identity.RoleGate })
 		f.boot("relay-5")
 		time.Sleep(100 * time.Millisecond)
 		got := f.wasAsked("relay-5")
@@ -344,11 +345,11 @@ func TestNoMoreThanSixteenRelaysAreAskedAtOnce(t *testing.T) {
 		var mu sync.Mutex
 		var now, most, all int
 		cfg := DefaultConfig()
-		cfg.ID, cfg.Epoch, cfg.Role, cfg.Insecure = "relay-0", 1000, membership.RoleRelay, true
+		cfg.ID, cfg.Epoch, cfg.Role, cfg.Insecure = "relay-0", 1000, identity.RoleRelay, true
 		var members cluster
 		var list []membership.Member
 		for i, id := range names(40) {
-			list = append(list, membership.Member{ID: id, Epoch: uint64(i + 1), Role: membership.RoleRelay})
+			list = append(list, membership.Member{ID: id, Epoch: uint64(i + 1), Role: identity.RoleRelay})
 		}
 		members.Store(membership.NewSnapshot(1, "relay-0", list))
 		cfg.Members = &members
@@ -509,7 +510,7 @@ func TestARelayThatCouldNotJoinForLongDoesNotReplaceTheKeyInUse(t *testing.T) {
 
 func TestAGateTakesTheRelaysKeyAndNeverMakesOne(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		gate := f.boot("gate-1", func(c *Config) { c.Role = membership.RoleGate })
+		gate := f.boot("gate-1", func(c *Config) { c.Role = identity.RoleGate })
 		time.Sleep(time.Minute)
 		if gate.keeper.Ready() == nil || !strings.Contains(gate.log.String(), "level=ERROR") {
 			t.Fatal("a gate made a key")

@@ -7,6 +7,7 @@ import (
 	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // members stands for a membership.Node.
@@ -21,13 +22,13 @@ func (m *members) Snapshot() *membership.Snapshot { return m.Load() }
 func Example() {
 	var cluster members
 	cluster.Store(membership.NewSnapshot(1, "relay-1", []membership.Member{
-		{ID: "relay-1", Epoch: 1, Role: membership.RoleRelay},
-		{ID: "relay-2", Epoch: 2, Role: membership.RoleRelay},
+		{ID: "relay-1", Epoch: 1, Role: identity.RoleRelay},
+		{ID: "relay-2", Epoch: 2, Role: identity.RoleRelay},
 	}))
 	keepers := map[string]*sharedkey.Keeper{}
 	for epoch, id := range []string{"relay-1", "relay-2"} {
 		cfg := sharedkey.DefaultConfig()
-		cfg.ID, cfg.Epoch, cfg.Role, cfg.Members = id, uint64(epoch+1), membership.RoleRelay, &cluster
+		cfg.ID, cfg.Epoch, cfg.Role, cfg.Members = id, uint64(epoch+1), identity.RoleRelay, &cluster
 		cfg.Insecure = true // nothing travels here
 		cfg.Fetch = func(_ context.Context, m membership.Member) (sharedkey.Answer, error) {
 			return keepers[m.ID].Answer()

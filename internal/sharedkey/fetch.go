@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // parallel limits the relays that are asked simultaneously.
@@ -39,7 +40,7 @@ func (k *Keeper) view() view {
 		return v
 	}
 	v.degraded = snapshot.Degraded()
-	v.others = slices.DeleteFunc(snapshot.WithRole(membership.RoleRelay), func(m membership.Member) bool { return m.ID == k.cfg.ID })
+	v.others = slices.DeleteFunc(snapshot.WithRole(identity.RoleRelay), func(m membership.Member) bool { return m.ID == k.cfg.ID })
 	slices.SortFunc(v.others, older)
 	return v
 }

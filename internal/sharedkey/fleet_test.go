@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // fleet is a cluster in one synctest bubble: the test decides who sees whom and
@@ -82,7 +83,7 @@ func (f *fleet) boot(id string, change ...func(*Config)) *relay {
 	f.t.Helper()
 	r := &relay{fleet: f, registry: prometheus.NewRegistry(), log: &observed.Log{}, done: make(chan struct{})}
 	cfg := DefaultConfig()
-	cfg.ID, cfg.Epoch, cfg.Role = id, uint64(time.Now().UnixMilli()), membership.RoleRelay
+	cfg.ID, cfg.Epoch, cfg.Role = id, uint64(time.Now().UnixMilli()), identity.RoleRelay
 	cfg.Members, cfg.Insecure = r, true
 	cfg.Registerer, cfg.Logger = r.registry, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg.Fetch = func(ctx context.Context, m membership.Member) (Answer, error) { return f.fetch(ctx, id, m) }

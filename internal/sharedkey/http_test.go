@@ -39,7 +39,7 @@ func serve(t *testing.T, change func(*Config)) (*Keeper, membership.Member) {
 }
 
 func member(addr net.Addr) membership.Member {
-	return membership.Member{ID: "relay-1", Epoch: 1, Role: membership.RoleRelay, ForwardAddr: addr.String()}
+	return membership.Member{ID: "relay-1", Epoch: 1, Role: identity.RoleRelay, ForwardAddr: addr.String()}
 }
 
 // fetchFrom asks once with a new keeper's client.
@@ -108,7 +108,7 @@ func TestTwoRelaysShareAKeyOverHTTPAndOneIsReadyOnlyThen(t *testing.T) { // NG-1
 			t.Fatal(err)
 		}
 		server := httptest.NewServer(k.Handler()) // bound before Run
-		return k, membership.Member{ID: id, Epoch: epoch, Role: membership.RoleRelay, ForwardAddr: server.Listener.Addr().String()}, server
+		return k, membership.Member{ID: id, Epoch: epoch, Role: identity.RoleRelay, ForwardAddr: server.Listener.Addr().String()}, server
 	}
 	members := &cluster{}
 	a, memberA, serverA := start("relay-1", 1, members)

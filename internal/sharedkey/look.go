@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // sample is how many of the relays that are known to hold our key a check asks again: a
@@ -61,7 +62,7 @@ func relaysOf(s *membership.Snapshot) string {
 		return ""
 	}
 	var b strings.Builder
-	for _, m := range s.WithRole(membership.RoleRelay) {
+	for _, m := range s.WithRole(identity.RoleRelay) {
 		b.WriteString(m.Instance())
 		b.WriteByte(' ')
 	}
@@ -82,7 +83,7 @@ func (k *Keeper) refresh(ctx context.Context) {
 			k.confirmed[r.member.Instance()] = r.answer.Key.Equal(ours)
 		}
 	}
-	if k.cfg.Role == membership.RoleGate {
+	if k.cfg.Role == identity.RoleGate {
 		k.followRelays(v, replies)
 	}
 }

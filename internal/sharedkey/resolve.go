@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // settings are the settings with which an operator sets the key.
@@ -82,7 +83,7 @@ func (k *Keeper) attempt(ctx context.Context, number int) {
 		// A relay that never joined has never served. Its own key would be older than the fleet's
 		// key when it does join, and would replace that.
 		k.explain("attempt %d of %d: %v", number, k.cfg.Attempts, blocked)
-	case k.cfg.Role == membership.RoleGate:
+	case k.cfg.Role == identity.RoleGate:
 		k.explain("attempt %d: %v", number, blocked)
 		if number == k.cfg.Attempts {
 			k.cfg.Logger.Error("no relay gave this gate the shared key; it cannot verify session cookies and keeps asking: check that the relays run and that it may reach their peer addresses, or set "+settings+" on all relays and gates",
@@ -102,7 +103,7 @@ func (k *Keeper) blocked(v view, replies []reply) error {
 		return errors.New("waiting to join the cluster")
 	}
 	staying := v.staying()
-	leads := k.cfg.Role == membership.RoleRelay &&
+	leads := k.cfg.Role == identity.RoleRelay &&
 		(len(staying) == 0 || older(membership.Member{ID: k.cfg.ID, Epoch: k.cfg.Epoch}, staying[0]) < 0)
 	for _, r := range replies {
 		if r.member.Leaving || errors.Is(r.err, ErrNoKey) {

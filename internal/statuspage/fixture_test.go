@@ -16,9 +16,10 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
-func member(id string, role membership.Role, state api.MemberState, addr string) api.ListedMember {
+func member(id string, role identity.Role, state api.MemberState, addr string) api.ListedMember {
 	return api.ListedMember{Member: membership.Member{ID: id, Role: role, GossipAddr: addr}, State: state}
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // query has the parameters of a request for the page.
@@ -178,14 +178,14 @@ func gone(s api.MemberState) bool { return s == api.MemberFailed || s == api.Mem
 
 // Roles formats the numbers of members per role.
 func (v *view) Roles() string {
-	counts := map[membership.Role]int{}
+	counts := map[identity.Role]int{}
 	for _, m := range v.Document.Members {
 		if !gone(m.State) {
 			counts[m.Role]++
 		}
 	}
 	var parts []string
-	for _, role := range []membership.Role{membership.RoleRelay, membership.RoleGate, membership.RoleWorker, membership.RoleObserver} {
+	for _, role := range []identity.Role{identity.RoleRelay, identity.RoleGate, identity.RoleWorker, identity.RoleObserver} {
 		if n := counts[role]; n > 0 {
 			parts = append(parts, number(n)+" "+plural(n, string(role)))
 		}

@@ -25,7 +25,7 @@ const patience = 30 * time.Second
 // nil.
 func observer(t *testing.T, certificate *identity.Source) (*membership.Node, *advertise.Catalogue) {
 	t.Helper()
-	node, err := membership.New(membership.Config{Cluster: "test", Environment: "ci", ID: "r1", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0", Identity: certificate})
+	node, err := membership.New(membership.Config{Cluster: "test", Environment: "ci", ID: "r1", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0", Identity: certificate})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/statuspage"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -91,7 +91,7 @@ func (a *Agent) handleStatusPage(mux *http.ServeMux) {
 func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 	now, m := time.Now(), a.cfg.Membership
 	d := statuspage.Document{
-		ID: m.ID, Role: string(membership.RoleWorker), Cluster: m.Cluster, Environment: m.Environment, Datacenter: m.Datacenter, Region: m.Region,
+		ID: m.ID, Role: string(identity.RoleWorker), Cluster: m.Cluster, Environment: m.Environment, Datacenter: m.Datacenter, Region: m.Region,
 		Build: node.Version(), Now: now, Uptime: now.Sub(time.UnixMilli(int64(a.members.Epoch()))),
 		ServicesChecksum: fmt.Sprintf("%016x", a.catalogue.View().Checksum()),
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Config is the configuration of an agent. Settings.Config creates one.
@@ -71,7 +72,7 @@ type Settings struct {
 
 // DefaultSettings are the defaults of an agent on this host.
 func DefaultSettings() Settings {
-	return Settings{Settings: node.DefaultSettings(membership.RoleWorker), DrainDelay: 2 * time.Second, ProgressTimeout: 60 * time.Second}
+	return Settings{Settings: node.DefaultSettings(identity.RoleWorker), DrainDelay: 2 * time.Second, ProgressTimeout: 60 * time.Second}
 }
 
 // Declare adds every setting of an agent to set.

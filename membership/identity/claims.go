@@ -199,10 +199,12 @@ type Role string
 
 // The roles.
 const (
-	RoleClient   Role = "client"
-	RoleGate     Role = "gate"
-	RoleRelay    Role = "relay"
-	RoleWorker   Role = "worker"
+	RoleClient Role = "client"
+	RoleGate   Role = "gate"
+	RoleRelay  Role = "relay"
+	RoleWorker Role = "worker"
+	// RoleObserver sees the cluster and offers, serves and answers nothing: a program that calls
+	// workers itself.
 	RoleObserver Role = "observer"
 )
 

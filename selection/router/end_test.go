@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection/router"
 )
 
@@ -21,7 +22,7 @@ func TestARouterThatEndsAtOnceLeavesNothing(t *testing.T) {
 	c := startCluster(t, fleet.Config{})
 	made := func(addr string) (*membership.Node, *router.Router, error) {
 		member := membership.Config{
-			Cluster: "shop", Environment: "dev", ID: "relay-1", Role: membership.RoleRelay,
+			Cluster: "shop", Environment: "dev", ID: "relay-1", Role: identity.RoleRelay,
 			BindAddr: "127.0.0.1:0", ForwardAddr: addr, LeaveTimeout: time.Second,
 		}
 		if err := c.Equip(&member); err != nil {
@@ -72,7 +73,7 @@ func TestAServerWithACertificateServesNoClearText(t *testing.T) {
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.relay("relay-1", nil)
 	member := membership.Config{
-		Cluster: "shop", Environment: "dev", ID: "relay-2", Role: membership.RoleRelay,
+		Cluster: "shop", Environment: "dev", ID: "relay-2", Role: identity.RoleRelay,
 		BindAddr: "127.0.0.1:0", ForwardAddr: procs.FreeAddr(t), Seeds: []string{c.Relay("relay-1").GossipAddr()}, LeaveTimeout: time.Second,
 	}
 	node, err := membership.New(member)

@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/router"
 )
@@ -125,7 +126,7 @@ func silent(t *testing.T) (address string, accepted *atomic.Int64) {
 func TestARouterThatOnlyPicksConnectsToNoWorker(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, fleet.Config{Insecure: true})
-	c.relay("relay-1", func(s *relay.Settings) { s.Role = membership.RoleGate })
+	c.relay("relay-1", func(s *relay.Settings) { s.Role = identity.RoleGate })
 	all, accepted := make([]string, 3), make([]*atomic.Int64, 3)
 	for i := range all {
 		var address string

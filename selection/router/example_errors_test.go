@@ -8,19 +8,20 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/router"
 )
 
 // newNode returns a node that is not started.
-func newNode(id string, role membership.Role) (*membership.Node, error) {
+func newNode(id string, role identity.Role) (*membership.Node, error) {
 	return membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: id, Role: role, BindAddr: "127.0.0.1:0"})
 }
 
 // A program with a protocol of its own picks, connects and reports, and finds out why there is
 // no endpoint.
 func ExampleRouter_Pick() {
-	node, err := newNode("calls-1", membership.RoleObserver)
+	node, err := newNode("calls-1", identity.RoleObserver)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -81,7 +82,7 @@ func ExampleRouter_Pick() {
 
 // A program that cannot start after all releases what New has bound.
 func ExampleRouter_Close() {
-	node, err := newNode("relay-1", membership.RoleRelay)
+	node, err := newNode("relay-1", identity.RoleRelay)
 	if err != nil {
 		fmt.Println(err)
 		return

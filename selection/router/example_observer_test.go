@@ -10,6 +10,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/traffic"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection/router"
 )
 
@@ -17,7 +18,7 @@ import (
 func Example_observer() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "checkout-1", Role: membership.RoleObserver, BindAddr: "127.0.0.1:0"})
+	node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "checkout-1", Role: identity.RoleObserver, BindAddr: "127.0.0.1:0"})
 	if err != nil {
 		fmt.Println(err)
 		return

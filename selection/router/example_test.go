@@ -9,6 +9,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/traffic"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection/router"
 )
 
@@ -17,7 +18,7 @@ func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	// The relay. In production its node has Seeds.
-	node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "my-relay", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0"})
+	node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "my-relay", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"})
 	if err != nil {
 		fmt.Println(err)
 		return

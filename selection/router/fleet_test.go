@@ -22,6 +22,7 @@ import (
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection/client"
 	"github.com/ringway/ringway/selection/router"
 )
@@ -88,7 +89,7 @@ type served struct {
 // serve starts a worker of the service "own" in a program.
 func (c *cluster) serve(id string, handler http.Handler) served {
 	c.t.Helper()
-	member := membership.Config{Role: membership.RoleWorker, Cluster: "shop", Environment: "dev", ID: id}
+	member := membership.Config{Role: identity.RoleWorker, Cluster: "shop", Environment: "dev", ID: id}
 	if err := c.Equip(&member); err != nil {
 		c.t.Fatal(err)
 	}

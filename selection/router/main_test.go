@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection/router"
 )
 
@@ -84,7 +85,7 @@ type running struct {
 func (c *cluster) router(id string, change func(*membership.Config, *router.Config)) *running {
 	c.t.Helper()
 	member := membership.Config{
-		Cluster: "shop", Environment: "dev", ID: id, Role: membership.RoleRelay,
+		Cluster: "shop", Environment: "dev", ID: id, Role: identity.RoleRelay,
 		BindAddr: "127.0.0.1:0", ForwardAddr: procs.FreeAddr(c.t), LeaveTimeout: time.Second,
 	}
 	for _, r := range c.Relays() {

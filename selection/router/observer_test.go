@@ -8,13 +8,14 @@ import (
 
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/router"
 )
 
 // observes makes an observer of a router.
 func observes(m *membership.Config, _ *router.Config) {
-	m.Role, m.ForwardAddr = membership.RoleObserver, ""
+	m.Role, m.ForwardAddr = identity.RoleObserver, ""
 }
 
 // observer starts one with its certificate, if the fleet has them.

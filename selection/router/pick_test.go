@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/router"
 )
@@ -117,7 +118,7 @@ func TestARelayThatDoesNotServeSaysWhoDoes(t *testing.T) {
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.relay("relay-1", nil)
 	c.workers("echo", &moody{name: "echo-0"})
-	r := c.router("gate-1", func(m *membership.Config, _ *router.Config) { m.Role = membership.RoleGate })
+	r := c.router("gate-1", func(m *membership.Config, _ *router.Config) { m.Role = identity.RoleGate })
 	c.knows(r, "echo", "echo-0")
 	_, err := r.Pick(t.Context(), "echo", "")
 	if !errors.Is(err, router.ErrElsewhere) || !strings.Contains(err.Error(), "relay-1") {
@@ -171,16 +172,16 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*membership.Config, *router.Config){
 		"no Node":                         func(*membership.Config, *router.Config) {},
-		"is a worker":                     func(m *membership.Config, _ *router.Config) { m.Role = membership.RoleWorker },
+		"is a worker":                     func(m *membership.Config, _ *router.Config) { m.Role = identity.RoleWorker },
 		"RequestTimeout -1ns is negative": func(_ *membership.Config, cfg *router.Config) { cfg.RequestTimeout = -1 },
 		"listen for other relays":         func(_ *membership.Config, cfg *router.Config) { cfg.PeerAddr = "256.0.0.1:1" },
 		"min peers per worker 1": func(_ *membership.Config, cfg *router.Config) {
 			cfg.Plan.Minimums = affinity.Minimums{PeersPerWorker: 1, PeersPerRelay: 1}
 		},
 		"is an observer, to which nothing connects": func(m *membership.Config, cfg *router.Config) {
-			m.Role, cfg.PeerAddr = membership.RoleObserver, "127.0.0.1:1"
+			m.Role, cfg.PeerAddr = identity.RoleObserver, "127.0.0.1:1"
 		},
-		"Endpoints -1 of the observer": func(m *membership.Config, cfg *router.Config) { m.Role, cfg.Endpoints = membership.RoleObserver, -1 },
+		"Endpoints -1 of the observer": func(m *membership.Config, cfg *router.Config) { m.Role, cfg.Endpoints = identity.RoleObserver, -1 },
 		"Endpoints 5 of the relay":     func(_ *membership.Config, cfg *router.Config) { cfg.Endpoints = 5 },
 		"other relays forward requests to 127.0.0.1:1": func(m *membership.Config, cfg *router.Config) {
 			m.ForwardAddr, cfg.PickOnly = "127.0.0.1:1", true
@@ -192,7 +193,7 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 			cfg.Strategies = map[string]string{"a b": "stable"}
 		},
 	} {
-		member := membership.Config{Cluster: "shop", Environment: "dev", ID: "r", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0"}
+		member := membership.Config{Cluster: "shop", Environment: "dev", ID: "r", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"}
 		var cfg router.Config
 		change(&member, &cfg)
 		node, err := membership.New(member)
@@ -323,7 +324,7 @@ func TestMetricsAreThoseOfOneRouterAtATime(t *testing.T) {
 	t.Parallel()
 	all := prometheus.NewRegistry()
 	open := func() (*router.Router, *membership.Node, error) {
-		node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "r", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0"})
+		node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "r", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -96,12 +97,12 @@ func New(cfg Config) (*Router, error) {
 		return nil, errors.New("router: no Node: give the one that membership.New returns")
 	}
 	member := cfg.Node.Config()
-	observes := member.Role == membership.RoleObserver
+	observes := member.Role == identity.RoleObserver
 	switch {
 	case !member.Role.Relays() && !observes:
-		return nil, fmt.Errorf("router: the node %q is a %s: give it the role %s, %s to only forward requests, or %s to be in no plan", member.ID, member.Role, membership.RoleRelay, membership.RoleGate, membership.RoleObserver)
+		return nil, fmt.Errorf("router: the node %q is a %s: give it the role %s, %s to only forward requests, or %s to be in no plan", member.ID, member.Role, identity.RoleRelay, identity.RoleGate, identity.RoleObserver)
 	case observes && cfg.PeerAddr != "":
-		return nil, fmt.Errorf("router: PeerAddr %s, but the node %q is an observer, to which nothing connects: leave PeerAddr empty, or give the node the role %s", cfg.PeerAddr, member.ID, membership.RoleRelay)
+		return nil, fmt.Errorf("router: PeerAddr %s, but the node %q is an observer, to which nothing connects: leave PeerAddr empty, or give the node the role %s", cfg.PeerAddr, member.ID, identity.RoleRelay)
 	case cfg.Endpoints < 0 || cfg.Endpoints > 0 && !observes:
 		return nil, fmt.Errorf("router: Endpoints %d of the %s %q: give an observer 1 or more, 0 for the default of %d; the plan decides for other roles", cfg.Endpoints, member.Role, member.ID, defaultEndpoints)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection/router"
 )
 
@@ -92,7 +93,7 @@ func newFleet(n int) (f *servers, err error) {
 			err = errors.Join(err, f.stop())
 		}
 	}()
-	node, err := membership.New(membership.Config{Cluster: "bench", Environment: "dev", ID: "caller", Role: membership.RoleRelay, BindAddr: "127.0.0.1:0"})
+	node, err := membership.New(membership.Config{Cluster: "bench", Environment: "dev", ID: "caller", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"})
 	if err != nil {
 		return f, err
 	}

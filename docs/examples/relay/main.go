@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection/router"
 )
 
@@ -20,7 +21,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, "127.0.0.1:7460", membership.Config{
-		Cluster: "shop", Environment: "dev", ID: "my-relay", Role: membership.RoleRelay,
+		Cluster: "shop", Environment: "dev", ID: "my-relay", Role: identity.RoleRelay,
 		BindAddr: "127.0.0.1:7450", ForwardAddr: "127.0.0.1:7452", Seeds: []string{"127.0.0.1:7400"},
 	}); err != nil {
 		log.Fatal(err)

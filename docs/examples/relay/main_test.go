@@ -10,6 +10,7 @@ import (
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestTheProgramServesClientsAndStopsWithoutALostRequest(t *testing.T) {
@@ -32,7 +33,7 @@ func TestTheProgramServesClientsAndStopsWithoutALostRequest(t *testing.T) {
 	addr, done := procs.FreeAddr(t), make(chan error, 1)
 	go func() {
 		done <- run(ctx, addr, membership.Config{
-			Cluster: "shop", Environment: "dev", ID: "my-relay", Role: membership.RoleRelay,
+			Cluster: "shop", Environment: "dev", ID: "my-relay", Role: identity.RoleRelay,
 			BindAddr: "127.0.0.1:0", ForwardAddr: procs.FreeAddr(t), Seeds: []string{f.Relay("relay-1").GossipAddr()},
 		})
 	}()

@@ -15,6 +15,7 @@ import (
 	"github.com/ringway/ringway/internal/e2e/browser"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // What a page must not do is noticed: without this, the other tests could not fail.
@@ -100,7 +101,7 @@ func TestThousandsOfWorkersStayLegible(t *testing.T) {
 		if w.Mine {
 			f.Peers = append(f.Peers, statuspage.Peer{Peer: api.Peer{Node: w.ID, Weight: 1. / 750}, State: w.State})
 		}
-		d.Members = append(d.Members, api.ListedMember{Member: membership.Member{ID: w.ID, Role: membership.RoleWorker}, State: api.MemberAlive})
+		d.Members = append(d.Members, api.ListedMember{Member: membership.Member{ID: w.ID, Role: identity.RoleWorker}, State: api.MemberAlive})
 	}
 	f.Ring.Arcs = []statuspage.Arc{{Relay: "relay-07", Self: true, Runs: []statuspage.Run{{Start: 1500, Len: 750}}}}
 	d.Focus, d.Services = f, []statuspage.Row{f.Row}

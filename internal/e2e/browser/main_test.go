@@ -14,7 +14,7 @@ import (
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/traffic"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // artefacts is where pictures go: the directory of BROWSER_ARTEFACTS, else a temporary
@@ -107,7 +107,7 @@ func small(t *testing.T) *fleet.Fleet {
 		}
 	})
 	for i := range 3 {
-		startRelay(t, f, fmt.Sprintf("relay-%d", i+1), membership.RoleRelay)
+		startRelay(t, f, fmt.Sprintf("relay-%d", i+1), identity.RoleRelay)
 	}
 	for i := range 6 {
 		startWorker(t, f, fmt.Sprintf("worker-%d", i+1))
@@ -115,7 +115,7 @@ func small(t *testing.T) *fleet.Fleet {
 	return f
 }
 
-func startRelay(t *testing.T, f *fleet.Fleet, id string, role membership.Role) {
+func startRelay(t *testing.T, f *fleet.Fleet, id string, role identity.Role) {
 	t.Helper()
 	if err := f.StartRelay(id, func(s *relay.Settings) { s.Role, s.Links.Grace = role, 5*time.Second }); err != nil {
 		t.Fatal(err)

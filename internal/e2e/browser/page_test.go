@@ -8,7 +8,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/ringway/ringway/internal/e2e/browser"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestThePageShowsAWorkerDieAndComeBackWithoutAReload(t *testing.T) {
@@ -171,7 +171,7 @@ func TestANarrowScreenScrollsNothingSideways(t *testing.T) {
 
 func TestAGateAndAWorkerHavePagesToo(t *testing.T) {
 	f, b := small(t), startBrowser(t)
-	startRelay(t, f, "gate-1", membership.RoleGate)
+	startRelay(t, f, "gate-1", identity.RoleGate)
 	gate := tab(t, b, browser.TabConfig{}, pageOf(f, "gate-1"))
 	await(t, gate, "the gate forwards to three relays", `document.querySelectorAll("#ring line.s-active").length === 3`)
 	picture(t, gate, "gate")

@@ -21,7 +21,7 @@ import (
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // members is a relay "r1", a gate "g1" in front of it, and the workers of the service "db".
@@ -42,7 +42,7 @@ func start(t *testing.T) *members {
 		if err := m.StartRelay(id, func(s *relay.Settings) {
 			s.TCP.Ingress, s.TCP.Passthrough, s.Requests.Domain = []string{"0=db"}, []string{"0"}, "example.com"
 			if id == "g1" {
-				s.Role = membership.RoleGate
+				s.Role = identity.RoleGate
 			}
 		}); err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/procs"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -111,7 +111,7 @@ func TestNamesThatWereMadeUpCostNoMemory(t *testing.T) {
 		for s := range services {
 			offers = append(offers, advertise.Service{Name: fmt.Sprintf("s%d-%d", n, s), Address: o.addr().String()})
 		}
-		packets = append(packets, [][]byte{o.isAlive(ghost, membership.RoleWorker), o.offers(ghost, 1, offers...)})
+		packets = append(packets, [][]byte{o.isAlive(ghost, identity.RoleWorker), o.offers(ghost, 1, offers...)})
 	}
 	before := f.size(r)
 	stop := f.arrives(func() {
@@ -169,7 +169,7 @@ func TestAFloodOfPacketsCostsNoMemory(t *testing.T) {
 	epoch := uint64(time.Now().UnixMilli())
 	claims := make([][]byte, names)
 	for n := range claims {
-		claims[n] = o.isAlive(instance{fmt.Sprintf("n%d", n), epoch}, membership.RoleWorker)
+		claims[n] = o.isAlive(instance{fmt.Sprintf("n%d", n), epoch}, identity.RoleWorker)
 	}
 	before, refused := f.size(r), f.refusals(r.Admin)
 	begun := time.Now()

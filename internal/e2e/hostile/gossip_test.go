@@ -12,7 +12,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/procs"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // watching is how long a state must hold under an attack that showed within a second
@@ -28,7 +28,7 @@ func TestTheGossipKeyAloneGetsNoRequest(t *testing.T) {
 	ghost := instance{"ghost", uint64(time.Now().UnixMilli())}
 	offer := advertise.Service{Name: echo, Address: listener.addr, Weight: 1, Selection: "ordered;preferred=" + ghost.id}
 	f.arrives(func() {
-		o.send(f.gossipOf(true), o.isAlive(ghost, membership.RoleWorker), o.offers(ghost, 1, offer))
+		o.send(f.gossipOf(true), o.isAlive(ghost, identity.RoleWorker), o.offers(ghost, 1, offer))
 	}, func(r *relay) bool { return f.endpoints(r, echo) > len(f.Workers) })
 	f.serves(20)
 	listener.untouched(t, "the outsider")
@@ -90,9 +90,9 @@ func TestALaterBootOfAnotherSupersedesNoMember(t *testing.T) {
 	o := newOutsider(t, f)
 	var claims [][]byte
 	for _, id := range f.ids() {
-		role := membership.RoleWorker
+		role := identity.RoleWorker
 		if strings.HasPrefix(id, "r") {
-			role = membership.RoleRelay
+			role = identity.RoleRelay
 		}
 		claims = append(claims, o.isAlive(instance{id, future}, role))
 	}
@@ -135,7 +135,7 @@ func TestPlansHoldNoRelayThatDoesNotExist(t *testing.T) {
 		for n := 0; n < fakes; n += perPacket {
 			var messages [][]byte
 			for i := range perPacket {
-				messages = append(messages, o.isAlive(instance{fmt.Sprintf("fake-%d", n+i), uint64(time.Now().UnixMilli())}, membership.RoleRelay))
+				messages = append(messages, o.isAlive(instance{fmt.Sprintf("fake-%d", n+i), uint64(time.Now().UnixMilli())}, identity.RoleRelay))
 			}
 			packets = append(packets, messages)
 		}

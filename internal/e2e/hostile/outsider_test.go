@@ -270,7 +270,7 @@ type instance struct {
 func (i instance) name() string { return fmt.Sprintf("%s.%d", i.id, i.epoch) }
 
 // isAlive says that a member lives where the outsider listens.
-func (o *outsider) isAlive(of instance, role membership.Role) []byte {
+func (o *outsider) isAlive(of instance, role identity.Role) []byte {
 	array := &codec.MsgpackHandle{WriteExt: true}
 	array.StructToArray = true
 	meta := encodeAs(array, metadata{Format: 1, Cluster: cluster, Environment: environment, ID: of.id, Epoch: of.epoch,

@@ -55,7 +55,7 @@ func startTurncoat(t *testing.T, f *fleet) *turncoat {
 	c.serve(t)
 	booted := time.Now()
 	if c.node, err = membership.New(membership.Config{
-		Cluster: cluster, Environment: environment, ID: c.id, Role: membership.RoleWorker, Seeds: f.gossipOf(false),
+		Cluster: cluster, Environment: environment, ID: c.id, Role: identity.RoleWorker, Seeds: f.gossipOf(false),
 		BindAddr: procs.FreeAddrOn(t, c.host), Identity: c.source, Keyring: keys,
 	}); err != nil {
 		t.Fatal(err)
@@ -206,16 +206,16 @@ func TestSignedPacketsOfAMemberSpeakForNoOther(t *testing.T) {
 	o := newSender(t, f, c.packets)
 	var lies [][]byte
 	for _, m := range append(f.instances("w"), f.instances("r")...) {
-		role := membership.RoleWorker
+		role := identity.RoleWorker
 		if strings.HasPrefix(m.id, "r") {
-			role = membership.RoleRelay
+			role = identity.RoleRelay
 		}
 		lies = append(lies, o.isAlive(instance{m.id, future}, role), o.isAlive(instance{m.id, m.epoch + 1}, role),
 			message(msgDead, dead{Incarnation: math.MaxUint32, Node: m.name(), From: m.name()}),
 			message(msgDead, dead{Incarnation: math.MaxUint32, Node: m.name(), From: c.id}))
 	}
 	ghost := instance{"ghost", uint64(time.Now().UnixMilli())}
-	lies = append(lies, o.isAlive(ghost, membership.RoleWorker), o.offers(ghost, 1, advertise.Service{Name: echo, Address: listener.addr, Secured: true}))
+	lies = append(lies, o.isAlive(ghost, identity.RoleWorker), o.offers(ghost, 1, advertise.Service{Name: echo, Address: listener.addr, Secured: true}))
 	f.arrives(func() {
 		for n := 0; n < len(lies); n += 4 {
 			o.send(f.gossipOf(true), lies[n:min(n+4, len(lies))]...)

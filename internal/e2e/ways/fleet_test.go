@@ -22,7 +22,7 @@ import (
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const patience = 30 * time.Second
@@ -75,7 +75,7 @@ func start() (stop func() error, err error) {
 		for _, id := range []string{"r1", "g1"} {
 			if err := f.StartRelay(id, func(s *relay.Settings) {
 				if id == "g1" {
-					s.Role = membership.RoleGate
+					s.Role = identity.RoleGate
 				}
 			}); err != nil {
 				return stop, err

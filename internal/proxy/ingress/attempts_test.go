@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
@@ -383,7 +384,7 @@ func TestARelayThatCanOpenNoConnectionReportsItAndBlamesNoWorker(t *testing.T) {
 		{socket(syscall.EADDRNOTAVAIL), "out of local ports or addresses"},
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "dial udp: socket: " + syscall.EMFILE.Error(), Name: "db"}}, "out of file descriptors"},
 	} {
-		for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+		for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 			x := try(t, 0, hang, func(*ingress.Config) {})
 			var targets []*routing.Target
 			for _, node := range []string{"w1", "w2"} {
@@ -416,7 +417,7 @@ func TestARelayThatCanOpenNoConnectionReportsItAndBlamesNoWorker(t *testing.T) {
 }
 
 func TestARequestThatAStoppingRelayEndsIsNotRepeatedAndBlamesNoWorker(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		arrived := make(chan struct{}, 1)
 		x := try(t, 1, hang, func(*ingress.Config) {})
 		protocols := new(http.Protocols)

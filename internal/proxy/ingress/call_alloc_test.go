@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -126,7 +127,7 @@ func answeringCalls(tb testing.TB) string {
 // A call of gRPC from the socket of the client to that of the endpoint and back: a head with a
 // body, an answer with trailers.
 func TestACallOverHTTP2AllocatesAtMostTwice(t *testing.T) {
-	pool, err := upstream.NewPool(upstream.Config{Address: answeringCalls(t), Protocol: upstream.H2C})
+	pool, err := upstream.NewPool(upstream.Config{Address: answeringCalls(t), Protocol: advertise.H2C})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -224,7 +225,7 @@ func TestASessionThatStaysOpenDoesNotKeepACircuitOpen(t *testing.T) {
 	})
 	h := guardedHandler(t, backend.Addr(), time.Minute)
 	service := h.cfg.Services.(only).service
-	pool, err := upstream.NewPool(upstream.Config{Address: backend.Addr().String(), Protocol: upstream.TCP})
+	pool, err := upstream.NewPool(upstream.Config{Address: backend.Addr().String(), Protocol: advertise.TCP})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
@@ -447,7 +448,7 @@ func TestACallOfGRPCHasItsStatus(t *testing.T) {
 	backend.Config.Protocols = protocols
 	backend.Start()
 	t.Cleanup(backend.Close)
-	x := recording(t, func(c *ingress.Config) { c.Record.Sample = 0 }, upstream.Config{Address: backend.Listener.Addr().String(), Protocol: upstream.H2C})
+	x := recording(t, func(c *ingress.Config) { c.Record.Sample = 0 }, upstream.Config{Address: backend.Listener.Addr().String(), Protocol: advertise.H2C})
 	call := func(fields ...string) map[string]any {
 		if resp, text := x.ask(t.Context(), clientOf(t, 2), "POST", "/svc/Method", "frame", append(fields, "Content-Type: application/grpc")...); resp == nil {
 			t.Fatal(text)

@@ -20,7 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // patience bounds every wait of these tests. They wait for states, so it is
@@ -114,7 +114,7 @@ func (f *tcpFleet) relay(id string, change func(*relay.Settings)) {
 	}
 }
 
-func gate(s *relay.Settings) { s.Role = membership.RoleGate }
+func gate(s *relay.Settings) { s.Role = identity.RoleGate }
 
 func (f *tcpFleet) worker(id string, s net.Listener, options string) {
 	f.t.Helper()

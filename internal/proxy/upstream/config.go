@@ -5,17 +5,8 @@ import (
 	"fmt"
 	"net"
 	"time"
-)
 
-// Protocol names the protocol of an endpoint.
-type Protocol string
-
-// The protocols that an endpoint may advertise.
-const (
-	HTTP1 Protocol = "http1"
-	H2C   Protocol = "h2c"
-	H2    Protocol = "h2"
-	TCP   Protocol = "tcp"
+	"github.com/ringway/ringway/advertise"
 )
 
 // DefaultConfig returns the defaults of the fields that have a setting.
@@ -36,7 +27,7 @@ type Config struct {
 	// Address is where the endpoint listens, IP:port or host:port.
 	Address string
 	// Protocol is HTTP1 (the default), H2C, H2 or TCP.
-	Protocol Protocol
+	Protocol advertise.Protocol
 	// TLS is for an endpoint with H2: a service that ends TLS itself. Default: the authorities
 	// of this host, and the host of Address.
 	TLS ServiceTLS
@@ -84,8 +75,8 @@ func (c *Config) complete() error {
 	}
 	switch c.Protocol {
 	case "":
-		c.Protocol = HTTP1
-	case HTTP1, H2C, H2, TCP:
+		c.Protocol = advertise.HTTP1
+	case advertise.HTTP1, advertise.H2C, advertise.H2, advertise.TCP:
 	default:
 		return fmt.Errorf("upstream: endpoint %s: unknown protocol %q: advertise http1, h2c, h2 or tcp", c.Address, c.Protocol)
 	}

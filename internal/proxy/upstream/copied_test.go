@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
@@ -102,7 +103,7 @@ func TestAnAnswerOverHTTP2IsTheSameWhetherItsFieldsArePassedOrNot(t *testing.T) 
 					h[name] = append(h[name], value)
 				}
 			}
-			pool := newPool(t, upstream.Config{Protocol: upstream.H2C, Address: httpEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+			pool := newPool(t, upstream.Config{Protocol: advertise.H2C, Address: httpEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Date", "Mon, 02 Jan 2006 15:04:05 GMT")
 				add(w.Header(), c.fields)
 				w.WriteHeader(c.status)

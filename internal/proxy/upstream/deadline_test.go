@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -50,7 +51,7 @@ func TestARequestWhoseBodyMovesIsNotCutByTheDeadline(t *testing.T) {
 			return "1\r\nx\r\n"
 		}},
 	}
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		for name, body := range bodies {
 			t.Run(string(protocol)+": "+name, func(t *testing.T) {
 				t.Parallel()
@@ -71,7 +72,7 @@ func TestARequestWhoseBodyMovesIsNotCutByTheDeadline(t *testing.T) {
 
 func TestTheDeadlineCountsFromTheEndOfTheBodyAndNoLaterThanTheLatest(t *testing.T) {
 	t.Parallel()
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		for _, size := range []int{10, 64 << 10} {
 			for name, latest := range map[string]time.Duration{"after the body": 0, "the latest": short + short/2} {
 				t.Run(fmt.Sprintf("%s: %d bytes: %s", protocol, size, name), func(t *testing.T) {
@@ -113,7 +114,7 @@ func TestADialThatRanOutOfItsOwnTimeReportsIt(t *testing.T) {
 			return nil, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
 		},
 	}
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		for name, dial := range dials {
 			pool := newPool(t, upstream.Config{Address: "192.0.2.1:80", Protocol: protocol, DialTimeout: 20 * time.Millisecond, Dial: dial})
 			deadline := time.Now().Add(time.Hour)
@@ -133,7 +134,7 @@ func TestADialThatRanOutOfItsOwnTimeReportsIt(t *testing.T) {
 }
 
 func TestWhatIsAbandonedEndsAtOnceUnlessItsAnswerHasBegun(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		asked, finish := make(chan struct{}, 2), make(chan struct{})
 		addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/begun" {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -33,7 +34,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 }
 
 func TestRefusedDialSendsNothing(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +57,7 @@ func TestRefusedDialSendsNothing(t *testing.T) {
 }
 
 func TestADialThatNeverHadTimeBlamesNoEndpoint(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		addr := httpEndpoint(t, func(http.ResponseWriter, *http.Request) { t.Error("the endpoint was asked") })
 		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
 			return upstream.Exchange{Deadline: time.Now().Add(-time.Millisecond)}
@@ -69,7 +70,7 @@ func TestADialThatNeverHadTimeBlamesNoEndpoint(t *testing.T) {
 }
 
 func TestCallersOfWarmShareOneConnection(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		addr := httpEndpoint(t, func(http.ResponseWriter, *http.Request) {})
 		for range 20 {
 			p := newPool(t, upstream.Config{Address: addr, Protocol: protocol})
@@ -303,7 +304,7 @@ func TestCancelledRequestClosesItsConnection(t *testing.T) {
 }
 
 func TestDeadlineEndsTheWait(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		release := make(chan struct{})
 		addr := httpEndpoint(t, func(_ http.ResponseWriter, r *http.Request) {
 			select {
@@ -324,7 +325,7 @@ func TestDeadlineEndsTheWait(t *testing.T) {
 }
 
 func TestAStreamOutlivesTheDeadlineOfItsHead(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		passed := make(chan struct{})
 		addr := httpEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "first ")
@@ -373,7 +374,7 @@ func TestDeadlineOfOneRequestSparesTheNext(t *testing.T) {
 }
 
 func TestClientThatBreaksOffItsUploadIsToBlame(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		addr := httpEndpoint(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) })
 		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), nil)
 		c, err := net.Dial("tcp", in.addr)
@@ -415,7 +416,7 @@ func TestSlowClientGetsEverything(t *testing.T) {
 }
 
 func TestCloseLetsRequestsInFlightFinish(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		asked, answer := make(chan struct{}), make(chan struct{})
 		addr := httpEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
 			close(asked)
@@ -455,7 +456,7 @@ func TestCloseLetsRequestsInFlightFinish(t *testing.T) {
 }
 
 func TestDrainCutsOffWhatDoesNotEnd(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		asked := make(chan struct{})
 		addr := httpEndpoint(t, func(_ http.ResponseWriter, r *http.Request) {
 			close(asked)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -66,7 +67,7 @@ func startGRPC(t *testing.T) (client testpb.TestServiceClient, in *ingress) {
 		srv.Stop()
 		wg.Wait()
 	})
-	in = startIngress(t, newPool(t, upstream.Config{Address: ln.Addr().String(), Protocol: upstream.H2C}), nil)
+	in = startIngress(t, newPool(t, upstream.Config{Address: ln.Addr().String(), Protocol: advertise.H2C}), nil)
 	cc, err := grpc.NewClient("passthrough:///"+in.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +165,7 @@ func TestHTTP1ClientsReachH2CEndpoints(t *testing.T) {
 		fmt.Fprintf(w, "%s", body)
 		w.Header().Set(http.TrailerPrefix+"X-T", "end")
 	})
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.H2C}), func(*http.Request) upstream.Exchange {
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.H2C}), func(*http.Request) upstream.Exchange {
 		return upstream.Exchange{ForwardedFor: "192.0.2.1", Drop: dropRingway, Header: []wire.Field{{Name: "X-Set", Value: "1"}}}
 	})
 	for _, size := range []int{0, 5, 1 << 20} {
@@ -233,7 +234,7 @@ func TestHTTP2ClientsCannotBreakTheRequestLine(t *testing.T) {
 // A service that joins head and trailers must not take a client's trailer for a word of
 // the relay: announced, or not announced.
 func TestWhatIsDroppedIsDroppedFromTrailersToo(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		seen := make(chan http.Header, 1)
 		addr := httpEndpoint(t, func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -257,7 +258,7 @@ func TestWhatIsDroppedIsDroppedFromTrailersToo(t *testing.T) {
 
 // A service that joins its own address and such a target would be led elsewhere.
 func TestOnlyAPathIsSentAsATarget(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		addr := httpEndpoint(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %q was sent", r.Method, r.RequestURI) })
 		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), nil)
 		for _, line := range []string{"GET x:@evil.test/p", "GET a:80", "GET *", "POST mailto:a@b"} {
@@ -295,10 +296,10 @@ func TestAnswersWithoutABodyPassWithTheLengthThatTheyDeclare(t *testing.T) {
 			_, _ = io.WriteString(w, strings.Repeat("x", 45))
 		}
 	})
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), nil)
 		// A second hop of ours before the first: what it gets must be as good.
-		far := startIngress(t, newPool(t, upstream.Config{Address: in.addr, Protocol: upstream.H2C}), nil)
+		far := startIngress(t, newPool(t, upstream.Config{Address: in.addr, Protocol: advertise.H2C}), nil)
 		for _, c := range []struct {
 			method, path, length string
 			status, body         int
@@ -310,7 +311,7 @@ func TestAnswersWithoutABodyPassWithTheLengthThatTheyDeclare(t *testing.T) {
 				for _, h2 := range []bool{false, true} {
 					resp, body := call(t, from, h2, c.method, c.path)
 					want := c.length
-					if c.status == http.StatusNotModified && (!h2 || protocol == upstream.HTTP1) {
+					if c.status == http.StatusNotModified && (!h2 || protocol == advertise.HTTP1) {
 						want = "" // net/http's HTTP/1.1 server leaves it out
 					}
 					if resp.StatusCode != c.status || body != c.body || resp.Header.Get("Etag") == "" || resp.Header.Get("Content-Length") != want {
@@ -319,7 +320,7 @@ func TestAnswersWithoutABodyPassWithTheLengthThatTheyDeclare(t *testing.T) {
 				}
 			}
 		}
-		if s := in.pool.Stats(); protocol == upstream.H2C && s.Dials != 1 {
+		if s := in.pool.Stats(); protocol == advertise.H2C && s.Dials != 1 {
 			t.Errorf("%s: stats %+v: an answer without a body cost its connection", protocol, s)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/http2"
 )
 
@@ -41,7 +42,7 @@ type h2Opening struct {
 
 func newH2Conns(p *Pool) *h2Conns {
 	c := &h2Conns{p: p, cfg: http2.Config{MaxHead: p.cfg.MaxResponseHeaderBytes}, scheme: "http"}
-	if p.cfg.Protocol == H2 {
+	if p.cfg.Protocol == advertise.H2 {
 		c.scheme = "https"
 	}
 	return c

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/memnet"
 )
 
@@ -168,7 +169,7 @@ func startH2(f *testing.F) (*h2Service, *Pool, *memnet.Host) {
 		}
 	})
 	pool, err := NewPool(Config{ExpectContinueTimeout: time.Millisecond,
-		Address: "10.0.0.1:80", Protocol: H2C,
+		Address: "10.0.0.1:80", Protocol: advertise.H2C,
 		Dial: func(ctx context.Context, _, address string) (net.Conn, error) { return host.Dial(ctx, address) },
 	})
 	if err != nil {

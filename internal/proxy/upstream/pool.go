@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ringway/ringway/advertise"
 )
 
 const (
@@ -95,7 +97,7 @@ func NewPool(cfg Config) (*Pool, error) {
 	p.watch.Stop()
 	p.janitor = time.AfterFunc(time.Hour, p.closeIdle)
 	p.janitor.Stop()
-	if cfg.Protocol == H2C || cfg.Protocol == H2 {
+	if cfg.Protocol == advertise.H2C || cfg.Protocol == advertise.H2 {
 		p.h2 = newH2Conns(p)
 	}
 	if cfg.Sessions != nil {
@@ -122,7 +124,7 @@ func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Resul
 	switch {
 	case p.h2 != nil:
 		return p.h2.carry(w, r, x)
-	case p.cfg.Protocol == TCP:
+	case p.cfg.Protocol == advertise.TCP:
 		return p.carryTCP(w, r, x)
 	}
 	return p.carryHTTP1(w, r, x)
@@ -136,7 +138,7 @@ func (p *Pool) Warm(ctx context.Context) error {
 	switch {
 	case p.h2 != nil:
 		return p.h2.warm(ctx)
-	case p.cfg.Protocol == TCP:
+	case p.cfg.Protocol == advertise.TCP:
 		return p.Probe(ctx)
 	}
 	p.warming.Lock()
@@ -176,7 +178,7 @@ func (p *Pool) dial(ctx context.Context) (net.Conn, error) {
 	dctx, cancel := context.WithTimeout(ctx, p.cfg.DialTimeout)
 	defer cancel()
 	nc, err := p.cfg.Dial(dctx, "tcp", p.cfg.Address)
-	if err == nil && p.cfg.Protocol == H2 {
+	if err == nil && p.cfg.Protocol == advertise.H2 {
 		nc, err = p.cfg.TLS.Client(dctx, nc, p.cfg.Address)
 	}
 	if err == nil || context.Cause(ctx) == nil { // otherwise the dial shows nothing
@@ -496,7 +498,7 @@ func (p *Pool) Stats() Stats {
 	switch {
 	case p.h2 != nil:
 		s.Open, s.Idle = p.h2.count()
-	case p.cfg.Protocol == TCP && p.reached.Load():
+	case p.cfg.Protocol == advertise.TCP && p.reached.Load():
 		s.Open++
 	}
 	return s

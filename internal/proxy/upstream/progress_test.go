@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -64,7 +65,7 @@ func zeroWindow(t *testing.T, addr string) {
 }
 
 func TestAClientThatIsSilentIsEndedAndNoEndpointBlamed(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		for name, client := range map[string]func(t *testing.T, addr string){
 			"it does not read its answer":       func(t *testing.T, addr string) { dial(t, addr, "GET / HTTP/1.1\r\nHost: a\r\n\r\n") },
 			"it opens no window for its answer": zeroWindow,
@@ -114,7 +115,7 @@ func TestAClientThatIsSilentIsEndedAndNoEndpointBlamed(t *testing.T) {
 
 func TestAnEndpointThatStopsWithinItsAnswerIsEndedAndBlamed(t *testing.T) {
 	t.Parallel()
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "half")
 			_ = http.NewResponseController(w).Flush()
@@ -178,7 +179,7 @@ func TestATunnelThatTheEndpointDoesNotReadIsItsSilence(t *testing.T) {
 func TestWhatMovesIsNotEnded(t *testing.T) {
 	t.Parallel()
 	const limit, pause, bytes = 2 * time.Second, 40 * time.Millisecond, 70
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/late" {
 				time.Sleep(limit + limit/4) // is late
@@ -216,7 +217,7 @@ func TestWhatMovesIsNotEnded(t *testing.T) {
 // blamed for the deadline either.
 func TestAClientThatIsLateWithItsBodyIsTheOneToBlameForTheDeadline(t *testing.T) {
 	t.Parallel()
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		addr := httpEndpoint(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
 			return upstream.Exchange{Deadline: time.Now().Add(short)}

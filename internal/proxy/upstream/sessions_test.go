@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -141,7 +142,7 @@ func TestATunnelThatCannotBeNotifiedIsCutOff(t *testing.T) {
 }
 
 func TestAStreamThatIsEndedBreaksOffAndARequestSaysWhy(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		t.Run(string(protocol), func(t *testing.T) {
 			entered, release := make(chan struct{}, 1), make(chan struct{})
 			defer close(release)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -18,7 +19,7 @@ func TestWhatASidecarReportsIsTheExchangesOwnFailure(t *testing.T) {
 		w.WriteHeader(http.StatusBadGateway)
 		_, _ = w.Write([]byte("of no interest"))
 	})
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		pool := newPool(t, upstream.Config{Address: endpoint, Protocol: protocol})
 		in := startIngress(t, pool, func(r *http.Request) upstream.Exchange {
 			return upstream.Exchange{Sidecar: r.Header.Get("X-Direct") == "", OnHead: func(upstream.Result) bool {

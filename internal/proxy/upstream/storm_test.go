@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -196,7 +197,7 @@ func stormOverHTTP2(t *testing.T, seed uint64) {
 	go func() { served <- server.Serve(far) }()
 	dials := map[context.Context]bool{} // under way
 	pool := newPool(t, upstream.Config{
-		Address: "192.0.2.1:80", Protocol: upstream.H2C, MaxConns: 3, DialTimeout: 200 * time.Millisecond,
+		Address: "192.0.2.1:80", Protocol: advertise.H2C, MaxConns: 3, DialTimeout: 200 * time.Millisecond,
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			mu.Lock()
 			for other := range dials {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -43,7 +44,7 @@ func TestATCPSessionCarriesTheBytesAndCountsThem(t *testing.T) {
 	})
 	var moved upstream.Moved
 	heads := make(chan upstream.Result, 1)
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.TCP}), func(*http.Request) upstream.Exchange {
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP}), func(*http.Request) upstream.Exchange {
 		return upstream.Exchange{Moved: &moved, Deadline: time.Now().Add(time.Second), OnHead: func(r upstream.Result) bool { heads <- r; return true }}
 	})
 	nc, br := session(t, in, "early ")
@@ -67,7 +68,7 @@ func TestATCPSessionCarriesTheBytesAndCountsThem(t *testing.T) {
 func TestARequestOfHTTPDoesNotReachATCPService(t *testing.T) {
 	var reached atomic.Bool
 	addr := rawEndpoint(t, func(int, *rawConn) { reached.Store(true) })
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.TCP}), nil)
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP}), nil)
 	resp, err := http.Get(in.url)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +87,7 @@ func TestASessionThatCannotBeConnectedReportsThatNothingWasSent(t *testing.T) {
 	}
 	addr := ln.Addr().String()
 	_ = ln.Close()
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.TCP}), nil)
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP}), nil)
 	nc, err := net.Dial("tcp", in.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +105,7 @@ func TestAPoolForTCPKeepsNoConnectionAndKnowsWhetherItsEndpointIsReached(t *test
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := newPool(t, upstream.Config{Address: ln.Addr().String(), Protocol: upstream.TCP})
+	pool := newPool(t, upstream.Config{Address: ln.Addr().String(), Protocol: advertise.TCP})
 	if s := pool.Stats(); s.Open != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -148,7 +149,7 @@ func TestSessionsThatAreIdleOrStoppedEndWithAReset(t *testing.T) {
 				ended <- err
 			})
 			var sessions upstream.Sessions
-			in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.TCP, Sessions: &sessions}), func(*http.Request) upstream.Exchange {
+			in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP, Sessions: &sessions}), func(*http.Request) upstream.Exchange {
 				return upstream.Exchange{Progress: c.progress}
 			})
 			_, br := session(t, in, "")
@@ -181,7 +182,7 @@ func TestTheSideThatBreaksASessionIsReported(t *testing.T) {
 				}
 				_, _ = io.ReadAll(r.br)
 			})
-			in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.TCP}), nil)
+			in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP}), nil)
 			nc, br := session(t, in, "")
 			if c.want == upstream.BrokeClient {
 				_ = nc.SetLinger(0)
@@ -198,7 +199,7 @@ func TestTheSideThatBreaksASessionIsReported(t *testing.T) {
 
 func TestDrainCutsSessions(t *testing.T) {
 	addr := rawEndpoint(t, func(_ int, r *rawConn) { _, _ = io.ReadAll(r.br) })
-	pool := newPool(t, upstream.Config{Address: addr, Protocol: upstream.TCP})
+	pool := newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP})
 	in := startIngress(t, pool, nil)
 	session(t, in, "")
 	over, cancel := context.WithCancel(t.Context())
@@ -219,7 +220,7 @@ func (failing) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
 func TestASessionWhoseFirstBytesAreLostEndsWithAReset(t *testing.T) {
 	addr := rawEndpoint(t, func(_ int, r *rawConn) { _, _ = io.ReadAll(r.br) })
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.TCP, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		return failing{conn}, err
 	}}), nil)

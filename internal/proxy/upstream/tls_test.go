@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -39,7 +40,7 @@ func TestAServiceWithH2IsAskedOverTLSOnOneConnection(t *testing.T) {
 			w.Header().Set("Grpc-Status", "7")
 		})
 		activity := new(upstream.Activity)
-		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: upstream.H2, Activity: activity, TLS: upstream.ServiceTLS{Roots: roots, Name: name}}), nil)
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.H2, Activity: activity, TLS: upstream.ServiceTLS{Roots: roots, Name: name}}), nil)
 		for range 10 {
 			resp, body := in.get(t, "/")
 			if resp.StatusCode != 200 || body != "HTTP/2.0" || resp.Header.Get("Server-Name") != name || resp.Trailer.Get("Grpc-Status") != "7" {
@@ -70,7 +71,7 @@ func TestAServiceIsNotUsedWithoutTheExpectedCertificateAndHTTP2(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			activity := new(upstream.Activity)
-			in := startIngress(t, newPool(t, upstream.Config{Address: c.address, Protocol: upstream.H2, TLS: c.tls, Activity: activity}), nil)
+			in := startIngress(t, newPool(t, upstream.Config{Address: c.address, Protocol: advertise.H2, TLS: c.tls, Activity: activity}), nil)
 			in.get(t, "/")
 			e := within(t, in.outcomes, "outcome").err
 			if e == nil || !errors.Is(e, c.want) || e.Stage != upstream.StageDial || e.Sent() || e.Client() || e.Local() {

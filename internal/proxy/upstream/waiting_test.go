@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -120,7 +121,7 @@ func TestRequestsThatWaitAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 }
 
 func TestTheWaitForAConnectionIsReportedAndAWarmOneHasNone(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPipes(t, upstream.Config{Protocol: protocol})
 			failing := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
@@ -130,7 +131,7 @@ func TestTheWaitForAConnectionIsReportedAndAWarmOneHasNone(t *testing.T) {
 			if c := <-failing; c.err == nil || c.res.Waited != 300*time.Millisecond {
 				t.Errorf("%s: a failed dial: %v, %v", protocol, c.res.Waited, c.err)
 			}
-			if protocol == upstream.H2C { // the endpoint of this test speaks HTTP/1.1
+			if protocol == advertise.H2C { // the endpoint of this test speaks HTTP/1.1
 				return
 			}
 			cold := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
@@ -249,7 +250,7 @@ func TestAFailedDialEndsTheWaitOfAllWhereNoneCouldBeServed(t *testing.T) {
 }
 
 func TestDialsThatRunOutOfTimeTogetherBlameTheEndpointOnce(t *testing.T) {
-	for _, protocol := range []upstream.Protocol{upstream.HTTP1, upstream.H2C} {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		t.Run(fmt.Sprint("protocol ", protocol), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPipes(t, upstream.Config{Protocol: protocol})
@@ -458,7 +459,7 @@ func TestTheEndOfAPool(t *testing.T) {
 // Over HTTP/2 one connection is opened for all.
 func TestRequestsOverHTTP2ShareADialAndItsFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipes(t, upstream.Config{Protocol: upstream.H2C})
+		p := newPipes(t, upstream.Config{Protocol: advertise.H2C})
 		ctx, cancel := context.WithCancel(t.Context())
 		given := p.carry(ctx, "GET", "/", upstream.Exchange{})
 		synctest.Wait()

@@ -15,7 +15,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/strategy"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // one has a single worker be enough for a relay, so that small fleets do not connect
@@ -121,7 +121,7 @@ func TestAnOpenConnectionWithinSlackOfTheRangeIsKept(t *testing.T) {
 	await(t, "all are connected", none.connected("echo", 5, 10))
 	await(t, "all are connected", two.connected("echo", 5, 10))
 	was := two.of("echo")
-	join(t, "r6", membership.RoleRelay, c.relays[0])
+	join(t, "r6", identity.RoleRelay, c.relays[0])
 	await(t, "ranges are shorter", none.connected("echo", 6, 10))
 	await(t, "ranges are shorter", two.connected("echo", 6, 10))
 
@@ -169,7 +169,7 @@ func TestAnUnneededConnectionStaysOpenForTheDrainDelay(t *testing.T) {
 func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAlone(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1)
-	dead := join(t, "w2", membership.RoleWorker, c.relays[0])
+	dead := join(t, "w2", identity.RoleWorker, c.relays[0])
 	offer(t, dead, advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
 	r := watch(t, c.relays[0], func(*routing.Config) {})
 	manual := watch(t, c.relays[0], func(cfg *routing.Config) {
@@ -210,9 +210,9 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 
 func TestServicesShareAConnectionThatClosesWhenTheLastHasLetGo(t *testing.T) {
 	t.Parallel()
-	self := join(t, "r1", membership.RoleRelay, nil)
+	self := join(t, "r1", identity.RoleRelay, nil)
 	r := watch(t, self, func(*routing.Config) {})
-	w, address := join(t, "w1", membership.RoleWorker, self), backend(t)
+	w, address := join(t, "w1", identity.RoleWorker, self), backend(t)
 	a, b := advertise.Service{Name: "a", Address: address}, advertise.Service{Name: "b", Address: address}
 	offer(t, w, a, b)
 	await(t, "a is connected", r.connected("a", 1, 1))
@@ -235,12 +235,12 @@ func TestServicesShareAConnectionThatClosesWhenTheLastHasLetGo(t *testing.T) {
 
 func TestAnAuditRepairsAConnectionThatWasCut(t *testing.T) {
 	t.Parallel()
-	self := join(t, "r1", membership.RoleRelay, nil)
+	self := join(t, "r1", identity.RoleRelay, nil)
 	audited := watch(t, self, func(c *routing.Config) { c.AuditInterval = 10 * time.Millisecond })
 	never := watch(t, self, func(c *routing.Config) { c.AuditInterval = time.Hour })
 	service := httptest.NewServer(http.NotFoundHandler())
 	address := service.Listener.Addr().String()
-	offer(t, join(t, "w1", membership.RoleWorker, self), advertise.Service{Name: "echo", Address: address})
+	offer(t, join(t, "w1", identity.RoleWorker, self), advertise.Service{Name: "echo", Address: address})
 	for _, r := range []*rig{audited, never} {
 		await(t, "it is connected", r.connected("echo", 1, 1))
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
@@ -48,7 +49,7 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 	route := &Route{}
 	shared := hangs().Listener.Addr().String()
 	for node, address := range map[string]string{"fails": hangs().Listener.Addr().String(), "leaves": hangs().Listener.Addr().String(), "stays": shared, "fails-too": shared} {
-		target, err := r.target(node, 1, poolKey{address: address, protocol: upstream.HTTP1})
+		target, err := r.target(node, 1, poolKey{address: address, protocol: advertise.HTTP1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +66,7 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 		requests[target.Node] = waiting(t, target.Pool)
 		<-asked
 	}
-	relay, err := owner.hold(relayKey(hangs().Listener.Addr().String(), upstream.HTTP1, "relay"))
+	relay, err := owner.hold(relayKey(hangs().Listener.Addr().String(), advertise.HTTP1, "relay"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,11 +29,11 @@ func newFleet(grace time.Duration) fleet {
 // changed.
 func (r *Router) updateFleet(now time.Time) (changed bool) {
 	before := r.fleet
-	relays := slices.DeleteFunc(r.snapshot.WithRole(membership.RoleRelay), func(m membership.Member) bool { return m.Leaving })
+	relays := slices.DeleteFunc(r.snapshot.WithRole(identity.RoleRelay), func(m membership.Member) bool { return m.Leaving })
 	for i := range relays {
 		relays[i].Draining = false // it changes no plan
 	}
-	if alone := r.cfg.Role == membership.RoleRelay && !hasMember(relays, r.cfg.Self); alone {
+	if alone := r.cfg.Role == identity.RoleRelay && !hasMember(relays, r.cfg.Self); alone {
 		// Ranges computed without this relay would drop all its workers together.
 		if _, present := r.snapshot.Get(r.cfg.Self); !present && hasMember(before.relays, r.cfg.Self) && !r.loggedAlone {
 			r.loggedAlone = true

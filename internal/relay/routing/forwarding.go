@@ -12,8 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/pool"
-	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/membership"
 )
@@ -173,7 +173,7 @@ type Hop struct {
 // connect is the function with which the pools of services open connections. Connections for
 // upgrades are opened when they are needed.
 func (f *forwarding) connect(ctx context.Context, relay pool.Peer, lost func(error)) (_ *Hop, err error) {
-	key := relayKey(relay.Address, upstream.H2C, relay.ID)
+	key := relayKey(relay.Address, advertise.H2C, relay.ID)
 	h := &Hop{of: f, lost: lost, Target: &Target{ID: relay.ID + "." + relay.Instance, Node: relay.ID, Address: relay.Address, Weight: 1, key: key}}
 	if h.Target.Pool, err = f.pools.hold(key); err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -60,20 +61,20 @@ func startForwardTo(t *testing.T, id string, seed *member, change ...func(*membe
 	r.server.Start()
 	t.Cleanup(r.server.Close)
 	change = append(change, func(c *membership.Config) { c.ForwardAddr = r.server.Listener.Addr().String() })
-	r.member = join(t, id, membership.RoleRelay, seed, change...)
+	r.member = join(t, id, identity.RoleRelay, seed, change...)
 	return r
 }
 
 // gate is a gate beside n relays r0, r1, … and a worker that offers services.
 func gate(t *testing.T, n int, change func(*routing.Config), services ...string) (*rig, []*forwardTo) {
 	t.Helper()
-	self := join(t, "g1", membership.RoleGate, nil)
+	self := join(t, "g1", identity.RoleGate, nil)
 	var relays []*forwardTo
 	for i := range n {
 		relays = append(relays, startForwardTo(t, fmt.Sprintf("r%d", i), self))
 	}
 	offerAll(t, self, services...)
-	return watch(t, self, func(c *routing.Config) { c.Role = membership.RoleGate; change(c) }), relays
+	return watch(t, self, func(c *routing.Config) { c.Role = identity.RoleGate; change(c) }), relays
 }
 
 func offerAll(t *testing.T, seed *member, services ...string) {
@@ -82,7 +83,7 @@ func offerAll(t *testing.T, seed *member, services ...string) {
 	for _, name := range services {
 		all = append(all, advertise.Service{Name: name, Address: backend(t)})
 	}
-	offer(t, join(t, "w1", membership.RoleWorker, seed), all...)
+	offer(t, join(t, "w1", identity.RoleWorker, seed), all...)
 }
 
 // status is how a service is forwarded.
@@ -193,7 +194,7 @@ func TestAGateConnectsToFiveOfTenRelaysAndServicesShareTheConnections(t *testing
 
 func TestTheRelaysOfTheOwnDatacenterArePreferred(t *testing.T) {
 	t.Parallel()
-	self := join(t, "g1", membership.RoleGate, nil)
+	self := join(t, "g1", identity.RoleGate, nil)
 	near := map[string]bool{}
 	for i := range 8 {
 		id := fmt.Sprintf("r%d", i)
@@ -208,11 +209,11 @@ func TestTheRelaysOfTheOwnDatacenterArePreferred(t *testing.T) {
 	offerAll(t, self, "echo")
 	await(t, "the gate knows all relays", func() bool { // with fewer, far ones get places
 		v := self.catalogue.View()
-		return v.Members() != nil && len(v.Members().WithRole(membership.RoleRelay)) == 8 && v.EndpointCount() == 1
+		return v.Members() != nil && len(v.Members().WithRole(identity.RoleRelay)) == 8 && v.EndpointCount() == 1
 	})
 	at := func(datacenter string) *rig {
 		return watch(t, self, func(c *routing.Config) {
-			c.Role, c.Datacenter, c.Region = membership.RoleGate, datacenter, "eu"
+			c.Role, c.Datacenter, c.Region = identity.RoleGate, datacenter, "eu"
 		})
 	}
 	here, nowhere := at("ber-1"), at("")
@@ -342,7 +343,7 @@ func TestARelayIsNotSettledForMembersThatItHasNotRouted(t *testing.T) {
 	if !r.SettledAt(alone) || r.SettledAt(alone+1) {
 		t.Errorf("settled as of snapshot %d: %v, as of the next: %v", alone, r.SettledAt(alone), r.SettledAt(alone+1))
 	}
-	join(t, "r2", membership.RoleRelay, c.relays[0])
+	join(t, "r2", identity.RoleRelay, c.relays[0])
 	await(t, "settled with both", func() bool {
 		s := c.relays[0].Snapshot()
 		return len(s.Members()) == 2 && r.SettledAt(s.Version())
@@ -370,14 +371,14 @@ func TestARelayIsNotSettledBeforeItHasTriedTheRelaysThatItForwardsTo(t *testing.
 	})
 	t.Cleanup(func() { _ = hanging.Close(); serving.Wait() })
 
-	self := join(t, "g1", membership.RoleGate, nil)
-	join(t, "r1", membership.RoleRelay, self, func(c *membership.Config) { c.ForwardAddr = hanging.Addr().String() })
+	self := join(t, "g1", identity.RoleGate, nil)
+	join(t, "r1", identity.RoleRelay, self, func(c *membership.Config) { c.ForwardAddr = hanging.Addr().String() })
 	offerAll(t, self, "echo")
 	await(t, "the gate knows all that it has to wait for", func() bool {
 		v := self.catalogue.View()
-		return v.Members() != nil && len(v.Members().WithRole(membership.RoleRelay)) == 1 && v.EndpointCount() == 1
+		return v.Members() != nil && len(v.Members().WithRole(identity.RoleRelay)) == 1 && v.EndpointCount() == 1
 	})
-	r := watch(t, self, func(c *routing.Config) { c.Role, c.Identity = membership.RoleGate, relayIdentity(t) })
+	r := watch(t, self, func(c *routing.Config) { c.Role, c.Identity = identity.RoleGate, relayIdentity(t) })
 	await(t, "settled, because no other is left to be tried", r.Settled)
 	if s := r.status("echo"); len(s.Primaries) > 0 || s.Peers[0].Reason == "" {
 		t.Errorf("settled before the attempt to connect has failed: %+v", s)

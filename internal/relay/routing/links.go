@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/proxy/upstream"
@@ -44,7 +45,7 @@ type links struct {
 // connections.
 type poolKey struct {
 	address  string
-	protocol upstream.Protocol
+	protocol advertise.Protocol
 	// node and role are the identity that the other end must prove over mutual TLS; empty
 	// for a service without a sidecar, which proves none.
 	node string
@@ -55,17 +56,17 @@ type poolKey struct {
 }
 
 // relayKey and sidecarKey return the keys of peers that prove their identity.
-func relayKey(address string, protocol upstream.Protocol, node string) poolKey {
+func relayKey(address string, protocol advertise.Protocol, node string) poolKey {
 	return poolKey{address: address, protocol: protocol, node: node, role: identity.RoleRelay}
 }
 
-func sidecarKey(address string, protocol upstream.Protocol, node string) poolKey {
+func sidecarKey(address string, protocol advertise.Protocol, node string) poolKey {
 	return poolKey{address: address, protocol: protocol, node: node, role: identity.RoleWorker}
 }
 
 // forUpgrades returns the key of the same peer over HTTP/1.1.
 func (k poolKey) forUpgrades() poolKey {
-	k.protocol = upstream.HTTP1
+	k.protocol = advertise.HTTP1
 	return k
 }
 
@@ -245,7 +246,7 @@ func (c Config) dial(key poolKey, own ownListeners) (func(ctx context.Context, n
 		return nil, nil
 	}
 	protocol := "http/1.1"
-	if key.protocol == upstream.H2C {
+	if key.protocol == advertise.H2C {
 		protocol = "h2"
 	}
 	expected := identity.Expected{Node: key.node, Role: key.role, Addr: key.address}

@@ -17,7 +17,7 @@ import (
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/strategy"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // planning is the state of a service that the router keeps from plan to plan.
@@ -141,7 +141,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	return true, nil
 }
 
-func (r *Router) observes() bool { return r.cfg.Role == membership.RoleObserver }
+func (r *Router) observes() bool { return r.cfg.Role == identity.RoleObserver }
 
 // observed returns the range of an observer. Where all relays connect to all workers, so that
 // they make the same choice, it also does.

@@ -12,6 +12,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestTheRelaysThatEndpointsAskForWinOverTheSettingAndChangeAtRunTime(t *testing.T) {
@@ -72,12 +73,12 @@ func TestTooFewWorkersInItsDatacenterHaveARelayLookBeyondIt(t *testing.T) {
 	in := func(dc string) func(*membership.Config) {
 		return func(c *membership.Config) { c.Datacenter, c.Region = dc, "eu" }
 	}
-	self := join(t, "r1", membership.RoleRelay, nil, in("fra"))
+	self := join(t, "r1", identity.RoleRelay, nil, in("fra"))
 	for id, dc := range map[string]string{"r2": "fra", "r3": "fra", "r4": "par", "r5": "par", "r6": "par"} {
-		join(t, id, membership.RoleRelay, self, in(dc))
+		join(t, id, identity.RoleRelay, self, in(dc))
 	}
 	for id, dc := range map[string]string{"w1": "fra", "w2": "fra", "w3": "par", "w4": "par", "w5": "par"} {
-		offer(t, join(t, id, membership.RoleWorker, self, in(dc)), advertise.Service{Name: "echo", Address: backend(t)})
+		offer(t, join(t, id, identity.RoleWorker, self, in(dc)), advertise.Service{Name: "echo", Address: backend(t)})
 	}
 	two := watch(t, self, func(c *routing.Config) { c.Plans.PeersPerTier = 2 })
 	three := watch(t, self, func(c *routing.Config) { c.Plans.PeersPerTier = 3 })
@@ -101,7 +102,7 @@ func viewsOf(t *testing.T, self *member, workers int) (views []*advertise.View) 
 	t.Helper()
 	for i := range workers {
 		id := "w" + string(rune('1'+i))
-		offer(t, join(t, id, membership.RoleWorker, self), advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
+		offer(t, join(t, id, identity.RoleWorker, self), advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
 		await(t, id+" in the catalogue", func() bool {
 			v := self.catalogue.View()
 			return v.Settled() && v.EndpointCount() == i+1
@@ -113,7 +114,7 @@ func viewsOf(t *testing.T, self *member, workers int) (views []*advertise.View) 
 
 func TestABurstOfChangesCostsOnePlan(t *testing.T) {
 	t.Parallel()
-	self := join(t, "r1", membership.RoleRelay, nil)
+	self := join(t, "r1", identity.RoleRelay, nil)
 	const workers = 8
 	views := viewsOf(t, self, workers)
 	follow := func(delay time.Duration) (*rig, replay) {
@@ -141,7 +142,7 @@ func TestABurstOfChangesCostsOnePlan(t *testing.T) {
 // The members are those of real gossip, outside of the bubble.
 func TestASingleChangeIsRoutedAtOnceAndThoseOf100msTogether(t *testing.T) {
 	t.Parallel()
-	self := join(t, "r1", membership.RoleRelay, nil)
+	self := join(t, "r1", identity.RoleRelay, nil)
 	views := viewsOf(t, self, 6)
 	synctest.Test(t, func(t *testing.T) {
 		source := make(replay)

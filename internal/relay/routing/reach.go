@@ -86,7 +86,7 @@ func (r *Router) reachable() (pools []*upstream.Pool, kind string) {
 	if len(pools) > 0 || !forwards {
 		return pools, "worker"
 	}
-	return r.pools.matching(func(k poolKey) bool { return k.role == identity.RoleRelay && k.protocol == upstream.H2C }), "relay"
+	return r.pools.matching(func(k poolKey) bool { return k.role == identity.RoleRelay && k.protocol == advertise.H2C }), "relay"
 }
 
 // probe compares the proofs with those of the previous call.

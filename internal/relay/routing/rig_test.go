@@ -13,7 +13,7 @@ import (
 	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // rig is a router and what it tells. Several may follow the catalogue of one relay:
@@ -94,9 +94,9 @@ type cluster struct {
 
 func startCluster(t *testing.T, relays, workers int) *cluster {
 	t.Helper()
-	c := &cluster{t: t, relays: []*member{join(t, "r1", membership.RoleRelay, nil)}, workers: map[string]*member{}, offers: map[string]advertise.Service{}}
+	c := &cluster{t: t, relays: []*member{join(t, "r1", identity.RoleRelay, nil)}, workers: map[string]*member{}, offers: map[string]advertise.Service{}}
 	for i := 1; i < relays; i++ {
-		c.relays = append(c.relays, join(t, fmt.Sprintf("r%d", i+1), membership.RoleRelay, c.relays[0]))
+		c.relays = append(c.relays, join(t, fmt.Sprintf("r%d", i+1), identity.RoleRelay, c.relays[0]))
 	}
 	for i := range workers {
 		id := fmt.Sprintf("w%d", i+1)
@@ -109,7 +109,7 @@ func startCluster(t *testing.T, relays, workers int) *cluster {
 // start has a worker come, or come back.
 func (c *cluster) start(id string) {
 	c.t.Helper()
-	c.workers[id] = join(c.t, id, membership.RoleWorker, c.relays[0])
+	c.workers[id] = join(c.t, id, identity.RoleWorker, c.relays[0])
 	offer(c.t, c.workers[id], c.offers[id])
 }
 

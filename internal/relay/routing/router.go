@@ -39,7 +39,7 @@ type Config struct {
 	Self string
 	// Role is relay, gate for a process that only forwards, or observer for one that is in no
 	// plan and uses an affinity.ObserverRange of each service.
-	Role membership.Role
+	Role identity.Role
 	// Endpoints is the most endpoints of that range. Default 0: all.
 	Endpoints int
 	// Catalogue is followed. Each of its views contains the members of the same moment, so

@@ -20,6 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -44,7 +45,7 @@ type member struct {
 	crash     func()
 }
 
-func join(t *testing.T, id string, role membership.Role, seed *member, change ...func(*membership.Config)) *member {
+func join(t *testing.T, id string, role identity.Role, seed *member, change ...func(*membership.Config)) *member {
 	t.Helper()
 	name := t.Name()
 	cfg := membership.Config{Cluster: name[max(0, len(name)-63):], Environment: "ci", ID: id, Role: role, BindAddr: "127.0.0.1:0", ForwardAddr: "127.0.0.1:1"}
@@ -81,7 +82,7 @@ func join(t *testing.T, id string, role membership.Role, seed *member, change ..
 func route(t *testing.T, self *member, change func(*routing.Config)) *routing.Router {
 	t.Helper()
 	cfg := routing.Config{
-		Self: self.Config().ID, Role: membership.RoleRelay, Catalogue: self.catalogue,
+		Self: self.Config().ID, Role: identity.RoleRelay, Catalogue: self.catalogue,
 		Selection: selection.DefaultConfig(), Links: routing.LinkConfig{DrainDelay: time.Millisecond}, Epoch: time.Now(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
@@ -129,11 +130,11 @@ func nodes(targets []*routing.Target) []string {
 }
 
 func TestARouteFollowsOffersAndKeepsWhatDidNotChange(t *testing.T) {
-	self := join(t, "r1", membership.RoleRelay, nil)
+	self := join(t, "r1", identity.RoleRelay, nil)
 	r := route(t, self, func(*routing.Config) {})
 	workers := map[string]*member{}
 	for _, id := range []string{"w1", "w2"} {
-		w := join(t, id, membership.RoleWorker, self)
+		w := join(t, id, identity.RoleWorker, self)
 		workers[id] = w
 		weight := map[string]int{"w1": 20, "w2": 10}[id]
 		if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t), Weight: int32(weight)}, {Name: "other", Address: backend(t)}}); err != nil {
@@ -199,9 +200,9 @@ func TestARouteFollowsOffersAndKeepsWhatDidNotChange(t *testing.T) {
 }
 
 func TestAServiceWhoseWorkersAreGoneIsStillKnown(t *testing.T) {
-	self := join(t, "r1", membership.RoleRelay, nil)
+	self := join(t, "r1", identity.RoleRelay, nil)
 	r := route(t, self, func(*routing.Config) {})
-	w := join(t, "w1", membership.RoleWorker, self)
+	w := join(t, "w1", identity.RoleWorker, self)
 	if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -217,10 +218,10 @@ func TestAServiceWhoseWorkersAreGoneIsStillKnown(t *testing.T) {
 }
 
 func TestAGateForwardsToTheAffineRelays(t *testing.T) {
-	relay := join(t, "r1", membership.RoleRelay, nil)
-	gate := join(t, "g1", membership.RoleGate, relay)
-	r := route(t, gate, func(c *routing.Config) { c.Role = membership.RoleGate })
-	w := join(t, "w1", membership.RoleWorker, relay)
+	relay := join(t, "r1", identity.RoleRelay, nil)
+	gate := join(t, "g1", identity.RoleGate, relay)
+	r := route(t, gate, func(c *routing.Config) { c.Role = identity.RoleGate })
+	w := join(t, "w1", identity.RoleWorker, relay)
 	if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -231,10 +232,10 @@ func TestAGateForwardsToTheAffineRelays(t *testing.T) {
 }
 
 func TestAnEndpointThatCannotBeCarriedToCostsNoOther(t *testing.T) {
-	self := join(t, "r1", membership.RoleRelay, nil)
+	self := join(t, "r1", identity.RoleRelay, nil)
 	r := route(t, self, func(*routing.Config) {})
 	for id, protocol := range map[string]advertise.Protocol{"w1": advertise.HTTP1, "w2": advertise.TCP} {
-		w := join(t, id, membership.RoleWorker, self)
+		w := join(t, id, identity.RoleWorker, self)
 		if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t), Protocol: protocol}}); err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +247,7 @@ func TestAnEndpointThatCannotBeCarriedToCostsNoOther(t *testing.T) {
 }
 
 func TestMostEndpointsDecideWhetherAServiceTakesSessions(t *testing.T) {
-	self := join(t, "r1", membership.RoleRelay, nil)
+	self := join(t, "r1", identity.RoleRelay, nil)
 	r := route(t, self, func(*routing.Config) {})
 	offers := map[string][]advertise.Protocol{ // by worker
 		"all": {advertise.TCP, advertise.TCP, advertise.TCP}, "most": {advertise.TCP, advertise.HTTP1, advertise.TCP}, "few": {advertise.HTTP1, advertise.TCP, advertise.H2C},
@@ -256,7 +257,7 @@ func TestMostEndpointsDecideWhetherAServiceTakesSessions(t *testing.T) {
 		for name, protocols := range offers {
 			services = append(services, advertise.Service{Name: name, Address: backend(t), Protocol: protocols[i]})
 		}
-		if err := join(t, id, membership.RoleWorker, self).catalogue.Offer(services); err != nil {
+		if err := join(t, id, identity.RoleWorker, self).catalogue.Offer(services); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -274,11 +275,11 @@ func TestMostEndpointsDecideWhetherAServiceTakesSessions(t *testing.T) {
 }
 
 func TestAConnectionThatIsLostIsOpenedAgain(t *testing.T) {
-	self := join(t, "r1", membership.RoleRelay, nil)
+	self := join(t, "r1", identity.RoleRelay, nil)
 	r := route(t, self, func(c *routing.Config) { c.AuditInterval = 10 * time.Millisecond })
 	service := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(service.Close)
-	w := join(t, "w1", membership.RoleWorker, self)
+	w := join(t, "w1", identity.RoleWorker, self)
 	if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: service.Listener.Addr().String()}}); err != nil {
 		t.Fatal(err)
 	}
@@ -316,8 +317,8 @@ func (v views) Watch(context.Context) <-chan *advertise.View { return v }
 // What others keep of a service they can give back when its name is forgotten.
 func TestAServiceThatIsForgottenIsGoneAndReported(t *testing.T) {
 	t.Parallel()
-	full, empty := join(t, "r1", membership.RoleRelay, nil), join(t, "r1", membership.RoleRelay, nil)
-	offer(t, join(t, "w1", membership.RoleWorker, full), advertise.Service{Name: "echo", Address: backend(t)})
+	full, empty := join(t, "r1", identity.RoleRelay, nil), join(t, "r1", identity.RoleRelay, nil)
+	offer(t, join(t, "w1", identity.RoleWorker, full), advertise.Service{Name: "echo", Address: backend(t)})
 	show, vanished := make(views), make(chan *routing.Service, 1)
 	router := route(t, full, func(c *routing.Config) {
 		c.Catalogue = show

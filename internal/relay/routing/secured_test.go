@@ -15,7 +15,6 @@ import (
 	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -42,8 +41,8 @@ func offer(t *testing.T, m *member, services ...advertise.Service) {
 // A sidecar that speaks HTTP/2 takes upgrades over HTTP/1.1 beside it. Both stay
 // open while other services change.
 func TestASecuredEndpointHasConnectionsOfItsOwn(t *testing.T) {
-	self := join(t, "r1", membership.RoleRelay, nil)
-	w := join(t, "w1", membership.RoleWorker, self)
+	self := join(t, "r1", identity.RoleRelay, nil)
+	w := join(t, "w1", identity.RoleWorker, self)
 	reg := prometheus.NewRegistry()
 	r := route(t, self, func(c *routing.Config) {
 		c.Identity, c.Registerer, c.AllowClearText = relayIdentity(t), reg, []string{"plain"}
@@ -81,8 +80,8 @@ func TestASecuredEndpointHasConnectionsOfItsOwn(t *testing.T) {
 }
 
 func TestWithoutACertificateSecuredEndpointsAreLeftOutAndItIsSaidOnce(t *testing.T) {
-	self := join(t, "r1", membership.RoleRelay, nil)
-	w := join(t, "w1", membership.RoleWorker, self)
+	self := join(t, "r1", identity.RoleRelay, nil)
+	w := join(t, "w1", identity.RoleWorker, self)
 	reg, log := prometheus.NewRegistry(), &observed.Log{}
 	r := route(t, self, func(c *routing.Config) {
 		c.Registerer, c.Logger = reg, slog.New(slog.NewTextHandler(log, nil))
@@ -113,8 +112,8 @@ ringway_relay_endpoints_left_out_total{reason="unsecured"} 0
 
 // Clear text would go to the writer of the record, which can be anyone.
 func TestARelayWithACertificateSendsNothingInClearTextUnlessSettingsAllowIt(t *testing.T) {
-	self := join(t, "r1", membership.RoleRelay, nil)
-	w := join(t, "w1", membership.RoleWorker, self)
+	self := join(t, "r1", identity.RoleRelay, nil)
+	w := join(t, "w1", identity.RoleWorker, self)
 	r := watch(t, self, func(c *routing.Config) { c.Identity, c.AllowClearText = relayIdentity(t), []string{"legacy"} })
 	address := backend(t)
 	offer(t, w, advertise.Service{Name: "plain", Address: address}, advertise.Service{Name: "other", Address: address}, advertise.Service{Name: "legacy", Address: address},
@@ -135,8 +134,8 @@ func TestARelayWithACertificateSendsNothingInClearTextUnlessSettingsAllowIt(t *t
 
 // The admin API trusts those who connect from its own host, and a relay would.
 func TestNoRequestGoesToAListenerOfTheRelayItself(t *testing.T) {
-	self := join(t, "r1", membership.RoleRelay, nil)
-	w := join(t, "w1", membership.RoleWorker, self)
+	self := join(t, "r1", identity.RoleRelay, nil)
+	w := join(t, "w1", identity.RoleWorker, self)
 	own := backend(t) // stands for the admin API
 	_, port, err := net.SplitHostPort(own)
 	if err != nil {

@@ -210,16 +210,16 @@ type Target struct {
 
 // endpointKey returns the key of the connections to an endpoint.
 func (c *Config) endpointKey(e *advertise.Endpoint) poolKey {
-	protocol := upstream.Protocol(e.Protocol)
+	protocol := e.Protocol
 	switch {
-	case !e.Secured && protocol == upstream.H2:
+	case !e.Secured && protocol == advertise.H2:
 		return poolKey{address: e.Address, protocol: protocol, serverName: c.ServiceTLS.name(e.Name)}
 	case !e.Secured:
 		return poolKey{address: e.Address, protocol: protocol}
-	case protocol == upstream.TCP:
-		protocol = upstream.HTTP1 // a sidecar opens a session for an upgrade
-	case protocol == upstream.H2:
-		protocol = upstream.H2C // the sidecar has the TLS with the service
+	case protocol == advertise.TCP:
+		protocol = advertise.HTTP1 // a sidecar opens a session for an upgrade
+	case protocol == advertise.H2:
+		protocol = advertise.H2C // the sidecar has the TLS with the service
 	}
 	return sidecarKey(e.Address, protocol, e.NodeID)
 }
@@ -356,7 +356,7 @@ func (r *Router) target(node string, epoch uint64, key poolKey) (*Target, error)
 	if t.Pool, err = r.links.pool(key); err != nil {
 		return fail(err)
 	}
-	if key.role != "" && key.protocol == upstream.H2C {
+	if key.role != "" && key.protocol == advertise.H2C {
 		// Relays and sidecars support both protocols; a service with h2c may support only h2c.
 		if t.Upgrades, err = r.links.pool(key.forUpgrades()); err != nil {
 			return fail(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/strategy"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -138,9 +138,9 @@ func TestDistancesAreMeasuredInTheBackground(t *testing.T) {
 
 func TestStatesOfLinksAreCountedNowAndThen(t *testing.T) {
 	t.Parallel()
-	self := join(t, "r1", membership.RoleRelay, nil)
+	self := join(t, "r1", identity.RoleRelay, nil)
 	r := watch(t, self, func(*routing.Config) {})
-	offer(t, join(t, "w1", membership.RoleWorker, self), advertise.Service{Name: "echo", Address: backend(t)})
+	offer(t, join(t, "w1", identity.RoleWorker, self), advertise.Service{Name: "echo", Address: backend(t)})
 	await(t, "the connection is open", r.connected("echo", 1, 1))
 	await(t, "it is in the metrics", func() bool { return r.counters("ringway_peering_links")[peering.Open.String()] == 1 })
 }

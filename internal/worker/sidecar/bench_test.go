@@ -93,7 +93,7 @@ func BenchmarkDirect(b *testing.B) {
 // BenchmarkSidecar is the same through a sidecar: what it has more is the price,
 // with the encryption at both ends, of two more passes through the kernel.
 func BenchmarkSidecar(b *testing.B) {
-	for protocol, alpn := range map[upstream.Protocol]string{upstream.HTTP1: "http/1.1", upstream.H2C: "h2"} {
+	for protocol, alpn := range map[advertise.Protocol]string{advertise.HTTP1: "http/1.1", advertise.H2C: "h2"} {
 		b.Run(alpn, func(b *testing.B) {
 			s := start(b, nil, quick(b))
 			relay := source(b, s.authority, claims(identity.RoleRelay, "r1"))

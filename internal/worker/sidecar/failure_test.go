@@ -54,7 +54,7 @@ func TestARelayLearnsWhetherTheServiceWasSentAnything(t *testing.T) {
 	broken, requests := breaking(t)
 	s := start(t, nil, advertise.Service{Name: "dead", Address: noListener(t)}, advertise.Service{Name: "broken", Address: broken})
 	relay := source(t, s.authority, claims(identity.RoleRelay, "r1"))
-	for protocol, alpn := range map[upstream.Protocol]string{upstream.HTTP1: "http/1.1", upstream.H2C: "h2"} {
+	for protocol, alpn := range map[advertise.Protocol]string{advertise.HTTP1: "http/1.1", advertise.H2C: "h2"} {
 		pool, err := upstream.NewPool(upstream.Config{Address: s.Addr().String(), Protocol: protocol, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			d := tls.Dialer{Config: relay.ClientConfig(relay.Policy(identity.DataPlane), identity.Expected{Node: "w1"}, alpn)}
 			return d.DialContext(ctx, network, address)
@@ -89,7 +89,7 @@ func TestARelayLearnsWhetherTheServiceWasSentAnything(t *testing.T) {
 				t.Errorf("a POST was sent %d times", n)
 			}
 		}
-		if got := pool.Stats(); protocol == upstream.H2C && got.Dials != 1 {
+		if got := pool.Stats(); protocol == advertise.H2C && got.Dials != 1 {
 			t.Errorf("%s: %d connections for requests that failed behind the sidecar", protocol, got.Dials)
 		}
 		if err := pool.Drain(t.Context()); err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -41,7 +42,7 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 		}, wire.FailedUnsent)
 		return
 	}
-	if upstream.ForTCP(r) != (service.protocol == upstream.TCP) {
+	if upstream.ForTCP(r) != (service.protocol == advertise.TCP) {
 		// Relays know what a service takes. A session that is opened to a service of HTTP would
 		// pass all rules for requests.
 		service.results[resultRejected].Add(1)

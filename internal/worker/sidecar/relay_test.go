@@ -82,7 +82,7 @@ func (f *fleet) relay(id string, plain bool) *front {
 // certificate.
 func (f *fleet) member(id string, plain bool, offer ...advertise.Service) {
 	f.t.Helper()
-	cfg := membership.Config{Cluster: "test", Environment: "ci", ID: id, Role: membership.RoleWorker, BindAddr: anyPort, Seeds: f.seeds}
+	cfg := membership.Config{Cluster: "test", Environment: "ci", ID: id, Role: identity.RoleWorker, BindAddr: anyPort, Seeds: f.seeds}
 	if !plain {
 		cfg.Identity = source(f.t, f.authority, claims(identity.RoleWorker, id))
 	}

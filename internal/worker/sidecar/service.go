@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 
@@ -20,7 +21,7 @@ type Service struct {
 type service struct {
 	name, address string
 	serverName    string
-	protocol      upstream.Protocol
+	protocol      advertise.Protocol
 	proxyProtocol bool
 	pool          *upstream.Pool
 	// upgrades carries protocol upgrades if pool uses HTTP/2 in clear text, which does not
@@ -77,7 +78,7 @@ func resultOfStatus(status int) result {
 // newService creates the pools of a service; known, if not nil, is the previous service of
 // that name.
 func (s *Sidecar) newService(offered Service, known *service) (_ *service, err error) {
-	one := &service{name: offered.Name, address: offered.Address, serverName: offered.ServerName, protocol: protocolOf(offered), proxyProtocol: offered.ProxyProtocol, counters: new(counters)}
+	one := &service{name: offered.Name, address: offered.Address, serverName: offered.ServerName, protocol: cmp.Or(offered.Protocol, advertise.HTTP1), proxyProtocol: offered.ProxyProtocol, counters: new(counters)}
 	if known != nil {
 		one.counters = known.counters
 	}
@@ -87,24 +88,17 @@ func (s *Sidecar) newService(offered Service, known *service) (_ *service, err e
 	}); err != nil {
 		return nil, fmt.Errorf("service %q: %w", offered.Name, err)
 	}
-	if one.protocol == upstream.H2C {
-		if one.upgrades, err = upstream.NewPool(upstream.Config{Address: one.address, Protocol: upstream.HTTP1, Sessions: &s.sessions}); err != nil {
+	if one.protocol == advertise.H2C {
+		if one.upgrades, err = upstream.NewPool(upstream.Config{Address: one.address, Protocol: advertise.HTTP1, Sessions: &s.sessions}); err != nil {
 			return nil, fmt.Errorf("service %q: %w", offered.Name, err)
 		}
 	}
 	return one, nil
 }
 
-func protocolOf(offered Service) upstream.Protocol {
-	if offered.Protocol == "" {
-		return upstream.HTTP1
-	}
-	return upstream.Protocol(offered.Protocol)
-}
-
 // fronts reports whether s already has the address and the protocols of the offer.
 func (s *service) fronts(offered Service) bool {
-	return s.address == offered.Address && s.serverName == offered.ServerName && s.protocol == protocolOf(offered) && s.proxyProtocol == offered.ProxyProtocol
+	return s.address == offered.Address && s.serverName == offered.ServerName && s.protocol == cmp.Or(offered.Protocol, advertise.HTTP1) && s.proxyProtocol == offered.ProxyProtocol
 }
 
 func (s *service) pools() []*upstream.Pool {

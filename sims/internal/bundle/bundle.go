@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -146,11 +146,11 @@ func (f *reader) members(text []byte) error {
 	for _, m := range list.Members {
 		switch {
 		case m.Leaving:
-		case m.Role == membership.RoleRelay:
+		case m.Role == identity.RoleRelay:
 			f.fleet.Relays++
-		case m.Role == membership.RoleGate:
+		case m.Role == identity.RoleGate:
 			f.fleet.Gates++
-		case m.Role == membership.RoleWorker:
+		case m.Role == identity.RoleWorker:
 			f.fleet.Workers++
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/sims/internal/bundle"
 	"github.com/ringway/ringway/sims/internal/planner"
 	"github.com/ringway/ringway/sims/internal/scenario"
@@ -72,9 +73,9 @@ func settings(pairs ...string) (c api.Config) {
 func fleet() []file {
 	var members api.Members
 	members.Members = []membership.Member{
-		{ID: "r1", Role: membership.RoleRelay}, {ID: "r2", Role: membership.RoleRelay}, {ID: "g1", Role: membership.RoleGate},
-		{ID: "w1", Role: membership.RoleWorker}, {ID: "w2", Role: membership.RoleWorker}, {ID: "w3", Role: membership.RoleWorker},
-		{ID: "w4", Role: membership.RoleWorker, Leaving: true}, {ID: "o1", Role: membership.RoleObserver},
+		{ID: "r1", Role: identity.RoleRelay}, {ID: "r2", Role: identity.RoleRelay}, {ID: "g1", Role: identity.RoleGate},
+		{ID: "w1", Role: identity.RoleWorker}, {ID: "w2", Role: identity.RoleWorker}, {ID: "w3", Role: identity.RoleWorker},
+		{ID: "w4", Role: identity.RoleWorker, Leaving: true}, {ID: "o1", Role: identity.RoleObserver},
 	}
 	endpoint := func(slots int32) *advertise.Endpoint {
 		return &advertise.Endpoint{Service: advertise.Service{Slots: slots}, Worker: &advertise.Worker{}}

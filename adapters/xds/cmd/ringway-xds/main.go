@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, logger *slog.Logger) error {
 	if err := node.NewGossipSink(registry).Install(); err != nil {
 		return err
 	}
-	member, cfg, files := membership.Config{Role: membership.RoleObserver, Logger: logger, Registerer: registry}, xds.Config{}, identity.Files{}
+	member, cfg, files := membership.Config{Role: identity.RoleObserver, Logger: logger, Registerer: registry}, xds.Config{}, identity.Files{}
 	access := node.AdminConfig{}
 	set := flag.NewFlagSet("ringway-xds", flag.ContinueOnError)
 	set.StringVar(&member.Cluster, "cluster", "", "cluster to join")

@@ -19,6 +19,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 // member is one process: a real membership node with a real catalogue.
 type member struct {
 	id        string
-	role      membership.Role
+	role      identity.Role
 	host      *host
 	node      *membership.Node
 	catalogue *advertise.Catalogue
@@ -69,13 +70,13 @@ func offer(m *member, version string) []advertise.Service {
 }
 
 // start starts a member, which joins through the seeds.
-func (f *fleet) start(role membership.Role) (*member, error) {
+func (f *fleet) start(role identity.Role) (*member, error) {
 	m := &member{
 		id: fmt.Sprintf("relay-%d", f.hosts), role: role, registry: prometheus.NewRegistry(),
 		host: &host{Host: f.network.Host(fmt.Sprintf("10.%d.%d.%d", f.hosts>>14, f.hosts>>7&127, 1+f.hosts&127)), lossy: &f.lossy},
 	}
 	f.hosts++
-	if role == membership.RoleWorker {
+	if role == identity.RoleWorker {
 		f.workers++
 		m.id = fmt.Sprintf("worker-%d", f.workers)
 	}
@@ -102,7 +103,7 @@ func (f *fleet) start(role membership.Role) (*member, error) {
 	if m.catalogue, err = advertise.New(advertise.Config{Gossip: m.node, Interval: f.cfg.Interval, Seed: f.cfg.Seed + uint64(f.hosts)}); err != nil {
 		return nil, errors.Join(err, m.node.Close())
 	}
-	if role == membership.RoleWorker {
+	if role == identity.RoleWorker {
 		if err := m.catalogue.Offer(offer(m, "v1.0.0")); err != nil {
 			return nil, errors.Join(err, m.node.Close())
 		}
@@ -175,7 +176,7 @@ func (f *fleet) agree() bool {
 	first := f.members[0].catalogue.View()
 	workers := 0
 	for _, m := range f.members {
-		if m.role == membership.RoleWorker {
+		if m.role == identity.RoleWorker {
 			workers++
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Config configures one fleet.
@@ -172,9 +172,9 @@ func (f *fleet) form() error {
 	f.lossy.Store(true)
 	relays := max(seeds, f.cfg.Members/20)
 	for i := range f.cfg.Members {
-		role := membership.RoleWorker
+		role := identity.RoleWorker
 		if i < relays {
-			role = membership.RoleRelay
+			role = identity.RoleRelay
 		}
 		if _, err := f.start(role); err != nil {
 			return err
@@ -250,7 +250,7 @@ func (f *fleet) runEvent(kind Kind, n int) (Event, error) {
 
 func (f *fleet) join() (Event, error) {
 	workers := f.members[0].catalogue.View().EndpointCount() + 1
-	m, err := f.start(membership.RoleWorker)
+	m, err := f.start(identity.RoleWorker)
 	if err != nil {
 		return Event{}, err
 	}
@@ -297,7 +297,7 @@ func gone(m *member) func(*member) bool {
 }
 
 func (f *fleet) burst(version string) (Event, error) {
-	workers := slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return m.role != membership.RoleWorker })
+	workers := slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return m.role != identity.RoleWorker })
 	changed := workers[:max(1, int(math.Round(f.cfg.Burst*float64(len(workers)))))]
 	for _, m := range changed {
 		if err := m.catalogue.Offer(offer(m, version)); err != nil {
