@@ -103,16 +103,8 @@ func (p *planner) run(ctx context.Context, worlds <-chan world, joined <-chan ui
 			continue
 		}
 		pacer.Begin(planInterval)
-		changed, over = false, timerAt(p.update(time.Now()))
+		changed, over = false, latest.At(p.update(time.Now()))
 	}
-}
-
-// timerAt returns a timer for a moment, nil for the zero moment.
-func timerAt(at time.Time) <-chan time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	return time.After(time.Until(at))
 }
 
 // update plans the services that changed and publishes the result. It returns when the next

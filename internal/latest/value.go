@@ -100,3 +100,12 @@ func (p *Pacer) May() bool {
 	}
 	return wait <= 0
 }
+
+// At returns a channel that fires at a moment, for a loop whose next act is due then; nil for
+// the zero moment.
+func At(moment time.Time) <-chan time.Time {
+	if moment.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(moment))
+}

@@ -216,29 +216,20 @@ func missingLinks(s *routing.Service, addresses map[string]bool) (missing []chec
 // sharedSettings returns the settings that must be equal on all relays.
 func sharedSettings(cfg Config, keys ingress.Keys) []check.Setting {
 	p := cfg.Plans
-	var skip, selection []string
+	var skip []string
 	for service, relays := range p.Skip {
 		for _, relay := range relays {
 			skip = append(skip, service+"="+relay)
 		}
 	}
 	slices.Sort(skip)
-	if cfg.Choosing.Default != nil {
-		selection = append(selection, cfg.Choosing.Default.String())
-	}
-	for _, service := range slices.Sorted(maps.Keys(cfg.Choosing.ByService)) {
-		selection = append(selection, service+"="+cfg.Choosing.ByService[service].String())
-	}
-	if cfg.Choosing.Default == nil {
+	selection := itemsByService(cfg.Choosing.Strategies)
+	if _, ok := cfg.Choosing.Strategies[""]; !ok {
 		selection = append([]string{strategy.P2C}, selection...) // the strategy of services without a setting
 	}
-	var cookies []string
-	for _, service := range slices.Sorted(maps.Keys(cfg.Choosing.SessionCookies)) {
-		cookies = append(cookies, service+"="+cfg.Choosing.SessionCookies[service])
-	}
-	sources := []string{keys.Of("").String()} // no service has an empty name, so this is the value for all others
-	for _, service := range slices.Sorted(maps.Keys(keys.ByService)) {
-		sources = append(sources, service+"="+keys.ByService[service].String())
+	sources := itemsByService(keys)
+	if _, ok := keys[""]; !ok {
+		sources = append([]string{keys.Of("").String()}, sources...)
 	}
 	rules := cfg.Rules
 	var allowed []string
@@ -257,11 +248,19 @@ func sharedSettings(cfg Config, keys ingress.Keys) []check.Setting {
 		{Name: "skip-relay", Value: strings.Join(skip, ",")},
 		{Name: "selection", Value: strings.Join(selection, ",")},
 		{Name: "key-source", Value: strings.Join(sources, ",")},
-		{Name: "session-cookie", Value: strings.Join(cookies, ",")},
+		{Name: "session-cookie", Value: strings.Join(itemsByService(cfg.Choosing.SessionCookies), ",")},
 		{Name: "endpoint-allowed-cidr", Value: strings.Join(allowed, ",")},
 		{Name: "max-services", Value: fmt.Sprint(cmp.Or(rules.MaxServices, advertise.DefaultMaxServices))},
 		{Name: "max-services-per-record", Value: fmt.Sprint(cmp.Or(rules.MaxServicesPerRecord, advertise.DefaultMaxServicesPerRecord))},
 	}
+}
+
+// itemsByService returns the value for all services, then SERVICE=VALUE of each with its own.
+func itemsByService[T any](values map[string]T) (items []string) {
+	for _, service := range slices.Sorted(maps.Keys(values)) {
+		items = append(items, strings.TrimPrefix(fmt.Sprintf("%s=%v", service, values[service]), "="))
+	}
+	return items
 }
 
 // probeBack tries to reach a relay of this relay's own view, and no other address. Nil

@@ -225,7 +225,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	if err != nil {
 		return Config{}, err
 	}
-	choosing, problems := parseSelection(s.Strategies)
+	strategies, problems := parseSelection(s.Strategies)
 	cookies, more := parseSessionCookies(s.SessionCookies)
 	if problems = append(problems, more...); len(problems) > 0 {
 		return Config{}, settings.Problems(problems)
@@ -242,14 +242,13 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	if err != nil {
 		return Config{}, err
 	}
-	choosing.SessionCookies = cookies
 	cfg := Config{
 		Membership:   members,
 		IngressAddrs: s.IngressAddrs, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
 		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA, TCP: listeners,
 		Plans:     s.Plans,
 		Links:     s.Links,
-		Choosing:  choosing,
+		Choosing:  routing.ChoosingConfig{Strategies: strategies, SessionCookies: cookies},
 		Selection: s.Selection, Forwarding: s.forwarding(), Upstream: s.Upstream,
 		Rules: s.rules(), AllowClearText: s.AllowClearText, ServiceTLS: routing.ServiceTLSConfig{Roots: roots, Names: names},
 		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,

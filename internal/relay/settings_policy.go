@@ -131,11 +131,7 @@ func (p *operatorPolicy) addTo(policies *ingress.Policies, service string) {
 	if p.slots != nil {
 		policies.Slots[service] = *p.slots
 	}
-	if service == "" {
-		policies.Default = p.Policy
-	} else {
-		policies.ByService[service] = p.Policy
-	}
+	policies.ByService[service] = p.Policy
 }
 
 func newPolicies() ingress.Policies {

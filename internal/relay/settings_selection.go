@@ -13,23 +13,25 @@ import (
 	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership/identity"
 )
 
+// The settings below are read into maps by service, with the value for all services under "",
+// which is not the name of a service.
+
 // parseSelection parses --selection: "stable", or "billing=stable" for one service. It
 // reports all errors.
-func parseSelection(items []string) (routing.ChoosingConfig, []settings.Problem) {
-	cfg := routing.ChoosingConfig{ByService: map[string]strategy.Spec{}}
+func parseSelection(items []string) (map[string]strategy.Spec, []settings.Problem) {
+	strategies := map[string]strategy.Spec{}
 	var problems []settings.Problem
 	for _, text := range joinPreferred(items) {
 		refuse := func(reason, allowed string) {
 			problems = append(problems, settings.Problem{Setting: "selection", Value: text, Reason: reason, Allowed: allowed})
 		}
-		service, spec := cutService(text)
-		if service != nil && affinity.ValidateService(*service) != nil {
+		service, spec, found := cutService(text)
+		if found && affinity.ValidateService(service) != nil {
 			refuse("not the name of a service before the '='", "SERVICE=STRATEGY, or STRATEGY for all services")
 		}
 		parsed, err := strategy.Parse(spec)
@@ -43,36 +45,26 @@ func parseSelection(items []string) (routing.ChoosingConfig, []settings.Problem)
 			}
 			continue
 		}
-		_, again := cfg.ByService[deref(service)]
-		switch {
-		case service == nil && cfg.Default != nil:
+		switch _, again := strategies[service]; {
+		case found && service == "": // refused above
+		case again && service == "":
 			refuse("a second strategy for all services", "one; give the others to their services, SERVICE=STRATEGY")
-		case service == nil:
-			cfg.Default = &parsed
 		case again:
-			refuse("a second strategy for "+*service, "one for each service")
+			refuse("a second strategy for "+service, "one for each service")
 		default:
-			cfg.ByService[*service] = parsed
+			strategies[service] = parsed
 		}
 	}
-	return cfg, problems
+	return strategies, problems
 }
 
 // cutService cuts off the service, if there is one: the '=' of a parameter follows a ';'.
-func cutService(text string) (service *string, spec string) {
-	head, _, _ := strings.Cut(text, ";")
-	if name, _, found := strings.Cut(head, "="); found {
-		name = strings.TrimSpace(name)
-		return &name, strings.TrimSpace(text[strings.IndexByte(text, '=')+1:])
+func cutService(text string) (service, spec string, found bool) {
+	if head, _, _ := strings.Cut(text, ";"); !strings.Contains(head, "=") {
+		return "", text, false
 	}
-	return nil, text
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
+	service, spec, _ = strings.Cut(text, "=")
+	return strings.TrimSpace(service), strings.TrimSpace(spec), true
 }
 
 // joinPreferred restores lists of preferred nodes. The values of a setting in a flag and
@@ -110,7 +102,7 @@ func split(err error) []error {
 // parseKeySources parses --key-source: "cookie:sid;caller", or "billing=cookie:sid" for
 // one service. It reports all errors.
 func parseKeySources(items []string) (ingress.Keys, []settings.Problem) {
-	keys := ingress.Keys{ByService: map[string]ingress.KeySources{}}
+	keys := ingress.Keys{}
 	var problems []settings.Problem
 	for _, text := range items {
 		refuse := func(reason, allowed string) {
@@ -129,23 +121,19 @@ func parseKeySources(items []string) (ingress.Keys, []settings.Problem) {
 			refuse(err.Error(), ingress.KeySourceForms)
 			continue
 		}
-		_, again := keys.ByService[service]
-		switch {
-		case !found && keys.Default != nil:
+		switch _, again := keys[service]; {
+		case again && service == "":
 			refuse("a second source for all services", "one value with the sources in their order, divided by ';'")
-		case !found:
-			keys.Default = sources
 		case again:
 			refuse("a second source for "+service, "one value for each service, with the sources in their order, divided by ';'")
 		default:
-			keys.ByService[service] = sources
+			keys[service] = sources
 		}
 	}
 	return keys, problems
 }
 
-// parseServerNames parses --service-server-name: names in certificates by service, under ""
-// that of all others. It reports all errors.
+// parseServerNames parses --service-server-name: names in certificates. It reports all errors.
 func parseServerNames(items []string) (map[string]string, []settings.Problem) {
 	names := map[string]string{}
 	var problems []settings.Problem
@@ -174,8 +162,8 @@ func parseServerNames(items []string) (map[string]string, []settings.Problem) {
 	return names, problems
 }
 
-// parseSessionCookies parses --session-cookie: names of cookies by service, empty for none. It
-// reports all errors.
+// parseSessionCookies parses --session-cookie: names of cookies, empty for none. It reports
+// all errors.
 func parseSessionCookies(items []string) (map[string]string, []settings.Problem) {
 	names := map[string]string{}
 	var problems []settings.Problem

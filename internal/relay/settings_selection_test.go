@@ -24,11 +24,8 @@ func chosenBy(t *testing.T, s Settings) []string {
 		t.Fatal(err)
 	}
 	var out []string
-	for service, spec := range cfg.Choosing.ByService {
-		out = append(out, service+"="+spec.String())
-	}
-	if cfg.Choosing.Default != nil {
-		out = append(out, cfg.Choosing.Default.String())
+	for service, spec := range cfg.Choosing.Strategies {
+		out = append(out, strings.TrimPrefix(service+"="+spec.String(), "="))
 	}
 	slices.Sort(out)
 	return out

@@ -183,13 +183,11 @@ func (r *Router) build() error {
 
 // choosing reads the strategies.
 func (r *Router) choosing() (routing.ChoosingConfig, error) {
-	c := routing.ChoosingConfig{ByService: map[string]strategy.Spec{}}
+	c := routing.ChoosingConfig{Strategies: map[string]strategy.Spec{}}
 	for service, text := range r.cfg.Strategies {
 		spec, err := strategy.Parse(text)
-		if service == "" {
-			c.Default = &spec
-		} else {
-			c.ByService[service] = spec
+		c.Strategies[service] = spec
+		if service != "" {
 			err = errors.Join(affinity.ValidateService(service), err)
 		}
 		if err != nil {

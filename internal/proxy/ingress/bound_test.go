@@ -54,7 +54,7 @@ func TestEveryKeySourceHoldsAClientsRequestsTogether(t *testing.T) {
 					t.Errorf("%s: the worker sees %s", text, name)
 				}
 			}
-		}, func(cfg *ingress.Config) { cfg.Keys.ByService = map[string]ingress.KeySources{"echo": keys} })
+		}, func(cfg *ingress.Config) { cfg.Keys = ingress.Keys{"echo": keys} })
 		x.choose("stable")
 		workers := map[string]bool{}
 		for i := range 12 {

@@ -29,24 +29,18 @@ type KeySource struct{ kind, name string }
 // KeySources are read in order; the first value that is not empty is the key.
 type KeySources []KeySource
 
-// Keys are the places of the keys of requests. They apply only to clients' requests: a
-// relay that forwards passes the key on in wire.KeyHeader.
-type Keys struct {
-	// ByService are the sources of single services, Default those of all others. Default:
-	// wire.KeyHeader.
-	ByService map[string]KeySources
-	Default   KeySources
-}
+// Keys are the places of the keys of requests by service, under "" those of all others. They
+// apply only to clients' requests: a relay that forwards passes the key on in wire.KeyHeader.
+type Keys map[string]KeySources
 
 var defaultKeySources = KeySources{{keyHeader, wire.KeyHeader}}
 
 // Of returns the sources of a service.
-func (k *Keys) Of(service string) KeySources {
-	if sources, ok := k.ByService[service]; ok {
-		return sources
-	}
-	if k.Default != nil {
-		return k.Default
+func (k Keys) Of(service string) KeySources {
+	for _, name := range []string{service, ""} {
+		if sources, ok := k[name]; ok {
+			return sources
+		}
 	}
 	return defaultKeySources
 }

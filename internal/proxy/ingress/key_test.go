@@ -57,7 +57,7 @@ func TestTheKeyIsTheFirstOfItsSourcesThatTheRequestHas(t *testing.T) {
 		{"query:user;header:X-User", "/?user=bob", "X-User: alice", "", "bob"},
 		{"cookie:sid;caller", "/", "", "192.0.2.1:80", "192.0.2.1"},
 	} {
-		h := New(Config{Requests: Requests{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Keys: Keys{Default: sources(t, c.source)}}})
+		h := New(Config{Requests: Requests{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Keys: Keys{"": sources(t, c.source)}}})
 		r := httptest.NewRequest("GET", c.target, nil)
 		if c.remote != "" {
 			r.RemoteAddr = c.remote
@@ -73,7 +73,7 @@ func TestTheKeyIsTheFirstOfItsSourcesThatTheRequestHas(t *testing.T) {
 }
 
 func TestAServiceHasItsOwnSourcesAndARelayReadsThoseOfTheFirst(t *testing.T) {
-	keys := Keys{ByService: map[string]KeySources{"shop": sources(t, "query:user")}, Default: sources(t, "header:X-User")}
+	keys := Keys{"shop": sources(t, "query:user"), "": sources(t, "header:X-User")}
 	for _, c := range []struct {
 		service string
 		keys    Keys
@@ -143,7 +143,7 @@ func FuzzKeys(f *testing.F) {
 				t.Errorf("%q has %q = %q, net/url reads %q", query, name, got, want)
 			}
 		}
-		h := New(Config{Requests: Requests{Keys: Keys{Default: KeySources{{keyQuery, name}, {keyCookie, "sid"}}}}})
+		h := New(Config{Requests: Requests{Keys: Keys{"": {{keyQuery, name}, {keyCookie, "sid"}}}}})
 		r := &http.Request{URL: &url.URL{RawQuery: query}, Header: http.Header{"Cookie": {cookie}}}
 		tr := &try{handler: h, service: &routing.Service{Name: "echo"}, r: r}
 		key := tr.findKey()

@@ -12,17 +12,16 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// Policies are the operator's policies. A field that is set has precedence over what the
-// workers of a service advertise.
+// Policies are the operator's policies by service, under "" those of all services. A field
+// that is set has precedence over what the workers of a service advertise.
 type Policies struct {
 	ByService map[string]advertise.Policy
-	Default   advertise.Policy
 	Slots     routing.Slots
 }
 
 // Or returns the policies with what is not set replaced by that of other.
 func (p Policies) Or(other Policies) Policies {
-	out := Policies{ByService: maps.Clone(other.ByService), Default: p.Default.Or(other.Default), Slots: maps.Clone(other.Slots)}
+	out := Policies{ByService: maps.Clone(other.ByService), Slots: maps.Clone(other.Slots)}
 	for service, own := range p.ByService {
 		out.ByService[service] = own.Or(other.ByService[service])
 	}
@@ -36,7 +35,7 @@ func (p Policies) Origin(service string, advertised advertise.Policy, key string
 	switch {
 	case p.ByService[service].Get(key) != "":
 		return api.FromServiceSetting
-	case p.Default.Get(key) != "":
+	case p.ByService[""].Get(key) != "":
 		return api.FromSetting
 	case advertised.Get(key) != "":
 		return api.FromAdvertisement
@@ -48,7 +47,7 @@ func (p Policies) Origin(service string, advertised advertise.Policy, key string
 // another one. Fields that neither the operator nor the workers set have the values of these
 // settings; progress is that of Config.Progress. An AttemptTimeout of 0 is no limit.
 func (r *Requests) Policy(service string, advertised advertise.Policy, progress time.Duration) advertise.Policy {
-	p := r.Policies.Default.Or(advertised)
+	p := r.Policies.ByService[""].Or(advertised)
 	if own, found := r.Policies.ByService[service]; found {
 		p = own.Or(p)
 	}

@@ -113,8 +113,7 @@ func TestTheOperatorsPolicyHasPrecedence(t *testing.T) {
 	requests := ingress.Requests{
 		Timeout: 30 * time.Second, AttemptTimeout: 10 * time.Second, AttemptShare: 1.0 / 3,
 		Policies: ingress.Policies{
-			ByService: map[string]advertise.Policy{"billing": {RequestTimeout: 3 * time.Second}},
-			Default:   advertise.Policy{Retry: advertise.RetryConnect},
+			ByService: map[string]advertise.Policy{"billing": {RequestTimeout: 3 * time.Second}, "": {Retry: advertise.RetryConnect}},
 		},
 	}
 	advertised := advertise.Policy{RequestTimeout: time.Minute, ProgressTimeout: 5 * time.Second, Retry: advertise.RetryNever}

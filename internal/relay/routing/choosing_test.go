@@ -55,9 +55,8 @@ func (c *chooser) problemsOf(reason string) int {
 }
 
 func TestTheSettingForTheServiceBeatsItsAdvertisementBeatsTheSettingForAll(t *testing.T) {
-	all := strategy.Default(strategy.Random)
-	own := map[string]strategy.Spec{"echo": strategy.Default(strategy.Slots)}
-	other := map[string]strategy.Spec{"billing": strategy.Default(strategy.Slots)}
+	random, slots := strategy.Default(strategy.Random), strategy.Default(strategy.Slots)
+	all := ChoosingConfig{Strategies: map[string]strategy.Spec{"": random}}
 	for _, c := range []struct {
 		cfg        ChoosingConfig
 		advertised []string
@@ -65,23 +64,23 @@ func TestTheSettingForTheServiceBeatsItsAdvertisementBeatsTheSettingForAll(t *te
 	}{
 		{ChoosingConfig{}, nil, "p2c default"},
 		{ChoosingConfig{}, []string{"", ""}, "p2c default"},
-		{ChoosingConfig{Default: &all}, []string{"", ""}, "random setting"},
-		{ChoosingConfig{Default: &all}, []string{"stable", "stable", ""}, "stable advertisement"},
-		{ChoosingConfig{Default: &all, ByService: other}, []string{"stable"}, "stable advertisement"},
-		{ChoosingConfig{Default: &all, ByService: own}, []string{"stable", "stable"}, "slots service_setting"},
-		{ChoosingConfig{ByService: own}, nil, "slots service_setting"},
+		{all, []string{"", ""}, "random setting"},
+		{all, []string{"stable", "stable", ""}, "stable advertisement"},
+		{ChoosingConfig{Strategies: map[string]strategy.Spec{"": random, "billing": slots}}, []string{"stable"}, "stable advertisement"},
+		{ChoosingConfig{Strategies: map[string]strategy.Spec{"": random, "echo": slots}}, []string{"stable", "stable"}, "slots service_setting"},
+		{ChoosingConfig{Strategies: map[string]strategy.Spec{"echo": slots}}, nil, "slots service_setting"},
 		// Most votes, then the first by text. A worker that says nothing votes for the
 		// setting, or one among many could have all requests.
 		{ChoosingConfig{}, []string{"ordered;preferred=mallory", "", "", "", ""}, "p2c default"},
-		{ChoosingConfig{Default: &all}, []string{"stable", ""}, "random setting"},
+		{all, []string{"stable", ""}, "random setting"},
 		{ChoosingConfig{}, []string{"stable", "random", "", "", "", "random"}, "p2c default"},
 		{ChoosingConfig{}, []string{"stable", "random", "", "random"}, "random advertisement"},
 		{ChoosingConfig{}, []string{"stable", "random"}, "random advertisement"},
 		{ChoosingConfig{}, []string{"stable", "slots;vnodes=8", "slots", "slots;vnodes=9", "stable"}, "slots advertisement"},
 		{ChoosingConfig{}, []string{"p2c", "p2c", "stable"}, "p2c advertisement"},
 		// What makes no sense has no vote.
-		{ChoosingConfig{Default: &all}, []string{"nearest", "nearest"}, "random setting"},
-		{ChoosingConfig{Default: &all}, []string{"nearest", "manual", "stable"}, "stable advertisement"},
+		{all, []string{"nearest", "nearest"}, "random setting"},
+		{all, []string{"nearest", "manual", "stable"}, "stable advertisement"},
 	} {
 		if got := newChooser(t, c.cfg).decides(c.advertised...); got != c.want {
 			t.Errorf("%+v, advertised %q: %s, want %s", c.cfg, c.advertised, got, c.want)

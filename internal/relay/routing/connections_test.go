@@ -173,7 +173,7 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 	offer(t, dead, advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
 	r := watch(t, c.relays[0], func(*routing.Config) {})
 	manual := watch(t, c.relays[0], func(cfg *routing.Config) {
-		cfg.Choosing.Default = &strategy.Spec{Name: strategy.Manual, Preferred: []string{"w2"}}
+		cfg.Choosing.Strategies = map[string]strategy.Spec{"": {Name: strategy.Manual, Preferred: []string{"w2"}}}
 	})
 	expirer, err := advertise.NewExpirer(advertise.ExpirerConfig{Catalogue: c.relays[0].catalogue})
 	if err != nil {

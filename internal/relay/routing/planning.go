@@ -285,11 +285,9 @@ func (r *Router) logRoute(service string, old, next *Route) {
 
 // ChoosingConfig holds the strategies with which endpoints are picked.
 type ChoosingConfig struct {
-	// ByService are the strategies of single services. They have precedence over what a
-	// service advertises.
-	ByService map[string]strategy.Spec
-	// Default is for services that advertise none. Default: p2c.
-	Default *strategy.Spec
+	// Strategies have precedence over what their services advertise; the one under "" is for
+	// all other services that advertise none. Default: p2c.
+	Strategies map[string]strategy.Spec
 	// SessionCookies are cookie names by service, empty for none. They have precedence over
 	// what a service advertises. Every relay is connected to every worker of a service with a
 	// cookie, so that each relay can use the endpoint that a cookie names.
@@ -366,7 +364,7 @@ type chosen struct {
 // decide returns the strategy of a service by precedence: the relay's setting for the
 // service, the strategy that most of its workers advertise, the relay's setting for all.
 func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, api.Origin) {
-	if spec, ok := c.cfg.ByService[s.Name]; ok {
+	if spec, ok := c.cfg.Strategies[s.Name]; ok {
 		return spec, api.FromServiceSetting
 	}
 	ready := slices.ContainsFunc(endpoints, func(e *advertise.Endpoint) bool { return e.State == advertise.Ready })
@@ -376,8 +374,8 @@ func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoin
 	if spec, ok := c.advertised(s.Name, of, votes); ok {
 		return spec, api.FromAdvertisement
 	}
-	if c.cfg.Default != nil {
-		return *c.cfg.Default, api.FromSetting
+	if spec, ok := c.cfg.Strategies[""]; ok {
+		return spec, api.FromSetting
 	}
 	return strategy.Default(strategy.P2C), api.FromDefault
 }

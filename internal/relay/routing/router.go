@@ -368,7 +368,7 @@ func (r *Router) Run(ctx context.Context) error {
 		if r.Settled() {
 			r.settled.Store(r.snapshot.Version())
 		}
-		changed, graceOver = false, timerAt(next)
+		changed, graceOver = false, latest.At(next)
 	}
 	for {
 		select {
@@ -426,16 +426,8 @@ func (r *Router) Run(ctx context.Context) error {
 		if changed && pacer.May() {
 			plan()
 		}
-		due = timerAt(r.links.act(ctx, time.Now()))
+		due = latest.At(r.links.act(ctx, time.Now()))
 	}
-}
-
-// timerAt returns a timer for a moment, nil for the zero moment.
-func timerAt(at time.Time) <-chan time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	return time.After(time.Until(at))
 }
 
 func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.cfg.Epoch)) }
