@@ -89,7 +89,7 @@ func (m *metrics) initialise() {
 	for _, reason := range unprovenReasons {
 		m.unproven.WithLabelValues(reason)
 	}
-	for _, reason := range handshake.StrangerReasons() {
+	for _, reason := range handshake.PendingReasons() {
 		m.refusals.WithLabelValues(inbound, reason)
 	}
 	for _, reason := range dropReasons {

@@ -139,7 +139,7 @@ func TestAnotherTierIsKnownByEnoughRecentRequests(t *testing.T) {
 	r.update(tiers(3, 3))
 	others := func() float32 {
 		r.Refresh(r.now)
-		return r.tiers[0].failureElsewhere()
+		return r.tiers[0].otherShare()
 	}
 	if got := others(); got != unknownFailing {
 		t.Errorf("%v expected of an untried tier", got)

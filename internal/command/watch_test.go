@@ -61,17 +61,17 @@ func (w *watching) end() {
 type changingAPI struct {
 	*httptest.Server
 	requests atomic.Int64  // of the service
-	looked   chan struct{} // gets one for each look that the test waits for
+	arrived  chan struct{} // gets one for each request that the test waits for
 	broken   atomic.Bool
 	extra    atomic.Value // JSON text: more fields of the service
 }
 
 func newChangingAPI(t *testing.T) *changingAPI {
-	a := &changingAPI{looked: make(chan struct{})}
+	a := &changingAPI{arrived: make(chan struct{})}
 	a.extra.Store("")
 	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		select {
-		case a.looked <- struct{}{}:
+		case a.arrived <- struct{}{}:
 		default:
 		}
 		if a.broken.Load() {
@@ -86,7 +86,7 @@ func newChangingAPI(t *testing.T) *changingAPI {
 // looks waits until the API was asked n times.
 func (a *changingAPI) looks(n int) {
 	for range n {
-		<-a.looked
+		<-a.arrived
 	}
 }
 

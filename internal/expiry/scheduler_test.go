@@ -262,10 +262,10 @@ func TestAnObservationThatChangesNothingAllocatesNothing(t *testing.T) {
 // While thousands of readers find dead entries, no entry may run twice at the same time.
 func TestManyReadersAtOnceKeepEveryBound(t *testing.T) {
 	var mu sync.Mutex
-	running, most, looked := map[int]bool{}, 0, make(chan struct{}, 1)
+	running, most, checked := map[int]bool{}, 0, make(chan struct{}, 1)
 	s, err := expiry.New(expiry.Config[int]{MaxConcurrent: 3, MaxPending: 5, Expire: func(_ context.Context, key int) (expiry.Outcome, error) {
 		select {
-		case looked <- struct{}{}:
+		case checked <- struct{}{}:
 		default:
 		}
 		mu.Lock()
@@ -295,7 +295,7 @@ func TestManyReadersAtOnceKeepEveryBound(t *testing.T) {
 		})
 	}
 	readers.Wait()
-	<-looked
+	<-checked
 	cancel()
 	runs.Wait()
 	if most > 3 {

@@ -20,7 +20,7 @@ func TestSilentConnectionsAreBoundedAndKeepNoPeerOut(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.secure = secured(t, "certificates")
-	f.peerStrangers.Limit = time.Hour // so that only the bound on their number makes them give way
+	f.pendingPeers.Limit = time.Hour // so that only the bound on their number makes them give way
 	r := f.relay(func(*Settings) {})
 	for range 300 {
 		conn, err := net.Dial("tcp", r.PeerAddr())

@@ -357,15 +357,15 @@ func TestStaleEndpointsAreHandedOnWhileThePickGoesOn(t *testing.T) {
 
 // The scheduler of internal/expiry fits as the observer: picks pass on the stale
 // endpoints that they find, and those that are still stale at the second check are removed.
-func TestTheExpirerRemovesWhatPicksMeet(t *testing.T) {
+func TestTheSchedulerRemovesTheStaleEndpointsThatPicksFind(t *testing.T) {
 	list, from := fiftyStale()
 	var s *Strategy
 	var mu sync.Mutex // guards list from here on
-	looked := make(chan struct{}, len(list))
+	checked := make(chan struct{}, len(list))
 	scheduler, err := expiry.New(expiry.Config[string]{MaxConcurrent: 32, MaxPending: 1024, Expire: func(_ context.Context, id string) (expiry.Outcome, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		defer func() { looked <- struct{}{} }()
+		defer func() { checked <- struct{}{} }()
 		i := slices.IndexFunc(list, func(e Endpoint) bool { return e.ID == id })
 		if gaugeOf(list[i]).seen == atNoon.Now {
 			return expiry.Fresh, nil
@@ -381,12 +381,12 @@ func TestTheExpirerRemovesWhatPicksMeet(t *testing.T) {
 	})
 	update(t, s, list)
 	pick(t, s, atNoon)
-	gaugeOf(list[7]).seen = atNoon.Now // it shows itself before it is looked at
+	gaugeOf(list[7]).seen = atNoon.Now // it shows itself before it is checked
 	ctx, cancel := context.WithCancel(t.Context())
 	finished := make(chan error)
 	go func() { finished <- scheduler.Run(ctx) }()
-	for range 50 { // met twice, once by each sample, and looked at once
-		<-looked
+	for range 50 { // found twice, once by each sample, and checked once
+		<-checked
 	}
 	cancel()
 	if err := <-finished; err != nil {

@@ -117,10 +117,10 @@ func TestAWorkerOffersNothingButItself(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
 	c := startTurncoat(t, f)
-	elsewhere, loopback, plain := listenBait(t, "127.0.9.1"), listenBait(t, "127.0.0.1"), listenBait(t, c.host)
+	otherHost, loopback, plain := listenBait(t, "127.0.9.1"), listenBait(t, "127.0.0.1"), listenBait(t, c.host)
 	_, port, _ := net.SplitHostPort(loopback.addr)
 	lies := []advertise.Service{
-		{Name: "elsewhere", Address: elsewhere.addr}, {Name: "elsewhere-secured", Address: elsewhere.addr, Secured: true},
+		{Name: "elsewhere", Address: otherHost.addr}, {Name: "elsewhere-secured", Address: otherHost.addr, Secured: true},
 		{Name: "loopback", Address: loopback.addr}, {Name: "loopback-secured", Address: loopback.addr, Secured: true},
 		{Name: "localhost", Address: net.JoinHostPort("localhost", port)},
 		{Name: "mapped", Address: net.JoinHostPort("::ffff:127.0.0.1", port)},
@@ -150,7 +150,7 @@ func TestAWorkerOffersNothingButItself(t *testing.T) {
 			}
 		}
 	}
-	elsewhere.untouched(t, "another host")
+	otherHost.untouched(t, "another host")
 	loopback.untouched(t, "loopback")
 	plain.untouched(t, "a listener that proves nothing")
 	for _, r := range f.Relays {
