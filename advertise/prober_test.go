@@ -110,7 +110,7 @@ func TestAnEndpointThatRefusesIsUnreachableHereOnlyAndBackWhenItConnects(t *test
 
 		stop()
 		before := relay.catalogue.View().Checksum()
-		for range 3 { // many requests meet it
+		for range 3 { // many requests reach it
 			x.Observe(one(t, relay))
 		}
 		settle(time.Second)
@@ -184,7 +184,7 @@ func TestSilenceIsARefusalAfterTheTimeout(t *testing.T) {
 	})
 }
 
-func TestWhatThisNodeLacksSaysNothingOfTheEndpoint(t *testing.T) {
+func TestAShortageOfThisNodeIsNoFaultOfTheEndpoint(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
 		refused bool
@@ -283,9 +283,9 @@ func TestWhoWithdrawsOrRenewsWhileTheDialRunsIsFirst(t *testing.T) {
 	}
 }
 
-// However an expiry and a withdrawal fall together, exactly one of them takes the
-// endpoint out of use.
-func TestOfExpiryAndWithdrawalExactlyOneTakesTheEndpointOut(t *testing.T) {
+// However an expiry and a withdrawal fall together, exactly one of them removes the
+// endpoint.
+func TestOfExpiryAndWithdrawalExactlyOneRemovesTheEndpoint(t *testing.T) {
 	n := newNetwork(t, 0)
 	defer n.close()
 	relay := n.join("relay-0", identity.RoleRelay)

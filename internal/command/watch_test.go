@@ -130,7 +130,7 @@ func TestAWatchOfATableRepeatsItAfterAnEmptyLine(t *testing.T) {
 	w.end()
 }
 
-func TestAWatchForgetsWhatAnAnswerNoLongerSays(t *testing.T) {
+func TestAWatchForgetsWhatAnAnswerNoLongerContains(t *testing.T) {
 	a := newChangingAPI(t)
 	a.extra.Store(`,"range_text":"[0..3) of 9"`)
 	w := startWatch(t, command.ServicesCommand(), "-o", "wide", "--admin-addr", a.addr())
@@ -152,7 +152,7 @@ func TestAWatchForgetsWhatAnAnswerNoLongerSays(t *testing.T) {
 	w.end()
 }
 
-func TestAWatchOutlivesTheProcessAndTellsOnce(t *testing.T) {
+func TestAWatchOutlivesTheProcessAndReportsOnce(t *testing.T) {
 	a := newChangingAPI(t)
 	w := startWatch(t, command.ServicesCommand(), "-o", "json", "--admin-addr", a.addr())
 	documents := json.NewDecoder(w.out)
@@ -165,15 +165,15 @@ func TestAWatchOutlivesTheProcessAndTellsOnce(t *testing.T) {
 	if err != nil || !strings.Contains(text, "ask the relay at") || !strings.HasSuffix(text, "; still watching\n") {
 		t.Errorf("%q, %v", text, err)
 	}
-	a.looks(3) // said once, or the watch would hang in the pipe here
+	a.looks(3) // printed once, or the watch would hang in the pipe here
 	a.broken.Store(false)
-	if err := documents.Decode(&doc); err != nil { // the same document: what was said before is stale
+	if err := documents.Decode(&doc); err != nil { // the same document: its former content is stale
 		t.Fatal(err)
 	}
 	w.end()
 }
 
-func TestAWatchOfWhatIsNotThereEndsAtOnce(t *testing.T) {
+func TestAWatchOfAMissingNameEndsImmediately(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string

@@ -83,7 +83,7 @@ func TestASourceOverItsShareCostsNoOther(t *testing.T) {
 }
 
 // One that has just connected has had no time to send anything.
-func TestConnectionsThatStallInTheMiddleKeepNoNewOneOut(t *testing.T) {
+func TestConnectionsThatStallInTheMiddleBlockNoNewOne(t *testing.T) {
 	all := NewPending(PendingConfig{Total: 8, PerSource: 8})
 	stall := func() *PendingConn {
 		one, other := knock(t, all, "10.0.0.1:1")

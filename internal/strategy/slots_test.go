@@ -62,7 +62,7 @@ func TestThePlacesOnTheRingArePinned(t *testing.T) {
 	}
 }
 
-func TestASampleLeadsToTheEndpointThatTheRingWalkMeetsFirst(t *testing.T) {
+func TestASampleLeadsToTheEndpointThatTheRingWalkReachesFirst(t *testing.T) {
 	nodes := numbered("w", 20)
 	// The reference compares all positions by their distance clockwise.
 	nearest := func(pivot uint64) (owner string) {
@@ -87,7 +87,7 @@ func TestASampleLeadsToTheEndpointThatTheRingWalkMeetsFirst(t *testing.T) {
 }
 
 // fiftyStale returns 51 endpoints with one place each and a position from which
-// a walk meets the 50 stale ones first.
+// a walk reaches the 50 stale ones first.
 func fiftyStale() (list []Endpoint, from uint64) {
 	list = endpoints(numbered("w", 51)...)
 	gaugeOf(list[0]).seen = atNoon.Now
@@ -140,7 +140,7 @@ func TestOneSampleWithoutAnEndpointDoesNotFailThePick(t *testing.T) {
 	}
 }
 
-func TestOneSampleReadsNoLoadAndLooksAtOneEndpoint(t *testing.T) {
+func TestOneSampleReadsNoLoadAndChecksOneEndpoint(t *testing.T) {
 	list := endpoints(numbered("w", 10)...)
 	s := build(t, "slots;samples=1")
 	update(t, s, list)
@@ -338,7 +338,7 @@ func TestSamplesAreHowManyEndpointsAreCompared(t *testing.T) {
 	}
 }
 
-func TestStaleEndpointsAreHandedOnWhileThePickGoesOn(t *testing.T) {
+func TestStaleEndpointsAreReportedWhileThePickGoesOn(t *testing.T) {
 	list, from := fiftyStale()
 	var met []string
 	s := build(t, "slots;vnodes=1;samples=1;maxscan=64", at(from, from), func(c *Config) {
@@ -397,7 +397,7 @@ func TestTheSchedulerRemovesTheStaleEndpointsThatPicksFind(t *testing.T) {
 	}
 }
 
-func TestAnExhaustedBudgetIsSaidWithServiceVersionAndCountNowAndThen(t *testing.T) {
+func TestAnExhaustedBudgetIsLoggedRarelyWithServiceVersionAndCount(t *testing.T) {
 	var text bytes.Buffer
 	list := endpoints(numbered("w", 30)...)
 	for i := range list {
@@ -434,7 +434,7 @@ func TestAnExhaustedBudgetIsSaidWithServiceVersionAndCountNowAndThen(t *testing.
 	}
 }
 
-func TestARangeSmallerThanTheBudgetIsNotSaidToExhaustIt(t *testing.T) {
+func TestARangeSmallerThanTheBudgetIsNotLoggedAsExhaustion(t *testing.T) {
 	w := watch(t)
 	s := build(t, "slots;vnodes=1;samples=1", w.use)
 	update(t, s, endpoints("a", "b"))

@@ -23,7 +23,7 @@ import (
 )
 
 // turncoat is a worker that was taken over: it holds a valid certificate and the
-// gossip key, and says what it likes in its own name.
+// gossip key, and announces anything in its own name.
 type turncoat struct {
 	node      *membership.Node
 	catalogue *advertise.Catalogue
@@ -88,7 +88,7 @@ func startTurncoat(t *testing.T, f *fleet) *turncoat {
 	return c
 }
 
-// offer publishes lies beside what it may offer: itself, secured.
+// offer publishes lies in addition to what it may offer: itself, secured.
 func (c *turncoat) offer(t *testing.T, lies ...advertise.Service) {
 	t.Helper()
 	if err := c.catalogue.Offer(append(lies, advertise.Service{Name: own, Address: c.sidecar, Secured: true})); err != nil {
@@ -305,13 +305,13 @@ func (f *fleet) handshake(addr, holder, protocol string) error {
 	_ = conn.SetReadDeadline(time.Now().Add(refusalTime))
 	_, err = conn.Read(make([]byte, 1))
 	if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
-		return nil // it waits for what this client would say
+		return nil // it waits for what this client would send
 	}
 	return err
 }
 
 const (
 	handshakeTime = 10 * time.Second
-	// refusalTime is enough for a refusal, which follows the handshake at once.
+	// refusalTime is enough for a refusal, which follows the handshake immediately.
 	refusalTime = 300 * time.Millisecond
 )

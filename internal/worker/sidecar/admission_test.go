@@ -114,8 +114,8 @@ func TestAHandshakeThatStallsIsEnded(t *testing.T) {
 	})
 }
 
-// Connections that say nothing cost nothing to open. They must not keep relays out.
-func TestSilentConnectionsKeepNoRelayOut(t *testing.T) {
+// Connections that send nothing cost nothing to open. They must not block relays.
+func TestSilentConnectionsBlockNoRelay(t *testing.T) {
 	s := start(t, nil)
 	for range 300 {
 		conn, err := net.Dial("tcp", s.Addr().String())
